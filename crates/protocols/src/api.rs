@@ -1,0 +1,313 @@
+//! The protocol interface: whole tensors in, whole tensors out. `docs/protocol-trait.md` tells who holds, sends and
+//! preprocesses what in each protocol family.
+
+use covey_kernels::conv::ConvGeometry;
+use covey_ring::{BitTensor, Ring, Tensor, Word};
+use covey_transport::TransportError;
+
+use crate::cost::{Cost, Gate};
+
+/// How a right shift rounds. The program says it; no protocol changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rounding {
+    /// Floor, always.
+    Exact,
+    /// Floor or one more in the last place; never a large error.
+    Ulp,
+    /// Floor or one more in the last place, and off by 2^(l-bits) with probability |v| / 2^l.
+    Probabilistic,
+}
+
+/// A right shift of values `|v| < 2^bound` by `bits`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Truncation {
+    /// Bits shifted out, at least 1.
+    pub bits: u32,
+    /// Rounding.
+    pub rounding: Rounding,
+    /// `|v| < 2^bound` before the shift; at most l - 2 for honest-majority protocols.
+    pub bound: u32,
+}
+
+/// What a comparison may rely on: `|x| < 2^bound`. Protocols shorten their circuits only for *proved* bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Comparison {
+    /// `|x| < 2^bound`, at most l - 1.
+    pub bound: u32,
+    /// Whether the bound follows from the input's declared range alone, so that no input the client accepts breaks it.
+    pub proved: bool,
+}
+
+/// The linear map a weight stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Geometry {
+    /// x `[N,C,H,W]`, weight `[O,C/groups,KH,KW]`, output `[N,O,OH,OW]`.
+    Conv2d(ConvGeometry),
+    /// x `[..,inputs]`, weight `[inputs,outputs]`, output `[..,outputs]`.
+    Dense {
+        /// Features in.
+        inputs: usize,
+        /// Features out.
+        outputs: usize,
+    },
+}
+
+/// Dimensions of a batched product of two secrets: x `[batch,rows,inner]`, y `[batch,inner,columns]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MatmulShape {
+    /// Independent products.
+    pub batch: usize,
+    /// Rows of x.
+    pub rows: usize,
+    /// Columns of x and rows of y.
+    pub inner: usize,
+    /// Columns of y.
+    pub columns: usize,
+}
+
+/// Where a weight's panels live and its products run. Protocols pass it to kernels and never look inside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Placement {
+    /// Main memory.
+    #[default]
+    Cpu,
+}
+
+/// Where a weight comes from.
+pub enum WeightSource<'a, P: Protocol + ?Sized> {
+    /// Secret-shared among the parties.
+    Shared(&'a P::Arith),
+    /// Known to every party.
+    Public(&'a Tensor<P::Word>),
+}
+
+/// A bias added to a product before its truncation, one element per output channel, at the product's scale.
+pub enum Bias<'a, P: Protocol + ?Sized> {
+    /// Secret-shared among the parties.
+    Shared(&'a P::Arith),
+    /// Known to every party.
+    Public(&'a Tensor<P::Word>),
+}
+
+/// What follows a linear map, in this order. Protocols fuse as much of it as they can; the meaning does not change.
+pub struct Epilogue<'a, P: Protocol + ?Sized> {
+    /// Added first.
+    pub bias: Option<Bias<'a, P>>,
+    /// Then shifted.
+    pub truncate: Option<Truncation>,
+    /// Then clamped below at 0.
+    pub relu: Option<Comparison>,
+}
+
+impl<P: Protocol + ?Sized> Default for Epilogue<'_, P> {
+    fn default() -> Self {
+        Epilogue { bias: None, truncate: None, relu: None }
+    }
+}
+
+/// Which half of a run the protocol is in. It never changes the randomness or the messages, only which are exchanged now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Offline and online interleaved.
+    #[default]
+    Joint,
+    /// Offline messages only; they fill the store.
+    Preprocess,
+    /// Online messages only; offline material comes from the store.
+    Online,
+}
+
+/// Choices made at run time by the initiator of a session and bound in its handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Options {
+    /// Shape of the carry circuits.
+    pub adder: crate::circuits::Adder,
+    /// Elements per tile of an element-wise gate.
+    pub tile: usize,
+    /// Tiles of one gate in flight.
+    pub window: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        // 2^14 elements of 32 bits are 64 KiB a tensor and as much for its 32 bit planes: the working set of a
+        // comparison stays in a core's second-level cache.
+        Options { adder: crate::circuits::Adder::LogDepth, tile: 1 << 14, window: 8 }
+    }
+}
+
+/// Proof that every check of the messages so far has passed. Semi-honest protocols hand it out at once.
+#[derive(Debug)]
+pub struct Checked(pub(crate) ());
+
+/// Why a protocol operation failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ProtocolError {
+    /// A peer failed or the link to it did.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// The clear protocol met an integer outside its bound.
+    #[error(
+        "node '{node}': the value {value} passes its bound of {bits} bits: the input is outside what the program was \
+         compiled for; compile with a wider --input-range, more --calibration data or a larger ring"
+    )]
+    BoundViolated {
+        /// The node that computed it.
+        node: String,
+        /// The integer, before reduction into the ring.
+        value: i128,
+        /// `|value| < 2^bits` was promised.
+        bits: u32,
+    },
+    /// The protocol has no such operation.
+    #[error("node '{node}': {protocol} does not support {what}")]
+    Unsupported {
+        /// The node that asked.
+        node: String,
+        /// The protocol.
+        protocol: &'static str,
+        /// The operation, with the way out.
+        what: String,
+    },
+    /// Preprocessed material is missing.
+    #[error("no preprocessed material is left for this inference: preprocess more, or run with phase joint")]
+    StoreEmpty,
+    /// A layout and the code that should follow it disagree: a defect in Covey.
+    #[error("internal error in {0}: please report it")]
+    Internal(&'static str),
+}
+
+/// Result of a protocol operation.
+pub type Result<T> = std::result::Result<T, ProtocolError>;
+
+/// A secure computation over whole tensors, seen from one party.
+///
+/// Every party calls the same methods in the same order with the same shapes. Shapes and options are public; nothing
+/// else about a share is. Values are ring elements, read as two's complement; scales are the caller's business.
+pub trait Protocol: Send {
+    /// Storage of ring elements.
+    type Word: Word;
+    /// This party's part of a secret tensor of ring elements.
+    type Arith: Clone + Send;
+    /// This party's part of secret bit planes.
+    type Bool: Clone + Send;
+    /// This party's prepared form of one version of a weight.
+    type Weight: Send;
+
+    /// Name in messages and on the command line.
+    const NAME: &'static str;
+
+    /// The ring of every arithmetic share.
+    fn ring(&self) -> Ring;
+    /// The shape of a share.
+    fn shape(x: &Self::Arith) -> &[usize];
+    /// Names the program node that what follows belongs to, for errors, randomness and the meter.
+    fn enter(&mut self, node: u32, name: &str);
+
+    // Input and output.
+
+    /// A secret known to party `owner`, who passes `value`; the others pass `None`.
+    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<Self::Word>>) -> Result<Self::Arith>;
+    /// A secret of the session's client, who runs the protocol's client half.
+    fn client_input(&mut self, shape: &[usize]) -> Result<Self::Arith>;
+    /// Finishes every pending check of what was received so far.
+    fn check(&mut self) -> Result<Checked>;
+    /// The value, to every party.
+    fn open(&mut self, x: &Self::Arith, checked: &Checked) -> Result<Tensor<Self::Word>>;
+    /// The bits, to every party.
+    fn open_bits(&mut self, x: &Self::Bool, checked: &Checked) -> Result<BitTensor>;
+    /// The value, to the session's client only, re-randomised.
+    fn reveal(&mut self, x: &Self::Arith, checked: &Checked) -> Result<()>;
+
+    // Local operations.
+
+    /// A public tensor as a share.
+    fn constant(&self, value: &Tensor<Self::Word>) -> Self::Arith;
+    /// x + y, equal shapes.
+    fn add(&mut self, x: &Self::Arith, y: &Self::Arith) -> Result<Self::Arith>;
+    /// x - y, equal shapes.
+    fn sub(&mut self, x: &Self::Arith, y: &Self::Arith) -> Result<Self::Arith>;
+    /// x + c, equal shapes.
+    fn add_public(&mut self, x: &Self::Arith, c: &Tensor<Self::Word>) -> Result<Self::Arith>;
+    /// x · c element by element, equal shapes.
+    fn mul_public(&mut self, x: &Self::Arith, c: &Tensor<Self::Word>) -> Result<Self::Arith>;
+    /// Output element i is `x[indices[i]]`, or the public 0 where the index is [`ZERO`].
+    fn gather(&mut self, x: &Self::Arith, indices: &[u32], shape: &[usize]) -> Result<Self::Arith>;
+    /// The tensors one after the other, flat.
+    fn concat(&mut self, parts: &[&Self::Arith]) -> Result<Self::Arith>;
+    /// Sums over the last dimension.
+    fn sum_last(&mut self, x: &Self::Arith) -> Result<Self::Arith>;
+    /// The same elements under another shape.
+    fn reshape(&mut self, x: &Self::Arith, shape: &[usize]) -> Self::Arith;
+    /// x ⊕ y, equal sizes.
+    fn xor(&mut self, x: &Self::Bool, y: &Self::Bool) -> Self::Bool;
+    /// ¬x.
+    fn not(&mut self, x: &Self::Bool) -> Self::Bool;
+
+    // Linear maps.
+
+    /// This party's working form of a weight. Cheap and repeatable: training prepares a new version each step.
+    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, placement: Placement) -> Result<Self::Weight>;
+    /// The linear map of `weight` on x, then the epilogue.
+    fn linear(&mut self, x: &Self::Arith, weight: &Self::Weight, epilogue: &Epilogue<Self>) -> Result<Self::Arith>;
+    /// The batched product of two secrets, then the truncation.
+    fn matmul(
+        &mut self,
+        x: &Self::Arith,
+        y: &Self::Arith,
+        shape: MatmulShape,
+        truncate: Option<Truncation>,
+    ) -> Result<Self::Arith>;
+    /// x · y element by element, equal shapes, then the truncation.
+    fn mul(&mut self, x: &Self::Arith, y: &Self::Arith, truncate: Option<Truncation>) -> Result<Self::Arith>;
+
+    // Non-linear primitives.
+
+    /// floor(x / 2^bits), as rounded by `truncation`.
+    fn truncate(&mut self, x: &Self::Arith, truncation: Truncation) -> Result<Self::Arith>;
+    /// One plane: 1 where x < 0.
+    fn msb(&mut self, x: &Self::Arith, comparison: Comparison) -> Result<Self::Bool>;
+    /// x ∧ y, equal sizes.
+    fn and(&mut self, x: &Self::Bool, y: &Self::Bool) -> Result<Self::Bool>;
+    /// All l bits of x, plane i being bit i.
+    fn a2b(&mut self, x: &Self::Arith) -> Result<Self::Bool>;
+    /// One plane as 0/1 ring elements of `shape`.
+    fn bit2a(&mut self, x: &Self::Bool, shape: &[usize]) -> Result<Self::Arith>;
+    /// b · x, b one plane over the elements of x.
+    fn select(&mut self, b: &Self::Bool, x: &Self::Arith) -> Result<Self::Arith>;
+
+    // Cost.
+
+    /// Bytes per directed link and step kind, messages and rounds of `gate`: a pure function of its size, the ring and the
+    /// options, equal to what the meter counts.
+    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost
+    where
+        Self: Sized;
+
+    // Composed from the above; a protocol overrides what it does better, and says the same in `plan`.
+
+    /// max(x, 0).
+    fn relu(&mut self, x: &Self::Arith, comparison: Comparison) -> Result<Self::Arith> {
+        let negative = self.msb(x, comparison)?;
+        let positive = self.not(&negative);
+        self.select(&positive, x)
+    }
+
+    /// max(x, y), and the plane that is 1 where x < y; `comparison` bounds x - y.
+    fn max(
+        &mut self,
+        x: &Self::Arith,
+        y: &Self::Arith,
+        comparison: Comparison,
+    ) -> Result<(Self::Arith, Self::Bool)> {
+        let difference = self.sub(x, y)?;
+        let less = self.msb(&difference, comparison)?;
+        let not_less = self.not(&less);
+        let gain = self.select(&not_less, &difference)?;
+        Ok((self.add(y, &gain)?, less))
+    }
+}
+
+/// The index in [`Protocol::gather`] that stands for the public value 0.
+pub const ZERO: u32 = u32::MAX;

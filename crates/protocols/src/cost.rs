@@ -1,0 +1,176 @@
+//! The cost of a gate before it runs: bytes per directed link and step kind, messages, rounds.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+use covey_transport::Phase as StepKind;
+
+use crate::api::{Comparison, Truncation};
+use crate::machine::Layout;
+
+/// One protocol primitive with everything its cost depends on. Counts are elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Gate {
+    /// [`crate::Protocol::input`].
+    Input {
+        /// The party that knows the value.
+        owner: usize,
+        /// Elements.
+        count: usize,
+    },
+    /// [`crate::Protocol::client_input`].
+    ClientInput {
+        /// Elements.
+        count: usize,
+    },
+    /// [`crate::Protocol::open`].
+    Open {
+        /// Elements.
+        count: usize,
+    },
+    /// [`crate::Protocol::open_bits`].
+    OpenBits {
+        /// Elements.
+        count: usize,
+        /// Bits an element.
+        planes: usize,
+    },
+    /// [`crate::Protocol::reveal`].
+    Reveal {
+        /// Elements.
+        count: usize,
+    },
+    /// [`crate::Protocol::linear`], [`crate::Protocol::matmul`] and [`crate::Protocol::mul`].
+    Product {
+        /// Elements of the result.
+        count: usize,
+        /// One operand is public.
+        public: bool,
+        /// The shift that follows.
+        truncate: Option<Truncation>,
+        /// The ReLU that follows.
+        relu: Option<Comparison>,
+    },
+    /// [`crate::Protocol::truncate`].
+    Truncate {
+        /// Elements.
+        count: usize,
+        /// The shift.
+        truncation: Truncation,
+    },
+    /// [`crate::Protocol::msb`].
+    Msb {
+        /// Elements.
+        count: usize,
+        /// What the comparison may rely on.
+        comparison: Comparison,
+    },
+    /// [`crate::Protocol::and`].
+    And {
+        /// Elements.
+        count: usize,
+        /// Planes.
+        planes: usize,
+    },
+    /// [`crate::Protocol::a2b`].
+    A2b {
+        /// Elements.
+        count: usize,
+    },
+    /// [`crate::Protocol::bit2a`].
+    Bit2a {
+        /// Elements.
+        count: usize,
+    },
+    /// [`crate::Protocol::select`].
+    Select {
+        /// Elements.
+        count: usize,
+    },
+    /// [`crate::Protocol::relu`].
+    Relu {
+        /// Elements.
+        count: usize,
+        /// What the comparison may rely on.
+        comparison: Comparison,
+    },
+    /// [`crate::Protocol::max`].
+    Max {
+        /// Elements of the result.
+        count: usize,
+        /// What the comparison may rely on.
+        comparison: Comparison,
+    },
+}
+
+/// Payload bytes and messages of one directed link in one step kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Payload bytes.
+    pub bytes: u64,
+    /// Messages.
+    pub messages: u64,
+}
+
+/// What a gate, a node or a program exchanges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// By (offline or online, from, to).
+    pub links: BTreeMap<(StepKind, usize, usize), Traffic>,
+    /// Online rounds one after the other.
+    pub rounds: u64,
+}
+
+impl Cost {
+    /// The cost of `copies` tiles of `layout`, side by side.
+    pub fn of(layout: &Layout, copies: u64) -> Self {
+        let mut cost = Cost { rounds: layout.rounds() as u64, ..Cost::default() };
+        for message in layout.messages() {
+            let traffic = cost.links.entry((message.step.kind(), message.from, message.to)).or_default();
+            traffic.bytes += message.len as u64 * copies;
+            traffic.messages += copies;
+        }
+        cost
+    }
+
+    /// The cost of `count` elements in tiles of `tile`: whole tiles and a last partial one, side by side.
+    pub fn tiled(count: usize, tile: usize, layout: impl Fn(usize) -> Layout) -> Self {
+        let mut cost = Cost::default();
+        if count >= tile {
+            cost = Cost::of(&layout(tile), (count / tile) as u64);
+        }
+        if count % tile > 0 {
+            cost.beside(&Cost::of(&layout(count % tile), 1));
+        }
+        cost
+    }
+
+    /// Adds what happens at the same time: traffic adds, the longer number of rounds stays.
+    pub fn beside(&mut self, other: &Cost) {
+        let rounds = self.rounds.max(other.rounds);
+        *self += other;
+        self.rounds = rounds;
+    }
+
+    /// Payload bytes on all links in `kind`.
+    pub fn bytes(&self, kind: StepKind) -> u64 {
+        self.links.iter().filter(|((k, ..), _)| *k == kind).map(|(_, t)| t.bytes).sum()
+    }
+
+    /// Payload bytes on all links in both step kinds.
+    pub fn total_bytes(&self) -> u64 {
+        self.links.values().map(|t| t.bytes).sum()
+    }
+}
+
+/// Adds what happens afterwards: traffic and rounds add.
+impl AddAssign<&Cost> for Cost {
+    fn add_assign(&mut self, other: &Cost) {
+        for (link, traffic) in &other.links {
+            let mine = self.links.entry(*link).or_default();
+            mine.bytes += traffic.bytes;
+            mine.messages += traffic.messages;
+        }
+        self.rounds += other.rounds;
+    }
+}

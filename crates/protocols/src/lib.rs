@@ -1,0 +1,21 @@
+//! Protocols over whole tensors, behind one trait.
+//!
+//! [`Protocol`] is the interface `nn` and `runtime` are written on; [`clear`] is its executable specification and
+//! [`trio`] the three-party protocol of PIGEON. A protocol's primitives are [`machine::Machine`]s run by one
+//! [`scheduler::Scheduler`]; the cost of each is a pure function, summed by [`planner::Planner`].
+
+pub mod api;
+pub mod circuits;
+pub mod clear;
+pub mod cost;
+pub mod machine;
+pub mod planner;
+pub mod randomness;
+pub mod scheduler;
+pub mod store;
+pub mod trio;
+
+pub use api::{
+    Bias, Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError,
+    Rounding, Truncation, WeightSource,
+};
