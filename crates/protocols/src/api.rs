@@ -178,6 +178,19 @@ pub enum ProtocolError {
     Internal(&'static str),
 }
 
+impl ProtocolError {
+    /// The same error under the name of the node that met it, where the protocol left the name open.
+    #[must_use]
+    pub fn at(mut self, name: &str) -> Self {
+        if let ProtocolError::BoundViolated { node, .. } | ProtocolError::Unsupported { node, .. } = &mut self
+            && node.is_empty()
+        {
+            *node = name.to_string();
+        }
+        self
+    }
+}
+
 /// Result of a protocol operation.
 pub type Result<T> = std::result::Result<T, ProtocolError>;
 
@@ -197,6 +210,9 @@ pub trait Protocol: Send {
 
     /// Name in messages and on the command line.
     const NAME: &'static str;
+    /// Whether [`Protocol::linear`] does a ReLU in its epilogue for less than a separate [`Protocol::relu`]; schedules then
+    /// put it there.
+    const FUSES_RELU: bool = false;
 
     /// The ring of every arithmetic share.
     fn ring(&self) -> Ring;
@@ -204,6 +220,11 @@ pub trait Protocol: Send {
     fn shape(x: &Self::Arith) -> &[usize];
     /// Names the program node that what follows belongs to, for errors, randomness and the meter.
     fn enter(&mut self, node: u32, name: &str);
+    /// Starts run number `inference` in `phase`; numbers only grow. `Online` needs the inference's material in the store.
+    /// Protocols without preprocessing ignore the phase, except that a preprocessing run reveals nothing.
+    fn begin(&mut self, phase: Phase, inference: u64) -> Result<()>;
+    /// Inferences with preprocessed material left.
+    fn stored(&self) -> usize;
 
     // Input and output.
 
@@ -266,6 +287,15 @@ pub trait Protocol: Send {
 
     /// floor(x / 2^bits), as rounded by `truncation`.
     fn truncate(&mut self, x: &Self::Arith, truncation: Truncation) -> Result<Self::Arith>;
+    /// floor(x / divisor) for `|x| < 2^bound`, exactly.
+    fn div_exact(&mut self, x: &Self::Arith, divisor: u64, bound: u32) -> Result<Self::Arith> {
+        let _ = (x, bound);
+        Err(ProtocolError::Unsupported {
+            node: String::new(),
+            protocol: Self::NAME,
+            what: format!("division by {divisor}; compile with --division mul-shift"),
+        })
+    }
     /// One plane: 1 where x < 0.
     fn msb(&mut self, x: &Self::Arith, comparison: Comparison) -> Result<Self::Bool>;
     /// x ∧ y, equal sizes.
