@@ -1,0 +1,79 @@
+//! Two-dimensional convolution, as the matrix product weights · patches.
+//!
+//! The patch matrix is never built: the product asks for its panels ([`patches`]), whose number of columns is that of the
+//! output positions of the whole batch, so weights are read once. Depthwise convolutions, which have too little work for
+//! each patch, go row by row ([`depthwise`]).
+
+mod depthwise;
+mod geometry;
+mod patches;
+
+use covey_ring::Word;
+
+use crate::gemm::{Columns, Panels, Product, product};
+
+pub use geometry::{ConvGeometry, GeometryError};
+use patches::Patches;
+
+/// `out += conv(x, w)`, wrapping: `x` is `[batch, in_channels, height, width]`, `w` `[out_channels, in_channels / groups,
+/// kernel height, kernel width]`, `out` `[batch, out_channels, output height, output width]`.
+///
+/// # Panics
+/// If a slice has another length, or `geometry` has not passed [`ConvGeometry::checked`].
+pub fn conv2d<W: Word>(geometry: &ConvGeometry, batch: usize, x: &[W], w: &[W], out: &mut [W]) {
+    let geometry = &geometry.flattened();
+    assert!(
+        x.len() == batch * geometry.input_len()
+            && w.len() == geometry.weights_len()
+            && out.len() == batch * geometry.output_len(),
+        "convolution: sizes do not match"
+    );
+    if batch == 0 {
+        return;
+    }
+    if geometry.groups == geometry.in_channels && geometry.groups > 1 {
+        return depthwise::conv2d(geometry, x, w, out);
+    }
+    let (depth, positions) = (geometry.depth(), geometry.positions());
+    let channels = geometry.out_channels / geometry.groups;
+    for group in 0..geometry.groups {
+        let patches = Patches { geometry, output: geometry.output(), group, x };
+        let operands = Product {
+            m: channels,
+            n: batch * positions,
+            k: depth,
+            a: &w[group * channels * depth..][..channels * depth],
+            b: &patches,
+            columns: Columns { row: positions, run: positions, skip: geometry.output_len() },
+        };
+        product(&operands, &mut out[group * channels * positions..]);
+    }
+}
+
+/// `out += conv(x1, w1) + conv(x2, w2)`, shapes as [`conv2d`].
+pub fn conv2d_pair<W: Word>(
+    geometry: &ConvGeometry,
+    batch: usize,
+    (x1, w1): (&[W], &[W]),
+    (x2, w2): (&[W], &[W]),
+    out: &mut [W],
+) {
+    conv2d(geometry, batch, x1, w1, out);
+    conv2d(geometry, batch, x2, w2, out);
+}
+
+/// The patch matrix of one image and group: `image` is `[in_channels, height, width]`; column `p` of `columns`
+/// `[in_channels / groups * kernel height * kernel width, output height * output width]` becomes the inputs that output
+/// position `p` sees, padding as zeros.
+///
+/// # Panics
+/// If a slice has another length, `group` is not below `groups`, or `geometry` has not passed [`ConvGeometry::checked`].
+pub fn im2col<W: Word>(geometry: &ConvGeometry, group: usize, image: &[W], columns: &mut [W]) {
+    let (depth, positions) = (geometry.depth(), geometry.positions());
+    assert!(
+        group < geometry.groups && image.len() == geometry.input_len() && columns.len() == depth * positions,
+        "convolution: sizes do not match"
+    );
+    let patches = Patches { geometry, output: geometry.output(), group, x: image };
+    patches.pack(0..depth, 0..positions, positions, columns);
+}

@@ -1,0 +1,228 @@
+//! The product with many rows and columns: panels of `b` are packed for the first-level cache, and each pass over one
+//! keeps a block of `c` in registers. `a` is read where it lies. (Goto, van de Geijn: Anatomy of high-performance
+//! matrix multiplication, 2008.)
+
+use std::ops::Range;
+
+use covey_ring::Word;
+
+use super::lanes::Vector;
+
+/// The right operand, given panel by panel: a matrix, or what a convolution makes of an image.
+pub(crate) trait Panels<W: Word> {
+    /// Writes the block `rows` × `columns` to `out`, rows `stride >= columns.len()` words apart; leaves the rest of a
+    /// row alone.
+    fn pack(&self, rows: Range<usize>, columns: Range<usize>, stride: usize, out: &mut [W]);
+}
+
+/// A row-major matrix.
+pub(crate) struct Matrix<'a, W> {
+    pub(crate) data: &'a [W],
+    pub(crate) columns: usize,
+}
+
+impl<W: Word> Panels<W> for Matrix<'_, W> {
+    #[inline(always)]
+    fn pack(&self, rows: Range<usize>, columns: Range<usize>, stride: usize, out: &mut [W]) {
+        for (row, out) in rows.zip(out.chunks_mut(stride)) {
+            let start = row * self.columns;
+            out[..columns.len()].copy_from_slice(&self.data[start + columns.start..start + columns.end]);
+        }
+    }
+}
+
+/// Where column `j` of `c` lies: in runs of `run` columns, `skip` words from one run's start to the next; rows are
+/// `row` words apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns {
+    pub(crate) row: usize,
+    pub(crate) run: usize,
+    pub(crate) skip: usize,
+}
+
+impl Columns {
+    /// A row-major matrix of `columns` columns.
+    pub(crate) fn plain(columns: usize) -> Self {
+        Columns { row: columns, run: columns.max(1), skip: columns }
+    }
+
+    /// Offset of column `column` in row 0.
+    #[inline(always)]
+    pub(crate) fn offset(&self, column: usize) -> usize {
+        column / self.run * self.skip + column % self.run
+    }
+
+    /// Words `c` must hold for `rows` rows and `columns` columns.
+    pub(crate) fn len(&self, rows: usize, columns: usize) -> usize {
+        if rows == 0 || columns == 0 { 0 } else { (rows - 1) * self.row + self.offset(columns - 1) + 1 }
+    }
+}
+
+/// `c += a · b`: `a` is `[m, k]` row-major, `b` `[k, n]`, `c` laid out by `columns`.
+pub(crate) struct Product<'a, W, B> {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) a: &'a [W],
+    pub(crate) b: &'a B,
+    pub(crate) columns: Columns,
+}
+
+/// Rows of `b` in a panel: a panel of 192 bytes a row then takes half of a 48 KiB first-level cache.
+const DEPTH: usize = 128;
+/// Bytes of packed panels held at once, within a second-level cache.
+const PANELS_BYTES: usize = 512 << 10;
+/// Rows of `a` that meet all held panels before the next rows: `ROWS * DEPTH` words stay in the second-level cache.
+const ROWS: usize = 256;
+
+/// The product, in register blocks of `MR` rows × `NV` vectors.
+///
+/// # Safety
+/// The processor has `V`'s instruction set. Slices are long enough for the sizes ([`super::kernel::run`] checks).
+#[inline(always)]
+pub(super) unsafe fn blocked<V: Vector, B: Panels<V::Word>, const MR: usize, const NV: usize>(
+    product: &Product<'_, V::Word, B>,
+    c: &mut [V::Word],
+) {
+    let &Product { m, n, k, a, b, columns } = product;
+    let width = NV * V::LANES;
+    let held = (PANELS_BYTES / (DEPTH * V::Word::BYTES) / width).max(1) * width;
+    let mut panels = vec![V::Word::ZERO; DEPTH.min(k) * held.min(n.next_multiple_of(V::LANES))];
+    for j0 in (0..n).step_by(held) {
+        let j1 = n.min(j0 + held);
+        for k0 in (0..k).step_by(DEPTH) {
+            let depth = DEPTH.min(k - k0);
+            for j in (j0..j1).step_by(width) {
+                let columns = j..j1.min(j + width);
+                let stride = columns.len().next_multiple_of(V::LANES);
+                b.pack(k0..k0 + depth, columns, stride, &mut panels[(j - j0) * depth..][..stride * depth]);
+            }
+            for i0 in (0..m).step_by(ROWS) {
+                for j in (j0..j1).step_by(width) {
+                    let panel = &panels[(j - j0) * depth..];
+                    let valid = width.min(j1 - j);
+                    for i in (i0..m.min(i0 + ROWS)).step_by(MR) {
+                        let block = Block {
+                            a: &a[i * k + k0..],
+                            stride: k,
+                            panel,
+                            depth,
+                            rows: MR.min(m - i),
+                            column: j,
+                            valid,
+                            columns,
+                        };
+                        // SAFETY: as the caller promises.
+                        unsafe { block.by_vectors::<V, MR, NV>(&mut c[i * columns.row..]) };
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One register block of `c`: `rows` rows from the slices' starts, `valid` columns from `column`.
+struct Block<'a, W> {
+    a: &'a [W],
+    stride: usize,
+    panel: &'a [W],
+    depth: usize,
+    rows: usize,
+    column: usize,
+    valid: usize,
+    columns: Columns,
+}
+
+impl<W: Word> Block<'_, W> {
+    #[inline(always)]
+    unsafe fn by_vectors<V: Vector<Word = W>, const MR: usize, const NV: usize>(&self, c: &mut [W]) {
+        // SAFETY: as the caller promises, in every arm.
+        unsafe {
+            match self.valid.div_ceil(V::LANES) {
+                1 => self.by_rows::<V, MR, 1>(c),
+                2 if NV >= 2 => self.by_rows::<V, MR, 2>(c),
+                _ => self.by_rows::<V, MR, NV>(c),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn by_rows<V: Vector<Word = W>, const MR: usize, const NV: usize>(&self, c: &mut [W]) {
+        // SAFETY: as the caller promises, in every arm.
+        unsafe {
+            match self.rows {
+                rows if rows == MR => self.run::<V, MR, NV>(c),
+                1 => self.run::<V, 1, NV>(c),
+                2 => self.run::<V, 2, NV>(c),
+                3 => self.run::<V, 3, NV>(c),
+                rows => {
+                    // The first four, then what is left, at most three when MR = 8: two short passes.
+                    let rest = Block { a: &self.a[4 * self.stride..], rows: rows - 4, ..*self };
+                    Block { rows: 4, ..*self }.run::<V, 4, NV>(c);
+                    if rest.rows > 0 {
+                        rest.few_rows::<V, NV>(&mut c[4 * self.columns.row..]);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn few_rows<V: Vector<Word = W>, const NV: usize>(&self, c: &mut [W]) {
+        // SAFETY: as the caller promises, in every arm.
+        unsafe {
+            match self.rows {
+                1 => self.run::<V, 1, NV>(c),
+                2 => self.run::<V, 2, NV>(c),
+                _ => self.run::<V, 3, NV>(c),
+            }
+        }
+    }
+
+    /// Exactly `R` rows and `NV` vectors, the last of which may hold columns past `valid`.
+    #[inline(always)]
+    unsafe fn run<V: Vector<Word = W>, const R: usize, const NV: usize>(&self, c: &mut [W]) {
+        let width = NV * V::LANES;
+        assert!(self.panel.len() >= self.depth * width && self.a.len() >= (R - 1) * self.stride + self.depth);
+        // SAFETY: the assertion bounds every read: rows r < R of `a` at r * stride + p, rows p < depth of the panel.
+        let sums = unsafe {
+            let mut sums = [[V::zero(); NV]; R];
+            let (a, panel) = (self.a.as_ptr(), self.panel.as_ptr());
+            for p in 0..self.depth {
+                let mut right = [V::zero(); NV];
+                for v in 0..NV {
+                    right[v] = V::load(panel.add(p * width + v * V::LANES));
+                }
+                for r in 0..R {
+                    let left = V::splat(*a.add(r * self.stride + p));
+                    for v in 0..NV {
+                        sums[r][v] = sums[r][v].mul_add(left, right[v]);
+                    }
+                }
+            }
+            sums
+        };
+        let start = self.columns.offset(self.column);
+        let contiguous = self.columns.offset(self.column + self.valid - 1) == start + self.valid - 1;
+        for (r, sums) in sums.iter().enumerate() {
+            let c = &mut c[r * self.columns.row..];
+            for (v, sum) in sums.iter().enumerate() {
+                let lanes = V::LANES.min(self.valid - v * V::LANES);
+                if contiguous && lanes == V::LANES {
+                    let c = &mut c[start + v * V::LANES..][..V::LANES];
+                    // SAFETY: the slice holds LANES words.
+                    unsafe { V::load(c.as_ptr()).add(*sum).store(c.as_mut_ptr()) };
+                } else {
+                    let mut words = [W::ZERO; 16];
+                    const { assert!(V::LANES <= 16) };
+                    // SAFETY: the array holds at least LANES words.
+                    unsafe { sum.store(words.as_mut_ptr()) };
+                    for (lane, &word) in words[..lanes].iter().enumerate() {
+                        let c = &mut c[self.columns.offset(self.column + v * V::LANES + lane)];
+                        *c = c.add(word);
+                    }
+                }
+            }
+        }
+    }
+}

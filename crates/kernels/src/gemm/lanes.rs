@@ -1,0 +1,42 @@
+//! What the matrix kernels ask of a vector of words.
+
+use covey_ring::Word;
+
+/// A vector of words. Implementations for an instruction set are inlined into functions that enable it.
+pub(super) trait Vector: Copy {
+    /// The element.
+    type Word: Word;
+    /// Elements in one vector.
+    const LANES: usize;
+
+    /// All zero.
+    ///
+    /// # Safety
+    /// For all functions here: the processor has the vector's instruction set.
+    unsafe fn zero() -> Self;
+    /// `word` in every lane.
+    unsafe fn splat(word: Self::Word) -> Self;
+    /// `LANES` words from `from`, which need not be aligned.
+    ///
+    /// # Safety
+    /// `from` is readable for `LANES` words.
+    unsafe fn load(from: *const Self::Word) -> Self;
+    /// `LANES` words to `to`, which need not be aligned.
+    ///
+    /// # Safety
+    /// `to` is writable for `LANES` words.
+    unsafe fn store(self, to: *mut Self::Word);
+    /// `self + other`, lane by lane.
+    unsafe fn add(self, other: Self) -> Self;
+    /// `self + x * y`, lane by lane.
+    unsafe fn mul_add(self, x: Self, y: Self) -> Self;
+    /// The sum of all lanes.
+    #[inline(always)]
+    unsafe fn sum(self) -> Self::Word {
+        let mut lanes = [Self::Word::ZERO; 16];
+        const { assert!(Self::LANES <= 16) };
+        // SAFETY: the array holds at least LANES words.
+        unsafe { self.store(lanes.as_mut_ptr()) };
+        lanes[..Self::LANES].iter().fold(Self::Word::ZERO, |sum, &lane| sum.add(lane))
+    }
+}

@@ -1,0 +1,166 @@
+//! Products with few columns or few rows. They do little work for each word of the large operand, so that one is read
+//! once, as it lies.
+
+use covey_ring::Word;
+
+use super::blocked::{Panels, Product};
+use super::lanes::Vector;
+
+/// At most this many columns make a product of few columns.
+pub(crate) const FEW_COLUMNS: usize = 16;
+/// At most this many rows make a product of few rows.
+pub(super) const FEW_ROWS: usize = 4;
+/// Words of the transposed right operand held at once: 64 KiB of u32.
+const HELD: usize = 16 << 10;
+
+/// `c += a · b` with few columns: dot products of rows of `a` with columns of `b`, four by four.
+///
+/// # Safety
+/// The processor has `V`'s instruction set. Slices are long enough for the sizes.
+#[inline(always)]
+pub(super) unsafe fn few_columns<V: Vector, B: Panels<V::Word>>(product: &Product<'_, V::Word, B>, c: &mut [V::Word]) {
+    let &Product { m, n, k, a, b, columns } = product;
+    let depth = (HELD / n).min(k);
+    let (mut packed, mut transposed) = (vec![V::Word::ZERO; depth * n], vec![V::Word::ZERO; depth * n]);
+    for k0 in (0..k).step_by(depth) {
+        let depth = depth.min(k - k0);
+        b.pack(k0..k0 + depth, 0..n, n, &mut packed[..depth * n]);
+        for (column, out) in transposed.chunks_exact_mut(depth).take(n).enumerate() {
+            for (out, row) in out.iter_mut().zip(packed.chunks_exact(n)) {
+                *out = row[column];
+            }
+        }
+        for i in (0..m).step_by(4) {
+            for j in (0..n).step_by(4) {
+                let dots = Dots { a: &a[i * k + k0..], stride: k, b: &transposed[j * depth..], depth };
+                let (rows, few) = (4.min(m - i), 4.min(n - j));
+                // SAFETY: as the caller promises.
+                let sums = unsafe {
+                    match (rows, few) {
+                        (4, 4) => dots.run::<V, 4, 4>(),
+                        (4, 3) => dots.run::<V, 4, 3>(),
+                        (4, 2) => dots.run::<V, 4, 2>(),
+                        (4, 1) => dots.run::<V, 4, 1>(),
+                        _ => dots.one_by_one::<V>(rows, few),
+                    }
+                };
+                for (r, sums) in sums[..rows].iter().enumerate() {
+                    for (q, &sum) in sums[..few].iter().enumerate() {
+                        let c = &mut c[(i + r) * columns.row + columns.offset(j + q)];
+                        *c = c.add(sum);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rows of `a`, `stride` apart, against rows of `b`, `depth` apart, over `depth` words.
+struct Dots<'a, W> {
+    a: &'a [W],
+    stride: usize,
+    b: &'a [W],
+    depth: usize,
+}
+
+impl<W: Word> Dots<'_, W> {
+    #[inline(always)]
+    unsafe fn run<V: Vector<Word = W>, const R: usize, const Q: usize>(&self) -> [[W; 4]; 4] {
+        let Dots { a, stride, b, depth } = *self;
+        assert!(a.len() >= (R - 1) * stride + depth && b.len() >= Q * depth);
+        let whole = depth / V::LANES * V::LANES;
+        let mut out = [[W::ZERO; 4]; 4];
+        // SAFETY: the assertion bounds every read: p + LANES <= depth.
+        unsafe {
+            let mut sums = [[V::zero(); Q]; R];
+            for p in (0..whole).step_by(V::LANES) {
+                let mut right = [V::zero(); Q];
+                for q in 0..Q {
+                    right[q] = V::load(b.as_ptr().add(q * depth + p));
+                }
+                for r in 0..R {
+                    let left = V::load(a.as_ptr().add(r * stride + p));
+                    for q in 0..Q {
+                        sums[r][q] = sums[r][q].mul_add(left, right[q]);
+                    }
+                }
+            }
+            for r in 0..R {
+                for q in 0..Q {
+                    out[r][q] = sums[r][q].sum();
+                }
+            }
+        }
+        for r in 0..R {
+            for q in 0..Q {
+                for p in whole..depth {
+                    out[r][q] = out[r][q].add(a[r * stride + p].mul(b[q * depth + p]));
+                }
+            }
+        }
+        out
+    }
+
+    /// The edge: fewer than four rows.
+    #[inline(always)]
+    unsafe fn one_by_one<V: Vector<Word = W>>(&self, rows: usize, columns: usize) -> [[W; 4]; 4] {
+        let mut out = [[W::ZERO; 4]; 4];
+        for r in 0..rows {
+            for q in 0..columns {
+                let dot = Dots { a: &self.a[r * self.stride..], b: &self.b[q * self.depth..], ..*self };
+                // SAFETY: as the caller promises.
+                out[r][q] = unsafe { dot.run::<V, 1, 1>() }[0][0];
+            }
+        }
+        out
+    }
+}
+
+/// `c += a · b` with few rows and a row-major `b`: eight rows of `b` at a time are scaled and added to each row of `c`.
+///
+/// # Safety
+/// The processor has the instruction set of the function this is inlined into.
+#[inline(always)]
+pub(super) unsafe fn few_rows<V: Vector>(
+    (m, n, k): (usize, usize, usize),
+    a: &[V::Word],
+    b: &[V::Word],
+    c: &mut [V::Word],
+) {
+    const AT_ONCE: usize = 8;
+    assert!(a.len() == m * k && b.len() == k * n && c.len() == m * n);
+    let (whole, vectors) = (k / AT_ONCE * AT_ONCE, n / V::LANES * V::LANES);
+    for p in (0..whole).step_by(AT_ONCE) {
+        let b = &b[p * n..(p + AT_ONCE) * n];
+        for i in 0..m {
+            let (a, c) = (&a[i * k + p..][..AT_ONCE], &mut c[i * n..(i + 1) * n]);
+            // SAFETY: column j + LANES <= n of AT_ONCE rows of n words each.
+            unsafe {
+                let mut left = [V::zero(); AT_ONCE];
+                for q in 0..AT_ONCE {
+                    left[q] = V::splat(a[q]);
+                }
+                for j in (0..vectors).step_by(V::LANES) {
+                    let mut sums = [V::load(c.as_ptr().add(j)), V::zero()];
+                    for q in 0..AT_ONCE {
+                        sums[q % 2] = sums[q % 2].mul_add(left[q], V::load(b.as_ptr().add(q * n + j)));
+                    }
+                    sums[0].add(sums[1]).store(c.as_mut_ptr().add(j));
+                }
+            }
+            for j in vectors..n {
+                for q in 0..AT_ONCE {
+                    c[j] = c[j].add(a[q].mul(b[q * n + j]));
+                }
+            }
+        }
+    }
+    for p in whole..k {
+        for i in 0..m {
+            let left = a[i * k + p];
+            for (c, &right) in c[i * n..(i + 1) * n].iter_mut().zip(&b[p * n..(p + 1) * n]) {
+                *c = c.add(left.mul(right));
+            }
+        }
+    }
+}

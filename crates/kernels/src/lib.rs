@@ -1,0 +1,20 @@
+//! The arithmetic Covey spends its time in, on plain slices: matrix products and convolutions modulo 2^32 and 2^64,
+//! bit planes, and the AES-CTR pseudorandom generator. No protocol, no I/O.
+//!
+//! Every kernel has a portable form; on x86-64 a faster twin is chosen at run time. Twins agree bit for bit. No kernel
+//! branches or indexes on the values it works on, only on sizes. Slices of the wrong length are a caller's mistake and
+//! panic; sizes come from a validated program.
+
+pub mod bits;
+pub mod conv;
+mod dense;
+#[doc(hidden)]
+pub mod dispatch;
+mod gemm;
+mod prg;
+mod words;
+
+pub use conv::{ConvGeometry, GeometryError, conv2d, conv2d_pair, im2col};
+pub use dense::{dense, dense_pair};
+pub use gemm::gemm;
+pub use prg::Prg;
