@@ -1,0 +1,174 @@
+//! Programs made in Rust, for tests and tools that do without the Python front end.
+
+use covey_ring::Ring;
+use prost::Message;
+
+use crate::infer::{infer, largest_bound};
+use crate::program::Parts;
+use crate::{
+    Bound, BoundSource, Kind, Node, Op, Postprocess, Program, ProgramError, Value, ValueId, Visibility, container,
+    convert,
+};
+
+/// Builds a [`Program`] node by node; result shapes and scales follow from the operations.
+///
+/// Values are bounded by l - 2 bits unless told otherwise. Nothing is checked before [`ProgramBuilder::build`].
+///
+/// ```
+/// use covey_program::{Op, ProgramBuilder, Rounding};
+/// use covey_ring::Ring;
+///
+/// let mut builder = ProgramBuilder::new("tiny", Ring::Pow2(32));
+/// let x = builder.input("x", &[4], 12);
+/// let weight = builder.parameter("weight", &[4, 2], 12);
+/// let product = builder.node("fc", Op::Dense, &[x, weight]);
+/// let y = builder.node("fc", Op::Truncate { bits: 12, rounding: Rounding::Exact }, &[product]);
+/// builder.output(y);
+/// assert_eq!(builder.build().unwrap()[y].shape, [2]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct ProgramBuilder {
+    parts: Parts,
+}
+
+impl ProgramBuilder {
+    /// An empty program called `name` over `ring`.
+    pub fn new(name: &str, ring: Ring) -> Self {
+        let producer = concat!("covey ", env!("CARGO_PKG_VERSION")).to_string();
+        let (values, nodes, inputs, outputs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let parts =
+            Parts { name: name.into(), producer, ring, values, nodes, inputs, outputs, postprocess: Vec::new() };
+        ProgramBuilder { parts }
+    }
+
+    /// A batched secret input; `shape` is without the batch.
+    pub fn input(&mut self, name: &str, shape: &[usize], scale: u32) -> ValueId {
+        let id = self.value(Value { batched: true, kind: Kind::Input, ..self.blank(name, shape, scale) });
+        self.parts.inputs.push(id);
+        id
+    }
+
+    /// A secret parameter, whose integers stand in the weights file.
+    pub fn parameter(&mut self, name: &str, shape: &[usize], scale: u32) -> ValueId {
+        self.value(Value { kind: Kind::Parameter, ..self.blank(name, shape, scale) })
+    }
+
+    /// A public constant of `data`, row-major.
+    pub fn constant(&mut self, name: &str, shape: &[usize], scale: u32, data: Vec<i64>) -> ValueId {
+        let largest = data.iter().map(|v| v.unsigned_abs()).max().unwrap_or(0);
+        let bound = Bound { bits: 64 - largest.leading_zeros(), source: BoundSource::Proved };
+        let blank = self.blank(name, shape, scale);
+        let visibility = Visibility::Public;
+        self.value(Value { kind: Kind::Constant, visibility, bound, constant: Some(data), ..blank })
+    }
+
+    /// Any value, as given. An input must also be listed with [`ProgramBuilder::list_input`].
+    pub fn value(&mut self, value: Value) -> ValueId {
+        self.parts.values.push(value);
+        ValueId((self.parts.values.len() - 1) as u32)
+    }
+
+    /// Lists a value of kind input among the program's inputs.
+    pub fn list_input(&mut self, id: ValueId) {
+        self.parts.inputs.push(id);
+    }
+
+    /// A node whose result, called `<name>:<number of the node>`, has the shape and scale that follow. Reshape and
+    /// MulShift need [`ProgramBuilder::node_into`] or their own methods.
+    pub fn node(&mut self, name: &str, op: Op, inputs: &[ValueId]) -> ValueId {
+        let template = inputs.first().map(|&id| self.parts.values[id.index()].clone());
+        let (shape, scale, batched) = template.map_or((Vec::new(), 0, false), |x| (x.shape, x.scale, x.batched));
+        self.infer_node(name, op, inputs, &shape, scale, batched)
+    }
+
+    /// A reshape to `shape`, which is without the batch.
+    pub fn reshape(&mut self, name: &str, x: ValueId, shape: &[usize]) -> ValueId {
+        let Value { scale, batched, .. } = self.parts.values[x.index()];
+        self.infer_node(name, Op::Reshape, &[x], shape, scale, batched)
+    }
+
+    /// A MulShift whose result is read at `scale`.
+    pub fn mul_shift(&mut self, name: &str, op: Op, x: ValueId, scale: u32) -> ValueId {
+        let Value { shape, batched, .. } = self.parts.values[x.index()].clone();
+        self.infer_node(name, op, &[x], &shape, scale, batched)
+    }
+
+    /// A node that writes values declared before.
+    pub fn node_into(&mut self, name: &str, op: Op, inputs: &[ValueId], outputs: &[ValueId]) {
+        let source_op = op.name().to_string();
+        let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
+        self.parts.nodes.push(Node { name: name.into(), source_op, inputs, outputs, op });
+    }
+
+    /// Bounds a value by 2^`bits`, proved.
+    pub fn bound(&mut self, id: ValueId, bits: u32) {
+        self.parts.values[id.index()].bound = Bound { bits, source: BoundSource::Proved };
+    }
+
+    /// The real numbers an input promises to lie in.
+    pub fn range(&mut self, id: ValueId, low: f64, high: f64) {
+        self.parts.values[id.index()].range = Some((low, high));
+    }
+
+    /// A value, to change it before building.
+    pub fn value_mut(&mut self, id: ValueId) -> &mut Value {
+        &mut self.parts.values[id.index()]
+    }
+
+    /// Opens a value to the result's owner.
+    pub fn output(&mut self, id: ValueId) {
+        self.output_with(id, Postprocess::Nothing);
+    }
+
+    /// Opens a value to the result's owner, who does `postprocess` with it in the clear.
+    pub fn output_with(&mut self, id: ValueId, postprocess: Postprocess) {
+        self.parts.outputs.push(id);
+        self.parts.postprocess.push(postprocess);
+    }
+
+    /// The program, encoded and read back through every check a file passes.
+    pub fn build(self) -> Result<Program, ProgramError> {
+        Program::from_bytes(&container::seal(&self.wire().encode_to_vec()))
+    }
+
+    pub(crate) fn wire(&self) -> crate::wire::Program {
+        convert::encode(&self.parts)
+    }
+
+    fn infer_node(
+        &mut self,
+        name: &str,
+        op: Op,
+        inputs: &[ValueId],
+        shape: &[usize],
+        scale: u32,
+        batched: bool,
+    ) -> ValueId {
+        let mut output = Value { batched, ..self.blank(&format!("{name}:{}", self.parts.nodes.len()), shape, scale) };
+        let operands: Vec<&Value> = inputs.iter().map(|id| &self.parts.values[id.index()]).collect();
+        // What does not fit is refused by `build`, which runs the same rules.
+        if let Ok(form) = infer(&op, &operands, &output, self.parts.ring) {
+            (output.batched, output.shape, output.scale) = (form.batched, form.shape, form.scale);
+        }
+        if operands.iter().all(|operand| operand.visibility == Visibility::Public) {
+            output.visibility = Visibility::Public;
+        }
+        let id = self.value(output);
+        self.node_into(name, op, inputs, &[id]);
+        id
+    }
+
+    fn blank(&self, name: &str, shape: &[usize], scale: u32) -> Value {
+        Value {
+            name: name.into(),
+            shape: shape.to_vec(),
+            batched: false,
+            scale,
+            kind: Kind::Intermediate,
+            visibility: Visibility::Secret,
+            bound: Bound { bits: largest_bound(self.parts.ring).saturating_sub(1), source: BoundSource::Proved },
+            range: None,
+            constant: None,
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Every check between what a file says and a [`crate::Program`]. Order: the program, its values, its inputs, its nodes
+//! and its outputs, each from first to last; the first problem found is the one reported.
+
+use std::collections::HashSet;
+
+use crate::infer::{describe, infer, largest_bound, may_be_written};
+use crate::program::Parts;
+use crate::{Kind, Node, Op, Postprocess, ProgramError, Value, ValueId, Visibility};
+
+/// Most dimensions of a value, the batch included.
+const MAX_RANK: usize = 8;
+/// Most elements of a value, per sample.
+const MAX_ELEMENTS: usize = 1 << 31;
+/// Largest scale: integer / 2^scale must fit 64 bits.
+const MAX_SCALE: u32 = 62;
+/// Longest name, in bytes.
+const MAX_NAME: usize = 1024;
+
+/// Refuses what is not a valid program.
+pub(crate) fn check(parts: &Parts) -> Result<(), ProgramError> {
+    let invalid = |problem: String| Err(ProgramError::Invalid(problem));
+    if let Err(problem) = check_name(&parts.name) {
+        return invalid(format!("its name {problem}"));
+    }
+    if let Err(problem) = check_text(&parts.producer) {
+        return invalid(format!("its producer {problem}"));
+    }
+    if parts.outputs.is_empty() || parts.inputs.is_empty() {
+        return invalid("it needs at least one input and one output".into());
+    }
+    if parts.postprocess.len() != parts.outputs.len() {
+        return invalid(format!(
+            "it names {} postprocessing steps for {} outputs",
+            parts.postprocess.len(),
+            parts.outputs.len()
+        ));
+    }
+    check_values(parts)?;
+    let mut defined = check_inputs(parts)?;
+    for node in &parts.nodes {
+        check_node(parts, node, &mut defined).map_err(|problem| ProgramError::Node {
+            node: shown(&node.name),
+            op: node.op.name().into(),
+            problem,
+        })?;
+    }
+    check_outputs(parts, &defined)
+}
+
+fn check_values(parts: &Parts) -> Result<(), ProgramError> {
+    let mut names = HashSet::new();
+    for (index, value) in parts.values.iter().enumerate() {
+        let refuse = |problem: String| ProgramError::Value { value: shown(&value.name), problem };
+        check_name(&value.name)
+            .map_err(|problem| ProgramError::Invalid(format!("the name of value {index} {problem}")))?;
+        if !names.insert(value.name.as_str()) {
+            return Err(refuse("two values have this name: names must be unique".into()));
+        }
+        check_value(parts, value).map_err(refuse)?;
+    }
+    Ok(())
+}
+
+fn check_value(parts: &Parts, value: &Value) -> Result<(), String> {
+    if value.rank() > MAX_RANK {
+        return Err(format!("has {} dimensions and at most {MAX_RANK} are allowed", value.rank()));
+    }
+    if value.shape.contains(&0) {
+        return Err(format!("has an empty dimension in its shape {}", describe(value)));
+    }
+    let elements = value.shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
+    if elements.is_none_or(|elements| elements > MAX_ELEMENTS) {
+        return Err(format!("of shape {} has more than 2^31 elements", describe(value)));
+    }
+    if value.scale > MAX_SCALE {
+        return Err(format!(
+            "has scale {} and at most {MAX_SCALE} is allowed: compile with a smaller scale",
+            value.scale
+        ));
+    }
+    let most = largest_bound(parts.ring);
+    if value.bound.bits > most {
+        return Err(format!(
+            "is bounded by 2^{} and {} holds bounds up to 2^{most}: compile with a larger ring or a smaller scale",
+            value.bound.bits, parts.ring
+        ));
+    }
+    let secret = value.visibility == Visibility::Secret;
+    match value.kind {
+        Kind::Input if !secret => return Err("is an input and must be secret".into()),
+        Kind::Constant if secret => return Err("is a constant and must be public: make it a parameter".into()),
+        Kind::Constant | Kind::Parameter | Kind::State if value.batched => {
+            return Err("comes with the model and cannot have a batch dimension".into());
+        }
+        _ => {}
+    }
+    check_range(value)?;
+    check_constant(value)
+}
+
+fn check_range(value: &Value) -> Result<(), String> {
+    let Some((low, high)) = value.range else { return Ok(()) };
+    if value.kind != Kind::Input {
+        return Err("declares a range but is not an input".into());
+    }
+    // Written so that NaN fails.
+    if !(low.is_finite() && high.is_finite() && low <= high) {
+        return Err(format!("declares the range [{low}, {high}], which is not an interval of finite numbers"));
+    }
+    let largest = (low.abs().max(high.abs()) * 2f64.powi(value.scale as i32)).round_ties_even();
+    if largest >= 2f64.powi(value.bound.bits as i32) {
+        return Err(format!(
+            "declares the range [{low}, {high}] at scale {}, which its bound 2^{} does not hold: compile again",
+            value.scale, value.bound.bits
+        ));
+    }
+    Ok(())
+}
+
+fn check_constant(value: &Value) -> Result<(), String> {
+    let Some(data) = &value.constant else {
+        return if value.kind == Kind::Constant { Err("is a constant without data".into()) } else { Ok(()) };
+    };
+    if data.len() != value.elements() {
+        return Err(format!(
+            "holds {} constants where its shape {} needs {}",
+            data.len(),
+            describe(value),
+            value.elements()
+        ));
+    }
+    match data.iter().position(|v| v.unsigned_abs() >> value.bound.bits != 0) {
+        Some(index) => Err(format!("holds {} at index {index}, outside its bound 2^{}", data[index], value.bound.bits)),
+        None => Ok(()),
+    }
+}
+
+/// Checks the list of inputs and returns which values exist before the first node runs.
+fn check_inputs(parts: &Parts) -> Result<Vec<bool>, ProgramError> {
+    let mut listed = vec![false; parts.values.len()];
+    for &id in &parts.inputs {
+        let value = lookup(parts, id).map_err(|problem| ProgramError::Invalid(format!("as an input {problem}")))?;
+        let refuse = |problem: &str| Err(ProgramError::Value { value: shown(&value.name), problem: problem.into() });
+        if value.kind != Kind::Input {
+            return refuse("is listed among the inputs but is not of kind input");
+        }
+        if std::mem::replace(&mut listed[id.index()], true) {
+            return refuse("is listed twice among the inputs");
+        }
+    }
+    for (value, &listed) in parts.values.iter().zip(&listed) {
+        if value.kind == Kind::Input && !listed {
+            let problem = "is of kind input but not listed among the inputs".into();
+            return Err(ProgramError::Value { value: shown(&value.name), problem });
+        }
+    }
+    Ok(parts.values.iter().map(|value| value.kind != Kind::Intermediate).collect())
+}
+
+fn check_node(parts: &Parts, node: &Node, defined: &mut [bool]) -> Result<(), String> {
+    check_name(&node.name).map_err(|problem| format!("its name {problem}"))?;
+    check_text(&node.source_op).map_err(|problem| format!("its model operator {problem}"))?;
+    let mut inputs = Vec::with_capacity(node.inputs.len());
+    for &id in &node.inputs {
+        let value = lookup(parts, id)?;
+        if !defined[id.index()] {
+            return Err(format!("reads '{}' before any node has computed it", value.name));
+        }
+        inputs.push(value);
+    }
+    let [id] = node.outputs[..] else {
+        return Err(format!("writes {} values where one is due", node.outputs.len()));
+    };
+    let output = lookup(parts, id)?;
+    if !may_be_written(output.kind) {
+        return Err(format!("writes '{}', which is an input, constant or parameter", output.name));
+    }
+    if output.kind == Kind::Intermediate && std::mem::replace(&mut defined[id.index()], true) {
+        return Err(format!("writes '{}', which an earlier node has computed", output.name));
+    }
+    let form = infer(&node.op, &inputs, output, parts.ring)?;
+    if (form.batched, &form.shape) != (output.batched, &output.shape) {
+        let computed = Value { batched: form.batched, shape: form.shape, ..output.clone() };
+        return Err(format!(
+            "computes shape {} but '{}' declares {}",
+            describe(&computed),
+            output.name,
+            describe(output)
+        ));
+    }
+    if form.scale != output.scale {
+        return Err(format!("computes scale {} but '{}' declares {}", form.scale, output.name, output.scale));
+    }
+    // A public result of secret operands would have to be opened.
+    let secret = inputs.iter().any(|input| input.visibility == Visibility::Secret);
+    if secret != (output.visibility == Visibility::Secret) {
+        let (is, declared) = if secret { ("secret", "public") } else { ("public", "secret") };
+        return Err(format!("its operands make the result {is} but '{}' is declared {declared}", output.name));
+    }
+    check_result_bound(&node.op, &inputs, output)
+}
+
+/// Integers that the operation itself puts into its result must lie inside the result's bound.
+fn check_result_bound(op: &Op, inputs: &[&Value], output: &Value) -> Result<(), String> {
+    let largest = match op {
+        Op::Pad { value, .. } => value.unsigned_abs(),
+        Op::ArgMax { axis, .. } => inputs[0].full_shape(1)[*axis] as u64 - 1,
+        _ => return Ok(()),
+    };
+    if largest >> output.bound.bits != 0 {
+        return Err(format!("puts {largest} into '{}', outside its bound 2^{}", output.name, output.bound.bits));
+    }
+    Ok(())
+}
+
+fn check_outputs(parts: &Parts, defined: &[bool]) -> Result<(), ProgramError> {
+    for (value, &defined) in parts.values.iter().zip(defined) {
+        if !defined {
+            let problem = "is never computed: no node writes it".into();
+            return Err(ProgramError::Value { value: shown(&value.name), problem });
+        }
+    }
+    let mut listed = HashSet::new();
+    for (&id, &postprocess) in parts.outputs.iter().zip(&parts.postprocess) {
+        let value = lookup(parts, id).map_err(|problem| ProgramError::Invalid(format!("as an output {problem}")))?;
+        let refuse = |problem: &str| Err(ProgramError::Value { value: shown(&value.name), problem: problem.into() });
+        if value.kind != Kind::Intermediate {
+            return refuse("is listed among the outputs but no node computes it: opening it would reveal it as it is");
+        }
+        if !listed.insert(id) {
+            return refuse("is listed twice among the outputs");
+        }
+        if postprocess == Postprocess::Softmax && value.shape.is_empty() {
+            return refuse("has no axis for the softmax of its owner");
+        }
+    }
+    Ok(())
+}
+
+fn lookup(parts: &Parts, id: ValueId) -> Result<&Value, String> {
+    let count = parts.values.len();
+    parts.values.get(id.index()).ok_or_else(|| format!("refers to value {} where there are {count}", id.0))
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    if name.is_empty() { Err("is empty".into()) } else { check_text(name) }
+}
+
+/// Names stand in one-line messages and logs, so they may not break lines or steer a terminal.
+fn check_text(text: &str) -> Result<(), String> {
+    if text.len() > MAX_NAME {
+        return Err(format!("is {} bytes long and at most {MAX_NAME} are allowed", text.len()));
+    }
+    if text.chars().any(char::is_control) {
+        return Err("holds control characters".into());
+    }
+    Ok(())
+}
+
+/// A name that may not have been checked yet, fit for a message.
+pub(crate) fn shown(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(200).collect()
+}

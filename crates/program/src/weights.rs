@@ -1,0 +1,4 @@
+//! placeholder
+
+/// Weights.
+pub struct Weights;
