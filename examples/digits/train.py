@@ -15,6 +15,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +55,8 @@ def initial_parameters(rng: np.random.Generator) -> Parameters:
 
     def he(*shape: int) -> Floats:
         fan_in = int(np.prod(shape[1:]))
-        return (rng.standard_normal(shape) * np.sqrt(2 / fan_in)).astype(np.float32)
+        weight: Floats = (rng.standard_normal(shape) * np.sqrt(2 / fan_in)).astype(np.float32)
+        return weight
 
     def constant(value: float, size: int) -> Floats:
         return np.full(size, value, np.float32)
@@ -182,8 +184,8 @@ def export(p: Parameters, images: Floats) -> onnx.ModelProto:
     """The network as ONNX, [batch, 1, 8, 8] to probabilities [batch, 10]; bn1's statistics are those of `images`."""
     c1 = convolve(images, p["conv1.weight"])
     tensors = dict(p, **{"bn1.mean": c1.mean(axis=(0, 2, 3)), "bn1.variance": c1.var(axis=(0, 2, 3))})
-    same = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
-    layers: list[tuple[str, str, list[str], dict[str, object]]] = [
+    same: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    layers: list[tuple[str, str, list[str], dict[str, Any]]] = [
         ("conv1", "Conv", ["conv1.weight"], same),
         ("bn1", "BatchNormalization", ["bn1.scale", "bn1.bias", "bn1.mean", "bn1.variance"], {"epsilon": EPSILON}),
         ("relu1", "Relu", [], {}),
@@ -217,14 +219,14 @@ def export(p: Parameters, images: Floats) -> onnx.ModelProto:
 
 def accuracy(model: onnx.ModelProto, images: Floats, labels: Labels) -> float:
     """Share of images whose most likely class, by the ONNX reference implementation, is the label."""
-    probabilities = np.asarray(ReferenceEvaluator(model).run(None, {"image": images})[0])
-    return float((probabilities.argmax(axis=1) == labels).mean())
+    outputs: Any = ReferenceEvaluator(model).run(["probabilities"], {"image": images})
+    return float((outputs[0].argmax(axis=1) == labels).mean())
 
 
 def main() -> None:
     """Train, write four files, report the accuracy of the model as written."""
     parser = argparse.ArgumentParser(description="Train the digits network of `covey demo`.")
-    parser.add_argument("--out", type=Path, default=DATA, help="folder for the four files (default: the package's data)")
+    parser.add_argument("--out", type=Path, default=DATA, help="folder to write (default: the package's data)")
     out: Path = parser.parse_args().out
     train_x, test_x, train_y, test_y = load()
     started = time.monotonic()

@@ -1,0 +1,167 @@
+"""The example networks are sound in float: they build, their signals stay alive and moderate, samples differ."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+ROOT = Path(__file__).resolve().parents[2]
+DIGITS = ROOT / "python" / "covey" / "data" / "digits"
+
+Floats = npt.NDArray[np.float32]
+
+
+def load_script(path: Path) -> ModuleType:
+    """Import a script that belongs to no package."""
+    name = f"covey_examples_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their own module up
+    spec.loader.exec_module(module)
+    return module
+
+
+models = load_script(ROOT / "examples" / "models.py")
+
+
+def run_float(model: onnx.ModelProto, images: Floats) -> dict[str, Floats]:
+    """Every node's output by node name; onnxruntime where it is installed, else the ONNX reference."""
+    tapped = onnx.ModelProto()
+    tapped.CopyFrom(model)
+    kept = {output.name for output in model.graph.output}
+    names = {node.output[0]: node.name for node in model.graph.node}
+    tapped.graph.output.extend(helper.make_empty_tensor_value_info(value) for value in names if value not in kept)
+    feed = {model.graph.input[0].name: images}
+    try:
+        import onnxruntime
+    except ImportError:
+        values: Any = ReferenceEvaluator(tapped).run(list(names), feed)
+    else:
+        session = onnxruntime.InferenceSession(tapped.SerializeToString(), providers=["CPUExecutionProvider"])
+        values = session.run(list(names), feed)
+    return dict(zip(names.values(), values, strict=True))
+
+
+@pytest.fixture(scope="module", params=list(models.MODELS))
+def network(request: pytest.FixtureRequest) -> tuple[str, onnx.ModelProto, dict[str, Floats]]:
+    """Each example network with every activation for four samples."""
+    name: str = request.param
+    model, _ = models.build(name)
+    return name, model, run_float(model, models.samples(name, 4))
+
+
+Network = tuple[str, onnx.ModelProto, dict[str, Floats]]
+
+
+def test_model_is_valid_and_has_a_dynamic_batch(network: Network) -> None:
+    """The checker accepts it, nodes are named, and any batch may be fed."""
+    _, model, _ = network
+    onnx.checker.check_model(model, full_check=True)
+    assert all(node.name for node in model.graph.node)
+    for value in (*model.graph.input, *model.graph.output):
+        assert value.type.tensor_type.shape.dim[0].dim_param == "batch"
+
+
+def test_signals_are_alive_and_moderate(network: Network) -> None:
+    """At least a tenth of the values after every ReLU is positive, and nothing outgrows |v| < 30."""
+    _, model, values = network
+    relus = [node.name for node in model.graph.node if node.op_type == "Relu"]
+    assert relus
+    for name in relus:
+        assert (values[name] > 0).mean() >= 0.1, name
+    for name, value in values.items():
+        assert np.isfinite(value).all() and np.abs(value).max() < 30, name
+
+
+def test_samples_and_outputs_differ(network: Network) -> None:
+    """No two samples are alike, and their logits are further apart than fixed point could blur."""
+    name, model, values = network
+    images = models.samples(name, 4)
+    assert images.dtype == np.float32 and images.min() >= 0 and images.max() <= 1
+    logits = values[model.graph.node[-1].name]
+    assert logits.shape == (4, 10)
+    for i in range(4):
+        for j in range(i):
+            assert np.abs(images[i] - images[j]).max() > 0.1
+            assert np.linalg.norm(logits[i] - logits[j]) > 0.05 * np.linalg.norm(logits[i])
+
+
+def test_the_script_agrees_with_the_file_it_writes(network: Network) -> None:
+    """What the script computed while it built the network is what the graph computes, and it reports the same range."""
+    name, model, _ = network
+    _, net = models.build(name)
+    images = models.pseudo_images(models.BATCH, net.input_shape, models.BATCH_SEED)
+    values = run_float(model, images)
+    largest = max(float(np.abs(value).max()) for value in values.values())
+    assert net.largest == pytest.approx(largest, rel=1e-3)
+    if name == "resnet18-cifar":  # and so BatchNormalization's statistics are those of this batch
+        for node in (node for node in model.graph.node if node.op_type == "BatchNormalization"):
+            scale, bias = (onnx.numpy_helper.to_array(t) for t in model.graph.initializer if t.name in node.input[1:3])
+            np.testing.assert_allclose(values[node.name].mean(axis=(0, 2, 3)), bias, atol=1e-2)
+            np.testing.assert_allclose(values[node.name].std(axis=(0, 2, 3)), np.abs(scale), rtol=1e-2)
+
+
+def test_building_twice_gives_the_same_model() -> None:
+    """Weights come from one seed."""
+    first, second = models.build("lenet5")[0], models.build("lenet5")[0]
+    assert first.SerializeToString() == second.SerializeToString()
+
+
+def test_command_line_writes_model_and_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`models.py lenet5 OUT --samples 3 --data NPY`."""
+    model, data = tmp_path / "lenet5.onnx", tmp_path / "x.npy"
+    monkeypatch.setattr(sys, "argv", ["models.py", "lenet5", str(model), "--samples", "3", "--data", str(data)])
+    models.main()
+    onnx.checker.check_model(onnx.load(model))
+    np.testing.assert_array_equal(np.load(data), models.samples("lenet5", 3))
+
+
+def test_digits_accuracy() -> None:
+    """The committed network recognises the committed held-out images."""
+    model = onnx.load(DIGITS / "digits.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    images, labels = np.load(DIGITS / "test-images.npy"), np.load(DIGITS / "test-labels.npy")
+    assert images.shape == (450, 1, 8, 8) and images.dtype == np.float32
+    assert labels.shape == (450,) and labels.dtype == np.int64
+    values = run_float(model, images)
+    assert (values["softmax"].argmax(axis=1) == labels).mean() >= 0.97
+    for name in ("relu1", "relu2", "relu3"):
+        assert (values[name] > 0).mean() >= 0.1, name
+
+
+def test_digits_data_are_the_documented_split() -> None:
+    """The files hold scikit-learn's digits; calibration images come from the training part."""
+    pytest.importorskip("sklearn")
+    script = load_script(ROOT / "examples" / "digits" / "train.py")
+    train_x, test_x, _, test_y = script.load()
+    np.testing.assert_array_equal(np.load(DIGITS / "test-images.npy"), test_x)
+    np.testing.assert_array_equal(np.load(DIGITS / "test-labels.npy"), test_y)
+    np.testing.assert_array_equal(np.load(DIGITS / "calibration.npy"), train_x[: script.CALIBRATION])
+
+
+def test_digits_gradients_match_finite_differences() -> None:
+    """Every parameter's hand-written gradient agrees with central differences, in double precision."""
+    pytest.importorskip("sklearn")
+    script = load_script(ROOT / "examples" / "digits" / "train.py")
+    rng = np.random.Generator(np.random.PCG64(3))
+    parameters = {name: value.astype(np.float64) for name, value in script.initial_parameters(rng).items()}
+    images, labels = rng.random((6, 1, 8, 8)), rng.integers(0, 10, 6)
+    _, gradients = script.loss_and_gradients(parameters, images, labels)
+    step = 1e-7  # small enough that no ReLU or MaxPool changes its mind between the two points
+    for name, value in parameters.items():
+        direction = rng.standard_normal(value.shape)
+        losses = []
+        for sign in (1, -1):
+            moved = dict(parameters, **{name: value + sign * step * direction})
+            losses.append(script.loss_and_gradients(moved, images, labels)[0])
+        expected = (losses[0] - losses[1]) / (2 * step)
+        assert float((gradients[name] * direction).sum()) == pytest.approx(expected, rel=1e-5, abs=1e-6), name
