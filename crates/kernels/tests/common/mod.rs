@@ -1,0 +1,35 @@
+//! What the kernel tests share.
+#![allow(dead_code)]
+
+use std::sync::{Mutex, PoisonError};
+
+use covey_kernels::dispatch::{self, Isa};
+use covey_ring::Word;
+
+/// Runs `check` under every instruction set this processor has, up to `COVEY_MAX_ISA`, one at a time.
+pub fn each_isa(mut check: impl FnMut(Isa)) {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    dispatch::cap_from_environment();
+    let best = dispatch::isa();
+    for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+        if isa <= best {
+            dispatch::cap(isa);
+            assert_eq!(dispatch::isa(), isa);
+            check(isa);
+        }
+    }
+}
+
+/// `len` words that look random (SplitMix64).
+pub fn words<W: Word>(len: usize, seed: u64) -> Vec<W> {
+    let mut state = seed;
+    let next = || {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = state;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        W::from_u64(z ^ z >> 31)
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
