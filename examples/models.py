@@ -11,9 +11,10 @@
 | vgg16-cifar-avgpool | 3×32×32 | the same with AveragePool |
 | resnet18-cifar | 3×32×32 | 3×3 stem, four stages of two basic blocks, BatchNormalization after every convolution; Gemm 512→10 |
 
-ReLU follows every hidden layer. Weights are drawn as He and others propose (arXiv:1502.01852, equation 10) from PCG64 with
-seed 0, so that signals neither die nor explode. BatchNormalization gets the statistics of one batch of pseudo-images.
-Sample images are smooth, differ from one another, and lie in [0, 1]. NumPy and onnx are all this needs.
+ReLU follows every hidden layer. Weights are drawn as He and others propose (arXiv:1502.01852, equation 10), from PCG64
+with seed 0, so that signals neither die nor explode; the usual preparation of images is folded into the first layer.
+BatchNormalization gets the statistics of one batch of pseudo-images. Sample images are smooth, differ from one another
+and lie in [0, 1]. NumPy and onnx are all this needs.
 """
 
 import argparse

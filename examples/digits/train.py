@@ -5,7 +5,8 @@
 The data are scikit-learn's digits: 1,797 grey images of 8 × 8 pixels, scaled here from 0..16 to [0, 1]. 450 of them are
 held out. The network is trained with NumPy alone, on the CPU, in well under a minute, and is written as ONNX:
 
-    conv1 3×3 1→16 · bn1 · relu1 · conv2 3×3 16→32 · relu2 · pool 2×2 · flatten · fc1 512→64 · relu3 · fc2 64→10 · softmax
+    conv1 3×3 1→16 · bn1 · relu1 · conv2 3×3 16→32 · relu2 · pool 2×2 · flatten
+    · fc1 512→64 · relu3 · fc2 64→10 · softmax
 
 Everything is seeded. The last bits of the weights may still differ from machine to machine, because a BLAS is free to
 choose the order in which it adds.
