@@ -9,7 +9,7 @@
 | alexnet-cifar | 3×32×32 | conv 64 (11×11, stride 4), 192 (5×5), 384, 256, 256 (3×3); three MaxPools; Gemm 256→10 |
 | vgg16-cifar | 3×32×32 | the thirteen 3×3 convolutions of VGG16 and five 2×2 MaxPools; Gemm 512→512→512→10 |
 | vgg16-cifar-avgpool | 3×32×32 | the same with AveragePool |
-| resnet18-cifar | 3×32×32 | 3×3 stem, four stages of two basic blocks, BatchNormalization after each conv; Gemm 512→10 |
+| resnet18-cifar | 3×32×32 | 3×3 stem, four stages of two blocks, BatchNormalization after each conv; Gemm 512→10 |
 
 ReLU follows every hidden layer. Weights are drawn as He and others propose (arXiv:1502.01852, equation 10), from PCG64
 with seed 0, so that signals neither die nor explode; the usual preparation of images is folded into the first layer.
