@@ -58,6 +58,15 @@ pub enum Gate {
         /// The shift.
         truncation: Truncation,
     },
+    /// [`crate::Protocol::div_exact`].
+    DivExact {
+        /// Elements.
+        count: usize,
+        /// What is divided by.
+        divisor: u64,
+        /// `|x| < 2^bound`.
+        bound: u32,
+    },
     /// [`crate::Protocol::msb`].
     Msb {
         /// Elements.

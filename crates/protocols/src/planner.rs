@@ -1,0 +1,275 @@
+//! The cost of a program before it runs: a protocol whose shares are shapes.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use covey_ring::{BitTensor, Ring, Tensor};
+use covey_transport::Meter;
+
+use crate::api::{
+    Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
+    Truncation, WeightSource,
+};
+use crate::cost::{Cost, Gate};
+
+/// Runs any code written on [`Protocol`] without data and adds up `P::plan` of every gate it asks for, by node.
+pub struct Planner<P> {
+    ring: Ring,
+    options: Options,
+    node: u32,
+    ledger: BTreeMap<u32, Cost>,
+    protocol: PhantomData<fn() -> P>,
+}
+
+/// The shape of a share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedTensor {
+    shape: Vec<usize>,
+}
+
+/// The size of shared bit planes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedBits {
+    len: usize,
+    planes: usize,
+}
+
+/// What the cost of a product depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedWeight {
+    geometry: Geometry,
+    public: bool,
+}
+
+impl<P: Protocol> Planner<P> {
+    /// An empty ledger for runs over `ring` with `options`.
+    pub fn new(ring: Ring, options: Options) -> Self {
+        Planner { ring, options, node: Meter::NO_NODE, ledger: BTreeMap::new(), protocol: PhantomData }
+    }
+
+    /// The cost so far, by the node numbers given to [`Protocol::enter`].
+    pub fn ledger(&self) -> &BTreeMap<u32, Cost> {
+        &self.ledger
+    }
+
+    fn charge(&mut self, gate: Gate) {
+        *self.ledger.entry(self.node).or_default() += &P::plan(&gate, self.ring, &self.options);
+    }
+
+    fn same_size(x: &PlannedTensor, count: usize) -> Result<PlannedTensor> {
+        if x.count() == count { Ok(x.clone()) } else { Err(ProtocolError::Internal("the sizes of a planned operation")) }
+    }
+}
+
+impl PlannedTensor {
+    fn new(shape: &[usize]) -> Self {
+        PlannedTensor { shape: shape.to_vec() }
+    }
+
+    fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+impl<P: Protocol> Protocol for Planner<P> {
+    type Word = P::Word;
+    type Arith = PlannedTensor;
+    type Bool = PlannedBits;
+    type Weight = PlannedWeight;
+
+    const NAME: &'static str = P::NAME;
+    const FUSES_RELU: bool = P::FUSES_RELU;
+
+    fn ring(&self) -> Ring {
+        self.ring
+    }
+
+    fn shape(x: &PlannedTensor) -> &[usize] {
+        &x.shape
+    }
+
+    fn enter(&mut self, node: u32, _name: &str) {
+        self.node = node;
+    }
+
+    fn begin(&mut self, _phase: Phase, _inference: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn stored(&self) -> usize {
+        0
+    }
+
+    fn input(&mut self, owner: usize, shape: &[usize], _value: Option<&Tensor<P::Word>>) -> Result<PlannedTensor> {
+        let x = PlannedTensor::new(shape);
+        self.charge(Gate::Input { owner, count: x.count() });
+        Ok(x)
+    }
+
+    fn client_input(&mut self, shape: &[usize]) -> Result<PlannedTensor> {
+        let x = PlannedTensor::new(shape);
+        self.charge(Gate::ClientInput { count: x.count() });
+        Ok(x)
+    }
+
+    fn check(&mut self) -> Result<Checked> {
+        Ok(Checked(()))
+    }
+
+    fn open(&mut self, x: &PlannedTensor, _checked: &Checked) -> Result<Tensor<P::Word>> {
+        self.charge(Gate::Open { count: x.count() });
+        Ok(Tensor::zeros(x.shape.clone()))
+    }
+
+    fn open_bits(&mut self, x: &PlannedBits, _checked: &Checked) -> Result<BitTensor> {
+        self.charge(Gate::OpenBits { count: x.len, planes: x.planes });
+        Ok(BitTensor::zeros(x.len, x.planes))
+    }
+
+    fn reveal(&mut self, x: &PlannedTensor, _checked: &Checked) -> Result<()> {
+        self.charge(Gate::Reveal { count: x.count() });
+        Ok(())
+    }
+
+    fn constant(&self, value: &Tensor<P::Word>) -> PlannedTensor {
+        PlannedTensor::new(value.shape())
+    }
+
+    fn add(&mut self, x: &PlannedTensor, y: &PlannedTensor) -> Result<PlannedTensor> {
+        Self::same_size(x, y.count())
+    }
+
+    fn sub(&mut self, x: &PlannedTensor, y: &PlannedTensor) -> Result<PlannedTensor> {
+        Self::same_size(x, y.count())
+    }
+
+    fn add_public(&mut self, x: &PlannedTensor, c: &Tensor<P::Word>) -> Result<PlannedTensor> {
+        Self::same_size(x, c.len())
+    }
+
+    fn mul_public(&mut self, x: &PlannedTensor, c: &Tensor<P::Word>) -> Result<PlannedTensor> {
+        Self::same_size(x, c.len())
+    }
+
+    fn gather(&mut self, _x: &PlannedTensor, indices: &[u32], shape: &[usize]) -> Result<PlannedTensor> {
+        Self::same_size(&PlannedTensor::new(shape), indices.len())
+    }
+
+    fn concat(&mut self, parts: &[&PlannedTensor]) -> Result<PlannedTensor> {
+        Ok(PlannedTensor::new(&[parts.iter().map(|part| part.count()).sum()]))
+    }
+
+    fn sum_last(&mut self, x: &PlannedTensor) -> Result<PlannedTensor> {
+        match x.shape.split_last() {
+            Some((_, shape)) => Ok(PlannedTensor::new(shape)),
+            None => Err(ProtocolError::Internal("the shape of a sum")),
+        }
+    }
+
+    fn reshape(&mut self, _x: &PlannedTensor, shape: &[usize]) -> PlannedTensor {
+        PlannedTensor::new(shape)
+    }
+
+    fn xor(&mut self, x: &PlannedBits, _y: &PlannedBits) -> PlannedBits {
+        *x
+    }
+
+    fn not(&mut self, x: &PlannedBits) -> PlannedBits {
+        *x
+    }
+
+    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _placement: Placement) -> Result<PlannedWeight> {
+        Ok(PlannedWeight { geometry, public: matches!(source, WeightSource::Public(_)) })
+    }
+
+    fn linear(
+        &mut self,
+        x: &PlannedTensor,
+        weight: &PlannedWeight,
+        epilogue: &Epilogue<Self>,
+    ) -> Result<PlannedTensor> {
+        let shape = match (weight.geometry, x.shape.as_slice()) {
+            (Geometry::Conv2d(geometry), &[batch, ..]) => {
+                let [height, width] = geometry.output();
+                vec![batch, geometry.out_channels, height, width]
+            }
+            (Geometry::Dense { outputs, .. }, [rows @ .., _]) => [rows, &[outputs]].concat(),
+            _ => return Err(ProtocolError::Internal("the shape of a linear layer's input")),
+        };
+        let out = PlannedTensor { shape };
+        let Epilogue { truncate, relu, .. } = *epilogue;
+        self.charge(Gate::Product { count: out.count(), public: weight.public, truncate, relu });
+        Ok(out)
+    }
+
+    fn matmul(
+        &mut self,
+        _x: &PlannedTensor,
+        _y: &PlannedTensor,
+        shape: MatmulShape,
+        truncate: Option<Truncation>,
+    ) -> Result<PlannedTensor> {
+        let out = PlannedTensor::new(&[shape.batch, shape.rows, shape.columns]);
+        self.charge(Gate::Product { count: out.count(), public: false, truncate, relu: None });
+        Ok(out)
+    }
+
+    fn mul(&mut self, x: &PlannedTensor, y: &PlannedTensor, truncate: Option<Truncation>) -> Result<PlannedTensor> {
+        self.charge(Gate::Product { count: x.count(), public: false, truncate, relu: None });
+        Self::same_size(x, y.count())
+    }
+
+    fn truncate(&mut self, x: &PlannedTensor, truncation: Truncation) -> Result<PlannedTensor> {
+        self.charge(Gate::Truncate { count: x.count(), truncation });
+        Ok(x.clone())
+    }
+
+    fn div_exact(&mut self, x: &PlannedTensor, divisor: u64, bound: u32) -> Result<PlannedTensor> {
+        self.charge(Gate::DivExact { count: x.count(), divisor, bound });
+        Ok(x.clone())
+    }
+
+    fn msb(&mut self, x: &PlannedTensor, comparison: Comparison) -> Result<PlannedBits> {
+        self.charge(Gate::Msb { count: x.count(), comparison });
+        Ok(PlannedBits { len: x.count(), planes: 1 })
+    }
+
+    fn and(&mut self, x: &PlannedBits, _y: &PlannedBits) -> Result<PlannedBits> {
+        self.charge(Gate::And { count: x.len, planes: x.planes });
+        Ok(*x)
+    }
+
+    fn a2b(&mut self, x: &PlannedTensor) -> Result<PlannedBits> {
+        self.charge(Gate::A2b { count: x.count() });
+        Ok(PlannedBits { len: x.count(), planes: self.ring.bits() as usize })
+    }
+
+    fn bit2a(&mut self, x: &PlannedBits, shape: &[usize]) -> Result<PlannedTensor> {
+        self.charge(Gate::Bit2a { count: x.len });
+        Self::same_size(&PlannedTensor::new(shape), x.len)
+    }
+
+    fn select(&mut self, b: &PlannedBits, x: &PlannedTensor) -> Result<PlannedTensor> {
+        self.charge(Gate::Select { count: x.count() });
+        Self::same_size(x, b.len)
+    }
+
+    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
+        P::plan(gate, ring, options)
+    }
+
+    fn relu(&mut self, x: &PlannedTensor, comparison: Comparison) -> Result<PlannedTensor> {
+        self.charge(Gate::Relu { count: x.count(), comparison });
+        Ok(x.clone())
+    }
+
+    fn max(
+        &mut self,
+        x: &PlannedTensor,
+        y: &PlannedTensor,
+        comparison: Comparison,
+    ) -> Result<(PlannedTensor, PlannedBits)> {
+        self.charge(Gate::Max { count: x.count(), comparison });
+        Ok((Self::same_size(x, y.count())?, PlannedBits { len: x.count(), planes: 1 }))
+    }
+}
