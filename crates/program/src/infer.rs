@@ -383,6 +383,9 @@ fn image(x: &Value) -> Result<(Dim, [usize; 3]), String> {
 }
 
 fn slide(x: &Value, window: &Window, size: [usize; 2]) -> Result<[usize; 2], String> {
+    if window.kernel.iter().chain(&window.strides).chain(&window.dilations).any(|&number| number == 0) {
+        return Err("its window has a kernel side, stride or dilation of 0".into());
+    }
     window.output_size(size).ok_or_else(|| {
         format!(
             "the window spans {:?} and '{}' of shape {} is smaller even when padded",
