@@ -78,7 +78,7 @@ const ROWS: usize = 256;
 /// The product, in register blocks of `MR` rows × `NV` vectors.
 ///
 /// # Safety
-/// The processor has `V`'s instruction set. Slices are long enough for the sizes ([`super::kernel::run`] checks).
+/// The processor has `V`'s instruction set. Slices are long enough for the sizes ([`super::product`] checks).
 #[inline(always)]
 pub(super) unsafe fn blocked<V: Vector, B: Panels<V::Word>, const MR: usize, const NV: usize>(
     product: &Product<'_, V::Word, B>,

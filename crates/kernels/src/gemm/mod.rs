@@ -3,12 +3,18 @@
 //! Three shapes, one text each, generic over the vector: `blocked` packs panels and keeps a register block of `c` (many
 //! rows and columns); `skinny` reads the larger operand once, as it lies (few rows or few columns).
 
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+mod avx2;
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+mod avx512;
 mod blocked;
 mod lanes;
 mod portable;
 mod skinny;
 
 use covey_ring::Word;
+
+use crate::dispatch::{Isa, isa};
 
 pub(crate) use blocked::{Columns, Matrix, Panels, Product};
 use skinny::FEW_COLUMNS;
@@ -33,18 +39,26 @@ pub(crate) fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mu
     if m == 0 || n == 0 || k == 0 {
         return;
     }
-    // SAFETY: arrays need no instruction set; sizes are checked above.
-    unsafe {
-        match (n <= FEW_COLUMNS, W::BITS) {
-            (true, 32) => skinny::few_columns::<portable::Array<W, 4>, B>(product, c),
-            (true, _) => skinny::few_columns::<portable::Array<W, 2>, B>(product, c),
-            (false, 32) => blocked::blocked::<portable::Array<W, 4>, B, 4, 2>(product, c),
-            (false, _) => blocked::blocked::<portable::Array<W, 2>, B, 4, 2>(product, c),
-        }
+    match isa() {
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        // SAFETY: the processor has it; sizes are checked above.
+        Isa::Avx512 => unsafe { avx512::product(product, c) },
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        // SAFETY: the processor has it; sizes are checked above.
+        Isa::Avx2 => unsafe { avx2::product(product, c) },
+        // SAFETY: sizes are checked above.
+        _ => unsafe { portable::product(product, c) },
     }
 }
 
 fn few_rows<W: Word>(sizes: (usize, usize, usize), a: &[W], b: &[W], c: &mut [W]) {
-    // SAFETY: arrays need no instruction set.
-    unsafe { skinny::few_rows::<portable::Array<W, 4>>(sizes, a, b, c) }
+    match isa() {
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        // SAFETY: the processor has it.
+        Isa::Avx512 => unsafe { avx512::few_rows(sizes, a, b, c) },
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        // SAFETY: the processor has it.
+        Isa::Avx2 => unsafe { avx2::few_rows(sizes, a, b, c) },
+        _ => portable::few_rows(sizes, a, b, c),
+    }
 }

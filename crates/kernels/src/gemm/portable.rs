@@ -2,11 +2,13 @@
 
 use covey_ring::Word;
 
+use super::blocked::{Panels, Product, blocked};
 use super::lanes::Vector;
+use super::skinny;
 
 /// `N` words.
 #[derive(Clone, Copy)]
-pub(super) struct Array<W, const N: usize>([W; N]);
+struct Array<W, const N: usize>([W; N]);
 
 impl<W: Word, const N: usize> Vector for Array<W, N> {
     type Word = W;
@@ -44,4 +46,26 @@ impl<W: Word, const N: usize> Vector for Array<W, N> {
         }
         self
     }
+}
+
+/// The product by columns: few or many. Vectors of 16 bytes suit the baselines of x86-64 and AArch64.
+///
+/// # Safety
+/// Slices are long enough for the sizes.
+pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mut [W]) {
+    // SAFETY: arrays need no instruction set; sizes are as the caller promises.
+    unsafe {
+        match (product.n <= skinny::FEW_COLUMNS, W::BITS) {
+            (true, 32) => skinny::few_columns::<Array<W, 4>, B>(product, c),
+            (true, _) => skinny::few_columns::<Array<W, 2>, B>(product, c),
+            (false, 32) => blocked::<Array<W, 4>, B, 4, 2>(product, c),
+            (false, _) => blocked::<Array<W, 2>, B, 4, 2>(product, c),
+        }
+    }
+}
+
+/// The product of few rows.
+pub(super) fn few_rows<W: Word>(sizes: (usize, usize, usize), a: &[W], b: &[W], c: &mut [W]) {
+    // SAFETY: arrays need no instruction set.
+    unsafe { skinny::few_rows::<Array<W, 4>>(sizes, a, b, c) }
 }

@@ -1,0 +1,98 @@
+//! 256-bit vectors: `vpmulld` for 32-bit words; 64-bit products are put together from three 32-bit ones.
+
+use std::arch::x86_64::*;
+use std::marker::PhantomData;
+
+use covey_ring::Word;
+
+use super::blocked::{Panels, Product, blocked};
+use super::lanes::Vector;
+use super::skinny;
+
+/// 8 words of 32 bits or 4 of 64.
+#[derive(Clone, Copy)]
+struct Ymm<W>(__m256i, PhantomData<W>);
+
+impl<W: Word> Vector for Ymm<W> {
+    type Word = W;
+    const LANES: usize = 256 / W::BITS as usize;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: the caller has AVX2.
+        Ymm(unsafe { _mm256_setzero_si256() }, PhantomData)
+    }
+    #[inline(always)]
+    unsafe fn splat(word: W) -> Self {
+        // SAFETY: the caller has AVX2.
+        let vector = unsafe {
+            if W::BITS == 32 {
+                _mm256_set1_epi32(word.to_u64() as i32)
+            } else {
+                _mm256_set1_epi64x(word.to_u64() as i64)
+            }
+        };
+        Ymm(vector, PhantomData)
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const W) -> Self {
+        // SAFETY: the caller has AVX2 and LANES readable words; the load is unaligned.
+        Ymm(unsafe { _mm256_loadu_si256(from.cast()) }, PhantomData)
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut W) {
+        // SAFETY: the caller has AVX2 and LANES writable words; the store is unaligned.
+        unsafe { _mm256_storeu_si256(to.cast(), self.0) }
+    }
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        // SAFETY: the caller has AVX2.
+        let sum = unsafe {
+            if W::BITS == 32 { _mm256_add_epi32(self.0, other.0) } else { _mm256_add_epi64(self.0, other.0) }
+        };
+        Ymm(sum, PhantomData)
+    }
+    #[inline(always)]
+    unsafe fn mul_add(self, x: Self, y: Self) -> Self {
+        // SAFETY: the caller has AVX2.
+        let product = unsafe {
+            if W::BITS == 32 {
+                _mm256_mullo_epi32(x.0, y.0)
+            } else {
+                // (x1·2^32 + x0)(y1·2^32 + y0) = (x1·y0 + x0·y1)·2^32 + x0·y0 modulo 2^64.
+                let crossed = _mm256_mullo_epi32(x.0, _mm256_shuffle_epi32::<0b10_11_00_01>(y.0));
+                let high = _mm256_add_epi32(_mm256_slli_epi64::<32>(crossed), crossed);
+                let high = _mm256_and_si256(high, _mm256_set1_epi64x(!0 << 32));
+                _mm256_add_epi64(_mm256_mul_epu32(x.0, y.0), high)
+            }
+        };
+        // SAFETY: as above.
+        unsafe { self.add(Ymm(product, PhantomData)) }
+    }
+}
+
+/// The product by columns: few or many.
+///
+/// # Safety
+/// The processor has AVX2. Slices are long enough for the sizes.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mut [W]) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if product.n <= skinny::FEW_COLUMNS {
+            skinny::few_columns::<Ymm<W>, B>(product, c)
+        } else {
+            blocked::<Ymm<W>, B, 4, 2>(product, c)
+        }
+    }
+}
+
+/// The product of few rows.
+///
+/// # Safety
+/// The processor has AVX2.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn few_rows<W: Word>(sizes: (usize, usize, usize), a: &[W], b: &[W], c: &mut [W]) {
+    // SAFETY: as the caller promises.
+    unsafe { skinny::few_rows::<Ymm<W>>(sizes, a, b, c) }
+}

@@ -1,0 +1,89 @@
+//! 512-bit vectors: `vpmulld` for 32-bit words, `vpmullq` for 64-bit words.
+
+use std::arch::x86_64::*;
+use std::marker::PhantomData;
+
+use covey_ring::Word;
+
+use super::blocked::{Panels, Product, blocked};
+use super::lanes::Vector;
+use super::skinny;
+
+/// 16 words of 32 bits or 8 of 64.
+#[derive(Clone, Copy)]
+struct Zmm<W>(__m512i, PhantomData<W>);
+
+impl<W: Word> Vector for Zmm<W> {
+    type Word = W;
+    const LANES: usize = 512 / W::BITS as usize;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: the caller has AVX-512.
+        Zmm(unsafe { _mm512_setzero_si512() }, PhantomData)
+    }
+    #[inline(always)]
+    unsafe fn splat(word: W) -> Self {
+        // SAFETY: the caller has AVX-512.
+        let vector = unsafe {
+            if W::BITS == 32 {
+                _mm512_set1_epi32(word.to_u64() as i32)
+            } else {
+                _mm512_set1_epi64(word.to_u64() as i64)
+            }
+        };
+        Zmm(vector, PhantomData)
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const W) -> Self {
+        // SAFETY: the caller has AVX-512 and LANES readable words; the load is unaligned.
+        Zmm(unsafe { _mm512_loadu_si512(from.cast()) }, PhantomData)
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut W) {
+        // SAFETY: the caller has AVX-512 and LANES writable words; the store is unaligned.
+        unsafe { _mm512_storeu_si512(to.cast(), self.0) }
+    }
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        // SAFETY: the caller has AVX-512.
+        let sum = unsafe {
+            if W::BITS == 32 { _mm512_add_epi32(self.0, other.0) } else { _mm512_add_epi64(self.0, other.0) }
+        };
+        Zmm(sum, PhantomData)
+    }
+    #[inline(always)]
+    unsafe fn mul_add(self, x: Self, y: Self) -> Self {
+        // SAFETY: the caller has AVX-512 F and DQ.
+        let product =
+            unsafe { if W::BITS == 32 { _mm512_mullo_epi32(x.0, y.0) } else { _mm512_mullo_epi64(x.0, y.0) } };
+        // SAFETY: as above.
+        unsafe { self.add(Zmm(product, PhantomData)) }
+    }
+}
+
+/// The product by columns: few or many.
+///
+/// # Safety
+/// The processor has AVX-512 F, BW, DQ and VL. Slices are long enough for the sizes.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mut [W]) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if product.n <= skinny::FEW_COLUMNS {
+            skinny::few_columns::<Zmm<W>, B>(product, c)
+        } else {
+            blocked::<Zmm<W>, B, 8, 3>(product, c)
+        }
+    }
+}
+
+/// The product of few rows.
+///
+/// # Safety
+/// The processor has AVX-512 F, BW, DQ and VL.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) unsafe fn few_rows<W: Word>(sizes: (usize, usize, usize), a: &[W], b: &[W], c: &mut [W]) {
+    // SAFETY: as the caller promises.
+    unsafe { skinny::few_rows::<Zmm<W>>(sizes, a, b, c) }
+}
