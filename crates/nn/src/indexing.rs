@@ -1,0 +1,58 @@
+//! Index arithmetic of row-major tensors.
+
+use covey_protocols::api::ZERO;
+use covey_protocols::{Protocol, ProtocolError};
+
+use covey_protocols::api::Result;
+
+/// A tensor seen as `[outer, size, inner]` around one axis.
+#[derive(Clone, Copy)]
+pub(crate) struct Around {
+    pub outer: usize,
+    pub size: usize,
+    pub inner: usize,
+}
+
+impl Around {
+    pub(crate) fn axis(shape: &[usize], axis: usize) -> Result<Self> {
+        let Some(&size) = shape.get(axis) else { return Err(ProtocolError::Internal("the axis of a layer")) };
+        Ok(Around { outer: shape[..axis].iter().product(), size, inner: shape[axis + 1..].iter().product() })
+    }
+}
+
+/// Elements between neighbours along each dimension.
+pub(crate) fn strides(shape: &[usize]) -> Vec<usize> {
+    let mut out = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        out[axis - 1] = out[axis] * shape[axis];
+    }
+    out
+}
+
+/// Calls `f` with `start + sum of index[d] * steps[d]` for every index of `shape`, in row-major order.
+pub(crate) fn each_offset(shape: &[usize], start: usize, steps: &[usize], f: &mut impl FnMut(usize)) {
+    match (shape, steps) {
+        ([], _) => f(start),
+        (&[size], &[step]) => (0..size).for_each(|i| f(start + i * step)),
+        (&[size, ref shape @ ..], &[step, ref steps @ ..]) => {
+            (0..size).for_each(|i| each_offset(shape, start + i * step, steps, f));
+        }
+        _ => unreachable!("as many steps as dimensions"),
+    }
+}
+
+/// The elements of `x` at `indices`, in `shape`; `None` is 0.
+pub(crate) fn gather<P: Protocol>(
+    protocol: &mut P,
+    x: &P::Arith,
+    shape: &[usize],
+    indices: impl Iterator<Item = Option<usize>>,
+) -> Result<P::Arith> {
+    let count: usize = P::shape(x).iter().product();
+    if count >= ZERO as usize {
+        return Err(ProtocolError::Internal("a tensor with 2^32 elements"));
+    }
+    // An index past the end stays past the end, for the protocol to refuse.
+    let indices: Vec<u32> = indices.map(|index| index.map_or(ZERO, |index| index.min(count) as u32)).collect();
+    protocol.gather(x, &indices, shape)
+}
