@@ -7,6 +7,7 @@ use prost::encoding::{DecodeContext, decode_key, skip_field};
 
 use crate::container::VERSION;
 use crate::program::Parts;
+use crate::validate::shown;
 use crate::wire::{self, node::Op as WireOp};
 use crate::{
     Bound, BoundSource, Kind, Node, Op, Postprocess, ProgramError, Rounding, Value, ValueId, Visibility, Window,
@@ -86,7 +87,7 @@ fn postprocess(number: i32) -> Result<Postprocess, ProgramError> {
 
 fn value(value: wire::Value) -> Result<Value, ProgramError> {
     let name = value.name;
-    let refuse = |problem: String| ProgramError::Value { value: name.clone(), problem };
+    let refuse = |problem: String| ProgramError::Value { value: shown(&name), problem };
     let unknown = |field: &str, number: i32| refuse(format!("{field} {number} is not known to this Covey: upgrade"));
     let kind = match wire::value::Kind::try_from(value.kind) {
         Ok(wire::value::Kind::Intermediate) => Kind::Intermediate,
@@ -130,11 +131,11 @@ fn node(node: wire::Node) -> Result<Node, ProgramError> {
     let op = match node.op {
         Some(wire) => {
             let name = wire_name(&wire);
-            op(wire).map_err(|problem| ProgramError::Node { node: node.name.clone(), op: name.into(), problem })?
+            op(wire).map_err(|problem| ProgramError::Node { node: shown(&node.name), op: name.into(), problem })?
         }
         None => {
             let problem = "its operation is not known to this Covey: upgrade, or compile the model again".into();
-            return Err(ProgramError::Node { node: node.name, op: node.source_op, problem });
+            return Err(ProgramError::Node { node: shown(&node.name), op: shown(&node.source_op), problem });
         }
     };
     Ok(Node {

@@ -23,3 +23,6 @@ pub use error::{ProgramError, WeightsError};
 pub use model::{Bound, BoundSource, Kind, Node, Op, Postprocess, Rounding, Value, ValueId, Visibility, Window};
 pub use program::Program;
 pub use weights::Weights;
+
+#[cfg(test)]
+mod tests;
