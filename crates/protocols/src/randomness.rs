@@ -3,7 +3,7 @@
 //! Every draw names its place: (session or store id, inference, lane) through the key, (gate, tile, purpose) through the
 //! counter block. The phase is no part of it, so preprocessing and online runs draw the same values.
 
-use covey_kernels::prg::Prg;
+use covey_kernels::Prg;
 use covey_ring::{BitTensor, Word};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -28,7 +28,7 @@ impl SessionKeys {
             material[40..].copy_from_slice(&lane.to_le_bytes());
             let mut derived = blake3::derive_key("covey 2026 session randomness: inference, lane", &material);
             material.zeroize();
-            let prg = Prg::new(derived[..16].try_into().expect("16 bytes"));
+            let prg = Prg::new(&derived[..16].try_into().expect("16 bytes"));
             derived.zeroize();
             prg
         };
@@ -44,9 +44,9 @@ pub struct Generators {
 /// Where a gate's tile draws: every (gate, tile, purpose) is its own stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Number of the gate within the inference.
+    /// Number of the gate within the inference, below 2^24.
     pub gate: u32,
-    /// Tile within the gate, below 2^20.
+    /// Tile within the gate, below 2^28.
     pub tile: u32,
 }
 
@@ -78,6 +78,6 @@ impl Generators {
 }
 
 fn nonce(place: Place, purpose: u32) -> u64 {
-    assert!(place.tile < 1 << 20 && purpose < 1 << 12, "a draw outside its domain");
-    u64::from(place.gate) << 32 | u64::from(place.tile) << 12 | u64::from(purpose)
+    assert!(place.gate < 1 << 24 && place.tile < 1 << 28 && purpose < 1 << 12, "a draw outside its domain");
+    u64::from(place.gate) << 40 | u64::from(place.tile) << 12 | u64::from(purpose)
 }

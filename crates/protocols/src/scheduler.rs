@@ -1,6 +1,6 @@
 //! The one scheduler of all gates: tiles in flight, phases, the store and the meter.
 
-use covey_transport::Endpoint;
+use covey_transport::{Endpoint, Phase as StepKind};
 
 use crate::api::{Phase, ProtocolError, Result};
 use crate::machine::{Inbox, Machine, Outbox, Step};
@@ -73,7 +73,7 @@ impl Scheduler {
             rounds = rounds.max(self.run_group(&mut group)?);
             outputs.extend(group.into_iter().map(M::finish));
         }
-        self.endpoint.meter().add_rounds(self.node, rounds as u64);
+        self.endpoint.meter().add_rounds(self.node, StepKind::Online, rounds as u64);
         Ok(outputs)
     }
 

@@ -1,0 +1,135 @@
+//! Bits into the ring: Bit2A and select.
+//!
+//! A bit b = m ⊕ y, m known to P1 and P2, y to P0. As ring elements b = m + (1 - 2m)·y.
+
+use covey_kernels::bits::expand_bits;
+use covey_ring::{Ring, Word};
+
+use super::share::{Role, Wire};
+use super::site::{Moves, Site, purpose};
+use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
+
+const BIT: u32 = purpose::DEAL; // y
+const BIT_TIMES_MASK: u32 = purpose::DEAL + 1; // y·la
+
+/// b, or b·a for a shared a, as ring elements over one tile.
+///
+/// Select: with A = a + la known to P1 and P2, b·a = m·A - m·la + (1-2m)·(y·A - y·la): P0 deals y and y·la, then
+/// t_i = (1-2m)·(A·y_i - (y·la)_i) - m·la_i beside the public m·A. Bit2A is the same with A = 1, la = 0.
+pub(super) struct Select<W> {
+    layout: Layout,
+    site: Site,
+    bit: Wire,
+    value: Option<Operand<W>>,
+    dealt: Vec<W>,
+    dealt_product: Vec<W>,
+    own: Vec<W>,
+    first: Vec<W>,
+    second: Vec<W>,
+}
+
+/// a over one tile.
+pub(super) struct Operand<W> {
+    /// A = a + la at P1 and P2, la at P0.
+    pub sum: Vec<W>,
+    /// l1 at P1, l2 at P2.
+    pub mask: Vec<W>,
+}
+
+pub(super) fn layout(len: usize, ring: Ring, select: bool) -> Layout {
+    let mut layout = Layout::default();
+    layout.deal_words(len, ring);
+    if select {
+        layout.deal_words(len, ring);
+    }
+    layout.reshare_words(0, len, ring);
+    layout
+}
+
+impl<W: Word> Select<W> {
+    pub fn new(site: Site, bit: Wire, value: Option<Operand<W>>) -> Self {
+        let zeros = vec![W::ZERO; site.len];
+        Select {
+            layout: layout(site.len, site.ring, value.is_some()),
+            site,
+            bit,
+            value,
+            dealt: Vec::new(),
+            dealt_product: Vec::new(),
+            own: Vec::new(),
+            first: zeros.clone(),
+            second: zeros,
+        }
+    }
+
+    /// m at P1 and P2, y at P0, as ring elements.
+    fn bit_words(&self) -> Vec<W> {
+        let mut words = vec![W::ZERO; self.site.len];
+        expand_bits(&self.bit.sum(), &mut words);
+        words
+    }
+}
+
+impl<W: Word> Machine for Select<W> {
+    type Output = (Vec<W>, Vec<W>);
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        match (self.site.role, step) {
+            (Role::P0, Step::Offline) => {
+                let y = self.bit_words();
+                self.site.deal(BIT, &y, self.site.ring, out);
+                if let Some(value) = &self.value {
+                    let product: Vec<W> = y.iter().zip(&value.sum).map(|(&y, &la)| y.mul(la)).collect();
+                    self.site.deal(BIT_TIMES_MASK, &product, self.site.ring, out);
+                }
+                (self.first, self.second) = self.site.masks(purpose::MASK);
+            }
+            (Role::P1 | Role::P2, Step::Online(_)) => {
+                if self.site.role == Role::P1 {
+                    self.dealt = self.site.dealt_to_p1(BIT);
+                    if self.value.is_some() {
+                        self.dealt_product = self.site.dealt_to_p1(BIT_TIMES_MASK);
+                    }
+                }
+                let m = self.bit_words();
+                let sign = |m: W| W::ONE.sub(m.add(m));
+                let len = self.site.len;
+                let (t, public): (Vec<W>, Vec<W>) = match &self.value {
+                    Some(Operand { sum, mask }) => (
+                        (0..len)
+                            .map(|i| {
+                                let inner = sum[i].mul(self.dealt[i]).sub(self.dealt_product[i]);
+                                sign(m[i]).mul(inner).sub(m[i].mul(mask[i]))
+                            })
+                            .collect(),
+                        (0..len).map(|i| m[i].mul(sum[i])).collect(),
+                    ),
+                    None => ((0..len).map(|i| sign(m[i]).mul(self.dealt[i])).collect(), m),
+                };
+                self.second = self.site.reshare_send(purpose::MASK, &t, out);
+                self.own = public.iter().zip(&t).map(|(&p, &t)| p.add(t)).collect();
+            }
+            _ => {}
+        }
+    }
+
+    fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
+        match step {
+            Step::Offline => {
+                self.dealt = inbox.words(0, self.site.len, self.site.ring);
+                if self.value.is_some() {
+                    self.dealt_product = inbox.words(0, self.site.len, self.site.ring);
+                }
+            }
+            Step::Online(_) => self.first = self.site.reshare_receive(&self.own, inbox),
+        }
+    }
+
+    fn finish(self) -> (Vec<W>, Vec<W>) {
+        (self.first, self.second)
+    }
+}

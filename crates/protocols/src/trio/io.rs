@@ -1,0 +1,396 @@
+//! Values in and out: a party's input, the client's input, opening to all parties, revealing to the client.
+
+use covey_kernels::Prg;
+use covey_ring::{BitTensor, Ring, Word};
+use zeroize::Zeroize;
+
+use super::share::{Role, Wire};
+use super::site::{Site, purpose};
+use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
+
+/// The client's number on the parties' endpoints.
+pub(super) const CLIENT: usize = 3;
+const SEED_BYTES: usize = 32;
+
+/// `count` mask words from a seed: what a party and a client it gave the seed to both compute. `tensor` numbers tensors
+/// under one seed.
+pub fn expand<W: Word>(seed: &[u8; SEED_BYTES], tensor: u64, count: usize) -> Vec<W> {
+    let mut key = blake3::derive_key("covey 2026 trio masks of a client's tensor", seed);
+    let prg = Prg::new(key[..16].try_into().expect("16 bytes"));
+    key.zeroize();
+    let mut out = vec![W::ZERO; count];
+    prg.fill_words(tensor, &mut out);
+    out
+}
+
+/// A value known to party `owner`.
+///
+/// P1: l2 = 0, sends x + l1 to P2. P2: l1 = 0, sends x + l2 to P1. P0: l1 = -p with p from k01 and l2 = p - x, so that
+/// C = 0; it sends x - p, which is P2's x + l1 and whose negative is P2's l2.
+pub(super) struct Input<W> {
+    layout: Layout,
+    site: Site,
+    owner: Role,
+    value: Option<Vec<W>>,
+    first: Vec<W>,
+    second: Vec<W>,
+}
+
+pub(super) fn input_layout(owner: Role, len: usize, ring: Ring) -> Layout {
+    let mut layout = Layout::default();
+    match owner {
+        Role::P0 => layout.words(Step::Offline, 0, 2, len, ring),
+        Role::P1 => layout.words(Step::Online(0), 1, 2, len, ring),
+        _ => layout.words(Step::Online(0), 2, 1, len, ring),
+    }
+    layout
+}
+
+impl<W: Word> Input<W> {
+    pub fn new(site: Site, owner: Role, value: Option<Vec<W>>) -> Self {
+        let zeros = vec![W::ZERO; site.len];
+        Input { layout: input_layout(owner, site.len, site.ring), site, owner, value, first: zeros.clone(), second: zeros }
+    }
+}
+
+impl<W: Word> Machine for Input<W> {
+    type Output = (Vec<W>, Vec<W>);
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        let site = &self.site;
+        let zeros = || vec![W::ZERO; site.len];
+        let value = self.value.take();
+        let add = |x: &[W], y: &[W]| -> Vec<W> { x.iter().zip(y).map(|(&x, &y)| x.add(y)).collect() };
+        match (self.owner, site.role, step) {
+            (Role::P0, Role::P0, Step::Offline) => {
+                let p = site.draw::<W>(1, purpose::MASK);
+                let x = value.unwrap_or_else(zeros);
+                let held: Vec<W> = x.iter().zip(&p).map(|(&x, &p)| x.sub(p)).collect();
+                out.words(2, &held, site.ring);
+                self.first = p.iter().map(|p| p.neg()).collect();
+                self.second = held.iter().map(|h| h.neg()).collect();
+            }
+            (Role::P0, Role::P1, Step::Offline) => {
+                // x + l2 = p and l1 = -p.
+                self.first = site.draw(0, purpose::MASK);
+                self.second = self.first.iter().map(|p| p.neg()).collect();
+            }
+            (Role::P1, Role::P0, Step::Offline) => self.first = site.draw(1, purpose::MASK),
+            (Role::P1, Role::P1, Step::Online(_)) => {
+                let l1 = site.draw::<W>(0, purpose::MASK);
+                let x = value.unwrap_or_else(zeros);
+                out.words(2, &add(&x, &l1), site.ring);
+                (self.first, self.second) = (x, l1);
+            }
+            (Role::P2, Role::P0, Step::Offline) => self.second = site.draw(2, purpose::MASK),
+            (Role::P2, Role::P2, Step::Online(_)) => {
+                let l2 = site.draw::<W>(0, purpose::MASK);
+                let x = value.unwrap_or_else(zeros);
+                out.words(1, &add(&x, &l2), site.ring);
+                (self.first, self.second) = (x, l2);
+            }
+            _ => self.value = value,
+        }
+    }
+
+    fn absorb(&mut self, _: Step, inbox: &mut Inbox) {
+        let site = &self.site;
+        let from = match self.owner {
+            Role::P0 => 0,
+            Role::P1 => 1,
+            _ => 2,
+        };
+        self.first = inbox.words(from, site.len, site.ring);
+        if self.owner == Role::P0 {
+            self.second = self.first.iter().map(|held| held.neg()).collect();
+        }
+    }
+
+    fn finish(self) -> (Vec<W>, Vec<W>) {
+        (self.first, self.second)
+    }
+}
+
+/// A value of the client: P1 and P2 hand it seeds of the masks they share with P0, it sends C = x + l1 + l2 to both. The
+/// masks come from the parties' keys, so P0 can work before the client is there.
+pub(super) struct ClientInput<W> {
+    layout: Layout,
+    site: ClientSite,
+    ring: Ring,
+    len: usize,
+    /// The client's value.
+    value: Vec<W>,
+    masks: (Vec<W>, Vec<W>),
+    first: Vec<W>,
+    second: Vec<W>,
+}
+
+pub(super) enum ClientSite {
+    Party(Site),
+    Client,
+}
+
+pub(super) fn client_input_layout(len: usize, ring: Ring) -> Layout {
+    let mut layout = Layout::default();
+    for party in [1, 2] {
+        layout.bytes(Step::Online(0), party, CLIENT, SEED_BYTES);
+        layout.words(Step::Online(1), CLIENT, party, len, ring);
+    }
+    layout
+}
+
+impl<W: Word> ClientInput<W> {
+    pub fn party(site: Site) -> Self {
+        let (ring, len) = (site.ring, site.len);
+        Self::new(ClientSite::Party(site), ring, len, Vec::new())
+    }
+
+    pub fn client(ring: Ring, value: Vec<W>) -> Self {
+        Self::new(ClientSite::Client, ring, value.len(), value)
+    }
+
+    fn new(site: ClientSite, ring: Ring, len: usize, value: Vec<W>) -> Self {
+        let zeros = vec![W::ZERO; len];
+        ClientInput {
+            layout: client_input_layout(len, ring),
+            site,
+            ring,
+            len,
+            value,
+            masks: (Vec::new(), Vec::new()),
+            first: zeros.clone(),
+            second: zeros,
+        }
+    }
+}
+
+impl<W: Word> Machine for ClientInput<W> {
+    type Output = (Vec<W>, Vec<W>);
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        match (&self.site, step) {
+            (ClientSite::Party(site), Step::Offline) => {
+                let masks = |peer| {
+                    let mut seed = site.generators.seed(peer, site.place, purpose::SEED);
+                    let words = expand(&seed, 0, site.len);
+                    seed.zeroize();
+                    words
+                };
+                match site.role {
+                    Role::P0 => (self.first, self.second) = (masks(1), masks(2)),
+                    _ => self.second = masks(0),
+                }
+            }
+            (ClientSite::Party(site), Step::Online(0)) if site.role.is_online() => {
+                out.bytes(CLIENT, &site.generators.seed(0, site.place, purpose::SEED));
+            }
+            (ClientSite::Client, Step::Online(1)) => {
+                let (l1, l2) = &self.masks;
+                let masked: Vec<W> =
+                    self.value.iter().zip(l1.iter().zip(l2)).map(|(&x, (&l1, &l2))| x.add(l1).add(l2)).collect();
+                out.words(1, &masked, self.ring);
+                out.words(2, &masked, self.ring);
+            }
+            _ => {}
+        }
+    }
+
+    fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
+        match step {
+            Step::Online(0) => {
+                let mut masks = |from| {
+                    let seed: [u8; SEED_BYTES] = inbox.bytes(from, SEED_BYTES).try_into().expect("sized");
+                    expand(&seed, 0, self.len)
+                };
+                self.masks = (masks(1), masks(2));
+            }
+            _ => {
+                let masked: Vec<W> = inbox.words(CLIENT, self.len, self.ring);
+                self.first = masked.iter().zip(&self.second).map(|(&c, &mask)| c.sub(mask)).collect();
+            }
+        }
+    }
+
+    fn finish(self) -> (Vec<W>, Vec<W>) {
+        (self.first, self.second)
+    }
+}
+
+/// The value to all parties: P0 sends l2 to P1 and l1 to P2 (offline), P2 sends x + l1 to P0.
+pub(super) struct Open<W> {
+    layout: Layout,
+    site: Site,
+    first: Vec<W>,
+    second: Vec<W>,
+}
+
+pub(super) fn open_layout(len: usize, ring: Ring) -> Layout {
+    let mut layout = Layout::default();
+    layout.words(Step::Offline, 0, 1, len, ring);
+    layout.words(Step::Offline, 0, 2, len, ring);
+    layout.words(Step::Online(0), 2, 0, len, ring);
+    layout
+}
+
+impl<W: Word> Open<W> {
+    pub fn new(site: Site, first: Vec<W>, second: Vec<W>) -> Self {
+        Open { layout: open_layout(site.len, site.ring), site, first, second }
+    }
+}
+
+impl<W: Word> Machine for Open<W> {
+    type Output = Vec<W>;
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        let ring = self.site.ring;
+        match (self.site.role, step) {
+            (Role::P0, Step::Offline) => {
+                out.words(1, &self.second, ring);
+                out.words(2, &self.first, ring);
+            }
+            (Role::P2, Step::Online(_)) => out.words(0, &self.first, ring),
+            _ => {}
+        }
+    }
+
+    fn absorb(&mut self, _: Step, inbox: &mut Inbox) {
+        // P0 receives x + l1 and holds l1; P1 and P2 receive the mask of what they hold.
+        let site = &self.site;
+        let from = if site.role == Role::P0 { 2 } else { 0 };
+        let received: Vec<W> = inbox.words(from, site.len, site.ring);
+        let subtract = |x: &[W], mask: &[W]| x.iter().zip(mask).map(|(&x, &m)| site.ring.reduce(x.sub(m))).collect();
+        self.first =
+            if site.role == Role::P0 { subtract(&received, &self.first) } else { subtract(&self.first, &received) };
+    }
+
+    fn finish(self) -> Vec<W> {
+        self.first
+    }
+}
+
+/// One bit plane to all parties, as [`Open`].
+pub(super) struct OpenPlane {
+    layout: Layout,
+    site: Site,
+    wire: Wire,
+}
+
+pub(super) fn open_plane_layout(len: usize) -> Layout {
+    let mut layout = Layout::default();
+    layout.planes(Step::Offline, 0, 1, len, 1);
+    layout.planes(Step::Offline, 0, 2, len, 1);
+    layout.planes(Step::Online(0), 2, 0, len, 1);
+    layout
+}
+
+impl OpenPlane {
+    pub fn new(site: Site, wire: Wire) -> Self {
+        OpenPlane { layout: open_plane_layout(site.len), site, wire }
+    }
+}
+
+impl Machine for OpenPlane {
+    type Output = Vec<u64>;
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        match (self.site.role, step) {
+            (Role::P0, Step::Offline) => {
+                out.plane(1, &self.wire.second, self.site.len);
+                out.plane(2, &self.wire.first, self.site.len);
+            }
+            (Role::P2, Step::Online(_)) => out.plane(0, &self.wire.first, self.site.len),
+            _ => {}
+        }
+    }
+
+    fn absorb(&mut self, _: Step, inbox: &mut Inbox) {
+        let from = if self.site.role == Role::P0 { 2 } else { 0 };
+        let received = inbox.plane(from, self.site.len);
+        self.wire.first = super::share::xor(&self.wire.first, &received);
+    }
+
+    fn finish(self) -> Vec<u64> {
+        let mut words = self.wire.first;
+        if let (Some(last), rest @ 1..) = (words.last_mut(), self.site.len % 64) {
+            *last &= (1 << rest) - 1;
+        }
+        debug_assert_eq!(words.len(), BitTensor::words_per_plane(self.site.len));
+        words
+    }
+}
+
+/// The value to the client alone: P0 sends la + ρ, P1 sends C + ρ, with a fresh pad ρ from k01. The client learns x, and of
+/// the masks nothing.
+pub(super) struct Reveal<W> {
+    layout: Layout,
+    site: ClientSite,
+    ring: Ring,
+    len: usize,
+    /// la or C at the parties, x at the client.
+    sum: Vec<W>,
+}
+
+pub(super) fn reveal_layout(len: usize, ring: Ring) -> Layout {
+    let mut layout = Layout::default();
+    layout.words(Step::Online(0), 0, CLIENT, len, ring);
+    layout.words(Step::Online(0), 1, CLIENT, len, ring);
+    layout
+}
+
+impl<W: Word> Reveal<W> {
+    pub fn party(site: Site, sum: Vec<W>) -> Self {
+        Reveal { layout: reveal_layout(site.len, site.ring), ring: site.ring, len: site.len, sum, site: ClientSite::Party(site) }
+    }
+
+    pub fn client(ring: Ring, len: usize) -> Self {
+        Reveal { layout: reveal_layout(len, ring), site: ClientSite::Client, ring, len, sum: vec![W::ZERO; len] }
+    }
+}
+
+impl<W: Word> Machine for Reveal<W> {
+    type Output = Vec<W>;
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        let ClientSite::Party(site) = &self.site else { return };
+        let peer = match site.role {
+            Role::P0 => 1,
+            Role::P1 => 0,
+            _ => return,
+        };
+        if let Step::Online(_) = step {
+            let pad = site.draw::<W>(peer, purpose::PAD);
+            let padded: Vec<W> = self.sum.iter().zip(&pad).map(|(&x, &p)| x.add(p)).collect();
+            out.words(CLIENT, &padded, self.ring);
+        }
+    }
+
+    fn absorb(&mut self, _: Step, inbox: &mut Inbox) {
+        let mask: Vec<W> = inbox.words(0, self.len, self.ring);
+        let masked: Vec<W> = inbox.words(1, self.len, self.ring);
+        self.sum = masked.iter().zip(&mask).map(|(&c, &la)| self.ring.reduce(c.sub(la))).collect();
+    }
+
+    fn finish(self) -> Vec<W> {
+        self.sum
+    }
+}

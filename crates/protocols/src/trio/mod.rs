@@ -1,0 +1,416 @@
+//! Trio: three parties, semi-honest, one of them may be corrupted (PIGEON's Trio; `docs/trio.md`).
+//!
+//! P0 holds masks only and works ahead of the inputs; P1 and P2 hold masked values and compute online. Every gate is a deal
+//! by P0, local work, and a reshare between P1 and P2 ([`site`]).
+
+mod bits;
+mod borrow;
+mod client;
+mod convert;
+mod io;
+mod linear;
+mod plan;
+mod product;
+mod share;
+mod site;
+mod truncate;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use covey_ring::{BitTensor, Ring, Tensor, Word};
+use covey_transport::Endpoint;
+
+pub use client::{ClientParameter, TrioClient, mask_parameter};
+pub use linear::Weight;
+pub use share::{Arith, Bool, Role};
+
+use crate::api::{
+    Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
+    Rounding, Truncation, WeightSource, ZERO,
+};
+use crate::cost::{Cost, Gate};
+use crate::machine::Machine;
+use crate::randomness::{Generators, Place, SessionKeys};
+use crate::scheduler::Scheduler;
+use share::Wire;
+use site::Site;
+
+/// Peers of a party: three parties and the client.
+const PEERS: usize = 4;
+
+/// One party of the protocol, over words of type `W`.
+pub struct Trio<W> {
+    role: Role,
+    ring: Ring,
+    options: Options,
+    keys: SessionKeys,
+    lane: u32,
+    generators: Arc<Generators>,
+    scheduler: Scheduler,
+    gate: u32,
+    node: String,
+    word: std::marker::PhantomData<W>,
+}
+
+impl<W: Word> Trio<W> {
+    /// Party `endpoint.me()`, with the keys it shares with the other two. `ring` is Z_2^l, 4 <= l <= the word's width.
+    ///
+    /// # Errors
+    /// If the ring does not fit, or the endpoint belongs to no party.
+    pub fn new(
+        endpoint: Box<dyn Endpoint>,
+        keys: SessionKeys,
+        ring: Ring,
+        options: Options,
+        lane: u32,
+    ) -> Result<Self> {
+        let role = Role::of(endpoint.me());
+        let fits = matches!(ring, Ring::Pow2(bits) if (4..=W::BITS).contains(&bits));
+        if role == Role::Client || !fits {
+            let what = format!("party {} computing in {ring}; use ring 32 or 64", endpoint.me());
+            return Err(ProtocolError::Unsupported { node: "session".into(), protocol: Self::NAME, what });
+        }
+        // Tiles start at whole words of bit planes.
+        let options = Options { tile: plan::tile_size(&options), ..options };
+        Ok(Trio {
+            role,
+            ring,
+            options,
+            generators: Arc::new(keys.generators(0, lane)),
+            keys,
+            lane,
+            scheduler: Scheduler::new(endpoint, PEERS, options.window),
+            gate: 0,
+            node: String::new(),
+            word: std::marker::PhantomData,
+        })
+    }
+
+    /// This party's role.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Whether this party's values mean anything in the current run: P1 and P2 compute nothing while preprocessing.
+    fn computes(&self) -> bool {
+        self.role == Role::P0 || self.scheduler.phase() != Phase::Preprocess
+    }
+
+    /// Runs one gate over `len` elements, tile by tile.
+    fn tiles<M: Machine>(&mut self, len: usize, machine: impl Fn(Site, Range<usize>) -> M) -> Result<Vec<M::Output>> {
+        let (gate, tile) = (self.gate, self.options.tile);
+        self.gate += 1;
+        let (role, ring, generators) = (self.role, self.ring, self.generators.clone());
+        let machines = (0..len.div_ceil(tile)).map(|index| {
+            let range = index * tile..len.min((index + 1) * tile);
+            let place = Place { gate, tile: index as u32 };
+            machine(Site { role, ring, generators: generators.clone(), place, len: range.len() }, range)
+        });
+        self.scheduler.run(machines)
+    }
+
+    /// Runs a gate that yields a sharing.
+    fn shares<M>(&mut self, shape: &[usize], machine: impl Fn(Site, Range<usize>) -> M) -> Result<Arith<W>>
+    where
+        M: Machine<Output = (Vec<W>, Vec<W>)>,
+    {
+        let len = shape.iter().product();
+        let (mut first, mut second) = (Vec::with_capacity(len), Vec::with_capacity(len));
+        for (a, b) in self.tiles(len, machine)? {
+            first.extend(a);
+            second.extend(b);
+        }
+        Ok(Arith::new(shape, first, second))
+    }
+
+    /// Runs a gate that yields `planes` bit planes.
+    fn planes<M>(&mut self, len: usize, planes: usize, machine: impl Fn(Site, Range<usize>) -> M) -> Result<Bool>
+    where
+        M: Machine<Output = Vec<Wire>>,
+    {
+        let tiles = self.tiles(len, machine)?;
+        let join = |component: fn(&Wire) -> &[u64]| {
+            let mut words = Vec::with_capacity(BitTensor::words_per_plane(len) * planes);
+            for plane in 0..planes {
+                tiles.iter().for_each(|tile| words.extend_from_slice(component(&tile[plane])));
+            }
+            BitTensor::new(len, planes, words)
+        };
+        Ok(Bool { first: join(|wire| &wire.first), second: join(|wire| &wire.second) })
+    }
+
+    /// Refuses a truncation the protocol cannot do exactly inside its bound.
+    fn admit(&self, truncation: Truncation) -> Result<()> {
+        let l = self.ring.bits();
+        let room = if truncation.rounding == Rounding::Probabilistic { l - 1 } else { l - 2 };
+        if truncation.bits == 0 || truncation.bits > l - 2 || truncation.bound > room {
+            let Truncation { bits, bound, .. } = truncation;
+            return Err(ProtocolError::Unsupported {
+                node: self.node.clone(),
+                protocol: Self::NAME,
+                what: format!(
+                    "shifting values of {bound} bits by {bits} in {}: it needs 1 to {} bits of shift and values of at \
+                     most {room} bits; compile with a larger ring or a smaller scale",
+                    self.ring,
+                    l - 2
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// Refuses shapes that differ: a defect in the caller, as programs are validated.
+    fn same_shape(&self, x: &Arith<W>, y: &[usize]) -> Result<()> {
+        if x.shape() == y { Ok(()) } else { Err(ProtocolError::Internal("the shapes of an element-wise operation")) }
+    }
+
+    /// The truncation of a product whose own parts are `own` (`truncate.rs`), or its plain resharing.
+    fn finish_product(&mut self, shape: &[usize], own: &[W], truncate: Option<Truncation>) -> Result<Arith<W>> {
+        match truncate {
+            None => self.shares(shape, |site, range| product::Product::new(site, own[range].to_vec())),
+            Some(truncation) => {
+                self.admit(truncation)?;
+                let form = truncate::Form::new(truncation, true, self.ring, self.options.adder);
+                self.shares(shape, |site, range| {
+                    truncate::Truncate::new(site, form.clone(), own[range].to_vec())
+                })
+            }
+        }
+    }
+}
+
+impl<W: Word> Protocol for Trio<W> {
+    type Word = W;
+    type Arith = Arith<W>;
+    type Bool = Bool;
+    type Weight = Weight<W>;
+
+    const NAME: &'static str = "trio";
+
+    fn ring(&self) -> Ring {
+        self.ring
+    }
+
+    fn shape(x: &Arith<W>) -> &[usize] {
+        x.shape()
+    }
+
+    fn enter(&mut self, node: u32, name: &str) {
+        self.node.clear();
+        self.node.push_str(name);
+        self.scheduler.enter(node);
+    }
+
+    fn begin(&mut self, phase: Phase, inference: u64) -> Result<()> {
+        self.gate = 0;
+        self.generators = Arc::new(self.keys.generators(inference, self.lane));
+        self.scheduler.begin(phase, inference, self.role == Role::P2)
+    }
+
+    fn stored(&self) -> usize {
+        self.scheduler.stored()
+    }
+
+    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
+        let owner = Role::of(owner);
+        if owner == Role::Client || (owner == self.role) != value.is_some() || value.is_some_and(|v| v.shape() != shape) {
+            return Err(ProtocolError::Internal("the owner of an input"));
+        }
+        self.shares(shape, |site, range| io::Input::new(site, owner, value.map(|v| v.data()[range].to_vec())))
+    }
+
+    fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
+        self.shares(shape, |site, _| io::ClientInput::party(site))
+    }
+
+    fn check(&mut self) -> Result<Checked> {
+        Ok(Checked(()))
+    }
+
+    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
+        let parts = self.tiles(x.len(), |site, range| {
+            io::Open::new(site, x.first.data()[range.clone()].to_vec(), x.second.data()[range].to_vec())
+        })?;
+        Ok(Tensor::new(x.shape(), parts.concat()))
+    }
+
+    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
+        let mut words = Vec::with_capacity(x.first.words().len());
+        for plane in 0..x.planes() {
+            let tile = |range: Range<usize>| bits::tile_of(&x.first, &x.second, plane, range.start, range.len());
+            words.extend(self.tiles(x.len(), |site, range| io::OpenPlane::new(site, tile(range)))?.concat());
+        }
+        Ok(BitTensor::new(x.len(), x.planes(), words))
+    }
+
+    fn reveal(&mut self, x: &Arith<W>, _: &Checked) -> Result<()> {
+        self.tiles(x.len(), |site, range| io::Reveal::party(site, x.sum(range))).map(|_| ())
+    }
+
+    fn constant(&self, value: &Tensor<W>) -> Arith<W> {
+        let zeros = Tensor::zeros(value.shape());
+        Arith { first: zeros.clone(), second: zeros }.add_public(self.role, value)
+    }
+
+    fn add(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
+        self.same_shape(x, y.shape())?;
+        Ok(x.zip(y, W::add))
+    }
+
+    fn sub(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
+        self.same_shape(x, y.shape())?;
+        Ok(x.zip(y, W::sub))
+    }
+
+    fn add_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
+        self.same_shape(x, c.shape())?;
+        Ok(x.add_public(self.role, c))
+    }
+
+    fn mul_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
+        self.same_shape(x, c.shape())?;
+        Ok(x.map(|component| component.zip(c, W::mul)))
+    }
+
+    fn gather(&mut self, x: &Arith<W>, indices: &[u32], shape: &[usize]) -> Result<Arith<W>> {
+        if indices.len() != shape.iter().product() || indices.iter().any(|&i| i != ZERO && i as usize >= x.len()) {
+            return Err(ProtocolError::Internal("the indices of a gather"));
+        }
+        let pick = |component: &Tensor<W>| {
+            let data = component.data();
+            let element = |&i: &u32| if i == ZERO { W::ZERO } else { data[i as usize] };
+            Tensor::new(shape, indices.iter().map(element).collect())
+        };
+        Ok(x.map(pick))
+    }
+
+    fn concat(&mut self, parts: &[&Arith<W>]) -> Result<Arith<W>> {
+        let join = |component: fn(&Arith<W>) -> &Tensor<W>| {
+            parts.iter().flat_map(|part| component(part).data()).copied().collect::<Vec<W>>()
+        };
+        let (first, second) = (join(|part| &part.first), join(|part| &part.second));
+        Ok(Arith::new(&[first.len()], first, second))
+    }
+
+    fn sum_last(&mut self, x: &Arith<W>) -> Result<Arith<W>> {
+        let Some((&last, outer)) = x.shape().split_last() else {
+            return Err(ProtocolError::Internal("a sum over no dimension"));
+        };
+        let sum = |component: &Tensor<W>| {
+            let rows = outer.iter().product::<usize>();
+            let row = |r: usize| component.data()[r * last..(r + 1) * last].iter().fold(W::ZERO, |sum, &v| sum.add(v));
+            Tensor::new(outer, (0..rows).map(row).collect())
+        };
+        Ok(x.map(sum))
+    }
+
+    fn reshape(&mut self, x: &Arith<W>, shape: &[usize]) -> Arith<W> {
+        x.map(|component| component.clone().reshaped(shape))
+    }
+
+    fn xor(&mut self, x: &Bool, y: &Bool) -> Bool {
+        Bool { first: x.first.zip(&y.first, |a, b| a ^ b), second: x.second.zip(&y.second, |a, b| a ^ b) }
+    }
+
+    fn not(&mut self, x: &Bool) -> Bool {
+        let first = if self.role.is_online() { x.first.map(|word| !word) } else { x.first.clone() };
+        Bool { first, second: x.second.clone() }
+    }
+
+    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
+        Weight::new(source, geometry)
+    }
+
+    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
+        let result = self.linear_map(x, weight, epilogue)?;
+        match epilogue.relu {
+            Some(comparison) => self.relu(&result, comparison),
+            None => Ok(result),
+        }
+    }
+
+    fn matmul(
+        &mut self,
+        x: &Arith<W>,
+        y: &Arith<W>,
+        shape: MatmulShape,
+        truncate: Option<Truncation>,
+    ) -> Result<Arith<W>> {
+        let own = self.matmul_own(x, y, shape, truncate.is_some())?;
+        self.finish_product(&[shape.batch, shape.rows, shape.columns], &own, truncate)
+    }
+
+    fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, truncate: Option<Truncation>) -> Result<Arith<W>> {
+        self.same_shape(x, y.shape())?;
+        let own = self.mul_own(x, y, truncate.is_some());
+        self.finish_product(x.shape(), &own, truncate)
+    }
+
+    fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
+        self.admit(truncation)?;
+        let form = truncate::Form::new(truncation, false, self.ring, self.options.adder);
+        self.shares(x.shape(), |site, range| truncate::Truncate::new(site, form.clone(), x.sum(range)))
+    }
+
+    fn div_exact(&mut self, _: &Arith<W>, divisor: u64, _: u32) -> Result<Arith<W>> {
+        let what = format!("exact division (DivExact by {divisor}); compile with --division mul-shift");
+        Err(ProtocolError::Unsupported { node: self.node.clone(), protocol: Self::NAME, what })
+    }
+
+    fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
+        let form = bits::DifferenceForm::sign(plan::compared_bits(comparison, self.ring), self.options.adder);
+        self.planes(x.len(), 1, |site, range| bits::Difference::new(site, form.clone(), x.sum(range)))
+    }
+
+    fn and(&mut self, x: &Bool, y: &Bool) -> Result<Bool> {
+        if x.len() != y.len() || x.planes() != y.planes() {
+            return Err(ProtocolError::Internal("the sizes of an AND"));
+        }
+        let (len, planes) = (x.len(), x.planes());
+        self.planes(len, planes, |site, range| {
+            let wires = |b: &Bool| -> Vec<Wire> {
+                (0..planes).map(|p| bits::tile_of(&b.first, &b.second, p, range.start, range.len())).collect()
+            };
+            bits::And::new(site, wires(x), wires(y))
+        })
+    }
+
+    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
+        let form = bits::DifferenceForm::all(self.ring, self.options.adder);
+        self.planes(x.len(), self.ring.bits() as usize, |site, range| {
+            bits::Difference::new(site, form.clone(), x.sum(range))
+        })
+    }
+
+    fn bit2a(&mut self, x: &Bool, shape: &[usize]) -> Result<Arith<W>> {
+        self.one_plane(x, shape)?;
+        self.shares(shape, |site, range| {
+            let bit = bits::tile_of(&x.first, &x.second, 0, range.start, range.len());
+            convert::Select::new(site, bit, None)
+        })
+    }
+
+    fn select(&mut self, b: &Bool, x: &Arith<W>) -> Result<Arith<W>> {
+        self.one_plane(b, x.shape())?;
+        self.shares(x.shape(), |site, range| {
+            let bit = bits::tile_of(&b.first, &b.second, 0, range.start, range.len());
+            let mask = x.second.data()[range.clone()].to_vec();
+            convert::Select::new(site, bit, Some(convert::Operand { sum: x.sum(range), mask }))
+        })
+    }
+
+    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
+        plan::plan(gate, ring, options)
+    }
+}
+
+impl<W: Word> Trio<W> {
+    fn one_plane(&self, b: &Bool, shape: &[usize]) -> Result<()> {
+        if b.planes() == 1 && b.len() == shape.iter().product() {
+            Ok(())
+        } else {
+            Err(ProtocolError::Internal("the size of a plane"))
+        }
+    }
+}

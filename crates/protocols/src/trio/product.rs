@@ -1,0 +1,74 @@
+//! Products without truncation: local terms, a deal of the masks' cross terms, one reshare.
+//!
+//! For masks (l1, l2) of x and (l1', l2') of y, P0 knows v0 = (l2 - l1)·l1' + l1·l2'. With v0 = s1 + s2 dealt,
+//! x·y = [s1 - (x+l2)·l1' - l1·(y+l2')] + [s2 + (x+l1)·(y+l1')], the first term known to P1, the second to P2.
+//! The callers of this file compute the products themselves, whole tensors at a time; "own" is v0 at P0,
+//! (x+l2)·l1' + l1·(y+l2') at P1 and (x+l1)·(y+l1') at P2.
+
+use covey_ring::{Ring, Word};
+
+use super::share::Role;
+use super::site::{Moves, Site, purpose};
+use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
+
+pub(super) fn layout(len: usize, ring: Ring) -> Layout {
+    let mut layout = Layout::default();
+    layout.deal_words(len, ring);
+    layout.reshare_words(0, len, ring);
+    layout
+}
+
+/// The product's sharing over one tile.
+pub(super) struct Product<W> {
+    layout: Layout,
+    site: Site,
+    own: Vec<W>,
+    first: Vec<W>,
+    second: Vec<W>,
+}
+
+impl<W: Word> Product<W> {
+    pub fn new(site: Site, own: Vec<W>) -> Self {
+        let zeros = vec![W::ZERO; site.len];
+        Product { layout: layout(site.len, site.ring), site, own, first: zeros.clone(), second: zeros }
+    }
+}
+
+impl<W: Word> Machine for Product<W> {
+    type Output = (Vec<W>, Vec<W>);
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        let site = &self.site;
+        match (site.role, step) {
+            (Role::P0, Step::Offline) => {
+                site.deal(purpose::DEAL, &self.own, site.ring, out);
+                (self.first, self.second) = site.masks(purpose::MASK);
+            }
+            (Role::P1, Step::Online(_)) => {
+                let s1 = site.dealt_to_p1::<W>(purpose::DEAL);
+                self.own.iter_mut().zip(&s1).for_each(|(own, &s1)| *own = s1.sub(*own));
+                self.second = site.reshare_send(purpose::MASK, &self.own, out);
+            }
+            (Role::P2, Step::Online(_)) => self.second = site.reshare_send(purpose::MASK, &self.own, out),
+            _ => {}
+        }
+    }
+
+    fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
+        match step {
+            Step::Offline => {
+                let s2: Vec<W> = inbox.words(0, self.site.len, self.site.ring);
+                self.own.iter_mut().zip(&s2).for_each(|(own, &s2)| *own = own.add(s2));
+            }
+            Step::Online(_) => self.first = self.site.reshare_receive(&self.own, inbox),
+        }
+    }
+
+    fn finish(self) -> (Vec<W>, Vec<W>) {
+        (self.first, self.second)
+    }
+}

@@ -1,0 +1,165 @@
+//! What a party holds for a secret value, and what it can do with it alone.
+//!
+//! For x with masks l1, l2:
+//!
+//! | | P0 | P1 | P2 |
+//! |---|---|---|---|
+//! | first | l1 | x + l2 | x + l1 |
+//! | second | l2 | l1 | l2 |
+//!
+//! P1 and P2 both know C = x + l1 + l2 = first + second; P0 knows la = l1 + l2 = first + second, and nothing of x. Bits are held
+//! the same way with exclusive or for +.
+
+use covey_ring::{BitTensor, Tensor, Word};
+
+/// A party's place in the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Knows masks only, works before inputs are known.
+    P0,
+    /// Computes online, shares l1 with P0.
+    P1,
+    /// Computes online, shares l2 with P0.
+    P2,
+    /// Not a party: the client that provides inputs or receives results.
+    Client,
+}
+
+impl Role {
+    /// The role of peer `index`.
+    pub fn of(index: usize) -> Role {
+        match index {
+            0 => Role::P0,
+            1 => Role::P1,
+            2 => Role::P2,
+            _ => Role::Client,
+        }
+    }
+
+    /// P1 or P2.
+    pub fn is_online(self) -> bool {
+        matches!(self, Role::P1 | Role::P2)
+    }
+}
+
+/// One party's part of a secret tensor of ring elements. Not `Debug`.
+#[derive(Clone)]
+pub struct Arith<W> {
+    /// l1, x + l2 or x + l1.
+    pub(super) first: Tensor<W>,
+    /// l2, l1 or l2.
+    pub(super) second: Tensor<W>,
+}
+
+impl<W: Word> Arith<W> {
+    pub(super) fn new(shape: &[usize], first: Vec<W>, second: Vec<W>) -> Self {
+        Arith { first: Tensor::new(shape, first), second: Tensor::new(shape, second) }
+    }
+
+    /// Dimensions.
+    pub fn shape(&self) -> &[usize] {
+        self.first.shape()
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.first.len()
+    }
+
+    /// No elements.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_empty()
+    }
+
+    /// C at P1 and P2, la at P0, for elements `range`.
+    pub(super) fn sum(&self, range: std::ops::Range<usize>) -> Vec<W> {
+        self.first.data()[range.clone()].iter().zip(&self.second.data()[range]).map(|(&a, &b)| a.add(b)).collect()
+    }
+
+    /// `f` of each component.
+    pub(super) fn map(&self, f: impl Fn(&Tensor<W>) -> Tensor<W>) -> Self {
+        Arith { first: f(&self.first), second: f(&self.second) }
+    }
+
+    /// `f` of each pair of components.
+    pub(super) fn zip(&self, other: &Self, f: impl Fn(W, W) -> W) -> Self {
+        Arith { first: self.first.zip(&other.first, &f), second: self.second.zip(&other.second, &f) }
+    }
+
+    /// x + c for public c: only holders of x add it.
+    pub(super) fn add_public(&self, role: Role, c: &Tensor<W>) -> Self {
+        match role {
+            Role::P1 | Role::P2 => Arith { first: self.first.zip(c, W::add), second: self.second.clone() },
+            _ => self.clone(),
+        }
+    }
+}
+
+/// One party's part of secret bit planes. Not `Debug`.
+#[derive(Clone)]
+pub struct Bool {
+    /// l1, x ⊕ l2 or x ⊕ l1.
+    pub(super) first: BitTensor,
+    /// l2, l1 or l2.
+    pub(super) second: BitTensor,
+}
+
+impl Bool {
+    /// Bits a plane.
+    pub fn len(&self) -> usize {
+        self.first.len()
+    }
+
+    /// No bits.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_empty()
+    }
+
+    /// Planes.
+    pub fn planes(&self) -> usize {
+        self.first.planes()
+    }
+}
+
+/// One plane over one tile: the working form of circuits.
+#[derive(Clone)]
+pub(super) struct Wire {
+    pub first: Vec<u64>,
+    pub second: Vec<u64>,
+}
+
+impl Wire {
+    pub fn zeros(len: usize) -> Self {
+        let words = BitTensor::words_per_plane(len);
+        Wire { first: vec![0; words], second: vec![0; words] }
+    }
+
+    /// The public part m of x = m ⊕ y at P1 and P2; y, known to P0 alone, at P0.
+    pub fn sum(&self) -> Vec<u64> {
+        xor(&self.first, &self.second)
+    }
+
+    pub fn xor(&self, other: &Wire) -> Wire {
+        Wire { first: xor(&self.first, &other.first), second: xor(&self.second, &other.second) }
+    }
+}
+
+pub(super) fn xor(x: &[u64], y: &[u64]) -> Vec<u64> {
+    x.iter().zip(y).map(|(&x, &y)| x ^ y).collect()
+}
+
+pub(super) fn and(x: &[u64], y: &[u64]) -> Vec<u64> {
+    x.iter().zip(y).map(|(&x, &y)| x & y).collect()
+}
+
+/// What P0 deals for the AND of two wires: l2·l1' ⊕ l1·l2' ⊕ l1·l1'.
+pub(super) fn dealt_term(x: &Wire, y: &Wire) -> Vec<u64> {
+    (0..x.first.len())
+        .map(|i| ((x.second[i] ^ x.first[i]) & y.first[i]) ^ (x.first[i] & y.second[i]))
+        .collect()
+}
+
+/// P1's term of the AND of two wires: (x⊕l2)·l1' ⊕ (y⊕l2')·l1. P2's is (x⊕l1)·(y⊕l1').
+pub(super) fn p1_term(x: &Wire, y: &Wire) -> Vec<u64> {
+    (0..x.first.len()).map(|i| (x.first[i] & y.second[i]) ^ (y.first[i] & x.second[i])).collect()
+}

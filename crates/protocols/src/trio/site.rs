@@ -1,0 +1,144 @@
+//! One gate over one tile, seen from one party: its role, its ring, its randomness, and the two moves every gate is made of.
+//!
+//! *deal(v)*, v known to P0: P1 draws s1 from its key with P0, who sends s2 = v - s1 to P2.
+//! *reshare(t1, t2)*: P1 and P2 turn a sum t1 + t2, and what both know, into a fresh sharing with masks z1 (P0 and P1) and
+//! z2 (P0 and P2): P1 sends t1 + z1, P2 sends t2 + z2.
+
+use std::sync::Arc;
+
+use covey_ring::{BitTensor, Ring, Word};
+
+use super::share::{Role, Wire, xor};
+use crate::machine::{Inbox, Layout, Outbox, Step};
+use crate::randomness::{Generators, Place};
+
+/// Numbers of the draws of one gate. Circuits use those from `CIRCUIT` on.
+pub(super) mod purpose {
+    pub const MASK: u32 = 0;
+    pub const OPENING: u32 = 1;
+    pub const PAD: u32 = 2;
+    pub const SEED: u32 = 3;
+    pub const DEAL: u32 = 4; // and the following, one for each deal of words
+    pub const BITS: u32 = 15;
+    pub const CIRCUIT: u32 = 16;
+}
+
+#[derive(Clone)]
+pub(super) struct Site {
+    pub role: Role,
+    pub ring: Ring,
+    pub generators: Arc<Generators>,
+    pub place: Place,
+    /// Elements of the tile.
+    pub len: usize,
+}
+
+impl Site {
+    /// Words of a bit plane of the tile.
+    pub fn plane_words(&self) -> usize {
+        BitTensor::words_per_plane(self.len)
+    }
+
+    /// `len` words from the key shared with `peer`.
+    pub fn draw<W: Word>(&self, peer: usize, purpose: u32) -> Vec<W> {
+        self.generators.words(peer, self.place, purpose, self.len)
+    }
+
+    /// One plane from the key shared with `peer`.
+    pub fn draw_plane(&self, peer: usize, purpose: u32) -> Vec<u64> {
+        self.generators.planes(peer, self.place, purpose, self.len, 1)
+    }
+
+    /// Fresh masks: (z1, z2) at P0, the own one and nothing of the other elsewhere.
+    pub fn masks<W: Word>(&self, purpose: u32) -> (Vec<W>, Vec<W>) {
+        match self.role {
+            Role::P0 => (self.draw(1, purpose), self.draw(2, purpose)),
+            Role::P1 | Role::P2 => (Vec::new(), self.draw(0, purpose)),
+            Role::Client => unreachable!("clients hold no masks"),
+        }
+    }
+
+    pub fn mask_planes(&self, purpose: u32) -> (Vec<u64>, Vec<u64>) {
+        match self.role {
+            Role::P0 => (self.draw_plane(1, purpose), self.draw_plane(2, purpose)),
+            Role::P1 | Role::P2 => (Vec::new(), self.draw_plane(0, purpose)),
+            Role::Client => unreachable!("clients hold no masks"),
+        }
+    }
+
+    // deal, words
+
+    /// P0: sends v - s1 to P2, in `ring`, which may be narrower than the gate's.
+    pub fn deal<W: Word>(&self, purpose: u32, value: &[W], ring: Ring, out: &mut Outbox) {
+        let s1 = self.draw::<W>(1, purpose);
+        let s2: Vec<W> = value.iter().zip(&s1).map(|(&v, &s)| v.sub(s)).collect();
+        out.words(2, &s2, ring);
+    }
+
+    /// P1: s1.
+    pub fn dealt_to_p1<W: Word>(&self, purpose: u32) -> Vec<W> {
+        self.draw(0, purpose)
+    }
+
+    // reshare, words
+
+    /// P1, P2: sends t + z to the other and returns z.
+    pub fn reshare_send<W: Word>(&self, purpose: u32, t: &[W], out: &mut Outbox) -> Vec<W> {
+        let z = self.draw::<W>(0, purpose);
+        let masked: Vec<W> = t.iter().zip(&z).map(|(&t, &z)| t.add(z)).collect();
+        out.words(self.other(), &masked, self.ring);
+        z
+    }
+
+    /// P1, P2: x + (the other's mask), from what the other sent and `own`, everything this party knows of x.
+    pub fn reshare_receive<W: Word>(&self, own: &[W], inbox: &mut Inbox) -> Vec<W> {
+        let received: Vec<W> = inbox.words(self.other(), self.len, self.ring);
+        own.iter().zip(&received).map(|(&own, &r)| own.add(r)).collect()
+    }
+
+    // reshare, planes
+
+    pub fn reshare_plane_send(&self, purpose: u32, t: &[u64], out: &mut Outbox) -> Vec<u64> {
+        let z = self.draw_plane(0, purpose);
+        out.plane(self.other(), &xor(t, &z), self.len);
+        z
+    }
+
+    pub fn reshare_plane_receive(&self, own: Vec<u64>, mask: Vec<u64>, inbox: &mut Inbox) -> Wire {
+        let received = inbox.plane(self.other(), self.len);
+        Wire { first: xor(&own, &received), second: mask }
+    }
+
+    /// P1 for P2 and P2 for P1.
+    pub fn other(&self) -> usize {
+        if self.role == Role::P1 { 2 } else { 1 }
+    }
+}
+
+/// The messages of the two moves.
+pub(super) trait Moves {
+    fn deal_words(&mut self, len: usize, ring: Ring);
+    fn deal_planes(&mut self, len: usize, planes: usize);
+    fn reshare_words(&mut self, round: usize, len: usize, ring: Ring);
+    fn reshare_planes(&mut self, round: usize, len: usize, planes: usize);
+}
+
+impl Moves for Layout {
+    fn deal_words(&mut self, len: usize, ring: Ring) {
+        self.words(Step::Offline, 0, 2, len, ring);
+    }
+
+    fn deal_planes(&mut self, len: usize, planes: usize) {
+        self.planes(Step::Offline, 0, 2, len, planes);
+    }
+
+    fn reshare_words(&mut self, round: usize, len: usize, ring: Ring) {
+        self.words(Step::Online(round), 1, 2, len, ring);
+        self.words(Step::Online(round), 2, 1, len, ring);
+    }
+
+    fn reshare_planes(&mut self, round: usize, len: usize, planes: usize) {
+        self.planes(Step::Online(round), 1, 2, len, planes);
+        self.planes(Step::Online(round), 2, 1, len, planes);
+    }
+}

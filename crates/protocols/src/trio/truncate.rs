@@ -1,0 +1,279 @@
+//! Right shifts, of a shared value or of a product whose opening C is the gate's first round.
+//!
+//! P1 and P2 know C = v + R mod 2^l, P0 knows R. Exact: with 2^(l-2) added so that 0 <= v < 2^(l-1),
+//! v≫f = (C≫f) - (R≫f) - β + 2^(l-f)·w with β = [C mod 2^f < R mod 2^f] from the borrow circuit and
+//! w = [C < R] = ¬msb(C)·msb(R). Ulp leaves β out. Probabilistic leaves w out too, adds nothing, and so needs no reshare.
+
+use std::sync::Arc;
+
+use covey_kernels::bits::expand_bits;
+use covey_ring::{Ring, Word};
+
+use super::borrow::{self, Borrow};
+use super::share::Role;
+use super::site::{Moves, Site, purpose};
+use crate::api::{Rounding, Truncation};
+use crate::circuits::{Adder, CarryCircuit};
+use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
+
+const SHIFTED: u32 = purpose::DEAL; // R≫f
+const WRAP: u32 = purpose::DEAL + 1; // msb(R), modulo 2^f
+const BORROW: u32 = purpose::DEAL + 2; // P0's part of β
+
+/// The shape of a truncation gate, shared by its tiles.
+#[derive(Clone)]
+pub(super) struct Form {
+    bits: u32,
+    rounding: Rounding,
+    /// Whether the gate starts by opening C.
+    opens: bool,
+    ring: Ring,
+    circuit: Arc<CarryCircuit>,
+}
+
+impl Form {
+    pub fn new(truncation: Truncation, opens: bool, ring: Ring, adder: Adder) -> Self {
+        let circuit = Arc::new(CarryCircuit::carry_out(truncation.bits as usize, adder));
+        Form { bits: truncation.bits, rounding: truncation.rounding, opens, ring, circuit }
+    }
+
+    /// Round in which the circuit, or else the reshare, starts.
+    fn start(&self) -> usize {
+        usize::from(self.opens)
+    }
+
+    /// Round of the last reshare.
+    fn last(&self) -> usize {
+        match self.rounding {
+            Rounding::Exact => self.start() + 1 + self.circuit.levels.len(),
+            Rounding::Ulp => self.start(),
+            Rounding::Probabilistic => usize::MAX,
+        }
+    }
+
+    /// The ring in which msb(R) is dealt: times 2^(l-f), only its low f bits count.
+    fn wrap_ring(&self) -> Ring {
+        Ring::Pow2(self.bits)
+    }
+
+    pub fn layout(&self, len: usize) -> Layout {
+        let mut layout = Layout::default();
+        if self.opens {
+            layout.reshare_words(0, len, self.ring);
+        }
+        layout.deal_words(len, self.ring);
+        if self.rounding == Rounding::Probabilistic {
+            return layout;
+        }
+        layout.deal_words(len, self.wrap_ring());
+        if self.rounding == Rounding::Exact {
+            borrow::layout(&self.circuit, self.bits as usize, len, self.start(), &mut layout);
+            layout.deal_words(len, self.ring);
+        }
+        layout.reshare_words(self.last(), len, self.ring);
+        layout
+    }
+
+    /// 2^(l-2), added before and taken off, shifted, afterwards.
+    fn offset<W: Word>(&self) -> W {
+        match self.rounding {
+            Rounding::Probabilistic => W::ZERO,
+            _ => W::ONE.shl(self.ring.bits() - 2),
+        }
+    }
+}
+
+/// The shift over one tile.
+pub(super) struct Truncate<W> {
+    layout: Layout,
+    form: Form,
+    site: Site,
+    /// R at P0, C at P1 and P2, offset included; before the opening, the own part of the product.
+    value: Vec<W>,
+    /// P2: its shares of R≫f, msb(R) and P0's part of β.
+    shifted: Vec<W>,
+    wrap: Vec<W>,
+    mask_bit: Vec<W>,
+    borrow: Borrow,
+    own: Vec<W>,
+    first: Vec<W>,
+    second: Vec<W>,
+}
+
+impl<W: Word> Truncate<W> {
+    /// `value`: first + second of the share, or for an opening gate the product's own part: -v0 at P0 and the terms of
+    /// `product.rs` at P1 and P2, each with its part of the bias.
+    pub fn new(site: Site, form: Form, value: Vec<W>) -> Self {
+        let zeros = vec![W::ZERO; site.len];
+        Truncate {
+            layout: form.layout(site.len),
+            borrow: Borrow::new(site.clone(), form.circuit.clone(), form.bits as usize),
+            form,
+            site,
+            value,
+            shifted: Vec::new(),
+            wrap: Vec::new(),
+            mask_bit: Vec::new(),
+            own: Vec::new(),
+            first: zeros.clone(),
+            second: zeros,
+        }
+    }
+
+    fn is_exact(&self) -> bool {
+        self.form.rounding == Rounding::Exact
+    }
+
+    /// P0, all it ever does: R, the circuit's material, the deals, the output's masks.
+    fn deal(&mut self, out: &mut Outbox) {
+        let (site, ring, f) = (&self.site, self.form.ring, self.form.bits);
+        if self.form.opens {
+            let (r01, r02) = site.masks::<W>(purpose::OPENING);
+            for (i, value) in self.value.iter_mut().enumerate() {
+                *value = value.add(r01[i]).add(r02[i]);
+            }
+        }
+        self.value.iter_mut().for_each(|r| *r = ring.reduce(*r));
+        let shifted: Vec<W> = self.value.iter().map(|r| r.shr(f)).collect();
+        if self.form.rounding == Rounding::Probabilistic {
+            // The output's masks are the two halves of R≫f.
+            self.first = site.draw(1, SHIFTED);
+            self.second = shifted.iter().zip(&self.first).map(|(&v, &s)| v.sub(s)).collect();
+            site.deal(SHIFTED, &shifted, ring, out);
+            return;
+        }
+        if self.is_exact() {
+            self.borrow.deal(&self.value, out);
+        }
+        site.deal(SHIFTED, &shifted, ring, out);
+        let wrap: Vec<W> = self.value.iter().map(|r| r.shr(ring.bits() - 1)).collect();
+        site.deal(WRAP, &wrap, self.form.wrap_ring(), out);
+        if self.is_exact() {
+            let mut mask_bit = vec![W::ZERO; site.len];
+            expand_bits(&self.borrow.output(0).sum(), &mut mask_bit);
+            site.deal(BORROW, &mask_bit, ring, out);
+        }
+        (self.first, self.second) = site.masks(purpose::MASK);
+    }
+
+    /// P1, P2: this party's message of the opening, in place of its own part: -a at P1, b at P2, C = -a + b.
+    fn open(&mut self, out: &mut Outbox) {
+        let mask = self.site.draw::<W>(0, purpose::OPENING);
+        let p1 = self.site.role == Role::P1;
+        for (value, &mask) in self.value.iter_mut().zip(&mask) {
+            *value = if p1 { mask.sub(*value) } else { value.add(mask) };
+        }
+        out.words(self.site.other(), &self.value, self.form.ring);
+    }
+
+    /// P1, P2: C is complete.
+    fn set_public(&mut self) {
+        let (ring, offset) = (self.form.ring, self.form.offset::<W>());
+        self.value.iter_mut().for_each(|c| *c = ring.reduce(c.add(offset)));
+        match self.form.rounding {
+            Rounding::Exact => self.borrow.set_public(&self.value),
+            Rounding::Ulp => {}
+            Rounding::Probabilistic => {
+                self.second =
+                    if self.site.role == Role::P1 { self.site.draw(0, SHIFTED) } else { std::mem::take(&mut self.shifted) };
+                let f = self.form.bits;
+                self.first = self.value.iter().zip(&self.second).map(|(c, &mask)| c.shr(f).sub(mask)).collect();
+            }
+        }
+    }
+
+    /// P1, P2: t_i = -(R≫f)_i - (1 - 2m)·y_i + 2^(l-f)·¬msb(C)·r_i, and the public (C≫f) - m - 2^(l-2-f), where β = m ⊕ y.
+    fn reshare(&mut self, out: &mut Outbox) {
+        let (site, ring, f) = (&self.site, self.form.ring, self.form.bits);
+        let l = ring.bits();
+        if site.role == Role::P1 {
+            self.shifted = site.dealt_to_p1(SHIFTED);
+            self.wrap = site.dealt_to_p1(WRAP);
+            if self.is_exact() {
+                self.mask_bit = site.dealt_to_p1(BORROW);
+            }
+        }
+        let mut borrow = vec![W::ZERO; site.len];
+        if self.is_exact() {
+            expand_bits(&self.borrow.output(0).sum(), &mut borrow);
+        } else {
+            self.mask_bit = vec![W::ZERO; site.len];
+        }
+        let offset = W::ONE.shl(l - 2 - f);
+        let mut public = Vec::with_capacity(site.len);
+        let mut t = Vec::with_capacity(site.len);
+        for i in 0..site.len {
+            let (c, m) = (self.value[i], borrow[i]);
+            // Multiplying by bits, not branching: m and the masks are public to both online parties but differ per element.
+            let sign = W::ONE.sub(m.add(m));
+            let not_msb = W::ONE.sub(c.shr(l - 1));
+            public.push(c.shr(f).sub(m).sub(offset));
+            t.push(self.wrap[i].mul(not_msb).shl(l - f).sub(self.shifted[i]).sub(sign.mul(self.mask_bit[i])));
+        }
+        self.second = site.reshare_send(purpose::MASK, &t, out);
+        self.own = public.iter().zip(&t).map(|(&p, &t)| p.add(t)).collect();
+    }
+}
+
+impl<W: Word> Machine for Truncate<W> {
+    type Output = (Vec<W>, Vec<W>);
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        match (self.site.role, step) {
+            (Role::P0, Step::Offline) => self.deal(out),
+            (Role::P1 | Role::P2, Step::Online(round)) => {
+                if self.form.opens && round == 0 {
+                    return self.open(out);
+                }
+                if round == 0 {
+                    self.set_public();
+                }
+                if round == self.form.last() {
+                    self.reshare(out);
+                } else if self.is_exact() {
+                    self.borrow.local(round - self.form.start(), out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
+        let (len, ring) = (self.site.len, self.form.ring);
+        match step {
+            Step::Offline => {
+                if self.is_exact() {
+                    self.borrow.absorb_deal(inbox);
+                }
+                self.shifted = inbox.words(0, len, ring);
+                if self.form.rounding != Rounding::Probabilistic {
+                    self.wrap = inbox.words(0, len, self.form.wrap_ring());
+                }
+                if self.is_exact() {
+                    self.mask_bit = inbox.words(0, len, ring);
+                }
+            }
+            Step::Online(0) if self.form.opens => {
+                self.value = self.site.reshare_receive(&self.value, inbox);
+                self.set_public();
+            }
+            Step::Online(round) if round == self.form.last() => self.first = self.site.reshare_receive(&self.own, inbox),
+            Step::Online(round) => self.borrow.absorb(round - self.form.start(), inbox),
+        }
+    }
+
+    fn finish(mut self) -> Self::Output {
+        // A probabilistic shift of a share exchanges nothing online, so no step has told P1 and P2 to compute it.
+        // In a preprocessing run P2 holds no material and its output stays zero.
+        let probabilistic = self.form.rounding == Rounding::Probabilistic && !self.form.opens;
+        let ready = self.site.role == Role::P1 || !self.shifted.is_empty();
+        if probabilistic && self.site.role.is_online() && ready {
+            self.set_public();
+        }
+        (self.first, self.second)
+    }
+}
