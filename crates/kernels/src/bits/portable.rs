@@ -4,12 +4,75 @@
 use covey_ring::Word;
 
 /// Transposes done side by side.
-const SIDE: usize = 8;
+pub(super) const SIDE: usize = 8;
 /// Elements they cover.
-const GROUP: usize = 64 * SIDE;
+pub(super) const GROUP: usize = 64 * SIDE;
 
 /// One 64-bit word for each of `SIDE` groups of 64 elements.
-type Row = [u64; SIDE];
+pub(super) type Row = [u64; SIDE];
+
+/// The steps an instruction set may do better: how a group of elements becomes rows, rows become a group, and rows are
+/// transposed. Side `s` of row `r` is element `64 s + r`, or, for 32-bit
+/// words, elements `64 s + r` (low half) and `64 s + 32 + r`: with those halves as words of their own, words `32 i + r` for
+/// `i` in `0..16`.
+pub(super) trait Steps<W> {
+    /// The rows of `group`, one for each bit of a word.
+    fn load(group: &[W; GROUP], rows: &mut [Row]);
+    /// The inverse.
+    fn store(rows: &[Row], group: &mut [W; GROUP]);
+    /// Transposes, for each side, `rows` as a 64 × 64 matrix, or, if there are 32 rows, as two 32 × 32 matrices beside
+    /// each other. Its own inverse.
+    #[inline(always)]
+    fn transpose(rows: &mut [Row]) {
+        if rows.len() == 64 {
+            exchange(rows, 32, MASKS[5]);
+        }
+        exchange(rows, 16, MASKS[4]);
+        exchange(rows, 8, MASKS[3]);
+        exchange(rows, 4, MASKS[2]);
+        exchange(rows, 2, MASKS[1]);
+        exchange(rows, 1, MASKS[0]);
+    }
+}
+
+/// `MASKS[i]` has ones in the lower half of each run of `2^(i + 1)` bits.
+pub(super) const MASKS: [u64; 6] = [
+    0x5555_5555_5555_5555,
+    0x3333_3333_3333_3333,
+    0x0F0F_0F0F_0F0F_0F0F,
+    0x00FF_00FF_00FF_00FF,
+    0x0000_FFFF_0000_FFFF,
+    0x0000_0000_FFFF_FFFF,
+];
+
+/// [`Steps`] word by word.
+pub(super) struct WordByWord;
+
+impl<W: Word> Steps<W> for WordByWord {
+    #[inline(always)]
+    fn load(group: &[W; GROUP], rows: &mut [Row]) {
+        for (r, row) in rows.iter_mut().enumerate() {
+            for side in 0..SIDE {
+                row[side] = group[64 * side + r].to_u64();
+                if W::BITS == 32 {
+                    row[side] |= group[64 * side + 32 + r].to_u64() << 32;
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store(rows: &[Row], group: &mut [W; GROUP]) {
+        for (r, row) in rows.iter().enumerate() {
+            for side in 0..SIDE {
+                group[64 * side + r] = W::from_u64(row[side]);
+                if W::BITS == 32 {
+                    group[64 * side + 32 + r] = W::from_u64(row[side] >> 32);
+                }
+            }
+        }
+    }
+}
 
 /// The step that exchanges the bits `mask << size` of row `i` with the bits `mask` of row `i + size`, in each block of
 /// `2 * size` rows.
@@ -27,80 +90,55 @@ fn exchange(rows: &mut [Row], size: usize, mask: u64) {
     }
 }
 
-/// Transposes, for each side, `rows` as a 64 × 64 matrix, or, if there are 32 rows, as two 32 × 32 matrices beside each
-/// other. Its own inverse.
 #[inline(always)]
-fn transpose(rows: &mut [Row]) {
-    if rows.len() == 64 {
-        exchange(rows, 32, 0x0000_0000_FFFF_FFFF);
-    }
-    exchange(rows, 16, 0x0000_FFFF_0000_FFFF);
-    exchange(rows, 8, 0x00FF_00FF_00FF_00FF);
-    exchange(rows, 4, 0x0F0F_0F0F_0F0F_0F0F);
-    exchange(rows, 2, 0x3333_3333_3333_3333);
-    exchange(rows, 1, 0x5555_5555_5555_5555);
-}
-
-#[inline(always)]
-pub(super) fn to_planes<W: Word>(values: &[W], planes: usize, out: &mut [u64]) {
+pub(super) fn to_planes<W: Word, S: Steps<W>>(values: &[W], planes: usize, out: &mut [u64]) {
     let width = values.len().div_ceil(64);
     let mut rows = [[0u64; SIDE]; 64];
     let rows = &mut rows[..W::BITS as usize];
-    let mut padded;
     for (group, values) in values.chunks(GROUP).enumerate() {
-        let whole: &[W; GROUP] = match values.try_into() {
-            Ok(whole) => whole,
+        match values.try_into() {
+            Ok(whole) => S::load(whole, rows),
             Err(_) => {
-                padded = [W::ZERO; GROUP];
+                let mut padded = [W::ZERO; GROUP];
                 padded[..values.len()].copy_from_slice(values);
-                &padded
-            }
-        };
-        for (r, row) in rows.iter_mut().enumerate() {
-            for side in 0..SIDE {
-                row[side] = if W::BITS == 64 {
-                    whole[64 * side + r].to_u64()
-                } else {
-                    whole[64 * side + r].to_u64() | whole[64 * side + 32 + r].to_u64() << 32
-                };
+                S::load(&padded, rows);
             }
         }
-        transpose(rows);
+        S::transpose(rows);
         let words = values.len().div_ceil(64);
         for (plane, row) in rows[..planes].iter().enumerate() {
-            out[plane * width + group * SIDE..][..words].copy_from_slice(&row[..words]);
+            let out = &mut out[plane * width + group * SIDE..];
+            match out.first_chunk_mut() {
+                Some(out) if words == SIDE => *out = *row,
+                _ => out[..words].copy_from_slice(&row[..words]),
+            }
         }
     }
 }
 
 #[inline(always)]
-pub(super) fn from_planes<W: Word>(words: &[u64], planes: usize, out: &mut [W]) {
+pub(super) fn from_planes<W: Word, S: Steps<W>>(words: &[u64], planes: usize, out: &mut [W]) {
     let width = out.len().div_ceil(64);
     let mut rows = [[0u64; SIDE]; 64];
     let rows = &mut rows[..W::BITS as usize];
-    let mut padded = [W::ZERO; GROUP];
     for (group, out) in out.chunks_mut(GROUP).enumerate() {
         let held = out.len().div_ceil(64);
-        for (plane, row) in rows.iter_mut().enumerate() {
-            if plane < planes {
-                row[..held].copy_from_slice(&words[plane * width + group * SIDE..][..held]);
-            } else {
-                *row = [0; SIDE];
+        for (plane, row) in rows[..planes].iter_mut().enumerate() {
+            let words = &words[plane * width + group * SIDE..];
+            match words.first_chunk() {
+                Some(words) if held == SIDE => *row = *words,
+                _ => row[..held].copy_from_slice(&words[..held]),
             }
         }
-        transpose(rows);
-        let whole = out.len() == GROUP;
-        let target: &mut [W] = if whole { &mut *out } else { &mut padded };
-        for (r, row) in rows.iter().enumerate() {
-            for side in 0..SIDE {
-                target[64 * side + r] = W::from_u64(row[side]);
-                if W::BITS == 32 {
-                    target[64 * side + 32 + r] = W::from_u64(row[side] >> 32);
-                }
+        rows[planes..].fill([0; SIDE]);
+        S::transpose(rows);
+        match (&mut *out).try_into() {
+            Ok(whole) => S::store(rows, whole),
+            Err(_) => {
+                let mut padded = [W::ZERO; GROUP];
+                S::store(rows, &mut padded);
+                out.copy_from_slice(&padded[..out.len()]);
             }
-        }
-        if !whole {
-            out.copy_from_slice(&padded[..out.len()]);
         }
     }
 }

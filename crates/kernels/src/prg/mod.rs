@@ -3,9 +3,12 @@
 use covey_ring::Word;
 use zeroize::Zeroize;
 
+use crate::dispatch::{Isa, isa};
 use crate::words::bytes_mut;
 
 mod portable;
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+mod vaes;
 
 /// AES-128 in counter mode under one key.
 ///
@@ -14,7 +17,24 @@ mod portable;
 ///
 /// Not `Debug`: it holds a key.
 pub struct Prg {
-    cipher: portable::Cipher,
+    cipher: Cipher,
+}
+
+enum Cipher {
+    Portable(portable::Cipher),
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    Vaes(vaes::Cipher),
+}
+
+impl Cipher {
+    fn blocks(&self, nonce: u64, start: u64, out: &mut [u8]) {
+        match self {
+            Cipher::Portable(cipher) => cipher.blocks(nonce, start, out),
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: made only where the processor has AVX-512 and VAES; `Prg::fill` passes whole blocks.
+            Cipher::Vaes(cipher) => unsafe { cipher.blocks(nonce, start, out) },
+        }
+    }
 }
 
 impl Prg {
@@ -23,7 +43,13 @@ impl Prg {
 
     /// The generator under `key`. The caller wipes its own copy.
     pub fn new(key: &[u8; 16]) -> Self {
-        Prg { cipher: portable::Cipher::new(key) }
+        let cipher = match isa() {
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: `Isa::Avx512` includes AES-NI.
+            Isa::Avx512 => Cipher::Vaes(unsafe { vaes::Cipher::new(key) }),
+            _ => Cipher::Portable(portable::Cipher::new(key)),
+        };
+        Prg { cipher }
     }
 
     /// Fills `out` with the bytes of stream `nonce` from block `start_block` on; the last block may be cut short.
