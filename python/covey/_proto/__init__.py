@@ -1,0 +1,1 @@
+"""Generated from proto/program.proto by python/generate_proto.sh."""

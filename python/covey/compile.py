@@ -1,0 +1,190 @@
+"""Compiling a model: importer, passes, scale choice, files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import onnx
+from rich.console import RenderableType
+
+from covey import data, reference, report
+from covey.emit import program_file, weights_file, write_files
+from covey.errors import NodeError, OptionError
+from covey.importers.onnx import examine
+from covey.ir import Graph, Note, Status
+from covey.lowering import Division, Settings, Truncation
+from covey.passes import rewrite
+from covey.passes.scale_choice import choose
+
+Source = str | os.PathLike[str] | onnx.ModelProto
+
+_Choice = TypeVar("_Choice", bound=Enum)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled model.
+
+    `program_bytes` is the public program file, `weights` the secret parameters as ring integers (int32 or int64) by
+    value name, `report` the compile report as plain data, and `graph` the rewritten network in floating point.
+    """
+
+    program_bytes: bytes = field(repr=False)
+    program_hash: str
+    weights: dict[str, np.ndarray] = field(repr=False)
+    report: dict[str, Any] = field(repr=False)
+    graph: Graph = field(repr=False)
+
+    @cached_property
+    def weights_bytes(self) -> bytes:
+        """The weights file."""
+        return weights_file(self.weights, self.program_hash)
+
+    def rendered_report(self) -> RenderableType:
+        """The report for a terminal (print it with rich)."""
+        return report.render(self.report)
+
+    def save(self, path: str | os.PathLike[str]) -> tuple[Path, Path, Path]:
+        """Write `model.covey`, `model.weights.safetensors` (readable by its owner only) and `model.report.json`.
+
+        `path` names the first; all three are written or none. Returns their paths.
+        """
+        program = Path(path)
+        stem = program.with_suffix("") if program.suffix == ".covey" else program
+        program = stem.parent / f"{stem.name}.covey"
+        weights = stem.parent / f"{stem.name}.weights.safetensors"
+        summary = stem.parent / f"{stem.name}.report.json"
+        contents = {
+            program: self.program_bytes,
+            weights: self.weights_bytes,
+            summary: (json.dumps(self.report, indent=2) + "\n").encode(),
+        }
+        write_files(contents, private=frozenset([weights]))
+        return program, weights, summary
+
+
+def compile(  # noqa: A001  (the name users type is covey.compile)
+    path_or_model: Source,
+    *,
+    calibration: data.Samples | None = None,
+    input_range: data.Ranges | None = None,
+    truncation: Truncation | Literal["exact", "ulp", "probabilistic"] = "exact",
+    ring: int | Literal["auto", "32", "64"] = "auto",
+    scale: int | None = None,
+    public_weights: bool = False,
+    division: Division | Literal["mul-shift", "exact"] = "mul-shift",
+    name: str | None = None,
+) -> Compiled:
+    """Compile an ONNX model (a path or a loaded model) to a public program and secret weights.
+
+    Bounds need to know the inputs: give `input_range` (low, high), which the data owner's client enforces, or
+    `calibration` data [N, ..], or both. From calibration data alone the input range is its span, widened. Bounds that
+    interval analysis proves are preferred; where they do not fit the ring, the largest value over the calibration data
+    times four stands in. Raises a `CoveyError` that names what is wrong and the way out.
+    """
+    settings = Settings(
+        ring_bits=32,
+        scale=0,
+        truncation=_option("truncation", Truncation, truncation),
+        division=_option("division", Division, division),
+        public_weights=public_weights,
+    )
+    rings = _rings(ring)
+    _check_scale(scale, rings)
+    if calibration is None and input_range is None:
+        raise OptionError("the inputs' range is unknown: give --input-range low,high or --calibration data.npy")
+
+    graph, errors = examine(path_or_model, name)
+    if not errors:
+        errors = rewrite(graph)
+    if errors:
+        raise _with_count(errors)
+
+    samples = data.read_samples(calibration, graph) if calibration is not None else None
+    ranges, sources = _input_ranges(graph, input_range, samples)
+    magnitudes = reference.magnitudes(graph, samples) if samples is not None else None
+    choice = choose(graph, settings, ranges, magnitudes, rings, scale)
+
+    program_bytes, program_hash = program_file(choice.lowering.program, graph.name)
+    count = len(next(iter(samples.values()))) if samples else 0
+    summary = report.build(graph, choice, sources, count, program_hash)
+    return Compiled(program_bytes, program_hash, choice.lowering.weights, summary, graph)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What `check` found: a note on every node of the model, in order, and the errors in the way of compiling."""
+
+    notes: list[Note]
+    errors: list[NodeError]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every node can be computed securely."""
+        return not self.errors
+
+
+def check(path_or_model: Source) -> Checked:
+    """Say of every node of a model whether it is supported, rewritten or not supported and why.
+
+    Raises `ModelError` when the file as a whole cannot be used.
+    """
+    graph, errors = examine(path_or_model)
+    order = list(graph.notes)
+    later = rewrite(graph)
+    for error in later:
+        graph.notes[error.node] = Note(
+            error.node, error.op, Status.UNSUPPORTED, f"{error.reason}; {error.way_out}"
+        )
+    return Checked([graph.notes[name] for name in order], [*errors, *later])
+
+
+def _with_count(errors: list[NodeError]) -> NodeError:
+    if len(errors) > 1:
+        first = errors[0]
+        first.args = (f"{first} (and {len(errors) - 1} more: run covey check)",)
+    return errors[0]
+
+
+def _option(what: str, kind: type[_Choice], value: object) -> _Choice:
+    try:
+        return kind(value)
+    except ValueError:
+        allowed = ", ".join(str(member.value) for member in kind)
+        raise OptionError(f"{what} '{value}' is unknown: use one of {allowed}") from None
+
+
+def _rings(ring: object) -> tuple[int, ...]:
+    rings: Mapping[str, tuple[int, ...]] = {"auto": (32, 64), "32": (32,), "64": (64,)}
+    if str(ring) not in rings:
+        raise OptionError(f"ring '{ring}' is unknown: use auto, 32 or 64")
+    return rings[str(ring)]
+
+
+def _check_scale(scale: int | None, rings: tuple[int, ...]) -> None:
+    # Both operands of a product have the scale, and the product must have room.
+    most = rings[-1] // 2 - 2
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, int) or not 1 <= scale <= most):
+        raise OptionError(f"scale {scale} does not fit Z_2^{rings[-1]}: use a whole number from 1 to {most}")
+
+
+def _input_ranges(
+    graph: Graph, input_range: data.Ranges | None, samples: Mapping[str, np.ndarray] | None
+) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
+    if input_range is not None:
+        ranges = data.read_ranges(input_range, graph)
+        if samples is not None:
+            data.check_within(samples, ranges)
+        return ranges, dict.fromkeys(ranges, "declared")
+    if samples is None:
+        raise OptionError("the inputs' range is unknown: give --input-range low,high or --calibration data.npy")
+    ranges = data.ranges_of_samples(samples)
+    return ranges, dict.fromkeys(ranges, "the calibration data's, widened by a tenth on either side")

@@ -1,0 +1,128 @@
+"""Calibration data and input ranges: read, checked, and turned into what range analysis needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.errors import DataError, OptionError
+from covey.interval import Array
+from covey.ir import Graph, Value
+
+WIDENING = 0.1
+"""How much of its span an input range taken from data is widened on either side."""
+
+Samples: TypeAlias = "str | os.PathLike[str] | npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]"
+"""Data for a network's inputs: a .npy or .npz file, an array for a single input, or arrays by input name."""
+
+Ranges: TypeAlias = "tuple[float, float] | Sequence[float] | Mapping[str, tuple[float, float]]"
+"""One range for all inputs, or ranges by input name."""
+
+
+def read_samples(source: Samples, graph: Graph, what: str = "calibration") -> dict[str, Array]:
+    """Samples for every input of a graph as float64 [N, ..]. Raises `DataError` naming what is wrong."""
+    arrays = _load(source, graph, what)
+    for name in arrays:
+        if name not in graph.inputs:
+            raise DataError(f"{what} data names '{name}', which is no input: the inputs are {_listed(graph.inputs)}")
+    checked = {}
+    for name in graph.inputs:
+        if name not in arrays:
+            raise DataError(f"{what} data lacks the input '{name}': give arrays for {_listed(graph.inputs)}")
+        checked[name] = _check(arrays[name], graph.values[name], what)
+    counts = {name: len(array) for name, array in checked.items()}
+    if len(set(counts.values())) > 1:
+        raise DataError(f"{what} data has different numbers of samples ({counts}): give the same number for each input")
+    return checked
+
+
+def read_ranges(source: Ranges, graph: Graph) -> dict[str, tuple[float, float]]:
+    """The declared interval of every input. Raises `OptionError`."""
+    pairs: dict[str, Any]
+    if isinstance(source, Mapping):
+        pairs = dict(source)
+        for name in (*pairs, *graph.inputs):
+            if name not in graph.inputs or name not in pairs:
+                raise OptionError(f"input range for '{name}': give one for each of the inputs {_listed(graph.inputs)}")
+    else:
+        pairs = dict.fromkeys(graph.inputs, source)
+    ranges = {}
+    for name, pair in pairs.items():
+        try:
+            low, high = (float(bound) for bound in pair)
+        except (TypeError, ValueError):
+            raise OptionError(f"input range {pair!r} is not two numbers: write it as low,high") from None
+        if not (np.isfinite(low) and np.isfinite(high) and low <= high):
+            raise OptionError(f"input range {low:g},{high:g} is not an interval of finite numbers: write it as low,high")
+        ranges[name] = (low, high)
+    return ranges
+
+
+def ranges_of_samples(samples: Mapping[str, Array]) -> dict[str, tuple[float, float]]:
+    """Minimum to maximum of each input, widened."""
+    ranges = {}
+    for name, array in samples.items():
+        low, high = float(array.min()), float(array.max())
+        margin = WIDENING * ((high - low) or max(abs(high), 1.0))
+        ranges[name] = (low - margin, high + margin)
+    return ranges
+
+
+def check_within(samples: Mapping[str, Array], ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Refuse calibration data outside the declared input range."""
+    for name, array in samples.items():
+        low, high = ranges[name]
+        if array.min() < low or array.max() > high:
+            raise DataError(
+                f"calibration data for '{name}' spans [{array.min():g}, {array.max():g}], outside the declared range "
+                f"[{low:g}, {high:g}]: widen --input-range or scale the data"
+            )
+
+
+def _load(source: Samples, graph: Graph, what: str) -> Mapping[str, npt.NDArray[Any]]:
+    if isinstance(source, str | os.PathLike):
+        path = os.fspath(source)
+        try:
+            loaded = np.load(path, allow_pickle=False)
+        except FileNotFoundError:
+            raise DataError(f"{what} file '{path}' does not exist: check the path") from None
+        except Exception:  # numpy raises many kinds for what it cannot parse
+            raise DataError(f"{what} file '{path}' is not a readable .npy or .npz file: save it with numpy.save") from None
+        if not isinstance(loaded, np.ndarray):
+            try:
+                return {name: loaded[name] for name in loaded.files}
+            except Exception:  # a damaged archive shows only when its members are read
+                raise DataError(f"{what} file '{path}' is damaged: save it again with numpy.savez") from None
+        source = loaded
+    if isinstance(source, Mapping):
+        return source
+    if len(graph.inputs) != 1:
+        raise DataError(f"{what} data is one array but the model has the inputs {_listed(graph.inputs)}: name each")
+    return {graph.inputs[0]: source}
+
+
+def _check(array: Any, value: Value, what: str) -> Array:
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{what} data for '{value.name}' is a {type(array).__name__}: give a NumPy array")
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{what} data for '{value.name}' has dtype {array.dtype}: give floating-point numbers")
+    expected = ", ".join(["N", *map(str, value.shape)])
+    if array.ndim != value.rank or array.shape[1:] != value.shape:
+        raise DataError(f"{what} data for '{value.name}' has shape {list(array.shape)}, expected [{expected}]")
+    if len(array) == 0:
+        raise DataError(f"{what} data for '{value.name}' has no samples: give at least one")
+    floats = array.astype(np.float64)
+    if not np.isfinite(floats).all():
+        place = np.argwhere(~np.isfinite(floats))[0]
+        raise DataError(
+            f"{what} data for '{value.name}' holds {floats[tuple(place)]} at {place.tolist()}: clean the data first"
+        )
+    return floats
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

@@ -1,0 +1,1 @@
+"""From what the user has to the graph."""

@@ -1,0 +1,36 @@
+"""Evaluating the nodes of a model that do not depend on its input: shape arithmetic, constants, weight transforms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from covey.errors import UnsupportedError
+from covey.importers.onnx_node import BATCH
+from covey.ir import Value
+
+
+def evaluate(node: onnx.NodeProto, name: str, opset: int, operands: dict[str, npt.NDArray[Any]]) -> list[Any]:
+    """The node's outputs for constant operands, by ONNX's own reference implementation."""
+    inputs = [helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+              for key, value in operands.items()]
+    outputs = [onnx.ValueInfoProto(name=output) for output in node.output if output]
+    graph = helper.make_graph([node], name, inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    try:
+        return list(ReferenceEvaluator(model).run(None, dict(operands)))
+    except Exception as error:  # the evaluator raises whatever its operators do
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UnsupportedError(
+            name, node.op_type, f"it could not be evaluated at compile time ({reason})", "simplify the model first"
+        ) from None
+
+
+def shape_of(value: Value, start: int, end: int | None) -> npt.NDArray[np.int64]:
+    """What `Shape` gives for an activation; the batch size is its stand-in."""
+    return np.array([BATCH, *value.shape], dtype=np.int64)[start:end]

@@ -1,0 +1,263 @@
+"""ONNX models to the graph.
+
+Nodes are taken in order. Those that depend on constants only are evaluated; the others go to their operator's importer
+(`covey.ops`). The first dimension of every graph input is the batch, whatever size the model was exported with.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+import covey.ops  # noqa: F401  (fills the table of importers)
+from covey.errors import ModelError, NodeError, UnsupportedError
+from covey.importers.folding import evaluate, shape_of
+from covey.importers.onnx_node import IMPORTERS, OnnxNode, Scope
+from covey.ir import Graph, Note, Status, Value
+
+OLDEST_OPSET = 7
+
+_FLOATS = {
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.DOUBLE,
+    onnx.TensorProto.FLOAT16,
+}
+
+
+def load(source: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelProto:
+    """Read and check a model file (or check a model in memory). Raises `ModelError`."""
+    where = "the model" if isinstance(source, onnx.ModelProto) else f"'{os.fspath(source)}'"
+    try:
+        model = source if isinstance(source, onnx.ModelProto) else onnx.load(os.fspath(source))
+    except FileNotFoundError as error:
+        missing = f"'{error.filename}' which {where} needs" if str(error.filename) not in where else where
+        raise ModelError(f"{missing} does not exist: check the path") from None
+    except Exception as error:  # protobuf, external data and the operating system each raise their own
+        raise ModelError(f"{where} is not a readable ONNX model ({_first_line(error)}): export it again") from None
+    if not model.HasField("graph") or not model.graph.node:
+        raise ModelError(f"{where} is not an ONNX model or has no nodes: export it again")
+    opset = _opset(model, where)
+    if opset < OLDEST_OPSET:
+        raise ModelError(
+            f"{where} uses opset {opset}, older than {OLDEST_OPSET}: convert it with "
+            f"onnx.version_converter.convert_version(model, 13)"
+        )
+    try:
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model)
+        if model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF:
+            onnx.checker.check_model(model)
+    except Exception as error:  # the checker raises several kinds
+        raise ModelError(f"{where} is not a valid ONNX model ({_first_line(error)}): export it again") from None
+    return model
+
+
+def import_model(source: str | os.PathLike[str] | onnx.ModelProto, name: str | None = None) -> Graph:
+    """The graph of a model. Raises `ModelError` or the `NodeError` of the first unusable node."""
+    graph, errors = examine(source, name)
+    if errors:
+        raise errors[0]
+    return graph
+
+
+def examine(
+    source: str | os.PathLike[str] | onnx.ModelProto, name: str | None = None
+) -> tuple[Graph, list[NodeError]]:
+    """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way."""
+    model = load(source)
+    if name is None:
+        name = model.graph.name
+        if not isinstance(source, onnx.ModelProto):
+            name = os.path.splitext(os.path.basename(os.fspath(source)))[0]
+    return _Importer(model, name or "model").run()
+
+
+def _opset(model: onnx.ModelProto, where: str) -> int:
+    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    if not versions:
+        raise ModelError(f"{where} names no version of the ONNX operator set: export it again")
+    return int(versions[0])
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0][:200] if text else type(error).__name__
+
+
+class _Importer:
+    def __init__(self, model: onnx.ModelProto, name: str) -> None:
+        self.model = model
+        self.scope = Scope(Graph(name), _opset(model, "the model"))
+        self.errors: list[NodeError] = []
+        self.names: set[str] = {node.name for node in model.graph.node if node.name}
+        self.taken: set[str] = set()
+        self.unknown: set[str] = set()
+        self.inferred: dict[str, list[int]] | None = None
+
+    def run(self) -> tuple[Graph, list[NodeError]]:
+        graph = self.scope.graph
+        for tensor in self.model.graph.initializer:
+            self.scope.constants[tensor.name] = _array(tensor)
+        if self.model.graph.sparse_initializer:
+            raise ModelError("the model stores sparse weights: export it with dense ones")
+        for value in self.model.graph.input:
+            if value.name not in self.scope.constants:
+                self._input(value)
+        for index, node in enumerate(self.model.graph.node):
+            self._node(node, self._name(node, index))
+        for output in self.model.graph.output:
+            self._output(output.name)
+        return graph, self.errors
+
+    def _name(self, node: onnx.NodeProto, index: int) -> str:
+        name = hint = node.name or f"{node.op_type}_{index}"
+        count = 1
+        while name in self.taken or (not node.name and name in self.names):
+            count += 1
+            name = f"{hint}.{count}"
+        self.taken.add(name)
+        return name
+
+    def _input(self, value: onnx.ValueInfoProto) -> None:
+        name, tensor = value.name, value.type.tensor_type
+        if not value.type.HasField("tensor_type") or tensor.elem_type not in _FLOATS:
+            kind = helper.tensor_dtype_to_string(tensor.elem_type) if tensor.elem_type else "no tensor type"
+            raise ModelError(f"input '{name}' has {kind}: Covey takes float32, float64 or float16 tensors")
+        if not tensor.HasField("shape") or not tensor.shape.dim:
+            raise ModelError(f"input '{name}' has no shape or no batch dimension: export the model with input shapes")
+        first, *rest = tensor.shape.dim
+        for axis, dim in enumerate(rest, start=1):
+            if not dim.HasField("dim_value") or dim.dim_value < 1:
+                shown = f"the symbolic size '{dim.dim_param}'" if dim.dim_param else f"size {dim.dim_value}"
+                raise ModelError(
+                    f"input '{name}' has {shown} in dimension {axis}: only the first (the batch) may vary; export the "
+                    f"model with fixed sizes of at least 1"
+                )
+        if first.HasField("dim_value") and first.dim_value > 0:
+            self.scope.exported_batch = int(first.dim_value)
+        graph = self.scope.graph
+        graph.add_value(Value(name, tuple(int(dim.dim_value) for dim in rest)))
+        graph.inputs.append(name)
+
+    def _output(self, name: str) -> None:
+        value = self.scope.activation(name)
+        if value is not None:
+            graph = self.scope.graph
+            if value.name in graph.inputs or value.name in graph.outputs:
+                other = "an input" if value.name in graph.inputs else "another output"
+                raise ModelError(f"output '{name}' is the same as {other} ('{value.name}'): remove it from the outputs")
+            graph.outputs.append(value.name)
+        elif name in self.scope.constants:
+            raise ModelError(f"output '{name}' is a constant, which needs no secure computation: remove it")
+        elif name not in self.unknown:
+            raise ModelError(f"output '{name}' is computed by no node: export the model again")
+
+    def _node(self, proto: onnx.NodeProto, name: str) -> None:
+        scope = self.scope
+        node = OnnxNode(scope, name, proto.op_type, list(proto.input), list(proto.output), _attributes(proto))
+        try:
+            if any(operand in self.unknown for operand in proto.input):
+                self._note(node, Status.UNCHECKED, "an operand comes from an unsupported node")
+                self.unknown.update(proto.output)
+            elif self._fold(proto, node):
+                self._note(node, Status.REWRITTEN, "constant, evaluated at compile time")
+            else:
+                self._import(proto, node)
+        except NodeError as error:
+            self.errors.append(error)
+            self._note(node, Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
+            self._guess_outputs(proto)
+
+    def _fold(self, proto: onnx.NodeProto, node: OnnxNode) -> bool:
+        """Evaluate a node whose operands are constants, or that asks for an activation's shape."""
+        scope = self.scope
+        if proto.domain not in ("", "ai.onnx"):
+            return False
+        if proto.op_type == "Shape" and not node.is_constant(0):
+            value = node.activation(0, index_allowed=True)
+            end = node.attribute("end")
+            scope.constants[proto.output[0]] = shape_of(value, int(node.attribute("start", 0)), end)
+            return True
+        operands = [operand for operand in proto.input if operand]
+        if any(operand not in scope.constants for operand in operands) or _random(proto):
+            return False
+        known = {operand: scope.constants[operand] for operand in operands}
+        results = evaluate(proto, node.name, scope.opset, known)
+        for output, result in zip([output for output in proto.output if output], results, strict=True):
+            if not isinstance(result, np.ndarray | np.generic):
+                raise node.unsupported("its constant result is no tensor", "simplify the model first")
+            scope.constants[output] = np.asarray(result)
+        return True
+
+    def _import(self, proto: onnx.NodeProto, node: OnnxNode) -> None:
+        importer = IMPORTERS.get(proto.op_type) if proto.domain in ("", "ai.onnx") else None
+        if importer is None:
+            domain = f" of domain '{proto.domain}'" if proto.domain not in ("", "ai.onnx") else ""
+            raise UnsupportedError(
+                node.name,
+                proto.op_type,
+                f"Covey has no secure form of the operator{domain}",
+                "replace it by supported operators (docs/operators.md)",
+            )
+        mark = len(self.scope.graph.nodes)
+        try:
+            importer(node)
+            unread = sorted(set(node.attributes) - node.read)
+            if unread:
+                raise node.unsupported(f"its attribute '{unread[0]}' is not supported", "export the model without it")
+        except NodeError:
+            del self.scope.graph.nodes[mark:]
+            raise
+        status = Status.OK if node.rewritten is None else Status.REWRITTEN
+        self._note(node, status, node.rewritten or "")
+
+    def _note(self, node: OnnxNode, status: Status, text: str) -> None:
+        self.scope.graph.notes[node.name] = Note(node.name, node.op_type, status, text)
+
+    def _guess_outputs(self, proto: onnx.NodeProto) -> None:
+        """Go on behind an unsupported node with the shapes ONNX infers, so that the rest is checked too."""
+        if self.inferred is None:
+            self.inferred = _inferred_shapes(self.model)
+        for output in proto.output:
+            shape = self.inferred.get(output)
+            if shape is None or self.scope.activation(output) is not None:
+                self.unknown.add(output)
+            else:
+                self.scope.graph.add_value(Value(output, tuple(shape)))
+
+
+def _array(tensor: onnx.TensorProto) -> Any:
+    try:
+        return numpy_helper.to_array(tensor)
+    except Exception as error:  # truncated raw data, unknown types, missing external files
+        raise ModelError(f"weight '{tensor.name}' cannot be read ({_first_line(error)}): export the model again") from None
+
+
+def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
+    values = {}
+    for attribute in proto.attribute:
+        value = helper.get_attribute_value(attribute)
+        values[attribute.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return values
+
+
+def _random(proto: onnx.NodeProto) -> bool:
+    return proto.op_type.startswith("Random") or proto.op_type in ("Bernoulli", "Multinomial")
+
+
+def _inferred_shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
+    """Shapes of one sample, where ONNX can tell them."""
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model)
+    except Exception:  # inference is a help for `check` only
+        return {}
+    shapes = {}
+    for value in [*inferred.graph.value_info, *inferred.graph.output]:
+        dims = value.type.tensor_type.shape.dim
+        if dims and all(dim.HasField("dim_value") and dim.dim_value > 0 for dim in dims[1:]):
+            shapes[value.name] = [int(dim.dim_value) for dim in dims[1:]]
+    return shapes

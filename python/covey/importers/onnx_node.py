@@ -1,0 +1,206 @@
+"""One ONNX node as an operator's importer sees it, and the table of importers.
+
+An operator's file in `covey.ops` registers a function with `@from_onnx("Name")`; it reads the node through `OnnxNode`
+and emits graph nodes. An attribute that no importer asks for is an error, so nothing is ignored in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.errors import ParameterError, UnsupportedError
+from covey.interval import Array
+from covey.ir import DType, Graph, Node, Op, Value
+
+BATCH = 7919
+"""Stands for the batch size while shape arithmetic of the model is folded: a prime, so products show."""
+
+Importer = Callable[["OnnxNode"], None]
+
+IMPORTERS: dict[str, Importer] = {}
+"""The importer of every operator of the default ONNX domain."""
+
+
+def from_onnx(*names: str) -> Callable[[Importer], Importer]:
+    """Register the importer of the named operators."""
+
+    def register(importer: Importer) -> Importer:
+        for name in names:
+            IMPORTERS[name] = importer
+        return importer
+
+    return register
+
+
+@dataclass
+class Scope:
+    """What is known while a model is imported: the graph so far, constants by name, the batch size it was exported with."""
+
+    graph: Graph
+    opset: int
+    constants: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    exported_batch: int | None = None
+
+    def activation(self, name: str) -> Value | None:
+        """The graph's value that the ONNX name stands for, if it is one."""
+        return self.graph.values.get(self.aliases.get(name, name))
+
+
+@dataclass
+class OnnxNode:
+    """A view of one node. Errors it raises name the node and its operator."""
+
+    scope: Scope
+    name: str
+    op_type: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Any]
+    read: set[str] = field(default_factory=set)
+    rewritten: str | None = None
+    emitted: int = 0
+
+    @property
+    def opset(self) -> int:
+        """Version of the default operator set."""
+        return self.scope.opset
+
+    # Attributes
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute's value, or the default."""
+        self.read.add(name)
+        return self.attributes.get(name, default)
+
+    def integers(self, name: str, default: Sequence[int] | None = None) -> list[int] | None:
+        """A list of integers."""
+        value = self.attribute(name, default)
+        return None if value is None else [int(v) for v in value]
+
+    def flag(self, name: str, default: int = 0) -> bool:
+        """An integer attribute used as a truth value."""
+        return bool(self.attribute(name, default))
+
+    def ignore(self, *names: str) -> None:
+        """Attributes that have no bearing on inference."""
+        self.read.update(names)
+
+    # Operands
+
+    def has(self, index: int) -> bool:
+        """Whether the optional operand is there."""
+        return index < len(self.inputs) and self.inputs[index] != ""
+
+    def is_constant(self, index: int) -> bool:
+        """Whether the operand is known at compile time."""
+        return self.has(index) and self.inputs[index] in self.scope.constants
+
+    def constant(self, index: int, what: str) -> npt.NDArray[Any]:
+        """The operand's value at compile time. Refuses operands that depend on the network's input."""
+        if not self.is_constant(index):
+            raise self.unsupported(f"its {what} must be a constant", "export the model with it fixed")
+        return self.scope.constants[self.inputs[index]]
+
+    def constant_integers(self, index: int, what: str) -> list[int]:
+        """A constant operand as integers."""
+        return [int(v) for v in np.atleast_1d(self.constant(index, what)).ravel()]
+
+    def weights(self, index: int, what: str) -> Array:
+        """A constant operand as finite float64. Refuses integers, NaN and infinity."""
+        array = self.constant(index, what)
+        if array.dtype.kind not in "f" and array.dtype.name != "bfloat16":
+            raise ParameterError(
+                self.name, self.op_type, f"its {what} has dtype {array.dtype}", "store it as float32, float64 or float16"
+            )
+        if array.size == 0:
+            raise ParameterError(self.name, self.op_type, f"its {what} has no elements", "remove the node")
+        floats = array.astype(np.float64)
+        if not np.isfinite(floats).all():
+            first = int(np.flatnonzero(~np.isfinite(floats).ravel())[0])
+            raise ParameterError(
+                self.name,
+                self.op_type,
+                f"its {what} '{self.inputs[index]}' holds {floats.ravel()[first]} at index {first}",
+                "only finite weights can be shared; repair or retrain the model",
+            )
+        return floats
+
+    def activation(self, index: int, what: str = "input", *, index_allowed: bool = False) -> Value:
+        """The operand as a value that depends on the network's input."""
+        name = self.inputs[index] if self.has(index) else ""
+        value = self.scope.activation(name)
+        if value is None:
+            why = "is missing" if name == "" else "is a constant" if self.is_constant(index) else "is unknown"
+            raise self.unsupported(f"its {what} '{name}' {why}", "it must come from the network's input")
+        if value.dtype is DType.INDEX and not index_allowed:
+            raise self.unsupported(f"its {what} '{name}' holds indices", "indices can only be the model's output")
+        return value
+
+    def operand(self, index: int, what: str) -> Value:
+        """The operand as an activation, or as a parameter when it is a constant."""
+        if not self.is_constant(index):
+            return self.activation(index, what)
+        return self.parameter(self.weights(index, what), self.inputs[index])
+
+    def parameter(self, array: Array, hint: str) -> Value:
+        """A parameter of the graph; an equal one under the same name is used again."""
+        graph = self.scope.graph
+        known = graph.parameters.get(hint)
+        if known is not None and known.shape == array.shape and np.array_equal(known, array):
+            return graph.values[hint]
+        return graph.add_parameter(hint, array)
+
+    def beside(self, index: int, what: str, activation: Value) -> Value:
+        """A constant operand of an element-wise operation, without the dimensions that would meet the batch."""
+        array = self.weights(index, what)
+        while array.ndim >= activation.rank and array.shape[0] == 1:
+            array = array[0]
+        if array.ndim == activation.rank and array.shape[0] == BATCH and (array == array[:1]).all():
+            array = array[0]
+        if array.ndim >= activation.rank:
+            raise self.unsupported(
+                f"its {what} of shape {list(array.shape)} differs between samples of a batch",
+                "make it independent of the batch",
+            )
+        return self.parameter(array, self.inputs[index])
+
+    # Results
+
+    def emit(
+        self, op: Op, inputs: Sequence[Value], *, output: str | None = None, dtype: DType = DType.FLOAT
+    ) -> Value:
+        """Append a graph node. Without `output` its result is the node's own first output."""
+        graph = self.scope.graph
+        try:
+            shape = op.shape(*inputs)
+        except ValueError as error:
+            raise self.unsupported(str(error), "check the model's shapes") from None
+        if any(size < 1 for size in shape):
+            raise self.unsupported(f"its result has shape {list(shape)}, which is empty", "check the model's shapes")
+        name = graph.fresh(output) if output is not None else self.outputs[0]
+        graph.nodes.append(Node(self.name, self.op_type, op, [value.name for value in inputs], name))
+        self.emitted += 1
+        return graph.add_value(Value(name, tuple(int(size) for size in shape), dtype=dtype))
+
+    def alias(self, value: Value) -> None:
+        """The node's first output is `value` itself."""
+        self.scope.aliases[self.outputs[0]] = value.name
+
+    def only_first_output(self, what: str) -> None:
+        """Refuse nodes whose further outputs are used."""
+        if any(self.outputs[1:]):
+            raise self.unsupported(f"its second output ({what}) is asked for", "export the model for inference")
+
+    def note(self, text: str) -> None:
+        """Say that the node is imported as something else."""
+        self.rewritten = text
+
+    def unsupported(self, reason: str, way_out: str) -> UnsupportedError:
+        """The error that refuses this node."""
+        return UnsupportedError(self.name, self.op_type, reason, way_out)

@@ -1,0 +1,219 @@
+"""The graph every importer produces and every pass works on.
+
+A graph is a list of nodes in execution order over named values. Activations carry a batch dimension, which is symbolic:
+a value's `shape` leaves it out and `batched` is true. Parameters (weights and other constants) are not batched.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from covey.interval import Array, Interval
+
+if TYPE_CHECKING:
+    from covey.lowering import Lowered, Lowering
+
+Shape = tuple[int, ...]
+
+
+class DType(Enum):
+    """What a value's numbers mean."""
+
+    FLOAT = "float"
+    INDEX = "index"
+
+
+@dataclass(frozen=True)
+class Value:
+    """A named tensor. `shape` is without the batch dimension when `batched`."""
+
+    name: str
+    shape: Shape
+    batched: bool = True
+    dtype: DType = DType.FLOAT
+
+    @property
+    def rank(self) -> int:
+        """Dimensions, the batch included."""
+        return len(self.shape) + self.batched
+
+    @property
+    def size(self) -> int:
+        """Elements of one sample."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def __str__(self) -> str:
+        dims = ["N"] * self.batched + [str(d) for d in self.shape]
+        return f"{self.name}[{', '.join(dims)}]"
+
+
+class Op(ABC):
+    """One operator with its attributes. Subclasses are frozen dataclasses, one file each in `covey.ops`."""
+
+    widens: ClassVar[bool] = False
+    """Whether the fixed-point result stands at the sum of the operands' scales."""
+
+    @abstractmethod
+    def shape(self, *inputs: Value) -> Shape:
+        """Shape of the result for one sample. Raises `ValueError` with the reason when the operands do not go together."""
+
+    @abstractmethod
+    def reference(self, *inputs: Array) -> Array:
+        """The result in floating point; activations with the batch dimension first."""
+
+    def interval(self, *inputs: Interval) -> Interval:
+        """Where the result lies. This default is right for operators that decrease in none of their operands."""
+        return Interval(self.reference(*(i.low for i in inputs)), self.reference(*(i.high for i in inputs)))
+
+    @abstractmethod
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        """Emit the program nodes that compute the result on integers."""
+
+    @property
+    def label(self) -> str:
+        """The operator's name in listings."""
+        return type(self).__name__
+
+
+@dataclass
+class Node:
+    """One operation. `name` and `source_op` are the model's own; every node has one result."""
+
+    name: str
+    source_op: str
+    op: Op
+    inputs: list[str]
+    output: str
+
+
+class Status(Enum):
+    """What became of a node of the model."""
+
+    OK = "ok"
+    REWRITTEN = "rewritten"
+    UNSUPPORTED = "unsupported"
+    UNCHECKED = "not checked"
+
+
+@dataclass(frozen=True)
+class Note:
+    """What became of one node of the model, and how or why."""
+
+    node: str
+    op: str
+    status: Status
+    text: str = ""
+
+
+class Postprocess(Enum):
+    """What the result's owner does in the clear."""
+
+    NOTHING = 0
+    SOFTMAX = 1
+
+
+@dataclass
+class Graph:
+    """A network: nodes in execution order, the values they connect, float parameters by name."""
+
+    name: str
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    values: dict[str, Value] = field(default_factory=dict)
+    parameters: dict[str, Array] = field(default_factory=dict, repr=False)
+    nodes: list[Node] = field(default_factory=list)
+    postprocess: dict[str, Postprocess] = field(default_factory=dict)
+    notes: dict[str, Note] = field(default_factory=dict)
+
+    def fresh(self, hint: str) -> str:
+        """A value name not in use, `hint` if possible."""
+        name, count = hint, 1
+        while name in self.values:
+            count += 1
+            name = f"{hint}.{count}"
+        return name
+
+    def add_value(self, value: Value) -> Value:
+        """Register a value."""
+        self.values[value.name] = value
+        return value
+
+    def add_parameter(self, hint: str, array: Array) -> Value:
+        """Register a parameter under `hint`, or a name like it."""
+        value = Value(self.fresh(hint), tuple(array.shape), batched=False)
+        self.parameters[value.name] = np.ascontiguousarray(array, dtype=np.float64)
+        return self.add_value(value)
+
+    def operands(self, node: Node) -> list[Value]:
+        """The values a node reads."""
+        return [self.values[name] for name in node.inputs]
+
+    def producer(self, name: str) -> Node | None:
+        """The node that computes a value."""
+        return next((node for node in self.nodes if node.output == name), None)
+
+    def consumers(self, name: str) -> list[Node]:
+        """The nodes that read a value."""
+        return [node for node in self.nodes if name in node.inputs]
+
+    def only_consumer(self, name: str) -> Node | None:
+        """The one node that reads a value, if there is just one and the value is no output."""
+        readers = self.consumers(name)
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
+
+    def redirect(self, old: str, new: str) -> None:
+        """Let every reader of `old` read `new`, the graph's outputs included."""
+        for node in self.nodes:
+            node.inputs = [new if name == old else name for name in node.inputs]
+        self.outputs = [new if name == old else name for name in self.outputs]
+        if old in self.postprocess:
+            self.postprocess[new] = self.postprocess.pop(old)
+
+    def remove(self, nodes: Iterable[Node]) -> None:
+        """Drop nodes."""
+        gone = {id(node) for node in nodes}
+        self.nodes = [node for node in self.nodes if id(node) not in gone]
+
+    def note(self, node: Node, text: str) -> None:
+        """Record that a node of the model was rewritten."""
+        self.notes[node.name] = Note(node.name, node.source_op, Status.REWRITTEN, text)
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}({', '.join(str(self.values[name]) for name in self.inputs)})"]
+        for node in self.nodes:
+            reads = ", ".join(str(value) for value in self.operands(node))
+            lines.append(f"  {self.values[node.output]} = {node.op.label}({reads})  # {node.name}")
+        lines.append(f"  return {', '.join(self.outputs)}")
+        return "\n".join(lines)
+
+
+def broadcast(left: Value, right: Value) -> Shape:
+    """The shape two operands broadcast to, for one sample. Raises `ValueError` if they do not."""
+    if left.batched and right.batched and len(left.shape) != len(right.shape):
+        raise ValueError(f"operands {left} and {right} differ in rank, so one's batch would meet the other's data")
+    activation, other = (left, right) if left.batched else (right, left)
+    if not other.batched and len(other.shape) > len(activation.shape):
+        raise ValueError(f"the constant {other} has more dimensions than a sample of {activation}")
+    try:
+        return tuple(np.broadcast_shapes(left.shape, right.shape))
+    except ValueError:
+        raise ValueError(f"operands {left} and {right} do not broadcast") from None
+
+
+def spatial(value: Value) -> tuple[int, int, int]:
+    """Channels, height and width of an image-shaped activation. Raises `ValueError` otherwise."""
+    if not value.batched or len(value.shape) != 3:
+        raise ValueError(f"needs an input of shape [N, C, H, W], got {value}")
+    channels, height, width = value.shape
+    return channels, height, width
+
+
+def types(values: Sequence[Value]) -> str:
+    """The values as a listing shows them."""
+    return ", ".join(str(value) for value in values)

@@ -1,0 +1,366 @@
+"""From the graph to the program: integers, scales, bounds.
+
+`Lowering` holds one attempt at one ring and scale. Each operator's `lower` emits program nodes through it; every emitted
+value gets a bound at once, so an attempt that cannot fit stops at the first node that leaves the ring.
+
+Bounds. Trio's exact truncation wants |v| < 2^(l-2) and the differences inside a maximum want one bit more than their
+operands (honest-majority.md); Covey asks |v| < 2^(l-2) of every value, which covers both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from google.protobuf.message import Message
+
+from covey._proto import program_pb2 as pb
+from covey.errors import DoesNotFitError, ParameterError
+from covey.interval import Interval, integer_bits
+from covey.ir import DType, Graph, Node, Shape, Value
+
+MARGIN = 4.0
+"""How far beyond the calibration data's maximum a calibrated bound reaches."""
+
+GUARD_BITS = 2
+"""Bits of the ring no value may use: the sign, and the room truncation and differences need."""
+
+_OP_FIELDS = {field.message_type.full_name: field.name for field in pb.Node.DESCRIPTOR.oneofs_by_name["op"].fields}
+
+
+class Truncation(str, Enum):
+    """How right shifts round (see `Rounding` in program.proto)."""
+
+    EXACT = "exact"
+    ULP = "ulp"
+    PROBABILISTIC = "probabilistic"
+
+
+class Division(str, Enum):
+    """How average pooling divides."""
+
+    MUL_SHIFT = "mul-shift"
+    EXACT = "exact"
+
+
+_ROUNDING = {
+    Truncation.EXACT: pb.Rounding.EXACT,
+    Truncation.ULP: pb.Rounding.ULP,
+    Truncation.PROBABILISTIC: pb.Rounding.PROBABILISTIC,
+}
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A value of the program: its id, type, scale, and where its integers lie."""
+
+    id: int
+    name: str
+    shape: Shape
+    batched: bool
+    scale: int
+    interval: Interval
+    calibrated: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One program node as the report shows it. `magnitude` is a real number."""
+
+    node: str
+    source_op: str
+    program_op: str
+    scale: int
+    bits: int
+    calibrated: bool
+    magnitude: float
+    elements: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a lowering attempt is made with."""
+
+    ring_bits: int
+    scale: int
+    truncation: Truncation = Truncation.EXACT
+    division: Division = Division.MUL_SHIFT
+    public_weights: bool = False
+
+    @property
+    def available_bits(self) -> int:
+        """b such that |integer| < 2^b must hold for every value."""
+        return self.ring_bits - GUARD_BITS
+
+
+@dataclass(repr=False)
+class Lowering:
+    """One attempt to express `graph` on integers.
+
+    `ranges` gives each input's declared interval; `magnitudes` the largest absolute value of each of the graph's values
+    over the calibration data, if there is any; `left_wide` the values truncation placement leaves at product scale.
+    """
+
+    graph: Graph
+    settings: Settings
+    ranges: Mapping[str, tuple[float, float]]
+    magnitudes: Mapping[str, float] | None
+    left_wide: frozenset[str] = frozenset()
+    program: pb.Program = field(default_factory=pb.Program)
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    _values: dict[str, Lowered] = field(default_factory=dict)
+    _parameters: dict[tuple[str, int], Lowered] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+
+    def run(self) -> None:
+        """Emit the whole graph. Raises `DoesNotFitError` at the first value that may leave the ring."""
+        for name in self.graph.inputs:
+            self._input(self.graph.values[name])
+        for node in self.graph.nodes:
+            result = node.op.lower(self, node)
+            self._values[node.output] = self.settle(node, result)
+        self.program.ring.pow2 = self.settings.ring_bits
+        self.program.inputs.extend(self._values[name].id for name in self.graph.inputs)
+        self.program.outputs.extend(self._values[name].id for name in self.graph.outputs)
+        if self.graph.postprocess:
+            for name in self.graph.outputs:
+                step = self.graph.postprocess.get(name)
+                self.program.postprocess.append(pb.Postprocess.SOFTMAX if step else pb.Postprocess.NOTHING)
+
+    @property
+    def scale(self) -> int:
+        """Fractional bits of an ordinary value."""
+        return self.settings.scale
+
+    def value(self, name: str) -> Lowered:
+        """The program value of one of the graph's activations, at whatever scale it was left."""
+        return self._values[name]
+
+    def is_parameter(self, name: str) -> bool:
+        """Whether the graph's value is a parameter."""
+        return name in self.graph.parameters
+
+    def parameter(self, node: Node, name: str, scale: int) -> Lowered:
+        """The parameter `round_half_even(w * 2^scale)`, added to the weights when first asked for."""
+        key = (name, scale)
+        if key not in self._parameters:
+            array = self.graph.parameters[name]
+            integers = np.rint(np.ldexp(array, scale))
+            magnitude = float(np.abs(integers).max(initial=0.0))
+            self._check(node.name, node.source_op, magnitude, scale, calibrated=False)
+            lowered = self._new_value(
+                name if (name not in self._names) else f"{name}@{scale}",
+                array.shape,
+                batched=False,
+                scale=scale,
+                interval=Interval.constant(integers),
+                calibrated=False,
+                kind=pb.Value.PARAMETER,
+            )
+            storage = np.int32 if self.settings.ring_bits <= 32 else np.int64
+            self.weights[lowered.name] = integers.astype(storage)
+            self._parameters[key] = lowered
+        return self._parameters[key]
+
+    def operands_at_one_scale(self, node: Node) -> list[Lowered]:
+        """A node's operands brought to the largest of their scales; parameters are encoded at it."""
+        activations = [self.value(name) for name in node.inputs if not self.is_parameter(name)]
+        scale = max(value.scale for value in activations)
+        return [
+            self.parameter(node, name, scale)
+            if self.is_parameter(name)
+            else self._shift_left(node, self.value(name), scale, self.magnitude(name))
+            for name in node.inputs
+        ]
+
+    def magnitude(self, name: str) -> float | None:
+        """The largest absolute value of a graph value over the calibration data, None without any."""
+        return None if self.magnitudes is None else self.magnitudes[name]
+
+    def emit(
+        self,
+        node: Node,
+        op: Message,
+        inputs: Sequence[Lowered],
+        *,
+        shape: Shape,
+        scale: int,
+        interval: Interval,
+        name: str | None = None,
+        magnitude: float | None = None,
+        headroom: int = 0,
+    ) -> Lowered:
+        """Append one program node and its result.
+
+        `interval` is where the result's integers lie, given the operands' intervals; `magnitude` the largest absolute
+        value (as a real number) over the calibration data, by default that of the node's result. `name` defaults to the
+        result's own when this is its final form. `headroom` is how many bits more than the result's the next node takes on
+        the way. Raises `DoesNotFitError` when neither bound fits the ring.
+        """
+        if magnitude is None:
+            magnitude = self.magnitude(node.output)
+        calibrated = any(value.calibrated for value in inputs)
+        fits = interval.bits + headroom <= self.settings.available_bits
+        if magnitude is not None and (calibrated or not fits):
+            calibrated = True
+            interval = interval.clamp(np.floor(np.ldexp(max(MARGIN * magnitude, 1.0), scale)))
+        self._check(node.name, node.source_op, interval.magnitude, scale, calibrated)
+        result = self._new_value(
+            name or self._name_of_result(node, scale),
+            shape,
+            batched=True,
+            scale=scale,
+            interval=interval,
+            calibrated=calibrated,
+            kind=pb.Value.INTERMEDIATE,
+        )
+        field_name = _OP_FIELDS[op.DESCRIPTOR.full_name]
+        message = pb.Node(
+            name=_plain(node.name), source_op=_plain(node.source_op), inputs=[value.id for value in inputs], outputs=[result.id]
+        )
+        getattr(message, field_name).CopyFrom(op)
+        # An operator without attributes is an empty message: CopyFrom alone would leave the oneof unset.
+        getattr(message, field_name).SetInParent()
+        self.program.nodes.append(message)
+        self.rows.append(
+            Row(
+                node.name,
+                node.source_op,
+                op.DESCRIPTOR.name,
+                scale,
+                interval.bits,
+                calibrated,
+                float(np.ldexp(interval.magnitude, -scale)),
+                int(np.prod(shape, dtype=np.int64)),
+            )
+        )
+        return result
+
+    def settle(self, node: Node, result: Lowered) -> Lowered:
+        """The result at the ordinary scale, truncated if need be; as it is where placement leaves it wide."""
+        if result.scale <= self.scale or node.output in self.left_wide:
+            return result
+        return self.truncate(node, result, result.scale - self.scale)
+
+    def truncate(self, node: Node, value: Lowered, bits: int) -> Lowered:
+        """`floor(value / 2^bits)`, or near it as the settings allow."""
+        return self.emit(
+            node,
+            pb.Truncate(bits=bits, rounding=self.rounding),
+            [value],
+            shape=value.shape,
+            scale=value.scale - bits,
+            interval=self.rounded(value.interval.shifted_right(bits)),
+        )
+
+    def rounded(self, interval: Interval) -> Interval:
+        """An interval of floored quotients, with what inexact rounding may add."""
+        return interval if self.settings.truncation is Truncation.EXACT else interval.widen(1.0)
+
+    @property
+    def rounding(self) -> pb.Rounding:
+        """The settings' rounding, as the program writes it."""
+        return _ROUNDING[self.settings.truncation]
+
+    def _shift_left(self, node: Node, value: Lowered, scale: int, magnitude: float | None) -> Lowered:
+        bits = scale - value.scale
+        if bits == 0:
+            return value
+        return self.emit(
+            node,
+            pb.ShiftLeft(bits=bits),
+            [value],
+            shape=value.shape,
+            scale=scale,
+            interval=value.interval.scaled(2.0**bits),
+            name=self._fresh(f"{value.name}@{scale}"),
+            magnitude=magnitude,
+        )
+
+    def _input(self, value: Value) -> None:
+        low, high = (float(np.rint(np.ldexp(bound, self.scale))) for bound in self.ranges[value.name])
+        shape = (1, *value.shape)
+        interval = Interval(np.full(shape, low), np.full(shape, high))
+        self._check(value.name, "Input", interval.magnitude, self.scale, calibrated=False)
+        lowered = self._new_value(
+            value.name,
+            value.shape,
+            batched=True,
+            scale=self.scale,
+            interval=interval,
+            calibrated=False,
+            kind=pb.Value.INPUT,
+        )
+        message = self.program.values[lowered.id]
+        message.range.low, message.range.high = self.ranges[value.name]
+        self._values[value.name] = lowered
+
+    def _new_value(
+        self,
+        name: str,
+        shape: Sequence[int],
+        *,
+        batched: bool,
+        scale: int,
+        interval: Interval,
+        calibrated: bool,
+        kind: pb.Value.Kind,
+    ) -> Lowered:
+        name = self._fresh(_plain(name))
+        self._names.add(name)
+        public = kind == pb.Value.PARAMETER and self.settings.public_weights
+        self.program.values.append(
+            pb.Value(
+                name=name,
+                shape=shape,
+                batched=batched,
+                scale=scale,
+                kind=kind,
+                visibility=pb.Value.PUBLIC if public else pb.Value.SECRET,
+                bound=pb.Bound(
+                    bits=max(interval.bits, 1), source=pb.Bound.CALIBRATED if calibrated else pb.Bound.PROVED
+                ),
+            )
+        )
+        return Lowered(len(self.program.values) - 1, name, tuple(shape), batched, scale, interval, calibrated)
+
+    def _name_of_result(self, node: Node, scale: int) -> str:
+        index = self.graph.values[node.output].dtype is DType.INDEX
+        return node.output if scale == self.scale or index else f"{node.output}@{scale}"
+
+    def _fresh(self, hint: str) -> str:
+        name, count = hint, 1
+        while name in self._names:
+            count += 1
+            name = f"{hint}.{count}"
+        return name
+
+    def check_constant(self, node: Node, value: float, scale: int, calibrated: bool = False) -> None:
+        """Raise `DoesNotFitError` unless an integer of this size may appear while the node runs."""
+        self._check(node.name, node.source_op, abs(value), scale, calibrated)
+
+    def _check(self, node: str, op: str, magnitude: float, scale: int, calibrated: bool) -> None:
+        if np.isnan(magnitude):
+            raise ParameterError(node, op, "its range cannot be computed", "check the model's weights")
+        needed = integer_bits(magnitude)
+        if needed > self.settings.available_bits:
+            raise DoesNotFitError(
+                node,
+                op,
+                magnitude=float(np.ldexp(magnitude, -scale)),
+                needed=needed,
+                available=self.settings.available_bits,
+                scale=scale,
+                calibrated=calibrated,
+            )
+
+
+
+
+def _plain(name: str) -> str:
+    """A name as the program may hold it: no control characters, at most a thousand bytes."""
+    printable = "".join("_" if ord(c) < 32 or 127 <= ord(c) < 160 else c for c in name)
+    return printable.encode()[:1000].decode(errors="ignore")

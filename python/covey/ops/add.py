@@ -1,0 +1,64 @@
+"""Addition, of activations and of constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from covey._proto import program_pb2 as pb
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.interval import Array
+from covey.ir import Node, Op, Shape, Value, broadcast
+from covey.lowering import Lowered, Lowering
+
+
+@dataclass(frozen=True)
+class Add(Op):
+    """Element by element, broadcasting."""
+
+    def shape(self, *inputs: Value) -> Shape:
+        return broadcast(*inputs)
+
+    def reference(self, *inputs: Array) -> Array:
+        return inputs[0] + inputs[1]
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        operands = low.operands_at_one_scale(node)
+        return low.emit(
+            node,
+            pb.Add(),
+            operands,
+            shape=low.graph.values[node.output].shape,
+            scale=operands[0].scale,
+            interval=self.interval(*(operand.interval for operand in operands)),
+        )
+
+
+def elementwise_operands(node: OnnxNode) -> list[Value]:
+    """The two operands of an element-wise node, at least one of them an activation."""
+    if node.is_constant(0):
+        right = node.activation(1, "second operand")
+        return [node.beside(0, "first operand", right), right]
+    left = node.activation(0, "first operand")
+    if node.is_constant(1):
+        return [left, node.beside(1, "second operand", left)]
+    return [left, node.activation(1, "second operand")]
+
+
+@from_onnx("Add")
+def _add(node: OnnxNode) -> None:
+    node.emit(Add(), elementwise_operands(node))
+
+
+@from_onnx("Sum")
+def _sum(node: OnnxNode) -> None:
+    if any(node.is_constant(index) for index in range(len(node.inputs))):
+        raise node.unsupported("it sums constants and activations", "use Add")
+    total = node.activation(0)
+    if len(node.inputs) == 1:
+        node.alias(total)
+        return
+    for index in range(1, len(node.inputs)):
+        last = index == len(node.inputs) - 1
+        name = None if last else f"{node.outputs[0]}.{index}"
+        total = node.emit(Add(), [total, node.activation(index)], output=name)
+    node.note("a chain of additions")

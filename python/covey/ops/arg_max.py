@@ -1,0 +1,64 @@
+"""The index of the largest element."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.interval import Array, Interval
+from covey.ir import DType, Node, Op, Shape, Value
+from covey.lowering import Lowered, Lowering
+
+
+@dataclass(frozen=True)
+class ArgMax(Op):
+    """Along `axis` (over all dimensions, never the batch); of equals the first, or the last with `select_last`."""
+
+    axis: int
+    keep_dims: bool = True
+    select_last: bool = False
+
+    def shape(self, *inputs: Value) -> Shape:
+        dims = list(inputs[0].shape)
+        if not 1 <= self.axis <= len(dims):
+            raise ValueError(f"axis {self.axis} of {inputs[0]} is the batch or does not exist")
+        if self.keep_dims:
+            dims[self.axis - 1] = 1
+        else:
+            del dims[self.axis - 1]
+        return tuple(dims)
+
+    def reference(self, *inputs: Array) -> Array:
+        x = inputs[0]
+        if self.select_last:
+            indices = x.shape[self.axis] - 1 - np.argmax(np.flip(x, self.axis), axis=self.axis)
+        else:
+            indices = np.argmax(x, axis=self.axis)
+        result = indices.astype(np.float64)
+        return np.expand_dims(result, self.axis) if self.keep_dims else result
+
+    def interval(self, *inputs: Interval) -> Interval:
+        low = np.zeros_like(self.reference(inputs[0].low))
+        return Interval(low, low + inputs[0].low.shape[self.axis] - 1)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x = low.value(node.inputs[0])
+        return low.emit(
+            node,
+            pb.ArgMax(axis=self.axis, select_last=self.select_last, keep_dims=self.keep_dims),
+            [x],
+            shape=low.graph.values[node.output].shape,
+            scale=0,
+            interval=self.interval(x.interval),
+        )
+
+
+@from_onnx("ArgMax")
+def _arg_max(node: OnnxNode) -> None:
+    x = node.activation(0)
+    axis = int(node.attribute("axis", 0))
+    op = ArgMax(axis + x.rank if axis < 0 else axis, node.flag("keepdims", 1), node.flag("select_last_index"))
+    node.emit(op, [x], dtype=DType.INDEX)

@@ -1,0 +1,164 @@
+"""Mean over windows: a sum, then a division by a public number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from covey._proto import program_pb2 as pb
+from covey.errors import UnsupportedError
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.interval import Array, Interval, integer_bits
+from covey.ir import Node, Op, Shape, Value, spatial
+from covey.lowering import Division, Lowered, Lowering
+from covey.ops.window import Window, read_kernel, read_window
+
+FINEST_SHIFT = 24
+"""The most bits a reciprocal is given."""
+
+COARSEST_ERROR = 2.0**-10
+"""The largest relative error of a reciprocal that is put up with."""
+
+
+@dataclass(frozen=True)
+class AveragePool(Op):
+    """x [N, C, H, W] to the mean of each window.
+
+    `counted` is how far the divisor counts padding (top, left, bottom, right); the window's own pads may be larger.
+    """
+
+    window: Window
+    counted: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    def shape(self, *inputs: Value) -> Shape:
+        channels, height, width = spatial(inputs[0])
+        self.window.check_padding(height, width)
+        return (channels, *self.window.output(height, width))
+
+    def sums(self, x: Array) -> Array:
+        """The sum of each window."""
+        return np.asarray(self.window.slide(x, 0.0).sum(axis=(4, 5)))
+
+    def reference(self, *inputs: Array) -> Array:
+        x = inputs[0]
+        return self.sums(x) / self.window.counts(x.shape[2], x.shape[3], self.counted)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x = low.value(node.inputs[0])
+        shape = low.graph.values[node.output].shape
+        counts = self.window.counts(x.shape[1], x.shape[2], self.counted)
+        magnitude = low.magnitude(node.output)
+        sums = low.emit(
+            node,
+            pb.SumPool(window=self.window.proto()),
+            [x],
+            shape=shape,
+            scale=x.scale,
+            interval=Interval(self.sums(x.interval.low), self.sums(x.interval.high)),
+            name=f"{node.output}.sum",
+            magnitude=None if magnitude is None else magnitude * float(counts.max()),
+            headroom=self._headroom(low, counts),
+        )
+        if counts.max() == 1:
+            return sums
+        if low.settings.division is Division.EXACT:
+            return self._divide(low, node, sums, counts)
+        return self._multiply(low, node, sums, counts)
+
+    def _divide(self, low: Lowering, node: Node, sums: Lowered, counts: npt.NDArray[np.int64]) -> Lowered:
+        if counts.min() != counts.max():
+            raise UnsupportedError(
+                node.name,
+                node.source_op,
+                "its windows count different numbers of elements, which exact division cannot express",
+                "compile with --division mul-shift or set count_include_pad",
+            )
+        divisor = int(counts.max())
+        interval = Interval(np.floor(sums.interval.low / divisor), np.floor(sums.interval.high / divisor))
+        return low.emit(
+            node, pb.DivExact(divisor=divisor), [sums], shape=sums.shape, scale=sums.scale, interval=interval
+        )
+
+    def _multiply(self, low: Lowering, node: Node, sums: Lowered, counts: npt.NDArray[np.int64]) -> Lowered:
+        shift = self._shift(low, sums, counts)
+        multipliers = np.rint(2.0**shift / counts)
+        products = sums.interval.scaled(multipliers)
+        low.check_constant(
+            node, _largest_product(sums, multipliers), sums.scale + shift, calibrated=sums.calibrated
+        )
+        values = multipliers.astype(np.int64)
+        uniform = values.min() == values.max()
+        return low.emit(
+            node,
+            pb.MulShift(
+                multipliers=[int(values.flat[0])] if uniform else values.ravel().tolist(),
+                shift=shift,
+                rounding=low.rounding,
+            ),
+            [sums],
+            shape=sums.shape,
+            scale=sums.scale,
+            interval=low.rounded(products.shifted_right(shift)),
+        )
+
+    @staticmethod
+    def _headroom(low: Lowering, counts: npt.NDArray[np.int64]) -> int:
+        """Bits the products of sums and coarsest reciprocals may take beyond the sums."""
+        if low.settings.division is Division.EXACT or counts.max() == 1:
+            return 0
+        return int(np.rint(2.0 ** _coarsest_shift(counts) / counts.min())).bit_length()
+
+    @staticmethod
+    def _shift(low: Lowering, sums: Lowered, counts: npt.NDArray[np.int64]) -> int:
+        """The fewest bits whose reciprocals are exact to a unit of the scale, or else the most the ring has room for."""
+        shift = _coarsest_shift(counts)
+        while shift < FINEST_SHIFT and _error(counts, shift) > 2.0 ** -(low.scale + 1):
+            finer = _largest_product(sums, np.rint(2.0 ** (shift + 1) / counts))
+            if integer_bits(finer) > low.settings.available_bits:
+                break
+            shift += 1
+        return shift
+
+
+def _largest_product(sums: Lowered, multipliers: Array) -> float:
+    """What the public bound of the sums, a power of two, allows their products with the reciprocals to reach."""
+    return float(2.0**sums.interval.bits - 1) * float(multipliers.max())
+
+
+def _error(counts: npt.NDArray[np.int64], shift: int) -> float:
+    """The largest relative error of the reciprocals at `shift` bits."""
+    return float(np.abs(np.rint(2.0**shift / counts) * counts / 2.0**shift - 1.0).max())
+
+
+def _coarsest_shift(counts: npt.NDArray[np.int64]) -> int:
+    shift = int(counts.max() - 1).bit_length()
+    while shift < FINEST_SHIFT and _error(counts, shift) > COARSEST_ERROR:
+        shift += 1
+    return shift
+
+
+def whole_map(x: Value) -> AveragePool:
+    """The mean over all of x [N, C, H, W]."""
+    _, height, width = spatial(x)
+    return AveragePool(Window((height, width)))
+
+
+@from_onnx("AveragePool")
+def _average_pool(node: OnnxNode) -> None:
+    x = node.activation(0)
+    if len(x.shape) != 3:
+        raise node.unsupported(f"its input {x} is not [N, C, H, W]", "only 2-D pooling is supported")
+    window, declared = read_window(node, read_kernel(node), x.shape[1], x.shape[2])
+    counted = declared if node.flag("count_include_pad") else (0, 0, 0, 0)
+    node.emit(AveragePool(window, counted), [x])
+
+
+@from_onnx("GlobalAveragePool")
+def _global_average_pool(node: OnnxNode) -> None:
+    x = node.activation(0)
+    if len(x.shape) != 3:
+        raise node.unsupported(f"its input {x} is not [N, C, H, W]", "only 2-D pooling is supported")
+    node.emit(whole_map(x), [x])
+    node.note("AveragePool over the whole map")

@@ -1,0 +1,79 @@
+"""Clipping to public bounds (ReLU6 among others)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.errors import ParameterError
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.interval import Array
+from covey.ir import Node, Op, Shape, Value
+from covey.lowering import Lowered, Lowering
+from covey.ops.relu import Relu
+
+UNBOUNDED = 1e30
+"""Bounds beyond this are none: exporters write the largest float where they mean infinity."""
+
+
+@dataclass(frozen=True)
+class Clip(Op):
+    """`min(max(x, low), high)`; a bound of None is absent."""
+
+    low: float | None = None
+    high: float | None = None
+
+    def shape(self, *inputs: Value) -> Shape:
+        return inputs[0].shape
+
+    def reference(self, *inputs: Array) -> Array:
+        result = inputs[0]
+        if self.low is not None:
+            result = np.maximum(result, self.low)
+        if self.high is not None:
+            result = np.minimum(result, self.high)
+        return result
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x = low.value(node.inputs[0])
+        bounds = {
+            side: int(np.rint(np.ldexp(bound, x.scale)))
+            for side, bound in (("low", self.low), ("high", self.high))
+            if bound is not None
+        }
+        for bound in bounds.values():
+            low.check_constant(node, bound, x.scale)
+        interval = Clip(**bounds).interval(x.interval)
+        return low.emit(node, pb.Clip(**bounds), [x], shape=x.shape, scale=x.scale, interval=interval)
+
+
+@from_onnx("Clip")
+def _clip(node: OnnxNode) -> None:
+    x = node.activation(0)
+    if node.opset < 11:
+        low, high = _bound(node, node.attribute("min")), _bound(node, node.attribute("max"))
+    else:
+        low = _bound(node, node.constant(1, "minimum")) if node.has(1) else None
+        high = _bound(node, node.constant(2, "maximum")) if node.has(2) else None
+    if low is not None and high is not None and low > high:
+        raise ParameterError(node.name, node.op_type, f"its minimum {low} exceeds its maximum {high}", "repair the model")
+    if low is None and high is None:
+        node.alias(x)
+        node.note("removed: it has no bounds")
+    elif low == 0.0 and high is None:
+        node.emit(Relu(), [x])
+        node.note("Relu")
+    else:
+        node.emit(Clip(low, high), [x])
+
+
+def _bound(node: OnnxNode, value: object) -> float | None:
+    if value is None:
+        return None
+    array = np.asarray(value, dtype=np.float64)
+    if array.size != 1 or np.isnan(array).any():
+        raise ParameterError(node.name, node.op_type, "its bounds must be single numbers", "repair the model")
+    bound = float(array.ravel()[0])
+    return None if abs(bound) > UNBOUNDED else bound

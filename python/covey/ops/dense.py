@@ -1,0 +1,90 @@
+"""Fully connected layers: Gemm, and MatMul with a constant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.interval import Array, Interval, of_centre
+from covey.ir import Node, Op, Shape, Value
+from covey.lowering import Lowered, Lowering
+from covey.ops.add import Add
+
+
+@dataclass(frozen=True)
+class Dense(Op):
+    """x [N, .., K] times weight [K, M] plus an optional bias [M]."""
+
+    widens = True
+
+    def shape(self, *inputs: Value) -> Shape:
+        x, weight = inputs[:2]
+        if len(weight.shape) != 2 or not x.shape or x.shape[-1] != weight.shape[0]:
+            raise ValueError(f"{x} does not multiply with a weight of shape {list(weight.shape)}")
+        if len(inputs) > 2 and inputs[2].shape != (weight.shape[1],):
+            raise ValueError(f"its bias has shape {list(inputs[2].shape)} instead of [{weight.shape[1]}]")
+        return (*x.shape[:-1], weight.shape[1])
+
+    def reference(self, *inputs: Array) -> Array:
+        product = np.matmul(inputs[0], inputs[1])
+        return product + inputs[2] if len(inputs) > 2 else product
+
+    def interval(self, *inputs: Interval) -> Interval:
+        x, weight = inputs[0], inputs[1].low
+        bias = [inputs[2].low] if len(inputs) > 2 else []
+        return of_centre(
+            self.reference(x.centre, weight, *bias),
+            self.reference(x.radius, np.abs(weight)),
+            terms=weight.shape[0] + 1,
+            products=float(np.abs(weight).max()) * x.magnitude,
+        )
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x = low.value(node.inputs[0])
+        operands = [x, low.parameter(node, node.inputs[1], low.scale)]
+        wide = x.scale + low.scale
+        if len(node.inputs) > 2:
+            operands.append(low.parameter(node, node.inputs[2], wide))
+        return low.emit(
+            node,
+            pb.Dense(),
+            operands,
+            shape=low.graph.values[node.output].shape,
+            scale=wide,
+            interval=self.interval(*(operand.interval for operand in operands)),
+        )
+
+
+@from_onnx("Gemm")
+def _gemm(node: OnnxNode) -> None:
+    x = node.activation(0, "input A")
+    alpha, beta = float(node.attribute("alpha", 1.0)), float(node.attribute("beta", 1.0))
+    if node.flag("transA"):
+        raise node.unsupported("transA would mix the samples of a batch", "transpose the input before the model")
+    if len(x.shape) != 1:
+        raise node.unsupported(f"its input A {x} is not a matrix", "flatten it first")
+    weight = node.weights(1, "input B") * alpha
+    if weight.ndim != 2:
+        raise node.unsupported(f"its input B has shape {list(weight.shape)}", "it must be a matrix")
+    weight = weight.T if node.flag("transB") else weight
+    inputs = [x, node.parameter(np.ascontiguousarray(weight), node.inputs[1])]
+    if not node.has(2) or beta == 0.0:
+        node.emit(Dense(), inputs)
+    elif node.is_constant(2):
+        bias = node.weights(2, "input C") * beta
+        if bias.ndim == 2 and bias.shape[0] == 1:
+            bias = bias[0]
+        if bias.ndim > 1 or bias.size not in (1, weight.shape[1]):
+            raise node.unsupported(
+                f"its input C of shape {list(bias.shape)} differs between samples of a batch", "give one bias per output"
+            )
+        inputs.append(node.parameter(np.broadcast_to(bias, (weight.shape[1],)).copy(), node.inputs[2]))
+        node.emit(Dense(), inputs)
+    else:
+        if beta != 1.0:
+            raise node.unsupported(f"beta is {beta} and input C no constant", "scale it by a Mul before")
+        product = node.emit(Dense(), inputs, output=f"{node.outputs[0]}.product")
+        node.emit(Add(), [product, node.activation(2, "input C")])

@@ -1,0 +1,41 @@
+"""Operators that do nothing at inference: Identity, Dropout, a Cast between floating types."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.ir import DType
+
+_FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
+_INTEGERS = {onnx.TensorProto.INT64, onnx.TensorProto.INT32}
+
+
+@from_onnx("Identity")
+def _identity(node: OnnxNode) -> None:
+    node.alias(node.activation(0, index_allowed=True))
+    node.note("removed")
+
+
+@from_onnx("Dropout")
+def _dropout(node: OnnxNode) -> None:
+    node.only_first_output("the mask")
+    node.ignore("ratio", "seed")
+    if node.has(2) and bool(np.any(node.constant(2, "training mode"))):
+        raise node.unsupported("it is in training mode", "export the model for inference")
+    node.alias(node.activation(0))
+    node.note("removed: it does nothing at inference")
+
+
+@from_onnx("Cast")
+def _cast(node: OnnxNode) -> None:
+    node.ignore("saturate", "round_mode")
+    x = node.activation(0, index_allowed=True)
+    target = node.attribute("to")
+    if target not in (_FLOATS if x.dtype is DType.FLOAT else _INTEGERS):
+        raise node.unsupported(
+            f"it casts to {onnx.TensorProto.DataType.Name(target)}", "only casts between floating types are supported"
+        )
+    node.alias(x)
+    node.note("removed: every value is fixed-point")

@@ -1,0 +1,100 @@
+"""Matrix products: with a constant (a dense layer), or of two activations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.interval import Array, Interval, of_centre
+from covey.ir import Node, Op, Shape, Value
+from covey.lowering import Lowered, Lowering
+from covey.ops.dense import Dense
+from covey.ops.reshape import Reshape
+from covey.ops.transpose import Transpose
+
+
+@dataclass(frozen=True)
+class Matmul(Op):
+    """x [N, .., M, K] times y [N, .., K, P], both secret."""
+
+    widens = True
+
+    def shape(self, *inputs: Value) -> Shape:
+        x, y = inputs
+        if len(x.shape) < 2 or len(x.shape) != len(y.shape) or x.shape[:-2] != y.shape[:-2]:
+            raise ValueError(f"{x} and {y} need equal dimensions before the last two")
+        if x.shape[-1] != y.shape[-2]:
+            raise ValueError(f"{x} and {y} do not multiply")
+        return (*x.shape[:-1], y.shape[-1])
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.asarray(np.matmul(inputs[0], inputs[1]))
+
+    def interval(self, *inputs: Interval) -> Interval:
+        x, y = inputs
+        centre = np.matmul(x.centre, y.centre)
+        radius = np.matmul(np.abs(x.centre), y.radius) + np.matmul(x.radius, np.abs(y.centre) + y.radius)
+        return of_centre(centre, radius, terms=x.low.shape[-1], products=x.magnitude * y.magnitude)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x, y = (low.value(name) for name in node.inputs)
+        return low.emit(
+            node,
+            pb.Matmul(),
+            [x, y],
+            shape=low.graph.values[node.output].shape,
+            scale=x.scale + y.scale,
+            interval=self.interval(x.interval, y.interval),
+        )
+
+
+@from_onnx("MatMul")
+def _matmul(node: OnnxNode) -> None:
+    if node.is_constant(1):
+        _times_constant(node)
+    elif node.is_constant(0):
+        _constant_times(node)
+    else:
+        node.emit(Matmul(), [node.activation(0, "input A"), node.activation(1, "input B")])
+
+
+def _matrix(node: OnnxNode, index: int, what: str) -> Array:
+    array = node.weights(index, what)
+    while array.ndim > 2 and array.shape[0] == 1:
+        array = array[0]
+    if array.ndim > 2:
+        raise node.unsupported(f"its constant {what} has shape {list(array.shape)}", "only matrices are supported")
+    return array
+
+
+def _times_constant(node: OnnxNode) -> None:
+    x = node.activation(0, "input A")
+    weight = _matrix(node, 1, "input B")
+    if weight.ndim == 2:
+        node.emit(Dense(), [x, node.parameter(weight, node.inputs[1])])
+        return
+    column = node.parameter(weight[:, None], node.inputs[1])
+    product = node.emit(Dense(), [x, column], output=f"{node.outputs[0]}.column")
+    node.emit(Reshape(product.shape[:-1]), [product])
+
+
+def _constant_times(node: OnnxNode) -> None:
+    """W x = (x^T W^T)^T, over the last two dimensions of x."""
+    x = node.activation(1, "input B")
+    if len(x.shape) < 2:
+        raise node.unsupported("its product with a constant from the left runs over the batch", "multiply from the right")
+    weight = _matrix(node, 0, "input A")
+    rank = x.rank
+    swap = Transpose((*range(rank - 2), rank - 1, rank - 2))
+    name = node.outputs[0]
+    turned = node.emit(swap, [x], output=f"{name}.input_transposed")
+    rows = np.ascontiguousarray(np.atleast_2d(weight).T)
+    product = node.emit(Dense(), [turned, node.parameter(rows, node.inputs[0])], output=f"{name}.product")
+    if weight.ndim == 2:
+        node.emit(swap, [product])
+    else:
+        node.emit(Reshape(product.shape[:-1]), [product])
+    node.note("computed as the transpose of input B^T times the constant's transpose")

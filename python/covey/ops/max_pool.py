@@ -1,0 +1,60 @@
+"""Maximum over windows, or over the whole map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.interval import Array
+from covey.ir import Node, Op, Shape, Value, spatial
+from covey.lowering import Lowered, Lowering
+from covey.ops.window import Window, read_kernel, read_window
+
+
+@dataclass(frozen=True)
+class MaxPool(Op):
+    """x [N, C, H, W] to the maximum of each window; padding never wins."""
+
+    window: Window
+
+    def shape(self, *inputs: Value) -> Shape:
+        channels, height, width = spatial(inputs[0])
+        self.window.check_padding(height, width)
+        return (channels, *self.window.output(height, width))
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.asarray(self.window.slide(inputs[0], -np.inf).max(axis=(4, 5)))
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x = low.value(node.inputs[0])
+        return low.emit(
+            node,
+            pb.MaxPool(window=self.window.proto()),
+            [x],
+            shape=low.graph.values[node.output].shape,
+            scale=x.scale,
+            interval=self.interval(x.interval),
+        )
+
+
+@from_onnx("MaxPool")
+def _max_pool(node: OnnxNode) -> None:
+    node.only_first_output("the indices of the maxima")
+    node.ignore("storage_order")
+    x = node.activation(0)
+    if len(x.shape) != 3:
+        raise node.unsupported(f"its input {x} is not [N, C, H, W]", "only 2-D pooling is supported")
+    window, _ = read_window(node, read_kernel(node), x.shape[1], x.shape[2])
+    node.emit(MaxPool(window), [x])
+
+
+@from_onnx("GlobalMaxPool")
+def _global_max_pool(node: OnnxNode) -> None:
+    x = node.activation(0)
+    if len(x.shape) != 3:
+        raise node.unsupported(f"its input {x} is not [N, C, H, W]", "only 2-D pooling is supported")
+    node.emit(MaxPool(Window((x.shape[1], x.shape[2]))), [x])
+    node.note("MaxPool over the whole map")

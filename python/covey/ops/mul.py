@@ -1,0 +1,81 @@
+"""Multiplication element by element, of activations and with constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.errors import ParameterError
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.interval import EXACT, Array, Interval
+from covey.ir import Node, Op, Shape, Value, broadcast
+from covey.lowering import Lowered, Lowering
+from covey.ops.add import elementwise_operands
+
+MOST_EXTRA_BITS = 16
+"""The most fractional bits a small constant gets beyond the ordinary scale."""
+
+
+@dataclass(frozen=True)
+class Mul(Op):
+    """Element by element, broadcasting; scales add."""
+
+    widens = True
+
+    def shape(self, *inputs: Value) -> Shape:
+        return broadcast(*inputs)
+
+    def reference(self, *inputs: Array) -> Array:
+        return inputs[0] * inputs[1]
+
+    def interval(self, *inputs: Interval) -> Interval:
+        left, right = inputs
+        ends = [a * b for a in (left.low, left.high) for b in (right.low, right.high)]
+        result = Interval(np.minimum.reduce(ends), np.maximum.reduce(ends))
+        return result.widen(result.magnitude * 2.0**-52) if result.magnitude >= EXACT else result
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        operands = [
+            low.parameter(node, name, low.scale + extra_bits(low.graph.parameters[name]))
+            if low.is_parameter(name)
+            else low.value(name)
+            for name in node.inputs
+        ]
+        return low.emit(
+            node,
+            pb.Mul(),
+            operands,
+            shape=low.graph.values[node.output].shape,
+            scale=sum(operand.scale for operand in operands),
+            interval=self.interval(*(operand.interval for operand in operands)),
+        )
+
+
+def extra_bits(constant: Array) -> int:
+    """Leading zero bits of a constant below 1, given to it as fractional bits: 1/255 would lose half its digits."""
+    largest = float(np.abs(constant).max(initial=0.0))
+    if not 0.0 < largest < 1.0:
+        return 0
+    return min(MOST_EXTRA_BITS, -int(np.frexp(largest)[1]))
+
+
+@from_onnx("Mul")
+def _mul(node: OnnxNode) -> None:
+    node.emit(Mul(), elementwise_operands(node))
+
+
+@from_onnx("Div")
+def _div(node: OnnxNode) -> None:
+    if not node.is_constant(1):
+        raise node.unsupported("it divides by an activation", "only division by a constant is supported")
+    dividend = node.activation(0, "dividend")
+    divisor = node.beside(1, "divisor", dividend)
+    values = node.scope.graph.parameters[divisor.name]
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = 1.0 / values
+    if not np.isfinite(inverse).all():
+        raise ParameterError(node.name, node.op_type, "it divides by zero", "repair the model")
+    node.emit(Mul(), [dividend, node.parameter(inverse, f"{node.inputs[1]}.inverse")])
+    node.note("multiplication by the reciprocal")

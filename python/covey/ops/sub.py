@@ -1,0 +1,52 @@
+"""Subtraction, of activations and of constants; negation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.interval import Array, Interval
+from covey.ir import Node, Op, Shape, Value, broadcast
+from covey.lowering import Lowered, Lowering
+from covey.ops.add import elementwise_operands
+
+
+@dataclass(frozen=True)
+class Sub(Op):
+    """Element by element, broadcasting."""
+
+    def shape(self, *inputs: Value) -> Shape:
+        return broadcast(*inputs)
+
+    def reference(self, *inputs: Array) -> Array:
+        return inputs[0] - inputs[1]
+
+    def interval(self, *inputs: Interval) -> Interval:
+        left, right = inputs
+        return Interval(left.low - right.high, left.high - right.low)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        operands = low.operands_at_one_scale(node)
+        return low.emit(
+            node,
+            pb.Sub(),
+            operands,
+            shape=low.graph.values[node.output].shape,
+            scale=operands[0].scale,
+            interval=self.interval(*(operand.interval for operand in operands)),
+        )
+
+
+@from_onnx("Sub")
+def _sub(node: OnnxNode) -> None:
+    node.emit(Sub(), elementwise_operands(node))
+
+
+@from_onnx("Neg")
+def _neg(node: OnnxNode) -> None:
+    zero = node.parameter(np.zeros(()), f"{node.outputs[0]}.zero")
+    node.emit(Sub(), [zero, node.activation(0)])
+    node.note("subtraction from zero")

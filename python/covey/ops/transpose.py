@@ -1,0 +1,49 @@
+"""Permuting dimensions; the batch stays first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.interval import Array
+from covey.ir import Node, Op, Shape, Value
+from covey.lowering import Lowered, Lowering
+
+
+@dataclass(frozen=True)
+class Transpose(Op):
+    """`permutation` is over all dimensions, the batch included and first."""
+
+    permutation: tuple[int, ...]
+
+    def shape(self, *inputs: Value) -> Shape:
+        x = inputs[0]
+        if sorted(self.permutation) != list(range(x.rank)):
+            raise ValueError(f"{list(self.permutation)} is no permutation of the dimensions of {x}")
+        if self.permutation[0] != 0:
+            raise ValueError(f"its permutation {list(self.permutation)} moves the batch dimension")
+        return tuple(x.shape[axis - 1] for axis in self.permutation[1:])
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.transpose(inputs[0], self.permutation)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x = low.value(node.inputs[0])
+        return low.emit(
+            node,
+            pb.Transpose(permutation=self.permutation),
+            [x],
+            shape=low.graph.values[node.output].shape,
+            scale=x.scale,
+            interval=self.interval(x.interval),
+        )
+
+
+@from_onnx("Transpose")
+def _transpose(node: OnnxNode) -> None:
+    x = node.activation(0)
+    permutation = node.integers("perm") or list(reversed(range(x.rank)))
+    node.emit(Transpose(tuple(permutation)), [x])

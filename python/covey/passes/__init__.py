@@ -1,0 +1,24 @@
+"""Rewriting the graph, one pass a file. None changes what the network computes."""
+
+from __future__ import annotations
+
+from covey.errors import NodeError
+from covey.ir import Graph
+from covey.passes.batch_norm_folding import fold_batch_norm
+from covey.passes.dead_nodes import remove_dead_nodes
+from covey.passes.identity_removal import remove_identities
+from covey.passes.pool_before_relu import pool_before_relu
+from covey.passes.trailing_softmax import remove_trailing_softmax
+
+__all__ = ["rewrite"]
+
+
+def rewrite(graph: Graph) -> list[NodeError]:
+    """Run all passes in place; returns the errors of nodes that no pass could make fit for a program."""
+    remove_identities(graph)
+    remove_dead_nodes(graph)
+    errors = remove_trailing_softmax(graph)
+    fold_batch_norm(graph)
+    pool_before_relu(graph)
+    remove_dead_nodes(graph)
+    return errors

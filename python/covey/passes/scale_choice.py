@@ -1,0 +1,95 @@
+"""Chooses ring and scale: the largest scale whose every bound fits, in 32 bits if that is fine enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from covey.errors import DoesNotFitError
+from covey.ir import Graph
+from covey.lowering import Lowering, Settings
+from covey.passes.truncation_placement import place_truncations
+
+SCALES: Mapping[int, range] = {32: range(12, 7, -1), 64: range(16, 7, -1)}
+"""Fractional bits tried in each ring, best first."""
+
+LEAST_SCALE = 4
+"""The smallest scale an error message suggests."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The lowering that fits, and why its ring and scale were taken."""
+
+    lowering: Lowering
+    reason: str
+
+
+def choose(
+    graph: Graph,
+    settings: Settings,
+    ranges: Mapping[str, tuple[float, float]],
+    magnitudes: Mapping[str, float] | None,
+    rings: tuple[int, ...],
+    scale: int | None,
+) -> Choice:
+    """Lower the graph in the first of `rings` with the largest scale that fits, or with `scale` if it is given.
+
+    Raises `DoesNotFitError` with the smallest ring or the largest scale that would do.
+    """
+    left_wide = place_truncations(graph)
+
+    def attempt(ring: int, fractional: int) -> Lowering:
+        lowering = Lowering(graph, replace(settings, ring_bits=ring, scale=fractional), ranges, magnitudes, left_wide)
+        lowering.run()
+        return lowering
+
+    failures: list[tuple[int, DoesNotFitError]] = []
+    for ring in rings:
+        for fractional in [scale] if scale is not None else SCALES[ring]:
+            try:
+                lowering = attempt(ring, fractional)
+            except DoesNotFitError as error:
+                failures.append((ring, error))
+            else:
+                return Choice(lowering, _reason(ring, fractional, rings, scale, failures))
+    error = failures[-1][1] if scale is None else failures[0][1]
+    remedies = []
+    for ring, fractional in _alternatives(rings, scale):
+        try:
+            attempt(ring, fractional)
+        except DoesNotFitError:
+            continue
+        remedies.append(f"--scale {fractional}" if ring in rings else f"--ring {ring} --scale {fractional}")
+        break
+    if magnitudes is None:
+        remedies.append("--calibration data.npy, which usually gives far tighter bounds")
+    elif not remedies:
+        remedies.append("a smaller --input-range, or rescale the model")
+    raise error.advise("it would fit with " + " or with ".join(remedies) if remedies else "use a smaller model")
+
+
+def _alternatives(rings: tuple[int, ...], scale: int | None) -> Iterator[tuple[int, int]]:
+    """What to try when nothing asked for fits: the widest ring asked for at lower scales, then the 64-bit ring."""
+    first = scale - 1 if scale is not None else SCALES[rings[-1]][-1] - 1
+    for fractional in range(first, LEAST_SCALE - 1, -1):
+        yield rings[-1], fractional
+    if 64 not in rings:
+        for fractional in [scale] if scale is not None else SCALES[64]:
+            yield 64, fractional
+
+
+def _reason(
+    ring: int, fractional: int, rings: tuple[int, ...], scale: int | None, failures: list[tuple[int, DoesNotFitError]]
+) -> str:
+    text = f"scale {fractional} in Z_2^{ring}"
+    if scale is not None:
+        text += ", as asked for" if len(rings) == 1 else ": the scale asked for, in the smallest ring that holds it"
+    elif fractional == SCALES[ring][0]:
+        text += ": the largest scale Covey chooses in this ring"
+    else:
+        text += ": the largest scale whose bounds all fit"
+    if failures:
+        last = failures[-1]
+        text += f" (at scale {last[1].scale} in Z_2^{last[0]} node '{last[1].node}' would need {last[1].needed} bits)"
+    return text

@@ -1,0 +1,27 @@
+"""Says which products stay at twice the scale.
+
+A product is truncated right behind the operation that makes it, so that linear layer, truncation and Relu stay side by
+side for fusing. The exception: where an Add or Sub is the only reader and all its activations are such products, the sum
+is truncated instead, once.
+"""
+
+from __future__ import annotations
+
+from covey.ir import Graph
+from covey.ops.add import Add
+from covey.ops.sub import Sub
+
+
+def place_truncations(graph: Graph) -> frozenset[str]:
+    """The values to leave wide."""
+    wide: set[str] = set()
+    left: set[str] = set()
+    for node in graph.nodes:
+        if node.op.widens:
+            wide.add(node.output)
+        elif isinstance(node.op, Add | Sub):
+            activations = [name for name in node.inputs if name not in graph.parameters]
+            if all(name in wide and graph.only_consumer(name) is node for name in activations):
+                left.update(activations)
+                wide.add(node.output)
+    return frozenset(left)

@@ -1,0 +1,66 @@
+"""Running a graph in floating point, without any runtime: the meaning the fixed-point program approximates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from covey.interval import Array
+from covey.ir import Graph, Node, Postprocess
+
+BATCH_ELEMENTS = 1 << 22
+"""Calibration runs so many input elements at once."""
+
+
+def run(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Every activation of the graph by name, for `inputs` [N, ..] by name. Postprocessing is not applied."""
+    values = {name: np.asarray(inputs[name], dtype=np.float64) for name in graph.inputs}
+    for node in graph.nodes:
+        values[node.output] = _evaluate(graph, node, values)
+    return values
+
+
+def outputs(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
+    """The graph's outputs in order, postprocessing applied."""
+    values = run(graph, inputs)
+    results = []
+    for name in graph.outputs:
+        result = values[name]
+        if graph.postprocess.get(name) is Postprocess.SOFTMAX:
+            powers = np.exp(result - result.max(axis=-1, keepdims=True))
+            result = powers / powers.sum(axis=-1, keepdims=True)
+        results.append(result)
+    return results
+
+
+def magnitudes(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, float]:
+    """The largest absolute value of every activation over a data set, which is run a part at a time."""
+    largest: dict[str, float] = {}
+    for part in _parts(graph, inputs):
+        values: dict[str, Array] = dict(part)
+        readers = {name: len(graph.consumers(name)) for name in graph.values}
+        for name, value in values.items():
+            largest[name] = max(largest.get(name, 0.0), float(np.abs(value).max()))
+        for node in graph.nodes:
+            result = _evaluate(graph, node, values)
+            values[node.output] = result
+            largest[node.output] = max(largest.get(node.output, 0.0), float(np.abs(result).max()))
+            for name in set(node.inputs) & values.keys():
+                readers[name] -= 1
+                if readers[name] == 0:
+                    del values[name]
+    return largest
+
+
+def _evaluate(graph: Graph, node: Node, values: Mapping[str, Array]) -> Array:
+    operands = (graph.parameters[name] if name in graph.parameters else values[name] for name in node.inputs)
+    return node.op.reference(*operands)
+
+
+def _parts(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+    count = min(len(inputs[name]) for name in graph.inputs)
+    widest = max(graph.values[name].size for name in graph.inputs)
+    step = max(1, min(64, BATCH_ELEMENTS // widest))
+    for start in range(0, count, step):
+        yield {name: np.asarray(inputs[name][start : start + step], dtype=np.float64) for name in graph.inputs}

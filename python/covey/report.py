@@ -1,0 +1,154 @@
+"""The compile report: what was chosen, what each node's numbers can be, what a run reveals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from covey.ir import Graph, Note, Status
+from covey.lowering import Lowering, Row, Truncation
+from covey.passes.scale_choice import Choice
+
+RangeSources = dict[str, str]
+"""Where each input's range comes from, in words."""
+
+
+def build(
+    graph: Graph, choice: Choice, sources: RangeSources, samples: int, program_hash: str
+) -> dict[str, Any]:
+    """The report as plain data, ready for JSON."""
+    lowering = choice.lowering
+    settings = lowering.settings
+    return {
+        "model": graph.name,
+        "program_hash": program_hash,
+        "ring_bits": settings.ring_bits,
+        "scale": settings.scale,
+        "why": choice.reason,
+        "truncation": settings.truncation.value,
+        "division": settings.division.value,
+        "weights": "public" if settings.public_weights else "secret",
+        "parameters": int(sum(array.size for array in lowering.weights.values())),
+        "calibration_samples": samples,
+        "inputs": [
+            {
+                "name": name,
+                "shape": ["N", *graph.values[name].shape],
+                "low": lowering.ranges[name][0],
+                "high": lowering.ranges[name][1],
+                "range_from": sources[name],
+            }
+            for name in graph.inputs
+        ],
+        "outputs": [
+            {
+                "name": name,
+                "shape": ["N", *graph.values[name].shape],
+                "postprocess": graph.postprocess[name].name.lower() if name in graph.postprocess else "nothing",
+            }
+            for name in graph.outputs
+        ],
+        "nodes": [_row(row) for row in lowering.rows],
+        "rewrites": [_note(note) for note in graph.notes.values() if note.status is Status.REWRITTEN],
+        "reveals": _reveals(lowering),
+        "rounding_errors": _rounding_errors(lowering),
+    }
+
+
+def render(report: dict[str, Any]) -> RenderableType:
+    """The report as a terminal shows it."""
+    head = Text.from_markup("")
+    head.append(f"{report['model']}: ", style="bold")
+    head.append(f"{report['why']}\n")
+    for entry in report["inputs"]:
+        head.append(
+            f"input {entry['name']} {_shape(entry['shape'])} in [{entry['low']:g}, {entry['high']:g}] "
+            f"({entry['range_from']})\n"
+        )
+    for entry in report["outputs"]:
+        after = "" if entry["postprocess"] == "nothing" else f", {entry['postprocess']} by the result's owner in the clear"
+        head.append(f"output {entry['name']} {_shape(entry['shape'])}{after}\n")
+    table = Table(title="values, node by node", title_justify="left")
+    for heading in ("node", "operator", "computes"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("scale", "largest", "bits"):
+        table.add_column(heading, justify="right")
+    table.add_column("bound")
+    for row in report["nodes"]:
+        table.add_row(
+            Text(row["node"]),
+            Text(row["op"]),
+            row["computes"],
+            str(row["scale"]),
+            f"{row['largest']:.4g}",
+            str(row["bits"]),
+            row["bound"],
+        )
+    tail = Text()
+    for entry in report["rewrites"]:
+        tail.append(f"rewritten  {entry['node']} ({entry['op']}): {entry['how']}\n")
+    tail.append("a run reveals: " + "; ".join(report["reveals"]) + "\n")
+    for line in report["rounding_errors"]:
+        tail.append(line + "\n")
+    return Group(head, table, tail)
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "node": row.node,
+        "op": row.source_op,
+        "computes": row.program_op,
+        "scale": row.scale,
+        "bits": row.bits,
+        "bound": "calibrated" if row.calibrated else "proved",
+        "largest": row.magnitude,
+    }
+
+
+def _note(note: Note) -> dict[str, str]:
+    return {"node": note.node, "op": note.op, "how": note.text}
+
+
+def _shape(shape: list[Any]) -> str:
+    return "[" + ", ".join(str(size) for size in shape) + "]"
+
+
+def _reveals(lowering: Lowering) -> list[str]:
+    """What the program file tells every party."""
+    reveals = [
+        "the architecture with node and value names, shapes, scales and the ring",
+        "declared input ranges",
+        "a power-of-two bound for each tensor, which derives from the weights"
+        + ("" if lowering.magnitudes is None else " and the calibration data"),
+    ]
+    attributes = sorted({row.program_op for row in lowering.rows} & {"Clip", "Pad"})
+    if attributes:
+        reveals.append(f"the constants of {' and '.join(attributes)}")
+    if lowering.settings.public_weights:
+        reveals.append("the weights, to whoever gets the weights file: they are shared as public values")
+    if lowering.settings.truncation is not Truncation.EXACT:
+        reveals.append("to the parties, the rounding thresholds of inexact truncation (see SECURITY.md)")
+    return reveals
+
+
+def _rounding_errors(lowering: Lowering) -> list[str]:
+    """The error budget of inexact truncation, node by node; empty when it is exact."""
+    truncation = lowering.settings.truncation
+    if truncation is Truncation.EXACT:
+        return []
+    places = [row for row in lowering.rows if row.program_op in ("Truncate", "MulShift")]
+    unit = 2.0**-lowering.scale
+    lines = [f"{truncation.value} truncation: each of {len(places)} roundings may be off by {unit:.3g} per element"]
+    if truncation is Truncation.PROBABILISTIC:
+        before = {row.node: row for row in lowering.rows if row.program_op not in ("Truncate", "MulShift")}
+        for row in places:
+            wide = before.get(row.node, row)
+            chance = min(1.0, 2.0 ** (wide.bits - lowering.settings.ring_bits))
+            lines.append(
+                f"  {row.node}: an element is wrong by 2^{lowering.settings.ring_bits - lowering.scale} units with "
+                f"probability up to {chance:.2g}; expected {chance * row.elements:.2g} of {row.elements} elements a sample"
+            )
+    return lines
