@@ -30,6 +30,8 @@ struct Waiting<M> {
     messages: VecDeque<(M, usize)>,
     bytes: usize,
     ended: bool,
+    /// Threads asleep on this queue: a wake-up is a system call, saved where nobody sleeps.
+    sleepers: usize,
 }
 
 pub(crate) struct Queue<M> {
@@ -41,7 +43,7 @@ pub(crate) struct Queue<M> {
 
 impl<M> Queue<M> {
     fn new(bound: usize, failure: Failure, ended: bool) -> Self {
-        let waiting = Waiting { messages: VecDeque::new(), bytes: 0, ended };
+        let waiting = Waiting { messages: VecDeque::new(), bytes: 0, ended, sleepers: 0 };
         Self { waiting: Mutex::new(waiting), changed: Condvar::new(), bound, failure }
     }
 
@@ -57,8 +59,7 @@ impl<M> Queue<M> {
         }
         waiting.messages.push_back((message, bytes));
         waiting.bytes += bytes;
-        drop(waiting);
-        self.changed.notify_all();
+        self.release(waiting);
         Ok(())
     }
 
@@ -67,12 +68,8 @@ impl<M> Queue<M> {
         let mut waiting = lock(&self.waiting);
         loop {
             if let Some((message, bytes)) = waiting.messages.pop_front() {
-                let was_full = waiting.bytes >= self.bound / 2;
                 waiting.bytes -= bytes;
-                drop(waiting);
-                if was_full {
-                    self.changed.notify_all();
-                }
+                self.release(waiting);
                 return Ok(message);
             }
             if let Some(failure) = self.failure.get() {
@@ -87,14 +84,25 @@ impl<M> Queue<M> {
 
     fn wait<'a>(
         &self,
-        waiting: MutexGuard<'a, Waiting<M>>,
+        mut waiting: MutexGuard<'a, Waiting<M>>,
         deadline: Instant,
     ) -> Result<MutexGuard<'a, Waiting<M>>, Wait> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left == Duration::ZERO {
             return Err(Wait::TimedOut);
         }
-        Ok(self.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0)
+        waiting.sleepers += 1;
+        let mut waiting = self.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+        waiting.sleepers -= 1;
+        Ok(waiting)
+    }
+
+    fn release(&self, waiting: MutexGuard<'_, Waiting<M>>) {
+        let asleep = waiting.sleepers > 0;
+        drop(waiting);
+        if asleep {
+            self.changed.notify_all();
+        }
     }
 
     fn end(&self) {
@@ -138,12 +146,6 @@ impl<M> Inbox<M> {
             .entry((from, stream))
             .or_insert_with(|| Arc::new(Queue::new(self.bound, self.failure.clone(), ended)))
             .clone()
-    }
-
-    /// How many streams `from` has used.
-    #[allow(dead_code)]
-    pub fn streams(&self, from: PeerId) -> usize {
-        lock(&self.state).queues.keys().filter(|(sender, _)| *sender == from).count()
     }
 
     /// Marks a stream as in use by an endpoint; false if it is already.

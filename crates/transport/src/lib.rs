@@ -2,17 +2,26 @@
 //! network. Blocking threads and bounded queues; no tensor, no protocol. `docs/transport.md` holds the contract.
 
 mod channel;
+mod connection;
 mod error;
 mod fingerprint;
+mod frame;
 mod identity;
 mod inbox;
+mod link;
 pub mod memory;
 mod meter;
+mod mux;
 mod roster;
+mod session;
+mod tcp;
 mod tls;
 
 pub use channel::{Endpoint, Network, PeerId, Phase};
 pub use error::{ErrorKind, TransportError};
+pub use connection::Connection;
 pub use fingerprint::Fingerprint;
 pub use identity::Identity;
 pub use meter::{Meter, Rounds, Row, Snapshot, SocketTotals};
+pub use session::{Options, Session};
+pub use tcp::{Incoming, Listener, connect};

@@ -1,0 +1,297 @@
+//! One authenticated connection to one peer: the TLS handshake, and whole control messages for the session set-up,
+//! before [`Session`](crate::Session) takes it over.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, ErrorKind as IoError, IoSlice, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustls::{AlertDescription, CertificateError};
+
+use crate::fingerprint::Fingerprint;
+use crate::frame::{Frame, FrameReader, Kind, MAX_FRAME, header, words};
+use crate::inbox::lock;
+use crate::tls::{self, Refusal};
+use crate::{ErrorKind, TransportError, error::spoken};
+
+/// How much is sealed or opened under the lock on the TLS state at a time.
+pub(crate) const STEP: usize = 128 << 10;
+
+/// An authenticated connection to a peer whose key is pinned.
+pub struct Connection {
+    name: String,
+    fingerprint: Fingerprint,
+    pub(crate) wire: Wire,
+}
+
+impl Connection {
+    pub(crate) fn new(name: String, fingerprint: Fingerprint, wire: Wire) -> Self {
+        Self { name, fingerprint, wire }
+    }
+
+    /// The name the peer's key is pinned under.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The peer's key.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Sends one control message of at most 1 MiB, waiting at most `timeout` for the socket.
+    ///
+    /// # Errors
+    /// A message that is too long, or a lost connection.
+    pub fn send_frame(&mut self, message: &[u8], timeout: Duration) -> Result<(), TransportError> {
+        if message.len() > MAX_FRAME {
+            return Err(TransportError::local(format!("a control message has at most {MAX_FRAME} bytes")));
+        }
+        let deadline = Instant::now() + timeout;
+        self.wire.send(Kind::Control, message, deadline).map_err(|fault| fault.named(&self.name, timeout))
+    }
+
+    /// Waits at most `timeout` for the next control message of at most `max_len` bytes.
+    ///
+    /// # Errors
+    /// A lost connection, silence, a longer message, or anything but a control message (the peer broke the format).
+    pub fn recv_frame(&mut self, max_len: usize, timeout: Duration) -> Result<Vec<u8>, TransportError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let frame = self.wire.receive(deadline).map_err(|fault| fault.named(&self.name, timeout))?;
+            let broke = |what: String| {
+                TransportError::with(&self.name, ErrorKind::Format, format!("broke the format: {what}"))
+            };
+            return match frame.kind {
+                Kind::Heartbeat => continue,
+                Kind::Control if frame.body.len() <= max_len => Ok(frame.body),
+                Kind::Control => {
+                    Err(broke(format!("{} bytes of set-up where at most {max_len} are allowed", frame.body.len())))
+                }
+                kind => Err(broke(format!("a frame of kind {} during set-up", kind as u8))),
+            };
+        }
+    }
+}
+
+/// What went wrong on a wire whose peer has no name yet.
+pub(crate) enum Fault {
+    Lost,
+    TimedOut,
+    Broken(String),
+    Refused(String),
+}
+
+impl Fault {
+    pub fn named(self, name: &str, timeout: Duration) -> TransportError {
+        match self {
+            Fault::Lost => TransportError::with(name, ErrorKind::ConnectionLost, "connection lost"),
+            Fault::TimedOut => {
+                TransportError::with(name, ErrorKind::Silent, format!("silent for {}", spoken(timeout)))
+            }
+            Fault::Broken(what) => {
+                TransportError::with(name, ErrorKind::Format, format!("broke the format: {what}"))
+            }
+            Fault::Refused(why) => TransportError::with(name, ErrorKind::Refused, format!("refused: {why}")),
+        }
+    }
+
+    fn io(error: &std::io::Error) -> Self {
+        match error.kind() {
+            IoError::WouldBlock | IoError::TimedOut => Fault::TimedOut,
+            _ => Fault::Lost,
+        }
+    }
+}
+
+/// A socket with its TLS state, used by one thread; every operation ends by its deadline.
+pub(crate) struct Wire {
+    pub stream: TcpStream,
+    pub tls: rustls::Connection,
+    pub reader: FrameReader,
+    /// Frames that have arrived and nobody asked for yet.
+    pub frames: VecDeque<Frame>,
+}
+
+impl Wire {
+    /// Runs the TLS handshake over a fresh socket.
+    pub fn handshake(
+        stream: TcpStream,
+        mut tls: rustls::Connection,
+        refusal: &Refusal,
+        deadline: Instant,
+    ) -> Result<Self, Fault> {
+        stream.set_nodelay(true).map_err(|_| Fault::Lost)?;
+        tls.set_buffer_limit(None);
+        let mut wire = Self { stream, tls, reader: FrameReader::default(), frames: VecDeque::new() };
+        while wire.tls.is_handshaking() {
+            wire.flush(deadline)?;
+            if wire.tls.is_handshaking() {
+                wire.fill(refusal, deadline)?;
+            }
+        }
+        wire.flush(deadline)?;
+        if wire.tls.alpn_protocol() != Some(tls::ALPN) {
+            return Err(Fault::Refused("it is no Covey peer of this version".into()));
+        }
+        Ok(wire)
+    }
+
+    /// The key the peer has proved to hold.
+    pub fn peer_key(&self) -> Result<Fingerprint, Fault> {
+        let certificate = self.tls.peer_certificates().and_then(|chain| chain.first());
+        let certificate = certificate.ok_or_else(|| Fault::Refused("it showed no certificate".into()))?;
+        tls::read_certificate(certificate).map(|facts| facts.fingerprint).map_err(Fault::Refused)
+    }
+
+    pub fn send(&mut self, kind: Kind, body: &[u8], deadline: Instant) -> Result<(), Fault> {
+        let header = header(0, kind, body.len());
+        seal(&mut self.tls, &[IoSlice::new(&header), IoSlice::new(body)]).map_err(|_| Fault::Lost)?;
+        self.flush(deadline)
+    }
+
+    pub fn receive(&mut self, deadline: Instant) -> Result<Frame, Fault> {
+        loop {
+            if let Some(frame) = self.frames.pop_front() {
+                return Ok(frame);
+            }
+            self.fill(&Refusal::default(), deadline)?;
+            self.flush(deadline)?;
+        }
+    }
+
+    /// Writes what TLS has to say.
+    fn flush(&mut self, deadline: Instant) -> Result<(), Fault> {
+        let mut sealed = Vec::new();
+        take_sealed(&mut self.tls, &mut sealed);
+        let mut rest = sealed.as_slice();
+        while !rest.is_empty() {
+            self.stream.set_write_timeout(Some(time_left(deadline)?)).map_err(|_| Fault::Lost)?;
+            match self.stream.write(rest) {
+                Ok(0) => return Err(Fault::Lost),
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == IoError::Interrupted => {}
+                Err(error) => return Err(Fault::io(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once from the socket and takes in what came.
+    fn fill(&mut self, refusal: &Refusal, deadline: Instant) -> Result<(), Fault> {
+        let mut bytes = [0; 16 << 10];
+        self.stream.set_read_timeout(Some(time_left(deadline)?)).map_err(|_| Fault::Lost)?;
+        let count = match self.stream.read(&mut bytes) {
+            Ok(0) => return Err(Fault::Lost),
+            Ok(count) => count,
+            Err(error) if error.kind() == IoError::Interrupted => return Ok(()),
+            Err(error) => return Err(Fault::io(&error)),
+        };
+        let mut frames = Vec::new();
+        let opened = open(&mut self.tls, &bytes[..count], &mut self.reader, &mut frames);
+        self.frames.extend(frames);
+        match opened {
+            Ok(()) => Ok(()),
+            Err(OpenError::Frame(what)) => Err(Fault::Broken(what)),
+            Err(OpenError::Tls(error)) => {
+                // The alert tells the other side, as far as its code goes.
+                let _ = self.flush(deadline);
+                let _ = self.stream.shutdown(Shutdown::Write);
+                Err(Fault::Refused(lock(refusal).take().unwrap_or_else(|| explain(&error))))
+            }
+        }
+    }
+}
+
+fn time_left(deadline: Instant) -> Result<Duration, Fault> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(Fault::TimedOut) } else { Ok(left) }
+}
+
+/// A TLS error in the words of someone who has to mend it.
+fn explain(error: &rustls::Error) -> String {
+    use AlertDescription as Alert;
+    match error {
+        rustls::Error::AlertReceived(Alert::CertificateExpired) => {
+            "it says that our certificate has expired; make a new key with `covey keys new` and have it pinned".into()
+        }
+        rustls::Error::AlertReceived(Alert::AccessDenied) => {
+            "it says that our key is not the one pinned there; compare with `covey keys show`".into()
+        }
+        rustls::Error::AlertReceived(Alert::BadCertificate) => {
+            "it says that our certificate is not valid; check the clocks of both machines".into()
+        }
+        rustls::Error::AlertReceived(Alert::CertificateRequired) | rustls::Error::NoCertificatesPresented => {
+            "a key of one's own is needed on both sides".into()
+        }
+        rustls::Error::AlertReceived(alert) => format!("it ended the handshake with the TLS alert {alert:?}"),
+        rustls::Error::InvalidMessage(_) => "it does not speak TLS".into(),
+        rustls::Error::PeerIncompatible(_) => {
+            "it does not speak TLS 1.3 as Covey does; both sides need the same version of Covey".into()
+        }
+        rustls::Error::InvalidCertificate(CertificateError::BadSignature) => {
+            "it does not hold the key of its certificate".into()
+        }
+        error => format!("the TLS handshake failed: {error}"),
+    }
+}
+
+/// Encrypts into the TLS state's own buffer.
+pub(crate) fn seal(tls: &mut rustls::Connection, slices: &[IoSlice<'_>]) -> std::io::Result<()> {
+    let due: usize = slices.iter().map(|slice| slice.len()).sum();
+    // The buffer has no limit, so it takes everything at once.
+    let written = tls.writer().write_vectored(slices)?;
+    if written == due { Ok(()) } else { Err(IoError::WriteZero.into()) }
+}
+
+/// Moves encrypted bytes out of the TLS state.
+pub(crate) fn take_sealed(tls: &mut rustls::Connection, sealed: &mut Vec<u8>) {
+    while tls.wants_write() {
+        // Writing to a vector cannot fail.
+        if !matches!(tls.write_tls(sealed), Ok(1..)) {
+            break;
+        }
+    }
+}
+
+pub(crate) enum OpenError {
+    Tls(rustls::Error),
+    Frame(String),
+}
+
+/// Takes in bytes from the socket and appends the frames they complete.
+pub(crate) fn open(
+    tls: &mut rustls::Connection,
+    mut bytes: &[u8],
+    reader: &mut FrameReader,
+    frames: &mut Vec<Frame>,
+) -> Result<(), OpenError> {
+    let closed = || OpenError::Frame("bytes after the end of the TLS stream".into());
+    while !bytes.is_empty() {
+        if !matches!(tls.read_tls(&mut bytes), Ok(1..)) {
+            return Err(closed());
+        }
+        tls.process_new_packets().map_err(OpenError::Tls)?;
+        let mut plain = tls.reader();
+        // An error here says only that no plaintext is left for now.
+        while let Ok(chunk) = plain.fill_buf() {
+            if chunk.is_empty() {
+                break;
+            }
+            let count = chunk.len();
+            reader.feed(chunk, frames).map_err(OpenError::Frame)?;
+            plain.consume(count);
+        }
+    }
+    Ok(())
+}
+
+/// Waits for the accepting side's word.
+pub(crate) fn await_welcome(wire: &mut Wire, deadline: Instant) -> Result<(), Fault> {
+    let frame = wire.receive(deadline)?;
+    match frame.kind {
+        Kind::Welcome => Ok(()),
+        Kind::Refuse => Err(Fault::Refused(words(&frame.body))),
+        kind => Err(Fault::Broken(format!("a frame of kind {} instead of a welcome", kind as u8))),
+    }
+}

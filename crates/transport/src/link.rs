@@ -1,0 +1,400 @@
+//! The sending half of a TLS connection in a session: a bounded queue and the one thread that empties it. Where the
+//! queue is empty a small message is written by the sending thread itself, which saves a wake-up.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind as IoError, IoSlice, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::connection::{STEP, seal, take_sealed};
+use crate::frame::{HEADER, Kind, MAX_FRAME, header};
+use crate::inbox::{Wait, lock};
+use crate::mux::{LINGER, Shared};
+use crate::{ErrorKind, PeerId, error::spoken};
+
+/// Small frames are gathered up to this size into one write; up to this size the sender may write by itself.
+const COALESCE: usize = 64 << 10;
+
+/// How often a blocked write looks whether the session still stands.
+pub(crate) const WRITE_TICK: Duration = Duration::from_millis(250);
+
+/// A message on its way out.
+struct Item {
+    /// When it may leave, under the emulated latency and bandwidth.
+    release: Instant,
+    stream: u32,
+    kind: Kind,
+    body: Vec<u8>,
+    /// How much of the body has been written.
+    written: usize,
+}
+
+impl Item {
+    /// The next frame of this message.
+    fn frame(&self) -> ([u8; HEADER], &[u8]) {
+        let rest = &self.body[self.written..];
+        match rest.len() > MAX_FRAME {
+            true => (header(self.stream, Kind::Part, MAX_FRAME), &rest[..MAX_FRAME]),
+            false => (header(self.stream, self.kind, rest.len()), rest),
+        }
+    }
+}
+
+struct Outgoing {
+    /// Heartbeats and aborts, ahead of all messages.
+    urgent: VecDeque<Item>,
+    messages: VecDeque<Item>,
+    bytes: usize,
+    /// Somebody is writing; nobody else may.
+    busy: bool,
+    /// Nothing more is taken in; when the queues are empty the writer ends.
+    ending: bool,
+    writer_done: bool,
+    reader_done: bool,
+    /// When something was last written.
+    wrote: Instant,
+    /// When the emulated line will be free.
+    line_free: Instant,
+    /// Senders asleep for room, and whether the writer sleeps.
+    sleepers: usize,
+    writer_sleeps: bool,
+}
+
+impl Outgoing {
+    fn is_empty(&self) -> bool {
+        self.urgent.is_empty() && self.messages.is_empty()
+    }
+
+    /// Takes what may leave now: several small frames, or one frame of a large message.
+    fn batch(&mut self, now: Instant) -> Vec<Item> {
+        let mut batch = Vec::new();
+        let mut total = 0;
+        while total < COALESCE {
+            let due = |queue: &VecDeque<Item>| queue.front().is_some_and(|item| item.release <= now);
+            let queue = if due(&self.urgent) { &mut self.urgent } else { &mut self.messages };
+            if !due(queue) {
+                break;
+            }
+            let Some(item) = queue.pop_front() else { break };
+            total += HEADER + item.body.len() - item.written;
+            batch.push(item);
+        }
+        batch
+    }
+
+    fn next_release(&self) -> Option<Instant> {
+        self.urgent.front().into_iter().chain(self.messages.front()).map(|item| item.release).min()
+    }
+}
+
+pub(crate) struct Link {
+    pub peer: PeerId,
+    pub stream: TcpStream,
+    pub tls: Mutex<rustls::Connection>,
+    outgoing: Mutex<Outgoing>,
+    /// For the writer: there may be something to write.
+    work: Condvar,
+    /// For senders and for those who wait for the end.
+    room: Condvar,
+    sealed: Mutex<Vec<u8>>,
+}
+
+impl Link {
+    pub fn new(peer: PeerId, stream: TcpStream, tls: rustls::Connection) -> Self {
+        let now = Instant::now();
+        let outgoing = Outgoing {
+            urgent: VecDeque::new(),
+            messages: VecDeque::new(),
+            bytes: 0,
+            busy: false,
+            ending: false,
+            writer_done: false,
+            reader_done: false,
+            wrote: now,
+            line_free: now,
+            sleepers: 0,
+            writer_sleeps: false,
+        };
+        Self {
+            peer,
+            stream,
+            tls: Mutex::new(tls),
+            outgoing: Mutex::new(outgoing),
+            work: Condvar::new(),
+            room: Condvar::new(),
+            sealed: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Queues a message, or writes it right away where nothing is before it.
+    pub fn send(&self, shared: &Shared, stream: u32, body: Vec<u8>, deadline: Instant) -> Result<(), Wait> {
+        let mut outgoing = lock(&self.outgoing);
+        loop {
+            if let Some(failure) = shared.failure.get() {
+                return Err(Wait::Failed(failure.clone()));
+            }
+            if outgoing.ending {
+                return Err(Wait::Ended);
+            }
+            if outgoing.bytes == 0 || outgoing.bytes + body.len() <= shared.options.queue_bytes {
+                break;
+            }
+            outgoing = self.sleep_for_room(outgoing, deadline)?;
+        }
+        let options = &shared.options;
+        let emulated = !options.latency.is_zero() || options.bandwidth.is_some();
+        let now = Instant::now();
+        if emulated || outgoing.busy || outgoing.writer_done || !outgoing.is_empty() || body.len() > COALESCE {
+            let release = if emulated { emulate(shared, &mut outgoing, body.len(), now) } else { now };
+            outgoing.bytes += body.len();
+            outgoing.messages.push_back(Item { release, stream, kind: Kind::Data, body, written: 0 });
+            self.wake_writer(outgoing);
+            return Ok(());
+        }
+        outgoing.busy = true;
+        drop(outgoing);
+        let header = header(stream, Kind::Data, body.len());
+        let written = self.transmit(shared, &[&header, &body]);
+        let mut outgoing = lock(&self.outgoing);
+        outgoing.busy = false;
+        outgoing.wrote = now;
+        // After a failed write the reader finds out what happened to the peer.
+        outgoing.ending |= written.is_err();
+        if !outgoing.is_empty() || outgoing.ending {
+            self.wake_writer(outgoing);
+        }
+        Ok(())
+    }
+
+    /// Lets the writer push out what TLS itself has to say, with a heartbeat.
+    pub fn nudge(&self, shared: &Shared) {
+        let mut outgoing = lock(&self.outgoing);
+        if !outgoing.ending {
+            outgoing.urgent.push_back(urgent(shared, Kind::Heartbeat, Vec::new()));
+            self.wake_writer(outgoing);
+        }
+    }
+
+    /// Drops what is queued, sends the abort and ends.
+    pub fn abort(&self, shared: &Shared, body: Vec<u8>) {
+        let mut outgoing = lock(&self.outgoing);
+        outgoing.messages.clear();
+        outgoing.bytes = 0;
+        if !outgoing.ending {
+            outgoing.ending = true;
+            outgoing.urgent.push_back(urgent(shared, Kind::Abort, body));
+        }
+        self.wake_everyone(outgoing);
+    }
+
+    /// Sends what is queued, then the goodbye, and ends.
+    pub fn goodbye(&self, shared: &Shared) {
+        let mut outgoing = lock(&self.outgoing);
+        if !outgoing.ending {
+            outgoing.ending = true;
+            let release = emulate(shared, &mut outgoing, 0, Instant::now());
+            outgoing.messages.push_back(Item { release, stream: 0, kind: Kind::Goodbye, body: Vec::new(), written: 0 });
+        }
+        self.wake_everyone(outgoing);
+    }
+
+    /// The peer is gone and wants nothing more.
+    pub fn end(&self) {
+        let mut outgoing = lock(&self.outgoing);
+        outgoing.ending = true;
+        outgoing.urgent.clear();
+        outgoing.messages.clear();
+        outgoing.bytes = 0;
+        self.wake_everyone(outgoing);
+    }
+
+    /// Ends at once, without a word.
+    pub fn cut(&self) {
+        self.end();
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    pub fn reader_is_done(&self) {
+        let mut outgoing = lock(&self.outgoing);
+        outgoing.reader_done = true;
+        self.wake_everyone(outgoing);
+    }
+
+    /// Waits until the writer, and the reader too if asked, has ended.
+    pub fn wait_done(&self, reader_too: bool, deadline: Instant) {
+        let mut outgoing = lock(&self.outgoing);
+        while !(outgoing.writer_done && (outgoing.reader_done || !reader_too)) {
+            match self.sleep_for_room(outgoing, deadline) {
+                Ok(awake) => outgoing = awake,
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The writer thread.
+    pub fn run_writer(&self, shared: &Shared) {
+        let mut outgoing = lock(&self.outgoing);
+        let mut intact = true;
+        while intact {
+            if outgoing.busy {
+                outgoing = self.sleep_for_work(outgoing, None);
+                continue;
+            }
+            let now = Instant::now();
+            let batch = outgoing.batch(now);
+            if batch.is_empty() {
+                if outgoing.ending && outgoing.is_empty() {
+                    break;
+                }
+                let heartbeat = outgoing.wrote + shared.options.silence / 4;
+                if now >= heartbeat && !outgoing.ending {
+                    outgoing.wrote = now;
+                    outgoing.urgent.push_back(urgent(shared, Kind::Heartbeat, Vec::new()));
+                    continue;
+                }
+                let until = match outgoing.ending {
+                    true => outgoing.next_release(),
+                    false => Some(outgoing.next_release().map_or(heartbeat, |release| release.min(heartbeat))),
+                };
+                outgoing = self.sleep_for_work(outgoing, until.map(|until| until.saturating_duration_since(now)));
+                continue;
+            }
+            outgoing.busy = true;
+            drop(outgoing);
+            let frames: Vec<([u8; HEADER], &[u8])> = batch.iter().map(Item::frame).collect();
+            let slices: Vec<&[u8]> = frames.iter().flat_map(|(header, body)| [header.as_slice(), body]).collect();
+            intact = self.transmit(shared, &slices).is_ok();
+            outgoing = lock(&self.outgoing);
+            outgoing.busy = false;
+            outgoing.wrote = Instant::now();
+            self.settle(&mut outgoing, shared, batch);
+        }
+        outgoing.writer_done = true;
+        outgoing.ending = true;
+        outgoing.urgent.clear();
+        outgoing.messages.clear();
+        outgoing.bytes = 0;
+        self.wake_everyone(outgoing);
+        let _ = self.stream.shutdown(if intact { Shutdown::Write } else { Shutdown::Both });
+    }
+
+    /// Accounts for what was written and puts back what is left of a large message.
+    fn settle(&self, outgoing: &mut Outgoing, shared: &Shared, batch: Vec<Item>) {
+        for mut item in batch.into_iter().rev() {
+            let frame = item.frame().1.len();
+            item.written += frame;
+            outgoing.bytes = outgoing.bytes.saturating_sub(frame);
+            if item.written < item.body.len() && shared.failure.get().is_none() {
+                outgoing.messages.push_front(item);
+            }
+        }
+        if outgoing.sleepers > 0 {
+            self.room.notify_all();
+        }
+    }
+
+    /// Encrypts and writes; only by whoever set `busy`.
+    fn transmit(&self, shared: &Shared, slices: &[&[u8]]) -> Result<(), ()> {
+        let mut sealed = lock(&self.sealed);
+        let mut pending = slices.iter().copied().filter(|slice| !slice.is_empty()).peekable();
+        let mut offset = 0;
+        while pending.peek().is_some() {
+            let mut step: Vec<IoSlice<'_>> = Vec::new();
+            let mut room = STEP;
+            while let Some(slice) = pending.peek().filter(|_| room > 0) {
+                let take = room.min(slice.len() - offset);
+                step.push(IoSlice::new(&slice[offset..offset + take]));
+                room -= take;
+                offset += take;
+                if offset == slice.len() {
+                    offset = 0;
+                    pending.next();
+                }
+            }
+            sealed.clear();
+            let mut tls = lock(&self.tls);
+            seal(&mut tls, &step).map_err(|_| ())?;
+            take_sealed(&mut tls, &mut sealed);
+            drop(tls);
+            self.write_socket(shared, &sealed)?;
+            shared.meter.count_socket(self.peer, sealed.len(), 0);
+        }
+        Ok(())
+    }
+
+    fn write_socket(&self, shared: &Shared, mut rest: &[u8]) -> Result<(), ()> {
+        let started = Instant::now();
+        while !rest.is_empty() {
+            match (&self.stream).write(rest) {
+                Ok(0) => return Err(()),
+                Ok(count) => rest = &rest[count..],
+                Err(error) => match error.kind() {
+                    IoError::Interrupted => {}
+                    IoError::WouldBlock | IoError::TimedOut => {
+                        if shared.over_for(LINGER) {
+                            return Err(());
+                        }
+                        if started.elapsed() >= shared.options.message {
+                            let detail = format!("took no message for {}", spoken(shared.options.message));
+                            shared.fail(shared.error(self.peer, ErrorKind::Stalled, &detail));
+                            return Err(());
+                        }
+                    }
+                    _ => return Err(()),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn sleep_for_work<'a>(&self, mut outgoing: MutexGuard<'a, Outgoing>, time: Option<Duration>) -> MutexGuard<'a, Outgoing> {
+        outgoing.writer_sleeps = true;
+        // Bounded in any case; the loop looks again.
+        let time = time.unwrap_or(WRITE_TICK);
+        let mut outgoing = self.work.wait_timeout(outgoing, time).unwrap_or_else(PoisonError::into_inner).0;
+        outgoing.writer_sleeps = false;
+        outgoing
+    }
+
+    fn sleep_for_room<'a>(
+        &self,
+        mut outgoing: MutexGuard<'a, Outgoing>,
+        deadline: Instant,
+    ) -> Result<MutexGuard<'a, Outgoing>, Wait> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Wait::TimedOut);
+        }
+        outgoing.sleepers += 1;
+        let mut outgoing = self.room.wait_timeout(outgoing, left).unwrap_or_else(PoisonError::into_inner).0;
+        outgoing.sleepers -= 1;
+        Ok(outgoing)
+    }
+
+    fn wake_writer(&self, outgoing: MutexGuard<'_, Outgoing>) {
+        let asleep = outgoing.writer_sleeps;
+        drop(outgoing);
+        if asleep {
+            self.work.notify_one();
+        }
+    }
+
+    fn wake_everyone(&self, outgoing: MutexGuard<'_, Outgoing>) {
+        drop(outgoing);
+        self.work.notify_all();
+        self.room.notify_all();
+    }
+}
+
+/// When a message may leave: after those before it have been clocked out at the emulated bandwidth, plus the latency.
+fn emulate(shared: &Shared, outgoing: &mut Outgoing, bytes: usize, now: Instant) -> Instant {
+    let start = outgoing.line_free.max(now);
+    let clocked = shared.options.bandwidth.map_or(0.0, |bits| (bytes + HEADER) as f64 * 8.0 / bits.max(1) as f64);
+    outgoing.line_free = start + Duration::from_secs_f64(clocked.min(1e6));
+    outgoing.line_free + shared.options.latency
+}
+
+fn urgent(shared: &Shared, kind: Kind, body: Vec<u8>) -> Item {
+    Item { release: Instant::now() + shared.options.latency, stream: 0, kind, body, written: 0 }
+}

@@ -1,0 +1,294 @@
+//! What the threads of a TCP session share: the receiving half of every connection, and how a failure spreads so that
+//! all peers name the same culprit.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{ErrorKind as IoError, Read};
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use crate::connection::{OpenError, STEP, open};
+use crate::error::spoken;
+use crate::frame::{Frame, FrameReader, Kind, MAX_MESSAGE, words};
+use crate::inbox::{Failure, Inbox, Queue, Wait, lock};
+use crate::link::Link;
+use crate::roster::Roster;
+use crate::session::Options;
+use crate::{ErrorKind, Meter, PeerId, TransportError};
+
+/// How long a failed session keeps a connection for its abort to go out and the others' to come in.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
+
+/// After a connection ends without a word: how long to wait for another peer's abort that names who really failed.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// Streams one peer may use; more would be an attack on memory.
+const MAX_STREAMS: usize = 4096;
+
+pub(crate) struct Shared {
+    pub roster: Roster,
+    pub options: Options,
+    pub meter: Arc<Meter>,
+    pub inbox: Inbox<Vec<u8>>,
+    pub failure: Failure,
+    pub links: BTreeMap<PeerId, Arc<Link>>,
+    /// This peer said goodbye.
+    pub closed: AtomicBool,
+    /// When this peer's part ended, by goodbye or failure.
+    pub over: OnceLock<Instant>,
+}
+
+impl Shared {
+    /// An error with one line of safe words, the same here as where the abort arrives.
+    pub fn error(&self, culprit: PeerId, kind: ErrorKind, detail: &str) -> TransportError {
+        self.roster.error(culprit, kind, words(detail.as_bytes()))
+    }
+
+    /// Makes this the session's failure, unless it has one already, and tells everyone. Returns the one that holds.
+    pub fn fail(&self, error: TransportError) -> TransportError {
+        let mut first = false;
+        let failure = self.failure.get_or_init(|| {
+            first = true;
+            error
+        });
+        if first {
+            let _ = self.over.set(Instant::now());
+            let body = encode_abort(failure);
+            self.links.values().for_each(|link| link.abort(self, body.clone()));
+            self.inbox.wake();
+        }
+        failure.clone()
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether this peer's part ended at least this long ago.
+    pub fn over_for(&self, time: Duration) -> bool {
+        self.over.get().is_some_and(|over| over.elapsed() >= time)
+    }
+
+    /// Turns the end of a wait on a peer into an error of the session.
+    pub fn give_up(&self, peer: PeerId, wait: Wait, stalled: impl FnOnce(String) -> String) -> TransportError {
+        match wait {
+            Wait::Failed(failure) => failure,
+            _ if self.is_closed() => TransportError::local("this session is closed"),
+            // A connection that broke while writing ends the link before the reader has found out who is to blame.
+            Wait::Ended if !self.inbox.has_ended(peer) => {
+                self.settle_loss(peer);
+                self.failure.get().cloned().unwrap_or_else(|| self.error(peer, ErrorKind::Left, LEFT))
+            }
+            Wait::Ended => self.fail(self.error(peer, ErrorKind::Left, LEFT)),
+            Wait::TimedOut => {
+                self.fail(self.error(peer, ErrorKind::Stalled, &stalled(spoken(self.options.message))))
+            }
+        }
+    }
+
+    /// A connection ended without a word: waits a moment for an abort that names who really failed, since a peer may
+    /// have ended it because of a third one, and blames this one only if none comes.
+    pub fn settle_loss(&self, peer: PeerId) {
+        let until = Instant::now() + GRACE;
+        while self.failure.get().is_none() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if !self.is_closed() && !self.inbox.has_ended(peer) {
+            self.fail(self.error(peer, ErrorKind::ConnectionLost, "connection lost"));
+        }
+    }
+}
+
+const LEFT: &str = "left the session before it was over";
+
+/// The body of an abort frame: culprit, kind, length of the culprit's name, the name, the reason.
+fn encode_abort(failure: &TransportError) -> Vec<u8> {
+    let cut = |text: &str, most: usize| {
+        let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.as_bytes()[..end].to_vec()
+    };
+    let name = cut(failure.peer().unwrap_or(""), 255);
+    let culprit = failure.culprit().and_then(|id| u8::try_from(id).ok()).unwrap_or(u8::MAX);
+    let mut body = vec![culprit, failure.kind() as u8, name.len() as u8];
+    body.extend(name);
+    body.extend(cut(failure.detail(), 700));
+    body
+}
+
+fn decode_abort(roster: &Roster, body: &[u8]) -> Option<TransportError> {
+    let (&[culprit, kind, name_len], rest) = body.split_first_chunk()?;
+    let (name, detail) = rest.split_at_checked(name_len as usize)?;
+    let culprit = PeerId::from(culprit);
+    // Each peer has its own name for a key; one it has no link to goes by the name it came with.
+    let name = if roster.knows(culprit) { roster.label(culprit) } else { words(name) };
+    Some(TransportError::of(culprit, name, ErrorKind::from_code(kind)?, words(detail)))
+}
+
+/// The reader thread of one connection.
+pub(crate) struct Reader {
+    pub shared: Arc<Shared>,
+    pub link: Arc<Link>,
+    pub frames: FrameReader,
+    queues: HashMap<u32, Arc<Queue<Vec<u8>>>>,
+    /// The message under way, where it comes in parts.
+    partial: Option<(u32, Vec<u8>)>,
+}
+
+impl Reader {
+    pub fn new(shared: Arc<Shared>, link: Arc<Link>, frames: FrameReader) -> Self {
+        Self { shared, link, frames, queues: HashMap::new(), partial: None }
+    }
+
+    /// Reads until the connection ends; `early` are frames that came before the session started.
+    pub fn run(mut self, early: Vec<Frame>) {
+        if let Err(what) = self.read(early) {
+            let detail = format!("broke the format: {what}");
+            if !self.shared.is_closed() {
+                self.shared.fail(self.shared.error(self.link.peer, ErrorKind::Format, &detail));
+            }
+            self.link.wait_done(false, Instant::now() + LINGER);
+        }
+        let _ = self.link.stream.shutdown(Shutdown::Both);
+        self.link.reader_is_done();
+    }
+
+    fn read(&mut self, early: Vec<Frame>) -> Result<(), String> {
+        self.deliver(early)?;
+        let mut bytes = vec![0; STEP];
+        let mut heard = Instant::now();
+        loop {
+            match (&self.link.stream).read(&mut bytes) {
+                Ok(0) => break,
+                Ok(count) => {
+                    self.shared.meter.count_socket(self.link.peer, 0, count);
+                    let frames = self.open(&bytes[..count])?;
+                    self.deliver(frames)?;
+                    // Only now: while a full queue kept this thread from reading, the peer was not silent.
+                    heard = Instant::now();
+                }
+                Err(error) => match error.kind() {
+                    IoError::Interrupted => {}
+                    IoError::WouldBlock | IoError::TimedOut => {
+                        if self.is_over() {
+                            return Ok(());
+                        }
+                        self.check_silence(heard);
+                    }
+                    _ => break,
+                },
+            }
+        }
+        let excused = self.shared.is_closed() || self.shared.inbox.has_ended(self.link.peer);
+        if !excused && self.shared.failure.get().is_none() {
+            self.shared.settle_loss(self.link.peer);
+        }
+        Ok(())
+    }
+
+    /// Whether enough time has passed after the end for everything to have been said.
+    fn is_over(&self) -> bool {
+        let linger = if self.shared.failure.get().is_some() { LINGER } else { self.shared.options.silence };
+        self.shared.over_for(linger)
+    }
+
+    fn check_silence(&self, heard: Instant) {
+        let silence = self.shared.options.silence;
+        let excused = self.shared.is_closed() || self.shared.inbox.has_ended(self.link.peer);
+        if heard.elapsed() >= silence && !excused && self.shared.failure.get().is_none() {
+            let detail = format!("silent for {}", spoken(silence));
+            self.shared.fail(self.shared.error(self.link.peer, ErrorKind::Silent, &detail));
+        }
+    }
+
+    fn open(&mut self, bytes: &[u8]) -> Result<Vec<Frame>, String> {
+        let mut frames = Vec::new();
+        let mut tls = lock(&self.link.tls);
+        let opened = open(&mut tls, bytes, &mut self.frames, &mut frames);
+        let has_word = tls.wants_write();
+        drop(tls);
+        if has_word {
+            self.link.nudge(&self.shared);
+        }
+        match opened {
+            Ok(()) => Ok(frames),
+            Err(OpenError::Frame(what)) => Err(what),
+            Err(OpenError::Tls(error)) => Err(format!("TLS: {error}")),
+        }
+    }
+
+    fn deliver(&mut self, frames: Vec<Frame>) -> Result<(), String> {
+        for frame in frames {
+            match frame.kind {
+                Kind::Data | Kind::Part if self.shared.over.get().is_some() => {}
+                Kind::Data | Kind::Part if self.shared.inbox.has_ended(self.link.peer) => {
+                    return Err("a message after its goodbye".into());
+                }
+                Kind::Data => {
+                    if let Some(message) = self.join(frame.stream, frame.body, true)? {
+                        self.push(frame.stream, message)?;
+                    }
+                }
+                Kind::Part => {
+                    self.join(frame.stream, frame.body, false)?;
+                }
+                Kind::Heartbeat => {}
+                Kind::Abort => {
+                    let failure = decode_abort(&self.shared.roster, &frame.body).ok_or("an abort that cannot be read")?;
+                    if !self.shared.is_closed() {
+                        self.shared.fail(failure);
+                    }
+                }
+                Kind::Goodbye => {
+                    self.shared.inbox.end(self.link.peer);
+                    if !self.shared.is_closed() {
+                        self.link.end();
+                    }
+                }
+                Kind::Control | Kind::Welcome | Kind::Refuse => {
+                    return Err(format!("a frame of kind {} during a session", frame.kind as u8));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a part to the message under way; returns it when it is whole. Parts of two messages never mix.
+    fn join(&mut self, stream: u32, body: Vec<u8>, last: bool) -> Result<Option<Vec<u8>>, String> {
+        let message = match self.partial.take() {
+            None => body,
+            Some((open, mut message)) if open == stream => {
+                if message.len() + body.len() > MAX_MESSAGE {
+                    return Err(format!("a message of more than {MAX_MESSAGE} bytes"));
+                }
+                message.extend_from_slice(&body);
+                message
+            }
+            Some((open, _)) => return Err(format!("stream {stream} inside a message of stream {open}")),
+        };
+        if last {
+            return Ok(Some(message));
+        }
+        self.partial = Some((stream, message));
+        Ok(None)
+    }
+
+    fn push(&mut self, stream: u32, message: Vec<u8>) -> Result<(), String> {
+        let (shared, peer) = (&self.shared, self.link.peer);
+        if !self.queues.contains_key(&stream) {
+            if self.queues.len() == MAX_STREAMS {
+                return Err(format!("more than {MAX_STREAMS} streams"));
+            }
+            self.queues.insert(stream, shared.inbox.queue(peer, stream));
+        }
+        let len = message.len();
+        let deadline = Instant::now() + shared.options.message;
+        if let Some(queue) = self.queues.get(&stream)
+            && let Err(Wait::TimedOut) = queue.push(message, len, deadline)
+        {
+            let detail = format!("took no message for {}", spoken(shared.options.message));
+            shared.fail(shared.error(shared.roster.me, ErrorKind::Stalled, &detail));
+        }
+        Ok(())
+    }
+}
