@@ -197,14 +197,22 @@ fn mul_shift(inputs: &[&Value], multipliers: &[i64], shift: u32, output: &Value,
             describe(x)
         ));
     }
-    // The product is no value of its own, so its fit in the ring is checked here.
-    let largest = multipliers.iter().map(|m| m.unsigned_abs()).max().unwrap_or(0);
-    let product = ((1u128 << x.bound.bits) - 1).saturating_mul(largest.into());
-    if product > ring.signed_range().1 as u128 {
-        return Err(format!(
-            "'{}' is bounded by 2^{} and times {largest} leaves {ring}: compile with a larger ring or a smaller scale",
-            x.name, x.bound.bits
-        ));
+    let (least, most) = ring.signed_range();
+    if let Some(multiplier) = multipliers.iter().find(|m| !(least..=most).contains(m)) {
+        return Err(format!("multiplies by {multiplier}, outside {ring}"));
+    }
+    // The product is no value of its own, so its fit in the ring is checked here. Several multipliers meet different
+    // sums (a border's are smaller and its multipliers larger), which one bound cannot tell apart: their fit is the
+    // compiler's to prove, as every value's bound is.
+    if let [multiplier] = multipliers {
+        let product = ((1u128 << x.bound.bits) - 1) * u128::from(multiplier.unsigned_abs());
+        if product > most as u128 {
+            return Err(format!(
+                "'{}' is bounded by 2^{} and times {multiplier} leaves {ring}: compile with a larger ring or a smaller \
+                 scale",
+                x.name, x.bound.bits
+            ));
+        }
     }
     if output.scale > x.scale + shift {
         return Err(format!(

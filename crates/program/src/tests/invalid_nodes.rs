@@ -168,8 +168,7 @@ fn shifts_and_divisions() {
         ),
         (
             |p| mean(p).multipliers = vec![i64::MIN],
-            "node 'mean' (MulShift): 'mean:3' is bounded by 2^14 and times 9223372036854775808 leaves Z_2^32: \
-             compile with a larger ring or a smaller scale",
+            "node 'mean' (MulShift): multiplies by -9223372036854775808, outside Z_2^32",
         ),
         (
             |p| op!(p, "part", DivExact).divisor = 0,
