@@ -52,6 +52,11 @@ impl<P: Protocol> Planner<P> {
         &self.ledger
     }
 
+    /// A share of `shape` that is there already, such as a parameter's.
+    pub fn held(&self, shape: &[usize]) -> PlannedTensor {
+        PlannedTensor::new(shape)
+    }
+
     fn charge(&mut self, gate: Gate) {
         *self.ledger.entry(self.node).or_default() += &P::plan(&gate, self.ring, &self.options);
     }

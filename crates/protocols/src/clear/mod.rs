@@ -76,6 +76,12 @@ impl Clear {
         }
     }
 
+    /// The same protocol without what was queued or revealed before, for another run.
+    #[must_use]
+    pub fn renewed(&self) -> Self {
+        Clear::new(self.ring, self.on_violation)
+    }
+
     /// Queues the client's inputs of the next runs, in the order [`Protocol::client_input`] will ask for them.
     pub fn provide(&mut self, inputs: impl IntoIterator<Item = Tensor<u64>>) {
         self.inputs.extend(inputs);

@@ -1,0 +1,43 @@
+//! How many samples fit one run.
+
+use covey_program::{Node, Op, Program};
+
+use crate::RuntimeError;
+
+/// Most elements of any tensor of a run: their indices stay below 2^32 - 1.
+const MAX_ELEMENTS: usize = 1 << 31;
+
+/// Most samples one run of `program` takes.
+pub fn batch_limit(program: &Program) -> usize {
+    let values = program.values().iter().filter(|value| value.batched).map(|value| value.elements());
+    let windows = program.nodes().iter().map(|node| elements_gathered(program, node));
+    values.chain(windows).map(|elements| MAX_ELEMENTS / elements.max(1)).min().unwrap_or(MAX_ELEMENTS).max(1)
+}
+
+/// Refuses a batch that is empty or too large.
+pub(crate) fn check_batch(program: &Program, batch: usize) -> Result<(), RuntimeError> {
+    let limit = batch_limit(program);
+    match batch {
+        0 => Err(RuntimeError::EmptyBatch),
+        _ if batch > limit => Err(RuntimeError::LargeBatch { program: program.name().into(), batch, limit }),
+        _ => Ok(()),
+    }
+}
+
+/// The largest tensor a node builds beside its operands and result, for one sample.
+fn elements_gathered(program: &Program, node: &Node) -> usize {
+    let (Some(&input), Some(&output)) = (node.inputs.first(), node.outputs.first()) else { return 0 };
+    let (x, y) = (program.value(input), program.value(output));
+    match &node.op {
+        Op::SumPool { window } => y.elements().saturating_mul(window.kernel[0] * window.kernel[1]),
+        // Along the width first: as many rows as before, each tap of the narrower image.
+        Op::MaxPool { window } => {
+            let (height, width) = (x.shape[x.shape.len() - 2], y.shape[y.shape.len() - 1]);
+            let planes = y.elements() / (y.shape[y.shape.len() - 2] * width).max(1);
+            let rows = planes.saturating_mul(height * width).saturating_mul(window.kernel[1]);
+            rows.max(y.elements().saturating_mul(window.kernel[0]))
+        }
+        Op::Clip { .. } => 2 * y.elements(),
+        _ => 0,
+    }
+}

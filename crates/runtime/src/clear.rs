@@ -1,0 +1,146 @@
+//! The specification on plain integers: what a program means, and how large its values get.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use covey_program::{Program, Value, ValueId, Weights};
+use covey_protocols::Phase;
+use covey_protocols::clear::{Clear, ClearTensor, OnViolation};
+use covey_ring::{Ring, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::executor::{Executor, Observer, Parameter};
+use crate::profile::Timing;
+use crate::RuntimeError;
+
+/// What a run in the clear gives.
+pub struct Outcome {
+    /// The outputs in the program's order, as ring elements.
+    pub outputs: Vec<Tensor<u64>>,
+    /// Inputs and computed values, in the order of the program's values.
+    pub statistics: Vec<ValueStatistics>,
+    /// How long each step took.
+    pub timings: Vec<Timing>,
+}
+
+/// How large one value got. It tells about the data: for whoever may see the data only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueStatistics {
+    /// The value.
+    pub value: String,
+    /// The largest magnitude among its integers.
+    pub largest: u64,
+    /// Exponent of its declared bound.
+    pub bound: u32,
+    /// Elements that are not 0.
+    pub nonzero: usize,
+    /// All elements.
+    pub elements: usize,
+}
+
+/// A program with its weights in the clear, ready for many runs.
+pub struct ClearRunner {
+    protocol: Clear,
+    executor: Executor<Clear>,
+    inference: u64,
+}
+
+impl ClearRunner {
+    /// `program` with `weights`. Bounds are enforced, or values wrap as shares would.
+    pub fn new(program: &Arc<Program>, weights: &Weights, on_violation: OnViolation) -> Result<Self, RuntimeError> {
+        let mut protocol = Clear::new(program.ring(), on_violation);
+        let mut parameters = HashMap::new();
+        for (id, value) in program.parameters() {
+            let data = weights.get(&value.name).ok_or_else(|| RuntimeError::MissingParameter(value.name.clone()))?;
+            if data.len() != value.elements() {
+                return Err(RuntimeError::ParameterShape(value.name.clone()));
+            }
+            let words = data.iter().map(|&v| program.ring().wrap(v.into())).collect();
+            parameters.insert(id, Parameter::Public(Tensor::new(value.shape.clone(), words)));
+        }
+        let executor = Executor::new(&mut protocol, program.clone(), parameters)?;
+        Ok(ClearRunner { protocol, executor, inference: 0 })
+    }
+
+    /// Runs the program on `inputs`, in its order, each with its batch dimension.
+    pub fn run(&mut self, inputs: &[Tensor<u64>]) -> Result<Outcome, RuntimeError> {
+        let program = self.executor.program().clone();
+        let batch = check_inputs(&program, inputs)?;
+        self.protocol = self.protocol.renewed();
+        self.protocol.provide(inputs.iter().cloned());
+        self.inference += 1;
+        let mut observer = Statistics { ring: program.ring(), program: &program, values: BTreeMap::new() };
+        let timings = self.executor.run(&mut self.protocol, Phase::Joint, self.inference, batch, &mut observer)?;
+        let statistics = observer.values.into_values().collect();
+        Ok(Outcome { outputs: self.protocol.take_revealed(), statistics, timings })
+    }
+}
+
+/// Runs `program` once in the clear, bounds enforced.
+pub fn run_clear(
+    program: &Arc<Program>,
+    weights: &Weights,
+    inputs: &[Tensor<u64>],
+) -> Result<Outcome, RuntimeError> {
+    ClearRunner::new(program, weights, OnViolation::Refuse)?.run(inputs)
+}
+
+/// The batch size of `inputs`, if they are what the program declares: right number, shapes and bounds.
+pub fn check_inputs(program: &Program, inputs: &[Tensor<u64>]) -> Result<usize, RuntimeError> {
+    let ids = program.inputs();
+    if inputs.len() != ids.len() {
+        let problem = format!("{} inputs were given where '{}' takes {}", inputs.len(), program.name(), ids.len());
+        let missing = ids.get(inputs.len()).or(ids.last());
+        return Err(RuntimeError::Input { input: missing.map_or(String::new(), |id| program.value(*id).name.clone()), problem });
+    }
+    let mut batch = None;
+    for (&id, input) in ids.iter().zip(inputs) {
+        let value = program.value(id);
+        let refuse = |problem: String| Err(RuntimeError::Input { input: value.name.clone(), problem });
+        let samples = if value.batched { input.shape().first().copied() } else { None };
+        if input.shape() != value.full_shape(samples.unwrap_or(1)) {
+            return refuse(format!("has shape {:?} where {} is due", input.shape(), declared(value)));
+        }
+        if let (Some(samples), Some(batch)) = (samples, batch)
+            && samples != batch
+        {
+            return refuse(format!("has {samples} samples where an earlier input has {batch}"));
+        }
+        batch = batch.or(samples);
+        let outside = |word: &&u64| program.ring().signed(**word).unsigned_abs().checked_shr(value.bound.bits) > Some(0);
+        if input.data().iter().any(|word| outside(&word)) {
+            return refuse(format!(
+                "holds an integer outside its bound 2^{}: scale the data or compile with a wider --input-range",
+                value.bound.bits
+            ));
+        }
+    }
+    Ok(batch.unwrap_or(1))
+}
+
+fn declared(value: &Value) -> String {
+    let batch = value.batched.then(|| "N".to_string());
+    let sizes: Vec<String> = batch.into_iter().chain(value.shape.iter().map(usize::to_string)).collect();
+    format!("[{}]", sizes.join(", "))
+}
+
+struct Statistics<'a> {
+    ring: Ring,
+    program: &'a Program,
+    values: BTreeMap<ValueId, ValueStatistics>,
+}
+
+impl Observer<Clear> for Statistics<'_> {
+    fn computed(&mut self, id: ValueId, share: &ClearTensor) {
+        let value = self.program.value(id);
+        let magnitudes = share.data().iter().map(|&word| self.ring.signed(word).unsigned_abs());
+        let statistics = ValueStatistics {
+            value: value.name.clone(),
+            largest: magnitudes.max().unwrap_or(0),
+            bound: value.bound.bits,
+            nonzero: share.data().iter().filter(|&&word| word != 0).count(),
+            elements: share.data().len(),
+        };
+        self.values.insert(id, statistics);
+    }
+}

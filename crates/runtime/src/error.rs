@@ -1,0 +1,47 @@
+//! Why a program does not run.
+
+use covey_program::WeightsError;
+use covey_protocols::ProtocolError;
+
+use crate::session::Unsupported;
+
+/// Why a program does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// A protocol operation failed.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The protocol cannot run the program.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// The weights do not fit the program.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// No samples.
+    #[error("the batch is empty: give at least one sample")]
+    EmptyBatch,
+    /// More samples than a run can hold.
+    #[error("the batch has {batch} samples and '{program}' takes at most {limit} in one run: split it")]
+    LargeBatch {
+        /// The program.
+        program: String,
+        /// Samples asked for.
+        batch: usize,
+        /// Most samples.
+        limit: usize,
+    },
+    /// An input of the wrong number, shape or size.
+    #[error("input '{input}': {problem}")]
+    Input {
+        /// The program's name of it.
+        input: String,
+        /// What is wrong, and the way out.
+        problem: String,
+    },
+    /// A parameter was not shared before the program was run.
+    #[error("parameter '{0}' is missing: share the weights of this program first")]
+    MissingParameter(String),
+    /// A parameter whose share has another shape than the program declares.
+    #[error("parameter '{0}' has another shape than the program declares: share the weights of this program again")]
+    ParameterShape(String),
+}

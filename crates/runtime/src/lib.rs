@@ -1,0 +1,22 @@
+//! Runs compiled programs on any protocol.
+//!
+//! A [`Schedule`] says what runs when; the [`Executor`] runs it on any `Protocol`, in any phase, at any batch size; the
+//! same executor on a planner gives the [`plan`]. [`session`] chooses protocol and ring once, [`clear`] runs the
+//! specification, [`verify`] compares results.
+
+mod batch;
+pub mod clear;
+mod error;
+mod executor;
+pub mod plan;
+pub mod profile;
+mod schedule;
+pub mod session;
+mod step;
+pub mod verify;
+
+pub use batch::batch_limit;
+pub use error::RuntimeError;
+pub use executor::{Executor, Observer, Parameter};
+pub use profile::Profile;
+pub use schedule::{INPUTS, OUTPUTS, Schedule, Step};

@@ -1,0 +1,140 @@
+//! What a run costs before it runs: the executor itself, on a planner.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use covey_program::Program;
+use covey_protocols::api::Phase;
+use covey_protocols::cost::Cost;
+use covey_protocols::planner::Planner;
+use covey_protocols::{Options, Protocol};
+use covey_transport::Phase as StepKind;
+use serde::{Deserialize, Serialize};
+
+use crate::executor::{Executor, Parameter};
+use crate::profile::LinkTraffic;
+use crate::schedule::{INPUTS, OUTPUTS};
+use crate::RuntimeError;
+
+/// One step's cost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCost {
+    /// The step's node.
+    pub node: u32,
+    /// The model's name of it; "inputs" and "outputs" for what belongs to no node.
+    pub name: String,
+    /// The model's operator.
+    pub op: String,
+    /// Online rounds, one after the other.
+    pub rounds: u64,
+    /// Traffic, sorted by phase and link.
+    pub links: Vec<LinkTraffic>,
+}
+
+impl NodeCost {
+    fn new(node: u32, name: &str, op: &str, cost: &Cost) -> Self {
+        let links = cost.links.iter().map(|(&(kind, from, to), traffic)| LinkTraffic {
+            offline: kind == StepKind::Offline,
+            from,
+            to,
+            bytes: traffic.bytes,
+            messages: traffic.messages,
+        });
+        NodeCost { node, name: name.into(), op: op.into(), rounds: cost.rounds, links: links.collect() }
+    }
+
+    /// Payload bytes on all links, offline or online.
+    pub fn bytes(&self, offline: bool) -> u64 {
+        self.links.iter().filter(|link| link.offline == offline).map(|link| link.bytes).sum()
+    }
+}
+
+/// A network to estimate seconds for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Network {
+    /// "LAN" or "WAN".
+    pub name: String,
+    /// Bits a second each machine can send, and as many receive.
+    pub bits_per_second: f64,
+    /// Seconds a message travels.
+    pub one_way_seconds: f64,
+}
+
+impl Network {
+    /// 10 Gbit/s, 0.2 ms round trip.
+    pub fn lan() -> Self {
+        Network { name: "LAN".into(), bits_per_second: 10e9, one_way_seconds: 0.1e-3 }
+    }
+
+    /// 1 Gbit/s, 70 ms round trip.
+    pub fn wan() -> Self {
+        Network { name: "WAN".into(), bits_per_second: 1e9, one_way_seconds: 35e-3 }
+    }
+}
+
+/// Seconds a run spends on a network, computation apart: rounds times the latency, plus the time the busiest machine
+/// needs for what it sends or receives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The network assumed.
+    pub network: Network,
+    /// Preprocessing and online together.
+    pub seconds: f64,
+    /// Online messages only, material preprocessed.
+    pub online_seconds: f64,
+}
+
+/// The cost of one inference.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The protocol.
+    pub protocol: String,
+    /// Samples.
+    pub batch: usize,
+    /// Every step in the order it runs; inputs first, outputs last.
+    pub nodes: Vec<NodeCost>,
+    /// All steps together.
+    pub total: NodeCost,
+    /// LAN and WAN.
+    pub estimates: Vec<Estimate>,
+}
+
+/// Plans one inference of `program` over `batch` samples on protocol `P`.
+///
+/// # Errors
+/// As a run: a batch that is empty or too large, or a program the protocol cannot run.
+pub fn plan<P: Protocol>(program: &Arc<Program>, options: Options, batch: usize) -> Result<Plan, RuntimeError> {
+    let mut planner = Planner::<P>::new(program.ring(), options);
+    let parameters: HashMap<_, _> =
+        program.parameters().map(|(id, value)| (id, Parameter::Shared(planner.held(&value.shape)))).collect();
+    let executor = Executor::new(&mut planner, program.clone(), parameters)?;
+    executor.run(&mut planner, Phase::Joint, 0, batch, &mut ())?;
+
+    let none = Cost::default();
+    let cost = |node: u32| planner.ledger().get(&node).unwrap_or(&none);
+    let steps = executor.schedule().steps().iter();
+    let mut nodes = vec![NodeCost::new(INPUTS, "inputs", "", cost(INPUTS))];
+    nodes.extend(steps.map(|step| NodeCost::new(step.node, &step.name, &step.op_name, cost(step.node))));
+    nodes.push(NodeCost::new(OUTPUTS, "outputs", "", cost(OUTPUTS)));
+
+    let mut total = Cost::default();
+    planner.ledger().values().for_each(|cost| total += cost);
+    let estimates = [Network::lan(), Network::wan()].map(|network| estimate(network, &total)).into();
+    let total = NodeCost::new(u32::MAX, "total", "", &total);
+    Ok(Plan { protocol: P::NAME.into(), batch, nodes, total, estimates })
+}
+
+fn estimate(network: Network, cost: &Cost) -> Estimate {
+    let seconds = |counts: fn(StepKind) -> bool| {
+        let (mut sent, mut received) = (HashMap::<usize, u64>::new(), HashMap::<usize, u64>::new());
+        for (&(kind, from, to), traffic) in cost.links.iter().filter(|((kind, ..), _)| counts(*kind)) {
+            let _ = kind;
+            *sent.entry(from).or_default() += traffic.bytes;
+            *received.entry(to).or_default() += traffic.bytes;
+        }
+        let busiest = sent.values().chain(received.values()).copied().max().unwrap_or(0);
+        cost.rounds as f64 * network.one_way_seconds + busiest as f64 * 8.0 / network.bits_per_second
+    };
+    let (all, online) = (seconds(|_| true), seconds(|kind| kind == StepKind::Online));
+    Estimate { network, seconds: all, online_seconds: online }
+}

@@ -1,0 +1,160 @@
+//! Where time and bytes went, by the model's node names.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use covey_transport::{Meter, Phase as StepKind, Snapshot};
+use serde::{Deserialize, Serialize};
+
+use crate::schedule::{INPUTS, OUTPUTS};
+
+/// How long one step took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timing {
+    /// The step's node.
+    pub node: u32,
+    /// The model's name of it.
+    pub name: String,
+    /// The model's operator.
+    pub op: String,
+    /// Wall-clock milliseconds.
+    pub milliseconds: f64,
+}
+
+impl Timing {
+    pub(crate) fn new(node: u32, name: &str, op: &str, start: Instant) -> Self {
+        let milliseconds = start.elapsed().as_secs_f64() * 1e3;
+        Timing { node, name: name.to_string(), op: op.to_string(), milliseconds }
+    }
+}
+
+/// Payload on one directed link in one phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkTraffic {
+    /// Material that depends on no input, as opposed to messages that do.
+    pub offline: bool,
+    /// Sender.
+    pub from: usize,
+    /// Receiver.
+    pub to: usize,
+    /// Payload bytes.
+    pub bytes: u64,
+    /// Messages.
+    pub messages: u64,
+}
+
+/// One step's time and traffic.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeProfile {
+    /// The step's node.
+    pub node: u32,
+    /// The model's name of it; "inputs", "outputs" and "other" for what belongs to no node.
+    pub name: String,
+    /// The model's operator.
+    pub op: String,
+    /// Wall-clock milliseconds.
+    pub milliseconds: f64,
+    /// Online rounds.
+    pub rounds: u64,
+    /// Traffic, sorted by phase and link.
+    pub links: Vec<LinkTraffic>,
+}
+
+impl NodeProfile {
+    /// Payload bytes sent, offline or online.
+    pub fn bytes(&self, offline: bool) -> u64 {
+        self.links.iter().filter(|link| link.offline == offline).map(|link| link.bytes).sum()
+    }
+}
+
+/// A run as one party saw it, or several parties' views merged.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Steps in the order they ran.
+    pub nodes: Vec<NodeProfile>,
+}
+
+impl Profile {
+    /// Times of a run, and the traffic `snapshot` counted at this party. Only what `me` sent is kept, so that merged
+    /// profiles count every message once.
+    pub fn new(timings: Vec<Timing>, me: usize, snapshot: &Snapshot) -> Self {
+        let mut profile = Profile { nodes: timings.into_iter().map(NodeProfile::silent).collect() };
+        for row in snapshot.rows.iter().filter(|row| row.from == me) {
+            let offline = row.phase == StepKind::Offline;
+            let traffic = LinkTraffic { offline, from: row.from, to: row.to, bytes: row.bytes, messages: row.messages };
+            profile.node(row.node).links.push(traffic);
+        }
+        for rounds in snapshot.rounds.iter().filter(|rounds| rounds.phase == StepKind::Online) {
+            profile.node(rounds.node).rounds += rounds.count;
+        }
+        profile.sort_links();
+        profile
+    }
+
+    /// One profile of several parties' views of the same run: traffic adds, of times and rounds the longest stands.
+    pub fn merged(views: impl IntoIterator<Item = Profile>) -> Self {
+        let mut views = views.into_iter();
+        let mut merged = views.next().unwrap_or_default();
+        for node in views.flat_map(|view| view.nodes) {
+            let mine = match merged.nodes.iter_mut().find(|mine| mine.node == node.node) {
+                Some(mine) => mine,
+                None => {
+                    merged.nodes.push(node);
+                    continue;
+                }
+            };
+            mine.milliseconds = mine.milliseconds.max(node.milliseconds);
+            mine.rounds = mine.rounds.max(node.rounds);
+            mine.links.extend(node.links);
+        }
+        merged.sort_links();
+        merged
+    }
+
+    /// All steps together.
+    pub fn total(&self) -> NodeProfile {
+        let mut links: BTreeMap<(bool, usize, usize), LinkTraffic> = BTreeMap::new();
+        for link in self.nodes.iter().flat_map(|node| &node.links) {
+            let empty = LinkTraffic { bytes: 0, messages: 0, ..*link };
+            let sum = links.entry((!link.offline, link.from, link.to)).or_insert(empty);
+            sum.bytes += link.bytes;
+            sum.messages += link.messages;
+        }
+        NodeProfile {
+            node: Meter::NO_NODE,
+            name: "total".into(),
+            op: String::new(),
+            milliseconds: self.nodes.iter().map(|node| node.milliseconds).sum(),
+            rounds: self.nodes.iter().map(|node| node.rounds).sum(),
+            links: links.into_values().collect(),
+        }
+    }
+
+    /// The row of `node`; traffic of a node that no step is named after gets a row of its own.
+    fn node(&mut self, node: u32) -> &mut NodeProfile {
+        let position = self.nodes.iter().position(|row| row.node == node).unwrap_or_else(|| {
+            let name = match node {
+                INPUTS => "inputs",
+                OUTPUTS => "outputs",
+                _ => "other",
+            };
+            let timing = Timing { node, name: name.into(), op: String::new(), milliseconds: 0.0 };
+            self.nodes.push(NodeProfile::silent(timing));
+            self.nodes.len() - 1
+        });
+        &mut self.nodes[position]
+    }
+
+    fn sort_links(&mut self) {
+        for node in &mut self.nodes {
+            node.links.sort_unstable_by_key(|link| (!link.offline, link.from, link.to));
+        }
+    }
+}
+
+impl NodeProfile {
+    fn silent(timing: Timing) -> Self {
+        let Timing { node, name, op, milliseconds } = timing;
+        NodeProfile { node, name, op, milliseconds, rounds: 0, links: Vec::new() }
+    }
+}

@@ -1,0 +1,170 @@
+//! What runs when: the program's nodes as steps, neighbours fused, values freed as soon as nothing needs them.
+
+use covey_program::{BoundSource, Node, Op, Program, ValueId};
+use covey_protocols::{Comparison, Protocol, Rounding, Truncation};
+
+/// The node number under which inputs are received.
+pub const INPUTS: u32 = u32::MAX - 1;
+/// The node number under which outputs are opened.
+pub const OUTPUTS: u32 = u32::MAX - 2;
+
+/// What the executor runs at once: one node, or a product with what follows it.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Index of the (first) node in the program: the step's number in errors, meter and plan.
+    pub node: u32,
+    /// The model's name of the node; names of a fused ReLU are joined with `+`.
+    pub name: String,
+    /// The model's operator, or the program's where the model has none.
+    pub op_name: String,
+    /// What is computed (first).
+    pub op: Op,
+    /// Operands.
+    pub inputs: Vec<ValueId>,
+    /// What the operands of a comparison or shift are bounded by: the first operand's bound.
+    pub bound: Comparison,
+    /// The shift fused into a product.
+    pub truncate: Option<Truncation>,
+    /// The ReLU fused into a linear layer.
+    pub relu: Option<Comparison>,
+    /// The result.
+    pub output: ValueId,
+    /// Values no later step reads.
+    pub last_uses: Vec<ValueId>,
+}
+
+/// The steps of a program, in order.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    steps: Vec<Step>,
+}
+
+impl Schedule {
+    /// The steps of `program` on protocol `P`.
+    pub fn new<P: Protocol>(program: &Program) -> Self {
+        Schedule::with_fused_relu(program, P::FUSES_RELU)
+    }
+
+    /// The steps, in the order they run.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    fn with_fused_relu(program: &Program, fuses_relu: bool) -> Self {
+        let readers = Readers::of(program);
+        let nodes = program.nodes();
+        let mut fused = vec![false; nodes.len()];
+        let mut steps = Vec::with_capacity(nodes.len());
+        for (index, node) in nodes.iter().enumerate() {
+            if fused[index] {
+                continue;
+            }
+            let mut step = plain_step(program, index, node);
+            if is_product(&node.op)
+                && let Some(next) = readers.only(step.output)
+                && let Op::Truncate { bits, rounding } = nodes[next].op
+            {
+                let bound = program.value(step.output).bound.bits;
+                step.truncate = Some(Truncation { bits, rounding: rounding_of(rounding), bound });
+                step.output = nodes[next].outputs[0];
+                fused[next] = true;
+            }
+            if fuses_relu
+                && matches!(node.op, Op::Conv2d { .. } | Op::Dense)
+                && let Some(next) = readers.only(step.output)
+                && nodes[next].op == Op::Relu
+            {
+                step.relu = Some(comparison(program, step.output));
+                step.output = nodes[next].outputs[0];
+                if nodes[next].name != step.name {
+                    step.name = format!("{}+{}", step.name, nodes[next].name);
+                }
+                fused[next] = true;
+            }
+            steps.push(step);
+        }
+        free_after_last_use(program, &mut steps);
+        Schedule { steps }
+    }
+}
+
+fn plain_step(program: &Program, index: usize, node: &Node) -> Step {
+    let op_name = if node.source_op.is_empty() { node.op.name() } else { node.source_op.as_str() };
+    Step {
+        node: index as u32,
+        name: node.name.clone(),
+        op_name: op_name.to_string(),
+        op: node.op.clone(),
+        inputs: node.inputs.clone(),
+        bound: comparison(program, node.inputs[0]),
+        truncate: None,
+        relu: None,
+        output: node.outputs[0],
+        last_uses: Vec::new(),
+    }
+}
+
+fn comparison(program: &Program, id: ValueId) -> Comparison {
+    let bound = program.value(id).bound;
+    Comparison { bound: bound.bits, proved: bound.source == BoundSource::Proved }
+}
+
+fn is_product(op: &Op) -> bool {
+    matches!(op, Op::Conv2d { .. } | Op::Dense | Op::Mul | Op::Matmul)
+}
+
+/// The protocols' name of a rounding.
+pub(crate) fn rounding_of(rounding: covey_program::Rounding) -> Rounding {
+    match rounding {
+        covey_program::Rounding::Exact => Rounding::Exact,
+        covey_program::Rounding::Ulp => Rounding::Ulp,
+        covey_program::Rounding::Probabilistic => Rounding::Probabilistic,
+    }
+}
+
+/// Who reads each value.
+struct Readers {
+    nodes: Vec<Vec<usize>>,
+    opened: Vec<bool>,
+}
+
+impl Readers {
+    fn of(program: &Program) -> Self {
+        let count = program.values().len();
+        let mut readers = Readers { nodes: vec![Vec::new(); count], opened: vec![false; count] };
+        for (index, node) in program.nodes().iter().enumerate() {
+            node.inputs.iter().for_each(|id| readers.nodes[id.index()].push(index));
+        }
+        program.outputs().iter().for_each(|id| readers.opened[id.index()] = true);
+        readers
+    }
+
+    /// The one node that reads the value, if it reads it once and nobody else does.
+    fn only(&self, id: ValueId) -> Option<usize> {
+        match self.nodes[id.index()][..] {
+            [node] if !self.opened[id.index()] => Some(node),
+            _ => None,
+        }
+    }
+}
+
+/// Lists each value with the last step that reads it, or with the step that computes it if none does. Outputs stay.
+fn free_after_last_use(program: &Program, steps: &mut [Step]) {
+    let mut last: Vec<Option<usize>> = vec![None; program.values().len()];
+    for (index, step) in steps.iter().enumerate() {
+        for id in step.inputs.iter().chain([&step.output]) {
+            last[id.index()] = Some(index);
+        }
+    }
+    for id in program.outputs() {
+        last[id.index()] = None;
+    }
+    let mut listed = vec![false; program.values().len()];
+    for (index, step) in steps.iter_mut().enumerate() {
+        for id in step.inputs.iter().chain([&step.output]) {
+            if last[id.index()] == Some(index) && !std::mem::replace(&mut listed[id.index()], true) {
+                step.last_uses.push(*id);
+            }
+        }
+    }
+}

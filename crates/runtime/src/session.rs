@@ -1,0 +1,182 @@
+//! Protocol and ring, chosen once: everything below the choice is compiled for it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use covey_nn::clip::{Ends, difference_bound};
+use covey_nn::mul_shift::product_bound;
+use covey_program::{Kind, Op, Program, Rounding};
+use covey_protocols::Protocol;
+use covey_protocols::clear::Clear;
+use covey_protocols::trio::Trio;
+use covey_ring::{Ring, Word};
+
+/// The protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProtocolKind {
+    /// Plain integers in one process: the specification.
+    Clear,
+    /// Three parties, semi-honest, one corrupted.
+    Trio,
+}
+
+impl ProtocolKind {
+    /// All of them.
+    pub const ALL: [ProtocolKind; 2] = [ProtocolKind::Clear, ProtocolKind::Trio];
+
+    /// Name on the command line and in the handshake.
+    pub fn name(self) -> &'static str {
+        match self {
+            ProtocolKind::Clear => Clear::NAME,
+            ProtocolKind::Trio => <Trio<u32> as Protocol>::NAME,
+        }
+    }
+
+    /// Computing parties.
+    pub fn parties(self) -> usize {
+        match self {
+            ProtocolKind::Clear => 1,
+            ProtocolKind::Trio => 3,
+        }
+    }
+}
+
+impl fmt::Display for ProtocolKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A protocol nobody has heard of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("protocol '{0}' is not known: use clear or trio")]
+pub struct UnknownProtocol(pub String);
+
+impl FromStr for ProtocolKind {
+    type Err = UnknownProtocol;
+
+    fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
+        let known = ProtocolKind::ALL.into_iter().find(|kind| kind.name() == name);
+        known.ok_or_else(|| UnknownProtocol(name.to_string()))
+    }
+}
+
+/// Code that runs on whatever protocol and ring were chosen.
+pub trait Visitor {
+    /// What it gives.
+    type Output;
+    /// On the clear protocol.
+    fn clear(self) -> Self::Output;
+    /// On Trio over words of type `W`.
+    fn trio<W: Word>(self) -> Self::Output;
+}
+
+/// Runs `visitor` on the chosen protocol, compiled for its ring.
+///
+/// # Errors
+/// If the protocol does not compute in the ring.
+pub fn choose<V: Visitor>(kind: ProtocolKind, ring: Ring, visitor: V) -> Result<V::Output, Unsupported> {
+    match (kind, ring) {
+        (ProtocolKind::Clear, _) => Ok(visitor.clear()),
+        (ProtocolKind::Trio, Ring::Pow2(32)) => Ok(visitor.trio::<u32>()),
+        (ProtocolKind::Trio, Ring::Pow2(64)) => Ok(visitor.trio::<u64>()),
+        (ProtocolKind::Trio, _) => Err(Unsupported::Ring { protocol: kind.name(), ring }),
+    }
+}
+
+/// What a protocol cannot run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsupported {
+    /// The ring.
+    #[error("{protocol} does not compute in {ring}: compile with --ring 32 or --ring 64")]
+    Ring {
+        /// The protocol.
+        protocol: &'static str,
+        /// The program's ring.
+        ring: Ring,
+    },
+    /// An operation.
+    #[error("node '{node}': {protocol} does not support {what}")]
+    Node {
+        /// The node.
+        node: String,
+        /// The protocol.
+        protocol: &'static str,
+        /// The operation, with the way out.
+        what: String,
+    },
+}
+
+impl Unsupported {
+    pub(crate) fn ring(protocol: &'static str, program: &Program) -> Self {
+        Unsupported::Ring { protocol, ring: program.ring() }
+    }
+}
+
+/// Refuses, before anything is sent, what `kind` cannot run, naming the first such node.
+pub fn supports(kind: ProtocolKind, program: &Program) -> Result<(), Unsupported> {
+    check_states(program, kind.name())?;
+    match kind {
+        ProtocolKind::Clear => Ok(()),
+        ProtocolKind::Trio => trio_supports(program),
+    }
+}
+
+/// Refuses programs that write states, which no protocol does yet.
+pub(crate) fn check_states(program: &Program, protocol: &'static str) -> Result<(), Unsupported> {
+    let writes = |node: &&covey_program::Node| node.outputs.iter().any(|&id| program.value(id).kind == Kind::State);
+    match program.nodes().iter().find(writes) {
+        None => Ok(()),
+        Some(node) => Err(Unsupported::Node {
+            node: node.name.clone(),
+            protocol,
+            what: "writing a state; compile the model for inference".into(),
+        }),
+    }
+}
+
+fn trio_supports(program: &Program) -> Result<(), Unsupported> {
+    let ring = program.ring();
+    let protocol = ProtocolKind::Trio.name();
+    let Ring::Pow2(bits @ (32 | 64)) = ring else { return Err(Unsupported::Ring { protocol, ring }) };
+    for node in program.nodes() {
+        let refuse = |what: String| Err(Unsupported::Node { node: node.name.clone(), protocol, what });
+        let bound = program.value(node.inputs[0]).bound.bits;
+        let shifted = match &node.op {
+            Op::Truncate { rounding, .. } => Some((bound, *rounding)),
+            Op::MulShift { multipliers, rounding, .. } => Some((product_bound(bound, multipliers), *rounding)),
+            _ => None,
+        };
+        if let Some((bound, rounding)) = shifted {
+            let room = if rounding == Rounding::Probabilistic { bits - 1 } else { bits - 2 };
+            if bound > room {
+                return refuse(format!(
+                    "shifting values of {bound} bits in {ring}, where at most {room} are allowed; compile with a larger \
+                     ring or a smaller scale"
+                ));
+            }
+        }
+        if let Op::Truncate { bits: shift, .. } | Op::MulShift { shift, .. } = node.op
+            && shift > bits - 2
+        {
+            return refuse(format!("shifting by {shift} bits in {ring}; compile with a larger ring or a smaller scale"));
+        }
+        let compared = match node.op {
+            Op::Relu => Some(bound),
+            Op::Clip { low, high } => Some(difference_bound(bound, Ends { low, high })),
+            Op::MaxPool { .. } | Op::ArgMax { .. } => Some(bound + 1),
+            _ => None,
+        };
+        if let Some(compared) = compared.filter(|&compared| compared > bits - 1) {
+            return refuse(format!(
+                "comparing values of {compared} bits in {ring}, where at most {} are allowed; compile with a larger ring \
+                 or a smaller scale",
+                bits - 1
+            ));
+        }
+        if let Op::DivExact { divisor } = node.op {
+            return refuse(format!("division by {divisor}; compile with --division mul-shift"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! One step on one protocol: which layer each operation is.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use covey_nn::arg_max::{Tie, arg_max};
+use covey_nn::clip::{Ends, clip};
+use covey_nn::{Operand, arithmetic, linear, max_pool, mul_shift, relu, structure, sum_pool};
+use covey_program::{Op, Program, ValueId};
+use covey_protocols::api::Result;
+use covey_protocols::{Comparison, Protocol, ProtocolError, Truncation};
+
+use crate::executor::{Parameter, window_of};
+use crate::schedule::{Step, rounding_of};
+
+/// Everything a step may read.
+pub(crate) struct Operands<'a, P: Protocol> {
+    pub program: &'a Program,
+    pub resident: &'a HashMap<ValueId, Parameter<P>>,
+    pub values: &'a HashMap<ValueId, P::Arith>,
+    pub batch: usize,
+}
+
+impl<'a, P: Protocol> Operands<'a, P> {
+    fn any(&self, step: &Step, position: usize) -> Result<Operand<'a, P>> {
+        let id = step.inputs.get(position).ok_or(ProtocolError::Internal("the operands of a step"))?;
+        let computed = self.values.get(id).map(Operand::Secret);
+        let resident = || self.resident.get(id).map(Parameter::operand);
+        computed.or_else(resident).ok_or(ProtocolError::Internal("a value that was freed too early"))
+    }
+
+    /// The operand as a share, whoever knows it.
+    fn share(&self, protocol: &P, step: &Step, position: usize) -> Result<Cow<'a, P::Arith>> {
+        Ok(match self.any(step, position)? {
+            Operand::Secret(x) => Cow::Borrowed(x),
+            Operand::Public(x) => Cow::Owned(protocol.constant(x)),
+        })
+    }
+}
+
+/// Runs `step`; `weight` is the working form of a linear layer's weight.
+pub(crate) fn run<P: Protocol>(
+    protocol: &mut P,
+    step: &Step,
+    operands: &Operands<P>,
+    weight: Option<&P::Weight>,
+) -> Result<P::Arith> {
+    let bound = step.bound;
+    let x = |protocol: &P| operands.share(protocol, step, 0);
+    match &step.op {
+        Op::Conv2d { .. } | Op::Dense => {
+            let weight = weight.ok_or(ProtocolError::Internal("a linear layer's weight"))?;
+            let bias = if step.inputs.len() > 2 { Some(operands.any(step, 2)?) } else { None };
+            linear::linear(protocol, &*x(protocol)?, weight, bias, step.truncate, step.relu)
+        }
+        Op::Matmul => {
+            let (x, y) = (x(protocol)?, operands.share(protocol, step, 1)?);
+            structure::matmul(protocol, &x, &y, step.truncate)
+        }
+        Op::Mul => arithmetic::mul(protocol, operands.any(step, 0)?, operands.any(step, 1)?, step.truncate),
+        Op::Add => arithmetic::add(protocol, operands.any(step, 0)?, operands.any(step, 1)?),
+        Op::Sub => arithmetic::sub(protocol, operands.any(step, 0)?, operands.any(step, 1)?),
+        Op::ShiftLeft { bits } => arithmetic::shift_left(protocol, &*x(protocol)?, *bits),
+        Op::Truncate { bits, rounding } => {
+            let truncation = Truncation { bits: *bits, rounding: rounding_of(*rounding), bound: bound.bound };
+            protocol.truncate(&*x(protocol)?, truncation)
+        }
+        Op::MulShift { multipliers, shift, rounding } => {
+            let rounding = rounding_of(*rounding);
+            mul_shift::mul_shift(protocol, &*x(protocol)?, multipliers, *shift, rounding, bound.bound)
+        }
+        Op::DivExact { divisor } => protocol.div_exact(&*x(protocol)?, *divisor, bound.bound),
+        Op::Relu => relu::relu(protocol, &*x(protocol)?, bound),
+        &Op::Clip { low, high } => clip(protocol, &*x(protocol)?, Ends { low, high }, bound),
+        Op::MaxPool { window } => {
+            max_pool::max_pool(protocol, &*x(protocol)?, &window_of(window), difference(bound))
+        }
+        Op::SumPool { window } => sum_pool::sum_pool(protocol, &*x(protocol)?, &window_of(window)),
+        Op::Reshape => {
+            let shape = operands.program.value(step.output).full_shape(operands.batch);
+            structure::reshape(protocol, &*x(protocol)?, &shape)
+        }
+        Op::Transpose { permutation } => structure::transpose(protocol, &*x(protocol)?, permutation),
+        Op::Concat { axis } => {
+            let parts: Vec<_> = (0..step.inputs.len()).map(|i| operands.share(protocol, step, i)).collect::<Result<_>>()?;
+            structure::concat(protocol, &parts.iter().map(|part| &**part).collect::<Vec<_>>(), *axis)
+        }
+        Op::Pad { before, after, value } => structure::pad(protocol, &*x(protocol)?, before, after, *value),
+        &Op::ArgMax { axis, select_last, keep_dims } => {
+            let tie = if select_last { Tie::Last } else { Tie::First };
+            arg_max(protocol, &*x(protocol)?, axis, keep_dims, tie, difference(bound))
+        }
+    }
+}
+
+/// What bounds the difference of two values that `bound` bounds.
+pub(crate) fn difference(bound: Comparison) -> Comparison {
+    Comparison { bound: bound.bound + 1, ..bound }
+}
