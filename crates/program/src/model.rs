@@ -170,14 +170,14 @@ impl Window {
 /// What a node computes: exact integer arithmetic on its operands. Axes count the batch dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// x [N,C,H,W], weight [O,C/groups,KH,KW], optional bias [O] at the product's scale; padding is zero.
+    /// x `[N,C,H,W]`, weight `[O,C/groups,KH,KW]`, optional bias `[O]` at the product's scale; padding is zero.
     Conv2d {
         /// The kernel's window.
         window: Window,
         /// Channel groups; divides C and O.
         groups: usize,
     },
-    /// x [N,..,K], weight [K,M], optional bias [M] at the product's scale.
+    /// x `[N,..,K]`, weight `[K,M]`, optional bias `[M]` at the product's scale.
     Dense,
     /// floor(x / 2^bits).
     Truncate {
@@ -188,7 +188,7 @@ pub enum Op {
     },
     /// floor(x * multiplier / 2^shift).
     MulShift {
-        /// One, or one per element of the trailing [H,W] of x, row-major.
+        /// One, or one per element of the trailing `[H,W]` of x, row-major.
         multipliers: Vec<i64>,
         /// Bits dropped, at least 1.
         shift: u32,
@@ -220,12 +220,12 @@ pub enum Op {
         /// Highest result, at the value's scale.
         high: Option<i64>,
     },
-    /// Maximum in each window of x [N,C,H,W]; padding never wins.
+    /// Maximum in each window of x `[N,C,H,W]`; padding never wins.
     MaxPool {
         /// The pooling window.
         window: Window,
     },
-    /// Sum of each window of x [N,C,H,W]; padding is zero.
+    /// Sum of each window of x `[N,C,H,W]`; padding is zero.
     SumPool {
         /// The pooling window.
         window: Window,
@@ -260,7 +260,7 @@ pub enum Op {
         /// The axis stays, with size 1.
         keep_dims: bool,
     },
-    /// x [N,..,M,K] times y [N,..,K,P], both secret and neither a weight.
+    /// x `[N,..,M,K]` times y `[N,..,K,P]`, both secret and neither a weight.
     Matmul,
 }
 
