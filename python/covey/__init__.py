@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from covey._version import __version__
-from covey.compile import Checked, Compiled, check, compile
+from covey.compile import Checked, Compiled, check, compile  # noqa: A004  (users write covey.compile)
 from covey.errors import (
     CoveyError,
     DataError,

@@ -139,11 +139,9 @@ def check(path_or_model: Source) -> Checked:
     """
     graph, errors = examine(path_or_model)
     order = list(graph.notes)
-    later = rewrite(graph)
+    later = rewrite(graph, complete=not errors)
     for error in later:
-        graph.notes[error.node] = Note(
-            error.node, error.op, Status.UNSUPPORTED, f"{error.reason}; {error.way_out}"
-        )
+        graph.notes[error.node] = Note(error.node, error.op, Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
     return Checked([graph.notes[name] for name in order], [*errors, *later])
 
 

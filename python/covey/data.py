@@ -57,7 +57,9 @@ def read_ranges(source: Ranges, graph: Graph) -> dict[str, tuple[float, float]]:
         except (TypeError, ValueError):
             raise OptionError(f"input range {pair!r} is not two numbers: write it as low,high") from None
         if not (np.isfinite(low) and np.isfinite(high) and low <= high):
-            raise OptionError(f"input range {low:g},{high:g} is not an interval of finite numbers: write it as low,high")
+            raise OptionError(
+                f"input range {low:g},{high:g} is not an interval of finite numbers: write it as low,high"
+            )
         ranges[name] = (low, high)
     return ranges
 
@@ -91,7 +93,9 @@ def _load(source: Samples, graph: Graph, what: str) -> Mapping[str, npt.NDArray[
         except FileNotFoundError:
             raise DataError(f"{what} file '{path}' does not exist: check the path") from None
         except Exception:  # numpy raises many kinds for what it cannot parse
-            raise DataError(f"{what} file '{path}' is not a readable .npy or .npz file: save it with numpy.save") from None
+            raise DataError(
+                f"{what} file '{path}' is not a readable .npy or .npz file: save it with numpy.save"
+            ) from None
         if not isinstance(loaded, np.ndarray):
             try:
                 return {name: loaded[name] for name in loaded.files}

@@ -65,8 +65,9 @@ def weights_file(weights: Mapping[str, np.ndarray], program_hash: str) -> bytes:
 
 
 def write_files(files: Mapping[Path, bytes], private: frozenset[Path] = frozenset()) -> None:
-    """Write all files or none: each to a temporary name first, then renamed. `private` ones are for their owner only."""
+    """Write all files or none: each to a temporary name, then renamed. Only their owner may read `private` ones."""
     written: list[tuple[str, Path]] = []
+    placed: list[Path] = []
     try:
         for path, content in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +82,10 @@ def write_files(files: Mapping[Path, bytes], private: frozenset[Path] = frozense
             temporary, path = written[0]
             os.replace(temporary, path)
             written.pop(0)
+            placed.append(path)
     except OSError as error:
+        for path in placed:
+            path.unlink(missing_ok=True)
         raise CoveyError(f"cannot write '{error.filename}': {error.strerror}; nothing was left half-written") from None
     finally:
         for temporary, _ in written:

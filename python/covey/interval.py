@@ -74,7 +74,7 @@ def integer_bits(magnitude: float) -> int:
 
 
 def of_centre(centre: Array, radius: Array, terms: int, products: float) -> Interval:
-    """`centre ± radius` for sums of `terms` products, each at most `products`, widened by what float64 may have lost."""
+    """`centre ± radius` for sums of `terms` products of at most `products`, widened by what float64 may have lost."""
     largest = terms * products
     slack = largest * (terms + 2) * 2.0**-51 if largest >= EXACT / 4 else 0.0
     return Interval(centre - radius - slack, centre + radius + slack)

@@ -61,7 +61,7 @@ class Op(ABC):
 
     @abstractmethod
     def shape(self, *inputs: Value) -> Shape:
-        """Shape of the result for one sample. Raises `ValueError` with the reason when the operands do not go together."""
+        """Shape of the result for one sample. Raises `ValueError` with the reason when the operands do not fit."""
 
     @abstractmethod
     def reference(self, *inputs: Array) -> Array:

@@ -1,7 +1,7 @@
 """From the graph to the program: integers, scales, bounds.
 
-`Lowering` holds one attempt at one ring and scale. Each operator's `lower` emits program nodes through it; every emitted
-value gets a bound at once, so an attempt that cannot fit stops at the first node that leaves the ring.
+`Lowering` holds one attempt at one ring and scale. Each operator's `lower` emits program nodes through it; every
+emitted value gets a bound at once, so an attempt that cannot fit stops at the first node that leaves the ring.
 
 Bounds. Trio's exact truncation wants |v| < 2^(l-2) and the differences inside a maximum want one bit more than their
 operands (honest-majority.md); Covey asks |v| < 2^(l-2) of every value, which covers both.
@@ -27,7 +27,11 @@ MARGIN = 4.0
 GUARD_BITS = 2
 """Bits of the ring no value may use: the sign, and the room truncation and differences need."""
 
-_OP_FIELDS = {field.message_type.full_name: field.name for field in pb.Node.DESCRIPTOR.oneofs_by_name["op"].fields}
+_OP_FIELDS = {
+    entry.message_type.full_name: entry.name
+    for entry in pb.Node.DESCRIPTOR.oneofs_by_name["op"].fields
+    if entry.message_type is not None
+}
 
 
 class Truncation(str, Enum):
@@ -197,8 +201,8 @@ class Lowering:
 
         `interval` is where the result's integers lie, given the operands' intervals; `magnitude` the largest absolute
         value (as a real number) over the calibration data, by default that of the node's result. `name` defaults to the
-        result's own when this is its final form. `headroom` is how many bits more than the result's the next node takes on
-        the way. Raises `DoesNotFitError` when neither bound fits the ring.
+        result's own when this is its final form. `headroom` is how many bits more than the result's the next node
+        takes on the way. Raises `DoesNotFitError` when neither bound fits the ring.
         """
         if magnitude is None:
             magnitude = self.magnitude(node.output)
@@ -219,7 +223,10 @@ class Lowering:
         )
         field_name = _OP_FIELDS[op.DESCRIPTOR.full_name]
         message = pb.Node(
-            name=_plain(node.name), source_op=_plain(node.source_op), inputs=[value.id for value in inputs], outputs=[result.id]
+            name=_plain(node.name),
+            source_op=_plain(node.source_op),
+            inputs=[value.id for value in inputs],
+            outputs=[result.id],
         )
         getattr(message, field_name).CopyFrom(op)
         # An operator without attributes is an empty message: CopyFrom alone would leave the oneof unset.
@@ -356,8 +363,6 @@ class Lowering:
                 scale=scale,
                 calibrated=calibrated,
             )
-
-
 
 
 def _plain(name: str) -> str:

@@ -16,9 +16,7 @@ RangeSources = dict[str, str]
 """Where each input's range comes from, in words."""
 
 
-def build(
-    graph: Graph, choice: Choice, sources: RangeSources, samples: int, program_hash: str
-) -> dict[str, Any]:
+def build(graph: Graph, choice: Choice, sources: RangeSources, samples: int, program_hash: str) -> dict[str, Any]:
     """The report as plain data, ready for JSON."""
     lowering = choice.lowering
     settings = lowering.settings
@@ -69,7 +67,9 @@ def render(report: dict[str, Any]) -> RenderableType:
             f"({entry['range_from']})\n"
         )
     for entry in report["outputs"]:
-        after = "" if entry["postprocess"] == "nothing" else f", {entry['postprocess']} by the result's owner in the clear"
+        after = (
+            "" if entry["postprocess"] == "nothing" else f", {entry['postprocess']} by the result's owner in the clear"
+        )
         head.append(f"output {entry['name']} {_shape(entry['shape'])}{after}\n")
     table = Table(title="values, node by node", title_justify="left")
     for heading in ("node", "operator", "computes"):
@@ -149,6 +149,6 @@ def _rounding_errors(lowering: Lowering) -> list[str]:
             chance = min(1.0, 2.0 ** (wide.bits - lowering.settings.ring_bits))
             lines.append(
                 f"  {row.node}: an element is wrong by 2^{lowering.settings.ring_bits - lowering.scale} units with "
-                f"probability up to {chance:.2g}; expected {chance * row.elements:.2g} of {row.elements} elements a sample"
+                f"probability up to {chance:.2g}; {chance * row.elements:.2g} of {row.elements} elements expected"
             )
     return lines

@@ -17,8 +17,10 @@ from covey.ir import Value
 
 def evaluate(node: onnx.NodeProto, name: str, opset: int, operands: dict[str, npt.NDArray[Any]]) -> list[Any]:
     """The node's outputs for constant operands, by ONNX's own reference implementation."""
-    inputs = [helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-              for key, value in operands.items()]
+    inputs = [
+        helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for key, value in operands.items()
+    ]
     outputs = [onnx.ValueInfoProto(name=output) for output in node.output if output]
     graph = helper.make_graph([node], name, inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])

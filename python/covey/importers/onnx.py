@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 from onnx import helper, numpy_helper
 
 import covey.ops  # noqa: F401  (fills the table of importers)
@@ -64,9 +65,7 @@ def import_model(source: str | os.PathLike[str] | onnx.ModelProto, name: str | N
     return graph
 
 
-def examine(
-    source: str | os.PathLike[str] | onnx.ModelProto, name: str | None = None
-) -> tuple[Graph, list[NodeError]]:
+def examine(source: str | os.PathLike[str] | onnx.ModelProto, name: str | None = None) -> tuple[Graph, list[NodeError]]:
     """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way."""
     model = load(source)
     if name is None:
@@ -234,7 +233,9 @@ def _array(tensor: onnx.TensorProto) -> Any:
     try:
         return numpy_helper.to_array(tensor)
     except Exception as error:  # truncated raw data, unknown types, missing external files
-        raise ModelError(f"weight '{tensor.name}' cannot be read ({_first_line(error)}): export the model again") from None
+        raise ModelError(
+            f"weight '{tensor.name}' cannot be read ({_first_line(error)}): export the model again"
+        ) from None
 
 
 def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:

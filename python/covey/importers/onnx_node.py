@@ -39,7 +39,7 @@ def from_onnx(*names: str) -> Callable[[Importer], Importer]:
 
 @dataclass
 class Scope:
-    """What is known while a model is imported: the graph so far, constants by name, the batch size it was exported with."""
+    """What is known while a model is imported: the graph so far, constants, the batch size it was exported with."""
 
     graph: Graph
     opset: int
@@ -116,7 +116,10 @@ class OnnxNode:
         array = self.constant(index, what)
         if array.dtype.kind not in "f" and array.dtype.name != "bfloat16":
             raise ParameterError(
-                self.name, self.op_type, f"its {what} has dtype {array.dtype}", "store it as float32, float64 or float16"
+                self.name,
+                self.op_type,
+                f"its {what} has dtype {array.dtype}",
+                "store it as float32, float64 or float16",
             )
         if array.size == 0:
             raise ParameterError(self.name, self.op_type, f"its {what} has no elements", "remove the node")
@@ -172,9 +175,7 @@ class OnnxNode:
 
     # Results
 
-    def emit(
-        self, op: Op, inputs: Sequence[Value], *, output: str | None = None, dtype: DType = DType.FLOAT
-    ) -> Value:
+    def emit(self, op: Op, inputs: Sequence[Value], *, output: str | None = None, dtype: DType = DType.FLOAT) -> Value:
         """Append a graph node. Without `output` its result is the node's own first output."""
         graph = self.scope.graph
         try:

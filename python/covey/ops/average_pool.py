@@ -85,9 +85,7 @@ class AveragePool(Op):
         shift = self._shift(low, sums, counts)
         multipliers = np.rint(2.0**shift / counts)
         products = sums.interval.scaled(multipliers)
-        low.check_constant(
-            node, _largest_product(sums, multipliers), sums.scale + shift, calibrated=sums.calibrated
-        )
+        low.check_constant(node, _largest_product(sums, multipliers), sums.scale + shift, calibrated=sums.calibrated)
         values = multipliers.astype(np.int64)
         uniform = values.min() == values.max()
         return low.emit(
@@ -112,7 +110,7 @@ class AveragePool(Op):
 
     @staticmethod
     def _shift(low: Lowering, sums: Lowered, counts: npt.NDArray[np.int64]) -> int:
-        """The fewest bits whose reciprocals are exact to a unit of the scale, or else the most the ring has room for."""
+        """The fewest bits whose reciprocals are exact to a unit of the scale, else the most the ring has room for."""
         shift = _coarsest_shift(counts)
         while shift < FINEST_SHIFT and _error(counts, shift) > 2.0 ** -(low.scale + 1):
             finer = _largest_product(sums, np.rint(2.0 ** (shift + 1) / counts))

@@ -58,7 +58,9 @@ def _clip(node: OnnxNode) -> None:
         low = _bound(node, node.constant(1, "minimum")) if node.has(1) else None
         high = _bound(node, node.constant(2, "maximum")) if node.has(2) else None
     if low is not None and high is not None and low > high:
-        raise ParameterError(node.name, node.op_type, f"its minimum {low} exceeds its maximum {high}", "repair the model")
+        raise ParameterError(
+            node.name, node.op_type, f"its minimum {low} exceeds its maximum {high}", "repair the model"
+        )
     if low is None and high is None:
         node.alias(x)
         node.note("removed: it has no bounds")

@@ -30,7 +30,9 @@ class Conv2d(Op):
         if self.groups < 1 or channels % self.groups or weight[0] % self.groups:
             raise ValueError(f"{self.groups} groups do not divide {channels} input and {weight[0]} output channels")
         if weight[1] * self.groups != channels:
-            raise ValueError(f"a weight of shape {list(weight)} in {self.groups} groups does not fit {channels} channels")
+            raise ValueError(
+                f"a weight of shape {list(weight)} in {self.groups} groups does not fit {channels} channels"
+            )
         if len(inputs) > 2 and inputs[2].shape != (weight[0],):
             raise ValueError(f"its bias has shape {list(inputs[2].shape)} instead of [{weight[0]}]")
         return (weight[0], *self.window.output(height, width))
@@ -46,7 +48,7 @@ class Conv2d(Op):
         outputs = weight.shape[0]
         patches = views.transpose(0, 3, 4, 1, 2).reshape(self.groups, -1, rows * columns)
         flat = weight.reshape(self.groups, outputs // self.groups, -1)
-        return np.matmul(flat, patches).reshape(1, outputs, rows, columns)
+        return np.asarray(np.matmul(flat, patches)).reshape(1, outputs, rows, columns)
 
     def interval(self, *inputs: Interval) -> Interval:
         x, weight = inputs[0], inputs[1].low

@@ -29,7 +29,7 @@ class Dense(Op):
         return (*x.shape[:-1], weight.shape[1])
 
     def reference(self, *inputs: Array) -> Array:
-        product = np.matmul(inputs[0], inputs[1])
+        product: Array = np.asarray(np.matmul(inputs[0], inputs[1]))
         return product + inputs[2] if len(inputs) > 2 else product
 
     def interval(self, *inputs: Interval) -> Interval:
@@ -79,7 +79,8 @@ def _gemm(node: OnnxNode) -> None:
             bias = bias[0]
         if bias.ndim > 1 or bias.size not in (1, weight.shape[1]):
             raise node.unsupported(
-                f"its input C of shape {list(bias.shape)} differs between samples of a batch", "give one bias per output"
+                f"its input C of shape {list(bias.shape)} differs between samples of a batch",
+                "give one bias per output",
             )
         inputs.append(node.parameter(np.broadcast_to(bias, (weight.shape[1],)).copy(), node.inputs[2]))
         node.emit(Dense(), inputs)

@@ -85,7 +85,9 @@ def _constant_times(node: OnnxNode) -> None:
     """W x = (x^T W^T)^T, over the last two dimensions of x."""
     x = node.activation(1, "input B")
     if len(x.shape) < 2:
-        raise node.unsupported("its product with a constant from the left runs over the batch", "multiply from the right")
+        raise node.unsupported(
+            "its product with a constant from the left runs over the batch", "multiply from the right"
+        )
     weight = _matrix(node, 0, "input A")
     rank = x.rank
     swap = Transpose((*range(rank - 2), rank - 1, rank - 2))

@@ -44,7 +44,9 @@ def _reshape(node: OnnxNode) -> None:
 
 def _per_sample(node: OnnxNode, x: Value, target: list[int]) -> Shape:
     """The shape of one sample, given the model's target for a whole batch."""
-    refused = node.unsupported(f"its target {target} moves the batch dimension of {x}", "keep the batch first and alone")
+    refused = node.unsupported(
+        f"its target {target} moves the batch dimension of {x}", "keep the batch first and alone"
+    )
     if not target or target.count(-1) > 1:
         raise refused
     first, rest = target[0], target[1:]

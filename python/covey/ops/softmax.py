@@ -24,7 +24,7 @@ class Softmax(Op):
 
     def reference(self, *inputs: Array) -> Array:
         powers = np.exp(inputs[0] - inputs[0].max(axis=-1, keepdims=True))
-        return powers / powers.sum(axis=-1, keepdims=True)
+        return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
     def interval(self, *inputs: Interval) -> Interval:
         zeros = np.zeros_like(inputs[0].low)

@@ -13,12 +13,17 @@ from covey.passes.trailing_softmax import remove_trailing_softmax
 __all__ = ["rewrite"]
 
 
-def rewrite(graph: Graph) -> list[NodeError]:
-    """Run all passes in place; returns the errors of nodes that no pass could make fit for a program."""
+def rewrite(graph: Graph, *, complete: bool = True) -> list[NodeError]:
+    """Run all passes in place; returns the errors of nodes that no pass could make fit for a program.
+
+    A graph that lacks the model's unsupported nodes is not `complete`: what they read would look dead.
+    """
     remove_identities(graph)
-    remove_dead_nodes(graph)
+    if complete:
+        remove_dead_nodes(graph)
     errors = remove_trailing_softmax(graph)
     fold_batch_norm(graph)
     pool_before_relu(graph)
-    remove_dead_nodes(graph)
+    if complete:
+        remove_dead_nodes(graph)
     return errors

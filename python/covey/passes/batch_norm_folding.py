@@ -61,10 +61,10 @@ def _per_channel(constant: Array, activation: Value, result: Value) -> Array | N
         return None
     rank = len(activation.shape)
     axis = 0 if rank == 3 else rank - 1
-    full = constant.reshape((1,) * (rank - constant.ndim) + constant.shape)
-    if any(size != 1 for place, size in enumerate(full.shape) if place != axis):
+    shape: tuple[int, ...] = (1,) * (rank - constant.ndim) + constant.shape
+    if any(size != 1 for place, size in enumerate(shape) if place != axis):
         return None
-    return np.broadcast_to(full.ravel(), (activation.shape[axis],)).astype(np.float64)
+    return np.broadcast_to(constant.ravel(), (activation.shape[axis],)).astype(np.float64)
 
 
 def _fold(graph: Graph, linear: Node, node: Node, factor: Array, summand: Array) -> None:

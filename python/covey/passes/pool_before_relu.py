@@ -1,4 +1,4 @@
-"""Moves maximum pooling before Relu and Clip: the result is the same and k times fewer elements are compared with zero."""
+"""Moves maximum pooling before Relu and Clip: the same result, and k times fewer elements are compared with zero."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def pool_before_relu(graph: Graph) -> None:
         relu = graph.producer(pool.inputs[0])
         if relu is None or not isinstance(relu.op, Relu | Clip) or graph.only_consumer(relu.output) is not pool:
             continue
-        pooled = graph.add_value(Value(graph.fresh(f"{pool.output}.before_{relu.name}"), graph.values[pool.output].shape))
+        pooled = graph.add_value(
+            Value(graph.fresh(f"{pool.output}.before_{relu.name}"), graph.values[pool.output].shape)
+        )
         result = pool.output
         pool.inputs, pool.output = list(relu.inputs), pooled.name
         relu.inputs, relu.output = [pooled.name], result

@@ -25,6 +25,15 @@ class Choice:
     reason: str
 
 
+@dataclass(frozen=True)
+class Failure:
+    """An attempt that did not fit."""
+
+    ring: int
+    scale: int
+    error: DoesNotFitError
+
+
 def choose(
     graph: Graph,
     settings: Settings,
@@ -44,16 +53,16 @@ def choose(
         lowering.run()
         return lowering
 
-    failures: list[tuple[int, DoesNotFitError]] = []
+    failures: list[Failure] = []
     for ring in rings:
         for fractional in [scale] if scale is not None else SCALES[ring]:
             try:
                 lowering = attempt(ring, fractional)
             except DoesNotFitError as error:
-                failures.append((ring, error))
+                failures.append(Failure(ring, fractional, error))
             else:
                 return Choice(lowering, _reason(ring, fractional, rings, scale, failures))
-    error = failures[-1][1] if scale is None else failures[0][1]
+    refusal = failures[-1].error
     remedies = []
     for ring, fractional in _alternatives(rings, scale):
         try:
@@ -66,7 +75,7 @@ def choose(
         remedies.append("--calibration data.npy, which usually gives far tighter bounds")
     elif not remedies:
         remedies.append("a smaller --input-range, or rescale the model")
-    raise error.advise("it would fit with " + " or with ".join(remedies) if remedies else "use a smaller model")
+    raise refusal.advise("it would fit with " + " or with ".join(remedies) if remedies else "use a smaller model")
 
 
 def _alternatives(rings: tuple[int, ...], scale: int | None) -> Iterator[tuple[int, int]]:
@@ -79,9 +88,7 @@ def _alternatives(rings: tuple[int, ...], scale: int | None) -> Iterator[tuple[i
             yield 64, fractional
 
 
-def _reason(
-    ring: int, fractional: int, rings: tuple[int, ...], scale: int | None, failures: list[tuple[int, DoesNotFitError]]
-) -> str:
+def _reason(ring: int, fractional: int, rings: tuple[int, ...], scale: int | None, failures: list[Failure]) -> str:
     text = f"scale {fractional} in Z_2^{ring}"
     if scale is not None:
         text += ", as asked for" if len(rings) == 1 else ": the scale asked for, in the smallest ring that holds it"
@@ -91,5 +98,7 @@ def _reason(
         text += ": the largest scale whose bounds all fit"
     if failures:
         last = failures[-1]
-        text += f" (at scale {last[1].scale} in Z_2^{last[0]} node '{last[1].node}' would need {last[1].needed} bits)"
+        text += (
+            f" (at scale {last.scale} in Z_2^{last.ring} node '{last.error.node}' would need {last.error.needed} bits)"
+        )
     return text

@@ -18,9 +18,8 @@ def remove_trailing_softmax(graph: Graph) -> list[NodeError]:
         rank = graph.values[node.output].rank
         source = node.inputs[0]
         is_output = node.output in graph.outputs
-        if any(not isinstance(reader.op, ArgMax) or reader.op.axis != rank - 1 for reader in readers):
-            errors.append(refusal(node))
-        elif is_output and (source in graph.outputs or source in graph.inputs):
+        inside = any(not isinstance(reader.op, ArgMax) or reader.op.axis != rank - 1 for reader in readers)
+        if inside or (is_output and source in (*graph.outputs, *graph.inputs)):
             errors.append(refusal(node))
         else:
             graph.redirect(node.output, source)

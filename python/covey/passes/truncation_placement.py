@@ -1,8 +1,8 @@
 """Says which products stay at twice the scale.
 
-A product is truncated right behind the operation that makes it, so that linear layer, truncation and Relu stay side by
-side for fusing. The exception: where an Add or Sub is the only reader and all its activations are such products, the sum
-is truncated instead, once.
+A product is truncated right behind the operation that makes it, so that linear layer, truncation and Relu stay side
+by side for fusing. The exception: where an Add or Sub is the only reader and all its activations are such products, the
+sum is truncated instead, once.
 """
 
 from __future__ import annotations

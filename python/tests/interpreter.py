@@ -1,0 +1,95 @@
+"""Runs a compiled program on integers, to check what the compiler emitted.
+
+The specification of a program is the Rust `clear` protocol; this stands in for it where only the front end is built. It
+computes in float64, which is exact below 2^53: use it for 32-bit rings. Every value is checked against its bound.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.compile import Compiled
+from covey.ops.add import Add
+from covey.ops.arg_max import ArgMax
+from covey.ops.clip import Clip
+from covey.ops.concat import Concat
+from covey.ops.conv import Conv2d
+from covey.ops.dense import Dense
+from covey.ops.matmul import Matmul
+from covey.ops.max_pool import MaxPool
+from covey.ops.mul import Mul
+from covey.ops.pad import Pad
+from covey.ops.relu import Relu
+from covey.ops.sub import Sub
+from covey.ops.transpose import Transpose
+from covey.ops.window import Window
+
+
+def program_of(compiled: Compiled) -> pb.Program:
+    """The program in a container."""
+    return pb.Program.FromString(compiled.program_bytes[40:])
+
+
+def run(compiled: Compiled, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs as real numbers. Fails when a value passes its bound."""
+    program = program_of(compiled)
+    values: dict[int, np.ndarray] = {}
+    for index, value in enumerate(program.values):
+        if value.kind == pb.Value.PARAMETER:
+            values[index] = compiled.weights[value.name].astype(np.float64)
+            assert values[index].shape == tuple(value.shape)
+        elif value.kind == pb.Value.INPUT:
+            data = inputs[value.name]
+            assert data.min() >= value.range.low
+            assert data.max() <= value.range.high
+            values[index] = np.rint(data * 2.0**value.scale)
+    for node in program.nodes:
+        (output,) = node.outputs
+        result = np.asarray(_step(node, [values[i] for i in node.inputs], program.values[output]))
+        assert (result == np.rint(result)).all()
+        values[output] = result
+    for index, value in enumerate(program.values):
+        assert np.abs(values[index]).max(initial=0) < 2.0**value.bound.bits, value.name
+        assert value.bound.bits <= program.ring.pow2 - 2, value.name
+    return [values[i] * 2.0 ** -program.values[i].scale for i in program.outputs]
+
+
+def _window(window: pb.Window) -> Window:
+    return Window(tuple(window.kernel), tuple(window.strides), tuple(window.pads), tuple(window.dilations))
+
+
+def _step(node: pb.Node, operands: list[np.ndarray], output: pb.Value) -> np.ndarray:
+    kind = node.WhichOneof("op")
+    op = getattr(node, kind)
+    if kind == "conv2d":
+        return Conv2d(_window(op.window), op.groups).reference(*operands)
+    if kind == "truncate":
+        return np.floor(operands[0] / 2.0**op.bits)
+    if kind == "mul_shift":
+        plane = np.array(op.multipliers, dtype=np.float64)
+        plane = plane.reshape(operands[0].shape[-2:]) if plane.size > 1 else plane
+        return np.floor(operands[0] * plane / 2.0**op.shift)
+    if kind == "div_exact":
+        return np.floor(operands[0] / op.divisor)
+    if kind == "shift_left":
+        return operands[0] * 2.0**op.bits
+    if kind == "sum_pool":
+        return _window(op.window).slide(operands[0], 0.0).sum(axis=(4, 5))
+    if kind == "reshape":
+        return operands[0].reshape(len(operands[0]), *output.shape)
+    simple = {
+        "dense": lambda: Dense(),
+        "add": lambda: Add(),
+        "sub": lambda: Sub(),
+        "mul": lambda: Mul(),
+        "relu": lambda: Relu(),
+        "matmul": lambda: Matmul(),
+        "clip": lambda: Clip(op.low if op.HasField("low") else None, op.high if op.HasField("high") else None),
+        "max_pool": lambda: MaxPool(_window(op.window)),
+        "transpose": lambda: Transpose(tuple(op.permutation)),
+        "concat": lambda: Concat(op.axis),
+        "pad": lambda: Pad(tuple(op.before), tuple(op.after), float(op.value)),
+        "arg_max": lambda: ArgMax(op.axis, op.keep_dims, op.select_last),
+    }
+    return simple[kind]().reference(*operands)

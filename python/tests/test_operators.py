@@ -1,0 +1,296 @@
+"""Each operator: the float reference equals onnxruntime, and the program comes near it inside its bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+import builders
+import covey
+import interpreter
+from covey import reference
+from covey.importers.onnx import import_model
+
+QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+
+
+def agree(
+    proto: onnx.ModelProto,
+    inputs: dict[str, np.ndarray],
+    *,
+    tolerance: float = 0.02,
+    expected: list[np.ndarray] | None = None,
+    **options: Any,
+) -> covey.Compiled:
+    """Float reference and fixed-point program both match onnxruntime."""
+    expected = builders.float_results(proto, inputs) if expected is None else expected
+    results = reference.outputs(import_model(proto), inputs)
+    for result, wanted in zip(results, expected, strict=True):
+        assert result.shape == wanted.shape
+        np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-4)
+    ranges = {name: (float(a.min()), float(a.max())) for name, a in inputs.items()}
+    compiled = covey.compile(proto, **{"input_range": ranges, **options})
+    for result, wanted in zip(interpreter.run(compiled, inputs), expected, strict=True):
+        assert result.shape == wanted.shape
+        np.testing.assert_allclose(result, wanted, atol=tolerance)
+    return compiled
+
+
+def image(*shape: int, seed: int = 1) -> dict[str, np.ndarray]:
+    """Uniform in [-1, 1), float32 values."""
+    data = np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
+    return {"x": data.astype(np.float64)}
+
+
+@st.composite
+def geometry(draw: st.DrawFn) -> dict[str, Any]:
+    """Window attributes that fit a 7 x 9 image."""
+    kernel = [draw(st.integers(1, 3)), draw(st.integers(1, 3))]
+    dilations = [draw(st.integers(1, 2)), draw(st.integers(1, 2))]
+    extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    pads = [draw(st.integers(0, min(2, extent[i % 2] - 1))) for i in range(4)]
+    return {
+        "kernel_shape": kernel,
+        "strides": [draw(st.integers(1, 3)), draw(st.integers(1, 3))],
+        "dilations": dilations,
+        "pads": pads,
+    }
+
+
+@QUICK
+@given(geometry(), st.sampled_from([1, 2, 4]), st.booleans())
+def test_conv(window: dict[str, Any], groups: int, with_bias: bool) -> None:
+    rng = np.random.default_rng(0)
+    constants = {"w": builders.weights(rng, 8, 4 // groups, *window["kernel_shape"])}
+    if with_bias:
+        constants["b"] = rng.normal(size=8)
+    agree(builders.single("Conv", ["N", 4, 7, 9], constants, group=groups, **window), image(2, 4, 7, 9))
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+@pytest.mark.parametrize("strides", [[1, 1], [2, 3]])
+def test_auto_pad(auto_pad: str, strides: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    weight = {"w": builders.weights(rng, 3, 2, 2, 3)}
+    agree(builders.single("Conv", ["N", 2, 7, 8], weight, auto_pad=auto_pad, strides=strides), image(2, 2, 7, 8))
+    pool = builders.single("MaxPool", ["N", 2, 7, 8], auto_pad=auto_pad, strides=strides, kernel_shape=[2, 3])
+    agree(pool, image(2, 2, 7, 8))
+
+
+@QUICK
+@given(geometry(), st.booleans())
+def test_max_pool(window: dict[str, Any], ceil: bool) -> None:
+    # onnxruntime refuses padding as large as the kernel, even where dilation makes the window larger.
+    window["pads"] = [min(pad, window["kernel_shape"][i % 2] - 1) for i, pad in enumerate(window["pads"])]
+    proto = builders.single("MaxPool", ["N", 3, 7, 9], ceil_mode=int(ceil), **window)
+    agree(proto, image(2, 3, 7, 9))
+
+
+@QUICK
+@given(geometry(), st.booleans(), st.booleans())
+def test_average_pool(window: dict[str, Any], ceil: bool, include: bool) -> None:
+    window = {key: value for key, value in window.items() if key != "dilations"}
+    window["pads"] = [min(pad, window["kernel_shape"][i % 2] - 1) for i, pad in enumerate(window["pads"])]
+    proto = builders.single(
+        "AveragePool", ["N", 3, 7, 9], opset=19, ceil_mode=int(ceil), count_include_pad=int(include), **window
+    )
+    agree(proto, image(2, 3, 7, 9))
+
+
+def test_average_pool_exact_division() -> None:
+    compiled = agree(
+        builders.single("AveragePool", ["N", 1, 6, 6], kernel_shape=[3, 3]), image(2, 1, 6, 6), division="exact"
+    )
+    assert interpreter.program_of(compiled).nodes[1].div_exact.divisor == 9
+
+
+def test_average_pool_of_a_power_of_two_is_a_plain_shift() -> None:
+    compiled = agree(builders.single("AveragePool", ["N", 1, 4, 4], kernel_shape=[2, 2]), image(2, 1, 4, 4))
+    division = interpreter.program_of(compiled).nodes[1].mul_shift
+    assert (list(division.multipliers), division.shift) == ([1], 2)
+
+
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
+def test_global_pools(op: str) -> None:
+    agree(builders.single(op, ["N", 3, 7, 7]), image(2, 3, 7, 7))
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_reduce_mean(keep: int) -> None:
+    agree(builders.single("ReduceMean", ["N", 3, 5, 5], axes=[-1, -2], keepdims=keep), image(2, 3, 5, 5))
+
+
+@pytest.mark.parametrize("trans_b", [0, 1])
+@pytest.mark.parametrize("bias", [None, (), (1,), (5,), (1, 5)])
+def test_gemm(trans_b: int, bias: tuple[int, ...] | None) -> None:
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.normal(size=(5, 6) if trans_b else (6, 5))}
+    if bias is not None:
+        constants["c"] = np.asarray(rng.normal(size=bias))
+    proto = builders.single("Gemm", ["N", 6], constants, transB=trans_b, alpha=0.5, beta=2.0)
+    agree(proto, image(3, 6))
+
+
+def test_gemm_with_an_activation_as_summand() -> None:
+    rng = np.random.default_rng(0)
+    node = helper.make_node("Gemm", ["x", "w", "z"], ["y"], name="gemm")
+    proto = builders.model([node], {"x": ["N", 6], "z": ["N", 4]}, ["y"], {"w": rng.normal(size=(6, 4))})
+    agree(proto, {"x": rng.uniform(-1, 1, (3, 6)), "z": rng.uniform(-1, 1, (3, 4))})
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (1, 6, 4), (6,)])
+def test_matmul_with_a_constant_on_the_right(shape: tuple[int, ...]) -> None:
+    weight = np.random.default_rng(0).normal(size=shape)
+    agree(builders.single("MatMul", ["N", 3, 6], {"w": weight}), image(2, 3, 6))
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3,)])
+def test_matmul_with_a_constant_on_the_left(shape: tuple[int, ...]) -> None:
+    weight = np.random.default_rng(0).normal(size=shape)
+    node = helper.make_node("MatMul", ["w", "x"], ["y"], name="product")
+    agree(builders.model([node], {"x": ["N", 3, 6]}, ["y"], {"w": weight}), image(2, 3, 6))
+
+
+def test_matmul_of_two_activations() -> None:
+    node = helper.make_node("MatMul", ["a", "b"], ["y"], name="product")
+    proto = builders.model([node], {"a": ["N", 2, 3, 5], "b": ["N", 2, 5, 4]}, ["y"])
+    rng = np.random.default_rng(0)
+    agree(proto, {"a": rng.uniform(-1, 1, (2, 2, 3, 5)), "b": rng.uniform(-1, 1, (2, 2, 5, 4))})
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (4, 1), (3, 4, 5), (1, 3, 1, 1)])
+def test_arithmetic_with_a_constant(op: str, shape: tuple[int, ...]) -> None:
+    constant = np.asarray(np.random.default_rng(0).uniform(0.5, 2, shape))
+    agree(builders.single(op, ["N", 3, 4, 5], {"k": constant}), image(2, 3, 4, 5))
+
+
+def test_constant_minus_activation_and_negation() -> None:
+    nodes = [
+        helper.make_node("Sub", ["k", "x"], ["d"], name="difference"),
+        helper.make_node("Neg", ["d"], ["y"], name="negation"),
+    ]
+    agree(builders.model(nodes, {"x": ["N", 4]}, ["y"], {"k": np.array([1.0, 2.0, 3.0, 4.0])}), image(2, 4))
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Sum"])
+def test_arithmetic_of_two_activations(op: str) -> None:
+    node = helper.make_node(op, ["a", "b"], ["y"], name="both")
+    proto = builders.model([node], {"a": ["N", 3, 4], "b": ["N", 1, 4] if op != "Sum" else ["N", 3, 4]}, ["y"])
+    rng = np.random.default_rng(0)
+    other = (2, 1, 4) if op != "Sum" else (2, 3, 4)
+    agree(proto, {"a": rng.uniform(-1, 1, (2, 3, 4)), "b": rng.uniform(-1, 1, other)})
+
+
+def test_a_small_constant_keeps_its_digits() -> None:
+    data = {"x": np.random.default_rng(0).uniform(0, 255, (2, 8)).round()}
+    agree(builders.single("Mul", ["N", 8], {"k": np.array(1 / 255)}), data, tolerance=0.002)
+
+
+@pytest.mark.parametrize("opset", [7, 11, 17])
+@pytest.mark.parametrize("bounds", [(0.0, 0.5), (-0.25, None), (None, 0.25)])
+def test_clip(opset: int, bounds: tuple[float | None, float | None]) -> None:
+    low, high = bounds
+    if opset < 11:
+        attributes = {key: value for key, value in (("min", low), ("max", high)) if value is not None}
+        agree(builders.single("Clip", ["N", 6], opset=opset, **attributes), image(2, 6))
+        return
+    names = ["low" if low is not None else "", "high" if high is not None else ""]
+    node = helper.make_node("Clip", ["x", *names], ["y"], name="clip")
+    constants = {name: np.array(value) for name, value in zip(names, bounds, strict=True) if value is not None}
+    agree(builders.model([node], {"x": ["N", 6]}, ["y"], constants, opset=opset), image(2, 6))
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_batch_normalization_alone(rank: int) -> None:
+    rng = np.random.default_rng(0)
+    constants = {name: rng.uniform(0.5, 1.5, 3) for name in ("s", "b", "m", "v")}
+    shape = [3, 4, 5][:rank]
+    compiled = agree(builders.single("BatchNormalization", ["N", *shape], constants, epsilon=0.1), image(2, *shape))
+    assert [node.WhichOneof("op") for node in interpreter.program_of(compiled).nodes] == ["mul", "add", "truncate"]
+
+
+@pytest.mark.parametrize("target", [[0, -1], [-1, 60], [0, 3, 20], [0, 0, 20], [-1, 5, 12]])
+def test_reshape(target: list[int]) -> None:
+    agree(builders.single("Reshape", ["N", 3, 4, 5], {"t": np.array(target)}), image(2, 3, 4, 5))
+
+
+def test_reshape_by_the_shape_of_an_activation() -> None:
+    """What PyTorch exports for x.view(x.size(0), -1)."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"], name="shape"),
+        helper.make_node("Gather", ["shape", "zero"], ["batch"], name="gather"),
+        helper.make_node("Unsqueeze", ["batch", "axes"], ["batches"], name="unsqueeze"),
+        helper.make_node("Concat", ["batches", "rest"], ["target"], name="concat", axis=0),
+        helper.make_node("Reshape", ["x", "target"], ["y"], name="reshape"),
+    ]
+    constants = {"zero": np.array(0), "axes": np.array([0]), "rest": np.array([-1])}
+    agree(builders.model(nodes, {"x": ["N", 3, 4]}, ["y"], constants), image(2, 3, 4))
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(1, [3, 4]), (-2, [3, 4]), (2, [1, 4])])
+def test_flatten(axis: int, shape: list[int]) -> None:
+    proto = builders.single("Flatten", ["N", *shape], axis=axis)
+    data = image(1 if axis == 2 else 2, *shape)
+    agree(proto, data)
+
+
+def test_squeeze_and_unsqueeze() -> None:
+    agree(builders.single("Squeeze", ["N", 3, 1, 1], {"axes": np.array([2, 3])}), image(2, 3, 1, 1))
+    agree(builders.single("Unsqueeze", ["N", 3], {"axes": np.array([1, -1])}), image(2, 3))
+
+
+def test_transpose_concat_pad() -> None:
+    agree(builders.single("Transpose", ["N", 3, 4, 5], perm=[0, 2, 3, 1]), image(2, 3, 4, 5))
+    concat = helper.make_node("Concat", ["x", "x", "x"], ["y"], name="concat", axis=-1)
+    agree(builders.model([concat], {"x": ["N", 3, 4]}, ["y"]), image(2, 3, 4))
+    pads = {"p": np.array([0, 0, 1, 2, 0, 1, 0, 3]), "v": np.array(0.5)}
+    agree(builders.single("Pad", ["N", 2, 3, 4], pads), image(2, 2, 3, 4))
+    some = {"p": np.array([1, 2]), "v": np.array(0.0), "axes": np.array([-1])}
+    agree(builders.single("Pad", ["N", 2, 3], some, opset=18), image(2, 2, 3))
+    agree(builders.single("Pad", ["N", 2, 3], opset=7, pads=[0, 1, 0, 0, 0, 2], value=0.25), image(2, 2, 3))
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("last", [0, 1])
+def test_arg_max(keep: int, last: int) -> None:
+    data = {"x": np.random.default_rng(0).integers(-2, 3, (4, 3, 7)).astype(np.float64)}
+    proto = builders.single(
+        "ArgMax", ["N", 3, 7], axis=2, keepdims=keep, select_last_index=last, output_dtype=TensorProto.INT64
+    )
+    agree(proto, data, tolerance=0)
+
+
+def test_nothing_but_identities() -> None:
+    nodes = [
+        helper.make_node("Identity", ["x"], ["a"], name="identity"),
+        helper.make_node("Dropout", ["a"], ["b"], name="dropout"),
+        helper.make_node("Cast", ["b"], ["c"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Relu", ["c"], ["y"], name="relu"),
+    ]
+    compiled = agree(builders.model(nodes, {"x": ["N", 4]}, ["y"]), image(2, 4))
+    assert len(interpreter.program_of(compiled).nodes) == 1
+    assert {entry["node"] for entry in compiled.report["rewrites"]} == {"identity", "dropout", "cast"}
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(11, 1), (13, -1)])
+def test_trailing_softmax(opset: int, axis: int) -> None:
+    proto = builders.single("Softmax", ["N", 5], opset=opset, axis=axis)
+    nodes = [helper.make_node("Relu", ["x"], ["r"], name="relu"), *proto.graph.node]
+    nodes[1].input[0] = "r"
+    proto = builders.model(nodes, {"x": ["N", 5]}, ["y"], opset=opset)
+    data = image(2, 5)
+    np.testing.assert_allclose(
+        reference.outputs(import_model(proto), data)[0], builders.float_results(proto, data)[0], atol=1e-6
+    )
+    compiled = covey.compile(proto, input_range=(-1, 1))
+    assert compiled.report["outputs"][0]["postprocess"] == "softmax"
+    np.testing.assert_allclose(
+        reference.outputs(compiled.graph, data)[0], builders.float_results(proto, data)[0], atol=1e-6
+    )

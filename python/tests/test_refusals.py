@@ -1,0 +1,223 @@
+"""Bad models, options and data: one clear line each, naming the thing and the way out, and nothing half-written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import builders
+import covey
+
+RNG = np.random.default_rng(0)
+
+
+def spoiled(value: float) -> onnx.ModelProto:
+    weight = RNG.normal(size=(3, 4))
+    weight[1, 2] = value
+    return builders.single("MatMul", ["N", 3], {"w": weight})
+
+
+def normalisation(variance: float) -> onnx.ModelProto:
+    constants = {name: np.ones(3) for name in "sbm"} | {"v": np.array([1.0, variance, 1.0])}
+    return builders.single("BatchNormalization", ["N", 3, 2, 2], constants)
+
+
+def two_of(op: str, **attributes: Any) -> onnx.ModelProto:
+    """The operator, then Relu, so that it is not the last."""
+    nodes = [
+        helper.make_node(op, ["x"], ["t"], name="the_node", **attributes),
+        helper.make_node("Relu", ["t"], ["y"], name="after"),
+    ]
+    return builders.model(nodes, {"x": ["N", 4]}, ["y"])
+
+
+def foreign_domain() -> onnx.ModelProto:
+    node = helper.make_node("FusedConv", ["x"], ["y"], name="the_node", domain="com.microsoft")
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
+    )
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)], ir_version=10
+    )
+
+
+MODELS: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
+    ("nan weight", lambda: spoiled(np.nan), r"'the_node' \(MatMul\): its input B 'w' holds nan at index 6"),
+    ("infinite weight", lambda: spoiled(np.inf), "holds inf at index 6"),
+    (
+        "integer weight",
+        lambda: builders.single("Add", ["N", 3], {"k": np.ones(3, np.int64)}, first=["x"]),
+        "its second operand has dtype int64",
+    ),
+    ("variance", lambda: normalisation(-1.0), r"'the_node' \(BatchNormalization\): its variance -1 plus epsilon 1e-05"),
+    ("unsupported", lambda: two_of("Sigmoid"), r"'the_node' \(Sigmoid\): Covey has no secure form .*operators\.md"),
+    ("domain", foreign_domain, r"\(FusedConv\): .* of domain 'com.microsoft'"),
+    ("inner softmax", lambda: two_of("Softmax", axis=-1), "'the_node' .*only a trailing Softmax"),
+    ("softmax axis", lambda: builders.single("Softmax", ["N", 3, 4], axis=1), "it runs over axis 1"),
+    (
+        "3-D convolution",
+        lambda: builders.single("Conv", ["N", 1, 4, 4, 4], {"w": np.ones((1, 1, 2, 2, 2))}),
+        "only 2-D convolution",
+    ),
+    ("1-D pooling", lambda: builders.single("MaxPool", ["N", 1, 4], kernel_shape=[2]), "only 2-D pooling"),
+    ("pad mode", lambda: builders.single("Pad", ["N", 3], {"p": np.array([0, 1, 0, 1])}, mode="reflect"), "'reflect'"),
+    ("cropping", lambda: builders.single("Pad", ["N", 3], {"p": np.array([0, -1, 0, 0])}), "crop"),
+    ("batch moved", lambda: builders.single("Transpose", ["N", 3], perm=[1, 0]), "moves the batch"),
+    ("batch merged", lambda: builders.single("Flatten", ["N", 3, 4], axis=0), "merges the batch"),
+    ("batch reshaped", lambda: builders.single("Reshape", ["N", 4], {"t": np.array([-1, 2])}), "moves the batch"),
+    ("batch squeezed", lambda: builders.single("Squeeze", [1, 4], {"a": np.array([0])}), "not all of size 1"),
+    ("transA", lambda: builders.single("Gemm", ["N", 3], {"w": np.ones((4, 2))}, transA=1), "transA"),
+    ("division by activation", lambda: builders.single("Div", ["N", 3], first=["x", "x"]), "divides by an activation"),
+    ("division by zero", lambda: builders.single("Div", ["N", 3], {"k": np.zeros(3)}), "divides by zero"),
+    (
+        "clip",
+        lambda: builders.single("Clip", ["N", 3], {"a": np.array(2.0), "b": np.array(1.0)}),
+        "exceeds its maximum",
+    ),
+    (
+        "training",
+        lambda: builders.single("Dropout", ["N", 3], {"r": np.array(0.5), "t": np.array(True)}),
+        "training mode",
+    ),
+    ("average over channels", lambda: builders.single("ReduceMean", ["N", 3, 4, 4], axes=[1]), "height and width"),
+    ("per-sample constant", lambda: builders.single("Add", [2, 3], {"k": RNG.normal(size=(2, 3))}), "between samples"),
+    ("old opset", lambda: builders.single("Relu", ["N", 3], opset=6), "opset 6, older than 7.*version_converter"),
+    ("symbolic size", lambda: builders.single("Relu", ["N", "width"]), "symbolic size 'width' in dimension 1"),
+    ("zero size", lambda: builders.single("Relu", ["N", 0]), "size 0 in dimension 1"),
+    (
+        "integer input",
+        lambda: builders.model(
+            [helper.make_node("Abs", ["x"], ["y"])], {"x": ["N", 3]}, ["y"], dtype=TensorProto.INT64
+        ),
+        "INT64",
+    ),
+    ("output is input", lambda: builders.single("Identity", ["N", 3]), "same as an input"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), [case[1:] for case in MODELS], ids=[case[0] for case in MODELS])
+def test_bad_models(build: Callable[[], onnx.ModelProto], message: str) -> None:
+    with pytest.raises(covey.CoveyError, match=message) as caught:
+        covey.compile(build(), input_range=(-1, 1))
+    assert "\n" not in str(caught.value)
+    assert ";" in str(caught.value) or ":" in str(caught.value)
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    good = builders.small_cnn(RNG).SerializeToString()
+    for name, content in {"cut": good[: len(good) // 2], "garbage": b"\x00\xff" * 300, "empty": b""}.items():
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(content)
+        with pytest.raises(covey.ModelError, match=f"{name}.onnx' is not a"):
+            covey.compile(path, input_range=(0, 1))
+    with pytest.raises(covey.ModelError, match=r"absent\.onnx' does not exist"):
+        covey.compile(tmp_path / "absent.onnx", input_range=(0, 1))
+    with pytest.raises(covey.ModelError, match="is not a readable"):
+        covey.compile(tmp_path, input_range=(0, 1))
+
+
+def test_missing_external_weights(tmp_path: Path) -> None:
+    proto = builders.single("MatMul", ["N", 40], {"w": RNG.normal(size=(40, 40))})
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location="m.bin", size_threshold=0)
+    (tmp_path / "m.bin").unlink()
+    with pytest.raises(covey.ModelError, match=r"m\.onnx"):
+        covey.compile(path, input_range=(0, 1))
+
+
+OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({}, "give --input-range low,high or --calibration"),
+    ({"input_range": (1, 0)}, "not an interval"),
+    ({"input_range": (0, float("nan"))}, "not an interval"),
+    ({"input_range": "wide"}, "not two numbers"),
+    ({"input_range": {"other": (0, 1)}}, "for 'other': give one for each of the inputs 'x'"),
+    ({"input_range": (0, 1), "ring": "16"}, "ring '16' is unknown: use auto, 32 or 64"),
+    ({"input_range": (0, 1), "truncation": "round"}, "truncation 'round' is unknown: use one of exact, ulp"),
+    ({"input_range": (0, 1), "division": "float"}, "division 'float' is unknown"),
+    ({"input_range": (0, 1), "scale": 31}, "scale 31 does not fit"),
+    ({"input_range": (0, 1), "ring": 32, "scale": 15}, "from 1 to 14"),
+    ({"calibration": "absent.npy"}, "'absent.npy' does not exist"),
+    ({"calibration": np.zeros((4, 8, 8))}, r"shape \[4, 8, 8\], expected \[N, 1, 8, 8\]"),
+    ({"calibration": np.zeros((0, 1, 8, 8))}, "no samples"),
+    ({"calibration": np.full((2, 1, 8, 8), np.nan)}, r"holds nan at \[0, 0, 0, 0\]"),
+    ({"calibration": np.zeros((2, 1, 8, 8), dtype=complex)}, "dtype complex128"),
+    ({"calibration": {"y": np.zeros((2, 1, 8, 8))}}, "names 'y', which is no input"),
+    ({"calibration": {}}, "lacks the input 'x'"),
+    ({"calibration": np.full((2, 1, 8, 8), 2.0), "input_range": (0, 1)}, "outside the declared range"),
+    ({"calibration": [[1.0]]}, "give a NumPy array"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), OPTIONS)
+def test_bad_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(covey.CoveyError, match=message) as caught:
+        covey.compile(builders.small_cnn(RNG), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_calibration_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 1, 8, 8)))
+    damaged = tmp_path / "cut.npy"
+    damaged.write_bytes((tmp_path / "x.npy").read_bytes()[:200])
+    pickled = tmp_path / "pickled.npy"
+    np.save(pickled, np.array([{}], dtype=object), allow_pickle=True)
+    for path in (damaged, pickled):
+        with pytest.raises(covey.DataError, match="not a readable"):
+            covey.compile(builders.small_cnn(RNG), calibration=path)
+
+
+def test_a_program_that_cannot_fit() -> None:
+    layers = [
+        helper.make_node("MatMul", ["x" if i == 0 else f"h{i}", "w"], [f"h{i + 1}"], name=f"fc{i}") for i in range(3)
+    ]
+    proto = builders.model(layers, {"x": ["N", 16]}, ["h3"], {"w": np.full((16, 16), 4.0)})
+    with pytest.raises(covey.DoesNotFitError) as caught:
+        covey.compile(proto, input_range=(-1, 1), ring=32)
+    error = caught.value
+    assert error.node == "fc2"
+    assert error.magnitude == pytest.approx(64**3)
+    assert (error.scale, error.needed, error.available) == (16, 35, 30)
+    assert "it would fit with --scale 5" in str(error)
+    # What it advises is true.
+    assert covey.compile(proto, input_range=(-1, 1), ring=32, scale=5).report["scale"] == 5
+    with pytest.raises(covey.DoesNotFitError):
+        covey.compile(proto, input_range=(-1, 1), ring=32, scale=6)
+    auto = covey.compile(proto, input_range=(-1, 1))
+    assert (auto.report["ring_bits"], auto.report["scale"]) == (64, 16)
+    assert "node 'fc2' would need" in auto.report["why"]
+
+
+def test_nothing_half_written(tmp_path: Path) -> None:
+    compiled = covey.compile(builders.small_cnn(RNG), input_range=(0, 1))
+    (tmp_path / "m.weights.safetensors").mkdir()
+    with pytest.raises(covey.CoveyError, match="cannot write"):
+        compiled.save(tmp_path / "m.covey")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.weights.safetensors"]
+
+
+def test_check_reports_every_node() -> None:
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["a"], name="first"),
+        helper.make_node("Relu", ["a"], ["b"], name="between"),
+        helper.make_node("Tanh", ["b"], ["c"], name="second"),
+        helper.make_node("Identity", ["c"], ["y"], name="last"),
+    ]
+    checked = covey.check(builders.model(nodes, {"x": ["N", 4]}, ["y"]))
+    assert not checked.ok
+    assert [(note.node, note.status.value) for note in checked.notes] == [
+        ("first", "unsupported"),
+        ("between", "ok"),
+        ("second", "unsupported"),
+        ("last", "rewritten"),
+    ]
+    with pytest.raises(covey.UnsupportedError, match="and 1 more: run covey check"):
+        covey.compile(builders.model(nodes, {"x": ["N", 4]}, ["y"]), input_range=(0, 1))
