@@ -21,7 +21,7 @@ fn check<W: Word>(len: usize, planes: usize) {
             }
         }
         // Undefined bits past the last element must not matter on the way back.
-        if len % 64 != 0 {
+        if !len.is_multiple_of(64) {
             out.chunks_exact_mut(width).for_each(|plane| plane[width - 1] |= u64::MAX << (len % 64));
         }
         let mut back = words::<W>(len, 8);

@@ -76,3 +76,11 @@ proptest! {
         check::<u64>(m, n, k);
     }
 }
+
+#[test]
+fn every_number_of_rows_left_over_past_the_first_depth_block() {
+    for m in 5..=20 {
+        check::<u32>(m, 49, 200);
+        check::<u64>(m, 25, 200);
+    }
+}

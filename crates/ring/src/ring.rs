@@ -32,7 +32,7 @@ impl Ring {
 
     /// Z_`modulus`, checked.
     pub fn odd(modulus: u64) -> Result<Ring, RingError> {
-        if modulus % 2 == 1 && modulus >= 3 && modulus < 1 << 63 {
+        if modulus % 2 == 1 && (3..1 << 63).contains(&modulus) {
             Ok(Ring::Odd(modulus))
         } else {
             Err(RingError::Modulus(modulus))

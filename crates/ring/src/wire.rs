@@ -75,7 +75,7 @@ pub fn pack_plane(words: &[u64], len: usize, out: &mut Vec<u8>) {
     let start = out.len();
     u64::extend_le(words, out);
     out.truncate(start + len.div_ceil(8));
-    if len % 8 != 0 {
+    if !len.is_multiple_of(8) {
         let last = out.last_mut().expect("len > 0");
         *last &= (1u8 << (len % 8)) - 1;
     }

@@ -3,12 +3,19 @@
 use std::fmt::Debug;
 use std::ops::{BitAnd, BitOr, BitXor, Not};
 
+mod sealed {
+    pub trait Sealed {}
+}
+
 /// A machine integer that stores one ring element: `u32` for rings of at most 32 bits, `u64` up to 64.
 ///
 /// Arithmetic wraps modulo 2^`BITS`. Bits above the ring's own width are undefined between local operations and are
 /// reduced where bits leave them: on the wire, in comparisons, shifts and openings (see [`crate::Ring::reduce`]).
+///
+/// Sealed: `covey-kernels` relies on a word being exactly `u32` or `u64`.
 pub trait Word:
-    Copy
+    sealed::Sealed
+    + Copy
     + Eq
     + Ord
     + Debug
@@ -58,6 +65,8 @@ pub trait Word:
 
 macro_rules! word {
     ($type:ty) => {
+        impl sealed::Sealed for $type {}
+
         impl Word for $type {
             const BITS: u32 = <$type>::BITS;
             const BYTES: usize = size_of::<$type>();

@@ -4,9 +4,37 @@ use covey_ring::Word;
 
 use super::ConvGeometry;
 use super::patches::inside;
+use crate::dispatch::{Isa, isa};
 
 /// As [`super::conv2d`], for `groups == in_channels`.
 pub(super) fn conv2d<W: Word>(geometry: &ConvGeometry, x: &[W], w: &[W], out: &mut [W]) {
+    match isa() {
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        // SAFETY: the processor has it.
+        Isa::Avx512 => unsafe { avx512(geometry, x, w, out) },
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        // SAFETY: the processor has it.
+        Isa::Avx2 => unsafe { avx2(geometry, x, w, out) },
+        _ => by_rows(geometry, x, w, out),
+    }
+}
+
+/// [`by_rows`] compiled for AVX-512.
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn avx512<W: Word>(geometry: &ConvGeometry, x: &[W], w: &[W], out: &mut [W]) {
+    by_rows(geometry, x, w, out);
+}
+
+/// [`by_rows`] compiled for AVX2.
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+#[target_feature(enable = "avx2")]
+fn avx2<W: Word>(geometry: &ConvGeometry, x: &[W], w: &[W], out: &mut [W]) {
+    by_rows(geometry, x, w, out);
+}
+
+#[inline(always)]
+fn by_rows<W: Word>(geometry: &ConvGeometry, x: &[W], w: &[W], out: &mut [W]) {
     let [height_in, width_in] = geometry.input;
     let [height, width] = geometry.output();
     let (taps, multiplier) = (geometry.kernel[0] * geometry.kernel[1], geometry.out_channels / geometry.groups);

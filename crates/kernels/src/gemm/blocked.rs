@@ -156,10 +156,11 @@ impl<W: Word> Block<'_, W> {
                 2 => self.run::<V, 2, NV>(c),
                 3 => self.run::<V, 3, NV>(c),
                 rows => {
-                    // The first four, then what is left, at most three when MR = 8: two short passes.
-                    let rest = Block { a: &self.a[4 * self.stride..], rows: rows - 4, ..*self };
+                    // The first four, then what is left, at most three as MR <= 8.
+                    const { assert!(MR <= 8) };
                     Block { rows: 4, ..*self }.run::<V, 4, NV>(c);
-                    if rest.rows > 0 {
+                    if rows > 4 {
+                        let rest = Block { a: &self.a[4 * self.stride..], rows: rows - 4, ..*self };
                         rest.few_rows::<V, NV>(&mut c[4 * self.columns.row..]);
                     }
                 }

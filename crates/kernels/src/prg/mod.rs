@@ -74,7 +74,10 @@ impl Prg {
         self.fill(nonce, start_block, bytes_mut(out));
         if cfg!(target_endian = "big") {
             for word in out {
-                W::read_le(&bytes_mut(std::slice::from_mut(word)).to_vec(), std::slice::from_mut(word));
+                let mut bytes = Vec::with_capacity(W::BYTES);
+                W::extend_le(&[*word], &mut bytes);
+                bytes.reverse();
+                W::read_le(&bytes, std::slice::from_mut(word));
             }
         }
     }
