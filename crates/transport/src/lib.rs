@@ -14,6 +14,7 @@ mod meter;
 mod mux;
 mod roster;
 mod session;
+pub mod sim;
 mod tcp;
 mod tls;
 

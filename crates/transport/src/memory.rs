@@ -157,6 +157,7 @@ impl MemoryEndpoint {
     fn give_up(&self, peer: PeerId, wait: Wait, stalled: impl FnOnce(String) -> String) -> TransportError {
         let error = match wait {
             Wait::Failed(failure) => return failure,
+            Wait::Ended if self.place.has_left(self.me()) => return TransportError::local("this session is closed"),
             Wait::Ended => (ErrorKind::Left, "left the session before it was over".to_string()),
             Wait::TimedOut => (ErrorKind::Stalled, stalled(spoken(self.place.timeout))),
         };

@@ -1,0 +1,305 @@
+//! The simulated network itself.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::fault::{Fault, Trigger, corrupt};
+use super::{Line, Options};
+use crate::channel::{Endpoint, Network};
+use crate::error::spoken;
+use crate::inbox::{Failure, Inbox, Wait, lock};
+use crate::roster::Roster;
+use crate::{ErrorKind, Meter, PeerId, Phase, TransportError};
+
+/// Bytes one sender may have waiting on one stream before its `send` waits (in real time).
+const QUEUE_BYTES: usize = 256 << 20;
+
+/// Simulated networks of all peers, P0 first, clients last.
+pub fn network(options: Options) -> Vec<SimNetwork> {
+    let count = options.parties + options.clients;
+    let names: Vec<(PeerId, String)> = (0..count).map(|id| (id, String::new())).collect();
+    let failure: Failure = Arc::new(OnceLock::new());
+    let timeout = options.timeout;
+    let parties = options.parties;
+    let hub = Arc::new(Hub {
+        inboxes: (0..count).map(|_| Inbox::new(QUEUE_BYTES, failure.clone())).collect(),
+        failure,
+        clocks: (0..count).map(|_| Mutex::new(0)).collect(),
+        senders: (0..count).map(|_| Mutex::new(Sender::default())).collect(),
+        expected: (0..count).map(|_| Mutex::new(HashMap::new())).collect(),
+        options,
+    });
+    (0..count)
+        .map(|me| {
+            let roster = Roster::new(me, parties, names.clone());
+            let place = Arc::new(Place { roster, hub: hub.clone(), timeout });
+            SimNetwork { place, meter: Arc::new(Meter::new()) }
+        })
+        .collect()
+}
+
+/// A message on the simulated wire. The number reveals losses and repetitions, as TLS would.
+struct Parcel {
+    number: u64,
+    arrival: u64,
+    body: Vec<u8>,
+}
+
+/// What one peer has sent so far.
+#[derive(Default)]
+struct Sender {
+    stalled: bool,
+    /// For each receiver: when the link is free again, and how many messages it carried.
+    links: HashMap<PeerId, (u64, u64)>,
+    /// For each receiver and stream: how many messages it carried.
+    streams: HashMap<(PeerId, u32), u64>,
+}
+
+struct Hub {
+    options: Options,
+    inboxes: Vec<Inbox<Parcel>>,
+    failure: Failure,
+    /// Virtual nanoseconds of each peer.
+    clocks: Vec<Mutex<u64>>,
+    senders: Vec<Mutex<Sender>>,
+    /// For each receiver, by sender and stream: the number the next message should have.
+    expected: Vec<Mutex<HashMap<(PeerId, u32), u64>>>,
+}
+
+impl Hub {
+    fn fail(&self, error: TransportError) -> TransportError {
+        let failure = self.failure.get_or_init(|| error).clone();
+        self.inboxes.iter().for_each(Inbox::wake);
+        failure
+    }
+
+    fn line(&self, from: PeerId, to: PeerId) -> Line {
+        self.options.links.get(&(from, to)).copied().unwrap_or(self.options.line)
+    }
+
+    fn has_left(&self, peer: PeerId) -> bool {
+        self.inboxes.iter().any(|inbox| inbox.has_ended(peer))
+    }
+}
+
+struct Place {
+    roster: Roster,
+    hub: Arc<Hub>,
+    timeout: Duration,
+}
+
+impl Place {
+    fn me(&self) -> PeerId {
+        self.roster.me
+    }
+
+    fn give_up(&self, peer: PeerId, wait: Wait, stalled: impl FnOnce(String) -> String) -> TransportError {
+        let (kind, detail) = match wait {
+            Wait::Failed(failure) => return failure,
+            Wait::Ended if self.hub.has_left(self.me()) => return TransportError::local("this session is closed"),
+            Wait::Ended => (ErrorKind::Left, "left the session before it was over".to_string()),
+            Wait::TimedOut => (ErrorKind::Stalled, stalled(spoken(self.timeout))),
+        };
+        self.hub.fail(self.roster.error(peer, kind, detail))
+    }
+
+    /// Puts a message on the wire; returns what reaches the other side, if anything does.
+    fn ship(&self, to: PeerId, stream: u32, mut body: Vec<u8>) -> Result<Vec<Parcel>, TransportError> {
+        let me = self.me();
+        let line = self.hub.line(me, to);
+        let now = *lock(&self.hub.clocks[me]);
+        let mut sender = lock(&self.hub.senders[me]);
+        let (free, on_link) = sender.links.get(&to).copied().unwrap_or_default();
+        let on_stream = sender.streams.get(&(to, stream)).copied().unwrap_or_default();
+        let left = now.max(free) + line.busy(body.len());
+        sender.links.insert(to, (left, on_link + 1));
+        sender.streams.insert((to, stream), on_stream + 1);
+
+        let mut arrival = left + line.latency.as_nanos() as u64;
+        let mut copies = 1;
+        let due = |fault: &&Fault| {
+            let number = match fault.stream {
+                Some(only) if only != stream => return false,
+                Some(_) => on_stream,
+                None => on_link,
+            };
+            fault.from == me && fault.to == to && fault.at == number
+        };
+        for fault in self.hub.options.faults.iter().filter(due) {
+            match &fault.what {
+                Trigger::Drop => copies = 0,
+                Trigger::Duplicate => copies = 2,
+                Trigger::Corrupt => corrupt(&mut body, self.hub.options.seed, me, to, on_link),
+                Trigger::Truncate(len) => body.truncate(*len),
+                Trigger::Delay(time) => arrival += time.as_nanos() as u64,
+                Trigger::Rewrite(rewrite) => rewrite(&mut body),
+                Trigger::Cut => {
+                    // Both ends see the break; the lower id is named so that everyone names the same.
+                    let (low, high) = (me.min(to), me.max(to));
+                    let detail = format!("connection to {} lost", self.roster.label(high));
+                    return Err(self.hub.fail(self.roster.error(low, ErrorKind::ConnectionLost, detail)));
+                }
+                Trigger::Stall => sender.stalled = true,
+            }
+        }
+        if sender.stalled {
+            copies = 0;
+        }
+        Ok((0..copies).map(|_| Parcel { number: on_stream, arrival, body: body.clone() }).collect())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let alone = self.roster.peers().iter().all(|peer| self.hub.has_left(*peer));
+        if !alone && !self.hub.has_left(self.me()) {
+            self.hub.fail(self.roster.error(self.me(), ErrorKind::ConnectionLost, "connection lost"));
+        }
+    }
+}
+
+/// One peer of a simulated session.
+pub struct SimNetwork {
+    place: Arc<Place>,
+    meter: Arc<Meter>,
+}
+
+impl SimNetwork {
+    /// This peer's virtual time since the start.
+    pub fn time(&self) -> Duration {
+        Duration::from_nanos(*lock(&self.place.hub.clocks[self.place.me()]))
+    }
+
+    /// Lets this peer's virtual time pass, as local computation would.
+    pub fn compute(&self, time: Duration) {
+        *lock(&self.place.hub.clocks[self.place.me()]) += time.as_nanos() as u64;
+    }
+}
+
+impl Network for SimNetwork {
+    fn me(&self) -> PeerId {
+        self.place.me()
+    }
+
+    fn parties(&self) -> usize {
+        self.place.roster.parties
+    }
+
+    fn peers(&self) -> Vec<PeerId> {
+        self.place.roster.peers()
+    }
+
+    fn name(&self, peer: PeerId) -> String {
+        self.place.roster.label(peer)
+    }
+
+    fn endpoint(&self, stream: u32) -> Result<Box<dyn Endpoint>, TransportError> {
+        if let Some(failure) = self.failure() {
+            return Err(failure);
+        }
+        if !self.place.hub.inboxes[self.me()].open(stream) {
+            return Err(TransportError::local(format!("stream {stream} is open already")));
+        }
+        let meter = Arc::new(self.meter.view());
+        Ok(Box::new(SimEndpoint { stream, place: self.place.clone(), meter }))
+    }
+
+    fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+
+    fn failure(&self) -> Option<TransportError> {
+        self.place.hub.failure.get().cloned()
+    }
+
+    fn abort(&self, culprit: PeerId, reason: &str) -> TransportError {
+        self.place.hub.fail(self.place.roster.error(culprit, ErrorKind::Aborted, reason))
+    }
+
+    fn close(&self) {
+        self.place.hub.inboxes.iter().for_each(|inbox| inbox.end(self.me()));
+    }
+}
+
+struct SimEndpoint {
+    stream: u32,
+    place: Arc<Place>,
+    meter: Arc<Meter>,
+}
+
+impl Endpoint for SimEndpoint {
+    fn me(&self) -> PeerId {
+        self.place.me()
+    }
+
+    fn parties(&self) -> usize {
+        self.place.roster.parties
+    }
+
+    fn stream(&self) -> u32 {
+        self.stream
+    }
+
+    fn send(&mut self, to: PeerId, phase: Phase, message: Vec<u8>) -> Result<(), TransportError> {
+        let place = &self.place;
+        place.roster.check(to)?;
+        if let Some(failure) = place.hub.failure.get() {
+            return Err(failure.clone());
+        }
+        if place.hub.has_left(to) {
+            return Err(place.give_up(to, Wait::Ended, |_| String::new()));
+        }
+        let len = message.len();
+        let queue = place.hub.inboxes[to].queue(place.me(), self.stream);
+        for parcel in place.ship(to, self.stream, message)? {
+            let len = parcel.body.len();
+            queue
+                .push(parcel, len, Instant::now() + place.timeout)
+                .map_err(|wait| place.give_up(to, wait, |time| format!("took no message for {time}")))?;
+        }
+        self.meter.count(phase, self.me(), to, len);
+        Ok(())
+    }
+
+    fn recv(&mut self, from: PeerId, phase: Phase, len: usize) -> Result<Vec<u8>, TransportError> {
+        let (place, stream) = (&self.place, self.stream);
+        place.roster.check(from)?;
+        let queue = place.hub.inboxes[place.me()].queue(from, stream);
+        let parcel = queue
+            .pop(Instant::now() + place.timeout)
+            .map_err(|wait| place.give_up(from, wait, |time| format!("sent nothing on stream {stream} for {time}")))?;
+        let broke = |what: String| {
+            let detail = format!("broke the format: {what}");
+            Err(place.hub.fail(place.roster.error(from, ErrorKind::Format, detail)))
+        };
+        let expected = {
+            let mut expected = lock(&place.hub.expected[place.me()]);
+            let next = expected.entry((from, stream)).or_insert(0);
+            *next += 1;
+            *next - 1
+        };
+        if parcel.number != expected {
+            let what = if parcel.number > expected { "was lost" } else { "came twice" };
+            return broke(format!("message {} of stream {stream} {what}", parcel.number.min(expected)));
+        }
+        if parcel.body.len() != len {
+            return broke(format!("{} bytes on stream {stream} where {len} were due", parcel.body.len()));
+        }
+        let mut clock = lock(&place.hub.clocks[place.me()]);
+        *clock = (*clock).max(parcel.arrival);
+        drop(clock);
+        self.meter.count(phase, from, self.me(), len);
+        Ok(parcel.body)
+    }
+
+    fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+}
+
+impl Drop for SimEndpoint {
+    fn drop(&mut self) {
+        self.place.hub.inboxes[self.place.me()].release(self.stream);
+    }
+}

@@ -1,0 +1,139 @@
+//! The simulated network: virtual time, faults, and the same outcome every time.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use covey_transport::sim::{Fault, Line, Options, SimNetwork, Trigger, network};
+use covey_transport::{ErrorKind, Network, Phase, TransportError};
+use proptest::prelude::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn line(latency: Duration, bandwidth: u64) -> Line {
+    Line { latency, bandwidth: Some(bandwidth) }
+}
+
+fn each<T: Send>(networks: Vec<SimNetwork>, run: impl Fn(&SimNetwork) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let run = &run;
+        let threads: Vec<_> = networks.into_iter().map(|net| scope.spawn(move || run(&net))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn a_round_trip_takes_what_it_should() {
+    let start = Instant::now();
+    // 1 MB at 8 Mbit/s is a second, plus 40 ms; the short answer takes 1 µs and 40 ms.
+    let networks = network(Options::new(2, line(40 * MS, 8_000_000)));
+    let times = each(networks, |net| {
+        let mut endpoint = net.endpoint(0).unwrap();
+        if net.me() == 0 {
+            endpoint.send(1, Phase::Online, vec![0; 1_000_000]).unwrap();
+            endpoint.recv(1, Phase::Online, 1).unwrap();
+        } else {
+            endpoint.recv(0, Phase::Online, 1_000_000).unwrap();
+            net.compute(10 * MS);
+            endpoint.send(0, Phase::Online, vec![0]).unwrap();
+        }
+        net.close();
+        net.time()
+    });
+    assert_eq!(times, [1090 * MS + Duration::from_micros(1), 1050 * MS]);
+    assert!(start.elapsed() < Duration::from_millis(900), "virtual seconds cost no real ones");
+}
+
+#[test]
+fn messages_queue_on_their_link_only() {
+    let mut options = Options::new(3, line(10 * MS, 8_000_000));
+    options.links.insert((0, 2), line(MS, 80_000_000));
+    let times = each(network(options), |net| {
+        let mut endpoint = net.endpoint(0).unwrap();
+        match net.me() {
+            0 => (0..3).for_each(|_| [1, 2].map(|to| endpoint.send(to, Phase::Online, vec![0; 1000]).unwrap()).into()),
+            _ => (0..3).for_each(|_| drop(endpoint.recv(0, Phase::Online, 1000).unwrap())),
+        }
+        net.close();
+        net.time()
+    });
+    assert_eq!(times, [0 * MS, 13 * MS, Duration::from_micros(1300)]);
+}
+
+/// A fixed exchange between three parties: what each ends with, its virtual time included.
+fn exchange(faults: Vec<Fault>, seed: u64, jitter: u64) -> Vec<(Result<u64, TransportError>, Duration)> {
+    let options = Options { faults, seed, timeout: Duration::from_millis(300), ..Options::new(3, Line::WAN) };
+    each(network(options), |net| {
+        let me = net.me();
+        let run = || {
+            let mut endpoint = net.endpoint(0)?;
+            let mut sum = 0;
+            for round in 0..10usize {
+                // Real time is disturbed on purpose; virtual time must not notice.
+                thread::sleep(Duration::from_micros((jitter * (me as u64 + 1) * (round as u64 + 3)) % 400));
+                endpoint.send((me + 1) % 3, Phase::Online, vec![round as u8; 100 + round])?;
+                let got = endpoint.recv((me + 2) % 3, Phase::Online, 100 + round)?;
+                sum += got.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+            }
+            net.close();
+            Ok(sum)
+        };
+        let outcome = run();
+        (outcome, net.time())
+    })
+}
+
+fn fault(at: u64, what: Trigger) -> Vec<Fault> {
+    vec![Fault { from: 0, to: 1, stream: None, at, what }]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn scheduling_changes_nothing(seed in any::<u64>(), jitter in 1u64..1000) {
+        let faults = || [fault(2, Trigger::Corrupt), fault(4, Trigger::Delay(5 * MS))].concat();
+        let calm = exchange(faults(), seed, 0);
+        prop_assert!(calm.iter().all(|(outcome, _)| outcome.is_ok()));
+        prop_assert_eq!(&exchange(faults(), seed, jitter), &calm);
+    }
+}
+
+fn all_report(what: Trigger, kind: ErrorKind, detail: &str) {
+    for (outcome, _) in exchange(fault(3, what.clone()), 1, 7) {
+        let error = outcome.expect_err("the fault must show");
+        assert_eq!((error.kind(), error.culprit(), error.detail()), (kind, Some(0), detail), "{what:?}");
+    }
+}
+
+#[test]
+fn faults_name_the_sender_everywhere() {
+    all_report(Trigger::Drop, ErrorKind::Stalled, "sent nothing on stream 0 for 300 ms");
+    all_report(Trigger::Duplicate, ErrorKind::Format, "broke the format: message 3 of stream 0 came twice");
+    all_report(Trigger::Truncate(5), ErrorKind::Format, "broke the format: 5 bytes on stream 0 where 103 were due");
+    all_report(Trigger::Cut, ErrorKind::ConnectionLost, "connection to P1 lost");
+    all_report(Trigger::Stall, ErrorKind::Stalled, "sent nothing on stream 0 for 300 ms");
+}
+
+#[test]
+fn a_loss_shows_at_the_next_message() {
+    let networks = network(Options { faults: fault(0, Trigger::Drop), ..Options::new(2, Line::LAN) });
+    let mut sender = networks[0].endpoint(0).unwrap();
+    (0..2).for_each(|_| sender.send(1, Phase::Online, vec![0; 8]).unwrap());
+    let error = networks[1].endpoint(0).unwrap().recv(0, Phase::Online, 8).unwrap_err();
+    assert_eq!(error.reason(), "P0: broke the format: message 0 of stream 0 was lost");
+}
+
+#[test]
+fn delays_and_corruption_are_as_asked() {
+    let calm = exchange(Vec::new(), 1, 0);
+    let late = exchange(fault(9, Trigger::Delay(70 * MS)), 1, 0);
+    assert_eq!(late[1].1, calm[1].1 + 70 * MS);
+    assert_eq!(late[2].1, calm[2].1);
+    let flipped = exchange(fault(9, Trigger::Corrupt), 1, 0);
+    assert_ne!(flipped[1].0, calm[1].0);
+    assert_eq!(flipped[2].0, calm[2].0);
+    let rewrite = Trigger::Rewrite(Arc::new(|message: &mut Vec<u8>| message[0] += 1));
+    let rewritten = exchange(fault(9, rewrite), 1, 0);
+    assert_eq!(rewritten[1].0.as_ref().unwrap(), &(calm[1].0.as_ref().unwrap() + 1));
+}
