@@ -33,6 +33,14 @@ class Failure:
     scale: int
     error: DoesNotFitError
 
+    def rules_out(self, ring: int, scale: int) -> bool:
+        """Whether another attempt must fail at the same value, whose bits fall with the scale, or twice as fast.
+
+        One bit is allowed for what rounding the weights differently may change.
+        """
+        steps = max(1, round(self.error.scale / self.scale)) * (self.scale - scale)
+        return self.error.needed - steps - 1 > self.error.available + ring - self.ring
+
 
 def choose(
     graph: Graph,
@@ -56,6 +64,8 @@ def choose(
     failures: list[Failure] = []
     for ring in rings:
         for fractional in [scale] if scale is not None else SCALES[ring]:
+            if failures and failures[-1].rules_out(ring, fractional):
+                continue
             try:
                 lowering = attempt(ring, fractional)
             except DoesNotFitError as error:
@@ -64,10 +74,14 @@ def choose(
                 return Choice(lowering, _reason(ring, fractional, rings, scale, failures))
     refusal = failures[-1].error
     remedies = []
+    latest = failures[-1]
     for ring, fractional in _alternatives(rings, scale):
+        if latest.rules_out(ring, fractional):
+            continue
         try:
             attempt(ring, fractional)
-        except DoesNotFitError:
+        except DoesNotFitError as error:
+            latest = Failure(ring, fractional, error)
             continue
         remedies.append(f"--scale {fractional}" if ring in rings else f"--ring {ring} --scale {fractional}")
         break
