@@ -1,0 +1,90 @@
+"""The `covey` command: one module a group of commands. Importing this loads no model code and no runtime."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+import typer
+
+from covey._version import __version__
+from covey.cli import demo, doctor, keys, models, remote, run, verify
+from covey.cli.console import complain
+from covey.errors import CoveyError
+
+app = typer.Typer(
+    name="covey",
+    help="Private neural-network inference by secure multi-party computation.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(models.check)
+app.command("compile")(models.compile_)
+app.command()(models.explain)
+app.command()(verify.verify)
+app.command()(demo.demo)
+app.command()(run.run)
+app.add_typer(keys.app, name="keys")
+app.command()(remote.party)
+app.command("share-weights")(remote.share_weights)
+app.command()(remote.infer)
+app.command()(doctor.doctor)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"covey {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    del version
+
+
+def main() -> NoReturn:
+    """Run the command: exit code 0, 1 with one line on stderr, 2 for a wrong call, 130 when interrupted."""
+    try:
+        code = app(standalone_mode=False)
+    except Exception as error:
+        if os.environ.get("COVEY_TRACEBACK") == "1":
+            raise
+        sys.exit(_explain(error))
+    except KeyboardInterrupt:
+        complain("interrupted")
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _explain(error: Exception) -> int:
+    """Say in one line what went wrong; the exit code."""
+    if isinstance(error, CoveyError):
+        complain(str(error))
+        return 1
+    if isinstance(error, typer.Abort):
+        complain("interrupted")
+        return 130
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # a wrong call, as the parser reports it
+        context = getattr(error, "ctx", None)
+        name = context.command_path if context is not None else "covey"
+        message = error.format_message()
+        if message:  # empty when the help was printed for want of arguments
+            complain(f"{message.rstrip('.')} (see {name} --help)")
+        return 2
+    if isinstance(error, BrokenPipeError):  # whoever read our output is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if isinstance(error, MemoryError):
+        complain("this machine has too little memory: use fewer samples at once")
+        return 1
+    if isinstance(error, OSError):
+        where = f" '{error.filename}'" if error.filename else ""
+        complain(f"{error.strerror or error}{where}")
+        return 1
+    complain(f"internal error, please report it: {type(error).__name__}: {error} (COVEY_TRACEBACK=1 shows where)")
+    return 1

@@ -1,0 +1,79 @@
+"""keys new, show, pin."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covey.cli import console
+from covey.cli.options import Json
+from covey.errors import CoveyError
+
+app = typer.Typer(help="Make, show and pin the keys that parties and clients know each other by.", no_args_is_help=True)
+
+EXPIRY_WARNING_DAYS = 30
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is, such as alpha.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where NAME.pem goes.")] = Path("."),
+    days: Annotated[int, typer.Option(help="How long its certificate is valid, 1 to 3650 days.")] = 365,
+) -> None:
+    """Make a key: NAME.pem, which never leaves this machine, and the fingerprint that the others pin."""
+    from covey import _core
+
+    if Path(name).name != name or name.startswith("."):
+        raise CoveyError(f"a key's name becomes a file name, which '{name}' cannot be: use letters, digits and dashes")
+    if not out.is_dir():
+        raise CoveyError(f"folder '{out}' does not exist: make it first")
+    identity = _core.Identity.generate(name, days)
+    path = out / f"{name}.pem"
+    identity.save(path)
+    console.note(f"wrote {path} (keep it on this machine); the others pin this fingerprint:")
+    console.say(identity.fingerprint)
+
+
+@app.command()
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A key file, NAME.pem.")], as_json: Json = False
+) -> None:
+    """Show a key's name, fingerprint and expiry; never the key."""
+    from covey import _core
+
+    identity = _core.Identity.load(file)
+    expires = datetime.datetime.fromtimestamp(identity.expires, datetime.timezone.utc)
+    if as_json:
+        entry = {"name": identity.name, "fingerprint": identity.fingerprint, "expires": expires.isoformat()}
+        console.print_json({**entry, "days_left": identity.days_left})
+        return
+    console.say(f"name         {identity.name}")
+    console.say(f"fingerprint  {identity.fingerprint}")
+    console.say(f"expires      {expires:%Y-%m-%d} (in {identity.days_left} days)")
+    warn_of_expiry(f"the certificate of '{identity.name}'", identity.days_left)
+
+
+@app.command()
+def pin(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="party.toml, owner.toml or client.toml.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whom the file calls so.")],
+    fingerprint: Annotated[str, typer.Argument(metavar="FINGERPRINT", help="What `covey keys show` prints there.")],
+) -> None:
+    """Set the fingerprint of a peer in a configuration file, and leave the rest of the file as it is."""
+    from covey import _core
+    from covey.config import pin as pin_in
+
+    before = pin_in(config, name, _core.check_fingerprint(fingerprint))
+    console.say(f"{config}: '{name}' is pinned" if before is None else f"{config}: '{name}' is pinned anew, was {before}")
+
+
+def warn_of_expiry(what: str, days_left: int) -> bool:
+    """Warn from 30 days before a certificate ends; whether there was reason to."""
+    if days_left < 0:
+        console.warn(f"{what} has expired: make a new key with `covey keys new` and have its fingerprint pinned")
+    elif days_left < EXPIRY_WARNING_DAYS:
+        console.warn(f"{what} expires in {days_left} days: make a new key with `covey keys new` and have it pinned")
+    return days_left < EXPIRY_WARNING_DAYS

@@ -1,0 +1,49 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covey.errors import OptionError
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A compiled .covey file, or an .onnx file.")]
+Weights = Annotated[
+    Path | None, typer.Option(help="The weights file; by default the .weights.safetensors beside the model.")
+]
+Calibration = Annotated[
+    Path | None, typer.Option(metavar="X.npy", help="Sample inputs that bounds and ranges are taken from (for .onnx).")
+]
+InputRange = Annotated[
+    str | None, typer.Option(metavar="LOW,HIGH", help="What the inputs lie between (for .onnx), such as 0,1.")
+]
+Protocol = Annotated[str, typer.Option(help="trio, or clear: in the open on this machine, to compare with.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+InputFile = Annotated[Path, typer.Option(metavar="X.npy", help="The inputs, [N, ..]: .npy, or .npz by input name.")]
+OutputFile = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="Y.npy", help="Where the outputs go: .npy, or .npz by name.")
+]
+
+
+def parse_range(text: str | None) -> tuple[float, float] | None:
+    """The two numbers of --input-range. Raises `OptionError`."""
+    if text is None:
+        return None
+    parts = text.split(",")
+    try:
+        low, high = (float(part) for part in parts)
+    except ValueError:
+        raise OptionError(f"input range '{text}' is not two numbers: write it as low,high, such as 0,1") from None
+    return low, high
+
+
+def check_protocol(name: str) -> str:
+    """A protocol's name. Raises `OptionError` for one nobody has heard of."""
+    if name not in PROTOCOLS:
+        raise OptionError(f"protocol '{name}' is unknown: use {' or '.join(PROTOCOLS)}")
+    return name
+
+
+PROTOCOLS = ("trio", "clear")

@@ -1,0 +1,107 @@
+"""The configuration files: party.toml, owner.toml, client.toml."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from covey.errors import CoveyError
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Somebody as a configuration file names them; clients have no address."""
+
+    name: str
+    fingerprint: str
+    address: str | None = None
+
+
+def party_toml(
+    name: str, listen: str, key: str, state: str, parties: Sequence[Peer], clients: Sequence[Peer], **more: Any
+) -> str:
+    """The configuration of one party; `parties` are the other two, in role order."""
+    document = tomlkit.document()
+    document["party"] = {"name": name, "listen": listen, "key": key, "state": state, **more}
+    document["peer"] = _entries(parties)
+    document["client"] = _entries(clients)
+    return tomlkit.dumps(document)
+
+
+def client_toml(name: str, key: str, parties: Sequence[Peer], **more: Any) -> str:
+    """The configuration of a model owner or a data owner; `parties` are P0, P1 and P2."""
+    document = tomlkit.document()
+    document["client"] = {"name": name, "key": key, **more}
+    document["party"] = _entries(parties)
+    return tomlkit.dumps(document)
+
+
+def _entries(peers: Sequence[Peer]) -> Any:
+    entries = tomlkit.aot()
+    for peer in peers:
+        entry = tomlkit.table()
+        entry["name"] = peer.name
+        if peer.address is not None:
+            entry["address"] = peer.address
+        entry["fingerprint"] = peer.fingerprint
+        entries.append(entry)
+    return entries
+
+
+def read(path: str | os.PathLike[str]) -> tomlkit.TOMLDocument:
+    """A configuration file as it stands. Raises `CoveyError`."""
+    try:
+        return tomlkit.parse(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CoveyError(f"configuration file '{path}' does not exist: check the path") from None
+    except OSError as error:
+        raise CoveyError(f"configuration file '{path}' cannot be read: {error.strerror}") from None
+    except (TOMLKitError, UnicodeDecodeError) as error:
+        raise CoveyError(f"configuration file '{path}' is not TOML ({error})") from None
+
+
+def pin(path: str | os.PathLike[str], name: str, fingerprint: str) -> str | None:
+    """Set the fingerprint of the one called `name`, and leave the rest of the file as it is. Returns what was pinned."""
+    document = read(path)
+    named = [entry for entry in _all_entries(document) if isinstance(entry.get("name"), str)]
+    entries = [entry for entry in named if entry["name"] == name]
+    if not entries:
+        known = ", ".join(f"'{entry['name']}'" for entry in named) or "nobody"
+        raise CoveyError(f"'{path}' names no '{name}' to pin; it names {known}: add the entry or correct the name")
+    before = {str(entry["fingerprint"]) for entry in entries if entry.get("fingerprint")}
+    for entry in entries:
+        entry["fingerprint"] = fingerprint
+    _replace(Path(path), tomlkit.dumps(document))
+    changed = before - {fingerprint}
+    return changed.pop() if changed else None
+
+
+def _all_entries(document: Any) -> list[Any]:
+    lists = [document.get(kind) for kind in ("peer", "party", "client")]
+    return [entry for entries in lists if isinstance(entries, list) for entry in entries if isinstance(entry, dict)]
+
+
+def _replace(path: Path, text: str) -> None:
+    """Rewrite a file whole or not at all, with the permissions it has."""
+    path = path.resolve()
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(temporary, path.stat().st_mode & 0o777)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise CoveyError(f"cannot write '{path}': {error.strerror}; it is unchanged") from None

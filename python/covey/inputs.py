@@ -1,0 +1,130 @@
+"""Data for a program's inputs: read, checked, named. Errors name the tensor, the place and the way out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.errors import DataError
+
+if TYPE_CHECKING:
+    from covey._core import Program
+
+Floats = npt.NDArray[np.float64]
+
+Data: TypeAlias = "str | os.PathLike[str] | npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]"
+"""A .npy or .npz file, an array for a single input, or arrays by input name."""
+
+
+def load_arrays(source: Data, names: Sequence[str], what: str = "input") -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a source by input name; `names` are the inputs. Raises `DataError`."""
+    if isinstance(source, str | os.PathLike):
+        source = _read(os.fspath(source), what)
+    if isinstance(source, Mapping):
+        arrays = dict(source)
+        for name in arrays:
+            if name not in names:
+                raise DataError(f"{what} data names '{name}', which is no input: the inputs are {_listed(names)}")
+        for name in names:
+            if name not in arrays:
+                raise DataError(f"{what} data lacks the input '{name}': give arrays for {_listed(names)}")
+        return arrays
+    if len(names) != 1:
+        raise DataError(f"{what} data is one array but the model has the inputs {_listed(names)}: name each (.npz)")
+    return {names[0]: source}
+
+
+def read_inputs(source: Data, program: Program) -> dict[str, Floats]:
+    """Values for every input of a program as float64 [N, ..], within the ranges it declares. Raises `DataError`."""
+    declared = program.inputs
+    arrays = load_arrays(source, [entry["name"] for entry in declared])
+    checked = {entry["name"]: _check(arrays[entry["name"]], entry) for entry in declared}
+    counts = {name: len(checked[name]) for name in checked if _entry(declared, name)["batched"]}
+    if len(set(counts.values())) > 1:
+        raise DataError(f"the inputs have different numbers of samples ({counts}): give the same number for each")
+    return checked
+
+
+def batch_of(inputs: Mapping[str, Floats], program: Program) -> int:
+    """Samples in checked inputs; 1 if no input has a batch dimension."""
+    sizes = [len(inputs[entry["name"]]) for entry in program.inputs if entry["batched"]]
+    return sizes[0] if sizes else 1
+
+
+def random_inputs(program: Program, samples: int, seed: int = 0) -> dict[str, Floats]:
+    """`samples` samples spread evenly over the ranges the program declares, the same for the same seed."""
+    rng = np.random.default_rng(seed)
+    inputs = {}
+    for entry in program.inputs:
+        shape = ([samples] if entry["batched"] else []) + list(entry["shape"])
+        inputs[entry["name"]] = rng.uniform(entry["low"], entry["high"], shape)
+    return inputs
+
+
+def _entry(declared: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
+    return next(entry for entry in declared if entry["name"] == name)
+
+
+def _read(path: str, what: str) -> npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+    except FileNotFoundError:
+        raise DataError(f"{what} file '{path}' does not exist: check the path") from None
+    except IsADirectoryError:
+        raise DataError(f"{what} file '{path}' is a folder: give a .npy or .npz file") from None
+    except PermissionError:
+        raise DataError(f"{what} file '{path}' may not be read: check its permissions") from None
+    except MemoryError:
+        raise DataError(f"{what} file '{path}' does not fit the memory of this machine: split it") from None
+    except Exception:  # numpy and zipfile raise many kinds for what they cannot parse
+        raise DataError(f"{what} file '{path}' is not a readable .npy or .npz file: save it with numpy.save") from None
+
+
+def _check(array: Any, entry: Mapping[str, Any]) -> Floats:
+    name, shape = entry["name"], list(entry["shape"])
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"input '{name}' is a {type(array).__name__}: give a NumPy array")
+    if array.dtype.kind not in "fiu":
+        raise DataError(f"input '{name}' has dtype {array.dtype}: give floating-point numbers (x.astype('float32'))")
+    actual = list(array.shape)
+    if entry["batched"]:
+        due = "[" + ", ".join(["N", *map(str, shape)]) + "]"
+        if actual == shape:
+            raise DataError(f"input '{name}' has shape {actual}, expected {due}: add the batch dimension (x[None])")
+        if actual[1:] != shape or not actual:
+            raise DataError(f"input '{name}' has shape {actual}, expected {due}: reshape the data")
+        if actual[0] == 0:
+            raise DataError(f"input '{name}' has no samples: give at least one")
+    elif actual != shape:
+        raise DataError(f"input '{name}' has shape {actual}, expected {shape}: reshape the data")
+    floats = np.ascontiguousarray(array, dtype=np.float64)
+    _check_values(name, floats, entry["low"], entry["high"])
+    return floats
+
+
+def _check_values(name: str, values: Floats, low: float | None, high: float | None) -> None:
+    finite = np.isfinite(values)
+    if not finite.all():
+        place = np.argwhere(~finite)[0]
+        raise DataError(
+            f"input '{name}' holds {values[tuple(place)]} at {place.tolist()}: only finite numbers can be shared; "
+            f"clean the data first"
+        )
+    if low is None or high is None:
+        return
+    outside = (values < low) | (values > high)
+    if outside.any():
+        place = np.argwhere(outside)[0]
+        raise DataError(
+            f"input '{name}' holds {values[tuple(place)]:g} at {place.tolist()}, outside its declared range "
+            f"[{low:g}, {high:g}]: scale the data, or compile with a wider --input-range"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

@@ -1,0 +1,105 @@
+"""A model ready to run: its program, and its weights where they are at hand, from a compiled file or from ONNX."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from covey._core import Program, Weights
+from covey.compile import Compiled
+from covey.compile import compile as compile_model
+from covey.data import Ranges
+from covey.errors import ModelError
+from covey.inputs import Data
+from covey.ir import Graph
+
+Source = str | os.PathLike[str] | Compiled | Program
+"""A `.covey` file, an `.onnx` file, what `compile` returned, or a program."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A program with what belongs to it. `graph` is the rewritten float network, where the model came as ONNX."""
+
+    program: Program
+    weights: Weights | None = field(default=None, repr=False)
+    graph: Graph | None = field(default=None, repr=False)
+    note: str | None = None
+    """What was decided on the way, for the user to know."""
+
+    def need_weights(self) -> Weights:
+        """The weights. Raises `ModelError` when there are none."""
+        if self.weights is None:
+            raise ModelError(
+                f"the weights of '{self.program.name}' are missing: keep its .weights.safetensors file beside the "
+                f".covey file, or name it with --weights"
+            )
+        return self.weights
+
+
+def load(
+    source: Source,
+    *,
+    weights: str | os.PathLike[str] | Weights | None = None,
+    data: Data | None = None,
+    calibration: Data | None = None,
+    input_range: Ranges | None = None,
+) -> Model:
+    """Load a model. An ONNX file is compiled on the fly: its inputs' range is `input_range`, or else that of
+    `calibration`, or else that of `data`, the inputs it is about to run on.
+    """
+    if isinstance(source, Program):
+        return Model(source, _weights(weights, source))
+    if isinstance(source, Compiled):
+        program = Program(source.program_bytes)
+        return Model(program, Weights(source.weights_bytes, program), source.graph)
+    path = Path(source)
+    if path.suffix.lower() == ".onnx":
+        return _compile(path, weights, data, calibration, input_range)
+    if not path.exists():
+        raise ModelError(f"model '{path}' does not exist: check the path")
+    program = Program(path)
+    beside = weights_path(path)
+    if weights is None and beside.exists():
+        weights = beside
+    return Model(program, _weights(weights, program))
+
+
+def weights_path(program: Path) -> Path:
+    """Where the weights of a program file are looked for: `model.weights.safetensors` beside `model.covey`."""
+    stem = program.name.removesuffix(".covey")
+    return program.with_name(f"{stem}.weights.safetensors")
+
+
+def _weights(source: str | os.PathLike[str] | Weights | None, program: Program) -> Weights | None:
+    if source is None or isinstance(source, Weights):
+        return source
+    return Weights(Path(source), program)
+
+
+def _compile(
+    path: Path,
+    weights: str | os.PathLike[str] | Weights | None,
+    data: Data | None,
+    calibration: Data | None,
+    input_range: Ranges | None,
+) -> Model:
+    if weights is not None:
+        raise ModelError(f"'{path}' carries its own weights: leave --weights out, or give the compiled .covey file")
+    chosen = calibration if calibration is not None else data
+    if input_range is not None and calibration is None:
+        source = "the given range"
+        chosen = None
+    elif calibration is not None:
+        source = "the calibration data"
+    else:
+        source = "the given inputs, for want of --calibration or --input-range"
+    compiled = compile_model(path, calibration=chosen, input_range=input_range)
+    report = compiled.report
+    note = (
+        f"compiled {path.name} on the fly: Z_2^{report['ring_bits']}, {report['scale']} fractional bits, input range "
+        f"from {source}"
+    )
+    program = Program(compiled.program_bytes)
+    return Model(program, Weights(compiled.weights_bytes, program), compiled.graph, note)

@@ -1,0 +1,139 @@
+"""What a run gives: outputs as numbers and as integers, and a profile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from covey._core import Program
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class NodeProfile:
+    """One step of a run: milliseconds, online rounds, and payload bytes over all links of all parties.
+
+    `links` holds dicts of offline, from, to, bytes and messages.
+    """
+
+    name: str
+    op: str
+    milliseconds: float
+    rounds: int
+    offline_bytes: int
+    online_bytes: int
+    links: list[dict[str, Any]] = field(repr=False)
+
+    @property
+    def bytes(self) -> int:
+        """Offline and online together."""
+        return self.offline_bytes + self.online_bytes
+
+    @property
+    def messages(self) -> int:
+        """Offline and online together."""
+        return sum(int(link["messages"]) for link in self.links)
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> NodeProfile:
+        """From a row of a profile or a plan."""
+
+        def total(offline: bool) -> int:
+            return sum(int(link["bytes"]) for link in row["links"] if bool(link["offline"]) is offline)
+
+        return NodeProfile(
+            name=row["name"],
+            op=row["op"],
+            milliseconds=float(row.get("milliseconds", 0.0)),
+            rounds=int(row["rounds"]),
+            offline_bytes=total(True),
+            online_bytes=total(False),
+            links=list(row["links"]),
+        )
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where time and bytes went, step by step under the model's own node names."""
+
+    nodes: list[NodeProfile]
+    seconds: float
+    """Wall-clock seconds as the client saw them, preprocessing included where it was part of the run."""
+
+    @staticmethod
+    def of(text: str, seconds: float) -> Profile:
+        """From the parties' merged profile, as JSON."""
+        return Profile([NodeProfile.of(row) for row in json.loads(text)["nodes"]], seconds)
+
+    @property
+    def total(self) -> NodeProfile:
+        """All steps together."""
+        return NodeProfile(
+            name="total",
+            op="",
+            milliseconds=sum(node.milliseconds for node in self.nodes),
+            rounds=sum(node.rounds for node in self.nodes),
+            offline_bytes=sum(node.offline_bytes for node in self.nodes),
+            online_bytes=sum(node.online_bytes for node in self.nodes),
+            links=[link for node in self.nodes for link in node.links],
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "seconds": self.seconds,
+            "nodes": [
+                {
+                    "name": node.name,
+                    "op": node.op,
+                    "milliseconds": node.milliseconds,
+                    "rounds": node.rounds,
+                    "links": node.links,
+                }
+                for node in self.nodes
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Result:
+    """The opened outputs of a run.
+
+    `outputs` are real numbers by output name, with what the result's owner does in the clear (a final Softmax) applied;
+    `integers` the ring integers they come from, `scales` their fractional bits.
+    """
+
+    outputs: dict[str, Floats]
+    integers: dict[str, Integers] = field(repr=False)
+    scales: dict[str, int] = field(repr=False)
+    profile: Profile | None = field(default=None, repr=False)
+
+    @property
+    def logits(self) -> dict[str, Floats]:
+        """The outputs before what is done in the clear, as real numbers."""
+        return {name: integers / 2.0 ** self.scales[name] for name, integers in self.integers.items()}
+
+    @staticmethod
+    def of(program: Program, opened: Sequence[Mapping[str, Any]], profile: Profile | None = None) -> Result:
+        """From what was opened: dicts of name, scale and integers."""
+        softmaxes = {entry["name"] for entry in program.outputs if entry["postprocess"] == "softmax"}
+        integers = {entry["name"]: entry["integers"] for entry in opened}
+        scales = {entry["name"]: int(entry["scale"]) for entry in opened}
+        outputs = {name: values / 2.0 ** scales[name] for name, values in integers.items()}
+        for name in softmaxes & outputs.keys():
+            outputs[name] = softmax(outputs[name])
+        return Result(outputs, integers, scales, profile)
+
+
+def softmax(values: Floats) -> Floats:
+    """Softmax over the last axis."""
+    powers: Floats = np.exp(values - values.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
