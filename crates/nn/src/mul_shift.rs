@@ -1,7 +1,7 @@
 //! Multiplication by a public fraction, as average pooling needs it.
 
 use covey_protocols::api::Result;
-use covey_protocols::{Protocol, ProtocolError, Rounding, Truncation};
+use covey_protocols::{Protocol, ProtocolError, Truncation};
 use covey_ring::Tensor;
 
 /// Bits that bound the products, for `|x| < 2^bound`.
@@ -11,15 +11,13 @@ pub fn product_bound(bound: u32, multipliers: &[i64]) -> u32 {
     u128::BITS - product.leading_zeros()
 }
 
-/// floor(x · multiplier / 2^shift) for `|x| < 2^bound`: one multiplier, or one for each element of the last dimensions of x,
-/// row-major.
+/// floor(x · multiplier / 2^shift): one multiplier, or one for each element of the last dimensions of x, row-major.
+/// `truncation` is the shift, and bounds the products.
 pub fn mul_shift<P: Protocol>(
     protocol: &mut P,
     x: &P::Arith,
     multipliers: &[i64],
-    shift: u32,
-    rounding: Rounding,
-    bound: u32,
+    truncation: Truncation,
 ) -> Result<P::Arith> {
     let shape = P::shape(x);
     let count: usize = shape.iter().product();
@@ -29,5 +27,5 @@ pub fn mul_shift<P: Protocol>(
     let ring = protocol.ring();
     let factors = multipliers.iter().cycle().take(count).map(|&m| ring.wrap(m.into())).collect();
     let product = protocol.mul_public(x, &Tensor::new(shape, factors))?;
-    protocol.truncate(&product, Truncation { bits: shift, rounding, bound: product_bound(bound, multipliers) })
+    protocol.truncate(&product, truncation)
 }

@@ -4,12 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use covey_nn::clip::{Ends, difference_bound};
-use covey_nn::mul_shift::product_bound;
 use covey_program::{Kind, Op, Program, Rounding};
 use covey_protocols::Protocol;
 use covey_protocols::clear::Clear;
 use covey_protocols::trio::Trio;
 use covey_ring::{Ring, Word};
+
+use crate::step::shifted_bound;
 
 /// The protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,7 +145,10 @@ fn trio_supports(program: &Program) -> Result<(), Unsupported> {
         let bound = program.value(node.inputs[0]).bound.bits;
         let shifted = match &node.op {
             Op::Truncate { rounding, .. } => Some((bound, *rounding)),
-            Op::MulShift { multipliers, rounding, .. } => Some((product_bound(bound, multipliers), *rounding)),
+            Op::MulShift { multipliers, shift, rounding } => {
+                let bound = shifted_bound(program, node.inputs[0], node.outputs[0], multipliers, *shift);
+                Some((bound, *rounding))
+            }
             _ => None,
         };
         if let Some((bound, rounding)) = shifted {

@@ -66,8 +66,9 @@ pub(crate) fn run<P: Protocol>(
             protocol.truncate(&*x(protocol)?, truncation)
         }
         Op::MulShift { multipliers, shift, rounding } => {
-            let rounding = rounding_of(*rounding);
-            mul_shift::mul_shift(protocol, &*x(protocol)?, multipliers, *shift, rounding, bound.bound)
+            let bound = shifted_bound(operands.program, step.inputs[0], step.output, multipliers, *shift);
+            let truncation = Truncation { bits: *shift, rounding: rounding_of(*rounding), bound };
+            mul_shift::mul_shift(protocol, &*x(protocol)?, multipliers, truncation)
         }
         Op::DivExact { divisor } => protocol.div_exact(&*x(protocol)?, *divisor, bound.bound),
         Op::Relu => relu::relu(protocol, &*x(protocol)?, bound),
@@ -96,4 +97,11 @@ pub(crate) fn run<P: Protocol>(
 /// What bounds the difference of two values that `bound` bounds.
 pub(crate) fn difference(bound: Comparison) -> Comparison {
     Comparison { bound: bound.bound + 1, ..bound }
+}
+
+/// What bounds the products of a MulShift. Where multipliers differ, the largest meets smaller operands than the bound of
+/// all of them tells (the border of an average pool), but what stays below 2^b after a shift by s was below 2^(b+s) before.
+pub(crate) fn shifted_bound(program: &Program, x: ValueId, y: ValueId, multipliers: &[i64], shift: u32) -> u32 {
+    let (x, y) = (program.value(x).bound.bits, program.value(y).bound.bits);
+    mul_shift::product_bound(x, multipliers).min(y + shift)
 }

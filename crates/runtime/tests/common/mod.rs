@@ -1,0 +1,149 @@
+//! Small programs with weights and inputs, and the three parties of Trio as threads.
+#![allow(dead_code)]
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use covey_program::{Op, Program, ProgramBuilder, Rounding, ValueId, Weights, Window};
+use covey_protocols::randomness::SessionKeys;
+use covey_protocols::trio::{Trio, TrioClient};
+use covey_protocols::{Options, Phase, Protocol};
+use covey_ring::{Ring, Tensor, Word};
+use covey_runtime::{Executor, INPUTS, OUTPUTS, Parameter, Profile};
+use covey_transport::{Meter, Network, memory};
+
+/// Integers in -limit..limit from a fixed linear congruence.
+pub fn integers(seed: u64, count: usize, limit: i64) -> Vec<i64> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as i64 % (2 * limit) - limit
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+pub fn tensor<W: Word>(ring: Ring, shape: &[usize], values: &[i64]) -> Tensor<W> {
+    Tensor::new(shape, values.iter().map(|&v| ring.wrap(v.into())).collect())
+}
+
+pub fn truncate(bits: u32) -> Op {
+    Op::Truncate { bits, rounding: Rounding::Exact }
+}
+
+/// Random weights of a program, below 2^bits.
+pub fn weights(program: &Program, bits: u32) -> Weights {
+    let named = program.parameters().zip(1..).map(|((_, value), seed)| {
+        (value.name.clone(), integers(seed, value.elements(), 1 << bits))
+    });
+    Weights::new(program, named.collect::<BTreeMap<_, _>>()).unwrap()
+}
+
+/// conv+bias, truncate, ReLU, max pool, average pool, residual addition, dense, truncate: every kind of cost.
+pub fn cnn(ring: Ring) -> Arc<Program> {
+    let mut b = ProgramBuilder::new("cnn", ring);
+    let x = b.input("x", &[2, 6, 6], 8);
+    b.bound(x, 9);
+    let w1 = b.parameter("w1", &[4, 2, 3, 3], 8);
+    let b1 = b.parameter("b1", &[4], 16);
+    for id in [w1, b1] {
+        b.bound(id, 8);
+    }
+    let window = Window { kernel: [3, 3], strides: [1, 1], pads: [1; 4], dilations: [1, 1] };
+    let conv = b.node("conv1", Op::Conv2d { window, groups: 1 }, &[x, w1, b1]);
+    b.bound(conv, 23);
+    let conv = b.node("conv1", truncate(8), &[conv]);
+    b.bound(conv, 15);
+    let relu = b.node("relu1", Op::Relu, &[conv]);
+    b.bound(relu, 15);
+    let max = b.node("pool1", Op::MaxPool { window: Window::square(3, 2, 1) }, &[relu]);
+    b.bound(max, 15);
+    let sum = b.node("pool2", Op::SumPool { window: Window::square(3, 1, 1) }, &[max]);
+    b.bound(sum, 19);
+    let mean = Op::MulShift { multipliers: vec![57], shift: 9, rounding: Rounding::Exact };
+    let mean = b.mul_shift("pool2", mean, sum, 8);
+    b.bound(mean, 16);
+    let both = b.node("add", Op::Add, &[max, mean]);
+    b.bound(both, 17);
+    let flat = b.reshape("flatten", both, &[36]);
+    b.bound(flat, 17);
+    let w2 = b.parameter("w2", &[36, 5], 8);
+    b.bound(w2, 8);
+    let dense = b.node("fc", Op::Dense, &[flat, w2]);
+    b.bound(dense, 30);
+    let logits = b.node("fc", truncate(8), &[dense]);
+    b.bound(logits, 22);
+    let class = b.node("class", Op::ArgMax { axis: 1, select_last: false, keep_dims: false }, &[logits]);
+    b.bound(class, 3);
+    b.output(logits);
+    b.output(class);
+    Arc::new(b.build().unwrap())
+}
+
+pub struct TrioRun<W> {
+    pub outputs: Vec<Tensor<W>>,
+    /// Of each party and of the client, whose profile has no steps of its own.
+    pub profiles: Vec<Profile>,
+}
+
+/// Inference 1 of `program` with Trio in memory, in the phases given one after the other.
+pub fn run_trio<W: Word>(
+    program: &Arc<Program>,
+    weights: &Weights,
+    inputs: &[Tensor<W>],
+    phases: &[Phase],
+) -> TrioRun<W> {
+    let batch = inputs[0].shape()[0];
+    let (ring, options) = (program.ring(), Options::default());
+    let mut networks = memory::network_with_clients(3, 1, Duration::from_secs(20));
+    let client_network = networks.pop().unwrap();
+    std::thread::scope(|scope| {
+        let parties: Vec<_> = networks
+            .into_iter()
+            .map(|network| {
+                scope.spawn(move || {
+                    let me = network.me();
+                    let keys = (0..3).map(|peer| (peer != me).then(|| [(1 << me | 1 << peer) as u8; 32])).collect();
+                    let keys = SessionKeys::new(keys);
+                    let mut trio = Trio::<W>::new(network.endpoint(0).unwrap(), keys, ring, options, 0).unwrap();
+                    let parameters = share_weights(&mut trio, program, weights, me);
+                    let executor = Executor::new(&mut trio, program.clone(), parameters).unwrap();
+                    network.meter().take();
+                    let mut timings = Vec::new();
+                    for &phase in phases {
+                        timings = executor.run(&mut trio, phase, 1, batch, &mut ()).unwrap();
+                    }
+                    let profile = Profile::new(timings, me, &network.meter().snapshot());
+                    (profile, network)
+                })
+            })
+            .collect();
+        let mut client = TrioClient::<W>::new(client_network.endpoint(0).unwrap(), ring, options);
+        client.enter(INPUTS);
+        inputs.iter().for_each(|input| client.send(input).unwrap());
+        client.enter(OUTPUTS);
+        let receive = |id: &ValueId| client.receive(&program.value(*id).full_shape(batch)).unwrap();
+        let outputs = program.outputs().iter().map(receive).collect();
+        // A party leaves only when all are done.
+        let done: Vec<_> = parties.into_iter().map(|party| party.join().unwrap()).collect();
+        let mut profiles: Vec<Profile> = done.into_iter().map(|(profile, _)| profile).collect();
+        profiles.push(Profile::new(Vec::new(), 3, &client_network.meter().snapshot()));
+        TrioRun { outputs, profiles }
+    })
+}
+
+fn share_weights<W: Word>(
+    trio: &mut Trio<W>,
+    program: &Program,
+    weights: &Weights,
+    me: usize,
+) -> HashMap<ValueId, Parameter<Trio<W>>> {
+    trio.enter(Meter::NO_NODE, "weights");
+    let mut parameters = HashMap::new();
+    for (id, value) in program.parameters() {
+        let data = tensor(program.ring(), &value.shape, weights.get(&value.name).unwrap());
+        let share = trio.input(0, &value.shape, (me == 0).then_some(&data)).unwrap();
+        parameters.insert(id, Parameter::Shared(share));
+    }
+    parameters
+}

@@ -1,0 +1,72 @@
+//! Every operation of the program format once through the executor, public operands included.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{integers, run_trio, tensor};
+use covey_program::{Op, ProgramBuilder, Rounding, Weights};
+use covey_protocols::Phase;
+use covey_ring::Ring;
+use covey_runtime::clear::run_clear;
+use covey_runtime::verify::compare;
+
+const RING: Ring = Ring::Pow2(32);
+
+#[test]
+fn operations_the_cnn_does_not_have() {
+    let mut b = ProgramBuilder::new("operations", RING);
+    let x = b.input("x", &[2, 3], 4);
+    b.bound(x, 8);
+    let scale = b.constant("scale", &[3], 4, vec![16, -8, 3]);
+    let offset = b.constant("offset", &[2, 1], 4, vec![5, -100]);
+    let doubled = b.node("doubled", Op::Add, &[scale, scale]);
+    b.bound(doubled, 6);
+    let scaled = b.node("scale", Op::Mul, &[x, doubled]);
+    b.bound(scaled, 14);
+    let scaled = b.node("scale", common::truncate(4), &[scaled]);
+    b.bound(scaled, 10);
+    let moved = b.node("offset", Op::Sub, &[offset, scaled]);
+    b.bound(moved, 11);
+    let clipped = b.node("clip", Op::Clip { low: Some(-60), high: Some(96) }, &[moved]);
+    b.bound(clipped, 7);
+    let pad = Op::Pad { before: vec![0, 0, 1], after: vec![0, 1, 0], value: -3 };
+    let padded = b.node("pad", pad, &[clipped]);
+    b.bound(padded, 7);
+    let turned = b.node("turn", Op::Transpose { permutation: vec![0, 2, 1] }, &[padded]);
+    b.bound(turned, 7);
+    let product = b.node("product", Op::Matmul, &[turned, padded]);
+    b.bound(product, 16);
+    let product = b.node("product", Op::Truncate { bits: 4, rounding: Rounding::Exact }, &[product]);
+    b.bound(product, 12);
+    let both = b.node("join", Op::Concat { axis: 1 }, &[product, padded]);
+    b.bound(both, 12);
+    b.output(both);
+    let program = Arc::new(b.build().unwrap());
+    let none = Weights::new(&program, Default::default()).unwrap();
+
+    let values = integers(3, 2 * 6, 250);
+    let x = tensor(RING, &[2, 2, 3], &values);
+    let out = run_clear(&program, &none, &[x]).unwrap();
+    assert_eq!(out.outputs[0].shape(), [2, 7, 4]);
+    let mut due = Vec::new();
+    for sample in values.chunks(6) {
+        let mut padded = [[-3i64; 4]; 3];
+        for row in 0..2 {
+            for column in 0..3 {
+                let scaled = (sample[row * 3 + column] * [32, -16, 6][column]) >> 4;
+                padded[row][column + 1] = ([5, -100][row] - scaled).clamp(-60, 96);
+            }
+        }
+        for i in 0..4 {
+            due.extend((0..4).map(|j| (0..3).map(|k| padded[k][i] * padded[k][j]).sum::<i64>() >> 4));
+        }
+        due.extend(padded.concat());
+    }
+    let found: Vec<i64> = out.outputs[0].data().iter().map(|&word| RING.signed(word)).collect();
+    assert_eq!(found, due);
+
+    let x = [tensor::<u32>(RING, &[2, 2, 3], &values)];
+    let run = run_trio(&program, &none, &x, &[Phase::Joint]);
+    assert_eq!(compare("both", &out.outputs[0], &run.outputs[0], RING).differing, 0);
+}
