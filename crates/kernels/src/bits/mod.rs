@@ -11,18 +11,18 @@ mod portable;
 
 use covey_ring::Word;
 
-use crate::dispatch::{Isa, isa};
+use crate::dispatch;
 
 /// Calls the twin of a kernel for the instruction set in use; `$portable` where there is none.
 macro_rules! twin {
     ($name:ident($($argument:expr),*), $portable:expr) => {
-        match isa() {
+        match dispatch::isa() {
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
             // SAFETY: the processor has it; `check` has seen the sizes.
-            Isa::Avx512 => unsafe { avx512::$name($($argument),*) },
+            dispatch::Isa::Avx512 => unsafe { avx512::$name($($argument),*) },
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
             // SAFETY: the processor has it; `check` has seen the sizes.
-            Isa::Avx2 => unsafe { avx2::$name($($argument),*) },
+            dispatch::Isa::Avx2 => unsafe { avx2::$name($($argument),*) },
             _ => $portable,
         }
     };

@@ -4,17 +4,17 @@ use covey_ring::Word;
 
 use super::ConvGeometry;
 use super::patches::inside;
-use crate::dispatch::{Isa, isa};
+use crate::dispatch;
 
 /// As [`super::conv2d`], for `groups == in_channels`.
 pub(super) fn conv2d<W: Word>(geometry: &ConvGeometry, x: &[W], w: &[W], out: &mut [W]) {
-    match isa() {
+    match dispatch::isa() {
         #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
         // SAFETY: the processor has it.
-        Isa::Avx512 => unsafe { avx512(geometry, x, w, out) },
+        dispatch::Isa::Avx512 => unsafe { avx512(geometry, x, w, out) },
         #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
         // SAFETY: the processor has it.
-        Isa::Avx2 => unsafe { avx2(geometry, x, w, out) },
+        dispatch::Isa::Avx2 => unsafe { avx2(geometry, x, w, out) },
         _ => by_rows(geometry, x, w, out),
     }
 }

@@ -14,7 +14,7 @@ mod skinny;
 
 use covey_ring::Word;
 
-use crate::dispatch::{Isa, isa};
+use crate::dispatch;
 
 pub(crate) use blocked::{Columns, Matrix, Panels, Product};
 use skinny::FEW_COLUMNS;
@@ -39,26 +39,26 @@ pub(crate) fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mu
     if m == 0 || n == 0 || k == 0 {
         return;
     }
-    match isa() {
+    match dispatch::isa() {
         #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
         // SAFETY: the processor has it; sizes are checked above.
-        Isa::Avx512 => unsafe { avx512::product(product, c) },
+        dispatch::Isa::Avx512 => unsafe { avx512::product(product, c) },
         #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
         // SAFETY: the processor has it; sizes are checked above.
-        Isa::Avx2 => unsafe { avx2::product(product, c) },
+        dispatch::Isa::Avx2 => unsafe { avx2::product(product, c) },
         // SAFETY: sizes are checked above.
         _ => unsafe { portable::product(product, c) },
     }
 }
 
 fn few_rows<W: Word>(sizes: (usize, usize, usize), a: &[W], b: &[W], c: &mut [W]) {
-    match isa() {
+    match dispatch::isa() {
         #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
         // SAFETY: the processor has it.
-        Isa::Avx512 => unsafe { avx512::few_rows(sizes, a, b, c) },
+        dispatch::Isa::Avx512 => unsafe { avx512::few_rows(sizes, a, b, c) },
         #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
         // SAFETY: the processor has it.
-        Isa::Avx2 => unsafe { avx2::few_rows(sizes, a, b, c) },
+        dispatch::Isa::Avx2 => unsafe { avx2::few_rows(sizes, a, b, c) },
         _ => portable::few_rows(sizes, a, b, c),
     }
 }

@@ -3,7 +3,7 @@
 use covey_ring::Word;
 use zeroize::Zeroize;
 
-use crate::dispatch::{Isa, isa};
+use crate::dispatch;
 use crate::words::bytes_mut;
 
 mod portable;
@@ -43,10 +43,10 @@ impl Prg {
 
     /// The generator under `key`. The caller wipes its own copy.
     pub fn new(key: &[u8; 16]) -> Self {
-        let cipher = match isa() {
+        let cipher = match dispatch::isa() {
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
             // SAFETY: `Isa::Avx512` includes AES-NI.
-            Isa::Avx512 => Cipher::Vaes(unsafe { vaes::Cipher::new(key) }),
+            dispatch::Isa::Avx512 => Cipher::Vaes(unsafe { vaes::Cipher::new(key) }),
             _ => Cipher::Portable(portable::Cipher::new(key)),
         };
         Prg { cipher }
