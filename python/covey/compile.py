@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import onnx
@@ -24,7 +24,7 @@ from covey.lowering import Division, Settings, Truncation
 from covey.passes import rewrite
 from covey.passes.scale_choice import choose
 
-Source = str | os.PathLike[str] | onnx.ModelProto
+Source: TypeAlias = str | os.PathLike[str] | onnx.ModelProto
 
 _Choice = TypeVar("_Choice", bound=Enum)
 

@@ -196,17 +196,19 @@ class Lowering:
         name: str | None = None,
         magnitude: float | None = None,
         headroom: int = 0,
+        unconditional: bool = False,
     ) -> Lowered:
         """Append one program node and its result.
 
         `interval` is where the result's integers lie, given the operands' intervals; `magnitude` the largest absolute
         value (as a real number) over the calibration data, by default that of the node's result. `name` defaults to the
         result's own when this is its final form. `headroom` is how many bits more than the result's the next node
-        takes on the way. Raises `DoesNotFitError` when neither bound fits the ring.
+        takes on the way; `unconditional` says that the interval holds whatever the operands are. Raises
+        `DoesNotFitError` when neither bound fits the ring.
         """
         if magnitude is None:
             magnitude = self.magnitude(node.output)
-        calibrated = any(value.calibrated for value in inputs)
+        calibrated = any(value.calibrated for value in inputs) and not unconditional
         fits = interval.bits + headroom <= self.settings.available_bits
         if magnitude is not None and (calibrated or not fits):
             calibrated = True

@@ -151,6 +151,23 @@ def test_proved_bounds_are_preferred_and_calibrated_ones_stand_in() -> None:
     assert {row["bound"] for row in without.report["nodes"]} == {"proved"}
 
 
+def test_an_index_is_bounded_by_the_number_of_classes_not_by_the_calibration_data() -> None:
+    proto = deep()
+    label = helper.make_node("ArgMax", [proto.graph.output[0].name], ["label"], name="label", axis=1)
+    proto = builders.model(
+        [*proto.graph.node, label],
+        {"x": ["N", 64]},
+        ["label"],
+        {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer},
+        output_dtype=TensorProto.INT64,
+    )
+    data = np.random.default_rng(1).uniform(-1, 1, (1, 64))
+    compiled = covey.compile(proto, input_range=(-1, 1), calibration=data, ring=32)
+    program = interpreter.program_of(compiled)
+    bound = program.values[program.outputs[0]].bound
+    assert (bound.bits, bound.source) == (6, pb.Bound.PROVED)
+
+
 def test_the_input_range_of_calibration_data_is_widened(proto: onnx.ModelProto) -> None:
     data = np.random.default_rng(1).random((8, 1, 8, 8))
     entry = covey.compile(proto, calibration=data).report["inputs"][0]

@@ -194,7 +194,7 @@ def test_a_small_constant_keeps_its_digits() -> None:
 
 
 @pytest.mark.parametrize("opset", [7, 11, 17])
-@pytest.mark.parametrize("bounds", [(0.0, 0.5), (-0.25, None), (None, 0.25)])
+@pytest.mark.parametrize("bounds", [(0.0, 0.5), (-0.25, None), (None, 0.25), (-1e9, 0.5)])
 def test_clip(opset: int, bounds: tuple[float | None, float | None]) -> None:
     low, high = bounds
     if opset < 11:

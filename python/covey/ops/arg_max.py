@@ -53,6 +53,7 @@ class ArgMax(Op):
             shape=low.graph.values[node.output].shape,
             scale=0,
             interval=self.interval(x.interval),
+            unconditional=True,
         )
 
 
