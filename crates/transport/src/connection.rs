@@ -59,9 +59,8 @@ impl Connection {
         let deadline = Instant::now() + timeout;
         loop {
             let frame = self.wire.receive(deadline).map_err(|fault| fault.named(&self.name, timeout))?;
-            let broke = |what: String| {
-                TransportError::with(&self.name, ErrorKind::Format, format!("broke the format: {what}"))
-            };
+            let broke =
+                |what: String| TransportError::with(&self.name, ErrorKind::Format, format!("broke the format: {what}"));
             return match frame.kind {
                 Kind::Heartbeat => continue,
                 Kind::Control if frame.body.len() <= max_len => Ok(frame.body),
@@ -86,12 +85,8 @@ impl Fault {
     pub fn named(self, name: &str, timeout: Duration) -> TransportError {
         match self {
             Fault::Lost => TransportError::with(name, ErrorKind::ConnectionLost, "connection lost"),
-            Fault::TimedOut => {
-                TransportError::with(name, ErrorKind::Silent, format!("silent for {}", spoken(timeout)))
-            }
-            Fault::Broken(what) => {
-                TransportError::with(name, ErrorKind::Format, format!("broke the format: {what}"))
-            }
+            Fault::TimedOut => TransportError::with(name, ErrorKind::Silent, format!("silent for {}", spoken(timeout))),
+            Fault::Broken(what) => TransportError::with(name, ErrorKind::Format, format!("broke the format: {what}")),
             Fault::Refused(why) => TransportError::with(name, ErrorKind::Refused, format!("refused: {why}")),
         }
     }

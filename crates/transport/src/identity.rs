@@ -63,13 +63,8 @@ impl Identity {
 
     fn new(key: Zeroizing<Vec<u8>>, certificate: CertificateDer<'static>) -> Result<Self, TransportError> {
         let facts = tls::read_certificate(&certificate).map_err(TransportError::local)?;
-        let identity = Self {
-            name: facts.name,
-            key,
-            certificate,
-            fingerprint: facts.fingerprint,
-            not_after: facts.not_after,
-        };
+        let identity =
+            Self { name: facts.name, key, certificate, fingerprint: facts.fingerprint, not_after: facts.not_after };
         // Fails where the key cannot be read or is not the certificate's.
         tls::certified(&identity)?;
         Ok(identity)
@@ -94,7 +89,8 @@ impl Identity {
             )));
         }
         let text = Zeroizing::new(
-            fs::read(path).map_err(|error| TransportError::local(format!("key file {shown} cannot be read: {error}")))?,
+            fs::read(path)
+                .map_err(|error| TransportError::local(format!("key file {shown} cannot be read: {error}")))?,
         );
         let damaged = |what: &str| {
             TransportError::local(format!(

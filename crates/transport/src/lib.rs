@@ -19,8 +19,8 @@ mod tcp;
 mod tls;
 
 pub use channel::{Endpoint, Network, PeerId, Phase};
-pub use error::{ErrorKind, TransportError};
 pub use connection::Connection;
+pub use error::{ErrorKind, TransportError};
 pub use fingerprint::Fingerprint;
 pub use identity::Identity;
 pub use meter::{Meter, Rounds, Row, Snapshot, SocketTotals};

@@ -348,7 +348,11 @@ impl Link {
         Ok(())
     }
 
-    fn sleep_for_work<'a>(&self, mut outgoing: MutexGuard<'a, Outgoing>, time: Option<Duration>) -> MutexGuard<'a, Outgoing> {
+    fn sleep_for_work<'a>(
+        &self,
+        mut outgoing: MutexGuard<'a, Outgoing>,
+        time: Option<Duration>,
+    ) -> MutexGuard<'a, Outgoing> {
         outgoing.writer_sleeps = true;
         // Bounded in any case; the loop looks again.
         let time = time.unwrap_or(WRITE_TICK);

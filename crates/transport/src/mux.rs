@@ -81,9 +81,7 @@ impl Shared {
                 self.failure.get().cloned().unwrap_or_else(|| self.error(peer, ErrorKind::Left, LEFT))
             }
             Wait::Ended => self.fail(self.error(peer, ErrorKind::Left, LEFT)),
-            Wait::TimedOut => {
-                self.fail(self.error(peer, ErrorKind::Stalled, &stalled(spoken(self.options.message))))
-            }
+            Wait::TimedOut => self.fail(self.error(peer, ErrorKind::Stalled, &stalled(spoken(self.options.message)))),
         }
     }
 
@@ -234,7 +232,8 @@ impl Reader {
                 }
                 Kind::Heartbeat => {}
                 Kind::Abort => {
-                    let failure = decode_abort(&self.shared.roster, &frame.body).ok_or("an abort that cannot be read")?;
+                    let failure =
+                        decode_abort(&self.shared.roster, &frame.body).ok_or("an abort that cannot be read")?;
                     if !self.shared.is_closed() {
                         self.shared.fail(failure);
                     }

@@ -243,9 +243,9 @@ impl Endpoint for SessionEndpoint {
         shared.roster.check(from)?;
         let queue = self.incoming.get(&from).ok_or_else(|| TransportError::local("no such link"))?;
         let deadline = Instant::now() + shared.options.message;
-        let message = queue
-            .pop(deadline)
-            .map_err(|wait: Wait| shared.give_up(from, wait, |time| format!("sent nothing on stream {stream} for {time}")))?;
+        let message = queue.pop(deadline).map_err(|wait: Wait| {
+            shared.give_up(from, wait, |time| format!("sent nothing on stream {stream} for {time}"))
+        })?;
         if message.len() != len {
             let detail = format!("broke the format: {} bytes on stream {stream} where {len} were due", message.len());
             return Err(shared.fail(shared.error(from, ErrorKind::Format, &detail)));

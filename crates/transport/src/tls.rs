@@ -68,9 +68,7 @@ pub(crate) fn certified(identity: &Identity) -> Result<Arc<CertifiedKey>, Transp
         .map(Arc::new)
         .map_err(|error| {
             TransportError::local(match error {
-                rustls::Error::InconsistentKeys(_) => {
-                    "its private key does not belong to its certificate".into()
-                }
+                rustls::Error::InconsistentKeys(_) => "its private key does not belong to its certificate".into(),
                 error => format!("its private key cannot be read: {error}"),
             })
         })

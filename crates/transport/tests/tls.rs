@@ -89,7 +89,8 @@ fn plaintext_and_garbage_are_refused_and_the_next_caller_served() {
     let listener = Listener::bind("127.0.0.1:0", alpha.clone(), PATIENCE).unwrap();
     let address = listener.address().unwrap();
     let pins = |key: &Fingerprint| (*key == beta.fingerprint()).then(|| "beta".to_string());
-    let words: [&[u8]; 4] = [b"GET / HTTP/1.1\r\nHost: covey\r\n\r\n", &[0; 64], &[0xff; 3000], &[22, 3, 1, 0, 5, 1, 2, 3, 4, 5]];
+    let words: [&[u8]; 4] =
+        [b"GET / HTTP/1.1\r\nHost: covey\r\n\r\n", &[0; 64], &[0xff; 3000], &[22, 3, 1, 0, 5, 1, 2, 3, 4, 5]];
     for word in words {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(word).unwrap();

@@ -27,6 +27,7 @@ pub fn network(options: Options) -> Vec<SimNetwork> {
         failure,
         clocks: (0..count).map(|_| Mutex::new(0)).collect(),
         senders: (0..count).map(|_| Mutex::new(Sender::default())).collect(),
+        waits: Mutex::new(HashMap::new()),
         expected: (0..count).map(|_| Mutex::new(HashMap::new())).collect(),
         options,
     });
@@ -65,6 +66,16 @@ struct Hub {
     senders: Vec<Mutex<Sender>>,
     /// For each receiver, by sender and stream: the number the next message should have.
     expected: Vec<Mutex<HashMap<(PeerId, u32), u64>>>,
+    /// Who waits for a message now.
+    waits: Mutex<HashMap<PeerId, Waiting>>,
+}
+
+/// A peer's wait: for whom, on which stream, since when in virtual time.
+#[derive(Clone, Copy)]
+struct Waiting {
+    from: PeerId,
+    stream: u32,
+    since: u64,
 }
 
 impl Hub {
@@ -76,6 +87,23 @@ impl Hub {
 
     fn line(&self, from: PeerId, to: PeerId) -> Line {
         self.options.links.get(&(from, to)).copied().unwrap_or(self.options.line)
+    }
+
+    /// The wait that explains why `waiter` waits in vain: peers wait for each other in a chain. Its end is the last
+    /// wait, for a peer that waits for nobody; of a circle, the wait that began first in virtual time, which does not
+    /// depend on whose real time-out fires first.
+    fn root_of(&self, waiter: PeerId, mut wait: Waiting) -> Waiting {
+        let waits = lock(&self.waits);
+        let mut seen = vec![(waiter, wait)];
+        while let Some(next) = waits.get(&wait.from) {
+            if let Some(start) = seen.iter().position(|(peer, _)| *peer == wait.from) {
+                let first = seen[start..].iter().min_by_key(|(peer, wait)| (wait.since, *peer));
+                return first.map_or(wait, |(_, wait)| *wait);
+            }
+            seen.push((wait.from, *next));
+            wait = *next;
+        }
+        wait
     }
 
     fn has_left(&self, peer: PeerId) -> bool {
@@ -266,9 +294,18 @@ impl Endpoint for SimEndpoint {
         let (place, stream) = (&self.place, self.stream);
         place.roster.check(from)?;
         let queue = place.hub.inboxes[place.me()].queue(from, stream);
-        let parcel = queue
-            .pop(Instant::now() + place.timeout)
-            .map_err(|wait| place.give_up(from, wait, |time| format!("sent nothing on stream {stream} for {time}")))?;
+        let wait = Waiting { from, stream, since: *lock(&place.hub.clocks[place.me()]) };
+        lock(&place.hub.waits).insert(place.me(), wait);
+        let popped = queue.pop(Instant::now() + place.timeout);
+        let root = match popped {
+            Err(Wait::TimedOut) => place.hub.root_of(place.me(), wait),
+            _ => wait,
+        };
+        if popped.is_ok() {
+            lock(&place.hub.waits).remove(&place.me());
+        }
+        let stalled = |time: String| format!("sent nothing on stream {} for {time}", root.stream);
+        let parcel = popped.map_err(|wait| place.give_up(root.from, wait, stalled))?;
         let broke = |what: String| {
             let detail = format!("broke the format: {what}");
             Err(place.hub.fail(place.roster.error(from, ErrorKind::Format, detail)))

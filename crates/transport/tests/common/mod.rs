@@ -19,7 +19,8 @@ pub fn connections(count: usize) -> Vec<Vec<(PeerId, String, Connection)>> {
         let listener = Listener::bind("127.0.0.1:0", identities[low].clone(), PATIENCE).unwrap();
         let address = listener.address().unwrap().to_string();
         for high in low + 1..count {
-            let (called, caller) = pair(&listener, &address, &identities[low], &identities[high], NAMES[low], NAMES[high]);
+            let (called, caller) =
+                pair(&listener, &address, &identities[low], &identities[high], NAMES[low], NAMES[high]);
             peers[low].push((high, NAMES[high].to_string(), called));
             peers[high].push((low, NAMES[low].to_string(), caller));
         }
