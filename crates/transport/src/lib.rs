@@ -26,3 +26,6 @@ pub use identity::Identity;
 pub use meter::{Meter, Rounds, Row, Snapshot, SocketTotals};
 pub use session::{Options, Session};
 pub use tcp::{Incoming, Listener, connect};
+
+#[cfg(test)]
+mod hostile_tests;

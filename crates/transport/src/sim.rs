@@ -8,7 +8,7 @@
 mod fault;
 mod network;
 
-pub use fault::{Fault, Trigger};
+pub use fault::{Fault, Rewrite, Trigger};
 pub use network::{SimNetwork, network};
 
 use std::collections::BTreeMap;

@@ -57,7 +57,7 @@ fn messages_queue_on_their_link_only() {
         net.close();
         net.time()
     });
-    assert_eq!(times, [0 * MS, 13 * MS, Duration::from_micros(1300)]);
+    assert_eq!(times, [Duration::ZERO, 13 * MS, Duration::from_micros(1300)]);
 }
 
 /// A fixed exchange between three parties: what each ends with, its virtual time included.

@@ -21,6 +21,9 @@ pub struct Fault {
     pub what: Trigger,
 }
 
+/// Changes a message in place.
+pub type Rewrite = Arc<dyn Fn(&mut Vec<u8>) + Send + Sync>;
+
 /// What happens at a fault.
 #[derive(Clone)]
 pub enum Trigger {
@@ -35,7 +38,7 @@ pub enum Trigger {
     /// The message arrives this much later.
     Delay(Duration),
     /// The sender puts another message in its place: a malicious peer. The receiver's transport does not notice.
-    Rewrite(Arc<dyn Fn(&mut Vec<u8>) + Send + Sync>),
+    Rewrite(Rewrite),
     /// From here on the link is cut in both directions: connection lost.
     Cut,
     /// From here on the sender sends nothing more to anyone, without an error of its own.
