@@ -131,9 +131,9 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        // 2^14 elements of 32 bits are 64 KiB a tensor and as much for its 32 bit planes: the working set of a
-        // comparison stays in a core's second-level cache.
-        Options { adder: crate::circuits::Adder::LogDepth, tile: 1 << 14, window: 8 }
+        // 2^14 elements of 32 bits are 64 KiB a tensor and as much for its 32 bit planes: the working set of a tile's round
+        // stays in a core's second-level cache. 64 of them hide a wide-area round trip in a million elements.
+        Options { adder: crate::circuits::Adder::LogDepth, tile: 1 << 14, window: 64 }
     }
 }
 
@@ -173,6 +173,12 @@ pub enum ProtocolError {
     /// Preprocessed material is missing.
     #[error("no preprocessed material is left for this inference: preprocess more, or run with phase joint")]
     StoreEmpty,
+    /// A run number was used before: its randomness must not mask a second set of values.
+    #[error("run {run} has been used: number runs upwards, and take each preprocessed one once")]
+    RunUsed {
+        /// The number.
+        run: u64,
+    },
     /// A layout and the code that should follow it disagree: a defect in Covey.
     #[error("internal error in {0}: please report it")]
     Internal(&'static str),
@@ -202,11 +208,11 @@ pub trait Protocol: Send {
     /// Storage of ring elements.
     type Word: Word;
     /// This party's part of a secret tensor of ring elements.
-    type Arith: Clone + Send;
+    type Arith: Clone + Send + Sync;
     /// This party's part of secret bit planes.
-    type Bool: Clone + Send;
+    type Bool: Clone + Send + Sync;
     /// This party's prepared form of one version of a weight.
-    type Weight: Send;
+    type Weight: Send + Sync;
 
     /// Name in messages and on the command line.
     const NAME: &'static str;
@@ -220,7 +226,8 @@ pub trait Protocol: Send {
     fn shape(x: &Self::Arith) -> &[usize];
     /// Names the program node that what follows belongs to, for errors, randomness and the meter.
     fn enter(&mut self, node: u32, name: &str);
-    /// Starts run number `inference` in `phase`; numbers only grow. `Online` needs the inference's material in the store.
+    /// Starts run number `inference` in `phase`. `Joint` and `Preprocess` take numbers above all earlier ones, `Online` one
+    /// that was preprocessed and not used since; another is refused, as its randomness would mask a second set of values.
     /// Protocols without preprocessing ignore the phase, except that a preprocessing run reveals nothing.
     fn begin(&mut self, phase: Phase, inference: u64) -> Result<()>;
     /// Inferences with preprocessed material left.
@@ -269,7 +276,8 @@ pub trait Protocol: Send {
     // Linear maps.
 
     /// This party's working form of a weight. Cheap and repeatable: training prepares a new version each step.
-    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, placement: Placement) -> Result<Self::Weight>;
+    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, placement: Placement)
+    -> Result<Self::Weight>;
     /// The linear map of `weight` on x, then the epilogue.
     fn linear(&mut self, x: &Self::Arith, weight: &Self::Weight, epilogue: &Epilogue<Self>) -> Result<Self::Arith>;
     /// The batched product of two secrets, then the truncation.
@@ -325,12 +333,7 @@ pub trait Protocol: Send {
     }
 
     /// max(x, y), and the plane that is 1 where x < y; `comparison` bounds x - y.
-    fn max(
-        &mut self,
-        x: &Self::Arith,
-        y: &Self::Arith,
-        comparison: Comparison,
-    ) -> Result<(Self::Arith, Self::Bool)> {
+    fn max(&mut self, x: &Self::Arith, y: &Self::Arith, comparison: Comparison) -> Result<(Self::Arith, Self::Bool)> {
         let difference = self.sub(x, y)?;
         let less = self.msb(&difference, comparison)?;
         let not_less = self.not(&less);

@@ -134,7 +134,7 @@ impl Cost {
     /// The cost of `copies` tiles of `layout`, side by side.
     pub fn of(layout: &Layout, copies: u64) -> Self {
         let mut cost = Cost { rounds: layout.rounds() as u64, ..Cost::default() };
-        for message in layout.messages() {
+        for message in layout.messages().iter().filter(|_| copies > 0) {
             let traffic = cost.links.entry((message.step.kind(), message.from, message.to)).or_default();
             traffic.bytes += message.len as u64 * copies;
             traffic.messages += copies;
@@ -142,23 +142,17 @@ impl Cost {
         cost
     }
 
-    /// The cost of `count` elements in tiles of `tile`: whole tiles and a last partial one, side by side.
-    pub fn tiled(count: usize, tile: usize, layout: impl Fn(usize) -> Layout) -> Self {
-        let mut cost = Cost::default();
-        if count >= tile {
-            cost = Cost::of(&layout(tile), (count / tile) as u64);
-        }
+    /// The cost of `count` elements in tiles of `tile`, `window` of them in flight at once: whole tiles and a last partial one.
+    pub fn tiled(count: usize, tile: usize, window: usize, layout: impl Fn(usize) -> Layout) -> Self {
+        let mut cost = Cost::of(&layout(tile), (count / tile) as u64);
+        let mut rounds = cost.rounds;
         if count % tile > 0 {
-            cost.beside(&Cost::of(&layout(count % tile), 1));
+            let last = Cost::of(&layout(count % tile), 1);
+            rounds = last.rounds;
+            cost += &last;
         }
+        cost.rounds = rounds * count.div_ceil(tile).div_ceil(window.max(1)) as u64;
         cost
-    }
-
-    /// Adds what happens at the same time: traffic adds, the longer number of rounds stays.
-    pub fn beside(&mut self, other: &Cost) {
-        let rounds = self.rounds.max(other.rounds);
-        *self += other;
-        self.rounds = rounds;
     }
 
     /// Payload bytes on all links in `kind`.

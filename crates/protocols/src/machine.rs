@@ -113,11 +113,18 @@ impl Outbox {
 /// What arrived for a machine in one step, by sender. Blocks are read in the order they were written.
 pub struct Inbox {
     buffers: Vec<(Vec<u8>, usize)>,
+    /// Every block read, element by element: a party's view.
+    #[cfg(test)]
+    pub(crate) read: Vec<Vec<u64>>,
 }
 
 impl Inbox {
     pub(crate) fn new(peers: usize) -> Self {
-        Inbox { buffers: vec![(Vec::new(), 0); peers] }
+        Inbox {
+            buffers: vec![(Vec::new(), 0); peers],
+            #[cfg(test)]
+            read: Vec::new(),
+        }
     }
 
     pub(crate) fn put(&mut self, from: usize, bytes: Vec<u8>) {
@@ -134,12 +141,17 @@ impl Inbox {
 
     /// The next `count` ring elements from `from`.
     pub fn words<W: Word>(&mut self, from: usize, count: usize, ring: Ring) -> Vec<W> {
-        wire::unpack_words(self.bytes(from, wire::words_len(count, ring)), count, ring)
+        let words = wire::unpack_words(self.bytes(from, wire::words_len(count, ring)), count, ring);
+        #[cfg(test)]
+        self.read.push(words.iter().map(|w: &W| w.to_u64()).collect());
+        words
     }
 
     /// The next bit plane of `len` bits from `from`.
     pub fn plane(&mut self, from: usize, len: usize) -> Vec<u64> {
         let bits: BitTensor = wire::unpack_planes(self.bytes(from, wire::planes_len(len, 1)), len, 1);
+        #[cfg(test)]
+        self.read.push((0..len).map(|i| u64::from(bits.get(0, i))).collect());
         bits.words().to_vec()
     }
 }

@@ -62,7 +62,11 @@ impl<P: Protocol> Planner<P> {
     }
 
     fn same_size(x: &PlannedTensor, count: usize) -> Result<PlannedTensor> {
-        if x.count() == count { Ok(x.clone()) } else { Err(ProtocolError::Internal("the sizes of a planned operation")) }
+        if x.count() == count {
+            Ok(x.clone())
+        } else {
+            Err(ProtocolError::Internal("the sizes of a planned operation"))
+        }
     }
 }
 
@@ -183,7 +187,12 @@ impl<P: Protocol> Protocol for Planner<P> {
         *x
     }
 
-    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _placement: Placement) -> Result<PlannedWeight> {
+    fn prepare(
+        &mut self,
+        source: WeightSource<Self>,
+        geometry: Geometry,
+        _placement: Placement,
+    ) -> Result<PlannedWeight> {
         Ok(PlannedWeight { geometry, public: matches!(source, WeightSource::Public(_)) })
     }
 

@@ -32,13 +32,20 @@ impl SessionKeys {
             derived.zeroize();
             prg
         };
-        Generators { prgs: self.keys.iter().map(|key| key.as_ref().map(derive)).collect() }
+        Generators { sources: self.keys.iter().map(|key| key.as_ref().map(|key| Source::Keyed(derive(key)))).collect() }
     }
 }
 
 /// Generators shared with each other party, for one inference on one lane.
 pub struct Generators {
-    prgs: Vec<Option<Prg>>,
+    sources: Vec<Option<Source>>,
+}
+
+enum Source {
+    Keyed(Prg),
+    /// Chosen draws, so that unit tests can go through all of them.
+    #[cfg(test)]
+    Scripted(std::sync::Arc<script::Script>),
 }
 
 /// Where a gate's tile draws: every (gate, tile, purpose) is its own stream.
@@ -51,28 +58,40 @@ pub struct Place {
 }
 
 impl Generators {
-    fn prg(&self, peer: usize) -> &Prg {
-        self.prgs[peer].as_ref().expect("gates draw only from keys their role holds")
+    fn source(&self, peer: usize) -> &Source {
+        self.sources[peer].as_ref().expect("gates draw only from keys their role holds")
     }
 
     /// `count` words from the key shared with `peer`.
     pub fn words<W: Word>(&self, peer: usize, place: Place, purpose: u32, count: usize) -> Vec<W> {
         let mut out = vec![W::ZERO; count];
-        self.prg(peer).fill_words(nonce(place, purpose), &mut out);
+        match self.source(peer) {
+            Source::Keyed(prg) => prg.fill_words(nonce(place, purpose), &mut out),
+            #[cfg(test)]
+            Source::Scripted(script) => script.words(purpose, &mut out),
+        }
         out
     }
 
     /// `planes` bit planes of `len` bits from the key shared with `peer`, as one buffer, plane-major.
     pub fn planes(&self, peer: usize, place: Place, purpose: u32, len: usize, planes: usize) -> Vec<u64> {
         let mut out = vec![0u64; BitTensor::words_per_plane(len) * planes];
-        self.prg(peer).fill_words(nonce(place, purpose), &mut out);
+        match self.source(peer) {
+            Source::Keyed(prg) => prg.fill_words(nonce(place, purpose), &mut out),
+            #[cfg(test)]
+            Source::Scripted(script) => script.planes(purpose, len, planes, &mut out),
+        }
         out
     }
 
     /// 32 bytes from the key shared with `peer`, to hand to a client as the seed of its own draws.
     pub fn seed(&self, peer: usize, place: Place, purpose: u32) -> [u8; 32] {
         let mut out = [0u8; 32];
-        self.prg(peer).fill(nonce(place, purpose), 0, &mut out);
+        match self.source(peer) {
+            Source::Keyed(prg) => prg.fill(nonce(place, purpose), 0, &mut out),
+            #[cfg(test)]
+            Source::Scripted(_) => unreachable!("seeds are not enumerated"),
+        }
         out
     }
 }
@@ -80,4 +99,74 @@ impl Generators {
 fn nonce(place: Place, purpose: u32) -> u64 {
     assert!(place.gate < 1 << 24 && place.tile < 1 << 28 && purpose < 1 << 12, "a draw outside its domain");
     u64::from(place.gate) << 40 | u64::from(place.tile) << 12 | u64::from(purpose)
+}
+
+#[cfg(test)]
+pub(crate) mod script {
+    //! Draws chosen element by element: element e of an enumerated key sees, over all its draws, the bits of the number e, so
+    //! that a tile of 2^b elements goes through every value of b drawn bits.
+
+    use std::collections::HashMap;
+    use std::sync::{Arc, Mutex};
+
+    use covey_ring::{BitTensor, Word};
+
+    use super::{Generators, Source};
+
+    pub struct Script {
+        /// Enumerated, or fixed to values that depend on the draw alone.
+        pub enumerated: bool,
+        /// Number of the tile's first element.
+        pub base: u64,
+        /// Bits of a word draw, by purpose.
+        pub width: fn(u32) -> u32,
+        /// Chooses the fixed values.
+        pub seed: u64,
+        drawn: Mutex<(HashMap<(u32, usize), u32>, u32)>,
+    }
+
+    impl Script {
+        pub fn new(enumerated: bool, base: u64, width: fn(u32) -> u32, seed: u64) -> Arc<Self> {
+            Arc::new(Script { enumerated, base, width, seed, drawn: Mutex::default() })
+        }
+
+        /// Bits drawn so far.
+        pub fn bits(&self) -> u32 {
+            self.drawn.lock().unwrap().1
+        }
+
+        fn value(&self, purpose: u32, index: usize, width: u32) -> impl Fn(u64) -> u64 {
+            let mut drawn = self.drawn.lock().unwrap();
+            let (offsets, next) = &mut *drawn;
+            let offset = *offsets.entry((purpose, index)).or_insert_with(|| {
+                *next += width;
+                *next - width
+            });
+            let mask = (1u64 << width) - 1;
+            let fixed =
+                (u64::from(purpose) * 31 + index as u64 + self.seed * 7919).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+            let (enumerated, base) = (self.enumerated, self.base);
+            move |e| if enumerated { (base + e) >> offset & mask } else { fixed & mask }
+        }
+
+        pub fn words<W: Word>(&self, purpose: u32, out: &mut [W]) {
+            let value = self.value(purpose, 0, (self.width)(purpose));
+            out.iter_mut().enumerate().for_each(|(e, word)| *word = W::from_u64(value(e as u64)));
+        }
+
+        pub fn planes(&self, purpose: u32, len: usize, planes: usize, out: &mut [u64]) {
+            let width = BitTensor::words_per_plane(len);
+            for plane in 0..planes {
+                let value = self.value(purpose, plane, 1);
+                for e in 0..len {
+                    out[plane * width + e / 64] |= value(e as u64) << (e % 64);
+                }
+            }
+        }
+    }
+
+    /// The generators of one party from a script for each peer.
+    pub fn generators(scripts: [Option<Arc<Script>>; 3]) -> Arc<Generators> {
+        Arc::new(Generators { sources: scripts.into_iter().map(|s| s.map(Source::Scripted)).collect() })
+    }
 }

@@ -13,6 +13,7 @@ pub struct Scheduler {
     window: usize,
     phase: Phase,
     store: Store,
+    last_run: Option<u64>,
     node: u32,
 }
 
@@ -20,7 +21,8 @@ impl Scheduler {
     /// A scheduler over `endpoint`, whose peers are numbered below `peers` (parties, then the client), with up to
     /// `window` tiles of a gate in flight.
     pub fn new(endpoint: Box<dyn Endpoint>, peers: usize, window: usize) -> Self {
-        Scheduler { endpoint, peers, window: window.max(1), phase: Phase::Joint, store: Store::default(), node: 0 }
+        let (phase, store) = (Phase::Joint, Store::default());
+        Scheduler { endpoint, peers, window: window.max(1), phase, store, last_run: None, node: 0 }
     }
 
     /// This party's number.
@@ -33,18 +35,23 @@ impl Scheduler {
         self.phase
     }
 
-    /// Starts a run of `inference` in `phase`. `Online` needs its material in the store.
-    pub fn begin(&mut self, phase: Phase, inference: u64, needs_material: bool) -> Result<()> {
-        self.phase = phase;
-        match phase {
-            Phase::Joint => {}
-            Phase::Preprocess => self.store.begin(inference),
-            Phase::Online => {
-                if !self.store.advance(inference) && needs_material {
-                    return Err(ProtocolError::StoreEmpty);
-                }
+    /// Starts run `run` in `phase`. A number is used once: its randomness masks one set of values. `Joint` and `Preprocess`
+    /// take numbers above all earlier ones, `Online` one that was preprocessed and not used since.
+    pub fn begin(&mut self, phase: Phase, run: u64) -> Result<()> {
+        if phase == Phase::Online {
+            if !self.store.open(run) {
+                return Err(ProtocolError::StoreEmpty);
             }
+        } else {
+            if self.last_run.is_some_and(|last| run <= last) {
+                return Err(ProtocolError::RunUsed { run });
+            }
+            self.last_run = Some(run);
         }
+        if phase == Phase::Preprocess {
+            self.store.begin(run);
+        }
+        self.phase = phase;
         Ok(())
     }
 
@@ -59,8 +66,8 @@ impl Scheduler {
         self.endpoint.meter().set_node(node);
     }
 
-    /// Runs one gate's tiles and returns their outputs in order. Tiles run in parallel, so the gate takes as many rounds as
-    /// its longest tile.
+    /// Runs one gate's tiles and returns their outputs in order. Tiles in flight together share their rounds; the next
+    /// `window` of them starts when these are done.
     pub fn run<M: Machine>(&mut self, machines: impl IntoIterator<Item = M>) -> Result<Vec<M::Output>> {
         let mut machines = machines.into_iter();
         let mut outputs = Vec::with_capacity(machines.size_hint().0);
@@ -70,7 +77,7 @@ impl Scheduler {
             if group.is_empty() {
                 break;
             }
-            rounds = rounds.max(self.run_group(&mut group)?);
+            rounds += self.run_group(&mut group)?;
             outputs.extend(group.into_iter().map(M::finish));
         }
         self.endpoint.meter().add_rounds(self.node, StepKind::Online, rounds as u64);
@@ -113,7 +120,8 @@ impl Scheduler {
             }
         }
         for machine in group.iter_mut() {
-            let due: Vec<_> = machine.layout().messages().iter().filter(|m| m.step == step && m.to == me).copied().collect();
+            let due: Vec<_> =
+                machine.layout().messages().iter().filter(|m| m.step == step && m.to == me).copied().collect();
             if due.is_empty() {
                 continue;
             }

@@ -94,7 +94,9 @@ pub(super) fn linear(
         let mut out: Vec<u64> = (0..outputs).map(|output| bias(output) as u64).collect();
         match &sizes {
             Sizes::Conv(geometry, batch) => conv2d(geometry, *batch, &x.words(), &weight.words(), &mut out),
-            &Sizes::Dense { rows, inputs, outputs } => gemm(rows, outputs, inputs, &x.words(), &weight.words(), &mut out),
+            &Sizes::Dense { rows, inputs, outputs } => {
+                gemm(rows, outputs, inputs, &x.words(), &weight.words(), &mut out)
+            }
         }
         Exact::Narrow(out.into_iter().map(|word| word as i64).collect())
     } else {
@@ -127,8 +129,8 @@ pub(super) fn matmul(shape: MatmulShape, x: &Operand, y: &Operand) -> Result<Exa
         let (row, column) = (output / columns, output % columns);
         let index = row / rows;
         for k in 0..inner {
-            let product = i128::from(x.values[row * inner + k])
-                * i128::from(y.values[(index * inner + k) * columns + column]);
+            let product =
+                i128::from(x.values[row * inner + k]) * i128::from(y.values[(index * inner + k) * columns + column]);
             sum.add(product);
         }
     }

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use covey_ring::{BitTensor, Ring, Tensor};
 
 use crate::api::{
-    Bias, Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
-    Truncation, WeightSource, ZERO,
+    Bias, Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError,
+    Result, Truncation, WeightSource, ZERO,
 };
 use crate::cost::{Cost, Gate};
 use exact::{Exact, Operand};
@@ -290,7 +290,12 @@ impl Protocol for Clear {
         ClearBits(x.0.map(|x| !x))
     }
 
-    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _placement: Placement) -> Result<ClearWeight> {
+    fn prepare(
+        &mut self,
+        source: WeightSource<Self>,
+        geometry: Geometry,
+        _placement: Placement,
+    ) -> Result<ClearWeight> {
         let words = match source {
             WeightSource::Shared(weight) => &weight.data,
             WeightSource::Public(weight) => weight.data(),

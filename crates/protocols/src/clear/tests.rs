@@ -201,7 +201,8 @@ fn a_sum_past_128_bits_is_refused_with_its_node() {
     let error = clear.linear(&x, &weight, &Epilogue::default()).err().unwrap();
     assert!(error.to_string().starts_with("node 'node': the value 170141183460469231731687303715884105727 passes"));
     // The same sum cancelled by its negative is small again, and exact.
-    let alternating: Vec<i128> = (0..8).map(|i| if i % 2 == 0 { i64::MAX.into() } else { -i128::from(i64::MAX) }).collect();
+    let alternating: Vec<i128> =
+        (0..8).map(|i| if i % 2 == 0 { i64::MAX.into() } else { -i128::from(i64::MAX) }).collect();
     let x = share(&clear, &[1, 8], &alternating);
     let out = clear.linear(&x, &weight, &Epilogue::default()).unwrap();
     assert_eq!(signed(&clear, &out), [0]);

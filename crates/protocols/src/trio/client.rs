@@ -75,13 +75,7 @@ impl<W: Word> ClientParameter<'_, W> {
 }
 
 /// C = x + l1 + l2 of a tensor shared under two seeds.
-pub fn mask_parameter<W: Word>(
-    value: &[W],
-    seed_01: &[u8; 32],
-    seed_02: &[u8; 32],
-    tensor: u64,
-    ring: Ring,
-) -> Vec<W> {
+pub fn mask_parameter<W: Word>(value: &[W], seed_01: &[u8; 32], seed_02: &[u8; 32], tensor: u64, ring: Ring) -> Vec<W> {
     let (l1, l2) = (expand::<W>(seed_01, tensor, value.len()), expand::<W>(seed_02, tensor, value.len()));
     value.iter().zip(l1.iter().zip(&l2)).map(|(&x, (&l1, &l2))| ring.reduce(x.add(l1).add(l2))).collect()
 }

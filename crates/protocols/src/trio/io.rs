@@ -23,10 +23,8 @@ pub fn expand<W: Word>(seed: &[u8; SEED_BYTES], tensor: u64, count: usize) -> Ve
     out
 }
 
-/// A value known to party `owner`.
-///
-/// P1: l2 = 0, sends x + l1 to P2. P2: l1 = 0, sends x + l2 to P1. P0: l1 = -p with p from k01 and l2 = p - x, so that
-/// C = 0; it sends x - p, which is P2's x + l1 and whose negative is P2's l2.
+/// A value known to party `owner`. P1 sends x + l1 to P2 with l2 = 0, P2 sends x + l2 to P1 with l1 = 0, P0 sends x + l2 to P1
+/// and x + l1 to P2. Masks come from the keys, so that they do not depend on x.
 pub(super) struct Input<W> {
     layout: Layout,
     site: Site,
@@ -39,7 +37,10 @@ pub(super) struct Input<W> {
 pub(super) fn input_layout(owner: Role, len: usize, ring: Ring) -> Layout {
     let mut layout = Layout::default();
     match owner {
-        Role::P0 => layout.words(Step::Offline, 0, 2, len, ring),
+        Role::P0 => {
+            layout.words(Step::Online(0), 0, 1, len, ring);
+            layout.words(Step::Online(0), 0, 2, len, ring);
+        }
         Role::P1 => layout.words(Step::Online(0), 1, 2, len, ring),
         _ => layout.words(Step::Online(0), 2, 1, len, ring),
     }
@@ -49,7 +50,14 @@ pub(super) fn input_layout(owner: Role, len: usize, ring: Ring) -> Layout {
 impl<W: Word> Input<W> {
     pub fn new(site: Site, owner: Role, value: Option<Vec<W>>) -> Self {
         let zeros = vec![W::ZERO; site.len];
-        Input { layout: input_layout(owner, site.len, site.ring), site, owner, value, first: zeros.clone(), second: zeros }
+        Input {
+            layout: input_layout(owner, site.len, site.ring),
+            site,
+            owner,
+            value,
+            first: zeros.clone(),
+            second: zeros,
+        }
     }
 }
 
@@ -67,18 +75,15 @@ impl<W: Word> Machine for Input<W> {
         let add = |x: &[W], y: &[W]| -> Vec<W> { x.iter().zip(y).map(|(&x, &y)| x.add(y)).collect() };
         match (self.owner, site.role, step) {
             (Role::P0, Role::P0, Step::Offline) => {
-                let p = site.draw::<W>(1, purpose::MASK);
+                (self.first, self.second) = site.masks(purpose::MASK);
+                self.value = value;
+            }
+            (Role::P0, Role::P0, Step::Online(_)) => {
                 let x = value.unwrap_or_else(zeros);
-                let held: Vec<W> = x.iter().zip(&p).map(|(&x, &p)| x.sub(p)).collect();
-                out.words(2, &held, site.ring);
-                self.first = p.iter().map(|p| p.neg()).collect();
-                self.second = held.iter().map(|h| h.neg()).collect();
+                out.words(1, &add(&x, &self.second), site.ring);
+                out.words(2, &add(&x, &self.first), site.ring);
             }
-            (Role::P0, Role::P1, Step::Offline) => {
-                // x + l2 = p and l1 = -p.
-                self.first = site.draw(0, purpose::MASK);
-                self.second = self.first.iter().map(|p| p.neg()).collect();
-            }
+            (Role::P0, _, Step::Offline) => self.second = site.draw(0, purpose::MASK),
             (Role::P1, Role::P0, Step::Offline) => self.first = site.draw(1, purpose::MASK),
             (Role::P1, Role::P1, Step::Online(_)) => {
                 let l1 = site.draw::<W>(0, purpose::MASK);
@@ -105,9 +110,6 @@ impl<W: Word> Machine for Input<W> {
             _ => 2,
         };
         self.first = inbox.words(from, site.len, site.ring);
-        if self.owner == Role::P0 {
-            self.second = self.first.iter().map(|held| held.neg()).collect();
-        }
     }
 
     fn finish(self) -> (Vec<W>, Vec<W>) {
@@ -230,6 +232,7 @@ pub(super) struct Open<W> {
     site: Site,
     first: Vec<W>,
     second: Vec<W>,
+    result: Vec<W>,
 }
 
 pub(super) fn open_layout(len: usize, ring: Ring) -> Layout {
@@ -242,7 +245,8 @@ pub(super) fn open_layout(len: usize, ring: Ring) -> Layout {
 
 impl<W: Word> Open<W> {
     pub fn new(site: Site, first: Vec<W>, second: Vec<W>) -> Self {
-        Open { layout: open_layout(site.len, site.ring), site, first, second }
+        let result = vec![W::ZERO; site.len];
+        Open { layout: open_layout(site.len, site.ring), site, first, second, result }
     }
 }
 
@@ -271,12 +275,12 @@ impl<W: Word> Machine for Open<W> {
         let from = if site.role == Role::P0 { 2 } else { 0 };
         let received: Vec<W> = inbox.words(from, site.len, site.ring);
         let subtract = |x: &[W], mask: &[W]| x.iter().zip(mask).map(|(&x, &m)| site.ring.reduce(x.sub(m))).collect();
-        self.first =
+        self.result =
             if site.role == Role::P0 { subtract(&received, &self.first) } else { subtract(&self.first, &received) };
     }
 
     fn finish(self) -> Vec<W> {
-        self.first
+        self.result
     }
 }
 
@@ -285,6 +289,7 @@ pub(super) struct OpenPlane {
     layout: Layout,
     site: Site,
     wire: Wire,
+    result: Vec<u64>,
 }
 
 pub(super) fn open_plane_layout(len: usize) -> Layout {
@@ -297,7 +302,8 @@ pub(super) fn open_plane_layout(len: usize) -> Layout {
 
 impl OpenPlane {
     pub fn new(site: Site, wire: Wire) -> Self {
-        OpenPlane { layout: open_plane_layout(site.len), site, wire }
+        let result = vec![0; wire.first.len()];
+        OpenPlane { layout: open_plane_layout(site.len), site, wire, result }
     }
 }
 
@@ -322,11 +328,11 @@ impl Machine for OpenPlane {
     fn absorb(&mut self, _: Step, inbox: &mut Inbox) {
         let from = if self.site.role == Role::P0 { 2 } else { 0 };
         let received = inbox.plane(from, self.site.len);
-        self.wire.first = super::share::xor(&self.wire.first, &received);
+        self.result = super::share::xor(&self.wire.first, &received);
     }
 
     fn finish(self) -> Vec<u64> {
-        let mut words = self.wire.first;
+        let mut words = self.result;
         if let (Some(last), rest @ 1..) = (words.last_mut(), self.site.len % 64) {
             *last &= (1 << rest) - 1;
         }
@@ -355,7 +361,13 @@ pub(super) fn reveal_layout(len: usize, ring: Ring) -> Layout {
 
 impl<W: Word> Reveal<W> {
     pub fn party(site: Site, sum: Vec<W>) -> Self {
-        Reveal { layout: reveal_layout(site.len, site.ring), ring: site.ring, len: site.len, sum, site: ClientSite::Party(site) }
+        Reveal {
+            layout: reveal_layout(site.len, site.ring),
+            ring: site.ring,
+            len: site.len,
+            sum,
+            site: ClientSite::Party(site),
+        }
     }
 
     pub fn client(ring: Ring, len: usize) -> Self {

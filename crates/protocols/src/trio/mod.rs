@@ -7,6 +7,8 @@ mod bits;
 mod borrow;
 mod client;
 mod convert;
+#[cfg(test)]
+mod enumeration;
 mod io;
 mod linear;
 mod plan;
@@ -46,7 +48,8 @@ pub struct Trio<W> {
     options: Options,
     keys: SessionKeys,
     lane: u32,
-    generators: Arc<Generators>,
+    /// Of the current run; none before the first.
+    generators: Option<Arc<Generators>>,
     scheduler: Scheduler,
     gate: u32,
     node: String,
@@ -77,7 +80,7 @@ impl<W: Word> Trio<W> {
             role,
             ring,
             options,
-            generators: Arc::new(keys.generators(0, lane)),
+            generators: None,
             keys,
             lane,
             scheduler: Scheduler::new(endpoint, PEERS, options.window),
@@ -101,7 +104,8 @@ impl<W: Word> Trio<W> {
     fn tiles<M: Machine>(&mut self, len: usize, machine: impl Fn(Site, Range<usize>) -> M) -> Result<Vec<M::Output>> {
         let (gate, tile) = (self.gate, self.options.tile);
         self.gate += 1;
-        let (role, ring, generators) = (self.role, self.ring, self.generators.clone());
+        let (role, ring) = (self.role, self.ring);
+        let generators = self.generators.clone().ok_or(ProtocolError::Internal("a gate before the first run"))?;
         let machines = (0..len.div_ceil(tile)).map(|index| {
             let range = index * tile..len.min((index + 1) * tile);
             let place = Place { gate, tile: index as u32 };
@@ -172,9 +176,7 @@ impl<W: Word> Trio<W> {
             Some(truncation) => {
                 self.admit(truncation)?;
                 let form = truncate::Form::new(truncation, true, self.ring, self.options.adder);
-                self.shares(shape, |site, range| {
-                    truncate::Truncate::new(site, form.clone(), own[range].to_vec())
-                })
+                self.shares(shape, |site, range| truncate::Truncate::new(site, form.clone(), own[range].to_vec()))
             }
         }
     }
@@ -203,9 +205,10 @@ impl<W: Word> Protocol for Trio<W> {
     }
 
     fn begin(&mut self, phase: Phase, inference: u64) -> Result<()> {
+        self.scheduler.begin(phase, inference)?;
         self.gate = 0;
-        self.generators = Arc::new(self.keys.generators(inference, self.lane));
-        self.scheduler.begin(phase, inference, self.role == Role::P2)
+        self.generators = Some(Arc::new(self.keys.generators(inference, self.lane)));
+        Ok(())
     }
 
     fn stored(&self) -> usize {
@@ -214,7 +217,8 @@ impl<W: Word> Protocol for Trio<W> {
 
     fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
         let owner = Role::of(owner);
-        if owner == Role::Client || (owner == self.role) != value.is_some() || value.is_some_and(|v| v.shape() != shape) {
+        if owner == Role::Client || (owner == self.role) != value.is_some() || value.is_some_and(|v| v.shape() != shape)
+        {
             return Err(ProtocolError::Internal("the owner of an input"));
         }
         self.shares(shape, |site, range| io::Input::new(site, owner, value.map(|v| v.data()[range].to_vec())))

@@ -20,7 +20,8 @@ pub(super) fn compared_bits(comparison: Comparison, ring: Ring) -> u32 {
 }
 
 pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
-    let tiled = |count: usize, layout: &dyn Fn(usize) -> Layout| Cost::tiled(count, tile_size(options), layout);
+    let tiled =
+        |count: usize, layout: &dyn Fn(usize) -> Layout| Cost::tiled(count, tile_size(options), options.window, layout);
     match *gate {
         Gate::Input { owner, count } => tiled(count, &|len| io::input_layout(Role::of(owner), len, ring)),
         Gate::ClientInput { count } => tiled(count, &|len| io::client_input_layout(len, ring)),

@@ -154,9 +154,7 @@ pub(super) fn and(x: &[u64], y: &[u64]) -> Vec<u64> {
 
 /// What P0 deals for the AND of two wires: l2·l1' ⊕ l1·l2' ⊕ l1·l1'.
 pub(super) fn dealt_term(x: &Wire, y: &Wire) -> Vec<u64> {
-    (0..x.first.len())
-        .map(|i| ((x.second[i] ^ x.first[i]) & y.first[i]) ^ (x.first[i] & y.second[i]))
-        .collect()
+    (0..x.first.len()).map(|i| ((x.second[i] ^ x.first[i]) & y.first[i]) ^ (x.first[i] & y.second[i])).collect()
 }
 
 /// P1's term of the AND of two wires: (x⊕l2)·l1' ⊕ (y⊕l2')·l1. P2's is (x⊕l1)·(y⊕l1').

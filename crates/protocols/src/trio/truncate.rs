@@ -174,8 +174,11 @@ impl<W: Word> Truncate<W> {
             Rounding::Exact => self.borrow.set_public(&self.value),
             Rounding::Ulp => {}
             Rounding::Probabilistic => {
-                self.second =
-                    if self.site.role == Role::P1 { self.site.draw(0, SHIFTED) } else { std::mem::take(&mut self.shifted) };
+                self.second = if self.site.role == Role::P1 {
+                    self.site.draw(0, SHIFTED)
+                } else {
+                    std::mem::take(&mut self.shifted)
+                };
                 let f = self.form.bits;
                 self.first = self.value.iter().zip(&self.second).map(|(c, &mask)| c.shr(f).sub(mask)).collect();
             }
@@ -261,7 +264,9 @@ impl<W: Word> Machine for Truncate<W> {
                 self.value = self.site.reshare_receive(&self.value, inbox);
                 self.set_public();
             }
-            Step::Online(round) if round == self.form.last() => self.first = self.site.reshare_receive(&self.own, inbox),
+            Step::Online(round) if round == self.form.last() => {
+                self.first = self.site.reshare_receive(&self.own, inbox)
+            }
             Step::Online(round) => self.borrow.absorb(round - self.form.start(), inbox),
         }
     }
