@@ -105,3 +105,18 @@ def _replace(path: Path, text: str) -> None:
             raise
     except OSError as error:
         raise CoveyError(f"cannot write '{path}': {error.strerror}; it is unchanged") from None
+
+
+def own_identity(path: str | os.PathLike[str]) -> Any:
+    """The key a configuration file names, or `None` where it names none that can be read: whoever uses the file says so."""
+    from covey import _core
+
+    document = read(path)
+    for kind in ("party", "client"):
+        table = document.get(kind)
+        if isinstance(table, dict) and isinstance(table.get("key"), str):
+            try:
+                return _core.Identity.load(Path(path).parent / str(table["key"]))
+            except CoveyError:
+                return None
+    return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from covey._core import Program, Weights
 from covey.compile import Compiled
@@ -14,8 +15,6 @@ from covey.errors import ModelError
 from covey.inputs import Data
 from covey.ir import Graph
 
-Source = str | os.PathLike[str] | Compiled | Program
-"""A `.covey` file, an `.onnx` file, what `compile` returned, or a program."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,10 @@ class Model:
         return self.weights
 
 
+Source: TypeAlias = str | os.PathLike[str] | Compiled | Program | Model
+"""A `.covey` file, an `.onnx` file, what `compile` returned, a program, or a loaded model."""
+
+
 def load(
     source: Source,
     *,
@@ -49,6 +52,8 @@ def load(
     """Load a model. An ONNX file is compiled on the fly: its inputs' range is `input_range`, or else that of
     `calibration`, or else that of `data`, the inputs it is about to run on.
     """
+    if isinstance(source, Model):
+        return source if weights is None else replace(source, weights=_weights(weights, source.program))
     if isinstance(source, Program):
         return Model(source, _weights(weights, source))
     if isinstance(source, Compiled):
@@ -87,19 +92,18 @@ def _compile(
 ) -> Model:
     if weights is not None:
         raise ModelError(f"'{path}' carries its own weights: leave --weights out, or give the compiled .covey file")
-    chosen = calibration if calibration is not None else data
-    if input_range is not None and calibration is None:
-        source = "the given range"
-        chosen = None
+    chosen = calibration
+    if input_range is not None:
+        source = "as declared"
     elif calibration is not None:
-        source = "the calibration data"
+        source = "that of the calibration data"
     else:
-        source = "the given inputs, for want of --calibration or --input-range"
+        chosen, source = data, "that of the given inputs, for want of --calibration or --input-range"
     compiled = compile_model(path, calibration=chosen, input_range=input_range)
     report = compiled.report
     note = (
         f"compiled {path.name} on the fly: Z_2^{report['ring_bits']}, {report['scale']} fractional bits, input range "
-        f"from {source}"
+        f"{source}"
     )
     program = Program(compiled.program_bytes)
     return Model(program, Weights(compiled.weights_bytes, program), compiled.graph, note)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,7 +21,7 @@ InputRange = Annotated[
 ]
 Protocol = Annotated[str, typer.Option(help="trio, or clear: in the open on this machine, to compare with.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-InputFile = Annotated[Path, typer.Option(metavar="X.npy", help="The inputs, [N, ..]: .npy, or .npz by input name.")]
+InputFile = Annotated[Path, typer.Option("--input", metavar="X.npy", help="The inputs, [N, ..]: .npy, or .npz by input name.")]
 OutputFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="Y.npy", help="Where the outputs go: .npy, or .npz by name.")
 ]
@@ -39,11 +39,10 @@ def parse_range(text: str | None) -> tuple[float, float] | None:
     return low, high
 
 
-def check_protocol(name: str) -> str:
+def check_protocol(name: str) -> Literal["trio", "clear"]:
     """A protocol's name. Raises `OptionError` for one nobody has heard of."""
-    if name not in PROTOCOLS:
-        raise OptionError(f"protocol '{name}' is unknown: use {' or '.join(PROTOCOLS)}")
-    return name
-
-
-PROTOCOLS = ("trio", "clear")
+    if name == "trio":
+        return "trio"
+    if name == "clear":
+        return "clear"
+    raise OptionError(f"protocol '{name}' is unknown: use trio or clear")

@@ -1,0 +1,128 @@
+"""demo: a small trained network on images that no party sees."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from covey.cli import console
+from covey.cli.options import Json, Protocol, check_protocol
+
+if TYPE_CHECKING:
+    from covey.cli.console import Report
+    from covey.local import Protocol as ProtocolName
+    from covey.result import Result
+    from covey.verify import Difference
+
+ACCURACY_LIMIT = 0.97
+
+WHO_LEARNT_WHAT = {
+    "trio": (
+        "Who could have learnt what: the data owner alone learnt the {count} results, and the model owner nothing; alpha, beta "
+        "and gamma saw the program, the batch size and the timing, and beyond that only numbers that are random to each of "
+        "them, unless two of them had pooled what they hold or one had left the protocol."
+    ),
+    "clear": "Who could have learnt what: everybody on this machine, everything; clear protects nothing.",
+}
+
+
+def demo(protocol: Protocol = "trio", as_json: Json = False) -> None:
+    """Classify 450 images of handwritten digits that stay secret, with a model that stays secret."""
+    import numpy as np
+
+    kind = check_protocol(protocol)
+    with as_file(files("covey") / "data" / "digits") as folder, console.progress(quiet=as_json) as report:
+        outcome = _run(Path(folder), kind, report, quiet=as_json)
+    private, clear, difference = outcome["private"], outcome["clear"], outcome["difference"]
+    labels = outcome["labels"]
+    accuracy = {
+        "private": float(np.mean(_classes(private) == labels)),
+        "clear": float(np.mean(_classes(clear) == labels)),
+        "float": float(np.mean(outcome["float_classes"] == labels)),
+    }
+    if as_json:
+        counts = {"outputs": len(labels), "outputs_differing": difference.rows_differing}
+        logits = {"logits": difference.elements, "logits_differing": difference.differing}
+        console.print_json({**counts, **logits, "accuracy": accuracy, "profile": private.profile.to_json()})
+    else:
+        _print(private, difference, accuracy, len(labels), kind)
+    if difference.differing:
+        console.complain(f"the private result is not the specification's: {difference.first}")
+        raise typer.Exit(1)
+    if min(accuracy["private"], accuracy["clear"]) < ACCURACY_LIMIT:
+        console.complain(f"the accuracy is below {ACCURACY_LIMIT:.0%}")
+        raise typer.Exit(1)
+
+
+def _run(folder: Path, protocol: ProtocolName, report: Report, quiet: bool) -> dict[str, Any]:
+    """Compile, start, share, infer; then the same in the clear and in floating point."""
+    import numpy as np
+
+    from covey import reference
+    from covey.clear import run_clear
+    from covey.inputs import load_arrays, read_inputs
+    from covey.local import local
+    from covey.model import load
+    from covey.verify import compare
+
+    def tell(text: str) -> None:
+        if not quiet:
+            console.say(text)
+
+    report(0, 0, "compiling")
+    loaded = load(folder / "digits.onnx", calibration=folder / "calibration.npy", input_range=(0.0, 1.0))
+    program, graph = loaded.program, loaded.graph
+    assert graph is not None
+    ring = f"{program.ring}, {program.inputs[0]['scale']} fractional bits, {program.parameters:,} secret parameters"
+    tell(f"compiled digits.onnx: {ring}")
+    names = [entry["name"] for entry in program.inputs]
+    images = load_arrays(folder / "test-images.npy", names)[names[0]]
+    labels = np.load(folder / "test-labels.npy")
+    inputs = read_inputs(images, program)
+    with local(protocol, progress=report) as parties:
+        if protocol != "clear":
+            listening = ", ".join(f"{party.name} (pid {party.pid})" for party in parties.parties)
+            tell(f"started three parties with keys of their own, mutual TLS 1.3 on loopback: {listening}")
+        parties.share(loaded, report)
+        tell("the model owner shared the weights")
+        private = parties.run(loaded, inputs, progress=report)
+        tell(f"the data owner shared {len(images)} images and opened the results")
+    report(0, 0, "the same in the clear")
+    clear = run_clear(loaded, inputs)
+    float_classes = reference.outputs(graph, inputs)[0].argmax(axis=1)
+    (difference,) = compare(clear.integers, private.integers)
+    return {
+        "private": private,
+        "clear": clear,
+        "difference": difference,
+        "labels": labels,
+        "float_classes": float_classes,
+    }
+
+
+def _classes(result: Result) -> Any:
+    return next(iter(result.integers.values())).argmax(axis=1)
+
+
+def _print(private: Result, difference: Difference, accuracy: dict[str, float], count: int, protocol: str) -> None:
+    profile = private.profile
+    assert profile is not None
+    total = profile.total
+    out = console.out()
+    out.print()
+    out.print(console.profile_table(profile.nodes, total))
+    out.print(
+        f"\n{count} images in {console.duration(profile.seconds)} "
+        f"({console.duration(profile.seconds / count)} each), {console.amount(total.bytes)} between all, {total.rounds} rounds"
+    )
+    out.print(
+        f"accuracy: private {accuracy['private']:.2%}, fixed-point clear {accuracy['clear']:.2%}, float {accuracy['float']:.2%}"
+    )
+    out.print(
+        f"{difference.rows_differing} of {count} outputs differ from clear "
+        f"({difference.differing:,} of {difference.elements:,} logits)"
+    )
+    out.print(WHO_LEARNT_WHAT[protocol].format(count=count))

@@ -1,0 +1,107 @@
+"""party, share-weights, infer: the parties and clients of real deployments, each on a machine of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covey.cli import console
+from covey.cli.keys import warn_of_expiry
+from covey.cli.options import InputFile, Json, OutputFile, Weights
+from covey.cli.run import ProfileFlag
+from covey.errors import ModelError
+
+PartyConfig = Annotated[Path, typer.Option(metavar="party.toml", help="Who this party is, and whom it knows.")]
+OwnerConfig = Annotated[Path, typer.Option(metavar="owner.toml", help="Who the model owner is, and the parties.")]
+ClientConfig = Annotated[Path, typer.Option(metavar="client.toml", help="Who the data owner is, and the parties.")]
+OptionalModel = Annotated[
+    Path | None,
+    typer.Argument(metavar="[MODEL]", help="The .covey file; by default the only one beside the configuration."),
+]
+
+
+def party(
+    config: PartyConfig,
+    until_stdin_closes: Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)] = False,
+) -> None:
+    """Be one of the computing parties, until interrupted."""
+    from covey import _core
+
+    _warn_of_own_expiry(config)
+    if until_stdin_closes:
+        threading.Thread(target=_leave_with_parent, daemon=True).start()
+    try:
+        _core.serve_party(os.fspath(config), lambda address: console.say(f"ready {address}"))
+    except KeyboardInterrupt:
+        console.note("stopped")
+
+
+def _leave_with_parent() -> None:
+    while sys.stdin.buffer.read(1024):
+        pass
+    os._exit(0)
+
+
+def share_weights(config: OwnerConfig, model: OptionalModel = None, weights: Weights = None, as_json: Json = False) -> None:
+    """Share a model's weights with the parties: each gets shares that tell it nothing."""
+    from covey.client import Client
+    from covey.model import load
+
+    _warn_of_own_expiry(config)
+    loaded = load(model or _model_beside(config), weights=weights)
+    loaded.need_weights()
+    with console.progress(quiet=as_json) as report:
+        shared = Client(config).share_weights(loaded, progress=report)
+    if as_json:
+        console.print_json({"program_hash": shared.program_hash, "bytes": shared.bytes})
+        return
+    sizes = ", ".join(f"P{role} {console.amount(count)}" for role, count in enumerate(shared.bytes))
+    console.say(f"the parties hold shares of '{loaded.program.name}' ({loaded.program.hash[:12]}): {sizes}")
+
+
+def infer(
+    config: ClientConfig,
+    input_file: InputFile,
+    model: OptionalModel = None,
+    output: OutputFile = None,
+    profile: ProfileFlag = False,
+    as_json: Json = False,
+) -> None:
+    """Run a private inference with the parties; the result opens here and nowhere else."""
+    from covey.cli.outputs import check_output_path, show
+    from covey.client import Client
+    from covey.inputs import read_inputs
+    from covey.model import load
+
+    _warn_of_own_expiry(config)
+    program = load(model or _model_beside(config), data=input_file).program
+    check_output_path(output, len(program.outputs))
+    inputs = read_inputs(input_file, program)
+    with console.progress(quiet=as_json) as report:
+        result = Client(config).infer(program, inputs, progress=report)
+    show(result, output=output, profile=profile, as_json=as_json)
+
+
+def _model_beside(config: Path) -> Path:
+    """The only .covey file in the configuration's folder, or else in the working folder."""
+    for folder in (config.parent, Path(".")):
+        found = sorted(folder.glob("*.covey"))
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(path.name for path in found[:5])
+            raise ModelError(f"'{folder}' holds several programs ({names}): name one as MODEL")
+    raise ModelError(f"no program is at hand: name a .covey file as MODEL, or put it beside '{config}'")
+
+
+def _warn_of_own_expiry(config: Path) -> None:
+    from covey.config import own_identity
+
+    identity = own_identity(config)
+    if identity is not None:
+        warn_of_expiry(f"the certificate of '{identity.name}'", identity.days_left)

@@ -1,0 +1,63 @@
+"""run: one inference with the parties on this machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from covey.cli import console
+from covey.cli.options import (
+    Calibration,
+    InputFile,
+    InputRange,
+    Json,
+    ModelArgument,
+    OutputFile,
+    Protocol,
+    Weights,
+    check_protocol,
+    parse_range,
+)
+from covey.errors import OptionError
+
+ProfileFlag = Annotated[bool, typer.Option("--profile", help="Show time, bytes and rounds node by node.")]
+Local = Annotated[bool, typer.Option("--local", help="Run the parties as processes on this machine.")]
+Timeout = Annotated[float, typer.Option(min=0.5, max=600, help="Seconds a silent party is waited for.")]
+
+
+def run(
+    model: ModelArgument,
+    input_file: InputFile,
+    local: Local = False,
+    protocol: Protocol = "trio",
+    output: OutputFile = None,
+    weights: Weights = None,
+    calibration: Calibration = None,
+    input_range: InputRange = None,
+    profile: ProfileFlag = False,
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Run a model on inputs, with all parties as processes on this machine."""
+    from covey.cli.outputs import check_output_path, show
+    from covey.inputs import read_inputs
+    from covey.local import local as local_parties
+    from covey.model import load
+
+    kind = check_protocol(protocol)
+    if kind != "clear" and not local:
+        raise OptionError(
+            "say --local to run the parties on this machine; for parties on other machines there is "
+            "`covey infer --config client.toml`"
+        )
+    given = parse_range(input_range)
+    loaded = load(model, weights=weights, data=input_file, calibration=calibration, input_range=given)
+    check_output_path(output, len(loaded.program.outputs))
+    loaded.need_weights()
+    inputs = read_inputs(input_file, loaded.program)
+    if loaded.note:
+        console.note(loaded.note)
+    with console.progress(quiet=as_json) as report, local_parties(kind, timeout=timeout, progress=report) as parties:
+        result = parties.run(loaded, inputs, progress=report)
+    show(result, output=output, profile=profile, as_json=as_json)

@@ -1,0 +1,148 @@
+"""verify: does the private run compute what it should?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from covey.cli import console
+from covey.cli.options import (
+    Calibration,
+    InputRange,
+    Json,
+    ModelArgument,
+    Protocol,
+    Weights,
+    check_protocol,
+    parse_range,
+)
+from covey.cli.run import Timeout
+
+if TYPE_CHECKING:
+    from covey.model import Model
+    from covey.result import Floats, Result
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the verdict; `passed` is `None` for what is only told."""
+
+    what: str
+    found: str
+    due: str
+    passed: bool | None
+
+
+def verify(
+    model: ModelArgument,
+    protocol: Protocol = "trio",
+    samples: Annotated[int, typer.Option(min=1, help="How many samples to run.")] = 8,
+    float_model: Annotated[
+        Path | None, typer.Option("--model", metavar="MODEL.onnx", help="The float model that it came from.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="X.npy", help="Samples; by default random ones in the declared range.")
+    ] = None,
+    weights: Weights = None,
+    calibration: Calibration = None,
+    input_range: InputRange = None,
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Run a model privately and compare it with the specification and with floating point."""
+    from covey.clear import run_clear
+    from covey.inputs import random_inputs, read_inputs
+    from covey.local import local
+    from covey.model import load
+
+    kind = check_protocol(protocol)
+    loaded = load(
+        model, weights=weights, data=data, calibration=calibration, input_range=parse_range(input_range)
+    )
+    loaded.need_weights()
+    if loaded.note and not as_json:
+        console.note(loaded.note)
+    if float_model is None and model.suffix.lower() == ".onnx":
+        float_model = model
+    program = loaded.program
+    given = read_inputs(data, program) if data is not None else random_inputs(program, samples)
+    batched = {entry["name"] for entry in program.inputs if entry["batched"]}
+    inputs = {name: values[:samples] if name in batched else values for name, values in given.items()}
+
+    with console.progress(quiet=as_json) as report:
+        report(0, 0, "the specification, in the clear")
+        clear = run_clear(loaded, inputs)
+        with local(kind, timeout=timeout, progress=report) as parties:
+            private = parties.run(loaded, inputs, progress=report)
+        report(0, 0, "floating point")
+        checks, notes = judge(loaded, float_model, inputs, clear, private, kind)
+    passed = all(check.passed is not False for check in checks)
+    count = max(len(values) for values in inputs.values())
+    if as_json:
+        rows = [{"check": c.what, "found": c.found, "due": c.due, "passed": c.passed} for c in checks]
+        console.print_json({"program_hash": program.hash, "samples": count, "passed": passed, "checks": rows, "notes": notes})
+    else:
+        source = "given" if data is not None else "random"
+        _print(f"{program.name} on {kind}, {count} {source} samples", checks, notes)
+    if not passed:
+        failed = [check for check in checks if check.passed is False]
+        console.complain(f"{program.name} fails verification: {failed[0].what}: {failed[0].found} ({failed[0].due} is due)")
+        raise typer.Exit(1)
+
+
+def judge(
+    loaded: Model,
+    float_model: Path | None,
+    inputs: dict[str, Floats],
+    clear: Result,
+    private: Result,
+    protocol: str,
+) -> tuple[list[Check], list[str]]:
+    """Every check, and what could not be checked."""
+    from covey import verify as compare_with
+
+    checks: list[Check] = []
+    notes: list[str] = []
+    for difference in compare_with.compare(clear.integers, private.integers):
+        found = f"{difference.differing:,} of {difference.elements:,} elements differ"
+        if difference.first:
+            found += f", the first {difference.first}"
+        checks.append(Check(f"{difference.output}: {protocol} against clear", found, "0", difference.differing == 0))
+
+    counts = compare_with.distinct(inputs, private)
+    if counts is not None:
+        samples, outputs = counts
+        checks.append(Check("distinct outputs", f"{outputs} for {samples} distinct samples", str(samples), outputs >= samples))
+    if float_model is None and loaded.graph is None:
+        notes.append("not compared with floating point: name the model it came from with --model model.onnx")
+        return checks, notes
+    expected = compare_with.float_reference(float_model, loaded.graph, inputs)
+    if expected.note:
+        notes.append(expected.note)
+    for row in compare_with.closeness(private, expected):
+        limit = compare_with.RELATIVE_ERROR_LIMIT
+        error = Check(
+            f"{row.output}: relative L2 error", f"{row.relative_error:.4%}", f"at most {limit:.0%}", row.relative_error <= limit
+        )
+        checks.append(error)
+        if row.top1 is not None:
+            checks.append(Check(f"{row.output}: top-1 agreement with {expected.source}", f"{row.top1:.2%}", "", None))
+    for name, fraction in expected.alive.items():
+        limit = compare_with.ALIVE_LIMIT
+        checks.append(Check(f"{name}: alive", f"{fraction:.1%}", f"at least {limit:.0%}", fraction >= limit))
+    return checks, notes
+
+
+def _print(title: str, checks: list[Check], notes: list[str]) -> None:
+    from rich.text import Text
+
+    marks: dict[bool | None, Any] = {True: Text("ok", "green"), False: Text("FAILED", "bold red"), None: Text("")}
+    table = console.table(title, ["check", "found", "due"], [""])
+    for check in checks:
+        table.add_row(console.cell(check.what), console.cell(check.found), check.due, marks[check.passed])
+    console.out().print(table)
+    for line in notes:
+        console.note(line)

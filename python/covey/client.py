@@ -1,0 +1,104 @@
+"""Clients of remote parties: a model owner shares weights, a data owner runs inferences and opens the results."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal
+
+from covey import _core
+from covey._core import Program, Weights
+from covey.inputs import Data, batch_of, read_inputs
+from covey.model import Source, load
+from covey.result import Profile, Result
+
+Progress = Callable[[int, int, str], None]
+"""How far long work is: done, total and what is being done."""
+
+Phase = Literal["joint", "online"]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Weights that the parties hold in shares: the program's hash, and the bytes each party got."""
+
+    program_hash: str
+    bytes: list[int]
+
+
+class Client:
+    """A client as `owner.toml` or `client.toml` describes it. Nothing is sent before a method is called."""
+
+    def __init__(self, config: str | os.PathLike[str]) -> None:
+        self.config = os.fspath(config)
+
+    def share_weights(
+        self,
+        model: Source,
+        weights: str | os.PathLike[str] | Weights | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Shared:
+        """Share a model's weights with the parties, who keep them in shares until they are shared anew.
+
+        Weights leave this process only in shares. Raises `CoveyError` before anything is sent if they are not the
+        program's, and otherwise naming the party that failed.
+        """
+        loaded = load(model, weights=weights)
+        sent = json.loads(_core.share_weights(self.config, loaded.program, loaded.need_weights(), progress))
+        return Shared(sent["program"], sent["bytes"])
+
+    def session(self, model: Source, protocol: str = "trio", **options: Any) -> Session:
+        """Open a session with the parties, for many inferences. Options: `adder`, `tile` and `window`."""
+        program = load(model).program
+        return Session(program, _core.Session(self.config, program, protocol, **options))
+
+    def infer(
+        self, model: Source, x: Data, *, protocol: str = "trio", progress: Progress | None = None, **options: Any
+    ) -> Result:
+        """One private inference on `x` [N, ..]. The result opens here and nowhere else."""
+        loaded = load(model, data=x)
+        read_inputs(x, loaded.program)  # refused before anybody is called
+        with self.session(loaded.program, protocol, **options) as session:
+            return session.infer(x, progress=progress)
+
+    def status(self) -> list[dict[str, Any]]:
+        """What each party says about itself, in role order: a dict of its answers, or of `error` alone."""
+        answers: list[dict[str, Any]] = json.loads(_core.status(self.config))
+        return answers
+
+
+class Session:
+    """A running session with the parties; a context manager. Weights are prepared once, for all its inferences."""
+
+    def __init__(self, program: Program, session: Any) -> None:
+        self.program = program
+        self._session = session
+
+    def preprocess(self, batch: int, count: int = 1, *, progress: Progress | None = None) -> None:
+        """Do what does not depend on inputs ahead of time, for `count` inferences of `batch` samples."""
+        self._session.preprocess(batch, count, progress)
+
+    def infer(self, x: Data, *, phase: Phase = "joint", progress: Progress | None = None) -> Result:
+        """One inference on `x` [N, ..]; phase `online` uses what was preprocessed."""
+        inputs = read_inputs(x, self.program)
+        batch_of(inputs, self.program)
+        start = time.perf_counter()
+        outputs, profile = self._session.infer(inputs, phase, progress)
+        return Result.of(self.program, outputs, Profile.of(profile, time.perf_counter() - start))
+
+    def close(self) -> None:
+        """End the session. The parties keep the weights."""
+        self._session.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

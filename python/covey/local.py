@@ -1,0 +1,313 @@
+"""Three parties on this machine: real processes with keys of their own, over mutual TLS on loopback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Literal
+
+from covey.errors import CoveyError, OptionError
+
+if TYPE_CHECKING:
+    from covey.client import Phase, Progress, Session
+    from covey.data import Ranges
+    from covey.inputs import Data
+    from covey.model import Model, Source
+    from covey.result import Result
+
+START_SECONDS = 60.0
+"""How long a party may take to start."""
+
+STOP_SECONDS = 5.0
+"""How long a party may take to stop before it is made to."""
+
+ATTEMPTS = 5
+"""How often ports are chosen anew when another process takes one first."""
+
+PARTY_NAMES = ("alpha", "beta", "gamma")
+
+Protocol = Literal["trio", "clear"]
+
+
+@contextmanager
+def local(
+    protocol: Protocol = "trio", *, timeout: float = 10.0, progress: Progress | None = None
+) -> Iterator[Parties]:
+    """Parties on this machine, for as long as the `with` block lasts.
+
+    `trio` starts three processes, each with its own key in a private folder that is removed afterwards; `clear` starts
+    none. `timeout` is how many seconds a silent party is waited for. The processes end with this one, however it ends.
+    """
+    parties = Parties(protocol, timeout=timeout)
+    try:
+        parties.start(progress)
+        yield parties
+    finally:
+        parties.close()
+
+
+class Parties:
+    """The parties of `local`, a model owner and a data owner, each with a key of its own."""
+
+    def __init__(self, protocol: Protocol = "trio", *, timeout: float = 10.0) -> None:
+        if protocol not in ("trio", "clear"):
+            raise OptionError(f"protocol '{protocol}' is unknown: use trio or clear")
+        self.protocol = protocol
+        self.timeout = timeout
+        self.folder: Path | None = None
+        self.parties: list[Party] = []
+        self._shared: set[str] = set()
+        self._session: tuple[str, Session] | None = None
+
+    def start(self, progress: Progress | None = None) -> None:
+        """Make keys and start the parties; returns when all are listening."""
+        if self.protocol == "clear":
+            return
+        for attempt in range(ATTEMPTS):
+            try:
+                self._start(progress)
+                return
+            except CoveyError as error:
+                self.close()
+                # Between our choice of a port and the party's use of it, another process may take it.
+                if "cannot listen" not in str(error) or attempt == ATTEMPTS - 1:
+                    raise
+
+    def _start(self, progress: Progress | None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="covey-"))
+        self.parties = write_configuration(self.folder, self.timeout)
+        for party in self.parties:
+            party.spawn()
+        for index, party in enumerate(self.parties):
+            if progress is not None:
+                progress(index, len(self.parties), "starting three parties")
+            party.wait_until_ready()
+
+    @property
+    def owner_config(self) -> Path:
+        """The model owner's configuration file."""
+        return self._folder() / "model-owner" / "owner.toml"
+
+    @property
+    def client_config(self) -> Path:
+        """The data owner's configuration file."""
+        return self._folder() / "data-owner" / "client.toml"
+
+    def _folder(self) -> Path:
+        if self.folder is None:
+            raise CoveyError("the parties are not running: use `with covey.local() as parties`")
+        return self.folder
+
+    def run(
+        self,
+        model: Source,
+        x: Data,
+        *,
+        weights: str | os.PathLike[str] | None = None,
+        calibration: Data | None = None,
+        input_range: Ranges | None = None,
+        phase: Phase = "joint",
+        progress: Progress | None = None,
+    ) -> Result:
+        """One inference of a program or an ONNX model on `x` [N, ..]: `result.outputs`, `.integers` and `.profile`.
+
+        The weights are shared when a program is first run, and used again after that. Raises `CoveyError`.
+        """
+        from covey.inputs import read_inputs
+        from covey.model import load
+
+        loaded = load(model, weights=weights, data=x, calibration=calibration, input_range=input_range)
+        inputs = read_inputs(x, loaded.program)
+        if self.protocol == "clear":
+            from covey.clear import run_clear
+
+            return run_clear(loaded, inputs)
+        self.share(loaded, progress)
+        session = self._open(loaded)
+        try:
+            return session.infer(inputs, phase=phase, progress=progress)
+        except BaseException:
+            self._drop_session()
+            raise
+
+    def share(self, model: Model, progress: Progress | None = None) -> None:
+        """Share the weights of a program as its owner, unless that was done before."""
+        if self.protocol == "clear" or model.program.hash in self._shared:
+            return
+        from covey.client import Client
+
+        Client(self.owner_config).share_weights(model.program, model.need_weights(), progress=progress)
+        self._shared.add(model.program.hash)
+
+    def preprocess(self, model: Model, batch: int, count: int = 1, *, progress: Progress | None = None) -> None:
+        """Do what does not depend on inputs for `count` inferences, which then run with phase `online`."""
+        if self.protocol == "clear":
+            return
+        self.share(model, progress)
+        self._open(model).preprocess(batch, count, progress=progress)
+
+    def _open(self, model: Model) -> Session:
+        """The session of a program; one is open at a time."""
+        from covey.client import Client
+
+        if self._session is not None and self._session[0] != model.program.hash:
+            self._drop_session()
+        if self._session is None:
+            self._session = (model.program.hash, Client(self.client_config).session(model.program, self.protocol))
+        return self._session[1]
+
+    def _drop_session(self) -> None:
+        if self._session is not None:
+            session, self._session = self._session[1], None
+            with suppress(CoveyError):
+                session.close()
+
+    def close(self) -> None:
+        """Stop the parties and remove their keys."""
+        try:
+            self._drop_session()
+        finally:
+            for party in self.parties:
+                party.hang_up()
+            for party in self.parties:
+                party.stop()
+            self.parties = []
+            self._shared.clear()
+            if self.folder is not None:
+                shutil.rmtree(self.folder, ignore_errors=True)
+                self.folder = None
+
+
+class Party:
+    """One party's process."""
+
+    def __init__(self, name: str, config: Path) -> None:
+        self.name = name
+        self.config = config
+        self.log = config.parent / "party.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready = threading.Event()
+
+    @property
+    def pid(self) -> int | None:
+        """The process, while there is one."""
+        return self._process.pid if self._process is not None else None
+
+    def spawn(self) -> None:
+        """Start the process. It ends by itself when this one does: its standard input closes then."""
+        self._ready.clear()
+        # The child imports the same package as this process, whatever its working folder holds.
+        root = str(Path(__file__).resolve().parents[1])
+        code = f"import sys; sys.path[0] = {root!r}; from covey.cli import main; main()"
+        command = [sys.executable, "-c", code, "party", "--config", str(self.config), "--until-stdin-closes"]
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+        assert self._process.stdout is not None
+        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+
+    def _listen(self, stream: IO[bytes]) -> None:
+        # Read to the end, so that the party never waits for somebody to read.
+        with stream:
+            for line in stream:
+                if line.startswith(b"ready"):
+                    self._ready.set()
+
+    def wait_until_ready(self) -> None:
+        """Return when the party is listening. Raises `CoveyError` with its own words when it does not come to that."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self._ready.wait(0.01):
+            if self._process is None or self._process.poll() is not None:
+                raise CoveyError(f"party {self.name} did not start: {self.last_words()}")
+            if time.monotonic() > deadline:
+                raise CoveyError(f"party {self.name} is not ready after {START_SECONDS:g} s: {self.last_words()}")
+
+    def last_words(self) -> str:
+        """The last line of the party's log."""
+        with suppress(OSError):
+            lines = [line for line in self.log.read_text("utf-8", "replace").splitlines() if line.strip()]
+            if lines:
+                return lines[-1].removeprefix("error: ")
+        return "it left no message"
+
+    def kill(self) -> None:
+        """End the process at once, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._release()
+
+    def hang_up(self) -> None:
+        """Tell the process that it is no longer needed."""
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+
+    def stop(self) -> None:
+        """End the process, gently if it lets itself be."""
+        if self._process is None:
+            return
+        self.hang_up()
+        for end in (lambda process: None, subprocess.Popen.terminate, subprocess.Popen.kill):
+            end(self._process)
+            try:
+                self._process.wait(STOP_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        self._release()
+
+    def _release(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+        self._process = None
+
+
+def write_configuration(folder: Path, timeout: float) -> list[Party]:
+    """Keys and configuration files of three parties, a model owner and a data owner, each in a folder of its own."""
+    from covey import _core
+    from covey.config import Peer, client_toml, party_toml
+
+    names = [*PARTY_NAMES, "model-owner", "data-owner"]
+    fingerprints = {}
+    for name in names:
+        (folder / name).mkdir(mode=0o700)
+        identity = _core.Identity.generate(name, 2)
+        identity.save(folder / name / "key.pem")
+        fingerprints[name] = identity.fingerprint
+    addresses = dict(zip(PARTY_NAMES, free_addresses(len(PARTY_NAMES)), strict=True))
+    peers = [Peer(name, fingerprints[name], addresses[name]) for name in PARTY_NAMES]
+    clients = [Peer(name, fingerprints[name]) for name in ("model-owner", "data-owner")]
+    parties = []
+    for peer in peers:
+        others = [other for other in peers if other is not peer]
+        text = party_toml(peer.name, addresses[peer.name], "key.pem", "state", others, clients, timeout=timeout)
+        config = folder / peer.name / "party.toml"
+        config.write_text(text)
+        parties.append(Party(peer.name, config))
+    for name, file in (("model-owner", "owner.toml"), ("data-owner", "client.toml")):
+        (folder / name / file).write_text(client_toml(name, "key.pem", peers, timeout=timeout))
+    return parties
+
+
+def free_addresses(count: int) -> Sequence[str]:
+    """Loopback addresses whose ports nobody uses now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

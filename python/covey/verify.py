@@ -1,0 +1,183 @@
+"""Comparing a private run with the specification and with floating point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey import reference
+from covey.errors import ModelError
+from covey.importers.onnx import examine, load
+from covey.ir import Graph, Postprocess
+from covey.ops.clip import Clip
+from covey.ops.relu import Relu
+from covey.passes import rewrite
+from covey.result import Floats, Integers, Result, softmax
+
+RELATIVE_ERROR_LIMIT = 0.02
+"""The largest relative L2 error against floating point that passes."""
+
+ALIVE_LIMIT = 0.10
+"""The smallest fraction of values above zero after a ReLU that passes."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One output of two runs: elements compared, elements that differ, and where the first does."""
+
+    output: str
+    elements: int
+    differing: int
+    first: str = ""
+    rows_differing: int = 0
+
+
+@dataclass(frozen=True)
+class Closeness:
+    """One output against floating point; `top1` is `None` where rows have no largest element to agree on."""
+
+    output: str
+    relative_error: float
+    top1: float | None
+
+
+@dataclass(frozen=True)
+class FloatReference:
+    """A float run: final outputs, outputs before what is done in the clear, and the fraction alive after each ReLU."""
+
+    source: str
+    outputs: dict[str, Floats]
+    logits: dict[str, Floats]
+    alive: dict[str, float] = field(default_factory=dict)
+    note: str = ""
+
+
+def compare(expected: Mapping[str, Integers], actual: Mapping[str, Integers]) -> list[Difference]:
+    """Integer outputs, element by element. Outputs that are missing or of another shape differ in every element."""
+    differences = []
+    for name, due in expected.items():
+        got = actual.get(name)
+        if got is None or got.shape != due.shape:
+            shape = "missing" if got is None else f"of shape {list(got.shape)}"
+            differences.append(Difference(name, due.size, due.size, f"{shape}, {list(due.shape)} was due", len(due)))
+            continue
+        unequal = got != due
+        first = ""
+        if unequal.any():
+            place = tuple(int(index) for index in np.argwhere(unequal)[0])
+            first = f"at {list(place)}: {got[place]} where {due[place]} was due"
+        rows = int(unequal.reshape(len(due), -1).any(axis=1).sum()) if due.ndim else int(unequal.any())
+        differences.append(Difference(name, due.size, int(unequal.sum()), first, rows))
+    return differences
+
+
+def float_graph(model: str | Path) -> Graph:
+    """The float network of an ONNX model, as it is compiled."""
+    graph, errors = examine(model)
+    errors = [*errors, *rewrite(graph)]
+    if errors:
+        raise errors[0]
+    return graph
+
+
+def float_reference(model: str | Path | None, graph: Graph | None, inputs: Mapping[str, Floats]) -> FloatReference:
+    """Run the float model: onnxruntime where it is installed, and Covey's own reference for what is inside."""
+    graph = graph if graph is not None else float_graph(_need(model))
+    for name in graph.inputs:
+        if name not in inputs:
+            raise ModelError(f"the float model has an input '{name}' that the program lacks: give the model it came from")
+    values = reference.run(graph, inputs)
+    logits = {name: np.asarray(values[name]) for name in graph.outputs}
+    outputs = dict(logits)
+    for name in graph.outputs:
+        if graph.postprocess.get(name) is Postprocess.SOFTMAX:
+            outputs[name] = softmax(logits[name])
+    alive = {}
+    for node in graph.nodes:
+        if isinstance(node.op, Relu) or (isinstance(node.op, Clip) and node.op.low == 0):
+            alive[node.name] = float(np.mean(values[node.output] > 0))
+    source, note = "Covey's float reference", ""
+    if model is not None:
+        try:
+            final = _onnxruntime(Path(model), graph, inputs)
+            source, outputs = "onnxruntime", dict(zip(graph.outputs, final, strict=True))
+        except ImportError:
+            note = "onnxruntime is not installed, so Covey's own float reference stands in: pip install onnxruntime"
+        except Exception as error:  # onnxruntime raises kinds of its own
+            note = f"onnxruntime cannot run the model ({str(error).splitlines()[0][:120]}): Covey's float reference stands in"
+    return FloatReference(source, outputs, logits, alive, note)
+
+
+def closeness(actual: Result, expected: FloatReference) -> list[Closeness]:
+    """Every output against the float model: the larger error of the final outputs and of those before Softmax."""
+    rows = []
+    for name, due in expected.outputs.items():
+        if name not in actual.outputs:
+            raise ModelError(f"the float model has an output '{name}' that the program lacks: give the model it came from")
+        got = actual.outputs[name]
+        if got.shape != due.shape:
+            raise ModelError(
+                f"output '{name}' has shape {list(got.shape)}, in the float model {list(due.shape)}: give the model it came from"
+            )
+        error = max(relative_error(got, due), relative_error(actual.logits[name], expected.logits[name]))
+        rows.append(Closeness(name, error, _top1(actual.logits[name], expected.logits[name])))
+    return rows
+
+
+def relative_error(actual: Floats, expected: Floats) -> float:
+    """Norm of the difference over the norm of what was due."""
+    error = float(np.linalg.norm(actual - expected))
+    return 0.0 if error == 0 else error / float(np.linalg.norm(expected) or np.finfo(np.float64).tiny)
+
+
+def _top1(actual: Floats, expected: Floats) -> float | None:
+    if actual.ndim != 2 or actual.shape[1] < 2:
+        return None
+    return float(np.mean(actual.argmax(axis=1) == expected.argmax(axis=1)))
+
+
+def distinct(inputs: Mapping[str, Floats], result: Result) -> tuple[int, int] | None:
+    """Distinct samples, and distinct outputs among them; `None` where only class numbers come out, which may agree."""
+    if all(scale == 0 for scale in result.scales.values()):
+        return None
+    return _distinct_rows(list(inputs.values())), _distinct_rows(list(result.integers.values()))
+
+
+def _distinct_rows(arrays: list[npt.NDArray[Any]]) -> int:
+    rows = zip(*(array.reshape(len(array), -1) for array in arrays), strict=True)
+    return len({tuple(part.tobytes() for part in row) for row in rows})
+
+
+def _need(model: str | Path | None) -> str | Path:
+    if model is None:
+        raise ModelError("the float model is not at hand: name it with --model model.onnx")
+    return model
+
+
+def _onnxruntime(path: Path, graph: Graph, inputs: Mapping[str, Floats]) -> list[Floats]:
+    """The model's own outputs, run as many samples at a time as it was exported for."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(3)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    types = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+    declared = {entry.name: entry for entry in session.get_inputs()}
+    feeds = {name: inputs[name].astype(types[declared[name].type]) for name in graph.inputs}
+    fixed = {entry.shape[0] for entry in declared.values() if isinstance(entry.shape[0], int)}
+    count = len(next(iter(feeds.values())))
+    step = fixed.pop() if fixed else count
+    parts = []
+    model = load(path)
+    names = [output.name for output in model.graph.output]
+    for start in range(0, count, step):
+        part = {name: values[start : start + step] for name, values in feeds.items()}
+        missing = step - len(next(iter(part.values())))
+        if missing:
+            part = {name: np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) for name, values in part.items()}
+        parts.append([np.asarray(values)[: step - missing] for values in session.run(names, part)])
+    return [np.concatenate(outputs).astype(np.float64) for outputs in zip(*parts, strict=True)]
