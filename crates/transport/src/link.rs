@@ -317,8 +317,9 @@ impl Link {
             seal(&mut tls, &step).map_err(|_| ())?;
             take_sealed(&mut tls, &mut sealed);
             drop(tls);
-            self.write_socket(shared, &sealed)?;
+            // Counted first, so that what a peer has received is counted here.
             shared.meter.count_socket(self.peer, sealed.len(), 0);
+            self.write_socket(shared, &sealed)?;
         }
         Ok(())
     }

@@ -45,6 +45,21 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    fn check(&self) -> Result<(), TransportError> {
+        let (shortest, longest) = (Duration::from_millis(100), Duration::from_secs(24 * 60 * 60));
+        for (name, time) in [("silence", self.silence), ("message", self.message)] {
+            if !(shortest..=longest).contains(&time) {
+                return Err(TransportError::local(format!("the time-out `{name}` must be from 100 ms to a day")));
+            }
+        }
+        if self.latency > Duration::from_secs(60) || self.bandwidth == Some(0) {
+            return Err(TransportError::local("an emulated line has at most 60 s latency and some bandwidth"));
+        }
+        Ok(())
+    }
+}
+
 /// One peer's place in a session over TCP.
 pub struct Session {
     place: Arc<Place>,
@@ -56,13 +71,14 @@ impl Session {
     /// the same names.
     ///
     /// # Errors
-    /// Ids that are taken twice or above 254, or threads that cannot be started.
+    /// Ids that are taken twice or above 254, time-outs that are out of range, or threads that cannot be started.
     pub fn start(
         me: (PeerId, &str),
         parties: usize,
         peers: Vec<(PeerId, String, Connection)>,
         options: Options,
     ) -> Result<Self, TransportError> {
+        options.check()?;
         let mut names = BTreeMap::from([(me.0, me.1.to_string())]);
         for (id, name, _) in &peers {
             if names.insert(*id, name.clone()).is_some() {

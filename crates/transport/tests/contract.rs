@@ -105,16 +105,14 @@ fn failure_of(network: &dyn Network, from: PeerId) -> TransportError {
 
 fn a_wrong_size_blames_the_sender_everywhere(make: fn(usize, usize) -> Networks) {
     let names = make(3, 0)[0].name(1);
-    let errors = each(make(3, 0), |network| {
-        let mut endpoint = endpoint(&*network, 4);
-        match network.me() {
-            0 => endpoint.recv(1, Phase::Online, 16).expect_err("12 are not 16"),
-            1 => {
-                endpoint.send(0, Phase::Online, vec![0; 12]).unwrap();
-                wait_for_failure(&mut *endpoint, 2)
-            }
-            _ => wait_for_failure(&mut *endpoint, 0),
+    let errors = each(make(3, 0), |network| match network.me() {
+        0 => endpoint(&*network, 4).recv(1, Phase::Online, 16).expect_err("12 are not 16"),
+        1 => {
+            let mut endpoint = endpoint(&*network, 4);
+            endpoint.send(0, Phase::Online, vec![0; 12]).unwrap();
+            wait_for_failure(&mut *endpoint, 2)
         }
+        _ => failure_of(&*network, 0),
     });
     for error in errors {
         assert_eq!(error.reason(), format!("{names}: broke the format: 12 bytes on stream 4 where 16 were due"));
