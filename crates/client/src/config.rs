@@ -1,0 +1,274 @@
+//! `owner.toml` and `client.toml`: who this client is, and the parties it works with in the order of their roles.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use covey_transport::{Fingerprint, Identity, TransportError};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::messages::{MAX_NAME, NetworkMessage, is_name};
+
+/// How long to wait for a peer, unless the file says otherwise.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// No configuration file is nearly this large.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Why a configuration is refused: one line with the file, the key and the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {problem}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        problem: String,
+    },
+    /// A key is missing, unknown or has a wrong value.
+    #[error("{}: {key}: {problem}", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// Such as `party[1].address`.
+        key: String,
+        /// What is wrong, and the way out.
+        problem: String,
+    },
+    /// The key file is missing, damaged or open to others.
+    #[error("{}: {key}: {source}", path.display())]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// Such as `client.key`.
+        key: String,
+        /// Why.
+        source: TransportError,
+    },
+}
+
+/// A party as its clients and the other parties know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// Where it listens, `host:port`.
+    pub address: String,
+    /// Its key.
+    pub fingerprint: Fingerprint,
+}
+
+/// A client and its parties.
+#[derive(Clone)]
+pub struct ClientConfig {
+    /// This client's name.
+    pub name: String,
+    /// Its key.
+    pub identity: Arc<Identity>,
+    /// How long a party may take to answer, and how long it may be silent in a session.
+    pub timeout: Duration,
+    /// The parties: the first is P0, the second P1, the third P2.
+    pub parties: Vec<Peer>,
+    /// Emulated network of the sessions this client opens.
+    pub network: NetworkMessage,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    client: ClientTable,
+    #[serde(default)]
+    party: Vec<PeerTable>,
+    network: Option<NetworkTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClientTable {
+    name: String,
+    key: PathBuf,
+    timeout: Option<f64>,
+}
+
+/// `[[party]]` in a client's file and `[[peer]]` in a party's.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PeerTable {
+    name: String,
+    address: String,
+    fingerprint: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NetworkTable {
+    latency_ms: Option<f64>,
+    bandwidth_mbit: Option<f64>,
+}
+
+impl ClientConfig {
+    /// Reads `owner.toml` or `client.toml` and the key file it names. Relative paths start at the file's folder.
+    ///
+    /// # Errors
+    /// One line naming the file, the key and the way out.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let source = Source::new(path.as_ref());
+        let file: File = source.parse()?;
+        let name = source.name("client.name", file.client.name)?;
+        let identity = source.identity("client.key", &file.client.key)?;
+        let timeout = source.timeout("client.timeout", file.client.timeout)?;
+        let parties = source.peers("party", file.party)?;
+        if parties.is_empty() {
+            return Err(source.refuse("party", "no party is listed: add one [[party]] with name, address and fingerprint for each role"));
+        }
+        let network = source.network(file.network)?;
+        Ok(ClientConfig { name, identity: Arc::new(identity), timeout, parties, network })
+    }
+
+    /// A configuration without a file.
+    ///
+    /// # Errors
+    /// A name that cannot stand in messages, or parties listed twice.
+    pub fn new(name: &str, identity: Arc<Identity>, parties: Vec<Peer>, timeout: Duration) -> Result<Self, ConfigError> {
+        let source = Source::new(Path::new("client"));
+        let name = source.name("name", name.to_string())?;
+        source.check_distinct("party", &parties)?;
+        Ok(ClientConfig { name, identity, timeout, parties, network: NetworkMessage::default() })
+    }
+}
+
+/// A configuration file being read. Also used by the parties.
+pub struct Source {
+    path: PathBuf,
+}
+
+impl Source {
+    /// The file at `path`, not yet opened.
+    pub fn new(path: &Path) -> Self {
+        Source { path: path.to_path_buf() }
+    }
+
+    /// The file's content.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no TOML, or has missing, unknown or misshapen keys.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
+        let unreadable = |problem: String| ConfigError::Read { path: self.path.clone(), problem };
+        let metadata = std::fs::metadata(&self.path)
+            .map_err(|error| unreadable(format!("{error}; give the path of a configuration file")))?;
+        if !metadata.is_file() || metadata.len() > MAX_FILE {
+            return Err(unreadable("it is no configuration file".into()));
+        }
+        let text = std::fs::read_to_string(&self.path).map_err(|error| unreadable(error.to_string()))?;
+        let table: toml::Table = toml::from_str(&text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start.min(text.len()));
+            let line = text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
+            self.refuse(&format!("line {line}"), &format!("{}; correct the TOML there", flat(error.message())))
+        })?;
+        serde_path_to_error::deserialize(table).map_err(|error| {
+            let key = match error.path().to_string() {
+                path if path == "." => "file".to_string(),
+                path => path,
+            };
+            self.refuse(&key, &format!("{}; docs/three-hosts.md shows every key", flat(error.inner().message())))
+        })
+    }
+
+    /// An error about `key`.
+    pub fn refuse(&self, key: &str, problem: &str) -> ConfigError {
+        ConfigError::Key { path: self.path.clone(), key: key.into(), problem: problem.into() }
+    }
+
+    /// A path in the file, which is relative to the file's folder.
+    pub fn resolve(&self, path: &Path) -> PathBuf {
+        self.path.parent().unwrap_or(Path::new("")).join(path)
+    }
+
+    /// A name that can stand in one-line messages.
+    pub fn name(&self, key: &str, name: String) -> Result<String, ConfigError> {
+        match is_name(&name) {
+            true => Ok(name),
+            false => Err(self.refuse(key, &format!("a name has 1 to {MAX_NAME} printable characters"))),
+        }
+    }
+
+    /// The key file at `path`.
+    pub fn identity(&self, key: &str, path: &Path) -> Result<Identity, ConfigError> {
+        Identity::load(&self.resolve(path))
+            .map_err(|source| ConfigError::KeyFile { path: self.path.clone(), key: key.into(), source })
+    }
+
+    /// Seconds as a duration.
+    pub fn timeout(&self, key: &str, seconds: Option<f64>) -> Result<Duration, ConfigError> {
+        match seconds {
+            None => Ok(DEFAULT_TIMEOUT),
+            Some(seconds) if (0.5..=600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+            Some(_) => Err(self.refuse(key, "a time-out is between 0.5 and 600 seconds")),
+        }
+    }
+
+    /// A `host:port`.
+    pub fn address(&self, key: &str, address: String) -> Result<String, ConfigError> {
+        let sound = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
+        match address.rsplit_once(':').is_some_and(sound) {
+            true => Ok(address),
+            false => Err(self.refuse(key, &format!("'{}' is no address: write host:port", flat(&address)))),
+        }
+    }
+
+    /// A pinned key.
+    pub fn fingerprint(&self, key: &str, text: &str) -> Result<Fingerprint, ConfigError> {
+        text.parse().map_err(|error: TransportError| self.refuse(key, &error.to_string()))
+    }
+
+    /// `[[party]]` or `[[peer]]` entries, no name and no key twice.
+    pub fn peers(&self, table: &str, entries: Vec<PeerTable>) -> Result<Vec<Peer>, ConfigError> {
+        let mut peers = Vec::with_capacity(entries.len());
+        for (index, entry) in entries.into_iter().enumerate() {
+            let key = |field: &str| format!("{table}[{index}].{field}");
+            peers.push(Peer {
+                name: self.name(&key("name"), entry.name)?,
+                address: self.address(&key("address"), entry.address)?,
+                fingerprint: self.fingerprint(&key("fingerprint"), &entry.fingerprint)?,
+            });
+        }
+        self.check_distinct(table, &peers)?;
+        Ok(peers)
+    }
+
+    fn check_distinct(&self, table: &str, peers: &[Peer]) -> Result<(), ConfigError> {
+        let (mut names, mut keys) = (HashSet::new(), HashSet::new());
+        for (index, peer) in peers.iter().enumerate() {
+            if !names.insert(&peer.name) {
+                return Err(self.refuse(&format!("{table}[{index}].name"), &format!("'{}' is listed twice", peer.name)));
+            }
+            if !keys.insert(peer.fingerprint) {
+                let problem = format!("'{}' has the same key as another: every party needs its own", peer.name);
+                return Err(self.refuse(&format!("{table}[{index}].fingerprint"), &problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn network(&self, table: Option<NetworkTable>) -> Result<NetworkMessage, ConfigError> {
+        let Some(NetworkTable { latency_ms, bandwidth_mbit }) = table else { return Ok(NetworkMessage::default()) };
+        let latency = latency_ms.unwrap_or(0.0);
+        if !(0.0..=5_000.0).contains(&latency) {
+            return Err(self.refuse("network.latency_ms", "a latency is between 0 and 5000 milliseconds"));
+        }
+        if let Some(rate) = bandwidth_mbit
+            && !(0.1..=1e6).contains(&rate)
+        {
+            return Err(self.refuse("network.bandwidth_mbit", "a bandwidth is between 0.1 and 1000000 Mbit/s"));
+        }
+        let bandwidth = bandwidth_mbit.map(|rate| (rate * 1e6) as u64);
+        Ok(NetworkMessage { latency_us: (latency * 1e3) as u64, bandwidth })
+    }
+}
+
+/// A parser's words on one line.
+fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,70 @@
+//! Why a client cannot do what it was asked to.
+
+use covey_program::WeightsError;
+use covey_protocols::ProtocolError;
+use covey_ring::fixed::CodecError;
+use covey_runtime::session::Unsupported;
+use covey_transport::TransportError;
+
+use crate::ConfigError;
+use crate::wire::WireError;
+
+/// Why a client cannot do what it was asked to: one line each.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A party failed, or the link to it did.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// A control message did not come, or is not understood.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A party said no.
+    #[error("{party} refused: {reason}")]
+    Refused {
+        /// The party's name.
+        party: String,
+        /// What it said.
+        reason: String,
+    },
+    /// A party answered something else than was asked for.
+    #[error("{0} broke the format: an answer to another question; install the same Covey release on all machines")]
+    Unexpected(String),
+    /// The protocol cannot run the program.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// The weights do not fit the program.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// A value has no fixed-point form in its declared range.
+    #[error(transparent)]
+    Value(#[from] CodecError),
+    /// An input of the wrong name, number, shape or size.
+    #[error("input '{input}': {problem}")]
+    Input {
+        /// The input.
+        input: String,
+        /// What is wrong, and the way out.
+        problem: String,
+    },
+    /// The protocol failed in this process.
+    #[error(transparent)]
+    Protocol(ProtocolError),
+    /// Something asked for that makes no sense; says what does.
+    #[error("{0}")]
+    Request(String),
+    /// The operating system gave no random bytes.
+    #[error("the operating system gives no random bytes: {0}")]
+    Randomness(#[from] getrandom::Error),
+}
+
+impl From<ProtocolError> for ClientError {
+    fn from(error: ProtocolError) -> Self {
+        match error {
+            ProtocolError::Transport(error) => ClientError::Transport(error),
+            error => ClientError::Protocol(error),
+        }
+    }
+}

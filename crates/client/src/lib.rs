@@ -1,0 +1,21 @@
+//! The clients' side: a model owner shares weights with the parties, a data owner shares inputs and opens results.
+//!
+//! A client never computes for others and holds no shares of theirs. What it sends each party is random to that party:
+//! a secret leaves this process only masked, under masks no single party knows.
+
+mod config;
+mod data;
+mod error;
+pub mod messages;
+mod parties;
+mod session;
+mod sharing;
+mod status;
+pub mod wire;
+
+pub use config::{ClientConfig, ConfigError, DEFAULT_TIMEOUT, Peer, PeerTable, Source};
+pub use data::{Input, Output};
+pub use error::ClientError;
+pub use session::{Inference, Progress, Session, SessionOptions};
+pub use sharing::{ShareReport, payload_bytes, share_weights};
+pub use status::status;

@@ -1,0 +1,562 @@
+//! What clients and parties say to each other outside the protocol: JSON in control frames while a session is set up,
+//! and on the control stream while it runs. `docs/three-hosts.md` tells the story, this file is the reference.
+
+use std::fmt;
+use std::str::FromStr;
+
+use covey_program::ProgramHash;
+use covey_protocols::Options;
+use covey_protocols::circuits::Adder;
+use covey_ring::{Ring, RingError};
+use covey_runtime::Profile;
+use covey_transport::Fingerprint;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Version of these messages. Both sides must speak the same.
+pub const WIRE_VERSION: u32 = 1;
+/// The release, which parties of one session must share: message layouts of protocols follow it.
+pub const COVEY_VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Longest control message of the set-up, in bytes.
+pub const MAX_CONTROL: usize = 64 << 10;
+/// Longest message on the control stream of a running session, in bytes.
+pub const MAX_SESSION_MESSAGE: usize = 16 << 20;
+/// Longest piece of an upload, in bytes.
+pub const MAX_CHUNK: usize = 1 << 20;
+/// The stream of [`SessionRequest`] and [`SessionReply`].
+pub const CONTROL_STREAM: u32 = 0;
+/// The stream of the protocol's first lane.
+pub const PROTOCOL_STREAM: u32 = 1;
+/// Most parties of any session.
+pub const MAX_PARTIES: usize = 8;
+/// Longest name of a party or client, in characters.
+pub const MAX_NAME: usize = 32;
+
+/// A message with the version it is written in.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope<T> {
+    version: u32,
+    body: T,
+}
+
+/// Why a control message is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// Another version.
+    #[error("it speaks version {0} of Covey's messages and this side version {WIRE_VERSION}: install the same Covey release")]
+    Version(u32),
+    /// Not a message of this kind.
+    #[error("broke the format: a control message that cannot be read; install the same Covey release on both sides")]
+    Malformed,
+}
+
+/// The bytes of a message.
+pub fn encode<T: Serialize>(body: &T) -> Vec<u8> {
+    // Maps with string keys and plain values only: serialising them cannot fail.
+    serde_json::to_vec(&Envelope { version: WIRE_VERSION, body }).unwrap_or_default()
+}
+
+/// The message in `bytes`.
+///
+/// # Errors
+/// Another version, or no message of this kind.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MessageError> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    // The version first: another version's body may look otherwise.
+    let Version { version } = serde_json::from_slice(bytes).map_err(|_| MessageError::Malformed)?;
+    if version != WIRE_VERSION {
+        return Err(MessageError::Version(version));
+    }
+    let envelope: Envelope<T> = serde_json::from_slice(bytes).map_err(|_| MessageError::Malformed)?;
+    Ok(envelope.body)
+}
+
+/// One line of words from another machine, safe to print.
+pub fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(600).collect()
+}
+
+/// Whether `name` can stand in one-line messages.
+pub fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.chars().count()) && !name.chars().any(char::is_control)
+}
+
+/// Bytes as hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hex<const N: usize>(pub [u8; N]);
+
+impl<const N: usize> fmt::Display for Hex<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl<const N: usize> fmt::Debug for Hex<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<const N: usize> FromStr for Hex<N> {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.as_bytes();
+        if digits.len() != 2 * N || !digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err("not the right number of lower-case hexadecimal digits");
+        }
+        let value = |digit: u8| if digit.is_ascii_digit() { digit - b'0' } else { digit - b'a' + 10 };
+        let mut bytes = [0; N];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = value(pair[0]) << 4 | value(pair[1]);
+        }
+        Ok(Hex(bytes))
+    }
+}
+
+impl<const N: usize> Serialize for Hex<N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de, const N: usize> Deserialize<'de> for Hex<N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl<const N: usize> Hex<N> {
+    /// Fresh random bytes from the operating system.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; N];
+        getrandom::fill(&mut bytes)?;
+        Ok(Hex(bytes))
+    }
+
+    /// The first 12 digits, for messages.
+    pub fn short(&self) -> String {
+        self.to_string().chars().take(12).collect()
+    }
+}
+
+impl From<ProgramHash> for Hex<32> {
+    fn from(hash: ProgramHash) -> Self {
+        Hex(hash.0)
+    }
+}
+
+/// A pinned key, as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key(pub Fingerprint);
+
+impl Serialize for Key {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map(Key).map_err(D::Error::custom)
+    }
+}
+
+/// A ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RingMessage {
+    /// Z_2^l.
+    Pow2(u32),
+    /// Z_n.
+    Odd(u64),
+}
+
+impl From<Ring> for RingMessage {
+    fn from(ring: Ring) -> Self {
+        match ring {
+            Ring::Pow2(bits) => RingMessage::Pow2(bits),
+            Ring::Odd(modulus) => RingMessage::Odd(modulus),
+        }
+    }
+}
+
+impl TryFrom<RingMessage> for Ring {
+    type Error = RingError;
+
+    fn try_from(ring: RingMessage) -> Result<Ring, RingError> {
+        match ring {
+            RingMessage::Pow2(bits) => Ring::pow2(bits),
+            RingMessage::Odd(modulus) => Ring::odd(modulus),
+        }
+    }
+}
+
+impl fmt::Display for RingMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RingMessage::Pow2(bits) => write!(f, "Z_2^{bits}"),
+            RingMessage::Odd(modulus) => write!(f, "Z_{modulus}"),
+        }
+    }
+}
+
+/// Shape of the carry circuits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdderMessage {
+    /// Balanced tree.
+    LogDepth,
+    /// Bit after bit.
+    Ripple,
+}
+
+/// A protocol's run-time choices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OptionsMessage {
+    /// Shape of the carry circuits.
+    pub adder: AdderMessage,
+    /// Elements a tile.
+    pub tile: u32,
+    /// Tiles in flight.
+    pub window: u32,
+}
+
+impl From<Options> for OptionsMessage {
+    fn from(options: Options) -> Self {
+        let adder = match options.adder {
+            Adder::LogDepth => AdderMessage::LogDepth,
+            Adder::Ripple => AdderMessage::Ripple,
+        };
+        let count = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        OptionsMessage { adder, tile: count(options.tile), window: count(options.window) }
+    }
+}
+
+impl OptionsMessage {
+    /// The options, if a party may be asked for them.
+    ///
+    /// # Errors
+    /// Names what is out of range.
+    pub fn checked(self) -> Result<Options, String> {
+        if !(1..=1 << 24).contains(&self.tile) {
+            return Err(format!("tiles of {} elements: use 1 to {}", self.tile, 1 << 24));
+        }
+        if !(1..=4096).contains(&self.window) {
+            return Err(format!("{} tiles in flight: use 1 to 4096", self.window));
+        }
+        let adder = match self.adder {
+            AdderMessage::LogDepth => Adder::LogDepth,
+            AdderMessage::Ripple => Adder::Ripple,
+        };
+        Ok(Options { adder, tile: self.tile as usize, window: self.window as usize })
+    }
+}
+
+impl fmt::Display for OptionsMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "adder {:?}, tile {}, window {}", self.adder, self.tile, self.window)
+    }
+}
+
+/// Emulation of a slower network on every link of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkMessage {
+    /// One-way latency in microseconds.
+    pub latency_us: u64,
+    /// Bits per second and direction; `None` is no limit.
+    pub bandwidth: Option<u64>,
+}
+
+/// What somebody asks of a party, as the first message on a connection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// A client asks what the party holds.
+    Status,
+    /// A model owner shares weights.
+    ShareWeights(ShareWeights),
+    /// A data owner opens a session.
+    Infer(Infer),
+    /// Another party joins a session.
+    Join(Join),
+}
+
+/// The head of an upload. Program and payload follow in chunks, each answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShareWeights {
+    /// The protocol the weights are shared for.
+    pub protocol: String,
+    /// The program they belong to.
+    pub program: Hex<32>,
+    /// Chosen at random by the owner, tells one sharing from the next.
+    pub sharing: Hex<16>,
+    /// The receiver's role.
+    pub role: usize,
+    /// Every party's key, in role order.
+    pub parties: Vec<Key>,
+    /// Size of the program file.
+    pub program_bytes: u64,
+    /// Size of this role's part of the weights.
+    pub payload_bytes: u64,
+}
+
+/// What a session is about: the same to every party, and compared among them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Terms {
+    /// Chosen at random by the client.
+    pub session: Hex<16>,
+    /// The protocol's name.
+    pub protocol: String,
+    /// The ring.
+    pub ring: RingMessage,
+    /// The program.
+    pub program: Hex<32>,
+    /// Run-time choices.
+    pub options: OptionsMessage,
+    /// Every party's key, in role order.
+    pub parties: Vec<Key>,
+    /// What errors call the client.
+    pub client: String,
+    /// After this long without a sign of life a peer has failed.
+    pub silence_ms: u64,
+    /// Emulated network.
+    pub network: NetworkMessage,
+}
+
+/// A data owner's request to one party.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Infer {
+    /// The receiver's role.
+    pub role: usize,
+    /// The session.
+    pub terms: Terms,
+}
+
+/// A party's first words to another one of the same session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Join {
+    /// The session.
+    pub session: Hex<16>,
+    /// The speaker's role.
+    pub role: usize,
+}
+
+/// What one party of a session tells the others.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartyMessage {
+    /// What it understands the session to be.
+    Hello(Box<PartyHello>),
+    /// It cannot take part.
+    Refused {
+        /// Why, in one line.
+        reason: String,
+    },
+}
+
+/// Everything a session is bound to, as one party sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartyHello {
+    /// Its release.
+    pub covey: String,
+    /// Its role.
+    pub role: usize,
+    /// Its own name.
+    pub name: String,
+    /// The client's key.
+    pub client: Key,
+    /// Which version of the weights it holds.
+    pub sharing: Hex<16>,
+    /// What the client asked it for.
+    pub terms: Terms,
+}
+
+/// A party's answer during the set-up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// Go on with the next step.
+    Ready {
+        /// The party's own name.
+        name: String,
+    },
+    /// The whole upload has arrived and is sound.
+    Received,
+    /// The upload is in use from now on.
+    Stored,
+    /// The session starts.
+    Started {
+        /// The names of all parties, in role order.
+        names: Vec<String>,
+    },
+    /// No, and why, in one line.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// What the party holds.
+    Status(PartyStatus),
+}
+
+/// A client's word between the steps of the set-up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Proceed {
+    /// All parties are ready: go on.
+    Proceed,
+    /// Another party is not.
+    Cancel {
+        /// Why, in one line.
+        reason: String,
+    },
+}
+
+/// What a party says about itself to its clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartyStatus {
+    /// Its name.
+    pub name: String,
+    /// Its release.
+    pub covey: String,
+    /// Whole days its certificate is still valid.
+    pub certificate_days_left: i64,
+    /// Protocols it runs.
+    pub protocols: Vec<String>,
+    /// Programs it holds weights of.
+    pub programs: Vec<HeldProgram>,
+    /// Sessions under way.
+    pub sessions: usize,
+}
+
+/// A program a party holds weights of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldProgram {
+    /// The model's name.
+    pub name: String,
+    /// The program's hash.
+    pub program: Hex<32>,
+    /// Which version of the weights.
+    pub sharing: Hex<16>,
+    /// The party's role in it.
+    pub role: usize,
+    /// The protocol they are shared for.
+    pub protocol: String,
+}
+
+/// When what is exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PhaseMessage {
+    /// Everything.
+    Joint,
+    /// What does not depend on inputs, kept for later.
+    Preprocess,
+    /// The rest, with what was kept.
+    Online,
+}
+
+/// What the client asks for in a running session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SessionRequest {
+    /// Runs of the program.
+    Run(Run),
+    /// The session is over.
+    Close,
+}
+
+/// `count` runs, numbered from `inference` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// The phase.
+    pub phase: PhaseMessage,
+    /// Samples a run.
+    pub batch: usize,
+    /// Number of the first run; no number is used for two preprocessing or joint runs.
+    pub inference: u64,
+    /// Runs; 1 unless preprocessing.
+    pub count: u32,
+}
+
+/// What a party answers in a running session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SessionReply {
+    /// The weights are loaded; runs may be asked for.
+    Opened,
+    /// A step begins. One party tells, now and then.
+    Progress {
+        /// The step's index.
+        step: usize,
+        /// Steps in all.
+        steps: usize,
+        /// The step's name.
+        name: String,
+    },
+    /// The runs are done.
+    Done(Done),
+}
+
+/// A party's report of finished runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Done {
+    /// Times, and the payload it sent.
+    pub profile: Profile,
+    /// Inferences with preprocessed material left.
+    pub stored: usize,
+    /// All bytes it wrote to sockets in this time, framing and TLS included.
+    pub socket_bytes_sent: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_and_rubbish_are_told_apart() {
+        let bytes = encode(&Request::Status);
+        assert!(matches!(decode::<Request>(&bytes), Ok(Request::Status)));
+        let newer = String::from_utf8(bytes.clone()).unwrap().replace("\"version\":1", "\"version\":7");
+        assert_eq!(decode::<Request>(newer.as_bytes()).unwrap_err(), MessageError::Version(7));
+        for rubbish in [&b""[..], b"{}", b"[1]", b"\xff\xfe", b"{\"version\":1,\"body\":\"rubbish\"}", &bytes[1..]] {
+            assert_eq!(decode::<Request>(rubbish).unwrap_err(), MessageError::Malformed);
+        }
+        let extra = b"{\"version\":1,\"body\":\"status\",\"more\":1}";
+        assert_eq!(decode::<Request>(extra).unwrap_err(), MessageError::Malformed);
+    }
+
+    #[test]
+    fn hex_round_trips_and_refuses_near_misses() {
+        let id = Hex([0x0a, 0xff]);
+        assert_eq!(id.to_string(), "0aff");
+        assert_eq!("0aff".parse::<Hex<2>>(), Ok(id));
+        for wrong in ["0AFF", "0af", "0afff", "0agg", ""] {
+            assert!(wrong.parse::<Hex<2>>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn options_out_of_range_are_refused() {
+        let options = OptionsMessage::from(Options::default());
+        assert_eq!(options.checked().unwrap(), Options::default());
+        assert!(OptionsMessage { tile: 0, ..options }.checked().is_err());
+        assert!(OptionsMessage { window: 0, ..options }.checked().is_err());
+        assert!(OptionsMessage { tile: u32::MAX, ..options }.checked().is_err());
+    }
+}

@@ -1,0 +1,376 @@
+//! The data owner's part: one session with all parties, many inferences.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use covey_program::Program;
+use covey_protocols::Options;
+use covey_protocols::trio::TrioClient;
+use covey_ring::{Tensor, Word};
+use covey_runtime::session::{ProtocolKind, Visitor, choose, supports};
+use covey_runtime::{INPUTS, OUTPUTS, Profile};
+use covey_transport::{Connection, Endpoint, Network, Options as TransportOptions, PeerId, Session as Streams};
+
+use crate::data::{self, Input, Output};
+use crate::messages::{
+    CONTROL_STREAM, Hex, Infer, PROTOCOL_STREAM, PhaseMessage, Proceed, Reply, Request, Run, SessionReply,
+    SessionRequest, Terms, one_line,
+};
+use crate::parties::{check_count, connect_all, expect, keys, unexpected};
+use crate::{ClientConfig, ClientError, wire};
+
+/// What a session is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionOptions {
+    /// The protocol.
+    pub protocol: ProtocolKind,
+    /// Its run-time choices.
+    pub options: Options,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        SessionOptions { protocol: ProtocolKind::Trio, options: Options::default() }
+    }
+}
+
+/// How far a run is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Steps begun.
+    pub step: usize,
+    /// Steps in all.
+    pub steps: usize,
+    /// The model's name of the step.
+    pub name: String,
+}
+
+/// The result of one inference.
+#[derive(Clone, Debug)]
+pub struct Inference {
+    /// The outputs in the program's order.
+    pub outputs: Vec<Output>,
+    /// Each party's times and sent payload, in role order; see [`Profile::merged`].
+    pub profiles: Vec<Profile>,
+    /// Bytes each party wrote to its sockets, framing and TLS included.
+    pub socket_bytes_sent: Vec<u64>,
+    /// Payload bytes this client sent for the inference.
+    pub client_bytes_sent: u64,
+    /// Payload bytes this client received for the inference.
+    pub client_bytes_received: u64,
+    /// Wall-clock seconds.
+    pub seconds: f64,
+}
+
+/// A running session. Dropped or closed, it ends for the parties too.
+pub struct Session {
+    program: Arc<Program>,
+    streams: Streams,
+    control: Box<dyn Endpoint>,
+    protocol: Box<dyn ClientHalf>,
+    names: Vec<String>,
+    /// Number of the next preprocessing or joint run.
+    next: u64,
+    /// Preprocessed runs and their batch sizes.
+    stored: VecDeque<(u64, usize)>,
+}
+
+/// This client's half of the protocol, for one ring.
+trait ClientHalf: Send {
+    /// Takes in the inputs of the next run, checked; returns its batch size.
+    fn load(&mut self, program: &Program, inputs: &[Input]) -> Result<usize, ClientError>;
+    /// Shares what was loaded and receives the outputs.
+    fn run(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError>;
+}
+
+struct TrioHalf<W: Word> {
+    client: TrioClient<W>,
+    inputs: Vec<Tensor<W>>,
+}
+
+impl Session {
+    /// Opens a session for `program` with all parties.
+    ///
+    /// # Errors
+    /// Before anything is sent: a program the protocol cannot run, a wrong number of parties. Then: a party that cannot be
+    /// reached or refuses (it holds no weights of the program, or others; the parties disagree), each with the way out.
+    pub fn open(config: &ClientConfig, program: &Program, options: SessionOptions) -> Result<Self, ClientError> {
+        let SessionOptions { protocol, options } = options;
+        check_count(config, protocol)?;
+        supports(protocol, program)?;
+        let terms = Terms {
+            session: Hex::random()?,
+            protocol: protocol.name().into(),
+            ring: program.ring().into(),
+            program: program.hash().into(),
+            options: options.into(),
+            parties: keys(config),
+            client: config.name.clone(),
+            silence_ms: config.timeout.as_millis() as u64,
+            network: config.network,
+        };
+        let mut connections = connect_all(config)?;
+        let names = agree(&mut connections, &terms, config.timeout)?;
+        let parties = connections.len();
+        let peers = connections.into_iter().zip(&names).enumerate();
+        let peers = peers.map(|(role, (connection, name))| (role, name.clone(), connection)).collect();
+        let streams = Streams::start((parties, &config.name), parties, peers, transport_options(&terms))?;
+        let mut control = streams.endpoint(CONTROL_STREAM)?;
+        let endpoint = streams.endpoint(PROTOCOL_STREAM)?;
+        let protocol = choose(protocol, program.ring(), Half { endpoint, program, options })??;
+        for role in 0..parties {
+            match wire::receive_control(&mut *control, role, &streams.name(role))? {
+                SessionReply::Opened => {}
+                _ => return Err(ClientError::Unexpected(streams.name(role))),
+            }
+        }
+        let program = Arc::new(program.clone());
+        Ok(Session { program, streams, control, protocol, names, next: 1, stored: VecDeque::new() })
+    }
+
+    /// The parties' names, in role order.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Inferences that can run in phase online, and the batch size of the next.
+    pub fn stored(&self) -> (usize, Option<usize>) {
+        (self.stored.len(), self.stored.front().map(|(_, batch)| *batch))
+    }
+
+    /// Has the parties do ahead, for `count` inferences of `batch` samples, all work that depends on no input. Returns the
+    /// parties' profiles.
+    ///
+    /// # Errors
+    /// An empty or too large batch or count, or the session's failure.
+    pub fn preprocess(
+        &mut self,
+        batch: usize,
+        count: u32,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Vec<Profile>, ClientError> {
+        data::check_batch(&self.program, batch)?;
+        if !(1..=1 << 16).contains(&count) {
+            return Err(ClientError::Request(format!("{count} inferences to preprocess: ask for 1 to {}", 1 << 16)));
+        }
+        let run = Run { phase: PhaseMessage::Preprocess, batch, inference: self.next, count };
+        self.request(&SessionRequest::Run(run))?;
+        let reports = self.reports(progress)?;
+        self.stored.extend((run.inference..).take(count as usize).map(|inference| (inference, batch)));
+        self.next += u64::from(count);
+        Ok(reports.into_iter().map(|report| report.profile).collect())
+    }
+
+    /// One inference: shares `inputs`, has the parties run the program, and opens the outputs to this client alone. In phase
+    /// online the inference uses up preprocessed material.
+    ///
+    /// # Errors
+    /// Before anything is sent: inputs that do not fit the program, a phase without inference, no material of this batch
+    /// size. Then: the session's failure.
+    pub fn infer(
+        &mut self,
+        phase: PhaseMessage,
+        inputs: &[Input],
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Inference, ClientError> {
+        let batch = self.protocol.load(&self.program, inputs)?;
+        let inference = self.number(phase, batch)?;
+        let start = Instant::now();
+        let before = self.streams.meter().snapshot();
+        self.request(&SessionRequest::Run(Run { phase, batch, inference, count: 1 }))?;
+        // The protocol runs beside the control stream, on which the parties report. Where one half fails the other must
+        // not wait on.
+        let (program, streams) = (&self.program, &self.streams);
+        let (protocol, control) = (&mut self.protocol, &mut self.control);
+        let (outputs, reports) = std::thread::scope(|scope| {
+            let outputs = scope.spawn(|| protocol.run(program, batch).map_err(|error| session_failure(streams, error)));
+            let reports = reports(&mut **control, streams, progress).map_err(|error| session_failure(streams, error));
+            (outputs.join(), reports)
+        });
+        let seconds = start.elapsed().as_secs_f64();
+        let outputs = outputs.unwrap_or_else(|_| Err(ClientError::Unexpected("this process".into())));
+        let (outputs, reports) = (outputs?, reports?);
+        let after = self.streams.meter().snapshot();
+        let me = self.streams.me();
+        let payload = |snapshot: &covey_transport::Snapshot, sent: bool| -> u64 {
+            let rows = snapshot.rows.iter().filter(|row| row.node == INPUTS || row.node == OUTPUTS);
+            rows.filter(|row| (row.from == me) == sent).map(|row| row.bytes).sum()
+        };
+        Ok(Inference {
+            outputs,
+            socket_bytes_sent: reports.iter().map(|report| report.socket_bytes_sent).collect(),
+            profiles: reports.into_iter().map(|report| report.profile).collect(),
+            client_bytes_sent: payload(&after, true) - payload(&before, true),
+            client_bytes_received: payload(&after, false) - payload(&before, false),
+            seconds,
+        })
+    }
+
+    /// Ends the session for all.
+    pub fn close(mut self) {
+        self.leave();
+    }
+
+    fn leave(&mut self) {
+        if self.streams.failure().is_none() {
+            let _ = self.request(&SessionRequest::Close);
+        }
+        self.streams.close();
+    }
+
+    /// The number of the run to come.
+    fn number(&mut self, phase: PhaseMessage, batch: usize) -> Result<u64, ClientError> {
+        match phase {
+            PhaseMessage::Joint => {
+                self.next += 1;
+                Ok(self.next - 1)
+            }
+            PhaseMessage::Preprocess => {
+                Err(ClientError::Request("preprocessing takes no inputs: use preprocess, then infer online".into()))
+            }
+            PhaseMessage::Online => match self.stored.front() {
+                Some((_, due)) if *due != batch => Err(ClientError::Request(format!(
+                    "the next preprocessed inference is for {due} samples, not {batch}: give as many, or use phase joint"
+                ))),
+                Some(_) => Ok(self.stored.pop_front().map_or(0, |(inference, _)| inference)),
+                None => Err(ClientError::Request(
+                    "no preprocessed material is left: preprocess more, or use phase joint".into(),
+                )),
+            },
+        }
+    }
+
+    fn request(&mut self, request: &SessionRequest) -> Result<(), ClientError> {
+        let sent = (0..self.streams.parties()).try_for_each(|role| wire::send_control(&mut *self.control, role, request));
+        sent.map_err(|error| session_failure(&self.streams, error.into()))
+    }
+
+    fn reports(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<Vec<crate::messages::Done>, ClientError> {
+        reports(&mut *self.control, &self.streams, progress).map_err(|error| session_failure(&self.streams, error))
+    }
+}
+
+/// The session's failure, which all peers know, rather than how it showed here. What one side cannot go on with ends the
+/// session for all.
+fn session_failure(streams: &Streams, error: ClientError) -> ClientError {
+    match streams.failure() {
+        Some(failure) => failure.into(),
+        None => {
+            streams.abort(streams.me(), &error.to_string());
+            error
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Asks every party, and goes on only if none refuses. Returns the parties' names.
+fn agree(connections: &mut [Connection], terms: &Terms, timeout: Duration) -> Result<Vec<String>, ClientError> {
+    for (role, connection) in connections.iter_mut().enumerate() {
+        wire::send(connection, &Request::Infer(Infer { role, terms: terms.clone() }), timeout)?;
+    }
+    let answers: Vec<_> = connections.iter_mut().map(|connection| expect(connection, timeout)).collect();
+    if let Some(role) = answers.iter().position(Result::is_err) {
+        let refusal = answers.into_iter().nth(role).and_then(Result::err);
+        let refusal = refusal.unwrap_or_else(|| unexpected(&connections[role]));
+        let reason = one_line(&refusal.to_string());
+        for connection in connections.iter_mut() {
+            let _ = wire::send(connection, &Proceed::Cancel { reason: reason.clone() }, timeout);
+        }
+        return Err(refusal);
+    }
+    for connection in connections.iter_mut() {
+        wire::send(connection, &Proceed::Proceed, timeout)?;
+    }
+    // Each party may take its time-out to find the others.
+    let answers: Vec<_> = connections.iter_mut().map(|connection| expect(connection, 2 * timeout)).collect();
+    let mut agreed: Option<Vec<String>> = None;
+    for (connection, answer) in connections.iter().zip(answers) {
+        match answer? {
+            Reply::Started { names } if names.len() == connections.len() && names.iter().all(|name| crate::messages::is_name(name)) => {
+                agreed.get_or_insert(names);
+            }
+            _ => return Err(unexpected(connection)),
+        }
+    }
+    Ok(agreed.unwrap_or_default())
+}
+
+/// How a session's streams are set, from what all peers know.
+fn transport_options(terms: &Terms) -> TransportOptions {
+    TransportOptions {
+        silence: Duration::from_millis(terms.silence_ms),
+        latency: Duration::from_micros(terms.network.latency_us),
+        bandwidth: terms.network.bandwidth,
+        ..TransportOptions::default()
+    }
+}
+
+/// Waits until every party has reported the end of the run.
+fn reports(
+    control: &mut dyn Endpoint,
+    streams: &Streams,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Vec<crate::messages::Done>, ClientError> {
+    // P1 tells its progress; P0 may be far ahead.
+    let order = [1, 0].into_iter().chain(2..streams.parties());
+    let mut reports: Vec<(PeerId, _)> = Vec::with_capacity(streams.parties());
+    for role in order {
+        loop {
+            match wire::receive_control(control, role, &streams.name(role))? {
+                SessionReply::Progress { step, steps, name } => {
+                    progress(&Progress { step, steps, name: one_line(&name) });
+                }
+                SessionReply::Done(done) => break reports.push((role, done)),
+                SessionReply::Opened => return Err(ClientError::Unexpected(streams.name(role))),
+            }
+        }
+    }
+    reports.sort_by_key(|(role, _)| *role);
+    Ok(reports.into_iter().map(|(_, done)| done).collect())
+}
+
+struct Half<'a> {
+    endpoint: Box<dyn Endpoint>,
+    program: &'a Program,
+    options: Options,
+}
+
+impl Visitor for Half<'_> {
+    type Output = Result<Box<dyn ClientHalf>, ClientError>;
+
+    fn clear(self) -> Self::Output {
+        Err(ClientError::Request("clear computes in the open and has no sessions: use protocol trio".into()))
+    }
+
+    fn trio<W: Word>(self) -> Self::Output {
+        let client = TrioClient::<W>::new(self.endpoint, self.program.ring(), self.options);
+        Ok(Box::new(TrioHalf { client, inputs: Vec::new() }))
+    }
+}
+
+impl<W: Word> ClientHalf for TrioHalf<W> {
+    fn load(&mut self, program: &Program, inputs: &[Input]) -> Result<usize, ClientError> {
+        let (inputs, batch) = data::encode_inputs(program, inputs)?;
+        self.inputs = inputs;
+        Ok(batch)
+    }
+
+    fn run(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError> {
+        self.client.enter(INPUTS);
+        std::mem::take(&mut self.inputs).iter().try_for_each(|input| self.client.send(input))?;
+        self.client.enter(OUTPUTS);
+        let outputs = program.outputs().iter().enumerate();
+        outputs
+            .map(|(index, &id)| {
+                let words = self.client.receive(&program.value(id).full_shape(batch))?;
+                Ok(data::decode_output(program, index, id, &words))
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,55 @@
+//! Why a party cannot serve.
+
+use covey_client::ConfigError;
+use covey_transport::TransportError;
+
+/// Why a party cannot serve at all: one line each. What goes wrong in a session ends the session only.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The listening socket or the certificate.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// The state folder.
+    #[error("state folder {folder}: {problem}; choose another `state` in the configuration or correct its permissions")]
+    State {
+        /// The folder.
+        folder: String,
+        /// What the system said.
+        problem: String,
+    },
+}
+
+/// Why one conversation ends, in one line for the other side and the log.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// This party says no.
+    #[error("{0}")]
+    Refused(String),
+    /// The other side failed or went away; nobody is left to tell.
+    #[error("{0}")]
+    Lost(String),
+}
+
+impl Failure {
+    pub fn refused(reason: impl Into<String>) -> Self {
+        Failure::Refused(reason.into())
+    }
+}
+
+impl From<covey_client::wire::WireError> for Failure {
+    fn from(error: covey_client::wire::WireError) -> Self {
+        match error {
+            error @ covey_client::wire::WireError::Message { .. } => Failure::Refused(error.to_string()),
+            error => Failure::Lost(error.to_string()),
+        }
+    }
+}
+
+impl From<TransportError> for Failure {
+    fn from(error: TransportError) -> Self {
+        Failure::Lost(error.to_string())
+    }
+}

@@ -1,0 +1,226 @@
+//! How the parties of a session find each other and make sure that all mean the same.
+//!
+//! Each party tells each other one everything the session is bound to: release, protocol, ring, program, version of the
+//! weights, roles and keys, client, options. All compare, in the same order, so that all refuse a mismatch for the same
+//! reason. Then each pair agrees on a key from fresh random bytes of both, bound to all of that.
+
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use covey_client::messages::{Hex, Join, Key, MAX_PARTIES, PartyHello, PartyMessage, Request, is_name, one_line};
+use covey_client::wire;
+use covey_protocols::randomness::SessionKeys;
+use covey_runtime::session::ProtocolKind;
+use covey_transport::{Connection, connect};
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::config::PartyConfig;
+use crate::error::Failure;
+
+/// A party that has dialled this one for a session, and the role it claims.
+pub(crate) type Joined = (Connection, usize);
+
+/// Another party of the session, by role.
+type Met = (usize, Connection);
+
+/// What the handshake gives.
+pub(crate) struct Agreement {
+    /// All parties' own names, in role order.
+    pub names: Vec<String>,
+    /// The other parties, by role.
+    pub connections: Vec<Met>,
+    /// The keys shared with each.
+    pub keys: SessionKeys,
+}
+
+/// Refuses a list of parties this one has no place in.
+pub(crate) fn check_parties(config: &PartyConfig, protocol: ProtocolKind, role: usize, parties: &[Key]) -> Result<(), Failure> {
+    let (listed, due) = (parties.len(), protocol.parties());
+    if protocol == ProtocolKind::Clear {
+        return Err(Failure::refused("clear computes in the open and has no parties: use protocol trio"));
+    }
+    if listed != due || due > MAX_PARTIES {
+        return Err(Failure::refused(format!("{listed} parties are listed where {protocol} takes {due}")));
+    }
+    let own = Key(config.identity.fingerprint());
+    if parties.get(role) != Some(&own) {
+        return Err(Failure::refused(format!(
+            "it is asked to be P{role}, but its key is not listed there: list each party with its own address and key"
+        )));
+    }
+    for (index, key) in parties.iter().enumerate() {
+        if parties[..index].contains(key) {
+            return Err(Failure::refused(format!("P{index} has the same key as another party: every role needs its own")));
+        }
+        if index != role && config.peer(&key.0).is_none() {
+            return Err(Failure::refused(format!(
+                "the key of P{index} ({}) is not pinned there as a [[peer]]; pin it with `covey keys pin`",
+                key.0
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Meets the other parties of the session that `hello` describes. The lower role dials; `joins` brings those that have
+/// dialled this party. Ends within the time-out.
+pub(crate) fn meet(config: &PartyConfig, hello: &PartyHello, joins: &Receiver<Joined>) -> Result<Agreement, Failure> {
+    let deadline = Instant::now() + config.timeout;
+    let mut connections = Vec::new();
+    match gather(config, hello, joins, deadline, &mut connections) {
+        Ok(()) => {}
+        Err(failure) => {
+            // Those already here are told, so that they need not wait for the end of the time-out.
+            let reason = failure.to_string();
+            for (_, connection) in &mut connections {
+                let _ = wire::send(connection, &PartyMessage::Refused { reason: reason.clone() }, Duration::from_secs(1));
+            }
+            return Err(failure);
+        }
+    }
+    connections.sort_by_key(|(role, _)| *role);
+    let mut hellos = vec![hello.clone()];
+    for (_, connection) in &mut connections {
+        wire::send(connection, &PartyMessage::Hello(Box::new(hello.clone())), left(deadline))?;
+    }
+    for (role, connection) in &mut connections {
+        match wire::receive(connection, left(deadline))? {
+            PartyMessage::Hello(theirs) if theirs.role == *role && is_name(&theirs.name) => hellos.push(*theirs),
+            PartyMessage::Hello(_) => {
+                return Err(Failure::refused(format!("P{role} ({}) broke the format: its role or name", connection.name())));
+            }
+            PartyMessage::Refused { reason } => return Err(Failure::Refused(one_line(&reason))),
+        }
+    }
+    hellos.sort_by_key(|hello| hello.role);
+    compare(&hellos)?;
+    let keys = agree_keys(hello, &hellos, &mut connections, deadline)?;
+    Ok(Agreement { names: hellos.into_iter().map(|hello| hello.name).collect(), connections, keys })
+}
+
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+}
+
+/// Dials the higher roles and waits for the lower ones.
+fn gather(
+    config: &PartyConfig,
+    hello: &PartyHello,
+    joins: &Receiver<Joined>,
+    deadline: Instant,
+    connections: &mut Vec<Met>,
+) -> Result<(), Failure> {
+    let PartyHello { role, terms, .. } = hello;
+    for (other, key) in terms.parties.iter().enumerate().skip(role + 1) {
+        let Some(peer) = config.peer(&key.0) else { return Err(Failure::refused(format!("the key of P{other} is not pinned"))) };
+        let name = format!("P{other} ({})", peer.name);
+        let unreachable = |error: covey_transport::TransportError| Failure::refused(error.to_string());
+        let mut connection =
+            connect(&peer.address, &config.identity, peer.fingerprint, &name, left(deadline)).map_err(unreachable)?;
+        let join = Request::Join(Join { session: terms.session, role: *role });
+        wire::send(&mut connection, &join, left(deadline)).map_err(|error| Failure::refused(error.to_string()))?;
+        connections.push((other, connection));
+    }
+    let missing = |connections: &[Met]| (0..*role).find(|other| connections.iter().all(|(role, _)| role != other));
+    while let Some(absent) = missing(connections) {
+        let Ok((connection, from)) = joins.recv_timeout(left(deadline)) else {
+            let name = terms.parties.get(absent).and_then(|key| config.peer(&key.0)).map_or("", |peer| &peer.name);
+            return Err(Failure::refused(format!(
+                "P{absent} ({name}) did not join the session within {} s: check that it can reach the address of P{role} ({}) \
+                 in its configuration",
+                config.timeout.as_secs_f64(),
+                hello.name
+            )));
+        };
+        // Only a lower role's own key may join as that role.
+        let expected = from < *role && terms.parties.get(from) == Some(&Key(connection.fingerprint()));
+        if expected && connections.iter().all(|(other, _)| *other != from) {
+            connections.push((from, connection));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses the first item on which the parties differ, naming each one's value.
+fn compare(hellos: &[PartyHello]) -> Result<(), Failure> {
+    type Item = (&'static str, fn(&PartyHello) -> String, &'static str);
+    const SAME_CLIENT: &str = "open the session again with one client";
+    let items: [Item; 11] = [
+        ("Covey release", |h| h.covey.clone(), "install the same release on all machines"),
+        ("protocol", |h| h.terms.protocol.clone(), SAME_CLIENT),
+        ("ring", |h| h.terms.ring.to_string(), SAME_CLIENT),
+        ("program", |h| h.terms.program.short(), "share the weights of one program with all parties"),
+        ("weights of the program", |h| h.sharing.short(), "share them again"),
+        ("parties", |h| format!("{:?}", h.terms.parties), "list the same parties in the same order everywhere"),
+        ("client", |h| format!("{} {}", h.terms.client, h.client.0), SAME_CLIENT),
+        ("options", |h| h.terms.options.to_string(), SAME_CLIENT),
+        ("time-out", |h| format!("{} ms", h.terms.silence_ms), SAME_CLIENT),
+        ("emulated network", |h| format!("{:?}", h.terms.network), SAME_CLIENT),
+        ("session", |h| h.terms.session.to_string(), SAME_CLIENT),
+    ];
+    for (what, value, way_out) in items {
+        let values: Vec<String> = hellos.iter().map(value).collect();
+        if values.windows(2).any(|pair| pair[0] != pair[1]) {
+            let each = hellos.iter().zip(&values).map(|(hello, value)| format!("P{} ({}) has {value}", hello.role, hello.name));
+            let each: Vec<String> = each.collect();
+            return Err(Failure::refused(one_line(&format!(
+                "the {what} differ{} between parties: {}; {way_out}",
+                if what.starts_with("weights") || what == "parties" || what == "options" { "" } else { "s" },
+                each.join(", ")
+            ))));
+        }
+    }
+    Ok(())
+}
+
+/// The part of a hello that is the same at every party.
+fn transcript(hellos: &[PartyHello]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("covey 2026 session handshake transcript");
+    for hello in hellos {
+        // Fixed fields in a fixed order: every party gets the same bytes.
+        let bytes = serde_json::to_vec(hello).unwrap_or_default();
+        hasher.update(&(bytes.len() as u64).to_le_bytes()).update(&bytes);
+    }
+    *hasher.finalize().as_bytes()
+}
+
+/// A key with each other party, from contributions of both that nobody else sees: they travel inside TLS.
+fn agree_keys(
+    own: &PartyHello,
+    hellos: &[PartyHello],
+    connections: &mut [Met],
+    deadline: Instant,
+) -> Result<SessionKeys, Failure> {
+    let transcript = transcript(hellos);
+    let mut ours = Vec::with_capacity(connections.len());
+    for (_, connection) in connections.iter_mut() {
+        let mut contribution = Zeroizing::new([0u8; 32]);
+        getrandom::fill(&mut *contribution)
+            .map_err(|error| Failure::refused(format!("its operating system gives no random bytes: {error}")))?;
+        connection.send_frame(&*contribution, left(deadline))?;
+        ours.push(contribution);
+    }
+    let mut keys = vec![None; hellos.len()];
+    for ((role, connection), ours) in connections.iter_mut().zip(&ours) {
+        let theirs = Zeroizing::new(connection.recv_frame(32, left(deadline))?);
+        if theirs.len() != 32 {
+            return Err(Failure::refused(format!("P{role} broke the format: a key contribution of {} bytes", theirs.len())));
+        }
+        let (low, high): (&[u8], &[u8]) = if own.role < *role { (&**ours, &theirs) } else { (&theirs, &**ours) };
+        keys[*role] = Some(pair_key(&transcript, &own.terms.session, (own.role.min(*role), own.role.max(*role)), low, high));
+    }
+    Ok(SessionKeys::new(keys))
+}
+
+/// The key of a pair from both contributions, the lower role's first.
+fn pair_key(transcript: &[u8; 32], session: &Hex<16>, roles: (usize, usize), low: &[u8], high: &[u8]) -> [u8; 32] {
+    let mut material = Vec::with_capacity(32 + 16 + 2 + 64);
+    material.extend_from_slice(transcript);
+    material.extend_from_slice(&session.0);
+    material.extend_from_slice(&[roles.0 as u8, roles.1 as u8]);
+    material.extend_from_slice(low);
+    material.extend_from_slice(high);
+    let key = blake3::derive_key("covey 2026 session key of two parties", &material);
+    material.zeroize();
+    key
+}

@@ -1,0 +1,16 @@
+//! The party daemon: keeps its shares of weights, and computes on shares with the other parties for the clients it knows.
+//!
+//! A party never sees weights, inputs or results. It answers only clients and parties whose keys its configuration pins.
+
+mod config;
+mod error;
+mod handshake;
+mod serve;
+mod session;
+mod sharing;
+mod state;
+mod weights;
+
+pub use config::{AllowedClient, PartyConfig};
+pub use error::NodeError;
+pub use serve::serve;

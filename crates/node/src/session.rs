@@ -1,0 +1,308 @@
+//! One session: agreed with the client and the other parties, then runs of the program as the client asks for them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use covey_client::messages::{
+    COVEY_VERSION, CONTROL_STREAM, Done, Infer, Key, PROTOCOL_STREAM, PartyHello, PhaseMessage, Proceed, Reply, RingMessage, Run,
+    SessionReply, SessionRequest, is_name, one_line,
+};
+use covey_client::wire;
+use covey_protocols::randomness::SessionKeys;
+use covey_protocols::trio::Trio;
+use covey_protocols::{Options, Phase, Protocol};
+use covey_ring::{Ring, Word};
+use covey_runtime::profile::Timing;
+use covey_runtime::session::{ProtocolKind, Visitor, choose};
+use covey_runtime::{Executor, Observer, Profile, Step};
+use covey_transport::{Connection, Endpoint, Meter, Network, Options as TransportOptions, PeerId, Session as Streams};
+use tracing::{info, warn};
+
+use crate::error::Failure;
+use crate::handshake::{self, Agreement, Joined};
+use crate::serve::{Party, Seat};
+use crate::state::Held;
+use crate::weights;
+
+/// How often a party reports progress, at most.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// The party that reports progress: it works through every step online.
+const REPORTER: usize = 1;
+/// Most inferences of one preprocessing request.
+const MAX_COUNT: u32 = 1 << 16;
+
+/// What was checked of a client's request before the others are met.
+struct Admitted {
+    protocol: ProtocolKind,
+    options: Options,
+    ring: Ring,
+    held: Arc<Held>,
+    hello: PartyHello,
+}
+
+/// Serves one session from the client's request to its end.
+pub(crate) fn serve(party: &Party, seat: &Seat, mut client: Connection, request: Infer, joins: &Receiver<Joined>) -> Result<(), Failure> {
+    let timeout = party.config.timeout;
+    let (agreement, admitted) = match set_up(party, &mut client, request, joins) {
+        Ok(agreed) => agreed,
+        Err(failure) => {
+            if let Failure::Refused(reason) = &failure {
+                let _ = wire::send(&mut client, &Reply::Refused { reason: one_line(reason) }, Duration::from_secs(1));
+            }
+            return Err(failure);
+        }
+    };
+    let Agreement { names, connections, keys } = agreement;
+    wire::send(&mut client, &Reply::Started { names: names.clone() }, timeout)?;
+    let Admitted { protocol, options, ring, held, hello } = admitted;
+    let parties = names.len();
+    let mut peers: Vec<(PeerId, String, Connection)> =
+        connections.into_iter().map(|(role, connection)| (role, names[role].clone(), connection)).collect();
+    peers.push((parties, hello.terms.client.clone(), client));
+    let transport = TransportOptions {
+        silence: Duration::from_millis(hello.terms.silence_ms),
+        latency: Duration::from_micros(hello.terms.network.latency_us),
+        bandwidth: hello.terms.network.bandwidth,
+        ..TransportOptions::default()
+    };
+    let streams = Arc::new(Streams::start((hello.role, &party.config.name), parties, peers, transport)?);
+    seat.enter(&streams);
+    info!(session = hello.terms.session.short(), client = hello.terms.client, role = hello.role, "session starts");
+    let runs = Runs { streams: &streams, keys, options, ring, held: &held, client: parties };
+    let ended = choose(protocol, ring, runs).map_err(|error| Failure::refused(error.to_string()))?;
+    match ended {
+        Ok(()) => {
+            streams.close();
+            info!(session = hello.terms.session.short(), "session ends");
+            Ok(())
+        }
+        Err(reason) => {
+            // The first failure holds; where it is this party's own, this tells all others.
+            let failure = streams.failure().unwrap_or_else(|| streams.abort(hello.role, &one_line(&reason)));
+            Err(Failure::Lost(failure.to_string()))
+        }
+    }
+}
+
+/// Checks the request, tells the client, waits for all parties to be ready, and meets them.
+fn set_up(
+    party: &Party,
+    client: &mut Connection,
+    request: Infer,
+    joins: &Receiver<Joined>,
+) -> Result<(Agreement, Admitted), Failure> {
+    let timeout = party.config.timeout;
+    let admitted = admit(party, client, request)?;
+    wire::send(client, &Reply::Ready { name: party.config.name.clone() }, timeout)?;
+    // The client may be waiting for the slowest of the others.
+    match wire::receive(client, 2 * timeout)? {
+        Proceed::Proceed => {}
+        Proceed::Cancel { reason } => {
+            return Err(Failure::Lost(format!("the client gave up: {}", one_line(&reason))));
+        }
+    }
+    let agreement = handshake::meet(&party.config, &admitted.hello, joins)?;
+    Ok((agreement, admitted))
+}
+
+fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted, Failure> {
+    let Infer { role, terms } = request;
+    let protocol: ProtocolKind =
+        terms.protocol.parse().map_err(|_| Failure::refused("it does not know this protocol: use trio"))?;
+    handshake::check_parties(&party.config, protocol, role, &terms.parties)?;
+    let options = terms.options.checked().map_err(Failure::Refused)?;
+    if !is_name(&terms.client) {
+        return Err(Failure::refused("the client's name is empty, too long or not printable"));
+    }
+    if !(500..=600_000).contains(&terms.silence_ms) || terms.network.latency_us > 5_000_000 || terms.network.bandwidth == Some(0) {
+        return Err(Failure::refused("the session's time-out is outside 0.5 to 600 s, or its emulated network has no bandwidth"));
+    }
+    let short = terms.program.short();
+    let Some(held) = party.store.get(&terms.program) else {
+        return Err(Failure::refused(match party.store.damaged_file(&terms.program) {
+            Some(path) => format!("state file {} is corrupted: share the weights of this program again", path.display()),
+            None => format!("it holds no weights of program {short}: share them first (`covey share-weights`)"),
+        }));
+    };
+    if held.head.upload.protocol != terms.protocol {
+        let theirs = &held.head.upload.protocol;
+        return Err(Failure::refused(format!("it holds the weights of program {short} for {theirs}, not {protocol}: share them again")));
+    }
+    if held.role() != role || held.parties() != terms.parties {
+        return Err(Failure::refused(format!(
+            "it holds the weights of program {short} as P{} of other roles or parties than the session's: list the parties as \
+             when the weights were shared, or share them again",
+            held.role()
+        )));
+    }
+    let ring = held.ring().map_err(Failure::Refused)?;
+    if RingMessage::from(ring) != terms.ring {
+        return Err(Failure::refused(format!("program {short} computes in {ring}, not in {}: use the program as compiled", terms.ring)));
+    }
+    let hello = PartyHello {
+        covey: COVEY_VERSION.into(),
+        role,
+        name: party.config.name.clone(),
+        client: Key(client.fingerprint()),
+        sharing: held.head.upload.sharing,
+        terms,
+    };
+    Ok(Admitted { protocol, options, ring, held, hello })
+}
+
+/// The running session, for the protocol and ring chosen.
+struct Runs<'a> {
+    streams: &'a Streams,
+    keys: SessionKeys,
+    options: Options,
+    ring: Ring,
+    held: &'a Held,
+    client: PeerId,
+}
+
+impl Visitor for Runs<'_> {
+    type Output = Result<(), String>;
+
+    fn clear(self) -> Self::Output {
+        Err("clear computes in the open and has no sessions".into())
+    }
+
+    fn trio<W: Word>(self) -> Self::Output {
+        let spoken = |error: covey_transport::TransportError| error.to_string();
+        let mut control = self.streams.endpoint(CONTROL_STREAM).map_err(spoken)?;
+        let endpoint = self.streams.endpoint(PROTOCOL_STREAM).map_err(spoken)?;
+        let mut protocol =
+            Trio::<W>::new(endpoint, self.keys, self.ring, self.options, 0).map_err(|error| error.to_string())?;
+        let executor = weights::prepared(self.held, &mut protocol).inspect_err(|problem| warn!("{problem}"))?;
+        let client_name = self.streams.name(self.client);
+        wire::send_control(&mut *control, self.client, &SessionReply::Opened).map_err(|error| error.to_string())?;
+        let mut numbers = Numbers::default();
+        loop {
+            let request = wire::receive_control(&mut *control, self.client, &client_name).map_err(|error| error.to_string())?;
+            let run = match request {
+                SessionRequest::Run(run) => run,
+                SessionRequest::Close => return Ok(()),
+            };
+            numbers.admit(&run).map_err(|problem| format!("{client_name} asked for {problem}"))?;
+            let done = run_once(self.streams, &mut protocol, &executor, run, &mut *control, self.client)?;
+            wire::send_control(&mut *control, self.client, &SessionReply::Done(done)).map_err(|error| error.to_string())?;
+        }
+    }
+}
+
+/// The runs of one request, and the report on them.
+fn run_once<W: Word>(
+    streams: &Streams,
+    protocol: &mut Trio<W>,
+    executor: &Executor<Trio<W>>,
+    run: Run,
+    control: &mut dyn Endpoint,
+    client: PeerId,
+) -> Result<Done, String> {
+    streams.meter().take();
+    let phase = match run.phase {
+        PhaseMessage::Joint => Phase::Joint,
+        PhaseMessage::Preprocess => Phase::Preprocess,
+        PhaseMessage::Online => Phase::Online,
+    };
+    let mut observer = Reporter { control, client, reports: streams.me() == REPORTER, last: Instant::now() };
+    let mut timings: Vec<Timing> = Vec::new();
+    for inference in (run.inference..).take(run.count as usize) {
+        let times = executor
+            .run(protocol, phase, inference, run.batch, &mut observer)
+            .map_err(|error| error.to_string())?;
+        if timings.is_empty() {
+            timings = times;
+        } else {
+            timings.iter_mut().zip(times).for_each(|(sum, time)| sum.milliseconds += time.milliseconds);
+        }
+    }
+    let mut snapshot = streams.meter().take();
+    // Control messages belong to no node and to no protocol.
+    snapshot.rows.retain(|row| row.node != Meter::NO_NODE);
+    let socket_bytes_sent = snapshot.sockets.iter().map(|socket| socket.sent).sum();
+    Ok(Done { profile: Profile::new(timings, streams.me(), &snapshot), stored: protocol.stored(), socket_bytes_sent })
+}
+
+/// Which run numbers were used. A number draws the same randomness every time, so no two runs may share one, except the
+/// online half of a preprocessed run.
+#[derive(Default)]
+struct Numbers {
+    next: u64,
+    stored: VecDeque<(u64, usize)>,
+}
+
+impl Numbers {
+    fn admit(&mut self, run: &Run) -> Result<(), String> {
+        let Run { phase, batch, inference, count } = *run;
+        let fits = match phase {
+            PhaseMessage::Preprocess => (1..=MAX_COUNT).contains(&count),
+            _ => count == 1,
+        };
+        if !fits || batch == 0 {
+            return Err(format!("{count} runs of {batch} samples at once, which no run allows"));
+        }
+        if phase == PhaseMessage::Online {
+            return match self.stored.pop_front() {
+                Some((number, size)) if (number, size) == (inference, batch) => Ok(()),
+                _ => Err(format!("run {inference} of {batch} samples online, which is not the next one preprocessed")),
+            };
+        }
+        let after = inference.checked_add(count.into()).ok_or("a run number out of range")?;
+        if inference < self.next {
+            return Err(format!("run number {inference} a second time"));
+        }
+        self.next = after;
+        if phase == PhaseMessage::Preprocess {
+            self.stored.extend((inference..after).map(|number| (number, batch)));
+        }
+        Ok(())
+    }
+}
+
+/// Tells the client how far the run is.
+struct Reporter<'a> {
+    control: &'a mut dyn Endpoint,
+    client: PeerId,
+    reports: bool,
+    last: Instant,
+}
+
+impl<P: Protocol> Observer<P> for Reporter<'_> {
+    fn begins(&mut self, step: &Step, index: usize, count: usize) {
+        if self.reports && self.last.elapsed() >= REPORT_EVERY {
+            self.last = Instant::now();
+            let progress = SessionReply::Progress { step: index, steps: count, name: step.name.clone() };
+            // If this fails the session has failed, which the protocol's next message finds out.
+            let _ = wire::send_control(self.control, self.client, &progress);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(phase: PhaseMessage, batch: usize, inference: u64, count: u32) -> Run {
+        Run { phase, batch, inference, count }
+    }
+
+    #[test]
+    fn no_run_number_is_used_twice() {
+        use PhaseMessage::{Joint, Online, Preprocess};
+        let mut numbers = Numbers::default();
+        assert!(numbers.admit(&run(Joint, 1, 1, 1)).is_ok());
+        assert!(numbers.admit(&run(Joint, 1, 1, 1)).unwrap_err().contains("a second time"));
+        assert!(numbers.admit(&run(Preprocess, 2, 2, 3)).is_ok());
+        assert!(numbers.admit(&run(Joint, 1, 4, 1)).is_err());
+        assert!(numbers.admit(&run(Joint, 1, 5, 1)).is_ok());
+        assert!(numbers.admit(&run(Online, 2, 2, 1)).is_ok());
+        assert!(numbers.admit(&run(Online, 2, 2, 1)).is_err(), "used up");
+        assert!(Numbers::default().admit(&run(Online, 1, 1, 1)).is_err());
+        assert!(Numbers::default().admit(&run(Joint, 0, 1, 1)).is_err());
+        assert!(Numbers::default().admit(&run(Joint, 1, 1, 2)).is_err());
+        assert!(Numbers::default().admit(&run(Preprocess, 1, u64::MAX, 2)).is_err());
+    }
+}

@@ -1,0 +1,105 @@
+//! Receiving weights from a model owner.
+
+use std::time::Duration;
+
+use covey_client::messages::{Hex, MAX_CHUNK, Proceed, Reply, ShareWeights};
+use covey_client::{payload_bytes, wire};
+use covey_program::Program;
+use covey_runtime::session::{ProtocolKind, supports};
+use covey_transport::Connection;
+use tracing::info;
+
+use crate::error::Failure;
+use crate::serve::Party;
+use crate::state::{Head, Writer};
+
+/// The longest pause within an upload: the owner may be busy with the other parties' parts.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// No program file is larger.
+const MAX_PROGRAM: u64 = 1 << 30;
+
+/// Takes in an upload: first the program, which says what else is due, then this role's part of the weights; puts it to
+/// use when the owner says that all parties have theirs.
+pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareWeights) -> Result<(), Failure> {
+    let timeout = party.config.timeout;
+    check(party, &upload)?;
+    wire::send(connection, &ready(party), timeout)?;
+    let program = receive_program(connection, &upload)?;
+    let name: String = program.name().chars().map(|c| if c.is_control() { ' ' } else { c }).take(64).collect();
+    info!(owner = connection.name(), program = %name, hash = upload.program.short(), role = upload.role, "receiving weights");
+    let stuck = |error: std::io::Error| Failure::refused(format!("it cannot store the weights: {error}; make room in its state folder"));
+    let mut writer = party.store.begin(Head { name, ring: program.ring().into(), upload: upload.clone() }).map_err(stuck)?;
+    writer.write(&program.to_bytes()).map_err(stuck)?;
+    wire::send(connection, &ready(party), timeout)?;
+    receive_payload(connection, &mut writer, upload.payload_bytes)?;
+    wire::send(connection, &Reply::Received, timeout)?;
+    match wire::receive(connection, PATIENCE)? {
+        Proceed::Proceed => {}
+        Proceed::Cancel { reason } => return Err(Failure::Lost(format!("the owner gave up: {}", covey_client::messages::one_line(&reason)))),
+    }
+    party.store.commit(writer).map_err(stuck)?;
+    info!(owner = connection.name(), hash = upload.program.short(), sharing = upload.sharing.short(), "weights stored");
+    Ok(wire::send(connection, &Reply::Stored, timeout)?)
+}
+
+fn ready(party: &Party) -> Reply {
+    Reply::Ready { name: party.config.name.clone() }
+}
+
+/// Refuses what this party could never run.
+fn check(party: &Party, upload: &ShareWeights) -> Result<(), Failure> {
+    let protocol: ProtocolKind =
+        upload.protocol.parse().map_err(|_| Failure::refused("it does not know this protocol: use trio"))?;
+    crate::handshake::check_parties(&party.config, protocol, upload.role, &upload.parties)?;
+    if upload.program_bytes > MAX_PROGRAM {
+        return Err(Failure::refused(format!("a program file of {} bytes; the longest has {MAX_PROGRAM}", upload.program_bytes)));
+    }
+    Ok(())
+}
+
+fn receive_program(connection: &mut Connection, upload: &ShareWeights) -> Result<Program, Failure> {
+    let mut bytes = Vec::new();
+    receive_bytes(connection, upload.program_bytes, |chunk| {
+        bytes.extend_from_slice(chunk);
+        Ok(())
+    })?;
+    let program = Program::from_bytes(&bytes).map_err(|error| Failure::refused(format!("the program is no good: {error}")))?;
+    let hash = Hex::from(program.hash());
+    if hash != upload.program {
+        let (stated, short) = (upload.program.short(), hash.short());
+        return Err(Failure::refused(format!("the program has hash {short} and not {stated} as announced")));
+    }
+    let protocol = upload.protocol.parse::<ProtocolKind>().map_err(|error| Failure::refused(error.to_string()))?;
+    supports(protocol, &program).map_err(|error| Failure::refused(error.to_string()))?;
+    let due = payload_bytes(&program, upload.role);
+    if upload.payload_bytes != due {
+        let given = upload.payload_bytes;
+        return Err(Failure::refused(format!("the weights take {given} bytes where this program and role need {due}")));
+    }
+    Ok(program)
+}
+
+fn receive_payload(connection: &mut Connection, writer: &mut Writer, total: u64) -> Result<(), Failure> {
+    receive_bytes(connection, total, |chunk| {
+        writer.write(chunk).map_err(|error| Failure::refused(format!("it cannot store the weights: {error}; make room in its state folder")))
+    })
+}
+
+/// Takes in exactly `total` bytes, chunk by chunk.
+fn receive_bytes(
+    connection: &mut Connection,
+    total: u64,
+    mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut missing = total;
+    while missing > 0 {
+        let most = missing.min(MAX_CHUNK as u64) as usize;
+        let chunk = connection.recv_frame(most, PATIENCE)?;
+        if chunk.is_empty() {
+            return Err(Failure::refused("broke the format: an empty piece of an upload"));
+        }
+        missing -= chunk.len() as u64;
+        take(&chunk)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! The weights a party holds: one file of its own per program, written whole or not at all, readable by its owner alone.
+//!
+//! A file is `COVEYSHR`, the format version (u32), the head's length (u32), the head (JSON), the program file, this role's
+//! part of the weights as the owner sent it, and the blake3 hash of all that; numbers little-endian.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{BufReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use covey_client::messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights};
+use covey_program::Program;
+use covey_ring::Ring;
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+use zeroize::Zeroizing;
+
+use crate::error::NodeError;
+use crate::weights::Cache;
+
+const MAGIC: &[u8; 8] = b"COVEYSHR";
+const VERSION: u32 = 1;
+const MAX_HEAD: u32 = 64 << 10;
+const CHECKSUM: usize = blake3::OUT_LEN;
+const SUFFIX: &str = "share";
+const PARTIAL: &str = ".partial-";
+
+/// What a state file is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Head {
+    /// The model's name.
+    pub name: String,
+    /// The program's ring.
+    pub ring: RingMessage,
+    /// What the owner said of the upload.
+    pub upload: ShareWeights,
+}
+
+/// Weights this party holds. A session keeps the version it began with.
+pub(crate) struct Held {
+    pub head: Head,
+    path: PathBuf,
+    /// Their working form, once a session has needed it.
+    pub cache: Cache,
+}
+
+/// What a state file holds.
+pub(crate) struct Content {
+    pub program: Program,
+    pub payload: Zeroizing<Vec<u8>>,
+}
+
+/// All weights this party holds, by program.
+pub(crate) struct Store {
+    folder: PathBuf,
+    held: Mutex<HashMap<Hex<32>, Arc<Held>>>,
+}
+
+impl Store {
+    /// Opens the folder, making it if need be, and takes stock. Files that cannot be read are left alone and reported.
+    pub fn open(folder: &Path) -> Result<(Self, Vec<String>), NodeError> {
+        let refuse = |error: std::io::Error| NodeError::State {
+            folder: folder.display().to_string(),
+            problem: error.to_string(),
+        };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(refuse)?;
+        let mut held = HashMap::new();
+        let mut damaged = Vec::new();
+        for entry in fs::read_dir(folder).map_err(refuse)? {
+            let path = entry.map_err(refuse)?.path();
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            if name.starts_with(PARTIAL) {
+                // An upload this process did not live to finish.
+                let _ = fs::remove_file(&path);
+            } else if path.extension().is_some_and(|extension| extension == SUFFIX) {
+                match read_head(&path) {
+                    Ok(head) => {
+                        let program = head.upload.program;
+                        held.insert(program, Arc::new(Held { head, path, cache: Cache::default() }));
+                    }
+                    Err(problem) => damaged.push(problem),
+                }
+            }
+        }
+        Ok((Store { folder: folder.to_path_buf(), held: Mutex::new(held) }, damaged))
+    }
+
+    /// The weights of a program.
+    pub fn get(&self, program: &Hex<32>) -> Option<Arc<Held>> {
+        self.lock().get(program).cloned()
+    }
+
+    /// Whether a file of the program lies in the folder, though it could not be read.
+    pub fn damaged_file(&self, program: &Hex<32>) -> Option<PathBuf> {
+        let path = self.path(program);
+        path.exists().then_some(path)
+    }
+
+    /// What is held, by name.
+    pub fn list(&self) -> Vec<HeldProgram> {
+        let describe = |held: &Arc<Held>| {
+            let Head { name, upload, .. } = &held.head;
+            let ShareWeights { program, sharing, role, protocol, .. } = upload;
+            HeldProgram { name: name.clone(), program: *program, sharing: *sharing, role: *role, protocol: protocol.clone() }
+        };
+        let mut list: Vec<HeldProgram> = self.lock().values().map(describe).collect();
+        list.sort_by(|a, b| (&a.name, a.program).cmp(&(&b.name, b.program)));
+        list
+    }
+
+    /// Starts writing a state file.
+    pub fn begin(&self, head: Head) -> std::io::Result<Writer> {
+        let file = tempfile::Builder::new()
+            .prefix(PARTIAL)
+            .permissions(fs::Permissions::from_mode(0o600))
+            .tempfile_in(&self.folder)?;
+        let mut writer = Writer { head, file, hasher: blake3::Hasher::new() };
+        let encoded = serde_json::to_vec(&writer.head)?;
+        writer.write(MAGIC)?;
+        writer.write(&VERSION.to_le_bytes())?;
+        writer.write(&(encoded.len() as u32).to_le_bytes())?;
+        writer.write(&encoded)?;
+        Ok(writer)
+    }
+
+    /// Puts a finished file in place of the program's former one.
+    pub fn commit(&self, mut writer: Writer) -> std::io::Result<()> {
+        let checksum = writer.hasher.finalize();
+        writer.file.write_all(checksum.as_bytes())?;
+        writer.file.as_file().sync_all()?;
+        let program = writer.head.upload.program;
+        let path = self.path(&program);
+        let mut held = self.lock();
+        writer.file.persist(&path).map_err(|error| error.error)?;
+        // The rename itself must last, too.
+        File::open(&self.folder)?.sync_all()?;
+        held.insert(program, Arc::new(Held { head: writer.head, path, cache: Cache::default() }));
+        Ok(())
+    }
+
+    fn path(&self, program: &Hex<32>) -> PathBuf {
+        self.folder.join(format!("{program}.{SUFFIX}"))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Hex<32>, Arc<Held>>> {
+        // The map is whole between any two statements.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A state file being written. Dropped, it leaves nothing.
+pub(crate) struct Writer {
+    head: Head,
+    file: NamedTempFile,
+    hasher: blake3::Hasher,
+}
+
+impl Writer {
+    /// Appends a piece of the program or the payload.
+    pub fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.hasher.update(bytes);
+        self.file.write_all(bytes)
+    }
+}
+
+impl Held {
+    /// The role these weights are for.
+    pub fn role(&self) -> usize {
+        self.head.upload.role
+    }
+
+    /// The ring they are shared in.
+    pub fn ring(&self) -> Result<Ring, String> {
+        Ring::try_from(self.head.ring).map_err(|_| corrupted(&self.path, "its ring is none"))
+    }
+
+    /// The keys of all parties they were shared with, in role order.
+    pub fn parties(&self) -> &[Key] {
+        &self.head.upload.parties
+    }
+
+    /// Reads the file, checksum and all. The error names the file and the way out.
+    pub fn read(&self) -> Result<Content, String> {
+        let damaged = |what: &str| corrupted(&self.path, what);
+        let (head, mut rest, mut hasher) = open(&self.path)?;
+        if head != self.head {
+            return Err(damaged("it is no longer the file this party started with"));
+        }
+        let mut take = |len: u64| -> Result<Zeroizing<Vec<u8>>, String> {
+            let len = usize::try_from(len).map_err(|_| damaged("its sizes are impossible"))?;
+            // Allocated as it comes, so that a damaged length cannot exhaust memory.
+            let mut bytes = Zeroizing::new(Vec::new());
+            (&mut rest).take(len as u64).read_to_end(&mut bytes).map_err(|error| damaged(&error.to_string()))?;
+            if bytes.len() != len {
+                return Err(damaged("it is too short"));
+            }
+            hasher.update(&bytes);
+            Ok(bytes)
+        };
+        let program = take(head.upload.program_bytes)?;
+        let payload = take(head.upload.payload_bytes)?;
+        let mut checksum = Vec::with_capacity(CHECKSUM + 1);
+        rest.take(CHECKSUM as u64 + 1).read_to_end(&mut checksum).map_err(|error| damaged(&error.to_string()))?;
+        if checksum != hasher.finalize().as_bytes() {
+            return Err(damaged("its checksum is wrong"));
+        }
+        let program = Program::from_bytes(&program).map_err(|error| damaged(&error.to_string()))?;
+        if Hex::from(program.hash()) != head.upload.program || RingMessage::from(program.ring()) != head.ring {
+            return Err(damaged("it holds another program than it says"));
+        }
+        Ok(Content { program, payload })
+    }
+}
+
+fn corrupted(path: &Path, what: &str) -> String {
+    format!("state file {} is corrupted ({what}): share the weights of this program again", path.display())
+}
+
+fn read_head(path: &Path) -> Result<Head, String> {
+    open(path).map(|(head, ..)| head)
+}
+
+/// The head of a state file, what follows it, and the hash so far.
+fn open(path: &Path) -> Result<(Head, BufReader<File>, blake3::Hasher), String> {
+    let unreadable = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => corrupted(path, "it is too short"),
+        _ => format!("state file {} cannot be read: {error}", path.display()),
+    };
+    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(unreadable)?);
+    let mut start = [0; 16];
+    file.read_exact(&mut start).map_err(unreadable)?;
+    let number = |at: usize| start[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    if start[..8] != MAGIC[..] {
+        return Err(corrupted(path, "it does not begin as one"));
+    }
+    if number(8) != VERSION {
+        return Err(format!(
+            "state file {} has format version {} and this release reads {VERSION}: share the weights of this program again",
+            path.display(),
+            number(8)
+        ));
+    }
+    if number(12) > MAX_HEAD {
+        return Err(corrupted(path, "its head is too long"));
+    }
+    let mut head = vec![0; number(12) as usize];
+    file.read_exact(&mut head).map_err(unreadable)?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&start).update(&head);
+    let head: Head = serde_json::from_slice(&head).map_err(|_| corrupted(path, "its head cannot be read"))?;
+    if path.file_stem().is_none_or(|stem| stem.to_string_lossy() != head.upload.program.to_string()) {
+        return Err(corrupted(path, "it has the name of another program"));
+    }
+    Ok((head, file, hasher))
+}

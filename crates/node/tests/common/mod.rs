@@ -1,0 +1,251 @@
+//! Three parties and two clients on this machine, each with keys, configuration file and state folder of its own.
+#![allow(dead_code, reason = "every test file uses a part of this")]
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use covey_client::messages::PhaseMessage;
+use covey_client::{ClientConfig, ClientError, Inference, Session, SessionOptions, share_weights};
+use covey_node::{PartyConfig, serve};
+use covey_program::{Op, Program, ProgramBuilder, Rounding, Visibility, Weights, Window};
+use covey_ring::{Ring, Tensor, fixed};
+use covey_runtime::clear::run_clear;
+use covey_transport::Identity;
+use tempfile::TempDir;
+
+pub const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
+pub const CLIENTS: [&str; 2] = ["owner", "data"];
+/// Seconds in every configuration.
+pub const TIMEOUT: f64 = 3.0;
+
+/// Keys, files and, where started, parties as threads.
+pub struct Cluster {
+    pub folder: TempDir,
+    pub ports: [u16; 3],
+    fingerprints: BTreeMap<&'static str, String>,
+    parties: Vec<Option<(Arc<AtomicBool>, JoinHandle<()>)>>,
+}
+
+impl Cluster {
+    /// Files only.
+    pub fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let mut fingerprints = BTreeMap::new();
+        for name in NAMES.into_iter().chain(CLIENTS).chain(["stranger"]) {
+            let identity = Identity::generate(name, 10).unwrap();
+            identity.save(&folder.path().join(format!("{name}.key"))).unwrap();
+            fingerprints.insert(name, identity.fingerprint().to_string());
+        }
+        // All held at once, so that they differ.
+        let sockets = [0; 3].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let ports = sockets.each_ref().map(|socket| socket.local_addr().unwrap().port());
+        let cluster = Cluster { folder, ports, fingerprints, parties: vec![None, None, None] };
+        for party in 0..3 {
+            cluster.write(&format!("{}.toml", NAMES[party]), &cluster.party_toml(party, &CLIENTS));
+        }
+        for client in CLIENTS.into_iter().chain(["stranger"]) {
+            cluster.write(&format!("{client}.toml"), &cluster.client_toml(client, &[0, 1, 2]));
+        }
+        cluster
+    }
+
+    /// Three parties serving as threads.
+    pub fn start() -> Self {
+        let mut cluster = Cluster::new();
+        (0..3).for_each(|party| cluster.start_party(party));
+        cluster
+    }
+
+    pub fn start_party(&mut self, party: usize) {
+        let config = PartyConfig::read(self.path(&format!("{}.toml", NAMES[party]))).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ready, listening) = mpsc::channel();
+        let flag = stop.clone();
+        let thread = std::thread::spawn(move || serve(config, move |_| ready.send(()).unwrap(), flag).unwrap());
+        listening.recv_timeout(Duration::from_secs(20)).unwrap();
+        self.parties[party] = Some((stop, thread));
+    }
+
+    pub fn stop_party(&mut self, party: usize) {
+        if let Some((stop, thread)) = self.parties[party].take() {
+            stop.store(true, Ordering::Release);
+            thread.join().unwrap();
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    pub fn fingerprint(&self, name: &str) -> &str {
+        &self.fingerprints[name]
+    }
+
+    pub fn party_toml(&self, party: usize, clients: &[&str]) -> String {
+        let name = NAMES[party];
+        let mut text = format!(
+            "[party]\nname = \"{name}\"\nlisten = \"127.0.0.1:{}\"\nkey = \"{name}.key\"\ntimeout = {TIMEOUT}\n",
+            self.ports[party]
+        );
+        for other in (0..3).filter(|other| *other != party) {
+            text += &format!("[[peer]]\n{}", self.peer_toml(NAMES[other], self.ports[other]));
+        }
+        for client in clients {
+            text += &format!("[[client]]\nname = \"{client}\"\nfingerprint = \"{}\"\n", self.fingerprint(client));
+        }
+        text
+    }
+
+    pub fn client_toml(&self, client: &str, roles: &[usize]) -> String {
+        let mut text = format!("[client]\nname = \"{client}\"\nkey = \"{client}.key\"\ntimeout = {TIMEOUT}\n");
+        for &party in roles {
+            text += &format!("[[party]]\n{}", self.peer_toml(NAMES[party], self.ports[party]));
+        }
+        text
+    }
+
+    pub fn peer_toml(&self, name: &str, port: u16) -> String {
+        let fingerprint = self.fingerprint(name);
+        format!("name = \"{name}\"\naddress = \"127.0.0.1:{port}\"\nfingerprint = \"{fingerprint}\"\n")
+    }
+
+    pub fn client(&self, name: &str) -> ClientConfig {
+        ClientConfig::read(self.path(&format!("{name}.toml"))).unwrap()
+    }
+
+    pub fn share(&self, model: &Model) {
+        share_weights(&self.client("owner"), &model.program, &model.weights, &mut |_, _| {}).unwrap();
+    }
+
+    pub fn open(&self, model: &Model) -> Result<Session, ClientError> {
+        Session::open(&self.client("data"), &model.program, SessionOptions::default())
+    }
+
+    /// Opens a session, which must fail, and gives the error's one line.
+    pub fn refused(&self, model: &Model) -> String {
+        message(self.open(model).err().expect("a refusal"))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        (0..3).for_each(|party| {
+            if let Some((stop, _)) = &self.parties[party] {
+                stop.store(true, Ordering::Release);
+            }
+        });
+        (0..3).for_each(|party| self.stop_party(party));
+    }
+}
+
+/// An error's one line.
+pub fn message(error: impl std::fmt::Display) -> String {
+    let message = error.to_string();
+    assert!(!message.contains('\n'), "{message}");
+    message
+}
+
+/// A program with weights.
+pub struct Model {
+    pub program: Program,
+    pub weights: Weights,
+}
+
+/// Numbers that only look random, for weights and inputs of tests.
+pub fn noise(seed: u64, count: usize, span: i64) -> Vec<i64> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 20) as i64 % span - span / 2
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Convolution, ReLU, max-pooling, a dense layer; `public_bias` makes the convolution's bias public.
+pub fn cnn(name: &str, ring: Ring, public_bias: bool) -> Model {
+    let mut builder = ProgramBuilder::new(name, ring);
+    let image = builder.input("image", &[1, 8, 8], 8);
+    builder.bound(image, 9);
+    builder.range(image, -1.0, 1.0);
+    let kernel = builder.parameter("conv.weight", &[4, 1, 3, 3], 8);
+    let bias = builder.parameter("conv.bias", &[4], 16);
+    if public_bias {
+        builder.value_mut(bias).visibility = Visibility::Public;
+    }
+    let dense = builder.parameter("fc.weight", &[64, 10], 8);
+    let conv = Op::Conv2d { window: Window::square(3, 1, 1), groups: 1 };
+    let shift = Op::Truncate { bits: 8, rounding: Rounding::Exact };
+    let x = builder.node("conv", conv, &[image, kernel, bias]);
+    let x = builder.node("conv", shift.clone(), &[x]);
+    let x = builder.node("relu", Op::Relu, &[x]);
+    for id in [kernel, dense] {
+        builder.bound(id, 10);
+    }
+    builder.bound(x, 20);
+    let x = builder.node("pool", Op::MaxPool { window: Window::square(2, 2, 0) }, &[x]);
+    builder.bound(x, 20);
+    let x = builder.reshape("flatten", x, &[64]);
+    builder.bound(x, 20);
+    let x = builder.node("fc", Op::Dense, &[x, dense]);
+    let x = builder.node("fc", shift, &[x]);
+    builder.output(x);
+    let program = builder.build().unwrap();
+    let tensors = [("conv.weight", 36, 400), ("conv.bias", 4, 8000), ("fc.weight", 640, 400)];
+    let tensors = tensors.into_iter().map(|(name, count, span)| (name.to_string(), noise(count as u64, count, span)));
+    let weights = Weights::new(&program, tensors.collect()).unwrap();
+    Model { program, weights }
+}
+
+/// `batch` images.
+pub fn images(seed: u64, batch: usize) -> (String, Vec<usize>, Vec<f64>) {
+    let values = noise(seed, batch * 64, 500).into_iter().map(|v| v as f64 / 256.0).collect();
+    ("image".into(), vec![batch, 1, 8, 8], values)
+}
+
+/// What the specification gives, as signed integers.
+pub fn expected(model: &Model, input: &(String, Vec<usize>, Vec<f64>)) -> Vec<i64> {
+    let ring = model.program.ring();
+    let words: Vec<u64> = fixed::encode("image", &input.2, 8, ring, (-1.0, 1.0)).unwrap();
+    let program = Arc::new(model.program.clone());
+    let outcome = run_clear(&program, &model.weights, &[Tensor::new(input.1.clone(), words)]).unwrap();
+    outcome.outputs[0].data().iter().map(|&word| ring.signed(word)).collect()
+}
+
+/// One inference, compared with the specification bit for bit.
+pub fn infer_and_compare(session: &mut Session, model: &Model, phase: PhaseMessage, seed: u64, batch: usize) -> Inference {
+    let input = images(seed, batch);
+    let due = expected(model, &input);
+    let inference = session.infer(phase, &[input], &mut |_| {}).unwrap();
+    assert_eq!(inference.outputs[0].shape, [batch, 10]);
+    assert_eq!(inference.outputs[0].integers, due);
+    assert!(due.iter().any(|v| *v != due[0]), "the outputs say nothing");
+    inference
+}
+
+/// Waits until `condition` holds, at most 20 s.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{what} did not happen within 20 s");
+}
+
+pub fn only_file(folder: &Path) -> PathBuf {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    files.remove(0)
+}

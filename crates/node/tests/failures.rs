@@ -1,0 +1,170 @@
+//! Parties as processes, killed and stopped in the middle of a run; damaged files; a port in use.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Cluster, Model, NAMES, TIMEOUT, cnn, images, infer_and_compare, message};
+use covey_client::messages::PhaseMessage::Joint;
+use covey_client::{ClientConfig, Session};
+use covey_ring::Ring;
+
+/// A party as a process; its log goes to `<name>.log`.
+struct Process(Child);
+
+impl Process {
+    fn start(cluster: &Cluster, party: usize) -> Self {
+        let name = NAMES[party];
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(cluster.path(&format!("{name}.log"))).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_covey-party"))
+            .arg("--config")
+            .arg(cluster.path(&format!("{name}.toml")))
+            .arg("--print-address")
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut address = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
+        assert!(address.trim().ends_with(&cluster.ports[party].to_string()), "{name} did not start");
+        Process(child)
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.0.id().to_string()).status().unwrap();
+        assert!(sent.success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn log(cluster: &Cluster, party: usize) -> String {
+    std::fs::read_to_string(cluster.path(&format!("{}.log", NAMES[party]))).unwrap_or_default()
+}
+
+/// A session whose runs take long enough to be interrupted: every link delays by 60 ms.
+fn slow_session(cluster: &Cluster, model: &Model) -> Session {
+    let text = cluster.client_toml("data", &[0, 1, 2]) + "[network]\nlatency_ms = 60\n";
+    cluster.write("slow.toml", &text);
+    let config = ClientConfig::read(cluster.path("slow.toml")).unwrap();
+    Session::open(&config, &model.program, Default::default()).unwrap()
+}
+
+/// Strikes one party in the middle of a run; returns what the client was told and how long that took.
+fn strike(cluster: &Cluster, model: &Model, victim: &Process, signal: &str) -> (String, Duration) {
+    let mut session = slow_session(cluster, model);
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| session.infer(Joint, &[images(1, 1)], &mut |_| {}).map(|_| ()));
+        std::thread::sleep(Duration::from_millis(400));
+        assert!(!run.is_finished(), "the run is over before the blow");
+        let blow = Instant::now();
+        victim.signal(signal);
+        let error = run.join().unwrap().unwrap_err();
+        (message(error), blow.elapsed())
+    })
+}
+
+#[test]
+fn killed_and_stopped_parties_are_named_by_all() {
+    let cluster = Cluster::new();
+    let mut processes: Vec<Process> = (0..3).map(|party| Process::start(&cluster, party)).collect();
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    for (victim, signal, reason) in [(0, "KILL", "connection lost"), (1, "KILL", "connection lost"), (2, "KILL", "connection lost"), (1, "STOP", "silent for 3 s")] {
+        let others: Vec<usize> = (0..3).filter(|party| *party != victim).collect();
+        let before: Vec<usize> = others.iter().map(|party| log(&cluster, *party).len()).collect();
+        let (error, took) = strike(&cluster, &model, &processes[victim], signal);
+        let due = format!("P{victim} ({}): {reason}", NAMES[victim]);
+        assert!(error.contains(&due), "{error}");
+        assert!(took < Duration::from_secs_f64(2.0 * TIMEOUT), "{signal} took {took:?}");
+        for (party, before) in others.into_iter().zip(before) {
+            common::eventually("the log line", || log(&cluster, party)[before..].contains(&due));
+        }
+        // While it is away, a session is refused with its name.
+        if signal == "KILL" {
+            let refusal = cluster.refused(&model);
+            assert!(refusal.contains(NAMES[victim]) && refusal.contains("cannot be reached"), "{refusal}");
+        }
+        processes[victim].0.kill().unwrap();
+        processes[victim].0.wait().unwrap();
+        processes[victim] = Process::start(&cluster, victim);
+        infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 7, 1);
+    }
+    // Nothing secret, and nothing unexpected, in the logs.
+    for party in 0..3 {
+        assert!(!log(&cluster, party).contains("panicked"), "{}", log(&cluster, party));
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_ends_its_own_session_only() {
+    let cluster = Cluster::start();
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let mut other = cluster.open(&model).unwrap();
+    drop(cluster.open(&model).unwrap());
+    infer_and_compare(&mut other, &model, Joint, 1, 1);
+    infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 2, 1);
+}
+
+#[test]
+fn an_operator_who_stops_a_party_is_named() {
+    let mut cluster = Cluster::start();
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let mut session = cluster.open(&model).unwrap();
+    infer_and_compare(&mut session, &model, Joint, 1, 1);
+    cluster.stop_party(2);
+    let error = message(session.infer(Joint, &[images(1, 1)], &mut |_| {}).unwrap_err());
+    assert!(error.contains("P2 (gamma): was stopped by its operator"), "{error}");
+}
+
+#[test]
+fn a_signal_ends_the_daemon_cleanly() {
+    let cluster = Cluster::new();
+    for signal in ["TERM", "INT"] {
+        let mut process = Process::start(&cluster, 0);
+        process.signal(signal);
+        common::eventually("the end", || process.0.try_wait().unwrap().is_some());
+        assert!(process.0.wait().unwrap().success(), "{signal}");
+    }
+    let taken = std::net::TcpListener::bind(("127.0.0.1", cluster.ports[0])).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_covey-party")).arg("--config").arg(cluster.path("alpha.toml")).output().unwrap();
+    drop(taken);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(error.lines().count() == 1 && error.contains("cannot listen on") && error.contains("another process"), "{error}");
+}
+
+#[test]
+fn damaged_state_files_are_refused_by_name() {
+    let mut cluster = Cluster::start();
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let file = common::only_file(&cluster.path("state-beta"));
+    let sound = std::fs::read(&file).unwrap();
+    let head = sound.windows(9).position(|window| window == b"\"sharing\"").unwrap();
+    let bit = |at: usize| {
+        let mut damaged = sound.clone();
+        damaged[at] ^= 1;
+        damaged
+    };
+    let last = sound.len() - 1;
+    for damaged in [bit(0), bit(9), bit(13), bit(head), bit(last - 200), bit(last), sound[..last].to_vec(), sound[..40].to_vec(), Vec::new(), [&sound[..], b"x"].concat()] {
+        cluster.stop_party(1);
+        std::fs::write(&file, damaged).unwrap();
+        cluster.start_party(1);
+        let refusal = cluster.refused(&model);
+        assert!(refusal.contains("beta") && refusal.contains("state file") && refusal.contains("share"), "{refusal}");
+        assert!(refusal.contains(file.file_name().unwrap().to_str().unwrap()), "{refusal}");
+    }
+    cluster.share(&model);
+    infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 1, 1);
+}

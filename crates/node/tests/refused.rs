@@ -1,0 +1,300 @@
+//! What is refused, by whom, and in which words.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Cluster, Model, NAMES, cnn, images, infer_and_compare, message};
+use covey_client::messages::PhaseMessage::Joint;
+use covey_client::messages::{Hex, Infer, Key, Proceed, Reply, Request, RingMessage, ShareWeights, Terms};
+use covey_client::wire::{self, Answer};
+use covey_client::{ClientConfig, Session, SessionOptions, share_weights, status};
+use covey_node::PartyConfig;
+use covey_ring::Ring;
+use covey_transport::Connection;
+
+fn contains(message: &str, parts: &[&str]) {
+    assert!(parts.iter().all(|part| message.contains(part)), "{message}\nlacks one of {parts:?}");
+}
+
+/// The three parties' answers to one request for a session, past the first step where all are ready.
+fn ask(config: &ClientConfig, terms: impl Fn(usize) -> Terms) -> Vec<String> {
+    let timeout = Duration::from_secs(10);
+    let mut connections: Vec<Connection> = (0..3)
+        .map(|role| {
+            let party = &config.parties[role];
+            covey_transport::connect(&party.address, &config.identity, party.fingerprint, &party.name, timeout).unwrap()
+        })
+        .collect();
+    for (role, connection) in connections.iter_mut().enumerate() {
+        wire::send(connection, &Request::Infer(Infer { role, terms: terms(role) }), timeout).unwrap();
+    }
+    let mut answer = |connection: &mut Connection| match wire::answer(connection, timeout).unwrap() {
+        Answer::Refused(reason) => reason,
+        Answer::Reply(reply) => format!("{reply:?}"),
+    };
+    let first: Vec<String> = connections.iter_mut().map(&mut answer).collect();
+    if first.iter().any(|answer| !answer.starts_with("Ready")) {
+        return first;
+    }
+    connections.iter_mut().for_each(|connection| wire::send(connection, &Proceed::Proceed, timeout).unwrap());
+    connections.iter_mut().map(&mut answer).collect()
+}
+
+fn terms(config: &ClientConfig, model: &Model) -> Terms {
+    Terms {
+        session: Hex::random().unwrap(),
+        protocol: "trio".into(),
+        ring: model.program.ring().into(),
+        program: model.program.hash().into(),
+        options: covey_protocols::Options::default().into(),
+        parties: config.parties.iter().map(|party| Key(party.fingerprint)).collect(),
+        client: "data".into(),
+        silence_ms: 3000,
+        network: Default::default(),
+    }
+}
+
+#[test]
+fn programs_and_versions_of_weights() {
+    let mut cluster = Cluster::start();
+    let (model, other) = (cnn("cnn", Ring::Pow2(32), false), cnn("other", Ring::Pow2(32), false));
+    // Nothing shared yet.
+    contains(&cluster.refused(&model), &["alpha", "holds no weights of program", &model.program.hash().short(), "share"]);
+    cluster.share(&model);
+    contains(&cluster.refused(&other), &["alpha", "holds no weights of program", &other.program.hash().short()]);
+
+    // gamma alone misses the second version.
+    let state = cluster.path("state-gamma");
+    let kept = common::only_file(&state);
+    let old = std::fs::read(&kept).unwrap();
+    cluster.share(&model);
+    cluster.stop_party(2);
+    std::fs::write(&kept, old).unwrap();
+    cluster.start_party(2);
+    let refusal = cluster.refused(&model);
+    contains(&refusal, &["the weights of the program differ between parties: P0 (alpha) has", "P2 (gamma) has", "share them again"]);
+    // All three say the same.
+    let config = cluster.client("data");
+    let same = terms(&config, &model);
+    let answers = ask(&config, |_| same.clone());
+    assert!(answers.iter().all(|answer| *answer == answers[0]) && refusal.contains(&answers[0]), "{answers:?}");
+
+    // gamma holds another program only.
+    cluster.stop_party(2);
+    std::fs::remove_dir_all(&state).unwrap();
+    cluster.start_party(2);
+    contains(&cluster.refused(&model), &["gamma refused: it holds no weights of program"]);
+    // Sharing once more mends it.
+    cluster.share(&model);
+    infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 1, 1);
+}
+
+#[test]
+fn requests_that_differ_or_make_no_sense() {
+    let cluster = Cluster::start();
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let config = cluster.client("data");
+    let sound = terms(&config, &model);
+
+    let all = |terms: Terms, parts: &[&str]| {
+        let answers = ask(&config, |_| terms.clone());
+        answers.iter().for_each(|answer| contains(answer, parts));
+    };
+    all(Terms { ring: RingMessage::Pow2(64), ..sound.clone() }, &["computes in Z_2^32, not in Z_2^64"]);
+    all(Terms { protocol: "quad".into(), ..sound.clone() }, &["does not know this protocol"]);
+    all(Terms { silence_ms: 1, ..sound.clone() }, &["time-out"]);
+    all(Terms { client: "two\nlines".into(), ..sound.clone() }, &["client's name"]);
+    let mut options = sound.options;
+    options.tile = 0;
+    all(Terms { options, ..sound.clone() }, &["tiles of 0 elements"]);
+    // A party's place in the list.
+    let swapped = Terms { parties: [1, 0, 2].map(|role| sound.parties[role]).to_vec(), ..sound.clone() };
+    let answers = ask(&config, |_| swapped.clone());
+    contains(&answers[0], &["asked to be P0, but its key is not listed there"]);
+    contains(&answers[1], &["asked to be P1"]);
+    contains(&answers[2], &["of other roles or parties"]);
+    let two = Terms { parties: sound.parties[..2].to_vec(), ..sound.clone() };
+    all(two, &["2 parties are listed where trio takes 3"]);
+    let stranger = Key(cluster.fingerprint("stranger").parse().unwrap());
+    let unknown = Terms { parties: vec![sound.parties[0], sound.parties[1], stranger], ..sound.clone() };
+    contains(&ask(&config, |_| unknown.clone())[0], &["the key of P2", "not pinned", "covey keys pin"]);
+
+    // One party is told something else than the others: all refuse, with one reason.
+    let mut options = sound.options;
+    options.tile = 64;
+    for (what, odd) in [
+        ("options", Terms { options, ..sound.clone() }),
+        ("time-out", Terms { silence_ms: 4000, ..sound.clone() }),
+        ("client", Terms { client: "else".into(), ..sound.clone() }),
+    ] {
+        let session = Hex::random().unwrap();
+        let (same, odd) = (Terms { session, ..sound.clone() }, Terms { session, ..odd });
+        let answers = ask(&config, |role| if role == 1 { odd.clone() } else { same.clone() });
+        assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+        contains(&answers[0], &["the ", what, "differ", "P0 (alpha)", "P1 (beta)", "P2 (gamma)"]);
+    }
+    // And go on serving.
+    infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 1, 1);
+}
+
+#[test]
+fn keys_clients_and_roles() {
+    let cluster = Cluster::start();
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+
+    // A key nobody pinned.
+    let stranger = cluster.client("stranger");
+    let refusal = message(Session::open(&stranger, &model.program, SessionOptions::default()).err().unwrap());
+    contains(&refusal, &["alpha", "not pinned", "covey keys pin"]);
+
+    // Addresses of two parties exchanged: each meets the wrong key.
+    let exchanged = cluster.client_toml("data", &[0, 1, 2]);
+    let [a, b] = [0, 1].map(|party| format!("127.0.0.1:{}", cluster.ports[party]));
+    let exchanged = exchanged.replace(&a, "PLACE").replace(&b, &a).replace("PLACE", &b);
+    cluster.write("data.toml", &exchanged);
+    contains(&cluster.refused(&model), &["alpha", "is pinned for it"]);
+
+    // Another order of roles than when sharing.
+    cluster.write("data.toml", &cluster.client_toml("data", &[1, 0, 2]));
+    contains(&cluster.refused(&model), &["of other roles or parties", "share them again"]);
+
+    for (roles, count) in [(&[0, 1][..], "2 parties"), (&[0], "1 parties")] {
+        cluster.write("data.toml", &cluster.client_toml("data", roles));
+        contains(&cluster.refused(&model), &[count, "where trio takes 3", "[[party]]"]);
+    }
+
+    // A party cannot be used as a client.
+    let posing = cluster.client_toml("data", &[0, 1, 2]).replace("data.key", "gamma.key");
+    cluster.write("data.toml", &posing);
+    contains(&cluster.refused(&model), &["a party cannot ask as a client"]);
+}
+
+#[test]
+fn rights_of_clients() {
+    let cluster = Cluster::new();
+    for party in 0..3 {
+        let text = cluster.party_toml(party, &["owner"]) + "may = [\"share-weights\"]\n";
+        let data = format!("[[client]]\nname = \"data\"\nfingerprint = \"{}\"\nmay = [\"infer\"]\n", cluster.fingerprint("data"));
+        cluster.write(&format!("{}.toml", NAMES[party]), &(text + &data));
+    }
+    let mut cluster = cluster;
+    (0..3).for_each(|party| cluster.start_party(party));
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    let data = cluster.client("data");
+    let refusal = message(share_weights(&data, &model.program, &model.weights, &mut |_, _| {}).unwrap_err());
+    contains(&refusal, &["alpha", "'data' may not share-weights"]);
+    cluster.share(&model);
+    let refusal = message(Session::open(&cluster.client("owner"), &model.program, SessionOptions::default()).err().unwrap());
+    contains(&refusal, &["'owner' may not infer"]);
+    assert!(status(&data).iter().all(Result::is_ok));
+}
+
+#[test]
+fn bad_uploads_leave_the_old_weights_in_place() {
+    let cluster = Cluster::start();
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let owner = cluster.client("owner");
+    let timeout = Duration::from_secs(5);
+    let file = model.program.to_bytes();
+    let sound = ShareWeights {
+        protocol: "trio".into(),
+        program: model.program.hash().into(),
+        sharing: Hex::random().unwrap(),
+        role: 1,
+        parties: owner.parties.iter().map(|party| Key(party.fingerprint)).collect(),
+        program_bytes: file.len() as u64,
+        payload_bytes: covey_client::payload_bytes(&model.program, 1),
+    };
+    let upload = |head: ShareWeights, pieces: &[&[u8]]| -> String {
+        let party = &owner.parties[1];
+        let mut connection =
+            covey_transport::connect(&party.address, &owner.identity, party.fingerprint, &party.name, timeout).unwrap();
+        wire::send(&mut connection, &Request::ShareWeights(head), timeout).unwrap();
+        let mut last = String::new();
+        for piece in std::iter::once(None).chain(pieces.iter().map(Some)) {
+            if let Some(piece) = piece {
+                connection.send_frame(piece, timeout).unwrap();
+            }
+            match wire::answer(&mut connection, timeout) {
+                Ok(Answer::Reply(Reply::Ready { .. } | Reply::Received)) => last = "taken".into(),
+                Ok(Answer::Reply(_)) => panic!("an answer to another question"),
+                Ok(Answer::Refused(reason)) => return reason,
+                Err(error) => return error.to_string(),
+            }
+        }
+        last
+    };
+    assert_eq!(upload(sound.clone(), &[&file]), "taken");
+    let mut flipped = file.clone();
+    flipped[file.len() / 2] ^= 1;
+    contains(&upload(sound.clone(), &[&flipped]), &["corrupted"]);
+    contains(&upload(ShareWeights { program: Hex([7; 32]), ..sound.clone() }, &[&file]), &["and not 070707070707 as announced"]);
+    contains(&upload(ShareWeights { payload_bytes: 5, ..sound.clone() }, &[&file]), &["5 bytes where this program and role need"]);
+    contains(&upload(ShareWeights { role: 2, ..sound.clone() }, &[]), &["asked to be P2"]);
+    contains(&upload(ShareWeights { protocol: "clear".into(), ..sound.clone() }, &[]), &["use protocol trio"]);
+    contains(&upload(ShareWeights { program_bytes: 1 << 40, ..sound.clone() }, &[]), &["the longest has"]);
+    let long = vec![0; file.len() + 1];
+    contains(&upload(sound.clone(), &[&long]), &["broke the format"]);
+    // Complete, but never put to use by its owner.
+    assert_eq!(upload(sound.clone(), &[&file, &vec![0; sound.payload_bytes as usize]]), "taken");
+    infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 1, 1);
+    common::eventually("cleaning up", || std::fs::read_dir(cluster.path("state-beta")).unwrap().count() == 1);
+}
+
+#[test]
+fn inputs_are_refused_before_anything_is_sent() {
+    let cluster = Cluster::start();
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let mut session = cluster.open(&model).unwrap();
+    let (name, shape, values) = images(1, 1);
+    let mut with = |index: usize, value: f64| {
+        let mut values = values.clone();
+        values[index] = value;
+        message(session.infer(Joint, &[(name.clone(), shape.clone(), values)], &mut |_| {}).unwrap_err())
+    };
+    contains(&with(3, f64::NAN), &["'image'", "NaN at index 3"]);
+    contains(&with(5, f64::INFINITY), &["'image'", "inf at index 5"]);
+    contains(&with(7, 1.5), &["1.5 at index 7", "[-1, 1]"]);
+    infer_and_compare(&mut session, &model, Joint, 1, 1);
+}
+
+#[test]
+fn configurations() {
+    let cluster = Cluster::new();
+    let party = cluster.party_toml(0, &["owner"]);
+    let refused = |text: &str, parts: &[&str]| {
+        cluster.write("bad.toml", text);
+        let error = message(PartyConfig::read(cluster.path("bad.toml")).err().expect("a refusal"));
+        contains(&error, &["bad.toml"]);
+        contains(&error, parts);
+    };
+    refused("[party\n", &["line 1"]);
+    refused("", &["missing field `party`"]);
+    refused(&party.replace("listen", "lisen"), &["party", "unknown field `lisen`", "expected"]);
+    refused(&party.replace(&format!("\"127.0.0.1:{}\"", cluster.ports[0]), "5"), &["party.listen", "string"]);
+    refused(&party.replace(&format!("127.0.0.1:{}", cluster.ports[1]), "127.0.0.1"), &["peer[0].address", "host:port"]);
+    refused(&party.replace("timeout = 3", "timeout = 0"), &["party.timeout", "between"]);
+    refused(&party.replace("alpha.key", "none.key"), &["party.key", "none.key", "cannot be read"]);
+    refused(&party.replace(cluster.fingerprint("beta"), "covey:12"), &["peer[0].fingerprint", "64 lower-case hex digits"]);
+    refused(&party.replace(cluster.fingerprint("beta"), cluster.fingerprint("alpha")), &["peer[0].fingerprint", "own key"]);
+    refused(&party.replace(cluster.fingerprint("beta"), cluster.fingerprint("gamma")), &["peer[1].fingerprint", "same key"]);
+    refused(&party.replace(cluster.fingerprint("owner"), cluster.fingerprint("beta")), &["client[0].fingerprint", "own"]);
+    refused(&(party.clone() + "may = [\"everything\"]\n"), &["client[0].may", "everything"]);
+    let missing = message(PartyConfig::read(cluster.path("absent.toml")).err().unwrap());
+    contains(&missing, &["absent.toml", "cannot read"]);
+
+    let client = cluster.client_toml("data", &[0, 1, 2]);
+    let refused = |text: &str, parts: &[&str]| {
+        cluster.write("bad.toml", text);
+        let error = message(ClientConfig::read(cluster.path("bad.toml")).err().expect("a refusal"));
+        contains(&error, parts);
+    };
+    refused(&(client.clone() + "[network]\nlatency_ms = -1\n"), &["bad.toml", "network.latency_ms"]);
+    refused(&client.replace("name = \"beta\"", "name = \"alpha\""), &["party[1].name", "listed twice"]);
+    refused(&cluster.client_toml("data", &[]), &["no party is listed"]);
+}
