@@ -201,8 +201,13 @@ LAYERS = ["conv", "depthwise", "relu", "clip", "max", "average", "norm", "skip",
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-@given(st.lists(st.sampled_from(LAYERS), min_size=1, max_size=6), st.integers(0, 10**6), st.booleans())
-def test_bounds_hold_on_random_networks(layers: list[str], seed: int, calibrate: bool) -> None:
+@given(
+    st.lists(st.sampled_from(LAYERS), min_size=1, max_size=6),
+    st.integers(0, 10**6),
+    st.booleans(),
+    st.sampled_from([32, 64]),
+)
+def test_bounds_hold_on_random_networks(layers: list[str], seed: int, calibrate: bool, ring: int) -> None:
     """Inputs at random and at the corners of the range; the interpreter checks every bound."""
     proto = random_network(layers, np.random.default_rng(seed))
     rng = np.random.default_rng(seed + 1)
@@ -210,7 +215,7 @@ def test_bounds_hold_on_random_networks(layers: list[str], seed: int, calibrate:
     data[:3] = np.sign(data[:3])
     options = {"calibration": data} if calibrate else {}
     try:
-        compiled = covey.compile(proto, input_range=(-1, 1), ring=32, **options)
+        compiled = covey.compile(proto, input_range=(-1, 1), ring=ring, **options)
     except covey.DoesNotFitError:
         assert not calibrate or "square" in layers or "scale" in layers
         return
