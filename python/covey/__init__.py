@@ -1,11 +1,12 @@
 """Covey: private neural-network inference by secure multi-party computation.
 
 `compile` turns an ONNX model into a public program and secret weights, `check` says what it would make of each node.
+`local` runs the parties as processes on this machine; `Client` talks to parties on other machines.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from covey._version import __version__
 from covey.compile import Checked, Compiled, check, compile  # noqa: A004  (users write covey.compile)
@@ -19,9 +20,16 @@ from covey.errors import (
     ParameterError,
     UnsupportedError,
 )
+from covey.local import local  # users write covey.local
+
+if TYPE_CHECKING:
+    from covey._core import Program, Weights
+    from covey.client import Client
+    from covey.result import Result
 
 __all__ = [
     "Checked",
+    "Client",
     "Compiled",
     "CoveyError",
     "DataError",
@@ -30,14 +38,23 @@ __all__ = [
     "NodeError",
     "OptionError",
     "ParameterError",
+    "Program",
+    "Result",
     "UnsupportedError",
+    "Weights",
     "__version__",
     "check",
     "compile",
+    "local",
 ]
 
 # What needs the native runtime is loaded when first asked for, so that compiling works without it.
-_RUNTIME: dict[str, str] = {}
+_RUNTIME: dict[str, str] = {
+    "Client": "covey.client",
+    "Program": "covey._core",
+    "Result": "covey.result",
+    "Weights": "covey._core",
+}
 
 
 def __getattr__(name: str) -> Any:

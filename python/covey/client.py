@@ -75,7 +75,7 @@ class Client:
 class Session:
     """A running session with the parties; a context manager. Weights are prepared once, for all its inferences."""
 
-    def __init__(self, program: Program, session: Any) -> None:
+    def __init__(self, program: Program, session: _core.Session) -> None:
         self.program = program
         self._session = session
 
@@ -88,7 +88,7 @@ class Session:
         inputs = read_inputs(x, self.program)
         batch_of(inputs, self.program)
         start = time.perf_counter()
-        outputs, profile = self._session.infer(inputs, phase, progress)
+        outputs, profile, _ = self._session.infer(inputs, phase, progress)
         return Result.of(self.program, outputs, Profile.of(profile, time.perf_counter() - start))
 
     def close(self) -> None:

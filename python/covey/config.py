@@ -17,11 +17,12 @@ from covey.errors import CoveyError
 
 @dataclass(frozen=True)
 class Peer:
-    """Somebody as a configuration file names them; clients have no address."""
+    """Somebody as a configuration file names them: parties have an address, clients what they may ask for."""
 
     name: str
     fingerprint: str
     address: str | None = None
+    may: Sequence[str] | None = None
 
 
 def party_toml(
@@ -51,6 +52,8 @@ def _entries(peers: Sequence[Peer]) -> Any:
         if peer.address is not None:
             entry["address"] = peer.address
         entry["fingerprint"] = peer.fingerprint
+        if peer.may is not None:
+            entry["may"] = list(peer.may)
         entries.append(entry)
     return entries
 
@@ -68,7 +71,7 @@ def read(path: str | os.PathLike[str]) -> tomlkit.TOMLDocument:
 
 
 def pin(path: str | os.PathLike[str], name: str, fingerprint: str) -> str | None:
-    """Set the fingerprint of the one called `name`, and leave the rest of the file as it is. Returns what was pinned."""
+    """Set the fingerprint of the one called `name` and leave the rest of the file as it is; what was pinned before."""
     document = read(path)
     named = [entry for entry in _all_entries(document) if isinstance(entry.get("name"), str)]
     entries = [entry for entry in named if entry["name"] == name]
@@ -108,7 +111,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def own_identity(path: str | os.PathLike[str]) -> Any:
-    """The key a configuration file names, or `None` where it names none that can be read: whoever uses the file says so."""
+    """The key a configuration file names, or `None` where none can be read: whoever uses the file says so."""
     from covey import _core
 
     document = read(path)

@@ -39,9 +39,7 @@ Protocol = Literal["trio", "clear"]
 
 
 @contextmanager
-def local(
-    protocol: Protocol = "trio", *, timeout: float = 10.0, progress: Progress | None = None
-) -> Iterator[Parties]:
+def local(protocol: Protocol = "trio", *, timeout: float = 10.0, progress: Progress | None = None) -> Iterator[Parties]:
     """Parties on this machine, for as long as the `with` block lasts.
 
     `trio` starts three processes, each with its own key in a private folder that is removed afterwards; `clear` starts
@@ -288,7 +286,10 @@ def write_configuration(folder: Path, timeout: float) -> list[Party]:
         fingerprints[name] = identity.fingerprint
     addresses = dict(zip(PARTY_NAMES, free_addresses(len(PARTY_NAMES)), strict=True))
     peers = [Peer(name, fingerprints[name], addresses[name]) for name in PARTY_NAMES]
-    clients = [Peer(name, fingerprints[name]) for name in ("model-owner", "data-owner")]
+    clients = [
+        Peer("model-owner", fingerprints["model-owner"], may=["share-weights"]),
+        Peer("data-owner", fingerprints["data-owner"], may=["infer"]),
+    ]
     parties = []
     for peer in peers:
         others = [other for other in peers if other is not peer]

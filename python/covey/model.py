@@ -16,7 +16,6 @@ from covey.inputs import Data
 from covey.ir import Graph
 
 
-
 @dataclass(frozen=True)
 class Model:
     """A program with what belongs to it. `graph` is the rewritten float network, where the model came as ONNX."""

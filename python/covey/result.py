@@ -136,4 +136,5 @@ class Result:
 def softmax(values: Floats) -> Floats:
     """Softmax over the last axis."""
     powers: Floats = np.exp(values - values.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+    shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
+    return shares

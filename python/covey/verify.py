@@ -90,7 +90,9 @@ def float_reference(model: str | Path | None, graph: Graph | None, inputs: Mappi
     graph = graph if graph is not None else float_graph(_need(model))
     for name in graph.inputs:
         if name not in inputs:
-            raise ModelError(f"the float model has an input '{name}' that the program lacks: give the model it came from")
+            raise ModelError(
+                f"the float model has an input '{name}' that the program lacks: give the model it came from"
+            )
     values = reference.run(graph, inputs)
     logits = {name: np.asarray(values[name]) for name in graph.outputs}
     outputs = dict(logits)
@@ -109,7 +111,8 @@ def float_reference(model: str | Path | None, graph: Graph | None, inputs: Mappi
         except ImportError:
             note = "onnxruntime is not installed, so Covey's own float reference stands in: pip install onnxruntime"
         except Exception as error:  # onnxruntime raises kinds of its own
-            note = f"onnxruntime cannot run the model ({str(error).splitlines()[0][:120]}): Covey's float reference stands in"
+            reason = " ".join(str(error).split())[:120]
+            note = f"onnxruntime cannot run the model ({reason}): Covey's float reference stands in"
     return FloatReference(source, outputs, logits, alive, note)
 
 
@@ -118,11 +121,14 @@ def closeness(actual: Result, expected: FloatReference) -> list[Closeness]:
     rows = []
     for name, due in expected.outputs.items():
         if name not in actual.outputs:
-            raise ModelError(f"the float model has an output '{name}' that the program lacks: give the model it came from")
+            raise ModelError(
+                f"the float model has an output '{name}' that the program lacks: give the model it came from"
+            )
         got = actual.outputs[name]
         if got.shape != due.shape:
             raise ModelError(
-                f"output '{name}' has shape {list(got.shape)}, in the float model {list(due.shape)}: give the model it came from"
+                f"output '{name}' has shape {list(got.shape)}, in the float model {list(due.shape)}: give the model "
+                f"it came from"
             )
         error = max(relative_error(got, due), relative_error(actual.logits[name], expected.logits[name]))
         rows.append(Closeness(name, error, _top1(actual.logits[name], expected.logits[name])))
@@ -178,6 +184,8 @@ def _onnxruntime(path: Path, graph: Graph, inputs: Mapping[str, Floats]) -> list
         part = {name: values[start : start + step] for name, values in feeds.items()}
         missing = step - len(next(iter(part.values())))
         if missing:
-            part = {name: np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) for name, values in part.items()}
+            part = {
+                name: np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) for name, values in part.items()
+            }
         parts.append([np.asarray(values)[: step - missing] for values in session.run(names, part)])
     return [np.concatenate(outputs).astype(np.float64) for outputs in zip(*parts, strict=True)]

@@ -1,8 +1,10 @@
 //! `covey._core`: the Rust core for Python. Every function releases the GIL while it works, every error is a
 //! `covey.errors.CoveyError` of one line, and no panic crosses into Python.
 
+mod client;
 mod error;
 mod keys;
+mod node;
 mod program;
 mod run;
 mod work;
@@ -17,9 +19,14 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<program::Program>()?;
     module.add_class::<program::Weights>()?;
     module.add_class::<keys::Identity>()?;
+    module.add_class::<client::Session>()?;
     module.add_function(wrap_pyfunction!(keys::check_fingerprint, module)?)?;
     module.add_function(wrap_pyfunction!(run::run_clear, module)?)?;
+    module.add_function(wrap_pyfunction!(run::instruction_set, module)?)?;
     module.add_function(wrap_pyfunction!(run::plan, module)?)?;
     module.add_function(wrap_pyfunction!(run::check_supported, module)?)?;
+    module.add_function(wrap_pyfunction!(client::share_weights, module)?)?;
+    module.add_function(wrap_pyfunction!(client::status, module)?)?;
+    module.add_function(wrap_pyfunction!(node::serve_party, module)?)?;
     Ok(())
 }

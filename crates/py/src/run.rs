@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use covey_kernels::dispatch::{Isa, best};
 use covey_protocols::Options;
 use covey_protocols::clear::OnViolation;
 use covey_protocols::trio::Trio;
@@ -125,6 +126,16 @@ pub(crate) fn plan(py: Python<'_>, program: &Program, protocol: &str, batch: usi
 pub(crate) fn check_supported(py: Python<'_>, program: &Program, protocol: &str) -> PyResult<()> {
     let program = program.0.clone();
     detached(py, || Ok(supports(protocol.parse()?, &program)?))
+}
+
+/// The instruction set that the kernels use here.
+#[pyfunction]
+pub(crate) fn instruction_set() -> &'static str {
+    match best() {
+        Isa::Avx512 => "AVX-512",
+        Isa::Avx2 => "AVX2",
+        Isa::Portable => "portable",
+    }
 }
 
 struct Planning<'a> {

@@ -73,7 +73,8 @@ pub(crate) fn attended<T: Send + 'static>(
     }
 }
 
-fn caught<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+/// Runs `work`; a panic is an error.
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     // Whatever the work leaves half-changed is dropped with it.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| Err(Failure::of_panic(&*payload)))
 }

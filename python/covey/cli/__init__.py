@@ -9,8 +9,14 @@ from typing import NoReturn
 import typer
 
 from covey._version import __version__
-from covey.cli import demo, doctor, keys, models, remote, run, verify
+from covey.cli import keys
 from covey.cli.console import complain
+from covey.cli.demo import demo
+from covey.cli.doctor import doctor
+from covey.cli.models import check, compile_, explain
+from covey.cli.remote import infer, party, share_weights
+from covey.cli.run import run
+from covey.cli.verify import verify
 from covey.errors import CoveyError
 
 app = typer.Typer(
@@ -21,17 +27,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(models.check)
-app.command("compile")(models.compile_)
-app.command()(models.explain)
-app.command()(verify.verify)
-app.command()(demo.demo)
-app.command()(run.run)
+app.command()(check)
+app.command("compile")(compile_)
+app.command()(explain)
+app.command()(verify)
+app.command()(demo)
+app.command()(run)
 app.add_typer(keys.app, name="keys")
-app.command()(remote.party)
-app.command("share-weights")(remote.share_weights)
-app.command()(remote.infer)
-app.command()(doctor.doctor)
+app.command()(party)
+app.command("share-weights")(share_weights)
+app.command()(infer)
+app.command()(doctor)
 
 
 def _version(asked: bool) -> None:

@@ -100,7 +100,12 @@ def profile_table(nodes: list[NodeProfile], total: NodeProfile, timed: bool = Tr
             made.add_section()
         times = [f"{node.milliseconds:,.1f}"] if timed else []
         made.add_row(
-            cell(node.name), cell(node.op), *times, f"{node.offline_bytes:,}", f"{node.online_bytes:,}", f"{node.rounds:,}"
+            cell(node.name),
+            cell(node.op),
+            *times,
+            f"{node.offline_bytes:,}",
+            f"{node.online_bytes:,}",
+            f"{node.rounds:,}",
         )
     return made
 

@@ -21,9 +21,9 @@ ACCURACY_LIMIT = 0.97
 
 WHO_LEARNT_WHAT = {
     "trio": (
-        "Who could have learnt what: the data owner alone learnt the {count} results, and the model owner nothing; alpha, beta "
-        "and gamma saw the program, the batch size and the timing, and beyond that only numbers that are random to each of "
-        "them, unless two of them had pooled what they hold or one had left the protocol."
+        "Who could have learnt what: the data owner alone learnt the {count} results, and the model owner nothing; "
+        "alpha, beta and gamma saw the program, the batch size and the timing, and beyond that only numbers that are "
+        "random to each of them, unless two of them pool what they hold or one of them leaves the protocol."
     ),
     "clear": "Who could have learnt what: everybody on this machine, everything; clear protects nothing.",
 }
@@ -115,11 +115,12 @@ def _print(private: Result, difference: Difference, accuracy: dict[str, float], 
     out.print()
     out.print(console.profile_table(profile.nodes, total))
     out.print(
-        f"\n{count} images in {console.duration(profile.seconds)} "
-        f"({console.duration(profile.seconds / count)} each), {console.amount(total.bytes)} between all, {total.rounds} rounds"
+        f"\n{count} images in {console.duration(profile.seconds)} ({console.duration(profile.seconds / count)} each), "
+        f"{console.amount(total.bytes)} between all, {total.rounds} rounds"
     )
     out.print(
-        f"accuracy: private {accuracy['private']:.2%}, fixed-point clear {accuracy['clear']:.2%}, float {accuracy['float']:.2%}"
+        f"accuracy: private {accuracy['private']:.2%}, fixed-point clear {accuracy['clear']:.2%}, "
+        f"float {accuracy['float']:.2%}"
     )
     out.print(
         f"{difference.rows_differing} of {count} outputs differ from clear "

@@ -64,10 +64,13 @@ def _machine() -> list[Finding]:
     memory = _memory()
     if memory is not None:
         findings.append(Finding("memory", console.amount(memory), "ok" if memory >= LEAST_MEMORY else "warning"))
-    features = list(_core.cpu_features())
-    if platform.machine().lower() in ("x86_64", "amd64"):
-        known = ", ".join(features) or "none: products and masks run on portable code, several times slower"
-        findings.append(Finding("CPU features used", known, "ok" if features else "warning"))
+    kernels = str(_core.instruction_set())
+    slow = kernels == "portable" and platform.machine().lower() in ("x86_64", "amd64")
+    findings.append(
+        Finding(
+            "kernels", kernels + (": no AVX2, so several times slower" if slow else ""), "warning" if slow else "ok"
+        )
+    )
     return findings
 
 
@@ -124,7 +127,9 @@ def _party(answer: dict[str, Any]) -> list[Finding]:
         return [Finding(who, answer["error"], "error")]
     status = answer["status"]
     same = status["covey"] == __version__
-    version = f"covey {status['covey']}" + ("" if same else f", this is {__version__}: install the same release everywhere")
+    version = f"covey {status['covey']}" + (
+        "" if same else f", this is {__version__}: install the same release everywhere"
+    )
     findings = [
         Finding(who, f"reachable, key as pinned, {status['sessions']} sessions"),
         Finding(f"{answer['name']}: version", version, "ok" if same else "error"),

@@ -67,7 +67,9 @@ def pin(
     from covey.config import pin as pin_in
 
     before = pin_in(config, name, _core.check_fingerprint(fingerprint))
-    console.say(f"{config}: '{name}' is pinned" if before is None else f"{config}: '{name}' is pinned anew, was {before}")
+    console.say(
+        f"{config}: '{name}' is pinned" if before is None else f"{config}: '{name}' is pinned anew, was {before}"
+    )
 
 
 def warn_of_expiry(what: str, days_left: int) -> bool:

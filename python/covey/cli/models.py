@@ -80,8 +80,8 @@ def compile_(
 
 SECURITY = {
     "trio": (
-        "Trio: three parties compute; nothing that any one of them sees tells it anything about inputs, weights or outputs, "
-        "as long as all three follow the protocol and no two pool what they see (semi-honest, one of three)."
+        "Trio: three parties compute; nothing that any one of them sees tells it anything about inputs, weights or "
+        "outputs, as long as all three follow the protocol and no two pool what they see (semi-honest, one of three)."
     ),
     "clear": "clear: no security; plain integers on one machine, the specification that exact protocols equal.",
 }
@@ -125,8 +125,8 @@ def what_a_run_reveals(program: Any) -> list[str]:
     ]
     if program.calibrated:
         lines.append(
-            f"bounds of {len(program.calibrated)} nodes come from calibration data; an input beyond them gives a wrong result, "
-            f"not a leak"
+            f"bounds of {len(program.calibrated)} nodes come from calibration data; an input beyond them gives a wrong "
+            f"result, not a leak"
         )
     if program.public_weights:
         lines.append("the weights are public: every party knows them")
@@ -157,8 +157,8 @@ def _print_plan(program: Any, protocol: str, plan: dict[str, Any], reveals: list
     for estimate in plan["estimates"]:
         network = estimate["network"]
         out.print(
-            f"{network['name']} ({network['bits_per_second'] / 1e9:g} Gbit/s, {2e3 * network['one_way_seconds']:g} ms round "
-            f"trip): {console.duration(estimate['seconds'])} on the wire, "
+            f"{network['name']} ({network['bits_per_second'] / 1e9:g} Gbit/s, {2e3 * network['one_way_seconds']:g} ms "
+            f"round trip): {console.duration(estimate['seconds'])} on the wire, "
             f"{console.duration(estimate['online_seconds'])} of it once preprocessed; computation comes on top"
         )
 

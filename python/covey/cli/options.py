@@ -21,7 +21,9 @@ InputRange = Annotated[
 ]
 Protocol = Annotated[str, typer.Option(help="trio, or clear: in the open on this machine, to compare with.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-InputFile = Annotated[Path, typer.Option("--input", metavar="X.npy", help="The inputs, [N, ..]: .npy, or .npz by input name.")]
+InputFile = Annotated[
+    Path, typer.Option("--input", metavar="X.npy", help="The inputs, [N, ..]: .npy, or .npz by input name.")
+]
 OutputFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="Y.npy", help="Where the outputs go: .npy, or .npz by name.")
 ]

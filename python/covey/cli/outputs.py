@@ -22,9 +22,13 @@ def check_output_path(path: Path | None, outputs: int) -> None:
     if path is None:
         return
     if path.suffix not in (".npy", ".npz"):
-        raise OptionError(f"outputs are saved as .npy or .npz, not '{path.name}': use --output {path.with_suffix('.npy')}")
+        raise OptionError(
+            f"outputs are saved as .npy or .npz, not '{path.name}': use --output {path.with_suffix('.npy')}"
+        )
     if outputs > 1 and path.suffix == ".npy":
-        raise OptionError(f"the model has {outputs} outputs and .npy holds one: use --output {path.with_suffix('.npz')}")
+        raise OptionError(
+            f"the model has {outputs} outputs and .npy holds one: use --output {path.with_suffix('.npz')}"
+        )
     if not path.absolute().parent.is_dir():
         raise OptionError(f"folder '{path.parent}' for the outputs does not exist: make it first")
 

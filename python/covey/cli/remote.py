@@ -47,7 +47,9 @@ def _leave_with_parent() -> None:
     os._exit(0)
 
 
-def share_weights(config: OwnerConfig, model: OptionalModel = None, weights: Weights = None, as_json: Json = False) -> None:
+def share_weights(
+    config: OwnerConfig, model: OptionalModel = None, weights: Weights = None, as_json: Json = False
+) -> None:
     """Share a model's weights with the parties: each gets shares that tell it nothing."""
     from covey.client import Client
     from covey.model import load

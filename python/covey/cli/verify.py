@@ -59,9 +59,7 @@ def verify(
     from covey.model import load
 
     kind = check_protocol(protocol)
-    loaded = load(
-        model, weights=weights, data=data, calibration=calibration, input_range=parse_range(input_range)
-    )
+    loaded = load(model, weights=weights, data=data, calibration=calibration, input_range=parse_range(input_range))
     loaded.need_weights()
     if loaded.note and not as_json:
         console.note(loaded.note)
@@ -83,13 +81,17 @@ def verify(
     count = max(len(values) for values in inputs.values())
     if as_json:
         rows = [{"check": c.what, "found": c.found, "due": c.due, "passed": c.passed} for c in checks]
-        console.print_json({"program_hash": program.hash, "samples": count, "passed": passed, "checks": rows, "notes": notes})
+        console.print_json(
+            {"program_hash": program.hash, "samples": count, "passed": passed, "checks": rows, "notes": notes}
+        )
     else:
         source = "given" if data is not None else "random"
         _print(f"{program.name} on {kind}, {count} {source} samples", checks, notes)
     if not passed:
         failed = [check for check in checks if check.passed is False]
-        console.complain(f"{program.name} fails verification: {failed[0].what}: {failed[0].found} ({failed[0].due} is due)")
+        console.complain(
+            f"{program.name} fails verification: {failed[0].what}: {failed[0].found} ({failed[0].due} is due)"
+        )
         raise typer.Exit(1)
 
 
@@ -115,7 +117,9 @@ def judge(
     counts = compare_with.distinct(inputs, private)
     if counts is not None:
         samples, outputs = counts
-        checks.append(Check("distinct outputs", f"{outputs} for {samples} distinct samples", str(samples), outputs >= samples))
+        checks.append(
+            Check("distinct outputs", f"{outputs} for {samples} distinct samples", str(samples), outputs >= samples)
+        )
     if float_model is None and loaded.graph is None:
         notes.append("not compared with floating point: name the model it came from with --model model.onnx")
         return checks, notes
@@ -125,7 +129,10 @@ def judge(
     for row in compare_with.closeness(private, expected):
         limit = compare_with.RELATIVE_ERROR_LIMIT
         error = Check(
-            f"{row.output}: relative L2 error", f"{row.relative_error:.4%}", f"at most {limit:.0%}", row.relative_error <= limit
+            f"{row.output}: relative L2 error",
+            f"{row.relative_error:.4%}",
+            f"at most {limit:.0%}",
+            row.relative_error <= limit,
         )
         checks.append(error)
         if row.top1 is not None:

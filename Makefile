@@ -1,0 +1,61 @@
+# `make demo` and `make test` are all a newcomer needs: Rust, Python >= 3.10 and a C compiler.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
+	Cargo.toml pyproject.toml README.md
+
+.PHONY: help demo test lint kills docs-commands clean
+
+help:
+	@echo "make demo   a private prediction by three parties on this machine"
+	@echo "make test   everything that must hold"
+	@echo "make lint   formatting and static checks"
+	@echo "make kills  each party killed at 20 random moments"
+	@echo "make clean  remove what was built"
+
+# The command `covey`, built as a release and installed as pip would install it. Skipped while nothing has changed.
+$(VENV)/installed: $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet .
+	touch $@
+
+# The same with what the tests need.
+$(VENV)/ready: $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet '.[test]'
+	touch $(VENV)/installed $@
+
+demo: $(VENV)/installed
+	$(BIN)/covey demo --protocol trio
+
+test: $(VENV)/ready
+	mkdir -p target
+	cargo test --workspace --locked 2>&1 | tee target/test-rust.log
+	$(BIN)/pytest -o pythonpath= 2>&1 | tee target/test-python.log
+	@awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
+		END { printf "\nRust:   %d passed, %d failed, %d ignored\n", passed, failed, ignored }' target/test-rust.log
+	@tail -n 1 target/test-python.log | sed 's/^/Python: /'
+
+lint: $(VENV)/ready
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(BIN)/ruff check python examples
+	$(BIN)/ruff format --check python
+	$(BIN)/mypy --python-executable $(BIN)/python
+
+kills: $(VENV)/installed
+	$(BIN)/python python/tests/kills.py
+
+docs-commands: $(VENV)/ready
+	$(BIN)/python python/tests/docs_commands.py
+
+clean:
+	rm -rf target $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

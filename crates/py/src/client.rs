@@ -1,0 +1,209 @@
+//! The clients' side: sharing weights, sessions with the parties, asking how the parties are.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+
+use covey_client::messages::PhaseMessage;
+use covey_client::{ClientConfig, Inference, Progress, SessionOptions};
+use covey_node::PartyConfig;
+use covey_protocols::Options;
+use covey_protocols::circuits::Adder;
+use covey_runtime::Profile;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::error::Failure;
+use crate::program::{Program, Weights};
+use crate::run::{Output, inputs_of, outputs_to};
+use crate::work::{Reporter, attended, detached};
+
+/// Shares `weights` of `program` with the parties that the file `config` names. Returns JSON: program and bytes by party.
+#[pyfunction]
+#[pyo3(signature = (config, program, weights, progress = None))]
+pub(crate) fn share_weights(
+    py: Python<'_>,
+    config: PathBuf,
+    program: &Program,
+    weights: &Weights,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let (program, weights) = (program.0.clone(), weights.0.clone());
+    attended(py, progress, || (), move |reporter| {
+        let config = ClientConfig::read(config)?;
+        let mut progress = |done, total| reporter.report(done, total, "sharing weights");
+        let report = covey_client::share_weights(&config, &program, &weights, &mut progress)?;
+        Ok(serde_json::json!({ "program": report.program, "sharing": report.sharing, "bytes": report.bytes }).to_string())
+    })
+}
+
+/// What each party that the file `config` names says about itself, as JSON: `status`, or `error`. A party's file names the
+/// other two, a client's all in role order.
+#[pyfunction]
+pub(crate) fn status(py: Python<'_>, config: PathBuf) -> PyResult<String> {
+    attended(py, None, || (), move |_| {
+        let config = read_either(config)?;
+        let answers = covey_client::status(&config);
+        let rows = config.parties.iter().zip(answers).map(|(party, answer)| {
+            let (name, address) = (&party.name, &party.address);
+            match answer {
+                Ok(status) => serde_json::json!({ "name": name, "address": address, "status": status }),
+                Err(error) => serde_json::json!({ "name": name, "address": address, "error": error.to_string() }),
+            }
+        });
+        Ok(serde_json::Value::Array(rows.collect()).to_string())
+    })
+}
+
+/// A client's file, or a party's seen as a client of the others.
+fn read_either(path: PathBuf) -> Result<ClientConfig, Failure> {
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    let is_party = text.lines().any(|line| line.trim() == "[party]");
+    if !is_party {
+        return Ok(ClientConfig::read(path)?);
+    }
+    let party = PartyConfig::read(path)?;
+    Ok(ClientConfig::new(&party.name, party.identity.clone(), party.peers, party.timeout)?)
+}
+
+/// A session with the parties: many inferences of one program.
+#[pyclass(frozen, module = "covey._core")]
+pub(crate) struct Session(Arc<Mutex<Option<covey_client::Session>>>);
+
+#[pymethods]
+impl Session {
+    /// Opens a session for `program` with the parties that the file `config` names.
+    #[new]
+    #[pyo3(signature = (config, program, protocol = "trio", *, adder = None, tile = None, window = None))]
+    fn new(
+        py: Python<'_>,
+        config: PathBuf,
+        program: &Program,
+        protocol: &str,
+        adder: Option<&str>,
+        tile: Option<usize>,
+        window: Option<usize>,
+    ) -> PyResult<Self> {
+        let protocol = protocol.parse().map_err(Failure::from)?;
+        let options = options(adder, tile, window)?;
+        let program = program.0.clone();
+        let session = attended(py, None, || (), move |_| {
+            let config = ClientConfig::read(config)?;
+            Ok(covey_client::Session::open(&config, &program, SessionOptions { protocol, options })?)
+        })?;
+        Ok(Session(Arc::new(Mutex::new(Some(session)))))
+    }
+
+    /// The parties' names, in role order.
+    #[getter]
+    fn names(&self) -> PyResult<Vec<String>> {
+        let mut session = lock(&self.0)?;
+        Ok(held(&mut session)?.names().to_vec())
+    }
+
+    /// Inferences that can run in phase online, and the batch size of the next.
+    #[getter]
+    fn stored(&self) -> PyResult<(usize, Option<usize>)> {
+        let mut session = lock(&self.0)?;
+        Ok(held(&mut session)?.stored())
+    }
+
+    /// Does what depends on no input, for `count` inferences of `batch` samples. Returns the merged profile as JSON.
+    #[pyo3(signature = (batch, count = 1, progress = None))]
+    fn preprocess(&self, py: Python<'_>, batch: usize, count: u32, progress: Option<Py<PyAny>>) -> PyResult<String> {
+        self.work(py, progress, move |session, reporter| {
+            let profiles = session.preprocess(batch, count, &mut |step| tell(reporter, step))?;
+            Ok(serde_json::to_string(&Profile::merged(profiles))?)
+        })
+    }
+
+    /// One inference on `inputs` (float64 arrays by name); `phase` is joint or online. Returns the outputs, the parties'
+    /// merged profile as JSON, and the sockets' bytes by party, framing and TLS included.
+    #[pyo3(signature = (inputs, phase = "joint", progress = None))]
+    fn infer<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: &Bound<'py, PyDict>,
+        phase: &str,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(Bound<'py, PyList>, String, Vec<u64>)> {
+        let phase = match phase {
+            "joint" => PhaseMessage::Joint,
+            "online" => PhaseMessage::Online,
+            other => return Err(Failure::new(format!("phase '{other}' is unknown: use joint or online")).into()),
+        };
+        let inputs: Vec<_> =
+            inputs_of(inputs)?.into_iter().map(|(name, (shape, values))| (name, shape, values)).collect();
+        let result = self.work(py, progress, move |session, reporter| {
+            Ok(session.infer(phase, &inputs, &mut |step| tell(reporter, step))?)
+        })?;
+        let Inference { outputs, profiles, socket_bytes_sent, .. } = result;
+        let outputs = outputs.into_iter().map(|output| {
+            let covey_client::Output { name, shape, scale, integers, .. } = output;
+            Output { name, shape, scale, integers }
+        });
+        let profile = serde_json::to_string(&Profile::merged(profiles)).map_err(Failure::from)?;
+        Ok((outputs_to(py, outputs.collect())?, profile, socket_bytes_sent))
+    }
+
+    /// Ends the session for all. While an interrupted inference still runs, it ends as soon as that does.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let session = self.0.clone();
+        detached(py, move || {
+            let session = match session.try_lock() {
+                Ok(mut session) => session.take(),
+                Err(_) => None,
+            };
+            drop(session);
+            Ok(())
+        })
+    }
+}
+
+impl Session {
+    fn work<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        progress: Option<Py<PyAny>>,
+        work: impl FnOnce(&mut covey_client::Session, &Reporter) -> Result<T, Failure> + Send + 'static,
+    ) -> PyResult<T> {
+        let session = self.0.clone();
+        attended(py, progress, || (), move |reporter| {
+            let mut guard = lock(&session)?;
+            work(held(&mut guard)?, reporter)
+        })
+    }
+}
+
+/// The session, unless another call is using it.
+fn lock(
+    session: &Mutex<Option<covey_client::Session>>,
+) -> Result<MutexGuard<'_, Option<covey_client::Session>>, Failure> {
+    session.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => Failure::new("the session is busy: one inference at a time, or open another session"),
+        TryLockError::Poisoned(_) => Failure::new("the session failed before: open another"),
+    })
+}
+
+fn held(session: &mut Option<covey_client::Session>) -> Result<&mut covey_client::Session, Failure> {
+    session.as_mut().ok_or_else(|| Failure::new("the session is closed: open another"))
+}
+
+fn tell(reporter: &Reporter, step: &Progress) {
+    reporter.report(step.step as u64, step.steps as u64, &step.name);
+}
+
+fn options(adder: Option<&str>, tile: Option<usize>, window: Option<usize>) -> Result<Options, Failure> {
+    let mut options = Options::default();
+    options.adder = match adder {
+        None => options.adder,
+        Some("log-depth") => Adder::LogDepth,
+        Some("ripple") => Adder::Ripple,
+        Some(other) => return Err(Failure::new(format!("adder '{other}' is unknown: use log-depth or ripple"))),
+    };
+    options.tile = tile.unwrap_or(options.tile);
+    options.window = window.unwrap_or(options.window);
+    if options.tile == 0 || options.window == 0 {
+        return Err(Failure::new("tile and window are at least 1"));
+    }
+    Ok(options)
+}

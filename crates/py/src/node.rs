@@ -1,0 +1,68 @@
+//! Being a party.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use covey_node::PartyConfig;
+use pyo3::prelude::*;
+use tracing_subscriber::EnvFilter;
+
+use crate::error::Failure;
+use crate::work::caught;
+
+/// How often the calling thread looks for signals.
+const TICK: Duration = Duration::from_millis(50);
+
+enum Event {
+    Ready(SocketAddr),
+    Over(Result<(), Failure>),
+}
+
+/// Is the party that the file `config` describes, until a signal handler raises; then it takes leave of its peers and that
+/// is raised. `ready` is called with the address listened on. The log goes to stderr; `COVEY_LOG` filters it.
+#[pyfunction]
+pub(crate) fn serve_party(py: Python<'_>, config: PathBuf, ready: Py<PyAny>) -> PyResult<()> {
+    log_to_stderr();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (sender, receiver) = channel();
+    let (told, stopped) = (sender.clone(), stop.clone());
+    let serve = move || {
+        let config = PartyConfig::read(config)?;
+        // Nobody listens any more once the caller was interrupted.
+        covey_node::serve(config, |address| drop(told.send(Event::Ready(address))), stopped)?;
+        Ok(())
+    };
+    let server = thread::Builder::new()
+        .name("covey party".into())
+        .spawn(move || drop(sender.send(Event::Over(caught(serve)))))
+        .map_err(|error| Failure::new(format!("cannot start a thread: {error}")))?;
+    let receiver = std::sync::Mutex::new(receiver);
+    loop {
+        let event = py.detach(|| match receiver.lock() {
+            Ok(receiver) => receiver.recv_timeout(TICK),
+            Err(_) => Err(RecvTimeoutError::Disconnected),
+        });
+        let heard = match event {
+            Ok(Event::Over(result)) => return Ok(result?),
+            Ok(Event::Ready(address)) => ready.call1(py, (address.to_string(),)).map(drop),
+            Err(RecvTimeoutError::Timeout) => py.check_signals(),
+            Err(RecvTimeoutError::Disconnected) => return Err(Failure::new("internal error: a thread vanished").into()),
+        };
+        if let Err(error) = heard {
+            stop.store(true, Ordering::Release);
+            let _ = py.detach(|| server.join());
+            return Err(error);
+        }
+    }
+}
+
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("COVEY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    // Fails where a log is set up already, which then stays.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).try_init();
+}

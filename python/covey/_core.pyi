@@ -1,0 +1,115 @@
+"""The Rust core. Long calls release the GIL and hear Ctrl-C; errors are `covey.errors.CoveyError`."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_Path = str | os.PathLike[str]
+_Progress = Callable[[int, int, str], None]
+_Floats = npt.NDArray[np.float64]
+
+__version__: str
+
+class Program:
+    """A compiled program: valid, and public. `source` is the path or the content of a `.covey` file."""
+
+    def __init__(self, source: _Path | bytes) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def producer(self) -> str: ...
+    @property
+    def hash(self) -> str:
+        """The program hash, 64 hex digits."""
+    @property
+    def ring(self) -> str:
+        """Such as `Z_2^32`."""
+    @property
+    def ring_bits(self) -> int: ...
+    @property
+    def power_of_two(self) -> bool: ...
+    @property
+    def inputs(self) -> list[dict[str, Any]]:
+        """name, shape (without the batch), batched, scale, bound_bits, proved, low, high."""
+    @property
+    def outputs(self) -> list[dict[str, Any]]:
+        """As `inputs`, and postprocess: `nothing` or `softmax`."""
+    @property
+    def nodes(self) -> list[dict[str, str]]:
+        """name, op, computes."""
+    @property
+    def parameters(self) -> int:
+        """Numbers in the weights file."""
+    @property
+    def public_weights(self) -> bool: ...
+    @property
+    def calibrated(self) -> list[str]:
+        """Nodes whose result is bounded by calibration data alone."""
+    def dump(self) -> str:
+        """A readable listing of everything in the program."""
+    def to_bytes(self) -> bytes: ...
+    def write(self, path: _Path) -> None: ...
+
+class Weights:
+    """The secret parameters of one program. Nothing in it can be read from Python."""
+
+    def __init__(self, source: _Path | bytes, program: Program) -> None: ...
+    @property
+    def program(self) -> str:
+        """Hash of the program they belong to."""
+    def write(self, path: _Path) -> None: ...
+
+class Identity:
+    """A private key with its certificate. The key itself never reaches Python."""
+
+    @staticmethod
+    def generate(name: str, days: int = 365) -> Identity: ...
+    @staticmethod
+    def load(path: _Path) -> Identity: ...
+    def save(self, path: _Path) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def days_left(self) -> int: ...
+    @property
+    def expires(self) -> int:
+        """Seconds since 1970."""
+
+class Session:
+    """A session with the parties that a configuration file names."""
+
+    def __init__(
+        self,
+        config: _Path,
+        program: Program,
+        protocol: str = "trio",
+        *,
+        adder: str | None = None,
+        tile: int | None = None,
+        window: int | None = None,
+    ) -> None: ...
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def stored(self) -> tuple[int, int | None]: ...
+    def preprocess(self, batch: int, count: int = 1, progress: _Progress | None = None) -> str: ...
+    def infer(
+        self, inputs: Mapping[str, _Floats], phase: str = "joint", progress: _Progress | None = None
+    ) -> tuple[list[dict[str, Any]], str, list[int]]: ...
+    def close(self) -> None: ...
+
+def check_fingerprint(text: str) -> str: ...
+def check_supported(program: Program, protocol: str) -> None: ...
+def instruction_set() -> str: ...
+def plan(program: Program, protocol: str = "trio", batch: int = 1) -> str: ...
+def run_clear(
+    program: Program, weights: Weights, inputs: Mapping[str, _Floats], wrap: bool = False
+) -> tuple[list[dict[str, Any]], str, str]: ...
+def serve_party(config: _Path, ready: Callable[[str], object]) -> None: ...
+def share_weights(config: _Path, program: Program, weights: Weights, progress: _Progress | None = None) -> str: ...
+def status(config: _Path) -> str: ...

@@ -1,0 +1,39 @@
+"""What several test files share: the digits network compiled once, and parties that stay up for the session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import DIGITS, Command
+
+import covey
+from covey.local import Parties
+
+
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    return Command(capfd, monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def images() -> np.ndarray:
+    """450 held-out images [450, 1, 8, 8]."""
+    return np.load(DIGITS / "test-images.npy")
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled digits network: digits.covey, with its weights beside it."""
+    folder = tmp_path_factory.mktemp("digits")
+    compiled = covey.compile(DIGITS / "digits.onnx", calibration=DIGITS / "calibration.npy", input_range=(0, 1))
+    return compiled.save(folder / "digits.covey")[0]
+
+
+@pytest.fixture(scope="session")
+def parties() -> Iterator[Parties]:
+    """Three parties on this machine."""
+    with covey.local("trio", timeout=5) as running:
+        yield running

@@ -1,0 +1,244 @@
+"""Real processes over mutual TLS: local parties, the remote commands against them, the demo."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import DIGITS, Command
+
+import covey
+from covey.clear import run_clear
+from covey.local import Parties, free_addresses, write_configuration
+from covey.model import load
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition: object, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def test_private_equals_clear(parties: Parties, digits: Path, images: np.ndarray) -> None:
+    private = parties.run(digits, images[:20])
+    clear = run_clear(load(digits), images[:20])
+    assert list(private.outputs) == list(clear.outputs)
+    for name, integers in clear.integers.items():
+        np.testing.assert_array_equal(private.integers[name], integers)
+        np.testing.assert_array_equal(private.outputs[name], clear.outputs[name])
+    labels = np.load(DIGITS / "test-labels.npy")[:20]
+    assert np.mean(next(iter(private.outputs.values())).argmax(axis=1) == labels) > 0.9
+    assert private.profile is not None
+    assert {"conv1", "relu1"} <= {node.name for node in private.profile.nodes}
+    assert private.profile.total.online_bytes > 0
+
+
+def test_weights_are_shared_once(parties: Parties, digits: Path, images: np.ndarray) -> None:
+    parties.run(digits, images[:1])
+    model = load(digits)
+    without = load(covey.Program(digits))
+    assert without.weights is None
+    again = parties.run(without, images[1:3])  # the parties hold the shares already
+    np.testing.assert_array_equal(
+        next(iter(again.integers.values())), next(iter(run_clear(model, images[1:3]).integers.values()))
+    )
+
+
+def test_online_after_preprocessing(parties: Parties, digits: Path, images: np.ndarray) -> None:
+    model = load(digits)
+    parties.preprocess(model, 2, 1)
+    online = parties.run(model, images[:2], phase="online")
+    clear = run_clear(model, images[:2])
+    np.testing.assert_array_equal(*(next(iter(result.integers.values())) for result in (online, clear)))
+    assert online.profile is not None
+    assert online.profile.total.offline_bytes == 0
+    with pytest.raises(covey.CoveyError, match="preprocess"):
+        parties.run(model, images[:2], phase="online")
+
+
+def test_the_plan_is_what_was_sent(parties: Parties, command: Command, digits: Path, images: np.ndarray) -> None:
+    profile = parties.run(digits, images[:3]).profile
+    assert profile is not None
+    plan = json.loads(command.succeeds("explain", digits, "--batch", 3, "--json").out)
+
+    def links(row: dict[str, object]) -> list[tuple[object, ...]]:
+        # What the client sends is in no party's profile.
+        rows = [tuple(link.values()) for link in row["links"] if link["from"] < 3]  # type: ignore[attr-defined]
+        return sorted(rows)
+
+    planned = {row["name"]: links(row) for row in plan["nodes"]}
+    sent = {row["name"]: links(row) for row in profile.to_json()["nodes"] if row["links"]}
+    assert {name: rows for name, rows in planned.items() if rows} == sent
+
+
+def test_remote_commands(
+    parties: Parties, command: Command, tmp_path: Path, digits: Path, images: np.ndarray
+) -> None:
+    np.save(tmp_path / "x.npy", images[:4])
+    shared = command.succeeds("share-weights", "--config", parties.owner_config, digits)
+    assert "P2" in shared.out
+    outcome = command.succeeds(
+        "infer", "--config", parties.client_config, digits, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy"
+    )
+    assert "sample 3: class" in outcome.out
+    expected = next(iter(run_clear(load(digits), images[:4]).outputs.values()))
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
+    findings = json.loads(command.succeeds("doctor", "--config", parties.client_config, "--json").out)
+    assert not [finding for finding in findings if finding["verdict"] == "error"]
+    assert any("digits" in finding["found"] for finding in findings)
+    # Whoever may not ask is told so.
+    infer = ["infer", "--config", parties.owner_config, digits, "--input", tmp_path / "x.npy"]
+    command.refuses(*infer, saying="refused")
+    command.refuses("share-weights", "--config", parties.client_config, digits, saying="refused")
+    # The only program beside the configuration is taken without being named.
+    here = tmp_path / "here"
+    shutil.copytree(parties.client_config.parent, here)
+    infer = ["infer", "--config", here / "client.toml", "--input", tmp_path / "x.npy"]
+    command.refuses(*infer, saying="MODEL")
+    shutil.copy(digits, here)
+    command.succeeds(*infer)
+
+
+def test_programs_the_parties_do_not_know(
+    parties: Parties, command: Command, tmp_path: Path, images: np.ndarray
+) -> None:
+    other = covey.compile(DIGITS / "digits.onnx", calibration=DIGITS / "calibration.npy", input_range=(0, 2))
+    program = other.save(tmp_path / "other.covey")[0]
+    np.save(tmp_path / "x.npy", images[:1])
+    infer = ["infer", "--config", parties.client_config, program, "--input", tmp_path / "x.npy"]
+    command.refuses(*infer, saying="refused")
+
+
+def test_wrong_pins_are_named(
+    parties: Parties, command: Command, tmp_path: Path, digits: Path, images: np.ndarray
+) -> None:
+    folder = tmp_path / "client"
+    shutil.copytree(parties.client_config.parent, folder)
+    stranger = command.succeeds("keys", "new", "stranger", "--out", tmp_path).out.strip()
+    np.save(tmp_path / "x.npy", images[:1])
+    infer = ["infer", "--config", folder / "client.toml", digits, "--input", tmp_path / "x.npy"]
+    command.succeeds("keys", "pin", folder / "client.toml", "beta", stranger)
+    assert "pinned" in command.refuses(*infer, saying="beta")
+    shutil.copytree(parties.client_config.parent, folder, dirs_exist_ok=True)
+    shutil.copy(tmp_path / "stranger.pem", folder / "key.pem")
+    command.refuses(*infer, saying="alpha")
+
+
+def test_unreachable_parties_are_named(parties: Parties, command: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "client"
+    shutil.copytree(parties.client_config.parent, folder)
+    text = (folder / "client.toml").read_text().replace("timeout = 5", "timeout = 1")
+    address = next(line for line in text.splitlines() if line.startswith("address")).split('"')[1]
+    (free,) = free_addresses(1)
+    (folder / "client.toml").write_text(text.replace(address, free))
+    line = command.refuses("doctor", "--config", folder / "client.toml", saying="alpha")
+    assert free in line
+
+
+def test_a_taken_port_is_named(command: Command, tmp_path: Path) -> None:
+    first, *_ = write_configuration(tmp_path, 5.0)
+    address = next(line for line in first.config.read_text().splitlines() if line.startswith("listen")).split('"')[1]
+    host, port = address.rsplit(":", 1)
+    with socket.socket() as taken:
+        taken.bind((host, int(port)))
+        taken.listen()
+        command.refuses("party", "--config", first.config, saying=address)
+
+
+def test_parties_end_with_the_block(digits: Path, images: np.ndarray) -> None:
+    with pytest.raises(ZeroDivisionError), covey.local() as parties:
+        folder = parties.folder
+        pids = [party.pid for party in parties.parties]
+        assert folder is not None
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert all(pid is not None and alive(pid) for pid in pids)
+        raise ZeroDivisionError
+    assert not folder.exists()
+    assert not any(alive(pid) for pid in pids if pid is not None)
+
+
+def test_parties_end_with_a_killed_parent() -> None:
+    code = (
+        "import covey, sys, time\n"
+        "with covey.local() as parties:\n"
+        "    print(*[party.pid for party in parties.parties], parties.folder, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(covey.__file__).parents[1])}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stdout is not None
+        *pids, folder = parent.stdout.readline().split()
+        assert all(alive(int(pid)) for pid in pids)
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        wait_until(lambda: not any(alive(int(pid)) for pid in pids))
+    shutil.rmtree(folder)
+
+
+def test_a_killed_party_is_named_and_may_come_back(digits: Path, images: np.ndarray) -> None:
+    with covey.local(timeout=3) as parties:
+        parties.run(digits, images[:1])
+        parties.parties[1].kill()
+        with pytest.raises(covey.CoveyError, match="beta"):
+            parties.run(digits, images[:1])
+        parties.parties[1].spawn()
+        parties.parties[1].wait_until_ready()
+        parties.run(digits, images[:1])
+
+
+def test_interrupting_ends_everything(digits: Path, tmp_path: Path) -> None:
+    call = [sys.executable, "-m", "covey", "run", str(digits), "--local", "--input", str(DIGITS / "test-images.npy")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(covey.__file__).parents[1]), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as running:
+        wait_until(lambda: any(tmp_path.glob("covey-*/*/state")), 30)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=20)
+        assert running.returncode == 130, err
+        assert err.splitlines()[-1] == "error: interrupted"
+    assert not list(tmp_path.glob("covey-*"))
+
+
+def test_verify_passes_the_digits(command: Command, digits: Path) -> None:
+    data = DIGITS / "test-images.npy"
+    model = DIGITS / "digits.onnx"
+    verify = ["verify", digits, "--samples", 6, "--data", data, "--model", model, "--json"]
+    verdict = json.loads(command.succeeds(*verify).out)
+    assert verdict["passed"]
+    found = {check["check"]: check["found"] for check in verdict["checks"]}
+    assert any("relative L2 error" in name for name in found)
+    assert sum(name.endswith(": alive") for name in found) == 3
+    assert found["distinct outputs"] == "6 for 6 distinct samples"
+
+
+def test_the_demo(command: Command) -> None:
+    outcome = json.loads(command.succeeds("demo", "--protocol", "trio", "--json").out)
+    assert outcome["outputs"] == 450
+    assert outcome["outputs_differing"] == 0
+    assert outcome["logits"] == 4500
+    assert outcome["logits_differing"] == 0
+    assert outcome["accuracy"]["private"] == outcome["accuracy"]["clear"] >= 0.97
+
+
+def test_the_demo_in_the_clear_prints_its_verdict(command: Command) -> None:
+    outcome = command.succeeds("demo", "--protocol", "clear")
+    assert "0 of 450 outputs differ" in outcome.out
+    assert "Who could have learnt what" in outcome.out
+    assert max(map(len, outcome.out.splitlines())) <= 100

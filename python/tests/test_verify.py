@@ -1,0 +1,90 @@
+"""verify's own judgement: what it must fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import DIGITS
+
+from covey.clear import run_clear
+from covey.cli.verify import Check, judge
+from covey.model import Model, load
+from covey.result import Result
+from covey.verify import FloatReference, compare, distinct, relative_error
+
+ONNX = DIGITS / "digits.onnx"
+
+
+@pytest.fixture(scope="module")
+def model(digits: Path) -> Model:
+    return load(digits)
+
+
+@pytest.fixture(scope="module")
+def clear(model: Model, images: np.ndarray) -> Result:
+    return run_clear(model, images[:4])
+
+
+def verdict(model: Model, images: np.ndarray, clear: Result, private: Result) -> dict[str, Check]:
+    inputs = {"image": images[:4].astype(np.float64)}
+    checks, _ = judge(model, ONNX, inputs, clear, private, "trio")
+    return {check.what: check for check in checks}
+
+
+def changed(result: Result, change: np.ndarray) -> Result:
+    return replace(result, integers={name: values + change for name, values in result.integers.items()})
+
+
+def test_equal_runs_pass(model: Model, images: np.ndarray, clear: Result) -> None:
+    checks = verdict(model, images, clear, clear)
+    assert all(check.passed is not False for check in checks.values())
+    assert len([name for name in checks if name.endswith("alive")]) == 3
+
+
+def test_one_unit_off_fails(model: Model, images: np.ndarray, clear: Result) -> None:
+    change = np.zeros((4, 10), np.int64)
+    change[2, 7] = 1
+    check = verdict(model, images, clear, changed(clear, change))["fc2_out: trio against clear"]
+    assert check.passed is False
+    assert check.found.startswith("1 of 40 elements differ, the first at [2, 7]")
+
+
+def test_far_from_float_fails(model: Model, images: np.ndarray, clear: Result) -> None:
+    wrong = changed(clear, (clear.integers["fc2_out"] * 0.05).astype(np.int64))
+    assert verdict(model, images, wrong, wrong)["fc2_out: relative L2 error"].passed is False
+
+
+def test_equal_outputs_for_distinct_samples_fail(model: Model, images: np.ndarray, clear: Result) -> None:
+    same = replace(clear, integers={name: np.repeat(v[:1], 4, axis=0) for name, v in clear.integers.items()})
+    assert verdict(model, images, same, same)["distinct outputs"].passed is False
+
+
+def test_dead_layers_fail(
+    model: Model, images: np.ndarray, clear: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = clear.logits
+    dead = FloatReference("test", clear.outputs, logits, {"relu1": 0.4, "relu2": 0.05})
+    monkeypatch.setattr("covey.verify.float_reference", lambda *_: dead)
+    checks = verdict(model, images, clear, clear)
+    assert checks["relu1: alive"].passed
+    assert checks["relu2: alive"].passed is False
+
+
+def test_missing_outputs_differ_entirely(clear: Result) -> None:
+    (difference,) = compare(clear.integers, {})
+    assert difference.differing == difference.elements == 40
+
+
+def test_class_numbers_may_agree(clear: Result) -> None:
+    classes = replace(clear, scales={"fc2_out": 0})
+    assert distinct({"image": np.zeros((4, 1))}, classes) is None
+
+
+def test_relative_error() -> None:
+    ones = np.ones(4)
+    assert relative_error(ones, ones) == 0
+    assert relative_error(1.01 * ones, ones) == pytest.approx(0.01)
+    assert relative_error(ones, 0 * ones) > 1e300
