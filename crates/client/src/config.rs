@@ -121,7 +121,10 @@ impl ClientConfig {
         let timeout = source.timeout("client.timeout", file.client.timeout)?;
         let parties = source.peers("party", file.party)?;
         if parties.is_empty() {
-            return Err(source.refuse("party", "no party is listed: add one [[party]] with name, address and fingerprint for each role"));
+            return Err(source.refuse(
+                "party",
+                "no party is listed: add one [[party]] with name, address and fingerprint for each role",
+            ));
         }
         let network = source.network(file.network)?;
         Ok(ClientConfig { name, identity: Arc::new(identity), timeout, parties, network })
@@ -131,7 +134,12 @@ impl ClientConfig {
     ///
     /// # Errors
     /// A name that cannot stand in messages, or parties listed twice.
-    pub fn new(name: &str, identity: Arc<Identity>, parties: Vec<Peer>, timeout: Duration) -> Result<Self, ConfigError> {
+    pub fn new(
+        name: &str,
+        identity: Arc<Identity>,
+        parties: Vec<Peer>,
+        timeout: Duration,
+    ) -> Result<Self, ConfigError> {
         let source = Source::new(Path::new("client"));
         let name = source.name("name", name.to_string())?;
         source.check_distinct("party", &parties)?;
@@ -196,8 +204,11 @@ impl Source {
 
     /// The key file at `path`.
     pub fn identity(&self, key: &str, path: &Path) -> Result<Identity, ConfigError> {
-        Identity::load(&self.resolve(path))
-            .map_err(|source| ConfigError::KeyFile { path: self.path.clone(), key: key.into(), source })
+        Identity::load(&self.resolve(path)).map_err(|source| ConfigError::KeyFile {
+            path: self.path.clone(),
+            key: key.into(),
+            source,
+        })
     }
 
     /// Seconds as a duration.

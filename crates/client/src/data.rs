@@ -32,7 +32,8 @@ pub(crate) fn encode_inputs<W: Word>(
     program: &Program,
     inputs: &[Input],
 ) -> Result<(Vec<Tensor<W>>, usize), ClientError> {
-    let known = || program.inputs().iter().map(|&id| format!("'{}'", program.value(id).name)).collect::<Vec<_>>().join(", ");
+    let known =
+        || program.inputs().iter().map(|&id| format!("'{}'", program.value(id).name)).collect::<Vec<_>>().join(", ");
     for (index, (name, ..)) in inputs.iter().enumerate() {
         let refuse = |problem: String| Err(ClientError::Input { input: name.clone(), problem });
         if !program.inputs().iter().any(|&id| program.value(id).name == *name) {

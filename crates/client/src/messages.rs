@@ -44,7 +44,9 @@ struct Envelope<T> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// Another version.
-    #[error("it speaks version {0} of Covey's messages and this side version {WIRE_VERSION}: install the same Covey release")]
+    #[error(
+        "it speaks version {0} of Covey's messages and this side version {WIRE_VERSION}: install the same Covey release"
+    )]
     Version(u32),
     /// Not a message of this kind.
     #[error("broke the format: a control message that cannot be read; install the same Covey release on both sides")]
@@ -526,6 +528,8 @@ pub struct Done {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -539,6 +543,21 @@ mod tests {
         }
         let extra = b"{\"version\":1,\"body\":\"status\",\"more\":1}";
         assert_eq!(decode::<Request>(extra).unwrap_err(), MessageError::Malformed);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics_on_what_others_send(bytes: Vec<u8>, flips in prop::collection::vec((any::<usize>(), any::<u8>()), 0..4)) {
+            let _ = decode::<Request>(&bytes);
+            let mut valid = encode(&SessionRequest::Run(Run { phase: PhaseMessage::Joint, batch: 1, inference: 2, count: 1 }));
+            for (at, value) in flips {
+                let at = at % valid.len();
+                valid[at] = value;
+            }
+            let _ = decode::<SessionRequest>(&valid);
+            let _ = decode::<SessionReply>(&valid);
+            prop_assert!(one_line(&String::from_utf8_lossy(&bytes)).chars().all(|c| !c.is_control()));
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use covey_transport::{Connection, Endpoint, Network, Options as TransportOptions
 use crate::data::{self, Input, Output};
 use crate::messages::{
     CONTROL_STREAM, Hex, Infer, PROTOCOL_STREAM, PhaseMessage, Proceed, Reply, Request, Run, SessionReply,
-    SessionRequest, Terms, one_line,
+    SessionRequest, Terms, is_name, one_line,
 };
 use crate::parties::{check_count, connect_all, expect, keys, unexpected};
 use crate::{ClientConfig, ClientError, wire};
@@ -74,6 +74,7 @@ pub struct Session {
     next: u64,
     /// Preprocessed runs and their batch sizes.
     stored: VecDeque<(u64, usize)>,
+    left: bool,
 }
 
 /// This client's half of the protocol, for one ring.
@@ -126,7 +127,7 @@ impl Session {
             }
         }
         let program = Arc::new(program.clone());
-        Ok(Session { program, streams, control, protocol, names, next: 1, stored: VecDeque::new() })
+        Ok(Session { program, streams, control, protocol, names, next: 1, stored: VecDeque::new(), left: false })
     }
 
     /// The parties' names, in role order.
@@ -213,6 +214,9 @@ impl Session {
     }
 
     fn leave(&mut self) {
+        if std::mem::replace(&mut self.left, true) {
+            return;
+        }
         if self.streams.failure().is_none() {
             let _ = self.request(&SessionRequest::Close);
         }
@@ -242,7 +246,8 @@ impl Session {
     }
 
     fn request(&mut self, request: &SessionRequest) -> Result<(), ClientError> {
-        let sent = (0..self.streams.parties()).try_for_each(|role| wire::send_control(&mut *self.control, role, request));
+        let sent =
+            (0..self.streams.parties()).try_for_each(|role| wire::send_control(&mut *self.control, role, request));
         sent.map_err(|error| session_failure(&self.streams, error.into()))
     }
 
@@ -288,11 +293,15 @@ fn agree(connections: &mut [Connection], terms: &Terms, timeout: Duration) -> Re
         wire::send(connection, &Proceed::Proceed, timeout)?;
     }
     // Each party may take its time-out to find the others.
-    let answers: Vec<_> = connections.iter_mut().map(|connection| expect(connection, 2 * timeout)).collect();
+    let mut answers: Vec<_> = connections.iter_mut().map(|connection| expect(connection, 2 * timeout)).collect();
+    // A reason says more than a connection that ended because of it.
+    if let Some(refused) = answers.iter().position(|answer| matches!(answer, Err(ClientError::Refused { .. }))) {
+        answers.swap(0, refused);
+    }
     let mut agreed: Option<Vec<String>> = None;
     for (connection, answer) in connections.iter().zip(answers) {
         match answer? {
-            Reply::Started { names } if names.len() == connections.len() && names.iter().all(|name| crate::messages::is_name(name)) => {
+            Reply::Started { names } if names.len() == connections.len() && names.iter().all(|name| is_name(name)) => {
                 agreed.get_or_insert(names);
             }
             _ => return Err(unexpected(connection)),

@@ -34,7 +34,12 @@ pub(crate) struct Agreement {
 }
 
 /// Refuses a list of parties this one has no place in.
-pub(crate) fn check_parties(config: &PartyConfig, protocol: ProtocolKind, role: usize, parties: &[Key]) -> Result<(), Failure> {
+pub(crate) fn check_parties(
+    config: &PartyConfig,
+    protocol: ProtocolKind,
+    role: usize,
+    parties: &[Key],
+) -> Result<(), Failure> {
     let (listed, due) = (parties.len(), protocol.parties());
     if protocol == ProtocolKind::Clear {
         return Err(Failure::refused("clear computes in the open and has no parties: use protocol trio"));
@@ -50,7 +55,9 @@ pub(crate) fn check_parties(config: &PartyConfig, protocol: ProtocolKind, role: 
     }
     for (index, key) in parties.iter().enumerate() {
         if parties[..index].contains(key) {
-            return Err(Failure::refused(format!("P{index} has the same key as another party: every role needs its own")));
+            return Err(Failure::refused(format!(
+                "P{index} has the same key as another party: every role needs its own"
+            )));
         }
         if index != role && config.peer(&key.0).is_none() {
             return Err(Failure::refused(format!(
@@ -64,19 +71,21 @@ pub(crate) fn check_parties(config: &PartyConfig, protocol: ProtocolKind, role: 
 
 /// Meets the other parties of the session that `hello` describes. The lower role dials; `joins` brings those that have
 /// dialled this party. Ends within the time-out.
+/// Whatever fails is a reason to refuse the client.
 pub(crate) fn meet(config: &PartyConfig, hello: &PartyHello, joins: &Receiver<Joined>) -> Result<Agreement, Failure> {
+    meet_all(config, hello, joins).map_err(|failure| Failure::Refused(failure.to_string()))
+}
+
+fn meet_all(config: &PartyConfig, hello: &PartyHello, joins: &Receiver<Joined>) -> Result<Agreement, Failure> {
     let deadline = Instant::now() + config.timeout;
     let mut connections = Vec::new();
-    match gather(config, hello, joins, deadline, &mut connections) {
-        Ok(()) => {}
-        Err(failure) => {
-            // Those already here are told, so that they need not wait for the end of the time-out.
-            let reason = failure.to_string();
-            for (_, connection) in &mut connections {
-                let _ = wire::send(connection, &PartyMessage::Refused { reason: reason.clone() }, Duration::from_secs(1));
-            }
-            return Err(failure);
+    if let Err(failure) = gather(config, hello, joins, deadline, &mut connections) {
+        // Those already here are told, so that they need not wait for the end of the time-out.
+        let refused = PartyMessage::Refused { reason: one_line(&failure.to_string()) };
+        for (_, connection) in &mut connections {
+            let _ = wire::send(connection, &refused, Duration::from_secs(1));
         }
+        return Err(failure);
     }
     connections.sort_by_key(|(role, _)| *role);
     let mut hellos = vec![hello.clone()];
@@ -87,7 +96,10 @@ pub(crate) fn meet(config: &PartyConfig, hello: &PartyHello, joins: &Receiver<Jo
         match wire::receive(connection, left(deadline))? {
             PartyMessage::Hello(theirs) if theirs.role == *role && is_name(&theirs.name) => hellos.push(*theirs),
             PartyMessage::Hello(_) => {
-                return Err(Failure::refused(format!("P{role} ({}) broke the format: its role or name", connection.name())));
+                return Err(Failure::refused(format!(
+                    "P{role} ({}) broke the format: its role or name",
+                    connection.name()
+                )));
             }
             PartyMessage::Refused { reason } => return Err(Failure::Refused(one_line(&reason))),
         }
@@ -112,13 +124,12 @@ fn gather(
 ) -> Result<(), Failure> {
     let PartyHello { role, terms, .. } = hello;
     for (other, key) in terms.parties.iter().enumerate().skip(role + 1) {
-        let Some(peer) = config.peer(&key.0) else { return Err(Failure::refused(format!("the key of P{other} is not pinned"))) };
+        let Some(peer) = config.peer(&key.0) else {
+            return Err(Failure::refused(format!("the key of P{other} is not pinned")));
+        };
         let name = format!("P{other} ({})", peer.name);
-        let unreachable = |error: covey_transport::TransportError| Failure::refused(error.to_string());
-        let mut connection =
-            connect(&peer.address, &config.identity, peer.fingerprint, &name, left(deadline)).map_err(unreachable)?;
-        let join = Request::Join(Join { session: terms.session, role: *role });
-        wire::send(&mut connection, &join, left(deadline)).map_err(|error| Failure::refused(error.to_string()))?;
+        let mut connection = connect(&peer.address, &config.identity, peer.fingerprint, &name, left(deadline))?;
+        wire::send(&mut connection, &Request::Join(Join { session: terms.session, role: *role }), left(deadline))?;
         connections.push((other, connection));
     }
     let missing = |connections: &[Met]| (0..*role).find(|other| connections.iter().all(|(role, _)| role != other));
@@ -161,7 +172,10 @@ fn compare(hellos: &[PartyHello]) -> Result<(), Failure> {
     for (what, value, way_out) in items {
         let values: Vec<String> = hellos.iter().map(value).collect();
         if values.windows(2).any(|pair| pair[0] != pair[1]) {
-            let each = hellos.iter().zip(&values).map(|(hello, value)| format!("P{} ({}) has {value}", hello.role, hello.name));
+            let each = hellos
+                .iter()
+                .zip(&values)
+                .map(|(hello, value)| format!("P{} ({}) has {value}", hello.role, hello.name));
             let each: Vec<String> = each.collect();
             return Err(Failure::refused(one_line(&format!(
                 "the {what} differ{} between parties: {}; {way_out}",
@@ -204,10 +218,14 @@ fn agree_keys(
     for ((role, connection), ours) in connections.iter_mut().zip(&ours) {
         let theirs = Zeroizing::new(connection.recv_frame(32, left(deadline))?);
         if theirs.len() != 32 {
-            return Err(Failure::refused(format!("P{role} broke the format: a key contribution of {} bytes", theirs.len())));
+            return Err(Failure::refused(format!(
+                "P{role} broke the format: a key contribution of {} bytes",
+                theirs.len()
+            )));
         }
         let (low, high): (&[u8], &[u8]) = if own.role < *role { (&**ours, &theirs) } else { (&theirs, &**ours) };
-        keys[*role] = Some(pair_key(&transcript, &own.terms.session, (own.role.min(*role), own.role.max(*role)), low, high));
+        keys[*role] =
+            Some(pair_key(&transcript, &own.terms.session, (own.role.min(*role), own.role.max(*role)), low, high));
     }
     Ok(SessionKeys::new(keys))
 }

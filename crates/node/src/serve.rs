@@ -255,7 +255,10 @@ enum Next {
 fn permit(client: &AllowedClient, may: bool, what: &str) -> Result<(), Failure> {
     match may {
         true => Ok(()),
-        false => Err(Failure::refused(format!("client '{}' may not {what} here: add it to `may` in the party's configuration", client.name))),
+        false => Err(Failure::refused(format!(
+            "client '{}' may not {what} here: add it to `may` in the party's configuration",
+            client.name
+        ))),
     }
 }
 

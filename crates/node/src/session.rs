@@ -6,8 +6,8 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use covey_client::messages::{
-    COVEY_VERSION, CONTROL_STREAM, Done, Infer, Key, PROTOCOL_STREAM, PartyHello, PhaseMessage, Proceed, Reply, RingMessage, Run,
-    SessionReply, SessionRequest, is_name, one_line,
+    CONTROL_STREAM, COVEY_VERSION, Done, Infer, Key, PROTOCOL_STREAM, PartyHello, PhaseMessage, Proceed, Reply,
+    RingMessage, Run, SessionReply, SessionRequest, is_name, one_line,
 };
 use covey_client::wire;
 use covey_protocols::randomness::SessionKeys;
@@ -43,7 +43,13 @@ struct Admitted {
 }
 
 /// Serves one session from the client's request to its end.
-pub(crate) fn serve(party: &Party, seat: &Seat, mut client: Connection, request: Infer, joins: &Receiver<Joined>) -> Result<(), Failure> {
+pub(crate) fn serve(
+    party: &Party,
+    seat: &Seat,
+    mut client: Connection,
+    request: Infer,
+    joins: &Receiver<Joined>,
+) -> Result<(), Failure> {
     let timeout = party.config.timeout;
     let (agreement, admitted) = match set_up(party, &mut client, request, joins) {
         Ok(agreed) => agreed,
@@ -116,19 +122,28 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
     if !is_name(&terms.client) {
         return Err(Failure::refused("the client's name is empty, too long or not printable"));
     }
-    if !(500..=600_000).contains(&terms.silence_ms) || terms.network.latency_us > 5_000_000 || terms.network.bandwidth == Some(0) {
-        return Err(Failure::refused("the session's time-out is outside 0.5 to 600 s, or its emulated network has no bandwidth"));
+    if !(500..=600_000).contains(&terms.silence_ms)
+        || terms.network.latency_us > 5_000_000
+        || terms.network.bandwidth == Some(0)
+    {
+        return Err(Failure::refused(
+            "the session's time-out is outside 0.5 to 600 s, or its emulated network has no bandwidth",
+        ));
     }
     let short = terms.program.short();
     let Some(held) = party.store.get(&terms.program) else {
         return Err(Failure::refused(match party.store.damaged_file(&terms.program) {
-            Some(path) => format!("state file {} is corrupted: share the weights of this program again", path.display()),
+            Some(path) => {
+                format!("state file {} is corrupted: share the weights of this program again", path.display())
+            }
             None => format!("it holds no weights of program {short}: share them first (`covey share-weights`)"),
         }));
     };
     if held.head.upload.protocol != terms.protocol {
         let theirs = &held.head.upload.protocol;
-        return Err(Failure::refused(format!("it holds the weights of program {short} for {theirs}, not {protocol}: share them again")));
+        return Err(Failure::refused(format!(
+            "it holds the weights of program {short} for {theirs}, not {protocol}: share them again"
+        )));
     }
     if held.role() != role || held.parties() != terms.parties {
         return Err(Failure::refused(format!(
@@ -139,7 +154,10 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
     }
     let ring = held.ring().map_err(Failure::Refused)?;
     if RingMessage::from(ring) != terms.ring {
-        return Err(Failure::refused(format!("program {short} computes in {ring}, not in {}: use the program as compiled", terms.ring)));
+        return Err(Failure::refused(format!(
+            "program {short} computes in {ring}, not in {}: use the program as compiled",
+            terms.ring
+        )));
     }
     let hello = PartyHello {
         covey: COVEY_VERSION.into(),
@@ -180,14 +198,16 @@ impl Visitor for Runs<'_> {
         wire::send_control(&mut *control, self.client, &SessionReply::Opened).map_err(|error| error.to_string())?;
         let mut numbers = Numbers::default();
         loop {
-            let request = wire::receive_control(&mut *control, self.client, &client_name).map_err(|error| error.to_string())?;
+            let request =
+                wire::receive_control(&mut *control, self.client, &client_name).map_err(|error| error.to_string())?;
             let run = match request {
                 SessionRequest::Run(run) => run,
                 SessionRequest::Close => return Ok(()),
             };
             numbers.admit(&run).map_err(|problem| format!("{client_name} asked for {problem}"))?;
             let done = run_once(self.streams, &mut protocol, &executor, run, &mut *control, self.client)?;
-            wire::send_control(&mut *control, self.client, &SessionReply::Done(done)).map_err(|error| error.to_string())?;
+            wire::send_control(&mut *control, self.client, &SessionReply::Done(done))
+                .map_err(|error| error.to_string())?;
         }
     }
 }
@@ -210,9 +230,8 @@ fn run_once<W: Word>(
     let mut observer = Reporter { control, client, reports: streams.me() == REPORTER, last: Instant::now() };
     let mut timings: Vec<Timing> = Vec::new();
     for inference in (run.inference..).take(run.count as usize) {
-        let times = executor
-            .run(protocol, phase, inference, run.batch, &mut observer)
-            .map_err(|error| error.to_string())?;
+        let times =
+            executor.run(protocol, phase, inference, run.batch, &mut observer).map_err(|error| error.to_string())?;
         if timings.is_empty() {
             timings = times;
         } else {

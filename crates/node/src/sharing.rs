@@ -27,15 +27,20 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
     let program = receive_program(connection, &upload)?;
     let name: String = program.name().chars().map(|c| if c.is_control() { ' ' } else { c }).take(64).collect();
     info!(owner = connection.name(), program = %name, hash = upload.program.short(), role = upload.role, "receiving weights");
-    let stuck = |error: std::io::Error| Failure::refused(format!("it cannot store the weights: {error}; make room in its state folder"));
-    let mut writer = party.store.begin(Head { name, ring: program.ring().into(), upload: upload.clone() }).map_err(stuck)?;
+    let stuck = |error: std::io::Error| {
+        Failure::refused(format!("it cannot store the weights: {error}; make room in its state folder"))
+    };
+    let mut writer =
+        party.store.begin(Head { name, ring: program.ring().into(), upload: upload.clone() }).map_err(stuck)?;
     writer.write(&program.to_bytes()).map_err(stuck)?;
     wire::send(connection, &ready(party), timeout)?;
     receive_payload(connection, &mut writer, upload.payload_bytes)?;
     wire::send(connection, &Reply::Received, timeout)?;
     match wire::receive(connection, PATIENCE)? {
         Proceed::Proceed => {}
-        Proceed::Cancel { reason } => return Err(Failure::Lost(format!("the owner gave up: {}", covey_client::messages::one_line(&reason)))),
+        Proceed::Cancel { reason } => {
+            return Err(Failure::Lost(format!("the owner gave up: {}", covey_client::messages::one_line(&reason))));
+        }
     }
     party.store.commit(writer).map_err(stuck)?;
     info!(owner = connection.name(), hash = upload.program.short(), sharing = upload.sharing.short(), "weights stored");
@@ -52,7 +57,10 @@ fn check(party: &Party, upload: &ShareWeights) -> Result<(), Failure> {
         upload.protocol.parse().map_err(|_| Failure::refused("it does not know this protocol: use trio"))?;
     crate::handshake::check_parties(&party.config, protocol, upload.role, &upload.parties)?;
     if upload.program_bytes > MAX_PROGRAM {
-        return Err(Failure::refused(format!("a program file of {} bytes; the longest has {MAX_PROGRAM}", upload.program_bytes)));
+        return Err(Failure::refused(format!(
+            "a program file of {} bytes; the longest has {MAX_PROGRAM}",
+            upload.program_bytes
+        )));
     }
     Ok(())
 }
@@ -63,7 +71,8 @@ fn receive_program(connection: &mut Connection, upload: &ShareWeights) -> Result
         bytes.extend_from_slice(chunk);
         Ok(())
     })?;
-    let program = Program::from_bytes(&bytes).map_err(|error| Failure::refused(format!("the program is no good: {error}")))?;
+    let program =
+        Program::from_bytes(&bytes).map_err(|error| Failure::refused(format!("the program is no good: {error}")))?;
     let hash = Hex::from(program.hash());
     if hash != upload.program {
         let (stated, short) = (upload.program.short(), hash.short());
@@ -81,7 +90,9 @@ fn receive_program(connection: &mut Connection, upload: &ShareWeights) -> Result
 
 fn receive_payload(connection: &mut Connection, writer: &mut Writer, total: u64) -> Result<(), Failure> {
     receive_bytes(connection, total, |chunk| {
-        writer.write(chunk).map_err(|error| Failure::refused(format!("it cannot store the weights: {error}; make room in its state folder")))
+        writer.write(chunk).map_err(|error| {
+            Failure::refused(format!("it cannot store the weights: {error}; make room in its state folder"))
+        })
     })
 }
 

@@ -104,7 +104,13 @@ impl Store {
         let describe = |held: &Arc<Held>| {
             let Head { name, upload, .. } = &held.head;
             let ShareWeights { program, sharing, role, protocol, .. } = upload;
-            HeldProgram { name: name.clone(), program: *program, sharing: *sharing, role: *role, protocol: protocol.clone() }
+            HeldProgram {
+                name: name.clone(),
+                program: *program,
+                sharing: *sharing,
+                role: *role,
+                protocol: protocol.clone(),
+            }
         };
         let mut list: Vec<HeldProgram> = self.lock().values().map(describe).collect();
         list.sort_by(|a, b| (&a.name, a.program).cmp(&(&b.name, b.program)));

@@ -1,10 +1,8 @@
 //! What is refused, by whom, and in which words.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Cluster, Model, NAMES, cnn, images, infer_and_compare, message};
+use crate::common::{Cluster, Model, NAMES, cnn, images, infer_and_compare, message};
 use covey_client::messages::PhaseMessage::Joint;
 use covey_client::messages::{Hex, Infer, Key, Proceed, Reply, Request, RingMessage, ShareWeights, Terms};
 use covey_client::wire::{self, Answer};
@@ -60,20 +58,26 @@ fn programs_and_versions_of_weights() {
     let mut cluster = Cluster::start();
     let (model, other) = (cnn("cnn", Ring::Pow2(32), false), cnn("other", Ring::Pow2(32), false));
     // Nothing shared yet.
-    contains(&cluster.refused(&model), &["alpha", "holds no weights of program", &model.program.hash().short(), "share"]);
+    contains(
+        &cluster.refused(&model),
+        &["alpha", "holds no weights of program", &model.program.hash().short(), "share"],
+    );
     cluster.share(&model);
     contains(&cluster.refused(&other), &["alpha", "holds no weights of program", &other.program.hash().short()]);
 
     // gamma alone misses the second version.
     let state = cluster.path("state-gamma");
-    let kept = common::only_file(&state);
+    let kept = crate::common::only_file(&state);
     let old = std::fs::read(&kept).unwrap();
     cluster.share(&model);
     cluster.stop_party(2);
     std::fs::write(&kept, old).unwrap();
     cluster.start_party(2);
     let refusal = cluster.refused(&model);
-    contains(&refusal, &["the weights of the program differ between parties: P0 (alpha) has", "P2 (gamma) has", "share them again"]);
+    contains(
+        &refusal,
+        &["the weights of the program differ between parties: P0 (alpha) has", "P2 (gamma) has", "share them again"],
+    );
     // All three say the same.
     let config = cluster.client("data");
     let same = terms(&config, &model);
@@ -177,7 +181,10 @@ fn rights_of_clients() {
     let cluster = Cluster::new();
     for party in 0..3 {
         let text = cluster.party_toml(party, &["owner"]) + "may = [\"share-weights\"]\n";
-        let data = format!("[[client]]\nname = \"data\"\nfingerprint = \"{}\"\nmay = [\"infer\"]\n", cluster.fingerprint("data"));
+        let data = format!(
+            "[[client]]\nname = \"data\"\nfingerprint = \"{}\"\nmay = [\"infer\"]\n",
+            cluster.fingerprint("data")
+        );
         cluster.write(&format!("{}.toml", NAMES[party]), &(text + &data));
     }
     let mut cluster = cluster;
@@ -187,7 +194,8 @@ fn rights_of_clients() {
     let refusal = message(share_weights(&data, &model.program, &model.weights, &mut |_, _| {}).unwrap_err());
     contains(&refusal, &["alpha", "'data' may not share-weights"]);
     cluster.share(&model);
-    let refusal = message(Session::open(&cluster.client("owner"), &model.program, SessionOptions::default()).err().unwrap());
+    let refusal =
+        message(Session::open(&cluster.client("owner"), &model.program, SessionOptions::default()).err().unwrap());
     contains(&refusal, &["'owner' may not infer"]);
     assert!(status(&data).iter().all(Result::is_ok));
 }
@@ -232,8 +240,14 @@ fn bad_uploads_leave_the_old_weights_in_place() {
     let mut flipped = file.clone();
     flipped[file.len() / 2] ^= 1;
     contains(&upload(sound.clone(), &[&flipped]), &["corrupted"]);
-    contains(&upload(ShareWeights { program: Hex([7; 32]), ..sound.clone() }, &[&file]), &["and not 070707070707 as announced"]);
-    contains(&upload(ShareWeights { payload_bytes: 5, ..sound.clone() }, &[&file]), &["5 bytes where this program and role need"]);
+    contains(
+        &upload(ShareWeights { program: Hex([7; 32]), ..sound.clone() }, &[&file]),
+        &["and not 070707070707 as announced"],
+    );
+    contains(
+        &upload(ShareWeights { payload_bytes: 5, ..sound.clone() }, &[&file]),
+        &["5 bytes where this program and role need"],
+    );
     contains(&upload(ShareWeights { role: 2, ..sound.clone() }, &[]), &["asked to be P2"]);
     contains(&upload(ShareWeights { protocol: "clear".into(), ..sound.clone() }, &[]), &["use protocol trio"]);
     contains(&upload(ShareWeights { program_bytes: 1 << 40, ..sound.clone() }, &[]), &["the longest has"]);
@@ -242,7 +256,7 @@ fn bad_uploads_leave_the_old_weights_in_place() {
     // Complete, but never put to use by its owner.
     assert_eq!(upload(sound.clone(), &[&file, &vec![0; sound.payload_bytes as usize]]), "taken");
     infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 1, 1);
-    common::eventually("cleaning up", || std::fs::read_dir(cluster.path("state-beta")).unwrap().count() == 1);
+    crate::common::eventually("cleaning up", || std::fs::read_dir(cluster.path("state-beta")).unwrap().count() == 1);
 }
 
 #[test]
@@ -280,10 +294,22 @@ fn configurations() {
     refused(&party.replace(&format!("127.0.0.1:{}", cluster.ports[1]), "127.0.0.1"), &["peer[0].address", "host:port"]);
     refused(&party.replace("timeout = 3", "timeout = 0"), &["party.timeout", "between"]);
     refused(&party.replace("alpha.key", "none.key"), &["party.key", "none.key", "cannot be read"]);
-    refused(&party.replace(cluster.fingerprint("beta"), "covey:12"), &["peer[0].fingerprint", "64 lower-case hex digits"]);
-    refused(&party.replace(cluster.fingerprint("beta"), cluster.fingerprint("alpha")), &["peer[0].fingerprint", "own key"]);
-    refused(&party.replace(cluster.fingerprint("beta"), cluster.fingerprint("gamma")), &["peer[1].fingerprint", "same key"]);
-    refused(&party.replace(cluster.fingerprint("owner"), cluster.fingerprint("beta")), &["client[0].fingerprint", "own"]);
+    refused(
+        &party.replace(cluster.fingerprint("beta"), "covey:12"),
+        &["peer[0].fingerprint", "64 lower-case hex digits"],
+    );
+    refused(
+        &party.replace(cluster.fingerprint("beta"), cluster.fingerprint("alpha")),
+        &["peer[0].fingerprint", "own key"],
+    );
+    refused(
+        &party.replace(cluster.fingerprint("beta"), cluster.fingerprint("gamma")),
+        &["peer[1].fingerprint", "same key"],
+    );
+    refused(
+        &party.replace(cluster.fingerprint("owner"), cluster.fingerprint("beta")),
+        &["client[0].fingerprint", "own"],
+    );
     refused(&(party.clone() + "may = [\"everything\"]\n"), &["client[0].may", "everything"]);
     let missing = message(PartyConfig::read(cluster.path("absent.toml")).err().unwrap());
     contains(&missing, &["absent.toml", "cannot read"]);

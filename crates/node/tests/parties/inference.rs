@@ -1,8 +1,6 @@
 //! Private inferences over mutual TLS between three parties, equal to the specification bit for bit.
 
-mod common;
-
-use common::{Cluster, cnn, images, infer_and_compare, only_file};
+use crate::common::{Cluster, cnn, images, infer_and_compare, only_file};
 use covey_client::messages::PhaseMessage::{Joint, Online, Preprocess};
 use covey_client::{share_weights, status};
 use covey_ring::Ring;
@@ -19,7 +17,7 @@ fn private_inference_equals_the_specification() {
     assert_eq!(seen.last(), Some(&(report.bytes.iter().sum(), report.bytes.iter().sum())));
 
     let mut session = cluster.open(&model).unwrap();
-    assert_eq!(session.names(), common::NAMES);
+    assert_eq!(session.names(), crate::common::NAMES);
     let first = infer_and_compare(&mut session, &model, Joint, 1, 3);
     let second = infer_and_compare(&mut session, &model, Joint, 2, 1);
     infer_and_compare(&mut session, &model, Joint, 3, 3);
@@ -36,7 +34,7 @@ fn private_inference_equals_the_specification() {
     let status = status(&cluster.client("data"));
     for (role, status) in status.into_iter().enumerate() {
         let status = status.unwrap();
-        assert_eq!(status.name, common::NAMES[role]);
+        assert_eq!(status.name, crate::common::NAMES[role]);
         assert_eq!(status.programs[0].sharing, report.sharing);
         assert_eq!((status.programs[0].role, status.programs[0].name.as_str()), (role, "cnn"));
         assert!((8..=10).contains(&status.certificate_days_left));
@@ -101,7 +99,7 @@ fn state_files_are_private_and_say_nothing() {
     cluster.share(&model);
     let weights = model.weights.get("fc.weight").unwrap();
     let pattern: Vec<u8> = weights[..4].iter().flat_map(|v| v.to_le_bytes()).collect();
-    for name in common::NAMES {
+    for name in crate::common::NAMES {
         let folder = cluster.path(&format!("state-{name}"));
         let file = only_file(&folder);
         assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);

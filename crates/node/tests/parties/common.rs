@@ -1,5 +1,4 @@
 //! Three parties and two clients on this machine, each with keys, configuration file and state folder of its own.
-#![allow(dead_code, reason = "every test file uses a part of this")]
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -223,7 +222,13 @@ pub fn expected(model: &Model, input: &(String, Vec<usize>, Vec<f64>)) -> Vec<i6
 }
 
 /// One inference, compared with the specification bit for bit.
-pub fn infer_and_compare(session: &mut Session, model: &Model, phase: PhaseMessage, seed: u64, batch: usize) -> Inference {
+pub fn infer_and_compare(
+    session: &mut Session,
+    model: &Model,
+    phase: PhaseMessage,
+    seed: u64,
+    batch: usize,
+) -> Inference {
     let input = images(seed, batch);
     let due = expected(model, &input);
     let inference = session.infer(phase, &[input], &mut |_| {}).unwrap();

@@ -1,12 +1,10 @@
 //! Parties as processes, killed and stopped in the middle of a run; damaged files; a port in use.
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Cluster, Model, NAMES, TIMEOUT, cnn, images, infer_and_compare, message};
+use crate::common::{Cluster, Model, NAMES, TIMEOUT, cnn, images, infer_and_compare, message};
 use covey_client::messages::PhaseMessage::Joint;
 use covey_client::{ClientConfig, Session};
 use covey_ring::Ring;
@@ -17,7 +15,8 @@ struct Process(Child);
 impl Process {
     fn start(cluster: &Cluster, party: usize) -> Self {
         let name = NAMES[party];
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(cluster.path(&format!("{name}.log"))).unwrap();
+        let log =
+            std::fs::OpenOptions::new().create(true).append(true).open(cluster.path(&format!("{name}.log"))).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_covey-party"))
             .arg("--config")
             .arg(cluster.path(&format!("{name}.toml")))
@@ -77,7 +76,12 @@ fn killed_and_stopped_parties_are_named_by_all() {
     let mut processes: Vec<Process> = (0..3).map(|party| Process::start(&cluster, party)).collect();
     let model = cnn("cnn", Ring::Pow2(32), false);
     cluster.share(&model);
-    for (victim, signal, reason) in [(0, "KILL", "connection lost"), (1, "KILL", "connection lost"), (2, "KILL", "connection lost"), (1, "STOP", "silent for 3 s")] {
+    for (victim, signal, reason) in [
+        (0, "KILL", "connection lost"),
+        (1, "KILL", "connection lost"),
+        (2, "KILL", "connection lost"),
+        (1, "STOP", "silent for 3 s"),
+    ] {
         let others: Vec<usize> = (0..3).filter(|party| *party != victim).collect();
         let before: Vec<usize> = others.iter().map(|party| log(&cluster, *party).len()).collect();
         let (error, took) = strike(&cluster, &model, &processes[victim], signal);
@@ -85,7 +89,7 @@ fn killed_and_stopped_parties_are_named_by_all() {
         assert!(error.contains(&due), "{error}");
         assert!(took < Duration::from_secs_f64(2.0 * TIMEOUT), "{signal} took {took:?}");
         for (party, before) in others.into_iter().zip(before) {
-            common::eventually("the log line", || log(&cluster, party)[before..].contains(&due));
+            crate::common::eventually("the log line", || log(&cluster, party)[before..].contains(&due));
         }
         // While it is away, a session is refused with its name.
         if signal == "KILL" {
@@ -132,15 +136,22 @@ fn a_signal_ends_the_daemon_cleanly() {
     for signal in ["TERM", "INT"] {
         let mut process = Process::start(&cluster, 0);
         process.signal(signal);
-        common::eventually("the end", || process.0.try_wait().unwrap().is_some());
+        crate::common::eventually("the end", || process.0.try_wait().unwrap().is_some());
         assert!(process.0.wait().unwrap().success(), "{signal}");
     }
     let taken = std::net::TcpListener::bind(("127.0.0.1", cluster.ports[0])).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_covey-party")).arg("--config").arg(cluster.path("alpha.toml")).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_covey-party"))
+        .arg("--config")
+        .arg(cluster.path("alpha.toml"))
+        .output()
+        .unwrap();
     drop(taken);
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
-    assert!(error.lines().count() == 1 && error.contains("cannot listen on") && error.contains("another process"), "{error}");
+    assert!(
+        error.lines().count() == 1 && error.contains("cannot listen on") && error.contains("another process"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -148,7 +159,7 @@ fn damaged_state_files_are_refused_by_name() {
     let mut cluster = Cluster::start();
     let model = cnn("cnn", Ring::Pow2(32), false);
     cluster.share(&model);
-    let file = common::only_file(&cluster.path("state-beta"));
+    let file = crate::common::only_file(&cluster.path("state-beta"));
     let sound = std::fs::read(&file).unwrap();
     let head = sound.windows(9).position(|window| window == b"\"sharing\"").unwrap();
     let bit = |at: usize| {
@@ -157,7 +168,18 @@ fn damaged_state_files_are_refused_by_name() {
         damaged
     };
     let last = sound.len() - 1;
-    for damaged in [bit(0), bit(9), bit(13), bit(head), bit(last - 200), bit(last), sound[..last].to_vec(), sound[..40].to_vec(), Vec::new(), [&sound[..], b"x"].concat()] {
+    for damaged in [
+        bit(0),
+        bit(9),
+        bit(13),
+        bit(head),
+        bit(last - 200),
+        bit(last),
+        sound[..last].to_vec(),
+        sound[..40].to_vec(),
+        Vec::new(),
+        [&sound[..], b"x"].concat(),
+    ] {
         cluster.stop_party(1);
         std::fs::write(&file, damaged).unwrap();
         cluster.start_party(1);

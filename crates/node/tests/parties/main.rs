@@ -1,0 +1,6 @@
+//! Parties and clients over mutual TLS on this machine: what they compute, what they refuse, how they fail.
+
+mod common;
+mod failures;
+mod inference;
+mod refused;
