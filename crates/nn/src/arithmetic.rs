@@ -94,8 +94,9 @@ fn broadcast_shape(x: &[usize], y: &[usize]) -> Result<Vec<usize>> {
 fn stretch_indices(from: &[usize], to: &[usize]) -> Vec<usize> {
     let missing = to.len() - from.len();
     let own = strides(from);
-    let steps: Vec<usize> =
-        (0..to.len()).map(|axis| if axis < missing || from[axis - missing] == 1 { 0 } else { own[axis - missing] }).collect();
+    let steps: Vec<usize> = (0..to.len())
+        .map(|axis| if axis < missing || from[axis - missing] == 1 { 0 } else { own[axis - missing] })
+        .collect();
     let mut indices = Vec::with_capacity(to.iter().product());
     each_offset(to, 0, &steps, &mut |offset| indices.push(offset));
     indices

@@ -2,7 +2,9 @@
 
 use covey_kernels::ConvGeometry;
 use covey_protocols::api::Result;
-use covey_protocols::{Bias, Comparison, Epilogue, Geometry, Placement, Protocol, ProtocolError, Truncation, WeightSource};
+use covey_protocols::{
+    Bias, Comparison, Epilogue, Geometry, Placement, Protocol, ProtocolError, Truncation, WeightSource,
+};
 
 use crate::{Operand, Window};
 

@@ -73,7 +73,8 @@ pub fn pad<P: Protocol>(
     if before.len() != from.len() || after.len() != from.len() {
         return Err(ProtocolError::Internal("the sizes of a padding"));
     }
-    let shape: Vec<usize> = from.iter().zip(before).zip(after).map(|((size, before), after)| size + before + after).collect();
+    let shape: Vec<usize> =
+        from.iter().zip(before).zip(after).map(|((size, before), after)| size + before + after).collect();
     let own = strides(&shape);
     let start = own.iter().zip(before).map(|(stride, before)| stride * before).sum();
     let mut indices = vec![None; shape.iter().product()];

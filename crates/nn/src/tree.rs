@@ -13,7 +13,12 @@ pub(crate) struct Pairs<A> {
 }
 
 /// Cuts `x`; the order of the rows is kept, so row i of a level stands for a run of rows before those of row i + 1.
-pub(crate) fn pairs<P: Protocol>(protocol: &mut P, x: &P::Arith, count: usize, width: usize) -> Result<Pairs<P::Arith>> {
+pub(crate) fn pairs<P: Protocol>(
+    protocol: &mut P,
+    x: &P::Arith,
+    count: usize,
+    width: usize,
+) -> Result<Pairs<P::Arith>> {
     let half = count / 2;
     let mut rows = |first: usize| {
         let index = move |i: usize| Some((first + i / width * 2) * width + i % width);

@@ -250,7 +250,8 @@ fn one_element_windows_and_rectifiers() {
 fn multiplications_by_fractions_round_down() {
     let values = [-7, -1, 0, 5, 9, 100];
     let x = share(&[3, 1, 2], &values);
-    let truncation = |multipliers: &[i64]| Truncation { bits: 4, rounding: Rounding::Exact, bound: product_bound(7, multipliers) };
+    let truncation =
+        |multipliers: &[i64]| Truncation { bits: 4, rounding: Rounding::Exact, bound: product_bound(7, multipliers) };
     let out = mul_shift(&mut clear(), &x, &[-5], truncation(&[-5])).unwrap();
     assert_eq!(signed(&out), values.map(|v: i64| (v * -5).div_euclid(16)));
     let out = mul_shift(&mut clear(), &x, &[3, 7], truncation(&[3, 7])).unwrap();

@@ -9,9 +9,9 @@ use covey_protocols::clear::{Clear, ClearTensor, OnViolation};
 use covey_ring::{Ring, Tensor};
 use serde::{Deserialize, Serialize};
 
+use crate::RuntimeError;
 use crate::executor::{Executor, Observer, Parameter};
 use crate::profile::Timing;
-use crate::RuntimeError;
 
 /// What a run in the clear gives.
 pub struct Outcome {
@@ -77,11 +77,7 @@ impl ClearRunner {
 }
 
 /// Runs `program` once in the clear, bounds enforced.
-pub fn run_clear(
-    program: &Arc<Program>,
-    weights: &Weights,
-    inputs: &[Tensor<u64>],
-) -> Result<Outcome, RuntimeError> {
+pub fn run_clear(program: &Arc<Program>, weights: &Weights, inputs: &[Tensor<u64>]) -> Result<Outcome, RuntimeError> {
     ClearRunner::new(program, weights, OnViolation::Refuse)?.run(inputs)
 }
 
@@ -91,7 +87,10 @@ pub fn check_inputs(program: &Program, inputs: &[Tensor<u64>]) -> Result<usize, 
     if inputs.len() != ids.len() {
         let problem = format!("{} inputs were given where '{}' takes {}", inputs.len(), program.name(), ids.len());
         let missing = ids.get(inputs.len()).or(ids.last());
-        return Err(RuntimeError::Input { input: missing.map_or(String::new(), |id| program.value(*id).name.clone()), problem });
+        return Err(RuntimeError::Input {
+            input: missing.map_or(String::new(), |id| program.value(*id).name.clone()),
+            problem,
+        });
     }
     let mut batch = None;
     for (&id, input) in ids.iter().zip(inputs) {
@@ -107,7 +106,8 @@ pub fn check_inputs(program: &Program, inputs: &[Tensor<u64>]) -> Result<usize, 
             return refuse(format!("has {samples} samples where an earlier input has {batch}"));
         }
         batch = batch.or(samples);
-        let outside = |word: &&u64| program.ring().signed(**word).unsigned_abs().checked_shr(value.bound.bits) > Some(0);
+        let outside =
+            |word: &&u64| program.ring().signed(**word).unsigned_abs().checked_shr(value.bound.bits) > Some(0);
         if input.data().iter().any(|word| outside(&word)) {
             return refuse(format!(
                 "holds an integer outside its bound 2^{}: scale the data or compile with a wider --input-range",

@@ -162,7 +162,8 @@ impl<P: Protocol> Executor<P> {
     fn drop_prepared(&mut self) {
         let steps = self.schedule.steps();
         let reads = |step: &Step, id: &ValueId| {
-            let own = if is_linear(&step.op) { [&step.inputs[..1], &step.inputs[2..]].concat() } else { step.inputs.clone() };
+            let own =
+                if is_linear(&step.op) { [&step.inputs[..1], &step.inputs[2..]].concat() } else { step.inputs.clone() };
             own.contains(id)
         };
         self.resident.retain(|id, _| steps.iter().any(|step| reads(step, id)));

@@ -11,10 +11,10 @@ use covey_protocols::{Options, Protocol};
 use covey_transport::Phase as StepKind;
 use serde::{Deserialize, Serialize};
 
+use crate::RuntimeError;
 use crate::executor::{Executor, Parameter};
 use crate::profile::LinkTraffic;
 use crate::schedule::{INPUTS, OUTPUTS};
-use crate::RuntimeError;
 
 /// One step's cost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,8 +127,7 @@ pub fn plan<P: Protocol>(program: &Arc<Program>, options: Options, batch: usize)
 fn estimate(network: Network, cost: &Cost) -> Estimate {
     let seconds = |counts: fn(StepKind) -> bool| {
         let (mut sent, mut received) = (HashMap::<usize, u64>::new(), HashMap::<usize, u64>::new());
-        for (&(kind, from, to), traffic) in cost.links.iter().filter(|((kind, ..), _)| counts(*kind)) {
-            let _ = kind;
+        for (&(_, from, to), traffic) in cost.links.iter().filter(|((kind, ..), _)| counts(*kind)) {
             *sent.entry(from).or_default() += traffic.bytes;
             *received.entry(to).or_default() += traffic.bytes;
         }

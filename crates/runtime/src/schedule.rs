@@ -168,3 +168,44 @@ fn free_after_last_use(program: &Program, steps: &mut [Step]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use covey_program::ProgramBuilder;
+    use covey_ring::Ring;
+
+    use super::*;
+
+    /// conv or dense, truncation and ReLU in each of the ways they may meet.
+    fn program(read_twice: bool) -> Program {
+        let mut b = ProgramBuilder::new("fused", Ring::Pow2(32));
+        let x = b.input("x", &[4], 8);
+        let w = b.parameter("w", &[4, 4], 8);
+        let product = b.node("fc", Op::Dense, &[x, w]);
+        b.bound(product, 24);
+        let truncate = Op::Truncate { bits: 8, rounding: covey_program::Rounding::Exact };
+        let short = b.node("fc", truncate, &[product]);
+        b.bound(short, 16);
+        let relu = b.node("relu", Op::Relu, &[short]);
+        b.output(relu);
+        if read_twice {
+            let sum = b.node("sum", Op::Add, &[short, relu]);
+            b.output(sum);
+        }
+        b.build().unwrap()
+    }
+
+    #[test]
+    fn a_relu_joins_its_linear_layer_where_the_protocol_gains_by_it() {
+        let names = |program: &Program, fuses_relu| -> Vec<String> {
+            Schedule::with_fused_relu(program, fuses_relu).steps.into_iter().map(|step| step.name).collect()
+        };
+        assert_eq!(names(&program(false), false), ["fc", "relu"]);
+        assert_eq!(names(&program(false), true), ["fc+relu"]);
+        assert_eq!(names(&program(true), true), ["fc", "relu", "sum"]);
+        let fused = Schedule::with_fused_relu(&program(false), true);
+        let step = &fused.steps[0];
+        assert_eq!((step.truncate.unwrap().bound, step.relu.unwrap().bound, step.node), (24, 16, 0));
+        assert_eq!(step.output, program(false).outputs()[0]);
+    }
+}

@@ -163,7 +163,9 @@ fn trio_supports(program: &Program) -> Result<(), Unsupported> {
         if let Op::Truncate { bits: shift, .. } | Op::MulShift { shift, .. } = node.op
             && shift > bits - 2
         {
-            return refuse(format!("shifting by {shift} bits in {ring}; compile with a larger ring or a smaller scale"));
+            return refuse(format!(
+                "shifting by {shift} bits in {ring}; compile with a larger ring or a smaller scale"
+            ));
         }
         let compared = match node.op {
             Op::Relu => Some(bound),

@@ -73,9 +73,7 @@ pub(crate) fn run<P: Protocol>(
         Op::DivExact { divisor } => protocol.div_exact(&*x(protocol)?, *divisor, bound.bound),
         Op::Relu => relu::relu(protocol, &*x(protocol)?, bound),
         &Op::Clip { low, high } => clip(protocol, &*x(protocol)?, Ends { low, high }, bound),
-        Op::MaxPool { window } => {
-            max_pool::max_pool(protocol, &*x(protocol)?, &window_of(window), difference(bound))
-        }
+        Op::MaxPool { window } => max_pool::max_pool(protocol, &*x(protocol)?, &window_of(window), difference(bound)),
         Op::SumPool { window } => sum_pool::sum_pool(protocol, &*x(protocol)?, &window_of(window)),
         Op::Reshape => {
             let shape = operands.program.value(step.output).full_shape(operands.batch);
@@ -83,7 +81,8 @@ pub(crate) fn run<P: Protocol>(
         }
         Op::Transpose { permutation } => structure::transpose(protocol, &*x(protocol)?, permutation),
         Op::Concat { axis } => {
-            let parts: Vec<_> = (0..step.inputs.len()).map(|i| operands.share(protocol, step, i)).collect::<Result<_>>()?;
+            let parts: Vec<_> =
+                (0..step.inputs.len()).map(|i| operands.share(protocol, step, i)).collect::<Result<_>>()?;
             structure::concat(protocol, &parts.iter().map(|part| &**part).collect::<Vec<_>>(), *axis)
         }
         Op::Pad { before, after, value } => structure::pad(protocol, &*x(protocol)?, before, after, *value),

@@ -53,9 +53,8 @@ fn reference(weights: &Weights, x: &[i64]) -> (Vec<i64>, i64) {
     let mean: Vec<i64> = (0..36)
         .map(|p| (around(&max, p / 9, 3, (p / 3 % 3) as i64, (p % 3) as i64).iter().sum::<i64>() * 57) >> 9)
         .collect();
-    let logits: Vec<i64> = (0..5)
-        .map(|o| (0..36).map(|k| (max[k] + mean[k]) * w2[k * 5 + o]).sum::<i64>() >> 8)
-        .collect();
+    let logits: Vec<i64> =
+        (0..5).map(|o| (0..36).map(|k| (max[k] + mean[k]) * w2[k * 5 + o]).sum::<i64>() >> 8).collect();
     let largest = logits.iter().max().unwrap();
     let class = logits.iter().position(|v| v == largest).unwrap() as i64;
     (logits, class)
@@ -203,7 +202,9 @@ fn trio_refuses_by_name_what_it_cannot_do() {
         b.output(y);
         b.build().unwrap()
     };
-    let refusal = |op: Op, bits: u32, ring: Ring| supports(ProtocolKind::Trio, &program(op, bits, ring)).map_err(|e| e.to_string());
+    let refusal = |op: Op, bits: u32, ring: Ring| {
+        supports(ProtocolKind::Trio, &program(op, bits, ring)).map_err(|e| e.to_string())
+    };
     let pool = || Op::MaxPool { window: Window::square(2, 2, 0) };
     assert_eq!(
         refusal(Op::DivExact { divisor: 3 }, 8, RING).unwrap_err(),

@@ -6,20 +6,28 @@ use covey_ring::Ring;
 
 use crate::api::{Geometry, MatmulShape, ProtocolError, Result};
 
-/// Signed integers with the largest magnitude among them.
+/// Signed integers as 64-bit two's complement, with the largest magnitude among them.
 pub(super) struct Operand {
-    values: Vec<i64>,
+    words: Vec<u64>,
     largest: u64,
 }
 
 impl Operand {
-    pub(super) fn new(values: Vec<i64>) -> Self {
-        let largest = values.iter().map(|value| value.unsigned_abs()).max().unwrap_or(0);
-        Operand { values, largest }
+    pub(super) fn new(values: impl Iterator<Item = i64>) -> Self {
+        let mut largest = 0;
+        let words = values.map(|value| {
+            largest = value.unsigned_abs().max(largest);
+            value as u64
+        });
+        Operand { words: words.collect(), largest }
     }
 
-    fn words(&self) -> Vec<u64> {
-        self.values.iter().map(|&value| value as u64).collect()
+    fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    fn at(&self, index: usize) -> i128 {
+        i128::from(self.words[index] as i64)
     }
 }
 
@@ -77,32 +85,29 @@ pub(super) fn linear(
 ) -> Result<(Vec<usize>, Exact)> {
     let sizes = Sizes::of(geometry, shape)?;
     let (expected_x, expected_weight) = sizes.operands();
-    if x.values.len() != expected_x
-        || weight.values.len() != expected_weight
-        || bias.is_some_and(|bias| bias.values.len() != sizes.channels())
+    if x.len() != expected_x
+        || weight.len() != expected_weight
+        || bias.is_some_and(|bias| bias.len() != sizes.channels())
     {
         return Err(ProtocolError::Internal("the sizes of a linear layer"));
     }
     let channel = |output: usize| output / sizes.inner() % sizes.channels();
-    let bias = |output: usize| bias.map_or(0, |bias| bias.values[channel(output)]);
+    let largest_bias = bias.map_or(0, |bias| bias.largest);
+    let bias_at = |output: usize| bias.map_or(0, |bias| bias.words[channel(output)]);
     let outputs = sizes.outputs();
     let out_shape = sizes.out_shape(shape);
-    // The bias counts as one more product of the two largest operands or of itself, whichever is larger.
     let terms = sizes.terms() as u128;
-    let largest_bias = (0..sizes.channels()).map(|c| bias(c * sizes.inner()).unsigned_abs()).max().unwrap_or(0);
     let values = if fits(x, weight, terms, largest_bias) {
-        let mut out: Vec<u64> = (0..outputs).map(|output| bias(output) as u64).collect();
+        let mut out: Vec<u64> = (0..outputs).map(bias_at).collect();
         match &sizes {
-            Sizes::Conv(geometry, batch) => conv2d(geometry, *batch, &x.words(), &weight.words(), &mut out),
-            &Sizes::Dense { rows, inputs, outputs } => {
-                gemm(rows, outputs, inputs, &x.words(), &weight.words(), &mut out)
-            }
+            Sizes::Conv(geometry, batch) => conv2d(geometry, *batch, &x.words, &weight.words, &mut out),
+            &Sizes::Dense { rows, inputs, outputs } => gemm(rows, outputs, inputs, &x.words, &weight.words, &mut out),
         }
         Exact::Narrow(out.into_iter().map(|word| word as i64).collect())
     } else {
         let mut out = vec![Wide::default(); outputs];
-        out.iter_mut().enumerate().for_each(|(output, sum)| sum.add(bias(output).into()));
-        sizes.each_product(|output, i, j| out[output].add(i128::from(x.values[i]) * i128::from(weight.values[j])));
+        out.iter_mut().enumerate().for_each(|(output, sum)| sum.add(i128::from(bias_at(output) as i64)));
+        sizes.each_product(|output, i, j| out[output].add(x.at(i) * weight.at(j)));
         Exact::Wide(out)
     };
     Ok((out_shape, values))
@@ -111,15 +116,14 @@ pub(super) fn linear(
 /// The batched product of two matrices.
 pub(super) fn matmul(shape: MatmulShape, x: &Operand, y: &Operand) -> Result<Exact> {
     let MatmulShape { batch, rows, inner, columns } = shape;
-    if x.values.len() != batch * rows * inner || y.values.len() != batch * inner * columns {
+    if x.len() != batch * rows * inner || y.len() != batch * inner * columns {
         return Err(ProtocolError::Internal("the sizes of a matrix product"));
     }
     if fits(x, y, inner as u128, 0) {
-        let (x, y) = (x.words(), y.words());
         let mut out = vec![0; batch * rows * columns];
         for index in 0..batch {
-            let x = &x[index * rows * inner..][..rows * inner];
-            let y = &y[index * inner * columns..][..inner * columns];
+            let x = &x.words[index * rows * inner..][..rows * inner];
+            let y = &y.words[index * inner * columns..][..inner * columns];
             gemm(rows, columns, inner, x, y, &mut out[index * rows * columns..][..rows * columns]);
         }
         return Ok(Exact::Narrow(out.into_iter().map(|word| word as i64).collect()));
@@ -129,9 +133,7 @@ pub(super) fn matmul(shape: MatmulShape, x: &Operand, y: &Operand) -> Result<Exa
         let (row, column) = (output / columns, output % columns);
         let index = row / rows;
         for k in 0..inner {
-            let product =
-                i128::from(x.values[row * inner + k]) * i128::from(y.values[(index * inner + k) * columns + column]);
-            sum.add(product);
+            sum.add(x.at(row * inner + k) * y.at((index * inner + k) * columns + column));
         }
     }
     Ok(Exact::Wide(out))

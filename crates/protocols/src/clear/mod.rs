@@ -105,7 +105,7 @@ impl Clear {
     }
 
     fn operand(&self, words: &[u64]) -> Operand {
-        Operand::new(words.iter().map(|&word| self.ring.signed(word)).collect())
+        Operand::new(words.iter().map(|&word| self.ring.signed(word)))
     }
 
     fn violated(&self, value: i128, bits: u32) -> ProtocolError {

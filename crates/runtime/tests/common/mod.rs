@@ -33,9 +33,10 @@ pub fn truncate(bits: u32) -> Op {
 
 /// Random weights of a program, below 2^bits.
 pub fn weights(program: &Program, bits: u32) -> Weights {
-    let named = program.parameters().zip(1..).map(|((_, value), seed)| {
-        (value.name.clone(), integers(seed, value.elements(), 1 << bits))
-    });
+    let named = program
+        .parameters()
+        .zip(1..)
+        .map(|((_, value), seed)| (value.name.clone(), integers(seed, value.elements(), 1 << bits)));
     Weights::new(program, named.collect::<BTreeMap<_, _>>()).unwrap()
 }
 
@@ -138,6 +139,7 @@ fn share_weights<W: Word>(
     weights: &Weights,
     me: usize,
 ) -> HashMap<ValueId, Parameter<Trio<W>>> {
+    trio.begin(Phase::Joint, 0).unwrap();
     trio.enter(Meter::NO_NODE, "weights");
     let mut parameters = HashMap::new();
     for (id, value) in program.parameters() {
