@@ -64,6 +64,8 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         complain("interrupted")
         sys.exit(130)
+    if code == 130:  # the parser's own way of saying that Ctrl-C was pressed
+        complain("interrupted")
     sys.exit(code if isinstance(code, int) else 0)
 
 
