@@ -22,7 +22,8 @@ impl Scheduler {
     /// `window` tiles of a gate in flight.
     pub fn new(endpoint: Box<dyn Endpoint>, peers: usize, window: usize) -> Self {
         let (phase, store) = (Phase::Joint, Store::default());
-        Scheduler { endpoint, peers, window: window.max(1), phase, store, last_run: None, node: 0 }
+        let node = endpoint.meter().node();
+        Scheduler { endpoint, peers, window: window.max(1), phase, store, last_run: None, node }
     }
 
     /// This party's number.

@@ -1,0 +1,224 @@
+//! One suite on one protocol, judged by clear, by plain integers and by the plan.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use covey_protocols::clear::Clear;
+use covey_protocols::planner::Planner;
+use covey_protocols::{Phase, Protocol};
+use covey_ring::{Ring, Tensor};
+use covey_runtime::{INPUTS, OUTPUTS};
+use covey_transport::{Phase as StepKind, Snapshot};
+
+use crate::bench::{Allowed, Bench, Record};
+use crate::harness::{ClientHalf, Harness, WordOf};
+use crate::samples::{modulo, seed, wrapped};
+use crate::suites::Suite;
+use crate::{Failure, Session};
+
+/// What a conforming run went through.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Cases.
+    pub cases: usize,
+    /// Elements compared, at one party.
+    pub elements: usize,
+    /// Large errors of probabilistic shifts, within what is stated.
+    pub large_errors: usize,
+    /// How long the parties took.
+    pub time: Duration,
+}
+
+/// Traffic by (node, offline or online, from, to): bytes and messages.
+type Traffic = BTreeMap<(u32, StepKind, usize, usize), (u64, u64)>;
+
+/// Runs `suite` on clear alone, against plain integers.
+pub fn conform_clear<S: Suite>(ring: Ring, suite: &S) -> Result<Counts, Failure> {
+    let (records, _) = on_clear(ring, 1, suite)?;
+    let mut counts = Counts { cases: records.len(), ..Counts::default() };
+    for record in &records {
+        let due = record.due.as_ref().ok_or_else(|| Failure::Shape {
+            place: place::<S>(&record.case),
+            who: "clear".into(),
+            problem: "nothing but clear says what is due".into(),
+        })?;
+        judge(&Place { suite: S::NAME, who: "clear", ring }, record, due, "plain integers", Allowed::Exact, &mut counts)?;
+    }
+    Ok(counts)
+}
+
+/// Runs `suite` in `session`: on clear, on the planner, and at every party, whose opened elements, messages and rounds must be
+/// theirs.
+pub fn conform<H: Harness, S: Suite>(session: &Session<H>, suite: &S) -> Result<Counts, Failure> {
+    let ring = session.ring;
+    let (due, revealed) = on_clear(ring, H::PARTIES, suite)?;
+    let mut planner = Planner::<H::Protocol>::new(ring, session.options);
+    let mut bench = Bench::new(&mut planner, None, H::PARTIES);
+    suite.run(&mut bench).map_err(|source| Failure::Protocol { place: place::<S>("the plan"), source })?;
+
+    let inputs: Vec<Tensor<WordOf<H>>> =
+        suite.client_inputs().iter().map(|(shape, values)| Tensor::new(shape.clone(), wrapped(ring, values))).collect();
+    let revealed_shapes: Vec<Vec<usize>> = revealed.iter().map(|tensor| tensor.shape().to_vec()).collect();
+    let start = Instant::now();
+    let (parties, (received, client_meter)) = session.run(
+        |protocol, network| {
+            let me = network.me();
+            protocol.begin(Phase::Joint, session.run)?;
+            let mut bench = Bench::new(protocol, Some(me), H::PARTIES);
+            let result = suite.run(&mut bench);
+            result.map_err(|source| Failure::Protocol { place: place::<S>(bench.current()), source })?;
+            Ok((bench.into_records(), network.meter().snapshot()))
+        },
+        |client, network| {
+            client.enter(INPUTS);
+            inputs.iter().try_for_each(|input| client.send(input))?;
+            client.enter(OUTPUTS);
+            let received = revealed_shapes.iter().map(|shape| client.receive(shape));
+            let received = received.collect::<Result<Vec<_>, _>>()?;
+            Ok((received, network.meter().snapshot()))
+        },
+    )?;
+
+    let time = start.elapsed();
+    let mut counts = Counts::default();
+    for (me, (records, meter)) in parties.iter().enumerate() {
+        let who = format!("P{me}");
+        let place = Place { suite: S::NAME, who: &who, ring };
+        counts = Counts { cases: due.len(), time, ..Counts::default() };
+        place.lengths("all cases", records.len(), due.len())?;
+        for (record, due) in records.iter().zip(&due) {
+            if let Some(plain) = &due.due {
+                let exact = &mut Counts::default();
+                judge(&Place { who: "clear", ..place }, due, plain, "plain integers", Allowed::Exact, exact)?;
+            }
+            judge(&place, record, &due.values, "clear", record.allowed, &mut counts)?;
+        }
+        check_traffic::<H>(&place, me, &planner, meter, true)?;
+    }
+    let place = Place { suite: S::NAME, who: "the client", ring };
+    for (received, due) in received.iter().zip(&revealed) {
+        let values = received.data().iter().map(|&word| ring.signed(word)).collect();
+        let due: Vec<i64> = due.data().iter().map(|&word| ring.signed(word)).collect();
+        let record = Record { case: "revealed".into(), values, due: None, allowed: Allowed::Exact };
+        judge(&place, &record, &due, "clear", Allowed::Exact, &mut counts)?;
+    }
+    check_traffic::<H>(&place, H::PARTIES, &planner, &client_meter, false)?;
+    Ok(counts)
+}
+
+/// What clear opens and reveals.
+fn on_clear<S: Suite>(ring: Ring, parties: usize, suite: &S) -> Result<(Vec<Record>, Vec<Tensor<u64>>), Failure> {
+    let mut clear = Clear::new(ring, S::ON_VIOLATION);
+    let inputs = suite.client_inputs();
+    clear.provide(inputs.iter().map(|(shape, values)| Tensor::new(shape.clone(), wrapped(ring, values))));
+    clear.begin(Phase::Joint, 1)?;
+    let mut bench = Bench::new(&mut clear, None, parties);
+    let result = suite.run(&mut bench);
+    result.map_err(|source| Failure::Protocol { place: place::<S>(&format!("clear, {}", bench.current())), source })?;
+    let records = bench.into_records();
+    Ok((records, clear.take_revealed()))
+}
+
+fn place<S: Suite>(case: &str) -> String {
+    format!("{}: {case}", S::NAME)
+}
+
+/// Where elements are judged.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    suite: &'a str,
+    who: &'a str,
+    ring: Ring,
+}
+
+impl Place<'_> {
+    fn lengths(&self, case: &str, found: usize, due: usize) -> Result<(), Failure> {
+        if found == due {
+            return Ok(());
+        }
+        let problem = format!("{found} results where {due} are due");
+        Err(Failure::Shape { place: format!("{}: {case}", self.suite), who: self.who.into(), problem })
+    }
+}
+
+/// Compares one record with what is due, and adds to `counts`.
+fn judge(
+    place: &Place,
+    record: &Record,
+    due: &[i64],
+    source_of: &'static str,
+    allowed: Allowed,
+    counts: &mut Counts,
+) -> Result<(), Failure> {
+    place.lengths(&record.case, record.values.len(), due.len())?;
+    let ring = place.ring;
+    let case = format!("{}: {}", place.suite, record.case);
+    let mut large = 0;
+    for (index, (&found, &due)) in record.values.iter().zip(due).enumerate() {
+        let error = i128::from(found) - i128::from(due);
+        let off = |by: i128| (0..=1).contains(&modulo(ring, error + by));
+        let right = match allowed {
+            Allowed::Exact => error == 0,
+            Allowed::Ulp => off(0),
+            Allowed::Probabilistic { .. } if off(0) => true,
+            Allowed::Probabilistic { shift, .. } => {
+                large += 1;
+                off(1 << shift) || off(-(1 << shift))
+            }
+        };
+        if !right {
+            let who = place.who.into();
+            return Err(Failure::Value { place: case, who, index, found, due, source_of, seed: seed() });
+        }
+    }
+    if let Allowed::Probabilistic { rate, .. } = allowed {
+        // Six standard deviations of a binomial variable, and one for small counts.
+        let most = (rate + 6.0 * rate.sqrt() + 1.0) as usize;
+        if large > most {
+            return Err(Failure::Errors { place: case, who: place.who.into(), found: large, allowed: most });
+        }
+    }
+    counts.elements += record.values.len();
+    counts.large_errors += large;
+    Ok(())
+}
+
+/// Every message that `me` sent or received must stand in the plan, and every one of the plan's in the meter.
+fn check_traffic<H: Harness>(
+    place: &Place,
+    me: usize,
+    planner: &Planner<H::Protocol>,
+    meter: &Snapshot,
+    rounds: bool,
+) -> Result<(), Failure> {
+    let planned: Traffic = planner
+        .ledger()
+        .iter()
+        .flat_map(|(&node, cost)| cost.links.iter().map(move |(&(kind, from, to), t)| ((node, kind, from, to), t)))
+        .filter(|((_, _, from, to), _)| *from == me || *to == me)
+        .map(|(link, traffic)| (link, (traffic.bytes, traffic.messages)))
+        .collect();
+    let counted: Traffic =
+        meter.rows.iter().map(|row| ((row.node, row.phase, row.from, row.to), (row.bytes, row.messages))).collect();
+    let differ = |found: String, due: String| {
+        Err(Failure::Traffic { place: place.suite.into(), who: place.who.into(), found, due })
+    };
+    for link in planned.keys().chain(counted.keys()) {
+        let (found, due) = (counted.get(link), planned.get(link));
+        if found != due {
+            return differ(format!("{found:?} on {link:?}"), format!("{due:?}"));
+        }
+    }
+    if !rounds {
+        return Ok(());
+    }
+    let counted = |node: u32| {
+        let of_node = |r: &&covey_transport::Rounds| r.node == node && r.phase == StepKind::Online;
+        meter.rounds.iter().find(of_node).map_or(0, |rounds| rounds.count)
+    };
+    match planner.ledger().iter().find(|(node, cost)| cost.rounds != counted(**node)) {
+        None => Ok(()),
+        Some((node, cost)) => differ(format!("{} rounds of node {node}", counted(*node)), cost.rounds.to_string()),
+    }
+}
+

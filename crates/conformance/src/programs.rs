@@ -1,0 +1,157 @@
+//! Small programs that use every operation.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use covey_program::{Op, Program, ProgramBuilder, ProgramError, Rounding, Weights, WeightsError, Window};
+use covey_ring::{Ring, Tensor};
+
+use crate::samples::{spread, wrapped};
+
+fn truncate(bits: u32) -> Op {
+    Op::Truncate { bits, rounding: Rounding::Exact }
+}
+
+/// Convolutions plain and depthwise, ReLU, max and average pool, a residual sum, a dense layer and the class.
+pub fn cnn(ring: Ring) -> Result<Arc<Program>, ProgramError> {
+    let mut b = ProgramBuilder::new("cnn", ring);
+    let x = b.input("x", &[2, 8, 8], 8);
+    b.bound(x, 9);
+    let w1 = b.parameter("w1", &[4, 2, 3, 3], 8);
+    let b1 = b.parameter("b1", &[4], 16);
+    let w2 = b.parameter("w2", &[4, 1, 3, 3], 8);
+    for id in [w1, b1, w2] {
+        b.bound(id, 7);
+    }
+    let window = Window { kernel: [3, 3], strides: [2, 1], pads: [1, 1, 0, 1], dilations: [1, 1] };
+    let conv = b.node("conv1", Op::Conv2d { window, groups: 1 }, &[x, w1, b1]);
+    b.bound(conv, 21);
+    let conv = b.node("conv1", truncate(8), &[conv]);
+    b.bound(conv, 13);
+    let relu = b.node("relu1", Op::Relu, &[conv]);
+    b.bound(relu, 13);
+    let depthwise = b.node("conv2", Op::Conv2d { window: Window::square(3, 1, 1), groups: 4 }, &[relu, w2]);
+    b.bound(depthwise, 24);
+    let depthwise = b.node("conv2", truncate(8), &[depthwise]);
+    b.bound(depthwise, 16);
+    let sum = b.node("add", Op::Add, &[depthwise, relu]);
+    b.bound(sum, 17);
+    let max = b.node("pool1", Op::MaxPool { window: Window::square(2, 2, 0) }, &[sum]);
+    b.bound(max, 17);
+    let all = b.node("pool2", Op::SumPool { window: Window::square(2, 1, 0) }, &[max]);
+    b.bound(all, 19);
+    let mean = Op::MulShift { multipliers: vec![128], shift: 9, rounding: Rounding::Exact };
+    let mean = b.mul_shift("pool2", mean, all, 8);
+    b.bound(mean, 17);
+    let flat = b.reshape("flatten", mean, &[12]);
+    b.bound(flat, 17);
+    let w3 = b.parameter("w3", &[12, 5], 8);
+    let b3 = b.parameter("b3", &[5], 16);
+    b.bound(w3, 7);
+    b.bound(b3, 12);
+    let dense = b.node("fc", Op::Dense, &[flat, w3, b3]);
+    b.bound(dense, 28);
+    let logits = b.node("fc", truncate(8), &[dense]);
+    b.bound(logits, 20);
+    let class = b.node("class", Op::ArgMax { axis: 1, select_last: false, keep_dims: false }, &[logits]);
+    b.bound(class, 3);
+    b.output(logits);
+    b.output(class);
+    b.build().map(Arc::new)
+}
+
+/// What the CNN does not have: public operands, broadcasting, clips, pads, moves, products of secrets.
+pub fn operations(ring: Ring) -> Result<Arc<Program>, ProgramError> {
+    let mut b = ProgramBuilder::new("operations", ring);
+    let x = b.input("x", &[2, 3], 4);
+    b.bound(x, 8);
+    let gain = b.parameter("gain", &[2, 1], 0);
+    b.bound(gain, 3);
+    let scale = b.constant("scale", &[3], 4, vec![32, -16, 6]);
+    let offset = b.constant("offset", &[2, 1], 4, vec![5, -100]);
+    let scaled = b.node("scale", Op::Mul, &[x, scale]);
+    b.bound(scaled, 14);
+    let scaled = b.node("scale", truncate(4), &[scaled]);
+    b.bound(scaled, 10);
+    let moved = b.node("offset", Op::Sub, &[offset, scaled]);
+    b.bound(moved, 11);
+    let clipped = b.node("clip", Op::Clip { low: Some(-60), high: Some(96) }, &[moved]);
+    b.bound(clipped, 7);
+    let gained = b.node("gain", Op::Mul, &[clipped, gain]);
+    b.bound(gained, 10);
+    let pad = Op::Pad { before: vec![0, 0, 1], after: vec![0, 1, 0], value: -3 };
+    let padded = b.node("pad", pad, &[gained]);
+    b.bound(padded, 10);
+    let turned = b.node("turn", Op::Transpose { permutation: vec![0, 2, 1] }, &[padded]);
+    b.bound(turned, 10);
+    let product = b.node("product", Op::Matmul, &[turned, padded]);
+    b.bound(product, 22);
+    let product = b.node("product", truncate(8), &[product]);
+    b.bound(product, 14);
+    let up = b.node("up", Op::ShiftLeft { bits: 3 }, &[padded]);
+    b.bound(up, 13);
+    let down = Op::MulShift { multipliers: vec![3], shift: 3, rounding: Rounding::Exact };
+    let up = b.mul_shift("down", down, up, 4);
+    b.bound(up, 12);
+    let both = b.node("join", Op::Concat { axis: 1 }, &[product, up]);
+    b.bound(both, 14);
+    let rank = b.node("rank", Op::ArgMax { axis: 1, select_last: true, keep_dims: true }, &[both]);
+    b.bound(rank, 3);
+    b.output(both);
+    b.output(rank);
+    b.build().map(Arc::new)
+}
+
+/// Products alone: nothing is dropped, so whatever is wrong anywhere shows in the output.
+pub fn lossless(ring: Ring) -> Result<Arc<Program>, ProgramError> {
+    let mut b = ProgramBuilder::new("lossless", ring);
+    let x = b.input("x", &[6], 0);
+    b.bound(x, 6);
+    let w = b.parameter("w", &[6, 4], 0);
+    b.bound(w, 4);
+    let y = b.node("dense", Op::Dense, &[x, w]);
+    b.bound(y, 13);
+    b.output(y);
+    b.build().map(Arc::new)
+}
+
+/// A division, in a ring that is not a power of two: clear alone runs it.
+pub fn division() -> Result<Arc<Program>, ProgramError> {
+    let mut b = ProgramBuilder::new("division", Ring::Odd(4_293_918_721));
+    let x = b.input("x", &[2, 5], 6);
+    b.bound(x, 12);
+    let square = b.node("square", Op::Mul, &[x, x]);
+    b.bound(square, 24);
+    let less = b.node("square", truncate(7), &[square]);
+    b.bound(less, 17);
+    let w = b.parameter("w", &[5, 3], 6);
+    b.bound(w, 7);
+    let dense = b.node("dense", Op::Dense, &[less, w]);
+    b.bound(dense, 27);
+    let mean = b.node("mean", Op::DivExact { divisor: 49 }, &[dense]);
+    b.bound(mean, 22);
+    let relu = b.node("relu", Op::Relu, &[mean]);
+    b.bound(relu, 22);
+    b.output(mean);
+    b.output(relu);
+    b.build().map(Arc::new)
+}
+
+/// Weights over their whole bounds.
+pub fn weights(program: &Program) -> Result<Weights, WeightsError> {
+    let drawn = program.parameters().map(|(_, value)| {
+        let label = format!("weights of {}", value.name);
+        (value.name.clone(), spread(value.bound.bits, value.elements(), &label))
+    });
+    Weights::new(program, drawn.collect::<BTreeMap<_, _>>())
+}
+
+/// Inputs over their whole bounds; `number` tells sets apart.
+pub fn inputs(program: &Program, batch: usize, number: usize) -> Vec<Tensor<u64>> {
+    let drawn = program.inputs().iter().map(|id| {
+        let (value, shape) = (program.value(*id), program.value(*id).full_shape(batch));
+        let values = spread(value.bound.bits, shape.iter().product(), &format!("input {} number {number}", value.name));
+        Tensor::new(shape, wrapped(program.ring(), &values))
+    });
+    drawn.collect()
+}

@@ -1,0 +1,111 @@
+//! A session of a protocol under test: its parties and its client, each a thread.
+
+use std::marker::PhantomData;
+use std::thread;
+
+use covey_protocols::Options;
+use covey_ring::Ring;
+use covey_transport::{Endpoint, Network, PeerId};
+
+use crate::harness::Harness;
+use crate::{Failure, Transport};
+
+/// Stands between a party's endpoint and its protocol.
+pub type Wrap<'a> = dyn Fn(PeerId, Box<dyn Endpoint>) -> Box<dyn Endpoint> + Sync + 'a;
+
+/// How to run a protocol: every run connects afresh.
+pub struct Session<'a, H> {
+    /// Between the parties.
+    pub transport: Transport,
+    /// Of every share.
+    pub ring: Ring,
+    /// Adder, tiles, window.
+    pub options: Options,
+    /// What stands between each party and its endpoint; nothing if `None`.
+    pub wrap: Option<&'a Wrap<'a>>,
+    /// Number of the run, or of the first; other numbers draw other masks.
+    pub run: u64,
+    harness: PhantomData<fn() -> H>,
+}
+
+impl<'a, H: Harness> Session<'a, H> {
+    /// A session of `H` over `transport`.
+    pub fn new(transport: Transport, ring: Ring, options: Options) -> Self {
+        Session { transport, ring, options, wrap: None, run: 1, harness: PhantomData }
+    }
+
+    /// The same with `wrap` between each party and its endpoint.
+    #[must_use]
+    pub fn wrapped(self, wrap: &'a Wrap<'a>) -> Self {
+        Session { wrap: Some(wrap), ..self }
+    }
+
+    /// The same as run number `run`.
+    #[must_use]
+    pub fn numbered(self, run: u64) -> Self {
+        Session { run, ..self }
+    }
+
+    /// Runs `party` at every party and `client` at the client, and returns what each yields. If one fails, it tells the others
+    /// and its failure is returned.
+    pub fn run<T: Send, C: Send>(
+        &self,
+        party: impl Fn(&mut H::Protocol, &dyn Network) -> Result<T, Failure> + Sync,
+        client: impl FnOnce(&mut H::Client, &dyn Network) -> Result<C, Failure> + Send,
+    ) -> Result<(Vec<T>, C), Failure> {
+        let mut networks = self.transport.networks(H::PARTIES)?;
+        let client_network = networks.pop().ok_or_else(|| Failure::Panic("no client's network".into()))?;
+        let (ring, options) = (self.ring, self.options);
+        let party = |network: Box<dyn Network>| {
+            to_the_end(&*network, || {
+                let mut endpoint = network.endpoint(0)?;
+                if let Some(wrap) = self.wrap {
+                    endpoint = wrap(network.me(), endpoint);
+                }
+                party(&mut H::party(endpoint, ring, options)?, &*network)
+            })
+        };
+        let client = move || {
+            to_the_end(&*client_network, || {
+                client(&mut H::client(client_network.endpoint(0)?, ring, options), &*client_network)
+            })
+        };
+        thread::scope(|scope| {
+            let party = &party;
+            let parties: Vec<_> = networks.into_iter().map(|network| scope.spawn(move || party(network))).collect();
+            let client = scope.spawn(client);
+            let mut failures = Vec::new();
+            let mut results = Vec::new();
+            for (me, handle) in parties.into_iter().enumerate() {
+                match handle.join().unwrap_or_else(|_| Err(Failure::Panic(format!("P{me}")))) {
+                    Ok(result) => results.push(result),
+                    Err(failure) => failures.push(failure),
+                }
+            }
+            let client = client.join().unwrap_or_else(|_| Err(Failure::Panic("the client".into())));
+            match (client, first_cause(failures)) {
+                (_, Some(failure)) => Err(failure),
+                (Err(failure), None) => Err(failure),
+                (Ok(result), None) => Ok((results, result)),
+            }
+        })
+    }
+}
+
+/// Runs `job`; then leaves, or tells the others why it stopped.
+fn to_the_end<T>(network: &dyn Network, job: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    let result = job();
+    match &result {
+        Ok(_) => network.close(),
+        Err(failure) => {
+            network.abort(network.me(), &failure.to_string());
+        }
+    }
+    result
+}
+
+/// The failure that is not merely another's.
+fn first_cause(mut failures: Vec<Failure>) -> Option<Failure> {
+    let own = failures.iter().position(|failure| !failure.is_of_a_peer()).unwrap_or(0);
+    (!failures.is_empty()).then(|| failures.swap_remove(own))
+}

@@ -1,0 +1,168 @@
+//! Input by every owner, opening, constants, and everything that adds and multiplies, over the whole ring.
+
+use covey_kernels::ConvGeometry;
+use covey_protocols::api::{MatmulShape, Result, ZERO};
+use covey_protocols::clear::OnViolation;
+use covey_protocols::{Bias, Epilogue, Geometry, Placement, Protocol, WeightSource};
+
+use super::{Suite, zip};
+use crate::bench::Bench;
+use crate::samples::{Samples, cycled, modulo};
+
+/// Arithmetic modulo the ring.
+pub struct Arithmetic(pub Samples);
+
+impl Suite for Arithmetic {
+    const NAME: &'static str = "arithmetic";
+    const ON_VIOLATION: OnViolation = OnViolation::Wrap;
+
+    fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+        let values = self.0.elements();
+        self.inputs(bench, &values)?;
+        self.pairs(bench, &values)?;
+        self.moves(bench, &values)?;
+        self.matmul(bench, &values)?;
+        self.linear(bench, &values)
+    }
+}
+
+impl Arithmetic {
+    fn inputs<P: Protocol>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
+        for owner in 0..bench.parties() {
+            for length in self.0.lengths().into_iter().chain([values.len()]) {
+                bench.case(format!("input of P{owner}, {length} elements"));
+                let values = cycled(values, length);
+                let x = bench.vector(owner, &values)?;
+                bench.exactly(&x, values)?;
+            }
+        }
+        bench.case("constant");
+        let x = bench.protocol.constant(&bench.tensor(&[values.len()], values));
+        bench.exactly(&x, values.to_vec())
+    }
+
+    fn pairs<P: Protocol>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
+        let (xs, ys) = self.0.pairs(values);
+        let ring = self.0.ring;
+        let due = |f: fn(i128, i128) -> i128| zip(&xs, &ys, |x, y| modulo(ring, f(x.into(), y.into())));
+        let (sums, differences, products) = (due(|x, y| x + y), due(|x, y| x - y), due(|x, y| x * y));
+        for owner in 0..bench.parties() {
+            let other = (owner + 1) % bench.parties();
+            bench.case(format!("operands of P{owner} and P{other}"));
+            let (x, y) = (bench.vector(owner, &xs)?, bench.vector(other, &ys)?);
+            let c = bench.tensor(&[ys.len()], &ys);
+            bench.case("add");
+            let z = bench.protocol.add(&x, &y)?;
+            bench.exactly(&z, sums.clone())?;
+            bench.case("sub");
+            let z = bench.protocol.sub(&x, &y)?;
+            bench.exactly(&z, differences.clone())?;
+            bench.case("add_public");
+            let z = bench.protocol.add_public(&x, &c)?;
+            bench.exactly(&z, sums.clone())?;
+            bench.case("mul_public");
+            let z = bench.protocol.mul_public(&x, &c)?;
+            bench.exactly(&z, products.clone())?;
+            bench.case("mul");
+            let z = bench.protocol.mul(&x, &y, None)?;
+            bench.exactly(&z, products.clone())?;
+            bench.case("mul of a product by a sum");
+            let sum = bench.protocol.add(&x, &y)?;
+            let again = bench.protocol.mul(&z, &sum, None)?;
+            let due = zip(&products, &sums, |p, s| modulo(ring, i128::from(p) * i128::from(s)));
+            bench.exactly(&again, due)?;
+        }
+        for length in self.0.lengths() {
+            bench.case(format!("mul of {length} elements"));
+            let (xs, ys) = (cycled(&xs, length), cycled(&ys, length));
+            let (x, y) = (bench.vector(0, &xs)?, bench.vector(bench.parties() - 1, &ys)?);
+            let z = bench.protocol.mul(&x, &y, None)?;
+            bench.exactly(&z, zip(&xs, &ys, |x, y| modulo(ring, i128::from(x) * i128::from(y))))?;
+        }
+        Ok(())
+    }
+
+    fn moves<P: Protocol>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
+        let values = cycled(values, 70);
+        let x = bench.vector(0, &values)?;
+        bench.case("gather");
+        let indices: Vec<u32> = (0..150).map(|i| if i % 7 == 3 { ZERO } else { i * 31 % 70 }).collect();
+        let picked: Vec<i64> = indices.iter().map(|&i| if i == ZERO { 0 } else { values[i as usize] }).collect();
+        let y = bench.protocol.gather(&x, &indices, &[3, 10, 5])?;
+        bench.exactly(&y, picked.clone())?;
+        bench.case("mul of gathered elements");
+        let z = bench.protocol.mul(&y, &y, None)?;
+        bench.exactly(&z, zip(&picked, &picked, |x, y| modulo(self.0.ring, i128::from(x) * i128::from(y))))?;
+        bench.case("concat");
+        let y = bench.protocol.reshape(&y, &[150]);
+        let both = bench.protocol.concat(&[&x, &y, &x])?;
+        bench.exactly(&both, [&values[..], &picked, &values].concat())?;
+        bench.case("sum_last");
+        let rows = bench.protocol.reshape(&both, &[29, 2, 5]);
+        let sums = bench.protocol.sum_last(&rows)?;
+        let all = [&values[..], &picked, &values].concat();
+        let due = all.chunks(5).map(|row| modulo(self.0.ring, row.iter().map(|&v| i128::from(v)).sum())).collect();
+        bench.exactly(&sums, due)
+    }
+
+    fn matmul<P: Protocol>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
+        for (batch, rows, inner, columns) in [(1, 1, 1, 1), (2, 3, 5, 4), (1, 7, 33, 9), (3, 1, 8, 17)] {
+            bench.case(format!("matmul of {batch} x {rows} x {inner} x {columns}"));
+            let (xs, ys) = (cycled(values, batch * rows * inner), cycled(values, batch * inner * columns));
+            let x = bench.input(0, &[batch, rows, inner], &xs)?;
+            let y = bench.input(bench.parties() - 1, &[batch, inner, columns], &ys)?;
+            let z = bench.protocol.matmul(&x, &y, MatmulShape { batch, rows, inner, columns }, None)?;
+            let ring = self.0.ring;
+            let due = (0..batch * rows * columns).map(|i| {
+                let (row, column) = (i / columns, i % columns);
+                let product = |k: usize| {
+                    i128::from(xs[row * inner + k]) * i128::from(ys[(row / rows * inner + k) * columns + column])
+                };
+                (0..inner).fold(0, |sum, k| modulo(ring, i128::from(sum) + i128::from(modulo(ring, product(k)))))
+            });
+            bench.exactly(&z, due.collect())?;
+        }
+        Ok(())
+    }
+
+    /// Values wrap here; clear, whose sums of products have tests of their own, judges.
+    fn linear<P: Protocol>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
+        let conv = ConvGeometry {
+            in_channels: 4,
+            out_channels: 6,
+            groups: 2,
+            input: [5, 6],
+            kernel: [3, 2],
+            strides: [2, 1],
+            pads: [1, 0, 1, 1],
+            dilations: [1, 2],
+        };
+        let maps = [
+            (Geometry::Conv2d(conv), vec![2, 4, 5, 6], vec![6, 2, 3, 2], 6),
+            (Geometry::Dense { inputs: 9, outputs: 5 }, vec![3, 2, 9], vec![9, 5], 5),
+        ];
+        for (geometry, x_shape, w_shape, channels) in maps {
+            let elements = |shape: &[usize]| shape.iter().product::<usize>();
+            let x = bench.input(0, &x_shape, &cycled(values, elements(&x_shape)))?;
+            let weights = cycled(values, elements(&w_shape));
+            let secret = bench.input(bench.parties() - 1, &w_shape, &weights)?;
+            let public = bench.tensor(&w_shape, &weights);
+            let biases = cycled(values, channels);
+            let (secret_bias, public_bias) = (bench.vector(0, &biases)?, bench.tensor(&[channels], &biases));
+            for (weight, known) in [(WeightSource::Shared(&secret), "shared"), (WeightSource::Public(&public), "public")] {
+                let weight = bench.protocol.prepare(weight, geometry, Placement::Cpu)?;
+                let biases = [
+                    (None, "no"),
+                    (Some(Bias::Shared(&secret_bias)), "shared"),
+                    (Some(Bias::Public(&public_bias)), "public"),
+                ];
+                for (bias, bias_known) in biases {
+                    bench.case(format!("linear map with {known} weight and {bias_known} bias"));
+                    let z = bench.protocol.linear(&x, &weight, &Epilogue { bias, ..Epilogue::default() })?;
+                    bench.as_clear(&z)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

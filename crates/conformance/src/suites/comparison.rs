@@ -1,0 +1,63 @@
+//! Signs, rectifiers and maxima, over the whole ring and under proved bounds.
+
+use covey_protocols::api::Result;
+use covey_protocols::{Comparison, Protocol};
+
+use super::{Suite, map, zip};
+use crate::bench::Bench;
+use crate::samples::{Samples, cycled};
+
+/// Comparisons.
+pub struct Comparisons(pub Samples);
+
+impl Suite for Comparisons {
+    const NAME: &'static str = "comparison";
+
+    fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+        let full = self.0.bits() - 1;
+        let mut bounds = vec![1, 2, 3, self.0.bits() / 2, full - 1, full];
+        bounds.retain(|&bound| bound <= full);
+        bounds.sort_unstable();
+        bounds.dedup();
+        for bound in bounds {
+            let values = self.0.values(bound);
+            // A calibrated bound shortens nothing; the values keep it all the same.
+            for proved in [true, false] {
+                self.signs(bench, &values, Comparison { bound, proved })?;
+            }
+            if bound > 1 {
+                let (x, y) = self.0.pairs(&self.0.values(bound - 1));
+                self.maxima(bench, &x, &y, Comparison { bound, proved: true })?;
+            }
+        }
+        let wide = Comparison { bound: full, proved: false };
+        let (x, y) = self.0.pairs(&self.0.values(full - 1));
+        self.maxima(bench, &x, &y, wide)?;
+        for length in self.0.lengths() {
+            self.signs(bench, &cycled(&self.0.values(full), length), wide)?;
+            self.maxima(bench, &cycled(&x, length), &cycled(&y, length), wide)?;
+        }
+        Ok(())
+    }
+}
+
+impl Comparisons {
+    fn signs<P: Protocol>(&self, bench: &mut Bench<P>, values: &[i64], comparison: Comparison) -> Result<()> {
+        let owner = values.len() % bench.parties();
+        let x = bench.vector(owner, values)?;
+        bench.case(format!("msb of {} elements, {comparison:?}", values.len()));
+        let sign = bench.protocol.msb(&x, comparison)?;
+        bench.bits(&sign, map(values, |v| i64::from(v < 0)))?;
+        bench.case(format!("relu of {} elements, {comparison:?}", values.len()));
+        let rectified = bench.protocol.relu(&x, comparison)?;
+        bench.exactly(&rectified, map(values, |v| v.max(0)))
+    }
+
+    fn maxima<P: Protocol>(&self, bench: &mut Bench<P>, xs: &[i64], ys: &[i64], comparison: Comparison) -> Result<()> {
+        let (x, y) = (bench.vector(0, xs)?, bench.vector(bench.parties() - 1, ys)?);
+        bench.case(format!("max of {} pairs, {comparison:?}", xs.len()));
+        let (larger, less) = bench.protocol.max(&x, &y, comparison)?;
+        bench.exactly(&larger, zip(xs, ys, i64::max))?;
+        bench.bits(&less, zip(xs, ys, |x, y| i64::from(x < y)))
+    }
+}

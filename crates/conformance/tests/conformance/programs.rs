@@ -1,0 +1,60 @@
+//! Whole programs on every protocol over every transport, in every order of phases.
+
+use std::sync::Arc;
+
+use covey_conformance::program::{Case, conform, run_numbers};
+use covey_conformance::trio::TrioHarness;
+use covey_conformance::{Harness, Session, Transport, programs};
+use covey_program::{Program, ProgramError};
+use covey_protocols::circuits::Adder;
+use covey_protocols::{Options, Phase};
+use covey_ring::Ring;
+
+/// Joint, then three preprocessed of which one is skipped, then joint again.
+const RUNS: [(Phase, u64); 7] = [
+    (Phase::Joint, 1),
+    (Phase::Preprocess, 2),
+    (Phase::Preprocess, 3),
+    (Phase::Preprocess, 5),
+    (Phase::Online, 2),
+    (Phase::Online, 5),
+    (Phase::Joint, 6),
+];
+
+fn check<H: Harness>(transport: Transport, bits: u32, program: fn(Ring) -> Result<Arc<Program>, ProgramError>) {
+    let ring = Ring::Pow2(bits);
+    let program = program(ring).unwrap();
+    let weights = programs::weights(&program).unwrap();
+    let inputs = (0..4).map(|number| programs::inputs(&program, 3, number)).collect();
+    let case = Case { program, weights, inputs };
+    for (adder, tile) in [(Adder::LogDepth, 64), (Adder::Ripple, 1 << 14)] {
+        let session = Session::<H>::new(transport.clone(), ring, Options { adder, tile, window: 4 });
+        match conform(&session, &case, &RUNS) {
+            Ok(elements) => println!("{} in {ring}, {transport:?}, {adder:?}: {elements} elements", case.program.name()),
+            Err(failure) => panic!("{ring}, {transport:?}, {adder:?}: {failure}"),
+        }
+    }
+}
+
+macro_rules! programs {
+    ($($name:ident: $harness:ty, $bits:expr;)*) => { $(mod $name {
+        use super::*;
+        #[test] fn cnn_in_memory() { check::<$harness>(Transport::Memory, $bits, programs::cnn); }
+        #[test] fn cnn_simulated() { check::<$harness>(Transport::Simulated, $bits, programs::cnn); }
+        #[test] fn cnn_over_tls() { check::<$harness>(Transport::Tls, $bits, programs::cnn); }
+        #[test] fn operations_in_memory() { check::<$harness>(Transport::Memory, $bits, programs::operations); }
+        #[test] fn operations_simulated() { check::<$harness>(Transport::Simulated, $bits, programs::operations); }
+        #[test] fn operations_over_tls() { check::<$harness>(Transport::Tls, $bits, programs::operations); }
+        #[test] fn run_numbers_serve_once() {
+            for transport in [Transport::Memory, Transport::Simulated, Transport::Tls] {
+                let session = Session::<$harness>::new(transport, Ring::Pow2($bits), Options::default());
+                run_numbers(&session).unwrap_or_else(|failure| panic!("{failure}"));
+            }
+        }
+    })* };
+}
+
+programs! {
+    trio_32: TrioHarness<u32>, 32;
+    trio_64: TrioHarness<u64>, 64;
+}

@@ -1,0 +1,46 @@
+//! Many elements through every primitive: a million in the ordinary tests, a hundred million with `--ignored`.
+
+use covey_conformance::samples::Samples;
+use covey_conformance::suites::{Primitive, Volume};
+use covey_conformance::trio::TrioHarness;
+use covey_conformance::{Harness, Session, Transport, conform};
+use covey_protocols::Options;
+use covey_ring::Ring;
+
+/// Elements of one run.
+const PART: u64 = 1 << 18;
+
+fn volume<H: Harness>(bits: u32, elements: u64) {
+    let ring = Ring::Pow2(bits);
+    for primitive in Primitive::ALL {
+        let (mut done, mut seconds, mut errors) = (0, 0.0, 0);
+        for part in 0..elements.div_ceil(PART) {
+            let session = Session::<H>::new(Transport::Memory, ring, Options::default()).numbered(part + 1);
+            let samples = Samples { ring, count: PART as usize, tile: session.options.tile };
+            let counts = conform(&session, &Volume { primitive, samples, part }).unwrap_or_else(|failure| panic!("{failure}"));
+            done += PART;
+            seconds += counts.time.as_secs_f64();
+            errors += counts.large_errors;
+        }
+        assert!(done >= elements);
+        let rate = done as f64 / seconds / 1e6;
+        println!("{primitive:?} in {ring}: {done} elements, {rate:.2} million a second, {errors} large errors");
+    }
+}
+
+#[test]
+fn a_million_elements_each() {
+    volume::<TrioHarness<u32>>(32, 1_000_000);
+}
+
+#[test]
+#[ignore = "takes long: cargo test -- --ignored"]
+fn a_hundred_million_elements_each() {
+    volume::<TrioHarness<u32>>(32, 100_000_000);
+}
+
+#[test]
+#[ignore = "takes long: cargo test -- --ignored"]
+fn a_hundred_million_elements_each_at_64_bit() {
+    volume::<TrioHarness<u64>>(64, 100_000_000);
+}
