@@ -104,6 +104,9 @@ def test_remote_commands(
     findings = json.loads(command.succeeds("doctor", "--config", parties.client_config, "--json").out)
     assert not [finding for finding in findings if finding["verdict"] == "error"]
     assert any("digits" in finding["found"] for finding in findings)
+    for party in parties.parties:
+        findings = json.loads(command.succeeds("doctor", "--config", party.config, "--json").out)
+        assert sum("reachable" in finding["found"] for finding in findings) == 2
     # Whoever may not ask is told so.
     infer = ["infer", "--config", parties.owner_config, digits, "--input", tmp_path / "x.npy"]
     command.refuses(*infer, saying="refused")

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use covey_client::messages::PhaseMessage;
-use covey_client::{ClientConfig, Inference, Progress, SessionOptions};
+use covey_client::{ClientConfig, ClientError, Inference, Progress, SessionOptions};
 use covey_node::PartyConfig;
 use covey_protocols::Options;
 use covey_protocols::circuits::Adder;
@@ -28,26 +28,31 @@ pub(crate) fn share_weights(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let (program, weights) = (program.0.clone(), weights.0.clone());
-    attended(py, progress, || (), move |reporter| {
+    attended(py, progress, move |reporter| {
         let config = ClientConfig::read(config)?;
         let mut progress = |done, total| reporter.report(done, total, "sharing weights");
         let report = covey_client::share_weights(&config, &program, &weights, &mut progress)?;
-        Ok(serde_json::json!({ "program": report.program, "sharing": report.sharing, "bytes": report.bytes }).to_string())
+        Ok(serde_json::json!({ "program": report.program, "sharing": report.sharing, "bytes": report.bytes })
+            .to_string())
     })
 }
 
-/// What each party that the file `config` names says about itself, as JSON: `status`, or `error`. A party's file names the
-/// other two, a client's all in role order.
+/// What each party that the file `config` names says about itself, as JSON: `status`, or `error` and whether it was the party
+/// that `refused`. A party's file names the other two, a client's all in role order.
 #[pyfunction]
 pub(crate) fn status(py: Python<'_>, config: PathBuf) -> PyResult<String> {
-    attended(py, None, || (), move |_| {
+    attended(py, None, move |_| {
         let config = read_either(config)?;
         let answers = covey_client::status(&config);
         let rows = config.parties.iter().zip(answers).map(|(party, answer)| {
             let (name, address) = (&party.name, &party.address);
             match answer {
                 Ok(status) => serde_json::json!({ "name": name, "address": address, "status": status }),
-                Err(error) => serde_json::json!({ "name": name, "address": address, "error": error.to_string() }),
+                Err(error) => {
+                    let refused = matches!(error, ClientError::Refused { .. });
+                    let error = error.to_string();
+                    serde_json::json!({ "name": name, "address": address, "error": error, "refused": refused })
+                }
             }
         });
         Ok(serde_json::Value::Array(rows.collect()).to_string())
@@ -86,7 +91,7 @@ impl Session {
         let protocol = protocol.parse().map_err(Failure::from)?;
         let options = options(adder, tile, window)?;
         let program = program.0.clone();
-        let session = attended(py, None, || (), move |_| {
+        let session = attended(py, None, move |_| {
             let config = ClientConfig::read(config)?;
             Ok(covey_client::Session::open(&config, &program, SessionOptions { protocol, options })?)
         })?;
@@ -167,7 +172,7 @@ impl Session {
         work: impl FnOnce(&mut covey_client::Session, &Reporter) -> Result<T, Failure> + Send + 'static,
     ) -> PyResult<T> {
         let session = self.0.clone();
-        attended(py, progress, || (), move |reporter| {
+        attended(py, progress, move |reporter| {
             let mut guard = lock(&session)?;
             work(held(&mut guard)?, reporter)
         })
@@ -179,7 +184,9 @@ fn lock(
     session: &Mutex<Option<covey_client::Session>>,
 ) -> Result<MutexGuard<'_, Option<covey_client::Session>>, Failure> {
     session.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => Failure::new("the session is busy: one inference at a time, or open another session"),
+        TryLockError::WouldBlock => {
+            Failure::new("the session is busy: one inference at a time, or open another session")
+        }
         TryLockError::Poisoned(_) => Failure::new("the session failed before: open another"),
     })
 }

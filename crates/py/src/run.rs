@@ -6,8 +6,8 @@ use covey_kernels::dispatch::{Isa, best};
 use covey_protocols::Options;
 use covey_protocols::clear::OnViolation;
 use covey_protocols::trio::Trio;
-use covey_ring::{Tensor, Word};
 use covey_ring::fixed::encode;
+use covey_ring::{Tensor, Word};
 use covey_runtime::clear::{ClearRunner, Outcome, check_inputs};
 use covey_runtime::plan::Plan;
 use covey_runtime::session::{ProtocolKind, Visitor, choose, supports};
@@ -91,7 +91,7 @@ pub(crate) fn run_clear<'py>(
 ) -> PyResult<(Bound<'py, PyList>, String, String)> {
     let inputs = inputs_of(inputs)?;
     let (program, weights) = (program.0.clone(), weights.0.clone());
-    let (outputs, statistics, timings) = attended(py, None, || (), move |_| {
+    let (outputs, statistics, timings) = attended(py, None, move |_| {
         let tensors = encoded(&program, inputs)?;
         check_inputs(&program, &tensors)?;
         let on_violation = if wrap { OnViolation::Wrap } else { OnViolation::Refuse };

@@ -18,7 +18,9 @@ enum Event<T> {
 }
 
 /// Tells Python how far the work is: done, total, and what is being done.
-pub(crate) struct Reporter(Box<dyn Fn(u64, u64, &str) + Send>);
+pub(crate) struct Reporter(Box<Report>);
+
+type Report = dyn Fn(u64, u64, &str) + Send;
 
 impl Reporter {
     pub(crate) fn report(&self, done: u64, total: u64, what: &str) {
@@ -32,12 +34,11 @@ pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T,
 }
 
 /// Runs `work` on a thread of its own without the GIL, calling `progress(done, total, what)` as it reports, and returns
-/// its result. When a signal handler or `progress` raises, that is raised at once and the work goes on without anybody
-/// waiting for it; `abandon` is called first and may stop it.
+/// its result. When a signal handler or `progress` raises, that is raised at once; the work goes on until it notices that
+/// nobody waits for it, or the process ends.
 pub(crate) fn attended<T: Send + 'static>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
-    abandon: impl FnOnce(),
     work: impl FnOnce(&Reporter) -> Result<T, Failure> + Send + 'static,
 ) -> PyResult<T> {
     let (sender, receiver) = channel();
@@ -66,10 +67,7 @@ pub(crate) fn attended<T: Send + 'static>(
             Err(RecvTimeoutError::Timeout) => py.check_signals(),
             Err(RecvTimeoutError::Disconnected) => return Err(Failure::new("internal error: a thread vanished").into()),
         };
-        if let Err(error) = heard {
-            abandon();
-            return Err(error);
-        }
+        heard?;
     }
 }
 

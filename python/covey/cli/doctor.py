@@ -87,7 +87,8 @@ def _configuration(path: Path) -> list[Finding]:
     from covey.errors import CoveyError
 
     document = read(path)
-    section = document.get("party") if isinstance(document.get("party"), dict) else document.get("client")
+    is_party = isinstance(document.get("party"), dict)
+    section = document["party"] if is_party else document.get("client")
     key = section.get("key") if isinstance(section, dict) else None
     if not isinstance(key, str):
         raise CoveyError(f"'{path}' is no configuration file: [party] or [client] with `name` and `key` is missing")
@@ -100,7 +101,7 @@ def _configuration(path: Path) -> list[Finding]:
     answers = json_status(path)
     programs: dict[str, int] = {}
     for answer in answers:
-        findings += _party(answer)
+        findings += _party(answer, is_party)
         for program in answer.get("status", {}).get("programs", []):
             line = f"{program['name']} ({program['program'][:12]}, weights {program['sharing'][:12]})"
             programs[line] = programs.get(line, 0) + 1
@@ -121,8 +122,11 @@ def json_status(path: Path) -> list[dict[str, Any]]:
     return answers
 
 
-def _party(answer: dict[str, Any]) -> list[Finding]:
+def _party(answer: dict[str, Any], asked_by_party: bool) -> list[Finding]:
     who = f"party {answer['name']} ({answer['address']})"
+    if asked_by_party and answer.get("refused"):
+        # It knows our key and answered under its own; what it holds, it tells clients only.
+        return [Finding(who, "reachable, key as pinned; it tells its clients more")]
     if "error" in answer:
         return [Finding(who, answer["error"], "error")]
     status = answer["status"]
