@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import DIGITS, Command
 
 import covey
+from command import DIGITS, Command
 from covey.clear import run_clear
 from covey.local import Parties, free_addresses, write_configuration
 from covey.model import load
@@ -80,23 +80,26 @@ def test_the_plan_is_what_was_sent(parties: Parties, command: Command, digits: P
     plan = json.loads(command.succeeds("explain", digits, "--batch", 3, "--json").out)
 
     def links(row: dict[str, object]) -> list[tuple[object, ...]]:
-        # What the client sends is in no party's profile.
-        rows = [tuple(link.values()) for link in row["links"] if link["from"] < 3]  # type: ignore[attr-defined]
-        return sorted(rows)
+        return sorted(tuple(link.values()) for link in row["links"])  # type: ignore[attr-defined]
 
     planned = {row["name"]: links(row) for row in plan["nodes"]}
     sent = {row["name"]: links(row) for row in profile.to_json()["nodes"] if row["links"]}
     assert {name: rows for name, rows in planned.items() if rows} == sent
 
 
-def test_remote_commands(
-    parties: Parties, command: Command, tmp_path: Path, digits: Path, images: np.ndarray
-) -> None:
+def test_remote_commands(parties: Parties, command: Command, tmp_path: Path, digits: Path, images: np.ndarray) -> None:
     np.save(tmp_path / "x.npy", images[:4])
     shared = command.succeeds("share-weights", "--config", parties.owner_config, digits)
     assert "P2" in shared.out
     outcome = command.succeeds(
-        "infer", "--config", parties.client_config, digits, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy"
+        "infer",
+        "--config",
+        parties.client_config,
+        digits,
+        "--input",
+        tmp_path / "x.npy",
+        "--output",
+        tmp_path / "y.npy",
     )
     assert "sample 3: class" in outcome.out
     expected = next(iter(run_clear(load(digits), images[:4]).outputs.values()))
@@ -205,6 +208,20 @@ def test_a_killed_party_is_named_and_may_come_back(digits: Path, images: np.ndar
         parties.parties[1].spawn()
         parties.parties[1].wait_until_ready()
         parties.run(digits, images[:1])
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_party_takes_leave_when_asked(tmp_path: Path, how: signal.Signals) -> None:
+    party, *_ = write_configuration(tmp_path, 5.0)
+    call = [sys.executable, "-m", "covey", "party", "--config", str(party.config)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(covey.__file__).parents[1])}
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline().startswith("ready 127.0.0.1:")
+        running.send_signal(how)
+        _, err = running.communicate(timeout=20)
+        assert running.returncode == 0, err
+        assert err.splitlines()[-1] == "stopped"
 
 
 def test_interrupting_ends_everything(digits: Path, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ pub struct Progress {
 pub struct Inference {
     /// The outputs in the program's order.
     pub outputs: Vec<Output>,
-    /// Each party's times and sent payload, in role order; see [`Profile::merged`].
+    /// Each party's times and sent payload, in role order, then the client's; see [`Profile::merged`].
     pub profiles: Vec<Profile>,
     /// Bytes each party wrote to its sockets, framing and TLS included.
     pub socket_bytes_sent: Vec<u64>,
@@ -178,7 +178,7 @@ impl Session {
         let batch = self.protocol.load(&self.program, inputs)?;
         let inference = self.number(phase, batch)?;
         let start = Instant::now();
-        let before = self.streams.meter().snapshot();
+        self.streams.meter().take();
         self.request(&SessionRequest::Run(Run { phase, batch, inference, count: 1 }))?;
         // The protocol runs beside the control stream, on which the parties report. Where one half fails the other must
         // not wait on.
@@ -192,18 +192,21 @@ impl Session {
         let seconds = start.elapsed().as_secs_f64();
         let outputs = outputs.unwrap_or_else(|_| Err(ClientError::Unexpected("this process".into())));
         let (outputs, reports) = (outputs?, reports?);
-        let after = self.streams.meter().snapshot();
+        let mut snapshot = self.streams.meter().take();
+        // Control messages belong to no node and to no protocol.
+        snapshot.rows.retain(|row| row.node == INPUTS || row.node == OUTPUTS);
         let me = self.streams.me();
-        let payload = |snapshot: &covey_transport::Snapshot, sent: bool| -> u64 {
-            let rows = snapshot.rows.iter().filter(|row| row.node == INPUTS || row.node == OUTPUTS);
-            rows.filter(|row| (row.from == me) == sent).map(|row| row.bytes).sum()
-        };
+        let payload = |sent: bool| snapshot.rows.iter().filter(|row| (row.from == me) == sent).map(|row| row.bytes).sum();
         Ok(Inference {
             outputs,
+            client_bytes_sent: payload(true),
+            client_bytes_received: payload(false),
             socket_bytes_sent: reports.iter().map(|report| report.socket_bytes_sent).collect(),
-            profiles: reports.into_iter().map(|report| report.profile).collect(),
-            client_bytes_sent: payload(&after, true) - payload(&before, true),
-            client_bytes_received: payload(&after, false) - payload(&before, false),
+            profiles: reports
+                .into_iter()
+                .map(|report| report.profile)
+                .chain([Profile::new(Vec::new(), me, &snapshot)])
+                .collect(),
             seconds,
         })
     }

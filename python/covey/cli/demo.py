@@ -116,7 +116,7 @@ def _print(private: Result, difference: Difference, accuracy: dict[str, float], 
     out.print(console.profile_table(profile.nodes, total))
     out.print(
         f"\n{count} images in {console.duration(profile.seconds)} ({console.duration(profile.seconds / count)} each), "
-        f"{console.amount(total.bytes)} sent by the parties, {total.rounds} rounds"
+        f"{console.amount(total.bytes)} sent by all, {total.rounds} rounds"
     )
     out.print(
         f"accuracy: private {accuracy['private']:.2%}, fixed-point clear {accuracy['clear']:.2%}, "

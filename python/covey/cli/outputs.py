@@ -71,7 +71,7 @@ def show(result: Result, *, output: Path | None, profile: bool, as_json: bool) -
     if profile:
         console.say("")
         console.out().print(console.profile_table(result.profile.nodes, total))
-    traffic = f", {console.amount(total.bytes)} sent by the parties, {total.rounds:,} rounds" if total.links else ""
+    traffic = f", {console.amount(total.bytes)} sent by all, {total.rounds:,} rounds" if total.links else ""
     console.say(f"{console.duration(result.profile.seconds)}{traffic}")
 
 

@@ -1,0 +1,73 @@
+"""The networks of the gallery, end to end: verified against clear and float, and explained to the byte."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import onnx
+import pytest
+
+import covey
+from command import DIGITS, Command
+from covey.local import Parties
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NETWORKS = ["digits", "lenet5", "vgg16-cifar", "resnet18-cifar"]
+
+
+def examples() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("example_models", EXAMPLES / "models.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with model.onnx, model.covey and its weights, and x.npy."""
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "digits":
+        onnx.save(onnx.load(DIGITS / "digits.onnx"), folder / "model.onnx")
+        samples, calibration = np.load(DIGITS / "test-images.npy"), np.load(DIGITS / "calibration.npy")
+    else:
+        models = examples()
+        onnx.save(models.build(request.param)[0], folder / "model.onnx")
+        samples = calibration = models.samples(request.param, 4)
+    np.save(folder / "x.npy", samples)
+    covey.compile(folder / "model.onnx", calibration=calibration, input_range=(0, 1)).save(folder / "model.covey")
+    return folder
+
+
+def test_verify(command: Command, network: Path) -> None:
+    model, data = network / "model.covey", network / "x.npy"
+    count = len(np.load(data))
+    outcome = command.succeeds(
+        "verify", model, "--samples", count, "--model", network / "model.onnx", "--data", data, "--json"
+    )
+    verdict = json.loads(outcome.out)
+    assert verdict["passed"] is True
+    failed = [check for check in verdict["checks"] if check["passed"] is False]
+    assert failed == []
+    assert sum("against clear" in check["check"] for check in verdict["checks"]) == 1
+    assert sum("alive" in check["check"] for check in verdict["checks"]) >= 3
+
+
+def test_explain_equals_the_meter(command: Command, parties: Parties, network: Path) -> None:
+    samples = np.load(network / "x.npy")[:4]
+    plan = json.loads(command.succeeds("explain", network / "model.covey", "--batch", len(samples), "--json").out)
+    profile = parties.run(network / "model.covey", samples).profile
+    assert profile is not None
+
+    def traffic(rows: list[dict]) -> dict[str, tuple[int, list[tuple]]]:
+        links = {row["name"]: sorted(tuple(link.items()) for link in row["links"]) for row in rows}
+        return {row["name"]: (row["rounds"], links[row["name"]]) for row in rows if links[row["name"]]}
+
+    assert traffic(plan["nodes"]) == traffic(profile.to_json()["nodes"])
