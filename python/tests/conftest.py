@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import DIGITS, Command
 
 import covey
+from command import DIGITS, Command
 from covey.local import Parties
 
 

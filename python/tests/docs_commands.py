@@ -1,7 +1,7 @@
 """Run every command that README.md documents, in a scratch folder, as a reader would.
 
-Blocks marked ```bash are run line by line with the installed `covey`, blocks marked ```python in one go; other blocks are
-shown only. `make` targets have steps of their own and are not run again.
+Blocks marked ```bash are run line by line with the installed `covey`, blocks marked ```python in one go; other blocks
+are shown only. `make` targets have steps of their own and are not run again.
 """
 
 from __future__ import annotations

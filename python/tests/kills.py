@@ -3,8 +3,8 @@
     python python/tests/kills.py [--kills 20] [--seed N]
 
 Every kill must end the inference on the client and in both other parties' logs with the same reason, naming the party
-killed, within twice the time-out; and once it is restarted, a further inference must equal the clear one. Prints a table,
-and the seed of the random moments. Exit code 1 if anything did not hold.
+killed, within twice the time-out; and once it is restarted, a further inference must equal the clear one. Prints a
+table, and the seed of the random moments. Exit code 1 if anything did not hold.
 """
 
 from __future__ import annotations
@@ -122,7 +122,10 @@ def main() -> int:
                 mark = f"  FAILED: {problem}" if problem else ""
                 print(f"{name:<8}{moment:>7.3f} s{seconds:>10.3f} s  {reason}{mark}", flush=True)
     kills = arguments.kills * len(PARTY_NAMES)
-    print(f"\n{kills - failures} of {kills} kills: same reason everywhere within {2 * TIMEOUT:g} s, and a right inference after")
+    print(
+        f"\n{kills - failures} of {kills} kills: same reason everywhere within {2 * TIMEOUT:g} s, and a right inference "
+        f"after"
+    )
     return 1 if failures else 0
 
 

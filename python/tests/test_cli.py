@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from command import DIGITS, Command
 from onnx import TensorProto, helper
 
 import covey
+from command import DIGITS, Command
 from covey import _core
 
 MODEL = DIGITS / "digits.onnx"
@@ -46,8 +46,20 @@ def damaged(source: Path, target: Path, *, keep: float = 1.0, flip: int | None =
 def test_version_and_help(command: Command) -> None:
     assert command.succeeds("--version").out == f"covey {covey.__version__}\n"
     help_text = command.succeeds("--help").out
-    for name in "check compile explain verify demo run keys party share-weights infer doctor".split():
-        assert name in help_text
+    names = [
+        "check",
+        "compile",
+        "explain",
+        "verify",
+        "demo",
+        "run",
+        "keys",
+        "party",
+        "share-weights",
+        "infer",
+        "doctor",
+    ]
+    assert all(name in help_text for name in names)
 
 
 @pytest.mark.parametrize("call", [["frobnicate"], ["run"], ["check", "a", "b"], ["compile", "--ring"]])
@@ -216,9 +228,7 @@ def bad_inputs(images: np.ndarray) -> dict[str, tuple[object, str]]:
     }
 
 
-def test_bad_inputs_are_refused_by_place(
-    command: Command, tmp_path: Path, digits: Path, images: np.ndarray
-) -> None:
+def test_bad_inputs_are_refused_by_place(command: Command, tmp_path: Path, digits: Path, images: np.ndarray) -> None:
     for name, (array, saying) in bad_inputs(images).items():
         np.save(tmp_path / f"{name}.npy", array)
         call = ["run", digits, "--input", tmp_path / f"{name}.npy", "--local", "--output", tmp_path / "y.npy"]
@@ -304,7 +314,9 @@ def test_keys_are_made_shown_and_pinned(command: Command, tmp_path: Path) -> Non
 
 def test_expiry_is_announced(command: Command, tmp_path: Path) -> None:
     command.succeeds("keys", "new", "soon", "--out", tmp_path, "--days", 20)
-    assert "warning: the certificate of 'soon' expires in" in command.succeeds("keys", "show", tmp_path / "soon.pem").err
+    assert (
+        "warning: the certificate of 'soon' expires in" in command.succeeds("keys", "show", tmp_path / "soon.pem").err
+    )
     command.succeeds("keys", "new", "later", "--out", tmp_path, "--days", 40)
     assert not command.succeeds("keys", "show", tmp_path / "later.pem").err
 

@@ -169,16 +169,24 @@ def test_a_taken_port_is_named(command: Command, tmp_path: Path) -> None:
         command.refuses("party", "--config", first.config, saying=address)
 
 
-def test_parties_end_with_the_block(digits: Path, images: np.ndarray) -> None:
-    with pytest.raises(ZeroDivisionError), covey.local() as parties:
-        folder = parties.folder
-        pids = [party.pid for party in parties.parties]
-        assert folder is not None
-        assert folder.stat().st_mode & 0o777 == 0o700
-        assert all(pid is not None and alive(pid) for pid in pids)
-        raise ZeroDivisionError
+def test_parties_end_with_the_block() -> None:
+    seen: list[tuple[Path, list[int]]] = []
+
+    def fail_inside() -> None:
+        with covey.local() as parties:
+            pids = [party.pid for party in parties.parties if party.pid is not None]
+            assert parties.folder is not None
+            assert parties.folder.stat().st_mode & 0o777 == 0o700
+            assert len(pids) == 3
+            assert all(alive(pid) for pid in pids)
+            seen.append((parties.folder, pids))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_inside()
+    folder, pids = seen[0]
     assert not folder.exists()
-    assert not any(alive(pid) for pid in pids if pid is not None)
+    assert not any(alive(pid) for pid in pids)
 
 
 def test_parties_end_with_a_killed_parent() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import DIGITS
 
+from command import DIGITS
 from covey.clear import run_clear
 from covey.cli.verify import Check, judge
 from covey.model import Model, load
@@ -62,9 +62,7 @@ def test_equal_outputs_for_distinct_samples_fail(model: Model, images: np.ndarra
     assert verdict(model, images, same, same)["distinct outputs"].passed is False
 
 
-def test_dead_layers_fail(
-    model: Model, images: np.ndarray, clear: Result, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dead_layers_fail(model: Model, images: np.ndarray, clear: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     logits = clear.logits
     dead = FloatReference("test", clear.outputs, logits, {"relu1": 0.4, "relu2": 0.05})
     monkeypatch.setattr("covey.verify.float_reference", lambda *_: dead)

@@ -74,7 +74,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, CoveyError):
         complain(str(error))
         return 1
-    if isinstance(error, typer.Abort):
+    if isinstance(error, typer.Abort) or isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
         complain("interrupted")
         return 130
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # a wrong call, as the parser reports it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -33,6 +34,8 @@ def party(
     from covey import _core
 
     _warn_of_own_expiry(config)
+    # A service manager's way of asking: take leave of the peers, as for Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if until_stdin_closes:
         threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
