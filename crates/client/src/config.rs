@@ -45,7 +45,7 @@ pub enum ConfigError {
         /// Such as `client.key`.
         key: String,
         /// Why.
-        source: TransportError,
+        source: Box<TransportError>,
     },
 }
 
@@ -207,7 +207,7 @@ impl Source {
         Identity::load(&self.resolve(path)).map_err(|source| ConfigError::KeyFile {
             path: self.path.clone(),
             key: key.into(),
-            source,
+            source: Box::new(source),
         })
     }
 

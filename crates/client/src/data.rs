@@ -169,7 +169,7 @@ mod tests {
             assert!(message.contains(expect) && !message.contains('\n'), "{message}");
         };
         let y = input("y", &[1, 2], &[0.0, 0.0]);
-        refused(&[y.clone()], "'x': is missing");
+        refused(std::slice::from_ref(&y), "'x': is missing");
         refused(&[y.clone(), y.clone()], "is given twice");
         refused(&[input("z", &[1, 2], &[0.0; 2])], "'z': the program has no such input");
         refused(&[input("x", &[2], &[0.0; 2]), y.clone()], "[N, 2] is due");

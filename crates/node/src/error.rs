@@ -1,7 +1,8 @@
 //! Why a party cannot serve.
 
 use covey_client::ConfigError;
-use covey_transport::TransportError;
+use covey_client::wire::WireError;
+use covey_transport::{ErrorKind, TransportError};
 
 /// Why a party cannot serve at all: one line each. What goes wrong in a session ends the session only.
 #[derive(Debug, thiserror::Error)]
@@ -39,17 +40,21 @@ impl Failure {
     }
 }
 
-impl From<covey_client::wire::WireError> for Failure {
-    fn from(error: covey_client::wire::WireError) -> Self {
+impl From<WireError> for Failure {
+    fn from(error: WireError) -> Self {
         match error {
-            error @ covey_client::wire::WireError::Message { .. } => Failure::Refused(error.to_string()),
-            error => Failure::Lost(error.to_string()),
+            WireError::Transport(error) => error.into(),
+            error @ WireError::Message { .. } => Failure::Refused(error.to_string()),
         }
     }
 }
 
 impl From<TransportError> for Failure {
     fn from(error: TransportError) -> Self {
-        Failure::Lost(error.to_string())
+        match error.kind() {
+            // It is still there, and can be told.
+            ErrorKind::Format => Failure::Refused(error.to_string()),
+            _ => Failure::Lost(error.to_string()),
+        }
     }
 }

@@ -44,8 +44,8 @@ impl Cluster {
         let sockets = [0; 3].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = sockets.each_ref().map(|socket| socket.local_addr().unwrap().port());
         let cluster = Cluster { folder, ports, fingerprints, parties: vec![None, None, None] };
-        for party in 0..3 {
-            cluster.write(&format!("{}.toml", NAMES[party]), &cluster.party_toml(party, &CLIENTS));
+        for (party, name) in NAMES.into_iter().enumerate() {
+            cluster.write(&format!("{name}.toml"), &cluster.party_toml(party, &CLIENTS));
         }
         for client in CLIENTS.into_iter().chain(["stranger"]) {
             cluster.write(&format!("{client}.toml"), &cluster.client_toml(client, &[0, 1, 2]));

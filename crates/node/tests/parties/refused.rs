@@ -173,19 +173,49 @@ fn keys_clients_and_roles() {
     // A party cannot be used as a client.
     let posing = cluster.client_toml("data", &[0, 1, 2]).replace("data.key", "gamma.key");
     cluster.write("data.toml", &posing);
-    contains(&cluster.refused(&model), &["a party cannot ask as a client"]);
+    let refusal = message(status(&cluster.client("data")).remove(0).unwrap_err());
+    contains(&refusal, &["alpha refused: a party cannot ask as a client"]);
+}
+
+#[test]
+fn a_party_that_cannot_reach_another_says_which() {
+    let mut cluster = Cluster::new();
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let text = cluster.party_toml(0, &["owner", "data"]);
+    cluster.write("alpha.toml", &text.replace(&format!(":{}", cluster.ports[1]), &format!(":{dead}")));
+    (0..3).for_each(|party| cluster.start_party(party));
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let refusal = cluster.refused(&model);
+    contains(&refusal, &["alpha refused: P1 (beta): cannot be reached at", &dead.to_string()]);
+    // The parties stay up.
+    assert!(status(&cluster.client("data")).iter().all(Result::is_ok));
+}
+
+#[test]
+fn a_full_party_says_so() {
+    let cluster = Cluster::start();
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let mut sessions: Vec<Session> = (0..16).map(|_| cluster.open(&model).unwrap()).collect();
+    contains(&cluster.refused(&model), &["serves 16 sessions already", "later"]);
+    let busy = status(&cluster.client("data")).remove(0).unwrap();
+    assert_eq!(busy.sessions, 16);
+    infer_and_compare(&mut sessions[3], &model, Joint, 1, 1);
+    drop(sessions);
+    crate::common::eventually("a free place", || cluster.open(&model).is_ok());
 }
 
 #[test]
 fn rights_of_clients() {
     let cluster = Cluster::new();
-    for party in 0..3 {
+    for (party, name) in NAMES.into_iter().enumerate() {
         let text = cluster.party_toml(party, &["owner"]) + "may = [\"share-weights\"]\n";
         let data = format!(
             "[[client]]\nname = \"data\"\nfingerprint = \"{}\"\nmay = [\"infer\"]\n",
             cluster.fingerprint("data")
         );
-        cluster.write(&format!("{}.toml", NAMES[party]), &(text + &data));
+        cluster.write(&format!("{name}.toml"), &(text + &data));
     }
     let mut cluster = cluster;
     (0..3).for_each(|party| cluster.start_party(party));

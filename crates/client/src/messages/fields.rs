@@ -1,0 +1,225 @@
+//! What the fields of messages hold, as text and plain numbers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use covey_program::ProgramHash;
+use covey_protocols::Options;
+use covey_protocols::circuits::Adder;
+use covey_ring::{Ring, RingError};
+use covey_transport::Fingerprint;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Bytes as hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hex<const N: usize>(pub [u8; N]);
+
+impl<const N: usize> fmt::Display for Hex<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl<const N: usize> fmt::Debug for Hex<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<const N: usize> FromStr for Hex<N> {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.as_bytes();
+        if digits.len() != 2 * N || !digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err("not the right number of lower-case hexadecimal digits");
+        }
+        let value = |digit: u8| if digit.is_ascii_digit() { digit - b'0' } else { digit - b'a' + 10 };
+        let mut bytes = [0; N];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = value(pair[0]) << 4 | value(pair[1]);
+        }
+        Ok(Hex(bytes))
+    }
+}
+
+impl<const N: usize> Serialize for Hex<N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de, const N: usize> Deserialize<'de> for Hex<N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl<const N: usize> Hex<N> {
+    /// Fresh random bytes from the operating system.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; N];
+        getrandom::fill(&mut bytes)?;
+        Ok(Hex(bytes))
+    }
+
+    /// The first 12 digits, for messages.
+    pub fn short(&self) -> String {
+        self.to_string().chars().take(12).collect()
+    }
+}
+
+impl From<ProgramHash> for Hex<32> {
+    fn from(hash: ProgramHash) -> Self {
+        Hex(hash.0)
+    }
+}
+
+/// A pinned key, as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key(pub Fingerprint);
+
+impl Serialize for Key {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map(Key).map_err(D::Error::custom)
+    }
+}
+
+/// A ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RingMessage {
+    /// Z_2^l.
+    Pow2(u32),
+    /// Z_n.
+    Odd(u64),
+}
+
+impl From<Ring> for RingMessage {
+    fn from(ring: Ring) -> Self {
+        match ring {
+            Ring::Pow2(bits) => RingMessage::Pow2(bits),
+            Ring::Odd(modulus) => RingMessage::Odd(modulus),
+        }
+    }
+}
+
+impl TryFrom<RingMessage> for Ring {
+    type Error = RingError;
+
+    fn try_from(ring: RingMessage) -> Result<Ring, RingError> {
+        match ring {
+            RingMessage::Pow2(bits) => Ring::pow2(bits),
+            RingMessage::Odd(modulus) => Ring::odd(modulus),
+        }
+    }
+}
+
+impl fmt::Display for RingMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RingMessage::Pow2(bits) => write!(f, "Z_2^{bits}"),
+            RingMessage::Odd(modulus) => write!(f, "Z_{modulus}"),
+        }
+    }
+}
+
+/// Shape of the carry circuits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdderMessage {
+    /// Balanced tree.
+    LogDepth,
+    /// Bit after bit.
+    Ripple,
+}
+
+/// A protocol's run-time choices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OptionsMessage {
+    /// Shape of the carry circuits.
+    pub adder: AdderMessage,
+    /// Elements a tile.
+    pub tile: u32,
+    /// Tiles in flight.
+    pub window: u32,
+}
+
+impl From<Options> for OptionsMessage {
+    fn from(options: Options) -> Self {
+        let adder = match options.adder {
+            Adder::LogDepth => AdderMessage::LogDepth,
+            Adder::Ripple => AdderMessage::Ripple,
+        };
+        let count = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        OptionsMessage { adder, tile: count(options.tile), window: count(options.window) }
+    }
+}
+
+impl OptionsMessage {
+    /// The options, if a party may be asked for them.
+    ///
+    /// # Errors
+    /// Names what is out of range.
+    pub fn checked(self) -> Result<Options, String> {
+        if !(1..=1 << 24).contains(&self.tile) {
+            return Err(format!("tiles of {} elements: use 1 to {}", self.tile, 1 << 24));
+        }
+        if !(1..=4096).contains(&self.window) {
+            return Err(format!("{} tiles in flight: use 1 to 4096", self.window));
+        }
+        let adder = match self.adder {
+            AdderMessage::LogDepth => Adder::LogDepth,
+            AdderMessage::Ripple => Adder::Ripple,
+        };
+        Ok(Options { adder, tile: self.tile as usize, window: self.window as usize })
+    }
+}
+
+impl fmt::Display for OptionsMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "adder {:?}, tile {}, window {}", self.adder, self.tile, self.window)
+    }
+}
+
+/// Emulation of a slower network on every link of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkMessage {
+    /// One-way latency in microseconds.
+    pub latency_us: u64,
+    /// Bits per second and direction; `None` is no limit.
+    pub bandwidth: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_round_trips_and_refuses_near_misses() {
+        let id = Hex([0x0a, 0xff]);
+        assert_eq!(id.to_string(), "0aff");
+        assert_eq!("0aff".parse::<Hex<2>>(), Ok(id));
+        for wrong in ["0AFF", "0af", "0afff", "0agg", ""] {
+            assert!(wrong.parse::<Hex<2>>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn options_out_of_range_are_refused() {
+        let options = OptionsMessage::from(Options::default());
+        assert_eq!(options.checked().unwrap(), Options::default());
+        assert!(OptionsMessage { tile: 0, ..options }.checked().is_err());
+        assert!(OptionsMessage { window: 0, ..options }.checked().is_err());
+        assert!(OptionsMessage { tile: u32::MAX, ..options }.checked().is_err());
+    }
+}
