@@ -196,7 +196,8 @@ impl Session {
         // Control messages belong to no node and to no protocol.
         snapshot.rows.retain(|row| row.node == INPUTS || row.node == OUTPUTS);
         let me = self.streams.me();
-        let payload = |sent: bool| snapshot.rows.iter().filter(|row| (row.from == me) == sent).map(|row| row.bytes).sum();
+        let payload =
+            |sent: bool| snapshot.rows.iter().filter(|row| (row.from == me) == sent).map(|row| row.bytes).sum();
         Ok(Inference {
             outputs,
             client_bytes_sent: payload(true),
