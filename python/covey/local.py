@@ -33,6 +33,9 @@ STOP_SECONDS = 5.0
 ATTEMPTS = 5
 """How often ports are chosen anew when another process takes one first."""
 
+IDLE_SECONDS = 300.0
+"""How long a session is kept without an inference; the parties end it after ten minutes."""
+
 PARTY_NAMES = ("alpha", "beta", "gamma")
 
 Protocol = Literal["trio", "clear"]
@@ -65,6 +68,7 @@ class Parties:
         self.parties: list[Party] = []
         self._shared: set[str] = set()
         self._session: tuple[str, Session] | None = None
+        self._used = 0.0
 
     def start(self, progress: Progress | None = None) -> None:
         """Make keys and start the parties; returns when all are listening."""
@@ -136,6 +140,8 @@ class Parties:
         except BaseException:
             self._drop_session()
             raise
+        finally:
+            self._used = time.monotonic()
 
     def share(self, model: Model, progress: Progress | None = None) -> None:
         """Share the weights of a program as its owner, unless that was done before."""
@@ -157,8 +163,10 @@ class Parties:
         """The session of a program; one is open at a time."""
         from covey.client import Client
 
-        if self._session is not None and self._session[0] != model.program.hash:
+        idle = time.monotonic() - self._used > IDLE_SECONDS
+        if self._session is not None and (idle or self._session[0] != model.program.hash):
             self._drop_session()
+        self._used = time.monotonic()
         if self._session is None:
             self._session = (model.program.hash, Client(self.client_config).session(model.program, self.protocol))
         return self._session[1]

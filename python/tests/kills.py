@@ -123,7 +123,7 @@ def main() -> int:
                 print(f"{name:<8}{moment:>7.3f} s{seconds:>10.3f} s  {reason}{mark}", flush=True)
     kills = arguments.kills * len(PARTY_NAMES)
     print(
-        f"\n{kills - failures} of {kills} kills: same reason everywhere within {2 * TIMEOUT:g} s, and a right inference "
+        f"\n{kills - failures} of {kills} kills: same reason everywhere within {2 * TIMEOUT:g} s, and right inferences "
         f"after"
     )
     return 1 if failures else 0
