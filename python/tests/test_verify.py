@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
-from command import DIGITS
+from command import DIGITS, Command
 from covey.clear import run_clear
 from covey.cli.verify import Check, judge
 from covey.model import Model, load
@@ -86,3 +88,14 @@ def test_relative_error() -> None:
     assert relative_error(ones, ones) == 0
     assert relative_error(1.01 * ones, ones) == pytest.approx(0.01)
     assert relative_error(ones, 0 * ones) > 1e300
+
+
+def test_another_float_model_fails(command: Command, digits: Path, tmp_path: Path) -> None:
+    model = onnx.load(ONNX)
+    (weight,) = (tensor for tensor in model.graph.initializer if tensor.name == "fc2.weight")
+    weight.CopyFrom(numpy_helper.from_array(1.1 * numpy_helper.to_array(weight), weight.name))
+    onnx.save(model, tmp_path / "other.onnx")
+    verify = ["verify", digits, "--protocol", "clear", "--samples", 4, "--data", DIGITS / "test-images.npy"]
+    command.succeeds(*verify, "--model", ONNX)
+    command.refuses(*verify, "--model", tmp_path / "other.onnx", saying="relative L2 error")
+    command.refuses(*verify, "--model", tmp_path / "absent.onnx", saying="does not exist")
