@@ -27,7 +27,8 @@ fn main() {
         let networks = memory::network(3, Duration::from_secs(60));
         let start = Instant::now();
         let cpu: Vec<Duration> = thread::scope(|scope| {
-            let parties: Vec<_> = networks.iter().map(|network| scope.spawn(move || party(network, count, job))).collect();
+            let parties: Vec<_> =
+                networks.iter().map(|network| scope.spawn(move || party(network, count, job))).collect();
             parties.into_iter().map(|party| party.join().unwrap()).collect()
         });
         let ms = |d: Duration| d.as_secs_f64() * 1e3;

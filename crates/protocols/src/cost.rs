@@ -146,7 +146,7 @@ impl Cost {
     pub fn tiled(count: usize, tile: usize, window: usize, layout: impl Fn(usize) -> Layout) -> Self {
         let mut cost = Cost::of(&layout(tile), (count / tile) as u64);
         let mut rounds = cost.rounds;
-        if count % tile > 0 {
+        if !count.is_multiple_of(tile) {
             let last = Cost::of(&layout(count % tile), 1);
             rounds = last.rounds;
             cost += &last;

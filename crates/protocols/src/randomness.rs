@@ -32,7 +32,9 @@ impl SessionKeys {
             derived.zeroize();
             prg
         };
-        Generators { sources: self.keys.iter().map(|key| key.as_ref().map(|key| Source::Keyed(derive(key)))).collect() }
+        Generators {
+            sources: self.keys.iter().map(|key| key.as_ref().map(|key| Source::Keyed(Box::new(derive(key))))).collect(),
+        }
     }
 }
 
@@ -42,7 +44,7 @@ pub struct Generators {
 }
 
 enum Source {
-    Keyed(Prg),
+    Keyed(Box<Prg>),
     /// Chosen draws, so that unit tests can go through all of them.
     #[cfg(test)]
     Scripted(std::sync::Arc<script::Script>),
@@ -113,6 +115,9 @@ pub(crate) mod script {
 
     use super::{Generators, Source};
 
+    /// Offset of each draw (purpose, plane) in an element's number, and the bits drawn so far.
+    type Drawn = (HashMap<(u32, usize), u32>, u32);
+
     pub struct Script {
         /// Enumerated, or fixed to values that depend on the draw alone.
         pub enumerated: bool,
@@ -122,7 +127,7 @@ pub(crate) mod script {
         pub width: fn(u32) -> u32,
         /// Chooses the fixed values.
         pub seed: u64,
-        drawn: Mutex<(HashMap<(u32, usize), u32>, u32)>,
+        drawn: Mutex<Drawn>,
     }
 
     impl Script {

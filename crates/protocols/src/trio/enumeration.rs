@@ -80,6 +80,11 @@ fn shared_bit(site: &Site, index: u32, x: u64) -> Wire {
     wire
 }
 
+/// The first and second components of a sharing.
+type Halves = (Vec<u32>, Vec<u32>);
+/// The values of one element that two results stand for.
+type Reconstruct<T> = dyn Fn(&T, &T, usize) -> Vec<u64>;
+
 /// A gate as the checker runs it.
 struct Case<'a, M: Machine> {
     name: &'a str,
@@ -89,7 +94,7 @@ struct Case<'a, M: Machine> {
     width: fn(u32) -> u32,
     build: &'a dyn Fn(Site, &[u64]) -> M,
     /// The output of one element from P1's and P2's results.
-    output: &'a dyn Fn(&M::Output, &M::Output, usize) -> Vec<u64>,
+    output: &'a Reconstruct<M::Output>,
     expected: &'a dyn Fn(&[u64], u64) -> bool,
 }
 
@@ -119,10 +124,10 @@ impl<M: Machine> Case<'_, M> {
         for step in std::iter::once(Step::Offline).chain((0..rounds).map(Step::Online)) {
             let mut outboxes: Vec<Outbox> = (0..3).map(|_| Outbox::new(4)).collect();
             machines.iter_mut().zip(&mut outboxes).for_each(|(machine, out)| machine.local(step, out));
-            for party in 0..3 {
+            for (party, machine) in machines.iter_mut().enumerate() {
                 let mut inbox = Inbox::new(4);
                 let mut due = false;
-                for message in machines[party].layout().messages().to_vec() {
+                for message in machine.layout().messages().to_vec() {
                     if message.step == step && message.to == party {
                         let bytes = outboxes[message.from].take(party);
                         assert_eq!(bytes.len(), message.len, "{}: layout", self.name);
@@ -131,7 +136,7 @@ impl<M: Machine> Case<'_, M> {
                     }
                 }
                 if due {
-                    machines[party].absorb(step, &mut inbox);
+                    machine.absorb(step, &mut inbox);
                 }
                 if party == viewer {
                     view.append(&mut inbox.read);
@@ -202,7 +207,7 @@ impl<M: Machine> Case<'_, M> {
 }
 
 /// The value of a sharing from P1's (x + l2, l1) and P2's (x + l1, l2): P1's first less P2's second.
-fn reconstruct(ring: Ring) -> impl Fn(&(Vec<u32>, Vec<u32>), &(Vec<u32>, Vec<u32>), usize) -> Vec<u64> {
+fn reconstruct(ring: Ring) -> impl Fn(&Halves, &Halves, usize) -> Vec<u64> {
     move |p1, p2, e| {
         let values = [p1.0[e].sub(p2.1[e]), p2.0[e].sub(p1.1[e])].map(|v| u64::from(ring.reduce(v)));
         values.to_vec()
@@ -238,7 +243,7 @@ fn product() {
             Product::new(site, own)
         },
         output: &reconstruct(ring4()),
-        expected: &|s, z| z == s[0] * s[1] & 15,
+        expected: &|s, z| z == (s[0] * s[1]) & 15,
     }
     .check();
 }
@@ -269,7 +274,7 @@ fn truncation_case(f: u32, rounding: Rounding, adder: Adder, width: fn(u32) -> u
         output: &reconstruct(ring4()),
         expected: &|s, z| {
             let floor = (ring4().signed(s[0] as u32) >> f) as u64 & 15;
-            z == floor || rounding == Rounding::Ulp && z == floor + 1 & 15
+            z == floor || rounding == Rounding::Ulp && z == (floor + 1) & 15
         },
     }
     .check();
@@ -317,7 +322,7 @@ fn truncated_product() {
             output: &reconstruct(ring4()),
             expected: &|s, z| {
                 let floor = (ring4().signed((s[0] * s[1]) as u32) >> 1) as u64 & 15;
-                z == floor || rounding == Rounding::Ulp && z == floor + 1 & 15
+                z == floor || rounding == Rounding::Ulp && z == (floor + 1) & 15
             },
         }
         .check();

@@ -205,8 +205,8 @@ impl<W: Word> Truncate<W> {
         let offset = W::ONE.shl(l - 2 - f);
         let mut public = Vec::with_capacity(site.len);
         let mut t = Vec::with_capacity(site.len);
-        for i in 0..site.len {
-            let (c, m) = (self.value[i], borrow[i]);
+        for (i, &m) in borrow.iter().enumerate() {
+            let c = self.value[i];
             // Multiplying by bits, not branching: m and the masks are public to both online parties but differ per element.
             let sign = W::ONE.sub(m.add(m));
             let not_msb = W::ONE.sub(c.shr(l - 1));
