@@ -1,7 +1,7 @@
 //! Where a suite's circuit runs: a protocol, the party's place, and what was opened so far.
 
-use covey_protocols::api::Result;
 use covey_protocols::Protocol;
+use covey_protocols::api::Result;
 use covey_ring::{BitTensor, Ring, Tensor};
 use covey_runtime::{INPUTS, OUTPUTS};
 

@@ -42,7 +42,14 @@ pub fn conform_clear<S: Suite>(ring: Ring, suite: &S) -> Result<Counts, Failure>
             who: "clear".into(),
             problem: "nothing but clear says what is due".into(),
         })?;
-        judge(&Place { suite: S::NAME, who: "clear", ring }, record, due, "plain integers", Allowed::Exact, &mut counts)?;
+        judge(
+            &Place { suite: S::NAME, who: "clear", ring },
+            record,
+            due,
+            "plain integers",
+            Allowed::Exact,
+            &mut counts,
+        )?;
     }
     Ok(counts)
 }
@@ -221,4 +228,3 @@ fn check_traffic<H: Harness>(
         Some((node, cost)) => differ(format!("{} rounds of node {node}", counted(*node)), cost.rounds.to_string()),
     }
 }
-

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use covey_program::{Op, Program, ProgramBuilder, ProgramError, Rounding, Weights, WeightsError, Window};
 use covey_ring::{Ring, Tensor};
 
-use crate::samples::{spread, wrapped};
+use crate::samples::{uniform, wrapped};
 
 fn truncate(bits: u32) -> Op {
     Op::Truncate { bits, rounding: Rounding::Exact }
@@ -60,6 +60,30 @@ pub fn cnn(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     b.build().map(Arc::new)
 }
 
+/// A convolution, a rectifier and a dense layer that is not shifted: one unit in the last place of the convolution shows.
+pub fn sensitive(ring: Ring) -> Result<Arc<Program>, ProgramError> {
+    let mut b = ProgramBuilder::new("sensitive", ring);
+    let x = b.input("x", &[2, 6, 6], 8);
+    b.bound(x, 9);
+    let w1 = b.parameter("w1", &[4, 2, 3, 3], 8);
+    let w2 = b.parameter("w2", &[144, 5], 8);
+    for id in [w1, w2] {
+        b.bound(id, 7);
+    }
+    let conv = b.node("conv", Op::Conv2d { window: Window::square(3, 1, 1), groups: 1 }, &[x, w1]);
+    b.bound(conv, 21);
+    let conv = b.node("conv", truncate(8), &[conv]);
+    b.bound(conv, 13);
+    let relu = b.node("relu", Op::Relu, &[conv]);
+    b.bound(relu, 13);
+    let flat = b.reshape("flatten", relu, &[144]);
+    b.bound(flat, 13);
+    let dense = b.node("dense", Op::Dense, &[flat, w2]);
+    b.bound(dense, 28);
+    b.output(dense);
+    b.build().map(Arc::new)
+}
+
 /// What the CNN does not have: public operands, broadcasting, clips, pads, moves, products of secrets.
 pub fn operations(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     let mut b = ProgramBuilder::new("operations", ring);
@@ -86,32 +110,19 @@ pub fn operations(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     b.bound(turned, 10);
     let product = b.node("product", Op::Matmul, &[turned, padded]);
     b.bound(product, 22);
-    let product = b.node("product", truncate(8), &[product]);
-    b.bound(product, 14);
+    let product = b.node("product", truncate(4), &[product]);
+    b.bound(product, 18);
     let up = b.node("up", Op::ShiftLeft { bits: 3 }, &[padded]);
     b.bound(up, 13);
     let down = Op::MulShift { multipliers: vec![3], shift: 3, rounding: Rounding::Exact };
     let up = b.mul_shift("down", down, up, 4);
     b.bound(up, 12);
     let both = b.node("join", Op::Concat { axis: 1 }, &[product, up]);
-    b.bound(both, 14);
+    b.bound(both, 18);
     let rank = b.node("rank", Op::ArgMax { axis: 1, select_last: true, keep_dims: true }, &[both]);
     b.bound(rank, 3);
     b.output(both);
     b.output(rank);
-    b.build().map(Arc::new)
-}
-
-/// Products alone: nothing is dropped, so whatever is wrong anywhere shows in the output.
-pub fn lossless(ring: Ring) -> Result<Arc<Program>, ProgramError> {
-    let mut b = ProgramBuilder::new("lossless", ring);
-    let x = b.input("x", &[6], 0);
-    b.bound(x, 6);
-    let w = b.parameter("w", &[6, 4], 0);
-    b.bound(w, 4);
-    let y = b.node("dense", Op::Dense, &[x, w]);
-    b.bound(y, 13);
-    b.output(y);
     b.build().map(Arc::new)
 }
 
@@ -141,7 +152,7 @@ pub fn division() -> Result<Arc<Program>, ProgramError> {
 pub fn weights(program: &Program) -> Result<Weights, WeightsError> {
     let drawn = program.parameters().map(|(_, value)| {
         let label = format!("weights of {}", value.name);
-        (value.name.clone(), spread(value.bound.bits, value.elements(), &label))
+        (value.name.clone(), uniform(value.bound.bits, value.elements(), &label))
     });
     Weights::new(program, drawn.collect::<BTreeMap<_, _>>())
 }
@@ -150,7 +161,8 @@ pub fn weights(program: &Program) -> Result<Weights, WeightsError> {
 pub fn inputs(program: &Program, batch: usize, number: usize) -> Vec<Tensor<u64>> {
     let drawn = program.inputs().iter().map(|id| {
         let (value, shape) = (program.value(*id), program.value(*id).full_shape(batch));
-        let values = spread(value.bound.bits, shape.iter().product(), &format!("input {} number {number}", value.name));
+        let values =
+            uniform(value.bound.bits, shape.iter().product(), &format!("input {} number {number}", value.name));
         Tensor::new(shape, wrapped(program.ring(), &values))
     });
     drawn.collect()

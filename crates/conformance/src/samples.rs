@@ -85,7 +85,8 @@ impl Samples {
         let pairs = splits.iter().flat_map(|&bits| {
             let (x, y) = (share.values(bits), share.values(bound - bits));
             let longer = x.len().max(y.len());
-            let ends = [(top(bits), top(bound - bits)), (top(bits), -top(bound - bits)), (-top(bits), -top(bound - bits))];
+            let ends =
+                [(top(bits), top(bound - bits)), (top(bits), -top(bound - bits)), (-top(bits), -top(bound - bits))];
             let cycled = x.into_iter().cycle().zip(y.into_iter().rev().cycle()).take(longer);
             ends.into_iter().chain(cycled).collect::<Vec<_>>()
         });
@@ -132,6 +133,14 @@ pub fn spread(bound: u32, count: usize, label: &str) -> Vec<i64> {
         if pair[1] & 1 == 0 { magnitude } else { -magnitude }
     };
     words.chunks_exact(2).map(one).collect()
+}
+
+/// Integers `|v| < 2^bound`, each as likely as another.
+pub fn uniform(bound: u32, count: usize, label: &str) -> Vec<i64> {
+    let mut words = vec![0u64; count];
+    stream(label).fill_words(u64::from(bound), &mut words);
+    let span = 2 * u128::from(top(bound) as u64) + 1;
+    words.into_iter().map(|word| ((u128::from(word) * span) >> 64) as i64 - top(bound)).collect()
 }
 
 fn stream(label: &str) -> Prg {

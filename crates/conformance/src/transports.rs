@@ -34,7 +34,8 @@ impl Transport {
     /// Connected networks of `parties` parties and one client, in the order of their ids.
     pub fn networks(&self, parties: usize) -> Result<Vec<Box<dyn Network>>, Failure> {
         let simulated = |faults: Vec<Fault>, seed| {
-            let options = sim::Options { clients: 1, faults, seed, timeout: PATIENCE, ..sim::Options::new(parties, Line::WAN) };
+            let options =
+                sim::Options { clients: 1, faults, seed, timeout: PATIENCE, ..sim::Options::new(parties, Line::WAN) };
             boxed(sim::network(options))
         };
         Ok(match self {
@@ -54,11 +55,13 @@ fn boxed<N: Network + 'static>(networks: Vec<N>) -> Vec<Box<dyn Network>> {
 fn tls(parties: usize, clients: usize) -> Result<Vec<Session>, Failure> {
     let count = parties + clients;
     let names: Vec<String> = (0..count).map(|peer| format!("peer{peer}")).collect();
-    let identities = names.iter().map(|name| Identity::generate(name, 1).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+    let identities =
+        names.iter().map(|name| Identity::generate(name, 1).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
     let mut links: Vec<Vec<(PeerId, String, Connection)>> = (0..count).map(|_| Vec::new()).collect();
     for low in 0..count {
         let listener = Listener::bind("127.0.0.1:0", identities[low].clone(), PATIENCE)?;
-        let address = listener.address().ok_or_else(|| Failure::Panic("a listener without address".into()))?.to_string();
+        let address =
+            listener.address().ok_or_else(|| Failure::Panic("a listener without address".into()))?.to_string();
         for high in low + 1..count {
             let (caller, pin) = (&identities[high], identities[low].fingerprint());
             let known = |key: &Fingerprint| (*key == caller.fingerprint()).then(|| names[high].clone());
@@ -72,8 +75,9 @@ fn tls(parties: usize, clients: usize) -> Result<Vec<Session>, Failure> {
             links[high].push((low, names[low].clone(), dialled));
         }
     }
-    let sessions = links.into_iter().enumerate().map(|(me, peers)| {
-        Session::start((me, &names[me]), parties, peers, covey_transport::Options::default())
-    });
+    let sessions = links
+        .into_iter()
+        .enumerate()
+        .map(|(me, peers)| Session::start((me, &names[me]), parties, peers, covey_transport::Options::default()));
     Ok(sessions.collect::<Result<Vec<_>, _>>()?)
 }

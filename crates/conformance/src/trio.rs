@@ -2,10 +2,10 @@
 
 use std::marker::PhantomData;
 
+use covey_protocols::Options;
 use covey_protocols::api::Result;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::trio::{Arith, ClientParameter, Role, Trio, TrioClient, mask_parameter};
-use covey_protocols::Options;
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 

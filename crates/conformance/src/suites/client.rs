@@ -21,8 +21,7 @@ impl Suite for ClientHalves {
 
     fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
         let inputs = self.client_inputs();
-        let shares: Vec<P::Arith> =
-            inputs.iter().map(|(shape, _)| bench.client_input(shape)).collect::<Result<_>>()?;
+        let shares: Vec<P::Arith> = inputs.iter().map(|(shape, _)| bench.client_input(shape)).collect::<Result<_>>()?;
         let bits = (self.0.bits() - 2) / 2;
         let truncation = Truncation { bits, rounding: Rounding::Exact, bound: self.0.bits() - 2 };
         for (x, (_, values)) in shares.iter().zip(&inputs) {

@@ -75,7 +75,8 @@ impl Layers {
             let weights = values(&w_shape, 6, "kernel");
             let (shared, known) = (bench.input(0, &w_shape, &weights)?, bench.tensor(&w_shape, &weights));
             let biases = values(&[w_shape[0]], 12, "bias");
-            let (bias, known_bias) = (bench.vector(bench.parties() - 1, &biases)?, bench.tensor(&[w_shape[0]], &biases));
+            let (bias, known_bias) =
+                (bench.vector(bench.parties() - 1, &biases)?, bench.tensor(&[w_shape[0]], &biases));
             let geometry = linear::conv2d_geometry(&x_shape, &w_shape, &window, groups)?;
             for (weight, name) in [(Operand::Secret(&shared), "shared"), (Operand::Public(&known), "public")] {
                 let weight = linear::prepare(bench.protocol, weight, geometry)?;
@@ -162,7 +163,9 @@ impl Layers {
         bench.case("relu");
         let z = relu::relu(bench.protocol, &x, PROVED)?;
         bench.exactly(&z, map(&plain, |v| v.max(0)))?;
-        for (low, high) in [(Some(-20), Some(60)), (Some(0), None), (None, Some(0)), (Some(7), Some(7)), (Some(-300), Some(300))] {
+        for (low, high) in
+            [(Some(-20), Some(60)), (Some(0), None), (None, Some(0)), (Some(7), Some(7)), (Some(-300), Some(300))]
+        {
             bench.case(format!("clip to {low:?}..={high:?}"));
             let z = clip(bench.protocol, &x, Ends { low, high }, PROVED)?;
             let due = map(&plain, |v| v.max(low.unwrap_or(i64::MIN)).min(high.unwrap_or(i64::MAX)));
@@ -207,7 +210,9 @@ impl Layers {
             let z = structure::transpose(bench.protocol, &x, &permutation)?;
             bench.as_clear(&z)?;
         }
-        for (before, after, value) in [([0, 0, 1, 2], [0, 0, 0, 1], 0), ([0, 1, 0, 0], [1, 0, 3, 0], -9), ([0; 4], [0; 4], 5)] {
+        for (before, after, value) in
+            [([0, 0, 1, 2], [0, 0, 0, 1], 0), ([0, 1, 0, 0], [1, 0, 3, 0], -9), ([0; 4], [0; 4], 5)]
+        {
             bench.case(format!("pad by {before:?} and {after:?} with {value}"));
             let z = structure::pad(bench.protocol, &x, &before, &after, value)?;
             bench.as_clear(&z)?;

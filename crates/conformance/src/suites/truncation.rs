@@ -90,9 +90,9 @@ impl Cases {
 
     fn alone<P: Protocol>(&self, bench: &mut Bench<P>, bits: u32) -> Result<()> {
         // A shift's neighbourhood: the multiples of 2^bits next to 0, and one beside them.
-        let near = [0i64, 1, 2].into_iter().flat_map(|k| [-1, 0, 1].map(|d| (k << bits) + d)).flat_map(|v| [v, -v]);
+        let near = [0i128, 1, 2].into_iter().flat_map(|k| [-1, 0, 1].map(|d| (k << bits) + d)).flat_map(|v| [v, -v]);
         let mut values = self.samples.values(self.bound());
-        values.extend(near.filter(|v| v.abs() <= top(self.bound())));
+        values.extend(near.filter(|v| v.abs() <= top(self.bound()).into()).map(|v| v as i64));
         for owner in 0..bench.parties() {
             bench.case(format!("{:?} shift by {bits}, value of P{owner}", self.rounding));
             let x = bench.vector(owner, &values)?;
@@ -146,8 +146,11 @@ impl Cases {
         };
         for (weight, known) in [(WeightSource::Shared(&secret), "shared"), (WeightSource::Public(&public), "public")] {
             let weight = bench.protocol.prepare(weight, geometry, Placement::Cpu)?;
-            let biases =
-                [(None, "no"), (Some(Bias::Shared(&secret_bias)), "shared"), (Some(Bias::Public(&public_bias)), "public")];
+            let biases = [
+                (None, "no"),
+                (Some(Bias::Shared(&secret_bias)), "shared"),
+                (Some(Bias::Public(&public_bias)), "public"),
+            ];
             for (bias, bias_known) in biases {
                 bench.case(format!("{known} weight, {bias_known} bias, then {:?} shift by {bits}", self.rounding));
                 let biased = bias.is_some();

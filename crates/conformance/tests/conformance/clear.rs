@@ -1,8 +1,8 @@
 //! Clear against plain integers, in rings of powers of two and odd ones.
 
+use covey_conformance::conform_clear;
 use covey_conformance::samples::Samples;
 use covey_conformance::suites::{ClientHalves, Comparisons, Conversion, Suite, Truncations};
-use covey_conformance::conform_clear;
 use covey_ring::Ring;
 
 fn rings() -> Vec<Ring> {

@@ -30,7 +30,9 @@ fn check<H: Harness>(transport: Transport, bits: u32, program: fn(Ring) -> Resul
     for (adder, tile) in [(Adder::LogDepth, 64), (Adder::Ripple, 1 << 14)] {
         let session = Session::<H>::new(transport.clone(), ring, Options { adder, tile, window: 4 });
         match conform(&session, &case, &RUNS) {
-            Ok(elements) => println!("{} in {ring}, {transport:?}, {adder:?}: {elements} elements", case.program.name()),
+            Ok(elements) => {
+                println!("{} in {ring}, {transport:?}, {adder:?}: {elements} elements", case.program.name())
+            }
             Err(failure) => panic!("{ring}, {transport:?}, {adder:?}: {failure}"),
         }
     }

@@ -1,7 +1,9 @@
 //! Every suite on every protocol over every transport. A protocol is one line of [`conformance!`].
 
 use covey_conformance::samples::Samples;
-use covey_conformance::suites::{Arithmetic, ClientHalves, Comparisons, Conversion, Layers, Roundings, Suite, Truncations};
+use covey_conformance::suites::{
+    Arithmetic, ClientHalves, Comparisons, Conversion, Layers, Roundings, Suite, Truncations,
+};
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::{Harness, Session, Transport, conform};
 use covey_protocols::Options;

@@ -3,9 +3,9 @@
 //! elements; here whole messages are taken off the wire, packing included.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use covey_conformance::bench::Bench;
+use covey_conformance::session::Wrap;
 use covey_conformance::tap::{Log, Received, Tap, messages};
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::{Session, Transport};
@@ -13,28 +13,38 @@ use covey_protocols::api::Result;
 use covey_protocols::circuits::Adder;
 use covey_protocols::trio::Trio;
 use covey_protocols::{Comparison, Options, Phase, Protocol, Rounding, Truncation};
-use covey_ring::Ring;
+use covey_ring::{Ring, Tensor};
 use covey_transport::Endpoint;
 
 const RING: Ring = Ring::Pow2(4);
-/// Elements of a transcript: one tile, whose blocks fill whole bytes.
+/// Elements of a tile, whose blocks fill whole bytes. Elements are transcripts of their own.
 const TILE: usize = 64;
-/// Transcripts of one run, all in flight at once, so that a link carries one step of all of them in a row.
-const IN_FLIGHT: usize = 1 << 13;
-const RUNS: u64 = 8;
+/// Tiles of one run, all in flight at once, so that a link carries one step of all of them in a row.
+const IN_FLIGHT: usize = 1 << 9;
+/// Half a million transcripts in all.
+const RUNS: u64 = 16;
 /// Chi-square of 256 bins passes it with probability 4e-10.
 const LIMIT: f64 = 420.0;
 
 type P = Trio<u32>;
 type Gate = fn(&mut Bench<P>, [<P as Protocol>::Arith; 2]) -> Result<()>;
 
-/// What each peer received in one run, the client last.
-fn transcript(gate: Gate, values: [i64; 2], run: u64) -> Vec<Vec<Received>> {
-    let logs: Vec<Log> = (0..3).map(|_| Log::default()).collect();
-    let wrap = |me: usize, endpoint: Box<dyn Endpoint>| Box::new(Tap::new(endpoint, Arc::clone(&logs[me]))) as Box<dyn Endpoint>;
-    let options = Options { adder: Adder::LogDepth, tile: TILE, window: IN_FLIGHT };
-    let session = Session::<TrioHarness<u32>>::new(Transport::Memory, RING, options).wrapped(&wrap);
-    let count = TILE * IN_FLIGHT;
+/// Logs of what P0, P1 and P2 receive.
+fn logs() -> [Log; 3] {
+    Default::default()
+}
+
+fn session<'a>(in_flight: usize, wrap: &'a Wrap<'a>) -> Session<'a, TrioHarness<u32>> {
+    let options = Options { adder: Adder::LogDepth, tile: TILE, window: in_flight };
+    Session::new(Transport::Memory, RING, options).wrapped(wrap)
+}
+
+/// What each party receives in one run of `in_flight` transcripts.
+fn transcripts(gate: Gate, values: [i64; 2], run: u64, in_flight: usize) -> [Vec<Received>; 3] {
+    let logs = logs();
+    let wrap =
+        |me: usize, inner: Box<dyn Endpoint>| -> Box<dyn Endpoint> { Box::new(Tap::new(inner, logs[me].clone())) };
+    let count = TILE * in_flight;
     let job = |protocol: &mut P, me: usize| -> Result<()> {
         protocol.begin(Phase::Joint, run)?;
         let mut bench = Bench::new(protocol, Some(me), 3);
@@ -42,8 +52,8 @@ fn transcript(gate: Gate, values: [i64; 2], run: u64) -> Vec<Vec<Received>> {
         let y = bench.vector(2, &vec![values[1]; count])?;
         gate(&mut bench, [x, y])
     };
-    session.run(|protocol, network| Ok(job(protocol, network.me())?), |_, _| Ok(())).unwrap();
-    logs.iter().map(messages).collect()
+    session(in_flight, &wrap).run(|protocol, network| Ok(job(protocol, network.me())?), |_, _| Ok(())).unwrap();
+    logs.each_ref().map(messages)
 }
 
 fn chi_square(bins: &[u32; 256]) -> f64 {
@@ -52,46 +62,60 @@ fn chi_square(bins: &[u32; 256]) -> f64 {
     bins.iter().map(|&count| (f64::from(count) - due).powi(2) / due).sum()
 }
 
-/// Histograms of every byte of every message, by receiver, sender, number of the message within the transcript and place.
-fn histograms(gate: Gate, values: [i64; 2]) -> BTreeMap<(usize, usize, usize, usize), [u32; 256]> {
-    let mut bins = BTreeMap::new();
-    for run in 0..RUNS {
-        for (me, received) in transcript(gate, values, run + 1).into_iter().enumerate() {
-            let mut seen = [0usize; 4];
-            for message in received {
-                let step = seen[message.from] / IN_FLIGHT;
-                seen[message.from] += 1;
-                for (place, byte) in message.bytes.iter().enumerate() {
-                    bins.entry((me, message.from, step, place)).or_insert([0u32; 256])[usize::from(*byte)] += 1;
-                }
-            }
-            assert!(seen.iter().all(|count| count.is_multiple_of(IN_FLIGHT)), "whole steps");
-        }
+/// A histogram for every byte of a message.
+type Histograms = Vec<[u32; 256]>;
+
+/// By receiver, sender and number of the message within the transcript.
+type ByMessage = BTreeMap<(usize, usize, usize), Histograms>;
+
+/// Adds what `me` received to `bins`; messages of one step of all transcripts come in a row.
+fn count(bins: &mut ByMessage, me: usize, received: &[Received]) {
+    let mut seen = [0usize; 4];
+    for message in received {
+        let step = seen[message.from] / IN_FLIGHT;
+        seen[message.from] += 1;
+        let bins = bins.entry((me, message.from, step)).or_insert_with(|| vec![[0; 256]; message.bytes.len()]);
+        assert_eq!(bins.len(), message.bytes.len(), "messages of one step have one size");
+        bins.iter_mut().zip(&message.bytes).for_each(|(bins, byte)| bins[usize::from(*byte)] += 1);
     }
-    bins
+    assert!(seen.iter().all(|count| count.is_multiple_of(IN_FLIGHT)), "whole steps");
+}
+
+/// The worst chi-square: of every byte of every message over all tiles, and of each message over all its bytes.
+fn worst(bins: &ByMessage) -> f64 {
+    let mut worst: f64 = 0.0;
+    for bins in bins.values() {
+        let mut pool = [0; 256];
+        for byte in bins {
+            assert_eq!(byte.iter().sum::<u32>() as usize, IN_FLIGHT * RUNS as usize, "tiles");
+            pool.iter_mut().zip(byte).for_each(|(sum, count)| *sum += count);
+            worst = worst.max(chi_square(byte));
+        }
+        assert!(pool.iter().sum::<u32>() >= 1 << 16);
+        worst = worst.max(chi_square(&pool));
+    }
+    worst
 }
 
 fn check(name: &str, gate: Gate) {
-    let mut places = Vec::new();
     for values in [[1, -3], [0, 0]] {
-        let bins = histograms(gate, values);
-        let mut worst: f64 = 0.0;
-        for (place, bins) in &bins {
-            assert_eq!(bins.iter().sum::<u32>() as usize, IN_FLIGHT * RUNS as usize, "{name}: transcripts");
-            let statistic = chi_square(bins);
-            assert!(statistic < LIMIT, "{name} of {values:?}: (to, from, message, byte) {place:?} has {statistic:.0}");
-            worst = worst.max(statistic);
+        let mut bins = ByMessage::new();
+        for run in 0..RUNS {
+            let received = transcripts(gate, values, run + 1, IN_FLIGHT);
+            received.iter().enumerate().for_each(|(me, received)| count(&mut bins, me, received));
         }
-        println!("{name} of {values:?}: {} bytes a transcript, worst chi-square {worst:.0}", bins.len());
-        places.push(bins.into_keys().collect::<Vec<_>>());
+        let (bytes, worst) = (bins.values().map(Vec::len).sum::<usize>(), worst(&bins));
+        println!("{name} of {values:?}: {bytes} bytes a tile, worst chi-square {worst:.0}");
+        assert!(bytes > 0 && worst < LIMIT, "{name} of {values:?}: {worst:.0}");
     }
-    assert_eq!(places[0], places[1], "{name}: sizes depend on the inputs");
-    // The order across senders as well: a party asks for the same messages in the same order.
-    let shape = |values| -> Vec<Vec<(usize, usize)>> {
-        let received = transcript(gate, values, 1);
-        received.iter().map(|all| all.iter().map(|message| (message.from, message.bytes.len())).collect()).collect()
+    // Number, order and sizes, for every party.
+    let shape = |values| {
+        transcripts(gate, values, 1, 3).map(|all| all.iter().map(|m| (m.from, m.bytes.len())).collect::<Vec<_>>())
     };
-    assert_eq!(shape([1, -3]), shape([3, 1]), "{name}: order depends on the inputs");
+    let due = shape([0, 0]);
+    for values in [[1, -3], [3, 1], [-2, 1]] {
+        assert_eq!(shape(values), due, "{name}: messages depend on the inputs");
+    }
 }
 
 fn truncation(rounding: Rounding) -> Truncation {
@@ -137,7 +161,8 @@ fn inexact_shifts() {
 fn signs_and_selections() {
     check("msb, bit2a, select", |bench, [x, y]| {
         let sign = bench.protocol.msb(&x, FULL)?;
-        bench.protocol.bit2a(&sign, &[TILE * IN_FLIGHT])?;
+        let shape = Trio::<u32>::shape(&x).to_vec();
+        bench.protocol.bit2a(&sign, &shape)?;
         bench.protocol.select(&sign, &y).map(|_| ())
     });
 }
@@ -170,43 +195,36 @@ fn a_bias_of_one_bit_would_show() {
     assert!(chi_square(&constant) > 1e6);
 }
 
-/// The client's side: what it sends is uniform to P1 and P2, and so is each half of what is revealed to it.
+/// What the client sends is uniform to P1 and to P2; P0 hears nothing.
 #[test]
-fn the_client() {
-    let mut bins: BTreeMap<(usize, usize, usize), [u32; 256]> = BTreeMap::new();
-    let count = TILE * IN_FLIGHT;
-    for run in 0..RUNS {
-        let logs: Vec<Log> = (0..3).map(|_| Log::default()).collect();
-        let wrap = |me: usize, endpoint: Box<dyn Endpoint>| Box::new(Tap::new(endpoint, Arc::clone(&logs[me]))) as Box<dyn Endpoint>;
-        let options = Options { adder: Adder::LogDepth, tile: TILE, window: IN_FLIGHT };
-        let session = Session::<TrioHarness<u32>>::new(Transport::Memory, RING, options).wrapped(&wrap);
-        let values = covey_ring::Tensor::new([count], vec![5u32; count]);
-        let (_, opened) = session
-            .run(
-                |protocol, _| {
-                    protocol.begin(Phase::Joint, run + 1)?;
-                    let x = protocol.client_input(&[count])?;
-                    let checked = protocol.check()?;
-                    Ok(protocol.reveal(&x, &checked)?)
-                },
-                |client, _| {
-                    client.send(&values)?;
-                    Ok(client.receive(&[count])?)
-                },
-            )
-            .unwrap();
-        assert!(opened.data().iter().all(|&word| RING.reduce(word) == 5));
-        for (me, log) in logs.iter().enumerate() {
-            let mut seen = [0usize; 4];
-            for message in messages(log) {
-                seen[message.from] += 1;
-                for (place, byte) in message.bytes.iter().enumerate() {
-                    bins.entry((me, message.from, place)).or_insert([0u32; 256])[usize::from(*byte)] += 1;
-                }
-            }
-            assert_eq!(seen, if me == 0 { [0; 4] } else { [0, 0, 0, IN_FLIGHT] }, "P{me} hears from the client alone");
+fn inputs_of_the_client() {
+    let count_of = TILE * IN_FLIGHT;
+    for value in [5u32, 0] {
+        let mut bins = ByMessage::new();
+        for run in 0..RUNS {
+            let logs = logs();
+            let wrap = |me: usize, inner: Box<dyn Endpoint>| -> Box<dyn Endpoint> {
+                Box::new(Tap::new(inner, logs[me].clone()))
+            };
+            let values = Tensor::new([count_of], vec![value; count_of]);
+            let (_, opened) = session(IN_FLIGHT, &wrap)
+                .run(
+                    |protocol, _| {
+                        protocol.begin(Phase::Joint, run + 1)?;
+                        let x = protocol.client_input(&[count_of])?;
+                        let checked = protocol.check()?;
+                        Ok(protocol.reveal(&x, &checked)?)
+                    },
+                    |client, _| {
+                        client.send(&values)?;
+                        Ok(client.receive(&[count_of])?)
+                    },
+                )
+                .unwrap();
+            assert!(opened.data().iter().all(|&word| RING.reduce(word) == value));
+            logs.iter().enumerate().for_each(|(me, log)| count(&mut bins, me, &messages(log)));
         }
+        assert_eq!(bins.keys().copied().collect::<Vec<_>>(), [(1, 3, 0), (2, 3, 0)]);
+        assert!(worst(&bins) < LIMIT, "{}", worst(&bins));
     }
-    let worst = bins.values().map(chi_square).fold(0.0, f64::max);
-    assert!(worst < LIMIT, "{worst}");
 }

@@ -17,7 +17,8 @@ fn volume<H: Harness>(bits: u32, elements: u64) {
         for part in 0..elements.div_ceil(PART) {
             let session = Session::<H>::new(Transport::Memory, ring, Options::default()).numbered(part + 1);
             let samples = Samples { ring, count: PART as usize, tile: session.options.tile };
-            let counts = conform(&session, &Volume { primitive, samples, part }).unwrap_or_else(|failure| panic!("{failure}"));
+            let counts =
+                conform(&session, &Volume { primitive, samples, part }).unwrap_or_else(|failure| panic!("{failure}"));
             done += PART;
             seconds += counts.time.as_secs_f64();
             errors += counts.large_errors;
