@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,25 @@ def wait_until(condition: object, seconds: float = 10.0) -> None:
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.05)
+
+
+def hear_interrupts() -> None:
+    """In a new process: hear Ctrl-C even where the tests themselves run in the background and ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def started(call: list[str], **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """`call` as a process that uses this package, hears Ctrl-C, and ends with the test."""
+    variables = {**os.environ, "PYTHONPATH": str(Path(covey.__file__).parents[1]), **environment}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        call, stdout=pipe, stderr=pipe, text=True, env=variables, preexec_fn=hear_interrupts
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
 
 
 def test_private_equals_clear(parties: Parties, digits: Path, images: np.ndarray) -> None:
@@ -196,8 +217,7 @@ def test_parties_end_with_a_killed_parent() -> None:
         "    print(*[party.pid for party in parties.parties], parties.folder, flush=True)\n"
         "    time.sleep(60)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(covey.__file__).parents[1])}
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment) as parent:
+    with started([sys.executable, "-c", code]) as parent:
         assert parent.stdout is not None
         *pids, folder = parent.stdout.readline().split()
         assert all(alive(int(pid)) for pid in pids)
@@ -222,8 +242,7 @@ def test_a_killed_party_is_named_and_may_come_back(digits: Path, images: np.ndar
 def test_a_party_takes_leave_when_asked(tmp_path: Path, how: signal.Signals) -> None:
     party, *_ = write_configuration(tmp_path, 5.0)
     call = [sys.executable, "-m", "covey", "party", "--config", str(party.config)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(covey.__file__).parents[1])}
-    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as running:
+    with started(call) as running:
         assert running.stdout is not None
         assert running.stdout.readline().startswith("ready 127.0.0.1:")
         running.send_signal(how)
@@ -234,8 +253,7 @@ def test_a_party_takes_leave_when_asked(tmp_path: Path, how: signal.Signals) -> 
 
 def test_interrupting_ends_everything(digits: Path, tmp_path: Path) -> None:
     call = [sys.executable, "-m", "covey", "run", str(digits), "--local", "--input", str(DIGITS / "test-images.npy")]
-    environment = {**os.environ, "PYTHONPATH": str(Path(covey.__file__).parents[1]), "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as running:
+    with started(call, TMPDIR=str(tmp_path)) as running:
         wait_until(lambda: any(tmp_path.glob("covey-*/*/state")), 30)
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=20)

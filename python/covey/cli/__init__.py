@@ -56,14 +56,19 @@ def _root(
 def main() -> NoReturn:
     """Run the command: exit code 0, 1 with one line on stderr, 2 for a wrong call, 130 when interrupted."""
     try:
+        _run()
+    except KeyboardInterrupt:  # wherever it struck, the handlers below included
+        complain("interrupted")
+        sys.exit(130)
+
+
+def _run() -> NoReturn:
+    try:
         code = app(standalone_mode=False)
     except Exception as error:
         if os.environ.get("COVEY_TRACEBACK") == "1":
             raise
         sys.exit(_explain(error))
-    except KeyboardInterrupt:
-        complain("interrupted")
-        sys.exit(130)
     if code == 130:  # the parser's own way of saying that Ctrl-C was pressed
         complain("interrupted")
     sys.exit(code if isinstance(code, int) else 0)
