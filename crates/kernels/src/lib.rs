@@ -10,8 +10,10 @@ pub mod conv;
 mod dense;
 #[doc(hidden)]
 pub mod dispatch;
+pub mod elementwise;
 mod gemm;
 mod prg;
+mod vectorised;
 mod words;
 
 pub use conv::{ConvGeometry, GeometryError, conv2d, conv2d_pair, im2col};

@@ -1,4 +1,4 @@
-//! Between words and bit planes.
+//! Between words and bit planes, and logic on planes.
 //!
 //! Planes are plane-major, as in [`covey_ring::BitTensor`]: bit `p` of element `i` is bit `i % 64` of word
 //! `p * len.div_ceil(64) + i / 64`.
@@ -7,9 +7,12 @@
 mod avx2;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 mod avx512;
+mod planes;
 mod portable;
 
 use covey_ring::Word;
+
+pub use planes::*;
 
 use crate::dispatch;
 
@@ -19,7 +22,7 @@ macro_rules! twin {
         match dispatch::isa() {
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
             // SAFETY: the processor has it; `check` has seen the sizes.
-            dispatch::Isa::Avx512 => unsafe { avx512::$name($($argument),*) },
+            isa if isa >= dispatch::Isa::Avx512 => unsafe { avx512::$name($($argument),*) },
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
             // SAFETY: the processor has it; `check` has seen the sizes.
             dispatch::Isa::Avx2 => unsafe { avx2::$name($($argument),*) },

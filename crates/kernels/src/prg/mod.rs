@@ -46,7 +46,7 @@ impl Prg {
         let cipher = match dispatch::isa() {
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
             // SAFETY: `Isa::Avx512` includes AES-NI.
-            dispatch::Isa::Avx512 => Cipher::Vaes(unsafe { vaes::Cipher::new(key) }),
+            isa if isa >= dispatch::Isa::Avx512 => Cipher::Vaes(unsafe { vaes::Cipher::new(key) }),
             _ => Cipher::Portable(portable::Cipher::new(key)),
         };
         Prg { cipher }
