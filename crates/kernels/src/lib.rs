@@ -12,6 +12,8 @@ mod dense;
 pub mod dispatch;
 pub mod elementwise;
 mod gemm;
+#[doc(hidden)]
+pub mod measure;
 mod prg;
 mod vectorised;
 mod words;
