@@ -4,8 +4,9 @@ mod common;
 
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
-use common::each_isa;
+use common::{each_isa, words};
 use covey_kernels::Prg;
+use covey_ring::Word;
 use proptest::prelude::*;
 
 fn hex(text: &str) -> [u8; 16] {
@@ -76,6 +77,31 @@ proptest! {
             }
         });
     }
+}
+
+fn combined<W: Word>(prg: &Prg, nonce: u64, start: u64, len: usize) {
+    let (old, mut stream) = (words::<W>(len, 1), vec![W::ZERO; len]);
+    prg.fill_words_from(nonce, start, &mut stream);
+    let check = |name: &str, kernel: &dyn Fn(&mut [W]), expected: fn(W, W) -> W| {
+        let mut out = old.clone();
+        kernel(&mut out);
+        assert!((0..len).all(|i| out[i] == expected(old[i], stream[i])), "{name}, {len} x {} bits", W::BITS);
+    };
+    check("add", &|out| prg.add_words(nonce, start, out), W::add);
+    check("sub", &|out| prg.sub_words(nonce, start, out), W::sub);
+    check("sub_from", &|out| prg.sub_from_words(nonce, start, out), |old, stream| stream.sub(old));
+    check("xor", &|out| prg.xor_words(nonce, start, out), |old, stream| old ^ stream);
+}
+
+#[test]
+fn words_are_combined_with_the_stream() {
+    each_isa(|_| {
+        let prg = Prg::new(&[9; 16]);
+        for len in (0..=200).chain([255, 256, 257, 511, 513, 1024, 1027]) {
+            combined::<u32>(&prg, 3, 0, len);
+            combined::<u64>(&prg, 4, u64::MAX - 5, len);
+        }
+    });
 }
 
 #[test]

@@ -42,7 +42,10 @@ fn generator() -> Vec<Row> {
     let fill = |len: usize, buffer: &mut [u8]| {
         rate(format!("AES-128-CTR, {len} B"), "GB/s", len, || prg.fill(3, 0, black_box(&mut buffer[..len])))
     };
-    [1 << 16, 1 << 11, 64].map(|len| fill(len, &mut buffer)).into()
+    let mut rows: Vec<Row> = [1 << 16, 1 << 11, 64].map(|len| fill(len, &mut buffer)).into();
+    let mut words = words::<u32>(TILE);
+    rows.push(rate("AES-128-CTR added to u32", "GB/s", 4 * TILE, || prg.add_words(3, 0, black_box(&mut words))));
+    rows
 }
 
 fn planes() -> Vec<Row> {

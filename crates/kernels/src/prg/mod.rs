@@ -1,11 +1,12 @@
 //! The pseudorandom generator: AES-128 in counter mode.
 
 use covey_ring::Word;
-use zeroize::Zeroize;
 
 use crate::dispatch;
 use crate::words::bytes_mut;
+use combine::{Add, Combine, Sub, SubFrom, Xor};
 
+mod combine;
 mod portable;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 mod vaes;
@@ -26,17 +27,6 @@ enum Cipher {
     Vaes(vaes::Cipher),
 }
 
-impl Cipher {
-    fn blocks(&self, nonce: u64, start: u64, out: &mut [u8]) {
-        match self {
-            Cipher::Portable(cipher) => cipher.blocks(nonce, start, out),
-            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-            // SAFETY: made only where the processor has AVX-512 and VAES; `Prg::fill` passes whole blocks.
-            Cipher::Vaes(cipher) => unsafe { cipher.blocks(nonce, start, out) },
-        }
-    }
-}
-
 impl Prg {
     /// Bytes in a block.
     pub const BLOCK: usize = 16;
@@ -54,13 +44,11 @@ impl Prg {
 
     /// Fills `out` with the bytes of stream `nonce` from block `start_block` on; the last block may be cut short.
     pub fn fill(&self, nonce: u64, start_block: u64, out: &mut [u8]) {
-        let (whole, rest) = out.split_at_mut(out.len() / Self::BLOCK * Self::BLOCK);
-        self.cipher.blocks(nonce, start_block, whole);
-        if !rest.is_empty() {
-            let mut last = [0; Self::BLOCK];
-            self.cipher.blocks(nonce, start_block.wrapping_add((whole.len() / Self::BLOCK) as u64), &mut last);
-            rest.copy_from_slice(&last[..rest.len()]);
-            last.zeroize();
+        match &self.cipher {
+            Cipher::Portable(cipher) => cipher.fill(nonce, start_block, out),
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: made only where the processor has AVX-512 and VAES.
+            Cipher::Vaes(cipher) => unsafe { cipher.stream::<u32, combine::Replace>(nonce, start_block, out) },
         }
     }
 
@@ -72,18 +60,66 @@ impl Prg {
     /// [`Prg::fill_words`] from block `start_block` of the stream on. A block gives `16 / W::BYTES` words.
     pub fn fill_words_from<W: Word>(&self, nonce: u64, start_block: u64, out: &mut [W]) {
         self.fill(nonce, start_block, bytes_mut(out));
-        if cfg!(target_endian = "big") {
-            for word in out {
-                let mut bytes = Vec::with_capacity(W::BYTES);
-                W::extend_le(&[*word], &mut bytes);
-                bytes.reverse();
-                W::read_le(&bytes, std::slice::from_mut(word));
-            }
-        }
+        from_little_endian(out);
     }
 
     /// [`Prg::fill_words`] for 64-bit words.
     pub fn fill_u64(&self, nonce: u64, out: &mut [u64]) {
         self.fill_words(nonce, out);
+    }
+
+    /// `out = out + s`, s what [`Prg::fill_words_from`] gives.
+    pub fn add_words<W: Word>(&self, nonce: u64, start_block: u64, out: &mut [W]) {
+        self.combine::<W, Add>(nonce, start_block, out);
+    }
+
+    /// `out = out - s`, s what [`Prg::fill_words_from`] gives.
+    pub fn sub_words<W: Word>(&self, nonce: u64, start_block: u64, out: &mut [W]) {
+        self.combine::<W, Sub>(nonce, start_block, out);
+    }
+
+    /// `out = s - out`, s what [`Prg::fill_words_from`] gives.
+    pub fn sub_from_words<W: Word>(&self, nonce: u64, start_block: u64, out: &mut [W]) {
+        self.combine::<W, SubFrom>(nonce, start_block, out);
+    }
+
+    /// `out = out ⊕ s`, s what [`Prg::fill_words_from`] gives.
+    pub fn xor_words<W: Word>(&self, nonce: u64, start_block: u64, out: &mut [W]) {
+        self.combine::<W, Xor>(nonce, start_block, out);
+    }
+
+    fn combine<W: Word, C: Combine>(&self, nonce: u64, start_block: u64, out: &mut [W]) {
+        match &self.cipher {
+            Cipher::Portable(cipher) => {
+                const AT_ONCE: usize = 128;
+                let mut stream = [W::ZERO; AT_ONCE];
+                let mut block = start_block;
+                for out in out.chunks_mut(AT_ONCE) {
+                    let stream = &mut stream[..out.len()];
+                    cipher.fill(nonce, block, bytes_mut(stream));
+                    from_little_endian(stream);
+                    out.iter_mut().zip(&*stream).for_each(|(out, &s)| *out = C::word(*out, s));
+                    block = block.wrapping_add((AT_ONCE * W::BYTES / Self::BLOCK) as u64);
+                }
+                stream.fill(W::ZERO);
+                // Keeps the wipe.
+                std::hint::black_box(&mut stream);
+            }
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: made only where the processor has AVX-512 and VAES.
+            Cipher::Vaes(cipher) => unsafe { cipher.stream::<W, C>(nonce, start_block, bytes_mut(out)) },
+        }
+    }
+}
+
+/// Words read from the generator's bytes as they are in memory.
+fn from_little_endian<W: Word>(words: &mut [W]) {
+    if cfg!(target_endian = "big") {
+        for word in words {
+            let mut bytes = Vec::with_capacity(W::BYTES);
+            W::extend_le(&[*word], &mut bytes);
+            bytes.reverse();
+            W::read_le(&bytes, std::slice::from_mut(word));
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Block};
+use zeroize::Zeroize;
 
 /// A key schedule; wiped on drop by the `aes` crate.
 pub(super) struct Cipher(Aes128);
@@ -11,21 +12,25 @@ impl Cipher {
         Cipher(Aes128::new(key.into()))
     }
 
-    /// Whole blocks from `start` on.
-    pub(super) fn blocks(&self, nonce: u64, start: u64, out: &mut [u8]) {
-        const AT_ONCE: usize = 64;
-        let mut blocks = [Block::default(); AT_ONCE];
+    /// Fills `out` from block `start` on.
+    pub(super) fn fill(&self, nonce: u64, start: u64, out: &mut [u8]) {
         let mut counter = start;
-        for out in out.chunks_mut(16 * AT_ONCE) {
-            let blocks = &mut blocks[..out.len() / 16];
-            for block in blocks.iter_mut() {
-                block.copy_from_slice(&(u128::from(nonce) << 64 | u128::from(counter)).to_le_bytes());
-                counter = counter.wrapping_add(1);
-            }
+        let mut count = |block: &mut Block| {
+            block.copy_from_slice(&(u128::from(nonce) << 64 | u128::from(counter)).to_le_bytes());
+            counter = counter.wrapping_add(1);
+        };
+        let (whole, rest) = Block::slice_as_chunks_mut(out);
+        // As many as stay in the first-level cache between the two passes.
+        for blocks in whole.chunks_mut(256) {
+            blocks.iter_mut().for_each(&mut count);
             self.0.encrypt_blocks(blocks);
-            for (out, block) in out.chunks_exact_mut(16).zip(blocks.iter()) {
-                out.copy_from_slice(block);
-            }
+        }
+        if !rest.is_empty() {
+            let mut last = Block::default();
+            count(&mut last);
+            self.0.encrypt_block(&mut last);
+            rest.copy_from_slice(&last[..rest.len()]);
+            last.zeroize();
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::arch::x86_64::*;
 
+use covey_ring::Word;
 use zeroize::Zeroize;
+
+use super::combine::Combine;
 
 /// Vectors in flight.
 const AT_ONCE: usize = 8;
@@ -40,12 +43,12 @@ impl Cipher {
         cipher
     }
 
-    /// Whole blocks from `start` on.
+    /// Combines the words of `out`, given as bytes, with the stream from block `start` on.
     ///
     /// # Safety
-    /// The processor has AVX-512 F and BW and VAES. `out` holds whole blocks.
+    /// The processor has AVX-512 F and BW and VAES.
     #[target_feature(enable = "vaes,avx512f,avx512bw")]
-    pub(super) unsafe fn blocks(&self, nonce: u64, start: u64, out: &mut [u8]) {
+    pub(super) unsafe fn stream<W: Word, C: Combine>(&self, nonce: u64, start: u64, out: &mut [u8]) {
         let mut keys = [_mm512_setzero_si512(); 11];
         for (wide, &key) in keys.iter_mut().zip(&self.0) {
             *wide = _mm512_broadcast_i32x4(key);
@@ -71,8 +74,12 @@ impl Cipher {
                 }
             }
             for (state, out) in states.iter().zip(group.as_chunks_mut::<BYTES>().0) {
-                // SAFETY: the array is 64 writable bytes.
-                unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), _mm512_aesenclast_epi128(*state, keys[10])) };
+                let stream = _mm512_aesenclast_epi128(*state, keys[10]);
+                // SAFETY: the array is 64 bytes.
+                unsafe {
+                    let old = if C::READS { _mm512_loadu_si512(out.as_ptr().cast()) } else { stream };
+                    _mm512_storeu_si512(out.as_mut_ptr().cast(), C::vector::<W>(old, stream));
+                }
             }
         }
         for out in rest.chunks_mut(BYTES) {
@@ -81,11 +88,13 @@ impl Cipher {
             for key in &keys[1..10] {
                 state = _mm512_aesenc_epi128(state, *key);
             }
+            let stream = _mm512_aesenclast_epi128(state, keys[10]);
             let bytes = u64::MAX >> (BYTES - out.len());
             // SAFETY: the mask lets through out.len() bytes, 1 to 64 of them.
             unsafe {
-                _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), bytes, _mm512_aesenclast_epi128(state, keys[10]))
-            };
+                let old = if C::READS { _mm512_maskz_loadu_epi8(bytes, out.as_ptr().cast()) } else { stream };
+                _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), bytes, C::vector::<W>(old, stream));
+            }
         }
     }
 }

@@ -1,0 +1,66 @@
+//! What becomes of a word and the generator's word for it.
+
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+use std::arch::x86_64::*;
+
+use covey_ring::Word;
+
+pub(super) trait Combine {
+    /// Whether the old word counts.
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    const READS: bool = true;
+
+    fn word<W: Word>(old: W, stream: W) -> W;
+
+    /// [`Combine::word`] on a vector.
+    ///
+    /// # Safety
+    /// The processor has AVX-512 F.
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    unsafe fn vector<W: Word>(old: __m512i, stream: __m512i) -> __m512i;
+}
+
+macro_rules! combine {
+    ($($name:ident: |$old:ident, $stream:ident| $word:expr, $narrow:expr, $wide:expr;)*) => {$(
+        pub(super) struct $name;
+
+        impl Combine for $name {
+            #[inline(always)]
+            fn word<W: Word>($old: W, $stream: W) -> W {
+                $word
+            }
+
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            #[inline(always)]
+            unsafe fn vector<W: Word>($old: __m512i, $stream: __m512i) -> __m512i {
+                // SAFETY: the caller has AVX-512 F.
+                unsafe { if W::BITS == 32 { $narrow } else { $wide } }
+            }
+        }
+    )*};
+}
+
+combine! {
+    Add: |old, stream| old.add(stream), _mm512_add_epi32(old, stream), _mm512_add_epi64(old, stream);
+    Sub: |old, stream| old.sub(stream), _mm512_sub_epi32(old, stream), _mm512_sub_epi64(old, stream);
+    SubFrom: |old, stream| stream.sub(old), _mm512_sub_epi32(stream, old), _mm512_sub_epi64(stream, old);
+    Xor: |old, stream| old ^ stream, _mm512_xor_si512(old, stream), _mm512_xor_si512(old, stream);
+}
+
+/// The generator's word, whatever was there.
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+pub(super) struct Replace;
+
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+impl Combine for Replace {
+    const READS: bool = false;
+
+    fn word<W: Word>(_old: W, stream: W) -> W {
+        stream
+    }
+
+    #[inline(always)]
+    unsafe fn vector<W: Word>(_old: __m512i, stream: __m512i) -> __m512i {
+        stream
+    }
+}
