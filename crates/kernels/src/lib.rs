@@ -14,6 +14,7 @@ pub mod elementwise;
 mod gemm;
 #[doc(hidden)]
 pub mod measure;
+pub mod packing;
 mod prg;
 mod vectorised;
 mod words;

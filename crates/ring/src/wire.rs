@@ -10,25 +10,39 @@ pub fn words_len(count: usize, ring: Ring) -> usize {
 
 /// Appends `values`, reduced, at `ring.bits()` bits each, little-endian, the last byte padded with zeros.
 pub fn pack_words<W: Word>(values: &[W], ring: Ring, out: &mut Vec<u8>) {
-    let bits = ring.bits();
-    if bits == W::BITS && matches!(ring, Ring::Pow2(_)) {
+    if ring.bits() == W::BITS && matches!(ring, Ring::Pow2(_)) {
         return W::extend_le(values, out);
     }
-    let end = out.len() + words_len(values.len(), ring);
-    let (mut held, mut buffer) = (0u32, 0u128);
+    let start = out.len();
+    out.resize(start + words_len(values.len(), ring), 0);
+    pack_words_into(values, ring, &mut out[start..]);
+}
+
+/// [`pack_words`] into exactly [`words_len`] bytes.
+///
+/// # Panics
+/// If `out` has another length.
+pub fn pack_words_into<W: Word>(values: &[W], ring: Ring, out: &mut [u8]) {
+    assert_eq!(out.len(), words_len(values.len(), ring));
+    let bits = ring.bits();
+    let (whole, rest) = out.as_chunks_mut::<8>();
+    let mut whole = whole.iter_mut();
+    let (mut held, mut buffer) = (0u32, 0u64);
     for &value in values {
-        buffer |= (ring.reduce(value).to_u64() as u128) << held;
+        let value = ring.reduce(value).to_u64();
+        buffer |= value << held;
         held += bits;
-        while held >= 8 {
-            out.push(buffer as u8);
-            buffer >>= 8;
-            held -= 8;
+        if held >= 64 {
+            *whole.next().expect("as many bytes as bits") = buffer.to_le_bytes();
+            held -= 64;
+            buffer = value.unbounded_shr(bits - held);
         }
     }
-    if held > 0 {
-        out.push(buffer as u8);
+    let last = buffer.to_le_bytes();
+    match whole.next() {
+        Some(out) => *out = last,
+        None => rest.copy_from_slice(&last[..rest.len()]),
     }
-    debug_assert_eq!(out.len(), end);
 }
 
 /// `count` elements from exactly [`words_len`] bytes.
@@ -36,26 +50,39 @@ pub fn pack_words<W: Word>(values: &[W], ring: Ring, out: &mut Vec<u8>) {
 /// # Panics
 /// If `bytes` has another length; the transport has checked it.
 pub fn unpack_words<W: Word>(bytes: &[u8], count: usize, ring: Ring) -> Vec<W> {
-    assert_eq!(bytes.len(), words_len(count, ring));
-    let bits = ring.bits();
     let mut out = vec![W::ZERO; count];
-    if bits == W::BITS && matches!(ring, Ring::Pow2(_)) {
-        W::read_le(bytes, &mut out);
-        return out;
-    }
-    let (mut held, mut buffer, mut next) = (0u32, 0u128, 0usize);
-    let mask = if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
-    for value in &mut out {
-        while held < bits {
-            buffer |= (bytes[next] as u128) << held;
-            next += 1;
-            held += 8;
-        }
-        *value = ring.reduce(W::from_u64(buffer as u64 & mask));
-        buffer >>= bits;
-        held -= bits;
-    }
+    unpack_words_into(bytes, ring, &mut out);
     out
+}
+
+/// [`unpack_words`] into `out`.
+///
+/// # Panics
+/// If `bytes` are not [`words_len`] of its length.
+pub fn unpack_words_into<W: Word>(bytes: &[u8], ring: Ring, out: &mut [W]) {
+    assert_eq!(bytes.len(), words_len(out.len(), ring));
+    let bits = ring.bits();
+    if bits == W::BITS && matches!(ring, Ring::Pow2(_)) {
+        return W::read_le(bytes, out);
+    }
+    let mask = u64::MAX >> (64 - bits);
+    for (index, value) in out.iter_mut().enumerate() {
+        let (start, shift) = (index * bits as usize / 8, index * bits as usize % 8);
+        let bytes = &bytes[start..];
+        let word = match bytes.first_chunk() {
+            Some(bytes) => u64::from_le_bytes(*bytes),
+            None => {
+                let mut last = [0; 8];
+                last[..bytes.len()].copy_from_slice(bytes);
+                u64::from_le_bytes(last)
+            }
+        };
+        let mut element = word >> shift;
+        if shift + bits as usize > 64 {
+            element |= u64::from(bytes[8]) << (64 - shift);
+        }
+        *value = ring.reduce(W::from_u64(element & mask));
+    }
 }
 
 /// Bytes `planes` planes of `len` bits take, each rounded up to whole bytes.

@@ -3,10 +3,10 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use covey_ring::Word;
+use covey_ring::{Ring, Word};
 
 use super::{Row, fastest};
-use crate::{Prg, bits, elementwise};
+use crate::{Prg, bits, elementwise, packing};
 
 /// Elements of a tile.
 const TILE: usize = 1 << 14;
@@ -75,6 +75,17 @@ fn of_words<W: Word>() -> Vec<Row> {
         }));
         rows.push(rate(format!("u{width} from {count} planes"), "Gbit/s", bits, || {
             bits::from_planes(black_box(planes), count, &mut out);
+        }));
+    }
+    let mut packed = Vec::new();
+    for bits in [10, 22, 28, 32, 44].into_iter().filter(|&bits| bits <= W::BITS) {
+        let (ring, len) = (Ring::Pow2(bits), TILE * bits as usize / 8);
+        rows.push(rate(format!("u{width} packed to {bits} bits"), "GB/s", len, || {
+            packed.clear();
+            packing::pack_words(black_box(&values), ring, &mut packed);
+        }));
+        rows.push(rate(format!("u{width} unpacked from {bits} bits"), "GB/s", len, || {
+            packing::unpack_words_into(black_box(&packed), ring, &mut out);
         }));
     }
     let plane = words::<u64>(TILE / 64);
