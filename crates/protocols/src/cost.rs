@@ -6,6 +6,7 @@ use std::ops::AddAssign;
 use covey_transport::Phase as StepKind;
 
 use crate::api::{Comparison, Truncation};
+use crate::cadence;
 use crate::machine::Layout;
 
 /// One protocol primitive with everything its cost depends on. Counts are elements.
@@ -142,16 +143,18 @@ impl Cost {
         cost
     }
 
-    /// The cost of `count` elements in tiles of `tile`, `window` of them in flight at once: whole tiles and a last partial one.
+    /// The cost of `count` elements in tiles of `tile`, up to `window` of them in flight: whole tiles and a last partial one.
     pub fn tiled(count: usize, tile: usize, window: usize, layout: impl Fn(usize) -> Layout) -> Self {
-        let mut cost = Cost::of(&layout(tile), (count / tile) as u64);
-        let mut rounds = cost.rounds;
-        if !count.is_multiple_of(tile) {
-            let last = Cost::of(&layout(count % tile), 1);
-            rounds = last.rounds;
-            cost += &last;
+        let (whole, rest) = (count / tile, count % tile);
+        let mut cost = Cost::of(&layout(tile), whole as u64);
+        let rounds = cost.rounds as usize;
+        let mut last = rounds;
+        if rest > 0 {
+            let partial = Cost::of(&layout(rest), 1);
+            last = partial.rounds as usize;
+            cost += &partial;
         }
-        cost.rounds = rounds * count.div_ceil(tile).div_ceil(window.max(1)) as u64;
+        cost.rounds = cadence::rounds(count.div_ceil(tile), window, rounds, last) as u64;
         cost
     }
 

@@ -77,6 +77,29 @@ impl Layout {
     pub fn rounds(&self) -> usize {
         self.rounds
     }
+
+    /// The messages of `step` that `party` sends.
+    pub(crate) fn sent(&self, step: Step, party: usize) -> impl Iterator<Item = &Message> {
+        self.messages.iter().filter(move |m| m.step == step && m.from == party)
+    }
+
+    /// The messages of `step` due at `party`.
+    pub(crate) fn due(&self, step: Step, party: usize) -> impl Iterator<Item = &Message> {
+        self.messages.iter().filter(move |m| m.step == step && m.to == party)
+    }
+
+    /// Whether `party` sends or receives anything online.
+    pub(crate) fn is_online_at(&self, party: usize) -> bool {
+        self.messages.iter().any(|m| m.step != Step::Offline && (m.from == party || m.to == party))
+    }
+
+    /// Whether the part of `party` is over once it has done its local part of online round `round`.
+    pub(crate) fn is_over_at(&self, party: usize, round: usize) -> bool {
+        !self.messages.iter().any(|m| match m.step {
+            Step::Offline => false,
+            Step::Online(r) => (m.from == party && r > round) || (m.to == party && r >= round),
+        })
+    }
 }
 
 /// What a machine has to send after one local step, by receiver.
@@ -105,6 +128,11 @@ impl Outbox {
         self.buffers[to].extend_from_slice(bytes);
     }
 
+    /// Gives the message for `to` a buffer to be written to.
+    pub(crate) fn supply(&mut self, to: usize, buffer: Vec<u8>) {
+        self.buffers[to] = buffer;
+    }
+
     pub(crate) fn take(&mut self, to: usize) -> Vec<u8> {
         std::mem::take(&mut self.buffers[to])
     }
@@ -131,6 +159,11 @@ impl Inbox {
         self.buffers[from] = (bytes, 0);
     }
 
+    /// Takes back the buffer of what came from `from`.
+    pub(crate) fn take(&mut self, from: usize) -> Vec<u8> {
+        std::mem::take(&mut self.buffers[from].0)
+    }
+
     /// The next `len` bytes from `from`.
     pub fn bytes(&mut self, from: usize, len: usize) -> &[u8] {
         let (buffer, next) = &mut self.buffers[from];
@@ -147,21 +180,51 @@ impl Inbox {
         words
     }
 
+    /// The next `out.len()` ring elements from `from`.
+    pub fn words_into<W: Word>(&mut self, from: usize, ring: Ring, out: &mut [W]) {
+        if ring == Ring::Pow2(W::BITS) {
+            W::read_le(self.bytes(from, wire::words_len(out.len(), ring)), out);
+            #[cfg(test)]
+            self.read.push(out.iter().map(|w| w.to_u64()).collect());
+        } else {
+            out.copy_from_slice(&self.words(from, out.len(), ring));
+        }
+    }
+
+    /// The next bit plane of `len` bits from `from`, into the words that hold it; bits past `len` are 0.
+    pub fn plane_into(&mut self, from: usize, len: usize, out: &mut [u64]) {
+        let bytes = self.bytes(from, wire::planes_len(len, 1));
+        let (whole, rest) = bytes.split_at(bytes.len() / 8 * 8);
+        u64::read_le(whole, &mut out[..whole.len() / 8]);
+        if !rest.is_empty() {
+            let mut last = [0u8; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            out[whole.len() / 8] = u64::from_le_bytes(last);
+        }
+        #[cfg(test)]
+        self.read.push((0..len).map(|i| out[i / 64] >> (i % 64) & 1).collect());
+    }
+
     /// The next bit plane of `len` bits from `from`.
     pub fn plane(&mut self, from: usize, len: usize) -> Vec<u64> {
-        let bits: BitTensor = wire::unpack_planes(self.bytes(from, wire::planes_len(len, 1)), len, 1);
-        #[cfg(test)]
-        self.read.push((0..len).map(|i| u64::from(bits.get(0, i))).collect());
-        bits.words().to_vec()
+        let mut words = vec![0; BitTensor::words_per_plane(len)];
+        self.plane_into(from, len, &mut words);
+        words
     }
 }
 
 /// One gate over one tile, seen from one party.
 ///
 /// The scheduler calls, in order: `local(Offline)`, `absorb(Offline)` if offline messages are due, then for each round
-/// `local(Online(r))`, `absorb(Online(r))` if messages are due, then `finish`. In a preprocessing run only the offline
-/// half happens before `finish`, whose output then has the right shape and, at parties that deal material, the
-/// right masks; other parties' values are meaningless and never leave them.
+/// `local(Online(r))`, `absorb(Online(r))` if messages are due, then `finish`. A machine never knows the phase:
+///
+/// - A party that works ahead of the inputs (a dealer) computes in the preprocessing run: `local(Offline)`, then `keep` if the gate
+///   needs it online, then `finish`. In the online run a gate it takes part in goes `local(Offline)`, `restore`, then its
+///   rounds; of all others nothing but `finish` is called.
+/// - The other parties store in the preprocessing run what is sent to them and call `finish`; `local(Offline)` runs online,
+///   or in both if it has offline messages to send.
+///
+/// Where not all was called, `finish` still yields the right shape; the values are meaningless and never leave the party.
 pub trait Machine {
     /// What the gate yields.
     type Output;
@@ -173,4 +236,8 @@ pub trait Machine {
     fn absorb(&mut self, step: Step, inbox: &mut Inbox);
     /// The gate's result.
     fn finish(self) -> Self::Output;
+    /// At a party that works ahead: appends what its online part needs of the operands, which it will not have then.
+    fn keep(&self, _kept: &mut Vec<u8>) {}
+    /// Takes in what `keep` wrote in the preprocessing run.
+    fn restore(&mut self, _kept: &[u8]) {}
 }

@@ -1,29 +1,65 @@
 //! The one scheduler of all gates: tiles in flight, phases, the store and the meter.
 
+use std::collections::VecDeque;
+
 use covey_transport::{Endpoint, Phase as StepKind};
 
 use crate::api::{Phase, ProtocolError, Result};
+use crate::cadence;
 use crate::machine::{Inbox, Machine, Outbox, Step};
 use crate::store::Store;
 
 /// Runs machines over one endpoint.
 pub struct Scheduler {
     endpoint: Box<dyn Endpoint>,
-    peers: usize,
     window: usize,
+    works_ahead: bool,
     phase: Phase,
     store: Store,
     last_run: Option<u64>,
     node: u32,
+    outbox: Outbox,
+    inbox: Inbox,
+    arrivals: Arrivals,
+    /// For what a machine keeps and takes back.
+    kept: Vec<u8>,
+}
+
+/// A tile in flight. Its place in the queue stays until its last round is over everywhere, even where this party is done.
+struct Tile<M> {
+    index: usize,
+    /// None once this party's part is over.
+    machine: Option<M>,
+    /// The round whose messages it waits for.
+    round: usize,
+    rounds: usize,
 }
 
 impl Scheduler {
     /// A scheduler over `endpoint`, whose peers are numbered below `peers` (parties, then the client), with up to
     /// `window` tiles of a gate in flight.
     pub fn new(endpoint: Box<dyn Endpoint>, peers: usize, window: usize) -> Self {
-        let (phase, store) = (Phase::Joint, Store::default());
         let node = endpoint.meter().node();
-        Scheduler { endpoint, peers, window: window.max(1), phase, store, last_run: None, node }
+        Scheduler {
+            endpoint,
+            window: window.max(1),
+            works_ahead: false,
+            phase: Phase::Joint,
+            store: Store::default(),
+            last_run: None,
+            node,
+            outbox: Outbox::new(peers),
+            inbox: Inbox::new(peers),
+            arrivals: Arrivals { due: vec![VecDeque::new(); peers], early: Vec::new() },
+            kept: Vec::new(),
+        }
+    }
+
+    /// This party's values depend on no input: it computes while preprocessing and rests online.
+    #[must_use]
+    pub fn working_ahead(mut self) -> Self {
+        self.works_ahead = true;
+        self
     }
 
     /// This party's number.
@@ -34,6 +70,11 @@ impl Scheduler {
     /// The phase of the current run.
     pub fn phase(&self) -> Phase {
         self.phase
+    }
+
+    /// Whether this party's values mean anything in the current run.
+    pub fn computes(&self) -> bool {
+        self.phase != if self.works_ahead { Phase::Online } else { Phase::Preprocess }
     }
 
     /// Starts run `run` in `phase`. A number is used once: its randomness masks one set of values. `Joint` and `Preprocess`
@@ -61,28 +102,27 @@ impl Scheduler {
         self.store.len()
     }
 
+    /// Memory that offline material takes.
+    pub fn stored_bytes(&self) -> usize {
+        self.store.bytes()
+    }
+
     /// Files what follows under `node` in the meter.
     pub fn enter(&mut self, node: u32) {
         self.node = node;
         self.endpoint.meter().set_node(node);
     }
 
-    /// Runs one gate's tiles and returns their outputs in order. Tiles in flight together share their rounds; the next
-    /// `window` of them starts when these are done.
-    pub fn run<M: Machine>(&mut self, machines: impl IntoIterator<Item = M>) -> Result<Vec<M::Output>> {
-        let mut machines = machines.into_iter();
-        let mut outputs = Vec::with_capacity(machines.size_hint().0);
-        let mut rounds = 0;
-        loop {
-            let mut group: Vec<M> = machines.by_ref().take(self.window).collect();
-            if group.is_empty() {
-                break;
-            }
-            rounds += self.run_group(&mut group)?;
-            outputs.extend(group.into_iter().map(M::finish));
-        }
-        self.endpoint.meter().add_rounds(self.node, StepKind::Online, rounds as u64);
-        Ok(outputs)
+    /// Runs one gate's tiles and returns their outputs in order.
+    pub fn run<M, I>(&mut self, machines: I) -> Result<Vec<M::Output>>
+    where
+        M: Machine,
+        I: IntoIterator<Item = M, IntoIter: ExactSizeIterator>,
+    {
+        let machines = machines.into_iter();
+        let mut outputs: Vec<Option<M::Output>> = (0..machines.len()).map(|_| None).collect();
+        self.run_each(machines, |index, output| outputs[index] = Some(output))?;
+        outputs.into_iter().collect::<Option<_>>().ok_or(ProtocolError::Internal("scheduler"))
     }
 
     /// Runs a single machine.
@@ -90,59 +130,214 @@ impl Scheduler {
         self.run([machine])?.pop().ok_or(ProtocolError::Internal("scheduler"))
     }
 
-    fn run_group<M: Machine>(&mut self, group: &mut [M]) -> Result<usize> {
-        self.step(group, Step::Offline)?;
-        if self.phase == Phase::Preprocess {
-            return Ok(0);
-        }
-        let rounds = group.iter().map(|m| m.layout().rounds()).max().unwrap_or(0);
-        for round in 0..rounds {
-            self.step(group, Step::Online(round))?;
-        }
-        Ok(rounds)
-    }
-
-    /// One step of every machine of the group: all local parts and sends first, then all receives.
-    fn step<M: Machine>(&mut self, group: &mut [M], step: Step) -> Result<()> {
-        let me = self.me();
-        // Material already sent in the preprocessing run is not sent again.
-        let sent_before = step == Step::Offline && self.phase == Phase::Online;
-        let mut outbox = Outbox::new(self.peers);
-        for machine in group.iter_mut() {
-            machine.local(step, &mut outbox);
-            for message in machine.layout().messages().iter().filter(|m| m.step == step && m.from == me) {
-                let bytes = outbox.take(message.to);
-                if bytes.len() != message.len {
-                    return Err(ProtocolError::Internal("a gate's message length"));
-                }
-                if !sent_before {
-                    self.endpoint.send(message.to, step.kind(), bytes)?;
-                }
+    /// Runs one gate's tiles, at most `window` of them at a time, and hands out each one's index and output as soon as it is done:
+    /// in order where all have the same rounds. A machine is taken from the iterator when its turn comes, so that making it
+    /// may compute what it starts from.
+    ///
+    /// The order of what happens to the tiles, and so of the messages on every link, follows from their number, the window and
+    /// the layouts (`cadence.rs`); a party that receives nothing never waits, but keeps to the order.
+    pub fn run_each<M, I>(&mut self, machines: I, mut done: impl FnMut(usize, M::Output)) -> Result<()>
+    where
+        M: Machine,
+        I: IntoIterator<Item = M, IntoIter: ExactSizeIterator>,
+    {
+        let mut machines = machines.into_iter().enumerate();
+        let tiles = machines.len();
+        let mut flight: VecDeque<Tile<M>> = VecDeque::with_capacity(self.window.min(tiles));
+        let mut starts = None;
+        let mut rounds = 0;
+        loop {
+            let mut started = 0;
+            while flight.len() < self.window && starts.is_none_or(|starts| started < starts) {
+                let Some((index, machine)) = machines.next() else { break };
+                starts.get_or_insert_with(|| cadence::starts(tiles, self.window, machine.layout().rounds()));
+                flight.extend(self.start(index, machine, &mut done)?);
+                started += 1;
             }
-        }
-        for machine in group.iter_mut() {
-            let due: Vec<_> =
-                machine.layout().messages().iter().filter(|m| m.step == step && m.to == me).copied().collect();
-            if due.is_empty() {
+            if flight.is_empty() {
+                if machines.len() == 0 {
+                    break;
+                }
                 continue;
             }
-            let mut inbox = Inbox::new(self.peers);
-            for message in due {
-                let bytes = if sent_before {
-                    self.store.take(message.len).ok_or(ProtocolError::StoreEmpty)?
-                } else {
-                    self.endpoint.recv(message.from, step.kind(), message.len)?
-                };
-                if step == Step::Offline && self.phase == Phase::Preprocess {
-                    self.store.put(bytes);
-                } else {
-                    inbox.put(message.from, bytes);
+            rounds += 1;
+            for _ in 0..flight.len() {
+                if let Some(tile) = flight.pop_front() {
+                    flight.extend(self.advance(tile, &mut done)?);
                 }
             }
-            if !(step == Step::Offline && self.phase == Phase::Preprocess) {
-                machine.absorb(step, &mut inbox);
+        }
+        self.endpoint.meter().add_rounds(self.node, StepKind::Online, rounds);
+        Ok(())
+    }
+
+    /// The offline step of a tile and its first online local part.
+    fn start<M: Machine>(
+        &mut self,
+        index: usize,
+        mut machine: M,
+        done: &mut impl FnMut(usize, M::Output),
+    ) -> Result<Option<Tile<M>>> {
+        let (me, rounds) = (self.me(), machine.layout().rounds());
+        let is_online = machine.layout().is_online_at(me);
+        if self.phase == Phase::Preprocess {
+            if self.works_ahead || machine.layout().sent(Step::Offline, me).next().is_some() {
+                self.local(index, &mut machine, Step::Offline)?;
+            }
+            self.store_due(&machine)?;
+            if self.works_ahead && is_online {
+                self.kept.clear();
+                machine.keep(&mut self.kept);
+                self.store.put(&self.kept);
+            }
+            done(index, machine.finish());
+            return Ok(None);
+        }
+        let rests = self.works_ahead && self.phase == Phase::Online;
+        if is_online || !rests {
+            self.local(index, &mut machine, Step::Offline)?;
+        }
+        self.absorb(index, &mut machine, Step::Offline)?;
+        if rests && is_online {
+            if !self.store.take(&mut self.kept) {
+                return Err(ProtocolError::StoreEmpty);
+            }
+            machine.restore(&self.kept);
+        }
+        let tile = Tile { index, machine: Some(machine), round: 0, rounds };
+        self.go_on(tile, rests && !is_online, done)
+    }
+
+    /// Takes in what the tile waits for, then goes on.
+    fn advance<M: Machine>(
+        &mut self,
+        mut tile: Tile<M>,
+        done: &mut impl FnMut(usize, M::Output),
+    ) -> Result<Option<Tile<M>>> {
+        if let Some(machine) = &mut tile.machine {
+            self.absorb(tile.index, machine, Step::Online(tile.round))?;
+        }
+        tile.round += 1;
+        self.go_on(tile, false, done)
+    }
+
+    /// The local part of the round a tile is at. Returns the tile unless its last round is over.
+    fn go_on<M: Machine>(
+        &mut self,
+        mut tile: Tile<M>,
+        rests: bool,
+        done: &mut impl FnMut(usize, M::Output),
+    ) -> Result<Option<Tile<M>>> {
+        if let Some(mut machine) = tile.machine.take() {
+            let mut over = rests || tile.round == tile.rounds;
+            if !over {
+                self.local(tile.index, &mut machine, Step::Online(tile.round))?;
+                over = machine.layout().is_over_at(self.me(), tile.round);
+                // Nothing is left to wait for: what is left to compute is computed while its data is near.
+                for round in (tile.round + 1..tile.rounds).take_while(|_| over) {
+                    self.local(tile.index, &mut machine, Step::Online(round))?;
+                }
+            }
+            match over {
+                true => done(tile.index, machine.finish()),
+                false => tile.machine = Some(machine),
+            }
+        }
+        Ok((tile.round < tile.rounds).then_some(tile))
+    }
+
+    /// One local part: computes, sends, and notes what the others send in the same step.
+    fn local<M: Machine>(&mut self, index: usize, machine: &mut M, step: Step) -> Result<()> {
+        let me = self.me();
+        // Material already sent in the preprocessing run is not sent again.
+        let stored = step == Step::Offline && self.phase == Phase::Online;
+        for message in machine.layout().sent(step, me) {
+            self.outbox.supply(message.to, self.endpoint.buffer(message.len));
+        }
+        machine.local(step, &mut self.outbox);
+        for message in machine.layout().sent(step, me) {
+            let bytes = self.outbox.take(message.to);
+            if bytes.len() != message.len {
+                return Err(ProtocolError::Internal("a gate's message length"));
+            }
+            match stored {
+                true => self.endpoint.recycle(bytes),
+                false => self.endpoint.send(message.to, step.kind(), bytes)?,
+            }
+        }
+        if !stored && self.phase != Phase::Preprocess {
+            for message in machine.layout().due(step, me) {
+                self.arrivals.due[message.from].push_back((index, step, message.len));
             }
         }
         Ok(())
     }
+
+    /// Takes in the messages of a step, if any are due.
+    fn absorb<M: Machine>(&mut self, index: usize, machine: &mut M, step: Step) -> Result<()> {
+        let me = self.me();
+        let mut due = false;
+        for message in machine.layout().due(step, me) {
+            let bytes = if step == Step::Offline && self.phase == Phase::Online {
+                let mut bytes = self.endpoint.buffer(message.len);
+                if !self.store.take(&mut bytes) || bytes.len() != message.len {
+                    return Err(ProtocolError::StoreEmpty);
+                }
+                bytes
+            } else {
+                self.arrivals.receive(&mut *self.endpoint, message.from, (index, step, message.len))?
+            };
+            self.inbox.put(message.from, bytes);
+            due = true;
+        }
+        if due {
+            machine.absorb(step, &mut self.inbox);
+            for message in machine.layout().due(step, me) {
+                self.endpoint.recycle(self.inbox.take(message.from));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the offline messages for this party in the store.
+    fn store_due<M: Machine>(&mut self, machine: &M) -> Result<()> {
+        let me = self.me();
+        for message in machine.layout().due(Step::Offline, me) {
+            let bytes = self.endpoint.recv(message.from, StepKind::Offline, message.len)?;
+            self.store.put(&bytes);
+            self.endpoint.recycle(bytes);
+        }
+        Ok(())
+    }
 }
+
+/// A message of a tile's step, by its length.
+type Arrival = (usize, Step, usize);
+
+/// What the others have sent or will have sent by now, in the order each sends it. A tile takes its offline message when it
+/// starts, ahead of online messages of earlier tiles that may be before it on the same link.
+struct Arrivals {
+    due: Vec<VecDeque<Arrival>>,
+    early: Vec<(usize, Arrival, Vec<u8>)>,
+}
+
+impl Arrivals {
+    fn receive(&mut self, endpoint: &mut dyn Endpoint, from: usize, wanted: Arrival) -> Result<Vec<u8>> {
+        if let Some(at) = self.early.iter().position(|(sender, arrival, _)| (*sender, *arrival) == (from, wanted)) {
+            return Ok(self.early.swap_remove(at).2);
+        }
+        while let Some(next) = self.due[from].pop_front() {
+            let (_, step, len) = next;
+            let bytes = endpoint.recv(from, step.kind(), len)?;
+            if next == wanted {
+                return Ok(bytes);
+            }
+            self.early.push((from, next, bytes));
+        }
+        Err(ProtocolError::Internal("the order of messages"))
+    }
+}
+
+#[cfg(test)]
+#[path = "scheduler_tests.rs"]
+mod tests;

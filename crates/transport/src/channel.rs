@@ -44,6 +44,14 @@ pub trait Endpoint: Send {
     /// or none that came within the time-out.
     fn recv(&mut self, from: PeerId, phase: Phase, len: usize) -> Result<Vec<u8>, TransportError>;
 
+    /// An empty buffer for a message of `len` bytes, one that was used before where there is one.
+    fn buffer(&mut self, len: usize) -> Vec<u8> {
+        Vec::with_capacity(len)
+    }
+
+    /// Gives back a received message that has been read, to be a buffer again. Buffers are not overwritten between their uses.
+    fn recycle(&mut self, _buffer: Vec<u8>) {}
+
     /// This endpoint's meter. Its current node ([`Meter::set_node`]) is this endpoint's alone; the counts are the
     /// whole session's.
     fn meter(&self) -> &Arc<Meter>;

@@ -1,7 +1,7 @@
 //! Values in and out: a party's input, the client's input, opening to all parties, revealing to the client.
 
 use covey_kernels::Prg;
-use covey_ring::{BitTensor, Ring, Word};
+use covey_ring::{BitTensor, Ring, Word, wire};
 use zeroize::Zeroize;
 
 use super::share::{Role, Wire};
@@ -282,6 +282,14 @@ impl<W: Word> Machine for Open<W> {
     fn finish(self) -> Vec<W> {
         self.result
     }
+
+    fn keep(&self, kept: &mut Vec<u8>) {
+        wire::pack_words(&self.first, self.site.ring, kept);
+    }
+
+    fn restore(&mut self, kept: &[u8]) {
+        self.first = wire::unpack_words(kept, self.site.len, self.site.ring);
+    }
 }
 
 /// One bit plane to all parties, as [`Open`].
@@ -338,6 +346,14 @@ impl Machine for OpenPlane {
         }
         debug_assert_eq!(words.len(), BitTensor::words_per_plane(self.site.len));
         words
+    }
+
+    fn keep(&self, kept: &mut Vec<u8>) {
+        wire::pack_plane(&self.wire.first, self.site.len, kept);
+    }
+
+    fn restore(&mut self, kept: &[u8]) {
+        self.wire.first = wire::unpack_planes(kept, self.site.len, 1).words().to_vec();
     }
 }
 
@@ -404,5 +420,13 @@ impl<W: Word> Machine for Reveal<W> {
 
     fn finish(self) -> Vec<W> {
         self.sum
+    }
+
+    fn keep(&self, kept: &mut Vec<u8>) {
+        wire::pack_words(&self.sum, self.ring, kept);
+    }
+
+    fn restore(&mut self, kept: &[u8]) {
+        self.sum = wire::unpack_words(kept, self.len, self.ring);
     }
 }

@@ -215,6 +215,9 @@ impl<W: Word> Trio<W> {
 
     /// The own part of x · y element by element.
     pub(super) fn mul_own(&self, x: &Arith<W>, y: &Arith<W>, opens: bool) -> Vec<W> {
+        if !self.computes() {
+            return vec![W::ZERO; x.len()];
+        }
         let (xf, xs, yf, ys) = (x.first.data(), x.second.data(), y.first.data(), y.second.data());
         let mut own: Vec<W> = match self.role {
             Role::P0 => (0..xf.len()).map(|i| xs[i].sub(xf[i]).mul(yf[i]).add(xf[i].mul(ys[i]))).collect(),

@@ -76,6 +76,8 @@ impl<W: Word> Trio<W> {
         }
         // Tiles start at whole words of bit planes.
         let options = Options { tile: plan::tile_size(&options), ..options };
+        let scheduler = Scheduler::new(endpoint, PEERS, options.window);
+        let scheduler = if role == Role::P0 { scheduler.working_ahead() } else { scheduler };
         Ok(Trio {
             role,
             ring,
@@ -83,7 +85,7 @@ impl<W: Word> Trio<W> {
             generators: None,
             keys,
             lane,
-            scheduler: Scheduler::new(endpoint, PEERS, options.window),
+            scheduler,
             gate: 0,
             node: String::new(),
             word: std::marker::PhantomData,
@@ -95,9 +97,15 @@ impl<W: Word> Trio<W> {
         self.role
     }
 
-    /// Whether this party's values mean anything in the current run: P1 and P2 compute nothing while preprocessing.
+    /// Whether this party's values mean anything in the current run: P1 and P2 compute nothing while preprocessing, P0 nothing
+    /// online.
     fn computes(&self) -> bool {
-        self.role == Role::P0 || self.scheduler.phase() != Phase::Preprocess
+        self.scheduler.computes()
+    }
+
+    /// Online, P0 has a part in opening, revealing and its own inputs only; of all other gates it knows the shapes.
+    fn rests(&self) -> bool {
+        self.role == Role::P0 && !self.computes()
     }
 
     /// Runs one gate over `len` elements, tile by tile.
@@ -119,6 +127,18 @@ impl<W: Word> Trio<W> {
     where
         M: Machine<Output = (Vec<W>, Vec<W>)>,
     {
+        if self.rests() {
+            self.gate += 1;
+            return Ok(Arith { first: Tensor::zeros(shape), second: Tensor::zeros(shape) });
+        }
+        self.joined(shape, machine)
+    }
+
+    /// The same where P0 may have a part online.
+    fn joined<M>(&mut self, shape: &[usize], machine: impl Fn(Site, Range<usize>) -> M) -> Result<Arith<W>>
+    where
+        M: Machine<Output = (Vec<W>, Vec<W>)>,
+    {
         let len = shape.iter().product();
         let (mut first, mut second) = (Vec::with_capacity(len), Vec::with_capacity(len));
         for (a, b) in self.tiles(len, machine)? {
@@ -133,6 +153,10 @@ impl<W: Word> Trio<W> {
     where
         M: Machine<Output = Vec<Wire>>,
     {
+        if self.rests() {
+            self.gate += 1;
+            return Ok(Bool { first: BitTensor::zeros(len, planes), second: BitTensor::zeros(len, planes) });
+        }
         let tiles = self.tiles(len, machine)?;
         let join = |component: fn(&Wire) -> &[u64]| {
             let mut words = Vec::with_capacity(BitTensor::words_per_plane(len) * planes);
@@ -221,7 +245,7 @@ impl<W: Word> Protocol for Trio<W> {
         {
             return Err(ProtocolError::Internal("the owner of an input"));
         }
-        self.shares(shape, |site, range| io::Input::new(site, owner, value.map(|v| v.data()[range].to_vec())))
+        self.joined(shape, |site, range| io::Input::new(site, owner, value.map(|v| v.data()[range].to_vec())))
     }
 
     fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {

@@ -1,0 +1,195 @@
+//! The scheduler with a machine that does nothing but check what it is told, on links that carry both kinds of messages.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
+
+use covey_transport::{Network, memory};
+
+use super::*;
+use crate::machine::Layout;
+
+/// Party 0 deals to both others and takes part in the last round; the others exchange a message each round. Every message is its
+/// tile, its step and its sender.
+struct Echo {
+    layout: Layout,
+    index: usize,
+    me: usize,
+    computed: Rc<Cell<usize>>,
+    seen: Vec<u8>,
+}
+
+fn layout(index: usize, rounds: usize) -> Layout {
+    let mut layout = Layout::default();
+    let len = 3 + index % 2;
+    for to in [1, 2] {
+        layout.bytes(Step::Offline, 0, to, len);
+    }
+    for round in 0..rounds {
+        layout.bytes(Step::Online(round), 1, 2, len);
+        layout.bytes(Step::Online(round), 2, 1, len);
+    }
+    if rounds > 0 {
+        layout.bytes(Step::Online(rounds - 1), 0, 2, len);
+    }
+    layout
+}
+
+fn message(index: usize, step: Step, from: usize, len: usize) -> Vec<u8> {
+    let step = match step {
+        Step::Offline => 0,
+        Step::Online(round) => 1 + round as u8,
+    };
+    [index as u8, step, from as u8, 77][..len].to_vec()
+}
+
+impl Machine for Echo {
+    type Output = Vec<u8>;
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        self.computed.set(self.computed.get() + 1);
+        for due in self.layout.sent(step, self.me) {
+            out.bytes(due.to, &message(self.index, step, self.me, due.len));
+        }
+    }
+
+    fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
+        for due in self.layout.due(step, self.me) {
+            assert_eq!(inbox.bytes(due.from, due.len), message(self.index, step, due.from, due.len));
+            self.seen.push(due.from as u8);
+        }
+    }
+
+    fn finish(self) -> Vec<u8> {
+        self.seen
+    }
+
+    fn keep(&self, kept: &mut Vec<u8>) {
+        kept.extend([self.index as u8; 2]);
+    }
+
+    fn restore(&mut self, kept: &[u8]) {
+        assert_eq!(kept, [self.index as u8; 2]);
+    }
+}
+
+/// Runs `tiles` tiles in each of the phases at three parties. Returns, for each party, what each tile saw in the last phase,
+/// the local steps computed there, the most machines alive at once, and the rounds counted.
+fn run(tiles: usize, window: usize, rounds: usize, phases: &[Phase]) -> Vec<(Vec<Vec<u8>>, usize, usize, u64)> {
+    let networks = memory::network(3, Duration::from_secs(5));
+    thread::scope(|scope| {
+        let parties: Vec<_> = networks
+            .iter()
+            .map(|network| {
+                scope.spawn(move || {
+                    let me = network.me();
+                    let scheduler = Scheduler::new(network.endpoint(0).unwrap(), 3, window);
+                    let mut scheduler = if me == 0 { scheduler.working_ahead() } else { scheduler };
+                    let (mut outputs, mut most) = (Vec::new(), 0);
+                    let computed = Rc::new(Cell::new(0));
+                    for &phase in phases {
+                        scheduler.begin(phase, 7).unwrap();
+                        computed.set(0);
+                        outputs = vec![Vec::new(); tiles];
+                        let alive = Rc::new(Cell::new(0));
+                        let mut next = 0;
+                        let machines = (0..tiles).map(|index| {
+                            alive.set(alive.get() + 1);
+                            most = most.max(alive.get());
+                            let (layout, computed) = (layout(index, rounds), computed.clone());
+                            Echo { layout, index, me, computed, seen: Vec::new() }
+                        });
+                        let finished = |index: usize, output| {
+                            assert_eq!(index, next, "equal tiles finish in order");
+                            next += 1;
+                            alive.set(alive.get() - 1);
+                            outputs[index] = output;
+                        };
+                        scheduler.run_each(machines, finished).unwrap();
+                    }
+                    let counted = network.meter().snapshot().rounds.iter().map(|rounds| rounds.count).sum();
+                    (outputs, computed.get(), most, counted)
+                })
+            })
+            .collect();
+        parties.into_iter().map(|party| party.join().unwrap()).collect()
+    })
+}
+
+/// Who is heard in a whole run, at each party.
+fn heard(me: usize, rounds: usize, offline: bool, online: bool) -> Vec<u8> {
+    let mut heard = if offline && me > 0 { vec![0] } else { Vec::new() };
+    if me > 0 && online {
+        heard.extend(vec![3 - me as u8; rounds]);
+    }
+    if me == 2 && online && rounds > 0 {
+        heard.push(0);
+    }
+    heard
+}
+
+#[test]
+fn tiles_meet_whatever_the_window_and_rounds_are_as_planned() {
+    for (tiles, window, rounds) in
+        [(0, 4, 2), (1, 1, 1), (5, 8, 3), (8, 8, 3), (9, 8, 3), (40, 8, 3), (23, 8, 8), (23, 3, 7), (9, 1, 2), (6, 2, 0)]
+    {
+        let name = format!("{tiles} tiles, window {window}, {rounds} rounds");
+        for (me, (outputs, _, most, counted)) in run(tiles, window, rounds, &[Phase::Joint]).into_iter().enumerate() {
+            assert_eq!(outputs, vec![heard(me, rounds, true, true); tiles], "{name}, P{me}");
+            assert!(most <= window, "{name}, P{me}: {most} at once");
+            assert_eq!(counted, cadence::rounds(tiles, window, rounds, rounds) as u64, "{name}, P{me}");
+        }
+    }
+}
+
+#[test]
+fn phases_split_a_run_and_the_dealer_rests_online() {
+    let (tiles, window, rounds) = (20, 4, 2);
+    for (me, (_, computed, ..)) in run(tiles, window, rounds, &[Phase::Preprocess]).into_iter().enumerate() {
+        assert_eq!(computed, if me == 0 { tiles } else { 0 }, "P{me} preprocessing");
+    }
+    let phases = [Phase::Preprocess, Phase::Online];
+    for (me, (outputs, _, most, counted)) in run(tiles, window, rounds, &phases).into_iter().enumerate() {
+        assert_eq!(outputs, vec![heard(me, rounds, true, true); tiles], "P{me} online");
+        assert!(most <= window && counted == cadence::rounds(tiles, window, rounds, rounds) as u64);
+    }
+}
+
+/// A gate in which the dealer has no part online.
+#[test]
+fn a_dealer_without_a_part_online_computes_nothing_there() {
+    let networks = memory::network(2, Duration::from_secs(5));
+    let computed = thread::scope(|scope| {
+        let parties: Vec<_> = networks
+            .iter()
+            .map(|network| {
+                scope.spawn(move || {
+                    let me = network.me();
+                    let scheduler = Scheduler::new(network.endpoint(0).unwrap(), 2, 2);
+                    let mut scheduler = if me == 0 { scheduler.working_ahead() } else { scheduler };
+                    let computed = Rc::new(Cell::new(0));
+                    for phase in [Phase::Preprocess, Phase::Online] {
+                        scheduler.begin(phase, 1).unwrap();
+                        assert_eq!(scheduler.computes(), (me == 0) == (phase == Phase::Preprocess));
+                        computed.set(0);
+                        let machines = (0..5).map(|index| {
+                            let mut layout = Layout::default();
+                            layout.bytes(Step::Offline, 0, 1, 3);
+                            Echo { layout, index, me, computed: computed.clone(), seen: Vec::new() }
+                        });
+                        scheduler.run(machines).unwrap();
+                    }
+                    assert!(scheduler.stored() == 0 && scheduler.begin(Phase::Online, 1).is_err());
+                    computed.get()
+                })
+            })
+            .collect();
+        parties.into_iter().map(|party| party.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert_eq!(computed, [0, 5]);
+}
