@@ -42,7 +42,10 @@ mod tests {
         for (tiles, window, r) in [(65, 64, 5), (196, 64, 5), (1000, 64, 9), (100, 3, 7), (100, 8, 8), (7, 2, 1)] {
             let groups = tiles * r / window;
             let got = rounds(tiles, window, r, r);
-            assert!(got >= groups && got <= groups * 5 / 4 + 2 * r, "{tiles} tiles, window {window}, {r} rounds: {got}");
+            assert!(
+                got >= groups && got <= groups * 5 / 4 + 2 * r,
+                "{tiles} tiles, window {window}, {r} rounds: {got}"
+            );
         }
     }
 }

@@ -135,9 +135,18 @@ fn heard(me: usize, rounds: usize, offline: bool, online: bool) -> Vec<u8> {
 
 #[test]
 fn tiles_meet_whatever_the_window_and_rounds_are_as_planned() {
-    for (tiles, window, rounds) in
-        [(0, 4, 2), (1, 1, 1), (5, 8, 3), (8, 8, 3), (9, 8, 3), (40, 8, 3), (23, 8, 8), (23, 3, 7), (9, 1, 2), (6, 2, 0)]
-    {
+    for (tiles, window, rounds) in [
+        (0, 4, 2),
+        (1, 1, 1),
+        (5, 8, 3),
+        (8, 8, 3),
+        (9, 8, 3),
+        (40, 8, 3),
+        (23, 8, 8),
+        (23, 3, 7),
+        (9, 1, 2),
+        (6, 2, 0),
+    ] {
         let name = format!("{tiles} tiles, window {window}, {rounds} rounds");
         for (me, (outputs, _, most, counted)) in run(tiles, window, rounds, &[Phase::Joint]).into_iter().enumerate() {
             assert_eq!(outputs, vec![heard(me, rounds, true, true); tiles], "{name}, P{me}");

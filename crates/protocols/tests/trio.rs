@@ -228,6 +228,9 @@ fn plan_equals_the_meter() {
                 }
                 let mine = cost.links.keys().filter(|(_, from, to)| *from == party || *to == party).count();
                 assert_eq!(seen, mine, "{gate:?} at P{party}");
+                let rounds =
+                    snapshot.rounds.iter().find(|rounds| rounds.node == node as u32).map(|rounds| rounds.count);
+                assert_eq!(rounds, Some(cost.rounds), "{gate:?} at P{party}");
             }
         }
         let bits = |gate: &Gate| Trio::<u32>::plan(gate, ring, &options).total_bytes() as f64 * 8.0 / count as f64;
@@ -265,4 +268,49 @@ fn clear_agrees_with_trio_on_a_mixed_circuit() {
     let checked = clear.check().unwrap();
     let expected: Vec<i64> = clear.open(&result, &checked).unwrap().data().iter().map(|&w| ring.signed(w)).collect();
     assert_eq!(trio, expected);
+}
+
+/// Several runs prepared ahead, one of them skipped: what is opened online equals what a joint run opens, at P0 too, which
+/// computes nothing online but its part of the opening.
+#[test]
+fn preprocess_then_online_opens_what_joint_opens() {
+    let ring = Ring::Pow2(32);
+    let options = Options { tile: 64, window: 3, ..Options::default() };
+    let xs = samples(12, 1000);
+    let value = tensor::<u32>(ring, &xs);
+    let truncation = Truncation { bits: 5, rounding: Rounding::Exact, bound: 30 };
+    let comparison = Comparison { bound: 31, proved: false };
+    let circuit = |trio: &mut Trio<u32>| {
+        let (x, y) = (share(trio, 1, &value), share(trio, 0, &value));
+        let product = trio.mul(&x, &y, Some(truncation)).unwrap();
+        let difference = trio.sub(&product, &x).unwrap();
+        let relu = trio.relu(&difference, comparison).unwrap();
+        let bits = trio.a2b(&relu).unwrap();
+        let checked = trio.check().unwrap();
+        (trio.open(&relu, &checked).unwrap().data().to_vec(), trio.open_bits(&bits, &checked).unwrap())
+    };
+    let expected: Vec<u32> = xs.iter().map(|x| (((x * x) >> 5) - x).max(0) as u32).collect();
+    let results = parties(ring, options, |trio: &mut Trio<u32>| {
+        for run in [3, 4, 7] {
+            trio.begin(Phase::Preprocess, run).unwrap();
+            circuit(trio);
+        }
+        assert_eq!(trio.stored(), 3);
+        let online = [4, 7].map(|run| {
+            trio.begin(Phase::Online, run).unwrap();
+            circuit(trio)
+        });
+        assert!(trio.stored() == 0 && trio.begin(Phase::Online, 7).is_err());
+        online
+    });
+    for (party, runs) in results.into_iter().enumerate() {
+        for (words, bits) in runs {
+            let words: Vec<u32> = words.into_iter().map(|word| ring.reduce(word)).collect();
+            assert_eq!(words, expected, "P{party}");
+            for (i, &v) in expected.iter().enumerate() {
+                let got = (0..32).fold(0u32, |word, p| word | u32::from(bits.get(p, i)) << p);
+                assert_eq!(got, v, "bits at P{party}");
+            }
+        }
+    }
 }
