@@ -6,7 +6,7 @@
 
 use covey_ring::Word;
 
-use crate::vectorised::vectorised;
+use crate::vectorised;
 
 vectorised! {
     /// `out = a + b`

@@ -13,10 +13,11 @@ pub mod dispatch;
 pub mod elementwise;
 mod gemm;
 #[doc(hidden)]
+pub mod loops;
+#[doc(hidden)]
 pub mod measure;
 pub mod packing;
 mod prg;
-mod vectorised;
 mod words;
 
 pub use conv::{ConvGeometry, GeometryError, conv2d, conv2d_pair, im2col};

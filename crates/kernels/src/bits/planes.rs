@@ -1,6 +1,6 @@
 //! Logic on planes, or on any run of their words. All slices have the length of the first.
 
-use crate::vectorised::vectorised;
+use crate::vectorised;
 
 vectorised! {
     /// `out = a ⊕ b`
