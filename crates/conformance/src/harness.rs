@@ -8,7 +8,7 @@ use covey_transport::Endpoint;
 /// The words a harness's protocol computes in.
 pub type WordOf<H> = <<H as Harness>::Protocol as Protocol>::Word;
 /// A share of a harness's protocol.
-pub type ArithOf<H> = <<H as Harness>::Protocol as Protocol>::Arith;
+pub type StoredOf<H> = <<H as Harness>::Protocol as Protocol>::Stored;
 
 /// How a protocol's parties, its client and its shares of a weight come to be. The keys are fixed: transcripts repeat.
 pub trait Harness: 'static {
@@ -28,7 +28,7 @@ pub trait Harness: 'static {
     /// The weights' owner shares tensor number `number`: what each party stores.
     fn deal(value: &Tensor<WordOf<Self>>, number: u64, ring: Ring) -> Vec<Self::Dealt>;
     /// Party `me` loads what it stores.
-    fn load(dealt: &Self::Dealt, me: usize, shape: &[usize]) -> Option<ArithOf<Self>>;
+    fn load(dealt: Self::Dealt, me: usize, shape: &[usize]) -> Option<StoredOf<Self>>;
 }
 
 /// The client's half of a protocol: `send` meets `client_input`, `receive` meets `reveal`.

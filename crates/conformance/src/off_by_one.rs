@@ -10,7 +10,7 @@ use covey_protocols::{
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
-use crate::harness::{ArithOf, Harness, WordOf};
+use crate::harness::{Harness, StoredOf, WordOf};
 
 /// `P`, but shifts yield one more.
 pub struct OffByOne<P>(P);
@@ -31,6 +31,7 @@ impl<P: Protocol> Protocol for OffByOne<P> {
     type Word = P::Word;
     type Arith = P::Arith;
     type Bool = P::Bool;
+    type Stored = P::Stored;
     type Weight = P::Weight;
 
     const NAME: &'static str = "off by one";
@@ -42,6 +43,14 @@ impl<P: Protocol> Protocol for OffByOne<P> {
 
     fn shape(x: &P::Arith) -> &[usize] {
         P::shape(x)
+    }
+
+    fn stored_shape(x: &P::Stored) -> &[usize] {
+        P::stored_shape(x)
+    }
+
+    fn restore(&mut self, x: P::Stored) -> Result<P::Arith> {
+        self.0.restore(x)
     }
 
     fn enter(&mut self, node: u32, name: &str) {
@@ -127,6 +136,7 @@ impl<P: Protocol> Protocol for OffByOne<P> {
     fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, placement: Placement) -> Result<P::Weight> {
         let source = match source {
             WeightSource::Shared(weight) => WeightSource::Shared(weight),
+            WeightSource::Stored(weight) => WeightSource::Stored(weight),
             WeightSource::Public(weight) => WeightSource::Public(weight),
         };
         self.0.prepare(source, geometry, placement)
@@ -138,8 +148,11 @@ impl<P: Protocol> Protocol for OffByOne<P> {
             Bias::Public(bias) => Bias::Public(*bias),
         });
         let truncate = epilogue.truncate;
-        let product = self.0.linear(x, weight, &Epilogue { bias, truncate, relu: None })?;
-        let shifted = self.shifted(product, truncate)?;
+        let product = self.0.linear(x, weight, &Epilogue { bias, truncate, residual: None, relu: None })?;
+        let mut shifted = self.shifted(product, truncate)?;
+        if let Some(residual) = epilogue.residual {
+            shifted = self.0.add(&shifted, residual)?;
+        }
         match epilogue.relu {
             Some(comparison) => self.0.relu(&shifted, comparison),
             None => Ok(shifted),
@@ -225,7 +238,7 @@ impl<H: Harness> Harness for OffByOneHarness<H> {
         H::deal(value, number, ring)
     }
 
-    fn load(dealt: &H::Dealt, me: usize, shape: &[usize]) -> Option<ArithOf<Self>> {
+    fn load(dealt: H::Dealt, me: usize, shape: &[usize]) -> Option<StoredOf<Self>> {
         H::load(dealt, me, shape)
     }
 }

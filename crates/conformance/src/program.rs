@@ -207,8 +207,8 @@ fn load<H: Harness>(
                 if let Some(tamper) = tamper {
                     tamper(me, id.index(), &mut mine);
                 }
-                let share = H::load(&mine, me, &value.shape);
-                Parameter::Shared(share.ok_or_else(|| RuntimeError::MissingParameter(value.name.clone()))?)
+                let stored = H::load(mine, me, &value.shape);
+                Parameter::Stored(stored.ok_or_else(|| RuntimeError::MissingParameter(value.name.clone()))?)
             }
             None => {
                 let data = wrapped(program.ring(), weights.get(&value.name).unwrap_or_default());

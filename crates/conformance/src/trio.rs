@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use covey_protocols::Options;
 use covey_protocols::api::Result;
 use covey_protocols::randomness::SessionKeys;
-use covey_protocols::trio::{Arith, ClientParameter, Role, Trio, TrioClient, mask_parameter};
+use covey_protocols::trio::{Role, Seed, Stored, Trio, TrioClient, mask_parameter};
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
@@ -52,15 +52,10 @@ impl<W: Word> Harness for TrioHarness<W> {
         ]
     }
 
-    fn load(dealt: &StoredWeight<W>, me: usize, shape: &[usize]) -> Option<Arith<W>> {
+    fn load(dealt: StoredWeight<W>, me: usize, shape: &[usize]) -> Option<Stored<W>> {
         let StoredWeight { seed_01, seed_02, masked, number } = dealt;
-        let parameter = ClientParameter {
-            seed_01: seed_01.as_ref(),
-            seed_02: seed_02.as_ref(),
-            masked: masked.as_deref(),
-            tensor: *number,
-        };
-        parameter.share(Role::of(me), shape)
+        let seeds = [seed_01, seed_02].map(|seed| seed.map(|seed| Seed::new(&seed)));
+        Stored::new(Role::of(me), shape, [seeds[0].as_ref(), seeds[1].as_ref()], number, masked)
     }
 }
 

@@ -39,18 +39,34 @@ pub fn prepare<P: Protocol>(protocol: &mut P, weight: Operand<P>, geometry: Geom
     protocol.prepare(source, geometry, Placement::Cpu)
 }
 
-/// The linear map of `weight` on x plus the bias by output channel, truncated, then clamped below at 0.
+/// What follows a linear map and its bias, in this order.
+pub struct After<'a, P: Protocol> {
+    /// The shift.
+    pub truncate: Option<Truncation>,
+    /// Added to what was shifted.
+    pub residual: Option<&'a P::Arith>,
+    /// The clamp below at 0.
+    pub relu: Option<Comparison>,
+}
+
+impl<P: Protocol> Default for After<'_, P> {
+    fn default() -> Self {
+        After { truncate: None, residual: None, relu: None }
+    }
+}
+
+/// The linear map of `weight` on x plus the bias by output channel, then what follows.
 pub fn linear<P: Protocol>(
     protocol: &mut P,
     x: &P::Arith,
     weight: &P::Weight,
     bias: Option<Operand<P>>,
-    truncate: Option<Truncation>,
-    relu: Option<Comparison>,
+    after: After<P>,
 ) -> Result<P::Arith> {
+    let After { truncate, residual, relu } = after;
     let bias = bias.map(|bias| match bias {
         Operand::Secret(bias) => Bias::Shared(bias),
         Operand::Public(bias) => Bias::Public(bias),
     });
-    protocol.linear(x, weight, &Epilogue { bias, truncate, relu })
+    protocol.linear(x, weight, &Epilogue { bias, truncate, residual, relu })
 }

@@ -2,6 +2,7 @@
 
 use covey_nn::arg_max::{Tie, arg_max};
 use covey_nn::clip::{Ends, clip, difference_bound};
+use covey_nn::linear::After;
 use covey_nn::mul_shift::{mul_shift, product_bound};
 use covey_nn::{Operand, Window, arithmetic, linear, max_pool, relu, structure, sum_pool};
 use covey_protocols::clear::{Clear, ClearTensor, OnViolation};
@@ -281,7 +282,7 @@ fn dense_layers_and_matrix_products() {
     let prepared = linear::prepare(&mut clear, Operand::Public(&weight), geometry).unwrap();
     let x = share(&[2, 1, 2], &[10, 1, -3, 2]);
     let bias = share(&[3], &[100, 0, -1]);
-    let out = linear::linear(&mut clear, &x, &prepared, Some(Operand::Secret(&bias)), None, None).unwrap();
+    let out = linear::linear(&mut clear, &x, &prepared, Some(Operand::Secret(&bias)), After::default()).unwrap();
     assert_eq!((Clear::shape(&out), signed(&out)), (&[2, 1, 3][..], vec![106, 25, 23, 89, 4, -22]));
     let y = share(&[2, 2, 1], &[1, -1, 2, 3]);
     let product = structure::matmul(&mut clear, &x, &y, None).unwrap();

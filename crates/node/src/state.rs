@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use covey_client::messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights};
 use covey_program::Program;
-use covey_ring::Ring;
+use covey_ring::{Ring, Word, wire};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 use zeroize::Zeroizing;
@@ -23,6 +23,8 @@ use crate::weights::Cache;
 const MAGIC: &[u8; 8] = b"COVEYSHR";
 const VERSION: u32 = 1;
 const MAX_HEAD: u32 = 64 << 10;
+/// Ring elements read at once: a multiple of 8, so that pieces end at whole bytes.
+const PIECE: usize = 1 << 18;
 const CHECKSUM: usize = blake3::OUT_LEN;
 const SUFFIX: &str = "share";
 const PARTIAL: &str = ".partial-";
@@ -45,12 +47,6 @@ pub(crate) struct Held {
     path: PathBuf,
     /// Their working form, once a session has needed it.
     pub cache: Cache,
-}
-
-/// What a state file holds.
-pub(crate) struct Content {
-    pub program: Program,
-    pub payload: Zeroizing<Vec<u8>>,
 }
 
 /// All weights this party holds, by program.
@@ -188,36 +184,80 @@ impl Held {
         &self.head.upload.parties
     }
 
-    /// Reads the file, checksum and all. The error names the file and the way out.
-    pub fn read(&self) -> Result<Content, String> {
+    /// Opens the file: the program, and the weights to be read after it. The error names the file and the way out.
+    pub fn open(&self) -> Result<(Program, Payload), String> {
         let damaged = |what: &str| corrupted(&self.path, what);
-        let (head, mut rest, mut hasher) = open(&self.path)?;
+        let (head, rest, hasher) = open(&self.path)?;
         if head != self.head {
             return Err(damaged("it is no longer the file this party started with"));
         }
-        let mut take = |len: u64| -> Result<Zeroizing<Vec<u8>>, String> {
-            let len = usize::try_from(len).map_err(|_| damaged("its sizes are impossible"))?;
-            // Allocated as it comes, so that a damaged length cannot exhaust memory.
-            let mut bytes = Zeroizing::new(Vec::new());
-            (&mut rest).take(len as u64).read_to_end(&mut bytes).map_err(|error| damaged(&error.to_string()))?;
-            if bytes.len() != len {
-                return Err(damaged("it is too short"));
-            }
-            hasher.update(&bytes);
-            Ok(bytes)
-        };
-        let program = take(head.upload.program_bytes)?;
-        let payload = take(head.upload.payload_bytes)?;
+        let mut payload = Payload { path: self.path.clone(), rest, hasher, left: head.upload.payload_bytes };
+        let len = usize::try_from(head.upload.program_bytes).map_err(|_| damaged("its sizes are impossible"))?;
+        // Allocated as it comes, so that a damaged length cannot exhaust memory.
+        let mut bytes = Vec::new();
+        (&mut payload.rest).take(len as u64).read_to_end(&mut bytes).map_err(|error| damaged(&error.to_string()))?;
+        if bytes.len() != len {
+            return Err(damaged("it is too short"));
+        }
+        payload.hasher.update(&bytes);
+        let program = Program::from_bytes(&bytes).map_err(|error| damaged(&error.to_string()))?;
+        if Hex::from(program.hash()) != head.upload.program || RingMessage::from(program.ring()) != head.ring {
+            return Err(damaged("it holds another program than it says"));
+        }
+        Ok((program, payload))
+    }
+}
+
+/// The weights in a state file, read piece by piece. What was read counts for nothing until [`Payload::finish`] has seen the
+/// checksum.
+pub(crate) struct Payload {
+    path: PathBuf,
+    rest: BufReader<File>,
+    hasher: blake3::Hasher,
+    left: u64,
+}
+
+impl Payload {
+    /// Bytes not yet read.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// The next bytes.
+    pub fn fill(&mut self, out: &mut [u8]) -> Result<(), String> {
+        let short = || corrupted(&self.path, "it is too short");
+        self.left = self.left.checked_sub(out.len() as u64).ok_or_else(short)?;
+        self.rest.read_exact(out).map_err(|_| corrupted(&self.path, "it is too short"))?;
+        self.hasher.update(out);
+        Ok(())
+    }
+
+    /// The next `count` ring elements.
+    pub fn words<W: Word>(&mut self, count: usize, ring: Ring) -> Result<Vec<W>, String> {
+        let mut words = Vec::with_capacity(count);
+        let mut buffer = Zeroizing::new(Vec::new());
+        while words.len() < count {
+            let piece = PIECE.min(count - words.len());
+            buffer.resize(wire::words_len(piece, ring), 0);
+            self.fill(&mut buffer)?;
+            words.extend(wire::unpack_words::<W>(&buffer, piece, ring));
+        }
+        Ok(words)
+    }
+
+    /// That all is read and the checksum is right.
+    pub fn finish(self) -> Result<(), String> {
+        let Payload { path, rest, hasher, left } = self;
+        let damaged = |what: &str| corrupted(&path, what);
+        if left > 0 {
+            return Err(damaged("it is too long"));
+        }
         let mut checksum = Vec::with_capacity(CHECKSUM + 1);
         rest.take(CHECKSUM as u64 + 1).read_to_end(&mut checksum).map_err(|error| damaged(&error.to_string()))?;
         if checksum != hasher.finalize().as_bytes() {
             return Err(damaged("its checksum is wrong"));
         }
-        let program = Program::from_bytes(&program).map_err(|error| damaged(&error.to_string()))?;
-        if Hex::from(program.hash()) != head.upload.program || RingMessage::from(program.ring()) != head.ring {
-            return Err(damaged("it holds another program than it says"));
-        }
-        Ok(Content { program, payload })
+        Ok(())
     }
 }
 

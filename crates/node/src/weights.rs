@@ -1,16 +1,16 @@
 //! From the bytes of a state file to weights a protocol can work with, prepared once and shared by all sessions.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use covey_client::payload_bytes;
 use covey_program::{Program, Visibility};
-use covey_protocols::trio::{ClientParameter, Role, Trio};
-use covey_ring::{Tensor, Word, wire};
-use covey_runtime::{Executor, Parameter, RuntimeError};
+use covey_protocols::trio::{Role, Seed, Stored, Trio};
+use covey_ring::{Tensor, Word};
+use covey_runtime::{Executor, Parameter, Preparation, RuntimeError};
+use zeroize::Zeroizing;
 
-use crate::state::{Content, Held};
+use crate::state::{Held, Payload};
 
 /// Bytes of a seed.
 const SEED: usize = 32;
@@ -26,55 +26,48 @@ pub(crate) fn prepared<W: Word>(held: &Held, protocol: &mut Trio<W>) -> Result<A
     if let Some(ready) = cache.clone().and_then(|any| any.downcast::<Executor<Trio<W>>>().ok()) {
         return Ok(ready);
     }
-    let Content { program, payload } = held.read()?;
-    let parameters = parameters::<W>(&program, held.role(), &payload)?;
-    drop(payload);
-    let executor = Executor::new(protocol, Arc::new(program), parameters);
-    let executor = Arc::new(executor.map_err(|error: RuntimeError| error.to_string())?);
+    let (program, payload) = held.open()?;
+    let executor = Arc::new(prepare(protocol, Arc::new(program), held.role(), payload)?);
     *cache = Some(executor.clone());
     Ok(executor)
 }
 
-/// This role's share of every parameter.
-fn parameters<W: Word>(
-    program: &Program,
+/// Brings every parameter into its working form as it is read.
+fn prepare<W: Word>(
+    protocol: &mut Trio<W>,
+    program: Arc<Program>,
     role: usize,
-    payload: &[u8],
-) -> Result<HashMap<covey_program::ValueId, Parameter<Trio<W>>>, String> {
-    let short = || "the weights are incomplete: share the weights of this program again".to_string();
-    if payload.len() as u64 != payload_bytes(program, role) {
-        return Err(short());
+    mut payload: Payload,
+) -> Result<Executor<Trio<W>>, String> {
+    let said = |error: RuntimeError| error.to_string();
+    if payload.left() != payload_bytes(&program, role) {
+        return Err("the weights are incomplete: share the weights of this program again".into());
     }
-    let mut rest = payload;
-    let mut seed = || -> Result<&[u8; SEED], String> {
-        let (seed, after) = rest.split_first_chunk::<SEED>().ok_or_else(short)?;
-        rest = after;
-        Ok(seed)
+    let mut seed = || -> Result<Seed, String> {
+        let mut bytes = Zeroizing::new([0; SEED]);
+        payload.fill(&mut *bytes)?;
+        Ok(Seed::new(&bytes))
     };
-    let (seed_01, seed_02) = match Role::of(role) {
-        Role::P0 => (Some(seed()?), Some(seed()?)),
-        Role::P1 => (Some(seed()?), None),
-        _ => (None, Some(seed()?)),
+    let seeds = match Role::of(role) {
+        Role::P0 => [Some(seed()?), Some(seed()?)],
+        Role::P1 => [Some(seed()?), None],
+        _ => [None, Some(seed()?)],
     };
-    let mut parameters = HashMap::new();
+    let mut preparation = Preparation::new(protocol, program.clone()).map_err(said)?;
     for (id, value) in program.parameters() {
         let public = value.visibility == Visibility::Public;
-        let words: Option<Vec<W>> = match public || role != 0 {
-            false => None,
-            true => {
-                let len = wire::words_len(value.elements(), program.ring());
-                let (bytes, after) = rest.split_at_checked(len).ok_or_else(short)?;
-                rest = after;
-                Some(wire::unpack_words(bytes, value.elements(), program.ring()))
+        let words =
+            if public || role != 0 { Some(payload.words::<W>(value.elements(), program.ring())?) } else { None };
+        let parameter = match words {
+            Some(words) if public => Parameter::Public(Tensor::new(value.shape.clone(), words)),
+            masked => {
+                let seeds = [seeds[0].as_ref(), seeds[1].as_ref()];
+                let stored = Stored::new(Role::of(role), &value.shape, seeds, id.index() as u64, masked);
+                Parameter::Stored(stored.ok_or("the weights do not fit this role: share them again")?)
             }
         };
-        let parameter = if public {
-            Parameter::Public(Tensor::new(value.shape.clone(), words.ok_or_else(short)?))
-        } else {
-            let share = ClientParameter { seed_01, seed_02, masked: words.as_deref(), tensor: id.index() as u64 };
-            Parameter::Shared(share.share(Role::of(role), &value.shape).ok_or_else(short)?)
-        };
-        parameters.insert(id, parameter);
+        preparation.add(protocol, id, parameter).map_err(said)?;
     }
-    Ok(parameters)
+    payload.finish()?;
+    preparation.finish().map_err(said)
 }

@@ -76,8 +76,10 @@ pub enum Placement {
 
 /// Where a weight comes from.
 pub enum WeightSource<'a, P: Protocol + ?Sized> {
-    /// Secret-shared among the parties.
+    /// Secret-shared among the parties, computed in this session.
     Shared(&'a P::Arith),
+    /// Secret-shared by its owner ahead of the session.
+    Stored(P::Stored),
     /// Known to every party.
     Public(&'a Tensor<P::Word>),
 }
@@ -96,13 +98,17 @@ pub struct Epilogue<'a, P: Protocol + ?Sized> {
     pub bias: Option<Bias<'a, P>>,
     /// Then shifted.
     pub truncate: Option<Truncation>,
+    /// Then this is added, element by element: a share of the output's shape, at the scale after the shift. Only beside a
+    /// shift, and where the sum's bound leaves room for shifting it back (`truncate.bound` bounds the sum at the
+    /// product's scale, too).
+    pub residual: Option<&'a P::Arith>,
     /// Then clamped below at 0.
     pub relu: Option<Comparison>,
 }
 
 impl<P: Protocol + ?Sized> Default for Epilogue<'_, P> {
     fn default() -> Self {
-        Epilogue { bias: None, truncate: None, relu: None }
+        Epilogue { bias: None, truncate: None, residual: None, relu: None }
     }
 }
 
@@ -211,6 +217,9 @@ pub trait Protocol: Send {
     type Arith: Clone + Send + Sync;
     /// This party's part of secret bit planes.
     type Bool: Clone + Send + Sync;
+    /// This party's part of a secret parameter as its owner shared it: the form in which it rests between sessions. What
+    /// can be drawn from a seed is not in it.
+    type Stored: Send;
     /// This party's prepared form of one version of a weight.
     type Weight: Send + Sync;
 
@@ -224,6 +233,10 @@ pub trait Protocol: Send {
     fn ring(&self) -> Ring;
     /// The shape of a share.
     fn shape(x: &Self::Arith) -> &[usize];
+    /// The shape of a stored parameter.
+    fn stored_shape(x: &Self::Stored) -> &[usize];
+    /// The share that a stored parameter stands for.
+    fn restore(&mut self, x: Self::Stored) -> Result<Self::Arith>;
     /// Names the program node that what follows belongs to, for errors, randomness and the meter.
     fn enter(&mut self, node: u32, name: &str);
     /// Starts run number `inference` in `phase`. `Joint` and `Preprocess` take numbers above all earlier ones, `Online` one

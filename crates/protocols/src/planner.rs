@@ -84,6 +84,7 @@ impl<P: Protocol> Protocol for Planner<P> {
     type Word = P::Word;
     type Arith = PlannedTensor;
     type Bool = PlannedBits;
+    type Stored = PlannedTensor;
     type Weight = PlannedWeight;
 
     const NAME: &'static str = P::NAME;
@@ -95,6 +96,14 @@ impl<P: Protocol> Protocol for Planner<P> {
 
     fn shape(x: &PlannedTensor) -> &[usize] {
         &x.shape
+    }
+
+    fn stored_shape(x: &PlannedTensor) -> &[usize] {
+        &x.shape
+    }
+
+    fn restore(&mut self, x: PlannedTensor) -> Result<PlannedTensor> {
+        Ok(x)
     }
 
     fn enter(&mut self, node: u32, _name: &str) {

@@ -1,12 +1,12 @@
 //! The one executor: every protocol, phase and batch size.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use covey_nn::{Operand, Window, linear};
 use covey_program::{Kind, Op, Program, ValueId};
-use covey_protocols::{Phase, Protocol, ProtocolError};
+use covey_protocols::{Phase, Placement, Protocol, ProtocolError, WeightSource};
 use covey_ring::Tensor;
 
 use crate::batch::check_batch;
@@ -17,17 +17,35 @@ use crate::{RuntimeError, step};
 
 /// A parameter of the model as this party holds it.
 pub enum Parameter<P: Protocol> {
-    /// Shared among the parties by its owner.
+    /// Shared among the parties by its owner, ahead of the session.
+    Stored(P::Stored),
+    /// Shared among the parties in this session.
     Shared(P::Arith),
     /// Known to every party.
     Public(Tensor<P::Word>),
 }
 
 impl<P: Protocol> Parameter<P> {
+    fn shape(&self) -> &[usize] {
+        match self {
+            Parameter::Stored(x) => P::stored_shape(x),
+            Parameter::Shared(x) => P::shape(x),
+            Parameter::Public(x) => x.shape(),
+        }
+    }
+}
+
+/// A parameter or constant that steps read as it is.
+pub(crate) enum Resident<P: Protocol> {
+    Secret(P::Arith),
+    Public(Tensor<P::Word>),
+}
+
+impl<P: Protocol> Resident<P> {
     pub(crate) fn operand(&self) -> Operand<'_, P> {
         match self {
-            Parameter::Shared(x) => Operand::Secret(x),
-            Parameter::Public(x) => Operand::Public(x),
+            Resident::Secret(x) => Operand::Secret(x),
+            Resident::Public(x) => Operand::Public(x),
         }
     }
 }
@@ -55,7 +73,7 @@ pub struct Executor<P: Protocol> {
     /// Working forms of the weights of linear steps, by node.
     weights: HashMap<u32, P::Weight>,
     /// Constants, and the parameters that steps read as they are.
-    resident: HashMap<ValueId, Parameter<P>>,
+    resident: HashMap<ValueId, Resident<P>>,
 }
 
 impl<P: Protocol> Executor<P> {
@@ -66,32 +84,16 @@ impl<P: Protocol> Executor<P> {
     pub fn new(
         protocol: &mut P,
         program: Arc<Program>,
-        parameters: HashMap<ValueId, Parameter<P>>,
+        mut parameters: HashMap<ValueId, Parameter<P>>,
     ) -> Result<Self, RuntimeError> {
-        session::check_states(&program, P::NAME)?;
-        if protocol.ring() != program.ring() {
-            return Err(Unsupported::ring(P::NAME, &program).into());
-        }
-        let schedule = Schedule::new::<P>(&program);
-        let mut resident = parameters;
-        for (id, value) in program.parameters() {
-            let parameter =
-                resident.get(&id).ok_or_else(|| RuntimeError::MissingParameter(value.name.clone()))?.operand();
-            if parameter.shape() != value.shape {
-                return Err(RuntimeError::ParameterShape(value.name.clone()));
+        let mut preparation = Preparation::new(protocol, program)?;
+        let ids: Vec<ValueId> = preparation.program.parameters().map(|(id, _)| id).collect();
+        for id in ids {
+            if let Some(parameter) = parameters.remove(&id) {
+                preparation.add(protocol, id, parameter)?;
             }
         }
-        for &id in program.nodes().iter().flat_map(|node| &node.inputs) {
-            let value = program.value(id);
-            if let (Kind::Constant, Some(data)) = (value.kind, &value.constant) {
-                let words = data.iter().map(|&v| program.ring().wrap(v.into())).collect();
-                resident.entry(id).or_insert_with(|| Parameter::Public(Tensor::new(value.shape.clone(), words)));
-            }
-        }
-        let weights = prepare_weights(protocol, &program, &schedule, &resident)?;
-        let mut executor = Executor { program, schedule, weights, resident };
-        executor.drop_prepared();
-        Ok(executor)
+        preparation.finish()
     }
 
     /// The program.
@@ -157,45 +159,124 @@ impl<P: Protocol> Executor<P> {
         timings.push(Timing::new(OUTPUTS, "outputs", "", start));
         Ok(timings)
     }
+}
 
-    /// Frees parameters that only linear layers read, whose working forms are held already.
-    fn drop_prepared(&mut self) {
+/// An executor in the making. Parameters come one at a time and are brought into their working form at once, so that a model's
+/// weights are never held twice.
+pub struct Preparation<P: Protocol> {
+    program: Arc<Program>,
+    schedule: Schedule,
+    weights: HashMap<u32, P::Weight>,
+    resident: HashMap<ValueId, Resident<P>>,
+    missing: HashSet<ValueId>,
+}
+
+impl<P: Protocol> Preparation<P> {
+    /// The program and its constants.
+    ///
+    /// # Errors
+    /// If the ring is not the protocol's, or the program does what no protocol can yet.
+    pub fn new(protocol: &mut P, program: Arc<Program>) -> Result<Self, RuntimeError> {
+        session::check_states(&program, P::NAME)?;
+        if protocol.ring() != program.ring() {
+            return Err(Unsupported::ring(P::NAME, &program).into());
+        }
+        let schedule = Schedule::new::<P>(&program);
+        let missing = program.parameters().map(|(id, _)| id).collect();
+        let (weights, resident) = (HashMap::new(), HashMap::new());
+        let mut preparation = Preparation { program: program.clone(), schedule, weights, resident, missing };
+        let mut constants = HashSet::new();
+        for &id in program.nodes().iter().flat_map(|node| &node.inputs) {
+            let value = program.value(id);
+            if let (Kind::Constant, Some(data)) = (value.kind, &value.constant)
+                && constants.insert(id)
+            {
+                let words = data.iter().map(|&v| program.ring().wrap(v.into())).collect();
+                preparation.take_in(protocol, id, Parameter::Public(Tensor::new(value.shape.clone(), words)))?;
+            }
+        }
+        Ok(preparation)
+    }
+
+    /// Takes in one parameter.
+    ///
+    /// # Errors
+    /// If the program has no such parameter or another shape for it.
+    pub fn add(&mut self, protocol: &mut P, id: ValueId, parameter: Parameter<P>) -> Result<(), RuntimeError> {
+        let value = self.program.value(id);
+        if !self.missing.remove(&id) || parameter.shape() != value.shape {
+            return Err(RuntimeError::ParameterShape(value.name.clone()));
+        }
+        self.take_in(protocol, id, parameter)
+    }
+
+    /// The executor.
+    ///
+    /// # Errors
+    /// If a parameter is missing.
+    pub fn finish(self) -> Result<Executor<P>, RuntimeError> {
+        if let Some(id) = self.missing.iter().min() {
+            return Err(RuntimeError::MissingParameter(self.program.value(*id).name.clone()));
+        }
+        let Preparation { program, schedule, weights, resident, .. } = self;
+        // A weight that is neither parameter nor constant.
+        let unprepared = |step: &&Step| is_linear(&step.op) && !weights.contains_key(&step.node);
+        if let Some(step) = schedule.steps().iter().find(unprepared) {
+            let weight = step.inputs.get(1).map(|id| program.value(*id).name.clone());
+            return Err(RuntimeError::MissingParameter(weight.unwrap_or_default()));
+        }
+        Ok(Executor { program, schedule, weights, resident })
+    }
+
+    /// Prepares the value for every linear step whose weight it is, and keeps it where another step reads it.
+    fn take_in(&mut self, protocol: &mut P, id: ValueId, parameter: Parameter<P>) -> Result<(), RuntimeError> {
         let steps = self.schedule.steps();
-        let reads = |step: &Step, id: &ValueId| {
-            let own =
-                if is_linear(&step.op) { [&step.inputs[..1], &step.inputs[2..]].concat() } else { step.inputs.clone() };
-            own.contains(id)
+        let weight_of = |step: &&Step| is_linear(&step.op) && step.inputs.get(1) == Some(&id);
+        let linear: Vec<Step> = steps.iter().filter(weight_of).cloned().collect();
+        let is_read = |step: &Step| {
+            let other = |(position, input): (usize, &ValueId)| *input == id && !(position == 1 && is_linear(&step.op));
+            step.inputs.iter().enumerate().any(other)
         };
-        self.resident.retain(|id, _| steps.iter().any(|step| reads(step, id)));
+        let keep = steps.iter().any(is_read);
+        let resident = match parameter {
+            Parameter::Stored(stored) if linear.len() == 1 && !keep => {
+                return self.prepare(protocol, &linear[0], WeightSource::Stored(stored));
+            }
+            Parameter::Stored(stored) => Resident::Secret(protocol.restore(stored)?),
+            Parameter::Shared(share) => Resident::Secret(share),
+            Parameter::Public(tensor) => Resident::Public(tensor),
+        };
+        for step in &linear {
+            let source = match &resident {
+                Resident::Secret(share) => WeightSource::Shared(share),
+                Resident::Public(tensor) => WeightSource::Public(tensor),
+            };
+            self.prepare(protocol, step, source)?;
+        }
+        if keep {
+            self.resident.insert(id, resident);
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, protocol: &mut P, step: &Step, source: WeightSource<P>) -> Result<(), RuntimeError> {
+        let [x, weight, ..] = step.inputs[..] else { return Err(ProtocolError::Internal("a linear layer").into()) };
+        let shape = &self.program.value(weight).shape;
+        let geometry = match &step.op {
+            Op::Conv2d { window, groups } => {
+                let x = self.program.value(x).full_shape(1);
+                linear::conv2d_geometry(&x, shape, &window_of(window), *groups)?
+            }
+            _ => linear::dense_geometry(shape)?,
+        };
+        protocol.enter(step.node, &step.name);
+        self.weights.insert(step.node, protocol.prepare(source, geometry, Placement::Cpu)?);
+        Ok(())
     }
 }
 
 fn is_linear(op: &Op) -> bool {
     matches!(op, Op::Conv2d { .. } | Op::Dense)
-}
-
-fn prepare_weights<P: Protocol>(
-    protocol: &mut P,
-    program: &Program,
-    schedule: &Schedule,
-    parameters: &HashMap<ValueId, Parameter<P>>,
-) -> Result<HashMap<u32, P::Weight>, RuntimeError> {
-    let mut weights = HashMap::new();
-    for step in schedule.steps().iter().filter(|step| is_linear(&step.op)) {
-        let [x, weight, ..] = step.inputs[..] else { return Err(ProtocolError::Internal("a linear layer").into()) };
-        let value = program.value(weight);
-        let parameter = parameters.get(&weight).ok_or_else(|| RuntimeError::MissingParameter(value.name.clone()))?;
-        let geometry = match &step.op {
-            Op::Conv2d { window, groups } => {
-                let x = program.value(x).full_shape(1);
-                linear::conv2d_geometry(&x, &value.shape, &window_of(window), *groups)?
-            }
-            _ => linear::dense_geometry(&value.shape)?,
-        };
-        protocol.enter(step.node, &step.name);
-        weights.insert(step.node, linear::prepare(protocol, parameter.operand(), geometry)?);
-    }
-    Ok(weights)
 }
 
 /// The layers' form of a window.

@@ -17,6 +17,6 @@ pub mod verify;
 
 pub use batch::batch_limit;
 pub use error::RuntimeError;
-pub use executor::{Executor, Observer, Parameter};
+pub use executor::{Executor, Observer, Parameter, Preparation};
 pub use profile::Profile;
 pub use schedule::{INPUTS, OUTPUTS, Schedule, Step};

@@ -1,6 +1,6 @@
 //! What runs when: the program's nodes as steps, neighbours fused, values freed as soon as nothing needs them.
 
-use covey_program::{BoundSource, Node, Op, Program, ValueId};
+use covey_program::{BoundSource, Kind, Node, Op, Program, Value, ValueId};
 use covey_protocols::{Comparison, Protocol, Rounding, Truncation};
 
 /// The node number under which inputs are received.
@@ -25,6 +25,8 @@ pub struct Step {
     pub bound: Comparison,
     /// The shift fused into a product.
     pub truncate: Option<Truncation>,
+    /// The addition fused into a linear layer after its shift: the other operand.
+    pub residual: Option<ValueId>,
     /// The ReLU fused into a linear layer.
     pub relu: Option<Comparison>,
     /// The result.
@@ -42,7 +44,7 @@ pub struct Schedule {
 impl Schedule {
     /// The steps of `program` on protocol `P`.
     pub fn new<P: Protocol>(program: &Program) -> Self {
-        Schedule::with_fused_relu(program, P::FUSES_RELU)
+        Schedule::fused(program, P::FUSES_RELU)
     }
 
     /// The steps, in the order they run.
@@ -50,11 +52,15 @@ impl Schedule {
         &self.steps
     }
 
-    fn with_fused_relu(program: &Program, fuses_relu: bool) -> Self {
+    /// A product takes in the shift that follows it, and a linear layer, where the protocol gains by it, the addition of a
+    /// value that is there already and the ReLU after that.
+    fn fused(program: &Program, fuses_relu: bool) -> Self {
         let readers = Readers::of(program);
         let nodes = program.nodes();
         let mut fused = vec![false; nodes.len()];
         let mut steps = Vec::with_capacity(nodes.len());
+        let given = |value: &Value| matches!(value.kind, Kind::Input | Kind::Parameter | Kind::Constant);
+        let mut computed: Vec<bool> = program.values().iter().map(given).collect();
         for (index, node) in nodes.iter().enumerate() {
             if fused[index] {
                 continue;
@@ -69,23 +75,56 @@ impl Schedule {
                 step.output = nodes[next].outputs[0];
                 fused[next] = true;
             }
+            let linear = matches!(node.op, Op::Conv2d { .. } | Op::Dense);
+            if let (true, true, Some(next)) = (fuses_relu, linear, readers.only(step.output))
+                && let Some((other, truncation)) = residual(program, &step, &nodes[next], &computed)
+            {
+                step.truncate = Some(truncation);
+                step.residual = Some(other);
+                step.join(&nodes[next]);
+                fused[next] = true;
+            }
             if fuses_relu
-                && matches!(node.op, Op::Conv2d { .. } | Op::Dense)
+                && linear
                 && let Some(next) = readers.only(step.output)
                 && nodes[next].op == Op::Relu
             {
                 step.relu = Some(comparison(program, step.output));
-                step.output = nodes[next].outputs[0];
-                if nodes[next].name != step.name {
-                    step.name = format!("{}+{}", step.name, nodes[next].name);
-                }
+                step.join(&nodes[next]);
                 fused[next] = true;
             }
+            computed[step.output.index()] = true;
             steps.push(step);
         }
         free_after_last_use(program, &mut steps);
         Schedule { steps }
     }
+}
+
+impl Step {
+    /// Takes in `node`, which reads this step's result.
+    fn join(&mut self, node: &Node) {
+        self.output = node.outputs[0];
+        if node.name != self.name {
+            self.name = format!("{}+{}", self.name, node.name);
+        }
+    }
+}
+
+/// What `next` adds to the shifted result of `step`, if it is an addition of a value that is there before, and the shift with
+/// room for the sum: floor(v / 2^f) + y = floor((v + y·2^f) / 2^f), and a sum below 2^b shifts back to below 2^(b+f).
+fn residual(program: &Program, step: &Step, next: &Node, computed: &[bool]) -> Option<(ValueId, Truncation)> {
+    let truncation = step.truncate.filter(|truncation| truncation.rounding == Rounding::Exact)?;
+    let &[x, y] = &next.inputs[..] else { return None };
+    if next.op != Op::Add || x == y {
+        return None;
+    }
+    let other = if x == step.output { y } else { x };
+    let sum = program.value(next.outputs[0]);
+    let value = program.value(other);
+    let fits = value.shape == sum.shape && value.batched == sum.batched && computed[other.index()];
+    let bound = truncation.bound.max(sum.bound.bits + truncation.bits);
+    (fits && bound + 2 <= program.ring().bits()).then_some((other, Truncation { bound, ..truncation }))
 }
 
 fn plain_step(program: &Program, index: usize, node: &Node) -> Step {
@@ -98,6 +137,7 @@ fn plain_step(program: &Program, index: usize, node: &Node) -> Step {
         inputs: node.inputs.clone(),
         bound: comparison(program, node.inputs[0]),
         truncate: None,
+        residual: None,
         relu: None,
         output: node.outputs[0],
         last_uses: Vec::new(),
@@ -152,7 +192,7 @@ impl Readers {
 fn free_after_last_use(program: &Program, steps: &mut [Step]) {
     let mut last: Vec<Option<usize>> = vec![None; program.values().len()];
     for (index, step) in steps.iter().enumerate() {
-        for id in step.inputs.iter().chain([&step.output]) {
+        for id in step.inputs.iter().chain(&step.residual).chain([&step.output]) {
             last[id.index()] = Some(index);
         }
     }
@@ -161,7 +201,9 @@ fn free_after_last_use(program: &Program, steps: &mut [Step]) {
     }
     let mut listed = vec![false; program.values().len()];
     for (index, step) in steps.iter_mut().enumerate() {
-        for id in step.inputs.iter().chain([&step.output]) {
+        let used = step.inputs.iter().chain(&step.residual).chain([&step.output]);
+        for id in used.copied().collect::<Vec<_>>() {
+            let id = &id;
             if last[id.index()] == Some(index) && !std::mem::replace(&mut listed[id.index()], true) {
                 step.last_uses.push(*id);
             }
@@ -198,12 +240,12 @@ mod tests {
     #[test]
     fn a_relu_joins_its_linear_layer_where_the_protocol_gains_by_it() {
         let names = |program: &Program, fuses_relu| -> Vec<String> {
-            Schedule::with_fused_relu(program, fuses_relu).steps.into_iter().map(|step| step.name).collect()
+            Schedule::fused(program, fuses_relu).steps.into_iter().map(|step| step.name).collect()
         };
         assert_eq!(names(&program(false), false), ["fc", "relu"]);
         assert_eq!(names(&program(false), true), ["fc+relu"]);
         assert_eq!(names(&program(true), true), ["fc", "relu", "sum"]);
-        let fused = Schedule::with_fused_relu(&program(false), true);
+        let fused = Schedule::fused(&program(false), true);
         let step = &fused.steps[0];
         assert_eq!((step.truncate.unwrap().bound, step.relu.unwrap().bound, step.node), (24, 16, 0));
         assert_eq!(step.output, program(false).outputs()[0]);

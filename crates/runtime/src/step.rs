@@ -5,33 +5,41 @@ use std::collections::HashMap;
 
 use covey_nn::arg_max::{Tie, arg_max};
 use covey_nn::clip::{Ends, clip};
+use covey_nn::linear::After;
 use covey_nn::{Operand, arithmetic, linear, max_pool, mul_shift, relu, structure, sum_pool};
 use covey_program::{Op, Program, ValueId};
 use covey_protocols::api::Result;
 use covey_protocols::{Comparison, Protocol, ProtocolError, Truncation};
 
-use crate::executor::{Parameter, window_of};
+use crate::executor::{Resident, window_of};
 use crate::schedule::{Step, rounding_of};
 
 /// Everything a step may read.
 pub(crate) struct Operands<'a, P: Protocol> {
     pub program: &'a Program,
-    pub resident: &'a HashMap<ValueId, Parameter<P>>,
+    pub resident: &'a HashMap<ValueId, Resident<P>>,
     pub values: &'a HashMap<ValueId, P::Arith>,
     pub batch: usize,
 }
 
 impl<'a, P: Protocol> Operands<'a, P> {
     fn any(&self, step: &Step, position: usize) -> Result<Operand<'a, P>> {
-        let id = step.inputs.get(position).ok_or(ProtocolError::Internal("the operands of a step"))?;
-        let computed = self.values.get(id).map(Operand::Secret);
-        let resident = || self.resident.get(id).map(Parameter::operand);
+        self.value(*step.inputs.get(position).ok_or(ProtocolError::Internal("the operands of a step"))?)
+    }
+
+    fn value(&self, id: ValueId) -> Result<Operand<'a, P>> {
+        let computed = self.values.get(&id).map(Operand::Secret);
+        let resident = || self.resident.get(&id).map(Resident::operand);
         computed.or_else(resident).ok_or(ProtocolError::Internal("a value that was freed too early"))
     }
 
     /// The operand as a share, whoever knows it.
     fn share(&self, protocol: &P, step: &Step, position: usize) -> Result<Cow<'a, P::Arith>> {
-        Ok(match self.any(step, position)? {
+        self.share_of(protocol, *step.inputs.get(position).ok_or(ProtocolError::Internal("the operands of a step"))?)
+    }
+
+    fn share_of(&self, protocol: &P, id: ValueId) -> Result<Cow<'a, P::Arith>> {
+        Ok(match self.value(id)? {
             Operand::Secret(x) => Cow::Borrowed(x),
             Operand::Public(x) => Cow::Owned(protocol.constant(x)),
         })
@@ -51,7 +59,12 @@ pub(crate) fn run<P: Protocol>(
         Op::Conv2d { .. } | Op::Dense => {
             let weight = weight.ok_or(ProtocolError::Internal("a linear layer's weight"))?;
             let bias = if step.inputs.len() > 2 { Some(operands.any(step, 2)?) } else { None };
-            linear::linear(protocol, &*x(protocol)?, weight, bias, step.truncate, step.relu)
+            let residual = match step.residual {
+                None => None,
+                Some(id) => Some(operands.share_of(protocol, id)?),
+            };
+            let after = After { truncate: step.truncate, residual: residual.as_deref(), relu: step.relu };
+            linear::linear(protocol, &*x(protocol)?, weight, bias, after)
         }
         Op::Matmul => {
             let (x, y) = (x(protocol)?, operands.share(protocol, step, 1)?);

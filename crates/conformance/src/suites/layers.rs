@@ -2,6 +2,7 @@
 
 use covey_nn::arg_max::{Tie, arg_max};
 use covey_nn::clip::{Ends, clip};
+use covey_nn::linear::After;
 use covey_nn::mul_shift::{mul_shift, product_bound};
 use covey_nn::{Operand, Window, arithmetic, linear, max_pool, relu, structure, sum_pool};
 use covey_protocols::api::Result;
@@ -54,6 +55,10 @@ impl Layers {
         Truncation { bits: 5, rounding: Rounding::Exact, bound: 20 }
     }
 
+    fn shifted<'a, P: Protocol>(&self) -> After<'a, P> {
+        After { truncate: Some(self.truncation()), ..After::default() }
+    }
+
     fn secret<P: Protocol>(&self, bench: &mut Bench<P>, shape: &[usize], label: &str) -> Result<P::Arith> {
         bench.input(label.len() % bench.parties(), shape, &values(shape, BITS, label))
     }
@@ -70,6 +75,7 @@ impl Layers {
             ([3, 4, 3, 3], [5, 4, 1, 1], 1, window([1, 1], [1, 1], [0; 4], [1, 1])),
             ([1, 4, 3, 3], [7, 4, 3, 3], 1, window([3, 3], [1, 1], [0; 4], [1, 1])),
         ];
+        let rectified = Comparison { bound: 15, proved: true };
         for (index, (x_shape, w_shape, groups, window)) in cases.into_iter().enumerate() {
             let x = self.secret(bench, &x_shape, &format!("image {index}"))?;
             let weights = values(&w_shape, 6, "kernel");
@@ -83,15 +89,21 @@ impl Layers {
                 let biases = [None, Some(Operand::Secret(&bias)), Some(Operand::Public(&known_bias))];
                 for (number, bias) in biases.into_iter().enumerate() {
                     bench.case(format!("convolution {index}, {name} weight, bias {number}"));
-                    let z = linear::linear(bench.protocol, &x, &weight, bias, Some(self.truncation()), None)?;
+                    let z = linear::linear(bench.protocol, &x, &weight, bias, self.shifted())?;
+                    bench.as_clear(&z)?;
+                    bench.case(format!("convolution {index}, {name} weight, bias {number}, residual, rectified"));
+                    let residual = bench.vector(0, &values(P::shape(&z), 11, "residual"))?;
+                    let residual = bench.protocol.reshape(&residual, P::shape(&z));
+                    let after = After { residual: Some(&residual), relu: Some(rectified), ..self.shifted() };
+                    let z = linear::linear(bench.protocol, &x, &weight, bias, after)?;
                     bench.as_clear(&z)?;
                 }
                 bench.case(format!("convolution {index}, {name} weight, rectified"));
-                let after = Comparison { bound: 15, proved: true };
-                let z = linear::linear(bench.protocol, &x, &weight, None, Some(self.truncation()), Some(after))?;
+                let after = After { relu: Some(rectified), ..self.shifted() };
+                let z = linear::linear(bench.protocol, &x, &weight, None, after)?;
                 bench.as_clear(&z)?;
                 bench.case(format!("convolution {index}, {name} weight, neither shifted nor rectified"));
-                let z = linear::linear(bench.protocol, &x, &weight, Some(Operand::Secret(&bias)), None, None)?;
+                let z = linear::linear(bench.protocol, &x, &weight, Some(Operand::Secret(&bias)), After::default())?;
                 bench.as_clear(&z)?;
             }
         }
@@ -107,7 +119,7 @@ impl Layers {
             let weight = linear::prepare(bench.protocol, Operand::Secret(&weight), geometry)?;
             bench.case(format!("dense layer of {w_shape:?} on {x_shape:?}"));
             let bias = Some(Operand::Public(&bias));
-            let z = linear::linear(bench.protocol, &x, &weight, bias, Some(self.truncation()), None)?;
+            let z = linear::linear(bench.protocol, &x, &weight, bias, self.shifted())?;
             bench.as_clear(&z)?;
         }
         let (x, y) = (self.secret(bench, &[2, 3, 4, 5], "left")?, self.secret(bench, &[2, 3, 5, 2], "right ")?);

@@ -156,7 +156,8 @@ impl Cases {
                 let biased = bias.is_some();
                 let due: Vec<i64> =
                     (0..rows * outputs).map(|i| product(i) + if biased { bs[i % outputs] } else { 0 }).collect();
-                let epilogue = Epilogue { bias, truncate: Some(self.truncation(bits)), relu: None };
+                let truncate = Some(self.truncation(bits));
+                let epilogue = Epilogue { bias, truncate, ..Epilogue::default() };
                 let z = bench.protocol.linear(&x, &weight, &epilogue)?;
                 self.judge(bench, &z, &due, bits)?;
             }

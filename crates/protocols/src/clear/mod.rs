@@ -174,6 +174,7 @@ impl Protocol for Clear {
     type Word = u64;
     type Arith = ClearTensor;
     type Bool = ClearBits;
+    type Stored = ClearTensor;
     type Weight = ClearWeight;
 
     const NAME: &'static str = "clear";
@@ -184,6 +185,14 @@ impl Protocol for Clear {
 
     fn shape(x: &ClearTensor) -> &[usize] {
         &x.shape
+    }
+
+    fn stored_shape(x: &ClearTensor) -> &[usize] {
+        &x.shape
+    }
+
+    fn restore(&mut self, x: ClearTensor) -> Result<ClearTensor> {
+        Ok(x)
     }
 
     fn enter(&mut self, _node: u32, name: &str) {
@@ -296,8 +305,9 @@ impl Protocol for Clear {
         geometry: Geometry,
         _placement: Placement,
     ) -> Result<ClearWeight> {
-        let words = match source {
+        let words = match &source {
             WeightSource::Shared(weight) => &weight.data,
+            WeightSource::Stored(weight) => &weight.data,
             WeightSource::Public(weight) => weight.data(),
         };
         Ok(ClearWeight { geometry, operand: self.operand(words) })
@@ -311,7 +321,10 @@ impl Protocol for Clear {
         let operand = self.operand(&x.data);
         let (shape, values) = exact::linear(weight.geometry, &x.shape, &operand, &weight.operand, bias.as_ref())?;
         let product = self.elements(&shape, values)?;
-        let out = self.finish(product, epilogue.truncate)?;
+        let mut out = self.finish(product, epilogue.truncate)?;
+        if let Some(residual) = epilogue.residual {
+            out = self.add(&out, residual)?;
+        }
         match epilogue.relu {
             Some(comparison) => self.relu(&out, comparison),
             None => Ok(out),

@@ -219,11 +219,16 @@ fn an_epilogue_adds_shifts_and_rectifies_in_this_order() {
     let epilogue = Epilogue {
         bias: Some(Bias::Public(&bias)),
         truncate: Some(Truncation { bits: 1, rounding: Rounding::Exact, bound: 10 }),
+        residual: None,
         relu: Some(Comparison { bound: 9, proved: true }),
     };
     let out = clear.linear(&x, &weight, &epilogue).unwrap();
     assert_eq!(signed(&clear, &out), [4, 0, 0, 11]);
-    let narrow = Epilogue { truncate: Some(Truncation { bits: 1, rounding: Rounding::Exact, bound: 4 }), ..epilogue };
+    let residual = share(&clear, &[2, 2], &[-5, 100, 1, 1]);
+    let added = Epilogue { residual: Some(&residual), ..epilogue };
+    let out = clear.linear(&x, &weight, &added).unwrap();
+    assert_eq!(signed(&clear, &out), [0, 98, 0, 12]);
+    let narrow = Epilogue { truncate: Some(Truncation { bits: 1, rounding: Rounding::Exact, bound: 4 }), ..added };
     assert!(is_violation(clear.linear(&x, &weight, &narrow).err().unwrap(), -17, 4));
 }
 

@@ -1,5 +1,8 @@
 //! The client's half: sharing inputs, receiving results, and sharing weights ahead of any session.
 
+use std::sync::Arc;
+
+use covey_kernels::Prg;
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
@@ -8,6 +11,9 @@ use super::share::{Arith, Role};
 use super::{PEERS, plan};
 use crate::api::{Options, Result};
 use crate::scheduler::Scheduler;
+
+/// Words of a mask drawn at once.
+const PIECE: usize = 1 << 14;
 
 /// The data owner's end of a session: it calls `send` and `receive` where the parties call `client_input` and `reveal`.
 pub struct TrioClient<W> {
@@ -45,32 +51,96 @@ impl<W: Word> TrioClient<W> {
     }
 }
 
-/// What one party receives of a client's shared tensor that outlives sessions: P0 and P1 the seed of l1, P0 and P2 the seed
-/// of l2, P1 and P2 the masked value C. Not `Debug`.
-pub struct ClientParameter<'a, W> {
-    /// Seed of l1, for P0 and P1.
-    pub seed_01: Option<&'a [u8; 32]>,
-    /// Seed of l2, for P0 and P2.
-    pub seed_02: Option<&'a [u8; 32]>,
-    /// C, for P1 and P2.
-    pub masked: Option<&'a [W]>,
-    /// The tensor's number under its seeds, used once.
-    pub tensor: u64,
+/// A seed of the masks of a client's tensors: P0 and P1 have one, P0 and P2 another. Not `Debug`.
+#[derive(Clone)]
+pub struct Seed(Arc<Prg>);
+
+impl Seed {
+    /// The generator of `seed`, which the caller wipes.
+    pub fn new(seed: &[u8; 32]) -> Self {
+        Seed(Arc::new(io::masks_of(seed)))
+    }
 }
 
-impl<W: Word> ClientParameter<'_, W> {
-    /// The share of `role`, or `None` if what the role needs is missing or has another size.
-    pub fn share(&self, role: Role, shape: &[usize]) -> Option<Arith<W>> {
-        let len = shape.iter().product();
-        let l1 = || self.seed_01.map(|seed| expand::<W>(seed, self.tensor, len));
-        let l2 = || self.seed_02.map(|seed| expand::<W>(seed, self.tensor, len));
-        if role == Role::P0 {
-            return Some(Arith::new(shape, l1()?, l2()?));
+/// The mask of one tensor under a seed: drawn where it is needed instead of being held.
+#[derive(Clone)]
+pub(super) struct Mask {
+    seed: Seed,
+    tensor: u64,
+}
+
+impl Mask {
+    /// The mask's words from element `start` on.
+    pub fn fill<W: Word>(&self, start: usize, out: &mut [W]) {
+        let Mask { seed: Seed(prg), tensor } = self;
+        let per_block = Prg::BLOCK / W::BYTES;
+        let (block, skip) = (start / per_block, start % per_block);
+        // A start within a block: the rest of that block first.
+        let head = if skip == 0 { 0 } else { (per_block - skip).min(out.len()) };
+        if head > 0 {
+            let mut words = [W::ZERO; 16];
+            prg.fill_words_from(*tensor, block as u64, &mut words[..per_block]);
+            out[..head].copy_from_slice(&words[skip..skip + head]);
         }
-        let mask = if role == Role::P1 { l1()? } else { l2()? };
-        let masked = self.masked.filter(|masked| masked.len() == len)?;
-        let first = masked.iter().zip(&mask).map(|(&c, &mask)| c.sub(mask)).collect();
-        Some(Arith::new(shape, first, mask))
+        prg.fill_words_from(*tensor, (block + usize::from(skip > 0)) as u64, &mut out[head..]);
+    }
+
+    /// All `len` words.
+    pub fn words<W: Word>(&self, len: usize) -> Vec<W> {
+        let mut words = vec![W::ZERO; len];
+        self.fill(0, &mut words);
+        words
+    }
+}
+
+/// What one party holds of a client's tensor that outlives sessions: P0 the seeds of both masks, P1 that of l1 and x + l2,
+/// P2 that of l2 and x + l1. Not `Debug`.
+pub struct Stored<W> {
+    pub(super) shape: Vec<usize>,
+    /// Of the components that are masks, in the order they have in a share: l1 and l2 at P0, the own one elsewhere.
+    pub(super) masks: Vec<Mask>,
+    /// The first component at P1 and P2, empty at P0.
+    pub(super) masked: Vec<W>,
+}
+
+impl<W: Word> Stored<W> {
+    /// The part of `role` in tensor number `tensor` under `seeds`, those of l1 and l2, from the masked value
+    /// C = x + l1 + l2. `None` if what the role needs is missing or has another size.
+    pub fn new(
+        role: Role,
+        shape: &[usize],
+        seeds: [Option<&Seed>; 2],
+        tensor: u64,
+        masked: Option<Vec<W>>,
+    ) -> Option<Self> {
+        let mask = |index: usize| seeds[index].map(|seed| Mask { seed: seed.clone(), tensor });
+        let shape = shape.to_vec();
+        if role == Role::P0 {
+            return Some(Stored { shape, masks: vec![mask(0)?, mask(1)?], masked: Vec::new() });
+        }
+        let mask = mask(usize::from(role == Role::P2))?;
+        let mut masked = masked.filter(|masked| masked.len() == shape.iter().product::<usize>())?;
+        // In pieces that stay in cache: the mask is never there as a whole.
+        let mut piece = vec![W::ZERO; PIECE.min(masked.len())];
+        for (index, words) in masked.chunks_mut(PIECE).enumerate() {
+            let piece = &mut piece[..words.len()];
+            mask.fill(index * PIECE, piece);
+            words.iter_mut().zip(&*piece).for_each(|(c, &mask)| *c = c.sub(mask));
+        }
+        Some(Stored { shape, masks: vec![mask], masked })
+    }
+
+    /// The whole share.
+    pub(super) fn share(self) -> Arith<W> {
+        let len = self.shape.iter().product();
+        match &self.masks[..] {
+            [l1, l2] => Arith::new(&self.shape, l1.words(len), l2.words(len)),
+            [own, ..] => {
+                let mask = own.words(len);
+                Arith::new(&self.shape, self.masked, mask)
+            }
+            [] => unreachable!("made with one or two"),
+        }
     }
 }
 

@@ -15,12 +15,17 @@ const SEED_BYTES: usize = 32;
 /// `count` mask words from a seed: what a party and a client it gave the seed to both compute. `tensor` numbers tensors
 /// under one seed.
 pub fn expand<W: Word>(seed: &[u8; SEED_BYTES], tensor: u64, count: usize) -> Vec<W> {
+    let mut out = vec![W::ZERO; count];
+    masks_of(seed).fill_words(tensor, &mut out);
+    out
+}
+
+/// The generator of the masks under a seed; a tensor's number is its stream.
+pub(super) fn masks_of(seed: &[u8; SEED_BYTES]) -> Prg {
     let mut key = blake3::derive_key("covey 2026 trio masks of a client's tensor", seed);
     let prg = Prg::new(key[..16].try_into().expect("16 bytes"));
     key.zeroize();
-    let mut out = vec![W::ZERO; count];
-    prg.fill_words(tensor, &mut out);
-    out
+    prg
 }
 
 /// A value known to party `owner`. P1 sends x + l1 to P2 with l2 = 0, P2 sends x + l2 to P1 with l1 = 0, P0 sends x + l2 to P1

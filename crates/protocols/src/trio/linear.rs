@@ -27,6 +27,10 @@ impl<W: Word> Weight<W> {
             WeightSource::Shared(w) => {
                 Form::Shared { first: w.first.data().to_vec(), second: w.second.data().to_vec() }
             }
+            WeightSource::Stored(w) => {
+                let share = w.share();
+                Form::Shared { first: share.first.into_data(), second: share.second.into_data() }
+            }
             WeightSource::Public(w) => Form::Public(w.data().to_vec()),
         };
         let len = match &form {
@@ -118,6 +122,11 @@ impl<W: Word> Trio<W> {
         if bias_len != application.channels {
             return Err(ProtocolError::Internal("the size of a bias"));
         }
+        if let Some(residual) = epilogue.residual
+            && (residual.shape() != application.shape || epilogue.truncate.is_none())
+        {
+            return Err(ProtocolError::Internal("the residual of a linear layer"));
+        }
         match &weight.form {
             Form::Public(w) => self.public_map(x, w, geometry, &application, epilogue),
             Form::Shared { first, second } => self.shared_map(x, (first, second), geometry, &application, epilogue),
@@ -146,7 +155,13 @@ impl<W: Word> Trio<W> {
         self.share_bias(epilogue, application, &mut first, &mut second);
         let product = Arith::new(&application.shape, first, second);
         match epilogue.truncate {
-            Some(truncation) => self.truncate(&product, truncation),
+            Some(truncation) => {
+                let product = match epilogue.residual {
+                    Some(residual) => product.zip(residual, |v, r| v.add(r.shl(truncation.bits))),
+                    None => product,
+                };
+                self.truncate(&product, truncation)
+            }
             None => Ok(product),
         }
     }
@@ -181,6 +196,7 @@ impl<W: Word> Trio<W> {
         }
         self.prepare_opening(&mut own);
         self.open_bias(epilogue, application, &mut own);
+        self.open_residual(epilogue, &mut own);
         self.finish_product(&application.shape, &own, epilogue.truncate)
     }
 
@@ -210,6 +226,16 @@ impl<W: Word> Trio<W> {
             (Some(Bias::Shared(bias)), Role::P0 | Role::P2) => add_bias(own, bias.first.data(), application),
             (Some(Bias::Public(bias)), Role::P2) => add_bias(own, bias.data(), application),
             _ => {}
+        }
+    }
+
+    /// Adds the residual, at the product's scale, to the parts of an opening: P2 adds x + l1, P0 takes l1 into R.
+    fn open_residual(&self, epilogue: &Epilogue<Self>, own: &mut [W]) {
+        if let (Some(residual), Some(truncation), Role::P0 | Role::P2) =
+            (epilogue.residual, epilogue.truncate, self.role)
+        {
+            let added = residual.first.data();
+            own.iter_mut().zip(added).for_each(|(v, r)| *v = v.add(r.shl(truncation.bits)));
         }
     }
 

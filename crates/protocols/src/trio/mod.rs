@@ -23,7 +23,7 @@ use std::sync::Arc;
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
-pub use client::{ClientParameter, TrioClient, mask_parameter};
+pub use client::{Seed, Stored, TrioClient, mask_parameter};
 pub use linear::Weight;
 pub use share::{Arith, Bool, Role};
 
@@ -210,6 +210,7 @@ impl<W: Word> Protocol for Trio<W> {
     type Word = W;
     type Arith = Arith<W>;
     type Bool = Bool;
+    type Stored = Stored<W>;
     type Weight = Weight<W>;
 
     const NAME: &'static str = "trio";
@@ -220,6 +221,14 @@ impl<W: Word> Protocol for Trio<W> {
 
     fn shape(x: &Arith<W>) -> &[usize] {
         x.shape()
+    }
+
+    fn stored_shape(x: &Stored<W>) -> &[usize] {
+        &x.shape
+    }
+
+    fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {
+        Ok(x.share())
     }
 
     fn enter(&mut self, node: u32, name: &str) {
