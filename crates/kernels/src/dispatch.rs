@@ -12,6 +12,8 @@ pub enum Isa {
     Avx2 = 2,
     /// AVX-512 F, BW, DQ, VL, VBMI and GFNI, VAES: servers since 2019.
     Avx512 = 3,
+    /// AMX tiles of 8-bit integers, which only matrix products use: servers since 2023.
+    Amx = 4,
 }
 
 /// 0 until found.
@@ -19,17 +21,24 @@ static CURRENT: AtomicU8 = AtomicU8::new(0);
 
 /// The instruction set in use.
 #[inline]
-pub fn isa() -> Isa {
+pub fn level() -> Isa {
     match CURRENT.load(Ordering::Relaxed) {
         1 => Isa::Portable,
         2 => Isa::Avx2,
         3 => Isa::Avx512,
+        4 => Isa::Amx,
         _ => {
             let found = best();
             CURRENT.store(found as u8, Ordering::Relaxed);
             found
         }
     }
+}
+
+/// The vector instruction set in use: [`level`] without tiles, for every kernel but matrix products.
+#[inline]
+pub fn isa() -> Isa {
+    level().min(Isa::Avx512)
 }
 
 /// The best instruction set of this processor.
@@ -46,7 +55,7 @@ pub fn best() -> Isa {
             && is_x86_feature_detected!("vaes")
             && is_x86_feature_detected!("aes");
         if avx2 && avx512 {
-            return Isa::Avx512;
+            return if crate::gemm::tiles_permitted() { Isa::Amx } else { Isa::Avx512 };
         }
         if avx2 {
             return Isa::Avx2;
@@ -61,12 +70,13 @@ pub fn cap(cap: Isa) {
     CURRENT.store(cap.min(best()) as u8, Ordering::Relaxed);
 }
 
-/// For tests: [`cap`] from the environment variable `COVEY_MAX_ISA` (`portable`, `avx2` or `avx512`), if it is set.
+/// For tests: [`cap`] from the environment variable `COVEY_MAX_ISA` (`portable`, `avx2`, `avx512` or `amx`), if it is set.
 #[doc(hidden)]
 pub fn cap_from_environment() {
     match std::env::var("COVEY_MAX_ISA").as_deref() {
         Ok("portable") => cap(Isa::Portable),
         Ok("avx2") => cap(Isa::Avx2),
-        _ => cap(Isa::Avx512),
+        Ok("avx512") => cap(Isa::Avx512),
+        _ => cap(Isa::Amx),
     }
 }

@@ -12,15 +12,18 @@ mod dense;
 pub mod dispatch;
 pub mod elementwise;
 mod gemm;
+mod linear;
 #[doc(hidden)]
 pub mod loops;
 #[doc(hidden)]
 pub mod measure;
 pub mod packing;
 mod prg;
+mod scratch;
 mod words;
 
 pub use conv::{ConvGeometry, GeometryError, conv2d, conv2d_pair, im2col};
 pub use dense::{dense, dense_pair};
-pub use gemm::gemm;
+pub use gemm::{gemm, gemm_concat};
+pub use linear::{Chunk, LinearWeight, Part};
 pub use prg::Prg;

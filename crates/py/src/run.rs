@@ -132,6 +132,7 @@ pub(crate) fn check_supported(py: Python<'_>, program: &Program, protocol: &str)
 #[pyfunction]
 pub(crate) fn instruction_set() -> &'static str {
     match best() {
+        Isa::Amx => "AMX",
         Isa::Avx512 => "AVX-512",
         Isa::Avx2 => "AVX2",
         Isa::Portable => "portable",

@@ -140,6 +140,11 @@ impl ConvGeometry {
         self.out_channels * self.positions()
     }
 
+    /// Whether every group has one input channel, and there are several.
+    pub(crate) fn is_depthwise(&self) -> bool {
+        self.groups == self.in_channels && self.groups > 1
+    }
+
     /// The same sums over fewer, longer rows where that is possible: a 1 × 1 kernel that visits every position does not care
     /// about rows.
     pub(crate) fn flattened(mut self) -> Self {

@@ -4,16 +4,18 @@
 //! output positions of the whole batch, so weights are read once. Depthwise convolutions, which have too little work for
 //! each patch, go row by row ([`depthwise`]).
 
-mod depthwise;
+pub(crate) mod depthwise;
 mod geometry;
 mod patches;
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+mod tiles;
 
 use covey_ring::Word;
 
 use crate::gemm::{Columns, Panels, Product, product};
 
 pub use geometry::{ConvGeometry, GeometryError};
-use patches::Patches;
+pub(crate) use patches::Patches;
 
 /// `out += conv(x, w)`, wrapping: `x` is `[batch, in_channels, height, width]`, `w` `[out_channels, in_channels / groups,
 /// kernel height, kernel width]`, `out` `[batch, out_channels, output height, output width]`.
@@ -31,18 +33,20 @@ pub fn conv2d<W: Word>(geometry: &ConvGeometry, batch: usize, x: &[W], w: &[W], 
     if batch == 0 {
         return;
     }
-    if geometry.groups == geometry.in_channels && geometry.groups > 1 {
+    if geometry.is_depthwise() {
         return depthwise::conv2d(geometry, x, w, out);
     }
     let (depth, positions) = (geometry.depth(), geometry.positions());
     let channels = geometry.out_channels / geometry.groups;
+    let parts = [x];
     for group in 0..geometry.groups {
-        let patches = Patches { geometry, output: geometry.output(), group, x };
+        let patches = Patches::new(geometry, group, &parts, 0);
         let operands = Product {
             m: channels,
             n: batch * positions,
             k: depth,
             a: &w[group * channels * depth..][..channels * depth],
+            stride: depth,
             b: &patches,
             columns: Columns { row: positions, run: positions, skip: geometry.output_len() },
         };
@@ -74,6 +78,7 @@ pub fn im2col<W: Word>(geometry: &ConvGeometry, group: usize, image: &[W], colum
         group < geometry.groups && image.len() == geometry.input_len() && columns.len() == depth * positions,
         "convolution: sizes do not match"
     );
-    let patches = Patches { geometry, output: geometry.output(), group, x: image };
+    let parts = [image];
+    let patches = Patches::new(geometry, group, &parts, 0);
     patches.pack(0..depth, 0..positions, positions, columns);
 }

@@ -7,13 +7,34 @@ use covey_ring::Word;
 use super::ConvGeometry;
 use crate::gemm::Panels;
 
-/// Row (channel, kernel row, kernel column), column (image, output row, output column): the input that output position
+/// Row (part, channel, kernel row, kernel column), column (image, output row, output column): the input that output position
 /// multiplies with that weight, 0 in the padding.
-pub(super) struct Patches<'a, W> {
-    pub(super) geometry: &'a ConvGeometry,
-    pub(super) output: [usize; 2],
-    pub(super) group: usize,
-    pub(super) x: &'a [W],
+pub(crate) struct Patches<'a, W> {
+    pub(crate) geometry: &'a ConvGeometry,
+    pub(crate) output: [usize; 2],
+    pub(crate) group: usize,
+    /// The input tensors, one for each part of the sum.
+    pub(crate) parts: &'a [&'a [W]],
+    /// The column to count from.
+    pub(crate) first: usize,
+    /// Working memory of the form for tiles.
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    pub(crate) taps: std::cell::RefCell<Vec<super::tiles::Tap>>,
+}
+
+impl<'a, W: Word> Patches<'a, W> {
+    pub(crate) fn new(geometry: &'a ConvGeometry, group: usize, parts: &'a [&'a [W]], first: usize) -> Self {
+        let output = geometry.output();
+        Patches {
+            geometry,
+            output,
+            group,
+            parts,
+            first,
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            taps: Default::default(),
+        }
+    }
 }
 
 /// Output positions `0..output` along one axis that read inside `0..input`: position `o` reads `o * stride + shift - pad`.
@@ -27,14 +48,37 @@ pub(super) fn inside(output: usize, input: usize, stride: usize, shift: usize, p
 impl<W: Word> Panels<W> for Patches<'_, W> {
     #[inline(always)]
     fn pack(&self, rows: Range<usize>, columns: Range<usize>, stride: usize, out: &mut [W]) {
-        let &Patches { geometry, output: [_, width], group, x } = self;
+        let depth = self.geometry.depth();
+        let mut row = rows.start;
+        while row < rows.end {
+            let (part, within) = (row / depth, row % depth);
+            let count = (depth - within).min(rows.end - row);
+            let out = &mut out[(row - rows.start) * stride..];
+            self.pack_part(self.parts[part], within..within + count, columns.clone(), stride, out);
+            row += count;
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    #[inline(always)]
+    unsafe fn tiles(&self, rows: Range<usize>, columns: Range<usize>, out: *mut u8) {
+        // SAFETY: as the caller promises.
+        unsafe { super::tiles::pack(self, rows, columns, out) }
+    }
+}
+
+impl<W: Word> Patches<'_, W> {
+    /// [`Panels::pack`] of rows of one part.
+    #[inline(always)]
+    fn pack_part(&self, x: &[W], rows: Range<usize>, columns: Range<usize>, stride: usize, out: &mut [W]) {
+        let &Patches { geometry, output: [height, width], group, first, .. } = self;
         let ([height_in, width_in], kernel) = (geometry.input, geometry.kernel);
-        let (channels, positions) = (geometry.in_channels / geometry.groups, self.output[0] * width);
+        let (channels, positions) = (geometry.in_channels / geometry.groups, height * width);
         let plane = height_in * width_in;
         // The columns are runs of output rows; each run is filled for every row of the block in turn.
         let mut column = columns.start;
         while column < columns.end {
-            let (image, position) = (column / positions, column % positions);
+            let (image, position) = ((first + column) / positions, (first + column) % positions);
             let (row_out, from) = (position / width, position % width);
             let run = (width - from).min(columns.end - column);
             let image = &x[(image * geometry.in_channels + group * channels) * plane..][..channels * plane];

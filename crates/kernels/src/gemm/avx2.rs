@@ -7,7 +7,7 @@ use covey_ring::Word;
 
 use super::blocked::{Panels, Product, blocked};
 use super::lanes::Vector;
-use super::skinny;
+use super::skinny::{self, FewRows};
 
 /// 8 words of 32 bits or 4 of 64.
 #[derive(Clone, Copy)]
@@ -92,7 +92,7 @@ pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>,
 /// # Safety
 /// The processor has AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn few_rows<W: Word>(sizes: (usize, usize, usize), a: &[W], b: &[W], c: &mut [W]) {
+pub(super) unsafe fn few_rows<W: Word>(operands: &FewRows<'_, W>, c: &mut [W]) {
     // SAFETY: as the caller promises.
-    unsafe { skinny::few_rows::<Ymm<W>>(sizes, a, b, c) }
+    unsafe { skinny::few_rows::<Ymm<W>>(operands, c) }
 }

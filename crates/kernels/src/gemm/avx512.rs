@@ -7,7 +7,7 @@ use covey_ring::Word;
 
 use super::blocked::{Panels, Product, blocked};
 use super::lanes::Vector;
-use super::skinny;
+use super::skinny::{self, FewRows};
 
 /// 16 words of 32 bits or 8 of 64.
 #[derive(Clone, Copy)]
@@ -100,7 +100,7 @@ pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>,
 /// # Safety
 /// The processor has AVX-512 F, BW, DQ and VL.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) unsafe fn few_rows<W: Word>(sizes: (usize, usize, usize), a: &[W], b: &[W], c: &mut [W]) {
+pub(super) unsafe fn few_rows<W: Word>(operands: &FewRows<'_, W>, c: &mut [W]) {
     // SAFETY: as the caller promises.
-    unsafe { skinny::few_rows::<Zmm<W>>(sizes, a, b, c) }
+    unsafe { skinny::few_rows::<Zmm<W>>(operands, c) }
 }

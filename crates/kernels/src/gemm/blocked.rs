@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use covey_ring::Word;
 
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+use super::amx;
 use super::lanes::Vector;
 
 /// The right operand, given panel by panel: a matrix, or what a convolution makes of an image.
@@ -13,21 +15,58 @@ pub(crate) trait Panels<W: Word> {
     /// Writes the block `rows` × `columns` to `out`, rows `stride >= columns.len()` words apart; leaves the rest of a
     /// row alone.
     fn pack(&self, rows: Range<usize>, columns: Range<usize>, stride: usize, out: &mut [W]);
+
+    /// Packs the block `rows` × `columns`, at most 16 columns, into tiles of limbs.
+    ///
+    /// # Safety
+    /// As for [`amx::pack_rows`].
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    #[inline(always)]
+    unsafe fn tiles(&self, rows: Range<usize>, columns: Range<usize>, out: *mut u8) {
+        const AT_ONCE: usize = 64;
+        let mut words = [W::ZERO; 16 * AT_ONCE];
+        for (index, start) in rows.clone().step_by(AT_ONCE).enumerate() {
+            let end = rows.end.min(start + AT_ONCE);
+            self.pack(start..end, columns.clone(), 16, &mut words);
+            let words = Matrix { parts: &[&words], depth: AT_ONCE, stride: 16 };
+            // SAFETY: as the caller promises; 64 rows are one step.
+            unsafe { words.tiles(0..end - start, 0..columns.len(), out.add(index * amx::STEP * W::BYTES)) };
+        }
+    }
 }
 
-/// A row-major matrix.
+/// A row-major matrix whose rows lie in parts, one after another.
 pub(crate) struct Matrix<'a, W> {
-    pub(crate) data: &'a [W],
-    pub(crate) columns: usize,
+    /// Rows of each `stride` words apart.
+    pub(crate) parts: &'a [&'a [W]],
+    /// Rows of one part.
+    pub(crate) depth: usize,
+    pub(crate) stride: usize,
 }
 
 impl<W: Word> Panels<W> for Matrix<'_, W> {
     #[inline(always)]
     fn pack(&self, rows: Range<usize>, columns: Range<usize>, stride: usize, out: &mut [W]) {
         for (row, out) in rows.zip(out.chunks_mut(stride)) {
-            let start = row * self.columns;
-            out[..columns.len()].copy_from_slice(&self.data[start + columns.start..start + columns.end]);
+            let start = row % self.depth * self.stride;
+            let part = self.parts[row / self.depth];
+            out[..columns.len()].copy_from_slice(&part[start + columns.start..start + columns.end]);
         }
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    #[inline(always)]
+    unsafe fn tiles(&self, rows: Range<usize>, columns: Range<usize>, out: *mut u8) {
+        let (part, row) = (rows.start / self.depth, rows.start % self.depth);
+        for part in &self.parts[part..rows.end.div_ceil(self.depth)] {
+            assert!(part.len() >= (self.depth - 1) * self.stride + columns.end, "matrix product: sizes do not match");
+        }
+        let mut parts = self.parts[part..].iter();
+        let next = parts.next().expect("rows exist")[row * self.stride..].as_ptr();
+        let rows_left = self.depth - row;
+        let cursor = amx::MatrixRows { parts, next, rows_left, matrix: self, columns: columns.clone() };
+        // SAFETY: as the caller promises; the rows' columns were checked to exist.
+        unsafe { amx::pack_rows::<W, _>(cursor, rows.len(), out) }
     }
 }
 
@@ -58,12 +97,13 @@ impl Columns {
     }
 }
 
-/// `c += a · b`: `a` is `[m, k]` row-major, `b` `[k, n]`, `c` laid out by `columns`.
+/// `c += a · b`: `a` is `[m, k]` with rows `stride` words apart, `b` `[k, n]`, `c` laid out by `columns`.
 pub(crate) struct Product<'a, W, B> {
     pub(crate) m: usize,
     pub(crate) n: usize,
     pub(crate) k: usize,
     pub(crate) a: &'a [W],
+    pub(crate) stride: usize,
     pub(crate) b: &'a B,
     pub(crate) columns: Columns,
 }
@@ -84,7 +124,7 @@ pub(super) unsafe fn blocked<V: Vector, B: Panels<V::Word>, const MR: usize, con
     product: &Product<'_, V::Word, B>,
     c: &mut [V::Word],
 ) {
-    let &Product { m, n, k, a, b, columns } = product;
+    let &Product { m, n, k, a, stride: row, b, columns } = product;
     let width = NV * V::LANES;
     let held = (PANELS_BYTES / (DEPTH * V::Word::BYTES) / width).max(1) * width;
     let mut panels = vec![V::Word::ZERO; DEPTH.min(k) * held.min(n.next_multiple_of(V::LANES))];
@@ -103,8 +143,8 @@ pub(super) unsafe fn blocked<V: Vector, B: Panels<V::Word>, const MR: usize, con
                     let valid = width.min(j1 - j);
                     for i in (i0..m.min(i0 + ROWS)).step_by(MR) {
                         let block = Block {
-                            a: &a[i * k + k0..],
-                            stride: k,
+                            a: &a[i * row + k0..],
+                            stride: row,
                             panel,
                             depth,
                             rows: MR.min(m - i),

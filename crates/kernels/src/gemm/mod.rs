@@ -1,8 +1,11 @@
 //! Matrix products modulo 2^32 and 2^64.
 //!
-//! Three shapes, one text each, generic over the vector: `blocked` packs panels and keeps a register block of `c` (many
-//! rows and columns); `skinny` reads the larger operand once, as it lies (few rows or few columns).
+//! Three shapes for vectors, one text each, generic over the vector: `blocked` packs panels and keeps a register block of
+//! `c` (many rows and columns); `skinny` reads the larger operand once, as it lies (few rows or few columns). Where the
+//! processor has tiles, `amx` takes every product that fills them.
 
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+pub(crate) mod amx;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 mod avx2;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
@@ -16,29 +19,81 @@ use covey_ring::Word;
 
 use crate::dispatch;
 
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+pub(crate) use amx::permitted as tiles_permitted;
 pub(crate) use blocked::{Columns, Matrix, Panels, Product};
 use skinny::FEW_COLUMNS;
+pub(crate) use skinny::{FEW_ROWS, FewRows};
 
 /// `c += a · b`, row-major and wrapping, with `a` `[m, k]`, `b` `[k, n]` and `c` `[m, n]`.
 ///
 /// # Panics
 /// If a slice has another length.
 pub fn gemm<W: Word>(m: usize, n: usize, k: usize, a: &[W], b: &[W], c: &mut [W]) {
-    assert!(a.len() == m * k && b.len() == k * n && c.len() == m * n, "matrix product: sizes do not match");
-    if m <= skinny::FEW_ROWS && n > FEW_COLUMNS {
-        few_rows((m, n, k), a, b, c)
-    } else {
-        product(&Product { m, n, k, a, b: &Matrix { data: b, columns: n }, columns: Columns::plain(n) }, c)
-    }
+    gemm_concat(m, n, k, &[(a, b)], c);
 }
 
-/// [`gemm`] with a right operand of any kind and columns of `c` laid out in any way.
-pub(crate) fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mut [W]) {
-    let &Product { m, n, k, a, .. } = product;
-    assert!(a.len() == m * k && c.len() >= product.columns.len(m, n), "matrix product: sizes do not match");
+/// `c += a_1 · b_1 + a_2 · b_2 + …`, one accumulation over all products; shapes of each as [`gemm`].
+///
+/// # Panics
+/// If a slice has another length.
+pub fn gemm_concat<W: Word>(m: usize, n: usize, k: usize, pairs: &[(&[W], &[W])], c: &mut [W]) {
+    let match_sizes = pairs.iter().all(|(a, b)| a.len() == m * k && b.len() == k * n);
+    assert!(match_sizes && c.len() == m * n, "matrix product: sizes do not match");
+    let (a, b): (Vec<&[W]>, Vec<&[W]>) = pairs.iter().copied().unzip();
+    add_product(Sizes { m, n, k, a: k, b: n, c: n }, &a, &b, c);
+}
+
+/// A product's sizes, and the words from one row to the next of its three matrices.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) a: usize,
+    pub(crate) b: usize,
+    pub(crate) c: usize,
+}
+
+/// [`gemm_concat`] of parts of larger matrices.
+pub(crate) fn add_product<W: Word>(sizes: Sizes, a: &[&[W]], b: &[&[W]], c: &mut [W]) {
+    let Sizes { m, n, k, .. } = sizes;
     if m == 0 || n == 0 || k == 0 {
         return;
     }
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    if tiles_pay(m, n, k * a.len()) {
+        let left = amx::Left { parts: a, stride: sizes.a, rows: m, depth: k };
+        let right = Matrix { parts: b, depth: k, stride: sizes.b };
+        let c = amx::Output { words: c, stride: sizes.c, add: true };
+        // SAFETY: tiles are in use only where they are permitted.
+        return unsafe { amx::product(&left, &right, n, c) };
+    }
+    for (&a, b) in a.iter().zip(b) {
+        if m <= FEW_ROWS && n > FEW_COLUMNS && sizes.c == n {
+            few_rows(&FewRows { m, n, k, a, a_stride: sizes.a, b, b_stride: sizes.b }, c);
+        } else {
+            let b = Matrix { parts: &[b], depth: k, stride: sizes.b };
+            let columns = Columns { row: sizes.c, ..Columns::plain(n) };
+            product(&Product { m, n, k, a, stride: sizes.a, b: &b, columns }, c);
+        }
+    }
+}
+
+/// Whether a product is worth packing for tiles, where they are in use.
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+fn tiles_pay(m: usize, n: usize, k: usize) -> bool {
+    dispatch::level() == dispatch::Isa::Amx && m > FEW_ROWS && n >= 8 && k >= 16
+}
+
+/// `c += a · b` with vectors: a right operand of any kind and columns of `c` laid out in any way.
+pub(crate) fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mut [W]) {
+    let &Product { m, n, k, a, stride, .. } = product;
+    if m == 0 || n == 0 || k == 0 {
+        return;
+    }
+    let fits = a.len() >= (m - 1) * stride + k && c.len() >= product.columns.len(m, n);
+    assert!(fits, "matrix product: sizes do not match");
     match dispatch::isa() {
         #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
         // SAFETY: the processor has it; sizes are checked above.
@@ -51,14 +106,15 @@ pub(crate) fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mu
     }
 }
 
-fn few_rows<W: Word>(sizes: (usize, usize, usize), a: &[W], b: &[W], c: &mut [W]) {
+/// `c += a · b` for a few rows, with vectors.
+pub(crate) fn few_rows<W: Word>(operands: &FewRows<'_, W>, c: &mut [W]) {
     match dispatch::isa() {
         #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
         // SAFETY: the processor has it.
-        dispatch::Isa::Avx512 => unsafe { avx512::few_rows(sizes, a, b, c) },
+        dispatch::Isa::Avx512 => unsafe { avx512::few_rows(operands, c) },
         #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
         // SAFETY: the processor has it.
-        dispatch::Isa::Avx2 => unsafe { avx2::few_rows(sizes, a, b, c) },
-        _ => portable::few_rows(sizes, a, b, c),
+        dispatch::Isa::Avx2 => unsafe { avx2::few_rows(operands, c) },
+        _ => portable::few_rows(operands, c),
     }
 }

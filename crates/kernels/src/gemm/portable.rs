@@ -4,7 +4,7 @@ use covey_ring::Word;
 
 use super::blocked::{Panels, Product, blocked};
 use super::lanes::Vector;
-use super::skinny;
+use super::skinny::{self, FewRows};
 
 /// `N` words.
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>,
 }
 
 /// The product of few rows.
-pub(super) fn few_rows<W: Word>(sizes: (usize, usize, usize), a: &[W], b: &[W], c: &mut [W]) {
+pub(super) fn few_rows<W: Word>(operands: &FewRows<'_, W>, c: &mut [W]) {
     // SAFETY: arrays need no instruction set.
-    unsafe { skinny::few_rows::<Array<W, 4>>(sizes, a, b, c) }
+    unsafe { skinny::few_rows::<Array<W, 4>>(operands, c) }
 }

@@ -9,7 +9,7 @@ use super::lanes::Vector;
 /// At most this many columns make a product of few columns.
 pub(crate) const FEW_COLUMNS: usize = 16;
 /// At most this many rows make a product of few rows.
-pub(super) const FEW_ROWS: usize = 4;
+pub(crate) const FEW_ROWS: usize = 4;
 /// Words of the transposed right operand held at once: 64 KiB of u32.
 const HELD: usize = 16 << 10;
 
@@ -19,7 +19,7 @@ const HELD: usize = 16 << 10;
 /// The processor has `V`'s instruction set. Slices are long enough for the sizes.
 #[inline(always)]
 pub(super) unsafe fn few_columns<V: Vector, B: Panels<V::Word>>(product: &Product<'_, V::Word, B>, c: &mut [V::Word]) {
-    let &Product { m, n, k, a, b, columns } = product;
+    let &Product { m, n, k, a, stride, b, columns } = product;
     let depth = (HELD / n).min(k);
     let (mut packed, mut transposed) = (vec![V::Word::ZERO; depth * n], vec![V::Word::ZERO; depth * n]);
     for k0 in (0..k).step_by(depth) {
@@ -32,7 +32,7 @@ pub(super) unsafe fn few_columns<V: Vector, B: Panels<V::Word>>(product: &Produc
         }
         for i in (0..m).step_by(4) {
             for j in (0..n).step_by(4) {
-                let dots = Dots { a: &a[i * k + k0..], stride: k, b: &transposed[j * depth..], depth };
+                let dots = Dots { a: &a[i * stride + k0..], stride, b: &transposed[j * depth..], depth };
                 let (rows, few) = (4.min(m - i), 4.min(n - j));
                 // SAFETY: as the caller promises.
                 let sums = unsafe {
@@ -116,25 +116,33 @@ impl<W: Word> Dots<'_, W> {
     }
 }
 
+/// The operands of a product of few rows: all row-major, `a` and `b` with rows so many words apart.
+#[derive(Clone, Copy)]
+pub(crate) struct FewRows<'a, W> {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) a: &'a [W],
+    pub(crate) a_stride: usize,
+    pub(crate) b: &'a [W],
+    pub(crate) b_stride: usize,
+}
+
 /// `c += a · b` with few rows and a row-major `b`: eight rows of `b` at a time are scaled and added to each row of `c`.
 ///
 /// # Safety
 /// The processor has the instruction set of the function this is inlined into.
 #[inline(always)]
-pub(super) unsafe fn few_rows<V: Vector>(
-    (m, n, k): (usize, usize, usize),
-    a: &[V::Word],
-    b: &[V::Word],
-    c: &mut [V::Word],
-) {
+pub(super) unsafe fn few_rows<V: Vector>(operands: &FewRows<'_, V::Word>, c: &mut [V::Word]) {
     const AT_ONCE: usize = 8;
-    assert!(a.len() == m * k && b.len() == k * n && c.len() == m * n);
+    let &FewRows { m, n, k, a, a_stride, b, b_stride } = operands;
     let (whole, vectors) = (k / AT_ONCE * AT_ONCE, n / V::LANES * V::LANES);
     for p in (0..whole).step_by(AT_ONCE) {
-        let b = &b[p * n..(p + AT_ONCE) * n];
+        let b = &b[p * b_stride..];
+        assert!(b.len() >= (AT_ONCE - 1) * b_stride + n);
         for i in 0..m {
-            let (a, c) = (&a[i * k + p..][..AT_ONCE], &mut c[i * n..(i + 1) * n]);
-            // SAFETY: column j + LANES <= n of AT_ONCE rows of n words each.
+            let (a, c) = (&a[i * a_stride + p..][..AT_ONCE], &mut c[i * n..(i + 1) * n]);
+            // SAFETY: column j + LANES <= n of AT_ONCE rows, which were checked to be there.
             unsafe {
                 let mut left = [V::zero(); AT_ONCE];
                 for q in 0..AT_ONCE {
@@ -143,22 +151,22 @@ pub(super) unsafe fn few_rows<V: Vector>(
                 for j in (0..vectors).step_by(V::LANES) {
                     let mut sums = [V::load(c.as_ptr().add(j)), V::zero()];
                     for q in 0..AT_ONCE {
-                        sums[q % 2] = sums[q % 2].mul_add(left[q], V::load(b.as_ptr().add(q * n + j)));
+                        sums[q % 2] = sums[q % 2].mul_add(left[q], V::load(b.as_ptr().add(q * b_stride + j)));
                     }
                     sums[0].add(sums[1]).store(c.as_mut_ptr().add(j));
                 }
             }
             for j in vectors..n {
                 for q in 0..AT_ONCE {
-                    c[j] = c[j].add(a[q].mul(b[q * n + j]));
+                    c[j] = c[j].add(a[q].mul(b[q * b_stride + j]));
                 }
             }
         }
     }
     for p in whole..k {
         for i in 0..m {
-            let left = a[i * k + p];
-            for (c, &right) in c[i * n..(i + 1) * n].iter_mut().zip(&b[p * n..(p + 1) * n]) {
+            let left = a[i * a_stride + p];
+            for (c, &right) in c[i * n..(i + 1) * n].iter_mut().zip(&b[p * b_stride..][..n]) {
                 *c = c.add(left.mul(right));
             }
         }

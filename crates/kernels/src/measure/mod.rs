@@ -1,10 +1,11 @@
 //! What the kernels reach on this machine, one thread: rows for `covey bench kernels`. Timing decides no test.
 
 pub mod bits;
+pub mod gemm;
 
 use std::time::{Duration, Instant};
 
-use crate::dispatch::{Isa, isa};
+use crate::dispatch::{Isa, level};
 
 /// One measured figure.
 #[derive(Clone, Debug)]
@@ -22,7 +23,7 @@ pub struct Row {
 impl Row {
     /// A figure measured just now.
     pub fn new(name: impl Into<String>, unit: &'static str, value: f64) -> Self {
-        Row { name: name.into(), unit, value, isa: isa() }
+        Row { name: name.into(), unit, value, isa: level() }
     }
 }
 

@@ -11,11 +11,11 @@ pub fn each_isa(mut check: impl FnMut(Isa)) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     dispatch::cap_from_environment();
-    let best = dispatch::isa();
-    for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+    let best = dispatch::level();
+    for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Amx] {
         if isa <= best {
             dispatch::cap(isa);
-            assert_eq!(dispatch::isa(), isa);
+            assert_eq!(dispatch::level(), isa);
             check(isa);
         }
     }

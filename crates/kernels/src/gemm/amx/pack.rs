@@ -1,0 +1,144 @@
+//! Words cut into 8-bit limbs, one tile for each limb. A step of the left operand holds, limb by limb, 16 rows of 64
+//! words; one of the right operand, limb by limb, 16 rows of 16 columns of 4 words: as the tile instruction wants them.
+
+use std::arch::x86_64::*;
+
+use covey_ring::Word;
+
+use super::tiles::{DEPTH, SIDE, TILE};
+
+/// Reads a right operand, 16 columns wide, row after row.
+pub(crate) trait Rows {
+    /// The next row: 16 words of 32 bits in the first vector, or of 64 bits in both. Columns that do not exist are zero.
+    ///
+    /// # Safety
+    /// The processor has AVX-512 F and BW. There is a next row.
+    unsafe fn next(&mut self) -> [__m512i; 2];
+}
+
+/// Packs the next `count` rows, and rows of zeros up to a whole step.
+///
+/// # Safety
+/// The processor has AVX-512 F and BW. `out` is a cache-line boundary, writable for `count.div_ceil(DEPTH)` steps of
+/// `W::BYTES` tiles.
+#[inline(always)]
+pub(crate) unsafe fn right<W: Word, R: Rows>(mut rows: R, count: usize, out: *mut u8) {
+    for quad in 0..count.next_multiple_of(DEPTH) / 4 {
+        // SAFETY: as the caller promises; rows are read while there are some; quad `quad % 16` of step `quad / 16` is
+        // within the output.
+        unsafe {
+            let mut words = [[_mm512_setzero_si512(); 2]; 4];
+            if 4 * quad + 4 <= count {
+                words = [rows.next(), rows.next(), rows.next(), rows.next()];
+            } else {
+                for row in 0..count.saturating_sub(4 * quad) {
+                    words[row] = rows.next();
+                }
+            }
+            let out = out.add(quad / SIDE * W::BYTES * TILE + quad % SIDE * DEPTH);
+            if W::BITS == 32 {
+                store_limbs([words[0][0], words[1][0], words[2][0], words[3][0]], out);
+            } else {
+                let (mut low, mut high) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
+                for row in 0..4 {
+                    [low[row], high[row]] = halves(words[row]);
+                }
+                store_limbs(low, out);
+                store_limbs(high, out.add(4 * TILE));
+            }
+        }
+    }
+}
+
+/// The low 32 bits of 16 words of 64, and the high ones.
+#[inline(always)]
+unsafe fn halves([first, second]: [__m512i; 2]) -> [__m512i; 2] {
+    // SAFETY: as the callers promise.
+    unsafe {
+        let low = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        let high = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+        [_mm512_permutex2var_epi32(first, low, second), _mm512_permutex2var_epi32(first, high, second)]
+    }
+}
+
+/// Byte `l` of lane `c` of the four vectors, in order, becomes lane `c` of limb `l`.
+#[inline(always)]
+unsafe fn store_limbs([w0, w1, w2, w3]: [__m512i; 4], out: *mut u8) {
+    const ODD_WORDS: u32 = 0xAAAA_AAAA;
+    const ODD_BYTES: u64 = 0xAAAA_AAAA_AAAA_AAAA;
+    // SAFETY: as the caller of `right` promises.
+    unsafe {
+        // Halves first: `low02` holds the low halves of w0 and w2 side by side.
+        let low02 = _mm512_mask_blend_epi16(ODD_WORDS, w0, _mm512_slli_epi32::<16>(w2));
+        let high02 = _mm512_mask_blend_epi16(ODD_WORDS, _mm512_srli_epi32::<16>(w0), w2);
+        let low13 = _mm512_mask_blend_epi16(ODD_WORDS, w1, _mm512_slli_epi32::<16>(w3));
+        let high13 = _mm512_mask_blend_epi16(ODD_WORDS, _mm512_srli_epi32::<16>(w1), w3);
+        let limbs = [
+            _mm512_mask_blend_epi8(ODD_BYTES, low02, _mm512_slli_epi16::<8>(low13)),
+            _mm512_mask_blend_epi8(ODD_BYTES, _mm512_srli_epi16::<8>(low02), low13),
+            _mm512_mask_blend_epi8(ODD_BYTES, high02, _mm512_slli_epi16::<8>(high13)),
+            _mm512_mask_blend_epi8(ODD_BYTES, _mm512_srli_epi16::<8>(high02), high13),
+        ];
+        for (limb, &words) in limbs.iter().enumerate() {
+            _mm512_store_si512(out.add(limb * TILE).cast(), words);
+        }
+    }
+}
+
+/// Packs 64 words of one row of the left operand; `out` is that row in the step's first tile.
+///
+/// # Safety
+/// The processor has AVX-512 F, BW and VBMI. `out` is a cache-line boundary inside the first tile of a writable step.
+#[inline(always)]
+pub(crate) unsafe fn left_row<W: Word>(words: &[W; DEPTH], out: *mut u8) {
+    let words = words.as_ptr().cast::<__m512i>();
+    // SAFETY: 64 words are 4 or 8 vectors; each limb's row lies one tile on.
+    unsafe {
+        let (mut low, mut high) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
+        for quarter in 0..4 {
+            if W::BITS == 32 {
+                low[quarter] = _mm512_loadu_si512(words.add(quarter));
+            } else {
+                let pair = [_mm512_loadu_si512(words.add(2 * quarter)), _mm512_loadu_si512(words.add(2 * quarter + 1))];
+                [low[quarter], high[quarter]] = halves(pair);
+            }
+        }
+        store_limb_rows(low, out);
+        if W::BITS == 64 {
+            store_limb_rows(high, out.add(4 * TILE));
+        }
+    }
+}
+
+/// Byte `l` of all lanes of the four vectors, in order, becomes row `l`, one tile on from the one before.
+#[inline(always)]
+unsafe fn store_limb_rows(words: [__m512i; 4], out: *mut u8) {
+    const fn by_limb() -> [u8; 64] {
+        let mut index = [0; 64];
+        let mut i = 0;
+        while i < 64 {
+            index[i] = (i % 16 * 4 + i / 16) as u8;
+            i += 1;
+        }
+        index
+    }
+    const BY_LIMB: [u8; 64] = by_limb();
+    // SAFETY: as the caller of `left_row` promises.
+    unsafe {
+        // Limb by limb within each vector, 16 bytes of each; then the 4 × 4 quarters are transposed.
+        let order = _mm512_loadu_si512(BY_LIMB.as_ptr().cast());
+        let (a, b) = (_mm512_permutexvar_epi8(order, words[0]), _mm512_permutexvar_epi8(order, words[1]));
+        let (c, d) = (_mm512_permutexvar_epi8(order, words[2]), _mm512_permutexvar_epi8(order, words[3]));
+        let (ab01, ab23) = (_mm512_shuffle_i64x2::<0x44>(a, b), _mm512_shuffle_i64x2::<0xEE>(a, b));
+        let (cd01, cd23) = (_mm512_shuffle_i64x2::<0x44>(c, d), _mm512_shuffle_i64x2::<0xEE>(c, d));
+        let rows = [
+            _mm512_shuffle_i64x2::<0x88>(ab01, cd01),
+            _mm512_shuffle_i64x2::<0xDD>(ab01, cd01),
+            _mm512_shuffle_i64x2::<0x88>(ab23, cd23),
+            _mm512_shuffle_i64x2::<0xDD>(ab23, cd23),
+        ];
+        for (limb, &row) in rows.iter().enumerate() {
+            _mm512_store_si512(out.add(limb * TILE).cast(), row);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! How the output of a linear map is cut. A chunk is computed, masked and sent while the next is computed, so the cut is part
+//! of the protocol: it depends on sizes only.
+
+use std::ops::Range;
+
+use covey_ring::Word;
+
+use crate::ConvGeometry;
+
+/// Columns of packed inputs a chunk has at least, where the tensor has them: all weights are read again for each chunk, and
+/// fewer products than this for each weight would leave the kernels waiting for memory.
+const COLUMNS: usize = 256;
+
+/// One piece of a linear map's output, stored row-major: rows are output channels, or samples of a dense layer; columns are
+/// output positions of one image or of several, or outputs of a dense layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    pub(super) axis: Axis,
+    /// Channels or samples.
+    pub(super) rows: Range<usize>,
+    /// Images; one for a dense layer.
+    pub(super) images: Range<usize>,
+    /// Positions of each image, or outputs.
+    pub(super) run: Range<usize>,
+    /// Words in the tensor from one row, and from one image, to the next.
+    row_stride: usize,
+    image_stride: usize,
+}
+
+/// What the channels of a tensor are in its chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Axis {
+    Rows,
+    Columns,
+}
+
+/// `0..total` in ranges of about `wanted`, all but the last a multiple of `align` long.
+fn split(total: usize, wanted: usize, align: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+    let pieces = ((total + wanted / 2) / wanted.max(1)).max(1);
+    let size = if pieces == 1 { total } else { total.div_ceil(pieces).next_multiple_of(align) };
+    (0..total).step_by(size.max(1)).map(move |start| start..total.min(start + size))
+}
+
+impl Chunk {
+    /// The chunks of a convolution's output `[batch, out_channels, height, width]`, of about `elements` elements each. Every
+    /// element is in exactly one.
+    pub fn of_conv2d(geometry: &ConvGeometry, batch: usize, elements: usize) -> Vec<Chunk> {
+        let (channels, positions, elements) = (geometry.out_channels, geometry.positions(), elements.max(1));
+        let per_group = channels / geometry.groups;
+        // A depthwise convolution re-reads no weights to speak of: whole planes of fewer channels then.
+        let least = if geometry.is_depthwise() { positions.min(elements) } else { COLUMNS };
+        let columns = (elements / channels).max(least);
+        let images = (columns / positions).max(1);
+        let align = if geometry.groups == 1 { 16 } else { per_group };
+        let mut chunks = Vec::new();
+        for images in split(batch, images, 1) {
+            for run in split(positions, columns, 32) {
+                for rows in split(channels, elements.div_ceil(images.len() * run.len()), align) {
+                    chunks.push(Chunk {
+                        axis: Axis::Rows,
+                        rows,
+                        images: images.clone(),
+                        run: run.clone(),
+                        row_stride: positions,
+                        image_stride: channels * positions,
+                    });
+                }
+            }
+        }
+        chunks
+    }
+
+    /// The chunks of a dense layer's output `[batch, outputs]`, of about `elements` elements each. Every element is in exactly
+    /// one.
+    pub fn of_dense(outputs: usize, batch: usize, elements: usize) -> Vec<Chunk> {
+        let elements = elements.max(1);
+        // Square, as far as the sizes let it: either operand is packed again for each chunk.
+        let side = elements.isqrt();
+        let (rows, run) = if batch <= side {
+            (batch.max(1), elements / batch.max(1))
+        } else if outputs <= side {
+            (elements / outputs.max(1), outputs)
+        } else {
+            (side, side)
+        };
+        let mut chunks = Vec::new();
+        for rows in split(batch, rows.max(1), 16) {
+            for run in split(outputs, run.max(1), 32) {
+                chunks.push(Chunk {
+                    axis: Axis::Columns,
+                    rows: rows.clone(),
+                    images: 0..1,
+                    run,
+                    row_stride: outputs,
+                    image_stride: 0,
+                });
+            }
+        }
+        chunks
+    }
+
+    /// Elements.
+    #[allow(clippy::len_without_is_empty)] // No chunk is empty.
+    pub fn len(&self) -> usize {
+        self.rows.len() * self.images.len() * self.run.len()
+    }
+
+    /// Columns of a row.
+    pub(super) fn columns(&self) -> usize {
+        self.images.len() * self.run.len()
+    }
+
+    /// Copies the chunk's elements, `chunk`, to their places in the whole output, `tensor`.
+    ///
+    /// # Panics
+    /// If `chunk` has another length than the chunk or `tensor` is too short.
+    pub fn scatter<T: Copy>(&self, chunk: &[T], tensor: &mut [T]) {
+        assert_eq!(chunk.len(), self.len(), "the size of a chunk");
+        for (piece, start) in chunk.chunks_exact(self.run.len()).zip(self.pieces()) {
+            tensor[start..start + piece.len()].copy_from_slice(piece);
+        }
+    }
+
+    /// Copies the chunk's elements out of the whole output: the inverse of [`Chunk::scatter`].
+    ///
+    /// # Panics
+    /// As [`Chunk::scatter`].
+    pub fn gather<T: Copy>(&self, tensor: &[T], chunk: &mut [T]) {
+        assert_eq!(chunk.len(), self.len(), "the size of a chunk");
+        for (piece, start) in chunk.chunks_exact_mut(self.run.len()).zip(self.pieces()) {
+            piece.copy_from_slice(&tensor[start..start + piece.len()]);
+        }
+    }
+
+    /// Where the chunk's runs start in the tensor, in the chunk's order.
+    fn pieces(&self) -> impl Iterator<Item = usize> + '_ {
+        let starts = self.rows.clone().flat_map(|row| self.images.clone().map(move |image| (row, image)));
+        starts.map(|(row, image)| row * self.row_stride + image * self.image_stride + self.run.start)
+    }
+
+    /// Adds each output channel's bias to the chunk's elements; `bias` is that of all channels.
+    ///
+    /// # Panics
+    /// If `out` has another length than the chunk or `bias` is too short.
+    pub fn add_bias<W: Word>(&self, bias: &[W], out: &mut [W]) {
+        assert_eq!(out.len(), self.len(), "the size of a chunk");
+        let rows = out.chunks_exact_mut(self.columns());
+        match self.axis {
+            Axis::Rows => {
+                for (out, &bias) in rows.zip(&bias[self.rows.clone()]) {
+                    out.iter_mut().for_each(|out| *out = out.add(bias));
+                }
+            }
+            Axis::Columns => {
+                let bias = &bias[self.run.clone()];
+                for out in rows {
+                    out.iter_mut().zip(bias).for_each(|(out, &bias)| *out = out.add(bias));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Convolutions: the matrix product weights · patches, or directly where groups are too small for one.
+
+use covey_ring::Word;
+
+use super::{Chunk, Part};
+use crate::ConvGeometry;
+use crate::conv::{Patches, depthwise};
+use crate::gemm::{Columns, Product, product};
+
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+use crate::{
+    dispatch::{Isa, level},
+    gemm::amx,
+};
+
+/// The weight of a convolution.
+pub(super) struct Weight<W> {
+    pub(super) geometry: ConvGeometry,
+    form: Form<W>,
+}
+
+enum Form<W> {
+    /// One input channel in each group: every part as it is.
+    Direct(Vec<Vec<W>>),
+    /// Rows of output channels, in each the weights of all parts.
+    Rows(Vec<W>),
+    /// The same for each group, in tiles of limbs.
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    Tiles(Vec<amx::Packed<W>>),
+}
+
+impl<W: Word> Weight<W> {
+    pub(super) fn new(geometry: &ConvGeometry, parts: Vec<Part<W>>) -> Self {
+        let len = geometry.weights_len();
+        let parts: Vec<Vec<W>> = parts.into_iter().map(|part| part.into_words(len)).collect();
+        let geometry = geometry.flattened();
+        let form = if geometry.is_depthwise() { Form::Direct(parts) } else { packed(&geometry, parts) };
+        Weight { geometry, form }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        match &self.form {
+            Form::Direct(parts) => parts.iter().map(|part| size_of_val(&part[..])).sum(),
+            Form::Rows(words) => size_of_val(&words[..]),
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            Form::Tiles(groups) => groups.iter().map(amx::Packed::bytes).sum(),
+        }
+    }
+
+    pub(super) fn product(&self, batch: usize, xs: &[&[W]], chunk: &Chunk, out: &mut [W]) {
+        let geometry = &self.geometry;
+        let (positions, columns) = (geometry.positions(), chunk.columns());
+        assert!(
+            chunk.rows.end <= geometry.out_channels && chunk.images.end <= batch && chunk.run.end <= positions,
+            "linear map: sizes do not match"
+        );
+        if let Form::Direct(parts) = &self.form {
+            out.fill(W::ZERO);
+            for (x, w) in xs.iter().zip(parts) {
+                depthwise::add(geometry, &depthwise::Block::of(chunk), x, w, out);
+            }
+            return;
+        }
+        let channels = geometry.out_channels / geometry.groups;
+        let first = chunk.images.start * positions + chunk.run.start;
+        for group in chunk.rows.start / channels..chunk.rows.end.div_ceil(channels) {
+            let from = chunk.rows.start.max(group * channels);
+            let to = chunk.rows.end.min((group + 1) * channels);
+            let rows = from - group * channels..to - group * channels;
+            let out = &mut out[(from - chunk.rows.start) * columns..(to - chunk.rows.start) * columns];
+            let patches = Patches::new(geometry, group, xs, first);
+            match &self.form {
+                Form::Direct(_) => unreachable!("handled above"),
+                Form::Rows(words) => {
+                    let k = xs.len() * geometry.depth();
+                    let a = &words[from * k..to * k];
+                    out.fill(W::ZERO);
+                    let operands = Product {
+                        m: rows.len(),
+                        n: columns,
+                        k,
+                        a,
+                        stride: k,
+                        b: &patches,
+                        columns: Columns::plain(columns),
+                    };
+                    product(&operands, out);
+                }
+                #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+                Form::Tiles(groups) => {
+                    let out = amx::Output { words: out, stride: columns, add: false };
+                    // SAFETY: weights are packed in tiles only where the process may use them.
+                    unsafe { amx::product_packed(&groups[group], rows, &patches, columns, out) }
+                }
+            }
+        }
+    }
+}
+
+/// The weights as a matrix for each group, for the instruction set in use.
+fn packed<W: Word>(geometry: &ConvGeometry, mut parts: Vec<Vec<W>>) -> Form<W> {
+    let depth = geometry.depth();
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    {
+        /// Fewer rows leave most of a tile empty.
+        const ROWS: usize = 6;
+        let channels = geometry.out_channels / geometry.groups;
+        if level() == Isa::Amx && channels >= ROWS {
+            let group = |group: usize| {
+                let of_group: Vec<&[W]> =
+                    parts.iter().map(|part| &part[group * channels * depth..(group + 1) * channels * depth]).collect();
+                let left = amx::Left { parts: &of_group, stride: depth, rows: channels, depth };
+                // SAFETY: a processor with tiles has AVX-512.
+                unsafe { amx::Packed::new(&left) }
+            };
+            return Form::Tiles((0..geometry.groups).map(group).collect());
+        }
+    }
+    if parts.len() == 1 {
+        return Form::Rows(parts.remove(0));
+    }
+    let mut rows = Vec::with_capacity(parts.len() * geometry.weights_len());
+    for channel in 0..geometry.out_channels {
+        for part in &parts {
+            rows.extend_from_slice(&part[channel * depth..(channel + 1) * depth]);
+        }
+    }
+    Form::Rows(rows)
+}
+
+impl depthwise::Block {
+    fn of(chunk: &Chunk) -> Self {
+        depthwise::Block { channels: chunk.rows.clone(), images: chunk.images.clone(), positions: chunk.run.clone() }
+    }
+}

@@ -1,0 +1,124 @@
+//! Linear maps with a weight that stays: packed once, multiplied many times, chunk by chunk.
+
+mod chunk;
+mod conv;
+mod dense;
+
+use std::sync::Arc;
+
+use covey_ring::Word;
+
+use crate::ConvGeometry;
+
+pub use chunk::Chunk;
+
+/// Writes a part's words from element `start` on into a slice.
+pub type Fill<W> = Arc<dyn Fn(usize, &mut [W]) + Send + Sync>;
+
+/// One weight of a sum of products.
+pub enum Part<W> {
+    /// The words.
+    Words(Vec<W>),
+    /// Words made anew for each use, where a generator makes them faster than memory would deliver them. A convolution,
+    /// which reads each weight many times, makes them once and holds them.
+    Stream(Fill<W>),
+}
+
+impl<W: Word> Part<W> {
+    /// The `len` words.
+    fn into_words(self, len: usize) -> Vec<W> {
+        let words = match self {
+            Part::Words(words) => words,
+            Part::Stream(fill) => {
+                let mut words = vec![W::ZERO; len];
+                fill(0, &mut words);
+                words
+            }
+        };
+        assert_eq!(words.len(), len, "the size of a weight");
+        words
+    }
+}
+
+/// The weight of a linear map, in the form the kernels of the instruction set in use read. It may have several parts: the
+/// map of inputs `x_1, x_2, …` is the sum over parts `i` of `x_i` mapped by part `i`, one accumulation over all of them.
+///
+/// Not `Debug`: it holds weights.
+pub struct LinearWeight<W> {
+    form: Form<W>,
+    parts: usize,
+}
+
+enum Form<W> {
+    Conv2d(conv::Weight<W>),
+    Dense(dense::Weight<W>),
+}
+
+impl<W: Word> LinearWeight<W> {
+    /// The weight of a convolution; parts are `[out_channels, in_channels / groups, kernel height, kernel width]`.
+    ///
+    /// # Panics
+    /// If there is no part or one has another length, or `geometry` has not passed [`ConvGeometry::checked`].
+    pub fn conv2d(geometry: &ConvGeometry, parts: Vec<Part<W>>) -> Self {
+        assert!(!parts.is_empty(), "a weight has parts");
+        LinearWeight { parts: parts.len(), form: Form::Conv2d(conv::Weight::new(geometry, parts)) }
+    }
+
+    /// The weight of a dense layer; parts are `[inputs, outputs]`.
+    ///
+    /// # Panics
+    /// If there is no part or one has another length.
+    pub fn dense(inputs: usize, outputs: usize, parts: Vec<Part<W>>) -> Self {
+        assert!(!parts.is_empty(), "a weight has parts");
+        LinearWeight { parts: parts.len(), form: Form::Dense(dense::Weight::new(inputs, outputs, parts)) }
+    }
+
+    /// Memory the weight takes.
+    pub fn bytes(&self) -> usize {
+        match &self.form {
+            Form::Conv2d(weight) => weight.bytes(),
+            Form::Dense(weight) => weight.bytes(),
+        }
+    }
+
+    /// How the output for `batch` images or samples is cut into chunks of about `elements` elements: [`Chunk::of_conv2d`]
+    /// or [`Chunk::of_dense`].
+    pub fn chunks(&self, batch: usize, elements: usize) -> Vec<Chunk> {
+        match &self.form {
+            Form::Conv2d(weight) => Chunk::of_conv2d(&weight.geometry, batch, elements),
+            Form::Dense(weight) => Chunk::of_dense(weight.outputs, batch, elements),
+        }
+    }
+
+    /// Writes one chunk of the map of `xs`, one tensor for each part, to `out`. Tensors are `[batch, in_channels, height,
+    /// width]` or `[batch, inputs]`.
+    ///
+    /// # Panics
+    /// If a slice has another length or the chunk is not one of [`LinearWeight::chunks`] for this `batch`.
+    pub fn product(&self, batch: usize, xs: &[&[W]], chunk: &Chunk, out: &mut [W]) {
+        let input_len = match &self.form {
+            Form::Conv2d(weight) => weight.geometry.input_len(),
+            Form::Dense(weight) => weight.inputs,
+        };
+        let fit = xs.len() == self.parts && xs.iter().all(|x| x.len() == batch * input_len);
+        assert!(fit && out.len() == chunk.len(), "linear map: sizes do not match");
+        match &self.form {
+            Form::Conv2d(weight) => weight.product(batch, xs, chunk, out),
+            Form::Dense(weight) => weight.product(batch, xs, chunk, out),
+        }
+    }
+
+    /// The whole map of `xs`, in the output's own layout.
+    ///
+    /// # Panics
+    /// If a slice has another length.
+    pub fn map(&self, batch: usize, xs: &[&[W]], out: &mut [W]) {
+        const ELEMENTS: usize = 1 << 18;
+        let mut words = Vec::new();
+        for chunk in self.chunks(batch, ELEMENTS) {
+            words.resize(chunk.len(), W::ZERO);
+            self.product(batch, xs, &chunk, &mut words);
+            chunk.scatter(&words, out);
+        }
+    }
+}

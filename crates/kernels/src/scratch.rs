@@ -1,0 +1,71 @@
+//! Working memory that a thread keeps from one call to the next, aligned to cache lines.
+
+use std::cell::Cell;
+
+use covey_ring::Word;
+
+/// A cache line.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Line([u8; 64]);
+
+impl Line {
+    /// `bytes` zero bytes, rounded up to whole lines.
+    pub(crate) fn zeroed(bytes: usize) -> Vec<Line> {
+        vec![Line([0; 64]); bytes.div_ceil(size_of::<Line>())]
+    }
+}
+
+/// What the memory is for; a kernel holds at most one of each at a time.
+#[derive(Clone, Copy)]
+#[cfg_attr(any(not(target_arch = "x86_64"), feature = "portable-only"), allow(dead_code))]
+pub(crate) enum Use {
+    /// Packed rows of a left operand.
+    Left,
+    /// Packed columns of a right operand.
+    Right,
+    /// Weights made from a generator.
+    Stream,
+}
+
+thread_local! {
+    static HELD: [Cell<Vec<Line>>; 3] = const { [const { Cell::new(Vec::new()) }; 3] };
+}
+
+/// Memory that goes back to the thread on drop. Its contents are whatever was left there.
+pub(crate) struct Scratch {
+    purpose: Use,
+    lines: Vec<Line>,
+}
+
+impl Scratch {
+    pub(crate) fn new(purpose: Use, bytes: usize) -> Self {
+        let mut lines = HELD.with(|held| held[purpose as usize].take());
+        if lines.len() * size_of::<Line>() < bytes {
+            lines = Line::zeroed(bytes);
+        }
+        Scratch { purpose, lines }
+    }
+
+    /// The memory's start, a cache-line boundary.
+    #[cfg_attr(any(not(target_arch = "x86_64"), feature = "portable-only"), allow(dead_code))]
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.lines.as_mut_ptr().cast()
+    }
+
+    /// The memory as words.
+    pub(crate) fn words<W: Word>(&mut self) -> &mut [W] {
+        let len = self.lines.len() * size_of::<Line>() / W::BYTES;
+        // SAFETY: lines are initialised bytes without padding, aligned beyond any word; words are u32 or u64, for which
+        // every bit pattern is valid; the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), len) }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let lines = std::mem::take(&mut self.lines);
+        // A thread that is ending has nowhere to keep it.
+        let _ = HELD.try_with(|held| held[self.purpose as usize].set(lines));
+    }
+}
