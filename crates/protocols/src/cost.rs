@@ -5,12 +5,12 @@ use std::ops::AddAssign;
 
 use covey_transport::Phase as StepKind;
 
-use crate::api::{Comparison, Truncation};
+use crate::api::{Comparison, Geometry, MatmulShape, Truncation};
 use crate::cadence;
 use crate::machine::Layout;
 
 /// One protocol primitive with everything its cost depends on. Counts are elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// [`crate::Protocol::input`].
     Input {
@@ -41,16 +41,32 @@ pub enum Gate {
         /// Elements.
         count: usize,
     },
-    /// [`crate::Protocol::linear`], [`crate::Protocol::matmul`] and [`crate::Protocol::mul`].
-    Product {
-        /// Elements of the result.
-        count: usize,
-        /// One operand is public.
+    /// [`crate::Protocol::linear`].
+    Linear {
+        /// The map.
+        geometry: Geometry,
+        /// Images, or samples of a dense layer.
+        batch: usize,
+        /// The weight is public.
         public: bool,
         /// The shift that follows.
         truncate: Option<Truncation>,
         /// The ReLU that follows.
         relu: Option<Comparison>,
+    },
+    /// [`crate::Protocol::matmul`].
+    Matmul {
+        /// Its dimensions.
+        shape: MatmulShape,
+        /// The shift that follows.
+        truncate: Option<Truncation>,
+    },
+    /// [`crate::Protocol::mul`].
+    Product {
+        /// Elements.
+        count: usize,
+        /// The shift that follows.
+        truncate: Option<Truncation>,
     },
     /// [`crate::Protocol::truncate`].
     Truncate {
@@ -155,6 +171,22 @@ impl Cost {
             cost += &partial;
         }
         cost.rounds = cadence::rounds(count.div_ceil(tile), window, rounds, last) as u64;
+        cost
+    }
+
+    /// The cost of tiles of these lengths one after the other, up to `window` of them in flight.
+    pub fn of_tiles(lens: impl IntoIterator<Item = usize>, window: usize, layout: impl Fn(usize) -> Layout) -> Self {
+        let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
+        let (mut tiles, mut first, mut last) = (0, 0, 0);
+        for len in lens {
+            *counts.entry(len).or_default() += 1;
+            first = if tiles == 0 { len } else { first };
+            (tiles, last) = (tiles + 1, len);
+        }
+        let mut cost = Cost::default();
+        counts.iter().for_each(|(&len, &copies)| cost += &Cost::of(&layout(len), copies));
+        let rounds = |len: usize| if tiles == 0 { 0 } else { layout(len).rounds() };
+        cost.rounds = cadence::rounds(tiles, window, rounds(first), rounds(last)) as u64;
         cost
     }
 

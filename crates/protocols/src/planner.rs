@@ -211,17 +211,20 @@ impl<P: Protocol> Protocol for Planner<P> {
         weight: &PlannedWeight,
         epilogue: &Epilogue<Self>,
     ) -> Result<PlannedTensor> {
-        let shape = match (weight.geometry, x.shape.as_slice()) {
+        let (batch, shape) = match (weight.geometry, x.shape.as_slice()) {
             (Geometry::Conv2d(geometry), &[batch, ..]) => {
                 let [height, width] = geometry.output();
-                vec![batch, geometry.out_channels, height, width]
+                (batch, vec![batch, geometry.out_channels, height, width])
             }
-            (Geometry::Dense { outputs, .. }, [rows @ .., _]) => [rows, &[outputs]].concat(),
+            (Geometry::Dense { outputs, .. }, [rows @ .., _]) => {
+                (rows.iter().product(), [rows, &[outputs]].concat())
+            }
             _ => return Err(ProtocolError::Internal("the shape of a linear layer's input")),
         };
         let out = PlannedTensor { shape };
         let Epilogue { truncate, relu, .. } = *epilogue;
-        self.charge(Gate::Product { count: out.count(), public: weight.public, truncate, relu });
+        let &PlannedWeight { geometry, public } = weight;
+        self.charge(Gate::Linear { geometry, batch, public, truncate, relu });
         Ok(out)
     }
 
@@ -233,12 +236,12 @@ impl<P: Protocol> Protocol for Planner<P> {
         truncate: Option<Truncation>,
     ) -> Result<PlannedTensor> {
         let out = PlannedTensor::new(&[shape.batch, shape.rows, shape.columns]);
-        self.charge(Gate::Product { count: out.count(), public: false, truncate, relu: None });
+        self.charge(Gate::Matmul { shape, truncate });
         Ok(out)
     }
 
     fn mul(&mut self, x: &PlannedTensor, y: &PlannedTensor, truncate: Option<Truncation>) -> Result<PlannedTensor> {
-        self.charge(Gate::Product { count: x.count(), public: false, truncate, relu: None });
+        self.charge(Gate::Product { count: x.count(), truncate });
         Self::same_size(x, y.count())
     }
 

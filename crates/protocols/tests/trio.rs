@@ -184,8 +184,8 @@ fn plan_equals_the_meter() {
         let truncation = Truncation { bits: 12, rounding: Rounding::Exact, bound: 30 };
         let comparison = Comparison { bound: 20, proved: true };
         let gates = [
-            Gate::Product { count, public: false, truncate: Some(truncation), relu: None },
-            Gate::Product { count, public: false, truncate: None, relu: None },
+            Gate::Product { count, truncate: Some(truncation) },
+            Gate::Product { count, truncate: None },
             Gate::Truncate { count, truncation },
             Gate::Relu { count, comparison },
             Gate::A2b { count },

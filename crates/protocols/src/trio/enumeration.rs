@@ -424,8 +424,8 @@ fn p0_receives_nothing() {
     let truncation = Truncation { bits: 3, rounding: Rounding::Exact, bound: 10 };
     let comparison = crate::api::Comparison { bound: 10, proved: false };
     for gate in [
-        Gate::Product { count, public: false, truncate: Some(truncation), relu: Some(comparison) },
-        Gate::Product { count, public: false, truncate: None, relu: None },
+        Gate::Product { count, truncate: Some(truncation) },
+        Gate::Product { count, truncate: None },
         Gate::Truncate { count, truncation },
         Gate::Msb { count, comparison },
         Gate::And { count, planes: 2 },

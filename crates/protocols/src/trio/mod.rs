@@ -11,10 +11,12 @@ mod convert;
 mod enumeration;
 mod io;
 mod linear;
+mod matmul;
 mod plan;
 mod product;
 mod share;
 mod site;
+mod stream;
 mod truncate;
 
 use std::ops::Range;
@@ -192,18 +194,6 @@ impl<W: Word> Trio<W> {
     fn same_shape(&self, x: &Arith<W>, y: &[usize]) -> Result<()> {
         if x.shape() == y { Ok(()) } else { Err(ProtocolError::Internal("the shapes of an element-wise operation")) }
     }
-
-    /// The truncation of a product whose own parts are `own` (`truncate.rs`), or its plain resharing.
-    fn finish_product(&mut self, shape: &[usize], own: &[W], truncate: Option<Truncation>) -> Result<Arith<W>> {
-        match truncate {
-            None => self.shares(shape, |site, range| product::Product::new(site, own[range].to_vec())),
-            Some(truncation) => {
-                self.admit(truncation)?;
-                let form = truncate::Form::new(truncation, true, self.ring, self.options.adder);
-                self.shares(shape, |site, range| truncate::Truncate::new(site, form.clone(), own[range].to_vec()))
-            }
-        }
-    }
 }
 
 impl<W: Word> Protocol for Trio<W> {
@@ -356,7 +346,7 @@ impl<W: Word> Protocol for Trio<W> {
     }
 
     fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
-        Weight::new(source, geometry)
+        Weight::new(self.role, source, geometry)
     }
 
     fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
@@ -374,14 +364,11 @@ impl<W: Word> Protocol for Trio<W> {
         shape: MatmulShape,
         truncate: Option<Truncation>,
     ) -> Result<Arith<W>> {
-        let own = self.matmul_own(x, y, shape, truncate.is_some())?;
-        self.finish_product(&[shape.batch, shape.rows, shape.columns], &own, truncate)
+        self.matrix_product(x, y, shape, truncate)
     }
 
     fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, truncate: Option<Truncation>) -> Result<Arith<W>> {
-        self.same_shape(x, y.shape())?;
-        let own = self.mul_own(x, y, truncate.is_some());
-        self.finish_product(x.shape(), &own, truncate)
+        self.elementwise_product(x, y, truncate)
     }
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {

@@ -1,11 +1,13 @@
 //! What each gate costs: the layouts the machines run by, summed over tiles.
 
+use covey_kernels::Chunk;
 use covey_ring::Ring;
 
 use super::bits::{And, DifferenceForm};
 use super::share::Role;
-use super::{convert, io, product, truncate};
-use crate::api::{Comparison, Options};
+use super::stream::{PIECE, tile_lens};
+use super::{convert, io, linear, matmul, product, truncate};
+use crate::api::{Comparison, Options, Truncation};
 use crate::cost::{Cost, Gate};
 use crate::machine::Layout;
 
@@ -34,20 +36,15 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             cost
         }
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(len, ring)),
-        Gate::Product { count, public, truncate, relu } => {
-            let mut cost = match truncate {
-                Some(truncation) => {
-                    let form = truncate::Form::new(truncation, !public, ring, options.adder);
-                    tiled(count, &|len| form.layout(len))
-                }
-                None if public => Cost::default(),
-                None => tiled(count, &|len| product::layout(len, ring)),
-            };
-            if let Some(comparison) = relu {
-                cost += &plan(&Gate::Relu { count, comparison }, ring, options);
-            }
-            cost
+        Gate::Linear { geometry, batch, public, truncate, relu } => {
+            let lens = linear::chunks(&geometry, batch).iter().map(Chunk::len).collect();
+            product(lens, public, truncate, relu, ring, options)
         }
+        Gate::Matmul { shape, truncate } => {
+            let count = shape.batch * shape.rows * shape.columns;
+            product(lens(count, matmul::piece_of(&shape)), false, truncate, None, ring, options)
+        }
+        Gate::Product { count, truncate } => product(lens(count, PIECE), false, truncate, None, ring, options),
         Gate::Truncate { count, truncation } => {
             let form = truncate::Form::new(truncation, false, ring, options.adder);
             tiled(count, &|len| form.layout(len))
@@ -71,4 +68,35 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             cost
         }
     }
+}
+
+/// Pieces of `size` elements, the last of what is left.
+fn lens(count: usize, size: usize) -> Vec<usize> {
+    (0..count).step_by(size.max(1)).map(|start| size.min(count - start)).collect()
+}
+
+/// A product computed in pieces of these lengths, with what follows it.
+fn product(
+    lens: Vec<usize>,
+    public: bool,
+    truncate: Option<Truncation>,
+    relu: Option<Comparison>,
+    ring: Ring,
+    options: &Options,
+) -> Cost {
+    let count = lens.iter().sum();
+    let tiled =
+        |layout: &dyn Fn(usize) -> Layout| Cost::of_tiles(tile_lens(lens.clone(), tile_size(options)), options.window, layout);
+    let mut cost = match truncate {
+        Some(truncation) => {
+            let form = truncate::Form::new(truncation, !public, ring, options.adder);
+            tiled(&|len| form.layout(len))
+        }
+        None if public => Cost::default(),
+        None => tiled(&|len| product::layout(len, ring)),
+    };
+    if let Some(comparison) = relu {
+        cost += &plan(&Gate::Relu { count, comparison }, ring, options);
+    }
+    cost
 }
