@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use covey_protocols::api::{MatmulShape, Result};
 use covey_protocols::cost::{Cost, Gate};
+use covey_protocols::memory::Held;
 use covey_protocols::{
     Bias, Checked, Comparison, Epilogue, Geometry, Options, Phase, Placement, Protocol, Truncation, WeightSource,
 };
@@ -206,6 +207,10 @@ impl<P: Protocol> Protocol for OffByOne<P> {
 
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         P::plan(gate, ring, options)
+    }
+
+    fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {
+        P::memory(held, ring, options)
     }
 
     fn relu(&mut self, x: &P::Arith, comparison: Comparison) -> Result<P::Arith> {

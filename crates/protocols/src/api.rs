@@ -6,6 +6,7 @@ use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::TransportError;
 
 use crate::cost::{Cost, Gate};
+use crate::memory::Held;
 
 /// How a right shift rounds. The program says it; no protocol changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -333,6 +334,11 @@ pub trait Protocol: Send {
     /// Bytes per directed link and step kind, messages and rounds of `gate`: a pure function of its size, the ring and the
     /// options, equal to what the meter counts.
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost
+    where
+        Self: Sized;
+
+    /// Bytes of memory that something takes at each party, in role order; a little too much rather than too little.
+    fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64>
     where
         Self: Sized;
 

@@ -10,6 +10,7 @@ pub mod circuits;
 pub mod clear;
 pub mod cost;
 pub mod machine;
+pub mod memory;
 pub mod planner;
 pub mod randomness;
 pub mod scheduler;

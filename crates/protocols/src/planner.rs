@@ -11,6 +11,7 @@ use crate::api::{
     Truncation, WeightSource,
 };
 use crate::cost::{Cost, Gate};
+use crate::memory::{Held, Ledger, Token};
 
 /// Runs any code written on [`Protocol`] without data and adds up `P::plan` of every gate it asks for, by node.
 pub struct Planner<P> {
@@ -18,33 +19,40 @@ pub struct Planner<P> {
     options: Options,
     node: u32,
     ledger: BTreeMap<u32, Cost>,
+    memory: Ledger,
     protocol: PhantomData<fn() -> P>,
 }
 
 /// The shape of a share.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct PlannedTensor {
     shape: Vec<usize>,
+    _held: Token,
 }
 
 /// The size of shared bit planes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct PlannedBits {
     len: usize,
     planes: usize,
+    _held: Token,
 }
 
+/// A parameter as it rests: its shape.
+pub struct PlannedParameter(Vec<usize>);
+
 /// What the cost of a product depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedWeight {
     geometry: Geometry,
     public: bool,
+    _held: Token,
 }
 
 impl<P: Protocol> Planner<P> {
     /// An empty ledger for runs over `ring` with `options`.
     pub fn new(ring: Ring, options: Options) -> Self {
-        Planner { ring, options, node: Meter::NO_NODE, ledger: BTreeMap::new(), protocol: PhantomData }
+        let (ledger, memory) = (BTreeMap::new(), Ledger::default());
+        Planner { ring, options, node: Meter::NO_NODE, ledger, memory, protocol: PhantomData }
     }
 
     /// The cost so far, by the node numbers given to [`Protocol::enter`].
@@ -52,29 +60,45 @@ impl<P: Protocol> Planner<P> {
         &self.ledger
     }
 
-    /// A share of `shape` that is there already, such as a parameter's.
-    pub fn held(&self, shape: &[usize]) -> PlannedTensor {
-        PlannedTensor::new(shape)
+    /// The memory that shares, weights and gates took at most, by party, the program that runs them apart.
+    pub fn peak_memory(&self) -> Vec<u64> {
+        self.memory.peak()
     }
 
-    fn charge(&mut self, gate: Gate) {
-        *self.ledger.entry(self.node).or_default() += &P::plan(&gate, self.ring, &self.options);
+    /// A parameter of `shape` as its owner shared it.
+    pub fn stored(&self, shape: &[usize]) -> PlannedParameter {
+        PlannedParameter(shape.to_vec())
     }
 
-    fn same_size(x: &PlannedTensor, count: usize) -> Result<PlannedTensor> {
-        if x.count() == count {
-            Ok(x.clone())
-        } else {
-            Err(ProtocolError::Internal("the sizes of a planned operation"))
+    fn hold(&self, held: Held) -> Token {
+        self.memory.hold(P::memory(&held, self.ring, &self.options))
+    }
+
+    /// A share of `shape`.
+    fn tensor(&self, shape: &[usize]) -> PlannedTensor {
+        PlannedTensor { shape: shape.to_vec(), _held: self.hold(Held::Share(shape.iter().product())) }
+    }
+
+    fn bits(&self, len: usize, planes: usize) -> PlannedBits {
+        PlannedBits { len, planes, _held: self.hold(Held::Bits { len, planes }) }
+    }
+
+    /// A share of the shape of `x`, if that has `count` elements.
+    fn like(&self, x: &PlannedTensor, count: usize) -> Result<PlannedTensor> {
+        match x.count() == count {
+            true => Ok(self.tensor(&x.shape)),
+            false => Err(ProtocolError::Internal("the sizes of a planned operation")),
         }
+    }
+
+    /// Adds up a gate. Its result is held by then.
+    fn charge(&mut self, gate: Gate) {
+        drop(self.hold(Held::Gate(&gate)));
+        *self.ledger.entry(self.node).or_default() += &P::plan(&gate, self.ring, &self.options);
     }
 }
 
 impl PlannedTensor {
-    fn new(shape: &[usize]) -> Self {
-        PlannedTensor { shape: shape.to_vec() }
-    }
-
     fn count(&self) -> usize {
         self.shape.iter().product()
     }
@@ -84,7 +108,7 @@ impl<P: Protocol> Protocol for Planner<P> {
     type Word = P::Word;
     type Arith = PlannedTensor;
     type Bool = PlannedBits;
-    type Stored = PlannedTensor;
+    type Stored = PlannedParameter;
     type Weight = PlannedWeight;
 
     const NAME: &'static str = P::NAME;
@@ -98,12 +122,12 @@ impl<P: Protocol> Protocol for Planner<P> {
         &x.shape
     }
 
-    fn stored_shape(x: &PlannedTensor) -> &[usize] {
-        &x.shape
+    fn stored_shape(x: &PlannedParameter) -> &[usize] {
+        &x.0
     }
 
-    fn restore(&mut self, x: PlannedTensor) -> Result<PlannedTensor> {
-        Ok(x)
+    fn restore(&mut self, x: PlannedParameter) -> Result<PlannedTensor> {
+        Ok(self.tensor(&x.0))
     }
 
     fn enter(&mut self, node: u32, _name: &str) {
@@ -119,13 +143,13 @@ impl<P: Protocol> Protocol for Planner<P> {
     }
 
     fn input(&mut self, owner: usize, shape: &[usize], _value: Option<&Tensor<P::Word>>) -> Result<PlannedTensor> {
-        let x = PlannedTensor::new(shape);
+        let x = self.tensor(shape);
         self.charge(Gate::Input { owner, count: x.count() });
         Ok(x)
     }
 
     fn client_input(&mut self, shape: &[usize]) -> Result<PlannedTensor> {
-        let x = PlannedTensor::new(shape);
+        let x = self.tensor(shape);
         self.charge(Gate::ClientInput { count: x.count() });
         Ok(x)
     }
@@ -150,50 +174,50 @@ impl<P: Protocol> Protocol for Planner<P> {
     }
 
     fn constant(&self, value: &Tensor<P::Word>) -> PlannedTensor {
-        PlannedTensor::new(value.shape())
+        self.tensor(value.shape())
     }
 
     fn add(&mut self, x: &PlannedTensor, y: &PlannedTensor) -> Result<PlannedTensor> {
-        Self::same_size(x, y.count())
+        self.like(x, y.count())
     }
 
     fn sub(&mut self, x: &PlannedTensor, y: &PlannedTensor) -> Result<PlannedTensor> {
-        Self::same_size(x, y.count())
+        self.like(x, y.count())
     }
 
     fn add_public(&mut self, x: &PlannedTensor, c: &Tensor<P::Word>) -> Result<PlannedTensor> {
-        Self::same_size(x, c.len())
+        self.like(x, c.len())
     }
 
     fn mul_public(&mut self, x: &PlannedTensor, c: &Tensor<P::Word>) -> Result<PlannedTensor> {
-        Self::same_size(x, c.len())
+        self.like(x, c.len())
     }
 
     fn gather(&mut self, _x: &PlannedTensor, indices: &[u32], shape: &[usize]) -> Result<PlannedTensor> {
-        Self::same_size(&PlannedTensor::new(shape), indices.len())
+        self.like(&self.tensor(shape), indices.len())
     }
 
     fn concat(&mut self, parts: &[&PlannedTensor]) -> Result<PlannedTensor> {
-        Ok(PlannedTensor::new(&[parts.iter().map(|part| part.count()).sum()]))
+        Ok(self.tensor(&[parts.iter().map(|part| part.count()).sum()]))
     }
 
     fn sum_last(&mut self, x: &PlannedTensor) -> Result<PlannedTensor> {
         match x.shape.split_last() {
-            Some((_, shape)) => Ok(PlannedTensor::new(shape)),
+            Some((_, shape)) => Ok(self.tensor(shape)),
             None => Err(ProtocolError::Internal("the shape of a sum")),
         }
     }
 
     fn reshape(&mut self, _x: &PlannedTensor, shape: &[usize]) -> PlannedTensor {
-        PlannedTensor::new(shape)
+        self.tensor(shape)
     }
 
     fn xor(&mut self, x: &PlannedBits, _y: &PlannedBits) -> PlannedBits {
-        *x
+        x.clone()
     }
 
     fn not(&mut self, x: &PlannedBits) -> PlannedBits {
-        *x
+        x.clone()
     }
 
     fn prepare(
@@ -202,7 +226,9 @@ impl<P: Protocol> Protocol for Planner<P> {
         geometry: Geometry,
         _placement: Placement,
     ) -> Result<PlannedWeight> {
-        Ok(PlannedWeight { geometry, public: matches!(source, WeightSource::Public(_)) })
+        let (public, stored) = (matches!(source, WeightSource::Public(_)), matches!(source, WeightSource::Stored(_)));
+        let held = self.hold(Held::Weight { geometry: &geometry, public, stored });
+        Ok(PlannedWeight { geometry, public, _held: held })
     }
 
     fn linear(
@@ -216,14 +242,12 @@ impl<P: Protocol> Protocol for Planner<P> {
                 let [height, width] = geometry.output();
                 (batch, vec![batch, geometry.out_channels, height, width])
             }
-            (Geometry::Dense { outputs, .. }, [rows @ .., _]) => {
-                (rows.iter().product(), [rows, &[outputs]].concat())
-            }
+            (Geometry::Dense { outputs, .. }, [rows @ .., _]) => (rows.iter().product(), [rows, &[outputs]].concat()),
             _ => return Err(ProtocolError::Internal("the shape of a linear layer's input")),
         };
-        let out = PlannedTensor { shape };
+        let out = self.tensor(&shape);
         let Epilogue { truncate, relu, .. } = *epilogue;
-        let &PlannedWeight { geometry, public } = weight;
+        let &PlannedWeight { geometry, public, .. } = weight;
         self.charge(Gate::Linear { geometry, batch, public, truncate, relu });
         Ok(out)
     }
@@ -235,58 +259,67 @@ impl<P: Protocol> Protocol for Planner<P> {
         shape: MatmulShape,
         truncate: Option<Truncation>,
     ) -> Result<PlannedTensor> {
-        let out = PlannedTensor::new(&[shape.batch, shape.rows, shape.columns]);
+        let out = self.tensor(&[shape.batch, shape.rows, shape.columns]);
         self.charge(Gate::Matmul { shape, truncate });
         Ok(out)
     }
 
     fn mul(&mut self, x: &PlannedTensor, y: &PlannedTensor, truncate: Option<Truncation>) -> Result<PlannedTensor> {
+        let out = self.like(x, y.count())?;
         self.charge(Gate::Product { count: x.count(), truncate });
-        Self::same_size(x, y.count())
+        Ok(out)
     }
 
     fn truncate(&mut self, x: &PlannedTensor, truncation: Truncation) -> Result<PlannedTensor> {
+        let out = x.clone();
         self.charge(Gate::Truncate { count: x.count(), truncation });
-        Ok(x.clone())
+        Ok(out)
     }
 
     fn div_exact(&mut self, x: &PlannedTensor, divisor: u64, bound: u32) -> Result<PlannedTensor> {
+        let out = x.clone();
         self.charge(Gate::DivExact { count: x.count(), divisor, bound });
-        Ok(x.clone())
+        Ok(out)
     }
 
     fn msb(&mut self, x: &PlannedTensor, comparison: Comparison) -> Result<PlannedBits> {
         self.charge(Gate::Msb { count: x.count(), comparison });
-        Ok(PlannedBits { len: x.count(), planes: 1 })
+        Ok(self.bits(x.count(), 1))
     }
 
     fn and(&mut self, x: &PlannedBits, _y: &PlannedBits) -> Result<PlannedBits> {
+        let out = x.clone();
         self.charge(Gate::And { count: x.len, planes: x.planes });
-        Ok(*x)
+        Ok(out)
     }
 
     fn a2b(&mut self, x: &PlannedTensor) -> Result<PlannedBits> {
         self.charge(Gate::A2b { count: x.count() });
-        Ok(PlannedBits { len: x.count(), planes: self.ring.bits() as usize })
+        Ok(self.bits(x.count(), self.ring.bits() as usize))
     }
 
     fn bit2a(&mut self, x: &PlannedBits, shape: &[usize]) -> Result<PlannedTensor> {
         self.charge(Gate::Bit2a { count: x.len });
-        Self::same_size(&PlannedTensor::new(shape), x.len)
+        self.like(&self.tensor(shape), x.len)
     }
 
     fn select(&mut self, b: &PlannedBits, x: &PlannedTensor) -> Result<PlannedTensor> {
         self.charge(Gate::Select { count: x.count() });
-        Self::same_size(x, b.len)
+        self.like(x, b.len)
     }
 
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         P::plan(gate, ring, options)
     }
 
+    fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {
+        P::memory(held, ring, options)
+    }
+
     fn relu(&mut self, x: &PlannedTensor, comparison: Comparison) -> Result<PlannedTensor> {
+        let out = x.clone();
         self.charge(Gate::Relu { count: x.count(), comparison });
-        Ok(x.clone())
+        Ok(out)
     }
 
     fn max(
@@ -296,6 +329,6 @@ impl<P: Protocol> Protocol for Planner<P> {
         comparison: Comparison,
     ) -> Result<(PlannedTensor, PlannedBits)> {
         self.charge(Gate::Max { count: x.count(), comparison });
-        Ok((Self::same_size(x, y.count())?, PlannedBits { len: x.count(), planes: 1 }))
+        Ok((self.like(x, y.count())?, self.bits(x.count(), 1)))
     }
 }

@@ -97,7 +97,12 @@ pub struct Plan {
     pub total: NodeCost,
     /// LAN and WAN.
     pub estimates: Vec<Estimate>,
+    /// Peak resident memory of each party's process, in role order: an estimate in bytes.
+    pub memory: Vec<u64>,
 }
+
+/// What a party's process takes before it holds a program, and for the connections of a session.
+const PROCESS: u64 = 16 << 20;
 
 /// Plans one inference of `program` over `batch` samples on protocol `P`.
 ///
@@ -106,7 +111,7 @@ pub struct Plan {
 pub fn plan<P: Protocol>(program: &Arc<Program>, options: Options, batch: usize) -> Result<Plan, RuntimeError> {
     let mut planner = Planner::<P>::new(program.ring(), options);
     let parameters: HashMap<_, _> =
-        program.parameters().map(|(id, value)| (id, Parameter::Shared(planner.held(&value.shape)))).collect();
+        program.parameters().map(|(id, value)| (id, Parameter::Stored(planner.stored(&value.shape)))).collect();
     let executor = Executor::new(&mut planner, program.clone(), parameters)?;
     executor.run(&mut planner, Phase::Joint, 0, batch, &mut ())?;
 
@@ -121,7 +126,8 @@ pub fn plan<P: Protocol>(program: &Arc<Program>, options: Options, batch: usize)
     planner.ledger().values().for_each(|cost| total += cost);
     let estimates = [Network::lan(), Network::wan()].map(|network| estimate(network, &total)).into();
     let total = NodeCost::new(u32::MAX, "total", "", &total);
-    Ok(Plan { protocol: P::NAME.into(), batch, nodes, total, estimates })
+    let memory = planner.peak_memory().into_iter().map(|bytes| bytes + PROCESS).collect();
+    Ok(Plan { protocol: P::NAME.into(), batch, nodes, total, estimates, memory })
 }
 
 fn estimate(network: Network, cost: &Cost) -> Estimate {

@@ -13,6 +13,7 @@ use crate::api::{
     Result, Truncation, WeightSource, ZERO,
 };
 use crate::cost::{Cost, Gate};
+use crate::memory::Held;
 use exact::{Exact, Operand};
 
 /// What to do with an integer outside its bound.
@@ -400,6 +401,11 @@ impl Protocol for Clear {
 
     fn plan(_gate: &Gate, _ring: Ring, _options: &Options) -> Cost {
         Cost::default()
+    }
+
+    /// The clear protocol is no service with a memory to plan for.
+    fn memory(_held: &Held, _ring: Ring, _options: &Options) -> Vec<u64> {
+        vec![0]
     }
 }
 

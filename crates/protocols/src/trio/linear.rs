@@ -111,8 +111,8 @@ impl<W: Word> Trio<W> {
         weight: &Weight<W>,
         epilogue: &Epilogue<Self>,
     ) -> Result<Arith<W>> {
-        let (shape, channels) =
-            output(&weight.geometry, x.shape()).ok_or(ProtocolError::Internal("the shape of a linear layer's input"))?;
+        let (shape, channels) = output(&weight.geometry, x.shape())
+            .ok_or(ProtocolError::Internal("the shape of a linear layer's input"))?;
         let bias_len = match &epilogue.bias {
             Some(Bias::Shared(bias)) => bias.len(),
             Some(Bias::Public(bias)) => bias.len(),

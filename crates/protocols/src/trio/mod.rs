@@ -12,6 +12,7 @@ mod enumeration;
 mod io;
 mod linear;
 mod matmul;
+mod memory;
 mod plan;
 mod product;
 mod share;
@@ -35,6 +36,7 @@ use crate::api::{
 };
 use crate::cost::{Cost, Gate};
 use crate::machine::Machine;
+use crate::memory::Held;
 use crate::randomness::{Generators, Place, SessionKeys};
 use crate::scheduler::Scheduler;
 use share::Wire;
@@ -426,6 +428,10 @@ impl<W: Word> Protocol for Trio<W> {
 
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan::plan(gate, ring, options)
+    }
+
+    fn memory(held: &Held, _: Ring, options: &Options) -> Vec<u64> {
+        memory::bytes::<W>(held, options)
     }
 }
 

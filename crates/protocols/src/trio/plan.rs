@@ -85,8 +85,9 @@ fn product(
     options: &Options,
 ) -> Cost {
     let count = lens.iter().sum();
-    let tiled =
-        |layout: &dyn Fn(usize) -> Layout| Cost::of_tiles(tile_lens(lens.clone(), tile_size(options)), options.window, layout);
+    let tiled = |layout: &dyn Fn(usize) -> Layout| {
+        Cost::of_tiles(tile_lens(lens.clone(), tile_size(options)), options.window, layout)
+    };
     let mut cost = match truncate {
         Some(truncation) => {
             let form = truncate::Form::new(truncation, !public, ring, options.adder);

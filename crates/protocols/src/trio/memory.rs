@@ -1,0 +1,75 @@
+//! What shares, weights and gates take of each party's memory.
+
+use covey_ring::{BitTensor, Word};
+
+use super::plan::tile_size;
+use super::stream::PIECE;
+use crate::api::{Geometry, Options};
+use crate::cost::Gate;
+use crate::memory::Held;
+
+/// Bytes an element of a tile in flight takes beside its word: bit planes, masks, material.
+const STATE: u64 = 96;
+
+pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
+    let word = W::BYTES as u64;
+    match *held {
+        Held::Share(count) => vec![2 * word * count as u64; 3],
+        Held::Bits { len, planes } => vec![(2 * 8 * BitTensor::words_per_plane(len) * planes) as u64; 3],
+        Held::Weight { geometry, public, stored } => {
+            let (len, streams) = match geometry {
+                Geometry::Conv2d(conv) => (conv.weights_len(), false),
+                // The parts that are masks are drawn for each use.
+                Geometry::Dense { inputs, outputs } => (inputs * outputs, stored),
+            };
+            let parts = match (public, streams) {
+                (true, _) => [1, 1, 1],
+                (false, false) => [2, 2, 1],
+                (false, true) => [0, 1, 1],
+            };
+            parts.map(|parts| parts * word * len as u64).to_vec()
+        }
+        Held::Gate(gate) => {
+            let count = count(gate) as u64;
+            let in_flight = count.min((options.window * tile_size(options)) as u64);
+            // The piece that is computed, and the results of pieces not yet whole.
+            let pieces = count.min(3 * PIECE as u64) * word;
+            let tiles = in_flight * (4 * word + STATE * word / 4);
+            let inputs = match gate {
+                Gate::Linear { geometry: Geometry::Conv2d(conv), batch, .. } => {
+                    (conv.input_len() * batch) as u64 * word
+                }
+                Gate::Linear { geometry: Geometry::Dense { inputs, .. }, batch, .. } => (inputs * batch) as u64 * word,
+                _ => 0,
+            };
+            let public = matches!(gate, Gate::Linear { public: true, .. });
+            // P0 multiplies by the difference of an input's masks, a public weight multiplies the sum of both components.
+            let sums = [inputs, if public { inputs } else { 0 }, if public { inputs } else { 0 }];
+            sums.map(|sums| sums + pieces + tiles).to_vec()
+        }
+    }
+}
+
+/// Elements of a gate's result.
+fn count(gate: &Gate) -> usize {
+    match *gate {
+        Gate::Linear { geometry: Geometry::Conv2d(conv), batch, .. } => conv.output_len() * batch,
+        Gate::Linear { geometry: Geometry::Dense { outputs, .. }, batch, .. } => outputs * batch,
+        Gate::Matmul { shape, .. } => shape.batch * shape.rows * shape.columns,
+        Gate::Input { count, .. }
+        | Gate::ClientInput { count }
+        | Gate::Open { count }
+        | Gate::OpenBits { count, .. }
+        | Gate::Reveal { count }
+        | Gate::Product { count, .. }
+        | Gate::Truncate { count, .. }
+        | Gate::DivExact { count, .. }
+        | Gate::Msb { count, .. }
+        | Gate::And { count, .. }
+        | Gate::A2b { count }
+        | Gate::Bit2a { count }
+        | Gate::Select { count }
+        | Gate::Relu { count, .. }
+        | Gate::Max { count, .. } => count,
+    }
+}
