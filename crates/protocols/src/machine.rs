@@ -174,21 +174,16 @@ impl Inbox {
 
     /// The next `count` ring elements from `from`.
     pub fn words<W: Word>(&mut self, from: usize, count: usize, ring: Ring) -> Vec<W> {
-        let words = wire::unpack_words(self.bytes(from, wire::words_len(count, ring)), count, ring);
-        #[cfg(test)]
-        self.read.push(words.iter().map(|w: &W| w.to_u64()).collect());
+        let mut words = vec![W::ZERO; count];
+        self.words_into(from, ring, &mut words);
         words
     }
 
     /// The next `out.len()` ring elements from `from`.
     pub fn words_into<W: Word>(&mut self, from: usize, ring: Ring, out: &mut [W]) {
-        if ring == Ring::Pow2(W::BITS) {
-            W::read_le(self.bytes(from, wire::words_len(out.len(), ring)), out);
-            #[cfg(test)]
-            self.read.push(out.iter().map(|w| w.to_u64()).collect());
-        } else {
-            out.copy_from_slice(&self.words(from, out.len(), ring));
-        }
+        wire::unpack_words_into(self.bytes(from, wire::words_len(out.len(), ring)), ring, out);
+        #[cfg(test)]
+        self.read.push(out.iter().map(|w| w.to_u64()).collect());
     }
 
     /// The next bit plane of `len` bits from `from`, into the words that hold it; bits past `len` are 0.

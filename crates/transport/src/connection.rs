@@ -2,7 +2,7 @@
 //! before [`Session`](crate::Session) takes it over.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, ErrorKind as IoError, IoSlice, Read, Write};
+use std::io::{ErrorKind as IoError, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,9 @@ use rustls::{AlertDescription, CertificateError};
 use crate::fingerprint::Fingerprint;
 use crate::frame::{Frame, FrameReader, Kind, MAX_FRAME, header, words};
 use crate::inbox::lock;
+use crate::record::{OpenError, RECORD, Sealed, Tls};
 use crate::tls::{self, Refusal};
 use crate::{ErrorKind, TransportError, error::spoken};
-
-/// How much is sealed or opened under the lock on the TLS state at a time.
-pub(crate) const STEP: usize = 128 << 10;
 
 /// An authenticated connection to a peer whose key is pinned.
 pub struct Connection {
@@ -102,7 +100,9 @@ impl Fault {
 /// A socket with its TLS state, used by one thread; every operation ends by its deadline.
 pub(crate) struct Wire {
     pub stream: TcpStream,
-    pub tls: rustls::Connection,
+    pub tls: Tls,
+    /// Bytes that have arrived and make no whole record yet.
+    pub incoming: Vec<u8>,
     pub reader: FrameReader,
     /// Frames that have arrived and nobody asked for yet.
     pub frames: VecDeque<Frame>,
@@ -110,23 +110,17 @@ pub(crate) struct Wire {
 
 impl Wire {
     /// Runs the TLS handshake over a fresh socket.
-    pub fn handshake(
-        stream: TcpStream,
-        mut tls: rustls::Connection,
-        refusal: &Refusal,
-        deadline: Instant,
-    ) -> Result<Self, Fault> {
+    pub fn handshake(stream: TcpStream, tls: Tls, refusal: &Refusal, deadline: Instant) -> Result<Self, Fault> {
         stream.set_nodelay(true).map_err(|_| Fault::Lost)?;
-        tls.set_buffer_limit(None);
-        let mut wire = Self { stream, tls, reader: FrameReader::default(), frames: VecDeque::new() };
-        while wire.tls.is_handshaking() {
-            wire.flush(deadline)?;
-            if wire.tls.is_handshaking() {
-                wire.fill(refusal, deadline)?;
-            }
-        }
+        let (reader, frames) = (FrameReader::default(), VecDeque::new());
+        let mut wire = Self { stream, tls, incoming: Vec::new(), reader, frames };
+        wire.take_in(refusal, deadline)?;
         wire.flush(deadline)?;
-        if wire.tls.alpn_protocol() != Some(tls::ALPN) {
+        while wire.tls.common().is_handshaking() {
+            wire.fill(refusal, deadline)?;
+            wire.flush(deadline)?;
+        }
+        if wire.tls.common().alpn_protocol() != Some(tls::ALPN) {
             return Err(Fault::Refused("it is no Covey peer of this version".into()));
         }
         Ok(wire)
@@ -134,15 +128,20 @@ impl Wire {
 
     /// The key the peer has proved to hold.
     pub fn peer_key(&self) -> Result<Fingerprint, Fault> {
-        let certificate = self.tls.peer_certificates().and_then(|chain| chain.first());
+        let certificate = self.tls.common().peer_certificates().and_then(|chain| chain.first());
         let certificate = certificate.ok_or_else(|| Fault::Refused("it showed no certificate".into()))?;
         tls::read_certificate(certificate).map(|facts| facts.fingerprint).map_err(Fault::Refused)
     }
 
     pub fn send(&mut self, kind: Kind, body: &[u8], deadline: Instant) -> Result<(), Fault> {
-        let header = header(0, kind, body.len());
-        seal(&mut self.tls, &[IoSlice::new(&header), IoSlice::new(body)]).map_err(|_| Fault::Lost)?;
-        self.flush(deadline)
+        self.say(&[&header(0, kind, body.len()), body].concat(), deadline)
+    }
+
+    /// Sends plain bytes, whatever they are.
+    pub fn say(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), Fault> {
+        let mut sealed = Sealed::default();
+        self.tls.seal(bytes, &mut sealed).map_err(|()| Fault::Lost)?;
+        self.write(sealed.bytes(), deadline)
     }
 
     pub fn receive(&mut self, deadline: Instant) -> Result<Frame, Fault> {
@@ -155,11 +154,13 @@ impl Wire {
         }
     }
 
-    /// Writes what TLS has to say.
+    /// Writes what TLS itself has to say.
     fn flush(&mut self, deadline: Instant) -> Result<(), Fault> {
-        let mut sealed = Vec::new();
-        take_sealed(&mut self.tls, &mut sealed);
-        let mut rest = sealed.as_slice();
+        let owed = self.tls.take_owed();
+        self.write(&owed, deadline)
+    }
+
+    fn write(&mut self, mut rest: &[u8], deadline: Instant) -> Result<(), Fault> {
         while !rest.is_empty() {
             self.stream.set_write_timeout(Some(time_left(deadline)?)).map_err(|_| Fault::Lost)?;
             match self.stream.write(rest) {
@@ -174,19 +175,30 @@ impl Wire {
 
     /// Reads once from the socket and takes in what came.
     fn fill(&mut self, refusal: &Refusal, deadline: Instant) -> Result<(), Fault> {
-        let mut bytes = [0; 16 << 10];
+        let have = self.incoming.len();
         self.stream.set_read_timeout(Some(time_left(deadline)?)).map_err(|_| Fault::Lost)?;
-        let count = match self.stream.read(&mut bytes) {
+        self.incoming.resize(have + RECORD, 0);
+        let read = self.stream.read(&mut self.incoming[have..]);
+        self.incoming.truncate(have + read.as_ref().map_or(0, |count| *count));
+        match read {
             Ok(0) => return Err(Fault::Lost),
-            Ok(count) => count,
+            Ok(_) => {}
             Err(error) if error.kind() == IoError::Interrupted => return Ok(()),
             Err(error) => return Err(Fault::io(&error)),
-        };
-        let mut frames = Vec::new();
-        let opened = open(&mut self.tls, &bytes[..count], &mut self.reader, &mut frames);
+        }
+        self.take_in(refusal, deadline)
+    }
+
+    /// Opens what has arrived.
+    fn take_in(&mut self, refusal: &Refusal, deadline: Instant) -> Result<(), Fault> {
+        let (reader, mut frames) = (&mut self.reader, Vec::new());
+        let opened = self.tls.open(&mut self.incoming, &mut |plain| reader.feed(plain, &mut frames));
         self.frames.extend(frames);
         match opened {
-            Ok(()) => Ok(()),
+            Ok(used) => {
+                self.incoming.drain(..used);
+                Ok(())
+            }
             Err(OpenError::Frame(what)) => Err(Fault::Broken(what)),
             Err(OpenError::Tls(error)) => {
                 // The alert tells the other side, as far as its code goes.
@@ -229,56 +241,6 @@ fn explain(error: &rustls::Error) -> String {
         }
         error => format!("the TLS handshake failed: {error}"),
     }
-}
-
-/// Encrypts into the TLS state's own buffer.
-pub(crate) fn seal(tls: &mut rustls::Connection, slices: &[IoSlice<'_>]) -> std::io::Result<()> {
-    let due: usize = slices.iter().map(|slice| slice.len()).sum();
-    // The buffer has no limit, so it takes everything at once.
-    let written = tls.writer().write_vectored(slices)?;
-    if written == due { Ok(()) } else { Err(IoError::WriteZero.into()) }
-}
-
-/// Moves encrypted bytes out of the TLS state.
-pub(crate) fn take_sealed(tls: &mut rustls::Connection, sealed: &mut Vec<u8>) {
-    while tls.wants_write() {
-        // Writing to a vector cannot fail.
-        if !matches!(tls.write_tls(sealed), Ok(1..)) {
-            break;
-        }
-    }
-}
-
-pub(crate) enum OpenError {
-    Tls(rustls::Error),
-    Frame(String),
-}
-
-/// Takes in bytes from the socket and appends the frames they complete.
-pub(crate) fn open(
-    tls: &mut rustls::Connection,
-    mut bytes: &[u8],
-    reader: &mut FrameReader,
-    frames: &mut Vec<Frame>,
-) -> Result<(), OpenError> {
-    let closed = || OpenError::Frame("bytes after the end of the TLS stream".into());
-    while !bytes.is_empty() {
-        if !matches!(tls.read_tls(&mut bytes), Ok(1..)) {
-            return Err(closed());
-        }
-        tls.process_new_packets().map_err(OpenError::Tls)?;
-        let mut plain = tls.reader();
-        // An error here says only that no plaintext is left for now.
-        while let Ok(chunk) = plain.fill_buf() {
-            if chunk.is_empty() {
-                break;
-            }
-            let count = chunk.len();
-            reader.feed(chunk, frames).map_err(OpenError::Frame)?;
-            plain.consume(count);
-        }
-    }
-    Ok(())
 }
 
 /// Waits for the accepting side's word.

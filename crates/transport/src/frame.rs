@@ -1,6 +1,10 @@
 //! Frames on a TLS connection: stream (u32), kind (u8), body length (u32), all big-endian, then the body. Everything a
 //! peer can send is checked here or where it is used; nothing is allocated beyond one frame on a peer's word.
 
+use std::sync::Arc;
+
+use crate::pool::Pool;
+
 /// Bytes of a frame's header.
 pub(crate) const HEADER: usize = 9;
 
@@ -69,6 +73,8 @@ pub(crate) fn header(stream: u32, kind: Kind, len: usize) -> [u8; HEADER] {
 /// Cuts a stream of bytes into frames, in whatever pieces it comes.
 #[derive(Default)]
 pub(crate) struct FrameReader {
+    /// Where bodies come from.
+    pub pool: Arc<Pool>,
     header: [u8; HEADER],
     have: usize,
     /// The frame under way and the length its body will have.
@@ -110,7 +116,7 @@ impl FrameReader {
             return Err(format!("a frame of {len} bytes where at most {longest} are allowed"));
         }
         let stream = u32::from_be_bytes([s0, s1, s2, s3]);
-        Ok((Frame { stream, kind, body: Vec::with_capacity(len) }, len))
+        Ok((Frame { stream, kind, body: self.pool.take(len) }, len))
     }
 }
 

@@ -37,7 +37,7 @@ fn session_with_stranger() -> (Session, Wire) {
 /// What P0 says after P1 has said this.
 fn after(words: &[u8]) -> String {
     let (session, mut wire) = session_with_stranger();
-    crate::connection::seal(&mut wire.tls, &[std::io::IoSlice::new(words)]).unwrap();
+    wire.say(words, Instant::now() + PATIENCE).ok().unwrap();
     wire.send(Kind::Heartbeat, &[], Instant::now() + PATIENCE).ok().unwrap();
     let error = match session.endpoint(0) {
         Ok(mut endpoint) => endpoint.recv(1, Phase::Online, 1).unwrap_err(),
@@ -81,6 +81,38 @@ fn bytes_that_are_not_tls_blame_their_sender() {
     wire.stream.write_all(&[23, 3, 3, 0, 32].iter().chain(&[9; 32]).copied().collect::<Vec<u8>>()).unwrap();
     let error = session.endpoint(0).and_then(|mut endpoint| endpoint.recv(1, Phase::Online, 1)).unwrap_err();
     assert_eq!((error.kind(), error.culprit()), (ErrorKind::Format, Some(1)), "{error}");
+}
+
+#[test]
+fn keys_change_under_traffic_both_ways() {
+    let beta = Identity::generate("beta", 1).unwrap();
+    let (accepted, dialled) = meet(Identity::generate("alpha", 1).unwrap(), &beta);
+    let start = |me: usize, names: [&str; 2], met: Met| {
+        let peers = vec![(1 - me, names[1 - me].to_string(), met.unwrap())];
+        Session::start((me, names[me]), 2, peers, Options::default()).unwrap()
+    };
+    let names = ["alpha", "beta"];
+    let sessions = [start(0, names, accepted), start(1, names, dialled)];
+    thread::scope(|scope| {
+        for session in &sessions {
+            scope.spawn(move || {
+                let (me, peer) = (session.me() as u8, 1 - session.me());
+                let mut endpoint = session.endpoint(0).unwrap();
+                for turn in 0..200usize {
+                    // Small ones are written by this thread, large ones by the writer.
+                    let len = 1 + turn * 7919 % 60_000;
+                    endpoint.send(peer, Phase::Online, vec![me ^ turn as u8; len]).unwrap();
+                    if turn % 20 == 7 * session.me() {
+                        session.refresh_keys();
+                    }
+                    let got = endpoint.recv(peer, Phase::Online, len).unwrap();
+                    assert!(got.iter().all(|&byte| byte == peer as u8 ^ turn as u8), "turn {turn}");
+                }
+                session.close();
+            });
+        }
+    });
+    assert!(sessions.iter().all(|session| session.failure().is_none()));
 }
 
 fn between(name: &str, from_days: i64, to_days: i64) -> Identity {

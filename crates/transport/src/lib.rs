@@ -12,6 +12,8 @@ mod link;
 pub mod memory;
 mod meter;
 mod mux;
+mod pool;
+mod record;
 mod roster;
 mod session;
 pub mod sim;

@@ -2,22 +2,35 @@
 //! queue is empty a small message is written by the sending thread itself, which saves a wake-up.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind as IoError, IoSlice, Write};
+use std::io::{ErrorKind as IoError, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::connection::{STEP, seal, take_sealed};
 use crate::frame::{HEADER, Kind, MAX_FRAME, header};
 use crate::inbox::{Wait, lock};
 use crate::mux::{LINGER, Shared};
+use crate::record::{RECORD, Sealed, Tls};
 use crate::{ErrorKind, PeerId, error::spoken};
 
-/// Small frames are gathered up to this size into one write; up to this size the sender may write by itself.
-const COALESCE: usize = 64 << 10;
+/// Frames are gathered up to this size into one write.
+const BATCH: usize = 256 << 10;
+
+/// Bytes sealed under one lock on the TLS state, so that the reader never waits for long: whole records.
+const STEP: usize = 4 * RECORD;
+
+/// Up to this size the sender may write by itself. A larger message is encrypted by the writer, while the sender computes.
+const DIRECT: usize = 8 << 10;
+
+/// Threads wake up late by about this much; the end of a wait for an emulated line is waited out awake.
+const LATE: Duration = Duration::from_micros(80);
 
 /// How often a blocked write looks whether the session still stands.
 pub(crate) const WRITE_TICK: Duration = Duration::from_millis(250);
+
+/// About what a message takes from one end to the other with no line emulated.
+const OWN: Duration = Duration::from_micros(15);
+const OWN_PER_KIB: Duration = Duration::from_nanos(900);
 
 /// A message on its way out.
 struct Item {
@@ -67,10 +80,9 @@ impl Outgoing {
     }
 
     /// Takes what may leave now: several small frames, or one frame of a large message.
-    fn batch(&mut self, now: Instant) -> Vec<Item> {
-        let mut batch = Vec::new();
+    fn take_batch(&mut self, now: Instant, batch: &mut Vec<Item>) {
         let mut total = 0;
-        while total < COALESCE {
+        while total < BATCH {
             let due = |queue: &VecDeque<Item>| queue.front().is_some_and(|item| item.release <= now);
             let queue = if due(&self.urgent) { &mut self.urgent } else { &mut self.messages };
             if !due(queue) {
@@ -80,7 +92,6 @@ impl Outgoing {
             total += HEADER + item.body.len() - item.written;
             batch.push(item);
         }
-        batch
     }
 
     fn next_release(&self) -> Option<Instant> {
@@ -91,17 +102,24 @@ impl Outgoing {
 pub(crate) struct Link {
     pub peer: PeerId,
     pub stream: TcpStream,
-    pub tls: Mutex<rustls::Connection>,
+    pub tls: Mutex<Tls>,
     outgoing: Mutex<Outgoing>,
     /// For the writer: there may be something to write.
     work: Condvar,
     /// For senders and for those who wait for the end.
     room: Condvar,
-    sealed: Mutex<Vec<u8>>,
+    buffers: Mutex<Buffers>,
+}
+
+/// What goes out is gathered here, then encrypted for the socket.
+#[derive(Default)]
+struct Buffers {
+    plain: Vec<u8>,
+    sealed: Sealed,
 }
 
 impl Link {
-    pub fn new(peer: PeerId, stream: TcpStream, tls: rustls::Connection) -> Self {
+    pub fn new(peer: PeerId, stream: TcpStream, tls: Tls) -> Self {
         let now = Instant::now();
         let outgoing = Outgoing {
             urgent: VecDeque::new(),
@@ -123,7 +141,7 @@ impl Link {
             outgoing: Mutex::new(outgoing),
             work: Condvar::new(),
             room: Condvar::new(),
-            sealed: Mutex::new(Vec::new()),
+            buffers: Mutex::default(),
         }
     }
 
@@ -145,7 +163,7 @@ impl Link {
         let options = &shared.options;
         let emulated = !options.latency.is_zero() || options.bandwidth.is_some();
         let now = Instant::now();
-        if emulated || outgoing.busy || outgoing.writer_done || !outgoing.is_empty() || body.len() > COALESCE {
+        if emulated || outgoing.busy || outgoing.writer_done || !outgoing.is_empty() || body.len() > DIRECT {
             let release = if emulated { emulate(shared, &mut outgoing, body.len(), now) } else { now };
             outgoing.bytes += body.len();
             outgoing.messages.push_back(Item { release, stream, kind: Kind::Data, body, written: 0 });
@@ -155,7 +173,8 @@ impl Link {
         outgoing.busy = true;
         drop(outgoing);
         let header = header(stream, Kind::Data, body.len());
-        let written = self.transmit(shared, &[&header, &body]);
+        let written = self.transmit(shared, [(header, body.as_slice())].into_iter());
+        shared.pool.give(body);
         let mut outgoing = lock(&self.outgoing);
         outgoing.busy = false;
         outgoing.wrote = now;
@@ -236,13 +255,14 @@ impl Link {
     pub fn run_writer(&self, shared: &Shared) {
         let mut outgoing = lock(&self.outgoing);
         let mut intact = true;
+        let mut batch = Vec::new();
         while intact {
             if outgoing.busy {
                 outgoing = self.sleep_for_work(outgoing, None);
                 continue;
             }
             let now = Instant::now();
-            let batch = outgoing.batch(now);
+            outgoing.take_batch(now, &mut batch);
             if batch.is_empty() {
                 if outgoing.ending && outgoing.is_empty() {
                     break;
@@ -253,22 +273,30 @@ impl Link {
                     outgoing.urgent.push_back(urgent(shared, Kind::Heartbeat, Vec::new()));
                     continue;
                 }
+                let release = outgoing.next_release();
+                if let Some(release) = release.filter(|release| *release < now + LATE) {
+                    drop(outgoing);
+                    while Instant::now() < release {
+                        std::hint::spin_loop();
+                    }
+                    outgoing = lock(&self.outgoing);
+                    continue;
+                }
+                let early = release.and_then(|release| release.checked_sub(LATE));
                 let until = match outgoing.ending {
-                    true => outgoing.next_release(),
-                    false => Some(outgoing.next_release().map_or(heartbeat, |release| release.min(heartbeat))),
+                    true => early,
+                    false => Some(early.map_or(heartbeat, |early| early.min(heartbeat))),
                 };
                 outgoing = self.sleep_for_work(outgoing, until.map(|until| until.saturating_duration_since(now)));
                 continue;
             }
             outgoing.busy = true;
             drop(outgoing);
-            let frames: Vec<([u8; HEADER], &[u8])> = batch.iter().map(Item::frame).collect();
-            let slices: Vec<&[u8]> = frames.iter().flat_map(|(header, body)| [header.as_slice(), body]).collect();
-            intact = self.transmit(shared, &slices).is_ok();
+            intact = self.transmit(shared, batch.iter().map(Item::frame)).is_ok();
             outgoing = lock(&self.outgoing);
             outgoing.busy = false;
             outgoing.wrote = Instant::now();
-            self.settle(&mut outgoing, shared, batch);
+            self.settle(&mut outgoing, shared, &mut batch);
         }
         outgoing.writer_done = true;
         outgoing.ending = true;
@@ -280,13 +308,15 @@ impl Link {
     }
 
     /// Accounts for what was written and puts back what is left of a large message.
-    fn settle(&self, outgoing: &mut Outgoing, shared: &Shared, batch: Vec<Item>) {
-        for mut item in batch.into_iter().rev() {
+    fn settle(&self, outgoing: &mut Outgoing, shared: &Shared, batch: &mut Vec<Item>) {
+        for mut item in batch.drain(..).rev() {
             let frame = item.frame().1.len();
             item.written += frame;
             outgoing.bytes = outgoing.bytes.saturating_sub(frame);
             if item.written < item.body.len() && shared.failure.get().is_none() {
                 outgoing.messages.push_front(item);
+            } else {
+                shared.pool.give(item.body);
             }
         }
         if outgoing.sleepers > 0 {
@@ -295,32 +325,38 @@ impl Link {
     }
 
     /// Encrypts and writes; only by whoever set `busy`.
-    fn transmit(&self, shared: &Shared, slices: &[&[u8]]) -> Result<(), ()> {
-        let mut sealed = lock(&self.sealed);
-        let mut pending = slices.iter().copied().filter(|slice| !slice.is_empty()).peekable();
-        let mut offset = 0;
-        while pending.peek().is_some() {
-            let mut step: Vec<IoSlice<'_>> = Vec::new();
-            let mut room = STEP;
-            while let Some(slice) = pending.peek().filter(|_| room > 0) {
-                let take = room.min(slice.len() - offset);
-                step.push(IoSlice::new(&slice[offset..offset + take]));
-                room -= take;
-                offset += take;
-                if offset == slice.len() {
-                    offset = 0;
-                    pending.next();
+    fn transmit<'a>(&self, shared: &Shared, frames: impl Iterator<Item = ([u8; HEADER], &'a [u8])>) -> Result<(), ()> {
+        let mut buffers = lock(&self.buffers);
+        let Buffers { plain, sealed } = &mut *buffers;
+        plain.clear();
+        sealed.clear();
+        for (header, body) in frames {
+            for mut rest in [&header, body] {
+                while !rest.is_empty() {
+                    let (now, later) = rest.split_at(rest.len().min(STEP - plain.len()));
+                    plain.extend_from_slice(now);
+                    rest = later;
+                    if plain.len() == STEP {
+                        lock(&self.tls).seal(plain, sealed)?;
+                        plain.clear();
+                    }
+                    if sealed.bytes().len() >= BATCH {
+                        self.write_sealed(shared, sealed)?;
+                    }
                 }
             }
-            sealed.clear();
-            let mut tls = lock(&self.tls);
-            seal(&mut tls, &step).map_err(|_| ())?;
-            take_sealed(&mut tls, &mut sealed);
-            drop(tls);
-            // Counted first, so that what a peer has received is counted here.
-            shared.meter.count_socket(self.peer, sealed.len(), 0);
-            self.write_socket(shared, &sealed)?;
         }
+        // Where nothing is left this still sends what TLS itself has to say.
+        let last = lock(&self.tls).seal(plain, sealed);
+        self.write_sealed(shared, sealed)?;
+        last
+    }
+
+    fn write_sealed(&self, shared: &Shared, sealed: &mut Sealed) -> Result<(), ()> {
+        // Counted first, so that what a peer has received is counted here.
+        shared.meter.count_socket(self.peer, sealed.bytes().len(), 0);
+        self.write_socket(shared, sealed.bytes())?;
+        sealed.clear();
         Ok(())
     }
 
@@ -392,12 +428,14 @@ impl Link {
     }
 }
 
-/// When a message may leave: after those before it have been clocked out at the emulated bandwidth, plus the latency.
+/// When a message may leave: after those before it have been clocked out at the emulated bandwidth, plus the latency, less what
+/// encrypting, copying and decrypting it takes by itself.
 fn emulate(shared: &Shared, outgoing: &mut Outgoing, bytes: usize, now: Instant) -> Instant {
     let start = outgoing.line_free.max(now);
     let clocked = shared.options.bandwidth.map_or(0.0, |bits| (bytes + HEADER) as f64 * 8.0 / bits.max(1) as f64);
     outgoing.line_free = start + Duration::from_secs_f64(clocked.min(1e6));
-    outgoing.line_free + shared.options.latency
+    let own = OWN + OWN_PER_KIB * (bytes >> 10) as u32;
+    (outgoing.line_free + shared.options.latency).checked_sub(own).map_or(now, |early| early.max(now))
 }
 
 fn urgent(shared: &Shared, kind: Kind, body: Vec<u8>) -> Item {

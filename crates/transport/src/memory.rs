@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::channel::{Endpoint, Network};
 use crate::error::spoken;
 use crate::inbox::{Failure, Inbox, Queue, Wait};
+use crate::pool::Pool;
 use crate::roster::Roster;
 use crate::{ErrorKind, Meter, PeerId, Phase, TransportError};
 
@@ -23,7 +24,7 @@ pub fn network_with_clients(parties: usize, clients: usize, timeout: Duration) -
     let names: Vec<(PeerId, String)> = (0..parties + clients).map(|id| (id, String::new())).collect();
     let failure: Failure = Arc::new(OnceLock::new());
     let inboxes = names.iter().map(|_| Inbox::new(QUEUE_BYTES, failure.clone())).collect();
-    let hub = Arc::new(Hub { inboxes, failure });
+    let hub = Arc::new(Hub { inboxes, failure, pool: Pool::default() });
     names
         .iter()
         .map(|(me, _)| {
@@ -38,6 +39,7 @@ pub fn network_with_clients(parties: usize, clients: usize, timeout: Duration) -
 struct Hub {
     inboxes: Vec<Inbox<Vec<u8>>>,
     failure: Failure,
+    pool: Pool,
 }
 
 impl Hub {
@@ -208,6 +210,14 @@ impl Endpoint for MemoryEndpoint {
         }
         self.meter.count(phase, from, self.me(), len);
         Ok(message)
+    }
+
+    fn buffer(&mut self, len: usize) -> Vec<u8> {
+        self.place.hub.pool.take(len)
+    }
+
+    fn recycle(&mut self, buffer: Vec<u8>) {
+        self.place.hub.pool.give(buffer);
     }
 
     fn meter(&self) -> &Arc<Meter> {

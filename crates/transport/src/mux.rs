@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::connection::{OpenError, STEP, open};
 use crate::error::spoken;
 use crate::frame::{Frame, FrameReader, Kind, MAX_MESSAGE, words};
 use crate::inbox::{Failure, Inbox, Queue, Wait, lock};
 use crate::link::Link;
+use crate::pool::Pool;
+use crate::record::{OpenError, RECORD};
 use crate::roster::Roster;
 use crate::session::Options;
 use crate::{ErrorKind, Meter, PeerId, TransportError};
@@ -23,6 +24,12 @@ pub(crate) const LINGER: Duration = Duration::from_secs(1);
 /// After a connection ends without a word: how long to wait for another peer's abort that names who really failed.
 const GRACE: Duration = Duration::from_millis(200);
 
+/// Bytes asked of the socket at a time.
+const READ: usize = 256 << 10;
+
+/// Bytes opened under one lock on the TLS state, so that the writer never waits for long: some whole records.
+const STEP: usize = 5 * RECORD;
+
 /// Streams one peer may use; more would be an attack on memory.
 const MAX_STREAMS: usize = 4096;
 
@@ -31,6 +38,7 @@ pub(crate) struct Shared {
     pub options: Options,
     pub meter: Arc<Meter>,
     pub inbox: Inbox<Vec<u8>>,
+    pub pool: Arc<Pool>,
     pub failure: Failure,
     pub links: BTreeMap<PeerId, Arc<Link>>,
     /// This peer said goodbye.
@@ -128,14 +136,21 @@ pub(crate) struct Reader {
     pub shared: Arc<Shared>,
     pub link: Arc<Link>,
     pub frames: FrameReader,
+    /// Bytes from the socket, of which the first `filled` wait to be opened.
+    bytes: Vec<u8>,
+    filled: usize,
     queues: HashMap<u32, Arc<Queue<Vec<u8>>>>,
     /// The message under way, where it comes in parts.
     partial: Option<(u32, Vec<u8>)>,
 }
 
 impl Reader {
-    pub fn new(shared: Arc<Shared>, link: Arc<Link>, frames: FrameReader) -> Self {
-        Self { shared, link, frames, queues: HashMap::new(), partial: None }
+    /// `incoming` is what came after the last whole record of the set-up.
+    pub fn new(shared: Arc<Shared>, link: Arc<Link>, mut frames: FrameReader, incoming: Vec<u8>) -> Self {
+        frames.pool = shared.pool.clone();
+        let (filled, mut bytes) = (incoming.len(), incoming);
+        bytes.resize(filled + READ, 0);
+        Self { shared, link, frames, bytes, filled, queues: HashMap::new(), partial: None }
     }
 
     /// Reads until the connection ends; `early` are frames that came before the session started.
@@ -152,16 +167,17 @@ impl Reader {
     }
 
     fn read(&mut self, early: Vec<Frame>) -> Result<(), String> {
-        self.deliver(early)?;
-        let mut bytes = vec![0; STEP];
+        let mut frames = early;
+        self.deliver(&mut frames)?;
         let mut heard = Instant::now();
         loop {
-            match (&self.link.stream).read(&mut bytes) {
+            let room = &mut self.bytes[self.filled..];
+            match (&self.link.stream).read(room) {
                 Ok(0) => break,
                 Ok(count) => {
                     self.shared.meter.count_socket(self.link.peer, 0, count);
-                    let frames = self.open(&bytes[..count])?;
-                    self.deliver(frames)?;
+                    self.filled += count;
+                    self.open(&mut frames)?;
                     // Only now: while a full queue kept this thread from reading, the peer was not silent.
                     heard = Instant::now();
                 }
@@ -199,24 +215,37 @@ impl Reader {
         }
     }
 
-    fn open(&mut self, bytes: &[u8]) -> Result<Vec<Frame>, String> {
-        let mut frames = Vec::new();
-        let mut tls = lock(&self.link.tls);
-        let opened = open(&mut tls, bytes, &mut self.frames, &mut frames);
-        let has_word = tls.wants_write();
-        drop(tls);
-        if has_word {
-            self.link.nudge(&self.shared);
+    /// Opens the whole records among the bytes and delivers their frames.
+    fn open(&mut self, frames: &mut Vec<Frame>) -> Result<(), String> {
+        let mut done = 0;
+        loop {
+            let step = done..self.filled.min(done + STEP);
+            let last = step.end == self.filled;
+            let mut tls = lock(&self.link.tls);
+            let reader = &mut self.frames;
+            let opened = tls.open(&mut self.bytes[step], &mut |plain| reader.feed(plain, frames));
+            let has_word = tls.owes();
+            drop(tls);
+            if has_word {
+                self.link.nudge(&self.shared);
+            }
+            match opened {
+                Ok(used) => done += used,
+                Err(OpenError::Frame(what)) => return Err(what),
+                Err(OpenError::Tls(error)) => return Err(format!("TLS: {error}")),
+            }
+            self.deliver(frames)?;
+            if last {
+                break;
+            }
         }
-        match opened {
-            Ok(()) => Ok(frames),
-            Err(OpenError::Frame(what)) => Err(what),
-            Err(OpenError::Tls(error)) => Err(format!("TLS: {error}")),
-        }
+        self.bytes.copy_within(done..self.filled, 0);
+        self.filled -= done;
+        Ok(())
     }
 
-    fn deliver(&mut self, frames: Vec<Frame>) -> Result<(), String> {
-        for frame in frames {
+    fn deliver(&mut self, frames: &mut Vec<Frame>) -> Result<(), String> {
+        for frame in frames.drain(..) {
             match frame.kind {
                 Kind::Data | Kind::Part if self.shared.over.get().is_some() => {}
                 Kind::Data | Kind::Part if self.shared.inbox.has_ended(self.link.peer) => {
@@ -261,6 +290,7 @@ impl Reader {
                     return Err(format!("a message of more than {MAX_MESSAGE} bytes"));
                 }
                 message.extend_from_slice(&body);
+                self.shared.pool.give(body);
                 message
             }
             Some((open, _)) => return Err(format!("stream {stream} inside a message of stream {open}")),

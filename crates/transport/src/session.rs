@@ -28,7 +28,8 @@ pub struct Options {
     pub stream_bytes: usize,
     /// Emulated one-way latency of every link. Default none.
     pub latency: Duration,
-    /// Emulated bandwidth of every link and direction, in bits per second. Default none.
+    /// Emulated bandwidth of every link and direction by itself, in bits per second: the links of a machine do not share
+    /// it. Default none.
     pub bandwidth: Option<u64>,
 }
 
@@ -100,12 +101,13 @@ impl Session {
                 .and_then(|()| wire.stream.set_write_timeout(Some(WRITE_TICK)))
                 .map_err(|_| roster.error(id, ErrorKind::ConnectionLost, "connection lost"))?;
             let link = Arc::new(Link::new(id, wire.stream, wire.tls));
-            readers.push((link.clone(), wire.reader, wire.frames));
+            readers.push((link.clone(), wire.reader, wire.frames, wire.incoming));
             links.insert(id, link);
         }
         let shared = Arc::new(Shared {
             inbox: Inbox::new(options.stream_bytes, failure.clone()),
             meter: Arc::new(Meter::new()),
+            pool: Arc::default(),
             closed: AtomicBool::new(false),
             over: OnceLock::new(),
             roster,
@@ -115,13 +117,24 @@ impl Session {
         });
         // Made first: if a thread cannot be started, its drop ends the others.
         let session = Self { place: Arc::new(Place { shared: shared.clone() }) };
-        for (link, reader, frames) in readers {
-            let reader = Reader::new(shared.clone(), link.clone(), reader);
-            spawn("reader", move || reader.run(frames.into()))?;
+        for (link, frames, early, incoming) in readers {
+            let reader = Reader::new(shared.clone(), link.clone(), frames, incoming);
+            spawn("reader", move || reader.run(early.into()))?;
             let shared = shared.clone();
             spawn("writer", move || link.run_writer(&shared))?;
         }
         Ok(session)
+    }
+}
+
+#[cfg(test)]
+impl Session {
+    /// Makes TLS change its keys on every link, and ask the peers to change theirs.
+    pub(crate) fn refresh_keys(&self) {
+        for link in self.place.shared.links.values() {
+            crate::inbox::lock(&link.tls).refresh_keys();
+            link.nudge(&self.place.shared);
+        }
     }
 }
 
@@ -268,6 +281,14 @@ impl Endpoint for SessionEndpoint {
         }
         self.meter.count(phase, from, self.me(), len);
         Ok(message)
+    }
+
+    fn buffer(&mut self, len: usize) -> Vec<u8> {
+        self.shared().pool.take(len)
+    }
+
+    fn recycle(&mut self, buffer: Vec<u8>) {
+        self.shared().pool.give(buffer);
     }
 
     fn meter(&self) -> &Arc<Meter> {

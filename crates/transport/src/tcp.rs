@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustls::client::UnbufferedClientConnection;
+use rustls::server::UnbufferedServerConnection;
+
 use crate::connection::{Connection, Fault, Wire, await_welcome};
 use crate::error::spoken;
 use crate::fingerprint::Fingerprint;
@@ -117,7 +120,7 @@ impl Incoming {
         let refusal = Refusal::default();
         let meet = || {
             let config = tls::server_config(&self.identity, &refusal)?;
-            let tls = rustls::ServerConnection::new(config)
+            let tls = UnbufferedServerConnection::new(config)
                 .map_err(|error| TransportError::local(format!("TLS cannot be set up: {error}")))?;
             let named = |fault: Fault| fault.named(&caller, self.handshake);
             self.stream.set_nonblocking(false).map_err(|_| named(Fault::Lost))?;
@@ -179,7 +182,7 @@ fn attempt(
     };
     let refusal = Refusal::default();
     let config = tls::client_config(identity, pin, &refusal)?;
-    let tls = rustls::ClientConnection::new(config, tls::server_name())
+    let tls = UnbufferedClientConnection::new(config, tls::server_name())
         .map_err(|error| TransportError::local(format!("TLS cannot be set up: {error}")))?;
     let met = Wire::handshake(stream, tls.into(), &refusal, deadline).and_then(|mut wire| {
         let fingerprint = wire.peer_key()?;
