@@ -112,18 +112,32 @@ impl<W: Word> Trio<W> {
         self.role == Role::P0 && !self.computes()
     }
 
-    /// Runs one gate over `len` elements, tile by tile.
-    fn tiles<M: Machine>(&mut self, len: usize, machine: impl Fn(Site, Range<usize>) -> M) -> Result<Vec<M::Output>> {
+    /// Runs one gate over `len` elements, tile by tile, and hands out where each output belongs.
+    fn each_tile<M: Machine>(
+        &mut self,
+        len: usize,
+        machine: impl Fn(Site, Range<usize>) -> M,
+        mut done: impl FnMut(Range<usize>, M::Output),
+    ) -> Result<()> {
         let (gate, tile) = (self.gate, self.options.tile);
         self.gate += 1;
         let (role, ring) = (self.role, self.ring);
         let generators = self.generators.clone().ok_or(ProtocolError::Internal("a gate before the first run"))?;
+        let range = |index: usize| index * tile..len.min((index + 1) * tile);
         let machines = (0..len.div_ceil(tile)).map(|index| {
-            let range = index * tile..len.min((index + 1) * tile);
+            let range = range(index);
             let place = Place { gate, tile: index as u32 };
             machine(Site { role, ring, generators: generators.clone(), place, len: range.len() }, range)
         });
-        self.scheduler.run(machines)
+        self.scheduler.run_each(machines, |index, output| done(range(index), output))
+    }
+
+    /// The same for outputs that are put one after the other.
+    fn tiles<M: Machine>(&mut self, len: usize, machine: impl Fn(Site, Range<usize>) -> M) -> Result<Vec<M::Output>> {
+        let mut outputs: Vec<Option<M::Output>> = (0..len.div_ceil(self.options.tile)).map(|_| None).collect();
+        let tile = self.options.tile;
+        self.each_tile(len, machine, |range, output| outputs[range.start / tile] = Some(output))?;
+        outputs.into_iter().collect::<Option<_>>().ok_or(ProtocolError::Internal("the tiles of a gate"))
     }
 
     /// Runs a gate that yields a sharing.
@@ -144,11 +158,11 @@ impl<W: Word> Trio<W> {
         M: Machine<Output = (Vec<W>, Vec<W>)>,
     {
         let len = shape.iter().product();
-        let (mut first, mut second) = (Vec::with_capacity(len), Vec::with_capacity(len));
-        for (a, b) in self.tiles(len, machine)? {
-            first.extend(a);
-            second.extend(b);
-        }
+        let (mut first, mut second) = (vec![W::ZERO; len], vec![W::ZERO; len]);
+        self.each_tile(len, machine, |range, (a, b)| {
+            first[range.clone()].copy_from_slice(&a);
+            second[range].copy_from_slice(&b);
+        })?;
         Ok(Arith::new(shape, first, second))
     }
 
@@ -161,15 +175,15 @@ impl<W: Word> Trio<W> {
             self.gate += 1;
             return Ok(Bool { first: BitTensor::zeros(len, planes), second: BitTensor::zeros(len, planes) });
         }
-        let tiles = self.tiles(len, machine)?;
-        let join = |component: fn(&Wire) -> &[u64]| {
-            let mut words = Vec::with_capacity(BitTensor::words_per_plane(len) * planes);
-            for plane in 0..planes {
-                tiles.iter().for_each(|tile| words.extend_from_slice(component(&tile[plane])));
+        let mut result = Bool { first: BitTensor::zeros(len, planes), second: BitTensor::zeros(len, planes) };
+        self.each_tile(len, machine, |range, wires: Vec<Wire>| {
+            let words = range.start / 64..range.end.div_ceil(64);
+            for (plane, wire) in wires.iter().enumerate() {
+                result.first.plane_mut(plane)[words.clone()].copy_from_slice(&wire.first);
+                result.second.plane_mut(plane)[words.clone()].copy_from_slice(&wire.second);
             }
-            BitTensor::new(len, planes, words)
-        };
-        Ok(Bool { first: join(|wire| &wire.first), second: join(|wire| &wire.second) })
+        })?;
+        Ok(result)
     }
 
     /// Refuses a truncation the protocol cannot do exactly inside its bound.
