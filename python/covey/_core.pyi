@@ -90,6 +90,8 @@ class Session:
         protocol: str = "trio",
         *,
         adder: str | None = None,
+        latency_us: int | None = None,
+        bandwidth: int | None = None,
         tile: int | None = None,
         window: int | None = None,
     ) -> None: ...

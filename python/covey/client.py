@@ -53,7 +53,11 @@ class Client:
         return Shared(sent["program"], sent["bytes"])
 
     def session(self, model: Source, protocol: str = "trio", **options: Any) -> Session:
-        """Open a session with the parties, for many inferences. Options: `adder`, `tile` and `window`."""
+        """Open a session with the parties, for many inferences.
+
+        Options: `adder` ("auto", "fewest-bytes", "balanced", "fewest-rounds", "digits", "log-depth" or "ripple"), the
+        network it chooses for by `latency_us` one way and `bandwidth` in bits per second, `tile` and `window`.
+        """
         program = load(model).program
         return Session(program, _core.Session(self.config, program, protocol, **options))
 

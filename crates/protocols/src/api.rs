@@ -125,11 +125,39 @@ pub enum Phase {
     Online,
 }
 
+/// What the links between parties are like, for choosing among forms of a gate. It changes no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NetworkProfile {
+    /// One way, in microseconds.
+    pub latency_us: u32,
+    /// Of a party's network interface, in each direction.
+    pub bits_per_second: u64,
+}
+
+impl Default for NetworkProfile {
+    /// A local network: 10 Gbit/s, 0.1 ms one way.
+    fn default() -> Self {
+        NetworkProfile { latency_us: 100, bits_per_second: 10_000_000_000 }
+    }
+}
+
+impl NetworkProfile {
+    /// Estimated time of a gate of three parties over `count` elements: its rounds, and its bits an element through the
+    /// busiest interface, that of the dealer or of an online party, who receives half of the deals.
+    pub fn nanoseconds(&self, rounds: usize, offline: usize, online: usize, count: usize) -> u128 {
+        let busiest = offline.max((offline + online) / 2) as u128 * count as u128;
+        let latency = rounds as u128 * u128::from(self.latency_us) * 1000;
+        latency + busiest * 1_000_000_000 / u128::from(self.bits_per_second.max(1))
+    }
+}
+
 /// Choices made at run time by the initiator of a session and bound in its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// Shape of the carry circuits.
+    /// How comparisons are done.
     pub adder: crate::circuits::Adder,
+    /// What [`crate::circuits::Adder::Auto`] chooses for.
+    pub network: NetworkProfile,
     /// Elements per tile of an element-wise gate.
     pub tile: usize,
     /// Tiles of one gate in flight.
@@ -140,7 +168,7 @@ impl Default for Options {
     fn default() -> Self {
         // 2^14 elements of 32 bits are 64 KiB a tensor and as much for its 32 bit planes: the working set of a tile's round
         // stays in a core's second-level cache. 64 of them hide a wide-area round trip in a million elements.
-        Options { adder: crate::circuits::Adder::LogDepth, tile: 1 << 14, window: 64 }
+        Options { adder: Default::default(), network: Default::default(), tile: 1 << 14, window: 64 }
     }
 }
 

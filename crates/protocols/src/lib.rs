@@ -18,6 +18,6 @@ pub mod store;
 pub mod trio;
 
 pub use api::{
-    Bias, Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError,
-    Rounding, Truncation, WeightSource,
+    Bias, Checked, Comparison, Epilogue, Geometry, MatmulShape, NetworkProfile, Options, Phase, Placement, Protocol,
+    ProtocolError, Rounding, Truncation, WeightSource,
 };

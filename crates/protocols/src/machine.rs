@@ -123,6 +123,13 @@ impl Outbox {
         wire::pack_plane(words, len, &mut self.buffers[to]);
     }
 
+    /// Appends bit planes of `len` bits, one after the other in `words`, to the message for `to`.
+    pub fn planes(&mut self, to: usize, words: &[u64], len: usize) {
+        for plane in words.chunks_exact(BitTensor::words_per_plane(len).max(1)) {
+            wire::pack_plane(plane, len, &mut self.buffers[to]);
+        }
+    }
+
     /// Appends raw bytes to the message for `to`.
     pub fn bytes(&mut self, to: usize, bytes: &[u8]) {
         self.buffers[to].extend_from_slice(bytes);
@@ -198,6 +205,14 @@ impl Inbox {
         }
         #[cfg(test)]
         self.read.push((0..len).map(|i| out[i / 64] >> (i % 64) & 1).collect());
+    }
+
+    /// The next `planes` bit planes of `len` bits from `from`, one after the other.
+    pub fn planes(&mut self, from: usize, len: usize, planes: usize) -> Vec<u64> {
+        let width = BitTensor::words_per_plane(len);
+        let mut words = vec![0; width * planes];
+        words.chunks_exact_mut(width.max(1)).for_each(|plane| self.plane_into(from, len, plane));
+        words
     }
 
     /// The next bit plane of `len` bits from `from`.

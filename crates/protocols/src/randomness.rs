@@ -127,12 +127,20 @@ pub(crate) mod script {
         pub width: fn(u32) -> u32,
         /// Chooses the fixed values.
         pub seed: u64,
+        /// A plane (purpose, index) that is all zeros, to see a missing mask caught.
+        pub blank: Option<(u32, usize)>,
         drawn: Mutex<Drawn>,
     }
 
     impl Script {
-        pub fn new(enumerated: bool, base: u64, width: fn(u32) -> u32, seed: u64) -> Arc<Self> {
-            Arc::new(Script { enumerated, base, width, seed, drawn: Mutex::default() })
+        pub fn new(
+            enumerated: bool,
+            base: u64,
+            width: fn(u32) -> u32,
+            seed: u64,
+            blank: Option<(u32, usize)>,
+        ) -> Arc<Self> {
+            Arc::new(Script { enumerated, base, width, seed, blank, drawn: Mutex::default() })
         }
 
         /// Bits drawn so far.
@@ -161,7 +169,7 @@ pub(crate) mod script {
 
         pub fn planes(&self, purpose: u32, len: usize, planes: usize, out: &mut [u64]) {
             let width = BitTensor::words_per_plane(len);
-            for plane in 0..planes {
+            for plane in (0..planes).filter(|&plane| self.blank != Some((purpose, plane))) {
                 let value = self.value(purpose, plane, 1);
                 for e in 0..len {
                     out[plane * width + e / 64] |= value(e as u64) << (e % 64);

@@ -9,10 +9,13 @@ use covey_protocols::circuits::Adder;
 use covey_protocols::clear::{Clear, OnViolation};
 use covey_protocols::cost::Gate;
 use covey_protocols::randomness::SessionKeys;
-use covey_protocols::trio::Trio;
-use covey_protocols::{Comparison, Options, Phase, Protocol, Rounding, Truncation};
+use covey_protocols::trio::{Arith, Trio};
+use covey_protocols::{
+    Comparison, Epilogue, Geometry, NetworkProfile, Options, Phase, Placement, Protocol, Rounding, Truncation,
+    WeightSource,
+};
 use covey_ring::{Ring, Tensor, Word};
-use covey_transport::{Network, memory};
+use covey_transport::{Network, Phase as StepKind, memory};
 
 /// Session keys of three parties: key(i, j) the same at i and j.
 fn keys(me: usize) -> SessionKeys {
@@ -42,17 +45,13 @@ fn parties<W: Word, T: Send>(ring: Ring, options: Options, job: impl Fn(&mut Tri
     })
 }
 
-fn share<W: Word>(trio: &mut Trio<W>, owner: usize, value: &Tensor<W>) -> covey_protocols::trio::Arith<W> {
+fn share<W: Word>(trio: &mut Trio<W>, owner: usize, value: &Tensor<W>) -> Arith<W> {
     let mine = trio.role() as usize == owner;
     trio.input(owner, value.shape(), mine.then_some(value)).unwrap()
 }
 
 /// Opens at every party and checks that all see the same.
-fn opened<W: Word>(
-    ring: Ring,
-    options: Options,
-    job: impl Fn(&mut Trio<W>) -> covey_protocols::trio::Arith<W> + Sync,
-) -> Vec<i64> {
+fn opened<W: Word>(ring: Ring, options: Options, job: impl Fn(&mut Trio<W>) -> Arith<W> + Sync) -> Vec<i64> {
     let mut results = parties(ring, options, |trio: &mut Trio<W>| {
         let result = job(trio);
         let checked = trio.check().unwrap();
@@ -81,10 +80,20 @@ fn samples(bound: u32, count: usize) -> Vec<i64> {
     out
 }
 
-fn check_ring<W: Word>(ring: Ring, count: usize) {
+const ADDERS: [Adder; 7] = [
+    Adder::Auto,
+    Adder::FewestBytes,
+    Adder::Balanced,
+    Adder::FewestRounds,
+    Adder::Digits,
+    Adder::LogDepth,
+    Adder::Ripple,
+];
+
+fn check_ring<W: Word>(ring: Ring, count: usize, adders: &[Adder]) {
     let l = ring.bits();
-    for adder in [Adder::LogDepth, Adder::Ripple] {
-        let options = Options { adder, tile: 192, window: 3 };
+    for &adder in adders {
+        let options = Options { adder, tile: 192, window: 3, ..Options::default() };
         let xs = samples(l - 2, count);
         let ys: Vec<i64> = xs.iter().rev().copied().collect();
         let (x, y) = (tensor::<W>(ring, &xs), tensor::<W>(ring, &ys));
@@ -161,26 +170,211 @@ fn check_ring<W: Word>(ring: Ring, count: usize) {
     }
 }
 
+/// A weight of 1, shared by P0.
+fn secret_one<W: Word>(trio: &mut Trio<W>) -> Arith<W> {
+    share(trio, 0, &Tensor::new([1, 1], vec![W::ONE]))
+}
+
+/// max(x·1 ≫ f, 0) by a linear layer of one weight, secret or public.
+fn times_one<W: Word>(
+    trio: &mut Trio<W>,
+    x: &Arith<W>,
+    one: Option<&Arith<W>>,
+    truncate: Option<Truncation>,
+    relu: Comparison,
+) -> Arith<W> {
+    let public = Tensor::new([1, 1], vec![W::ONE]);
+    let column = trio.reshape(x, &[x.len(), 1]);
+    let source = one.map_or(WeightSource::Public(&public), WeightSource::Shared);
+    let weight = trio.prepare(source, ONE_WEIGHT, Placement::Cpu).unwrap();
+    trio.linear(&column, &weight, &Epilogue { truncate, relu: Some(relu), ..Epilogue::default() }).unwrap()
+}
+
+/// What [`times_one`] costs.
+fn linear_gate(count: usize, public: bool, truncate: Option<Truncation>, relu: Comparison) -> Gate {
+    Gate::Linear { geometry: ONE_WEIGHT, batch: count, public, truncate, relu: Some(relu) }
+}
+
+const ONE_WEIGHT: Geometry = Geometry::Dense { inputs: 1, outputs: 1 };
+
+/// Every form of the fused gate at values around its bounds, at each width of comparison.
+fn check_fused<W: Word>(ring: Ring, shifts: &[u32], bounds: &[u32], adders: &[Adder]) {
+    let l = ring.bits();
+    for &f in shifts {
+        for &b in bounds {
+            let (proved, b) = (b + f < l - 2, b.min(l - 1 - f));
+            let top = (1i64 << (b + f).min(l - 2)) - (1 << f);
+            let mut values = samples((b + f).min(l - 2), 700);
+            values.extend([(1 << f) - 1, 1 << f, (1 << f) + 1, -(1 << f) - 1, -(1 << f), 1 - (1 << f)]);
+            values.iter_mut().for_each(|v| *v = (*v).clamp(-top, top));
+            let expected: Vec<i64> = values.iter().map(|v| (v >> f).max(0)).collect();
+            for &adder in adders {
+                let options = Options { adder, tile: 192, window: 2, ..Options::default() };
+                let truncation = Truncation { bits: f, rounding: Rounding::Exact, bound: l - 2 };
+                for public in [false, true] {
+                    let result = opened(ring, options, |trio: &mut Trio<W>| {
+                        let x = share(trio, 1, &tensor(ring, &values));
+                        let relu = Comparison { bound: b, proved };
+                        let one = secret_one(trio);
+                        let one = (!public).then_some(&one);
+                        let result = times_one(trio, &x, one, (f > 0).then_some(truncation), relu);
+                        trio.reshape(&result, &[values.len()])
+                    });
+                    assert_eq!(result, expected, "{adder:?}, f = {f}, bound {b} proved {proved}, {ring}");
+                }
+            }
+        }
+    }
+}
+
+const FORMS: [Adder; 4] = [Adder::Auto, Adder::FewestBytes, Adder::Balanced, Adder::FewestRounds];
+
+#[test]
+fn fused_gates_in_small_rings() {
+    for l in 5..=8 {
+        check_fused::<u32>(Ring::Pow2(l), &[0, 1, 2, 3], &[1, 2, 3, 9], &FORMS);
+    }
+}
+
+#[test]
+fn fused_gates_at_full_width() {
+    check_fused::<u32>(Ring::Pow2(32), &[0, 1, 10, 13], &[1, 9, 13, 17, 31], &FORMS);
+    check_fused::<u64>(Ring::Pow2(64), &[0, 16, 31], &[23, 31, 63], &FORMS);
+    check_fused::<u64>(Ring::Pow2(37), &[5], &[3, 36], &FORMS);
+}
+
+#[test]
+fn fused_gates_on_slow_networks() {
+    for (latency_us, bits_per_second) in [(0, 1), (35_000, 100_000_000), (1_000_000, u64::MAX)] {
+        let network = NetworkProfile { latency_us, bits_per_second };
+        let options = Options { network, tile: 64, ..Options::default() };
+        let ring = Ring::Pow2(32);
+        let values = samples(30, 300);
+        let truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
+        let result = opened(ring, options, |trio: &mut Trio<u32>| {
+            let x = share(trio, 2, &tensor(ring, &values));
+            let one = secret_one(trio);
+            let result = times_one(trio, &x, Some(&one), Some(truncation), Comparison { bound: 31, proved: false });
+            trio.reshape(&result, &[values.len()])
+        });
+        assert_eq!(result, values.iter().map(|v| (v >> 10).max(0)).collect::<Vec<_>>());
+    }
+}
+
+/// Bits an element on all links, opening included, as an independent search over trees counts them.
+#[test]
+fn fused_gates_cost_what_is_known() {
+    let count = 4 << 14;
+    let truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
+    let cost = |adder, compared: u32| {
+        let relu = Comparison { bound: compared - 11, proved: compared < 32 };
+        let gate = linear_gate(count, false, Some(truncation), relu);
+        let cost = Trio::<u32>::plan(&gate, Ring::Pow2(32), &Options { adder, ..Options::default() });
+        let to = |party| {
+            cost.links
+                .iter()
+                .filter(|((kind, ..), _)| *kind == StepKind::Offline)
+                .filter(|((_, _, to), _)| *to == party)
+                .map(|(_, traffic)| traffic.bytes)
+                .sum::<u64>()
+                * 8
+                / count as u64
+        };
+        assert!(to(1).abs_diff(to(2)) <= 1, "{adder:?}, k = {compared}: {} and {} bits offline", to(1), to(2));
+        assert_eq!(cost.total_bytes() * 8 % count as u64, 0);
+        (cost.total_bytes() * 8 / count as u64, cost.rounds)
+    };
+    let widths = [32, 28, 24, 20];
+    let of = |adder| widths.map(|compared| cost(adder, compared));
+    assert_eq!(of(Adder::FewestBytes), [380, 345, 311, 272].map(|bits| (bits, 7)));
+    assert_eq!(of(Adder::Balanced), [434, 409, 389, 366].map(|bits| (bits, 5)));
+    assert_eq!(of(Adder::FewestRounds), [607, 527, 477, 429].map(|bits| (bits, 4)));
+}
+
+#[test]
+fn the_automatic_choice_follows_the_network() {
+    let truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
+    let relu = Comparison { bound: 31, proved: false };
+    let rounds = |latency_us, bits_per_second, count| {
+        let gate = linear_gate(count, false, Some(truncation), relu);
+        let network = NetworkProfile { latency_us, bits_per_second };
+        Trio::<u32>::plan(&gate, Ring::Pow2(32), &Options { network, window: 1 << 20, ..Options::default() }).rounds
+    };
+    assert_eq!(rounds(35_000, 1_000_000_000, 1000), 4);
+    assert!(rounds(100, 10_000_000_000, 1 << 22) >= 7);
+    assert!((5..=6).contains(&rounds(35_000, 1_000_000_000, 1 << 20)));
+}
+
+/// A run in two halves yields the very shares of a run in one.
+#[test]
+fn preprocessed_runs_equal_joint_ones() {
+    let ring = Ring::Pow2(32);
+    let values = samples(25, 300);
+    let truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
+    for adder in ADDERS {
+        let options = Options { adder, tile: 128, window: 2, ..Options::default() };
+        let job = |trio: &mut Trio<u32>| {
+            let x = share(trio, 1, &tensor(ring, &values));
+            let one = secret_one(trio);
+            let a = times_one(trio, &x, Some(&one), Some(truncation), Comparison { bound: 31, proved: false });
+            let b = times_one(trio, &x, Some(&one), Some(truncation), Comparison { bound: 16, proved: true });
+            let (a, b) = (trio.reshape(&a, &[values.len()]), trio.reshape(&b, &[values.len()]));
+            let (max, _) = trio.max(&a, &x, Comparison { bound: 31, proved: false }).unwrap();
+            let sum = trio.add(&max, &b).unwrap();
+            trio.truncate(&sum, truncation).unwrap()
+        };
+        let run = |phases: &[(Phase, u64)]| {
+            parties(ring, options, |trio: &mut Trio<u32>| {
+                let mut last = Vec::new();
+                for &(phase, run) in phases {
+                    trio.begin(phase, run).unwrap();
+                    let result = job(trio);
+                    if phase != Phase::Preprocess {
+                        let checked = trio.check().unwrap();
+                        last = trio.open(&result, &checked).unwrap().data().to_vec();
+                    } else {
+                        let checked = trio.check().unwrap();
+                        trio.open(&result, &checked).unwrap();
+                    }
+                }
+                last
+            })
+        };
+        let joint = run(&[(Phase::Joint, 2)]);
+        let halves = run(&[(Phase::Preprocess, 1), (Phase::Preprocess, 2), (Phase::Preprocess, 3), (Phase::Online, 2)]);
+        assert_eq!(joint, halves, "{adder:?}");
+        assert!(joint.windows(2).all(|pair| pair[0] == pair[1]));
+        let expected: Vec<i64> = values
+            .iter()
+            .map(|&v| {
+                let (a, b) = ((v >> 10).max(0), (v >> 10).max(0));
+                (a.max(v) + b) >> 10
+            })
+            .collect();
+        assert_eq!(joint[0].iter().map(|&w| ring.signed(w)).collect::<Vec<_>>(), expected, "{adder:?}");
+    }
+}
+
 #[test]
 fn gates_in_small_rings() {
     for l in 4..=6 {
-        check_ring::<u32>(Ring::Pow2(l), 200);
+        check_ring::<u32>(Ring::Pow2(l), 200, &ADDERS);
     }
 }
 
 #[test]
 fn gates_at_full_width() {
-    check_ring::<u32>(Ring::Pow2(32), 1000);
-    check_ring::<u64>(Ring::Pow2(64), 1000);
-    check_ring::<u64>(Ring::Pow2(37), 500);
+    check_ring::<u32>(Ring::Pow2(32), 1000, &ADDERS);
+    check_ring::<u64>(Ring::Pow2(64), 1000, &ADDERS);
+    check_ring::<u64>(Ring::Pow2(37), 500, &[Adder::Auto, Adder::FewestRounds]);
 }
 
 #[test]
 fn plan_equals_the_meter() {
     let ring = Ring::Pow2(32);
     let count = 1000;
-    for adder in [Adder::LogDepth, Adder::Ripple] {
-        let options = Options { adder, tile: 256, window: 2 };
+    for adder in ADDERS {
+        let options = Options { adder, tile: 256, window: 2, ..Options::default() };
         let truncation = Truncation { bits: 12, rounding: Rounding::Exact, bound: 30 };
         let comparison = Comparison { bound: 20, proved: true };
         let gates = [
@@ -190,6 +384,10 @@ fn plan_equals_the_meter() {
             Gate::Relu { count, comparison },
             Gate::A2b { count },
             Gate::Open { count },
+            Gate::Msb { count, comparison },
+            linear_gate(count, false, Some(truncation), comparison),
+            linear_gate(count, true, Some(truncation), comparison),
+            linear_gate(count, false, None, comparison),
         ];
         let networks = memory::network(3, Duration::from_secs(20));
         let meters: Vec<_> = networks.iter().map(|n| Arc::clone(n.meter())).collect();
@@ -200,6 +398,7 @@ fn plan_equals_the_meter() {
                         Trio::<u32>::new(network.endpoint(1).unwrap(), keys(network.me()), ring, options, 0).unwrap();
                     trio.begin(Phase::Joint, 0).unwrap();
                     let x = trio.constant(&tensor(ring, &vec![5; count]));
+                    let one = secret_one(&mut trio);
                     trio.enter(0, "a");
                     trio.mul(&x, &x, Some(truncation)).unwrap();
                     trio.enter(1, "b");
@@ -213,6 +412,14 @@ fn plan_equals_the_meter() {
                     trio.enter(5, "f");
                     let checked = trio.check().unwrap();
                     trio.open(&x, &checked).unwrap();
+                    trio.enter(6, "g");
+                    trio.msb(&x, comparison).unwrap();
+                    trio.enter(7, "h");
+                    times_one(&mut trio, &x, Some(&one), Some(truncation), comparison);
+                    trio.enter(8, "i");
+                    times_one(&mut trio, &x, None, Some(truncation), comparison);
+                    trio.enter(9, "j");
+                    times_one(&mut trio, &x, Some(&one), None, comparison);
                 });
             }
         });
@@ -232,14 +439,6 @@ fn plan_equals_the_meter() {
                     snapshot.rounds.iter().find(|rounds| rounds.node == node as u32).map(|rounds| rounds.count);
                 assert_eq!(rounds, Some(cost.rounds), "{gate:?} at P{party}");
             }
-        }
-        let bits = |gate: &Gate| Trio::<u32>::plan(gate, ring, &options).total_bytes() as f64 * 8.0 / count as f64;
-        for gate in &gates {
-            eprintln!(
-                "{adder:?} {gate:?}: {:.1} bits, {} rounds",
-                bits(gate),
-                Trio::<u32>::plan(gate, ring, &options).rounds
-            );
         }
     }
 }

@@ -78,18 +78,26 @@ pub(crate) struct Session(Arc<Mutex<Option<covey_client::Session>>>);
 impl Session {
     /// Opens a session for `program` with the parties that the file `config` names.
     #[new]
-    #[pyo3(signature = (config, program, protocol = "trio", *, adder = None, tile = None, window = None))]
+    #[pyo3(signature = (config, program, protocol = "trio", *, adder = None, latency_us = None, bandwidth = None, tile = None,
+        window = None))]
     fn new(
         py: Python<'_>,
         config: PathBuf,
         program: &Program,
         protocol: &str,
         adder: Option<&str>,
+        latency_us: Option<u32>,
+        bandwidth: Option<u64>,
         tile: Option<usize>,
         window: Option<usize>,
     ) -> PyResult<Self> {
         let protocol = protocol.parse().map_err(Failure::from)?;
-        let options = options(adder, tile, window)?;
+        let mut options = options(adder, tile, window)?;
+        options.network.latency_us = latency_us.unwrap_or(options.network.latency_us);
+        options.network.bits_per_second = bandwidth.unwrap_or(options.network.bits_per_second);
+        if options.network.bits_per_second == 0 {
+            return Err(Failure::new("bandwidth is at least 1 bit a second").into());
+        }
         let program = program.0.clone();
         let session = attended(py, None, move |_| {
             let config = ClientConfig::read(config)?;
@@ -203,9 +211,18 @@ fn options(adder: Option<&str>, tile: Option<usize>, window: Option<usize>) -> R
     let mut options = Options::default();
     options.adder = match adder {
         None => options.adder,
+        Some("auto") => Adder::Auto,
+        Some("fewest-bytes") => Adder::FewestBytes,
+        Some("balanced") => Adder::Balanced,
+        Some("fewest-rounds") => Adder::FewestRounds,
+        Some("digits") => Adder::Digits,
         Some("log-depth") => Adder::LogDepth,
         Some("ripple") => Adder::Ripple,
-        Some(other) => return Err(Failure::new(format!("adder '{other}' is unknown: use log-depth or ripple"))),
+        Some(other) => {
+            return Err(Failure::new(format!(
+                "adder '{other}' is unknown: use auto, fewest-bytes, balanced, fewest-rounds, digits, log-depth or ripple"
+            )));
+        }
     };
     options.tile = tile.unwrap_or(options.tile);
     options.window = window.unwrap_or(options.window);

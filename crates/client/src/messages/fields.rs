@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use covey_program::ProgramHash;
-use covey_protocols::Options;
 use covey_protocols::circuits::Adder;
+use covey_protocols::{NetworkProfile, Options};
 use covey_ring::{Ring, RingError};
 use covey_transport::Fingerprint;
 use serde::de::Error as _;
@@ -131,22 +131,55 @@ impl fmt::Display for RingMessage {
     }
 }
 
-/// Shape of the carry circuits.
+/// How comparisons are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdderMessage {
-    /// Balanced tree.
+    /// The fastest on the network named, gate by gate.
+    Auto,
+    /// Fused, fewest bytes.
+    FewestBytes,
+    /// Fused, fewer rounds.
+    Balanced,
+    /// Fused, fewest rounds.
+    FewestRounds,
+    /// Digit trees, not fused.
+    Digits,
+    /// Balanced tree over bits.
     LogDepth,
     /// Bit after bit.
     Ripple,
+}
+
+/// Both ways, so that neither side can lack one.
+const ADDERS: [(AdderMessage, Adder); 7] = [
+    (AdderMessage::Auto, Adder::Auto),
+    (AdderMessage::FewestBytes, Adder::FewestBytes),
+    (AdderMessage::Balanced, Adder::Balanced),
+    (AdderMessage::FewestRounds, Adder::FewestRounds),
+    (AdderMessage::Digits, Adder::Digits),
+    (AdderMessage::LogDepth, Adder::LogDepth),
+    (AdderMessage::Ripple, Adder::Ripple),
+];
+
+/// The network that an automatic choice is made for. It slows nothing down: see [`NetworkMessage`] for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileMessage {
+    /// One-way latency in microseconds.
+    pub latency_us: u32,
+    /// Bits per second and direction.
+    pub bandwidth: u64,
 }
 
 /// A protocol's run-time choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OptionsMessage {
-    /// Shape of the carry circuits.
+    /// How comparisons are done.
     pub adder: AdderMessage,
+    /// What `auto` chooses for.
+    pub profile: ProfileMessage,
     /// Elements a tile.
     pub tile: u32,
     /// Tiles in flight.
@@ -155,12 +188,16 @@ pub struct OptionsMessage {
 
 impl From<Options> for OptionsMessage {
     fn from(options: Options) -> Self {
-        let adder = match options.adder {
-            Adder::LogDepth => AdderMessage::LogDepth,
-            Adder::Ripple => AdderMessage::Ripple,
-        };
+        let found = ADDERS.iter().find(|(_, adder)| *adder == options.adder);
+        let adder = found.map_or(AdderMessage::Auto, |(message, _)| *message);
+        let NetworkProfile { latency_us, bits_per_second } = options.network;
         let count = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-        OptionsMessage { adder, tile: count(options.tile), window: count(options.window) }
+        OptionsMessage {
+            adder,
+            profile: ProfileMessage { latency_us, bandwidth: bits_per_second },
+            tile: count(options.tile),
+            window: count(options.window),
+        }
     }
 }
 
@@ -176,17 +213,24 @@ impl OptionsMessage {
         if !(1..=4096).contains(&self.window) {
             return Err(format!("{} tiles in flight: use 1 to 4096", self.window));
         }
-        let adder = match self.adder {
-            AdderMessage::LogDepth => Adder::LogDepth,
-            AdderMessage::Ripple => Adder::Ripple,
-        };
-        Ok(Options { adder, tile: self.tile as usize, window: self.window as usize })
+        if self.profile.bandwidth == 0 {
+            return Err("a network profile of 0 bits a second".into());
+        }
+        let found = ADDERS.iter().find(|(message, _)| *message == self.adder);
+        Ok(Options {
+            adder: found.map_or(Adder::Auto, |(_, adder)| *adder),
+            network: NetworkProfile { latency_us: self.profile.latency_us, bits_per_second: self.profile.bandwidth },
+            tile: self.tile as usize,
+            window: self.window as usize,
+        })
     }
 }
 
 impl fmt::Display for OptionsMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "adder {:?}, tile {}, window {}", self.adder, self.tile, self.window)
+        let OptionsMessage { adder, profile, tile, window } = self;
+        let ProfileMessage { latency_us, bandwidth } = profile;
+        write!(f, "adder {adder:?} for {latency_us} us and {bandwidth} bit/s, tile {tile}, window {window}")
     }
 }
 
@@ -203,6 +247,18 @@ pub struct NetworkMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_round_trip() {
+        for (_, adder) in ADDERS {
+            let network = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
+            let options = Options { adder, network, tile: 128, window: 3 };
+            assert_eq!(OptionsMessage::from(options).checked(), Ok(options));
+        }
+        let mut message = OptionsMessage::from(Options::default());
+        message.profile.bandwidth = 0;
+        assert!(message.checked().is_err());
+    }
 
     #[test]
     fn hex_round_trips_and_refuses_near_misses() {

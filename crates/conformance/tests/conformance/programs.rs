@@ -27,8 +27,11 @@ fn check<H: Harness>(transport: Transport, bits: u32, program: fn(Ring) -> Resul
     let weights = programs::weights(&program).unwrap();
     let inputs = (0..4).map(|number| programs::inputs(&program, 3, number)).collect();
     let case = Case { program, weights, inputs };
-    for (adder, tile) in [(Adder::LogDepth, 64), (Adder::Ripple, 1 << 14)] {
-        let session = Session::<H>::new(transport.clone(), ring, Options { adder, tile, window: 4 });
+    for (adder, tile) in
+        [(Adder::Auto, 1 << 14), (Adder::FewestBytes, 64), (Adder::Balanced, 1 << 14), (Adder::Ripple, 1 << 14)]
+    {
+        let session =
+            Session::<H>::new(transport.clone(), ring, Options { adder, tile, window: 4, ..Options::default() });
         match conform(&session, &case, &RUNS) {
             Ok(elements) => {
                 println!("{} in {ring}, {transport:?}, {adder:?}: {elements} elements", case.program.name())

@@ -18,10 +18,10 @@ struct Scale {
 }
 
 fn options(adder: Adder, tile: usize) -> Options {
-    Options { adder, tile, window: 3 }
+    Options { adder, tile, window: 3, ..Options::default() }
 }
 
-/// Runs one suite, with one adder or both.
+/// Runs one suite, with each of the adders.
 fn run<H: Harness, S: Suite>(transport: Transport, bits: u32, scale: Scale, adders: &[Adder], suite: fn(Samples) -> S) {
     let ring = Ring::Pow2(bits);
     let Scale { count, tile } = scale;
@@ -34,7 +34,16 @@ fn run<H: Harness, S: Suite>(transport: Transport, bits: u32, scale: Scale, adde
     }
 }
 
-const BOTH: &[Adder] = &[Adder::LogDepth, Adder::Ripple];
+const ALL: &[Adder] = &[
+    Adder::Auto,
+    Adder::FewestBytes,
+    Adder::Balanced,
+    Adder::FewestRounds,
+    Adder::Digits,
+    Adder::LogDepth,
+    Adder::Ripple,
+];
+const SOME: &[Adder] = &[Adder::FewestBytes, Adder::Balanced, Adder::FewestRounds, Adder::LogDepth];
 const IN_MEMORY: Scale = Scale { count: 600, tile: 192 };
 const SIMULATED: Scale = Scale { count: 400, tile: 128 };
 const OVER_TLS: Scale = Scale { count: 250, tile: 128 };
@@ -51,9 +60,9 @@ macro_rules! over {
 macro_rules! conformance {
     ($($name:ident: $harness:ty, $width:ident $bits:expr;)*) => { $(mod $name { conformance!(@$width $harness, $bits); })* };
     (@full $harness:ty, $bits:expr) => {
-        conformance!(@over memory, Transport::Memory, IN_MEMORY, BOTH, $harness, $bits);
-        conformance!(@over simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple], $harness, $bits);
-        conformance!(@over tls, Transport::Tls, OVER_TLS, &[Adder::LogDepth], $harness, $bits);
+        conformance!(@over memory, Transport::Memory, IN_MEMORY, SOME, $harness, $bits);
+        conformance!(@over simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple, Adder::Balanced], $harness, $bits);
+        conformance!(@over tls, Transport::Tls, OVER_TLS, &[Adder::Auto], $harness, $bits);
     };
     (@over $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $bits:expr) => {
         over!($name, $transport, $scale, $adders, $harness, $bits, [
@@ -63,7 +72,7 @@ macro_rules! conformance {
     };
     // Every value and every pair; too few bits for the values of a layer.
     (@exhaustive $harness:ty, $bits:expr) => {
-        over!(memory, Transport::Memory, IN_MEMORY, BOTH, $harness, $bits, [
+        over!(memory, Transport::Memory, IN_MEMORY, ALL, $harness, $bits, [
             arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion,
             comparison = Comparisons, client = ClientHalves
         ]);

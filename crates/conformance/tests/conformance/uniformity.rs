@@ -10,7 +10,6 @@ use covey_conformance::tap::{Log, Received, Tap, messages};
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::{Session, Transport};
 use covey_protocols::api::Result;
-use covey_protocols::circuits::Adder;
 use covey_protocols::trio::Trio;
 use covey_protocols::{Comparison, Options, Phase, Protocol, Rounding, Truncation};
 use covey_ring::{Ring, Tensor};
@@ -35,7 +34,7 @@ fn logs() -> [Log; 3] {
 }
 
 fn session<'a>(in_flight: usize, wrap: &'a Wrap<'a>) -> Session<'a, TrioHarness<u32>> {
-    let options = Options { adder: Adder::LogDepth, tile: TILE, window: in_flight };
+    let options = Options { tile: TILE, window: in_flight, ..Options::default() };
     Session::new(Transport::Memory, RING, options).wrapped(wrap)
 }
 

@@ -1,13 +1,39 @@
-//! Carry circuits, apart from any protocol: which pairs of digits combine in which round.
+//! Carry circuits, apart from any protocol: which ranges of bits combine in which round.
 
-/// Shape of a carry circuit.
+pub mod digits;
+pub mod polynomial;
+
+/// How comparisons, exact shifts and ReLUs are done. The first four fuse a ReLU with the shift and the product before it; the
+/// last three keep them apart, and name the carry circuit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Adder {
-    /// A balanced tree: depth ceil(log2 bits).
+    /// Of all fused forms and digit trees, for each gate the fastest on the network in the options.
     #[default]
+    Auto,
+    /// Fewest bytes on all links: for local networks.
+    FewestBytes,
+    /// Two rounds fewer for some bytes more: for wide-area networks.
+    Balanced,
+    /// Fewest rounds and fewest online bytes: for wide-area networks where preprocessing is sent ahead, and small layers.
+    FewestRounds,
+    /// Digit trees, gates apart.
+    Digits,
+    /// A balanced tree over single bits: depth ceil(log2 bits).
     LogDepth,
     /// Bit after bit: depth bits - 1, one AND a bit.
     Ripple,
+}
+
+impl Adder {
+    /// Whether a ReLU runs in one gate with the shift and the product before it.
+    pub fn fuses(self) -> bool {
+        matches!(self, Adder::Auto | Adder::FewestBytes | Adder::Balanced | Adder::FewestRounds)
+    }
+
+    /// Whether comparisons go by digits rather than by single bits.
+    pub fn has_digits(self) -> bool {
+        self.fuses() || self == Adder::Digits
+    }
 }
 
 /// One combination of a higher with a lower range of bits:
@@ -39,7 +65,7 @@ pub struct CarryCircuit {
 }
 
 impl CarryCircuit {
-    /// The carry out of all `bits` bits, at least one.
+    /// The carry out of all `bits` bits, at least one: rippled, or else by a balanced tree.
     pub fn carry_out(bits: usize, adder: Adder) -> Self {
         let mut circuit = CarryCircuit { bits, levels: Vec::new(), outputs: Vec::new(), ranges: bits };
         let mut row: Vec<usize> = (0..bits).collect();
@@ -50,7 +76,7 @@ impl CarryCircuit {
                     row[0] = out[0];
                 }
             }
-            Adder::LogDepth => {
+            _ => {
                 while row.len() > 1 {
                     // An odd range out stays at the top, where it waits at no cost.
                     let pairs = row.chunks_exact(2).map(|pair| (pair[1], pair[0])).collect();
@@ -65,7 +91,7 @@ impl CarryCircuit {
         circuit
     }
 
-    /// The carries out of bits `0..=i` for every i below `bits`.
+    /// The carries out of bits `0..=i` for every i below `bits`: rippled, or else by a balanced tree.
     pub fn carries(bits: usize, adder: Adder) -> Self {
         let mut circuit = CarryCircuit { bits, levels: Vec::new(), outputs: Vec::new(), ranges: bits };
         let mut prefix: Vec<usize> = (0..bits).collect();
@@ -76,7 +102,7 @@ impl CarryCircuit {
                 }
             }
             // Sklansky's prefix network: in round r, the upper half of each block of 2^(r+1) takes in the lower half's prefix.
-            Adder::LogDepth => {
+            _ => {
                 let mut half = 1;
                 while half < bits {
                     let upper: Vec<usize> = (0..bits).filter(|i| i & half != 0).collect();

@@ -5,30 +5,79 @@ use std::sync::Arc;
 use covey_ring::{BitTensor, Ring, Word};
 
 use super::borrow::{self, Borrow};
+use super::comparison::{Comparison, Plan};
 use super::share::{Role, Wire, and, dealt_term, p1_term, xor};
 use super::site::{Moves, Site, purpose};
 use crate::circuits::{Adder, CarryCircuit};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
-/// Which bits of x = C - R a [`Difference`] yields.
-#[derive(Clone)]
-pub(super) struct DifferenceForm {
-    circuit: Arc<CarryCircuit>,
-    bits: usize,
-    all: bool,
+/// The sign of a shared x = C - R over one tile.
+pub(super) struct Sign<W> {
+    layout: Layout,
+    site: Site,
+    /// C at P1 and P2, R = la at P0.
+    sum: Vec<W>,
+    comparison: Comparison,
 }
 
-impl DifferenceForm {
-    /// Bit `bound` of x, which is its sign when |x| < 2^bound.
-    pub fn sign(bound: u32, adder: Adder) -> Self {
-        let low = bound.max(1) as usize;
-        DifferenceForm { circuit: Arc::new(CarryCircuit::carry_out(low, adder)), bits: low + 1, all: false }
+/// The messages of [`Sign`] with the circuit `plan`.
+pub(super) fn sign_layout(plan: &Plan, len: usize) -> Layout {
+    let mut layout = Layout::default();
+    plan.layout(len, 0, &mut layout);
+    layout
+}
+
+impl<W: Word> Sign<W> {
+    pub fn new(site: Site, plan: &Plan, sum: Vec<W>) -> Self {
+        let comparison = Comparison::new(site.clone(), plan);
+        Sign { layout: sign_layout(plan, site.len), site, sum, comparison }
+    }
+}
+
+impl<W: Word> Machine for Sign<W> {
+    type Output = Vec<Wire>;
+
+    fn layout(&self) -> &Layout {
+        &self.layout
     }
 
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        match (self.site.role, step) {
+            (Role::P0, Step::Offline) => self.comparison.deal(&self.sum, out),
+            (Role::P1 | Role::P2, Step::Online(round)) => {
+                if round == 0 {
+                    self.comparison.set_public(&self.sum);
+                }
+                self.comparison.local(round, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
+        match step {
+            Step::Offline => self.comparison.absorb_deal(inbox),
+            Step::Online(round) => self.comparison.absorb(round, inbox),
+        }
+    }
+
+    fn finish(self) -> Vec<Wire> {
+        vec![self.comparison.sign()]
+    }
+}
+
+/// Which circuit takes x = C - R apart.
+#[derive(Clone)]
+pub(super) struct AllForm {
+    circuit: Arc<CarryCircuit>,
+    bits: usize,
+}
+
+impl AllForm {
     /// All l bits of x.
-    pub fn all(ring: Ring, adder: Adder) -> Self {
+    pub fn new(ring: Ring, adder: Adder) -> Self {
         let bits = ring.bits() as usize;
-        DifferenceForm { circuit: Arc::new(CarryCircuit::carries(bits - 1, adder)), bits, all: true }
+        AllForm { circuit: Arc::new(CarryCircuit::carries(bits - 1, adder)), bits }
     }
 
     pub fn layout(&self, len: usize) -> Layout {
@@ -38,24 +87,24 @@ impl DifferenceForm {
     }
 }
 
-/// Bits of a shared x = C - R over one tile: the borrow circuit, then C ⊕ R ⊕ borrow.
-pub(super) struct Difference<W> {
+/// All bits of a shared x = C - R over one tile: the borrow circuit, then C ⊕ R ⊕ borrow.
+pub(super) struct All<W> {
     layout: Layout,
-    form: DifferenceForm,
+    form: AllForm,
     site: Site,
     /// C at P1 and P2, R = la at P0.
     sum: Vec<W>,
     borrow: Borrow,
 }
 
-impl<W: Word> Difference<W> {
-    pub fn new(site: Site, form: DifferenceForm, sum: Vec<W>) -> Self {
+impl<W: Word> All<W> {
+    pub fn new(site: Site, form: AllForm, sum: Vec<W>) -> Self {
         let borrow = Borrow::new(site.clone(), form.circuit.clone(), form.bits);
-        Difference { layout: form.layout(site.len), form, site, sum, borrow }
+        All { layout: form.layout(site.len), form, site, sum, borrow }
     }
 }
 
-impl<W: Word> Machine for Difference<W> {
+impl<W: Word> Machine for All<W> {
     type Output = Vec<Wire>;
 
     fn layout(&self) -> &Layout {
@@ -83,9 +132,6 @@ impl<W: Word> Machine for Difference<W> {
     }
 
     fn finish(self) -> Vec<Wire> {
-        if !self.form.all {
-            return vec![self.borrow.difference_bit(self.form.bits - 1, Some(&self.borrow.output(0)))];
-        }
         let bit = |index: usize| {
             let borrow = (index > 0).then(|| self.borrow.output(index - 1));
             self.borrow.difference_bit(index, borrow.as_ref())

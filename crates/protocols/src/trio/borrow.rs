@@ -67,6 +67,11 @@ impl Borrow {
         }
     }
 
+    /// Bits of R that P0 deals.
+    pub fn bits(&self) -> usize {
+        self.bits
+    }
+
     fn draw_of(range: usize, what: u32) -> u32 {
         purpose::CIRCUIT + 4 * range as u32 + what
     }
@@ -123,6 +128,9 @@ impl Borrow {
 
     /// P2: what P0 dealt.
     pub fn absorb_deal(&mut self, inbox: &mut Inbox) {
+        if self.site.role != Role::P2 {
+            return;
+        }
         for _ in 0..self.bits {
             self.dealt.extend(inbox.plane(0, self.site.len));
         }

@@ -12,6 +12,10 @@ use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 const BIT: u32 = purpose::DEAL; // y
 const BIT_TIMES_MASK: u32 = purpose::DEAL + 1; // y·la
 
+/// Who is sent a share of each; the other draws.
+const BIT_TO: usize = 2;
+const BIT_TIMES_MASK_TO: usize = 1;
+
 /// b, or b·a for a shared a, as ring elements over one tile.
 ///
 /// Select: with A = a + la known to P1 and P2, b·a = m·A - m·la + (1-2m)·(y·A - y·la): P0 deals y and y·la, then
@@ -38,9 +42,9 @@ pub(super) struct Operand<W> {
 
 pub(super) fn layout(len: usize, ring: Ring, select: bool) -> Layout {
     let mut layout = Layout::default();
-    layout.deal_words(len, ring);
+    layout.deal_words(BIT_TO, len, ring);
     if select {
-        layout.deal_words(len, ring);
+        layout.deal_words(BIT_TIMES_MASK_TO, len, ring);
     }
     layout.reshare_words(0, len, ring);
     layout
@@ -81,19 +85,17 @@ impl<W: Word> Machine for Select<W> {
         match (self.site.role, step) {
             (Role::P0, Step::Offline) => {
                 let y = self.bit_words();
-                self.site.deal(BIT, &y, self.site.ring, out);
+                self.site.deal(BIT_TO, BIT, &y, self.site.ring, out);
                 if let Some(value) = &self.value {
                     let product: Vec<W> = y.iter().zip(&value.sum).map(|(&y, &la)| y.mul(la)).collect();
-                    self.site.deal(BIT_TIMES_MASK, &product, self.site.ring, out);
+                    self.site.deal(BIT_TIMES_MASK_TO, BIT_TIMES_MASK, &product, self.site.ring, out);
                 }
                 (self.first, self.second) = self.site.masks(purpose::MASK);
             }
             (Role::P1 | Role::P2, Step::Online(_)) => {
-                if self.site.role == Role::P1 {
-                    self.dealt = self.site.dealt_to_p1(BIT);
-                    if self.value.is_some() {
-                        self.dealt_product = self.site.dealt_to_p1(BIT_TIMES_MASK);
-                    }
+                self.site.draw_dealt(BIT_TO, BIT, &mut self.dealt);
+                if self.value.is_some() {
+                    self.site.draw_dealt(BIT_TIMES_MASK_TO, BIT_TIMES_MASK, &mut self.dealt_product);
                 }
                 let m = self.bit_words();
                 let sign = |m: W| W::ONE.sub(m.add(m));
@@ -120,9 +122,10 @@ impl<W: Word> Machine for Select<W> {
     fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
         match step {
             Step::Offline => {
-                self.dealt = inbox.words(0, self.site.len, self.site.ring);
+                let (site, ring) = (&self.site, self.site.ring);
+                site.receive_dealt(BIT_TO, ring, inbox, &mut self.dealt);
                 if self.value.is_some() {
-                    self.dealt_product = inbox.words(0, self.site.len, self.site.ring);
+                    site.receive_dealt(BIT_TIMES_MASK_TO, ring, inbox, &mut self.dealt_product);
                 }
             }
             Step::Online(_) => self.first = self.site.reshare_receive(&self.own, inbox),

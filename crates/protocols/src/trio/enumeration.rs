@@ -9,8 +9,11 @@ use std::sync::Arc;
 
 use covey_ring::{Ring, Word};
 
-use super::bits::{And, Difference, DifferenceForm};
+use super::bits::{All, AllForm, And, Sign};
+use super::comparison::Plan;
 use super::convert::{Operand, Select};
+use super::digits::{Digits, Program};
+use super::fused::{self, Fused, Task};
 use super::product::Product;
 use super::share::{Role, Wire};
 use super::site::{Site, purpose};
@@ -18,6 +21,7 @@ use super::truncate::{Form, Truncate};
 use super::{io, plan};
 use crate::api::{Options, Rounding, Truncation};
 use crate::circuits::Adder;
+use crate::circuits::digits::{Circuit, Root, Tree};
 use crate::cost::Gate;
 use crate::machine::{Inbox, Machine, Outbox, Step};
 use crate::randomness::Place;
@@ -92,6 +96,8 @@ struct Case<'a, M: Machine> {
     /// All tuples of secrets that satisfy the gate's bounds.
     secrets: Vec<Vec<u64>>,
     width: fn(u32) -> u32,
+    /// A plane left without randomness.
+    blank: Option<(u32, usize)>,
     build: &'a dyn Fn(Site, &[u64]) -> M,
     /// The output of one element from P1's and P2's results.
     output: &'a Reconstruct<M::Output>,
@@ -152,7 +158,13 @@ impl<M: Machine> Case<'_, M> {
         let hidden = if viewer == 2 { 0 } else { 1 };
         let scripts = |base| {
             [0, 1, 2].map(|pair| {
-                Script::new(pair == hidden, base, self.width, seed + if pair == hidden { 0 } else { 1 + pair as u64 })
+                Script::new(
+                    pair == hidden,
+                    base,
+                    self.width,
+                    seed + if pair == hidden { 0 } else { 1 + pair as u64 },
+                    self.blank,
+                )
             })
         };
         let probe = scripts(0);
@@ -237,6 +249,7 @@ fn product() {
         ring: ring4(),
         secrets: [0, 1, 5, 8, 15].iter().flat_map(|&x| [0, 3, 8, 15].map(|y| vec![x, y])).collect(),
         width: |_| 4,
+        blank: None,
         build: &|site, s| {
             let (x, y) = (Shared::new(&site, 0, s[0]), Shared::new(&site, 1, s[1]));
             let own = own_part(site.role, &x, &y);
@@ -259,14 +272,19 @@ fn own_part(role: Role, x: &Shared, y: &Shared) -> Vec<u32> {
         .collect()
 }
 
+fn options(adder: Adder) -> Options {
+    Options { adder, ..Options::default() }
+}
+
 fn truncation_case(f: u32, rounding: Rounding, adder: Adder, width: fn(u32) -> u32, secrets: std::ops::Range<i64>) {
     let truncation = Truncation { bits: f, rounding, bound: 2 };
-    let form = Form::new(truncation, false, ring4(), adder);
+    let form = Form::new(truncation, false, ring4(), &options(adder), 1);
     Case {
         name: &format!("{rounding:?} truncation by {f}, {adder:?}"),
         ring: ring4(),
         secrets: singles(secrets),
         width,
+        blank: None,
         build: &|site, s| {
             let sum = Shared::new(&site, 0, s[0]).sum();
             Truncate::new(site, form.clone(), sum)
@@ -294,6 +312,8 @@ fn exact_truncation() {
     truncation_case(1, Rounding::Exact, Adder::LogDepth, width_f1, -4..4);
     truncation_case(2, Rounding::Exact, Adder::LogDepth, width_f2, -1..1);
     truncation_case(2, Rounding::Exact, Adder::Ripple, width_f2, -4..-2);
+    truncation_case(1, Rounding::Exact, Adder::Digits, width_f1, -4..4);
+    truncation_case(2, Rounding::Exact, Adder::Balanced, width_f2, -4..-2);
 }
 
 #[test]
@@ -304,13 +324,15 @@ fn ulp_truncation() {
 #[test]
 fn truncated_product() {
     for rounding in [Rounding::Exact, Rounding::Ulp] {
-        let form = Form::new(Truncation { bits: 1, rounding, bound: 2 }, true, ring4(), Adder::LogDepth);
+        let truncation = Truncation { bits: 1, rounding, bound: 2 };
+        let form = Form::new(truncation, true, ring4(), &options(Adder::LogDepth), 1);
         Case {
             name: "truncated product",
             ring: ring4(),
             // y = -1 throughout, its masks fixed, to keep the count within reach: x alone is hidden.
             secrets: [-3i64, 0, 2].map(|x| vec![(x & 15) as u64, 15]).to_vec(),
             width: |p| if p == INPUT_MASK + 1 { 0 } else { width_f1(p) },
+            blank: None,
             build: &|site, s| {
                 let (x, y) = (Shared::new(&site, 0, s[0]), Shared::new(&site, 1, s[1]));
                 let mut own = own_part(site.role, &x, &y);
@@ -330,23 +352,61 @@ fn truncated_product() {
 }
 
 #[test]
-fn sign_and_bits() {
+fn sign() {
+    for adder in [Adder::LogDepth, Adder::Ripple, Adder::FewestBytes, Adder::FewestRounds] {
+        let circuit = Plan::sign(3, &options(adder), 1);
+        sign_case(&circuit, &format!("sign, {adder:?}"));
+    }
+    // Of three bits: one digit, two, and the nodes of radix 2 and 3.
+    let digit = Tree::Digit;
+    let pair = |high, low| Tree::Node(vec![high, low]);
+    for tree in [
+        digit(3),
+        pair(digit(1), digit(2)),
+        pair(digit(2), digit(1)),
+        Tree::Node(vec![digit(1), digit(1), digit(1)]),
+        pair(digit(1), pair(digit(1), digit(1))),
+        pair(pair(digit(1), digit(1)), digit(1)),
+    ] {
+        sign_case(&Plan::Digits(Program::new(&tree, Root::SharedSign, 0, [0; 2])), &format!("sign, {tree:?}"));
+    }
+}
+
+fn sign_case(circuit: &Plan, name: &str) {
+    Case {
+        name,
+        ring: ring4(),
+        secrets: singles(-8..8),
+        width: |_| 4,
+        blank: None,
+        build: &|site, s| {
+            let sum = Shared::new(&site, 0, s[0]).sum();
+            Sign::new(site, circuit, sum)
+        },
+        output: &|p1: &Vec<Wire>, p2, e| reconstruct_bits(p1, p2, e),
+        expected: &|s, z| z == s[0] >> 3,
+    }
+    .check();
+}
+
+#[test]
+fn all_bits() {
     for adder in [Adder::LogDepth, Adder::Ripple] {
-        for (form, all) in [(DifferenceForm::sign(3, adder), false), (DifferenceForm::all(ring4(), adder), true)] {
-            Case {
-                name: &format!("bits of a difference, all: {all}, {adder:?}"),
-                ring: ring4(),
-                secrets: singles(-8..8),
-                width: |_| 4,
-                build: &|site, s| {
-                    let sum = Shared::new(&site, 0, s[0]).sum();
-                    Difference::new(site, form.clone(), sum)
-                },
-                output: &|p1: &Vec<Wire>, p2, e| reconstruct_bits(p1, p2, e),
-                expected: &|s, z| z == if all { s[0] } else { s[0] >> 3 },
-            }
-            .check();
+        let form = AllForm::new(ring4(), adder);
+        Case {
+            name: &format!("all bits, {adder:?}"),
+            ring: ring4(),
+            secrets: singles(-8..8),
+            width: |_| 4,
+            blank: None,
+            build: &|site, s| {
+                let sum = Shared::new(&site, 0, s[0]).sum();
+                All::new(site, form.clone(), sum)
+            },
+            output: &|p1: &Vec<Wire>, p2, e| reconstruct_bits(p1, p2, e),
+            expected: &|s, z| z == s[0],
         }
+        .check();
     }
 }
 
@@ -357,6 +417,7 @@ fn select_and_bit2a() {
         ring: ring4(),
         secrets: [0, 1, 7, 8, 15].iter().flat_map(|&x| [vec![x, 0], vec![x, 1]]).collect(),
         width: |_| 4,
+        blank: None,
         build: &|site, s| {
             let x = Shared::new(&site, 0, s[0]);
             let bit = shared_bit(&site, 0, s[1]);
@@ -371,6 +432,7 @@ fn select_and_bit2a() {
         ring: ring4(),
         secrets: vec![vec![0], vec![1]],
         width: |_| 4,
+        blank: None,
         build: &|site, s| {
             let bit = shared_bit(&site, 0, s[0]);
             Select::<u32>::new(site, bit, None)
@@ -388,6 +450,7 @@ fn and() {
         ring: ring4(),
         secrets: [[0, 0], [0, 1], [1, 0], [1, 1]].map(|s| s.to_vec()).to_vec(),
         width: |_| 4,
+        blank: None,
         build: &|site, s| {
             let wires = (shared_bit(&site, 0, s[0]), shared_bit(&site, 1, s[1]));
             And::new(site, vec![wires.0], vec![wires.1])
@@ -406,6 +469,7 @@ fn inputs() {
             ring: ring4(),
             secrets: singles(-8..8),
             width: |_| 4,
+            blank: None,
             build: &|site: Site, s: &[u64]| {
                 let value = (site.role == owner).then(|| vec![s[0] as u32; site.len]);
                 io::Input::new(site, owner, value)
@@ -448,6 +512,7 @@ fn a_missing_mask_is_caught() {
         ring: ring4(),
         secrets: vec![vec![1, 2], vec![3, 5]],
         width: |p| if p == purpose::MASK { 0 } else { 4 },
+        blank: None,
         build: &|site, s| {
             let (x, y) = (Shared::new(&site, 0, s[0]), Shared::new(&site, 1, s[1]));
             let own = own_part(site.role, &x, &y);
@@ -458,4 +523,205 @@ fn a_missing_mask_is_caught() {
     }
     .leak();
     assert!(leak.is_some_and(|leak| leak.starts_with("P1")));
+}
+
+// Fused gates.
+
+/// A tree from its digits, high to low; a slice in a slice is a node.
+macro_rules! tree {
+    ([$($child:tt),*]) => { Tree::Node(vec![$(tree!($child)),*]) };
+    ($digit:literal) => { Tree::Digit($digit) };
+}
+
+/// A fused gate in Z_2^L for |v| < 2^(K-1), and the bits of its draws.
+struct FusedCase<'a, const K: u32, const F: u32, const L: u32> {
+    tree: &'a Tree,
+    select: fused::Select,
+    opens: bool,
+    blank: Option<(u32, usize)>,
+}
+
+impl<const K: u32, const F: u32, const L: u32> FusedCase<'_, K, F, L> {
+    fn full(purpose: u32) -> u32 {
+        let above = purpose::DEAL + if F == 0 { 3 } else { 4 };
+        match purpose {
+            purpose::OPENING => K,
+            p if (above..above + 2).contains(&p) => L - (K - F),
+            // One fixed factor: v itself, masked, is what matters.
+            p if p == INPUT_MASK + 1 => 0,
+            _ => L,
+        }
+    }
+
+    fn reduced(purpose: u32) -> u32 {
+        match purpose {
+            p if (purpose::DEAL..purpose::DEAL + 4).contains(&p) && Self::full(p) == L => K - F,
+            p => Self::full(p),
+        }
+    }
+
+    fn flat(purpose: u32) -> u32 {
+        if (purpose::DEAL + 5..purpose::DEAL + 7).contains(&purpose) {
+            return L - (K - F);
+        }
+        if (purpose::DEAL..purpose::DEAL + 5).contains(&purpose) { L } else { Self::full(purpose) }
+    }
+
+    fn run(&self, secrets: &[i64]) -> Option<String> {
+        let ring = Ring::Pow2(L);
+        let root = match self.select {
+            fused::Select::Flat => Root::SignAndBorrow(0),
+            _ if F == 0 => Root::Sign,
+            _ => Root::SignAndRest,
+        };
+        let circuit = Circuit { tree: self.tree.clone(), offline: 0, online: 0 };
+        let task = Task { opens: self.opens, compared: K, shift: F, ring };
+        let form = fused::Form::new(task, self.select, root, &circuit);
+        Case {
+            name: &format!("fused {:?}, k = {K}, f = {F}, l = {L}, {:?}", self.select, self.tree),
+            ring,
+            secrets: secrets.iter().map(|&v| vec![u64::from(ring.reduce(v as u32)), 1]).collect(),
+            width: match self.select {
+                fused::Select::Full => Self::full,
+                fused::Select::Reduced => Self::reduced,
+                fused::Select::Flat => Self::flat,
+            },
+            blank: self.blank,
+            build: &|site, s| {
+                let x = Shared::new(&site, 0, s[0]);
+                if !self.opens {
+                    return Fused::new(site, form.clone(), x.sum());
+                }
+                // v = x·1.
+                let y = Shared::new(&site, 1, s[1]);
+                let mut own = own_part(site.role, &x, &y);
+                if site.role == Role::P0 {
+                    own.iter_mut().for_each(|v| *v = v.neg());
+                }
+                Fused::new(site, form.clone(), own)
+            },
+            output: &reconstruct(ring),
+            expected: &|s, z| z == (ring.signed(s[0] as u32) >> F).max(0) as u64,
+        }
+        .leak()
+    }
+
+    fn check(tree: &Tree, select: fused::Select, opens: bool, secrets: &[i64]) {
+        let leak = FusedCase::<K, F, L> { tree, select, opens, blank: None }.run(secrets);
+        assert!(leak.is_none(), "{select:?}, k = {K}, f = {F}, l = {L}, {tree:?}: {leak:?}");
+    }
+}
+
+fn all(bits: u32) -> Vec<i64> {
+    (-(1 << (bits - 1))..1 << (bits - 1)).collect()
+}
+
+#[test]
+fn fused_full() {
+    use fused::Select::Full;
+    FusedCase::<3, 1, 3>::check(&tree!([1, 1]), Full, false, &[-4, -1, 1, 2, 3]);
+    FusedCase::<3, 0, 3>::check(&tree!([1, 1]), Full, false, &all(3));
+    FusedCase::<4, 0, 4>::check(&tree!([1, 1, 1]), Full, false, &[-8, 5]);
+    FusedCase::<4, 0, 4>::check(&tree!(3), Full, false, &[-1, 0, 7]);
+}
+
+#[test]
+fn fused_reduced() {
+    use fused::Select::Reduced;
+    FusedCase::<3, 1, 3>::check(&tree!([1, 1]), Reduced, false, &all(3));
+    FusedCase::<3, 1, 4>::check(&tree!([1, 1]), Reduced, false, &[-4, 1, 3]);
+    FusedCase::<4, 2, 4>::check(&tree!([1, 2]), Reduced, false, &[-8, -1, 7]);
+    FusedCase::<4, 2, 4>::check(&tree!([1, [1, 1]]), Reduced, false, &[-1, 6]);
+    FusedCase::<3, 0, 4>::check(&tree!([1, 1]), Reduced, false, &all(3));
+}
+
+#[test]
+fn fused_flat() {
+    use fused::Select::Flat;
+    FusedCase::<3, 1, 3>::check(&tree!([1, 1]), Flat, false, &[-4, -1, 3]);
+}
+
+#[test]
+fn fused_with_its_opening() {
+    use fused::Select::Reduced;
+    FusedCase::<3, 1, 3>::check(&tree!([1, 1]), Reduced, true, &[-4, 1, 3]);
+}
+
+#[test]
+fn a_leaf_opened_without_its_mask_is_caught() {
+    let (tree, select) = (&tree!([1, 1]), fused::Select::Reduced);
+    for plane in 0..2 {
+        let blank = Some((purpose::CIRCUIT, plane));
+        let leak = FusedCase::<3, 1, 3> { tree, select, opens: false, blank }.run(&[-4, 3]);
+        assert!(leak.is_some_and(|leak| leak.starts_with("P1")));
+    }
+}
+
+/// A digit tree by itself: what the parties see of it, for trees whose whole gate is out of reach.
+struct Alone {
+    layout: crate::machine::Layout,
+    digits: Digits,
+    sum: Vec<u32>,
+    site: Site,
+}
+
+impl Machine for Alone {
+    type Output = ();
+
+    fn layout(&self) -> &crate::machine::Layout {
+        &self.layout
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        match (self.site.role, step) {
+            (Role::P0, Step::Offline) => self.digits.deal(&self.sum, out),
+            (Role::P1 | Role::P2, Step::Online(round)) => {
+                if round == 0 {
+                    self.digits.set_public(&self.sum);
+                }
+                self.digits.local(round, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
+        match step {
+            Step::Offline => self.digits.absorb_deal(inbox),
+            Step::Online(round) => self.digits.absorb(round, inbox),
+        }
+    }
+
+    fn finish(self) {}
+}
+
+#[test]
+fn trees_alone() {
+    for (tree, root, low) in [
+        (tree!([1, 1, 1, 1]), Root::SharedSign, 0),
+        (tree!([2, 1, 1]), Root::SharedSign, 0),
+        (tree!([[1, 1], [1, 1]]), Root::SharedSign, 0),
+        (tree!([1, 1, 2]), Root::SignAndRest, 2),
+        (tree!([[1, 1], 2]), Root::SignAndRest, 2),
+        (tree!([2, [1, 1]]), Root::SignAndRest, 2),
+        (tree!([2, 1, 1]), Root::SignAndBorrow(0), 2),
+    ] {
+        let program = Program::new(&tree, root, low, [0; 2]);
+        Case {
+            name: &format!("{tree:?}, {root:?}"),
+            ring: Ring::Pow2(5),
+            secrets: [0, 7, 16, 31].map(|v| vec![v]).to_vec(),
+            width: |_| 5,
+            blank: None,
+            build: &|site: Site, s| {
+                let sum = Shared::new(&site, 0, s[0]).sum().iter().map(|&v| site.ring.reduce(v)).collect();
+                let mut layout = crate::machine::Layout::default();
+                super::digits::layout(&program, site.len, 0, &mut layout);
+                Alone { layout, digits: Digits::new(site.clone(), program.clone()), sum, site }
+            },
+            output: &|_, _, _| Vec::new(),
+            expected: &|_, _| true,
+        }
+        .check();
+    }
 }

@@ -6,9 +6,12 @@
 mod bits;
 mod borrow;
 mod client;
+mod comparison;
 mod convert;
+mod digits;
 #[cfg(test)]
 mod enumeration;
+mod fused;
 mod io;
 mod linear;
 mod matmul;
@@ -210,6 +213,11 @@ impl<W: Word> Trio<W> {
     fn same_shape(&self, x: &Arith<W>, y: &[usize]) -> Result<()> {
         if x.shape() == y { Ok(()) } else { Err(ProtocolError::Internal("the shapes of an element-wise operation")) }
     }
+
+    /// The gate for max(v≫f, 0) over `count` elements, from the parts of a product v, which it opens, or from a sharing.
+    fn fused_form(&self, opens: bool, truncate: Option<Truncation>, relu: Comparison, count: usize) -> fused::Form {
+        fused::Form::choose(fused::Task::new(opens, truncate, relu, self.ring), &self.options, count)
+    }
 }
 
 impl<W: Word> Protocol for Trio<W> {
@@ -220,6 +228,7 @@ impl<W: Word> Protocol for Trio<W> {
     type Weight = Weight<W>;
 
     const NAME: &'static str = "trio";
+    const FUSES_RELU: bool = true;
 
     fn ring(&self) -> Ring {
         self.ring
@@ -368,8 +377,8 @@ impl<W: Word> Protocol for Trio<W> {
     fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
         let result = self.linear_map(x, weight, epilogue)?;
         match epilogue.relu {
-            Some(comparison) => self.relu(&result, comparison),
-            None => Ok(result),
+            Some(comparison) if !self.fuses(epilogue.relu) => self.relu(&result, comparison),
+            _ => Ok(result),
         }
     }
 
@@ -389,7 +398,7 @@ impl<W: Word> Protocol for Trio<W> {
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.admit(truncation)?;
-        let form = truncate::Form::new(truncation, false, self.ring, self.options.adder);
+        let form = truncate::Form::new(truncation, false, self.ring, &self.options, x.len());
         self.shares(x.shape(), |site, range| truncate::Truncate::new(site, form.clone(), x.sum(range)))
     }
 
@@ -399,8 +408,9 @@ impl<W: Word> Protocol for Trio<W> {
     }
 
     fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
-        let form = bits::DifferenceForm::sign(plan::compared_bits(comparison, self.ring), self.options.adder);
-        self.planes(x.len(), 1, |site, range| bits::Difference::new(site, form.clone(), x.sum(range)))
+        let low = plan::compared_bits(comparison, self.ring) as usize;
+        let circuit = comparison::Plan::sign(low, &self.options, x.len());
+        self.planes(x.len(), 1, |site, range| bits::Sign::new(site, &circuit, x.sum(range)))
     }
 
     fn and(&mut self, x: &Bool, y: &Bool) -> Result<Bool> {
@@ -417,10 +427,8 @@ impl<W: Word> Protocol for Trio<W> {
     }
 
     fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
-        let form = bits::DifferenceForm::all(self.ring, self.options.adder);
-        self.planes(x.len(), self.ring.bits() as usize, |site, range| {
-            bits::Difference::new(site, form.clone(), x.sum(range))
-        })
+        let form = bits::AllForm::new(self.ring, self.options.adder);
+        self.planes(x.len(), self.ring.bits() as usize, |site, range| bits::All::new(site, form.clone(), x.sum(range)))
     }
 
     fn bit2a(&mut self, x: &Bool, shape: &[usize]) -> Result<Arith<W>> {
@@ -438,6 +446,16 @@ impl<W: Word> Protocol for Trio<W> {
             let mask = x.second.data()[range.clone()].to_vec();
             convert::Select::new(site, bit, Some(convert::Operand { sum: x.sum(range), mask }))
         })
+    }
+
+    fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
+        if self.fuses(Some(comparison)) {
+            let form = self.fused_form(false, None, comparison, x.len());
+            return self.shares(x.shape(), |site, range| fused::Fused::new(site, form.clone(), x.sum(range)));
+        }
+        let negative = self.msb(x, comparison)?;
+        let positive = self.not(&negative);
+        self.select(&positive, x)
     }
 
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {

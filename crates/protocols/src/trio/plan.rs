@@ -3,7 +3,9 @@
 use covey_kernels::Chunk;
 use covey_ring::Ring;
 
-use super::bits::{And, DifferenceForm};
+use super::bits::{AllForm, And, sign_layout};
+use super::comparison::Plan;
+use super::fused;
 use super::share::Role;
 use super::stream::{PIECE, tile_lens};
 use super::{convert, io, linear, matmul, product, truncate};
@@ -46,22 +48,26 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         }
         Gate::Product { count, truncate } => product(lens(count, PIECE), false, truncate, None, ring, options),
         Gate::Truncate { count, truncation } => {
-            let form = truncate::Form::new(truncation, false, ring, options.adder);
+            let form = truncate::Form::new(truncation, false, ring, options, count);
             tiled(count, &|len| form.layout(len))
         }
         Gate::Msb { count, comparison } => {
-            let form = DifferenceForm::sign(compared_bits(comparison, ring), options.adder);
-            tiled(count, &|len| form.layout(len))
+            let circuit = Plan::sign(compared_bits(comparison, ring) as usize, options, count);
+            tiled(count, &|len| sign_layout(&circuit, len))
         }
         Gate::And { count, planes } => tiled(count, &|len| And::layout(len, planes)),
         Gate::A2b { count } => {
-            let form = DifferenceForm::all(ring, options.adder);
+            let form = AllForm::new(ring, options.adder);
             tiled(count, &|len| form.layout(len))
         }
         Gate::Bit2a { count } => tiled(count, &|len| convert::layout(len, ring, false)),
         Gate::Select { count } => tiled(count, &|len| convert::layout(len, ring, true)),
         // Refused by `div_exact` and by the session's check before any plan is asked for.
         Gate::DivExact { .. } => Cost::default(),
+        Gate::Relu { count, comparison } if options.adder.fuses() => {
+            let form = fused::Form::choose(fused::Task::new(false, None, comparison, ring), options, count);
+            tiled(count, &|len| form.layout(len))
+        }
         Gate::Relu { count, comparison } | Gate::Max { count, comparison } => {
             let mut cost = plan(&Gate::Msb { count, comparison }, ring, options);
             cost += &plan(&Gate::Select { count }, ring, options);
@@ -88,9 +94,13 @@ fn product(
     let tiled = |layout: &dyn Fn(usize) -> Layout| {
         Cost::of_tiles(tile_lens(lens.clone(), tile_size(options)), options.window, layout)
     };
+    if let Some(comparison) = relu.filter(|_| options.adder.fuses()) {
+        let form = fused::Form::choose(fused::Task::new(!public, truncate, comparison, ring), options, count);
+        return tiled(&|len| form.layout(len));
+    }
     let mut cost = match truncate {
         Some(truncation) => {
-            let form = truncate::Form::new(truncation, !public, ring, options.adder);
+            let form = truncate::Form::new(truncation, !public, ring, options, count);
             tiled(&|len| form.layout(len))
         }
         None if public => Cost::default(),

@@ -13,7 +13,7 @@ use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
 pub(super) fn layout(len: usize, ring: Ring) -> Layout {
     let mut layout = Layout::default();
-    layout.deal_words(len, ring);
+    layout.deal_words(2, len, ring);
     layout.reshare_words(0, len, ring);
     layout
 }
@@ -45,11 +45,11 @@ impl<W: Word> Machine for Product<W> {
         let site = &self.site;
         match (site.role, step) {
             (Role::P0, Step::Offline) => {
-                site.deal(purpose::DEAL, &self.own, site.ring, out);
+                site.deal(2, purpose::DEAL, &self.own, site.ring, out);
                 (self.first, self.second) = site.masks(purpose::MASK);
             }
             (Role::P1, Step::Online(_)) => {
-                let s1 = site.dealt_to_p1::<W>(purpose::DEAL);
+                let s1: Vec<W> = site.draw(0, purpose::DEAL);
                 self.own.iter_mut().zip(&s1).for_each(|(own, &s1)| *own = s1.sub(*own));
                 self.second = site.reshare_send(purpose::MASK, &self.own, out);
             }

@@ -1,6 +1,7 @@
 //! One gate over one tile, seen from one party: its role, its ring, its randomness, and the two moves every gate is made of.
 //!
-//! *deal(v)*, v known to P0: P1 draws s1 from its key with P0, who sends s2 = v - s1 to P2.
+//! *deal(v)*, v known to P0: P1 draws s1 from its key with P0, who sends s2 = v - s1 to P2; or the other way, so that both of
+//! P0's links carry about the same.
 //! *reshare(t1, t2)*: P1 and P2 turn a sum t1 + t2, and what both know, into a fresh sharing with masks z1 (P0 and P1) and
 //! z2 (P0 and P2): P1 sends t1 + z1, P2 sends t2 + z2.
 
@@ -68,16 +69,25 @@ impl Site {
 
     // deal, words
 
-    /// P0: sends v - s1 to P2, in `ring`, which may be narrower than the gate's.
-    pub fn deal<W: Word>(&self, purpose: u32, value: &[W], ring: Ring, out: &mut Outbox) {
-        let s1 = self.draw::<W>(1, purpose);
-        let s2: Vec<W> = value.iter().zip(&s1).map(|(&v, &s)| v.sub(s)).collect();
-        out.words(2, &s2, ring);
+    /// P0: sends v - s to `to`, 1 or 2, in `ring`, which may be narrower than the gate's; the other draws s.
+    pub fn deal<W: Word>(&self, to: usize, purpose: u32, value: &[W], ring: Ring, out: &mut Outbox) {
+        let mut share = self.draw::<W>(3 - to, purpose);
+        share.iter_mut().zip(value).for_each(|(s, &v)| *s = v.sub(*s));
+        out.words(to, &share, ring);
     }
 
-    /// P1: s1.
-    pub fn dealt_to_p1<W: Word>(&self, purpose: u32) -> Vec<W> {
-        self.draw(0, purpose)
+    /// P1, P2: the own share of what is dealt to `to`, if that is the other.
+    pub fn draw_dealt<W: Word>(&self, to: usize, purpose: u32, share: &mut Vec<W>) {
+        if to != self.role as usize {
+            *share = self.draw(0, purpose);
+        }
+    }
+
+    /// P1, P2: the own share of what is dealt to `to`, if that is this party.
+    pub fn receive_dealt<W: Word>(&self, to: usize, ring: Ring, inbox: &mut Inbox, share: &mut Vec<W>) {
+        if to == self.role as usize {
+            *share = inbox.words(0, self.len, ring);
+        }
     }
 
     // reshare, words
@@ -117,15 +127,15 @@ impl Site {
 
 /// The messages of the two moves.
 pub(super) trait Moves {
-    fn deal_words(&mut self, len: usize, ring: Ring);
+    fn deal_words(&mut self, to: usize, len: usize, ring: Ring);
     fn deal_planes(&mut self, len: usize, planes: usize);
     fn reshare_words(&mut self, round: usize, len: usize, ring: Ring);
     fn reshare_planes(&mut self, round: usize, len: usize, planes: usize);
 }
 
 impl Moves for Layout {
-    fn deal_words(&mut self, len: usize, ring: Ring) {
-        self.words(Step::Offline, 0, 2, len, ring);
+    fn deal_words(&mut self, to: usize, len: usize, ring: Ring) {
+        self.words(Step::Offline, 0, to, len, ring);
     }
 
     fn deal_planes(&mut self, len: usize, planes: usize) {

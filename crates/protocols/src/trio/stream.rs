@@ -8,7 +8,7 @@ use covey_ring::{Tensor, Word};
 
 use super::share::Arith;
 use super::site::Site;
-use super::{Trio, product, truncate};
+use super::{Trio, fused, product, truncate};
 use crate::api::{Comparison, ProtocolError, Result, Truncation};
 use crate::machine::Machine;
 use crate::randomness::Place;
@@ -43,8 +43,7 @@ pub(super) fn consecutive<W: Copy, Own>(
 impl<W: Word> Trio<W> {
     /// Whether a ReLU after a product joins its gate.
     pub(super) fn fuses(&self, relu: Option<Comparison>) -> bool {
-        let _ = relu;
-        false
+        relu.is_some() && self.options.adder.fuses()
     }
 
     /// What follows a product whose own parts are `pieces` (`product.rs`), or `opens` its opening's: a shift, and a ReLU where it
@@ -61,12 +60,16 @@ impl<W: Word> Trio<W> {
         Own: FnMut(usize, &mut [W]),
         Placed: Fn(usize, &[W], &mut [W]),
     {
-        let _ = relu;
+        truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
+        let count = shape.iter().product();
+        if let Some(relu) = relu.filter(|relu| self.fuses(Some(*relu))) {
+            let form = self.fused_form(opens, truncate, relu, count);
+            return self.stream(shape, pieces, |site, own| fused::Fused::new(site, form.clone(), own));
+        }
         match truncate {
             None => self.stream(shape, pieces, product::Product::new),
             Some(truncation) => {
-                self.admit(truncation)?;
-                let form = truncate::Form::new(truncation, opens, self.ring, self.options.adder);
+                let form = truncate::Form::new(truncation, opens, self.ring, &self.options, count);
                 self.stream(shape, pieces, |site, own| truncate::Truncate::new(site, form.clone(), own))
             }
         }

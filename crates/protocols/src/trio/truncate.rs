@@ -4,21 +4,23 @@
 //! v≫f = (C≫f) - (R≫f) - β + 2^(l-f)·w with β = [C mod 2^f < R mod 2^f] from the borrow circuit and
 //! w = [C < R] = ¬msb(C)·msb(R). Ulp leaves β out. Probabilistic leaves w out too, adds nothing, and so needs no reshare.
 
-use std::sync::Arc;
-
 use covey_kernels::bits::expand_bits;
 use covey_ring::{Ring, Word};
 
-use super::borrow::{self, Borrow};
+use super::comparison::{Comparison, Plan};
 use super::share::Role;
 use super::site::{Moves, Site, purpose};
-use crate::api::{Rounding, Truncation};
-use crate::circuits::{Adder, CarryCircuit};
+use crate::api::{Options, Rounding, Truncation};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
 const SHIFTED: u32 = purpose::DEAL; // R≫f
 const WRAP: u32 = purpose::DEAL + 1; // msb(R), modulo 2^f
 const BORROW: u32 = purpose::DEAL + 2; // P0's part of β
+
+/// Who is sent a share of each; the other draws.
+const SHIFTED_TO: usize = 2;
+const WRAP_TO: usize = 1;
+const BORROW_TO: usize = 1;
 
 /// The shape of a truncation gate, shared by its tiles.
 #[derive(Clone)]
@@ -28,12 +30,15 @@ pub(super) struct Form {
     /// Whether the gate starts by opening C.
     opens: bool,
     ring: Ring,
-    circuit: Arc<CarryCircuit>,
+    circuit: Plan,
 }
 
 impl Form {
-    pub fn new(truncation: Truncation, opens: bool, ring: Ring, adder: Adder) -> Self {
-        let circuit = Arc::new(CarryCircuit::carry_out(truncation.bits as usize, adder));
+    /// The form over `count` elements.
+    pub fn new(truncation: Truncation, opens: bool, ring: Ring, options: &Options, count: usize) -> Self {
+        let (f, l) = (truncation.bits as usize, ring.bits() as usize);
+        let dealt = [f + l, l];
+        let circuit = Plan::borrow(f, options, count, dealt);
         Form { bits: truncation.bits, rounding: truncation.rounding, opens, ring, circuit }
     }
 
@@ -45,7 +50,7 @@ impl Form {
     /// Round of the last reshare.
     fn last(&self) -> usize {
         match self.rounding {
-            Rounding::Exact => self.start() + 1 + self.circuit.levels.len(),
+            Rounding::Exact => self.start() + self.circuit.rounds(),
             Rounding::Ulp => self.start(),
             Rounding::Probabilistic => usize::MAX,
         }
@@ -61,14 +66,14 @@ impl Form {
         if self.opens {
             layout.reshare_words(0, len, self.ring);
         }
-        layout.deal_words(len, self.ring);
+        layout.deal_words(SHIFTED_TO, len, self.ring);
         if self.rounding == Rounding::Probabilistic {
             return layout;
         }
-        layout.deal_words(len, self.wrap_ring());
+        layout.deal_words(WRAP_TO, len, self.wrap_ring());
         if self.rounding == Rounding::Exact {
-            borrow::layout(&self.circuit, self.bits as usize, len, self.start(), &mut layout);
-            layout.deal_words(len, self.ring);
+            self.circuit.layout(len, self.start(), &mut layout);
+            layout.deal_words(BORROW_TO, len, self.ring);
         }
         layout.reshare_words(self.last(), len, self.ring);
         layout
@@ -90,11 +95,11 @@ pub(super) struct Truncate<W> {
     site: Site,
     /// R at P0, C at P1 and P2, offset included; before the opening, the own part of the product.
     value: Vec<W>,
-    /// P2: its shares of R≫f, msb(R) and P0's part of β.
+    /// P1, P2: shares of R≫f, msb(R) and P0's part of β.
     shifted: Vec<W>,
     wrap: Vec<W>,
     mask_bit: Vec<W>,
-    borrow: Borrow,
+    borrow: Comparison,
     own: Vec<W>,
     first: Vec<W>,
     second: Vec<W>,
@@ -107,7 +112,7 @@ impl<W: Word> Truncate<W> {
         let zeros = vec![W::ZERO; site.len];
         Truncate {
             layout: form.layout(site.len),
-            borrow: Borrow::new(site.clone(), form.circuit.clone(), form.bits as usize),
+            borrow: Comparison::new(site.clone(), &form.circuit),
             form,
             site,
             value,
@@ -139,19 +144,19 @@ impl<W: Word> Truncate<W> {
             // The output's masks are the two halves of R≫f.
             self.first = site.draw(1, SHIFTED);
             self.second = shifted.iter().zip(&self.first).map(|(&v, &s)| v.sub(s)).collect();
-            site.deal(SHIFTED, &shifted, ring, out);
+            site.deal(SHIFTED_TO, SHIFTED, &shifted, ring, out);
             return;
         }
         if self.is_exact() {
             self.borrow.deal(&self.value, out);
         }
-        site.deal(SHIFTED, &shifted, ring, out);
+        site.deal(SHIFTED_TO, SHIFTED, &shifted, ring, out);
         let wrap: Vec<W> = self.value.iter().map(|r| r.shr(ring.bits() - 1)).collect();
-        site.deal(WRAP, &wrap, self.form.wrap_ring(), out);
+        site.deal(WRAP_TO, WRAP, &wrap, self.form.wrap_ring(), out);
         if self.is_exact() {
             let mut mask_bit = vec![W::ZERO; site.len];
-            expand_bits(&self.borrow.output(0).sum(), &mut mask_bit);
-            site.deal(BORROW, &mask_bit, ring, out);
+            expand_bits(&self.borrow.borrow().sum(), &mut mask_bit);
+            site.deal(BORROW_TO, BORROW, &mask_bit, ring, out);
         }
         (self.first, self.second) = site.masks(purpose::MASK);
     }
@@ -189,16 +194,14 @@ impl<W: Word> Truncate<W> {
     fn reshare(&mut self, out: &mut Outbox) {
         let (site, ring, f) = (&self.site, self.form.ring, self.form.bits);
         let l = ring.bits();
-        if site.role == Role::P1 {
-            self.shifted = site.dealt_to_p1(SHIFTED);
-            self.wrap = site.dealt_to_p1(WRAP);
-            if self.is_exact() {
-                self.mask_bit = site.dealt_to_p1(BORROW);
-            }
+        site.draw_dealt(SHIFTED_TO, SHIFTED, &mut self.shifted);
+        site.draw_dealt(WRAP_TO, WRAP, &mut self.wrap);
+        if self.form.rounding == Rounding::Exact {
+            site.draw_dealt(BORROW_TO, BORROW, &mut self.mask_bit);
         }
         let mut borrow = vec![W::ZERO; site.len];
         if self.is_exact() {
-            expand_bits(&self.borrow.output(0).sum(), &mut borrow);
+            expand_bits(&self.borrow.borrow().sum(), &mut borrow);
         } else {
             self.mask_bit = vec![W::ZERO; site.len];
         }
@@ -246,18 +249,19 @@ impl<W: Word> Machine for Truncate<W> {
     }
 
     fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
-        let (len, ring) = (self.site.len, self.form.ring);
+        let ring = self.form.ring;
         match step {
             Step::Offline => {
-                if self.is_exact() {
+                let exact = self.is_exact();
+                if exact {
                     self.borrow.absorb_deal(inbox);
                 }
-                self.shifted = inbox.words(0, len, ring);
+                self.site.receive_dealt(SHIFTED_TO, ring, inbox, &mut self.shifted);
                 if self.form.rounding != Rounding::Probabilistic {
-                    self.wrap = inbox.words(0, len, self.form.wrap_ring());
+                    self.site.receive_dealt(WRAP_TO, self.form.wrap_ring(), inbox, &mut self.wrap);
                 }
-                if self.is_exact() {
-                    self.mask_bit = inbox.words(0, len, ring);
+                if exact {
+                    self.site.receive_dealt(BORROW_TO, ring, inbox, &mut self.mask_bit);
                 }
             }
             Step::Online(0) if self.form.opens => {

@@ -1,0 +1,178 @@
+//! P0's side: masks, one-hot tables and products of masks, all before the inputs are known.
+
+use covey_kernels::bits::to_planes;
+use covey_ring::Word;
+
+use super::super::share::Wire;
+use super::super::site::Site;
+use super::draw;
+use super::program::{Block, Digit, Mask, Node, Opening, Program, Propagate, Slot, Target};
+use crate::machine::Outbox;
+
+/// Words of a plane worked on at once: a vector register's worth.
+const LANES: usize = 8;
+
+/// Deals `program` over R. Returns the results' masks, in two parts of which P1 knows the first.
+pub(super) fn deal<W: Word>(program: &Program, site: &Site, r: &[W], out: &mut Outbox) -> Vec<Wire> {
+    let width = site.plane_words();
+    let bits = program.bits + usize::from(program.sign);
+    let mut dealer = Dealer {
+        program,
+        width,
+        r: vec![0; width * bits],
+        alpha: vec![0; width * program.wires],
+        first: vec![0; width * program.wires],
+        kept: vec![0; width * program.kept],
+        messages: program.sent.map(|planes| vec![0; width * planes]),
+        drawn: [Vec::new(), Vec::new()],
+        opened: 0,
+    };
+    to_planes(r, bits, &mut dealer.r);
+    for (index, level) in program.levels.iter().enumerate() {
+        dealer.drawn = [draw(program, site, 1, index), draw(program, site, 2, index)];
+        dealer.opened = level.opened.len();
+        for block in &level.blocks {
+            match block {
+                Block::Digit(digit) => dealer.digit(digit),
+                Block::Node(node) => dealer.node(node),
+            }
+        }
+    }
+    for (to, message) in [1, 2].into_iter().zip(&dealer.messages) {
+        out.planes(to, message, site.len);
+    }
+    let plane = |planes: &[u64], wire: usize| planes[wire * width..(wire + 1) * width].to_vec();
+    let output = |&wire: &usize| {
+        let first = plane(&dealer.first, wire);
+        let second = plane(&dealer.alpha, wire).iter().zip(&first).map(|(a, b)| a ^ b).collect();
+        Wire { first, second }
+    };
+    program.outputs.iter().map(output).collect()
+}
+
+struct Dealer<'a> {
+    program: &'a Program,
+    width: usize,
+    r: Vec<u64>,
+    /// α of every wire, and the part of it that P1 drew.
+    alpha: Vec<u64>,
+    first: Vec<u64>,
+    /// The constants of kept sums.
+    kept: Vec<u64>,
+    messages: [Vec<u64>; 2],
+    /// Draws of this level shared with P1 and P2, and how many planes of them are masks.
+    drawn: [Vec<u64>; 2],
+    opened: usize,
+}
+
+impl Dealer<'_> {
+    fn share(&mut self, slot: Slot, value: &[u64]) {
+        let width = self.width;
+        let drawn = (self.opened + slot.drawn) * width;
+        let message = &mut self.messages[1 - slot.drawer][slot.sent * width..][..width];
+        let pad = &self.drawn[slot.drawer][drawn..drawn + width];
+        message.iter_mut().zip(value).zip(pad).for_each(|((m, v), d)| *m = v ^ d);
+    }
+
+    /// Masks an opened sum whose constant is `constant`.
+    fn open(&mut self, opening: &Opening, constant: &mut [u64]) {
+        let width = self.width;
+        if opening.sign {
+            let sign = &self.r[self.program.bits * width..];
+            constant.iter_mut().zip(sign).for_each(|(c, r)| *c ^= r);
+        }
+        if let Mask::Shared(slot) = opening.mask {
+            self.share(slot, constant);
+        }
+        let drawn = opening.index * width..(opening.index + 1) * width;
+        let wire = opening.wire * width..(opening.wire + 1) * width;
+        let (one, two) = (&self.drawn[0][drawn.clone()], &self.drawn[1][drawn]);
+        self.first[wire.clone()].copy_from_slice(one);
+        let alpha = &mut self.alpha[wire];
+        alpha.iter_mut().zip(one.iter().zip(two)).for_each(|(a, (x, y))| *a = x ^ y);
+        if let Mask::Constant = opening.mask {
+            alpha.iter_mut().zip(constant.iter()).for_each(|(a, c)| *a ^= c);
+        }
+    }
+
+    fn digit(&mut self, digit: &Digit) {
+        let width = self.width;
+        let table = one_hot(&self.r[digit.low * width..(digit.low + digit.bits) * width], digit.bits, width);
+        for (slot, value) in digit.slots.iter().zip(table.chunks_exact(width)) {
+            self.share(*slot, value);
+        }
+        let mut none = vec![0; width];
+        match &digit.propagate {
+            Some(Propagate::Public(wire)) => {
+                self.alpha[wire * width..(wire + 1) * width].copy_from_slice(&table[..width]);
+            }
+            Some(Propagate::Opened(opening)) => self.open(opening, &mut none),
+            None => {}
+        }
+        if let Target::Opened(opening) = &digit.generate {
+            self.open(opening, &mut none);
+        }
+    }
+
+    fn node(&mut self, node: &Node) {
+        let width = self.width;
+        let mut products = vec![0; width * node.masks.list.len()];
+        for (index, (parent, wire)) in node.masks.list.iter().enumerate() {
+            let (before, product) = products.split_at_mut(index * width);
+            let alpha = &self.alpha[wire * width..(wire + 1) * width];
+            match parent {
+                None => product[..width].copy_from_slice(alpha),
+                Some(parent) => {
+                    let parent = &before[parent * width..(parent + 1) * width];
+                    product.iter_mut().zip(parent.iter().zip(alpha)).for_each(|(p, (x, y))| *p = x & y);
+                }
+            }
+        }
+        let mut sum = vec![0; width];
+        let add = |sum: &mut [u64], index: usize| {
+            let product = &products[index * width..(index + 1) * width];
+            sum.iter_mut().zip(product).for_each(|(s, p)| *s ^= p);
+        };
+        for (slot, terms) in &node.shares {
+            sum.fill(0);
+            terms.iter().for_each(|&term| add(&mut sum, term));
+            self.share(*slot, &sum);
+        }
+        for result in &node.sums {
+            match result.kept {
+                Some(kept) => sum.copy_from_slice(&self.kept[kept * width..(kept + 1) * width]),
+                None => sum.fill(0),
+            }
+            result.constant.iter().for_each(|&term| add(&mut sum, term));
+            match &result.target {
+                Target::Kept(kept) => self.kept[kept * width..(kept + 1) * width].copy_from_slice(&sum),
+                Target::Opened(opening) => self.open(opening, &mut sum),
+            }
+        }
+    }
+}
+
+/// Planes [digit = j] for every j, from the digit's bits, lowest first.
+fn one_hot(bits: &[u64], count: usize, width: usize) -> Vec<u64> {
+    let mut out = vec![0; width << count];
+    let mut table = vec![[0u64; LANES]; 1 << count];
+    for start in (0..width).step_by(LANES) {
+        let lanes = LANES.min(width - start);
+        table[0] = [u64::MAX; LANES];
+        for bit in 0..count {
+            let mut b = [0; LANES];
+            b[..lanes].copy_from_slice(&bits[bit * width + start..][..lanes]);
+            let (low, high) = table.split_at_mut(1 << bit);
+            for (low, high) in low.iter_mut().zip(high) {
+                for lane in 0..LANES {
+                    high[lane] = low[lane] & b[lane];
+                    low[lane] ^= high[lane];
+                }
+            }
+        }
+        for (plane, value) in out.chunks_exact_mut(width).zip(&table) {
+            plane[start..start + lanes].copy_from_slice(&value[..lanes]);
+        }
+    }
+    out
+}

@@ -1,0 +1,230 @@
+//! P1's and P2's side: sums of shares that public bits select, opened round by round.
+
+use covey_kernels::bits::to_planes;
+use covey_ring::Word;
+
+use super::super::share::Wire;
+use super::super::site::Site;
+use super::draw;
+use super::program::{Block, Digit, Mask, Node, Opening, Program, Propagate, Slot, Target};
+use crate::machine::{Inbox, Outbox};
+
+/// Words of a plane worked on at once: a vector register's worth.
+const LANES: usize = 8;
+
+/// State over one tile; planes one after the other in each field.
+#[derive(Default)]
+pub(super) struct Online {
+    /// What P0 sent.
+    pub dealt: Vec<u64>,
+    c: Vec<u64>,
+    /// X of every wire, and the own share of its mask.
+    public: Vec<u64>,
+    mask: Vec<u64>,
+    kept: Vec<u64>,
+    /// Draws and masked sums of the round under way.
+    drawn: Vec<u64>,
+    sums: Vec<u64>,
+}
+
+impl Online {
+    pub fn set_public<W: Word>(&mut self, program: &Program, site: &Site, c: &[W]) {
+        let width = site.plane_words();
+        let bits = program.bits + usize::from(program.sign);
+        self.c = vec![0; width * bits];
+        to_planes(c, bits, &mut self.c);
+        self.public = vec![0; width * program.wires];
+        self.mask = vec![0; width * program.wires];
+        self.kept = vec![0; width * program.kept];
+    }
+
+    pub fn local(&mut self, program: &Program, site: &Site, index: usize, out: &mut Outbox) {
+        let width = site.plane_words();
+        let level = &program.levels[index];
+        self.drawn = draw(program, site, 0, index);
+        self.sums = vec![0; width * level.opened.len()];
+        let mut worker =
+            Worker { width, me: site.role as usize - 1, sign: program.bits, opened: level.opened.len(), state: self };
+        for block in &level.blocks {
+            match block {
+                Block::Digit(digit) => worker.digit(digit),
+                Block::Node(node) => worker.node(node),
+            }
+        }
+        out.planes(site.other(), &self.sums, site.len);
+    }
+
+    pub fn absorb(&mut self, program: &Program, site: &Site, index: usize, inbox: &mut Inbox) {
+        let width = site.plane_words();
+        let opened = &program.levels[index].opened;
+        let received = inbox.planes(site.other(), site.len, opened.len());
+        for (i, wire) in opened.iter().enumerate() {
+            let (own, other) = (&self.sums[i * width..][..width], &received[i * width..][..width]);
+            let public = &mut self.public[wire * width..][..width];
+            public.iter_mut().zip(own.iter().zip(other)).for_each(|(x, (a, b))| *x = a ^ b);
+            self.mask[wire * width..][..width].copy_from_slice(&self.drawn[i * width..][..width]);
+        }
+        if index + 1 == program.levels.len() {
+            self.drawn = Vec::new();
+            self.sums = Vec::new();
+            self.dealt = Vec::new();
+        }
+    }
+
+    pub fn outputs(&self, program: &Program, site: &Site) -> Vec<Wire> {
+        let width = site.plane_words();
+        let output = |wire: &usize| {
+            let second = self.mask[wire * width..][..width].to_vec();
+            let public = &self.public[wire * width..][..width];
+            Wire { first: public.iter().zip(&second).map(|(x, m)| x ^ m).collect(), second }
+        };
+        program.outputs.iter().map(output).collect()
+    }
+}
+
+struct Worker<'a> {
+    width: usize,
+    /// 0 at P1, which adds what is public, 1 at P2.
+    me: usize,
+    /// The sign's bit in `c`.
+    sign: usize,
+    /// Planes of masks before the drawn shares.
+    opened: usize,
+    state: &'a mut Online,
+}
+
+impl Worker<'_> {
+    fn share(&self, slot: Slot) -> &[u64] {
+        if slot.drawer == self.me {
+            &self.state.drawn[(self.opened + slot.drawn) * self.width..][..self.width]
+        } else {
+            &self.state.dealt[slot.sent * self.width..][..self.width]
+        }
+    }
+
+    /// Masks and stores the sum for a wire.
+    fn open(&mut self, opening: &Opening, sum: &[u64]) {
+        let width = self.width;
+        let mut out = std::mem::take(&mut self.state.sums);
+        let own = &mut out[opening.index * width..][..width];
+        let mask = &self.state.drawn[opening.index * width..][..width];
+        own.iter_mut().zip(sum.iter().zip(mask)).for_each(|(o, (s, m))| *o = s ^ m);
+        if let Mask::Shared(slot) = opening.mask {
+            xor(own, self.share(slot));
+        }
+        if opening.sign && self.me == 0 {
+            xor(own, &self.state.c[self.sign * width..][..width]);
+        }
+        self.state.sums = out;
+    }
+
+    fn store(&mut self, target: &Target, sum: &[u64]) {
+        match target {
+            Target::Kept(kept) => self.state.kept[kept * self.width..][..self.width].copy_from_slice(sum),
+            Target::Opened(opening) => self.open(opening, sum),
+        }
+    }
+
+    fn digit(&mut self, digit: &Digit) {
+        let width = self.width;
+        let (mut generate, mut propagate) = (vec![0; width], vec![0; width]);
+        let c = &self.state.c[digit.low * width..(digit.low + digit.bits) * width];
+        let shares: Vec<&[u64]> = digit.slots.iter().map(|&slot| self.share(slot)).collect();
+        look_up(c, &shares, self.me == 0, &mut generate, &mut propagate);
+        match &digit.propagate {
+            Some(Propagate::Public(wire)) => {
+                let wire = wire * width..(wire + 1) * width;
+                let mask = self.share(digit.slots[0]).to_vec();
+                self.state.mask[wire.clone()].copy_from_slice(&mask);
+                self.state.public[wire].copy_from_slice(&self.state.c[digit.low * width..][..width]);
+            }
+            Some(Propagate::Opened(opening)) => self.open(opening, &propagate),
+            None => {}
+        }
+        self.store(&digit.generate, &generate);
+    }
+
+    fn node(&mut self, node: &Node) {
+        let width = self.width;
+        let mut products = vec![0; width * node.publics.list.len()];
+        for (index, (parent, wire)) in node.publics.list.iter().enumerate() {
+            let (before, product) = products.split_at_mut(index * width);
+            let public = &self.state.public[wire * width..][..width];
+            match parent {
+                None => product[..width].copy_from_slice(public),
+                Some(parent) => {
+                    let parent = &before[parent * width..][..width];
+                    product.iter_mut().zip(parent.iter().zip(public)).for_each(|(p, (x, y))| *p = x & y);
+                }
+            }
+        }
+        let (mut sum, mut inner) = (vec![0; width], vec![0; width]);
+        for result in &node.sums {
+            match result.kept {
+                Some(kept) => sum.copy_from_slice(&self.state.kept[kept * width..][..width]),
+                None => sum.fill(0),
+            }
+            for wire in &result.linear {
+                xor(&mut sum, &self.state.mask[wire * width..][..width]);
+            }
+            for term in &result.terms {
+                match term.share {
+                    Some(share) => inner.copy_from_slice(self.share(node.shares[share].0)),
+                    None => inner.fill(0),
+                }
+                for wire in &term.linear {
+                    xor(&mut inner, &self.state.mask[wire * width..][..width]);
+                }
+                if term.one && self.me == 0 {
+                    inner.iter_mut().for_each(|word| *word = !*word);
+                }
+                let product = &products[term.public * width..][..width];
+                sum.iter_mut().zip(product.iter().zip(&inner)).for_each(|(s, (x, y))| *s ^= x & y);
+            }
+            self.store(&result.target, &sum);
+        }
+    }
+}
+
+fn xor(to: &mut [u64], from: &[u64]) {
+    to.iter_mut().zip(from).for_each(|(x, y)| *x ^= y);
+}
+
+/// Shares of [digit of R > digit of C] and [digits equal], from the digit of C, lowest bit first, and shares of [digit of R =
+/// j] for all j but the last, which is 1 and the others' sum. The table is halved bit by bit: of two neighbours, the bit of C
+/// keeps one, and if it keeps the lower one then R in the upper one is greater.
+fn look_up(c: &[u64], shares: &[&[u64]], adds_one: bool, greater: &mut [u64], equal: &mut [u64]) {
+    let entries = shares.len() + 1;
+    let width = greater.len();
+    // In each entry: [R greater than C], [R equal to C], [R among the entry's values].
+    let mut table = vec![[[0u64; LANES]; 3]; entries];
+    for start in (0..width).step_by(LANES) {
+        let lanes = LANES.min(width - start);
+        let mut last = if adds_one { [u64::MAX; LANES] } else { [0; LANES] };
+        for (entry, share) in table.iter_mut().zip(shares) {
+            let mut value = [0; LANES];
+            value[..lanes].copy_from_slice(&share[start..][..lanes]);
+            (0..LANES).for_each(|lane| last[lane] ^= value[lane]);
+            *entry = [[0; LANES], value, value];
+        }
+        table[entries - 1] = [[0; LANES], last, last];
+        let mut half = entries;
+        for bit in c.chunks_exact(width) {
+            let mut b = [0; LANES];
+            b[..lanes].copy_from_slice(&bit[start..][..lanes]);
+            half /= 2;
+            for j in 0..half {
+                let ([g0, e0, m0], [g1, e1, m1]) = (table[2 * j], table[2 * j + 1]);
+                let out = &mut table[j];
+                for lane in 0..LANES {
+                    let g = g0[lane] ^ m1[lane];
+                    out[0][lane] = g ^ (b[lane] & (g ^ g1[lane]));
+                    out[1][lane] = e0[lane] ^ (b[lane] & (e0[lane] ^ e1[lane]));
+                    out[2][lane] = m0[lane] ^ m1[lane];
+                }
+            }
+        }
+        greater[start..start + lanes].copy_from_slice(&table[0][0][..lanes]);
+        equal[start..start + lanes].copy_from_slice(&table[0][1][..lanes]);
+    }
+}

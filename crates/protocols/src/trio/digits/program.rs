@@ -1,0 +1,435 @@
+//! A digit tree as a straight line of levels: what is dealt, looked up, multiplied and opened in each round.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use crate::circuits::digits::{Place, Root, Tree, low_digits, root_sums};
+use crate::circuits::polynomial::{self, Constant, HIGHEST, Monomial, Polynomial, generate, propagate};
+
+/// A comparison of C with R as both sides run it. Indices are planes: *wires* are opened bits x = X ⊕ α, *kept* bits are
+/// xor shares that are never opened, *slots* are bits P0 deals.
+#[derive(Debug)]
+pub(in crate::trio) struct Program {
+    /// Low bits of C and R that the tree compares, and above them the sign's if the root asks for it.
+    pub bits: usize,
+    /// Whether bit `bits` of C and R enters.
+    pub sign: bool,
+    pub levels: Vec<Level>,
+    pub wires: usize,
+    pub kept: usize,
+    /// Wires of the results.
+    pub outputs: Vec<usize>,
+    /// Planes P0 sends to P1 and to P2.
+    pub sent: [usize; 2],
+}
+
+/// One round.
+#[derive(Debug, Default)]
+pub(in crate::trio) struct Level {
+    pub blocks: Vec<Block>,
+    /// The wires opened, in the order of the message.
+    pub opened: Vec<usize>,
+    /// Slots that P1 and P2 draw. Both draw the masks of the wires first.
+    pub drawn: [usize; 2],
+}
+
+#[derive(Debug)]
+pub(in crate::trio) enum Block {
+    Digit(Digit),
+    Node(Node),
+}
+
+/// A bit P0 deals: P1 (`drawer` 0) or P2 (1) draws its share, the other is sent one.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::trio) struct Slot {
+    pub drawer: usize,
+    /// Number among the drawer's slots of the level.
+    pub drawn: usize,
+    /// Number among all planes sent to the other.
+    pub sent: usize,
+}
+
+/// A one-hot table of the digit of R at `low`, looked up at the digit of C.
+#[derive(Debug)]
+pub(in crate::trio) struct Digit {
+    pub low: usize,
+    pub bits: usize,
+    /// [digit = j] for all j but the last.
+    pub slots: Vec<Slot>,
+    pub propagate: Option<Propagate>,
+    pub generate: Target,
+}
+
+#[derive(Debug)]
+pub(in crate::trio) enum Propagate {
+    /// Of a single bit: X = C, α = ¬R.
+    Public(usize),
+    Opened(Opening),
+}
+
+/// Where a sum goes.
+#[derive(Debug)]
+pub(in crate::trio) enum Target {
+    Kept(usize),
+    Opened(Opening),
+}
+
+#[derive(Debug)]
+pub(in crate::trio) struct Opening {
+    pub wire: usize,
+    /// Number within the level.
+    pub index: usize,
+    pub mask: Mask,
+    /// Whether the bits of C and R at the sign are added.
+    pub sign: bool,
+}
+
+/// The mask of an opened sum. Each side adds a fresh one of its own in any case.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::trio) enum Mask {
+    /// The two fresh ones; the sum has no constant.
+    Fresh,
+    /// The two fresh ones; the sum's constant is dealt.
+    Shared(Slot),
+    /// The two fresh ones and the sum's constant, known to P0 alone.
+    Constant,
+}
+
+/// Sums over the same inputs.
+#[derive(Debug)]
+pub(in crate::trio) struct Node {
+    /// Products of public bits.
+    pub publics: Products,
+    /// Products of masks, for P0.
+    pub masks: Products,
+    /// Dealt sums of products of masks.
+    pub shares: Vec<(Slot, Vec<usize>)>,
+    pub sums: Vec<Sum>,
+}
+
+/// Products of wires' bits, each a wire or an earlier product times a wire.
+#[derive(Debug, Default)]
+pub(in crate::trio) struct Products {
+    pub list: Vec<(Option<usize>, usize)>,
+}
+
+#[derive(Debug)]
+pub(in crate::trio) struct Sum {
+    pub terms: Vec<Term>,
+    /// Wires whose masks' shares are added as they are.
+    pub linear: Vec<usize>,
+    /// Products of masks that stay with P0.
+    pub constant: Vec<usize>,
+    pub kept: Option<usize>,
+    pub target: Target,
+}
+
+/// A public product times the sum of a dealt share, masks' shares and 1.
+#[derive(Debug)]
+pub(in crate::trio) struct Term {
+    pub public: usize,
+    pub share: Option<usize>,
+    pub linear: Vec<usize>,
+    pub one: bool,
+}
+
+impl Program {
+    /// `sent`: bits an element that P0 sends to P1 and P2 besides, which the slots balance.
+    pub fn new(tree: &Tree, root: Root, low: usize, sent: [usize; 2]) -> Arc<Self> {
+        type Key = (Tree, Root, usize, [usize; 2]);
+        static COMPILED: LazyLock<Mutex<HashMap<Key, Arc<Program>>>> = LazyLock::new(Mutex::default);
+        let key = (tree.clone(), root, low, sent);
+        let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+        compiled.entry(key).or_insert_with(|| Arc::new(Compiler::new(tree.bits(), sent).root(tree, root, low))).clone()
+    }
+
+    /// Planes both online parties send in round `level`.
+    pub fn opened(&self, level: usize) -> usize {
+        self.levels[level].opened.len()
+    }
+}
+
+/// What a compiled range offers its parent.
+struct Range {
+    /// The first level at which its bits are known.
+    ready: usize,
+    propagate: Option<usize>,
+    generate: Generate,
+}
+
+enum Generate {
+    Kept(usize),
+    Wire(usize),
+}
+
+struct Compiler {
+    program: Program,
+    load: [usize; 2],
+}
+
+impl Compiler {
+    fn new(bits: usize, load: [usize; 2]) -> Self {
+        let (levels, outputs) = (Vec::new(), Vec::new());
+        Compiler { program: Program { bits, sign: false, levels, wires: 0, kept: 0, outputs, sent: [0; 2] }, load }
+    }
+
+    fn level(&mut self, level: usize) -> &mut Level {
+        if self.program.levels.len() <= level {
+            self.program.levels.resize_with(level + 1, Level::default);
+        }
+        &mut self.program.levels[level]
+    }
+
+    fn slot(&mut self, level: usize) -> Slot {
+        // To whoever has been sent less.
+        let to = usize::from(self.load[1] <= self.load[0]);
+        let drawer = 1 - to;
+        self.load[to] += 1;
+        let sent = self.program.sent[to];
+        self.program.sent[to] += 1;
+        let drawn = &mut self.level(level).drawn[drawer];
+        *drawn += 1;
+        Slot { drawer, drawn: *drawn - 1, sent }
+    }
+
+    fn wire(&mut self) -> usize {
+        self.program.wires += 1;
+        self.program.wires - 1
+    }
+
+    fn keep(&mut self) -> usize {
+        self.program.kept += 1;
+        self.program.kept - 1
+    }
+
+    fn open(&mut self, level: usize, mask: Mask, sign: bool) -> Opening {
+        let wire = self.wire();
+        let opened = &mut self.level(level).opened;
+        opened.push(wire);
+        Opening { wire, index: opened.len() - 1, mask, sign }
+    }
+
+    fn open_shared(&mut self, level: usize, sign: bool) -> Opening {
+        let slot = self.slot(level);
+        self.open(level, Mask::Shared(slot), sign)
+    }
+
+    /// The table of a digit and what is opened of it: `generate` decides for its generate bit.
+    fn digit(
+        &mut self,
+        low: usize,
+        bits: usize,
+        propagates: bool,
+        generate: impl FnOnce(&mut Self) -> Target,
+    ) -> Option<usize> {
+        let slots = (0..(1 << bits) - 1).map(|_| self.slot(0)).collect();
+        let propagate = propagates.then(|| match bits {
+            1 => Propagate::Public(self.wire()),
+            _ => Propagate::Opened(self.open(0, Mask::Fresh, false)),
+        });
+        let wire = propagate.as_ref().map(|p| match p {
+            Propagate::Public(wire) => *wire,
+            Propagate::Opened(opening) => opening.wire,
+        });
+        let generate = generate(self);
+        self.level(0).blocks.push(Block::Digit(Digit { low, bits, slots, propagate, generate }));
+        wire
+    }
+
+    /// A range of the tree; `open_sign`: its generate bit, the highest of all, is opened with the sign bits added.
+    fn range(&mut self, tree: &Tree, low: usize, place: Place, open_sign: bool) -> Range {
+        match tree {
+            Tree::Digit(bits) => {
+                let target = |this: &mut Self| match place {
+                    Place::Highest if open_sign => Target::Opened(this.open_shared(0, true)),
+                    Place::Highest => Target::Kept(this.keep()),
+                    _ => Target::Opened(this.open(0, Mask::Fresh, false)),
+                };
+                let mut generate = Generate::Wire(0);
+                let propagate = self.digit(low, *bits, place != Place::Lowest, |this| {
+                    let target = target(this);
+                    generate = Generate::of(&target);
+                    target
+                });
+                Range { ready: 1, propagate, generate }
+            }
+            Tree::Node(children) => {
+                let inputs = self.children(children, low, place, false);
+                let level = inputs.level;
+                let mut sums = Vec::new();
+                let mut through = None;
+                if place != Place::Lowest {
+                    let opening = self.open_shared(level, false);
+                    through = Some(opening.wire);
+                    sums.push((polynomial::through(children.len()), None, Target::Opened(opening)));
+                }
+                let target = match place {
+                    Place::Highest if !open_sign => Target::Kept(self.keep()),
+                    _ => Target::Opened(self.open_shared(level, open_sign)),
+                };
+                let generate = Generate::of(&target);
+                sums.push((polynomial::carry(children.len()), inputs.kept, target));
+                self.node(&inputs, sums);
+                Range { ready: level + 1, propagate: through, generate }
+            }
+        }
+    }
+
+    fn children(&mut self, children: &[Tree], mut low: usize, place: Place, open_sign: bool) -> Inputs {
+        let count = children.len();
+        let mut inputs = Inputs { level: 0, wires: BTreeMap::new(), kept: None };
+        for (i, child) in children.iter().rev().enumerate() {
+            let range = self.range(child, low, place.of_child(i, count), open_sign && i + 1 == count);
+            low += child.bits();
+            inputs.level = inputs.level.max(range.ready);
+            if let Some(wire) = range.propagate {
+                inputs.wires.insert(propagate(i), wire);
+            }
+            match range.generate {
+                Generate::Kept(kept) => inputs.kept = Some(kept),
+                Generate::Wire(wire) if i + 1 == count => drop(inputs.wires.insert(HIGHEST, wire)),
+                Generate::Wire(wire) => drop(inputs.wires.insert(generate(i), wire)),
+            }
+        }
+        inputs
+    }
+
+    fn root(mut self, tree: &Tree, root: Root, low: usize) -> Program {
+        self.program.sign = root != Root::Borrow;
+        let sign = self.program.sign;
+        let children = match tree {
+            Tree::Digit(bits) => {
+                // One digit is the whole comparison.
+                self.digit(0, *bits, false, |this| {
+                    let opening = match root {
+                        Root::SharedSign => this.open_shared(0, sign),
+                        _ => this.open(0, Mask::Constant, sign),
+                    };
+                    this.program.outputs.push(opening.wire);
+                    Target::Opened(opening)
+                });
+                return self.program;
+            }
+            Tree::Node(children) => children,
+        };
+        let root = match root {
+            Root::SignAndBorrow(_) => Root::SignAndBorrow(low_digits(tree, low).expect("a child ends at the low bits")),
+            root => root,
+        };
+        let inputs = self.children(children, 0, Place::Lowest, root == Root::SignAndRest);
+        let level = inputs.level;
+        let mut sums = Vec::new();
+        for (index, (sum, constant)) in root_sums(root, children.len()).into_iter().enumerate() {
+            let sign = sign && index == 0 && root != Root::SignAndRest;
+            let opening = match constant {
+                Constant::Kept => self.open(level, Mask::Constant, sign),
+                Constant::Shared => self.open_shared(level, sign),
+            };
+            self.program.outputs.push(opening.wire);
+            sums.push((sum, inputs.kept.filter(|_| index == 0), Target::Opened(opening)));
+        }
+        if root == Root::SignAndBorrow(1) {
+            // The lowest digit is the borrow.
+            self.program.outputs.push(inputs.wires[&generate(0)]);
+        }
+        self.node(&inputs, sums);
+        self.program
+    }
+
+    fn node(&mut self, inputs: &Inputs, sums: Vec<(Polynomial, Option<usize>, Target)>) {
+        let (mut publics, mut masks) = (ProductList::default(), ProductList::default());
+        let mut shares: Vec<(Slot, Vec<usize>)> = Vec::new();
+        let mut shared: HashMap<Vec<Monomial>, usize> = HashMap::new();
+        let compiled = sums.into_iter().map(|(polynomial, kept, target)| {
+            let mut sum = Sum { terms: Vec::new(), linear: Vec::new(), constant: Vec::new(), kept, target };
+            for (public, mask) in polynomial.masked() {
+                let linear = mask.monomials().filter(|m| m.count_ones() == 1).map(|m| inputs.wires[&m]).collect();
+                let products = mask.non_linear();
+                if public == 0 {
+                    sum.linear = linear;
+                    sum.constant = products.iter().map(|&m| masks.index(m, inputs)).collect();
+                    continue;
+                }
+                let share = (!products.is_empty()).then(|| {
+                    *shared.entry(products.clone()).or_insert_with(|| {
+                        let factors = products.iter().map(|&m| masks.index(m, inputs)).collect();
+                        shares.push((self.slot(inputs.level), factors));
+                        shares.len() - 1
+                    })
+                });
+                let one = mask.monomials().any(|m| m == 0);
+                sum.terms.push(Term { public: publics.index(public, inputs), share, linear, one });
+            }
+            sum
+        });
+        let sums = compiled.collect();
+        let node = Node { publics: publics.products, masks: masks.products, shares, sums };
+        self.level(inputs.level).blocks.push(Block::Node(node));
+    }
+}
+
+impl Generate {
+    fn of(target: &Target) -> Generate {
+        match target {
+            Target::Kept(kept) => Generate::Kept(*kept),
+            Target::Opened(opening) => Generate::Wire(opening.wire),
+        }
+    }
+}
+
+/// A node's inputs: the wires by variable, the highest child's kept generate bit.
+struct Inputs {
+    level: usize,
+    wires: BTreeMap<Monomial, usize>,
+    kept: Option<usize>,
+}
+
+#[derive(Default)]
+struct ProductList {
+    products: Products,
+    index: HashMap<Monomial, usize>,
+}
+
+impl ProductList {
+    /// The number of a product, which is added with its factors where it is missing.
+    fn index(&mut self, monomial: Monomial, inputs: &Inputs) -> usize {
+        if let Some(&index) = self.index.get(&monomial) {
+            return index;
+        }
+        let variable = monomial & monomial.wrapping_neg();
+        let rest = monomial ^ variable;
+        let parent = (rest != 0).then(|| self.index(rest, inputs));
+        self.products.list.push((parent, inputs.wires[&variable]));
+        self.index.insert(monomial, self.products.list.len() - 1);
+        self.products.list.len() - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::circuits::digits::cheapest;
+
+    #[test]
+    fn programs_cost_what_the_search_says() {
+        for (root, low) in [
+            (Root::Sign, 0),
+            (Root::SharedSign, 0),
+            (Root::SignAndRest, 10),
+            (Root::SignAndBorrow(0), 10),
+            (Root::Borrow, 0),
+        ] {
+            for bits in [11, 19, 31, 63] {
+                for depth in 2..=6 {
+                    let Some(circuit) = cheapest(root, bits, low, depth) else { continue };
+                    let program = Program::new(&circuit.tree, root, low, [0; 2]);
+                    let opened: usize = program.levels.iter().map(|level| level.opened.len()).sum();
+                    assert_eq!(program.sent[0] + program.sent[1], circuit.offline, "{root:?} {bits} {depth}");
+                    assert_eq!(2 * opened, circuit.online, "{root:?} {bits} {depth}");
+                    assert_eq!(program.levels.len(), circuit.tree.depth());
+                    assert!(program.sent[1] - program.sent[0] <= 1);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The shape of a fused gate: what it opens and deals, and which of its forms a layer takes.
+
+use std::sync::Arc;
+
+use covey_ring::Ring;
+
+use super::super::digits::{self, Program};
+use crate::api::{Comparison, NetworkProfile, Options, Truncation};
+use crate::circuits::Adder;
+use crate::circuits::digits::{Circuit, Root, cheapest};
+use crate::machine::{Layout, Step};
+
+/// The deepest trees considered: deeper ones save less than a bit in fifty.
+const DEEPEST: usize = 6;
+
+/// What a gate computes: max(v≫f, 0) for |v| < 2^(k-1), from C = v + R mod 2^k or from the parts of C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::trio) struct Task {
+    /// Whether C is opened first, from a product's own parts.
+    pub opens: bool,
+    /// k, at most the ring's bits.
+    pub compared: u32,
+    /// f, below k - 1; 0 for none.
+    pub shift: u32,
+    /// The ring of the result.
+    pub ring: Ring,
+}
+
+impl Task {
+    /// A proved bound on the shifted value bounds v itself: |v≫f| < 2^b gives |v| < 2^(b+f).
+    pub fn new(opens: bool, truncate: Option<Truncation>, relu: Comparison, ring: Ring) -> Self {
+        let shift = truncate.map_or(0, |truncation| truncation.bits);
+        let proved = relu.bound.max(1).saturating_add(shift).saturating_add(1);
+        let compared = if relu.proved { proved.min(ring.bits()) } else { ring.bits() };
+        Task { opens, compared, shift, ring }
+    }
+
+    /// Bits of the shifted value.
+    pub fn shifted(&self) -> u32 {
+        self.compared - self.shift
+    }
+
+    /// Bits of the result's ring above those.
+    pub fn above(&self) -> u32 {
+        self.ring.bits() - self.shifted()
+    }
+}
+
+/// How the result is selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::trio) enum Select {
+    /// In the result's ring, from the sign and (1 - sign)·borrow (`balanced`).
+    Full,
+    /// In the ring of the shifted value, extended in one round more (`fewest-bytes`).
+    Reduced,
+    /// In the result's ring, from the sign and the borrow, both out of one level of digits (`fewest-rounds`).
+    Flat,
+}
+
+/// A gate's form, shared by its tiles.
+#[derive(Clone)]
+pub(in crate::trio) struct Form {
+    pub task: Task,
+    pub select: Select,
+    pub program: Arc<Program>,
+    /// Rings of the dealt elements and who is sent a share of them; the other draws.
+    pub deals: Vec<(Ring, usize)>,
+}
+
+/// A form and its cost, bits an element.
+struct Candidate {
+    select: Select,
+    root: Root,
+    circuit: Circuit,
+    offline: usize,
+    online: usize,
+    rounds: usize,
+}
+
+impl Form {
+    /// The form for `count` elements: named by the options, or of all of them the fastest on the network.
+    pub fn choose(task: Task, options: &Options, count: usize) -> Self {
+        let candidates = candidates(task);
+        let reduced = |c: &&Candidate| c.select == Select::Reduced || task.above() == 0;
+        let shallow = |most: usize| move |c: &&Candidate| c.circuit.tree.depth() <= most;
+        let total = |c: &&Candidate| c.offline + c.online;
+        let found = match options.adder {
+            Adder::FewestRounds => {
+                let flat = candidates.iter().find(|c| c.select == Select::Flat);
+                flat.or_else(|| candidates.iter().min_by_key(|c| (c.rounds, total(c))))
+            }
+            Adder::FewestBytes => candidates.iter().filter(reduced).filter(shallow(4)).min_by_key(total),
+            Adder::Balanced => {
+                let depth = if task.compared > 36 { 4 } else { 3 };
+                candidates.iter().filter(|c| c.select == Select::Full).filter(shallow(depth)).min_by_key(total)
+            }
+            _ => candidates.iter().min_by_key(|c| (c.nanoseconds(&options.network, count), total(c))),
+        };
+        // Narrow rings may lack the named form.
+        let found = found.or(candidates.first()).expect("a digit tree over at most 63 bits");
+        Form::new(task, found.select, found.root, &found.circuit)
+    }
+
+    pub fn new(task: Task, select: Select, root: Root, circuit: &Circuit) -> Self {
+        let mut sent = [0; 2];
+        let deals = deals(task, select)
+            .into_iter()
+            .map(|ring| {
+                let to = usize::from(sent[1] <= sent[0]);
+                sent[to] += ring.bits() as usize;
+                (ring, to + 1)
+            })
+            .collect();
+        let program = Program::new(&circuit.tree, root, task.shift as usize, sent);
+        Form { task, select, program, deals }
+    }
+
+    /// The ring in which C is opened.
+    pub fn opened(&self) -> Ring {
+        Ring::Pow2(self.task.compared)
+    }
+
+    /// The ring of the select.
+    pub fn selected(&self) -> Ring {
+        if self.select == Select::Reduced { Ring::Pow2(self.task.shifted()) } else { self.task.ring }
+    }
+
+    /// Round in which the comparison starts.
+    pub fn start(&self) -> usize {
+        usize::from(self.task.opens)
+    }
+
+    /// Round of the select.
+    pub fn last(&self) -> usize {
+        self.start() + self.program.levels.len()
+    }
+
+    pub fn layout(&self, len: usize) -> Layout {
+        let mut layout = Layout::default();
+        let mut exchange = |round: usize, ring: Ring| {
+            layout.words(Step::Online(round), 1, 2, len, ring);
+            layout.words(Step::Online(round), 2, 1, len, ring);
+        };
+        if self.task.opens {
+            exchange(0, self.opened());
+        }
+        exchange(self.last(), self.selected());
+        if self.select == Select::Reduced {
+            exchange(self.last() + 1, Ring::Pow2(self.task.above()));
+        }
+        digits::layout(&self.program, len, self.start(), &mut layout);
+        for &(ring, to) in &self.deals {
+            layout.words(Step::Offline, 0, to, len, ring);
+        }
+        layout
+    }
+}
+
+/// Rings of the elements P0 deals; `gate.rs` says what they are.
+fn deals(task: Task, select: Select) -> Vec<Ring> {
+    let (shifted, above) = (Ring::Pow2(task.shifted()), Ring::Pow2(task.above()));
+    let count = if task.shift == 0 { 3 } else { 4 };
+    let mut deals = match select {
+        Select::Full => vec![task.ring; count],
+        Select::Reduced => vec![shifted; count],
+        Select::Flat => vec![task.ring; 5],
+    };
+    if task.above() > 0 {
+        deals.extend([above; 2]);
+    }
+    deals
+}
+
+fn candidates(task: Task) -> Vec<Candidate> {
+    let (bits, shift) = (task.compared as usize - 1, task.shift as usize);
+    let select_of = |reduced| if reduced { Select::Reduced } else { Select::Full };
+    let root = if shift > 0 { Root::SignAndRest } else { Root::Sign };
+    let mut found = Vec::new();
+    let mut push = |select: Select, root: Root, circuit: Circuit| {
+        let dealt: usize = deals(task, select).iter().map(|ring| ring.bits() as usize).sum();
+        let opening = if task.opens { 2 * task.compared as usize } else { 0 };
+        found.push(Candidate {
+            offline: circuit.offline + dealt,
+            online: circuit.online + opening + 2 * task.ring.bits() as usize,
+            rounds: usize::from(task.opens) + circuit.tree.depth() + 1 + usize::from(select == Select::Reduced),
+            select,
+            root,
+            circuit,
+        });
+    };
+    for depth in 1..=DEEPEST {
+        // A tree that is no deeper than asked for has been found before.
+        let Some(circuit) = cheapest(root, bits, shift, depth).filter(|c| c.tree.depth() == depth) else { continue };
+        for reduced in [false, true] {
+            if !reduced || task.above() > 0 {
+                push(select_of(reduced), root, circuit.clone());
+            }
+        }
+    }
+    if shift > 0
+        && let Some(circuit) = cheapest(Root::SignAndBorrow(0), bits, shift, 2)
+    {
+        push(Select::Flat, Root::SignAndBorrow(0), circuit);
+    }
+    found
+}
+
+impl Candidate {
+    fn nanoseconds(&self, network: &NetworkProfile, count: usize) -> u128 {
+        network.nanoseconds(self.rounds, self.offline, self.online, count)
+    }
+}
