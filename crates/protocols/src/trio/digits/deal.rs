@@ -1,6 +1,7 @@
 //! P0's side: masks, one-hot tables and products of masks, all before the inputs are known.
 
-use covey_kernels::bits::to_planes;
+use covey_kernels::bits::{and, to_planes, xor, xor_assign};
+use covey_kernels::vectorised;
 use covey_ring::Word;
 
 use super::super::share::Wire;
@@ -71,7 +72,7 @@ impl Dealer<'_> {
         let drawn = (self.opened + slot.drawn) * width;
         let message = &mut self.messages[1 - slot.drawer][slot.sent * width..][..width];
         let pad = &self.drawn[slot.drawer][drawn..drawn + width];
-        message.iter_mut().zip(value).zip(pad).for_each(|((m, v), d)| *m = v ^ d);
+        xor(message, value, pad);
     }
 
     /// Masks an opened sum whose constant is `constant`.
@@ -79,7 +80,7 @@ impl Dealer<'_> {
         let width = self.width;
         if opening.sign {
             let sign = &self.r[self.program.bits * width..];
-            constant.iter_mut().zip(sign).for_each(|(c, r)| *c ^= r);
+            xor_assign(constant, sign);
         }
         if let Mask::Shared(slot) = opening.mask {
             self.share(slot, constant);
@@ -89,15 +90,16 @@ impl Dealer<'_> {
         let (one, two) = (&self.drawn[0][drawn.clone()], &self.drawn[1][drawn]);
         self.first[wire.clone()].copy_from_slice(one);
         let alpha = &mut self.alpha[wire];
-        alpha.iter_mut().zip(one.iter().zip(two)).for_each(|(a, (x, y))| *a = x ^ y);
+        xor(alpha, one, two);
         if let Mask::Constant = opening.mask {
-            alpha.iter_mut().zip(constant.iter()).for_each(|(a, c)| *a ^= c);
+            xor_assign(alpha, constant);
         }
     }
 
     fn digit(&mut self, digit: &Digit) {
         let width = self.width;
-        let table = one_hot(&self.r[digit.low * width..(digit.low + digit.bits) * width], digit.bits, width);
+        let mut table = vec![0; width << digit.bits];
+        one_hot(&mut table, &self.r[digit.low * width..(digit.low + digit.bits) * width], digit.bits, width);
         for (slot, value) in digit.slots.iter().zip(table.chunks_exact(width)) {
             self.share(*slot, value);
         }
@@ -124,14 +126,14 @@ impl Dealer<'_> {
                 None => product[..width].copy_from_slice(alpha),
                 Some(parent) => {
                     let parent = &before[parent * width..(parent + 1) * width];
-                    product.iter_mut().zip(parent.iter().zip(alpha)).for_each(|(p, (x, y))| *p = x & y);
+                    and(&mut product[..width], parent, alpha);
                 }
             }
         }
         let mut sum = vec![0; width];
         let add = |sum: &mut [u64], index: usize| {
             let product = &products[index * width..(index + 1) * width];
-            sum.iter_mut().zip(product).for_each(|(s, p)| *s ^= p);
+            xor_assign(sum, product);
         };
         for (slot, terms) in &node.shares {
             sum.fill(0);
@@ -152,27 +154,27 @@ impl Dealer<'_> {
     }
 }
 
-/// Planes [digit = j] for every j, from the digit's bits, lowest first.
-fn one_hot(bits: &[u64], count: usize, width: usize) -> Vec<u64> {
-    let mut out = vec![0; width << count];
-    let mut table = vec![[0u64; LANES]; 1 << count];
-    for start in (0..width).step_by(LANES) {
-        let lanes = LANES.min(width - start);
-        table[0] = [u64::MAX; LANES];
-        for bit in 0..count {
-            let mut b = [0; LANES];
-            b[..lanes].copy_from_slice(&bits[bit * width + start..][..lanes]);
-            let (low, high) = table.split_at_mut(1 << bit);
-            for (low, high) in low.iter_mut().zip(high) {
-                for lane in 0..LANES {
-                    high[lane] = low[lane] & b[lane];
-                    low[lane] ^= high[lane];
+vectorised! {
+    /// Planes [digit = j] for every j, from the digit's bits, lowest first.
+    fn one_hot(out: &mut [u64], bits: &[u64], count: usize, width: usize) {
+        let mut table = vec![[0u64; LANES]; 1 << count];
+        for start in (0..width).step_by(LANES) {
+            let lanes = LANES.min(width - start);
+            table[0] = [u64::MAX; LANES];
+            for bit in 0..count {
+                let mut b = [0; LANES];
+                b[..lanes].copy_from_slice(&bits[bit * width + start..][..lanes]);
+                let (low, high) = table.split_at_mut(1 << bit);
+                for (low, high) in low.iter_mut().zip(high) {
+                    for lane in 0..LANES {
+                        high[lane] = low[lane] & b[lane];
+                        low[lane] ^= high[lane];
+                    }
                 }
             }
-        }
-        for (plane, value) in out.chunks_exact_mut(width).zip(&table) {
-            plane[start..start + lanes].copy_from_slice(&value[..lanes]);
+            for (plane, value) in out.chunks_exact_mut(width).zip(&table) {
+                plane[start..start + lanes].copy_from_slice(&value[..lanes]);
+            }
         }
     }
-    out
 }

@@ -1,6 +1,7 @@
 //! P1's and P2's side: sums of shares that public bits select, opened round by round.
 
-use covey_kernels::bits::to_planes;
+use covey_kernels::bits::{and, and_xor_assign, not_assign, to_planes, xor, xor_assign};
+use covey_kernels::vectorised;
 use covey_ring::Word;
 
 use super::super::share::Wire;
@@ -61,7 +62,7 @@ impl Online {
         for (i, wire) in opened.iter().enumerate() {
             let (own, other) = (&self.sums[i * width..][..width], &received[i * width..][..width]);
             let public = &mut self.public[wire * width..][..width];
-            public.iter_mut().zip(own.iter().zip(other)).for_each(|(x, (a, b))| *x = a ^ b);
+            xor(public, own, other);
             self.mask[wire * width..][..width].copy_from_slice(&self.drawn[i * width..][..width]);
         }
         if index + 1 == program.levels.len() {
@@ -108,12 +109,12 @@ impl Worker<'_> {
         let mut out = std::mem::take(&mut self.state.sums);
         let own = &mut out[opening.index * width..][..width];
         let mask = &self.state.drawn[opening.index * width..][..width];
-        own.iter_mut().zip(sum.iter().zip(mask)).for_each(|(o, (s, m))| *o = s ^ m);
+        xor(own, sum, mask);
         if let Mask::Shared(slot) = opening.mask {
-            xor(own, self.share(slot));
+            xor_assign(own, self.share(slot));
         }
         if opening.sign && self.me == 0 {
-            xor(own, &self.state.c[self.sign * width..][..width]);
+            xor_assign(own, &self.state.c[self.sign * width..][..width]);
         }
         self.state.sums = out;
     }
@@ -154,7 +155,7 @@ impl Worker<'_> {
                 None => product[..width].copy_from_slice(public),
                 Some(parent) => {
                     let parent = &before[parent * width..][..width];
-                    product.iter_mut().zip(parent.iter().zip(public)).for_each(|(p, (x, y))| *p = x & y);
+                    and(&mut product[..width], parent, public);
                 }
             }
         }
@@ -165,7 +166,7 @@ impl Worker<'_> {
                 None => sum.fill(0),
             }
             for wire in &result.linear {
-                xor(&mut sum, &self.state.mask[wire * width..][..width]);
+                xor_assign(&mut sum, &self.state.mask[wire * width..][..width]);
             }
             for term in &result.terms {
                 match term.share {
@@ -173,58 +174,56 @@ impl Worker<'_> {
                     None => inner.fill(0),
                 }
                 for wire in &term.linear {
-                    xor(&mut inner, &self.state.mask[wire * width..][..width]);
+                    xor_assign(&mut inner, &self.state.mask[wire * width..][..width]);
                 }
                 if term.one && self.me == 0 {
-                    inner.iter_mut().for_each(|word| *word = !*word);
+                    not_assign(&mut inner);
                 }
                 let product = &products[term.public * width..][..width];
-                sum.iter_mut().zip(product.iter().zip(&inner)).for_each(|(s, (x, y))| *s ^= x & y);
+                and_xor_assign(&mut sum, product, &inner);
             }
             self.store(&result.target, &sum);
         }
     }
 }
 
-fn xor(to: &mut [u64], from: &[u64]) {
-    to.iter_mut().zip(from).for_each(|(x, y)| *x ^= y);
-}
-
-/// Shares of [digit of R > digit of C] and [digits equal], from the digit of C, lowest bit first, and shares of [digit of R =
-/// j] for all j but the last, which is 1 and the others' sum. The table is halved bit by bit: of two neighbours, the bit of C
-/// keeps one, and if it keeps the lower one then R in the upper one is greater.
-fn look_up(c: &[u64], shares: &[&[u64]], adds_one: bool, greater: &mut [u64], equal: &mut [u64]) {
-    let entries = shares.len() + 1;
-    let width = greater.len();
-    // In each entry: [R greater than C], [R equal to C], [R among the entry's values].
-    let mut table = vec![[[0u64; LANES]; 3]; entries];
-    for start in (0..width).step_by(LANES) {
-        let lanes = LANES.min(width - start);
-        let mut last = if adds_one { [u64::MAX; LANES] } else { [0; LANES] };
-        for (entry, share) in table.iter_mut().zip(shares) {
-            let mut value = [0; LANES];
-            value[..lanes].copy_from_slice(&share[start..][..lanes]);
-            (0..LANES).for_each(|lane| last[lane] ^= value[lane]);
-            *entry = [[0; LANES], value, value];
-        }
-        table[entries - 1] = [[0; LANES], last, last];
-        let mut half = entries;
-        for bit in c.chunks_exact(width) {
-            let mut b = [0; LANES];
-            b[..lanes].copy_from_slice(&bit[start..][..lanes]);
-            half /= 2;
-            for j in 0..half {
-                let ([g0, e0, m0], [g1, e1, m1]) = (table[2 * j], table[2 * j + 1]);
-                let out = &mut table[j];
-                for lane in 0..LANES {
-                    let g = g0[lane] ^ m1[lane];
-                    out[0][lane] = g ^ (b[lane] & (g ^ g1[lane]));
-                    out[1][lane] = e0[lane] ^ (b[lane] & (e0[lane] ^ e1[lane]));
-                    out[2][lane] = m0[lane] ^ m1[lane];
+vectorised! {
+    /// Shares of [digit of R > digit of C] and [digits equal], from the digit of C, lowest bit first, and shares of [digit of R =
+    /// j] for all j but the last, which is 1 and the others' sum. The table is halved bit by bit: of two neighbours, the bit of C
+    /// keeps one, and if it keeps the lower one then R in the upper one is greater.
+    fn look_up(c: &[u64], shares: &[&[u64]], adds_one: bool, greater: &mut [u64], equal: &mut [u64]) {
+        let entries = shares.len() + 1;
+        let width = greater.len();
+        // In each entry: [R greater than C], [R equal to C], [R among the entry's values].
+        let mut table = vec![[[0u64; LANES]; 3]; entries];
+        for start in (0..width).step_by(LANES) {
+            let lanes = LANES.min(width - start);
+            let mut last = if adds_one { [u64::MAX; LANES] } else { [0; LANES] };
+            for (entry, share) in table.iter_mut().zip(shares) {
+                let mut value = [0; LANES];
+                value[..lanes].copy_from_slice(&share[start..][..lanes]);
+                (0..LANES).for_each(|lane| last[lane] ^= value[lane]);
+                *entry = [[0; LANES], value, value];
+            }
+            table[entries - 1] = [[0; LANES], last, last];
+            let mut half = entries;
+            for bit in c.chunks_exact(width) {
+                let mut b = [0; LANES];
+                b[..lanes].copy_from_slice(&bit[start..][..lanes]);
+                half /= 2;
+                for j in 0..half {
+                    let ([g0, e0, m0], [g1, e1, m1]) = (table[2 * j], table[2 * j + 1]);
+                    let out = &mut table[j];
+                    for lane in 0..LANES {
+                        let g = g0[lane] ^ m1[lane];
+                        out[0][lane] = g ^ (b[lane] & (g ^ g1[lane]));
+                        out[1][lane] = e0[lane] ^ (b[lane] & (e0[lane] ^ e1[lane]));
+                        out[2][lane] = m0[lane] ^ m1[lane];
+                    }
                 }
             }
+            greater[start..start + lanes].copy_from_slice(&table[0][0][..lanes]);
+            equal[start..start + lanes].copy_from_slice(&table[0][1][..lanes]);
         }
-        greater[start..start + lanes].copy_from_slice(&table[0][0][..lanes]);
-        equal[start..start + lanes].copy_from_slice(&table[0][1][..lanes]);
     }
 }

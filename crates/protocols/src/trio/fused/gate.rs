@@ -7,6 +7,7 @@ use super::super::digits::Digits;
 use super::super::share::Role;
 use super::super::site::{Site, purpose};
 use super::form::{Form, Select};
+use super::loops;
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
 /// max(v≫f, 0).
@@ -51,85 +52,77 @@ impl<W: Word> Fused<W> {
     /// P0, all it ever does.
     fn deal(&mut self, out: &mut Outbox) {
         let (site, task) = (&self.site, self.form.task);
-        let opened = self.form.opened();
+        let opened = mask(self.form.opened());
         if task.opens {
             let (r01, r02) = site.masks::<W>(purpose::OPENING);
-            self.value
-                .iter_mut()
-                .zip(r01.iter().zip(&r02))
-                .for_each(|(r, (&x, &y))| *r = opened.reduce(r.add(x).add(y)));
+            loops::sum(&mut self.value, &r01, &r02, opened);
         } else {
-            self.value.iter_mut().for_each(|r| *r = opened.reduce(*r));
+            loops::reduce(&mut self.value, opened);
         }
         self.digits.deal(&self.value, out);
         (self.first, self.second) = site.masks(purpose::MASK);
 
         let sigma = bits::<W>(&self.digits, 0, site.len);
         let rest = if task.shift > 0 { bits::<W>(&self.digits, 1, site.len) } else { Vec::new() };
-        let (f, sign) = (task.shift, task.compared - 1);
+        let (r, f, sign) = (&self.value[..], task.shift, task.compared - 1);
         let mut next = 0;
-        let mut deal = |value: &dyn Fn(usize) -> W| {
+        // `value` turns the share that is drawn into the one that is sent.
+        let mut deal = |value: &dyn Fn(&mut [W])| {
             let (ring, to) = self.form.deals[next];
-            let mut words = site.draw::<W>(3 - to, purpose::DEAL + next as u32);
-            words.iter_mut().enumerate().for_each(|(i, word)| *word = value(i).sub(*word));
-            out.words(to, &words, ring);
+            let mut share = site.draw::<W>(3 - to, purpose::DEAL + next as u32);
+            value(&mut share);
+            out.words(to, &share, ring);
             next += 1;
         };
-        let r = &self.value[..];
-        // Multiplying by bits, not branching.
-        let if_bit = |bit: W, value: W| value & W::ZERO.sub(bit);
-        let if_not = |bit: W, value: W| value & bit.sub(W::ONE);
-        deal(&|i| W::ONE.sub(sigma[i]));
+        // τ and σ as masks, and the signs of what they multiply.
+        let (tau, just_sigma, plus, minus) = (!W::ZERO, W::ZERO, W::ZERO, !W::ZERO);
+        deal(&|share| loops::one_less(share, &sigma));
         match self.form.select {
             Select::Full | Select::Reduced => {
-                deal(&|i| if_not(sigma[i], r[i].shr(f)).neg());
-                deal(&|i| if_bit(sigma[i], r[i].shr(f)).neg());
+                deal(&|share| loops::product(share, r, &sigma, f, tau, minus));
+                deal(&|share| loops::product(share, r, &sigma, f, just_sigma, minus));
                 if f > 0 {
-                    deal(&|i| rest[i]);
+                    deal(&|share| loops::whole(share, &rest, 0));
                 }
             }
             Select::Flat => {
-                deal(&|i| if_not(sigma[i], r[i].shr(f)));
-                deal(&|i| r[i].shr(f));
-                deal(&|i| if_not(sigma[i], rest[i]));
-                deal(&|i| rest[i]);
+                deal(&|share| loops::product(share, r, &sigma, f, tau, plus));
+                deal(&|share| loops::whole(share, r, f));
+                deal(&|share| loops::product(share, &rest, &sigma, 0, tau, plus));
+                deal(&|share| loops::whole(share, &rest, 0));
             }
         }
         if task.above() == 0 {
             return;
         }
+        let (low, shifted) = (mask(Ring::Pow2(task.shifted())), task.shifted());
         match self.form.select {
             Select::Full => {
-                deal(&|i| if_not(sigma[i], r[i].shr(sign)));
-                deal(&|i| if_bit(sigma[i], r[i].shr(sign)));
+                deal(&|share| loops::product(share, r, &sigma, sign, tau, plus));
+                deal(&|share| loops::product(share, r, &sigma, sign, just_sigma, plus));
             }
             Select::Flat => {
-                deal(&|i| if_not(sigma[i], r[i].shr(sign)));
-                deal(&|i| r[i].shr(sign));
+                deal(&|share| loops::product(share, r, &sigma, sign, tau, plus));
+                deal(&|share| loops::whole(share, r, sign));
             }
             Select::Reduced => {
-                let (low, shifted) = (Ring::Pow2(task.shifted()), task.shifted());
-                let sum = |i: usize| low.reduce(self.first[i]).add(low.reduce(self.second[i]));
-                deal(&|i| sum(i).shr(shifted));
-                deal(&|i| sum(i).shr(shifted).add(low.reduce(sum(i)).shr(shifted - 1)));
+                deal(&|share| loops::carry(share, &self.first, &self.second, low, shifted, W::ZERO));
+                deal(&|share| loops::carry(share, &self.first, &self.second, low, shifted, W::ONE));
             }
         }
     }
 
     /// P1, P2: this party's message of the opening, in place of its own part: -a at P1, b at P2, C = -a + b.
     fn open(&mut self, out: &mut Outbox) {
-        let mask = self.site.draw::<W>(0, purpose::OPENING);
-        let p1 = self.site.role == Role::P1;
-        for (value, &mask) in self.value.iter_mut().zip(&mask) {
-            *value = if p1 { mask.sub(*value) } else { value.add(mask) };
-        }
+        let drawn = self.site.draw::<W>(0, purpose::OPENING);
+        let negate = if self.site.role == Role::P1 { !W::ZERO } else { W::ZERO };
+        loops::open(&mut self.value, &drawn, negate);
         out.words(self.site.other(), &self.value, self.form.opened());
     }
 
     /// P1, P2: C is complete.
     fn set_public(&mut self) {
-        let opened = self.form.opened();
-        self.value.iter_mut().for_each(|c| *c = opened.reduce(*c));
+        loops::reduce(&mut self.value, mask(self.form.opened()));
         self.digits.set_public(&self.value);
     }
 
@@ -146,18 +139,29 @@ impl<W: Word> Fused<W> {
         let rest = if task.shift > 0 { bits::<W>(&self.digits, 1, self.site.len) } else { Vec::new() };
         // P1 adds what is public.
         let first = if me == 1 { W::ONE } else { W::ZERO };
-        let public = Public { sign: &sign, rest: &rest, c: &self.value, first, f: task.shift };
-        self.own = match self.form.select {
-            Select::Full | Select::Reduced => public.fused(&self.dealt),
-            Select::Flat => public.flat(&self.dealt),
-        };
+        let (c, dealt, f) = (&self.value[..], &self.dealt, task.shift);
+        self.own = vec![W::ZERO; self.site.len];
+        let own = &mut self.own[..];
+        match self.form.select {
+            Select::Full | Select::Reduced => {
+                loops::select(own, c, &sign, &dealt[0], &dealt[1], &dealt[2], first, f);
+                if f > 0 {
+                    loops::subtract_bit(own, &rest, &dealt[3], first);
+                }
+            }
+            Select::Flat => {
+                loops::select_flat(own, c, &sign, &rest, &dealt[0], &dealt[1], &dealt[2], first, f);
+                loops::subtract_flat(own, &sign, &rest, &dealt[3], &dealt[4]);
+            }
+        }
         if task.above() > 0 && self.form.select != Select::Reduced {
-            let at = self.dealt.len() - 2;
-            let flat = self.form.select == Select::Flat;
-            public.wrap(&self.dealt[at..], flat, (task.compared - 1, task.shifted()), &mut self.own);
+            let at = dealt.len() - 2;
+            let flat = if self.form.select == Select::Flat { !W::ZERO } else { W::ZERO };
+            loops::wrap(own, c, &sign, &dealt[at], &dealt[at + 1], flat, task.compared - 1, task.shifted());
         }
         self.second = self.site.draw(0, purpose::MASK);
-        let masked: Vec<W> = self.own.iter().zip(&self.second).map(|(&y, &mask)| y.add(mask)).collect();
+        let mut masked = self.own.clone();
+        loops::add(&mut masked, &self.second);
         out.words(self.site.other(), &masked, self.form.selected());
         if self.form.select == Select::Reduced {
             self.own = masked;
@@ -168,78 +172,16 @@ impl<W: Word> Fused<W> {
     /// Reduced: Y = y + z mod 2^(k-f) is known; this party's share of what lies above it in the result's public sum.
     fn extend(&mut self, out: &mut Outbox) {
         let (shifted, ring) = (self.form.task.shifted(), self.form.task.ring);
-        let (low, above) = (Ring::Pow2(shifted), Ring::Pow2(self.form.task.above()));
-        let (carry, wrapped) = (&self.dealt[0], &self.dealt[1]);
-        self.value.clear();
-        for (i, y) in self.own.iter_mut().enumerate() {
-            *y = low.reduce(*y);
-            // All ones where y's highest bit is 0.
-            let small = y.shr(shifted - 1).sub(W::ONE);
-            let share = carry[i] ^ ((carry[i] ^ wrapped[i]) & small);
-            self.value.push(share.add(ring.reduce(self.second[i]).shr(shifted)));
-        }
-        out.words(self.site.other(), &self.value, above);
+        let low = mask(Ring::Pow2(shifted));
+        let (carry, wrapped, second) = (&self.dealt[0], &self.dealt[1], &self.second);
+        loops::extend(&mut self.value, &mut self.own, carry, wrapped, second, mask(ring), low, shifted);
+        out.words(self.site.other(), &self.value, Ring::Pow2(self.form.task.above()));
     }
 }
 
-/// What both online parties know at the select.
-struct Public<'a, W> {
-    /// S and U, or for the flat form B, as words.
-    sign: &'a [W],
-    rest: &'a [W],
-    c: &'a [W],
-    /// 1 at P1.
-    first: W,
-    f: u32,
-}
-
-impl<W: Word> Public<'_, W> {
-    /// S ? first - x : x, that is the share of 1 - τ for a share of τ, `s` all ones where S.
-    fn flip(&self, s: W, x: W) -> W {
-        (x ^ s).sub(s).add(self.first & s)
-    }
-
-    /// T·(C≫f) + K_S - U ∓ υ, with T = S ? 1 - τ : τ.
-    fn fused(&self, dealt: &[Vec<W>]) -> Vec<W> {
-        let (tau, zero, one) = (&dealt[0][..], &dealt[1][..], &dealt[2][..]);
-        let mut out: Vec<W> = Vec::with_capacity(self.c.len());
-        for ((&c, &s), ((&tau, &zero), &one)) in self.c.iter().zip(self.sign).zip(tau.iter().zip(zero).zip(one)) {
-            let s = W::ZERO.sub(s);
-            out.push(self.flip(s, tau).mul(c.shr(self.f)).add(zero ^ ((zero ^ one) & s)));
-        }
-        if self.f > 0 {
-            for ((y, &u), &upsilon) in out.iter_mut().zip(self.rest).zip(&dealt[3]) {
-                let u = W::ZERO.sub(u);
-                *y = y.sub(self.first & u).sub((upsilon ^ u).sub(u));
-            }
-        }
-        out
-    }
-
-    /// T·(C≫f - B) - (τ·A)_S - (1-2B)·(τ·b)_S, with (τ·x)_S = S ? x - τ·x : τ·x.
-    fn flat(&self, dealt: &[Vec<W>]) -> Vec<W> {
-        let mut out: Vec<W> = Vec::with_capacity(self.c.len());
-        for i in 0..self.c.len() {
-            let (s, b) = (W::ZERO.sub(self.sign[i]), W::ZERO.sub(self.rest[i]));
-            let chosen = |product: usize, whole: usize| (dealt[product][i] ^ s).sub(s).add(dealt[whole][i] & s);
-            let (mask, borrow) = (chosen(1, 2), chosen(3, 4));
-            let tau = self.flip(s, dealt[0][i]);
-            out.push(tau.mul(self.c[i].shr(self.f).sub(self.rest[i])).sub(mask).sub((borrow ^ b).sub(b)));
-        }
-        out
-    }
-
-    /// Adds 2^(k-f) times the share of τ_S·msb(R) where msb(C) = 0.
-    fn wrap(&self, dealt: &[Vec<W>], flat: bool, (sign, shifted): (u32, u32), out: &mut [W]) {
-        for (i, y) in out.iter_mut().enumerate() {
-            let s = W::ZERO.sub(self.sign[i]);
-            let (zero, other) = (dealt[0][i], dealt[1][i]);
-            let one = if flat { other.sub(zero) } else { other };
-            let share = zero ^ ((zero ^ one) & s);
-            let small = self.c[i].shr(sign).sub(W::ONE);
-            *y = y.add(share.shl(shifted) & small);
-        }
-    }
+/// The low bits of a word that are a ring element.
+fn mask<W: Word>(ring: Ring) -> W {
+    ring.reduce(!W::ZERO)
 }
 
 /// A result of the digits as words 0 and 1.
@@ -280,7 +222,7 @@ impl<W: Word> Machine for Fused<W> {
 
     fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
         let len = self.site.len;
-        let add = |own: &mut [W], received: Vec<W>| own.iter_mut().zip(received).for_each(|(x, y)| *x = x.add(y));
+        let add = |own: &mut [W], received: Vec<W>| loops::add(own, &received);
         match step {
             Step::Offline => {
                 self.digits.absorb_deal(inbox);
@@ -301,9 +243,7 @@ impl<W: Word> Machine for Fused<W> {
                     // The result's public sum is Y + 2^(k-f)·Q; without the own mask it is the first component.
                     let task = self.form.task;
                     add(&mut self.value, inbox.words(from, len, Ring::Pow2(task.above())));
-                    for ((y, &q), &mask) in self.own.iter_mut().zip(&self.value).zip(&self.second) {
-                        *y = y.add(q.shl(task.shifted())).sub(mask);
-                    }
+                    loops::join(&mut self.own, &self.value, &self.second, task.shifted());
                 }
             }
         }

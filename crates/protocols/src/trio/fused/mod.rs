@@ -7,6 +7,7 @@
 
 mod form;
 mod gate;
+mod loops;
 
 #[cfg(test)]
 pub(super) use form::Select;
