@@ -1,5 +1,6 @@
 //! Gates as round machines: what each exchanges is declared up front, what it computes is cut at its messages.
 
+use covey_kernels::packing;
 use covey_ring::{BitTensor, Ring, Word, wire};
 use covey_transport::Phase as StepKind;
 
@@ -115,12 +116,12 @@ impl Outbox {
 
     /// Appends ring elements to the message for `to`.
     pub fn words<W: Word>(&mut self, to: usize, values: &[W], ring: Ring) {
-        wire::pack_words(values, ring, &mut self.buffers[to]);
+        packing::pack_words(values, ring, &mut self.buffers[to]);
     }
 
     /// Appends one bit plane of `len` bits to the message for `to`.
     pub fn plane(&mut self, to: usize, words: &[u64], len: usize) {
-        wire::pack_plane(words, len, &mut self.buffers[to]);
+        packing::pack_plane(words, len, &mut self.buffers[to]);
     }
 
     /// Appends bit planes of `len` bits, one after the other in `words`, to the message for `to`.
@@ -188,21 +189,14 @@ impl Inbox {
 
     /// The next `out.len()` ring elements from `from`.
     pub fn words_into<W: Word>(&mut self, from: usize, ring: Ring, out: &mut [W]) {
-        wire::unpack_words_into(self.bytes(from, wire::words_len(out.len(), ring)), ring, out);
+        packing::unpack_words_into(self.bytes(from, wire::words_len(out.len(), ring)), ring, out);
         #[cfg(test)]
         self.read.push(out.iter().map(|w| w.to_u64()).collect());
     }
 
     /// The next bit plane of `len` bits from `from`, into the words that hold it; bits past `len` are 0.
     pub fn plane_into(&mut self, from: usize, len: usize, out: &mut [u64]) {
-        let bytes = self.bytes(from, wire::planes_len(len, 1));
-        let (whole, rest) = bytes.split_at(bytes.len() / 8 * 8);
-        u64::read_le(whole, &mut out[..whole.len() / 8]);
-        if !rest.is_empty() {
-            let mut last = [0u8; 8];
-            last[..rest.len()].copy_from_slice(rest);
-            out[whole.len() / 8] = u64::from_le_bytes(last);
-        }
+        packing::unpack_plane_into(self.bytes(from, wire::planes_len(len, 1)), out);
         #[cfg(test)]
         self.read.push((0..len).map(|i| out[i / 64] >> (i % 64) & 1).collect());
     }

@@ -4,6 +4,8 @@
 //! counter block. The phase is no part of it, so preprocessing and online runs draw the same values.
 
 use covey_kernels::Prg;
+#[cfg(test)]
+use covey_kernels::elementwise;
 use covey_ring::{BitTensor, Word};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -67,12 +69,44 @@ impl Generators {
     /// `count` words from the key shared with `peer`.
     pub fn words<W: Word>(&self, peer: usize, place: Place, purpose: u32, count: usize) -> Vec<W> {
         let mut out = vec![W::ZERO; count];
-        match self.source(peer) {
-            Source::Keyed(prg) => prg.fill_words(nonce(place, purpose), &mut out),
-            #[cfg(test)]
-            Source::Scripted(script) => script.words(purpose, &mut out),
-        }
+        self.words_into(peer, place, purpose, &mut out);
         out
+    }
+
+    /// [`Generators::words`] in place of what `out` holds.
+    pub fn words_into<W: Word>(&self, peer: usize, place: Place, purpose: u32, out: &mut [W]) {
+        match self.source(peer) {
+            Source::Keyed(prg) => prg.fill_words(nonce(place, purpose), out),
+            #[cfg(test)]
+            Source::Scripted(script) => script.words(purpose, out),
+        }
+    }
+
+    /// Adds [`Generators::words`] to `out`.
+    pub fn add_words<W: Word>(&self, peer: usize, place: Place, purpose: u32, out: &mut [W]) {
+        match self.source(peer) {
+            Source::Keyed(prg) => prg.add_words(nonce(place, purpose), 0, out),
+            #[cfg(test)]
+            Source::Scripted(_) => elementwise::add_assign(out, &self.words(peer, place, purpose, out.len())),
+        }
+    }
+
+    /// Subtracts [`Generators::words`] from `out`.
+    pub fn sub_words<W: Word>(&self, peer: usize, place: Place, purpose: u32, out: &mut [W]) {
+        match self.source(peer) {
+            Source::Keyed(prg) => prg.sub_words(nonce(place, purpose), 0, out),
+            #[cfg(test)]
+            Source::Scripted(_) => elementwise::sub_assign(out, &self.words(peer, place, purpose, out.len())),
+        }
+    }
+
+    /// [`Generators::words`] minus what `out` holds.
+    pub fn sub_from_words<W: Word>(&self, peer: usize, place: Place, purpose: u32, out: &mut [W]) {
+        match self.source(peer) {
+            Source::Keyed(prg) => prg.sub_from_words(nonce(place, purpose), 0, out),
+            #[cfg(test)]
+            Source::Scripted(_) => elementwise::sub_from_assign(out, &self.words(peer, place, purpose, out.len())),
+        }
     }
 
     /// `planes` bit planes of `len` bits from the key shared with `peer`, as one buffer, plane-major.
