@@ -17,6 +17,7 @@ mod linear;
 pub mod loops;
 #[doc(hidden)]
 pub mod measure;
+mod memory;
 pub mod packing;
 mod prg;
 mod scratch;
@@ -26,4 +27,5 @@ pub use conv::{ConvGeometry, GeometryError, conv2d, conv2d_pair, im2col};
 pub use dense::{dense, dense_pair};
 pub use gemm::{gemm, gemm_concat};
 pub use linear::{Chunk, LinearWeight, Part};
+pub use memory::keep_freed_memory;
 pub use prg::Prg;

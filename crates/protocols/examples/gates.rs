@@ -21,6 +21,7 @@ const SHIFT: Truncation = Truncation { bits: 12, rounding: Rounding::Exact, boun
 const REPETITIONS: usize = 5;
 
 fn main() {
+    covey_kernels::keep_freed_memory();
     let count = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(1 << 20);
     let jobs: [(&str, Job); 5] = [
         ("product", |trio, x| drop(trio.mul(x, x, None).unwrap())),
