@@ -14,8 +14,8 @@ use covey_transport::{Connection, Endpoint, Network, Options as TransportOptions
 
 use crate::data::{self, Input, Output};
 use crate::messages::{
-    CONTROL_STREAM, Hex, Infer, PROTOCOL_STREAM, PhaseMessage, Proceed, Reply, Request, Run, SessionReply,
-    SessionRequest, Terms, is_name, one_line,
+    CONTROL_STREAM, Done, Hex, Infer, PROTOCOL_STREAM, PhaseMessage, Proceed, Reply, Request, Run, SessionReply,
+    SessionRequest, Terms, Usage, is_name, one_line,
 };
 use crate::parties::{check_count, connect_all, expect, keys, unexpected};
 use crate::{ClientConfig, ClientError, wire};
@@ -55,6 +55,8 @@ pub struct Inference {
     pub profiles: Vec<Profile>,
     /// Bytes each party wrote to its sockets, framing and TLS included.
     pub socket_bytes_sent: Vec<u64>,
+    /// What each party used of its machine, in role order.
+    pub usage: Vec<Usage>,
     /// Payload bytes this client sent for the inference.
     pub client_bytes_sent: u64,
     /// Payload bytes this client received for the inference.
@@ -141,7 +143,7 @@ impl Session {
     }
 
     /// Has the parties do ahead, for `count` inferences of `batch` samples, all work that depends on no input. Returns the
-    /// parties' profiles.
+    /// parties' reports, in role order.
     ///
     /// # Errors
     /// An empty or too large batch or count, or the session's failure.
@@ -150,7 +152,7 @@ impl Session {
         batch: usize,
         count: u32,
         progress: &mut dyn FnMut(&Progress),
-    ) -> Result<Vec<Profile>, ClientError> {
+    ) -> Result<Vec<Done>, ClientError> {
         data::check_batch(&self.program, batch)?;
         if !(1..=1 << 16).contains(&count) {
             return Err(ClientError::Request(format!("{count} inferences to preprocess: ask for 1 to {}", 1 << 16)));
@@ -160,7 +162,7 @@ impl Session {
         let reports = self.reports(progress)?;
         self.stored.extend((run.inference..).take(count as usize).map(|inference| (inference, batch)));
         self.next += u64::from(count);
-        Ok(reports.into_iter().map(|report| report.profile).collect())
+        Ok(reports)
     }
 
     /// One inference: shares `inputs`, has the parties run the program, and opens the outputs to this client alone. In phase
@@ -203,6 +205,7 @@ impl Session {
             client_bytes_sent: payload(true),
             client_bytes_received: payload(false),
             socket_bytes_sent: reports.iter().map(|report| report.socket_bytes_sent).collect(),
+            usage: reports.iter().map(|report| report.usage).collect(),
             profiles: reports
                 .into_iter()
                 .map(|report| report.profile)
@@ -255,7 +258,7 @@ impl Session {
         sent.map_err(|error| session_failure(&self.streams, error.into()))
     }
 
-    fn reports(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<Vec<crate::messages::Done>, ClientError> {
+    fn reports(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<Vec<Done>, ClientError> {
         reports(&mut *self.control, &self.streams, progress).map_err(|error| session_failure(&self.streams, error))
     }
 }
@@ -329,7 +332,7 @@ fn reports(
     control: &mut dyn Endpoint,
     streams: &Streams,
     progress: &mut dyn FnMut(&Progress),
-) -> Result<Vec<crate::messages::Done>, ClientError> {
+) -> Result<Vec<Done>, ClientError> {
     // P1 tells its progress; P0 may be far ahead.
     let order = [1, 0].into_iter().chain(2..streams.parties());
     let mut reports: Vec<(PeerId, _)> = Vec::with_capacity(streams.parties());

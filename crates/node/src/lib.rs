@@ -9,6 +9,7 @@ mod serve;
 mod session;
 mod sharing;
 mod state;
+mod usage;
 mod weights;
 
 pub use config::{AllowedClient, PartyConfig};

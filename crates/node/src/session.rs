@@ -24,7 +24,7 @@ use crate::error::Failure;
 use crate::handshake::{self, Agreement, Joined};
 use crate::serve::{Party, Seat};
 use crate::state::Held;
-use crate::weights;
+use crate::{usage, weights};
 
 /// How often a party reports progress, at most.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -222,6 +222,7 @@ fn run_once<W: Word>(
     client: PeerId,
 ) -> Result<Done, String> {
     streams.meter().take();
+    let cpu = usage::cpu_seconds();
     let phase = match run.phase {
         PhaseMessage::Joint => Phase::Joint,
         PhaseMessage::Preprocess => Phase::Preprocess,
@@ -242,7 +243,12 @@ fn run_once<W: Word>(
     // Control messages belong to no node and to no protocol.
     snapshot.rows.retain(|row| row.node != Meter::NO_NODE);
     let socket_bytes_sent = snapshot.sockets.iter().map(|socket| socket.sent).sum();
-    Ok(Done { profile: Profile::new(timings, streams.me(), &snapshot), stored: protocol.stored(), socket_bytes_sent })
+    Ok(Done {
+        profile: Profile::new(timings, streams.me(), &snapshot),
+        stored: protocol.stored(),
+        socket_bytes_sent,
+        usage: usage::since(cpu),
+    })
 }
 
 /// Which run numbers were used. A number draws the same randomness every time, so no two runs may share one, except the

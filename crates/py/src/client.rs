@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use covey_client::messages::PhaseMessage;
+use covey_client::messages::{PhaseMessage, Usage};
 use covey_client::{ClientConfig, ClientError, Inference, Progress, SessionOptions};
 use covey_node::PartyConfig;
 use covey_protocols::Options;
@@ -120,17 +120,27 @@ impl Session {
         Ok(held(&mut session)?.stored())
     }
 
-    /// Does what depends on no input, for `count` inferences of `batch` samples. Returns the merged profile as JSON.
+    /// Does what depends on no input, for `count` inferences of `batch` samples. Returns the parties' merged profile and
+    /// what each used, as JSON.
     #[pyo3(signature = (batch, count = 1, progress = None))]
-    fn preprocess(&self, py: Python<'_>, batch: usize, count: u32, progress: Option<Py<PyAny>>) -> PyResult<String> {
+    fn preprocess(
+        &self,
+        py: Python<'_>,
+        batch: usize,
+        count: u32,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(String, String)> {
         self.work(py, progress, move |session, reporter| {
-            let profiles = session.preprocess(batch, count, &mut |step| tell(reporter, step))?;
-            Ok(serde_json::to_string(&Profile::merged(profiles))?)
+            let names = session.names().to_vec();
+            let reports = session.preprocess(batch, count, &mut |step| tell(reporter, step))?;
+            let sockets = reports.iter().map(|report| report.socket_bytes_sent);
+            let used = used(&names, sockets, reports.iter().map(|report| report.usage));
+            Ok((serde_json::to_string(&Profile::merged(reports.into_iter().map(|report| report.profile)))?, used))
         })
     }
 
     /// One inference on `inputs` (float64 arrays by name); `phase` is joint or online. Returns the outputs, the parties'
-    /// merged profile as JSON, and the sockets' bytes by party, framing and TLS included.
+    /// merged profile and what each used, as JSON.
     #[pyo3(signature = (inputs, phase = "joint", progress = None))]
     fn infer<'py>(
         &self,
@@ -138,7 +148,7 @@ impl Session {
         inputs: &Bound<'py, PyDict>,
         phase: &str,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<(Bound<'py, PyList>, String, Vec<u64>)> {
+    ) -> PyResult<(Bound<'py, PyList>, String, String)> {
         let phase = match phase {
             "joint" => PhaseMessage::Joint,
             "online" => PhaseMessage::Online,
@@ -146,16 +156,21 @@ impl Session {
         };
         let inputs: Vec<_> =
             inputs_of(inputs)?.into_iter().map(|(name, (shape, values))| (name, shape, values)).collect();
-        let result = self.work(py, progress, move |session, reporter| {
-            Ok(session.infer(phase, &inputs, &mut |step| tell(reporter, step))?)
+        let (names, result) = self.work(py, progress, move |session, reporter| {
+            let names = session.names().to_vec();
+            Ok((names, session.infer(phase, &inputs, &mut |step| tell(reporter, step))?))
         })?;
-        let Inference { outputs, profiles, socket_bytes_sent, .. } = result;
+        let Inference { outputs, profiles, socket_bytes_sent, usage, .. } = result;
         let outputs = outputs.into_iter().map(|output| {
             let covey_client::Output { name, shape, scale, integers, .. } = output;
             Output { name, shape, scale, integers }
         });
         let profile = serde_json::to_string(&Profile::merged(profiles)).map_err(Failure::from)?;
-        Ok((outputs_to(py, outputs.collect())?, profile, socket_bytes_sent))
+        Ok((
+            outputs_to(py, outputs.collect())?,
+            profile,
+            used(&names, socket_bytes_sent.into_iter(), usage.into_iter()),
+        ))
     }
 
     /// Ends the session for all. While an interrupted inference still runs, it ends as soon as that does.
@@ -201,6 +216,19 @@ fn lock(
 
 fn held(session: &mut Option<covey_client::Session>) -> Result<&mut covey_client::Session, Failure> {
     session.as_mut().ok_or_else(|| Failure::new("the session is closed: open another"))
+}
+
+/// What each party sent and used, as JSON: one object a party, in role order.
+fn used(names: &[String], sockets: impl Iterator<Item = u64>, usage: impl Iterator<Item = Usage>) -> String {
+    let rows = names.iter().zip(sockets).zip(usage).map(|((name, socket_bytes_sent), usage)| {
+        serde_json::json!({
+            "name": name,
+            "socket_bytes_sent": socket_bytes_sent,
+            "cpu_seconds": usage.cpu_seconds,
+            "peak_memory_bytes": usage.peak_memory_bytes,
+        })
+    });
+    serde_json::Value::Array(rows.collect()).to_string()
 }
 
 fn tell(reporter: &Reporter, step: &Progress) {

@@ -331,6 +331,18 @@ pub struct Done {
     pub stored: usize,
     /// All bytes it wrote to sockets in this time, framing and TLS included.
     pub socket_bytes_sent: u64,
+    /// What the runs took of its machine.
+    pub usage: Usage,
+}
+
+/// What a party used of its machine; `None` where its system does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Usage {
+    /// Processor seconds of all its threads during the runs, whatever session they worked for.
+    pub cpu_seconds: Option<f64>,
+    /// The most memory it has held since it started, in bytes.
+    pub peak_memory_bytes: Option<u64>,
 }
 
 #[cfg(test)]

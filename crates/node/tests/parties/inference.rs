@@ -48,8 +48,13 @@ fn preprocessing_then_online() {
     cluster.share(&model);
     let mut session = cluster.open(&model).unwrap();
     let offline = session.preprocess(2, 3, &mut |_| {}).unwrap();
-    assert_eq!(Profile::merged(offline.clone()).total().bytes(false), 0);
-    assert!(Profile::merged(offline).total().bytes(true) > 0);
+    let profile = Profile::merged(offline.iter().map(|report| report.profile.clone()));
+    assert_eq!(profile.total().bytes(false), 0);
+    assert!(profile.total().bytes(true) > 0);
+    if cfg!(target_os = "linux") {
+        assert!(offline.iter().all(|report| report.usage.peak_memory_bytes > Some(1 << 20)));
+        assert!(offline.iter().all(|report| report.usage.cpu_seconds >= Some(0.0)));
+    }
     assert_eq!(session.stored(), (3, Some(2)));
 
     let wrong = session.infer(Online, &[images(5, 1)], &mut |_| {}).unwrap_err().to_string();
