@@ -14,7 +14,7 @@ from covey import _core
 from covey._core import Program, Weights
 from covey.inputs import Data, batch_of, read_inputs
 from covey.model import Source, load
-from covey.result import Profile, Result
+from covey.result import PartyUsage, Profile, Result, Work
 
 Progress = Callable[[int, int, str], None]
 """How far long work is: done, total and what is being done."""
@@ -83,17 +83,20 @@ class Session:
         self.program = program
         self._session = session
 
-    def preprocess(self, batch: int, count: int = 1, *, progress: Progress | None = None) -> None:
+    def preprocess(self, batch: int, count: int = 1, *, progress: Progress | None = None) -> Work:
         """Do what does not depend on inputs ahead of time, for `count` inferences of `batch` samples."""
-        self._session.preprocess(batch, count, progress)
+        start = time.perf_counter()
+        profile, parties = self._session.preprocess(batch, count, progress)
+        return Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
 
     def infer(self, x: Data, *, phase: Phase = "joint", progress: Progress | None = None) -> Result:
         """One inference on `x` [N, ..]; phase `online` uses what was preprocessed."""
         inputs = read_inputs(x, self.program)
         batch_of(inputs, self.program)
         start = time.perf_counter()
-        outputs, profile, _ = self._session.infer(inputs, phase, progress)
-        return Result.of(self.program, outputs, Profile.of(profile, time.perf_counter() - start))
+        outputs, profile, parties = self._session.infer(inputs, phase, progress)
+        work = Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
+        return Result.of(self.program, outputs, work.profile, work.parties)
 
     def close(self) -> None:
         """End the session. The parties keep the weights."""

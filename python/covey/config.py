@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,15 @@ def party_toml(
     return tomlkit.dumps(document)
 
 
-def client_toml(name: str, key: str, parties: Sequence[Peer], **more: Any) -> str:
-    """The configuration of a model owner or a data owner; `parties` are P0, P1 and P2."""
+def client_toml(
+    name: str, key: str, parties: Sequence[Peer], network: Mapping[str, float] | None = None, **more: Any
+) -> str:
+    """The configuration of a model owner or a data owner; `parties` are P0, P1 and P2, `network` one to emulate."""
     document = tomlkit.document()
     document["client"] = {"name": name, "key": key, **more}
     document["party"] = _entries(parties)
+    if network:
+        document["network"] = dict(network)
     return tomlkit.dumps(document)
 
 

@@ -10,10 +10,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from covey.errors import CoveyError, OptionError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from covey.data import Ranges
     from covey.inputs import Data
     from covey.model import Model, Source
-    from covey.result import Result
+    from covey.result import Result, Work
 
 START_SECONDS = 60.0
 """How long a party may take to start."""
@@ -42,13 +42,22 @@ Protocol = Literal["trio", "clear"]
 
 
 @contextmanager
-def local(protocol: Protocol = "trio", *, timeout: float = 10.0, progress: Progress | None = None) -> Iterator[Parties]:
+def local(
+    protocol: Protocol = "trio",
+    *,
+    timeout: float = 10.0,
+    network: Mapping[str, float] | None = None,
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Parties]:
     """Parties on this machine, for as long as the `with` block lasts.
 
     `trio` starts three processes, each with its own key in a private folder that is removed afterwards; `clear` starts
-    none. `timeout` is how many seconds a silent party is waited for. The processes end with this one, however it ends.
+    none. `timeout` is how many seconds a silent party is waited for. `network` is one to emulate on every link
+    (`latency_ms` one way, `bandwidth_mbit`), `options` are those of a session. The processes end with this one, however
+    it ends.
     """
-    parties = Parties(protocol, timeout=timeout)
+    parties = Parties(protocol, timeout=timeout, network=network, options=options)
     try:
         parties.start(progress)
         yield parties
@@ -59,11 +68,20 @@ def local(protocol: Protocol = "trio", *, timeout: float = 10.0, progress: Progr
 class Parties:
     """The parties of `local`, a model owner and a data owner, each with a key of its own."""
 
-    def __init__(self, protocol: Protocol = "trio", *, timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        protocol: Protocol = "trio",
+        *,
+        timeout: float = 10.0,
+        network: Mapping[str, float] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
         if protocol not in ("trio", "clear"):
             raise OptionError(f"protocol '{protocol}' is unknown: use trio or clear")
         self.protocol = protocol
         self.timeout = timeout
+        self.network = dict(network or {})
+        self.options = dict(options or {})
         self.folder: Path | None = None
         self.parties: list[Party] = []
         self._shared: set[str] = set()
@@ -86,7 +104,7 @@ class Parties:
 
     def _start(self, progress: Progress | None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="covey-"))
-        self.parties = write_configuration(self.folder, self.timeout)
+        self.parties = write_configuration(self.folder, self.timeout, self.network)
         for party in self.parties:
             party.spawn()
         for index, party in enumerate(self.parties):
@@ -152,12 +170,15 @@ class Parties:
         Client(self.owner_config).share_weights(model.program, model.need_weights(), progress=progress)
         self._shared.add(model.program.hash)
 
-    def preprocess(self, model: Model, batch: int, count: int = 1, *, progress: Progress | None = None) -> None:
-        """Do what does not depend on inputs for `count` inferences, which then run with phase `online`."""
+    def preprocess(self, model: Model, batch: int, count: int = 1, *, progress: Progress | None = None) -> Work | None:
+        """Do what does not depend on inputs for `count` inferences, which then run with phase `online`.
+
+        Returns what that took; `None` where there is nothing to do.
+        """
         if self.protocol == "clear":
-            return
+            return None
         self.share(model, progress)
-        self._open(model).preprocess(batch, count, progress=progress)
+        return self._open(model).preprocess(batch, count, progress=progress)
 
     def _open(self, model: Model) -> Session:
         """The session of a program; one is open at a time."""
@@ -168,7 +189,8 @@ class Parties:
             self._drop_session()
         self._used = time.monotonic()
         if self._session is None:
-            self._session = (model.program.hash, Client(self.client_config).session(model.program, self.protocol))
+            session = Client(self.client_config).session(model.program, self.protocol, **self.options)
+            self._session = (model.program.hash, session)
         return self._session[1]
 
     def _drop_session(self) -> None:
@@ -280,7 +302,7 @@ class Party:
         self._process = None
 
 
-def write_configuration(folder: Path, timeout: float) -> list[Party]:
+def write_configuration(folder: Path, timeout: float, network: Mapping[str, float] | None = None) -> list[Party]:
     """Keys and configuration files of three parties, a model owner and a data owner, each in a folder of its own."""
     from covey import _core
     from covey.config import Peer, client_toml, party_toml
@@ -306,7 +328,7 @@ def write_configuration(folder: Path, timeout: float) -> list[Party]:
         config.write_text(text)
         parties.append(Party(peer.name, config))
     for name, file in (("model-owner", "owner.toml"), ("data-owner", "client.toml")):
-        (folder / name / file).write_text(client_toml(name, "key.pem", peers, timeout=timeout))
+        (folder / name / file).write_text(client_toml(name, "key.pem", peers, network, timeout=timeout))
     return parties
 
 

@@ -10,7 +10,7 @@ from covey.interval import Array
 from covey.ir import Graph, Node, Postprocess
 
 BATCH_ELEMENTS = 1 << 22
-"""Calibration runs so many input elements at once."""
+"""Calibration computes so many elements of the widest activation at once."""
 
 
 def run(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -60,7 +60,7 @@ def _evaluate(graph: Graph, node: Node, values: Mapping[str, Array]) -> Array:
 
 def _parts(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
     count = min(len(inputs[name]) for name in graph.inputs)
-    widest = max(graph.values[name].size for name in graph.inputs)
+    widest = max(graph.values[name].size for name in [*graph.inputs, *(node.output for node in graph.nodes)])
     step = max(1, min(64, BATCH_ELEMENTS // widest))
     for start in range(0, count, step):
         yield {name: np.asarray(inputs[name][start : start + step], dtype=np.float64) for name in graph.inputs}

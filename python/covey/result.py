@@ -104,6 +104,33 @@ class Profile:
 
 
 @dataclass(frozen=True)
+class PartyUsage:
+    """What a run took of one party's machine; `None` where its system does not tell.
+
+    `cpu_seconds` counts all threads of the party's process, `peak_memory_bytes` is the most it held since it started,
+    and `socket_bytes_sent` includes framing and TLS.
+    """
+
+    name: str
+    socket_bytes_sent: int
+    cpu_seconds: float | None
+    peak_memory_bytes: int | None
+
+    @staticmethod
+    def all_of(text: str) -> list[PartyUsage]:
+        """From JSON, in role order."""
+        return [PartyUsage(**row) for row in json.loads(text)]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What preprocessing took: steps and bytes, and what it took of each party's machine."""
+
+    profile: Profile
+    parties: list[PartyUsage]
+
+
+@dataclass(frozen=True)
 class Result:
     """The opened outputs of a run.
 
@@ -115,6 +142,8 @@ class Result:
     integers: dict[str, Integers] = field(repr=False)
     scales: dict[str, int] = field(repr=False)
     profile: Profile | None = field(default=None, repr=False)
+    parties: list[PartyUsage] = field(default_factory=list, repr=False)
+    """What the run took of each party's machine, in role order; empty without parties."""
 
     @property
     def logits(self) -> dict[str, Floats]:
@@ -122,7 +151,12 @@ class Result:
         return {name: integers / 2.0 ** self.scales[name] for name, integers in self.integers.items()}
 
     @staticmethod
-    def of(program: Program, opened: Sequence[Mapping[str, Any]], profile: Profile | None = None) -> Result:
+    def of(
+        program: Program,
+        opened: Sequence[Mapping[str, Any]],
+        profile: Profile | None = None,
+        parties: Sequence[PartyUsage] = (),
+    ) -> Result:
         """From what was opened: dicts of name, scale and integers."""
         softmaxes = {entry["name"] for entry in program.outputs if entry["postprocess"] == "softmax"}
         integers = {entry["name"]: entry["integers"] for entry in opened}
@@ -130,7 +164,7 @@ class Result:
         outputs = {name: values / 2.0 ** scales[name] for name, values in integers.items()}
         for name in softmaxes & outputs.keys():
             outputs[name] = softmax(outputs[name])
-        return Result(outputs, integers, scales, profile)
+        return Result(outputs, integers, scales, profile, list(parties))
 
 
 def softmax(values: Floats) -> Floats:

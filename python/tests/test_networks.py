@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import onnx
@@ -15,32 +12,28 @@ import pytest
 import covey
 from command import DIGITS, Command
 from covey.local import Parties
+from covey.models import Spec
+from covey.models import samples as samples_of
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-NETWORKS = ["digits", "lenet5", "vgg16-cifar", "resnet18-cifar"]
-
-
-def examples() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("example_models", EXAMPLES / "models.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+NETWORKS = {
+    "digits": None,
+    "lenet5": Spec("lenet5", "mnist"),
+    "vgg16": Spec("vgg16", "cifar"),
+    "resnet18": Spec("resnet18", "cifar"),
+}
 
 
-@pytest.fixture(scope="module", params=NETWORKS)
+@pytest.fixture(scope="module", params=list(NETWORKS))
 def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with model.onnx, model.covey and its weights, and x.npy."""
     folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "digits":
+    spec = NETWORKS[request.param]
+    if spec is None:
         onnx.save(onnx.load(DIGITS / "digits.onnx"), folder / "model.onnx")
         samples, calibration = np.load(DIGITS / "test-images.npy"), np.load(DIGITS / "calibration.npy")
     else:
-        models = examples()
-        onnx.save(models.build(request.param)[0], folder / "model.onnx")
-        samples = calibration = models.samples(request.param, 4)
+        onnx.save(spec.network()[0], folder / "model.onnx")
+        samples = calibration = samples_of(spec.shape, 4)
     np.save(folder / "x.npy", samples)
     covey.compile(folder / "model.onnx", calibration=calibration, input_range=(0, 1)).save(folder / "model.covey")
     return folder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,8 @@ def _plain(result: Result, output: Path | None, profile: bool) -> dict[str, Any]
         data["saved"] = str(output)
     if result.profile is not None:
         data["seconds"] = result.profile.seconds
+        if result.parties:
+            data["parties"] = [asdict(party) for party in result.parties]
         if profile:
             data["profile"] = result.profile.to_json()
     return data

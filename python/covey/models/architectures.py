@@ -1,0 +1,128 @@
+"""The layers of the zoo's networks, as their authors published them, on images of three sizes.
+
+LeNet-5: LeCun and others, Gradient-based learning applied to document recognition, 1998, with ReLU. AlexNet:
+Krizhevsky, One weird trick for parallelizing convolutional neural networks (arXiv:1404.5997). VGG16: arXiv:1409.1556,
+configuration D. ResNet18 and ResNet50: arXiv:1512.03385, tables 1 and 6; the stride of a bottleneck is in its 3 × 3
+convolution. On small images stems and classifiers are cut down the way that is usual for CIFAR-10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from covey.models.network import Network, Value
+
+Pool = Literal["max", "avg"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What layers are built with: the network under construction, and its kind of pooling."""
+
+    net: Network
+    pool: Pool
+
+    @property
+    def small(self) -> bool:
+        """Whether images are as small as CIFAR's."""
+        return self.net.input_shape[1] < 64
+
+    def pooled(self, name: str, x: Value, kernel: int = 2, stride: int = 2, pad: int = 0) -> Value:
+        """A pooling layer of the chosen kind."""
+        pool = self.net.max_pool if self.pool == "max" else self.net.average_pool
+        return pool(name, x, kernel, stride, pad)
+
+    def classifier(self, x: Value, sizes: list[int], first: int) -> Value:
+        """Fully connected layers numbered from `first` with ReLU between them, down to the classes."""
+        net = self.net
+        x = net.flatten("flatten", x)
+        for index, size in enumerate(sizes, first):
+            x = net.relu(f"relu{index}", net.gemm(f"fc{index}", x, size))
+        return net.gemm(f"fc{first + len(sizes)}", x, net.classes, gain=1)
+
+
+def lenet5(plan: Plan) -> Value:
+    """LeNet-5 with ReLU: two convolutions, each pooled, and three fully connected layers."""
+    net = plan.net
+    padding = 2 if net.input_shape[1] == 28 else 0  # the original takes images of 32 x 32
+    x = net.relu("relu1", net.conv("conv1", net.input(), 6, 5, pad=padding))
+    x = net.relu("relu2", net.conv("conv2", plan.pooled("pool1", x), 16, 5))
+    x = net.flatten("flatten", plan.pooled("pool2", x))
+    x = net.relu("relu3", net.gemm("fc1", x, 120))
+    x = net.relu("relu4", net.gemm("fc2", x, 84))
+    return net.gemm("fc3", x, net.classes, gain=1)
+
+
+def alexnet(plan: Plan) -> Value:
+    """AlexNet's five convolutions and three fully connected layers; one of these on small images."""
+    net = plan.net
+    window = (2, 2) if plan.small else (3, 2)
+    x = net.relu("relu1", net.conv("conv1", net.input(), 64, 11, stride=4, pad=5 if plan.small else 2))
+    x = net.relu("relu2", net.conv("conv2", plan.pooled("pool1", x, *window), 192, 5, pad=2))
+    x = net.relu("relu3", net.conv("conv3", plan.pooled("pool2", x, *window), 384, 3, pad=1))
+    x = net.relu("relu4", net.conv("conv4", x, 256, 3, pad=1))
+    x = net.relu("relu5", net.conv("conv5", x, 256, 3, pad=1))
+    return plan.classifier(plan.pooled("pool3", x, *window), [] if plan.small else [4096, 4096], 6)
+
+
+def vgg16(plan: Plan) -> Value:
+    """Thirteen 3 × 3 convolutions in five stages, and three fully connected layers: 512 wide on small images."""
+    net = plan.net
+    x = net.input()
+    for stage, (repeats, channels) in enumerate([(2, 64), (2, 128), (3, 256), (3, 512), (3, 512)], 1):
+        for layer in range(1, repeats + 1):
+            x = net.relu(f"relu{stage}_{layer}", net.conv(f"conv{stage}_{layer}", x, channels, 3, pad=1))
+        x = plan.pooled(f"pool{stage}", x)
+    return plan.classifier(x, [512, 512] if plan.small else [4096, 4096], 6)
+
+
+def resnet18(plan: Plan) -> Value:
+    """Four stages of two basic blocks."""
+    return _resnet(plan, [2, 2, 2, 2], _basic_block)
+
+
+def resnet50(plan: Plan) -> Value:
+    """Four stages of three, four, six and three bottlenecks."""
+    return _resnet(plan, [3, 4, 6, 3], _bottleneck)
+
+
+Block = Callable[[Network, str, Value, int, int], Value]
+
+
+def _resnet(plan: Plan, blocks: list[int], block: Block) -> Value:
+    net = plan.net
+    if plan.small:
+        x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 64, 3))
+    else:
+        x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 64, 7, stride=2))
+        x = plan.pooled("stem.pool", x, 3, 2, 1)
+    for stage, count in enumerate(blocks, 1):
+        for index in range(1, count + 1):
+            stride = 2 if stage > 1 and index == 1 else 1
+            x = block(net, f"stage{stage}.block{index}", x, 64 << (stage - 1), stride)
+    x = net.flatten("flatten", net.global_average_pool("pool", x))
+    return net.gemm("fc", x, net.classes, gain=1)
+
+
+def _conv_bn(net: Network, name: str, x: Value, channels: int, kernel: int, stride: int = 1) -> Value:
+    y = net.conv(f"{name}.conv", x, channels, kernel, stride, pad=kernel // 2, bias=False)
+    return net.batch_norm(f"{name}.bn", y)
+
+
+def _basic_block(net: Network, name: str, x: Value, channels: int, stride: int) -> Value:
+    y = net.relu(f"{name}.relu1", _conv_bn(net, f"{name}.1", x, channels, 3, stride))
+    y = _conv_bn(net, f"{name}.2", y, channels, 3)
+    if stride != 1:
+        x = _conv_bn(net, f"{name}.shortcut", x, channels, 1, stride)
+    return net.relu(f"{name}.relu2", net.add(f"{name}.add", y, x))
+
+
+def _bottleneck(net: Network, name: str, x: Value, channels: int, stride: int) -> Value:
+    y = net.relu(f"{name}.relu1", _conv_bn(net, f"{name}.1", x, channels, 1))
+    y = net.relu(f"{name}.relu2", _conv_bn(net, f"{name}.2", y, channels, 3, stride))
+    y = _conv_bn(net, f"{name}.3", y, 4 * channels, 1)
+    if x.batch.shape[1] != 4 * channels:
+        x = _conv_bn(net, f"{name}.shortcut", x, 4 * channels, 1, stride)
+    return net.relu(f"{name}.relu3", net.add(f"{name}.add", y, x))

@@ -1,0 +1,184 @@
+"""Building an ONNX graph while evaluating it on one batch, so that statistics come from real activations.
+
+Weights are drawn as He and others propose (arXiv:1502.01852, equation 10), so that signals neither die nor explode.
+BatchNormalization gets the statistics of the batch the network is built with.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from covey.models.images import Floats, Shape, pseudo_images
+
+EPSILON = 1e-5
+IMAGE_MEAN, IMAGE_DEVIATION = 0.5, 0.25
+WEIGHT_SEED, BATCH_SEED = 0, 1
+
+BATCH_ELEMENTS = 32 * 3 * 32 * 32
+"""A network is built with so many pixels: 32 small images, or two large ones."""
+
+DRAWN_AT_ONCE = 1 << 20
+"""Weights are drawn in double precision so many at a time."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the graph: its name, and what it holds for the batch the network is built with."""
+
+    name: str
+    batch: Floats
+
+
+@dataclass
+class Network:
+    """An ONNX graph under construction; `largest` and `least_alive` say what its activations did."""
+
+    name: str
+    input_shape: Shape
+    classes: int = 10
+    rng: np.random.Generator = field(init=False)
+    proto: onnx.ModelProto = field(init=False, repr=False)
+    largest: float = 0.0
+    least_alive: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.Generator(np.random.PCG64(WEIGHT_SEED))
+        # IR version 8 goes with opset 17, so that older runtimes read the file too.
+        self.proto = onnx.ModelProto(ir_version=8, producer_name="covey.models")
+        self.proto.opset_import.append(helper.make_opsetid("", 17))
+        self.proto.graph.name = self.name
+
+    @property
+    def batch(self) -> int:
+        """Images the network is built with."""
+        return max(2, min(32, BATCH_ELEMENTS // math.prod(self.input_shape)))
+
+    def input(self) -> Value:
+        """The network's input, holding a batch of pseudo-images."""
+        return Value("image", pseudo_images(self.batch, self.input_shape, BATCH_SEED))
+
+    def conv(
+        self, name: str, x: Value, channels: int, kernel: int, stride: int = 1, pad: int = 0, bias: bool = True
+    ) -> Value:
+        """A square convolution from x [N, C, H, W] to [N, channels, H', W']."""
+        # (image - mean) / deviation, the usual preparation of images, is folded into the first layer.
+        mean, deviation = (0.0, 1.0) if self.proto.graph.node else (IMAGE_MEAN, IMAGE_DEVIATION)
+        weight = self.he(channels, x.batch.shape[1], kernel, kernel) / np.float32(deviation)
+        inputs = [x.name, self.tensor(f"{name}.weight", weight)]
+        y = convolution(x.batch, weight, stride, pad)
+        if bias:
+            offset = self.small(channels) - np.float32(mean) * weight.sum(axis=(1, 2, 3))
+            inputs.append(self.tensor(f"{name}.bias", offset))
+            y += offset[:, None, None]
+        return self.add_node("Conv", name, inputs, y, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4)
+
+    def gemm(self, name: str, x: Value, size: int, gain: float = math.sqrt(2)) -> Value:
+        """A fully connected layer from x [N, K] to [N, size]."""
+        weight, bias = self.he(size, x.batch.shape[1], gain=gain), self.small(size)
+        inputs = [x.name, self.tensor(f"{name}.weight", weight), self.tensor(f"{name}.bias", bias)]
+        return self.add_node("Gemm", name, inputs, x.batch @ weight.T + bias, transB=1)
+
+    def batch_norm(self, name: str, x: Value) -> Value:
+        """Normalisation with the statistics of the batch, a scale near one and an offset near zero."""
+        channels = x.batch.shape[1]
+        scale, bias = (1 + self.small(channels)).astype(np.float32), self.small(channels)
+        mean, variance = x.batch.mean(axis=(0, 2, 3)), x.batch.var(axis=(0, 2, 3))
+        parts = {"scale": scale, "bias": bias, "mean": mean, "variance": variance}
+        factor = scale / np.sqrt(variance + EPSILON)
+        y = (x.batch - mean[:, None, None]) * factor[:, None, None] + bias[:, None, None]
+        inputs = [x.name, *(self.tensor(f"{name}.{part}", tensor) for part, tensor in parts.items())]
+        return self.add_node("BatchNormalization", name, inputs, y, epsilon=EPSILON)
+
+    def relu(self, name: str, x: Value) -> Value:
+        """max(x, 0)."""
+        y = np.maximum(x.batch, 0)
+        self.least_alive = min(self.least_alive, float((y > 0).mean()))
+        return self.add_node("Relu", name, [x.name], y)
+
+    def max_pool(self, name: str, x: Value, kernel: int = 2, stride: int = 2, pad: int = 0) -> Value:
+        """The largest of every window; padding never wins."""
+        y = windows(x.batch, kernel, stride, pad, -np.inf).max(axis=(4, 5))
+        return self.add_node(
+            "MaxPool", name, [x.name], y, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4
+        )
+
+    def average_pool(self, name: str, x: Value, kernel: int = 2, stride: int = 2, pad: int = 0) -> Value:
+        """The mean of every window, zeros of the padding included."""
+        y = windows(x.batch, kernel, stride, pad).mean(axis=(4, 5))
+        attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
+        return self.add_node("AveragePool", name, [x.name], y, **attributes, count_include_pad=1)
+
+    def global_average_pool(self, name: str, x: Value) -> Value:
+        """The mean of every channel, [N, C, 1, 1]."""
+        return self.add_node("GlobalAveragePool", name, [x.name], x.batch.mean(axis=(2, 3), keepdims=True))
+
+    def add(self, name: str, x: Value, y: Value) -> Value:
+        """x + y."""
+        return self.add_node("Add", name, [x.name, y.name], x.batch + y.batch)
+
+    def flatten(self, name: str, x: Value) -> Value:
+        """[N, C, H, W] to [N, C·H·W]."""
+        return self.add_node("Flatten", name, [x.name], x.batch.reshape(len(x.batch), -1), axis=1)
+
+    def he(self, *shape: int, gain: float = math.sqrt(2)) -> Floats:
+        """Normal weights of standard deviation gain / sqrt(fan-in); the first dimension is the output."""
+        deviation = gain / math.sqrt(math.prod(shape[1:]))
+        weight = np.empty(math.prod(shape), np.float32)
+        for start in range(0, weight.size, DRAWN_AT_ONCE):
+            part = weight[start : start + DRAWN_AT_ONCE]
+            part[:] = self.rng.standard_normal(part.size) * deviation
+        return weight.reshape(shape)
+
+    def small(self, size: int) -> Floats:
+        """Normal values of standard deviation 0.05, for biases and the like."""
+        values: Floats = (0.05 * self.rng.standard_normal(size)).astype(np.float32)
+        return values
+
+    def tensor(self, name: str, values: Floats) -> str:
+        """Store a parameter; returns its name."""
+        # Filled in its place: the largest of these takes 400 MB, and every copy as much again.
+        self.proto.graph.initializer.add().CopyFrom(
+            numpy_helper.from_array(np.ascontiguousarray(values, np.float32), name)
+        )
+        return name
+
+    def add_node(self, op: str, name: str, inputs: list[str], batch: Floats, **attributes: Any) -> Value:
+        """Append a node with one output, named after it."""
+        output = f"{name}_out"
+        self.proto.graph.node.append(helper.make_node(op, inputs, [output], name=name, **attributes))
+        self.largest = max(self.largest, float(batch.max()), -float(batch.min()))
+        return Value(output, np.asarray(batch, np.float32))
+
+    def model(self, output: Value) -> onnx.ModelProto:
+        """The finished model: input `image` [batch, C, H, W], output `logits` [batch, classes]."""
+        graph = self.proto.graph
+        graph.node[-1].output[0] = "logits"
+        graph.input.append(helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", *self.input_shape]))
+        graph.output.append(
+            helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", output.batch.shape[1]])
+        )
+        return self.proto
+
+
+def windows(x: Floats, kernel: int, stride: int, pad: int, fill: float = 0.0) -> Floats:
+    """Every window of x [N, C, H, W] as a view [N, C, H', W', kernel, kernel]."""
+    padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=fill)
+    return np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), axis=(2, 3))[:, :, ::stride, ::stride]
+
+
+def convolution(x: Floats, weight: Floats, stride: int, pad: int) -> Floats:
+    """x [N, C, H, W] with weight [O, C, K, K], one sample at a time: its windows as a matrix, times the weight."""
+    views = windows(x, weight.shape[2], stride, pad)
+    count, _, rows, columns = views.shape[:4]
+    y = np.empty((count, weight.shape[0], rows, columns), np.float32)
+    matrix = weight.reshape(weight.shape[0], -1)
+    for sample, view in zip(y, views, strict=True):
+        patches = view.transpose(0, 3, 4, 1, 2).reshape(matrix.shape[1], -1)
+        np.matmul(matrix, patches, out=sample.reshape(weight.shape[0], -1))
+    return y
