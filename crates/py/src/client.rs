@@ -235,7 +235,8 @@ fn tell(reporter: &Reporter, step: &Progress) {
     reporter.report(step.step as u64, step.steps as u64, &step.name);
 }
 
-fn options(adder: Option<&str>, tile: Option<usize>, window: Option<usize>) -> Result<Options, Failure> {
+/// A session's options by name.
+pub(crate) fn options(adder: Option<&str>, tile: Option<usize>, window: Option<usize>) -> Result<Options, Failure> {
     let mut options = Options::default();
     options.adder = match adder {
         None => options.adder,

@@ -3,6 +3,7 @@
 
 mod client;
 mod error;
+mod kernels;
 mod keys;
 mod node;
 mod program;
@@ -23,6 +24,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(keys::check_fingerprint, module)?)?;
     module.add_function(wrap_pyfunction!(run::run_clear, module)?)?;
     module.add_function(wrap_pyfunction!(run::instruction_set, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::measure_kernels, module)?)?;
     module.add_function(wrap_pyfunction!(run::plan, module)?)?;
     module.add_function(wrap_pyfunction!(run::check_supported, module)?)?;
     module.add_function(wrap_pyfunction!(client::share_weights, module)?)?;

@@ -16,6 +16,7 @@ use numpy::{PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethod
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
+use crate::client::options;
 use crate::error::Failure;
 use crate::program::{Program, Weights};
 use crate::work::{attended, detached};
@@ -107,15 +108,24 @@ pub(crate) fn run_clear<'py>(
     Ok((outputs_to(py, outputs)?, statistics, timings))
 }
 
-/// What one inference of `program` over `batch` samples costs on `protocol`, as JSON.
+/// What one inference of `program` over `batch` samples costs on `protocol`, with a session's options, as JSON.
 #[pyfunction]
-#[pyo3(signature = (program, protocol = "trio", batch = 1))]
-pub(crate) fn plan(py: Python<'_>, program: &Program, protocol: &str, batch: usize) -> PyResult<String> {
+#[pyo3(signature = (program, protocol = "trio", batch = 1, *, adder = None, tile = None, window = None))]
+pub(crate) fn plan(
+    py: Python<'_>,
+    program: &Program,
+    protocol: &str,
+    batch: usize,
+    adder: Option<&str>,
+    tile: Option<usize>,
+    window: Option<usize>,
+) -> PyResult<String> {
     let program = program.0.clone();
+    let options = options(adder, tile, window)?;
     detached(py, || {
         let kind: ProtocolKind = protocol.parse()?;
         supports(kind, &program)?;
-        let visitor = Planning { program: &program, batch };
+        let visitor = Planning { program: &program, options, batch };
         let plan = choose(kind, program.ring(), visitor)??;
         Ok(serde_json::to_string(&plan)?)
     })
@@ -131,7 +141,12 @@ pub(crate) fn check_supported(py: Python<'_>, program: &Program, protocol: &str)
 /// The instruction set that the kernels use here.
 #[pyfunction]
 pub(crate) fn instruction_set() -> &'static str {
-    match best() {
+    name_of(best())
+}
+
+/// An instruction set as users know it.
+pub(crate) fn name_of(isa: Isa) -> &'static str {
+    match isa {
         Isa::Amx => "AMX",
         Isa::Avx512 => "AVX-512",
         Isa::Avx2 => "AVX2",
@@ -141,6 +156,7 @@ pub(crate) fn instruction_set() -> &'static str {
 
 struct Planning<'a> {
     program: &'a std::sync::Arc<covey_program::Program>,
+    options: Options,
     batch: usize,
 }
 
@@ -148,10 +164,10 @@ impl Visitor for Planning<'_> {
     type Output = Result<Plan, RuntimeError>;
 
     fn clear(self) -> Self::Output {
-        plan_on::plan::<covey_protocols::clear::Clear>(self.program, Options::default(), self.batch)
+        plan_on::plan::<covey_protocols::clear::Clear>(self.program, self.options, self.batch)
     }
 
     fn trio<W: Word>(self) -> Self::Output {
-        plan_on::plan::<Trio<W>>(self.program, Options::default(), self.batch)
+        plan_on::plan::<Trio<W>>(self.program, self.options, self.batch)
     }
 }

@@ -9,7 +9,7 @@ from typing import NoReturn
 import typer
 
 from covey._version import __version__
-from covey.cli import keys
+from covey.cli import bench, keys
 from covey.cli.console import complain
 from covey.cli.demo import demo
 from covey.cli.doctor import doctor
@@ -38,6 +38,7 @@ app.command()(party)
 app.command("share-weights")(share_weights)
 app.command()(infer)
 app.command()(doctor)
+app.add_typer(bench.app, name="bench")
 
 
 def _version(asked: bool) -> None:

@@ -1,0 +1,100 @@
+"""Models of the zoo as files: built and compiled once, kept in a folder under what they depend on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from functools import cache as remembered
+from pathlib import Path
+
+import onnx
+from blake3 import blake3
+
+import covey
+from covey import models
+from covey.client import Progress
+from covey.compile import compile as compile_model
+from covey.errors import CoveyError
+
+CALIBRATION_SEED = 3
+
+CALIBRATION_ELEMENTS = 4 * 3 * 224 * 224
+"""Pixels of the images that calibrate a model: four large ones, or up to 64 small ones."""
+
+SOURCES = ("models", "importers", "ops", "passes", "_proto", "*.py", "bench/cache.py")
+"""What decides how a model is built and compiled, below the package's folder."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The files of one model: the float network, the program, its weights."""
+
+    onnx: Path
+    program: Path
+    weights: Path
+
+    @staticmethod
+    def under(folder: Path) -> Kept:
+        """In a folder of their own."""
+        return Kept(folder / "model.onnx", folder / "model.covey", folder / "model.weights.safetensors")
+
+
+def default_folder() -> Path:
+    """`~/.cache/covey/bench`, or below `$XDG_CACHE_HOME`."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "covey" / "bench"
+
+
+def kept(spec: models.Spec, ring: str, folder: Path, progress: Progress) -> Kept:
+    """The model's files, made unless they are there already. Files made from other sources are removed."""
+    label = f"{spec.label}-ring-{ring}"
+    place = folder / f"{label}-{_fingerprint()}"
+    if not place.is_dir():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for stale in folder.glob(f"{label}-*"):
+                shutil.rmtree(stale)
+            _make(spec, ring, folder, place, progress)
+        except OSError as error:
+            raise CoveyError(
+                f"cannot keep models in '{folder}': {error.strerror or error}; name another folder with --cache"
+            ) from None
+    return Kept.under(place)
+
+
+def _make(spec: models.Spec, ring: str, folder: Path, place: Path, progress: Progress) -> None:
+    temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
+    try:
+        files = Kept.under(temporary)
+        progress(0, 3, f"building {spec.label}")
+        model, _ = spec.network()
+        onnx.save(model, files.onnx)
+        progress(1, 3, f"compiling {spec.label}")
+        count = min(64, CALIBRATION_ELEMENTS // (spec.image[0] * spec.image[1] * spec.image[2]))
+        calibration = models.samples(spec.shape, count, CALIBRATION_SEED)
+        compiled = compile_model(
+            model,
+            calibration=calibration,
+            input_range=(0, 1),
+            ring=ring,  # type: ignore[arg-type]  # checked there
+            name=spec.label,
+        )
+        progress(2, 3, f"writing {spec.label}")
+        compiled.save(files.program)
+        os.replace(temporary, place)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@remembered
+def _fingerprint() -> str:
+    """A hash of the sources that decide what the files hold."""
+    root = Path(covey.__file__).parent
+    digest = blake3(covey.__version__.encode())
+    for pattern in SOURCES:
+        found = root.glob(pattern if "*" in pattern or pattern.endswith(".py") else f"{pattern}/*.py")
+        for path in sorted(found):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

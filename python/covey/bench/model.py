@@ -1,0 +1,177 @@
+"""A model of the zoo, run privately again and again, and in plaintext beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from covey import models
+from covey.bench import plaintext
+from covey.bench.cache import kept
+from covey.bench.networks import NetworkProfile
+from covey.bench.plaintext import Plaintext
+from covey.bench.runs import Runs, links, parties, repeat
+from covey.clear import run_clear
+from covey.client import Phase, Progress
+from covey.model import Model, load
+from covey.models import Spec
+from covey.result import Result
+from covey.verify import compare, relative_error
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is run, on what, and how often."""
+
+    spec: Spec
+    batch: int
+    network: NetworkProfile
+    ring: str = "auto"
+    phase: Phase = "joint"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    repetitions: int = 3
+    warm_up: int = 1
+    check: bool = True
+    plaintext: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A model's figures."""
+
+    setting: Setting
+    ring: str
+    scale: int
+    parameters: int
+    runs: Runs
+    differing: int | None
+    """Output elements that differ from `clear`; `None` where that was not looked at."""
+    elements: int
+    plaintext: Plaintext | None
+    relative_error: float | None
+    """Of the private outputs against plaintext."""
+
+    @property
+    def images_per_second(self) -> float:
+        """By the median."""
+        return self.setting.batch / self.runs.wall.median
+
+    @property
+    def bytes(self) -> int:
+        """Payload on all links, the client's included, for one inference with its preprocessing."""
+        before = self.runs.preparation.profile.total.bytes if self.runs.preparation else 0
+        return self.runs.profile.total.bytes + before
+
+    @property
+    def cpu_ratio(self) -> float | None:
+        """Processor time of all parties over that of plaintext, preprocessing included."""
+        total = self.runs.total_cpu_seconds
+        if self.plaintext is None or total is None:
+            return None
+        for party in self.runs.preparation.parties if self.runs.preparation else []:
+            total += party.cpu_seconds or 0.0
+        return total / self.plaintext.cpu_seconds
+
+    def busiest_link(self) -> tuple[str, int] | None:
+        """The directed link that carries most, and its bytes."""
+        rows = [(row["offline_bytes"] + row["online_bytes"], row) for row in links(self.runs.profile)]
+        if not rows:
+            return None
+        most, row = max(rows, key=lambda pair: pair[0])
+        return f"{peer(row['from'])} to {peer(row['to'])}", most
+
+    @property
+    def link_use(self) -> float | None:
+        """How far the busiest link is used, as a fraction of the profile's rate."""
+        busiest = self.busiest_link()
+        return None if busiest is None else self.setting.network.use(busiest[1], self.runs.wall.median)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        setting = self.setting
+        data: dict[str, Any] = {
+            "model": asdict(setting.spec),
+            "parameters": self.parameters,
+            "protocol": "trio",
+            "ring": self.ring,
+            "scale": self.scale,
+            "batch": setting.batch,
+            "phase": setting.phase,
+            "network": str(setting.network),
+            "options": {name: value for name, value in setting.options.items() if value is not None},
+            "repetitions": setting.repetitions,
+            "warm_up": setting.warm_up,
+            **self.runs.to_json(),
+            "images_per_second": self.images_per_second,
+            "bytes": self.bytes,
+            "link_use": self.link_use,
+            "nodes": self.runs.profile.to_json()["nodes"],
+            "elements": self.elements,
+            "differing_from_clear": self.differing,
+            "relative_error": self.relative_error,
+            "plaintext": None,
+            "cpu_ratio": self.cpu_ratio,
+        }
+        if self.plaintext is not None:
+            data["plaintext"] = {
+                "engine": self.plaintext.engine,
+                "wall_seconds": self.plaintext.wall.to_json(),
+                "cpu_seconds": self.plaintext.cpu_seconds,
+            }
+        return data
+
+
+def peer(number: int) -> str:
+    """What tables call a party or the client."""
+    return f"P{number}" if number < 3 else "client"
+
+
+def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
+    """Build or fetch the model, check it against `clear`, run it privately, run it in plaintext."""
+    files = kept(setting.spec, setting.ring, folder, progress)
+    images = models.samples(setting.spec.shape, setting.batch)
+    model = load(files.program)
+    due: Result | None = None
+    if setting.check:
+        progress(0, 0, "the specification, in the clear")
+        due = run_clear(model, images)
+    with parties(setting.network, setting.options, progress) as running:
+        runs, private = repeat(
+            running,
+            model,
+            images,
+            batch=setting.batch,
+            phase=setting.phase,
+            warm_up=setting.warm_up,
+            repetitions=setting.repetitions,
+            progress=progress,
+        )
+    outside: Plaintext | None = None
+    if setting.plaintext:
+        progress(0, 0, "plaintext on one thread")
+        outside = plaintext.measure(files.onnx, images, max(3, setting.repetitions))
+    return _outcome(setting, model, runs, private, due, outside)
+
+
+def _outcome(
+    setting: Setting, model: Model, runs: Runs, private: Result, due: Result | None, outside: Plaintext | None
+) -> Outcome:
+    (output,) = private.outputs.values()
+    differing = None
+    if due is not None:
+        differing = sum(row.differing for row in compare(due.integers, private.integers))
+    return Outcome(
+        setting=setting,
+        ring=model.program.ring,
+        scale=int(model.program.inputs[0]["scale"]),
+        parameters=model.program.parameters,
+        runs=runs,
+        differing=differing,
+        elements=output.size,
+        plaintext=outside,
+        relative_error=None if outside is None else relative_error(output, outside.outputs.astype(np.float64)),
+    )

@@ -1,0 +1,51 @@
+"""The networks that benchmarks run on: loopback as it is, or slowed down to what a profile allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from covey.errors import OptionError
+
+
+@dataclass(frozen=True)
+class NetworkProfile:
+    """What every link offers in either direction; `None` is no limit."""
+
+    name: str
+    megabits: float | None
+    round_trip_ms: float
+
+    @property
+    def options(self) -> dict[str, float]:
+        """The `[network]` table of a client's configuration file; empty where nothing is emulated."""
+        if self.megabits is None:
+            return {}
+        return {"latency_ms": self.round_trip_ms / 2, "bandwidth_mbit": self.megabits}
+
+    def use(self, size: int, seconds: float) -> float | None:
+        """The fraction of a link's rate that `size` bytes in `seconds` come to."""
+        return None if self.megabits is None else size * 8 / seconds / (self.megabits * 1e6)
+
+    def __str__(self) -> str:
+        if self.megabits is None:
+            return self.name
+        return f"{self.name} ({self.megabits / 1e3:g} Gbit/s, {self.round_trip_ms:g} ms round trip, emulated)"
+
+
+NETWORKS = {
+    profile.name: profile
+    for profile in (
+        NetworkProfile("loopback", None, 0.0),
+        NetworkProfile("25g", 25_000, 0.3),
+        NetworkProfile("10g", 10_000, 0.3),
+        NetworkProfile("1g", 1_000, 0.3),
+        NetworkProfile("wan", 1_000, 70.0),
+    )
+}
+
+
+def network(name: str) -> NetworkProfile:
+    """A profile by name. Raises `OptionError`."""
+    if name not in NETWORKS:
+        raise OptionError(f"network '{name}' is unknown: use one of {', '.join(NETWORKS)}")
+    return NETWORKS[name]

@@ -1,0 +1,100 @@
+"""The float network on one thread of this machine, the yardstick beside private inference: torch, else onnxruntime."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+
+from covey.bench.statistics import Summary
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Plaintext:
+    """What one inference took: `engine` names what ran it."""
+
+    engine: str
+    wall: Summary
+    cpu_seconds: float
+    outputs: Floats
+
+
+def measure(path: Path, images: Floats, repetitions: int, warm_up: int = 1) -> Plaintext | None:
+    """Run the network on one thread; `None` where neither torch nor onnxruntime is installed."""
+    for engine in (_torch, _onnxruntime):
+        try:
+            name, call = engine(path, images)
+        except ImportError:
+            continue
+        for _ in range(warm_up):
+            outputs = call()
+        walls, before = [], time.process_time()
+        for _ in range(repetitions):
+            start = time.perf_counter()
+            outputs = call()
+            walls.append(time.perf_counter() - start)
+        cpu = (time.process_time() - before) / repetitions
+        return Plaintext(name, Summary.of(walls), cpu, outputs)
+    return None
+
+
+def _onnxruntime(path: Path, images: Floats) -> tuple[str, Callable[[], Floats]]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    feed = {session.get_inputs()[0].name: images}
+    return "onnxruntime fp32, one thread", lambda: np.asarray(session.run(None, feed)[0])
+
+
+def _torch(path: Path, images: Floats) -> tuple[str, Callable[[], Floats]]:
+    import torch
+
+    model = onnx.load(path)
+    tensors = {entry.name: torch.from_numpy(numpy_helper.to_array(entry).copy()) for entry in model.graph.initializer}
+    steps = [(_torch_operator(node), list(node.input), node.output[0]) for node in model.graph.node]
+    torch.set_num_threads(1)
+    image = torch.from_numpy(images)
+
+    def call() -> Floats:
+        with torch.inference_mode():
+            values = {**tensors, model.graph.input[0].name: image}
+            for operator, inputs, output in steps:
+                values[output] = operator(*(values[name] for name in inputs))
+            return np.asarray(values[model.graph.output[0].name].numpy())
+
+    return "torch fp32, one thread", call
+
+
+def _torch_operator(node: onnx.NodeProto) -> Callable[..., Any]:
+    """The operators of the zoo, as torch computes them."""
+    from torch.nn import functional
+
+    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    kernel, stride = given.get("kernel_shape"), given.get("strides")
+    padding = list(given.get("pads", [0, 0]))[:2]
+    operators: dict[str, Callable[..., Any]] = {
+        "Conv": lambda x, weight, bias=None: functional.conv2d(x, weight, bias, stride, padding),
+        "Gemm": lambda x, weight, bias: functional.linear(x, weight, bias),
+        "BatchNormalization": lambda x, scale, bias, mean, variance: functional.batch_norm(
+            x, mean, variance, scale, bias, eps=given["epsilon"]
+        ),
+        "Relu": functional.relu,
+        "MaxPool": lambda x: functional.max_pool2d(x, kernel, stride, padding),
+        "AveragePool": lambda x: functional.avg_pool2d(x, kernel, stride, padding),
+        "GlobalAveragePool": lambda x: x.mean(dim=(2, 3), keepdim=True),
+        "Add": lambda x, y: x + y,
+        "Flatten": lambda x: x.flatten(1),
+    }
+    return operators[node.op_type]

@@ -1,0 +1,264 @@
+"""Protocol primitives, each as a program of one node (or of a linear layer with its shift and ReLU).
+
+The processor time of a primitive is that of its run, less that of a twin whose node needs no communication: the same
+inputs are shared and as large an output opened, but it is the sum of the inputs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from covey import _core
+from covey._proto import program_pb2 as pb
+from covey.bench.networks import NetworkProfile
+from covey.bench.programs import Builder, Floats
+from covey.bench.runs import OUTSIDE, Runs, nodes, parties, repeat
+from covey.bench.statistics import Summary
+from covey.clear import run_clear
+from covey.client import Progress
+from covey.errors import OptionError
+from covey.lowering import GUARD_BITS
+from covey.model import Model
+from covey.result import NodeProfile
+from covey.verify import compare
+
+FRACTION = 10
+"""Fractional bits, and so the bits that a shift after a product drops."""
+
+RANGES: dict[str, int | None] = {"whole ring": None, "28 bits": 28, "24 bits": 24, "20 bits": 20}
+"""Comparisons are measured on values that are proved to fit so many bits, sign included, and without such a proof."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A primitive ready to run: its program, its twin's, the inputs of both."""
+
+    model: Model
+    twin: Model
+    inputs: dict[str, Floats]
+    samples: int
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """What is measured: `elements` results, `macs` multiplications with addition behind them."""
+
+    name: str
+    elements: int
+    macs: int
+    build: Callable[[int], Case]
+    """The case in a ring of so many bits."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One primitive's figures. Bits are those on all links, and exclude sharing inputs and opening outputs."""
+
+    name: str
+    elements: int
+    macs: int
+    wall: Summary
+    cpu_seconds: list[float | None]
+    bits: float
+    planned_bits: float
+    rounds: int
+    planned_rounds: int
+    differing: int
+
+    @property
+    def gmacs_per_core(self) -> float | None:
+        """GMAC a second of one party's processor time, on average."""
+        known = [seconds for seconds in self.cpu_seconds if seconds is not None]
+        mean = sum(known) / len(known) if known else 0.0
+        return self.macs / mean / 1e9 if self.macs and mean > 0 else None
+
+    @property
+    def as_planned(self) -> bool:
+        """Whether the meter counted what the plan said."""
+        return self.bits == self.planned_bits and self.rounds == self.planned_rounds
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        data = {**asdict(self), "wall": self.wall.to_json(), "as_planned": self.as_planned}
+        return {**data, "gmacs_per_party_core": self.gmacs_per_core}
+
+
+def measure(
+    chosen: list[Primitive],
+    *,
+    ring: int,
+    network: NetworkProfile,
+    options: Mapping[str, Any],
+    repetitions: int,
+    warm_up: int,
+    progress: Progress,
+) -> list[Row]:
+    """Run every primitive and its twin in one session after the other of the same three parties."""
+    rows = []
+    with parties(network, options, progress) as running:
+        for index, primitive in enumerate(chosen):
+            progress(index, len(chosen), primitive.name)
+            case = primitive.build(ring)
+            runs, result = repeat(
+                running, case.model, case.inputs, batch=case.samples, warm_up=warm_up, repetitions=repetitions
+            )
+            twin, _ = repeat(
+                running, case.twin, case.inputs, batch=case.samples, warm_up=warm_up, repetitions=repetitions
+            )
+            clear = run_clear(case.model, case.inputs)
+            differing = sum(row.differing for row in compare(clear.integers, result.integers))
+            planned = [
+                NodeProfile.of(row) for row in _plan(case, running.options)["nodes"] if row["name"] not in OUTSIDE
+            ]
+            rows.append(_row(primitive, runs, twin, planned, differing))
+    return rows
+
+
+def _plan(case: Case, options: Mapping[str, Any]) -> dict[str, Any]:
+    plan: dict[str, Any] = json.loads(_core.plan(case.model.program, "trio", case.samples, **options))
+    return plan
+
+
+def _row(primitive: Primitive, runs: Runs, twin: Runs, planned: list[NodeProfile], differing: int) -> Row:
+    measured = nodes(runs.profile)
+    cpu = [
+        None if mine is None or idle is None else max(0.0, mine - idle)
+        for mine, idle in zip(runs.cpu_seconds, twin.cpu_seconds, strict=True)
+    ]
+    return Row(
+        name=primitive.name,
+        elements=primitive.elements,
+        macs=primitive.macs,
+        wall=runs.nodes_wall,
+        cpu_seconds=cpu,
+        bits=sum(node.bytes for node in measured) * 8 / primitive.elements,
+        planned_bits=sum(node.bytes for node in planned) * 8 / primitive.elements,
+        rounds=sum(node.rounds for node in measured),
+        planned_rounds=sum(node.rounds for node in planned),
+        differing=differing,
+    )
+
+
+def select(names: list[str]) -> list[Primitive]:
+    """Primitives whose names begin with one of these; all for none. Raises `OptionError` where there is none such."""
+    chosen = [primitive for primitive in PRIMITIVES if not names or primitive.name.startswith(tuple(names))]
+    if not chosen:
+        known = ", ".join(dict.fromkeys(primitive.name.split()[0] for primitive in PRIMITIVES))
+        raise OptionError(f"no primitive begins with {' or '.join(names)}: there are {known}")
+    return chosen
+
+
+def _case(builder: Builder, twin: Builder, output: int, due: int, samples: int = 1) -> Case:
+    return Case(builder.model(output), twin.model(due), builder.data(samples), samples)
+
+
+def _products(size: int) -> Callable[[int], Case]:
+    def build(ring: int) -> Case:
+        one, two = Builder("multiplications", ring, FRACTION), Builder("twin", ring, FRACTION)
+        for builder in (one, two):
+            for name in ("x", "y"):
+                builder.input(name, (size,), FRACTION)
+        product = one.node(pb.Mul(), [0, 1], (size,), 2 * FRACTION, 2 * FRACTION)
+        return _case(one, two, product, two.node(pb.Add(), [0, 1], (size,), FRACTION + 1, FRACTION))
+
+    return build
+
+
+def _relu(size: int, width: int | None) -> Callable[[int], Case]:
+    def build(ring: int) -> Case:
+        one, two = Builder(f"relu {width}", ring, FRACTION), Builder(f"twin {width}", ring, FRACTION)
+        bits, proved = _range(width, ring)
+        for builder in (one, two):
+            builder.input("x", (size,), bits - 1)
+            # Comparisons go by the bound of what is compared, and an input's is always proved: the sum stands in.
+            builder.node(pb.Add(), [0, 0], (size,), bits, FRACTION, proved)
+        return _case(one, two, one.node(pb.Relu(), [1], (size,), bits, FRACTION, proved), 1)
+
+    return build
+
+
+def _linear(channels: int, side: int, width: int | None) -> Callable[[int], Case]:
+    """A 1 × 1 convolution, its shift and ReLU: as cheap a product as a layer can have."""
+
+    def build(ring: int) -> Case:
+        shape = (channels, side, side)
+        bits, proved = _range(width, ring)
+        terms = (channels - 1).bit_length()
+        one, two = Builder(f"layer {width}", ring, FRACTION), Builder(f"twin {width}", ring, FRACTION)
+        x = one.input("x", shape, FRACTION)
+        weight = one.parameter("weight", (channels, channels, 1, 1), min(bits - FRACTION - terms, FRACTION))
+        window = pb.Window(kernel=[1, 1], strides=[1, 1], pads=[0] * 4, dilations=[1, 1])
+        value = one.node(pb.Conv2d(window=window, groups=1), [x, weight], shape, bits, 2 * FRACTION, proved)
+        short = (bits - FRACTION, FRACTION, proved)
+        value = one.node(pb.Truncate(bits=FRACTION, rounding=pb.EXACT), [value], shape, *short)
+        value = one.node(pb.Relu(), [value], shape, *short)
+        due = two.node(pb.Add(), [two.input("x", shape, FRACTION)] * 2, shape, FRACTION + 1, FRACTION)
+        return _case(one, two, value, due)
+
+    return build
+
+
+def _matmul(count: int, size: int) -> Callable[[int], Case]:
+    def build(ring: int) -> Case:
+        shape = (size, size)
+        one, two = Builder("matmul", ring, FRACTION), Builder("twin", ring, FRACTION)
+        bits = (one.most - (size - 1).bit_length()) // 2
+        for builder in (one, two):
+            for name in ("x", "y"):
+                builder.input(name, shape, bits)
+        product = one.node(pb.Matmul(), [0, 1], shape, one.most, 2 * FRACTION)
+        return _case(one, two, product, two.node(pb.Add(), [0, 1], shape, bits + 1, FRACTION), count)
+
+    return build
+
+
+def _conv(channels: int, side: int, kernel: int, samples: int) -> Callable[[int], Case]:
+    def build(ring: int) -> Case:
+        shape = (channels, side, side)
+        one, two = Builder("conv", ring, FRACTION), Builder("twin", ring, FRACTION)
+        terms = (channels * kernel * kernel - 1).bit_length()
+        x = one.input("x", shape, FRACTION)
+        weight = one.parameter("weight", (channels, channels, kernel, kernel), one.most - FRACTION - terms)
+        window = pb.Window(kernel=[kernel] * 2, strides=[1, 1], pads=[kernel // 2] * 4, dilations=[1, 1])
+        value = one.node(pb.Conv2d(window=window, groups=1), [x, weight], shape, one.most, 2 * FRACTION)
+        due = two.node(pb.Add(), [two.input("x", shape, FRACTION)] * 2, shape, FRACTION + 1, FRACTION)
+        return _case(one, two, value, due, samples)
+
+    return build
+
+
+def _max_pool(channels: int, side: int) -> Callable[[int], Case]:
+    def build(ring: int) -> Case:
+        shape, pooled = (channels, side, side), (channels, side // 2, side // 2)
+        one, two = Builder("max pool", ring, FRACTION), Builder("twin", ring, FRACTION)
+        bits, proved = _range(None, ring)
+        window = pb.Window(kernel=[2, 2], strides=[2, 2], pads=[0] * 4, dilations=[1, 1])
+        for builder in (one, two):
+            builder.input("x", shape, bits - 3)
+            builder.node(pb.Add(), [0, 0], shape, bits - 2, FRACTION, proved)
+        value = one.node(pb.MaxPool(window=window), [1], pooled, bits - 2, FRACTION, proved)
+        return _case(one, two, value, two.node(pb.SumPool(window=window), [1], pooled, bits, FRACTION, proved))
+
+    return build
+
+
+def _range(width: int | None, ring: int) -> tuple[int, bool]:
+    """The bound of values compared on `width` bits, and whether it is proved: without proof the whole ring counts."""
+    return (ring - GUARD_BITS, False) if width is None else (width - 1, True)
+
+
+MEGA = 1 << 20
+
+PRIMITIVES = [
+    Primitive("multiplication 2^24", 16 * MEGA, 16 * MEGA, _products(16 * MEGA)),
+    *(Primitive(f"relu 2^20, {name}", MEGA, 0, _relu(MEGA, k)) for name, k in RANGES.items()),
+    *(Primitive(f"layer 2^20, {name}", MEGA, 16 * MEGA, _linear(16, 256, k)) for name, k in RANGES.items()),
+    Primitive("matmul 16 × 512^3", 16 * 512**2, 16 * 512**3, _matmul(16, 512)),
+    Primitive("conv 64→64 3×3 56^2", 64 * 56**2, 64 * 64 * 9 * 56**2, _conv(64, 56, 3, 1)),
+    Primitive("conv 64→64 3×3 56^2 × 16", 16 * 64 * 56**2, 16 * 64 * 64 * 9 * 56**2, _conv(64, 56, 3, 16)),
+    Primitive("maxpool 2×2 of 2^20", MEGA // 4, 0, _max_pool(16, 256)),
+]
+"""What `covey bench primitives` measures."""

@@ -1,0 +1,157 @@
+"""Running a program again and again with the parties, and adding up what the runs took."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from covey.bench.networks import NetworkProfile
+from covey.bench.statistics import Summary
+from covey.client import Phase, Progress
+from covey.errors import OptionError
+from covey.inputs import Data
+from covey.local import Parties, local
+from covey.model import Model
+from covey.result import NodeProfile, PartyUsage, Profile, Result, Work
+
+PATIENCE = 120.0
+"""Seconds a silent party is waited for: on a loaded machine a large layer may take a while."""
+
+OUTSIDE = ("inputs", "outputs", "other")
+"""Rows of a profile that are no node of the program."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What repetitions of one run gave. `cpu_seconds` and `peak_memory_bytes` are by party, in role order."""
+
+    wall: Summary
+    client_cpu_seconds: float
+    cpu_seconds: list[float | None]
+    peak_memory_bytes: list[int | None]
+    socket_bytes_sent: list[int]
+    profile: Profile
+    """Of the last repetition; `nodes_wall` has the others' times."""
+    nodes_wall: Summary
+    """Seconds in nodes of the program: sharing inputs and opening outputs stay out."""
+    preparation: Work | None
+    """What one inference's preprocessing took, where it was done ahead."""
+
+    @property
+    def total_cpu_seconds(self) -> float | None:
+        """Of all parties together, for one inference."""
+        known = [seconds for seconds in self.cpu_seconds if seconds is not None]
+        return sum(known) if len(known) == len(self.cpu_seconds) else None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        data: dict[str, Any] = {
+            "wall_seconds": self.wall.to_json(),
+            "nodes_wall_seconds": self.nodes_wall.to_json(),
+            "cpu_seconds": self.cpu_seconds,
+            "client_cpu_seconds": self.client_cpu_seconds,
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "socket_bytes_sent": self.socket_bytes_sent,
+            "rounds": self.profile.total.rounds,
+            "links": links(self.profile),
+        }
+        if self.preparation is not None:
+            data["preprocessing"] = {
+                "seconds": self.preparation.profile.seconds,
+                "cpu_seconds": [party.cpu_seconds for party in self.preparation.parties],
+                "links": links(self.preparation.profile),
+            }
+        return data
+
+
+@contextmanager
+def parties(network: NetworkProfile, options: Mapping[str, Any], progress: Progress | None = None) -> Iterator[Parties]:
+    """Parties on this machine, on a network, with a session's options. Raises `OptionError` for an unknown one."""
+    given = session_options(options)
+    with local("trio", timeout=PATIENCE, network=network.options, options=given, progress=progress) as running:
+        yield running
+
+
+def session_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options that were given. Raises `OptionError` for one this release has not."""
+    from covey._core import Session
+
+    known = inspect.signature(Session).parameters
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        if name not in known:
+            raise OptionError(f"sessions of this release have no option --{name.replace('_', '-')}: leave it out")
+    return given
+
+
+def repeat(
+    running: Parties,
+    model: Model,
+    inputs: Data,
+    *,
+    batch: int,
+    phase: Phase = "joint",
+    warm_up: int = 1,
+    repetitions: int = 3,
+    progress: Progress | None = None,
+) -> tuple[Runs, Result]:
+    """Run `warm_up` + `repetitions` times and sum up the latter; also the first result of all."""
+    running.share(model, progress)
+    results: list[Result] = []
+    client_cpu = 0.0
+    preparation = None
+    for index in range(warm_up + repetitions):
+        if progress is not None:
+            what = "warm-up" if index < warm_up else f"repetition {index - warm_up + 1} of {repetitions}"
+            progress(index, warm_up + repetitions, what)
+        if phase == "online":
+            preparation = running.preprocess(model, batch)
+        started = time.process_time()
+        results.append(running.run(model, inputs, phase=phase))
+        client_cpu += time.process_time() - started if index >= warm_up else 0.0
+    return _sum_up(results[warm_up:], client_cpu / repetitions, preparation), results[0]
+
+
+def _sum_up(results: list[Result], client_cpu: float, preparation: Work | None) -> Runs:
+    profiles = [result.profile for result in results if result.profile is not None]
+    by_party = list(zip(*(result.parties for result in results), strict=True))
+    return Runs(
+        wall=Summary.of([profile.seconds for profile in profiles]),
+        client_cpu_seconds=client_cpu,
+        cpu_seconds=[_mean_cpu(party) for party in by_party],
+        peak_memory_bytes=[_peak(party) for party in by_party],
+        socket_bytes_sent=[party[-1].socket_bytes_sent for party in by_party],
+        profile=profiles[-1],
+        nodes_wall=Summary.of([sum(node.milliseconds for node in nodes(profile)) / 1e3 for profile in profiles]),
+        preparation=preparation,
+    )
+
+
+def _mean_cpu(runs: tuple[PartyUsage, ...]) -> float | None:
+    # The system counts in hundredths of a second: only a mean resolves short runs.
+    known = [run.cpu_seconds for run in runs if run.cpu_seconds is not None]
+    return sum(known) / len(known) if len(known) == len(runs) else None
+
+
+def _peak(runs: tuple[PartyUsage, ...]) -> int | None:
+    return max((run.peak_memory_bytes for run in runs if run.peak_memory_bytes is not None), default=None)
+
+
+def nodes(profile: Profile) -> list[NodeProfile]:
+    """The program's own nodes."""
+    return [node for node in profile.nodes if node.name not in OUTSIDE]
+
+
+def links(profile: Profile) -> list[dict[str, Any]]:
+    """Bytes and messages on every directed link, offline and online; number 3 is the client."""
+    sums: dict[tuple[int, int], dict[str, Any]] = {}
+    for link in profile.total.links:
+        empty = {"from": link["from"], "to": link["to"], "offline_bytes": 0, "online_bytes": 0, "messages": 0}
+        row = sums.setdefault((link["from"], link["to"]), empty)
+        row["offline_bytes" if link["offline"] else "online_bytes"] += link["bytes"]
+        row["messages"] += link["messages"]
+    return [sums[key] for key in sorted(sums)]

@@ -1,0 +1,227 @@
+"""bench: what Covey takes of machines and networks, as tables and as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from covey.cli import console
+from covey.cli.options import Json, Protocol, check_protocol
+from covey.errors import CoveyError, OptionError
+
+if TYPE_CHECKING:
+    from covey.bench.model import Setting
+    from covey.bench.networks import NetworkProfile
+
+app = typer.Typer(
+    help="Measure kernels, protocol primitives and models on this machine.", no_args_is_help=True, add_completion=False
+)
+
+Network = Annotated[
+    str, typer.Option(metavar="NAME", help="loopback; or emulated: 25g, 10g, 1g, wan (1 Gbit/s, 70 ms round trip).")
+]
+Repetitions = Annotated[int, typer.Option(min=1, help="How often each is measured; medians are shown.")]
+WarmUp = Annotated[int, typer.Option(min=0, help="Runs before that, which do not count.")]
+Adder = Annotated[str | None, typer.Option(metavar="NAME", help="Carry circuits: log-depth or ripple.")]
+Comparison = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Fused shift and ReLU: fewest-bytes, balanced, fewest-rounds or automatic."),
+]
+KeyBits = Annotated[int | None, typer.Option(min=1, max=64, help="Compare on so many bits only: approximate.")]
+Shape = Annotated[str | None, typer.Option(metavar="NAME", help="mnist, cifar or imagenet; by default the smallest.")]
+Pool = Annotated[str, typer.Option(metavar="KIND", help="max or avg.")]
+Batch = Annotated[int, typer.Option(min=1, help="Images in one inference.")]
+Ring = Annotated[str, typer.Option(metavar="BITS", help="auto, 32 or 64.")]
+Phase = Annotated[str, typer.Option(metavar="NAME", help="joint; or online: preprocessing apart, ahead of each run.")]
+Check = Annotated[bool, typer.Option("--check/--no-check", help="Compare the first inference with clear.")]
+Cache = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Where built models are kept; by default ~/.cache/covey/bench.")
+]
+ModelName = Annotated[str, typer.Argument(metavar="NAME", help="lenet5, alexnet, vgg16, resnet18 or resnet50.")]
+
+
+@app.command()
+def kernels(as_json: Json = False) -> None:
+    """What the kernels reach on one thread, beside a float library."""
+    from covey.bench import kernels as bench
+    from covey.cli.bench_tables import kernels_table
+
+    with console.progress(quiet=as_json) as report:
+        floats, figures = bench.measure(report)
+    amx = bench.has_amx()
+    if as_json:
+        yardstick = {"engine": floats.engine, "gmacs": floats.gmacs}
+        rows = [figure.to_json() for figure in figures]
+        console.print_json({"processor": bench.processor(), "amx": amx, "yardstick": yardstick, "kernels": rows})
+        return
+    console.say(bench.processor())
+    rates = ", ".join(f"{rate:.1f} at {shape}" for shape, rate in floats.gmacs.items())
+    console.say(f"float products ({floats.engine}), GMAC/s: {rates}")
+    if amx is False:
+        console.say("no AMX (int8) here: products use what the table names, and their targets are out of reach")
+    console.say("instruction set: " + ", ".join(dict.fromkeys(figure.instruction_set for figure in figures)))
+    console.out().print(kernels_table(figures))
+
+
+@app.command()
+def primitives(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only those that begin so.")] = None,
+    protocol: Protocol = "trio",
+    ring: Annotated[int, typer.Option(help="Bits of the ring: 32 or 64.")] = 32,
+    network: Network = "loopback",
+    adder: Adder = None,
+    comparison: Comparison = None,
+    repetitions: Repetitions = 5,
+    warm_up: WarmUp = 1,
+    as_json: Json = False,
+) -> None:
+    """Multiplications, comparisons, products and layers, each as a program of its own."""
+    from covey.bench import primitives as bench
+    from covey.bench.networks import network as find_network
+    from covey.bench.runs import session_options
+    from covey.cli.bench_tables import primitives_table
+
+    _check_protocol(protocol)
+    if ring not in (32, 64):
+        raise OptionError(f"ring {ring} is unknown: use 32 or 64")
+    profile, options = find_network(network), {"adder": adder, "comparison": comparison}
+    session_options(options)
+    chosen = bench.select(names or [])
+    times = {"repetitions": repetitions, "warm_up": warm_up}
+    with console.progress(quiet=as_json) as report:
+        rows = bench.measure(chosen, ring=ring, network=profile, options=options, **times, progress=report)
+    if as_json:
+        console.print_json(
+            {
+                "protocol": "trio",
+                "ring": ring,
+                "network": str(profile),
+                **times,
+                "rows": [row.to_json() for row in rows],
+            }
+        )
+    else:
+        console.say(f"trio on {profile}, Z_2^{ring}, exact, over TLS; medians of {repetitions} runs")
+        console.out().print(primitives_table(rows))
+        console.say(
+            "time: the slowest party's in the node. CPU: seconds, less those of a twin that only adds its inputs.\n"
+            "bits: per element, on all links (in brackets: planned otherwise). GMAC/s: per core of one party's CPU."
+        )
+    wrong = [row.name for row in rows if row.differing]
+    if wrong:
+        raise CoveyError(f"{', '.join(wrong)}: results differ from clear; please report it")
+    unplanned = [row.name for row in rows if not row.as_planned]
+    if unplanned:
+        raise CoveyError(f"{', '.join(unplanned)}: the meter counted other than the plan; please report it")
+
+
+@app.command()
+def model(
+    name: ModelName,
+    shape: Shape = None,
+    pool: Pool = "max",
+    batch: Batch = 1,
+    protocol: Protocol = "trio",
+    ring: Ring = "auto",
+    phase: Phase = "joint",
+    adder: Adder = None,
+    comparison: Comparison = None,
+    key_bits: KeyBits = None,
+    network: Network = "loopback",
+    repetitions: Repetitions = 3,
+    warm_up: WarmUp = 1,
+    check: Check = True,
+    nodes: Annotated[bool, typer.Option("--nodes", help="Show time, bytes and rounds node by node.")] = False,
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """A model of the zoo, run privately and in plaintext."""
+    from covey.bench.model import measure
+    from covey.cli.bench_tables import print_outcome
+
+    _check_protocol(protocol)
+    options = {"adder": adder, "comparison": comparison, "key_bits": key_bits}
+    setting = _setting(
+        name, shape, pool, network, options,
+        batch=batch, ring=ring, phase=phase, repetitions=repetitions, warm_up=warm_up, check=check,
+    )  # fmt: skip
+    with console.progress(quiet=as_json) as report:
+        outcome = measure(setting, _cache(cache), report)
+    if as_json:
+        console.print_json(outcome.to_json())
+    else:
+        print_outcome(outcome, nodes=nodes)
+    if outcome.differing and key_bits is None:
+        raise CoveyError(
+            f"{outcome.differing} of {outcome.elements} outputs differ from clear; please report it with the command"
+        )
+
+
+@app.command()
+def gains(
+    name: ModelName = "vgg16",
+    shape: Shape = None,
+    pool: Pool = "avg",
+    batch: Batch = 1,
+    protocol: Protocol = "trio",
+    ring: Ring = "auto",
+    network: Network = "loopback",
+    repetitions: Repetitions = 3,
+    warm_up: WarmUp = 1,
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """What each of Covey's ideas brings, switched off one by one."""
+    from covey.bench.gains import measure_gains
+    from covey.cli.bench_tables import gains_table
+
+    _check_protocol(protocol)
+    setting = _setting(name, shape, pool, network, {}, batch=batch, ring=ring, repetitions=repetitions, warm_up=warm_up)
+    with console.progress(quiet=as_json) as report:
+        rows = measure_gains(setting, _cache(cache), report)
+    if as_json:
+        console.print_json([row.to_json() for row in rows])
+    else:
+        console.say(f"{setting.spec.label}, batch {batch}, trio on {setting.network}, exact, over TLS")
+        console.out().print(gains_table(rows))
+    wrong = [row.name for row in rows if row.outcome.differing]
+    if wrong:
+        raise CoveyError(f"{', '.join(wrong)}: outputs differ from clear; please report it")
+
+
+def _setting(
+    name: str,
+    shape: str | None,
+    pool: str,
+    network: str,
+    options: dict[str, Any],
+    **more: Any,
+) -> Setting:
+    """What to run. Raises `OptionError` for what there is not, before anything is built or started."""
+    from covey.bench.model import Setting
+    from covey.bench.networks import network as find_network
+    from covey.bench.runs import session_options
+    from covey.models import MODELS, Spec
+
+    if shape is None and name in MODELS:
+        shape = MODELS[name][1][0]
+    if more.get("ring", "auto") not in ("auto", "32", "64"):
+        raise OptionError(f"ring '{more['ring']}' is unknown: use auto, 32 or 64")
+    if more.get("phase", "joint") not in ("joint", "online"):
+        raise OptionError(f"phase '{more['phase']}' is unknown: use joint or online")
+    session_options(options)
+    profile: NetworkProfile = find_network(network)
+    return Setting(spec=Spec(name, shape or "", pool), network=profile, options=options, **more)  # type: ignore[arg-type]
+
+
+def _check_protocol(name: str) -> None:
+    if check_protocol(name) == "clear":
+        raise OptionError("clear has no parties to measure: use trio")
+
+
+def _cache(folder: Path | None) -> Path:
+    from covey.bench.cache import default_folder
+
+    return folder if folder is not None else default_folder()

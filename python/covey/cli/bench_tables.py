@@ -1,0 +1,155 @@
+"""The tables of `covey bench`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from covey.bench.model import Outcome, peer
+from covey.bench.runs import links
+from covey.bench.statistics import Summary
+from covey.cli import console
+
+if TYPE_CHECKING:
+    from covey.bench.gains import Row as GainsRow
+    from covey.bench.kernels import Figure
+    from covey.bench.primitives import Row as PrimitiveRow
+
+
+def kernels_table(figures: list[Figure]) -> Table:
+    """One line a kernel."""
+    table = console.table("kernels, one thread, fastest run", ["kernel"], ["rate", "to float", "target", ""])
+    for figure in figures:
+        least = "" if figure.target is None else f"≥ {figure.target:g}{' ×' if figure.ratio is not None else ''}"
+        table.add_row(
+            console.cell(figure.name),
+            f"{figure.value:,.1f} {figure.unit}",
+            "" if figure.ratio is None else f"{figure.ratio:.2f} ×",
+            least,
+            {None: "", True: "reached", False: "missed"}[figure.reached],
+        )
+    return table
+
+
+def primitives_table(rows: list[PrimitiveRow]) -> Table:
+    """One line a primitive."""
+    table = console.table("primitives", ["primitive"], ["time", "spread", "CPU P0 P1 P2", "bits", "rounds", "GMAC/s"])
+    for row in rows:
+        rate = row.gmacs_per_core
+        table.add_row(
+            console.cell(row.name),
+            console.duration(row.wall.median),
+            f"{row.wall.spread:.0%}",
+            " ".join("-" if seconds is None else f"{seconds:.2f}" for seconds in row.cpu_seconds),
+            f"{row.bits:,.1f}" + ("" if row.as_planned else f" ({row.planned_bits:,.1f})"),
+            f"{row.rounds:,}" + ("" if row.as_planned else f" ({row.planned_rounds:,})"),
+            "" if rate is None else f"{rate:.1f}",
+        )
+    return table
+
+
+def print_outcome(outcome: Outcome, *, nodes: bool) -> None:
+    """A model's figures: the run as a whole, party by party, link by link."""
+    setting, runs = outcome.setting, outcome.runs
+    out = console.out()
+    many = f"{setting.repetitions} repetitions after {setting.warm_up} warm-up"
+    out.print(f"{setting.spec.label}  {outcome.parameters:,} parameters  batch {setting.batch}")
+    out.print(
+        f"trio on {setting.network}, phase {setting.phase}, {outcome.ring}, scale {outcome.scale}, over TLS; {many}\n"
+    )
+    out.print(_figures(outcome), "")
+    out.print(_parties(outcome), "")
+    out.print(_links(outcome))
+    if nodes:
+        out.print()
+        out.print(console.profile_table(runs.profile.nodes, runs.profile.total))
+
+
+def _figures(outcome: Outcome) -> Table:
+    setting, runs = outcome.setting, outcome.runs
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_row("wall", _spread(runs.wall))
+    table.add_row("throughput", f"{outcome.images_per_second:.3g} images/s")
+    if runs.preparation is not None:
+        ahead = runs.preparation.profile
+        table.add_row(
+            "preprocessed", f"{console.duration(ahead.seconds)}, {console.amount(ahead.total.bytes)} ahead of it"
+        )
+    table.add_row("sent on all links", console.amount(outcome.bytes))
+    table.add_row("rounds", f"{runs.profile.total.rounds:,}")
+    total = runs.total_cpu_seconds
+    if total is not None:
+        table.add_row("CPU of the parties", f"{total:.2f} s; the client's {runs.client_cpu_seconds:.2f} s")
+    busiest, use = outcome.busiest_link(), outcome.link_use
+    if busiest is not None and use is not None:
+        table.add_row("busiest link", f"{busiest[0]}, {use:.0%} of what {setting.network.name} offers")
+    plain = outcome.plaintext
+    if plain is not None:
+        table.add_row(
+            "plaintext", f"{console.duration(plain.wall.median)}, {plain.cpu_seconds:.3f} s CPU, {plain.engine}"
+        )
+        if outcome.cpu_ratio is not None:
+            table.add_row("CPU over plaintext", f"{outcome.cpu_ratio:.1f} ×")
+        table.add_row("error to plaintext", f"{outcome.relative_error:.4%} (relative L2)")
+    if outcome.differing is not None:
+        equal = "equal in all" if not outcome.differing else f"DIFFERS in {outcome.differing:,} of"
+        table.add_row("against clear", f"{equal} {outcome.elements:,} outputs")
+    return table
+
+
+def _spread(summary: Summary) -> str:
+    ends = f"{console.duration(summary.least)} to {console.duration(summary.most)}"
+    return f"{console.duration(summary.median)}   ({ends}, spread {summary.spread:.0%})"
+
+
+def _parties(outcome: Outcome) -> Table:
+    runs = outcome.runs
+    table = console.table("party by party", ["party"], ["CPU s", "peak memory", "sent", "with framing and TLS"])
+    sent = dict.fromkeys(range(len(runs.cpu_seconds)), 0)
+    for link in links(runs.profile):
+        if link["from"] in sent:
+            sent[link["from"]] += link["offline_bytes"] + link["online_bytes"]
+    for number, (seconds, peak) in enumerate(zip(runs.cpu_seconds, runs.peak_memory_bytes, strict=True)):
+        table.add_row(
+            peer(number),
+            "-" if seconds is None else f"{seconds:.2f}",
+            "-" if peak is None else console.amount(peak),
+            console.amount(sent[number]),
+            console.amount(runs.socket_bytes_sent[number]),
+        )
+    return table
+
+
+def _links(outcome: Outcome) -> Table:
+    table = console.table("link by link", ["from", "to"], ["offline", "online", "messages"])
+    for link in links(outcome.runs.profile):
+        table.add_row(
+            peer(link["from"]),
+            peer(link["to"]),
+            console.amount(link["offline_bytes"]),
+            console.amount(link["online_bytes"]),
+            f"{link['messages']:,}",
+        )
+    return table
+
+
+def gains_table(rows: list[GainsRow]) -> Table:
+    """One line a variant, each beside the first."""
+    table = console.table("gains", ["variant"], ["wall", "×", "CPU s", "×", "sent", "×", "rounds", "peak"])
+    for row in rows:
+        runs = row.outcome.runs
+        total = runs.total_cpu_seconds
+        peaks = [peak for peak in runs.peak_memory_bytes if peak is not None]
+        table.add_row(
+            console.cell(row.name),
+            console.duration(runs.wall.median),
+            f"{row.wall_ratio:.2f}",
+            "-" if total is None else f"{total:.2f}",
+            "-" if row.cpu_ratio is None else f"{row.cpu_ratio:.2f}",
+            console.amount(row.outcome.bytes),
+            f"{row.bytes_ratio:.2f}",
+            f"{runs.profile.total.rounds:,}",
+            console.amount(max(peaks)) if peaks else "-",
+        )
+    return table

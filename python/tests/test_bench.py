@@ -1,0 +1,255 @@
+"""Benchmarks: what they measure is what was run, on small programs and the smallest model of the zoo."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from command import Command
+from covey import models
+from covey.bench import cache, gains, kernels, plaintext, primitives
+from covey.bench.networks import NETWORKS, network
+from covey.bench.primitives import MEGA, PRIMITIVES, Primitive
+from covey.bench.runs import session_options
+from covey.bench.statistics import Summary
+from covey.errors import CoveyError, OptionError
+from covey.local import Parties
+
+LINUX = sys.platform == "linux"
+
+
+def silent(done: int, total: int, what: str) -> None:
+    del done, total, what
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that the tests of this file share."""
+    return tmp_path_factory.mktemp("bench")
+
+
+def test_summaries() -> None:
+    summary = Summary.of([3.0, 1.0, 2.0])
+    assert (summary.median, summary.least, summary.most, summary.spread) == (2.0, 1.0, 3.0, 1.0)
+
+
+def test_networks() -> None:
+    assert network("loopback").options == {}
+    assert network("loopback").use(10**9, 1.0) is None
+    assert network("wan").options == {"latency_ms": 35.0, "bandwidth_mbit": 1000}
+    assert network("1g").use(10**9 // 8, 2.0) == pytest.approx(0.5)
+    with pytest.raises(OptionError, match=", ".join(NETWORKS)):
+        network("dial-up")
+
+
+def test_options_that_sessions_have_not_are_refused() -> None:
+    assert session_options({"adder": "ripple", "tile": None}) == {"adder": "ripple"}
+    with pytest.raises(OptionError, match="--far-too-clever"):
+        session_options({"far_too_clever": 1})
+
+
+SMALL = [
+    Primitive("multiplication", 1000, 1000, primitives._products(1000)),
+    *(Primitive(f"relu {k}", 1000, 0, primitives._relu(1000, k)) for k in (None, 24)),
+    *(Primitive(f"layer {k}", 4 * 64, 4 * 4 * 64, primitives._linear(4, 8, k)) for k in (None, 20)),
+    Primitive("matmul", 3 * 16 * 16, 3 * 16**3, primitives._matmul(3, 16)),
+    Primitive("conv", 2 * 4 * 64, 2 * 4 * 4 * 9 * 64, primitives._conv(4, 8, 3, 2)),
+    Primitive("maxpool", 4 * 16, 0, primitives._max_pool(4, 8)),
+]
+
+
+@pytest.mark.parametrize("ring", [32, 64])
+def test_primitives(ring: int) -> None:
+    rows = primitives.measure(
+        SMALL, ring=ring, network=network("loopback"), options={}, repetitions=1, warm_up=0, progress=silent
+    )
+    assert [row.name for row in rows] == [primitive.name for primitive in SMALL]
+    bits = {row.name: row.bits for row in rows}
+    for row in rows:
+        assert row.differing == 0, row
+        assert row.as_planned, row
+        assert row.rounds > 0 and row.wall.median > 0
+        assert all(seconds is not None for seconds in row.cpu_seconds) or not LINUX
+    # A deal and an exchange of one ring element each way.
+    assert bits["multiplication"] == bits["matmul"] == bits["conv"] == 3 * ring
+    assert bits["relu 24"] < bits["relu None"]
+    assert bits["layer 20"] < bits["layer None"]
+
+
+def test_every_listed_primitive_is_as_large_as_it_says() -> None:
+    """Without running them: the result of the program has the elements that figures are divided by."""
+    for primitive in primitives.select(["relu", "layer", "maxpool", "conv"]):
+        case = primitive.build(32)
+        (output,) = case.model.program.outputs
+        assert case.samples * int(np.prod(output["shape"])) == primitive.elements, primitive.name
+    assert {primitive.elements for primitive in PRIMITIVES if "2^20" in primitive.name} == {MEGA, MEGA // 4}
+    with pytest.raises(OptionError, match="multiplication"):
+        primitives.select(["division"])
+
+
+def test_a_model_as_json(command: Command, folder: Path) -> None:
+    arguments = ["bench", "model", "lenet5", "--batch", 2, "--repetitions", 2, "--warm-up", 0, "--cache", folder]
+    figures = json.loads(command.succeeds(*arguments, "--json").out)
+    assert figures["differing_from_clear"] == 0
+    assert figures["elements"] == 20
+    assert figures["relative_error"] < 0.02
+    assert figures["bytes"] == sum(link["offline_bytes"] + link["online_bytes"] for link in figures["links"])
+    assert figures["rounds"] == sum(node["rounds"] for node in figures["nodes"]) > 0
+    assert figures["images_per_second"] == pytest.approx(2 / figures["wall_seconds"]["median"])
+    assert figures["wall_seconds"]["median"] >= figures["nodes_wall_seconds"]["least"]
+    assert len(figures["cpu_seconds"]) == len(figures["peak_memory_bytes"]) == 3
+    if LINUX:
+        assert all(0 <= seconds < 60 for seconds in figures["cpu_seconds"])
+        assert all(peak > 10 << 20 for peak in figures["peak_memory_bytes"])
+    sent = [
+        sum(link["offline_bytes"] + link["online_bytes"] for link in figures["links"] if link["from"] == party)
+        for party in range(3)
+    ]
+    assert all(
+        0 < due < socket < 1.5 * due + 10_000 for due, socket in zip(sent, figures["socket_bytes_sent"], strict=True)
+    )
+
+
+def test_a_model_online_on_an_emulated_network(command: Command, folder: Path) -> None:
+    common = ["bench", "model", "lenet5", "--shape", "cifar", "--pool", "avg", "--cache", folder, "--json"]
+    once = ["--repetitions", 1, "--warm-up", 0]
+    joint = json.loads(command.succeeds(*common, *once).out)
+    online = json.loads(command.succeeds(*common, *once, "--phase", "online", "--network", "1g").out)
+    assert online["differing_from_clear"] == 0
+    assert sum(link["offline_bytes"] for link in online["links"]) == 0
+    assert sum(link["offline_bytes"] for link in online["preprocessing"]["links"]) > 0
+    assert online["bytes"] == joint["bytes"]
+    assert 0 < online["link_use"] < 1
+    assert joint["link_use"] is None
+    # Every round waits for a message to cross.
+    assert online["wall_seconds"]["median"] > online["rounds"] * 0.15e-3
+
+
+def test_a_model_as_a_table(command: Command, folder: Path) -> None:
+    outcome = command.succeeds(
+        "bench", "model", "lenet5", "--repetitions", 1, "--warm-up", 0, "--nodes", "--cache", folder
+    )
+    assert "equal in all 10 outputs" in outcome.out
+    assert "conv1" in outcome.out
+    assert max(map(len, outcome.out.splitlines())) <= 100
+
+
+def test_wrong_calls_are_refused_before_anything_runs(command: Command, folder: Path) -> None:
+    bench = ["bench", "model"]
+    command.refuses(*bench, "lenet6", saying="resnet50")
+    command.refuses(*bench, "lenet5", "--shape", "imagenet", saying="mnist or cifar")
+    command.refuses(*bench, "lenet5", "--pool", "min", saying="max or avg")
+    command.refuses(*bench, "lenet5", "--network", "dial-up", saying="loopback")
+    command.refuses(*bench, "lenet5", "--protocol", "clear", saying="use trio")
+    command.refuses(*bench, "lenet5", "--phase", "later", saying="joint or online")
+    command.refuses(*bench, "lenet5", "--ring", "16", saying="32 or 64")
+    command.refuses("bench", "primitives", "division", saying="multiplication")
+    taken = folder / "a file"
+    taken.write_text("")
+    command.refuses(*bench, "lenet5", "--cache", taken, saying="--cache")
+
+
+def test_models_are_kept_until_their_sources_change(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = models.Spec("lenet5", "mnist", "avg")
+    first = cache.kept(spec, "32", folder, silent)
+    written = first.program.stat().st_mtime_ns
+    assert cache.kept(spec, "32", folder, silent) == first
+    assert first.program.stat().st_mtime_ns == written
+    other = cache.kept(spec, "64", folder, silent)
+    assert other.program != first.program
+    monkeypatch.setattr(cache, "_fingerprint", lambda: "other sources")
+    renewed = cache.kept(spec, "32", folder, silent)
+    assert renewed.program != first.program
+    assert renewed.program.exists() and other.program.exists() and not first.program.exists()
+    assert not list(folder.glob(".making-*"))
+
+
+def test_gains(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    switches = [gains.Switch("small tiles", {"tile": 64}), gains.Switch("one tile", {"window": 1})]
+    monkeypatch.setattr(gains, "SWITCHES", switches)
+    arguments = ["bench", "gains", "lenet5", "--repetitions", 1, "--warm-up", 0, "--cache", folder]
+    rows = json.loads(command.succeeds(*arguments, "--json").out)
+    assert [row["name"] for row in rows] == ["all on", "without small tiles", "without one tile", "all off"]
+    assert rows[0]["wall_ratio"] == rows[0]["bytes_ratio"] == 1
+    assert [row["outcome"]["options"] for row in rows] == [{}, {"tile": 64}, {"window": 1}, {"tile": 64, "window": 1}]
+    assert all(row["outcome"]["differing_from_clear"] == 0 for row in rows)
+    assert rows[3]["outcome"]["rounds"] > rows[0]["outcome"]["rounds"]
+
+
+def test_the_switches_are_options_of_sessions() -> None:
+    for switch in gains.SWITCHES:
+        session_options(switch.off)
+
+
+def test_plaintext(folder: Path) -> None:
+    files = cache.kept(models.Spec("lenet5", "mnist"), "auto", folder, silent)
+    images = models.samples("mnist", 2)
+    measured = plaintext.measure(files.onnx, images, 2)
+    assert measured is not None
+    assert measured.wall.least > 0
+    from onnx.reference import ReferenceEvaluator
+
+    (due,) = ReferenceEvaluator(onnx.load(files.onnx)).run(None, {"image": images})
+    np.testing.assert_allclose(measured.outputs, due, atol=1e-4)
+
+
+@pytest.mark.parametrize("pool", ["max", "avg"])
+def test_torch_computes_what_onnxruntime_does(tmp_path: Path, pool: models.Pool) -> None:
+    pytest.importorskip("torch")
+    onnx.save(models.build("resnet18", "cifar", pool), tmp_path / "model.onnx")
+    images = models.samples("cifar", 2)
+    results = [engine(tmp_path / "model.onnx", images)[1]() for engine in (plaintext._torch, plaintext._onnxruntime)]
+    np.testing.assert_allclose(*results, rtol=1e-3, atol=1e-3)
+
+
+def test_kernels(command: Command) -> None:
+    figures = json.loads(command.succeeds("bench", "kernels", "--json").out)
+    names = [row["name"] for row in figures["kernels"]]
+    for start in kernels.RATES:
+        assert sum(name.startswith(start) for name in names) == 1, start
+    assert all(row["value"] > 0 for row in figures["kernels"])
+    assert set(figures["yardstick"]["gmacs"]) == set(kernels.SHAPES)
+
+
+def test_figures_and_their_targets() -> None:
+    floats = kernels.Yardstick("a library", {kernels.SQUARE: 50.0, kernels.CONVOLUTION: 40.0})
+
+    def figure(name: str, unit: str, value: float) -> kernels.Figure:
+        return kernels.figure({"name": name, "unit": unit, "value": value, "instruction_set": "AVX2"}, floats)
+
+    square = figure("u32 gemm 1024 × 1024 × 1024", "GMAC/s", 100.0)
+    assert (square.ratio, square.target, square.reached) == (2.0, 1.5, True)
+    convolution = figure("u64 conv 64 × 576 × 50176", "GMAC/s", 10.0)
+    assert (convolution.ratio, convolution.target, convolution.reached) == (0.25, 0.4, False)
+    cipher = figure("AES-128-CTR, 65536 B", "GB/s", 16.0)
+    assert (cipher.ratio, cipher.target, cipher.reached) == (None, 17.0, False)
+    assert figure("u32 add", "GB/s", 1.0).reached is None
+
+
+def test_yardstick_without_a_float_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    floats = kernels.yardstick({"small": (8, 8, 8)})
+    assert floats.engine == "NumPy"
+    assert floats.gmacs["small"] > 0
+
+
+def test_results_say_what_the_parties_used(parties: Parties, digits: Path, images: np.ndarray) -> None:
+    result = parties.run(digits, images[:2])
+    assert [party.name for party in result.parties] == ["alpha", "beta", "gamma"]
+    for party in result.parties:
+        assert party.socket_bytes_sent > 0
+        if LINUX:
+            assert party.cpu_seconds is not None and party.cpu_seconds >= 0
+            assert party.peak_memory_bytes is not None and party.peak_memory_bytes > 10 << 20
+
+
+def test_the_cache_names_what_it_cannot_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CoveyError, match="--cache"):
+        cache.kept(models.Spec("lenet5", "mnist"), "32", tmp_path / "file", silent)
