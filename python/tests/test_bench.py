@@ -210,7 +210,7 @@ def test_torch_computes_what_onnxruntime_does(tmp_path: Path, pool: models.Pool)
 def test_kernels(command: Command) -> None:
     figures = json.loads(command.succeeds("bench", "kernels", "--json").out)
     names = [row["name"] for row in figures["kernels"]]
-    for start in kernels.RATES:
+    for start in (*kernels.RATES, *kernels.RATIOS):
         assert sum(name.startswith(start) for name in names) == 1, start
     assert all(row["value"] > 0 for row in figures["kernels"])
     assert set(figures["yardstick"]["gmacs"]) == set(kernels.SHAPES)
@@ -222,10 +222,12 @@ def test_figures_and_their_targets() -> None:
     def figure(name: str, unit: str, value: float) -> kernels.Figure:
         return kernels.figure({"name": name, "unit": unit, "value": value, "instruction_set": "AVX2"}, floats)
 
-    square = figure("u32 gemm 1024 × 1024 × 1024", "GMAC/s", 100.0)
+    square = figure("product u32 1024 x 1024 x 1024", "GMAC/s", 100.0)
     assert (square.ratio, square.target, square.reached) == (2.0, 1.5, True)
-    convolution = figure("u64 conv 64 × 576 × 50176", "GMAC/s", 10.0)
+    convolution = figure("1 x convolution u64 64 to 64, 224², 3² / 1, batch 1", "GMAC/s", 10.0)
     assert (convolution.ratio, convolution.target, convolution.reached) == (0.25, 0.4, False)
+    other = figure("product u32 8 x 8 x 8", "GMAC/s", 10.0)
+    assert (other.ratio, other.target, other.reached) == (0.2, None, None)
     cipher = figure("AES-128-CTR, 65536 B", "GB/s", 16.0)
     assert (cipher.ratio, cipher.target, cipher.reached) == (None, 17.0, False)
     assert figure("u32 add", "GB/s", 1.0).reached is None

@@ -1,16 +1,19 @@
 //! What the kernels reach on this machine, for `covey bench kernels`.
 
-use covey_kernels::measure::{Row, bits};
+use covey_kernels::measure::{Row, bits, gemm};
 use pyo3::prelude::*;
 
 use crate::work::attended;
 
-/// Measures the kernels on one thread. Returns JSON: rows of name, unit, value and instruction set, a group after the other.
+/// Measures the kernels on one thread: those that have targets, or with `every` many more shapes. Returns JSON: rows of name,
+/// unit, value and instruction set.
 #[pyfunction]
-#[pyo3(signature = (progress = None))]
-pub(crate) fn measure_kernels(py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<String> {
-    attended(py, progress, |reporter| {
-        let groups: [(&str, fn() -> Vec<Row>); 1] = [("bit planes, generator and element-wise kernels", bits::rows)];
+#[pyo3(signature = (every = false, progress = None))]
+pub(crate) fn measure_kernels(py: Python<'_>, every: bool, progress: Option<Py<PyAny>>) -> PyResult<String> {
+    attended(py, progress, move |reporter| {
+        let products = if every { gemm::rows } else { gemm::targets };
+        let groups: [(&str, fn() -> Vec<Row>); 2] =
+            [("products and convolutions", products), ("bit planes, generator, element-wise kernels", bits::rows)];
         let mut rows = Vec::new();
         for (index, (name, measure)) in groups.into_iter().enumerate() {
             reporter.report(index as u64, groups.len() as u64, name);

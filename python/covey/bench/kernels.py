@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from covey import _core
 from covey.client import Progress
 
 Floats = npt.NDArray[np.float32]
+T = TypeVar("T")
 
 SECONDS = 0.5
 """Time for one float figure; the fastest run counts, as for the kernels."""
@@ -59,8 +60,13 @@ SQUARE, CONVOLUTION = "1024 × 1024 × 1024", "64 × 576 × 50176"
 SHAPES = {SQUARE: (1024, 1024, 1024), CONVOLUTION: (64, 576, 50176)}
 """M, K and N of the products that kernels and the float library are compared on: a square, and a layer of VGG16."""
 
-RATIOS = {"u32": {SQUARE: 1.5, CONVOLUTION: 1.2}, "u64": {SQUARE: 0.5, CONVOLUTION: 0.4}}
-"""Least ratio to the float product, by the beginning of a row's name and by shape."""
+RATIOS = {
+    "product u32 1024 x 1024 x 1024": (SQUARE, 1.5),
+    "product u64 1024 x 1024 x 1024": (SQUARE, 0.5),
+    "1 x convolution u32 64 to 64, 224²": (CONVOLUTION, 1.2),
+    "1 x convolution u64 64 to 64, 224²": (CONVOLUTION, 0.4),
+}
+"""The float product to compare with and the least ratio to it, by the beginning of a row's name."""
 
 RATES = {"AES-128-CTR, 65536": 17.0, "u32 to 32 planes": 100.0, "u32 from 32 planes": 100.0}
 """Least rate in the row's own unit, by the beginning of a row's name."""
@@ -74,9 +80,9 @@ class Yardstick:
     gmacs: dict[str, float]
 
 
-def measure(progress: Progress) -> tuple[Yardstick, list[Figure]]:
-    """The yardstick, and every kernel's figure."""
-    rows = json.loads(_core.measure_kernels(progress))
+def measure(every: bool, progress: Progress) -> tuple[Yardstick, list[Figure]]:
+    """The yardstick, and the figures of the kernels that have targets, or of every one and many shapes."""
+    rows = json.loads(_core.measure_kernels(every, progress))
     progress(1, 1, "float products on one thread")
     floats = yardstick()
     return floats, [figure(row, floats) for row in rows]
@@ -84,15 +90,14 @@ def measure(progress: Progress) -> tuple[Yardstick, list[Figure]]:
 
 def figure(row: dict[str, Any], floats: Yardstick) -> Figure:
     """A row beside the yardstick and its target."""
-    name: str = row["name"]
     if row["unit"] != "GMAC/s":
-        target = next((least for start, least in RATES.items() if name.startswith(start)), None)
-        return Figure(**row, target=target)
-    shape = CONVOLUTION if "50176" in name else SQUARE
-    ratio = row["value"] / floats.gmacs[shape]
-    # Only the whole kernel on a whole shape has a target: rows of other sizes are for information.
-    whole = "1024" in name or "50176" in name
-    return Figure(**row, ratio=ratio, target=RATIOS.get(name[:3], {}).get(shape) if whole else None)
+        return Figure(**row, target=_of(row["name"], RATES))
+    shape, target = _of(row["name"], RATIOS) or (SQUARE, None)
+    return Figure(**row, ratio=row["value"] / floats.gmacs[shape], target=target)
+
+
+def _of(name: str, table: Mapping[str, T]) -> T | None:
+    return next((entry for start, entry in table.items() if name.startswith(start)), None)
 
 
 def yardstick(shapes: dict[str, tuple[int, int, int]] = SHAPES) -> Yardstick:

@@ -43,13 +43,16 @@ ModelName = Annotated[str, typer.Argument(metavar="NAME", help="lenet5, alexnet,
 
 
 @app.command()
-def kernels(as_json: Json = False) -> None:
+def kernels(
+    every: Annotated[bool, typer.Option("--all", help="Many more shapes than those with targets.")] = False,
+    as_json: Json = False,
+) -> None:
     """What the kernels reach on one thread, beside a float library."""
     from covey.bench import kernels as bench
     from covey.cli.bench_tables import kernels_table
 
     with console.progress(quiet=as_json) as report:
-        floats, figures = bench.measure(report)
+        floats, figures = bench.measure(every, report)
     amx = bench.has_amx()
     if as_json:
         yardstick = {"engine": floats.engine, "gmacs": floats.gmacs}
