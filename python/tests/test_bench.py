@@ -100,6 +100,8 @@ def test_a_model_as_json(command: Command, folder: Path) -> None:
     assert figures["relative_error"] < 0.02
     assert figures["bytes"] == sum(link["offline_bytes"] + link["online_bytes"] for link in figures["links"])
     assert figures["rounds"] == sum(node["rounds"] for node in figures["nodes"]) > 0
+    assert (figures["bytes"], figures["rounds"]) == (figures["planned_bytes"], figures["planned_rounds"])
+    assert len(figures["planned_memory_bytes"]) == 3
     assert figures["images_per_second"] == pytest.approx(2 / figures["wall_seconds"]["median"])
     assert figures["wall_seconds"]["median"] >= figures["nodes_wall_seconds"]["least"]
     assert len(figures["cpu_seconds"]) == len(figures["peak_memory_bytes"]) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from covey import models
+from covey import _core, models
 from covey.bench import plaintext
 from covey.bench.cache import kept
 from covey.bench.networks import NetworkProfile
 from covey.bench.plaintext import Plaintext
-from covey.bench.runs import Runs, links, parties, repeat
+from covey.bench.runs import Runs, links, parties, repeat, session_options
 from covey.clear import run_clear
 from covey.client import Phase, Progress
 from covey.model import Model, load
 from covey.models import Spec
-from covey.result import Result
+from covey.result import NodeProfile, Result
 from covey.verify import compare, relative_error
 
 
@@ -54,6 +55,10 @@ class Outcome:
     plaintext: Plaintext | None
     relative_error: float | None
     """Of the private outputs against plaintext."""
+    planned_bytes: int
+    planned_rounds: int
+    planned_memory_bytes: list[int]
+    """What `explain` predicts, by party the last."""
 
     @property
     def images_per_second(self) -> float:
@@ -113,6 +118,9 @@ class Outcome:
             "elements": self.elements,
             "differing_from_clear": self.differing,
             "relative_error": self.relative_error,
+            "planned_bytes": self.planned_bytes,
+            "planned_rounds": self.planned_rounds,
+            "planned_memory_bytes": self.planned_memory_bytes,
             "plaintext": None,
             "cpu_ratio": self.cpu_ratio,
         }
@@ -154,12 +162,21 @@ def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
     if setting.plaintext:
         progress(0, 0, "plaintext on one thread")
         outside = plaintext.measure(files.onnx, images, max(3, setting.repetitions))
-    return _outcome(setting, model, runs, private, due, outside)
+    given = session_options(setting.options)
+    planned = json.loads(_core.plan(model.program, "trio", setting.batch, **given))
+    return _outcome(setting, model, runs, private, due, outside, planned)
 
 
 def _outcome(
-    setting: Setting, model: Model, runs: Runs, private: Result, due: Result | None, outside: Plaintext | None
+    setting: Setting,
+    model: Model,
+    runs: Runs,
+    private: Result,
+    due: Result | None,
+    outside: Plaintext | None,
+    planned: dict[str, Any],
 ) -> Outcome:
+    total = NodeProfile.of(planned["total"])
     (output,) = private.outputs.values()
     differing = None
     if due is not None:
@@ -174,4 +191,7 @@ def _outcome(
         elements=output.size,
         plaintext=outside,
         relative_error=None if outside is None else relative_error(output, outside.outputs.astype(np.float64)),
+        planned_bytes=total.bytes,
+        planned_rounds=total.rounds,
+        planned_memory_bytes=planned["memory"],
     )

@@ -76,8 +76,10 @@ def _figures(outcome: Outcome) -> Table:
         table.add_row(
             "preprocessed", f"{console.duration(ahead.seconds)}, {console.amount(ahead.total.bytes)} ahead of it"
         )
-    table.add_row("sent on all links", console.amount(outcome.bytes))
-    table.add_row("rounds", f"{runs.profile.total.rounds:,}")
+    planned = "as planned" if outcome.bytes == outcome.planned_bytes else f"planned {outcome.planned_bytes:,} B"
+    table.add_row("sent on all links", f"{console.amount(outcome.bytes)}, {planned}")
+    planned = "" if runs.profile.total.rounds == outcome.planned_rounds else f", planned {outcome.planned_rounds:,}"
+    table.add_row("rounds", f"{runs.profile.total.rounds:,}{planned}")
     total = runs.total_cpu_seconds
     if total is not None:
         table.add_row("CPU of the parties", f"{total:.2f} s; the client's {runs.client_cpu_seconds:.2f} s")
@@ -105,7 +107,9 @@ def _spread(summary: Summary) -> str:
 
 def _parties(outcome: Outcome) -> Table:
     runs = outcome.runs
-    table = console.table("party by party", ["party"], ["CPU s", "peak memory", "sent", "with framing and TLS"])
+    table = console.table(
+        "party by party", ["party"], ["CPU s", "peak memory", "planned", "sent", "with framing and TLS"]
+    )
     sent = dict.fromkeys(range(len(runs.cpu_seconds)), 0)
     for link in links(runs.profile):
         if link["from"] in sent:
@@ -115,6 +119,7 @@ def _parties(outcome: Outcome) -> Table:
             peer(number),
             "-" if seconds is None else f"{seconds:.2f}",
             "-" if peak is None else console.amount(peak),
+            console.amount(outcome.planned_memory_bytes[number]),
             console.amount(sent[number]),
             console.amount(runs.socket_bytes_sent[number]),
         )

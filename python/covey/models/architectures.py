@@ -88,6 +88,9 @@ def resnet50(plan: Plan) -> Value:
     return _resnet(plan, [3, 4, 6, 3], _bottleneck)
 
 
+BRANCH_GAIN = 0.25
+"""Scale of the last normalisation of a block: small, so that sums do not grow with depth (arXiv:1706.02677, 5.1)."""
+
 Block = Callable[[Network, str, Value, int, int], Value]
 
 
@@ -106,14 +109,16 @@ def _resnet(plan: Plan, blocks: list[int], block: Block) -> Value:
     return net.gemm("fc", x, net.classes, gain=1)
 
 
-def _conv_bn(net: Network, name: str, x: Value, channels: int, kernel: int, stride: int = 1) -> Value:
+def _conv_bn(
+    net: Network, name: str, x: Value, channels: int, kernel: int, stride: int = 1, gain: float = 1.0
+) -> Value:
     y = net.conv(f"{name}.conv", x, channels, kernel, stride, pad=kernel // 2, bias=False)
-    return net.batch_norm(f"{name}.bn", y)
+    return net.batch_norm(f"{name}.bn", y, gain)
 
 
 def _basic_block(net: Network, name: str, x: Value, channels: int, stride: int) -> Value:
     y = net.relu(f"{name}.relu1", _conv_bn(net, f"{name}.1", x, channels, 3, stride))
-    y = _conv_bn(net, f"{name}.2", y, channels, 3)
+    y = _conv_bn(net, f"{name}.2", y, channels, 3, gain=BRANCH_GAIN)
     if stride != 1:
         x = _conv_bn(net, f"{name}.shortcut", x, channels, 1, stride)
     return net.relu(f"{name}.relu2", net.add(f"{name}.add", y, x))
@@ -122,7 +127,7 @@ def _basic_block(net: Network, name: str, x: Value, channels: int, stride: int) 
 def _bottleneck(net: Network, name: str, x: Value, channels: int, stride: int) -> Value:
     y = net.relu(f"{name}.relu1", _conv_bn(net, f"{name}.1", x, channels, 1))
     y = net.relu(f"{name}.relu2", _conv_bn(net, f"{name}.2", y, channels, 3, stride))
-    y = _conv_bn(net, f"{name}.3", y, 4 * channels, 1)
+    y = _conv_bn(net, f"{name}.3", y, 4 * channels, 1, gain=BRANCH_GAIN)
     if x.batch.shape[1] != 4 * channels:
         x = _conv_bn(net, f"{name}.shortcut", x, 4 * channels, 1, stride)
     return net.relu(f"{name}.relu3", net.add(f"{name}.add", y, x))

@@ -84,10 +84,10 @@ class Network:
         inputs = [x.name, self.tensor(f"{name}.weight", weight), self.tensor(f"{name}.bias", bias)]
         return self.add_node("Gemm", name, inputs, x.batch @ weight.T + bias, transB=1)
 
-    def batch_norm(self, name: str, x: Value) -> Value:
-        """Normalisation with the statistics of the batch, a scale near one and an offset near zero."""
+    def batch_norm(self, name: str, x: Value, gain: float = 1.0) -> Value:
+        """Normalisation with the statistics of the batch, a scale near `gain` and an offset near zero."""
         channels = x.batch.shape[1]
-        scale, bias = (1 + self.small(channels)).astype(np.float32), self.small(channels)
+        scale, bias = (gain * (1 + self.small(channels))).astype(np.float32), self.small(channels)
         mean, variance = x.batch.mean(axis=(0, 2, 3)), x.batch.var(axis=(0, 2, 3))
         parts = {"scale": scale, "bias": bias, "mean": mean, "variance": variance}
         factor = scale / np.sqrt(variance + EPSILON)
