@@ -379,6 +379,17 @@ pub trait Protocol: Send {
         self.select(&positive, x)
     }
 
+    /// max(floor(x / 2^bits), 0): a shift and a ReLU at once; `comparison` bounds what was shifted.
+    fn truncate_relu(
+        &mut self,
+        x: &Self::Arith,
+        truncation: Truncation,
+        comparison: Comparison,
+    ) -> Result<Self::Arith> {
+        let shifted = self.truncate(x, truncation)?;
+        self.relu(&shifted, comparison)
+    }
+
     /// max(x, y), and the plane that is 1 where x < y; `comparison` bounds x - y.
     fn max(&mut self, x: &Self::Arith, y: &Self::Arith, comparison: Comparison) -> Result<(Self::Arith, Self::Bool)> {
         let difference = self.sub(x, y)?;

@@ -113,10 +113,12 @@ pub enum Gate {
         /// Elements.
         count: usize,
     },
-    /// [`crate::Protocol::relu`].
+    /// [`crate::Protocol::relu`] and [`crate::Protocol::truncate_relu`].
     Relu {
         /// Elements.
         count: usize,
+        /// The shift before it.
+        truncate: Option<Truncation>,
         /// What the comparison may rely on.
         comparison: Comparison,
     },

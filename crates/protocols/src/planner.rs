@@ -318,7 +318,18 @@ impl<P: Protocol> Protocol for Planner<P> {
 
     fn relu(&mut self, x: &PlannedTensor, comparison: Comparison) -> Result<PlannedTensor> {
         let out = x.clone();
-        self.charge(Gate::Relu { count: x.count(), comparison });
+        self.charge(Gate::Relu { count: x.count(), truncate: None, comparison });
+        Ok(out)
+    }
+
+    fn truncate_relu(
+        &mut self,
+        x: &PlannedTensor,
+        truncation: Truncation,
+        comparison: Comparison,
+    ) -> Result<PlannedTensor> {
+        let out = x.clone();
+        self.charge(Gate::Relu { count: x.count(), truncate: Some(truncation), comparison });
         Ok(out)
     }
 

@@ -381,7 +381,7 @@ fn plan_equals_the_meter() {
             Gate::Product { count, truncate: Some(truncation) },
             Gate::Product { count, truncate: None },
             Gate::Truncate { count, truncation },
-            Gate::Relu { count, comparison },
+            Gate::Relu { count, truncate: None, comparison },
             Gate::A2b { count },
             Gate::Open { count },
             Gate::Msb { count, comparison },
@@ -420,6 +420,8 @@ fn plan_equals_the_meter() {
                     times_one(&mut trio, &x, None, Some(truncation), comparison);
                     trio.enter(9, "j");
                     times_one(&mut trio, &x, Some(&one), None, comparison);
+                    trio.enter(10, "k");
+                    trio.truncate_relu(&x, truncation, comparison).unwrap();
                 });
             }
         });

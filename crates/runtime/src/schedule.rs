@@ -27,7 +27,7 @@ pub struct Step {
     pub truncate: Option<Truncation>,
     /// The addition fused into a linear layer after its shift: the other operand.
     pub residual: Option<ValueId>,
-    /// The ReLU fused into a linear layer.
+    /// The ReLU fused into a linear layer or a shift.
     pub relu: Option<Comparison>,
     /// The result.
     pub output: ValueId,
@@ -85,7 +85,7 @@ impl Schedule {
                 fused[next] = true;
             }
             if fuses_relu
-                && linear
+                && (linear || matches!(node.op, Op::Truncate { .. }))
                 && let Some(next) = readers.only(step.output)
                 && nodes[next].op == Op::Relu
             {

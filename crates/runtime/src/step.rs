@@ -76,7 +76,10 @@ pub(crate) fn run<P: Protocol>(
         Op::ShiftLeft { bits } => arithmetic::shift_left(protocol, &*x(protocol)?, *bits),
         Op::Truncate { bits, rounding } => {
             let truncation = Truncation { bits: *bits, rounding: rounding_of(*rounding), bound: bound.bound };
-            protocol.truncate(&*x(protocol)?, truncation)
+            match step.relu {
+                Some(comparison) => protocol.truncate_relu(&*x(protocol)?, truncation, comparison),
+                None => protocol.truncate(&*x(protocol)?, truncation),
+            }
         }
         Op::MulShift { multipliers, shift, rounding } => {
             let bound = shifted_bound(operands.program, step.inputs[0], step.output, multipliers, *shift);

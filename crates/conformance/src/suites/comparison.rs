@@ -1,7 +1,7 @@
 //! Signs, rectifiers and maxima, over the whole ring and under proved bounds.
 
 use covey_protocols::api::Result;
-use covey_protocols::{Comparison, Protocol};
+use covey_protocols::{Comparison, Protocol, Rounding, Truncation};
 
 use super::{Suite, map, zip};
 use crate::bench::Bench;
@@ -50,7 +50,18 @@ impl Comparisons {
         bench.bits(&sign, map(values, |v| i64::from(v < 0)))?;
         bench.case(format!("relu of {} elements, {comparison:?}", values.len()));
         let rectified = bench.protocol.relu(&x, comparison)?;
-        bench.exactly(&rectified, map(values, |v| v.max(0)))
+        bench.exactly(&rectified, map(values, |v| v.max(0)))?;
+        if !(4..bench.ring().bits()).contains(&comparison.bound) {
+            return Ok(());
+        }
+        bench.case(format!("shift and relu of {} elements, {comparison:?}", values.len()));
+        // Two bits of the ring are left to the shift, one that it takes off to the comparison.
+        let small: Vec<i64> = map(values, |v| v >> 1);
+        let x = bench.vector(owner, &small)?;
+        let truncation = Truncation { bits: 2, rounding: Rounding::Exact, bound: comparison.bound - 1 };
+        let shifted = Comparison { bound: comparison.bound - 3, ..comparison };
+        let rectified = bench.protocol.truncate_relu(&x, truncation, shifted)?;
+        bench.exactly(&rectified, map(&small, |v| (v >> 2).max(0)))
     }
 
     fn maxima<P: Protocol>(&self, bench: &mut Bench<P>, xs: &[i64], ys: &[i64], comparison: Comparison) -> Result<()> {

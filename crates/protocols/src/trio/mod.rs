@@ -458,6 +458,16 @@ impl<W: Word> Protocol for Trio<W> {
         self.select(&positive, x)
     }
 
+    fn truncate_relu(&mut self, x: &Arith<W>, truncation: Truncation, comparison: Comparison) -> Result<Arith<W>> {
+        if self.fuses(Some(comparison)) {
+            self.admit(truncation)?;
+            let form = self.fused_form(false, Some(truncation), comparison, x.len());
+            return self.shares(x.shape(), |site, range| fused::Fused::new(site, form.clone(), x.sum(range)));
+        }
+        let shifted = self.truncate(x, truncation)?;
+        self.relu(&shifted, comparison)
+    }
+
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan::plan(gate, ring, options)
     }

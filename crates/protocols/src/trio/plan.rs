@@ -64,11 +64,16 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::Select { count } => tiled(count, &|len| convert::layout(len, ring, true)),
         // Refused by `div_exact` and by the session's check before any plan is asked for.
         Gate::DivExact { .. } => Cost::default(),
-        Gate::Relu { count, comparison } if options.adder.fuses() => {
-            let form = fused::Form::choose(fused::Task::new(false, None, comparison, ring), options, count);
+        Gate::Relu { count, truncate, comparison } if options.adder.fuses() => {
+            let form = fused::Form::choose(fused::Task::new(false, truncate, comparison, ring), options, count);
             tiled(count, &|len| form.layout(len))
         }
-        Gate::Relu { count, comparison } | Gate::Max { count, comparison } => {
+        Gate::Relu { count, truncate: Some(truncation), comparison } => {
+            let mut cost = plan(&Gate::Truncate { count, truncation }, ring, options);
+            cost += &plan(&Gate::Relu { count, truncate: None, comparison }, ring, options);
+            cost
+        }
+        Gate::Relu { count, truncate: None, comparison } | Gate::Max { count, comparison } => {
             let mut cost = plan(&Gate::Msb { count, comparison }, ring, options);
             cost += &plan(&Gate::Select { count }, ring, options);
             cost
@@ -107,7 +112,7 @@ fn product(
         None => tiled(&|len| product::layout(len, ring)),
     };
     if let Some(comparison) = relu {
-        cost += &plan(&Gate::Relu { count, comparison }, ring, options);
+        cost += &plan(&Gate::Relu { count, truncate: None, comparison }, ring, options);
     }
     cost
 }
