@@ -7,7 +7,6 @@
 
 pub mod bits;
 pub mod conv;
-mod dense;
 #[doc(hidden)]
 pub mod dispatch;
 pub mod elementwise;
@@ -23,8 +22,7 @@ mod prg;
 mod scratch;
 mod words;
 
-pub use conv::{ConvGeometry, GeometryError, conv2d, conv2d_pair, im2col};
-pub use dense::{dense, dense_pair};
+pub use conv::{ConvGeometry, GeometryError, conv2d, im2col};
 pub use gemm::{gemm, gemm_concat};
 pub use linear::{Chunk, LinearWeight, Part};
 pub use memory::keep_freed_memory;

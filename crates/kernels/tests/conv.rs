@@ -3,7 +3,7 @@
 mod common;
 
 use common::{each_isa, words};
-use covey_kernels::{ConvGeometry, conv2d, conv2d_pair, im2col};
+use covey_kernels::{ConvGeometry, conv2d, im2col};
 use covey_ring::Word;
 use proptest::prelude::*;
 
@@ -116,15 +116,4 @@ fn shapes_of_real_networks() {
     check::<u32>(&square((24, 48), 15, 3, 2, 24), 2);
     check::<u64>(&square((24, 24), 40, 5, 1, 24), 1);
     check::<u32>(&square((32, 64), 10, 3, 1, 4), 2);
-}
-
-#[test]
-fn a_pair_adds_both_convolutions() {
-    let g = square((4, 6), 7, 3, 1, 2);
-    let (x1, w1) = (words::<u64>(2 * g.input_len(), 1), words(g.weights_len(), 2));
-    let (x2, w2) = (words::<u64>(2 * g.input_len(), 3), words(g.weights_len(), 4));
-    let mut out = words(2 * g.output_len(), 5);
-    let twice = expected(&g, 2, &x2, &w2, &expected(&g, 2, &x1, &w1, &out));
-    conv2d_pair(&g, 2, (&x1, &w1), (&x2, &w2), &mut out);
-    assert_eq!(out, twice);
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{each_isa, words};
-use covey_kernels::{dense_pair, gemm};
+use covey_kernels::gemm;
 use covey_ring::Word;
 use proptest::prelude::*;
 
@@ -57,16 +57,6 @@ fn empty_products_add_nothing() {
         check::<u32>(m, n, k);
         check::<u64>(m, n, k);
     }
-}
-
-#[test]
-fn a_pair_adds_both_products() {
-    let (x1, w1, x2, w2) = (words::<u32>(6, 1), words(15, 2), words(6, 3), words(15, 4));
-    let mut out = words(10, 5);
-    let once = expected(2, 5, 3, &x1, &w1, &out);
-    let twice = expected(2, 5, 3, &x2, &w2, &once);
-    dense_pair((2, 3, 5), (&x1, &w1), (&x2, &w2), &mut out);
-    assert_eq!(out, twice);
 }
 
 proptest! {

@@ -13,6 +13,7 @@ mod tiles;
 use covey_ring::Word;
 
 use crate::gemm::{Columns, Panels, Product, product};
+use crate::words::same;
 
 pub use geometry::{ConvGeometry, GeometryError};
 pub(crate) use patches::Patches;
@@ -33,6 +34,23 @@ pub fn conv2d<W: Word>(geometry: &ConvGeometry, batch: usize, x: &[W], w: &[W], 
     if batch == 0 {
         return;
     }
+    // Compiled here, for both words, and not in every crate that multiplies.
+    if W::BITS == 32 {
+        add_u32(geometry, batch, same::slice(x), same::slice(w), same::exclusive(out));
+    } else {
+        add_u64(geometry, batch, same::slice(x), same::slice(w), same::exclusive(out));
+    }
+}
+
+fn add_u32(geometry: &ConvGeometry, batch: usize, x: &[u32], w: &[u32], out: &mut [u32]) {
+    add(geometry, batch, x, w, out);
+}
+
+fn add_u64(geometry: &ConvGeometry, batch: usize, x: &[u64], w: &[u64], out: &mut [u64]) {
+    add(geometry, batch, x, w, out);
+}
+
+fn add<W: Word>(geometry: &ConvGeometry, batch: usize, x: &[W], w: &[W], out: &mut [W]) {
     if geometry.is_depthwise() {
         return depthwise::conv2d(geometry, x, w, out);
     }
@@ -52,18 +70,6 @@ pub fn conv2d<W: Word>(geometry: &ConvGeometry, batch: usize, x: &[W], w: &[W], 
         };
         product(&operands, &mut out[group * channels * positions..]);
     }
-}
-
-/// `out += conv(x1, w1) + conv(x2, w2)`, shapes as [`conv2d`].
-pub fn conv2d_pair<W: Word>(
-    geometry: &ConvGeometry,
-    batch: usize,
-    (x1, w1): (&[W], &[W]),
-    (x2, w2): (&[W], &[W]),
-    out: &mut [W],
-) {
-    conv2d(geometry, batch, x1, w1, out);
-    conv2d(geometry, batch, x2, w2, out);
 }
 
 /// The patch matrix of one image and group: `image` is `[in_channels, height, width]`; column `p` of `columns`

@@ -19,7 +19,7 @@ pub(crate) struct Patches<'a, W> {
     pub(crate) first: usize,
     /// Working memory of the form for tiles.
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-    pub(crate) taps: std::cell::RefCell<Vec<super::tiles::Tap>>,
+    pub(super) places: std::cell::RefCell<super::tiles::Places>,
 }
 
 impl<'a, W: Word> Patches<'a, W> {
@@ -32,7 +32,7 @@ impl<'a, W: Word> Patches<'a, W> {
             parts,
             first,
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-            taps: Default::default(),
+            places: Default::default(),
         }
     }
 }
@@ -61,9 +61,9 @@ impl<W: Word> Panels<W> for Patches<'_, W> {
 
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
     #[inline(always)]
-    unsafe fn tiles(&self, rows: Range<usize>, columns: Range<usize>, out: *mut u8) {
+    unsafe fn tiles(&self, rows: Range<usize>, columns: Range<usize>, panel: usize, out: *mut u8) {
         // SAFETY: as the caller promises.
-        unsafe { super::tiles::pack(self, rows, columns, out) }
+        unsafe { super::tiles::pack(self, rows, columns, panel, out) }
     }
 }
 

@@ -16,23 +16,12 @@ pub(crate) trait Panels<W: Word> {
     /// row alone.
     fn pack(&self, rows: Range<usize>, columns: Range<usize>, stride: usize, out: &mut [W]);
 
-    /// Packs the block `rows` × `columns`, at most 16 columns, into tiles of limbs.
+    /// Packs the block `rows` × `columns` into tiles of limbs: panels of 16 columns, `panel` bytes apart.
     ///
     /// # Safety
-    /// As for [`amx::pack_rows`].
+    /// As for [`amx::pack_rows`]; there are rows and columns.
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-    #[inline(always)]
-    unsafe fn tiles(&self, rows: Range<usize>, columns: Range<usize>, out: *mut u8) {
-        const AT_ONCE: usize = 64;
-        let mut words = [W::ZERO; 16 * AT_ONCE];
-        for (index, start) in rows.clone().step_by(AT_ONCE).enumerate() {
-            let end = rows.end.min(start + AT_ONCE);
-            self.pack(start..end, columns.clone(), 16, &mut words);
-            let words = Matrix { parts: &[&words], depth: AT_ONCE, stride: 16 };
-            // SAFETY: as the caller promises; 64 rows are one step.
-            unsafe { words.tiles(0..end - start, 0..columns.len(), out.add(index * amx::STEP * W::BYTES)) };
-        }
-    }
+    unsafe fn tiles(&self, rows: Range<usize>, columns: Range<usize>, panel: usize, out: *mut u8);
 }
 
 /// A row-major matrix whose rows lie in parts, one after another.
@@ -56,7 +45,7 @@ impl<W: Word> Panels<W> for Matrix<'_, W> {
 
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
     #[inline(always)]
-    unsafe fn tiles(&self, rows: Range<usize>, columns: Range<usize>, out: *mut u8) {
+    unsafe fn tiles(&self, rows: Range<usize>, columns: Range<usize>, panel: usize, out: *mut u8) {
         let (part, row) = (rows.start / self.depth, rows.start % self.depth);
         for part in &self.parts[part..rows.end.div_ceil(self.depth)] {
             assert!(part.len() >= (self.depth - 1) * self.stride + columns.end, "matrix product: sizes do not match");
@@ -64,9 +53,10 @@ impl<W: Word> Panels<W> for Matrix<'_, W> {
         let mut parts = self.parts[part..].iter();
         let next = parts.next().expect("rows exist")[row * self.stride..].as_ptr();
         let rows_left = self.depth - row;
-        let cursor = amx::MatrixRows { parts, next, rows_left, matrix: self, columns: columns.clone() };
+        let groups = columns.len().div_ceil(16);
+        let cursor = amx::MatrixRows { parts, next, rows_left, matrix: self, columns };
         // SAFETY: as the caller promises; the rows' columns were checked to exist.
-        unsafe { amx::pack_rows::<W, _>(cursor, rows.len(), out) }
+        unsafe { amx::pack_rows::<W, _>(cursor, rows.len(), groups, panel, out) }
     }
 }
 

@@ -18,6 +18,7 @@ mod skinny;
 use covey_ring::Word;
 
 use crate::dispatch;
+use crate::words::same;
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 pub(crate) use amx::permitted as tiles_permitted;
@@ -57,6 +58,23 @@ pub(crate) struct Sizes {
 
 /// [`gemm_concat`] of parts of larger matrices.
 pub(crate) fn add_product<W: Word>(sizes: Sizes, a: &[&[W]], b: &[&[W]], c: &mut [W]) {
+    // Compiled here, for both words, and not in every crate that multiplies.
+    if W::BITS == 32 {
+        add_product_u32(sizes, same::all(a), same::all(b), same::exclusive(c));
+    } else {
+        add_product_u64(sizes, same::all(a), same::all(b), same::exclusive(c));
+    }
+}
+
+fn add_product_u32(sizes: Sizes, a: &[&[u32]], b: &[&[u32]], c: &mut [u32]) {
+    add_product_of(sizes, a, b, c);
+}
+
+fn add_product_u64(sizes: Sizes, a: &[&[u64]], b: &[&[u64]], c: &mut [u64]) {
+    add_product_of(sizes, a, b, c);
+}
+
+fn add_product_of<W: Word>(sizes: Sizes, a: &[&[W]], b: &[&[W]], c: &mut [W]) {
     let Sizes { m, n, k, .. } = sizes;
     if m == 0 || n == 0 || k == 0 {
         return;

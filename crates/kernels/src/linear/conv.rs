@@ -6,6 +6,7 @@ use super::{Chunk, Part};
 use crate::ConvGeometry;
 use crate::conv::{Patches, depthwise};
 use crate::gemm::{Columns, Product, product};
+use crate::words::same;
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 use crate::{
@@ -17,6 +18,20 @@ use crate::{
 pub(super) struct Weight<W> {
     pub(super) geometry: ConvGeometry,
     form: Form<W>,
+}
+
+impl<W> same::Over<W> for Weight<W> {
+    type With<V> = Weight<V>;
+}
+
+/// [`Weight::product`].
+pub(super) fn product_u32(weight: &Weight<u32>, batch: usize, xs: &[&[u32]], chunk: &Chunk, out: &mut [u32]) {
+    weight.product(batch, xs, chunk, out);
+}
+
+/// [`Weight::product`].
+pub(super) fn product_u64(weight: &Weight<u64>, batch: usize, xs: &[&[u64]], chunk: &Chunk, out: &mut [u64]) {
+    weight.product(batch, xs, chunk, out);
 }
 
 enum Form<W> {
@@ -47,7 +62,7 @@ impl<W: Word> Weight<W> {
         }
     }
 
-    pub(super) fn product(&self, batch: usize, xs: &[&[W]], chunk: &Chunk, out: &mut [W]) {
+    fn product(&self, batch: usize, xs: &[&[W]], chunk: &Chunk, out: &mut [W]) {
         let geometry = &self.geometry;
         let (positions, columns) = (geometry.positions(), chunk.columns());
         assert!(

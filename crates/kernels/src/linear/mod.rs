@@ -9,6 +9,7 @@ use std::sync::Arc;
 use covey_ring::Word;
 
 use crate::ConvGeometry;
+use crate::words::same;
 
 pub use chunk::Chunk;
 
@@ -103,7 +104,13 @@ impl<W: Word> LinearWeight<W> {
         let fit = xs.len() == self.parts && xs.iter().all(|x| x.len() == batch * input_len);
         assert!(fit && out.len() == chunk.len(), "linear map: sizes do not match");
         match &self.form {
-            Form::Conv2d(weight) => weight.product(batch, xs, chunk, out),
+            // Compiled here, for both words, and not in every crate that multiplies.
+            Form::Conv2d(weight) if W::BITS == 32 => {
+                conv::product_u32(same::shared(weight), batch, same::all(xs), chunk, same::exclusive(out));
+            }
+            Form::Conv2d(weight) => {
+                conv::product_u64(same::shared(weight), batch, same::all(xs), chunk, same::exclusive(out));
+            }
             Form::Dense(weight) => weight.product(batch, xs, chunk, out),
         }
     }

@@ -21,11 +21,11 @@ pub(crate) struct MatrixRows<'a, W> {
 }
 
 impl<W: Word> Rows for MatrixRows<'_, W> {
+    type Row = *const W;
+
     #[inline(always)]
-    unsafe fn next(&mut self) -> [__m512i; 2] {
-        let valid = ((1u32 << self.columns.len()) - 1) as u16;
-        // SAFETY: the row exists, so its columns do; masked lanes are not read.
-        let words = unsafe { load(valid, self.next.wrapping_add(self.columns.start)) };
+    unsafe fn next(&mut self) -> *const W {
+        let row = self.next.wrapping_add(self.columns.start);
         self.next = self.next.wrapping_add(self.matrix.stride);
         self.rows_left -= 1;
         if self.rows_left == 0
@@ -33,7 +33,15 @@ impl<W: Word> Rows for MatrixRows<'_, W> {
         {
             (self.next, self.rows_left) = (part.as_ptr(), self.matrix.depth);
         }
-        words
+        row
+    }
+
+    #[inline(always)]
+    unsafe fn load(&self, row: *const W, group: usize) -> [__m512i; 2] {
+        let count = (self.columns.len() - 16 * group).min(16);
+        let valid = ((1u32 << count) - 1) as u16;
+        // SAFETY: the row exists, so its columns do; masked lanes are not read.
+        unsafe { load(valid, row.wrapping_add(16 * group)) }
     }
 }
 

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use covey_ring::Word;
 
-pub(crate) use matrix::MatrixRows;
+pub(crate) use matrix::{MatrixRows, load};
 pub(crate) use pack::{Rows, right as pack_rows};
 pub(crate) use tiles::permitted;
 
@@ -23,12 +23,14 @@ use crate::scratch::{Line, Scratch, Use};
 use store::BLOCK;
 use tiles::{DEPTH, SIDE, Session, TILE};
 
-/// Bytes of a step for each byte of a word.
-pub(crate) const STEP: usize = TILE;
-/// Steps of [`DEPTH`] products that are summed in tiles before they are added to `c`.
-const STEPS: usize = 8;
+/// Steps of [`DEPTH`] products that are summed in tiles, at most, before they are added to `c`.
+const STEPS: usize = 16;
 /// Bytes of packed columns held at once, within a second-level cache.
-const RIGHT_BYTES: usize = 1 << 20;
+const RIGHT_BYTES: usize = 768 << 10;
+/// Groups of 16 columns packed together, so that memory is read some cache lines at a time.
+const GROUPS: usize = 8;
+/// Bytes left free after each panel of packed columns.
+const PAD: usize = 64;
 /// Rows packed at once when the left operand is not packed beforehand.
 const ROWS: usize = 1024;
 
@@ -112,6 +114,13 @@ impl<W: Word> Packed<W> {
     }
 }
 
+/// `0..depth` in ranges of whole steps of about equal number.
+fn passes(depth: usize) -> impl Iterator<Item = Range<usize>> {
+    let steps = depth.div_ceil(DEPTH);
+    let size = steps.div_ceil(steps.div_ceil(STEPS).max(1)).max(1) * DEPTH;
+    (0..depth).step_by(size).map(move |start| start..depth.min(start + size))
+}
+
 /// The left operand of a pass: row blocks `stride` bytes apart, from the pass's first column on.
 #[derive(Clone, Copy)]
 struct LeftPanels {
@@ -142,12 +151,13 @@ pub(crate) unsafe fn product_packed<W: Word, B: Panels<W>>(
     c.check(rows.len(), columns);
     // SAFETY: permission is the caller's promise.
     let _session = unsafe { Session::new() };
-    for start in (0..left.depth).step_by(STEPS * DEPTH) {
+    for range in passes(left.depth) {
         // SAFETY: the operand holds this row block and step.
-        let first = unsafe { left.lines.as_ptr().cast::<u8>().add(rows.start / SIDE * stride + start / DEPTH * step) };
+        let first =
+            unsafe { left.lines.as_ptr().cast::<u8>().add(rows.start / SIDE * stride + range.start / DEPTH * step) };
         let panels = LeftPanels { start: first, stride, rows: rows.len() };
         // SAFETY: the session is alive; the operand holds the rows and steps; `c` is checked.
-        unsafe { pass(panels, start..left.depth.min(start + STEPS * DEPTH), right, columns, &mut c) };
+        unsafe { pass(panels, range, right, columns, &mut c) };
         c.add = true;
     }
 }
@@ -167,8 +177,7 @@ pub(crate) unsafe fn product<W: Word, B: Panels<W>>(left: &Left<'_, W>, right: &
     let mut scratch = Scratch::new(Use::Left, held * W::BYTES);
     // SAFETY: permission is the caller's promise.
     let _session = unsafe { Session::new() };
-    for start in (0..depth).step_by(STEPS * DEPTH) {
-        let range = start..depth.min(start + STEPS * DEPTH);
+    for range in passes(depth) {
         for row in (0..left.rows).step_by(ROWS) {
             let rows = row..left.rows.min(row + ROWS);
             let stride = range.len().div_ceil(DEPTH) * W::BYTES * TILE;
@@ -212,7 +221,8 @@ unsafe fn pass<W: Word, B: Panels<W>>(
 ) {
     let step = W::BYTES * TILE;
     let steps = depth.len().div_ceil(DEPTH);
-    let panel = steps * step;
+    // One line more, or the panels' starts would share one set of the first-level cache.
+    let panel = steps * step + PAD;
     // As many columns as fit, in shares of equal size.
     let most = (RIGHT_BYTES / panel).max(2) / 2 * 2 * SIDE;
     let shares = columns.div_ceil(most).max(1);
@@ -222,9 +232,10 @@ unsafe fn pass<W: Word, B: Panels<W>>(
     let mut sums = BLOCK;
     for start in (0..columns).step_by(held) {
         let end = columns.min(start + held);
-        for (index, column) in (start..end).step_by(SIDE).enumerate() {
+        for column in (start..end).step_by(GROUPS * SIDE) {
+            let columns = column..end.min(column + GROUPS * SIDE);
             // SAFETY: the scratch memory holds that many panels.
-            unsafe { right.tiles(depth.clone(), column..end.min(column + SIDE), packed.add(index * panel)) };
+            unsafe { right.tiles(depth.clone(), columns, panel, packed.add((column - start) / SIDE * panel)) };
         }
         for row in (0..left.rows).step_by(SIDE) {
             for column in (start..end).step_by(2 * SIDE) {

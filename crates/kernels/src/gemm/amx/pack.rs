@@ -7,45 +7,87 @@ use covey_ring::Word;
 
 use super::tiles::{DEPTH, SIDE, TILE};
 
-/// Reads a right operand, 16 columns wide, row after row.
+/// Reads a right operand row after row, in groups of 16 columns.
 pub(crate) trait Rows {
-    /// The next row: 16 words of 32 bits in the first vector, or of 64 bits in both. Columns that do not exist are zero.
+    /// Where a row is.
+    type Row: Copy;
+
+    /// The next row.
     ///
     /// # Safety
-    /// The processor has AVX-512 F and BW. There is a next row.
-    unsafe fn next(&mut self) -> [__m512i; 2];
+    /// There is one.
+    unsafe fn next(&mut self) -> Self::Row;
+
+    /// A group of a row: 16 words of 32 bits in the first vector, or of 64 bits in both. Columns that do not exist are zero.
+    ///
+    /// # Safety
+    /// The processor has AVX-512 F and BW. The row came from [`Rows::next`], the group has a column.
+    unsafe fn load(&self, row: Self::Row, group: usize) -> [__m512i; 2];
 }
 
-/// Packs the next `count` rows, and rows of zeros up to a whole step.
+/// Packs the next `count` rows, and rows of zeros up to a whole step, of `groups` groups, whose panels start `panel` bytes
+/// apart. All groups of four rows come before the next rows, so that memory is read in its order.
 ///
 /// # Safety
-/// The processor has AVX-512 F and BW. `out` is a cache-line boundary, writable for `count.div_ceil(DEPTH)` steps of
-/// `W::BYTES` tiles.
+/// The processor has AVX-512 F and BW. Rows and groups exist. `out` and the panels are cache-line boundaries, each writable
+/// for `count.div_ceil(DEPTH)` steps of `W::BYTES` tiles.
 #[inline(always)]
-pub(crate) unsafe fn right<W: Word, R: Rows>(mut rows: R, count: usize, out: *mut u8) {
+pub(crate) unsafe fn right<W: Word, R: Rows>(mut rows: R, count: usize, groups: usize, panel: usize, out: *mut u8) {
     for quad in 0..count.next_multiple_of(DEPTH) / 4 {
         // SAFETY: as the caller promises; rows are read while there are some; quad `quad % 16` of step `quad / 16` is
-        // within the output.
+        // within each panel.
         unsafe {
-            let mut words = [[_mm512_setzero_si512(); 2]; 4];
-            if 4 * quad + 4 <= count {
-                words = [rows.next(), rows.next(), rows.next(), rows.next()];
-            } else {
-                for row in 0..count.saturating_sub(4 * quad) {
-                    words[row] = rows.next();
-                }
-            }
             let out = out.add(quad / SIDE * W::BYTES * TILE + quad % SIDE * DEPTH);
-            if W::BITS == 32 {
-                store_limbs([words[0][0], words[1][0], words[2][0], words[3][0]], out);
-            } else {
-                let (mut low, mut high) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
-                for row in 0..4 {
-                    [low[row], high[row]] = halves(words[row]);
+            if 4 * quad + 4 <= count {
+                let four = [rows.next(), rows.next(), rows.next(), rows.next()];
+                for group in 0..groups {
+                    let words = [
+                        rows.load(four[0], group),
+                        rows.load(four[1], group),
+                        rows.load(four[2], group),
+                        rows.load(four[3], group),
+                    ];
+                    store_quad::<W>(words, out.add(group * panel));
                 }
-                store_limbs(low, out);
-                store_limbs(high, out.add(4 * TILE));
+                continue;
             }
+            let zero = [[_mm512_setzero_si512(); 2]; 4];
+            for group in 0..groups {
+                store_quad::<W>(zero, out.add(group * panel));
+            }
+            if 4 * quad < count {
+                let mut last = [None; 4];
+                for row in last.iter_mut().take(count - 4 * quad) {
+                    *row = Some(rows.next());
+                }
+                for group in 0..groups {
+                    let mut words = zero;
+                    for (words, row) in words.iter_mut().zip(last) {
+                        if let Some(row) = row {
+                            *words = rows.load(row, group);
+                        }
+                    }
+                    store_quad::<W>(words, out.add(group * panel));
+                }
+            }
+        }
+    }
+}
+
+/// Four rows of a group.
+#[inline(always)]
+unsafe fn store_quad<W: Word>(words: [[__m512i; 2]; 4], out: *mut u8) {
+    // SAFETY: as the caller of `right` promises.
+    unsafe {
+        if W::BITS == 32 {
+            store_limbs([words[0][0], words[1][0], words[2][0], words[3][0]], out);
+        } else {
+            let (mut low, mut high) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
+            for row in 0..4 {
+                [low[row], high[row]] = halves(words[row]);
+            }
+            store_limbs(low, out);
+            store_limbs(high, out.add(4 * TILE));
         }
     }
 }
