@@ -161,6 +161,9 @@ def _print_plan(program: Any, protocol: str, plan: dict[str, Any], reveals: list
             f"round trip): {console.duration(estimate['seconds'])} on the wire, "
             f"{console.duration(estimate['online_seconds'])} of it once preprocessed; computation comes on top"
         )
+    if any(plan["memory"]):
+        peaks = ", ".join(f"P{role} {console.amount(peak)}" for role, peak in enumerate(plan["memory"]))
+        out.print(f"peak memory, about: {peaks}")
 
 
 def _links_table(total: Any) -> Any:
