@@ -24,6 +24,9 @@ pub fn mul_shift<P: Protocol>(
     if multipliers.is_empty() || !count.is_multiple_of(multipliers.len()) {
         return Err(ProtocolError::Internal("the multipliers of a layer"));
     }
+    if multipliers.iter().all(|&multiplier| multiplier == 1) {
+        return protocol.truncate(x, truncation);
+    }
     let ring = protocol.ring();
     let factors = multipliers.iter().cycle().take(count).map(|&m| ring.wrap(m.into())).collect();
     let product = protocol.mul_public(x, &Tensor::new(shape, factors))?;

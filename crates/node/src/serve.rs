@@ -91,6 +91,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Before serving: the state folder, the certificate or the address. What goes wrong with a peer or client later ends
 /// that conversation only and goes to the log.
 pub fn serve(config: PartyConfig, ready: impl FnOnce(SocketAddr), stop: Arc<AtomicBool>) -> Result<(), NodeError> {
+    covey_kernels::keep_freed_memory();
     let (store, damaged) = Store::open(&config.state)?;
     damaged.iter().for_each(|problem| warn!("{problem}"));
     let listener = Listener::bind(&config.listen, config.identity.clone(), config.timeout)?;
