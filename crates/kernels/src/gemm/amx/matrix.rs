@@ -9,6 +9,9 @@ use covey_ring::Word;
 use super::Rows;
 use crate::gemm::Matrix;
 
+/// Rows fetched ahead into the second-level cache: each is in another page, where the processor's own prefetching starts anew.
+const AHEAD: usize = 16;
+
 /// Rows of a matrix, part after part.
 pub(crate) struct MatrixRows<'a, W> {
     /// Parts after the current one.
@@ -40,8 +43,15 @@ impl<W: Word> Rows for MatrixRows<'_, W> {
     unsafe fn load(&self, row: *const W, group: usize) -> [__m512i; 2] {
         let count = (self.columns.len() - 16 * group).min(16);
         let valid = ((1u32 << count) - 1) as u16;
-        // SAFETY: the row exists, so its columns do; masked lanes are not read.
-        unsafe { load(valid, row.wrapping_add(16 * group)) }
+        let from = row.wrapping_add(16 * group);
+        // SAFETY: the row exists, so its columns do; masked lanes are not read. A prefetch reads nothing, whatever its address.
+        unsafe {
+            for line in 0..W::BYTES / 4 {
+                let ahead = from.wrapping_add(AHEAD * self.matrix.stride + 16 * line * 4 / W::BYTES);
+                _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
+            }
+            load(valid, from)
+        }
     }
 }
 

@@ -27,8 +27,12 @@ use tiles::{DEPTH, SIDE, Session, TILE};
 const STEPS: usize = 16;
 /// Bytes of packed columns held at once, within a second-level cache.
 const RIGHT_BYTES: usize = 768 << 10;
+/// Up to this many rows, packing the right operand is most of the work. Passes are then shallow and wide, at most so many
+/// steps: a right operand is read fastest along its rows.
+const FEW: usize = 64;
+const SHALLOW: usize = 4;
 /// Groups of 16 columns packed together, so that memory is read some cache lines at a time.
-const GROUPS: usize = 8;
+const GROUPS: usize = 16;
 /// Bytes left free after each panel of packed columns.
 const PAD: usize = 64;
 /// Rows packed at once when the left operand is not packed beforehand.
@@ -114,10 +118,10 @@ impl<W: Word> Packed<W> {
     }
 }
 
-/// `0..depth` in ranges of whole steps of about equal number.
-fn passes(depth: usize) -> impl Iterator<Item = Range<usize>> {
+/// `0..depth` in ranges of about equally many steps, at most `most`.
+fn passes(depth: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let steps = depth.div_ceil(DEPTH);
-    let size = steps.div_ceil(steps.div_ceil(STEPS).max(1)).max(1) * DEPTH;
+    let size = steps.div_ceil(steps.div_ceil(most).max(1)).max(1) * DEPTH;
     (0..depth).step_by(size).map(move |start| start..depth.min(start + size))
 }
 
@@ -151,7 +155,7 @@ pub(crate) unsafe fn product_packed<W: Word, B: Panels<W>>(
     c.check(rows.len(), columns);
     // SAFETY: permission is the caller's promise.
     let _session = unsafe { Session::new() };
-    for range in passes(left.depth) {
+    for range in passes(left.depth, STEPS) {
         // SAFETY: the operand holds this row block and step.
         let first =
             unsafe { left.lines.as_ptr().cast::<u8>().add(rows.start / SIDE * stride + range.start / DEPTH * step) };
@@ -177,7 +181,7 @@ pub(crate) unsafe fn product<W: Word, B: Panels<W>>(left: &Left<'_, W>, right: &
     let mut scratch = Scratch::new(Use::Left, held * W::BYTES);
     // SAFETY: permission is the caller's promise.
     let _session = unsafe { Session::new() };
-    for range in passes(depth) {
+    for range in passes(depth, if left.rows <= FEW { SHALLOW } else { STEPS }) {
         for row in (0..left.rows).step_by(ROWS) {
             let rows = row..left.rows.min(row + ROWS);
             let stride = range.len().div_ceil(DEPTH) * W::BYTES * TILE;
