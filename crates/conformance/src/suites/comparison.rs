@@ -56,7 +56,7 @@ impl Comparisons {
         }
         bench.case(format!("shift and relu of {} elements, {comparison:?}", values.len()));
         // Two bits of the ring are left to the shift, one that it takes off to the comparison.
-        let small: Vec<i64> = map(values, |v| v >> 1);
+        let small: Vec<i64> = map(values, |v| v / 2);
         let x = bench.vector(owner, &small)?;
         let truncation = Truncation { bits: 2, rounding: Rounding::Exact, bound: comparison.bound - 1 };
         let shifted = Comparison { bound: comparison.bound - 3, ..comparison };

@@ -166,7 +166,7 @@ fn an_inverted_message_of_a_network_is_never_silent() {
             tried += 1;
         }
     }
-    assert!(tried >= 100, "{tried} messages");
+    assert!(tried >= 60, "{tried} messages");
 }
 
 #[test]
