@@ -115,6 +115,8 @@ def plan(
     batch: int = 1,
     *,
     adder: str | None = None,
+    latency_us: int | None = None,
+    bandwidth: int | None = None,
     tile: int | None = None,
     window: int | None = None,
 ) -> str: ...

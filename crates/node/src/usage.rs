@@ -55,7 +55,7 @@ mod tests {
         let before = cpu_seconds();
         let mut filled = vec![1u8; 64 << 20];
         while since(before).cpu_seconds < Some(0.05) {
-            filled.iter_mut().for_each(|byte| *byte = byte.wrapping_mul(3));
+            filled[..1 << 16].iter_mut().for_each(|byte| *byte = byte.wrapping_mul(3));
         }
         assert!(std::hint::black_box(&filled)[0] % 2 == 1);
         assert!(since(before).peak_memory_bytes >= Some(64 << 20));

@@ -92,12 +92,7 @@ impl Session {
         window: Option<usize>,
     ) -> PyResult<Self> {
         let protocol = protocol.parse().map_err(Failure::from)?;
-        let mut options = options(adder, tile, window)?;
-        options.network.latency_us = latency_us.unwrap_or(options.network.latency_us);
-        options.network.bits_per_second = bandwidth.unwrap_or(options.network.bits_per_second);
-        if options.network.bits_per_second == 0 {
-            return Err(Failure::new("bandwidth is at least 1 bit a second").into());
-        }
+        let options = options(adder, latency_us, bandwidth, tile, window)?;
         let program = program.0.clone();
         let session = attended(py, None, move |_| {
             let config = ClientConfig::read(config)?;
@@ -236,7 +231,13 @@ fn tell(reporter: &Reporter, step: &Progress) {
 }
 
 /// A session's options by name.
-pub(crate) fn options(adder: Option<&str>, tile: Option<usize>, window: Option<usize>) -> Result<Options, Failure> {
+pub(crate) fn options(
+    adder: Option<&str>,
+    latency_us: Option<u32>,
+    bandwidth: Option<u64>,
+    tile: Option<usize>,
+    window: Option<usize>,
+) -> Result<Options, Failure> {
     let mut options = Options::default();
     options.adder = match adder {
         None => options.adder,
@@ -253,6 +254,11 @@ pub(crate) fn options(adder: Option<&str>, tile: Option<usize>, window: Option<u
             )));
         }
     };
+    options.network.latency_us = latency_us.unwrap_or(options.network.latency_us);
+    options.network.bits_per_second = bandwidth.unwrap_or(options.network.bits_per_second);
+    if options.network.bits_per_second == 0 {
+        return Err(Failure::new("bandwidth is at least 1 bit a second"));
+    }
     options.tile = tile.unwrap_or(options.tile);
     options.window = window.unwrap_or(options.window);
     if options.tile == 0 || options.window == 0 {

@@ -110,18 +110,22 @@ pub(crate) fn run_clear<'py>(
 
 /// What one inference of `program` over `batch` samples costs on `protocol`, with a session's options, as JSON.
 #[pyfunction]
-#[pyo3(signature = (program, protocol = "trio", batch = 1, *, adder = None, tile = None, window = None))]
+#[pyo3(signature = (program, protocol = "trio", batch = 1, *, adder = None, latency_us = None, bandwidth = None, tile = None,
+    window = None))]
+#[allow(clippy::too_many_arguments)] // Python's keywords
 pub(crate) fn plan(
     py: Python<'_>,
     program: &Program,
     protocol: &str,
     batch: usize,
     adder: Option<&str>,
+    latency_us: Option<u32>,
+    bandwidth: Option<u64>,
     tile: Option<usize>,
     window: Option<usize>,
 ) -> PyResult<String> {
     let program = program.0.clone();
-    let options = options(adder, tile, window)?;
+    let options = options(adder, latency_us, bandwidth, tile, window)?;
     detached(py, || {
         let kind: ProtocolKind = protocol.parse()?;
         supports(kind, &program)?;

@@ -20,9 +20,11 @@ class Switch:
 
 
 SWITCHES: list[Switch] = [
+    Switch("fused ReLU", {"adder": "digits"}),
+    Switch("fused ReLU and digit trees", {"adder": "log-depth"}),
     Switch("tiles in flight", {"window": 1}),
 ]
-"""All that can be switched off. A session's options are the only place where that is done."""
+"""All that can be switched off, by a session's options. Of two that set the same option the later one goes further."""
 
 
 @dataclass(frozen=True)

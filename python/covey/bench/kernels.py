@@ -109,7 +109,7 @@ def yardstick(shapes: dict[str, tuple[int, int, int]] = SHAPES) -> Yardstick:
         for product in (_torch, _onnxruntime, _numpy):
             try:
                 engine, call = product(a, b)
-            except ImportError:
+            except (ImportError, OSError):  # the latter: installed, but for another machine
                 continue
             gmacs[name] = m * k * n / fastest(call) / 1e9
             break

@@ -162,7 +162,7 @@ def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
     if setting.plaintext:
         progress(0, 0, "plaintext on one thread")
         outside = plaintext.measure(files.onnx, images, max(3, setting.repetitions))
-    given = session_options(setting.options)
+    given = {**setting.network.session, **session_options(setting.options)}
     planned = json.loads(_core.plan(model.program, "trio", setting.batch, **given))
     return _outcome(setting, model, runs, private, due, outside, planned)
 

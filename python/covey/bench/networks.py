@@ -22,6 +22,13 @@ class NetworkProfile:
             return {}
         return {"latency_ms": self.round_trip_ms / 2, "bandwidth_mbit": self.megabits}
 
+    @property
+    def session(self) -> dict[str, int]:
+        """What a session on this network is told to choose its circuits for; on loopback that is left to it."""
+        if self.megabits is None:
+            return {}
+        return {"latency_us": round(self.round_trip_ms * 500), "bandwidth": round(self.megabits * 1e6)}
+
     def use(self, size: int, seconds: float) -> float | None:
         """The fraction of a link's rate that `size` bytes in `seconds` come to."""
         return None if self.megabits is None else size * 8 / seconds / (self.megabits * 1e6)

@@ -33,7 +33,7 @@ def measure(path: Path, images: Floats, repetitions: int, warm_up: int = 1) -> P
     for engine in (_torch, _onnxruntime):
         try:
             name, call = engine(path, images)
-        except ImportError:
+        except (ImportError, OSError):  # the latter: installed, but for another machine
             continue
         for _ in range(warm_up):
             outputs = call()

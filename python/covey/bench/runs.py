@@ -71,7 +71,7 @@ class Runs:
 @contextmanager
 def parties(network: NetworkProfile, options: Mapping[str, Any], progress: Progress | None = None) -> Iterator[Parties]:
     """Parties on this machine, on a network, with a session's options. Raises `OptionError` for an unknown one."""
-    given = session_options(options)
+    given = {**network.session, **session_options(options)}
     with local("trio", timeout=PATIENCE, network=network.options, options=given, progress=progress) as running:
         yield running
 

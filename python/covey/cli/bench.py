@@ -24,10 +24,14 @@ Network = Annotated[
 ]
 Repetitions = Annotated[int, typer.Option(min=1, help="How often each is measured; medians are shown.")]
 WarmUp = Annotated[int, typer.Option(min=0, help="Runs before that, which do not count.")]
-Adder = Annotated[str | None, typer.Option(metavar="NAME", help="Carry circuits: log-depth or ripple.")]
-Comparison = Annotated[
+Adder = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Fused shift and ReLU: fewest-bytes, balanced, fewest-rounds or automatic."),
+    typer.Option(
+        "--adder",
+        "--comparison",
+        metavar="NAME",
+        help="How comparisons are done: auto, fewest-bytes, balanced, fewest-rounds, digits, log-depth or ripple.",
+    ),
 ]
 KeyBits = Annotated[int | None, typer.Option(min=1, max=64, help="Compare on so many bits only: approximate.")]
 Shape = Annotated[str | None, typer.Option(metavar="NAME", help="mnist, cifar or imagenet; by default the smallest.")]
@@ -75,7 +79,6 @@ def primitives(
     ring: Annotated[int, typer.Option(help="Bits of the ring: 32 or 64.")] = 32,
     network: Network = "loopback",
     adder: Adder = None,
-    comparison: Comparison = None,
     repetitions: Repetitions = 5,
     warm_up: WarmUp = 1,
     as_json: Json = False,
@@ -89,7 +92,7 @@ def primitives(
     _check_protocol(protocol)
     if ring not in (32, 64):
         raise OptionError(f"ring {ring} is unknown: use 32 or 64")
-    profile, options = find_network(network), {"adder": adder, "comparison": comparison}
+    profile, options = find_network(network), {"adder": adder}
     session_options(options)
     chosen = bench.select(names or [])
     times = {"repetitions": repetitions, "warm_up": warm_up}
@@ -130,7 +133,6 @@ def model(
     ring: Ring = "auto",
     phase: Phase = "joint",
     adder: Adder = None,
-    comparison: Comparison = None,
     key_bits: KeyBits = None,
     network: Network = "loopback",
     repetitions: Repetitions = 3,
@@ -145,7 +147,7 @@ def model(
     from covey.cli.bench_tables import print_outcome
 
     _check_protocol(protocol)
-    options = {"adder": adder, "comparison": comparison, "key_bits": key_bits}
+    options = {"adder": adder, "key_bits": key_bits}
     setting = _setting(
         name, shape, pool, network, options,
         batch=batch, ring=ring, phase=phase, repetitions=repetitions, warm_up=warm_up, check=check,

@@ -1,9 +1,9 @@
 """Says which products stay at twice the scale.
 
 A product is truncated right behind the operation that makes it, so that linear layer, truncation and Relu stay side
-by side for fusing. Two exceptions. Where an Add or Sub is the only reader and all its activations are such products, the
-sum is truncated instead, once. Where a maximum pool is the only reader, what it keeps is truncated instead: the floor of
-the largest is the largest of the floors, and there are fewer of them.
+by side for fusing. Two exceptions. Where an Add or Sub is the only reader and all its activations are such products,
+the sum is truncated instead, once. Where a maximum pool is the only reader, what it keeps is truncated instead: the
+floor of the largest is the largest of the floors, and there are fewer of them.
 """
 
 from __future__ import annotations
