@@ -142,6 +142,13 @@ impl Default for NetworkProfile {
 }
 
 impl NetworkProfile {
+    /// Tiles in flight that suit the network. Nearby, just enough of them that a tile's messages travel while others are
+    /// computed: more would only leave the caches. Far away, the four million elements of the largest layers of common
+    /// networks at once, so that every gate takes its rounds once.
+    pub fn window(&self) -> usize {
+        if self.latency_us <= 1000 { 16 } else { 256 }
+    }
+
     /// Estimated time of a gate of three parties over `count` elements: its rounds, and its bits an element through the
     /// busiest interface, that of the dealer or of an online party, who receives half of the deals.
     pub fn nanoseconds(&self, rounds: usize, offline: usize, online: usize, count: usize) -> u128 {
@@ -167,8 +174,9 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         // 2^14 elements of 32 bits are 64 KiB a tensor and as much for its 32 bit planes: the working set of a tile's round
-        // stays in a core's second-level cache. 64 of them hide a wide-area round trip in a million elements.
-        Options { adder: Default::default(), network: Default::default(), tile: 1 << 14, window: 64 }
+        // stays in a core's second-level cache.
+        let network = NetworkProfile::default();
+        Options { adder: Default::default(), network, tile: 1 << 14, window: network.window() }
     }
 }
 

@@ -260,7 +260,7 @@ pub(crate) fn options(
         return Err(Failure::new("bandwidth is at least 1 bit a second"));
     }
     options.tile = tile.unwrap_or(options.tile);
-    options.window = window.unwrap_or(options.window);
+    options.window = window.unwrap_or(options.network.window());
     if options.tile == 0 || options.window == 0 {
         return Err(Failure::new("tile and window are at least 1"));
     }

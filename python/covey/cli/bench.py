@@ -33,7 +33,6 @@ Adder = Annotated[
         help="How comparisons are done: auto, fewest-bytes, balanced, fewest-rounds, digits, log-depth or ripple.",
     ),
 ]
-KeyBits = Annotated[int | None, typer.Option(min=1, max=64, help="Compare on so many bits only: approximate.")]
 Shape = Annotated[str | None, typer.Option(metavar="NAME", help="mnist, cifar or imagenet; by default the smallest.")]
 Pool = Annotated[str, typer.Option(metavar="KIND", help="max or avg.")]
 Batch = Annotated[int, typer.Option(min=1, help="Images in one inference.")]
@@ -133,7 +132,6 @@ def model(
     ring: Ring = "auto",
     phase: Phase = "joint",
     adder: Adder = None,
-    key_bits: KeyBits = None,
     network: Network = "loopback",
     repetitions: Repetitions = 3,
     warm_up: WarmUp = 1,
@@ -147,7 +145,7 @@ def model(
     from covey.cli.bench_tables import print_outcome
 
     _check_protocol(protocol)
-    options = {"adder": adder, "key_bits": key_bits}
+    options = {"adder": adder}
     setting = _setting(
         name, shape, pool, network, options,
         batch=batch, ring=ring, phase=phase, repetitions=repetitions, warm_up=warm_up, check=check,
@@ -158,7 +156,7 @@ def model(
         console.print_json(outcome.to_json())
     else:
         print_outcome(outcome, nodes=nodes)
-    if outcome.differing and key_bits is None:
+    if outcome.differing:
         raise CoveyError(
             f"{outcome.differing} of {outcome.elements} outputs differ from clear; please report it with the command"
         )

@@ -116,8 +116,24 @@ impl Chunk {
     /// If `chunk` has another length than the chunk or `tensor` is too short.
     pub fn scatter<T: Copy>(&self, chunk: &[T], tensor: &mut [T]) {
         assert_eq!(chunk.len(), self.len(), "the size of a chunk");
-        for (piece, start) in chunk.chunks_exact(self.run.len()).zip(self.pieces()) {
-            tensor[start..start + piece.len()].copy_from_slice(piece);
+        self.scatter_part(0, chunk, tensor);
+    }
+
+    /// Copies the chunk's elements from number `start` on, `part`, to their places in the whole output, `tensor`.
+    ///
+    /// # Panics
+    /// If `part` goes past the end of the chunk or `tensor` is too short.
+    pub fn scatter_part<T: Copy>(&self, start: usize, mut part: &[T], tensor: &mut [T]) {
+        assert!(start + part.len() <= self.len(), "the size of a chunk");
+        let run = self.run.len();
+        let mut within = start % run;
+        for place in self.pieces().skip(start / run) {
+            let (piece, rest) = part.split_at(part.len().min(run - within));
+            tensor[place + within..][..piece.len()].copy_from_slice(piece);
+            (part, within) = (rest, 0);
+            if part.is_empty() {
+                break;
+            }
         }
     }
 

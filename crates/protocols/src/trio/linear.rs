@@ -174,7 +174,9 @@ impl<W: Word> Trio<W> {
         let pieces = Pieces {
             lens: chunks.iter().map(Chunk::len).collect(),
             own,
-            place: |index: usize, piece: &[W], tensor: &mut [W]| chunks[index].scatter(piece, tensor),
+            place: |index: usize, start: usize, part: &[W], tensor: &mut [W]| {
+                chunks[index].scatter_part(start, part, tensor);
+            },
         };
         let mut out = self.finish_product(&shape, pieces, opens, epilogue.truncate, epilogue.relu)?;
         if plain {

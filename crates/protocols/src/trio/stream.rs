@@ -1,7 +1,6 @@
 //! Tensors computed in pieces: each piece is cut into the tiles of a gate when their turn comes, so that it is masked and sent
 //! while the next is computed.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use covey_ring::{Tensor, Word};
@@ -23,7 +22,7 @@ pub(super) struct Pieces<Own, Placed> {
     pub lens: Vec<usize>,
     /// Writes this party's part of piece `index`.
     pub own: Own,
-    /// Copies piece `index` of a result to its place in the whole.
+    /// Copies elements of piece `index`, from number `start` on, to their places in the whole.
     pub place: Placed,
 }
 
@@ -32,10 +31,10 @@ pub(super) fn consecutive<W: Copy, Own>(
     len: usize,
     size: usize,
     own: Own,
-) -> Pieces<Own, impl Fn(usize, &[W], &mut [W])> {
+) -> Pieces<Own, impl Fn(usize, usize, &[W], &mut [W])> {
     let lens = (0..len).step_by(size.max(1)).map(|start| size.min(len - start)).collect();
-    let place = move |index: usize, piece: &[W], tensor: &mut [W]| {
-        tensor[index * size..][..piece.len()].copy_from_slice(piece);
+    let place = move |index: usize, start: usize, part: &[W], tensor: &mut [W]| {
+        tensor[index * size + start..][..part.len()].copy_from_slice(part);
     };
     Pieces { lens, own, place }
 }
@@ -58,7 +57,7 @@ impl<W: Word> Trio<W> {
     ) -> Result<Arith<W>>
     where
         Own: FnMut(usize, &mut [W]),
-        Placed: Fn(usize, &[W], &mut [W]),
+        Placed: Fn(usize, usize, &[W], &mut [W]),
     {
         truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
         let count = shape.iter().product();
@@ -85,7 +84,7 @@ impl<W: Word> Trio<W> {
     where
         M: Machine<Output = (Vec<W>, Vec<W>)>,
         Own: FnMut(usize, &mut [W]),
-        Placed: Fn(usize, &[W], &mut [W]),
+        Placed: Fn(usize, usize, &[W], &mut [W]),
     {
         let gate = self.gate;
         self.gate += 1;
@@ -109,28 +108,10 @@ impl<W: Word> Trio<W> {
             let site = Site { role, ring, generators: generators.clone(), place, len: range.len() };
             machine(site, words[range.clone()].to_vec())
         });
-        // Results by piece until all of its tiles are there.
-        let mut open: HashMap<usize, (Vec<W>, Vec<W>, usize)> = HashMap::new();
         self.scheduler.run_each(machines, |index, (a, b)| {
             let (piece, range) = &tiles[index];
-            let len = lens[*piece];
-            let (mut whole_a, mut whole_b, done) = match open.remove(piece) {
-                Some(begun) => begun,
-                None if range.len() == len => {
-                    place(*piece, &a, first.data_mut());
-                    return place(*piece, &b, second.data_mut());
-                }
-                None => (vec![W::ZERO; len], vec![W::ZERO; len], 0),
-            };
-            whole_a[range.clone()].copy_from_slice(&a);
-            whole_b[range.clone()].copy_from_slice(&b);
-            let done = done + range.len();
-            if done == len {
-                place(*piece, &whole_a, first.data_mut());
-                place(*piece, &whole_b, second.data_mut());
-            } else {
-                open.insert(*piece, (whole_a, whole_b, done));
-            }
+            place(*piece, range.start, &a, first.data_mut());
+            place(*piece, range.start, &b, second.data_mut());
         })?;
         Ok(Arith { first, second })
     }
