@@ -106,9 +106,7 @@ pub fn matmul<P: Protocol>(
     }
     let (columns, sizes) = (*columns, [lead.iter().product(), *rows, *inner]);
     let dimensions = MatmulShape { batch: sizes[0], rows: sizes[1], inner: sizes[2], columns };
-    let x = protocol.reshape(x, &[sizes[0], sizes[1], sizes[2]]);
-    let y = protocol.reshape(y, &[sizes[0], sizes[2], columns]);
-    let product = protocol.matmul(&x, &y, dimensions, truncate)?;
+    let product = protocol.matmul(x, y, dimensions, truncate)?;
     *shape.last_mut().expect("two dimensions") = columns;
-    Ok(protocol.reshape(&product, &shape))
+    Ok(if shape.len() == 3 { product } else { protocol.reshape(&product, &shape) })
 }

@@ -330,7 +330,8 @@ pub trait Protocol: Send {
     -> Result<Self::Weight>;
     /// The linear map of `weight` on x, then the epilogue.
     fn linear(&mut self, x: &Self::Arith, weight: &Self::Weight, epilogue: &Epilogue<Self>) -> Result<Self::Arith>;
-    /// The batched product of two secrets, then the truncation.
+    /// The batched product of two secrets, then the truncation. Both are read in the order of `shape`'s dimensions, whatever
+    /// their own shape.
     fn matmul(
         &mut self,
         x: &Self::Arith,

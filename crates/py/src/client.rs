@@ -80,6 +80,7 @@ impl Session {
     #[new]
     #[pyo3(signature = (config, program, protocol = "trio", *, adder = None, latency_us = None, bandwidth = None, tile = None,
         window = None))]
+    #[allow(clippy::too_many_arguments)] // Python's keywords
     fn new(
         py: Python<'_>,
         config: PathBuf,

@@ -5,6 +5,8 @@ use pyo3::prelude::*;
 
 use crate::work::attended;
 
+type Measure = fn() -> Vec<Row>;
+
 /// Measures the kernels on one thread: those that have targets, or with `every` many more shapes. Returns JSON: rows of name,
 /// unit, value and instruction set.
 #[pyfunction]
@@ -12,7 +14,7 @@ use crate::work::attended;
 pub(crate) fn measure_kernels(py: Python<'_>, every: bool, progress: Option<Py<PyAny>>) -> PyResult<String> {
     attended(py, progress, move |reporter| {
         let products = if every { gemm::rows } else { gemm::targets };
-        let groups: [(&str, fn() -> Vec<Row>); 2] =
+        let groups: [(&str, Measure); 2] =
             [("products and convolutions", products), ("bit planes, generator, element-wise kernels", bits::rows)];
         let mut rows = Vec::new();
         for (index, (name, measure)) in groups.into_iter().enumerate() {

@@ -27,6 +27,7 @@ pub(super) struct Pieces<Own, Placed> {
 }
 
 /// Pieces one after the other, each but the last of `size` elements.
+#[allow(clippy::type_complexity)] // A closure's type has no name.
 pub(super) fn consecutive<W: Copy, Own>(
     len: usize,
     size: usize,
