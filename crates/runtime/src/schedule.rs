@@ -238,6 +238,31 @@ mod tests {
     }
 
     #[test]
+    fn an_addition_joins_the_linear_layer_before_it_if_the_sum_leaves_room() {
+        let schedule = |bits: u32| {
+            let mut b = ProgramBuilder::new("residual", Ring::Pow2(32));
+            let x = b.input("x", &[4], 8);
+            let w = b.parameter("w", &[4, 4], 8);
+            let product = b.node("fc", Op::Dense, &[x, w]);
+            b.bound(product, 24);
+            let truncate = Op::Truncate { bits: 8, rounding: covey_program::Rounding::Exact };
+            let short = b.node("fc", truncate, &[product]);
+            b.bound(short, 16);
+            let sum = b.node("sum", Op::Add, &[x, short]);
+            b.bound(sum, bits);
+            let relu = b.node("relu", Op::Relu, &[sum]);
+            b.output(relu);
+            Schedule::fused(&b.build().unwrap(), true)
+        };
+        let joined = schedule(22);
+        let [step] = joined.steps() else { panic!("{joined:?}") };
+        assert_eq!((step.name.as_str(), step.truncate.unwrap().bound), ("fc+sum+relu", 30));
+        assert_eq!((step.residual, step.relu.unwrap().bound), (Some(step.inputs[0]), 22));
+        let names: Vec<_> = schedule(23).steps.into_iter().map(|step| step.name).collect();
+        assert_eq!(names, ["fc", "sum", "relu"]);
+    }
+
+    #[test]
     fn a_relu_joins_its_linear_layer_where_the_protocol_gains_by_it() {
         let names = |program: &Program, fuses_relu| -> Vec<String> {
             Schedule::fused(program, fuses_relu).steps.into_iter().map(|step| step.name).collect()
