@@ -57,7 +57,10 @@ fn by_chunks<W: Word>(weight: &LinearWeight<W>, batch: usize, xs: &[Vec<W>], ele
     for chunk in weight.chunks(batch, elements) {
         let mut words = self::words(chunk.len(), 77);
         weight.product(batch, &xs, &chunk, &mut words);
-        chunk.scatter(&words, &mut out);
+        // In parts, as a caller that has them one after the other does.
+        for (part, start) in words.chunks(7).zip((0..).step_by(7)) {
+            chunk.scatter_part(start, part, &mut out);
+        }
         let mut times = vec![0; chunk.len()];
         chunk.gather(&written, &mut times);
         chunk.scatter(&times.iter().map(|times| times + 1).collect::<Vec<_>>(), &mut written);

@@ -101,8 +101,9 @@ pub struct Plan {
     pub memory: Vec<u64>,
 }
 
-/// What a party's process takes before it holds a program, and for the connections of a session.
-const PROCESS: u64 = 16 << 20;
+/// What a party's process takes before it holds a program: `covey party`, most of it Python's. `covey-party` alone takes 60 MB
+/// less.
+const PROCESS: u64 = 76_000_000;
 
 /// Plans one inference of `program` over `batch` samples on protocol `P`.
 ///

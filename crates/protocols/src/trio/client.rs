@@ -149,3 +149,43 @@ pub fn mask_parameter<W: Word>(value: &[W], seed_01: &[u8; 32], seed_02: &[u8; 3
     let (l1, l2) = (expand::<W>(seed_01, tensor, value.len()), expand::<W>(seed_02, tensor, value.len()));
     value.iter().zip(l1.iter().zip(&l2)).map(|(&x, (&l1, &l2))| ring.reduce(x.add(l1).add(l2))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_can_be_drawn_from_any_element_on() {
+        let mask = Mask { seed: Seed::new(&[7; 32]), tensor: 3 };
+        let (words, long) = (mask.words::<u32>(41), mask.words::<u64>(41));
+        for start in 0..41 {
+            for len in [0, 1, 2, 3, 5, 41 - start] {
+                let len = len.min(41 - start);
+                let (mut part, mut long_part) = (vec![0u32; len], vec![0u64; len]);
+                mask.fill(start, &mut part);
+                mask.fill(start, &mut long_part);
+                assert_eq!((&part[..], &long_part[..]), (&words[start..start + len], &long[start..start + len]));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_stored_stands_for_the_value() {
+        let (seeds, value) = ([[1; 32], [2; 32]], vec![5u32, 6, u32::MAX]);
+        let masked = mask_parameter(&value, &seeds[0], &seeds[1], 9, Ring::Pow2(32));
+        let [one, two] = seeds.map(|seed| Seed::new(&seed));
+        let share = |role, seeds: [Option<&Seed>; 2], masked: Option<Vec<u32>>| {
+            Stored::new(role, &[3], seeds, 9, masked).unwrap().share()
+        };
+        let p0 = share(Role::P0, [Some(&one), Some(&two)], None);
+        let p1 = share(Role::P1, [Some(&one), None], Some(masked.clone()));
+        let p2 = share(Role::P2, [None, Some(&two)], Some(masked.clone()));
+        for (i, &x) in value.iter().enumerate() {
+            let of = |share: &Arith<u32>| (share.first.data()[i], share.second.data()[i]);
+            let (l1, l2) = of(&p0);
+            assert_eq!((of(&p1), of(&p2)), ((x.wrapping_add(l2), l1), (x.wrapping_add(l1), l2)));
+        }
+        assert!(Stored::new(Role::P1, &[3], [Some(&one), None], 9, Some(masked[1..].to_vec())).is_none());
+        assert!(Stored::<u32>::new(Role::P2, &[3], [Some(&one), None], 9, Some(masked)).is_none());
+    }
+}
