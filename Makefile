@@ -12,13 +12,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint kills docs-commands clean
+.PHONY: help demo test lint kills instruction-sets docs-commands clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
 	@echo "make test   everything that must hold"
 	@echo "make lint   formatting and static checks"
 	@echo "make kills  each party killed at 20 random moments"
+	@echo "make instruction-sets  kernels and protocols without AMX, without AVX-512, and in the portable build"
 	@echo "make clean  remove what was built"
 
 # The command `covey`, built as a release and installed as pip would install it. Skipped while nothing has changed.
@@ -53,6 +54,10 @@ lint: $(VENV)/ready
 
 kills: $(VENV)/installed
 	$(BIN)/python python/tests/kills.py
+
+instruction-sets:
+	for isa in avx512 avx2; do COVEY_MAX_ISA=$$isa cargo test --locked -p covey-kernels -p covey-conformance; done
+	cargo test --locked -p covey-kernels -p covey-conformance --features covey-kernels/portable-only
 
 docs-commands: $(VENV)/ready
 	$(BIN)/python python/tests/docs_commands.py

@@ -30,7 +30,9 @@ pub struct Session<'a, H> {
 
 impl<'a, H: Harness> Session<'a, H> {
     /// A session of `H` over `transport`.
+    /// `COVEY_MAX_ISA` caps the instruction set of its kernels.
     pub fn new(transport: Transport, ring: Ring, options: Options) -> Self {
+        covey_kernels::dispatch::cap_from_environment();
         Session { transport, ring, options, wrap: None, run: 1, harness: PhantomData }
     }
 
