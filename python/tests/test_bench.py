@@ -189,7 +189,10 @@ def test_gains(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     switches = [gains.Switch("small tiles", {"tile": 64}), gains.Switch("one tile", {"window": 1})]
     monkeypatch.setattr(gains, "SWITCHES", switches)
     arguments = ["bench", "gains", "lenet5", "--repetitions", 1, "--warm-up", 0, "--cache", folder]
-    rows = json.loads(command.succeeds(*arguments, "--json").out)
+    both = json.loads(command.succeeds(*arguments, "--json").out)
+    assert {row["name"].split(",")[0] for row in both["kernels"]} == {"fused product", "packed weights"}
+    assert all(row["gmac_per_second"] > 0 < row["gmac_per_second_without"] for row in both["kernels"])
+    rows = both["model"]
     assert [row["name"] for row in rows] == ["all on", "without small tiles", "without one tile", "all off"]
     assert rows[0]["wall_ratio"] == rows[0]["bytes_ratio"] == 1
     assert [row["outcome"]["options"] for row in rows] == [{}, {"tile": 64}, {"window": 1}, {"tile": 64, "window": 1}]

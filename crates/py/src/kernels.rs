@@ -7,6 +7,17 @@ use crate::work::attended;
 
 type Measure = fn() -> Vec<Row>;
 
+/// Measures what two ideas bring to a party's linear layers, on one thread. Returns JSON: rows of name and GMAC/s with the idea
+/// and without it.
+#[pyfunction]
+#[pyo3(signature = (progress = None))]
+pub(crate) fn measure_gains(py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<String> {
+    attended(py, progress, move |_| {
+        let row = |gain: gemm::Gain| serde_json::json!({"name": gain.name, "with": gain.with, "without": gain.without});
+        Ok(serde_json::Value::Array(gemm::gains().into_iter().map(row).collect()).to_string())
+    })
+}
+
 /// Measures the kernels on one thread: those that have targets, or with `every` many more shapes. Returns JSON: rows of name,
 /// unit, value and instruction set.
 #[pyfunction]

@@ -24,6 +24,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(keys::check_fingerprint, module)?)?;
     module.add_function(wrap_pyfunction!(run::run_clear, module)?)?;
     module.add_function(wrap_pyfunction!(run::instruction_set, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::measure_gains, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_kernels, module)?)?;
     module.add_function(wrap_pyfunction!(run::plan, module)?)?;
     module.add_function(wrap_pyfunction!(run::check_supported, module)?)?;

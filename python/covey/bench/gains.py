@@ -1,12 +1,18 @@
-"""What each of Covey's ideas brings: a model with all of them, without each one, and without any."""
+"""What each of Covey's ideas brings: a model with all of them, without each one, and without any.
+
+Two ideas are how the kernels work rather than options of a session: all of a party's terms of a product as one
+accumulation, and weights that stay packed. Those are measured on the kernels alone.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from covey import _core
 from covey.bench.model import Outcome, Setting, measure
 from covey.client import Progress
 
@@ -63,6 +69,26 @@ def measure_gains(
         outcome = measure(replace(setting, options={**setting.options, **off}, plaintext=False), folder, progress)
         rows.append(_row(name, outcome, rows[0].outcome if rows else outcome))
     return rows
+
+
+@dataclass(frozen=True)
+class KernelGain:
+    """An idea within the kernels: billions of multiplications a second on one thread with and without it."""
+
+    name: str
+    with_it: float
+    without_it: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"name": self.name, "gmac_per_second": self.with_it, "gmac_per_second_without": self.without_it}
+
+
+def measure_kernel_gains(progress: Progress) -> list[KernelGain]:
+    """The fused product and the packed weights, on layers of three sizes."""
+    progress(0, 0, "kernels")
+    rows = json.loads(_core.measure_gains())
+    return [KernelGain(row["name"], row["with"], row["without"]) for row in rows]
 
 
 def _row(name: str, outcome: Outcome, first: Outcome) -> Row:

@@ -177,18 +177,21 @@ def gains(
     as_json: Json = False,
 ) -> None:
     """What each of Covey's ideas brings, switched off one by one."""
-    from covey.bench.gains import measure_gains
-    from covey.cli.bench_tables import gains_table
+    from covey.bench.gains import measure_gains, measure_kernel_gains
+    from covey.cli.bench_tables import gains_table, kernel_gains_table
 
     _check_protocol(protocol)
     setting = _setting(name, shape, pool, network, {}, batch=batch, ring=ring, repetitions=repetitions, warm_up=warm_up)
     with console.progress(quiet=as_json) as report:
         rows = measure_gains(setting, _cache(cache), report)
+        kernels = measure_kernel_gains(report)
     if as_json:
-        console.print_json([row.to_json() for row in rows])
+        whole, parts = [row.to_json() for row in rows], [row.to_json() for row in kernels]
+        console.print_json({"model": whole, "kernels": parts})
     else:
         console.say(f"{setting.spec.label}, batch {batch}, trio on {setting.network}, exact, over TLS")
         console.out().print(gains_table(rows))
+        console.out().print(kernel_gains_table(kernels))
     wrong = [row.name for row in rows if row.outcome.differing]
     if wrong:
         raise CoveyError(f"{', '.join(wrong)}: outputs differ from clear; please report it")

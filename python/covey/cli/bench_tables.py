@@ -12,6 +12,7 @@ from covey.bench.statistics import Summary
 from covey.cli import console
 
 if TYPE_CHECKING:
+    from covey.bench.gains import KernelGain
     from covey.bench.gains import Row as GainsRow
     from covey.bench.kernels import Figure
     from covey.bench.primitives import Row as PrimitiveRow
@@ -156,5 +157,18 @@ def gains_table(rows: list[GainsRow]) -> Table:
             f"{row.bytes_ratio:.2f}",
             f"{runs.profile.total.rounds:,}",
             console.amount(max(peaks)) if peaks else "-",
+        )
+    return table
+
+
+def kernel_gains_table(rows: list[KernelGain]) -> Table:
+    """One line an idea and layer."""
+    table = console.table("linear layers on one thread, GMAC/s", ["idea, layer"], ["with", "without", "gain"])
+    for row in rows:
+        table.add_row(
+            console.cell(row.name),
+            f"{row.with_it:.1f}",
+            f"{row.without_it:.1f}",
+            f"{row.with_it / row.without_it:.2f} ×",
         )
     return table

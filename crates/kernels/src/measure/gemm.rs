@@ -6,7 +6,7 @@ use std::time::Duration;
 use covey_ring::Word;
 
 use super::{Row, fastest};
-use crate::{ConvGeometry, LinearWeight, Part, gemm, gemm_concat};
+use crate::{ConvGeometry, LinearWeight, Part, elementwise, gemm, gemm_concat};
 
 /// Time for one figure.
 const BUDGET: Duration = Duration::from_millis(300);
@@ -34,6 +34,50 @@ pub fn targets() -> Vec<Row> {
         convolution::<u64>(CONV, 1, 1),
         dense::<u32>(1, 25088, 4096, 1),
         dense::<u64>(1, 25088, 4096, 1),
+    ]
+}
+
+/// An idea with and without it, in GMAC/s.
+#[derive(Clone, Debug)]
+pub struct Gain {
+    /// The idea and the shape.
+    pub name: String,
+    /// The rate with the idea.
+    pub with: f64,
+    /// The rate without it.
+    pub without: f64,
+}
+
+/// What it brings to an online party's layer, a sum of two convolutions, that both are one accumulation, and that weights stay
+/// packed. The layer of many positions says most of the first, that of many weights of the second.
+pub fn gains() -> Vec<Gain> {
+    let layers = [(64, 64, 112), (256, 256, 28), (512, 512, 14)];
+    layers.into_iter().flat_map(|(inputs, outputs, size)| gain(inputs, outputs, size)).collect()
+}
+
+fn gain(inputs: usize, outputs: usize, size: usize) -> [Gain; 2] {
+    let geometry = geometry((inputs, outputs, size, 3, 1, 1));
+    let x = words::<u32>(geometry.input_len());
+    let weights = words::<u32>(geometry.weights_len());
+    let parts = |count: usize| (0..count).map(|_| Part::Words(weights.clone())).collect::<Vec<_>>();
+    let rate = |seconds: f64| 2.0 * geometry.macs() as f64 / seconds / 1e9;
+    let both = LinearWeight::conv2d(&geometry, parts(2));
+    let with = rate(map(&both, 1, &[&x, &x]));
+    let one = LinearWeight::conv2d(&geometry, parts(1));
+    let mut sum = vec![0; geometry.output_len()];
+    let mut second = sum.clone();
+    let apart = fastest(BUDGET, || {
+        one.map(1, &[black_box(&x)], &mut sum);
+        one.map(1, &[black_box(&x)], &mut second);
+        elementwise::add_assign(&mut sum, &second);
+    });
+    let unpacked = fastest(BUDGET, || {
+        LinearWeight::conv2d(&geometry, parts(2)).map(1, &[black_box(&x), &x], &mut sum);
+    });
+    let layer = format!("{inputs} to {outputs} channels, {size}², 3²");
+    [
+        Gain { name: format!("fused product, {layer}"), with, without: rate(apart) },
+        Gain { name: format!("packed weights, {layer}"), with, without: rate(unpacked) },
     ]
 }
 
@@ -86,8 +130,8 @@ fn map<W: Word>(weight: &LinearWeight<W>, batch: usize, xs: &[&[W]]) -> f64 {
     })
 }
 
-fn convolution<W: Word>((inputs, outputs, size, kernel, stride, groups): Shape, batch: usize, parts: usize) -> Row {
-    let geometry = ConvGeometry {
+fn geometry((inputs, outputs, size, kernel, stride, groups): Shape) -> ConvGeometry {
+    ConvGeometry {
         in_channels: inputs,
         out_channels: outputs,
         groups,
@@ -96,7 +140,12 @@ fn convolution<W: Word>((inputs, outputs, size, kernel, stride, groups): Shape, 
         strides: [stride; 2],
         pads: [kernel / 2; 4],
         dilations: [1, 1],
-    };
+    }
+}
+
+fn convolution<W: Word>(shape: Shape, batch: usize, parts: usize) -> Row {
+    let (inputs, outputs, size, kernel, stride, groups) = shape;
+    let geometry = geometry(shape);
     let weights = (0..parts).map(|_| Part::Words(words::<W>(geometry.weights_len()))).collect();
     let weight = LinearWeight::conv2d(&geometry, weights);
     let x = words::<W>(batch * geometry.input_len());
