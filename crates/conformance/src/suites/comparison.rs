@@ -55,11 +55,11 @@ impl Comparisons {
             return Ok(());
         }
         bench.case(format!("shift and relu of {} elements, {comparison:?}", values.len()));
-        // Two bits of the ring are left to the shift, one that it takes off to the comparison.
+        // Room for the offset of a shift: half of the values; the floor of a negative one may reach the next power of two.
         let small: Vec<i64> = map(values, |v| v / 2);
         let x = bench.vector(owner, &small)?;
         let truncation = Truncation { bits: 2, rounding: Rounding::Exact, bound: comparison.bound - 1 };
-        let shifted = Comparison { bound: comparison.bound - 3, ..comparison };
+        let shifted = Comparison { bound: comparison.bound - 2, ..comparison };
         let rectified = bench.protocol.truncate_relu(&x, truncation, shifted)?;
         bench.exactly(&rectified, map(&small, |v| (v >> 2).max(0)))
     }
