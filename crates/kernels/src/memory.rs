@@ -4,8 +4,7 @@
 ///
 /// Gates allocate and free buffers of tens to hundreds of kilobytes for each tile. glibc by default gives the end of a
 /// thread's heap back once 128 KiB are free and maps buffers of that size afresh, so that a party spends much of its time in
-/// page faults (`cargo run --release -p covey-protocols --example gates`: half of the kernel's share of it goes away, a quarter of
-/// the whole, for 9 % more peak memory). Memory once used stays with the process. Does nothing where the allocator is another.
+/// page faults. Memory once used stays with the process. Does nothing where the allocator is another.
 pub fn keep_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{each_isa, words};
+use common::{each_isa, square, words};
 use covey_kernels::{ConvGeometry, conv2d, im2col};
 use covey_ring::Word;
 use proptest::prelude::*;
@@ -88,21 +88,6 @@ proptest! {
         }
         prop_assert_eq!(out, expected(&g, 1, &x, &w, &vec![0; g.output_len()]));
     }
-}
-
-fn square(channels: (usize, usize), input: usize, kernel: usize, stride: usize, groups: usize) -> ConvGeometry {
-    ConvGeometry {
-        in_channels: channels.0,
-        out_channels: channels.1,
-        groups,
-        input: [input; 2],
-        kernel: [kernel; 2],
-        strides: [stride; 2],
-        pads: [kernel / 2; 4],
-        dilations: [1, 1],
-    }
-    .checked()
-    .unwrap()
 }
 
 #[test]

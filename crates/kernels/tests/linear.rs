@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{each_isa, words};
+use common::{each_isa, square, words};
 use covey_kernels::{Chunk, ConvGeometry, LinearWeight, Part, gemm, gemm_concat};
 use covey_ring::Word;
 use proptest::prelude::*;
@@ -155,21 +155,6 @@ proptest! {
             assert!(out.iter().copied().eq(expected), "{m} x {n} x {k}, {parts}, {isa:?}");
         });
     }
-}
-
-fn square(channels: (usize, usize), input: usize, kernel: usize, stride: usize, groups: usize) -> ConvGeometry {
-    ConvGeometry {
-        in_channels: channels.0,
-        out_channels: channels.1,
-        groups,
-        input: [input; 2],
-        kernel: [kernel; 2],
-        strides: [stride; 2],
-        pads: [kernel / 2; 4],
-        dilations: [1, 1],
-    }
-    .checked()
-    .unwrap()
 }
 
 #[test]

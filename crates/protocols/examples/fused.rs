@@ -1,17 +1,20 @@
 //! Traffic, wall and CPU time of Trio's comparisons by adder, among three threads of one process:
 //! `cargo run --release -p covey-protocols --example fused -- [elements]`.
 
+mod common;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
 use covey_protocols::circuits::Adder;
-use covey_protocols::randomness::SessionKeys;
 use covey_protocols::trio::{Arith, Trio};
 use covey_protocols::{
     Comparison, Epilogue, Geometry, Options, Phase, Placement, Protocol, Rounding, Truncation, WeightSource,
 };
 use covey_ring::{Ring, Tensor};
 use covey_transport::{Network, memory};
+
+use common::{cpu_time, keys};
 
 type Job = fn(&mut Trio<u32>, &Arith<u32>) -> Measured;
 
@@ -88,14 +91,9 @@ fn linear(trio: &mut Trio<u32>, weights: &Arith<u32>, relu: Comparison) -> Measu
 
 fn party(network: &impl Network, count: usize, adder: Adder, job: Job) -> Vec<Measured> {
     let me = network.me();
-    let key = |peer: usize| {
-        let pair = [me.min(peer) as u8, me.max(peer) as u8];
-        (peer != me).then(|| blake3::derive_key("covey example keys", &pair))
-    };
-    let keys = SessionKeys::new((0..3).map(key).collect());
     let endpoint = network.endpoint(1).unwrap();
     let options = Options { adder, ..Options::default() };
-    let mut trio = Trio::new(endpoint, keys, Ring::Pow2(32), options, 0).unwrap();
+    let mut trio = Trio::new(endpoint, keys(me), Ring::Pow2(32), options, 0).unwrap();
     let value = Tensor::new([count], (0..count as u32).collect());
     let once = |run| {
         trio.begin(Phase::Joint, run).unwrap();
@@ -111,10 +109,4 @@ fn timed(job: impl FnOnce()) -> Measured {
     let (cpu, wall) = (cpu_time(), Instant::now());
     job();
     (cpu_time() - cpu, wall.elapsed())
-}
-
-/// CPU time of this thread, from the kernel's accounting.
-fn cpu_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    Duration::from_nanos(text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0))
 }

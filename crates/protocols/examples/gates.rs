@@ -1,18 +1,21 @@
 //! Wall and CPU time of Trio's gates among three threads of one process, whole and by phase:
 //! `cargo run --release -p covey-protocols --example gates -- [elements]`.
 
+mod common;
+
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use covey_kernels::conv::ConvGeometry;
-use covey_protocols::randomness::SessionKeys;
 use covey_protocols::trio::{Arith, Trio};
 use covey_protocols::{
     Comparison, Epilogue, Geometry, Options, Phase, Placement, Protocol, Rounding, Truncation, WeightSource,
 };
 use covey_ring::{Ring, Tensor};
 use covey_transport::{Network, memory};
+
+use common::{cpu_time, keys};
 
 type Job = fn(&mut Trio<u32>, &Arith<u32>);
 
@@ -75,13 +78,8 @@ fn convolution(trio: &mut Trio<u32>, x: &Arith<u32>) {
 /// Wall and CPU time of a joint run, a preprocessing run and its online run, over and over.
 fn party(network: &impl Network, count: usize, job: Job, barrier: &Barrier) -> Vec<[Duration; 2]> {
     let me = network.me();
-    let key = |peer: usize| {
-        let pair = [me.min(peer) as u8, me.max(peer) as u8];
-        (peer != me).then(|| blake3::derive_key("covey example keys", &pair))
-    };
-    let keys = SessionKeys::new((0..3).map(key).collect());
     let endpoint = network.endpoint(1).unwrap();
-    let mut trio = Trio::new(endpoint, keys, Ring::Pow2(32), Options::default(), 0).unwrap();
+    let mut trio = Trio::new(endpoint, keys(me), Ring::Pow2(32), Options::default(), 0).unwrap();
     let value = Tensor::new([count], (0..count as u32).collect());
     let mut times = Vec::new();
     for repetition in 0..REPETITIONS as u64 {
@@ -96,10 +94,4 @@ fn party(network: &impl Network, count: usize, job: Job, barrier: &Barrier) -> V
         }
     }
     times
-}
-
-/// CPU time of this thread, from the kernel's accounting.
-fn cpu_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    Duration::from_nanos(text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0))
 }

@@ -3,9 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use covey_ring::Ring;
-
-use crate::api::{Geometry, Options};
+use crate::api::Geometry;
 use crate::cost::Gate;
 
 /// Something that takes memory.
@@ -32,9 +30,6 @@ pub enum Held<'a> {
     /// What a gate takes while it runs, beside its operands and its result.
     Gate(&'a Gate),
 }
-
-/// Bytes a protocol takes for something at each party, in role order.
-pub type Weigh = fn(&Held, Ring, &Options) -> Vec<u64>;
 
 /// What is held now and was held at most, by party.
 #[derive(Clone, Default)]

@@ -100,15 +100,6 @@ impl Generators {
         }
     }
 
-    /// [`Generators::words`] minus what `out` holds.
-    pub fn sub_from_words<W: Word>(&self, peer: usize, place: Place, purpose: u32, out: &mut [W]) {
-        match self.source(peer) {
-            Source::Keyed(prg) => prg.sub_from_words(nonce(place, purpose), 0, out),
-            #[cfg(test)]
-            Source::Scripted(_) => elementwise::sub_from_assign(out, &self.words(peer, place, purpose, out.len())),
-        }
-    }
-
     /// `planes` bit planes of `len` bits from the key shared with `peer`, as one buffer, plane-major.
     pub fn planes(&self, peer: usize, place: Place, purpose: u32, len: usize, planes: usize) -> Vec<u64> {
         let mut out = vec![0u64; BitTensor::words_per_plane(len) * planes];

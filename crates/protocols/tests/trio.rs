@@ -80,16 +80,6 @@ fn samples(bound: u32, count: usize) -> Vec<i64> {
     out
 }
 
-const ADDERS: [Adder; 7] = [
-    Adder::Auto,
-    Adder::FewestBytes,
-    Adder::Balanced,
-    Adder::FewestRounds,
-    Adder::Digits,
-    Adder::LogDepth,
-    Adder::Ripple,
-];
-
 fn check_ring<W: Word>(ring: Ring, count: usize, adders: &[Adder]) {
     let l = ring.bits();
     for &adder in adders {
@@ -311,7 +301,7 @@ fn preprocessed_runs_equal_joint_ones() {
     let ring = Ring::Pow2(32);
     let values = samples(25, 300);
     let truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
-    for adder in ADDERS {
+    for adder in Adder::ALL {
         let options = Options { adder, tile: 128, window: 2, ..Options::default() };
         let job = |trio: &mut Trio<u32>| {
             let x = share(trio, 1, &tensor(ring, &values));
@@ -358,14 +348,14 @@ fn preprocessed_runs_equal_joint_ones() {
 #[test]
 fn gates_in_small_rings() {
     for l in 4..=6 {
-        check_ring::<u32>(Ring::Pow2(l), 200, &ADDERS);
+        check_ring::<u32>(Ring::Pow2(l), 200, &Adder::ALL);
     }
 }
 
 #[test]
 fn gates_at_full_width() {
-    check_ring::<u32>(Ring::Pow2(32), 1000, &ADDERS);
-    check_ring::<u64>(Ring::Pow2(64), 1000, &ADDERS);
+    check_ring::<u32>(Ring::Pow2(32), 1000, &Adder::ALL);
+    check_ring::<u64>(Ring::Pow2(64), 1000, &Adder::ALL);
     check_ring::<u64>(Ring::Pow2(37), 500, &[Adder::Auto, Adder::FewestRounds]);
 }
 
@@ -373,7 +363,7 @@ fn gates_at_full_width() {
 fn plan_equals_the_meter() {
     let ring = Ring::Pow2(32);
     let count = 1000;
-    for adder in ADDERS {
+    for adder in Adder::ALL {
         let options = Options { adder, tile: 256, window: 2, ..Options::default() };
         let truncation = Truncation { bits: 12, rounding: Rounding::Exact, bound: 30 };
         let comparison = Comparison { bound: 20, proved: true };

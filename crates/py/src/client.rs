@@ -7,7 +7,7 @@ use covey_client::messages::{PhaseMessage, Usage};
 use covey_client::{ClientConfig, ClientError, Inference, Progress, SessionOptions};
 use covey_node::PartyConfig;
 use covey_protocols::Options;
-use covey_protocols::circuits::Adder;
+use covey_protocols::circuits::UnknownAdder;
 use covey_runtime::Profile;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -240,21 +240,9 @@ pub(crate) fn options(
     window: Option<usize>,
 ) -> Result<Options, Failure> {
     let mut options = Options::default();
-    options.adder = match adder {
-        None => options.adder,
-        Some("auto") => Adder::Auto,
-        Some("fewest-bytes") => Adder::FewestBytes,
-        Some("balanced") => Adder::Balanced,
-        Some("fewest-rounds") => Adder::FewestRounds,
-        Some("digits") => Adder::Digits,
-        Some("log-depth") => Adder::LogDepth,
-        Some("ripple") => Adder::Ripple,
-        Some(other) => {
-            return Err(Failure::new(format!(
-                "adder '{other}' is unknown: use auto, fewest-bytes, balanced, fewest-rounds, digits, log-depth or ripple"
-            )));
-        }
-    };
+    if let Some(name) = adder {
+        options.adder = name.parse().map_err(|error: UnknownAdder| Failure::new(error.to_string()))?;
+    }
     options.network.latency_us = latency_us.unwrap_or(options.network.latency_us);
     options.network.bits_per_second = bandwidth.unwrap_or(options.network.bits_per_second);
     if options.network.bits_per_second == 0 {

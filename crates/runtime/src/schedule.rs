@@ -102,6 +102,11 @@ impl Schedule {
 }
 
 impl Step {
+    /// Every value it reads or computes.
+    fn values(&self) -> Vec<ValueId> {
+        self.inputs.iter().chain(&self.residual).chain([&self.output]).copied().collect()
+    }
+
     /// Takes in `node`, which reads this step's result.
     fn join(&mut self, node: &Node) {
         self.output = node.outputs[0];
@@ -192,7 +197,7 @@ impl Readers {
 fn free_after_last_use(program: &Program, steps: &mut [Step]) {
     let mut last: Vec<Option<usize>> = vec![None; program.values().len()];
     for (index, step) in steps.iter().enumerate() {
-        for id in step.inputs.iter().chain(&step.residual).chain([&step.output]) {
+        for id in step.values() {
             last[id.index()] = Some(index);
         }
     }
@@ -201,11 +206,9 @@ fn free_after_last_use(program: &Program, steps: &mut [Step]) {
     }
     let mut listed = vec![false; program.values().len()];
     for (index, step) in steps.iter_mut().enumerate() {
-        let used = step.inputs.iter().chain(&step.residual).chain([&step.output]);
-        for id in used.copied().collect::<Vec<_>>() {
-            let id = &id;
+        for id in step.values() {
             if last[id.index()] == Some(index) && !std::mem::replace(&mut listed[id.index()], true) {
-                step.last_uses.push(*id);
+                step.last_uses.push(id);
             }
         }
     }
@@ -218,8 +221,8 @@ mod tests {
 
     use super::*;
 
-    /// conv or dense, truncation and ReLU in each of the ways they may meet.
-    fn program(read_twice: bool) -> Program {
+    /// An input, and a dense layer of it with its shift.
+    fn layer() -> (ProgramBuilder, ValueId, ValueId) {
         let mut b = ProgramBuilder::new("fused", Ring::Pow2(32));
         let x = b.input("x", &[4], 8);
         let w = b.parameter("w", &[4, 4], 8);
@@ -228,6 +231,12 @@ mod tests {
         let truncate = Op::Truncate { bits: 8, rounding: covey_program::Rounding::Exact };
         let short = b.node("fc", truncate, &[product]);
         b.bound(short, 16);
+        (b, x, short)
+    }
+
+    /// The layer and its ReLU, in each of the ways they may meet.
+    fn program(read_twice: bool) -> Program {
+        let (mut b, _, short) = layer();
         let relu = b.node("relu", Op::Relu, &[short]);
         b.output(relu);
         if read_twice {
@@ -240,14 +249,7 @@ mod tests {
     #[test]
     fn an_addition_joins_the_linear_layer_before_it_if_the_sum_leaves_room() {
         let schedule = |bits: u32| {
-            let mut b = ProgramBuilder::new("residual", Ring::Pow2(32));
-            let x = b.input("x", &[4], 8);
-            let w = b.parameter("w", &[4, 4], 8);
-            let product = b.node("fc", Op::Dense, &[x, w]);
-            b.bound(product, 24);
-            let truncate = Op::Truncate { bits: 8, rounding: covey_program::Rounding::Exact };
-            let short = b.node("fc", truncate, &[product]);
-            b.bound(short, 16);
+            let (mut b, x, short) = layer();
             let sum = b.node("sum", Op::Add, &[x, short]);
             b.bound(sum, bits);
             let relu = b.node("relu", Op::Relu, &[sum]);

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
+from covey.bench.clock import RESOLVED
 from covey.bench.statistics import Summary
 
 Floats = npt.NDArray[np.float32]
@@ -29,7 +30,7 @@ class Plaintext:
 
 
 def measure(path: Path, images: Floats, repetitions: int, warm_up: int = 1) -> Plaintext | None:
-    """Run the network on one thread; `None` where neither torch nor onnxruntime is installed."""
+    """Run the network on one thread, a small one more than `repetitions` times; `None` without torch and onnxruntime."""
     for engine in (_torch, _onnxruntime):
         try:
             name, call = engine(path, images)
@@ -38,11 +39,11 @@ def measure(path: Path, images: Floats, repetitions: int, warm_up: int = 1) -> P
         for _ in range(warm_up):
             outputs = call()
         walls, before = [], time.process_time()
-        for _ in range(repetitions):
+        while len(walls) < repetitions or time.process_time() - before < RESOLVED:
             start = time.perf_counter()
             outputs = call()
             walls.append(time.perf_counter() - start)
-        cpu = (time.process_time() - before) / repetitions
+        cpu = (time.process_time() - before) / len(walls)
         return Plaintext(name, Summary.of(walls), cpu, outputs)
     return None
 

@@ -131,36 +131,21 @@ impl fmt::Display for RingMessage {
     }
 }
 
-/// How comparisons are done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AdderMessage {
-    /// The fastest on the network named, gate by gate.
-    Auto,
-    /// Fused, fewest bytes.
-    FewestBytes,
-    /// Fused, fewer rounds.
-    Balanced,
-    /// Fused, fewest rounds.
-    FewestRounds,
-    /// Digit trees, not fused.
-    Digits,
-    /// Balanced tree over bits.
-    LogDepth,
-    /// Bit after bit.
-    Ripple,
+/// How comparisons are done, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdderMessage(pub Adder);
+
+impl Serialize for AdderMessage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.name())
+    }
 }
 
-/// Both ways, so that neither side can lack one.
-const ADDERS: [(AdderMessage, Adder); 7] = [
-    (AdderMessage::Auto, Adder::Auto),
-    (AdderMessage::FewestBytes, Adder::FewestBytes),
-    (AdderMessage::Balanced, Adder::Balanced),
-    (AdderMessage::FewestRounds, Adder::FewestRounds),
-    (AdderMessage::Digits, Adder::Digits),
-    (AdderMessage::LogDepth, Adder::LogDepth),
-    (AdderMessage::Ripple, Adder::Ripple),
-];
+impl<'de> Deserialize<'de> for AdderMessage {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map(AdderMessage).map_err(D::Error::custom)
+    }
+}
 
 /// The network that an automatic choice is made for. It slows nothing down: see [`NetworkMessage`] for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,12 +173,10 @@ pub struct OptionsMessage {
 
 impl From<Options> for OptionsMessage {
     fn from(options: Options) -> Self {
-        let found = ADDERS.iter().find(|(_, adder)| *adder == options.adder);
-        let adder = found.map_or(AdderMessage::Auto, |(message, _)| *message);
         let NetworkProfile { latency_us, bits_per_second } = options.network;
         let count = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
         OptionsMessage {
-            adder,
+            adder: AdderMessage(options.adder),
             profile: ProfileMessage { latency_us, bandwidth: bits_per_second },
             tile: count(options.tile),
             window: count(options.window),
@@ -216,9 +199,8 @@ impl OptionsMessage {
         if self.profile.bandwidth == 0 {
             return Err("a network profile of 0 bits a second".into());
         }
-        let found = ADDERS.iter().find(|(message, _)| *message == self.adder);
         Ok(Options {
-            adder: found.map_or(Adder::Auto, |(_, adder)| *adder),
+            adder: self.adder.0,
             network: NetworkProfile { latency_us: self.profile.latency_us, bits_per_second: self.profile.bandwidth },
             tile: self.tile as usize,
             window: self.window as usize,
@@ -228,9 +210,9 @@ impl OptionsMessage {
 
 impl fmt::Display for OptionsMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OptionsMessage { adder, profile, tile, window } = self;
+        let OptionsMessage { adder: AdderMessage(adder), profile, tile, window } = self;
         let ProfileMessage { latency_us, bandwidth } = profile;
-        write!(f, "adder {adder:?} for {latency_us} us and {bandwidth} bit/s, tile {tile}, window {window}")
+        write!(f, "adder {} for {latency_us} us and {bandwidth} bit/s, tile {tile}, window {window}", adder.name())
     }
 }
 
@@ -250,10 +232,14 @@ mod tests {
 
     #[test]
     fn options_round_trip() {
-        for (_, adder) in ADDERS {
+        for adder in Adder::ALL {
             let network = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
             let options = Options { adder, network, tile: 128, window: 3 };
-            assert_eq!(OptionsMessage::from(options).checked(), Ok(options));
+            let message = OptionsMessage::from(options);
+            assert_eq!(message.checked(), Ok(options));
+            let text = serde_json::to_string(&message).unwrap();
+            assert!(text.contains(&format!("\"adder\":\"{}\"", adder.name())), "{text}");
+            assert_eq!(serde_json::from_str::<OptionsMessage>(&text).unwrap(), message);
         }
         let mut message = OptionsMessage::from(Options::default());
         message.profile.bandwidth = 0;

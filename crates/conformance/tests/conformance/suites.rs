@@ -34,15 +34,7 @@ fn run<H: Harness, S: Suite>(transport: Transport, bits: u32, scale: Scale, adde
     }
 }
 
-const ALL: &[Adder] = &[
-    Adder::Auto,
-    Adder::FewestBytes,
-    Adder::Balanced,
-    Adder::FewestRounds,
-    Adder::Digits,
-    Adder::LogDepth,
-    Adder::Ripple,
-];
+const ALL: &[Adder] = &Adder::ALL;
 const SOME: &[Adder] = &[Adder::FewestBytes, Adder::Balanced, Adder::FewestRounds, Adder::LogDepth];
 const IN_MEMORY: Scale = Scale { count: 600, tile: 192 };
 const SIMULATED: Scale = Scale { count: 400, tile: 128 };

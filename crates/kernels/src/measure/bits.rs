@@ -49,15 +49,12 @@ fn generator() -> Vec<Row> {
 }
 
 fn planes() -> Vec<Row> {
-    let [a, b, c, d] = [0; 4].map(|_| words::<u64>(TILE / 64));
+    let [a, b] = [0; 2].map(|_| words::<u64>(TILE / 64));
     let mut out = words::<u64>(TILE / 64);
     let bytes = size_of_val(&out[..]);
     vec![
         rate("plane xor_assign", "GB/s", bytes, || bits::xor_assign(black_box(&mut out), &a)),
         rate("plane and_xor_assign", "GB/s", bytes, || bits::and_xor_assign(black_box(&mut out), &a, &b)),
-        rate("plane and_pair_xor_assign", "GB/s", bytes, || {
-            bits::and_pair_xor_assign(black_box(&mut out), &a, &b, &c, &d)
-        }),
     ]
 }
 
@@ -91,14 +88,10 @@ fn of_words<W: Word>() -> Vec<Row> {
     let plane = words::<u64>(TILE / 64);
     let bytes = size_of_val(&out[..]);
     type Kernel<'a, W> = (&'static str, Box<dyn Fn(&mut [W]) + 'a>);
-    let kernels: [Kernel<W>; 8] = [
+    let kernels: [Kernel<W>; 4] = [
         ("add", Box::new(|out| elementwise::add(out, &values, &other))),
         ("add_assign", Box::new(|out| elementwise::add_assign(out, &values))),
         ("mul", Box::new(|out| elementwise::mul(out, &values, &other))),
-        ("mul_add_assign", Box::new(|out| elementwise::mul_add_assign(out, &values, &other))),
-        ("shr", Box::new(|out| elementwise::shr(out, &values, 12))),
-        ("select", Box::new(|out| elementwise::select(out, &plane, &values, &other))),
-        ("neg_where", Box::new(|out| elementwise::neg_where(out, &plane))),
         ("expand_bits", Box::new(|out| bits::expand_bits(&plane, out))),
     ];
     for (name, kernel) in kernels {

@@ -43,8 +43,6 @@ macro_rules! combine {
 combine! {
     Add: |old, stream| old.add(stream), _mm512_add_epi32(old, stream), _mm512_add_epi64(old, stream);
     Sub: |old, stream| old.sub(stream), _mm512_sub_epi32(old, stream), _mm512_sub_epi64(old, stream);
-    SubFrom: |old, stream| stream.sub(old), _mm512_sub_epi32(stream, old), _mm512_sub_epi64(stream, old);
-    Xor: |old, stream| old ^ stream, _mm512_xor_si512(old, stream), _mm512_xor_si512(old, stream);
 }
 
 /// The generator's word, whatever was there.

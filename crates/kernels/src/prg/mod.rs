@@ -4,7 +4,7 @@ use covey_ring::Word;
 
 use crate::dispatch;
 use crate::words::bytes_mut;
-use combine::{Add, Combine, Sub, SubFrom, Xor};
+use combine::{Add, Combine, Sub};
 
 mod combine;
 mod portable;
@@ -76,16 +76,6 @@ impl Prg {
     /// `out = out - s`, s what [`Prg::fill_words_from`] gives.
     pub fn sub_words<W: Word>(&self, nonce: u64, start_block: u64, out: &mut [W]) {
         self.combine::<W, Sub>(nonce, start_block, out);
-    }
-
-    /// `out = s - out`, s what [`Prg::fill_words_from`] gives.
-    pub fn sub_from_words<W: Word>(&self, nonce: u64, start_block: u64, out: &mut [W]) {
-        self.combine::<W, SubFrom>(nonce, start_block, out);
-    }
-
-    /// `out = out ⊕ s`, s what [`Prg::fill_words_from`] gives.
-    pub fn xor_words<W: Word>(&self, nonce: u64, start_block: u64, out: &mut [W]) {
-        self.combine::<W, Xor>(nonce, start_block, out);
     }
 
     fn combine<W: Word, C: Combine>(&self, nonce: u64, start_block: u64, out: &mut [W]) {

@@ -3,6 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use covey_kernels::ConvGeometry;
 use covey_kernels::dispatch::{self, Isa};
 use covey_ring::Word;
 
@@ -32,4 +33,20 @@ pub fn words<W: Word>(len: usize, seed: u64) -> Vec<W> {
         W::from_u64(z ^ z >> 31)
     };
     std::iter::repeat_with(next).take(len).collect()
+}
+
+/// A convolution with square sizes: channels in and out, side of the input and of the kernel, step, groups.
+pub fn square(channels: (usize, usize), input: usize, kernel: usize, stride: usize, groups: usize) -> ConvGeometry {
+    ConvGeometry {
+        in_channels: channels.0,
+        out_channels: channels.1,
+        groups,
+        input: [input; 2],
+        kernel: [kernel; 2],
+        strides: [stride; 2],
+        pads: [kernel / 2; 4],
+        dilations: [1, 1],
+    }
+    .checked()
+    .unwrap()
 }

@@ -3,6 +3,8 @@
 pub mod digits;
 pub mod polynomial;
 
+use std::str::FromStr;
+
 /// How comparisons, exact shifts and ReLUs are done. The first four fuse a ReLU with the shift and the product before it; the
 /// last three keep them apart, and name the carry circuit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -24,7 +26,45 @@ pub enum Adder {
     Ripple,
 }
 
+/// A name that no adder has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("adder '{0}' is unknown: use auto, fewest-bytes, balanced, fewest-rounds, digits, log-depth or ripple")]
+pub struct UnknownAdder(pub String);
+
+impl FromStr for Adder {
+    type Err = UnknownAdder;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAdder> {
+        let known = Adder::ALL.into_iter().find(|adder| adder.name() == name);
+        known.ok_or_else(|| UnknownAdder(name.to_string()))
+    }
+}
+
 impl Adder {
+    /// All of them.
+    pub const ALL: [Adder; 7] = [
+        Adder::Auto,
+        Adder::FewestBytes,
+        Adder::Balanced,
+        Adder::FewestRounds,
+        Adder::Digits,
+        Adder::LogDepth,
+        Adder::Ripple,
+    ];
+
+    /// Name in messages and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Adder::Auto => "auto",
+            Adder::FewestBytes => "fewest-bytes",
+            Adder::Balanced => "balanced",
+            Adder::FewestRounds => "fewest-rounds",
+            Adder::Digits => "digits",
+            Adder::LogDepth => "log-depth",
+            Adder::Ripple => "ripple",
+        }
+    }
+
     /// Whether a ReLU runs in one gate with the shift and the product before it.
     pub fn fuses(self) -> bool {
         matches!(self, Adder::Auto | Adder::FewestBytes | Adder::Balanced | Adder::FewestRounds)

@@ -12,9 +12,6 @@ use super::{PEERS, plan};
 use crate::api::{Options, Result};
 use crate::scheduler::Scheduler;
 
-/// Words of a mask drawn at once.
-const PIECE: usize = 1 << 14;
-
 /// The data owner's end of a session: it calls `send` and `receive` where the parties call `client_input` and `reveal`.
 pub struct TrioClient<W> {
     ring: Ring,
@@ -120,13 +117,7 @@ impl<W: Word> Stored<W> {
         }
         let mask = mask(usize::from(role == Role::P2))?;
         let mut masked = masked.filter(|masked| masked.len() == shape.iter().product::<usize>())?;
-        // In pieces that stay in cache: the mask is never there as a whole.
-        let mut piece = vec![W::ZERO; PIECE.min(masked.len())];
-        for (index, words) in masked.chunks_mut(PIECE).enumerate() {
-            let piece = &mut piece[..words.len()];
-            mask.fill(index * PIECE, piece);
-            words.iter_mut().zip(&*piece).for_each(|(c, &mask)| *c = c.sub(mask));
-        }
+        mask.seed.0.sub_words(tensor, 0, &mut masked);
         Some(Stored { shape, masks: vec![mask], masked })
     }
 

@@ -411,8 +411,8 @@ impl<W: Word> Machine for Reveal<W> {
             _ => return,
         };
         if let Step::Online(_) = step {
-            let pad = site.draw::<W>(peer, purpose::PAD);
-            let padded: Vec<W> = self.sum.iter().zip(&pad).map(|(&x, &p)| x.add(p)).collect();
+            let mut padded = self.sum.clone();
+            site.generators.add_words(peer, site.place, purpose::PAD, &mut padded);
             out.words(CLIENT, &padded, self.ring);
         }
     }

@@ -128,7 +128,8 @@ impl<W: Word> Trio<W> {
         }
         let batch = batch_of(&weight.geometry, x.shape());
         let chunks = chunks(&weight.geometry, batch);
-        let plain = epilogue.truncate.is_none() && !self.fuses(epilogue.relu);
+        let relu = epilogue.relu.filter(|_| self.options.adder.fuses());
+        let plain = epilogue.truncate.is_none() && relu.is_none();
         if plain && weight.public {
             return Ok(self.public_map(x, weight, epilogue, &shape, (batch, &chunks)));
         }
@@ -167,7 +168,7 @@ impl<W: Word> Trio<W> {
                 scratch.resize(chunk.len(), W::ZERO);
                 chunk.gather(part, &mut scratch);
                 // At the product's scale.
-                elementwise::mul_constant_assign(&mut scratch, W::ONE.shl(scale));
+                elementwise::shl_assign(&mut scratch, scale);
                 elementwise::add_assign(out, &scratch);
             }
         };
@@ -178,7 +179,7 @@ impl<W: Word> Trio<W> {
                 chunks[index].scatter_part(start, part, tensor);
             },
         };
-        let mut out = self.finish_product(&shape, pieces, opens, epilogue.truncate, epilogue.relu)?;
+        let mut out = self.finish_product(&shape, pieces, opens, epilogue.truncate, relu)?;
         if plain {
             self.share_bias(epilogue, &chunks, &mut out);
         }

@@ -218,6 +218,12 @@ impl<W: Word> Trio<W> {
     fn fused_form(&self, opens: bool, truncate: Option<Truncation>, relu: Comparison, count: usize) -> fused::Form {
         fused::Form::choose(fused::Task::new(opens, truncate, relu, self.ring), &self.options, count)
     }
+
+    /// max(x≫f, 0) of a sharing in one gate.
+    fn fused_relu(&mut self, x: &Arith<W>, truncate: Option<Truncation>, relu: Comparison) -> Result<Arith<W>> {
+        let form = self.fused_form(false, truncate, relu, x.len());
+        self.shares(x.shape(), |site, range| fused::Fused::new(site, form.clone(), x.sum(range)))
+    }
 }
 
 impl<W: Word> Protocol for Trio<W> {
@@ -377,7 +383,7 @@ impl<W: Word> Protocol for Trio<W> {
     fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
         let result = self.linear_map(x, weight, epilogue)?;
         match epilogue.relu {
-            Some(comparison) if !self.fuses(epilogue.relu) => self.relu(&result, comparison),
+            Some(comparison) if !self.options.adder.fuses() => self.relu(&result, comparison),
             _ => Ok(result),
         }
     }
@@ -449,9 +455,8 @@ impl<W: Word> Protocol for Trio<W> {
     }
 
     fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
-        if self.fuses(Some(comparison)) {
-            let form = self.fused_form(false, None, comparison, x.len());
-            return self.shares(x.shape(), |site, range| fused::Fused::new(site, form.clone(), x.sum(range)));
+        if self.options.adder.fuses() {
+            return self.fused_relu(x, None, comparison);
         }
         let negative = self.msb(x, comparison)?;
         let positive = self.not(&negative);
@@ -459,10 +464,9 @@ impl<W: Word> Protocol for Trio<W> {
     }
 
     fn truncate_relu(&mut self, x: &Arith<W>, truncation: Truncation, comparison: Comparison) -> Result<Arith<W>> {
-        if self.fuses(Some(comparison)) {
+        if self.options.adder.fuses() {
             self.admit(truncation)?;
-            let form = self.fused_form(false, Some(truncation), comparison, x.len());
-            return self.shares(x.shape(), |site, range| fused::Fused::new(site, form.clone(), x.sum(range)));
+            return self.fused_relu(x, Some(truncation), comparison);
         }
         let shifted = self.truncate(x, truncation)?;
         self.relu(&shifted, comparison)

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use covey_kernels::elementwise;
 use covey_ring::{BitTensor, Ring, Word};
 
 use super::share::{Role, Wire, xor};
@@ -71,8 +72,8 @@ impl Site {
 
     /// P0: sends v - s to `to`, 1 or 2, in `ring`, which may be narrower than the gate's; the other draws s.
     pub fn deal<W: Word>(&self, to: usize, purpose: u32, value: &[W], ring: Ring, out: &mut Outbox) {
-        let mut share = self.draw::<W>(3 - to, purpose);
-        share.iter_mut().zip(value).for_each(|(s, &v)| *s = v.sub(*s));
+        let mut share = value.to_vec();
+        self.generators.sub_words(3 - to, self.place, purpose, &mut share);
         out.words(to, &share, ring);
     }
 
@@ -95,15 +96,17 @@ impl Site {
     /// P1, P2: sends t + z to the other and returns z.
     pub fn reshare_send<W: Word>(&self, purpose: u32, t: &[W], out: &mut Outbox) -> Vec<W> {
         let z = self.draw::<W>(0, purpose);
-        let masked: Vec<W> = t.iter().zip(&z).map(|(&t, &z)| t.add(z)).collect();
+        let mut masked = t.to_vec();
+        elementwise::add_assign(&mut masked, &z);
         out.words(self.other(), &masked, self.ring);
         z
     }
 
     /// P1, P2: x + (the other's mask), from what the other sent and `own`, everything this party knows of x.
     pub fn reshare_receive<W: Word>(&self, own: &[W], inbox: &mut Inbox) -> Vec<W> {
-        let received: Vec<W> = inbox.words(self.other(), self.len, self.ring);
-        own.iter().zip(&received).map(|(&own, &r)| own.add(r)).collect()
+        let mut sum: Vec<W> = inbox.words(self.other(), self.len, self.ring);
+        elementwise::add_assign(&mut sum, own);
+        sum
     }
 
     // reshare, planes

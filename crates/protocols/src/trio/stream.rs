@@ -41,12 +41,7 @@ pub(super) fn consecutive<W: Copy, Own>(
 }
 
 impl<W: Word> Trio<W> {
-    /// Whether a ReLU after a product joins its gate.
-    pub(super) fn fuses(&self, relu: Option<Comparison>) -> bool {
-        relu.is_some() && self.options.adder.fuses()
-    }
-
-    /// What follows a product whose own parts are `pieces` (`product.rs`), or `opens` its opening's: a shift, and a ReLU where it
+    /// What follows a product whose own parts are `pieces` (`product.rs`), or `opens` its opening's: a shift, and a ReLU that
     /// joins the gate; with neither, the plain resharing.
     pub(super) fn finish_product<Own, Placed>(
         &mut self,
@@ -62,7 +57,7 @@ impl<W: Word> Trio<W> {
     {
         truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
         let count = shape.iter().product();
-        if let Some(relu) = relu.filter(|relu| self.fuses(Some(*relu))) {
+        if let Some(relu) = relu {
             let form = self.fused_form(opens, truncate, relu, count);
             return self.stream(shape, pieces, |site, own| fused::Fused::new(site, form.clone(), own));
         }
