@@ -30,7 +30,7 @@ class Plaintext:
 
 
 def measure(path: Path, images: Floats, repetitions: int, warm_up: int = 1) -> Plaintext | None:
-    """Run the network on one thread, a small one more than `repetitions` times; `None` without torch and onnxruntime."""
+    """Run the network on one thread, a small one more often than asked; `None` without torch and onnxruntime."""
     for engine in (_torch, _onnxruntime):
         try:
             name, call = engine(path, images)
