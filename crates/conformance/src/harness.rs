@@ -27,8 +27,8 @@ pub trait Harness: 'static {
     fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Self::Client;
     /// The weights' owner shares tensor number `number`: what each party stores.
     fn deal(value: &Tensor<WordOf<Self>>, number: u64, ring: Ring) -> Vec<Self::Dealt>;
-    /// Party `me` loads what it stores.
-    fn load(dealt: Self::Dealt, me: usize, shape: &[usize]) -> Option<StoredOf<Self>>;
+    /// Party `me` loads what it stores of a weight whose elements are `|w| < 2^bits`.
+    fn load(dealt: Self::Dealt, me: usize, shape: &[usize], bits: u32) -> Option<StoredOf<Self>>;
 }
 
 /// The client's half of a protocol: `send` meets `client_input`, `receive` meets `reveal`.

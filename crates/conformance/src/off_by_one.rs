@@ -243,7 +243,7 @@ impl<H: Harness> Harness for OffByOneHarness<H> {
         H::deal(value, number, ring)
     }
 
-    fn load(dealt: H::Dealt, me: usize, shape: &[usize]) -> Option<StoredOf<Self>> {
-        H::load(dealt, me, shape)
+    fn load(dealt: H::Dealt, me: usize, shape: &[usize], bits: u32) -> Option<StoredOf<Self>> {
+        H::load(dealt, me, shape, bits)
     }
 }

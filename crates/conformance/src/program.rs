@@ -207,7 +207,7 @@ fn load<H: Harness>(
                 if let Some(tamper) = tamper {
                     tamper(me, id.index(), &mut mine);
                 }
-                let stored = H::load(mine, me, &value.shape);
+                let stored = H::load(mine, me, &value.shape, value.bound.bits);
                 Parameter::Stored(stored.ok_or_else(|| RuntimeError::MissingParameter(value.name.clone()))?)
             }
             None => {

@@ -52,7 +52,7 @@ impl<W: Word> Harness for TrioHarness<W> {
         ]
     }
 
-    fn load(dealt: StoredWeight<W>, me: usize, shape: &[usize]) -> Option<Stored<W>> {
+    fn load(dealt: StoredWeight<W>, me: usize, shape: &[usize], _: u32) -> Option<Stored<W>> {
         let StoredWeight { seed_01, seed_02, masked, number } = dealt;
         let seeds = [seed_01, seed_02].map(|seed| seed.map(|seed| Seed::new(&seed)));
         Stored::new(Role::of(me), shape, [seeds[0].as_ref(), seeds[1].as_ref()], number, masked)

@@ -5,7 +5,7 @@ use covey_kernels::conv::ConvGeometry;
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::TransportError;
 
-use crate::cost::{Cost, Gate};
+use crate::cost::{Cost, Demand, Gate};
 use crate::memory::Held;
 
 /// How a right shift rounds. The program says it; no protocol changes it.
@@ -83,6 +83,20 @@ pub enum WeightSource<'a, P: Protocol + ?Sized> {
     Stored(P::Stored),
     /// Known to every party.
     Public(&'a Tensor<P::Word>),
+}
+
+/// What the cost of a product depends on in a weight, beside its geometry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WeightKind {
+    /// Secret-shared among the parties, computed in this session.
+    Shared,
+    /// Secret-shared by its owner ahead of the session, its elements `|w| < 2^bits`, which is public.
+    Stored {
+        /// Of the program's bound.
+        bits: u32,
+    },
+    /// Known to every party.
+    Public,
 }
 
 /// A bias added to a product before its truncation, one element per output channel, at the product's scale.
@@ -373,6 +387,15 @@ pub trait Protocol: Send {
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost
     where
         Self: Sized;
+
+    /// What making the correlated randomness that a run's gates ask for costs, before or in it: a pure function of the sum of
+    /// their demands, as its extensions make many at once.
+    fn plan_material(_demand: &Demand, _ring: Ring, _options: &Options) -> Cost
+    where
+        Self: Sized,
+    {
+        Cost::default()
+    }
 
     /// Bytes of memory that something takes at each party, in role order; a little too much rather than too little.
     fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64>

@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 
 use covey_transport::Phase as StepKind;
 
-use crate::api::{Comparison, Geometry, MatmulShape, Truncation};
+use crate::api::{Comparison, Geometry, MatmulShape, Truncation, WeightKind};
 use crate::cadence;
 use crate::machine::Layout;
 
@@ -47,8 +47,8 @@ pub enum Gate {
         geometry: Geometry,
         /// Images, or samples of a dense layer.
         batch: usize,
-        /// The weight is public.
-        public: bool,
+        /// Where the weight comes from.
+        weight: WeightKind,
         /// The shift that follows.
         truncate: Option<Truncation>,
         /// The ReLU that follows.
@@ -140,6 +140,28 @@ pub struct Traffic {
     pub messages: u64,
 }
 
+/// Correlated randomness that gates use up. It is made ahead of them and many at once, so that what making it costs follows
+/// from the sum over a run ([`crate::Protocol::plan_material`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Correlated oblivious transfers, by the party that holds the correlation.
+    pub transfers: [u64; 2],
+}
+
+impl Demand {
+    /// The demand of `copies` gates like this one.
+    #[must_use]
+    pub fn times(self, copies: u64) -> Self {
+        Demand { transfers: self.transfers.map(|count| count * copies) }
+    }
+}
+
+impl AddAssign for Demand {
+    fn add_assign(&mut self, other: Demand) {
+        self.transfers.iter_mut().zip(other.transfers).for_each(|(mine, other)| *mine += other);
+    }
+}
+
 /// What a gate, a node or a program exchanges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
@@ -147,12 +169,15 @@ pub struct Cost {
     pub links: BTreeMap<(StepKind, usize, usize), Traffic>,
     /// Online rounds one after the other.
     pub rounds: u64,
+    /// Correlated randomness used up.
+    pub demand: Demand,
 }
 
 impl Cost {
     /// The cost of `copies` tiles of `layout`, side by side.
     pub fn of(layout: &Layout, copies: u64) -> Self {
-        let mut cost = Cost { rounds: layout.rounds() as u64, ..Cost::default() };
+        let demand = layout.demand().times(copies);
+        let mut cost = Cost { rounds: layout.rounds() as u64, demand, ..Cost::default() };
         for message in layout.messages().iter().filter(|_| copies > 0) {
             let traffic = cost.links.entry((message.step.kind(), message.from, message.to)).or_default();
             traffic.bytes += message.len as u64 * copies;
@@ -203,7 +228,7 @@ impl Cost {
     }
 }
 
-/// Adds what happens afterwards: traffic and rounds add.
+/// Adds what happens afterwards: traffic, rounds and demand add.
 impl AddAssign<&Cost> for Cost {
     fn add_assign(&mut self, other: &Cost) {
         for (link, traffic) in &other.links {
@@ -212,5 +237,6 @@ impl AddAssign<&Cost> for Cost {
             mine.messages += traffic.messages;
         }
         self.rounds += other.rounds;
+        self.demand += other.demand;
     }
 }

@@ -19,5 +19,5 @@ pub mod trio;
 
 pub use api::{
     Bias, Checked, Comparison, Epilogue, Geometry, MatmulShape, NetworkProfile, Options, Phase, Placement, Protocol,
-    ProtocolError, Rounding, Truncation, WeightSource,
+    ProtocolError, Rounding, Truncation, WeightKind, WeightSource,
 };

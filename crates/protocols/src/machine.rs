@@ -4,6 +4,8 @@ use covey_kernels::packing;
 use covey_ring::{BitTensor, Ring, Word, wire};
 use covey_transport::Phase as StepKind;
 
+use crate::cost::Demand;
+
 /// A point in a gate at which parties exchange messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
@@ -41,6 +43,7 @@ pub struct Message {
 pub struct Layout {
     messages: Vec<Message>,
     rounds: usize,
+    demand: Demand,
 }
 
 impl Layout {
@@ -67,6 +70,16 @@ impl Layout {
     /// Adds `planes` bit planes of `len` bits.
     pub fn planes(&mut self, step: Step, from: usize, to: usize, len: usize, planes: usize) {
         self.bytes(step, from, to, wire::planes_len(len, planes));
+    }
+
+    /// Adds correlated oblivious transfers, by the party that holds the correlation.
+    pub fn transfers(&mut self, counts: [usize; 2]) {
+        self.demand += Demand { transfers: counts.map(|count| count as u64) };
+    }
+
+    /// Correlated randomness used up.
+    pub fn demand(&self) -> Demand {
+        self.demand
     }
 
     /// All messages, in the order they were declared.

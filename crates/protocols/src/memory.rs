@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::api::Geometry;
+use crate::api::{Geometry, WeightKind};
 use crate::cost::Gate;
 
 /// Something that takes memory.
@@ -22,10 +22,8 @@ pub enum Held<'a> {
     Weight {
         /// Its map.
         geometry: &'a Geometry,
-        /// Known to every party.
-        public: bool,
-        /// Shared ahead of the session.
-        stored: bool,
+        /// Where it comes from.
+        kind: WeightKind,
     },
     /// What a gate takes while it runs, beside its operands and its result.
     Gate(&'a Gate),

@@ -8,9 +8,9 @@ use covey_transport::Meter;
 
 use crate::api::{
     Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
-    Truncation, WeightSource,
+    Truncation, WeightKind, WeightSource,
 };
-use crate::cost::{Cost, Gate};
+use crate::cost::{Cost, Demand, Gate};
 use crate::memory::{Held, Ledger, Token};
 
 /// Runs any code written on [`Protocol`] without data and adds up `P::plan` of every gate it asks for, by node.
@@ -38,13 +38,16 @@ pub struct PlannedBits {
     _held: Token,
 }
 
-/// A parameter as it rests: its shape.
-pub struct PlannedParameter(Vec<usize>);
+/// A parameter as it rests: its shape, and the public bound of its elements, `|w| < 2^bits`.
+pub struct PlannedParameter {
+    shape: Vec<usize>,
+    bits: u32,
+}
 
 /// What the cost of a product depends on.
 pub struct PlannedWeight {
     geometry: Geometry,
-    public: bool,
+    kind: WeightKind,
     _held: Token,
 }
 
@@ -65,9 +68,16 @@ impl<P: Protocol> Planner<P> {
         self.memory.peak()
     }
 
-    /// A parameter of `shape` as its owner shared it.
-    pub fn stored(&self, shape: &[usize]) -> PlannedParameter {
-        PlannedParameter(shape.to_vec())
+    /// What making the correlated randomness of all gates so far costs.
+    pub fn material(&self) -> Cost {
+        let mut demand = Demand::default();
+        self.ledger.values().for_each(|cost| demand += cost.demand);
+        P::plan_material(&demand, self.ring, &self.options)
+    }
+
+    /// A parameter of `shape` as its owner shared it, its elements `|w| < 2^bits`.
+    pub fn stored(&self, shape: &[usize], bits: u32) -> PlannedParameter {
+        PlannedParameter { shape: shape.to_vec(), bits }
     }
 
     fn hold(&self, held: Held) -> Token {
@@ -123,11 +133,11 @@ impl<P: Protocol> Protocol for Planner<P> {
     }
 
     fn stored_shape(x: &PlannedParameter) -> &[usize] {
-        &x.0
+        &x.shape
     }
 
     fn restore(&mut self, x: PlannedParameter) -> Result<PlannedTensor> {
-        Ok(self.tensor(&x.0))
+        Ok(self.tensor(&x.shape))
     }
 
     fn enter(&mut self, node: u32, _name: &str) {
@@ -226,9 +236,13 @@ impl<P: Protocol> Protocol for Planner<P> {
         geometry: Geometry,
         _placement: Placement,
     ) -> Result<PlannedWeight> {
-        let (public, stored) = (matches!(source, WeightSource::Public(_)), matches!(source, WeightSource::Stored(_)));
-        let held = self.hold(Held::Weight { geometry: &geometry, public, stored });
-        Ok(PlannedWeight { geometry, public, _held: held })
+        let kind = match source {
+            WeightSource::Shared(_) => WeightKind::Shared,
+            WeightSource::Stored(stored) => WeightKind::Stored { bits: stored.bits },
+            WeightSource::Public(_) => WeightKind::Public,
+        };
+        let held = self.hold(Held::Weight { geometry: &geometry, kind });
+        Ok(PlannedWeight { geometry, kind, _held: held })
     }
 
     fn linear(
@@ -247,8 +261,8 @@ impl<P: Protocol> Protocol for Planner<P> {
         };
         let out = self.tensor(&shape);
         let Epilogue { truncate, relu, .. } = *epilogue;
-        let &PlannedWeight { geometry, public, .. } = weight;
-        self.charge(Gate::Linear { geometry, batch, public, truncate, relu });
+        let &PlannedWeight { geometry, kind: weight, .. } = weight;
+        self.charge(Gate::Linear { geometry, batch, weight, truncate, relu });
         Ok(out)
     }
 
@@ -310,6 +324,10 @@ impl<P: Protocol> Protocol for Planner<P> {
 
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         P::plan(gate, ring, options)
+    }
+
+    fn plan_material(demand: &Demand, ring: Ring, options: &Options) -> Cost {
+        P::plan_material(demand, ring, options)
     }
 
     fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {

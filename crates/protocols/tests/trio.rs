@@ -12,7 +12,7 @@ use covey_protocols::randomness::SessionKeys;
 use covey_protocols::trio::{Arith, Trio};
 use covey_protocols::{
     Comparison, Epilogue, Geometry, NetworkProfile, Options, Phase, Placement, Protocol, Rounding, Truncation,
-    WeightSource,
+    WeightKind, WeightSource,
 };
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::{Network, Phase as StepKind, memory};
@@ -181,8 +181,8 @@ fn times_one<W: Word>(
 }
 
 /// What [`times_one`] costs.
-fn linear_gate(count: usize, public: bool, truncate: Option<Truncation>, relu: Comparison) -> Gate {
-    Gate::Linear { geometry: ONE_WEIGHT, batch: count, public, truncate, relu: Some(relu) }
+fn linear_gate(count: usize, weight: WeightKind, truncate: Option<Truncation>, relu: Comparison) -> Gate {
+    Gate::Linear { geometry: ONE_WEIGHT, batch: count, weight, truncate, relu: Some(relu) }
 }
 
 const ONE_WEIGHT: Geometry = Geometry::Dense { inputs: 1, outputs: 1 };
@@ -258,7 +258,7 @@ fn fused_gates_cost_what_is_known() {
     let truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
     let cost = |adder, compared: u32| {
         let relu = Comparison { bound: compared - 11, proved: compared < 32 };
-        let gate = linear_gate(count, false, Some(truncation), relu);
+        let gate = linear_gate(count, WeightKind::Shared, Some(truncation), relu);
         let cost = Trio::<u32>::plan(&gate, Ring::Pow2(32), &Options { adder, ..Options::default() });
         let to = |party| {
             cost.links
@@ -286,7 +286,7 @@ fn the_automatic_choice_follows_the_network() {
     let truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
     let relu = Comparison { bound: 31, proved: false };
     let rounds = |latency_us, bits_per_second, count| {
-        let gate = linear_gate(count, false, Some(truncation), relu);
+        let gate = linear_gate(count, WeightKind::Shared, Some(truncation), relu);
         let network = NetworkProfile { latency_us, bits_per_second };
         Trio::<u32>::plan(&gate, Ring::Pow2(32), &Options { network, window: 1 << 20, ..Options::default() }).rounds
     };
@@ -375,9 +375,9 @@ fn plan_equals_the_meter() {
             Gate::A2b { count },
             Gate::Open { count },
             Gate::Msb { count, comparison },
-            linear_gate(count, false, Some(truncation), comparison),
-            linear_gate(count, true, Some(truncation), comparison),
-            linear_gate(count, false, None, comparison),
+            linear_gate(count, WeightKind::Shared, Some(truncation), comparison),
+            linear_gate(count, WeightKind::Public, Some(truncation), comparison),
+            linear_gate(count, WeightKind::Shared, None, comparison),
         ];
         let networks = memory::network(3, Duration::from_secs(20));
         let meters: Vec<_> = networks.iter().map(|n| Arc::clone(n.meter())).collect();

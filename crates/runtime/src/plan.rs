@@ -111,8 +111,10 @@ const PROCESS: u64 = 112_000_000;
 /// As a run: a batch that is empty or too large, or a program the protocol cannot run.
 pub fn plan<P: Protocol>(program: &Arc<Program>, options: Options, batch: usize) -> Result<Plan, RuntimeError> {
     let mut planner = Planner::<P>::new(program.ring(), options);
-    let parameters: HashMap<_, _> =
-        program.parameters().map(|(id, value)| (id, Parameter::Stored(planner.stored(&value.shape)))).collect();
+    let parameters: HashMap<_, _> = program
+        .parameters()
+        .map(|(id, value)| (id, Parameter::Stored(planner.stored(&value.shape, value.bound.bits))))
+        .collect();
     let executor = Executor::new(&mut planner, program.clone(), parameters)?;
     executor.run(&mut planner, Phase::Joint, 0, batch, &mut ())?;
 

@@ -4,7 +4,7 @@ use covey_ring::{BitTensor, Word};
 
 use super::plan::tile_size;
 use super::stream::PIECE;
-use crate::api::{Geometry, Options};
+use crate::api::{Geometry, Options, WeightKind};
 use crate::cost::Gate;
 use crate::memory::Held;
 
@@ -16,13 +16,13 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
     match *held {
         Held::Share(count) => vec![2 * word * count as u64; 3],
         Held::Bits { len, planes } => vec![(2 * 8 * BitTensor::words_per_plane(len) * planes) as u64; 3],
-        Held::Weight { geometry, public, stored } => {
+        Held::Weight { geometry, kind } => {
             let (len, streams) = match geometry {
                 Geometry::Conv2d(conv) => (conv.weights_len(), false),
                 // The parts that are masks are drawn for each use.
-                Geometry::Dense { inputs, outputs } => (inputs * outputs, stored),
+                Geometry::Dense { inputs, outputs } => (inputs * outputs, matches!(kind, WeightKind::Stored { .. })),
             };
-            let parts = match (public, streams) {
+            let parts = match (kind == WeightKind::Public, streams) {
                 (true, _) => [1, 1, 1],
                 (false, false) => [2, 2, 1],
                 (false, true) => [0, 1, 1],
@@ -42,7 +42,7 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
                 Gate::Linear { geometry: Geometry::Dense { inputs, .. }, batch, .. } => (inputs * batch) as u64 * word,
                 _ => 0,
             };
-            let public = matches!(gate, Gate::Linear { public: true, .. });
+            let public = matches!(gate, Gate::Linear { weight: WeightKind::Public, .. });
             // P0 multiplies by the difference of an input's masks, a public weight multiplies the sum of both components.
             let sums = [inputs, if public { inputs } else { 0 }, if public { inputs } else { 0 }];
             sums.map(|sums| sums + pieces + tiles).to_vec()

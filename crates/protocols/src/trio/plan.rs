@@ -9,7 +9,7 @@ use super::fused;
 use super::share::Role;
 use super::stream::{PIECE, tile_lens};
 use super::{convert, io, linear, matmul, product, truncate};
-use crate::api::{Comparison, Options, Truncation};
+use crate::api::{Comparison, Options, Truncation, WeightKind};
 use crate::cost::{Cost, Gate};
 use crate::machine::Layout;
 
@@ -38,7 +38,8 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             cost
         }
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(len, ring)),
-        Gate::Linear { geometry, batch, public, truncate, relu } => {
+        Gate::Linear { geometry, batch, weight, truncate, relu } => {
+            let public = weight == WeightKind::Public;
             let lens = linear::chunks(&geometry, batch).iter().map(Chunk::len).collect();
             product(lens, public, truncate, relu, ring, options)
         }
