@@ -1,16 +1,18 @@
 //! The arithmetic Covey spends its time in, on plain slices: matrix products and convolutions modulo 2^32 and 2^64,
-//! bit planes, and the AES-CTR pseudorandom generator. No protocol, no I/O.
+//! bit planes, the AES-CTR pseudorandom generator and the hash of oblivious transfer. No protocol, no I/O.
 //!
 //! Every kernel has a portable form; on x86-64 a faster twin is chosen at run time. Twins agree bit for bit. No kernel
 //! branches or indexes on the values it works on, only on sizes. Slices of the wrong length are a caller's mistake and
 //! panic; sizes come from a validated program.
 
 pub mod bits;
+mod block;
 pub mod conv;
 #[doc(hidden)]
 pub mod dispatch;
 pub mod elementwise;
 mod gemm;
+pub mod hash;
 mod linear;
 #[doc(hidden)]
 pub mod loops;
@@ -22,6 +24,7 @@ mod prg;
 mod scratch;
 mod words;
 
+pub use block::{Block, lowest_bits};
 pub use conv::{ConvGeometry, GeometryError, conv2d, im2col};
 pub use gemm::{gemm, gemm_concat};
 pub use linear::{Chunk, LinearWeight, Part};

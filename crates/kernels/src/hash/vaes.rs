@@ -1,0 +1,140 @@
+//! Four blocks under four keys a vector (VAES). Round keys are made as they are needed, for all states of a group at once, so that
+//! a key schedule costs about as much as hashing two blocks.
+
+use std::arch::x86_64::*;
+
+use super::{GROUP, HashKey, Output, PER_KEY};
+use crate::Block;
+
+/// # Safety
+/// The processor has AVX-512 F and BW and VAES.
+#[target_feature(enable = "vaes,avx512f,avx512bw")]
+pub(super) unsafe fn groups<O: Output, const N: usize>(
+    key: HashKey,
+    part: u32,
+    group: u64,
+    blocks: &[Block],
+    delta: Block,
+    mut out: [&mut [O]; N],
+) {
+    let lanes = _mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0);
+    let delta = wide(delta.to_u128());
+    for (index, blocks) in blocks.as_chunks::<GROUP>().0.iter().enumerate() {
+        let key = _mm512_xor_si512(wide(key.group(part, group + index as u64)), lanes);
+        let mut states = [[key; PER_KEY]; N];
+        for row in 0..PER_KEY {
+            states[0][row] = _mm512_xor_si512(key, load(blocks, row));
+            if N == 2 {
+                states[1][row] = _mm512_xor_si512(states[0][row], delta);
+            }
+        }
+        let mut key = key;
+        key = round::<0x01, N>(key, &mut states);
+        key = round::<0x02, N>(key, &mut states);
+        key = round::<0x04, N>(key, &mut states);
+        key = round::<0x08, N>(key, &mut states);
+        key = round::<0x10, N>(key, &mut states);
+        key = round::<0x20, N>(key, &mut states);
+        key = round::<0x40, N>(key, &mut states);
+        key = round::<0x80, N>(key, &mut states);
+        key = round::<0x1B, N>(key, &mut states);
+        key = next_keys::<0x36>(key);
+        for row in 0..PER_KEY {
+            // The last round adds its key, and with it the input.
+            let last = _mm512_xor_si512(key, load(blocks, row));
+            states[0][row] = _mm512_aesenclast_epi128(states[0][row], last);
+            if N == 2 {
+                states[1][row] = _mm512_aesenclast_epi128(states[1][row], _mm512_xor_si512(last, delta));
+            }
+        }
+        for (states, out) in states.iter().zip(&mut out) {
+            let out = &mut out.as_chunks_mut::<GROUP>().0[index];
+            // SAFETY: the processor has AVX-512 F.
+            unsafe { O::store(states, out) };
+        }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn wide(block: u128) -> __m512i {
+    _mm512_broadcast_i32x4(_mm_set_epi64x((block >> 64) as i64, block as i64))
+}
+
+/// Blocks `4 row` to `4 row + 3`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(blocks: &[Block; GROUP], row: usize) -> __m512i {
+    let blocks = &blocks.as_chunks::<4>().0[row];
+    // SAFETY: four blocks are 64 bytes.
+    unsafe { _mm512_loadu_si512(blocks.as_ptr().cast()) }
+}
+
+/// The next round keys, and a round with them.
+#[inline]
+#[target_feature(enable = "vaes,avx512f,avx512bw")]
+fn round<const CONSTANT: i32, const N: usize>(keys: __m512i, states: &mut [[__m512i; PER_KEY]; N]) -> __m512i {
+    let keys = next_keys::<CONSTANT>(keys);
+    for states in states {
+        for state in states {
+            *state = _mm512_aesenc_epi128(*state, keys);
+        }
+    }
+    keys
+}
+
+/// The round keys after `keys` (FIPS 197, section 5.2), with round constant `CONSTANT`, of four ciphers.
+#[inline]
+#[target_feature(enable = "vaes,avx512f,avx512bw")]
+fn next_keys<const CONSTANT: i32>(keys: __m512i) -> __m512i {
+    // The last word, rotated, in every column: shifting rows then moves nothing, and what is left of a last round is the
+    // substitution and the addition of the constant.
+    let rotate = _mm512_set1_epi32(0x0C0F_0E0D);
+    let substituted = _mm512_aesenclast_epi128(_mm512_shuffle_epi8(keys, rotate), _mm512_set1_epi32(CONSTANT));
+    // Word i becomes the exclusive or of words 0 to i: a prefix sum in two steps.
+    let pairs = _mm512_xor_si512(keys, _mm512_bslli_epi128::<4>(keys));
+    let sums = _mm512_xor_si512(pairs, _mm512_bslli_epi128::<8>(pairs));
+    _mm512_xor_si512(sums, substituted)
+}
+
+/// # Safety
+/// `out` is room for a group of words of 32 bits.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn store_32(hashes: &[__m512i; PER_KEY], out: *mut u32) {
+    for pair in 0..PER_KEY / 2 {
+        let low = low_words(hashes[2 * pair], hashes[2 * pair + 1]);
+        // SAFETY: 8 words of 32 bits for each pair.
+        unsafe { _mm256_storeu_si256(out.add(8 * pair).cast(), _mm512_cvtepi64_epi32(low)) };
+    }
+}
+
+/// # Safety
+/// `out` is room for a group of words of 64 bits.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn store_64(hashes: &[__m512i; PER_KEY], out: *mut u64) {
+    for pair in 0..PER_KEY / 2 {
+        let low = low_words(hashes[2 * pair], hashes[2 * pair + 1]);
+        // SAFETY: 8 words for each pair.
+        unsafe { _mm512_storeu_si512(out.add(8 * pair).cast(), low) };
+    }
+}
+
+/// # Safety
+/// `out` is room for a group of blocks.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn store_128(hashes: &[__m512i; PER_KEY], out: *mut Block) {
+    for (row, &hashes) in hashes.iter().enumerate() {
+        // SAFETY: 4 blocks a vector.
+        unsafe { _mm512_storeu_si512(out.add(4 * row).cast(), hashes) };
+    }
+}
+
+/// The low words of eight blocks.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn low_words(first: __m512i, second: __m512i) -> __m512i {
+    _mm512_permutex2var_epi64(first, _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0), second)
+}
