@@ -12,20 +12,31 @@
 //! | 1-of-2^m OT of w-bit messages | [`table`] | m bits | 2^m·w bits | 2 |
 //! | bit triples, random OTs | [`random`] | nothing | nothing | 0 |
 //!
+//! They come from [`base`] OTs on a curve, extended by [`softspoken`]. All of that is interactive and blocking, over a
+//! [`Channel`].
+//!
 //! An OT is used up by one of these; its number in its instance is the tweak of its hash. `docs/oblivious-transfer.md` holds
 //! what is proved and assumed.
 
+pub mod base;
 pub mod bits;
+mod channel;
+mod error;
 #[cfg(any(test, feature = "test-dealer"))]
 #[doc(hidden)]
 pub mod ideal;
+mod instance;
 mod pads;
 mod planes;
 pub mod random;
+pub mod softspoken;
 pub mod table;
 mod view;
 pub mod words;
 
+pub use channel::{Channel, Link};
 pub use covey_kernels::Block;
 pub use covey_kernels::hash::HashKey;
+pub use error::{OtError, Result};
+pub use instance::Instance;
 pub use view::{Received, ReceivedBlocks, Sent, SentBlocks};

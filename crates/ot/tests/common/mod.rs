@@ -1,7 +1,11 @@
 //! What the tests share.
 #![allow(dead_code)]
 
+use std::time::Duration;
+
+use covey_ot::{Block, Instance, Link};
 use covey_ring::{BitTensor, Word};
+use covey_transport::{Network, Phase, memory};
 
 /// `len` words that look random (SplitMix64).
 pub fn words<W: Word>(len: usize, seed: u64) -> Vec<W> {
@@ -39,5 +43,43 @@ impl Planes {
 
     pub fn xor(&self, other: Vec<u64>) -> Self {
         Planes(self.0.zip(&BitTensor::new(self.0.len(), self.0.planes(), other), |a, b| a ^ b))
+    }
+}
+
+/// Both sides of something, as threads over the memory transport: party 0's result, party 1's, and the payload bytes each sent.
+pub fn both<A: Send, B: Send>(
+    zero: impl FnOnce(&mut dyn covey_ot::Channel) -> A + Send,
+    one: impl FnOnce(&mut dyn covey_ot::Channel) -> B + Send,
+) -> (A, B, [u64; 2]) {
+    let networks = memory::network(2, Duration::from_secs(60));
+    let (a, b) = std::thread::scope(|scope| {
+        let network = &networks[1];
+        let other = scope.spawn(move || {
+            let mut endpoint = network.endpoint(1).unwrap();
+            one(&mut Link::new(endpoint.as_mut(), 0))
+        });
+        let mut endpoint = networks[0].endpoint(1).unwrap();
+        (zero(&mut Link::new(endpoint.as_mut(), 1)), other.join().unwrap())
+    });
+    let sent = [0, 1].map(|party| networks[party].meter().snapshot().sent(party, Phase::Offline));
+    networks.iter().for_each(|network| network.close());
+    (a, b, sent)
+}
+
+/// The instance with a number.
+pub fn instance(number: u64) -> Instance {
+    Instance { session: [7; 32], sender: 0, lane: 0, number }
+}
+
+/// Asserts that `received` are the other side of `sent`, with choices neither all alike nor biased.
+pub fn assert_correlated(delta: Block, sent: &[Block], received: &[Block]) {
+    assert!(delta.low() & 1 == 1 && sent.len() == received.len());
+    for (index, (&k, &t)) in sent.iter().zip(received).enumerate() {
+        assert!(k.low() & 1 == 0 && t == k ^ delta.times(t.low()), "OT {index}");
+    }
+    if sent.len() >= 4096 {
+        let ones = received.iter().filter(|t| t.low() & 1 == 1).count() as f64;
+        let len = sent.len() as f64;
+        assert!((ones - len / 2.0).abs() < 6.0 * (len / 4.0).sqrt(), "{ones} of {len} choices are 1");
     }
 }

@@ -1,0 +1,25 @@
+//! What can go wrong, in one line.
+
+use covey_transport::{PeerId, TransportError};
+
+/// A failure of oblivious transfer.
+#[derive(Debug, thiserror::Error)]
+pub enum OtError {
+    /// The connection.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// A peer sent what no honest peer sends.
+    #[error("P{peer} broke the protocol of oblivious transfer: {detail} (all peers must run the same Covey version)")]
+    Peer {
+        /// Who.
+        peer: PeerId,
+        /// What it sent.
+        detail: String,
+    },
+    /// The operating system gave no randomness.
+    #[error("no randomness from the operating system: {0}")]
+    Randomness(getrandom::Error),
+}
+
+/// A result of oblivious transfer.
+pub type Result<T> = std::result::Result<T, OtError>;
