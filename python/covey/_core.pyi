@@ -13,6 +13,9 @@ _Floats = npt.NDArray[np.float64]
 
 __version__: str
 
+SESSION_OPTIONS: list[str]
+"""Names of a session's options."""
+
 class Program:
     """A compiled program: valid, and public. `source` is the path or the content of a `.covey` file."""
 
@@ -94,6 +97,7 @@ class Session:
         bandwidth: int | None = None,
         tile: int | None = None,
         window: int | None = None,
+        key_bits: int | None = None,
     ) -> None: ...
     @property
     def names(self) -> list[str]: ...
@@ -120,6 +124,7 @@ def plan(
     bandwidth: int | None = None,
     tile: int | None = None,
     window: int | None = None,
+    key_bits: int | None = None,
 ) -> str: ...
 def run_clear(
     program: Program, weights: Weights, inputs: Mapping[str, _Floats], wrap: bool = False

@@ -56,7 +56,8 @@ class Client:
         """Open a session with the parties, for many inferences.
 
         Options: `adder` ("auto", "fewest-bytes", "balanced", "fewest-rounds", "digits", "log-depth" or "ripple"), the
-        network it chooses for by `latency_us` one way and `bandwidth` in bits per second, `tile` and `window`.
+        network it chooses for by `latency_us` one way and `bandwidth` in bits per second, `tile` and `window`;
+        `key_bits` makes comparisons approximate: they read that many bits from their bound down.
         """
         program = load(model).program
         return Session(program, _core.Session(self.config, program, protocol, **options))

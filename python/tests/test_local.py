@@ -262,6 +262,18 @@ def test_interrupting_ends_everything(digits: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("covey-*"))
 
 
+def test_verify_measures_approximate_comparisons(command: Command, digits: Path) -> None:
+    data, model = DIGITS / "test-images.npy", DIGITS / "digits.onnx"
+    verify = ["verify", digits, "--samples", 20, "--data", data, "--model", model, "--json"]
+    verdict = json.loads(command.succeeds(*verify, "--key-bits", 14).out)
+    checks = {check["check"]: check for check in verdict["checks"]}
+    against_clear = checks["fc2_out: trio against clear"]
+    assert against_clear["due"] == "approximate" and against_clear["passed"] is None
+    assert not against_clear["found"].startswith("0 of")
+    assert checks["fc2_out: relative L2 error"]["passed"]
+    command.refuses(*verify, "--key-bits", 14, "--protocol", "clear", saying="clear has none")
+
+
 def test_verify_passes_the_digits(command: Command, digits: Path) -> None:
     data = DIGITS / "test-images.npy"
     model = DIGITS / "digits.onnx"

@@ -50,6 +50,12 @@ vectorised! {
         out.iter_mut().for_each(|out| *out = out.neg());
     }
 
+    /// `out = out ≫ bits`, zeros coming in; `bits < W::BITS`.
+    pub fn shr_assign<W: Word>(out: &mut [W], bits: u32) {
+        assert!(bits < W::BITS, "shift too far");
+        out.iter_mut().for_each(|out| *out = out.shr(bits));
+    }
+
     /// `out = out ≪ bits`; `bits < W::BITS`.
     pub fn shl_assign<W: Word>(out: &mut [W], bits: u32) {
         assert!(bits < W::BITS, "shift too far");

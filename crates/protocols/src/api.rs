@@ -139,6 +139,22 @@ pub enum Phase {
     Online,
 }
 
+impl Comparison {
+    /// Bits below the sign that a comparison in a ring of `bits` bits reads, and how many below those it leaves out.
+    pub(crate) fn read(self, bits: u32, options: &Options) -> (u32, u32) {
+        let bounded = if self.proved || options.key_bits.is_some() { self.bound } else { bits - 1 };
+        let below = bounded.clamp(1, bits - 1);
+        match options.key_bits {
+            // A borrow that is left out may carry the largest values past their bound, so the bit above it is read too.
+            Some(key) if key <= below => {
+                let read = key.max(2) - 1;
+                (read, (below + 1).min(bits - 1) - read)
+            }
+            _ => (below, 0),
+        }
+    }
+}
+
 /// What the links between parties are like, for choosing among forms of a gate. It changes no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NetworkProfile {
@@ -183,6 +199,9 @@ pub struct Options {
     pub tile: usize,
     /// Tiles of one gate in flight.
     pub window: usize,
+    /// Approximate comparisons: how many bits each reads, from the first that is always the sign down, a calibrated bound
+    /// counting as a proved one. A value nearer to 0 than 2^(bound + 2 - bits) may be taken for either sign. Exact if `None`.
+    pub key_bits: Option<u32>,
 }
 
 impl Default for Options {
@@ -190,7 +209,7 @@ impl Default for Options {
         // 2^14 elements of 32 bits are 64 KiB a tensor and as much for its 32 bit planes: the working set of a tile's round
         // stays in a core's second-level cache.
         let network = NetworkProfile::default();
-        Options { adder: Default::default(), network, tile: 1 << 14, window: network.window() }
+        Options { adder: Default::default(), network, tile: 1 << 14, window: network.window(), key_bits: None }
     }
 }
 

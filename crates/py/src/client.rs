@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use covey_client::messages::{PhaseMessage, Usage};
+use covey_client::messages::{OptionsMessage, PhaseMessage, Usage};
 use covey_client::{ClientConfig, ClientError, Inference, Progress, SessionOptions};
 use covey_node::PartyConfig;
 use covey_protocols::Options;
 use covey_protocols::circuits::UnknownAdder;
 use covey_runtime::Profile;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -78,22 +79,16 @@ pub(crate) struct Session(Arc<Mutex<Option<covey_client::Session>>>);
 impl Session {
     /// Opens a session for `program` with the parties that the file `config` names.
     #[new]
-    #[pyo3(signature = (config, program, protocol = "trio", *, adder = None, latency_us = None, bandwidth = None, tile = None,
-        window = None))]
-    #[allow(clippy::too_many_arguments)] // Python's keywords
+    #[pyo3(signature = (config, program, protocol = "trio", **options))]
     fn new(
         py: Python<'_>,
         config: PathBuf,
         program: &Program,
         protocol: &str,
-        adder: Option<&str>,
-        latency_us: Option<u32>,
-        bandwidth: Option<u64>,
-        tile: Option<usize>,
-        window: Option<usize>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let protocol = protocol.parse().map_err(Failure::from)?;
-        let options = options(adder, latency_us, bandwidth, tile, window)?;
+        let options = self::options(options)?;
         let program = program.0.clone();
         let session = attended(py, None, move |_| {
             let config = ClientConfig::read(config)?;
@@ -231,27 +226,28 @@ fn tell(reporter: &Reporter, step: &Progress) {
     reporter.report(step.step as u64, step.steps as u64, &step.name);
 }
 
-/// A session's options by name.
-pub(crate) fn options(
-    adder: Option<&str>,
-    latency_us: Option<u32>,
-    bandwidth: Option<u64>,
-    tile: Option<usize>,
-    window: Option<usize>,
-) -> Result<Options, Failure> {
+/// Names of a session's options.
+pub(crate) const OPTIONS: [&str; 6] = ["adder", "bandwidth", "key_bits", "latency_us", "tile", "window"];
+
+/// A session's options by name; `None` leaves one as it is.
+pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
     let mut options = Options::default();
-    if let Some(name) = adder {
-        options.adder = name.parse().map_err(|error: UnknownAdder| Failure::new(error.to_string()))?;
+    let mut window = None;
+    for (name, value) in given.into_iter().flatten().filter(|(_, value)| !value.is_none()) {
+        match name.extract::<&str>()? {
+            "adder" => {
+                let adder = value.extract::<&str>()?.parse();
+                options.adder = adder.map_err(|error: UnknownAdder| Failure::new(error.to_string()))?;
+            }
+            "latency_us" => options.network.latency_us = value.extract()?,
+            "bandwidth" => options.network.bits_per_second = value.extract()?,
+            "tile" => options.tile = value.extract()?,
+            "window" => window = Some(value.extract()?),
+            "key_bits" => options.key_bits = Some(value.extract()?),
+            other => return Err(PyTypeError::new_err(format!("there is no option '{other}' of a session"))),
+        }
     }
-    options.network.latency_us = latency_us.unwrap_or(options.network.latency_us);
-    options.network.bits_per_second = bandwidth.unwrap_or(options.network.bits_per_second);
-    if options.network.bits_per_second == 0 {
-        return Err(Failure::new("bandwidth is at least 1 bit a second"));
-    }
-    options.tile = tile.unwrap_or(options.tile);
     options.window = window.unwrap_or(options.network.window());
-    if options.tile == 0 || options.window == 0 {
-        return Err(Failure::new("tile and window are at least 1"));
-    }
+    OptionsMessage::from(options).checked().map_err(Failure::new)?;
     Ok(options)
 }

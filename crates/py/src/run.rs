@@ -16,7 +16,7 @@ use numpy::{PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethod
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::client::options;
+use crate::client;
 use crate::error::Failure;
 use crate::program::{Program, Weights};
 use crate::work::{attended, detached};
@@ -110,22 +110,16 @@ pub(crate) fn run_clear<'py>(
 
 /// What one inference of `program` over `batch` samples costs on `protocol`, with a session's options, as JSON.
 #[pyfunction]
-#[pyo3(signature = (program, protocol = "trio", batch = 1, *, adder = None, latency_us = None, bandwidth = None, tile = None,
-    window = None))]
-#[allow(clippy::too_many_arguments)] // Python's keywords
+#[pyo3(signature = (program, protocol = "trio", batch = 1, **options))]
 pub(crate) fn plan(
     py: Python<'_>,
     program: &Program,
     protocol: &str,
     batch: usize,
-    adder: Option<&str>,
-    latency_us: Option<u32>,
-    bandwidth: Option<u64>,
-    tile: Option<usize>,
-    window: Option<usize>,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<String> {
     let program = program.0.clone();
-    let options = options(adder, latency_us, bandwidth, tile, window)?;
+    let options = client::options(options)?;
     detached(py, || {
         let kind: ProtocolKind = protocol.parse()?;
         supports(kind, &program)?;

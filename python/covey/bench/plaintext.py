@@ -38,7 +38,8 @@ def measure(path: Path, images: Floats, repetitions: int, warm_up: int = 1) -> P
             continue
         for _ in range(warm_up):
             outputs = call()
-        walls, before = [], time.process_time()
+        walls: list[float] = []
+        before = time.process_time()
         while len(walls) < repetitions or time.process_time() - before < RESOLVED:
             start = time.perf_counter()
             outputs = call()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -78,12 +77,11 @@ def parties(network: NetworkProfile, options: Mapping[str, Any], progress: Progr
 
 def session_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those options that were given. Raises `OptionError` for one this release has not."""
-    from covey._core import Session
+    from covey._core import SESSION_OPTIONS
 
-    known = inspect.signature(Session).parameters
     given = {name: value for name, value in options.items() if value is not None}
     for name in given:
-        if name not in known:
+        if name not in SESSION_OPTIONS:
             raise OptionError(f"sessions of this release have no option --{name.replace('_', '-')}: leave it out")
     return given
 

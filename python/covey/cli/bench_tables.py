@@ -56,8 +56,11 @@ def print_outcome(outcome: Outcome, *, nodes: bool) -> None:
     out = console.out()
     many = f"{setting.repetitions} repetitions after {setting.warm_up} warm-up"
     out.print(f"{setting.spec.label}  {outcome.parameters:,} parameters  batch {setting.batch}")
+    key_bits = setting.options.get("key_bits")
+    meaning = f"approximate ({key_bits} key bits)" if key_bits else "exact"
     out.print(
-        f"trio on {setting.network}, phase {setting.phase}, {outcome.ring}, scale {outcome.scale}, over TLS; {many}\n"
+        f"trio on {setting.network}, phase {setting.phase}, {outcome.ring}, scale {outcome.scale}, {meaning}, "
+        f"over TLS; {many}\n"
     )
     out.print(_figures(outcome), "")
     out.print(_parties(outcome), "")
@@ -96,7 +99,8 @@ def _figures(outcome: Outcome) -> Table:
             table.add_row("CPU over plaintext", f"{outcome.cpu_ratio:.1f} ×")
         table.add_row("error to plaintext", f"{outcome.relative_error:.4%} (relative L2)")
     if outcome.differing is not None:
-        equal = "equal in all" if not outcome.differing else f"DIFFERS in {outcome.differing:,} of"
+        different = "differs" if outcome.setting.options.get("key_bits") else "DIFFERS"
+        equal = "equal in all" if not outcome.differing else f"{different} in {outcome.differing:,} of"
         table.add_row("against clear", f"{equal} {outcome.elements:,} outputs")
     return table
 

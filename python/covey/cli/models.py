@@ -9,7 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from covey.cli import console
-from covey.cli.options import Calibration, InputRange, Json, ModelArgument, Protocol, check_protocol, parse_range
+from covey.cli.options import (
+    Calibration,
+    InputRange,
+    Json,
+    KeyBits,
+    ModelArgument,
+    Protocol,
+    check_protocol,
+    parse_range,
+    session_options,
+)
 from covey.errors import OptionError
 
 Onnx = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The trained model.")]
@@ -93,17 +103,20 @@ def explain(
     batch: Annotated[int, typer.Option(min=1, help="Samples in one inference.")] = 1,
     calibration: Calibration = None,
     input_range: InputRange = None,
+    key_bits: KeyBits = None,
     as_json: Json = False,
 ) -> None:
     """Say what a run protects, reveals and costs, before anything runs."""
     from covey import _core
     from covey.model import load
 
-    check_protocol(protocol)
+    options = session_options(key_bits, check_protocol(protocol))
     loaded = load(model, calibration=calibration, input_range=parse_range(input_range))
     program = loaded.program
-    plan = json.loads(_core.plan(program, protocol, batch))
+    plan = json.loads(_core.plan(program, protocol, batch, **options))
     reveals = what_a_run_reveals(program)
+    if key_bits is not None:
+        reveals.append(f"nothing more by reading {key_bits} bits a comparison; but results are approximate")
     if as_json:
         header = {"model": program.name, "program_hash": program.hash, "ring": program.ring}
         console.print_json({**header, "security": SECURITY[protocol], "reveals": reveals, **plan})

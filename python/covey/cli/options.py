@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +21,15 @@ InputRange = Annotated[
 ]
 Protocol = Annotated[str, typer.Option(help="trio, or clear: in the open on this machine, to compare with.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+KeyBits = Annotated[
+    int | None,
+    typer.Option(
+        min=2,
+        max=64,
+        metavar="N",
+        help="Approximate comparisons of N bits: values near 0 pass for either sign.",
+    ),
+]
 InputFile = Annotated[
     Path, typer.Option("--input", metavar="X.npy", help="The inputs, [N, ..]: .npy, or .npz by input name.")
 ]
@@ -39,6 +48,15 @@ def parse_range(text: str | None) -> tuple[float, float] | None:
     except ValueError:
         raise OptionError(f"input range '{text}' is not two numbers: write it as low,high, such as 0,1") from None
     return low, high
+
+
+def session_options(key_bits: int | None, protocol: str = "trio") -> dict[str, Any]:
+    """The options of a session that were given. Raises `OptionError` for one the protocol has not."""
+    if key_bits is None:
+        return {}
+    if protocol == "clear":
+        raise OptionError("--key-bits approximates comparisons of a private run: clear has none")
+    return {"key_bits": key_bits}
 
 
 def check_protocol(name: str) -> Literal["trio", "clear"]:

@@ -13,7 +13,7 @@ import typer
 
 from covey.cli import console
 from covey.cli.keys import warn_of_expiry
-from covey.cli.options import InputFile, Json, OutputFile, Weights
+from covey.cli.options import InputFile, Json, KeyBits, OutputFile, Weights, session_options
 from covey.cli.run import ProfileFlag
 from covey.errors import ModelError
 
@@ -75,6 +75,7 @@ def infer(
     model: OptionalModel = None,
     output: OutputFile = None,
     profile: ProfileFlag = False,
+    key_bits: KeyBits = None,
     as_json: Json = False,
 ) -> None:
     """Run a private inference with the parties; the result opens here and nowhere else."""
@@ -88,7 +89,7 @@ def infer(
     check_output_path(output, len(program.outputs))
     inputs = read_inputs(input_file, program)
     with console.progress(quiet=as_json) as report:
-        result = Client(config).infer(program, inputs, progress=report)
+        result = Client(config).infer(program, inputs, progress=report, **session_options(key_bits))
     show(result, output=output, profile=profile, as_json=as_json)
 
 

@@ -12,12 +12,14 @@ from covey.cli.options import (
     InputFile,
     InputRange,
     Json,
+    KeyBits,
     ModelArgument,
     OutputFile,
     Protocol,
     Weights,
     check_protocol,
     parse_range,
+    session_options,
 )
 from covey.errors import OptionError
 
@@ -37,6 +39,7 @@ def run(
     input_range: InputRange = None,
     profile: ProfileFlag = False,
     timeout: Timeout = 10.0,
+    key_bits: KeyBits = None,
     as_json: Json = False,
 ) -> None:
     """Run a model on inputs, with all parties as processes on this machine."""
@@ -51,6 +54,7 @@ def run(
             "say --local to run the parties on this machine; for parties on other machines there is "
             "`covey infer --config client.toml`"
         )
+    options = session_options(key_bits, kind)
     given = parse_range(input_range)
     loaded = load(model, weights=weights, data=input_file, calibration=calibration, input_range=given)
     check_output_path(output, len(loaded.program.outputs))
@@ -58,6 +62,9 @@ def run(
     inputs = read_inputs(input_file, loaded.program)
     if loaded.note:
         console.note(loaded.note)
-    with console.progress(quiet=as_json) as report, local_parties(kind, timeout=timeout, progress=report) as parties:
+    with (
+        console.progress(quiet=as_json) as report,
+        local_parties(kind, timeout=timeout, options=options, progress=report) as parties,
+    ):
         result = parties.run(loaded, inputs, progress=report)
     show(result, output=output, profile=profile, as_json=as_json)

@@ -13,11 +13,13 @@ from covey.cli.options import (
     Calibration,
     InputRange,
     Json,
+    KeyBits,
     ModelArgument,
     Protocol,
     Weights,
     check_protocol,
     parse_range,
+    session_options,
 )
 from covey.cli.run import Timeout
 
@@ -50,6 +52,7 @@ def verify(
     calibration: Calibration = None,
     input_range: InputRange = None,
     timeout: Timeout = 10.0,
+    key_bits: KeyBits = None,
     as_json: Json = False,
 ) -> None:
     """Run a model privately and compare it with the specification and with floating point."""
@@ -59,6 +62,7 @@ def verify(
     from covey.model import load
 
     kind = check_protocol(protocol)
+    options = session_options(key_bits, kind)
     loaded = load(model, weights=weights, data=data, calibration=calibration, input_range=parse_range(input_range))
     loaded.need_weights()
     if loaded.note and not as_json:
@@ -73,10 +77,10 @@ def verify(
     with console.progress(quiet=as_json) as report:
         report(0, 0, "the specification, in the clear")
         clear = run_clear(loaded, inputs)
-        with local(kind, timeout=timeout, progress=report) as parties:
+        with local(kind, timeout=timeout, options=options, progress=report) as parties:
             private = parties.run(loaded, inputs, progress=report)
         report(0, 0, "floating point")
-        checks, notes = judge(loaded, float_model, inputs, clear, private, kind)
+        checks, notes = judge(loaded, float_model, inputs, clear, private, kind, approximate=key_bits is not None)
     passed = all(check.passed is not False for check in checks)
     count = max(len(values) for values in inputs.values())
     if as_json:
@@ -102,8 +106,10 @@ def judge(
     clear: Result,
     private: Result,
     protocol: str,
+    *,
+    approximate: bool = False,
 ) -> tuple[list[Check], list[str]]:
-    """Every check, and what could not be checked."""
+    """Every check, and what could not be checked. An `approximate` run may differ from clear."""
     from covey import verify as compare_with
 
     checks: list[Check] = []
@@ -112,7 +118,8 @@ def judge(
         found = f"{difference.differing:,} of {difference.elements:,} elements differ"
         if difference.first:
             found += f", the first {difference.first}"
-        checks.append(Check(f"{difference.output}: {protocol} against clear", found, "0", difference.differing == 0))
+        what, equal = f"{difference.output}: {protocol} against clear", difference.differing == 0
+        checks.append(Check(what, found, "approximate", None) if approximate else Check(what, found, "0", equal))
 
     counts = compare_with.distinct(inputs, private)
     if counts is not None:

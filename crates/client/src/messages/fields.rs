@@ -157,6 +157,9 @@ pub struct ProfileMessage {
     pub bandwidth: u64,
 }
 
+/// Bits that an approximate comparison may read: the sign and one more at least.
+pub const KEY_BITS: std::ops::RangeInclusive<u32> = 2..=64;
+
 /// A protocol's run-time choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -169,6 +172,8 @@ pub struct OptionsMessage {
     pub tile: u32,
     /// Tiles in flight.
     pub window: u32,
+    /// Bits that an approximate comparison reads; `None` for exact ones.
+    pub key_bits: Option<u32>,
 }
 
 impl From<Options> for OptionsMessage {
@@ -180,6 +185,7 @@ impl From<Options> for OptionsMessage {
             profile: ProfileMessage { latency_us, bandwidth: bits_per_second },
             tile: count(options.tile),
             window: count(options.window),
+            key_bits: options.key_bits,
         }
     }
 }
@@ -196,6 +202,9 @@ impl OptionsMessage {
         if !(1..=4096).contains(&self.window) {
             return Err(format!("{} tiles in flight: use 1 to 4096", self.window));
         }
+        if let Some(bits) = self.key_bits.filter(|bits| !KEY_BITS.contains(bits)) {
+            return Err(format!("comparisons of {bits} key bits: use {} to {}", KEY_BITS.start(), KEY_BITS.end()));
+        }
         if self.profile.bandwidth == 0 {
             return Err("a network profile of 0 bits a second".into());
         }
@@ -204,15 +213,17 @@ impl OptionsMessage {
             network: NetworkProfile { latency_us: self.profile.latency_us, bits_per_second: self.profile.bandwidth },
             tile: self.tile as usize,
             window: self.window as usize,
+            key_bits: self.key_bits,
         })
     }
 }
 
 impl fmt::Display for OptionsMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OptionsMessage { adder: AdderMessage(adder), profile, tile, window } = self;
+        let OptionsMessage { adder: AdderMessage(adder), profile, tile, window, key_bits } = self;
         let ProfileMessage { latency_us, bandwidth } = profile;
-        write!(f, "adder {} for {latency_us} us and {bandwidth} bit/s, tile {tile}, window {window}", adder.name())
+        write!(f, "adder {} for {latency_us} us and {bandwidth} bit/s, tile {tile}, window {window}", adder.name())?;
+        key_bits.map_or(Ok(()), |bits| write!(f, ", {bits} key bits"))
     }
 }
 
@@ -234,7 +245,7 @@ mod tests {
     fn options_round_trip() {
         for adder in Adder::ALL {
             let network = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
-            let options = Options { adder, network, tile: 128, window: 3 };
+            let options = Options { adder, network, tile: 128, window: 3, key_bits: Some(8) };
             let message = OptionsMessage::from(options);
             assert_eq!(message.checked(), Ok(options));
             let text = serde_json::to_string(&message).unwrap();
@@ -263,5 +274,7 @@ mod tests {
         assert!(OptionsMessage { tile: 0, ..options }.checked().is_err());
         assert!(OptionsMessage { window: 0, ..options }.checked().is_err());
         assert!(OptionsMessage { tile: u32::MAX, ..options }.checked().is_err());
+        assert!(OptionsMessage { key_bits: Some(1), ..options }.checked().is_err());
+        assert!(OptionsMessage { key_bits: Some(65), ..options }.checked().is_err());
     }
 }

@@ -26,6 +26,7 @@ mod truncate;
 use std::ops::Range;
 use std::sync::Arc;
 
+use covey_kernels::elementwise;
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
@@ -216,7 +217,7 @@ impl<W: Word> Trio<W> {
 
     /// The gate for max(v≫f, 0) over `count` elements, from the parts of a product v, which it opens, or from a sharing.
     fn fused_form(&self, opens: bool, truncate: Option<Truncation>, relu: Comparison, count: usize) -> fused::Form {
-        fused::Form::choose(fused::Task::new(opens, truncate, relu, self.ring), &self.options, count)
+        fused::Form::choose(fused::Task::new(opens, truncate, relu, self.ring, &self.options), &self.options, count)
     }
 
     /// max(x≫f, 0) of a sharing in one gate.
@@ -414,9 +415,13 @@ impl<W: Word> Protocol for Trio<W> {
     }
 
     fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
-        let low = plan::compared_bits(comparison, self.ring) as usize;
-        let circuit = comparison::Plan::sign(low, &self.options, x.len());
-        self.planes(x.len(), 1, |site, range| bits::Sign::new(site, &circuit, x.sum(range)))
+        let (read, skipped) = comparison.read(self.ring.bits(), &self.options);
+        let circuit = comparison::Plan::sign(read as usize, &self.options, x.len());
+        self.planes(x.len(), 1, |site, range| {
+            let mut sum = x.sum(range);
+            elementwise::shr_assign(&mut sum, skipped);
+            bits::Sign::new(site, &circuit, sum)
+        })
     }
 
     fn and(&mut self, x: &Bool, y: &Bool) -> Result<Bool> {

@@ -18,11 +18,6 @@ pub(super) fn tile_size(options: &Options) -> usize {
     (options.tile / 64).max(1) * 64
 }
 
-/// Bits below the one that is the sign: all of them, or those of a proved bound.
-pub(super) fn compared_bits(comparison: Comparison, ring: Ring) -> u32 {
-    if comparison.proved { comparison.bound.clamp(1, ring.bits() - 1) } else { ring.bits() - 1 }
-}
-
 pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
     let tiled =
         |count: usize, layout: &dyn Fn(usize) -> Layout| Cost::tiled(count, tile_size(options), options.window, layout);
@@ -53,7 +48,8 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             tiled(count, &|len| form.layout(len))
         }
         Gate::Msb { count, comparison } => {
-            let circuit = Plan::sign(compared_bits(comparison, ring) as usize, options, count);
+            let (read, _) = comparison.read(ring.bits(), options);
+            let circuit = Plan::sign(read as usize, options, count);
             tiled(count, &|len| sign_layout(&circuit, len))
         }
         Gate::And { count, planes } => tiled(count, &|len| And::layout(len, planes)),
@@ -66,7 +62,8 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         // Refused by `div_exact` and by the session's check before any plan is asked for.
         Gate::DivExact { .. } => Cost::default(),
         Gate::Relu { count, truncate, comparison } if options.adder.fuses() => {
-            let form = fused::Form::choose(fused::Task::new(false, truncate, comparison, ring), options, count);
+            let form =
+                fused::Form::choose(fused::Task::new(false, truncate, comparison, ring, options), options, count);
             tiled(count, &|len| form.layout(len))
         }
         Gate::Relu { count, truncate: Some(truncation), comparison } => {
@@ -101,7 +98,7 @@ fn product(
         Cost::of_tiles(tile_lens(lens.clone(), tile_size(options)), options.window, layout)
     };
     if let Some(comparison) = relu.filter(|_| options.adder.fuses()) {
-        let form = fused::Form::choose(fused::Task::new(!public, truncate, comparison, ring), options, count);
+        let form = fused::Form::choose(fused::Task::new(!public, truncate, comparison, ring, options), options, count);
         return tiled(&|len| form.layout(len));
     }
     let mut cost = match truncate {

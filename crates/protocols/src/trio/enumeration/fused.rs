@@ -59,7 +59,7 @@ impl<const K: u32, const F: u32, const L: u32> FusedCase<'_, K, F, L> {
             _ => Root::SignAndRest,
         };
         let circuit = Circuit { tree: self.tree.clone(), offline: 0, online: 0 };
-        let task = Task { opens: self.opens, compared: K, shift: F, ring };
+        let task = Task { opens: self.opens, compared: K, shift: F, skipped: 0, ring };
         let form = fused::Form::new(task, self.select, root, &circuit);
         Case {
             name: &format!("fused {:?}, k = {K}, f = {F}, l = {L}, {:?}", self.select, self.tree),

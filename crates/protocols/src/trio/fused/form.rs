@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use covey_ring::Ring;
+use covey_ring::{Ring, Word};
 
 use super::super::digits::{self, Program};
 use crate::api::{Comparison, NetworkProfile, Options, Truncation};
@@ -22,17 +22,28 @@ pub(in crate::trio) struct Task {
     pub compared: u32,
     /// f, below k - 1; 0 for none.
     pub shift: u32,
+    /// Bits of v≫f, from its lowest, that the comparison leaves out: it then errs for |v| < 2^(f + skipped).
+    pub skipped: u32,
     /// The ring of the result.
     pub ring: Ring,
 }
 
 impl Task {
-    /// A proved bound on the shifted value bounds v itself: |v≫f| < 2^b gives |v| < 2^(b+f).
-    pub fn new(opens: bool, truncate: Option<Truncation>, relu: Comparison, ring: Ring) -> Self {
+    /// A bound on the shifted value bounds v itself: |v≫f| < 2^b gives |v| < 2^(b+f).
+    pub fn new(opens: bool, truncate: Option<Truncation>, relu: Comparison, ring: Ring, options: &Options) -> Self {
         let shift = truncate.map_or(0, |truncation| truncation.bits);
-        let proved = relu.bound.max(1).saturating_add(shift).saturating_add(1);
-        let compared = if relu.proved { proved.min(ring.bits()) } else { ring.bits() };
-        Task { opens, compared, shift, ring }
+        let (read, skipped) = relu.read(ring.bits() - shift, options);
+        Task { opens, compared: shift + skipped + read + 1, shift, skipped, ring }
+    }
+
+    /// How far below 0 the result may come out: not at all, unless bits are left out.
+    pub fn below_zero<W: Word>(&self) -> W {
+        if self.skipped == 0 { W::ZERO } else { W::ONE.shl(self.skipped) }
+    }
+
+    /// Bits of C and R that the tree compares.
+    fn tree_bits(&self) -> usize {
+        (self.compared - 1 - self.skipped) as usize
     }
 
     /// Bits of the shifted value.
@@ -172,7 +183,7 @@ fn deals(task: Task, select: Select) -> Vec<Ring> {
 }
 
 fn candidates(task: Task) -> Vec<Candidate> {
-    let (bits, shift) = (task.compared as usize - 1, task.shift as usize);
+    let (bits, shift) = (task.tree_bits(), task.shift as usize);
     let select_of = |reduced| if reduced { Select::Reduced } else { Select::Full };
     let root = if shift > 0 { Root::SignAndRest } else { Root::Sign };
     let mut found = Vec::new();

@@ -1,12 +1,14 @@
 //! The fused gate over one tile.
 
+use std::borrow::Cow;
+
 use covey_kernels::bits::expand_bits;
 use covey_ring::{Ring, Word};
 
 use super::super::digits::Digits;
 use super::super::share::Role;
 use super::super::site::{Site, purpose};
-use super::form::{Form, Select};
+use super::form::{Form, Select, Task};
 use super::loops;
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
@@ -59,7 +61,7 @@ impl<W: Word> Fused<W> {
         } else {
             loops::reduce(&mut self.value, opened);
         }
-        self.digits.deal(&self.value, out);
+        self.digits.deal(&compared(&self.value, task), out);
         (self.first, self.second) = site.masks(purpose::MASK);
 
         let sigma = bits::<W>(&self.digits, 0, site.len);
@@ -123,7 +125,7 @@ impl<W: Word> Fused<W> {
     /// P1, P2: C is complete.
     fn set_public(&mut self) {
         loops::reduce(&mut self.value, mask(self.form.opened()));
-        self.digits.set_public(&self.value);
+        self.digits.set_public(&compared(&self.value, self.form.task));
     }
 
     /// This party's share of the result, sent under its mask.
@@ -174,9 +176,22 @@ impl<W: Word> Fused<W> {
         let (shifted, ring) = (self.form.task.shifted(), self.form.task.ring);
         let low = mask(Ring::Pow2(shifted));
         let (carry, wrapped, second) = (&self.dealt[0], &self.dealt[1], &self.second);
+        // What is extended must not be negative.
+        loops::offset(&mut self.own, self.form.task.below_zero());
         loops::extend(&mut self.value, &mut self.own, carry, wrapped, second, mask(ring), low, shifted);
         out.words(self.site.other(), &self.value, Ring::Pow2(self.form.task.above()));
     }
+}
+
+/// What the digit tree reads of C or R: without the bits that the comparison leaves out, whose borrow it takes to be that of
+/// the bits below. A wrong sign of v then needs C and R to agree above those bits, so C≫f - R≫f does not wrap.
+fn compared<W: Word>(value: &[W], task: Task) -> Cow<'_, [W]> {
+    if task.skipped == 0 {
+        return Cow::Borrowed(value);
+    }
+    let mut read = value.to_vec();
+    loops::without(&mut read, task.shift, task.skipped);
+    Cow::Owned(read)
 }
 
 /// The low bits of a word that are a ring element.
@@ -244,6 +259,7 @@ impl<W: Word> Machine for Fused<W> {
                     let task = self.form.task;
                     add(&mut self.value, inbox.words(from, len, Ring::Pow2(task.above())));
                     loops::join(&mut self.own, &self.value, &self.second, task.shifted());
+                    loops::offset(&mut self.own, W::ZERO.sub(task.below_zero()));
                 }
             }
         }

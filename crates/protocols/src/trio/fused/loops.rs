@@ -36,6 +36,17 @@ vectorised! {
         out.iter_mut().for_each(|out| *out = *out & mask);
     }
 
+    /// `out = out + by`
+    pub(super) fn offset<W: Word>(out: &mut [W], by: W) {
+        out.iter_mut().for_each(|out| *out = out.add(by));
+    }
+
+    /// Cuts `count` bits out, from bit `low` on; those above move down.
+    pub(super) fn without<W: Word>(out: &mut [W], low: u32, count: u32) {
+        let below = W::ONE.shl(low).sub(W::ONE);
+        out.iter_mut().for_each(|out| *out = (*out & below) | out.shr(low + count).shl(low));
+    }
+
     /// `out = drawn ± out`
     pub(super) fn open<W: Word>(out: &mut [W], drawn: &[W], negate: W) {
         out.iter_mut().zip(drawn).for_each(|(out, &drawn)| *out = drawn.add(signed(*out, negate)));
