@@ -16,6 +16,7 @@ pub mod hash;
 mod linear;
 #[doc(hidden)]
 pub mod loops;
+pub mod lpn;
 #[doc(hidden)]
 pub mod measure;
 mod memory;

@@ -1,4 +1,8 @@
-//! What the C library's allocator does with freed memory.
+//! What the C library's allocator does with freed memory, and memory in large pages.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 /// Asks the allocator to keep freed memory for the next tile rather than give it back to the kernel, for the whole process.
 ///
@@ -21,5 +25,70 @@ pub fn keep_freed_memory() {
             // The largest it takes: half of the heap of a thread.
             mallopt(M_MMAP_THRESHOLD, 32 << 20);
         }
+    }
+}
+
+/// A slice in pages of 2 MiB where the kernel has them: what is read all over a table of megabytes spends as much time on the
+/// addresses of small pages as on the data.
+pub(crate) struct LargePages<T: Copy> {
+    start: NonNull<T>,
+    len: usize,
+}
+
+const LARGE_PAGE: usize = 2 << 20;
+
+// SAFETY: it owns its elements, as a `Vec` does.
+unsafe impl<T: Copy + Send> Send for LargePages<T> {}
+// SAFETY: as above.
+unsafe impl<T: Copy + Sync> Sync for LargePages<T> {}
+
+impl<T: Copy> LargePages<T> {
+    fn layout(len: usize) -> Layout {
+        // At least a page, so that its size is never zero.
+        let bytes = (len * size_of::<T>()).next_multiple_of(LARGE_PAGE).max(LARGE_PAGE);
+        Layout::from_size_align(bytes, LARGE_PAGE).expect("a table that fits memory")
+    }
+
+    pub(crate) fn copy_of(values: &[T]) -> Self {
+        let layout = Self::layout(values.len());
+        // SAFETY: the layout's size is not zero.
+        let memory = unsafe { alloc(layout) };
+        let Some(start) = NonNull::new(memory.cast::<T>()) else { handle_alloc_error(layout) };
+        #[cfg(target_os = "linux")]
+        {
+            unsafe extern "C" {
+                fn madvise(address: *mut u8, length: usize, advice: i32) -> i32;
+            }
+            const MADV_HUGEPAGE: i32 = 14;
+            // SAFETY: whole pages of our own memory; a hint that changes nothing of what they hold, and may be refused.
+            unsafe { madvise(memory, layout.size(), MADV_HUGEPAGE) };
+        }
+        // SAFETY: room for `len` elements and more, aligned beyond any of them; `values` are elsewhere.
+        unsafe { start.copy_from_nonoverlapping(NonNull::from(values).cast(), values.len()) };
+        LargePages { start, len: values.len() }
+    }
+}
+
+impl<T: Copy> Deref for LargePages<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` elements were written.
+        unsafe { NonNull::slice_from_raw_parts(self.start, self.len).as_ref() }
+    }
+}
+
+impl<T: Copy> DerefMut for LargePages<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above; the borrow is exclusive.
+        unsafe { NonNull::slice_from_raw_parts(self.start, self.len).as_mut() }
+    }
+}
+
+impl<T: Copy> Drop for LargePages<T> {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.len)) };
     }
 }

@@ -27,6 +27,7 @@ pub(crate) enum Purpose {
     TreeMask = 3,
     Seed = 4,
     Hash = 5,
+    Code = 6,
 }
 
 impl Instance {

@@ -12,7 +12,7 @@
 //! | 1-of-2^m OT of w-bit messages | [`table`] | m bits | 2^m·w bits | 2 |
 //! | bit triples, random OTs | [`random`] | nothing | nothing | 0 |
 //!
-//! They come from [`base`] OTs on a curve, extended by [`softspoken`]. All of that is interactive and blocking, over a
+//! They come from [`base`] OTs on a curve, extended by [`softspoken`] and then by [`silent`] extension. All of that is interactive and blocking, over a
 //! [`Channel`].
 //!
 //! An OT is used up by one of these; its number in its instance is the tweak of its hash. `docs/oblivious-transfer.md` holds
@@ -29,6 +29,7 @@ mod instance;
 mod pads;
 mod planes;
 pub mod random;
+pub mod silent;
 pub mod softspoken;
 pub mod table;
 mod view;

@@ -140,6 +140,11 @@ impl SenderSetup {
         hash_key(instance, &self.transcript)
     }
 
+    /// A hash of the set-up's messages.
+    pub(crate) fn transcript(&self) -> [u8; 32] {
+        self.transcript
+    }
+
     /// The sender of `instance`.
     pub fn sender(&self, instance: &Instance) -> Sender {
         Sender { delta: self.delta, streams: Streams::new(instance, &self.seeds, 1), made: 0 }
@@ -181,6 +186,11 @@ impl ReceiverSetup {
     /// The public value of `instance`'s hash.
     pub fn hash_key(&self, instance: &Instance) -> HashKey {
         hash_key(instance, &self.transcript)
+    }
+
+    /// A hash of the set-up's messages.
+    pub(crate) fn transcript(&self) -> [u8; 32] {
+        self.transcript
     }
 
     /// The receiver of `instance`.

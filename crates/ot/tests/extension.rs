@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::HashSet;
 
-use common::{assert_correlated, both, instance};
+use common::{assert_balanced, assert_correlated, both, instance};
 use covey_ot::base::{BaseOt, Ristretto};
 use covey_ot::softspoken::{self, ReceiverSetup, SenderSetup};
 use covey_ot::{Channel, Instance, OtError};
@@ -82,6 +82,8 @@ fn softspoken_correlates_for_every_digit_size_and_count() {
             },
         );
         assert_correlated(sender.0, &sender.1, &received.0);
+        assert_balanced(&sender.1, false);
+        assert_balanced(&received.0, true);
         assert_eq!(sender.2, received.1);
         assert_eq!(sender.1.iter().map(|k| k.to_u128()).collect::<HashSet<_>>().len(), sender.1.len());
         let setup = softspoken::setup_bytes(&Ristretto);

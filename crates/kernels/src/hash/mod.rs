@@ -18,6 +18,7 @@ use crate::words::same;
 use crate::{Block, dispatch};
 
 mod portable;
+pub mod tree;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 mod vaes;
 

@@ -138,3 +138,145 @@ pub(super) unsafe fn store_128(hashes: &[__m512i; PER_KEY], out: *mut Block) {
 fn low_words(first: __m512i, second: __m512i) -> __m512i {
     _mm512_permutex2var_epi64(first, _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0), second)
 }
+
+/// The round keys of one cipher, in every lane.
+///
+/// # Safety
+/// The processor has AVX-512 F and BW and VAES.
+#[target_feature(enable = "vaes,avx512f,avx512bw")]
+pub(super) unsafe fn schedule(key: u128) -> [__m512i; 11] {
+    let mut keys = [wide(key); 11];
+    keys[1] = next_keys::<0x01>(keys[0]);
+    keys[2] = next_keys::<0x02>(keys[1]);
+    keys[3] = next_keys::<0x04>(keys[2]);
+    keys[4] = next_keys::<0x08>(keys[3]);
+    keys[5] = next_keys::<0x10>(keys[4]);
+    keys[6] = next_keys::<0x20>(keys[5]);
+    keys[7] = next_keys::<0x40>(keys[6]);
+    keys[8] = next_keys::<0x80>(keys[7]);
+    keys[9] = next_keys::<0x1B>(keys[8]);
+    keys[10] = next_keys::<0x36>(keys[9]);
+    keys
+}
+
+/// Parents hashed at once.
+const PARENTS: usize = 32;
+
+/// [`super::tree::TreeHash::double`].
+///
+/// # Safety
+/// The processor has AVX-512 F and BW and VAES.
+#[target_feature(enable = "vaes,avx512f,avx512bw")]
+pub(super) unsafe fn double(keys: &[__m512i; 11], nodes: &mut [Block]) -> Block {
+    let mut sum = _mm512_setzero_si512();
+    let mut end = nodes.len() / 2;
+    let parts = end % PARENTS;
+    while end >= PARENTS {
+        let start = end - PARENTS;
+        // From the last: children overwrite parents already read, and those of the first group are read before.
+        let parents: &[Block; PARENTS] = nodes[start..end].try_into().expect("as many");
+        let states = load_all(parents);
+        // SAFETY: children 2 start to 2 end are nodes.
+        unsafe { children(keys, &states, nodes.as_mut_ptr().add(2 * start), &mut sum) };
+        end = start;
+        if end == parts {
+            break;
+        }
+    }
+    let mut total = add_lanes(sum);
+    if parts > 0 {
+        let (mut parents, mut both) = ([Block::ZERO; PARENTS], [Block::ZERO; 2 * PARENTS]);
+        parents[..parts].copy_from_slice(&nodes[..parts]);
+        let states = load_all(&parents);
+        // SAFETY: room for two children each.
+        unsafe { children(keys, &states, both.as_mut_ptr(), &mut sum) };
+        nodes[..2 * parts].copy_from_slice(&both[..2 * parts]);
+        both[..2 * parts].chunks_exact(2).for_each(|children| total ^= children[0]);
+    }
+    total
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_all(parents: &[Block; PARENTS]) -> [__m512i; PER_KEY] {
+    let mut states = [_mm512_setzero_si512(); PER_KEY];
+    for row in 0..PER_KEY {
+        states[row] = load(parents, row);
+    }
+    states
+}
+
+/// The exclusive or of four blocks.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn add_lanes(sum: __m512i) -> Block {
+    let mut lanes = [Block::ZERO; 4];
+    // SAFETY: four blocks are 64 bytes.
+    unsafe { _mm512_storeu_si512(lanes.as_mut_ptr().cast(), sum) };
+    lanes[0] ^ lanes[1] ^ lanes[2] ^ lanes[3]
+}
+
+/// Both children of each parent, in order; adds the first ones to `sum`.
+///
+/// # Safety
+/// `out` is room for twice as many.
+#[inline]
+#[target_feature(enable = "vaes,avx512f,avx512bw")]
+unsafe fn children(keys: &[__m512i; 11], parents: &[__m512i; PER_KEY], out: *mut Block, sum: &mut __m512i) {
+    let mut states = [_mm512_setzero_si512(); PER_KEY];
+    for row in 0..PER_KEY {
+        states[row] = _mm512_xor_si512(spread(parents[row]), keys[0]);
+    }
+    for key in &keys[1..10] {
+        for state in &mut states {
+            *state = _mm512_aesenc_epi128(*state, *key);
+        }
+    }
+    let low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
+    let high = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+    for row in 0..PER_KEY {
+        let last = _mm512_xor_si512(keys[10], spread(parents[row]));
+        let first = _mm512_aesenclast_epi128(states[row], last);
+        let second = _mm512_xor_si512(first, parents[row]);
+        *sum = _mm512_xor_si512(*sum, first);
+        // SAFETY: eight children for each row of four parents.
+        unsafe {
+            let out = out.add(8 * row);
+            _mm512_storeu_si512(out.cast(), _mm512_permutex2var_epi64(first, low, second));
+            _mm512_storeu_si512(out.add(4).cast(), _mm512_permutex2var_epi64(first, high, second));
+        }
+    }
+}
+
+/// σ.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn spread(blocks: __m512i) -> __m512i {
+    let swapped = _mm512_shuffle_epi32::<0x4E>(blocks);
+    _mm512_mask_xor_epi64(swapped, 0b1010_1010, swapped, blocks)
+}
+
+/// [`super::tree::add_to_pair`].
+///
+/// # Safety
+/// The processor has AVX-512 F.
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn add_to_pair(nodes: &mut [Block], pair: usize, values: [Block; 2], clear: bool) {
+    let values = [values[0], values[1], values[0], values[1]];
+    // SAFETY: four blocks are 64 bytes.
+    let values = unsafe { _mm512_loadu_si512(values.as_ptr().cast()) };
+    let keep = _mm512_xor_si512(_mm512_set1_epi64(-1), _mm512_maskz_set1_epi64(0b0101_0101, i64::from(clear)));
+    let pair = _mm512_set1_epi64(pair as i64);
+    let mut index = _mm512_set_epi64(1, 1, 1, 1, 0, 0, 0, 0);
+    for nodes in nodes.chunks_mut(4) {
+        // A last pair alone is half a vector.
+        let present = if nodes.len() == 4 { 0xFF } else { 0x0F };
+        // SAFETY: the mask lets through the blocks there are.
+        unsafe {
+            let old = _mm512_and_si512(_mm512_maskz_loadu_epi64(present, nodes.as_ptr().cast()), keep);
+            let here = _mm512_cmpeq_epi64_mask(index, pair);
+            _mm512_mask_storeu_epi64(nodes.as_mut_ptr().cast(), present, _mm512_mask_xor_epi64(old, here, old, values));
+        }
+        index = _mm512_add_epi64(index, _mm512_set1_epi64(2));
+    }
+}

@@ -71,15 +71,19 @@ pub fn instance(number: u64) -> Instance {
     Instance { session: [7; 32], sender: 0, lane: 0, number }
 }
 
-/// Asserts that `received` are the other side of `sent`, with choices neither all alike nor biased.
+/// Asserts that `received` are the other side of `sent`.
 pub fn assert_correlated(delta: Block, sent: &[Block], received: &[Block]) {
     assert!(delta.low() & 1 == 1 && sent.len() == received.len());
     for (index, (&k, &t)) in sent.iter().zip(received).enumerate() {
         assert!(k.low() & 1 == 0 && t == k ^ delta.times(t.low()), "OT {index}");
     }
-    if sent.len() >= 4096 {
-        let ones = received.iter().filter(|t| t.low() & 1 == 1).count() as f64;
-        let len = sent.len() as f64;
-        assert!((ones - len / 2.0).abs() < 6.0 * (len / 4.0).sqrt(), "{ones} of {len} choices are 1");
+}
+
+/// Asserts that every bit of the blocks, the choices among them, is about as often 1 as 0; bit 0 only if it is a choice.
+pub fn assert_balanced(blocks: &[Block], choices: bool) {
+    let len = blocks.len() as f64;
+    for bit in usize::from(!choices)..128 {
+        let ones = blocks.iter().filter(|block| block.to_u128() >> bit & 1 == 1).count() as f64;
+        assert!((ones - len / 2.0).abs() < 6.0 * (len / 4.0).sqrt(), "bit {bit}: {ones} of {len}");
     }
 }

@@ -1,0 +1,77 @@
+//! Trees and sparse codes against their definitions.
+
+mod common;
+
+use aes::Aes128;
+use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use common::{each_isa, words};
+use covey_kernels::hash::tree::{TreeHash, add_to_pair};
+use covey_kernels::{Block, Prg, lpn};
+
+fn blocks(len: usize, seed: u64) -> Vec<Block> {
+    words::<u64>(2 * len, seed).chunks(2).map(|w| Block::new(u128::from(w[0]) | u128::from(w[1]) << 64)).collect()
+}
+
+fn expected(key: u128, x: Block) -> Block {
+    let spread = u128::from(x.low() ^ x.high()) << 64 | u128::from(x.high());
+    let mut state = aes::Block::from(spread.to_le_bytes());
+    Aes128::new(&key.to_le_bytes().into()).encrypt_block(&mut state);
+    Block::new(u128::from_le_bytes(state.into()) ^ spread)
+}
+
+#[test]
+fn levels_double() {
+    each_isa(|_| {
+        for parents in (1..=70).chain([95, 96, 128, 1000]) {
+            let hash = TreeHash::new(9 << 80 | parents as u128);
+            let old = blocks(parents, 3);
+            let mut nodes = old.clone();
+            nodes.resize(2 * parents, Block::new(u128::MAX));
+            let sum = hash.double(&mut nodes);
+            let mut expected_sum = Block::ZERO;
+            for (i, &parent) in old.iter().enumerate() {
+                let first = expected(9 << 80 | parents as u128, parent);
+                expected_sum ^= first;
+                assert!(nodes[2 * i] == first && nodes[2 * i + 1] == first ^ parent, "{i} of {parents}");
+            }
+            assert!(sum == expected_sum && hash.hash(old[0]) == nodes[0]);
+        }
+    });
+}
+
+#[test]
+fn one_pair_changes() {
+    each_isa(|_| {
+        for pairs in [1, 2, 3, 8, 9] {
+            for pair in 0..pairs {
+                for clear in [false, true] {
+                    let (old, values) = (blocks(2 * pairs, 1), [Block::new(3 << 90), Block::new(1)]);
+                    let mut new = old.clone();
+                    add_to_pair(&mut new, pair, values, clear);
+                    for (i, (&new, &old)) in new.iter().zip(&old).enumerate() {
+                        let kept = if clear { old ^ Block::new(old.to_u128() & 1) } else { old };
+                        assert!(new == if i / 2 == pair { kept ^ values[i % 2] } else { kept });
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn rows_add_up_their_entries() {
+    each_isa(|_| {
+        for (len, rows, first) in [(1, 3, 0), (16, 1000, 0), (1 << 12, 1537, 6), (256, 0, 2), (256, 1, 4)] {
+            let (secret, old) = (blocks(len, 4), blocks(rows, 5));
+            let matrix = Prg::new(&[len as u8; 16]);
+            let mut indices = vec![0u32; (first + rows) * lpn::WEIGHT];
+            matrix.fill_words(0, &mut indices);
+            let mut out = old.clone();
+            lpn::encode(&matrix, first as u64, &lpn::Secret::new(&secret), &mut out);
+            for (j, row) in indices[first * lpn::WEIGHT..].chunks(lpn::WEIGHT).enumerate() {
+                let sum = row.iter().fold(old[j], |sum, &index| sum ^ secret[index as usize % len]);
+                assert!(out[j] == sum, "row {j} of {rows}");
+            }
+        }
+    });
+}

@@ -1,0 +1,376 @@
+//! Silent correlated OT: from a few tens of thousands of correlated OTs, millions for a fraction of a bit each, under learning parity
+//! with noise (Yang, Weng, Lan, Zhang, Wang: Ferret, CCS 2020, semi-honest, regular noise; trees as in Guo et al.: Half-tree,
+//! EUROCRYPT 2023).
+//!
+//! One iteration. For each tree the sender holds nodes whose sum on every level is Δ; for level i it sends the sum of the first
+//! children ⊕ K_i of a correlated OT. The receiver, with T_i = K_i ⊕ b·Δ, has the sum of the children on side b: it comes to
+//! know all leaves but one, α, whose path goes the other way at each level. Leaves v of the sender and w of the receiver (at α
+//! the sum of all its others) are then equal but for w_α = v_α ⊕ Δ. With more correlated OTs as secret (K', T' = K' ⊕ u·Δ)
+//! and a public sparse matrix A, the outputs K = A·K' ⊕ v and T = A·T' ⊕ w are correlated with choice bits A·u ⊕ e, e one in each α.
+//!
+//! Bit 0 of a block holds the choice: of leaves it is cleared, and set in w_α. The receiver touches memory in the same order
+//! whatever α. The last outputs start the next iteration.
+
+mod parameters;
+
+use covey_kernels::hash::tree::{TreeHash, add_to_pair};
+use covey_kernels::{Prg, lpn};
+use zeroize::Zeroizing;
+
+pub use parameters::{ALL, B10, B11, B12, B13, Parameters};
+
+use crate::base::BaseOt;
+use crate::instance::{Purpose, random};
+use crate::softspoken::{self, ReceiverSetup, SenderSetup};
+use crate::view::wipe;
+use crate::{Block, Channel, HashKey, Instance, Result};
+
+/// The digits of SoftSpoken where it starts an extension: few OTs, so that its work matters less than its bytes.
+pub const BOOTSTRAP_DIGITS: usize = 8;
+
+/// Trees of one message.
+const PIECE: usize = 64;
+
+/// The sets iterated before `target`, which needs more OTs than SoftSpoken makes well.
+fn nested(target: &Parameters) -> Option<Parameters> {
+    (target.consumed() > 2 * B10.consumed()).then_some(B10)
+}
+
+/// OTs that the first iterations make beyond what they start with; the rest is kept for the next.
+fn bootstrap_adds(target: &Parameters) -> usize {
+    nested(target).map_or(0, |set| set.outputs() - target.consumed())
+}
+
+/// Bytes that starting sends, SoftSpoken's set-up aside: by the sender, by the receiver.
+fn bootstrap_bytes(target: &Parameters) -> [usize; 2] {
+    let first = nested(target).unwrap_or(*target);
+    [nested(target).map_or(0, |set| set.bytes()), softspoken::extend_bytes(BOOTSTRAP_DIGITS, first.consumed())]
+}
+
+/// Bytes that an extension of at least `count` OTs sends from nothing, the base OTs included: by the sender, by the receiver.
+pub fn cold_bytes(target: &Parameters, count: usize) -> [usize; 2] {
+    let [sender, receiver] = softspoken::setup_bytes(&crate::base::Ristretto);
+    let [more, others] = extend_bytes(target, false, count);
+    [sender + more, receiver + others]
+}
+
+/// Bytes that an extension of at least `count` OTs sends, whether its start is behind it or not: by the sender, by the receiver.
+pub fn extend_bytes(target: &Parameters, started: bool, count: usize) -> [usize; 2] {
+    if count == 0 {
+        return [0; 2];
+    }
+    let [sender, receiver] = if started { [0; 2] } else { bootstrap_bytes(target) };
+    [sender + iterations(target, started, count) * target.bytes(), receiver]
+}
+
+/// OTs that an extension of at least `count` makes.
+pub fn extend_count(target: &Parameters, started: bool, count: usize) -> usize {
+    if count == 0 {
+        return 0;
+    }
+    let first = if started { 0 } else { bootstrap_adds(target) };
+    first + iterations(target, started, count) * target.added()
+}
+
+fn iterations(target: &Parameters, started: bool, count: usize) -> usize {
+    let first = if started { 0 } else { bootstrap_adds(target) };
+    count.saturating_sub(first).div_ceil(target.added())
+}
+
+/// What is public of an instance: the keys of its matrices and trees.
+struct Public {
+    instance: Instance,
+    transcript: [u8; 32],
+    /// Iterations done, those of every set.
+    iteration: u64,
+}
+
+impl Public {
+    /// The matrix of the next iteration, and the key of its trees.
+    fn next(&mut self) -> (Prg, u128) {
+        let keys: [u8; 32] = self.instance.derive(Purpose::Code, self.iteration, &[&self.transcript]);
+        self.iteration += 1;
+        let (matrix, trees) = keys.split_at(16);
+        let half = |half: &[u8]| std::array::from_fn(|byte| half[byte]);
+        (Prg::new(&half(matrix)), u128::from_le_bytes(half(trees)))
+    }
+}
+
+/// Blocks wiped on drop.
+pub(crate) struct Secret(pub(crate) Vec<Block>);
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        wipe(&mut self.0);
+    }
+}
+
+/// The sender of one instance. Not `Debug`.
+pub struct SilentSender {
+    parameters: Parameters,
+    public: Public,
+    delta: Block,
+    key: HashKey,
+    /// What starts the next iteration; empty before the first.
+    kept: Secret,
+    setup: Option<softspoken::Sender>,
+}
+
+/// The receiver of one instance. Not `Debug`.
+pub struct SilentReceiver {
+    parameters: Parameters,
+    public: Public,
+    key: HashKey,
+    kept: Secret,
+    setup: Option<softspoken::Receiver>,
+}
+
+impl SilentSender {
+    /// The sender of `instance`, from a set-up with [`BOOTSTRAP_DIGITS`]. Nothing is sent yet.
+    pub fn new(setup: &SenderSetup, instance: &Instance, parameters: Parameters) -> Self {
+        SilentSender {
+            parameters,
+            public: Public { instance: *instance, transcript: setup.transcript(), iteration: 0 },
+            delta: setup.delta(),
+            key: setup.hash_key(instance),
+            kept: Secret(Vec::new()),
+            setup: Some(setup.sender(instance)),
+        }
+    }
+
+    /// Base OTs with the peer and the sender of `instance`.
+    ///
+    /// # Errors
+    /// The channel's, and malformed messages.
+    pub fn set_up(
+        base: &dyn BaseOt,
+        channel: &mut dyn Channel,
+        instance: &Instance,
+        parameters: Parameters,
+    ) -> Result<Self> {
+        Ok(Self::new(&SenderSetup::new(base, channel, instance, BOOTSTRAP_DIGITS)?, instance, parameters))
+    }
+
+    /// Δ.
+    pub fn delta(&self) -> Block {
+        self.delta
+    }
+
+    /// The public value of the hash.
+    pub fn key(&self) -> HashKey {
+        self.key
+    }
+
+    /// Appends K of at least `count` more OTs: [`extend_count`] of them.
+    ///
+    /// # Errors
+    /// The channel's.
+    pub fn extend(&mut self, channel: &mut dyn Channel, count: usize, out: &mut Vec<Block>) -> Result<()> {
+        let iterations = iterations(&self.parameters, self.setup.is_none(), count);
+        if count == 0 {
+            return Ok(());
+        }
+        if let Some(mut setup) = self.setup.take() {
+            let first = nested(&self.parameters).unwrap_or(self.parameters);
+            setup.extend(channel, first.consumed(), &mut self.kept.0)?;
+            if let Some(first) = nested(&self.parameters) {
+                self.iterate(channel, first, self.parameters.consumed(), out)?;
+            }
+        }
+        for _ in 0..iterations {
+            self.iterate(channel, self.parameters, self.parameters.consumed(), out)?;
+        }
+        Ok(())
+    }
+
+    /// One iteration of `set`; the last `keep` outputs are kept.
+    fn iterate(&mut self, channel: &mut dyn Channel, set: Parameters, keep: usize, out: &mut Vec<Block>) -> Result<()> {
+        let (matrix, key) = self.public.next();
+        let roots = Prg::new(&Zeroizing::new(random::<16>()?));
+        let start = out.len();
+        out.resize(start + set.outputs(), Block::ZERO);
+        let (secret, levels) = self.kept.0.split_at(set.secret());
+        let secret = lpn::Secret::new(secret);
+        let levels: Vec<&[Block]> = levels.chunks_exact(set.depth).collect();
+        let leaves = 1usize << set.depth;
+        for (piece, levels) in levels.chunks(PIECE).enumerate() {
+            let mut message = Vec::with_capacity(levels.len() * set.depth * Block::BYTES);
+            for (index, levels) in levels.iter().enumerate() {
+                let tree = piece * PIECE + index;
+                let mut root = [0; 16];
+                roots.fill(0, tree as u64, &mut root);
+                let out = &mut out[start + tree * leaves..][..leaves];
+                let hash = TreeHash::new(key ^ tree as u128);
+                plant(&hash, Block::from_bytes(root), self.delta, levels, out, &mut message);
+                lpn::encode(&matrix, (tree * leaves) as u64, &secret, out);
+            }
+            channel.send(message)?;
+        }
+        keep_back(&mut self.kept, out, keep);
+        Ok(())
+    }
+}
+
+impl SilentReceiver {
+    /// The receiver of `instance`, from a set-up with [`BOOTSTRAP_DIGITS`]. Nothing is sent yet.
+    pub fn new(setup: &ReceiverSetup, instance: &Instance, parameters: Parameters) -> Self {
+        SilentReceiver {
+            parameters,
+            public: Public { instance: *instance, transcript: setup.transcript(), iteration: 0 },
+            key: setup.hash_key(instance),
+            kept: Secret(Vec::new()),
+            setup: Some(setup.receiver(instance)),
+        }
+    }
+
+    /// Base OTs with the peer and the receiver of `instance`.
+    ///
+    /// # Errors
+    /// The channel's, and malformed messages.
+    pub fn set_up(
+        base: &dyn BaseOt,
+        channel: &mut dyn Channel,
+        instance: &Instance,
+        parameters: Parameters,
+    ) -> Result<Self> {
+        Ok(Self::new(&ReceiverSetup::new(base, channel, instance, BOOTSTRAP_DIGITS)?, instance, parameters))
+    }
+
+    /// The public value of the hash.
+    pub fn key(&self) -> HashKey {
+        self.key
+    }
+
+    /// Appends T of at least `count` more OTs: [`extend_count`] of them.
+    ///
+    /// # Errors
+    /// The channel's.
+    pub fn extend(&mut self, channel: &mut dyn Channel, count: usize, out: &mut Vec<Block>) -> Result<()> {
+        let iterations = iterations(&self.parameters, self.setup.is_none(), count);
+        if count == 0 {
+            return Ok(());
+        }
+        if let Some(mut setup) = self.setup.take() {
+            let first = nested(&self.parameters).unwrap_or(self.parameters);
+            setup.extend(channel, first.consumed(), &mut self.kept.0)?;
+            if let Some(first) = nested(&self.parameters) {
+                self.iterate(channel, first, self.parameters.consumed(), out)?;
+            }
+        }
+        for _ in 0..iterations {
+            self.iterate(channel, self.parameters, self.parameters.consumed(), out)?;
+        }
+        Ok(())
+    }
+
+    fn iterate(&mut self, channel: &mut dyn Channel, set: Parameters, keep: usize, out: &mut Vec<Block>) -> Result<()> {
+        let (matrix, key) = self.public.next();
+        let start = out.len();
+        out.resize(start + set.outputs(), Block::ZERO);
+        let (secret, levels) = self.kept.0.split_at(set.secret());
+        let secret = lpn::Secret::new(secret);
+        let levels: Vec<&[Block]> = levels.chunks_exact(set.depth).collect();
+        let leaves = 1usize << set.depth;
+        for (piece, levels) in levels.chunks(PIECE).enumerate() {
+            let message = channel.recv(levels.len() * set.depth * Block::BYTES)?;
+            let sums: Vec<Block> = message.as_chunks::<16>().0.iter().map(|sum| Block::from_bytes(*sum)).collect();
+            for (index, (levels, sums)) in levels.iter().zip(sums.chunks_exact(set.depth)).enumerate() {
+                let tree = piece * PIECE + index;
+                let out = &mut out[start + tree * leaves..][..leaves];
+                let hash = TreeHash::new(key ^ tree as u128);
+                puncture(&hash, levels, sums, out);
+                lpn::encode(&matrix, (tree * leaves) as u64, &secret, out);
+            }
+        }
+        keep_back(&mut self.kept, out, keep);
+        Ok(())
+    }
+}
+
+/// Moves the last `keep` outputs to where the next iteration starts from.
+fn keep_back(kept: &mut Secret, out: &mut Vec<Block>, keep: usize) {
+    wipe(&mut kept.0);
+    kept.0.clear();
+    let start = out.len() - keep;
+    kept.0.extend_from_slice(&out[start..]);
+    wipe(&mut out[start..]);
+    out.truncate(start);
+}
+
+/// The sender's leaves, lowest bits clear. For each level, appends the sum of the first children under the OT's block.
+fn plant(hash: &TreeHash, root: Block, delta: Block, levels: &[Block], nodes: &mut [Block], message: &mut Vec<u8>) {
+    nodes[0] = root;
+    nodes[1] = root ^ delta;
+    message.extend_from_slice(&(levels[0] ^ root).to_bytes());
+    for (level, &key) in levels.iter().enumerate().skip(1) {
+        let sum = hash.double(&mut nodes[..2 << level]);
+        message.extend_from_slice(&(key ^ sum).to_bytes());
+    }
+    add_to_pair(nodes, 0, [Block::ZERO; 2], true);
+}
+
+/// The receiver's leaves, lowest bits clear but at α. On every level the node on α's path is held as zero.
+fn puncture(hash: &TreeHash, levels: &[Block], sums: &[Block], nodes: &mut [Block]) {
+    // What the children of a zero node become, both of them, until they are put right.
+    let junk = hash.hash(Block::ZERO);
+    let side = |level: usize| levels[level].low() & 1;
+    let known = levels[0] ^ sums[0];
+    nodes[0] = known.times(1 ^ side(0));
+    nodes[1] = known.times(side(0));
+    // The sum of all known nodes of the level, and α's ancestor there.
+    let (mut total, mut path) = (known, 1 ^ side(0) as usize);
+    let last = levels.len() - 1;
+    for level in 1..=last {
+        let first = hash.double(&mut nodes[..2 << level]);
+        let side = side(level);
+        // The sum of side b of all known nodes, less that of all but one of them.
+        let sibling = levels[level] ^ sums[level] ^ first ^ junk ^ total.times(side);
+        total ^= sibling;
+        let (known, missing) = if level == last {
+            let lowest = Block::new(1);
+            let clear = |block: Block| block ^ lowest.times(block.low());
+            (clear(junk) ^ clear(sibling), clear(junk) ^ clear(total) ^ lowest)
+        } else {
+            (junk ^ sibling, junk)
+        };
+        let change = [missing.times(side) ^ known.times(1 ^ side), missing.times(1 ^ side) ^ known.times(side)];
+        add_to_pair(&mut nodes[..2 << level], path, change, level == last);
+        path = 2 * path + (1 ^ side as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Leaves agree but at α, where they differ by Δ; over all choices of the OTs α takes every place once.
+    #[test]
+    fn trees_are_punctured_in_one_place() {
+        let prg = Prg::new(&[3; 16]);
+        let block = |stream: u64, number: usize| {
+            let mut bytes = [0; 16];
+            prg.fill(stream, number as u64, &mut bytes);
+            Block::from_bytes(bytes)
+        };
+        let even = |block: Block| block ^ Block::new(u128::from(block.low() & 1));
+        let delta = even(block(0, 0)) ^ Block::new(1);
+        for depth in 2..=8 {
+            let hash = TreeHash::new(depth as u128);
+            let sent: Vec<Block> = (0..depth).map(|level| even(block(1, level))).collect();
+            let mut places = vec![0; 1 << depth];
+            for choices in 0..1u64 << depth {
+                let held: Vec<Block> = (0..depth).map(|level| sent[level] ^ delta.times(choices >> level)).collect();
+                let mut message = Vec::new();
+                let (mut v, mut w) = (vec![Block::new(9); 1 << depth], vec![Block::new(7); 1 << depth]);
+                plant(&hash, block(2, choices as usize), delta, &sent, &mut v, &mut message);
+                let sums: Vec<Block> = message.as_chunks().0.iter().map(|sum| Block::from_bytes(*sum)).collect();
+                puncture(&hash, &held, &sums, &mut w);
+                assert!(v.iter().all(|v| v.low() & 1 == 0));
+                let other: Vec<usize> = (0..1 << depth).filter(|&leaf| v[leaf] != w[leaf]).collect();
+                assert!(other.len() == 1 && w[other[0]] == v[other[0]] ^ delta, "depth {depth}: {other:?}");
+                places[other[0]] += 1;
+            }
+            assert!(places.iter().all(|&times| times == 1), "{places:?}");
+        }
+    }
+}
