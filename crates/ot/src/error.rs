@@ -16,6 +16,25 @@ pub enum OtError {
         /// What it sent.
         detail: String,
     },
+    /// More was asked of an extension that failed before.
+    #[error("an earlier extension of oblivious transfer was interrupted: start a new session")]
+    Interrupted,
+    /// Fewer OTs are left than asked for.
+    #[error("{wanted} correlated OTs asked for, {left} left in stock")]
+    Short {
+        /// How many were asked for.
+        wanted: u64,
+        /// How many there are.
+        left: u64,
+    },
+    /// A file of stored material.
+    #[error("{path}: {detail}")]
+    Store {
+        /// Which.
+        path: String,
+        /// What is wrong with it.
+        detail: String,
+    },
     /// The operating system gave no randomness.
     #[error("no randomness from the operating system: {0}")]
     Randomness(getrandom::Error),

@@ -23,7 +23,7 @@ use crate::base::BaseOt;
 use crate::instance::{Purpose, random};
 use crate::softspoken::{self, ReceiverSetup, SenderSetup};
 use crate::view::wipe;
-use crate::{Block, Channel, HashKey, Instance, Result};
+use crate::{Block, Channel, HashKey, Instance, OtError, Result};
 
 /// The digits of SoftSpoken where it starts an extension: few OTs, so that its work matters less than its bytes.
 pub const BOOTSTRAP_DIGITS: usize = 8;
@@ -105,37 +105,167 @@ impl Drop for Secret {
     }
 }
 
-/// The sender of one instance. Not `Debug`.
-pub struct SilentSender {
+/// What both sides hold of an instance.
+struct State {
     parameters: Parameters,
     public: Public,
-    delta: Block,
     key: HashKey,
     /// What starts the next iteration; empty before the first.
     kept: Secret,
+}
+
+impl State {
+    fn new(instance: &Instance, parameters: Parameters, transcript: [u8; 32], key: HashKey) -> Self {
+        let public = Public { instance: *instance, transcript, iteration: 0 };
+        State { parameters, public, key, kept: Secret(Vec::new()) }
+    }
+
+    /// What an iteration of `set` starts from. It is gone, whatever becomes of the iteration: no secret serves two codes.
+    fn take_kept(&mut self, set: Parameters) -> Result<Secret> {
+        let kept = std::mem::replace(&mut self.kept, Secret(Vec::new()));
+        if kept.0.len() == set.consumed() { Ok(kept) } else { Err(OtError::Interrupted) }
+    }
+
+    /// Bytes before the blocks.
+    const FIXED: usize = 32 + 8 + 16;
+
+    fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut bytes = Zeroizing::new(Vec::with_capacity(Self::FIXED + 16 * self.kept.0.len()));
+        bytes.extend_from_slice(&self.public.transcript);
+        bytes.extend_from_slice(&self.public.iteration.to_le_bytes());
+        bytes.extend_from_slice(&self.key.0.to_le_bytes());
+        self.kept.0.iter().for_each(|block| bytes.extend_from_slice(&block.to_bytes()));
+        bytes
+    }
+
+    fn from_bytes(instance: &Instance, parameters: Parameters, bytes: &[u8]) -> Option<Self> {
+        let (transcript, bytes) = bytes.split_first_chunk()?;
+        let (iteration, bytes) = bytes.split_first_chunk()?;
+        let (key, bytes) = bytes.split_first_chunk()?;
+        let kept = bytes.as_chunks().0.iter().map(|block| Block::from_bytes(*block)).collect::<Vec<Block>>();
+        (kept.len() == parameters.consumed() && bytes.len().is_multiple_of(16)).then(|| State {
+            parameters,
+            public: Public { instance: *instance, transcript: *transcript, iteration: u64::from_le_bytes(*iteration) },
+            key: HashKey(u128::from_le_bytes(*key)),
+            kept: Secret(kept),
+        })
+    }
+}
+
+/// The sender of one instance. Not `Debug`.
+pub struct SilentSender {
+    state: State,
+    delta: Block,
     setup: Option<softspoken::Sender>,
 }
 
 /// The receiver of one instance. Not `Debug`.
 pub struct SilentReceiver {
-    parameters: Parameters,
-    public: Public,
-    key: HashKey,
-    kept: Secret,
+    state: State,
     setup: Option<softspoken::Receiver>,
 }
+
+/// The two sides of an instance, as far as they are alike.
+pub(crate) trait Side: Sized {
+    fn set_up(
+        base: &dyn BaseOt,
+        channel: &mut dyn Channel,
+        instance: &Instance,
+        parameters: Parameters,
+    ) -> Result<Self>;
+
+    fn extend(&mut self, channel: &mut dyn Channel, count: usize, out: &mut Vec<Block>) -> Result<()>;
+
+    /// The public value of the hash and Δ, zero at the receiver.
+    fn identity(&self) -> (HashKey, Block);
+
+    /// What the next iteration needs, once there was a first.
+    fn to_bytes(self) -> Option<Zeroizing<Vec<u8>>>;
+
+    fn from_bytes(instance: &Instance, parameters: Parameters, delta: Block, bytes: &[u8]) -> Option<Self>;
+}
+
+macro_rules! side {
+    ($name:ident, |$self:ident| $delta:expr, |$state:ident, $given:ident| $new:expr) => {
+        impl $name {
+            /// Appends the blocks of at least `count` more OTs: [`extend_count`] of them.
+            ///
+            /// # Errors
+            /// The channel's.
+            pub fn extend(&mut self, channel: &mut dyn Channel, count: usize, out: &mut Vec<Block>) -> Result<()> {
+                let parameters = self.state.parameters;
+                let iterations = iterations(&parameters, self.setup.is_none(), count);
+                if count == 0 {
+                    return Ok(());
+                }
+                // What is kept back is cut off at the end: growing would leave copies behind.
+                out.reserve(extend_count(&parameters, self.setup.is_none(), count) + parameters.consumed());
+                let start = out.len();
+                let result = self.extend_by(channel, iterations, out);
+                if result.is_err() {
+                    wipe(&mut out[start..]);
+                    out.truncate(start);
+                }
+                result
+            }
+
+            fn extend_by(&mut self, channel: &mut dyn Channel, iterations: usize, out: &mut Vec<Block>) -> Result<()> {
+                let parameters = self.state.parameters;
+                if let Some(mut setup) = self.setup.take() {
+                    let first = nested(&parameters).unwrap_or(parameters);
+                    setup.extend(channel, first.consumed(), &mut self.state.kept.0)?;
+                    if nested(&parameters).is_some() {
+                        self.iterate(channel, first, out)?;
+                    }
+                }
+                (0..iterations).try_for_each(|_| self.iterate(channel, parameters, out))
+            }
+
+            /// The public value of the hash.
+            pub fn key(&self) -> HashKey {
+                self.state.key
+            }
+        }
+
+        impl Side for $name {
+            fn set_up(
+                base: &dyn BaseOt,
+                channel: &mut dyn Channel,
+                instance: &Instance,
+                parameters: Parameters,
+            ) -> Result<Self> {
+                $name::set_up(base, channel, instance, parameters)
+            }
+
+            fn extend(&mut self, channel: &mut dyn Channel, count: usize, out: &mut Vec<Block>) -> Result<()> {
+                $name::extend(self, channel, count, out)
+            }
+
+            fn identity(&self) -> (HashKey, Block) {
+                let $self = self;
+                (self.state.key, $delta)
+            }
+
+            fn to_bytes(self) -> Option<Zeroizing<Vec<u8>>> {
+                self.setup.is_none().then(|| self.state.to_bytes())
+            }
+
+            fn from_bytes(instance: &Instance, parameters: Parameters, $given: Block, bytes: &[u8]) -> Option<Self> {
+                let $state = State::from_bytes(instance, parameters, bytes)?;
+                Some($new)
+            }
+        }
+    };
+}
+
+side!(SilentSender, |side| side.delta, |state, delta| SilentSender { state, delta, setup: None });
+side!(SilentReceiver, |_side| Block::ZERO, |state, _delta| SilentReceiver { state, setup: None });
 
 impl SilentSender {
     /// The sender of `instance`, from a set-up with [`BOOTSTRAP_DIGITS`]. Nothing is sent yet.
     pub fn new(setup: &SenderSetup, instance: &Instance, parameters: Parameters) -> Self {
-        SilentSender {
-            parameters,
-            public: Public { instance: *instance, transcript: setup.transcript(), iteration: 0 },
-            delta: setup.delta(),
-            key: setup.hash_key(instance),
-            kept: Secret(Vec::new()),
-            setup: Some(setup.sender(instance)),
-        }
+        let state = State::new(instance, parameters, setup.transcript(), setup.hash_key(instance));
+        SilentSender { state, delta: setup.delta(), setup: Some(setup.sender(instance)) }
     }
 
     /// Base OTs with the peer and the sender of `instance`.
@@ -156,40 +286,14 @@ impl SilentSender {
         self.delta
     }
 
-    /// The public value of the hash.
-    pub fn key(&self) -> HashKey {
-        self.key
-    }
-
-    /// Appends K of at least `count` more OTs: [`extend_count`] of them.
-    ///
-    /// # Errors
-    /// The channel's.
-    pub fn extend(&mut self, channel: &mut dyn Channel, count: usize, out: &mut Vec<Block>) -> Result<()> {
-        let iterations = iterations(&self.parameters, self.setup.is_none(), count);
-        if count == 0 {
-            return Ok(());
-        }
-        if let Some(mut setup) = self.setup.take() {
-            let first = nested(&self.parameters).unwrap_or(self.parameters);
-            setup.extend(channel, first.consumed(), &mut self.kept.0)?;
-            if let Some(first) = nested(&self.parameters) {
-                self.iterate(channel, first, self.parameters.consumed(), out)?;
-            }
-        }
-        for _ in 0..iterations {
-            self.iterate(channel, self.parameters, self.parameters.consumed(), out)?;
-        }
-        Ok(())
-    }
-
-    /// One iteration of `set`; the last `keep` outputs are kept.
-    fn iterate(&mut self, channel: &mut dyn Channel, set: Parameters, keep: usize, out: &mut Vec<Block>) -> Result<()> {
-        let (matrix, key) = self.public.next();
+    /// One iteration of `set`; as many of the last outputs as the next iteration needs are kept.
+    fn iterate(&mut self, channel: &mut dyn Channel, set: Parameters, out: &mut Vec<Block>) -> Result<()> {
+        let (matrix, key) = self.state.public.next();
         let roots = Prg::new(&Zeroizing::new(random::<16>()?));
         let start = out.len();
         out.resize(start + set.outputs(), Block::ZERO);
-        let (secret, levels) = self.kept.0.split_at(set.secret());
+        let used = self.state.take_kept(set)?;
+        let (secret, levels) = used.0.split_at(set.secret());
         let secret = lpn::Secret::new(secret);
         let levels: Vec<&[Block]> = levels.chunks_exact(set.depth).collect();
         let leaves = 1usize << set.depth;
@@ -206,7 +310,7 @@ impl SilentSender {
             }
             channel.send(message)?;
         }
-        keep_back(&mut self.kept, out, keep);
+        self.state.kept = keep_back(out, self.state.parameters.consumed());
         Ok(())
     }
 }
@@ -214,13 +318,8 @@ impl SilentSender {
 impl SilentReceiver {
     /// The receiver of `instance`, from a set-up with [`BOOTSTRAP_DIGITS`]. Nothing is sent yet.
     pub fn new(setup: &ReceiverSetup, instance: &Instance, parameters: Parameters) -> Self {
-        SilentReceiver {
-            parameters,
-            public: Public { instance: *instance, transcript: setup.transcript(), iteration: 0 },
-            key: setup.hash_key(instance),
-            kept: Secret(Vec::new()),
-            setup: Some(setup.receiver(instance)),
-        }
+        let state = State::new(instance, parameters, setup.transcript(), setup.hash_key(instance));
+        SilentReceiver { state, setup: Some(setup.receiver(instance)) }
     }
 
     /// Base OTs with the peer and the receiver of `instance`.
@@ -236,38 +335,12 @@ impl SilentReceiver {
         Ok(Self::new(&ReceiverSetup::new(base, channel, instance, BOOTSTRAP_DIGITS)?, instance, parameters))
     }
 
-    /// The public value of the hash.
-    pub fn key(&self) -> HashKey {
-        self.key
-    }
-
-    /// Appends T of at least `count` more OTs: [`extend_count`] of them.
-    ///
-    /// # Errors
-    /// The channel's.
-    pub fn extend(&mut self, channel: &mut dyn Channel, count: usize, out: &mut Vec<Block>) -> Result<()> {
-        let iterations = iterations(&self.parameters, self.setup.is_none(), count);
-        if count == 0 {
-            return Ok(());
-        }
-        if let Some(mut setup) = self.setup.take() {
-            let first = nested(&self.parameters).unwrap_or(self.parameters);
-            setup.extend(channel, first.consumed(), &mut self.kept.0)?;
-            if let Some(first) = nested(&self.parameters) {
-                self.iterate(channel, first, self.parameters.consumed(), out)?;
-            }
-        }
-        for _ in 0..iterations {
-            self.iterate(channel, self.parameters, self.parameters.consumed(), out)?;
-        }
-        Ok(())
-    }
-
-    fn iterate(&mut self, channel: &mut dyn Channel, set: Parameters, keep: usize, out: &mut Vec<Block>) -> Result<()> {
-        let (matrix, key) = self.public.next();
+    fn iterate(&mut self, channel: &mut dyn Channel, set: Parameters, out: &mut Vec<Block>) -> Result<()> {
+        let (matrix, key) = self.state.public.next();
         let start = out.len();
         out.resize(start + set.outputs(), Block::ZERO);
-        let (secret, levels) = self.kept.0.split_at(set.secret());
+        let used = self.state.take_kept(set)?;
+        let (secret, levels) = used.0.split_at(set.secret());
         let secret = lpn::Secret::new(secret);
         let levels: Vec<&[Block]> = levels.chunks_exact(set.depth).collect();
         let leaves = 1usize << set.depth;
@@ -282,19 +355,18 @@ impl SilentReceiver {
                 lpn::encode(&matrix, (tree * leaves) as u64, &secret, out);
             }
         }
-        keep_back(&mut self.kept, out, keep);
+        self.state.kept = keep_back(out, self.state.parameters.consumed());
         Ok(())
     }
 }
 
 /// Moves the last `keep` outputs to where the next iteration starts from.
-fn keep_back(kept: &mut Secret, out: &mut Vec<Block>, keep: usize) {
-    wipe(&mut kept.0);
-    kept.0.clear();
+fn keep_back(out: &mut Vec<Block>, keep: usize) -> Secret {
     let start = out.len() - keep;
-    kept.0.extend_from_slice(&out[start..]);
+    let kept = out[start..].to_vec();
     wipe(&mut out[start..]);
     out.truncate(start);
+    Secret(kept)
 }
 
 /// The sender's leaves, lowest bits clear. For each level, appends the sum of the first children under the OT's block.

@@ -42,6 +42,20 @@ impl Parameters {
         Parameters { name: "insecure", trees, log_secret, depth }
     }
 
+    /// What says which set it is.
+    pub(crate) fn sizes(&self) -> [u64; 3] {
+        [self.trees as u64, u64::from(self.log_secret), self.depth as u64]
+    }
+
+    /// The set with these sizes.
+    pub(crate) fn of_sizes(sizes: [u64; 3]) -> Option<Self> {
+        #[cfg(any(test, feature = "test-dealer"))]
+        if sizes[0] < 10_000 && sizes[1] < 10 && (2..10).contains(&sizes[2]) {
+            return Some(Self::insecure(sizes[0] as usize, sizes[1] as u32, sizes[2] as usize));
+        }
+        ALL.into_iter().find(|set| set.sizes() == sizes)
+    }
+
     /// Outputs of one iteration: N.
     pub const fn outputs(&self) -> usize {
         self.trees << self.depth
