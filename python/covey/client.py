@@ -41,15 +41,16 @@ class Client:
         model: Source,
         weights: str | os.PathLike[str] | Weights | None = None,
         *,
+        protocol: str = "trio",
         progress: Progress | None = None,
     ) -> Shared:
-        """Share a model's weights with the parties, who keep them in shares until they are shared anew.
+        """Share a model's weights with the parties of `protocol`, who keep them in shares until they are shared anew.
 
         Weights leave this process only in shares. Raises `CoveyError` before anything is sent if they are not the
         program's, and otherwise naming the party that failed.
         """
         loaded = load(model, weights=weights)
-        sent = json.loads(_core.share_weights(self.config, loaded.program, loaded.need_weights(), progress))
+        sent = json.loads(_core.share_weights(self.config, loaded.program, loaded.need_weights(), protocol, progress))
         return Shared(sent["program"], sent["bytes"])
 
     def session(self, model: Source, protocol: str = "trio", **options: Any) -> Session:

@@ -1,4 +1,4 @@
-"""Three parties on this machine: real processes with keys of their own, over mutual TLS on loopback."""
+"""The parties on this machine: real processes with keys of their own, over mutual TLS on loopback."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
-from covey.errors import CoveyError, OptionError
+from covey.errors import CoveyError
+from covey.protocols import protocol as find_protocol
 
 if TYPE_CHECKING:
     from covey.client import Phase, Progress, Session
@@ -36,14 +37,10 @@ ATTEMPTS = 5
 IDLE_SECONDS = 300.0
 """How long a session is kept without an inference; the parties end it after ten minutes."""
 
-PARTY_NAMES = ("alpha", "beta", "gamma")
-
-Protocol = Literal["trio", "clear"]
-
 
 @contextmanager
 def local(
-    protocol: Protocol = "trio",
+    protocol: str = "trio",
     *,
     timeout: float = 10.0,
     network: Mapping[str, float] | None = None,
@@ -70,14 +67,13 @@ class Parties:
 
     def __init__(
         self,
-        protocol: Protocol = "trio",
+        protocol: str = "trio",
         *,
         timeout: float = 10.0,
         network: Mapping[str, float] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        if protocol not in ("trio", "clear"):
-            raise OptionError(f"protocol '{protocol}' is unknown: use trio or clear")
+        self.names = find_protocol(protocol).parties
         self.protocol = protocol
         self.timeout = timeout
         self.network = dict(network or {})
@@ -90,7 +86,7 @@ class Parties:
 
     def start(self, progress: Progress | None = None) -> None:
         """Make keys and start the parties; returns when all are listening."""
-        if self.protocol == "clear":
+        if not self.names:
             return
         for attempt in range(ATTEMPTS):
             try:
@@ -104,12 +100,12 @@ class Parties:
 
     def _start(self, progress: Progress | None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="covey-"))
-        self.parties = write_configuration(self.folder, self.timeout, self.network)
+        self.parties = write_configuration(self.folder, self.names, self.timeout, self.network)
         for party in self.parties:
             party.spawn()
         for index, party in enumerate(self.parties):
             if progress is not None:
-                progress(index, len(self.parties), "starting three parties")
+                progress(index, len(self.parties), f"starting {len(self.parties)} parties")
             party.wait_until_ready()
 
     @property
@@ -147,7 +143,7 @@ class Parties:
 
         loaded = load(model, weights=weights, data=x, calibration=calibration, input_range=input_range)
         inputs = read_inputs(x, loaded.program)
-        if self.protocol == "clear":
+        if not self.names:
             from covey.clear import run_clear
 
             return run_clear(loaded, inputs)
@@ -163,11 +159,13 @@ class Parties:
 
     def share(self, model: Model, progress: Progress | None = None) -> None:
         """Share the weights of a program as its owner, unless that was done before."""
-        if self.protocol == "clear" or model.program.hash in self._shared:
+        if not self.names or model.program.hash in self._shared:
             return
         from covey.client import Client
 
-        Client(self.owner_config).share_weights(model.program, model.need_weights(), progress=progress)
+        Client(self.owner_config).share_weights(
+            model.program, model.need_weights(), protocol=self.protocol, progress=progress
+        )
         self._shared.add(model.program.hash)
 
     def preprocess(self, model: Model, batch: int, count: int = 1, *, progress: Progress | None = None) -> Work | None:
@@ -175,7 +173,7 @@ class Parties:
 
         Returns what that took; `None` where there is nothing to do.
         """
-        if self.protocol == "clear":
+        if not self.names:
             return None
         self.share(model, progress)
         return self._open(model).preprocess(batch, count, progress=progress)
@@ -302,20 +300,22 @@ class Party:
         self._process = None
 
 
-def write_configuration(folder: Path, timeout: float, network: Mapping[str, float] | None = None) -> list[Party]:
-    """Keys and configuration files of three parties, a model owner and a data owner, each in a folder of its own."""
+def write_configuration(
+    folder: Path, party_names: Sequence[str], timeout: float, network: Mapping[str, float] | None = None
+) -> list[Party]:
+    """Keys and configuration files of the parties, a model owner and a data owner, each in a folder of its own."""
     from covey import _core
     from covey.config import Peer, client_toml, party_toml
 
-    names = [*PARTY_NAMES, "model-owner", "data-owner"]
+    names = [*party_names, "model-owner", "data-owner"]
     fingerprints = {}
     for name in names:
         (folder / name).mkdir(mode=0o700)
         identity = _core.Identity.generate(name, 2)
         identity.save(folder / name / "key.pem")
         fingerprints[name] = identity.fingerprint
-    addresses = dict(zip(PARTY_NAMES, free_addresses(len(PARTY_NAMES)), strict=True))
-    peers = [Peer(name, fingerprints[name], addresses[name]) for name in PARTY_NAMES]
+    addresses = dict(zip(party_names, free_addresses(len(party_names)), strict=True))
+    peers = [Peer(name, fingerprints[name], addresses[name]) for name in party_names]
     clients = [
         Peer("model-owner", fingerprints["model-owner"], may=["share-weights"]),
         Peer("data-owner", fingerprints["data-owner"], may=["infer"]),

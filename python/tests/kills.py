@@ -22,8 +22,9 @@ import numpy as np
 
 import covey
 from covey.clear import run_clear
-from covey.local import PARTY_NAMES, Parties
+from covey.local import Parties
 from covey.model import Model, load
+from covey.protocols import PROTOCOLS
 from covey.result import Result
 
 DIGITS = Path(covey.__file__).parent / "data" / "digits"
@@ -115,13 +116,13 @@ def main() -> int:
         print(f"an inference of {SAMPLES} samples takes {usual.seconds:.2f} s\n")
         print(f"{'party':<8}{'moment':>9}{'told after':>12}  reason")
         for _ in range(arguments.kills):
-            for role, name in enumerate(PARTY_NAMES):
+            for role, name in enumerate(PROTOCOLS["trio"].parties):
                 moment = moments.uniform(0, 1.5 * usual.seconds)
                 reason, seconds, problem = kill_once(parties, model, images, clear, role, moment)
                 failures += bool(problem)
                 mark = f"  FAILED: {problem}" if problem else ""
                 print(f"{name:<8}{moment:>7.3f} s{seconds:>10.3f} s  {reason}{mark}", flush=True)
-    kills = arguments.kills * len(PARTY_NAMES)
+    kills = arguments.kills * len(PROTOCOLS["trio"].parties)
     print(
         f"\n{kills - failures} of {kills} kills: same reason everywhere within {2 * TIMEOUT:g} s, and right inferences "
         f"after"

@@ -69,7 +69,14 @@ SMALL = [
 @pytest.mark.parametrize("ring", [32, 64])
 def test_primitives(ring: int) -> None:
     rows = primitives.measure(
-        SMALL, ring=ring, network=network("loopback"), options={}, repetitions=1, warm_up=0, progress=silent
+        SMALL,
+        protocol="trio",
+        ring=ring,
+        network=network("loopback"),
+        options={},
+        repetitions=1,
+        warm_up=0,
+        progress=silent,
     )
     assert [row.name for row in rows] == [primitive.name for primitive in SMALL]
     bits = {row.name: row.bits for row in rows}

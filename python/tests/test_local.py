@@ -181,7 +181,7 @@ def test_unreachable_parties_are_named(parties: Parties, command: Command, tmp_p
 
 
 def test_a_taken_port_is_named(command: Command, tmp_path: Path) -> None:
-    first, *_ = write_configuration(tmp_path, 5.0)
+    first, *_ = write_configuration(tmp_path, ("alpha", "beta", "gamma"), 5.0)
     address = next(line for line in first.config.read_text().splitlines() if line.startswith("listen")).split('"')[1]
     host, port = address.rsplit(":", 1)
     with socket.socket() as taken:
@@ -240,7 +240,7 @@ def test_a_killed_party_is_named_and_may_come_back(digits: Path, images: np.ndar
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_party_takes_leave_when_asked(tmp_path: Path, how: signal.Signals) -> None:
-    party, *_ = write_configuration(tmp_path, 5.0)
+    party, *_ = write_configuration(tmp_path, ("alpha", "beta", "gamma"), 5.0)
     call = [sys.executable, "-m", "covey", "party", "--config", str(party.config)]
     with started(call) as running:
         assert running.stdout is not None

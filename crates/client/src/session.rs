@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use covey_program::Program;
 use covey_protocols::Options;
-use covey_protocols::trio::TrioClient;
+use covey_protocols::served::{ClientHalf, Served};
 use covey_ring::{Tensor, Word};
 use covey_runtime::session::{ProtocolKind, Visitor, choose, supports};
 use covey_runtime::{INPUTS, OUTPUTS, Profile};
@@ -70,7 +70,7 @@ pub struct Session {
     program: Arc<Program>,
     streams: Streams,
     control: Box<dyn Endpoint>,
-    protocol: Box<dyn ClientHalf>,
+    protocol: Box<dyn Half>,
     names: Vec<String>,
     /// Number of the next preprocessing or joint run.
     next: u64,
@@ -79,16 +79,16 @@ pub struct Session {
     left: bool,
 }
 
-/// This client's half of the protocol, for one ring.
-trait ClientHalf: Send {
+/// This client's half of the protocol, whatever protocol and ring.
+trait Half: Send {
     /// Takes in the inputs of the next run, checked; returns its batch size.
     fn load(&mut self, program: &Program, inputs: &[Input]) -> Result<usize, ClientError>;
     /// Shares what was loaded and receives the outputs.
     fn run(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError>;
 }
 
-struct TrioHalf<W: Word> {
-    client: TrioClient<W>,
+struct Loaded<W, C> {
+    client: C,
     inputs: Vec<Tensor<W>>,
 }
 
@@ -121,7 +121,7 @@ impl Session {
         let streams = Streams::start((parties, &config.name), parties, peers, transport_options(&terms))?;
         let mut control = streams.endpoint(CONTROL_STREAM)?;
         let endpoint = streams.endpoint(PROTOCOL_STREAM)?;
-        let protocol = choose(protocol, program.ring(), Half { endpoint, program, options })??;
+        let protocol = choose(protocol, program.ring(), Opening { endpoint, program, options })??;
         for role in 0..parties {
             match wire::receive_control(&mut *control, role, &streams.name(role))? {
                 SessionReply::Opened => {}
@@ -351,26 +351,26 @@ fn reports(
     Ok(reports.into_iter().map(|(_, done)| done).collect())
 }
 
-struct Half<'a> {
+struct Opening<'a> {
     endpoint: Box<dyn Endpoint>,
     program: &'a Program,
     options: Options,
 }
 
-impl Visitor for Half<'_> {
-    type Output = Result<Box<dyn ClientHalf>, ClientError>;
+impl Visitor for Opening<'_> {
+    type Output = Result<Box<dyn Half>, ClientError>;
 
     fn clear(self) -> Self::Output {
         Err(ClientError::Request("clear computes in the open and has no sessions: use protocol trio".into()))
     }
 
-    fn trio<W: Word>(self) -> Self::Output {
-        let client = TrioClient::<W>::new(self.endpoint, self.program.ring(), self.options);
-        Ok(Box::new(TrioHalf { client, inputs: Vec::new() }))
+    fn served<P: Served>(self) -> Self::Output {
+        let client = P::client(self.endpoint, self.program.ring(), self.options);
+        Ok(Box::new(Loaded::<P::Word, _> { client, inputs: Vec::new() }))
     }
 }
 
-impl<W: Word> ClientHalf for TrioHalf<W> {
+impl<W: Word, C: ClientHalf<W>> Half for Loaded<W, C> {
     fn load(&mut self, program: &Program, inputs: &[Input]) -> Result<usize, ClientError> {
         let (inputs, batch) = data::encode_inputs(program, inputs)?;
         self.inputs = inputs;

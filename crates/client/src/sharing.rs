@@ -1,12 +1,12 @@
-//! The model owner's part: weights leave this process only as shares.
+//! The model owner's part: weights leave this process only as the protocol hands them out.
 //!
-//! For each secret tensor x, P0 and P1 get the seed of a mask l1, P0 and P2 the seed of a mask l2, P1 and P2 the value
-//! x + l1 + l2. One pair of fresh seeds serves one sharing; tensors draw under their value ids.
+//! Each party gets its seeds, then for each parameter in the order of value ids the public integers, or of a secret one the
+//! words due to it (`covey_protocols::served`); parameters are numbered by their value ids.
 
 use std::time::Duration;
 
 use covey_program::{Program, Visibility, Weights};
-use covey_protocols::trio::mask_parameter;
+use covey_protocols::served::{Served, Sharing};
 use covey_ring::{Ring, Word, wire as packing};
 use covey_runtime::session::{ProtocolKind, Visitor, choose, supports};
 use covey_transport::Connection;
@@ -32,16 +32,15 @@ pub struct ShareReport {
     pub bytes: Vec<u64>,
 }
 
-/// Bytes that the party in `role` gets of the weights of `program`: its seeds, then for each parameter in the order of
-/// value ids the public integers (all roles) or the masked ones (P1 and P2), packed in the ring's bits.
-pub fn payload_bytes(program: &Program, role: usize) -> u64 {
-    let seeds = if role == 0 { 2 * SEED } else { SEED } as u64;
-    let parameters = program.parameters().filter(|(_, value)| role != 0 || value.visibility == Visibility::Public);
+/// Bytes that the party in `role` gets of the weights of `program`: its seeds and words, packed in the ring's bits.
+pub fn payload_bytes(sharing: Sharing, program: &Program, role: usize) -> u64 {
+    let Some(part) = sharing.roles.get(role) else { return 0 };
+    let parameters = program.parameters().filter(|(_, value)| part.words || value.visibility == Visibility::Public);
     let bytes = |elements: usize| packing::words_len(elements, program.ring()) as u64;
-    seeds + parameters.map(|(_, value)| bytes(value.elements())).sum::<u64>()
+    (part.seeds.len() * SEED) as u64 + parameters.map(|(_, value)| bytes(value.elements())).sum::<u64>()
 }
 
-/// Shares `weights` of `program` with the parties for the protocol Trio. `progress` is told bytes sent and bytes in all.
+/// Shares `weights` of `program` with the parties for `protocol`. `progress` is told bytes sent and bytes in all.
 ///
 /// Either all parties take the new version or, where one fails in the last moment, sessions refuse it until it is shared
 /// again.
@@ -53,9 +52,9 @@ pub fn share_weights(
     config: &ClientConfig,
     program: &Program,
     weights: &Weights,
+    protocol: ProtocolKind,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<ShareReport, ClientError> {
-    let protocol = ProtocolKind::Trio;
     check_count(config, protocol)?;
     supports(protocol, program)?;
     if weights.program() != program.hash() {
@@ -65,10 +64,10 @@ pub fn share_weights(
             program.hash().short()
         )));
     }
-    choose(protocol, program.ring(), Sharing { config, program, weights, protocol, progress })?
+    choose(protocol, program.ring(), Handing { config, program, weights, protocol, progress })?
 }
 
-struct Sharing<'a> {
+struct Handing<'a> {
     config: &'a ClientConfig,
     program: &'a Program,
     weights: &'a Weights,
@@ -76,15 +75,15 @@ struct Sharing<'a> {
     progress: &'a mut dyn FnMut(u64, u64),
 }
 
-impl Visitor for Sharing<'_> {
+impl Visitor for Handing<'_> {
     type Output = Result<ShareReport, ClientError>;
 
     fn clear(self) -> Self::Output {
         Err(ClientError::Request("clear computes in the open and takes no shares: use protocol trio".into()))
     }
 
-    fn trio<W: Word>(self) -> Self::Output {
-        let Sharing { config, program, weights, protocol, progress } = self;
+    fn served<P: Served>(self) -> Self::Output {
+        let Handing { config, program, weights, protocol, progress } = self;
         let sharing = Hex::random()?;
         let file = program.to_bytes();
         let parties = keys(config);
@@ -98,7 +97,7 @@ impl Visitor for Sharing<'_> {
                 role,
                 parties: parties.clone(),
                 program_bytes: file.len() as u64,
-                payload_bytes: payload_bytes(program, role),
+                payload_bytes: payload_bytes(P::SHARING, program, role),
             };
             wire::send(connection, &Request::ShareWeights(head.clone()), config.timeout)?;
             heads.push(head);
@@ -110,7 +109,7 @@ impl Visitor for Sharing<'_> {
         (0..heads.len()).try_for_each(|role| upload.add(role, &file))?;
         upload.flush()?;
         await_ready(upload.connections, STORING)?;
-        send_weights::<W>(&mut upload, program, weights)?;
+        send_weights::<P>(&mut upload, program, weights)?;
         upload.flush()?;
 
         for connection in &mut connections {
@@ -144,28 +143,29 @@ fn await_ready(connections: &mut [Connection], timeout: Duration) -> Result<(), 
     Ok(())
 }
 
-fn send_weights<W: Word>(upload: &mut Upload, program: &Program, weights: &Weights) -> Result<(), ClientError> {
+fn send_weights<P: Served>(upload: &mut Upload, program: &Program, weights: &Weights) -> Result<(), ClientError> {
     let seed = || -> Result<Zeroizing<[u8; SEED]>, ClientError> {
         let mut seed = Zeroizing::new([0; SEED]);
         getrandom::fill(&mut *seed)?;
         Ok(seed)
     };
-    let (seed_01, seed_02) = (seed()?, seed()?);
-    upload.add(0, &*seed_01)?;
-    upload.add(0, &*seed_02)?;
-    upload.add(1, &*seed_01)?;
-    upload.add(2, &*seed_02)?;
+    let Sharing { seeds, roles } = P::SHARING;
+    let seeds = (0..seeds).map(|_| seed()).collect::<Result<Vec<_>, _>>()?;
+    for (role, part) in roles.iter().enumerate() {
+        part.seeds.iter().try_for_each(|&number| upload.add(role, &*seeds[number]))?;
+    }
+    let seeds: Vec<&[u8; SEED]> = seeds.iter().map(|seed| &**seed).collect();
     let ring = program.ring();
     for (id, value) in program.parameters() {
         let integers = weights.get(&value.name).unwrap_or_default();
-        let mut plain: Vec<W> = integers.iter().map(|&v| ring.wrap(v.into())).collect();
+        let mut plain: Vec<P::Word> = integers.iter().map(|&v| ring.wrap(v.into())).collect();
         if value.visibility == Visibility::Public {
             let packed = pack(&plain, ring);
-            (0..3).try_for_each(|role| upload.add(role, &packed))?;
+            (0..roles.len()).try_for_each(|role| upload.add(role, &packed))?;
         } else {
-            let packed = pack(&mask_parameter(&plain, &seed_01, &seed_02, id.index() as u64, ring), ring);
-            upload.add(1, &packed)?;
-            upload.add(2, &packed)?;
+            let shared = P::share_parameter(&plain, &seeds, id.index() as u64, ring);
+            let takers = (0..roles.len()).filter(|&role| roles[role].words);
+            takers.zip(shared).try_for_each(|(role, words)| upload.add(role, &pack(&words, ring)))?;
             wipe(&mut plain);
         }
     }
@@ -178,8 +178,8 @@ fn wipe<W: Word>(words: &mut [W]) {
     std::hint::black_box(words);
 }
 
-fn pack<W: Word>(words: &[W], ring: Ring) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(packing::words_len(words.len(), ring));
+fn pack<W: Word>(words: &[W], ring: Ring) -> Zeroizing<Vec<u8>> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(packing::words_len(words.len(), ring)));
     packing::pack_words(words, ring, &mut bytes);
     bytes
 }

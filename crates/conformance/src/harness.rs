@@ -1,8 +1,9 @@
 //! What a protocol brings to be tested.
 
 use covey_protocols::api::Result;
+pub use covey_protocols::served::ClientHalf;
 use covey_protocols::{Options, Protocol};
-use covey_ring::{Ring, Tensor, Word};
+use covey_ring::{Ring, Tensor};
 use covey_transport::Endpoint;
 
 /// The words a harness's protocol computes in.
@@ -29,14 +30,4 @@ pub trait Harness: 'static {
     fn deal(value: &Tensor<WordOf<Self>>, number: u64, ring: Ring) -> Vec<Self::Dealt>;
     /// Party `me` loads what it stores of a weight whose elements are `|w| < 2^bits`.
     fn load(dealt: Self::Dealt, me: usize, shape: &[usize], bits: u32) -> Option<StoredOf<Self>>;
-}
-
-/// The client's half of a protocol: `send` meets `client_input`, `receive` meets `reveal`.
-pub trait ClientHalf<W: Word>: Send {
-    /// Files what follows under `node` in the meter.
-    fn enter(&mut self, node: u32);
-    /// Shares an input.
-    fn send(&mut self, value: &Tensor<W>) -> Result<()>;
-    /// Receives an output.
-    fn receive(&mut self, shape: &[usize]) -> Result<Tensor<W>>;
 }

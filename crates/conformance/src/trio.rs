@@ -9,7 +9,7 @@ use covey_protocols::trio::{Role, Seed, Stored, Trio, TrioClient, mask_parameter
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
-use crate::harness::{ClientHalf, Harness};
+use crate::harness::Harness;
 
 /// Trio over words of type `W`.
 pub struct TrioHarness<W>(PhantomData<W>);
@@ -66,18 +66,4 @@ fn keys(me: usize) -> SessionKeys {
         (peer != me).then(|| blake3::derive_key("covey conformance 2026 session keys", &pair))
     };
     SessionKeys::new((0..3).map(key).collect())
-}
-
-impl<W: Word> ClientHalf<W> for TrioClient<W> {
-    fn enter(&mut self, node: u32) {
-        TrioClient::enter(self, node);
-    }
-
-    fn send(&mut self, value: &Tensor<W>) -> Result<()> {
-        TrioClient::send(self, value)
-    }
-
-    fn receive(&mut self, shape: &[usize]) -> Result<Tensor<W>> {
-        TrioClient::receive(self, shape)
-    }
 }

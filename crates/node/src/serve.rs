@@ -198,7 +198,7 @@ impl Party {
             name: self.config.name.clone(),
             covey: COVEY_VERSION.into(),
             certificate_days_left: self.config.identity.days_left(),
-            protocols: vec![ProtocolKind::Trio.name().into()],
+            protocols: ProtocolKind::served().map(|kind| kind.name().into()).collect(),
             programs: self.store.list(),
             sessions: self.seats.taken.load(Ordering::Acquire),
         }

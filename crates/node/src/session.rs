@@ -11,9 +11,9 @@ use covey_client::messages::{
 };
 use covey_client::wire;
 use covey_protocols::randomness::SessionKeys;
-use covey_protocols::trio::Trio;
+use covey_protocols::served::Served;
 use covey_protocols::{Options, Phase, Protocol};
-use covey_ring::{Ring, Word};
+use covey_ring::Ring;
 use covey_runtime::profile::Timing;
 use covey_runtime::session::{ProtocolKind, Visitor, choose};
 use covey_runtime::{Executor, Observer, Profile, Step};
@@ -28,7 +28,7 @@ use crate::{usage, weights};
 
 /// How often a party reports progress, at most.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// The party that reports progress: it works through every step online.
+/// The party that reports progress: it works through every step online, whatever the protocol.
 const REPORTER: usize = 1;
 /// Most inferences of one preprocessing request.
 const MAX_COUNT: u32 = 1 << 16;
@@ -187,12 +187,11 @@ impl Visitor for Runs<'_> {
         Err("clear computes in the open and has no sessions".into())
     }
 
-    fn trio<W: Word>(self) -> Self::Output {
+    fn served<P: Served>(self) -> Self::Output {
         let spoken = |error: covey_transport::TransportError| error.to_string();
         let mut control = self.streams.endpoint(CONTROL_STREAM).map_err(spoken)?;
         let endpoint = self.streams.endpoint(PROTOCOL_STREAM).map_err(spoken)?;
-        let mut protocol =
-            Trio::<W>::new(endpoint, self.keys, self.ring, self.options, 0).map_err(|error| error.to_string())?;
+        let mut protocol = P::start(endpoint, self.keys, self.ring, self.options).map_err(|error| error.to_string())?;
         let executor = weights::prepared(self.held, &mut protocol).inspect_err(|problem| warn!("{problem}"))?;
         let client_name = self.streams.name(self.client);
         wire::send_control(&mut *control, self.client, &SessionReply::Opened).map_err(|error| error.to_string())?;
@@ -213,10 +212,10 @@ impl Visitor for Runs<'_> {
 }
 
 /// The runs of one request, and the report on them.
-fn run_once<W: Word>(
+fn run_once<P: Served>(
     streams: &Streams,
-    protocol: &mut Trio<W>,
-    executor: &Executor<Trio<W>>,
+    protocol: &mut P,
+    executor: &Executor<P>,
     run: Run,
     control: &mut dyn Endpoint,
     client: PeerId,

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use covey_client::payload_bytes;
 use covey_program::{Program, Visibility};
-use covey_protocols::trio::{Role, Seed, Stored, Trio};
-use covey_ring::{Tensor, Word};
+use covey_protocols::served::Served;
+use covey_ring::Tensor;
 use covey_runtime::{Executor, Parameter, Preparation, RuntimeError};
 use zeroize::Zeroizing;
 
@@ -21,9 +21,9 @@ pub(crate) struct Cache(Mutex<Option<Arc<dyn Any + Send + Sync>>>);
 
 /// The program with its weights, ready to run as `protocol`'s role. Loaded from the file the first time, and while one
 /// session loads it others wait for that.
-pub(crate) fn prepared<W: Word>(held: &Held, protocol: &mut Trio<W>) -> Result<Arc<Executor<Trio<W>>>, String> {
+pub(crate) fn prepared<P: Served>(held: &Held, protocol: &mut P) -> Result<Arc<Executor<P>>, String> {
     let mut cache = held.cache.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(ready) = cache.clone().and_then(|any| any.downcast::<Executor<Trio<W>>>().ok()) {
+    if let Some(ready) = cache.clone().and_then(|any| any.downcast::<Executor<P>>().ok()) {
         return Ok(ready);
     }
     let (program, payload) = held.open()?;
@@ -33,36 +33,33 @@ pub(crate) fn prepared<W: Word>(held: &Held, protocol: &mut Trio<W>) -> Result<A
 }
 
 /// Brings every parameter into its working form as it is read.
-fn prepare<W: Word>(
-    protocol: &mut Trio<W>,
+fn prepare<P: Served>(
+    protocol: &mut P,
     program: Arc<Program>,
     role: usize,
     mut payload: Payload,
-) -> Result<Executor<Trio<W>>, String> {
+) -> Result<Executor<P>, String> {
     let said = |error: RuntimeError| error.to_string();
-    if payload.left() != payload_bytes(&program, role) {
+    let part = P::SHARING.roles.get(role).filter(|_| payload.left() == payload_bytes(P::SHARING, &program, role));
+    let Some(part) = part else {
         return Err("the weights are incomplete: share the weights of this program again".into());
-    }
-    let mut seed = || -> Result<Seed, String> {
+    };
+    let mut seed = || -> Result<Zeroizing<[u8; SEED]>, String> {
         let mut bytes = Zeroizing::new([0; SEED]);
         payload.fill(&mut *bytes)?;
-        Ok(Seed::new(&bytes))
+        Ok(bytes)
     };
-    let seeds = match Role::of(role) {
-        Role::P0 => [Some(seed()?), Some(seed()?)],
-        Role::P1 => [Some(seed()?), None],
-        _ => [None, Some(seed()?)],
-    };
+    let seeds = part.seeds.iter().map(|_| seed()).collect::<Result<Vec<_>, _>>()?;
+    let seeds = P::open_seeds(role, &seeds.iter().map(|seed| &**seed).collect::<Vec<_>>());
     let mut preparation = Preparation::new(protocol, program.clone()).map_err(said)?;
     for (id, value) in program.parameters() {
         let public = value.visibility == Visibility::Public;
         let words =
-            if public || role != 0 { Some(payload.words::<W>(value.elements(), program.ring())?) } else { None };
+            if public || part.words { Some(payload.words::<P::Word>(value.elements(), program.ring())?) } else { None };
         let parameter = match words {
             Some(words) if public => Parameter::Public(Tensor::new(value.shape.clone(), words)),
-            masked => {
-                let seeds = [seeds[0].as_ref(), seeds[1].as_ref()];
-                let stored = Stored::new(Role::of(role), &value.shape, seeds, id.index() as u64, masked);
+            words => {
+                let stored = P::load(role, (&value.shape, value.bound.bits), &seeds, id.index() as u64, words);
                 Parameter::Stored(stored.ok_or("the weights do not fit this role: share them again")?)
             }
         };

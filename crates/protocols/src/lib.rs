@@ -14,6 +14,7 @@ pub mod memory;
 pub mod planner;
 pub mod randomness;
 pub mod scheduler;
+pub mod served;
 pub mod store;
 pub mod trio;
 

@@ -20,19 +20,21 @@ use crate::work::{Reporter, attended, detached};
 
 /// Shares `weights` of `program` with the parties that the file `config` names. Returns JSON: program and bytes by party.
 #[pyfunction]
-#[pyo3(signature = (config, program, weights, progress = None))]
+#[pyo3(signature = (config, program, weights, protocol = "trio", progress = None))]
 pub(crate) fn share_weights(
     py: Python<'_>,
     config: PathBuf,
     program: &Program,
     weights: &Weights,
+    protocol: &str,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
+    let protocol = protocol.parse().map_err(Failure::from)?;
     let (program, weights) = (program.0.clone(), weights.0.clone());
     attended(py, progress, move |reporter| {
         let config = ClientConfig::read(config)?;
         let mut progress = |done, total| reporter.report(done, total, "sharing weights");
-        let report = covey_client::share_weights(&config, &program, &weights, &mut progress)?;
+        let report = covey_client::share_weights(&config, &program, &weights, protocol, &mut progress)?;
         Ok(serde_json::json!({ "program": report.program, "sharing": report.sharing, "bytes": report.bytes })
             .to_string())
     })

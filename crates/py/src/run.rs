@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use covey_kernels::dispatch::{Isa, best};
 use covey_protocols::Options;
 use covey_protocols::clear::OnViolation;
-use covey_protocols::trio::Trio;
+use covey_protocols::served::Served;
+use covey_ring::Tensor;
 use covey_ring::fixed::encode;
-use covey_ring::{Tensor, Word};
 use covey_runtime::clear::{ClearRunner, Outcome, check_inputs};
 use covey_runtime::plan::Plan;
 use covey_runtime::session::{ProtocolKind, Visitor, choose, supports};
@@ -165,7 +165,7 @@ impl Visitor for Planning<'_> {
         plan_on::plan::<covey_protocols::clear::Clear>(self.program, self.options, self.batch)
     }
 
-    fn trio<W: Word>(self) -> Self::Output {
-        plan_on::plan::<Trio<W>>(self.program, self.options, self.batch)
+    fn served<P: Served>(self) -> Self::Output {
+        plan_on::plan::<P>(self.program, self.options, self.batch)
     }
 }

@@ -7,8 +7,9 @@ use covey_nn::clip::{Ends, difference_bound};
 use covey_program::{Kind, Op, Program, Rounding};
 use covey_protocols::Protocol;
 use covey_protocols::clear::Clear;
+use covey_protocols::served::{Served, Sharing};
 use covey_protocols::trio::Trio;
-use covey_ring::{Ring, Word};
+use covey_ring::Ring;
 
 use crate::step::shifted_bound;
 
@@ -33,12 +34,22 @@ impl ProtocolKind {
         }
     }
 
+    /// Those that run among servers.
+    pub fn served() -> impl Iterator<Item = ProtocolKind> {
+        ProtocolKind::ALL.into_iter().filter(|kind| kind.sharing().is_some())
+    }
+
+    /// How weights are shared among servers; `None` for what runs in one process.
+    pub fn sharing(self) -> Option<Sharing> {
+        match self {
+            ProtocolKind::Clear => None,
+            ProtocolKind::Trio => Some(Trio::<u32>::SHARING),
+        }
+    }
+
     /// Computing parties.
     pub fn parties(self) -> usize {
-        match self {
-            ProtocolKind::Clear => 1,
-            ProtocolKind::Trio => 3,
-        }
+        self.sharing().map_or(1, |sharing| sharing.roles.len())
     }
 }
 
@@ -68,8 +79,8 @@ pub trait Visitor {
     type Output;
     /// On the clear protocol.
     fn clear(self) -> Self::Output;
-    /// On Trio over words of type `W`.
-    fn trio<W: Word>(self) -> Self::Output;
+    /// On a protocol among servers.
+    fn served<P: Served>(self) -> Self::Output;
 }
 
 /// Runs `visitor` on the chosen protocol, compiled for its ring.
@@ -79,8 +90,8 @@ pub trait Visitor {
 pub fn choose<V: Visitor>(kind: ProtocolKind, ring: Ring, visitor: V) -> Result<V::Output, Unsupported> {
     match (kind, ring) {
         (ProtocolKind::Clear, _) => Ok(visitor.clear()),
-        (ProtocolKind::Trio, Ring::Pow2(32)) => Ok(visitor.trio::<u32>()),
-        (ProtocolKind::Trio, Ring::Pow2(64)) => Ok(visitor.trio::<u64>()),
+        (ProtocolKind::Trio, Ring::Pow2(32)) => Ok(visitor.served::<Trio<u32>>()),
+        (ProtocolKind::Trio, Ring::Pow2(64)) => Ok(visitor.served::<Trio<u64>>()),
         (ProtocolKind::Trio, _) => Err(Unsupported::Ring { protocol: kind.name(), ring }),
     }
 }

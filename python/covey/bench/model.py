@@ -20,6 +20,7 @@ from covey.clear import run_clear
 from covey.client import Phase, Progress
 from covey.model import Model, load
 from covey.models import Spec
+from covey.protocols import PROTOCOLS
 from covey.result import NodeProfile, Result
 from covey.verify import compare, relative_error
 
@@ -31,6 +32,7 @@ class Setting:
     spec: Spec
     batch: int
     network: NetworkProfile
+    protocol: str = "trio"
     ring: str = "auto"
     phase: Phase = "joint"
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -87,7 +89,8 @@ class Outcome:
         if not rows:
             return None
         most, row = max(rows, key=lambda pair: pair[0])
-        return f"{peer(row['from'])} to {peer(row['to'])}", most
+        sender, receiver = (peer(row[end], self.setting.protocol) for end in ("from", "to"))
+        return f"{sender} to {receiver}", most
 
     @property
     def link_use(self) -> float | None:
@@ -101,7 +104,7 @@ class Outcome:
         data: dict[str, Any] = {
             "model": asdict(setting.spec),
             "parameters": self.parameters,
-            "protocol": "trio",
+            "protocol": setting.protocol,
             "ring": self.ring,
             "scale": self.scale,
             "batch": setting.batch,
@@ -133,9 +136,9 @@ class Outcome:
         return data
 
 
-def peer(number: int) -> str:
+def peer(number: int, protocol: str) -> str:
     """What tables call a party or the client."""
-    return f"P{number}" if number < 3 else "client"
+    return f"P{number}" if number < len(PROTOCOLS[protocol].parties) else "client"
 
 
 def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
@@ -147,7 +150,7 @@ def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
     if setting.check:
         progress(0, 0, "the specification, in the clear")
         due = run_clear(model, images)
-    with parties(setting.network, setting.options, progress) as running:
+    with parties(setting.protocol, setting.network, setting.options, progress) as running:
         runs, private = repeat(
             running,
             model,
@@ -163,7 +166,7 @@ def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
         progress(0, 0, "plaintext on one thread")
         outside = plaintext.measure(files.onnx, images, max(3, setting.repetitions))
     given = {**setting.network.session, **session_options(setting.options)}
-    planned = json.loads(_core.plan(model.program, "trio", setting.batch, **given))
+    planned = json.loads(_core.plan(model.program, setting.protocol, setting.batch, **given))
     return _outcome(setting, model, runs, private, due, outside, planned)
 
 

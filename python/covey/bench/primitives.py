@@ -89,6 +89,7 @@ class Row:
 def measure(
     chosen: list[Primitive],
     *,
+    protocol: str,
     ring: int,
     network: NetworkProfile,
     options: Mapping[str, Any],
@@ -96,9 +97,9 @@ def measure(
     warm_up: int,
     progress: Progress,
 ) -> list[Row]:
-    """Run every primitive and its twin in one session after the other of the same three parties."""
+    """Run every primitive and its twin in one session after the other of the same parties."""
     rows = []
-    with parties(network, options, progress) as running:
+    with parties(protocol, network, options, progress) as running:
         for index, primitive in enumerate(chosen):
             progress(index, len(chosen), primitive.name)
             case = primitive.build(ring)
@@ -111,14 +112,16 @@ def measure(
             clear = run_clear(case.model, case.inputs)
             differing = sum(row.differing for row in compare(clear.integers, result.integers))
             planned = [
-                NodeProfile.of(row) for row in _plan(case, running.options)["nodes"] if row["name"] not in OUTSIDE
+                NodeProfile.of(row)
+                for row in _plan(case, protocol, running.options)["nodes"]
+                if row["name"] not in OUTSIDE
             ]
             rows.append(_row(primitive, runs, twin, planned, differing))
     return rows
 
 
-def _plan(case: Case, options: Mapping[str, Any]) -> dict[str, Any]:
-    plan: dict[str, Any] = json.loads(_core.plan(case.model.program, "trio", case.samples, **options))
+def _plan(case: Case, protocol: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    plan: dict[str, Any] = json.loads(_core.plan(case.model.program, protocol, case.samples, **options))
     return plan
 
 

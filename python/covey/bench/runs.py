@@ -68,10 +68,12 @@ class Runs:
 
 
 @contextmanager
-def parties(network: NetworkProfile, options: Mapping[str, Any], progress: Progress | None = None) -> Iterator[Parties]:
+def parties(
+    protocol: str, network: NetworkProfile, options: Mapping[str, Any], progress: Progress | None = None
+) -> Iterator[Parties]:
     """Parties on this machine, on a network, with a session's options. Raises `OptionError` for an unknown one."""
     given = {**network.session, **session_options(options)}
-    with local("trio", timeout=PATIENCE, network=network.options, options=given, progress=progress) as running:
+    with local(protocol, timeout=PATIENCE, network=network.options, options=given, progress=progress) as running:
         yield running
 
 
@@ -145,7 +147,7 @@ def nodes(profile: Profile) -> list[NodeProfile]:
 
 
 def links(profile: Profile) -> list[dict[str, Any]]:
-    """Bytes and messages on every directed link, offline and online; number 3 is the client."""
+    """Bytes and messages on every directed link, offline and online; the number after the parties' is the client's."""
     sums: dict[tuple[int, int], dict[str, Any]] = {}
     for link in profile.total.links:
         empty = {"from": link["from"], "to": link["to"], "offline_bytes": 0, "online_bytes": 0, "messages": 0}

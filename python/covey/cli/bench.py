@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from covey.cli import console
-from covey.cli.options import Json, KeyBits, Protocol, check_protocol
+from covey.cli.options import Json, KeyBits, Protocol, check_served
 from covey.errors import CoveyError, OptionError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def primitives(
     from covey.bench.runs import session_options
     from covey.cli.bench_tables import primitives_table
 
-    _check_protocol(protocol)
+    check_served(protocol)
     if ring not in (32, 64):
         raise OptionError(f"ring {ring} is unknown: use 32 or 64")
     profile, options = find_network(network), {"adder": adder}
@@ -96,11 +96,13 @@ def primitives(
     chosen = bench.select(names or [])
     times = {"repetitions": repetitions, "warm_up": warm_up}
     with console.progress(quiet=as_json) as report:
-        rows = bench.measure(chosen, ring=ring, network=profile, options=options, **times, progress=report)
+        rows = bench.measure(
+            chosen, protocol=protocol, ring=ring, network=profile, options=options, **times, progress=report
+        )
     if as_json:
         console.print_json(
             {
-                "protocol": "trio",
+                "protocol": protocol,
                 "ring": ring,
                 "network": str(profile),
                 **times,
@@ -108,7 +110,7 @@ def primitives(
             }
         )
     else:
-        console.say(f"trio on {profile}, Z_2^{ring}, exact, over TLS; medians of {repetitions} runs")
+        console.say(f"{protocol} on {profile}, Z_2^{ring}, exact, over TLS; medians of {repetitions} runs")
         console.out().print(primitives_table(rows))
         console.say(
             "time: the slowest party's in the node. CPU: seconds, less those of a twin that only adds its inputs.\n"
@@ -145,11 +147,11 @@ def model(
     from covey.bench.model import measure
     from covey.cli.bench_tables import print_outcome
 
-    _check_protocol(protocol)
+    check_served(protocol)
     options = {"adder": adder, "key_bits": key_bits}
     setting = _setting(
         name, shape, pool, network, options,
-        batch=batch, ring=ring, phase=phase, repetitions=repetitions, warm_up=warm_up, check=check,
+        protocol=protocol, batch=batch, ring=ring, phase=phase, repetitions=repetitions, warm_up=warm_up, check=check,
     )  # fmt: skip
     with console.progress(quiet=as_json) as report:
         outcome = measure(setting, _cache(cache), report)
@@ -181,7 +183,8 @@ def gains(
     from covey.bench.gains import measure_gains, measure_kernel_gains
     from covey.cli.bench_tables import gains_table, kernel_gains_table
 
-    _check_protocol(protocol)
+    if check_served(protocol) != "trio":
+        raise OptionError(f"{protocol} has no switches to measure: use trio")
     setting = _setting(name, shape, pool, network, {}, batch=batch, ring=ring, repetitions=repetitions, warm_up=warm_up)
     with console.progress(quiet=as_json) as report:
         rows = measure_gains(setting, _cache(cache), report)
@@ -221,11 +224,6 @@ def _setting(
     session_options(options)
     profile: NetworkProfile = find_network(network)
     return Setting(spec=Spec(name, shape or "", pool), network=profile, options=options, **more)  # type: ignore[arg-type]
-
-
-def _check_protocol(name: str) -> None:
-    if check_protocol(name) == "clear":
-        raise OptionError("clear has no parties to measure: use trio")
 
 
 def _cache(folder: Path | None) -> Path:

@@ -59,8 +59,8 @@ def print_outcome(outcome: Outcome, *, nodes: bool) -> None:
     key_bits = setting.options.get("key_bits")
     meaning = f"approximate ({key_bits} key bits)" if key_bits else "exact"
     out.print(
-        f"trio on {setting.network}, phase {setting.phase}, {outcome.ring}, scale {outcome.scale}, {meaning}, "
-        f"over TLS; {many}\n"
+        f"{setting.protocol} on {setting.network}, phase {setting.phase}, {outcome.ring}, scale {outcome.scale}, "
+        f"{meaning}, over TLS; {many}\n"
     )
     out.print(_figures(outcome), "")
     out.print(_parties(outcome), "")
@@ -121,7 +121,7 @@ def _parties(outcome: Outcome) -> Table:
             sent[link["from"]] += link["offline_bytes"] + link["online_bytes"]
     for number, (seconds, peak) in enumerate(zip(runs.cpu_seconds, runs.peak_memory_bytes, strict=True)):
         table.add_row(
-            peer(number),
+            peer(number, outcome.setting.protocol),
             "-" if seconds is None else f"{seconds:.2f}",
             "-" if peak is None else console.amount(peak),
             console.amount(outcome.planned_memory_bytes[number]),
@@ -135,8 +135,8 @@ def _links(outcome: Outcome) -> Table:
     table = console.table("link by link", ["from", "to"], ["offline", "online", "messages"])
     for link in links(outcome.runs.profile):
         table.add_row(
-            peer(link["from"]),
-            peer(link["to"]),
+            peer(link["from"], outcome.setting.protocol),
+            peer(link["to"], outcome.setting.protocol),
             console.amount(link["offline_bytes"]),
             console.amount(link["online_bytes"]),
             f"{link['messages']:,}",

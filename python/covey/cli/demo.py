@@ -10,23 +10,14 @@ import typer
 
 from covey.cli import console
 from covey.cli.options import Json, Protocol, check_protocol
+from covey.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
     from covey.cli.console import Report
-    from covey.local import Protocol as ProtocolName
     from covey.result import Result
     from covey.verify import Difference
 
 ACCURACY_LIMIT = 0.97
-
-WHO_LEARNT_WHAT = {
-    "trio": (
-        "Who could have learnt what: the data owner alone learnt the {count} results, and the model owner nothing; "
-        "alpha, beta and gamma saw the program, the batch size and the timing, and beyond that only numbers that are "
-        "random to each of them, unless two of them pool what they hold or one of them leaves the protocol."
-    ),
-    "clear": "Who could have learnt what: everybody on this machine, everything; clear protects nothing.",
-}
 
 
 def demo(protocol: Protocol = "trio", as_json: Json = False) -> None:
@@ -57,7 +48,7 @@ def demo(protocol: Protocol = "trio", as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _run(folder: Path, protocol: ProtocolName, report: Report, quiet: bool) -> dict[str, Any]:
+def _run(folder: Path, protocol: str, report: Report, quiet: bool) -> dict[str, Any]:
     """Compile, start, share, infer; then the same in the clear and in floating point."""
     import numpy as np
 
@@ -83,9 +74,10 @@ def _run(folder: Path, protocol: ProtocolName, report: Report, quiet: bool) -> d
     labels = np.load(folder / "test-labels.npy")
     inputs = read_inputs(images, program)
     with local(protocol, progress=report) as parties:
-        if protocol != "clear":
+        if parties.parties:
             listening = ", ".join(f"{party.name} (pid {party.pid})" for party in parties.parties)
-            tell(f"started three parties with keys of their own, mutual TLS 1.3 on loopback: {listening}")
+            count = len(parties.parties)
+            tell(f"started {count} parties with keys of their own, mutual TLS 1.3 on loopback: {listening}")
         parties.share(loaded, report)
         tell("the model owner shared the weights")
         private = parties.run(loaded, inputs, progress=report)
@@ -126,4 +118,4 @@ def _print(private: Result, difference: Difference, accuracy: dict[str, float], 
         f"{difference.rows_differing} of {count} outputs differ from clear "
         f"({difference.differing:,} of {difference.elements:,} logits)"
     )
-    out.print(WHO_LEARNT_WHAT[protocol].format(count=count))
+    out.print(PROTOCOLS[protocol].who_learnt_what.format(count=count))

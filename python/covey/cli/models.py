@@ -21,6 +21,7 @@ from covey.cli.options import (
     session_options,
 )
 from covey.errors import OptionError
+from covey.protocols import PROTOCOLS
 
 Onnx = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The trained model.")]
 
@@ -88,15 +89,6 @@ def compile_(
     console.say(f"{report}  this report")
 
 
-SECURITY = {
-    "trio": (
-        "Trio: three parties compute; nothing that any one of them sees tells it anything about inputs, weights or "
-        "outputs, as long as all three follow the protocol and no two pool what they see (semi-honest, one of three)."
-    ),
-    "clear": "clear: no security; plain integers on one machine, the specification that exact protocols equal.",
-}
-
-
 def explain(
     model: ModelArgument,
     protocol: Protocol = "trio",
@@ -119,7 +111,7 @@ def explain(
         reveals.append(f"nothing more by reading {key_bits} bits a comparison; but results are approximate")
     if as_json:
         header = {"model": program.name, "program_hash": program.hash, "ring": program.ring}
-        console.print_json({**header, "security": SECURITY[protocol], "reveals": reveals, **plan})
+        console.print_json({**header, "security": PROTOCOLS[protocol].security, "reveals": reveals, **plan})
         return
     if loaded.note:
         console.note(loaded.note)
@@ -153,7 +145,7 @@ def _print_plan(program: Any, protocol: str, plan: dict[str, Any], reveals: list
 
     out = console.out()
     out.print(f"{program.name}  ring {program.ring}  program {program.hash[:12]}  {plan['batch']} sample(s) at once\n")
-    out.print(SECURITY[protocol])
+    out.print(PROTOCOLS[protocol].security)
     out.print("\nA run reveals")
     for line in reveals:
         out.print(Padding("- " + line, (0, 0, 0, 2)))

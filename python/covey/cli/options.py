@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from covey.errors import OptionError
+from covey.protocols import PROTOCOLS, protocol
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A compiled .covey file, or an .onnx file.")]
 Weights = Annotated[
@@ -19,7 +20,7 @@ Calibration = Annotated[
 InputRange = Annotated[
     str | None, typer.Option(metavar="LOW,HIGH", help="What the inputs lie between (for .onnx), such as 0,1.")
 ]
-Protocol = Annotated[str, typer.Option(help="trio, or clear: in the open on this machine, to compare with.")]
+Protocol = Annotated[str, typer.Option(help="; ".join(info.help for info in PROTOCOLS.values()) + ".")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 KeyBits = Annotated[
     int | None,
@@ -50,19 +51,23 @@ def parse_range(text: str | None) -> tuple[float, float] | None:
     return low, high
 
 
-def session_options(key_bits: int | None, protocol: str = "trio") -> dict[str, Any]:
+def session_options(key_bits: int | None, protocol_name: str = "trio") -> dict[str, Any]:
     """The options of a session that were given. Raises `OptionError` for one the protocol has not."""
     if key_bits is None:
         return {}
-    if protocol == "clear":
+    if protocol_name == "clear":
         raise OptionError("--key-bits approximates comparisons of a private run: clear has none")
     return {"key_bits": key_bits}
 
 
-def check_protocol(name: str) -> Literal["trio", "clear"]:
+def check_protocol(name: str) -> str:
     """A protocol's name. Raises `OptionError` for one nobody has heard of."""
-    if name == "trio":
-        return "trio"
-    if name == "clear":
-        return "clear"
-    raise OptionError(f"protocol '{name}' is unknown: use trio or clear")
+    return protocol(name).name
+
+
+def check_served(name: str) -> str:
+    """The name of a protocol that runs among servers. Raises `OptionError`."""
+    if not protocol(name).parties:
+        served = " or ".join(known for known, info in PROTOCOLS.items() if info.parties)
+        raise OptionError(f"{name} has no parties: use {served}")
+    return name

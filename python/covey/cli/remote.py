@@ -13,7 +13,16 @@ import typer
 
 from covey.cli import console
 from covey.cli.keys import warn_of_expiry
-from covey.cli.options import InputFile, Json, KeyBits, OutputFile, Weights, session_options
+from covey.cli.options import (
+    InputFile,
+    Json,
+    KeyBits,
+    OutputFile,
+    Protocol,
+    Weights,
+    check_served,
+    session_options,
+)
 from covey.cli.run import ProfileFlag
 from covey.errors import ModelError
 
@@ -51,17 +60,22 @@ def _leave_with_parent() -> None:
 
 
 def share_weights(
-    config: OwnerConfig, model: OptionalModel = None, weights: Weights = None, as_json: Json = False
+    config: OwnerConfig,
+    model: OptionalModel = None,
+    weights: Weights = None,
+    protocol: Protocol = "trio",
+    as_json: Json = False,
 ) -> None:
     """Share a model's weights with the parties: each gets shares that tell it nothing."""
     from covey.client import Client
     from covey.model import load
 
+    kind = check_served(protocol)
     _warn_of_own_expiry(config)
     loaded = load(model or _model_beside(config), weights=weights)
     loaded.need_weights()
     with console.progress(quiet=as_json) as report:
-        shared = Client(config).share_weights(loaded, progress=report)
+        shared = Client(config).share_weights(loaded, protocol=kind, progress=report)
     if as_json:
         console.print_json({"program_hash": shared.program_hash, "bytes": shared.bytes})
         return
@@ -75,6 +89,7 @@ def infer(
     model: OptionalModel = None,
     output: OutputFile = None,
     profile: ProfileFlag = False,
+    protocol: Protocol = "trio",
     key_bits: KeyBits = None,
     as_json: Json = False,
 ) -> None:
@@ -84,12 +99,13 @@ def infer(
     from covey.inputs import read_inputs
     from covey.model import load
 
+    kind = check_served(protocol)
     _warn_of_own_expiry(config)
     program = load(model or _model_beside(config), data=input_file).program
     check_output_path(output, len(program.outputs))
     inputs = read_inputs(input_file, program)
     with console.progress(quiet=as_json) as report:
-        result = Client(config).infer(program, inputs, progress=report, **session_options(key_bits))
+        result = Client(config).infer(program, inputs, protocol=kind, progress=report, **session_options(key_bits))
     show(result, output=output, profile=profile, as_json=as_json)
 
 

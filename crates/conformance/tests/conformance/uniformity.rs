@@ -10,6 +10,7 @@ use covey_conformance::tap::{Log, Received, Tap, messages};
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::{Session, Transport};
 use covey_protocols::api::Result;
+use covey_protocols::served::ClientHalf;
 use covey_protocols::trio::Trio;
 use covey_protocols::{Comparison, Options, Phase, Protocol, Rounding, Truncation};
 use covey_ring::{Ring, Tensor};

@@ -14,6 +14,7 @@ use covey_node::{PartyConfig, serve};
 use covey_program::{Op, Program, ProgramBuilder, Rounding, Visibility, Weights, Window};
 use covey_ring::{Ring, Tensor, fixed};
 use covey_runtime::clear::run_clear;
+use covey_runtime::session::ProtocolKind;
 use covey_transport::Identity;
 use tempfile::TempDir;
 
@@ -122,7 +123,8 @@ impl Cluster {
     }
 
     pub fn share(&self, model: &Model) {
-        share_weights(&self.client("owner"), &model.program, &model.weights, &mut |_, _| {}).unwrap();
+        share_weights(&self.client("owner"), &model.program, &model.weights, ProtocolKind::Trio, &mut |_, _| {})
+            .unwrap();
     }
 
     pub fn open(&self, model: &Model) -> Result<Session, ClientError> {

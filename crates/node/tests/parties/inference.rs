@@ -5,6 +5,7 @@ use covey_client::messages::PhaseMessage::{Joint, Online, Preprocess};
 use covey_client::{share_weights, status};
 use covey_ring::Ring;
 use covey_runtime::Profile;
+use covey_runtime::session::ProtocolKind;
 
 #[test]
 fn private_inference_equals_the_specification() {
@@ -12,8 +13,10 @@ fn private_inference_equals_the_specification() {
     let model = cnn("cnn", Ring::Pow2(32), true);
     let mut seen = Vec::new();
     let owner = cluster.client("owner");
-    let report =
-        share_weights(&owner, &model.program, &model.weights, &mut |done, total| seen.push((done, total))).unwrap();
+    let report = share_weights(&owner, &model.program, &model.weights, ProtocolKind::Trio, &mut |done, total| {
+        seen.push((done, total))
+    })
+    .unwrap();
     assert_eq!(seen.last(), Some(&(report.bytes.iter().sum(), report.bytes.iter().sum())));
 
     let mut session = cluster.open(&model).unwrap();

@@ -9,6 +9,7 @@ use covey_client::wire::{self, Answer};
 use covey_client::{ClientConfig, Session, SessionOptions, share_weights, status};
 use covey_node::PartyConfig;
 use covey_ring::Ring;
+use covey_runtime::session::ProtocolKind;
 use covey_transport::Connection;
 
 fn contains(message: &str, parts: &[&str]) {
@@ -221,7 +222,8 @@ fn rights_of_clients() {
     (0..3).for_each(|party| cluster.start_party(party));
     let model = cnn("cnn", Ring::Pow2(32), false);
     let data = cluster.client("data");
-    let refusal = message(share_weights(&data, &model.program, &model.weights, &mut |_, _| {}).unwrap_err());
+    let refusal =
+        message(share_weights(&data, &model.program, &model.weights, ProtocolKind::Trio, &mut |_, _| {}).unwrap_err());
     contains(&refusal, &["alpha", "'data' may not share-weights"]);
     cluster.share(&model);
     let refusal =
@@ -245,7 +247,7 @@ fn bad_uploads_leave_the_old_weights_in_place() {
         role: 1,
         parties: owner.parties.iter().map(|party| Key(party.fingerprint)).collect(),
         program_bytes: file.len() as u64,
-        payload_bytes: covey_client::payload_bytes(&model.program, 1),
+        payload_bytes: covey_client::payload_bytes(ProtocolKind::Trio.sharing().unwrap(), &model.program, 1),
     };
     let upload = |head: ShareWeights, pieces: &[&[u8]]| -> String {
         let party = &owner.parties[1];

@@ -8,9 +8,11 @@ use covey_transport::Endpoint;
 
 use super::io::{self, expand};
 use super::share::{Arith, Role};
-use super::{PEERS, plan};
+use super::{PEERS, Trio, plan};
 use crate::api::{Options, Result};
+use crate::randomness::SessionKeys;
 use crate::scheduler::Scheduler;
+use crate::served::{ClientHalf, Part, Served, Sharing};
 
 /// The data owner's end of a session: it calls `send` and `receive` where the parties call `client_input` and `reveal`.
 pub struct TrioClient<W> {
@@ -26,21 +28,20 @@ impl<W: Word> TrioClient<W> {
         let scheduler = Scheduler::new(endpoint, PEERS, options.window);
         TrioClient { ring, tile: plan::tile_size(&options), scheduler, word: std::marker::PhantomData }
     }
+}
 
-    /// Files what follows under `node` in the meter.
-    pub fn enter(&mut self, node: u32) {
+impl<W: Word> ClientHalf<W> for TrioClient<W> {
+    fn enter(&mut self, node: u32) {
         self.scheduler.enter(node);
     }
 
-    /// Shares `value` with the parties.
-    pub fn send(&mut self, value: &Tensor<W>) -> Result<()> {
+    fn send(&mut self, value: &Tensor<W>) -> Result<()> {
         let ring = self.ring;
         let tiles = value.data().chunks(self.tile).map(|tile| io::ClientInput::client(ring, tile.to_vec()));
         self.scheduler.run(tiles).map(|_| ())
     }
 
-    /// Receives what the parties reveal.
-    pub fn receive(&mut self, shape: &[usize]) -> Result<Tensor<W>> {
+    fn receive(&mut self, shape: &[usize]) -> Result<Tensor<W>> {
         let (ring, tile, len) = (self.ring, self.tile, shape.iter().product::<usize>());
         let tiles = (0..len.div_ceil(tile)).map(|index| io::Reveal::client(ring, tile.min(len - index * tile)));
         let parts = self.scheduler.run(tiles)?;
@@ -132,6 +133,55 @@ impl<W: Word> Stored<W> {
             }
             [] => unreachable!("made with one or two"),
         }
+    }
+}
+
+/// For each secret tensor x, P0 and P1 have the seed of a mask l1, P0 and P2 the seed of a mask l2, P1 and P2 the value
+/// C = x + l1 + l2. One pair of fresh seeds serves one sharing; tensors draw under their numbers.
+impl<W: Word> Served for Trio<W> {
+    type Client = TrioClient<W>;
+    type Seeds = Vec<Seed>;
+
+    const SHARING: Sharing = Sharing {
+        seeds: 2,
+        roles: &[
+            Part { seeds: &[0, 1], words: false },
+            Part { seeds: &[0], words: true },
+            Part { seeds: &[1], words: true },
+        ],
+    };
+
+    fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options) -> Result<Self> {
+        Trio::new(endpoint, keys, ring, options, 0)
+    }
+
+    fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> TrioClient<W> {
+        TrioClient::new(endpoint, ring, options)
+    }
+
+    fn share_parameter(value: &[W], seeds: &[&[u8; 32]], tensor: u64, ring: Ring) -> Vec<Arc<[W]>> {
+        let masked: Arc<[W]> = mask_parameter(value, seeds[0], seeds[1], tensor, ring).into();
+        vec![masked.clone(), masked]
+    }
+
+    fn open_seeds(_: usize, seeds: &[&[u8; 32]]) -> Vec<Seed> {
+        seeds.iter().map(|seed| Seed::new(seed)).collect()
+    }
+
+    fn load(
+        role: usize,
+        (shape, _): (&[usize], u32),
+        seeds: &Vec<Seed>,
+        tensor: u64,
+        words: Option<Vec<W>>,
+    ) -> Option<Stored<W>> {
+        let seeds = match (Role::of(role), &seeds[..]) {
+            (Role::P0, [one, two]) => [Some(one), Some(two)],
+            (Role::P1, [one]) => [Some(one), None],
+            (Role::P2, [two]) => [None, Some(two)],
+            _ => return None,
+        };
+        Stored::new(Role::of(role), shape, seeds, tensor, words)
     }
 }
 

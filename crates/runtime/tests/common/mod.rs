@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use covey_program::{Op, Program, ProgramBuilder, Rounding, ValueId, Weights, Window};
 use covey_protocols::randomness::SessionKeys;
+use covey_protocols::served::ClientHalf;
 use covey_protocols::trio::{Trio, TrioClient};
 use covey_protocols::{Options, Phase, Protocol};
 use covey_ring::{Ring, Tensor, Word};

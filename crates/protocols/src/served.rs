@@ -1,0 +1,72 @@
+//! What a protocol adds to [`Protocol`] to run among servers: how a party starts, the client's half, and how weights that a
+//! model owner shared ahead of sessions are handed out and taken up again.
+
+use std::sync::Arc;
+
+use covey_ring::{Ring, Tensor, Word};
+use covey_transport::Endpoint;
+
+use crate::api::{Options, Protocol, Result};
+use crate::randomness::SessionKeys;
+
+/// A protocol among servers.
+pub trait Served: Protocol + Sized + 'static {
+    /// The client's half.
+    type Client: ClientHalf<Self::Word>;
+    /// The seeds a role was given, ready to draw from.
+    type Seeds;
+
+    /// What a model owner sends to whom.
+    const SHARING: Sharing;
+
+    /// A party on `endpoint`, with the keys it shares with the others.
+    fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options) -> Result<Self>;
+
+    /// The client on `endpoint`.
+    fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Self::Client;
+
+    /// Model owner: the words of secret parameter number `tensor` for each role that [`Sharing`] names, in role order, under
+    /// the seeds drawn for this sharing.
+    fn share_parameter(value: &[Self::Word], seeds: &[&[u8; 32]], tensor: u64, ring: Ring) -> Vec<Arc<[Self::Word]>>;
+
+    /// Party: the seeds that `role` was given, in the order of [`Sharing`].
+    fn open_seeds(role: usize, seeds: &[&[u8; 32]]) -> Self::Seeds;
+
+    /// Party: secret parameter number `tensor` as `role` holds it, with the words it was given, if any; its elements are
+    /// `|w| < 2^bits`. `None` where that does not fit the role or the shape.
+    fn load(
+        role: usize,
+        shape: (&[usize], u32),
+        seeds: &Self::Seeds,
+        tensor: u64,
+        words: Option<Vec<Self::Word>>,
+    ) -> Option<Self::Stored>;
+}
+
+/// What a model owner sends of its weights: once for all of them seeds, and for each secret parameter words or none.
+#[derive(Clone, Copy, Debug)]
+pub struct Sharing {
+    /// Seeds drawn for one sharing.
+    pub seeds: usize,
+    /// What each party is sent, in role order.
+    pub roles: &'static [Part],
+}
+
+/// One party's part of [`Sharing`].
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Numbers of the seeds it is sent.
+    pub seeds: &'static [usize],
+    /// Whether it is sent words of secret parameters.
+    pub words: bool,
+}
+
+/// The data owner's end of a session: it calls `send` and `receive` where the parties call `client_input` and `reveal`.
+pub trait ClientHalf<W: Word>: Send {
+    /// Files what follows under `node` in the meter.
+    fn enter(&mut self, node: u32);
+    /// Shares `value` with the parties.
+    fn send(&mut self, value: &Tensor<W>) -> Result<()>;
+    /// Receives what the parties reveal.
+    fn receive(&mut self, shape: &[usize]) -> Result<Tensor<W>>;
+}
