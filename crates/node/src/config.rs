@@ -9,6 +9,9 @@ use covey_client::{ConfigError, Peer, PeerTable, Source};
 use covey_transport::{Fingerprint, Identity};
 use serde::Deserialize;
 
+/// Most bits that rounding takes off an output.
+const MOST_ROUNDED: u32 = 24;
+
 /// A party, its peers and its clients.
 #[derive(Clone)]
 pub struct PartyConfig {
@@ -39,6 +42,10 @@ pub struct AllowedClient {
     pub share_weights: bool,
     /// It may open sessions.
     pub infer: bool,
+    /// Samples of one program it may have predicted in all; any number if `None`.
+    pub queries: Option<u64>,
+    /// Low bits that outputs lose, rounded to the nearest, before they open to it.
+    pub round_bits: u32,
 }
 
 #[derive(Deserialize)]
@@ -67,6 +74,9 @@ struct ClientTable {
     name: String,
     fingerprint: String,
     may: Option<Vec<Right>>,
+    queries: Option<u64>,
+    #[serde(default)]
+    round_bits: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -140,7 +150,12 @@ fn clients(source: &Source, entries: Vec<ClientTable>) -> Result<Vec<AllowedClie
         }
         let may = |right| entry.may.as_ref().is_none_or(|rights| rights.contains(&right));
         let (share_weights, infer) = (may(Right::ShareWeights), may(Right::Infer));
-        clients.push(AllowedClient { name: source.name(&key("name"), entry.name)?, fingerprint, share_weights, infer });
+        let (queries, round_bits) = (entry.queries, entry.round_bits);
+        if round_bits > MOST_ROUNDED {
+            return Err(source.refuse(&key("round_bits"), &format!("outputs lose at most {MOST_ROUNDED} bits")));
+        }
+        let name = source.name(&key("name"), entry.name)?;
+        clients.push(AllowedClient { name, fingerprint, share_weights, infer, queries, round_bits });
     }
     Ok(clients)
 }

@@ -156,7 +156,7 @@ fn gather(
 fn compare(hellos: &[PartyHello]) -> Result<(), Failure> {
     type Item = (&'static str, fn(&PartyHello) -> String, &'static str);
     const SAME_CLIENT: &str = "open the session again with one client";
-    let items: [Item; 11] = [
+    let items: [Item; 12] = [
         ("Covey release", |h| h.covey.clone(), "install the same release on all machines"),
         ("protocol", |h| h.terms.protocol.clone(), SAME_CLIENT),
         ("ring", |h| h.terms.ring.to_string(), SAME_CLIENT),
@@ -164,6 +164,7 @@ fn compare(hellos: &[PartyHello]) -> Result<(), Failure> {
         ("weights of the program", |h| h.sharing.short(), "share them again"),
         ("parties", |h| format!("{:?}", h.terms.parties), "list the same parties in the same order everywhere"),
         ("client", |h| format!("{} {}", h.terms.client, h.client.0), SAME_CLIENT),
+        ("output rounding", |h| format!("{} bits", h.round_bits), "give the client the same round_bits at every party"),
         ("options", |h| h.terms.options.to_string(), SAME_CLIENT),
         ("time-out", |h| format!("{} ms", h.terms.silence_ms), SAME_CLIENT),
         ("emulated network", |h| format!("{:?}", h.terms.network), SAME_CLIENT),

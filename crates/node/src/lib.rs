@@ -5,6 +5,7 @@
 mod config;
 mod error;
 mod handshake;
+mod quota;
 mod serve;
 mod session;
 mod sharing;

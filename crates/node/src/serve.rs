@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use crate::config::{AllowedClient, PartyConfig};
 use crate::error::{Failure, NodeError};
 use crate::handshake::Joined;
+use crate::quota::Quotas;
 use crate::state::Store;
 use crate::{session, sharing};
 
@@ -32,6 +33,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 pub(crate) struct Party {
     pub config: PartyConfig,
     pub store: Store,
+    pub quotas: Quotas,
     seats: Arc<Seats>,
     connections: AtomicUsize,
 }
@@ -94,9 +96,11 @@ pub fn serve(config: PartyConfig, ready: impl FnOnce(SocketAddr), stop: Arc<Atom
     covey_kernels::keep_freed_memory();
     let (store, damaged) = Store::open(&config.state)?;
     damaged.iter().for_each(|problem| warn!("{problem}"));
+    let quotas = Quotas::open(&config.state)
+        .map_err(|problem| NodeError::State { folder: config.state.display().to_string(), problem })?;
     let listener = Listener::bind(&config.listen, config.identity.clone(), config.timeout)?;
     let held = store.list().len();
-    let party = Arc::new(Party { config, store, seats: Arc::default(), connections: AtomicUsize::new(0) });
+    let party = Arc::new(Party { config, store, quotas, seats: Arc::default(), connections: AtomicUsize::new(0) });
     if let Some(address) = listener.address() {
         info!(party = party.config.name, %address, programs = held, "listening");
         ready(address);

@@ -6,7 +6,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use covey_client::messages::{
-    CONTROL_STREAM, COVEY_VERSION, Done, Infer, Key, PROTOCOL_STREAM, PartyHello, PhaseMessage, Proceed, Reply,
+    CONTROL_STREAM, COVEY_VERSION, Done, Hex, Infer, Key, PROTOCOL_STREAM, PartyHello, PhaseMessage, Proceed, Reply,
     RingMessage, Run, SessionReply, SessionRequest, is_name, one_line,
 };
 use covey_client::wire;
@@ -22,6 +22,7 @@ use tracing::{info, warn};
 
 use crate::error::Failure;
 use crate::handshake::{self, Agreement, Joined};
+use crate::quota::Quotas;
 use crate::serve::{Party, Seat};
 use crate::state::Held;
 use crate::{usage, weights};
@@ -76,7 +77,11 @@ pub(crate) fn serve(
     let streams = Arc::new(Streams::start((hello.role, &party.config.name), parties, peers, transport)?);
     seat.enter(&streams);
     info!(session = hello.terms.session.short(), client = hello.terms.client, role = hello.role, "session starts");
-    let runs = Runs { streams: &streams, keys, options, ring, held: &held, client: parties };
+    let limit = party.config.client(&hello.client.0).and_then(|client| client.queries);
+    let quota =
+        limit.map(|limit| Quota { quotas: &party.quotas, client: hello.client, program: hello.terms.program, limit });
+    let round_bits = hello.round_bits;
+    let runs = Runs { streams: &streams, keys, options, ring, held: &held, client: parties, quota, round_bits };
     let ended = choose(protocol, ring, runs).map_err(|error| Failure::refused(error.to_string()))?;
     match ended {
         Ok(()) => {
@@ -165,6 +170,7 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
         name: party.config.name.clone(),
         client: Key(client.fingerprint()),
         sharing: held.head.upload.sharing,
+        round_bits: party.config.client(&client.fingerprint()).map_or(0, |client| client.round_bits),
         terms,
     };
     Ok(Admitted { protocol, options, ring, held, hello })
@@ -178,6 +184,26 @@ struct Runs<'a> {
     ring: Ring,
     held: &'a Held,
     client: PeerId,
+    /// Counts what the client asks for, where it may not ask for everything.
+    quota: Option<Quota<'a>>,
+    round_bits: u32,
+}
+
+/// What the session's client may have predicted.
+struct Quota<'a> {
+    quotas: &'a Quotas,
+    client: Key,
+    program: Hex<32>,
+    limit: u64,
+}
+
+impl Quota<'_> {
+    fn charge(&self, run: &Run) -> Result<(), String> {
+        match run.phase {
+            PhaseMessage::Preprocess => Ok(()),
+            _ => self.quotas.charge(&self.client, &self.program, run.batch as u64, self.limit),
+        }
+    }
 }
 
 impl Visitor for Runs<'_> {
@@ -204,7 +230,16 @@ impl Visitor for Runs<'_> {
                 SessionRequest::Close => return Ok(()),
             };
             numbers.admit(&run).map_err(|problem| format!("{client_name} asked for {problem}"))?;
-            let done = run_once(self.streams, &mut protocol, &executor, run, &mut *control, self.client)?;
+            if let Some(quota) = &self.quota {
+                quota.charge(&run).map_err(|problem| format!("{client_name} asked for {problem}"))?;
+            }
+            let reporter = Reporter {
+                control: &mut *control,
+                client: self.client,
+                reports: self.streams.me() == REPORTER,
+                last: Instant::now(),
+            };
+            let done = run_once(self.streams, &mut protocol, &executor, run, self.round_bits, reporter)?;
             wire::send_control(&mut *control, self.client, &SessionReply::Done(done))
                 .map_err(|error| error.to_string())?;
         }
@@ -217,8 +252,8 @@ fn run_once<P: Served>(
     protocol: &mut P,
     executor: &Executor<P>,
     run: Run,
-    control: &mut dyn Endpoint,
-    client: PeerId,
+    round_bits: u32,
+    mut observer: Reporter,
 ) -> Result<Done, String> {
     streams.meter().take();
     let cpu = usage::cpu_seconds();
@@ -227,11 +262,11 @@ fn run_once<P: Served>(
         PhaseMessage::Preprocess => Phase::Preprocess,
         PhaseMessage::Online => Phase::Online,
     };
-    let mut observer = Reporter { control, client, reports: streams.me() == REPORTER, last: Instant::now() };
     let mut timings: Vec<Timing> = Vec::new();
     for inference in (run.inference..).take(run.count as usize) {
-        let times =
-            executor.run(protocol, phase, inference, run.batch, &mut observer).map_err(|error| error.to_string())?;
+        let times = executor
+            .run_rounded(protocol, phase, inference, run.batch, round_bits, &mut observer)
+            .map_err(|error| error.to_string())?;
         if timings.is_empty() {
             timings = times;
         } else {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use covey_nn::{Operand, Window, linear};
 use covey_program::{Kind, Op, Program, ValueId};
-use covey_protocols::{Phase, Placement, Protocol, ProtocolError, WeightSource};
+use covey_protocols::{Phase, Placement, Protocol, ProtocolError, Rounding, Truncation, WeightSource};
 use covey_ring::Tensor;
 
 use crate::batch::check_batch;
@@ -116,6 +116,19 @@ impl<P: Protocol> Executor<P> {
         batch: usize,
         observer: &mut dyn Observer<P>,
     ) -> Result<Vec<Timing>, RuntimeError> {
+        self.run_rounded(protocol, phase, inference, batch, 0, observer)
+    }
+
+    /// [`Executor::run`] with outputs rounded to multiples of 2^`round_bits` before they are revealed, class numbers excepted.
+    pub fn run_rounded(
+        &self,
+        protocol: &mut P,
+        phase: Phase,
+        inference: u64,
+        batch: usize,
+        round_bits: u32,
+        observer: &mut dyn Observer<P>,
+    ) -> Result<Vec<Timing>, RuntimeError> {
         check_batch(&self.program, batch)?;
         protocol.begin(phase, inference)?;
         let mut timings = Vec::with_capacity(self.schedule.steps().len() + 2);
@@ -154,11 +167,30 @@ impl<P: Protocol> Executor<P> {
         let checked = protocol.check()?;
         for id in self.program.outputs() {
             let value = values.get(id).ok_or(ProtocolError::Internal("the outputs of a run"))?;
-            protocol.reveal(value, &checked)?;
+            let output = self.program.value(*id);
+            if round_bits == 0 || output.scale == 0 {
+                protocol.reveal(value, &checked)?;
+            } else {
+                let rounded = rounded(protocol, value, round_bits, output.bound.bits)?;
+                let checked = protocol.check()?;
+                protocol.reveal(&rounded, &checked)?;
+            }
         }
         timings.push(Timing::new(OUTPUTS, "outputs", "", start));
         Ok(timings)
     }
+}
+
+/// The multiple of 2^`bits` nearest to each element: of one bit more first, so that adding a half passes no bound.
+fn rounded<P: Protocol>(protocol: &mut P, x: &P::Arith, bits: u32, bound: u32) -> Result<P::Arith, ProtocolError> {
+    let ring = protocol.ring();
+    let shape = P::shape(x).to_vec();
+    let filled = |value: i128| Tensor::new(shape.clone(), vec![ring.wrap(value); shape.iter().product()]);
+    let shift = |bits: u32, bound: u32| Truncation { bits, rounding: Rounding::Exact, bound: bound.max(bits) };
+    let halves = if bits > 1 { protocol.truncate(x, shift(bits - 1, bound))? } else { x.clone() };
+    let raised = protocol.add_public(&halves, &filled(1))?;
+    let units = protocol.truncate(&raised, shift(1, bound.saturating_sub(bits - 1) + 1))?;
+    protocol.mul_public(&units, &filled(1 << bits))
 }
 
 /// An executor in the making. Parameters come one at a time and are brought into their working form at once, so that a model's

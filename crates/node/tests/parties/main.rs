@@ -3,4 +3,5 @@
 mod common;
 mod failures;
 mod inference;
+mod limits;
 mod refused;

@@ -1,0 +1,58 @@
+//! What an operator may grant a client: so many samples, rounded so much.
+
+use crate::common::{CLIENTS, Cluster, NAMES, cnn, expected, images, infer_and_compare, message};
+use covey_client::messages::PhaseMessage::{Joint, Online};
+use covey_ring::Ring;
+
+/// A cluster whose data owner has `lines` in its entry at each party.
+fn granting(lines: [&str; 3]) -> Cluster {
+    let mut cluster = Cluster::new();
+    for (party, lines) in lines.into_iter().enumerate() {
+        // The data owner's entry is the last.
+        cluster.write(&format!("{}.toml", NAMES[party]), &(cluster.party_toml(party, &CLIENTS) + lines));
+        cluster.start_party(party);
+    }
+    cluster
+}
+
+#[test]
+fn a_client_gets_as_many_samples_as_it_may_have() {
+    let mut cluster = granting(["queries = 5\n"; 3]);
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let mut session = cluster.open(&model).unwrap();
+    infer_and_compare(&mut session, &model, Joint, 1, 2);
+    session.preprocess(1, 3, &mut |_| {}).unwrap();
+    infer_and_compare(&mut session, &model, Online, 2, 1);
+    session.close();
+    // A restart gives nothing back.
+    cluster.stop_party(0);
+    cluster.start_party(0);
+    let mut session = cluster.open(&model).unwrap();
+    infer_and_compare(&mut session, &model, Joint, 3, 2);
+    let refusal = message(session.infer(Joint, &[images(4, 1)], &mut |_| {}).unwrap_err());
+    assert!(refusal.contains("used 5 of its 5") && refusal.contains("queries"), "{refusal}");
+}
+
+#[test]
+fn outputs_open_rounded() {
+    let cluster = granting(["round_bits = 6\n"; 3]);
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let mut session = cluster.open(&model).unwrap();
+    let input = images(1, 3);
+    let exact = expected(&model, &input);
+    let inference = session.infer(Joint, &[input], &mut |_| {}).unwrap();
+    let due: Vec<i64> = exact.iter().map(|v| ((v + 32) >> 6) << 6).collect();
+    assert_eq!(inference.outputs[0].integers, due);
+    assert_ne!(exact, due);
+}
+
+#[test]
+fn parties_that_round_differently_refuse() {
+    let cluster = granting(["round_bits = 6\n", "", "round_bits = 6\n"]);
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let refusal = cluster.refused(&model);
+    assert!(refusal.contains("output rounding") && refusal.contains("round_bits"), "{refusal}");
+}
