@@ -255,6 +255,9 @@ pub enum ProtocolError {
         /// The number.
         run: u64,
     },
+    /// Correlated randomness could not be made or read.
+    #[error("{0}")]
+    Material(String),
     /// A layout and the code that should follow it disagree: a defect in Covey.
     #[error("internal error in {0}: please report it")]
     Internal(&'static str),

@@ -140,6 +140,9 @@ pub struct Traffic {
     pub messages: u64,
 }
 
+/// The node under which making correlated randomness is filed: it belongs to no gate.
+pub const MATERIAL: u32 = u32::MAX - 3;
+
 /// Correlated randomness that gates use up. It is made ahead of them and many at once, so that what making it costs follows
 /// from the sum over a run ([`crate::Protocol::plan_material`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -107,6 +107,14 @@ impl Scheduler {
         self.store.bytes()
     }
 
+    /// Exchanges messages outside of gates, filed under [`crate::cost::MATERIAL`]: correlated randomness for gates to come.
+    pub fn make_material(&mut self, exchange: impl FnOnce(&mut dyn Endpoint) -> Result<()>) -> Result<()> {
+        self.endpoint.meter().set_node(crate::cost::MATERIAL);
+        let result = exchange(&mut *self.endpoint);
+        self.endpoint.meter().set_node(self.node);
+        result
+    }
+
     /// Files what follows under `node` in the meter.
     pub fn enter(&mut self, node: u32) {
         self.node = node;
@@ -136,10 +144,19 @@ impl Scheduler {
     ///
     /// The order of what happens to the tiles, and so of the messages on every link, follows from their number, the window and
     /// the layouts (`cadence.rs`); a party that receives nothing never waits, but keeps to the order.
-    pub fn run_each<M, I>(&mut self, machines: I, mut done: impl FnMut(usize, M::Output)) -> Result<()>
+    pub fn run_each<M, I>(&mut self, machines: I, done: impl FnMut(usize, M::Output)) -> Result<()>
     where
         M: Machine,
         I: IntoIterator<Item = M, IntoIter: ExactSizeIterator>,
+    {
+        self.try_run_each(machines.into_iter().map(Ok), done)
+    }
+
+    /// [`Scheduler::run_each`] of machines that may fail to be made.
+    pub fn try_run_each<M, I>(&mut self, machines: I, mut done: impl FnMut(usize, M::Output)) -> Result<()>
+    where
+        M: Machine,
+        I: IntoIterator<Item = Result<M>, IntoIter: ExactSizeIterator>,
     {
         let mut machines = machines.into_iter().enumerate();
         let tiles = machines.len();
@@ -150,6 +167,7 @@ impl Scheduler {
             let mut started = 0;
             while flight.len() < self.window && starts.is_none_or(|starts| started < starts) {
                 let Some((index, machine)) = machines.next() else { break };
+                let machine = machine?;
                 starts.get_or_insert_with(|| cadence::starts(tiles, self.window, machine.layout().rounds()));
                 flight.extend(self.start(index, machine, &mut done)?);
                 started += 1;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use covey_program::Program;
 use covey_protocols::api::Phase;
-use covey_protocols::cost::Cost;
+use covey_protocols::cost::{Cost, MATERIAL};
 use covey_protocols::planner::Planner;
 use covey_protocols::{Options, Protocol};
 use covey_transport::Phase as StepKind;
@@ -124,9 +124,13 @@ pub fn plan<P: Protocol>(program: &Arc<Program>, options: Options, batch: usize)
     let mut nodes = vec![NodeCost::new(INPUTS, "inputs", "", cost(INPUTS))];
     nodes.extend(steps.map(|step| NodeCost::new(step.node, &step.name, &step.op_name, cost(step.node))));
     nodes.push(NodeCost::new(OUTPUTS, "outputs", "", cost(OUTPUTS)));
+    let material = planner.material();
+    if material != none {
+        nodes.push(NodeCost::new(MATERIAL, "correlated randomness", "", &material));
+    }
 
     let mut total = Cost::default();
-    planner.ledger().values().for_each(|cost| total += cost);
+    planner.ledger().values().chain([&material]).for_each(|cost| total += cost);
     let estimates = [Network::lan(), Network::wan()].map(|network| estimate(network, &total)).into();
     let total = NodeCost::new(u32::MAX, "total", "", &total);
     let memory = planner.peak_memory().into_iter().map(|bytes| bytes + PROCESS).collect();

@@ -131,6 +131,51 @@ impl CarryCircuit {
         circuit
     }
 
+    /// The carry out of the `low` lowest of `bits` bits, if there are such, and that out of all: balanced trees, the upper bits
+    /// waiting for nothing.
+    pub fn carry_out_above(bits: usize, low: usize) -> Self {
+        let mut circuit = CarryCircuit { bits, levels: Vec::new(), outputs: Vec::new(), ranges: bits };
+        let first = if low == 0 { bits } else { low };
+        let (mut row, mut upper): (Vec<usize>, Vec<usize>) = ((0..first).collect(), (first..bits).collect());
+        let pairs = |row: &[usize]| row.chunks_exact(2).map(|pair| (pair[1], pair[0])).collect::<Vec<_>>();
+        while row.len() + upper.len() > 1 {
+            if row.len() == 1 && low > 0 && circuit.outputs.is_empty() {
+                circuit.outputs.push(row[0]);
+            }
+            if row.len() == 1 {
+                row.append(&mut upper);
+            }
+            let (first, second) = (pairs(&row), pairs(&upper));
+            let outs = circuit.push_level([&first[..], &second].concat());
+            let (joined, rest) = outs.split_at(first.len());
+            row = [joined, row.chunks_exact(2).remainder()].concat();
+            upper = [rest, upper.chunks_exact(2).remainder()].concat();
+        }
+        circuit.finish_above(low, row[0])
+    }
+
+    /// The same, bit after bit.
+    pub fn carry_out_rippled(bits: usize, low: usize) -> Self {
+        let mut circuit = CarryCircuit { bits, levels: Vec::new(), outputs: Vec::new(), ranges: bits };
+        let mut below = 0;
+        for high in 1..bits {
+            if high == low {
+                circuit.outputs.push(below);
+            }
+            below = circuit.push_level(vec![(high, below)])[0];
+        }
+        circuit.finish_above(low, below)
+    }
+
+    fn finish_above(mut self, low: usize, all: usize) -> Self {
+        if low == self.bits {
+            self.outputs = vec![all];
+        }
+        self.outputs.push(all);
+        self.mark_propagates();
+        self
+    }
+
     /// The carries out of bits `0..=i` for every i below `bits`: rippled, or else by a balanced tree.
     pub fn carries(bits: usize, adder: Adder) -> Self {
         let mut circuit = CarryCircuit { bits, levels: Vec::new(), outputs: Vec::new(), ranges: bits };
@@ -236,6 +281,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn carries_over_and_below() {
+        for bits in 1..=7usize {
+            for low in 0..=bits {
+                for circuit in [CarryCircuit::carry_out_above(bits, low), CarryCircuit::carry_out_rippled(bits, low)] {
+                    assert_eq!(circuit.levels.iter().flatten().count(), bits - 1);
+                    for (x, y) in (0..1u64 << bits).flat_map(|x| (0..1u64 << bits).map(move |y| (x, y))) {
+                        let carry = |bits: usize| {
+                            let low = (1 << bits) - 1;
+                            ((x & low) + (y & low)) >> bits == 1
+                        };
+                        let due = if low == 0 { vec![carry(bits)] } else { vec![carry(low), carry(bits)] };
+                        assert_eq!(run(&circuit, x, y), due, "{bits} bits, {low} low");
+                    }
+                }
+            }
+        }
+        assert_eq!(CarryCircuit::carry_out_above(18, 6).levels.len(), 5);
     }
 
     #[test]
