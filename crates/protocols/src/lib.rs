@@ -1,7 +1,7 @@
 //! Protocols over whole tensors, behind one trait.
 //!
 //! [`Protocol`] is the interface `nn` and `runtime` are written on; [`clear`] is its executable specification and
-//! [`trio`] the three-party protocol of PIGEON. A protocol's primitives are [`machine::Machine`]s run by one
+//! [`trio`] the three-party protocol of PIGEON, [`two_party`] two parties by oblivious transfer. A protocol's primitives are [`machine::Machine`]s run by one
 //! [`scheduler::Scheduler`]; the cost of each is a pure function, summed by [`planner::Planner`].
 
 pub mod api;
@@ -17,6 +17,7 @@ pub mod scheduler;
 pub mod served;
 pub mod store;
 pub mod trio;
+pub mod two_party;
 
 pub use api::{
     Bias, Checked, Comparison, Epilogue, Geometry, MatmulShape, NetworkProfile, Options, Phase, Placement, Protocol,

@@ -1,0 +1,327 @@
+//! Linear maps and products of matrices: what a party multiplies alone, and the products across.
+
+use covey_kernels::{LinearWeight, Part, gemm, im2col};
+use covey_ring::{Ring, Tensor, Word};
+
+use super::TwoParty;
+use super::product::{Product, Shape, Strides, Tile};
+use super::share::{Arith, Arithmetic};
+use crate::api::{Bias, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Truncation, WeightKind, WeightSource};
+
+/// This party's working form of one version of a weight. Not `Debug`.
+pub struct Weight<W> {
+    geometry: Geometry,
+    kind: WeightKind,
+    /// What this party has of it: all of it, a share, or nothing.
+    words: Vec<W>,
+    /// The same, ready to be multiplied with.
+    kernel: Option<LinearWeight<W>>,
+}
+
+impl<W: Word> Weight<W> {
+    pub(super) fn new(source: WeightSource<TwoParty<W>>, geometry: Geometry) -> Result<Self> {
+        let expected = match geometry {
+            Geometry::Conv2d(conv) => conv.weights_len(),
+            Geometry::Dense { inputs, outputs } => inputs * outputs,
+        };
+        let (kind, words) = match source {
+            WeightSource::Shared(w) => (WeightKind::Shared, Some(w.0.data().to_vec())),
+            WeightSource::Public(w) => (WeightKind::Public, Some(w.data().to_vec())),
+            WeightSource::Stored(w) if w.shape.iter().product::<usize>() == expected => {
+                (WeightKind::Stored { bits: w.bits }, w.value.map(Tensor::into_data))
+            }
+            WeightSource::Stored(_) => return Err(ProtocolError::Internal("the size of a weight")),
+        };
+        if words.as_ref().is_some_and(|words| words.len() != expected) {
+            return Err(ProtocolError::Internal("the size of a weight"));
+        }
+        let kernel = words.as_ref().map(|words| {
+            let parts = vec![Part::Words(words.clone())];
+            match &geometry {
+                Geometry::Conv2d(conv) => LinearWeight::conv2d(conv, parts),
+                Geometry::Dense { inputs, outputs } => LinearWeight::dense(*inputs, *outputs, parts),
+            }
+        });
+        Ok(Weight { geometry, kind, words: words.unwrap_or_default(), kernel })
+    }
+}
+
+/// Elements of a map's output.
+pub(super) fn outputs(geometry: &Geometry, batch: usize) -> usize {
+    match geometry {
+        Geometry::Conv2d(conv) => conv.output_len() * batch,
+        Geometry::Dense { outputs, .. } => outputs * batch,
+    }
+}
+
+/// The product across of a linear map: the weight times the patches of the input, image by image and group by group.
+pub(super) fn shape(geometry: &Geometry, batch: usize, kind: WeightKind, ring: Ring) -> Shape {
+    let (bits, owned) = match kind {
+        // Negative elements of Z_n are not short.
+        WeightKind::Stored { bits } if matches!(ring, Ring::Pow2(_)) => ((bits + 1).min(ring.bits()), true),
+        kind => (ring.bits(), kind != WeightKind::Shared),
+    };
+    match geometry {
+        Geometry::Conv2d(conv) => {
+            let [height, width] = conv.output();
+            let k = conv.in_channels / conv.groups * conv.kernel[0] * conv.kernel[1];
+            let (units, m, n) = (batch * conv.groups, conv.out_channels / conv.groups, height * width);
+            Shape { units, m, k, n, bits, owned, ring }
+        }
+        Geometry::Dense { inputs, outputs } => Shape { units: 1, m: *outputs, k: *inputs, n: batch, bits, owned, ring },
+    }
+}
+
+/// Both products across of two secret matrices.
+pub(super) fn matmul_shape(shape: &MatmulShape, ring: Ring) -> Shape {
+    let MatmulShape { batch: units, rows: m, inner: k, columns: n } = *shape;
+    Shape { units, m, k, n, bits: ring.bits(), owned: false, ring }
+}
+
+/// Where the matrices of each unit lie.
+struct Places {
+    a: fn(usize, &Shape, usize) -> Strides,
+    b: fn(usize, &Shape, usize) -> Strides,
+    out: fn(usize, &Shape, usize) -> Strides,
+    /// Of a convolution.
+    groups: usize,
+}
+
+const PLAIN: Places = Places {
+    a: |unit, s, _| Strides { offset: unit * s.m * s.k, row: s.k, column: 1 },
+    b: |unit, s, _| Strides { offset: unit * s.k * s.n, row: s.n, column: 1 },
+    out: |unit, s, _| Strides { offset: unit * s.m * s.n, row: s.n, column: 1 },
+    groups: 1,
+};
+
+/// Weights `[inputs, outputs]`, inputs and outputs row by row: all three the other way round.
+const DENSE: Places = Places {
+    a: |_, s, _| Strides { offset: 0, row: 1, column: s.m },
+    b: |_, s, _| Strides { offset: 0, row: 1, column: s.k },
+    out: |_, s, _| Strides { offset: 0, row: 1, column: s.m },
+    groups: 1,
+};
+
+/// Weights group by group; patches of the unit at hand only.
+fn conv_places(groups: usize) -> Places {
+    Places {
+        a: |unit, s, groups| Strides { offset: unit % groups * s.m * s.k, row: s.k, column: 1 },
+        b: |_, s, _| Strides { offset: 0, row: s.n, column: 1 },
+        out: PLAIN.out,
+        groups,
+    }
+}
+
+impl<W: Word> TwoParty<W> {
+    pub(super) fn linear_map(
+        &mut self,
+        x: &Arith<W>,
+        weight: &Weight<W>,
+        epilogue: &Epilogue<Self>,
+    ) -> Result<Arith<W>> {
+        let (shape, channels, batch) = output(&weight.geometry, x.shape())
+            .ok_or(ProtocolError::Internal("the shape of a linear layer's input"))?;
+        let residual = epilogue.residual;
+        if residual.is_some_and(|residual| residual.shape() != shape || epilogue.truncate.is_none()) {
+            return Err(ProtocolError::Internal("the residual of a linear layer"));
+        }
+        epilogue.truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
+        let mut sum = vec![W::ZERO; shape.iter().product()];
+        if self.computes() {
+            self.own_map(x, weight, batch, &mut sum);
+            let run = match &weight.geometry {
+                Geometry::Conv2d(conv) => conv.output().iter().product(),
+                Geometry::Dense { .. } => 1,
+            };
+            self.add_epilogue(epilogue, (channels, run), &mut sum)?;
+        }
+        if weight.kind != WeightKind::Public {
+            let product = self::shape(&weight.geometry, batch, weight.kind, self.ring);
+            match &weight.geometry {
+                Geometry::Dense { .. } => {
+                    self.cross(product, &DENSE, &weight.words, &mut |_, _| {}, x.0.data(), &mut sum)?;
+                }
+                Geometry::Conv2d(conv) => {
+                    let (len, groups) = (conv.input_len(), conv.groups);
+                    let images = x.0.data();
+                    let mut patches = |unit: usize, patches: &mut Vec<W>| {
+                        patches.resize(product.k * product.n, W::ZERO);
+                        im2col(conv, unit % groups, &images[unit / groups * len..][..len], patches);
+                    };
+                    self.cross(product, &conv_places(groups), &weight.words, &mut patches, &[], &mut sum)?;
+                }
+            }
+        }
+        self.finish_product(Arith(Tensor::new(shape, sum)), epilogue.truncate, epilogue.relu)
+    }
+
+    /// What this party multiplies alone: its part of the weight with its share.
+    fn own_map(&self, x: &Arith<W>, weight: &Weight<W>, batch: usize, out: &mut [W]) {
+        let Some(kernel) = &weight.kernel else { return };
+        match self.ring {
+            Ring::Pow2(_) => kernel.map(batch, &[x.0.data()], out),
+            Ring::Odd(_) => odd_map(&weight.geometry, batch, x.0.data(), &weight.words, self.ring, out),
+        }
+    }
+
+    /// Adds the bias, each element to a run of as many of its channel, and the residual at the product's scale.
+    fn add_epilogue(&self, epilogue: &Epilogue<Self>, (channels, run): (usize, usize), sum: &mut [W]) -> Result<()> {
+        let arithmetic = Arithmetic { ring: self.ring };
+        let bias = match &epilogue.bias {
+            Some(Bias::Shared(bias)) => Some(bias.0.data()),
+            Some(Bias::Public(bias)) => Some(bias.data()),
+            None => None,
+        };
+        if let Some(bias) = bias {
+            if bias.len() != channels {
+                return Err(ProtocolError::Internal("the size of a bias"));
+            }
+            let mine = self.me == 0 || matches!(epilogue.bias, Some(Bias::Shared(_)));
+            let sum = if mine { &mut sum[..] } else { &mut [] };
+            for (sum, &bias) in sum.chunks_exact_mut(run).zip(bias.iter().cycle()) {
+                sum.iter_mut().for_each(|sum| *sum = arithmetic.add(*sum, bias));
+            }
+        }
+        if let (Some(residual), Some(truncation)) = (epilogue.residual, epilogue.truncate) {
+            let power = arithmetic.power(truncation.bits);
+            for (sum, &y) in sum.iter_mut().zip(residual.0.data()) {
+                *sum = arithmetic.add(*sum, arithmetic.mul(y, power));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn matrix_product(
+        &mut self,
+        x: &Arith<W>,
+        y: &Arith<W>,
+        shape: MatmulShape,
+        truncate: Option<Truncation>,
+    ) -> Result<Arith<W>> {
+        let MatmulShape { batch, rows, inner, columns } = shape;
+        if x.len() != batch * rows * inner || y.len() != batch * inner * columns {
+            return Err(ProtocolError::Internal("the sizes of a matrix product"));
+        }
+        truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
+        let (a, b) = (x.0.data(), y.0.data());
+        let mut sum = vec![W::ZERO; batch * rows * columns];
+        if self.computes() {
+            for unit in 0..batch {
+                let a = &a[unit * rows * inner..][..rows * inner];
+                let b = &b[unit * inner * columns..][..inner * columns];
+                let out = &mut sum[unit * rows * columns..][..rows * columns];
+                match self.ring {
+                    Ring::Pow2(_) => gemm(rows, columns, inner, a, b, out),
+                    Ring::Odd(_) => odd_gemm([rows, columns, inner], a, b, self.ring, out),
+                }
+            }
+        }
+        self.cross(matmul_shape(&shape, self.ring), &PLAIN, a, &mut |_, _| {}, b, &mut sum)?;
+        self.finish_product(Arith(Tensor::new([batch, rows, columns], sum)), truncate, None)
+    }
+
+    /// Adds this party's share of a product across to `sum`. b is `b`, or what `load` writes for a unit when its turn comes.
+    fn cross(
+        &mut self,
+        shape: Shape,
+        places: &Places,
+        a: &[W],
+        load: &mut dyn FnMut(usize, &mut Vec<W>),
+        b: &[W],
+        sum: &mut [W],
+    ) -> Result<()> {
+        let tiles = shape.tiles();
+        let (me, chooses, groups) = (self.me, shape.a_chooses(), places.groups);
+        // Of a product of P0's a alone, P1 brings b.
+        let brings_b = !shape.owned || me == 1;
+        let (mut loaded, mut current) = (Vec::new(), None);
+        let transfers = |tile: &Tile| shape.transfers(tile.sizes());
+        self.run_tiles(
+            &tiles,
+            transfers,
+            |tile, ots| {
+                if brings_b && current.replace(tile.unit) != Some(tile.unit) {
+                    load(tile.unit, &mut loaded);
+                }
+                let b = if b.is_empty() { &loaded[..] } else { b };
+                let &Tile { unit, rows, inner, columns } = tile;
+                let (a_at, b_at) = ((places.a)(unit, &shape, groups), (places.b)(unit, &shape, groups));
+                let [elements, row] = match chooses {
+                    true => [(a_at, a, rows, inner), (b_at, b, inner, columns)],
+                    false => [(b_at.transposed(), b, rows, inner), (a_at.transposed(), a, inner, columns)],
+                };
+                let block = |(at, data, rows, columns): (Strides, &[W], _, _)| at.block(data, rows, columns);
+                Product::new(shape, tile.sizes(), me, || block(elements), || block(row), ots)
+            },
+            |tile, share: Vec<W>| {
+                let at = (places.out)(tile.unit, &shape, groups);
+                let at = if chooses { at } else { at.transposed() };
+                at.add_block(&share, tile.rows, tile.columns, sum, shape.ring);
+            },
+        )
+    }
+
+    /// The shift and the ReLU that follow a product.
+    pub(super) fn finish_product(
+        &mut self,
+        x: Arith<W>,
+        truncate: Option<Truncation>,
+        relu: Option<crate::api::Comparison>,
+    ) -> Result<Arith<W>> {
+        use crate::api::Protocol;
+        match (truncate, relu) {
+            (Some(truncation), Some(comparison)) => self.truncate_relu(&x, truncation, comparison),
+            (Some(truncation), None) => self.truncate(&x, truncation),
+            (None, Some(comparison)) => self.relu(&x, comparison),
+            (None, None) => Ok(x),
+        }
+    }
+}
+
+/// The output's shape, its channels, and the batch.
+fn output(geometry: &Geometry, shape: &[usize]) -> Option<(Vec<usize>, usize, usize)> {
+    match geometry {
+        Geometry::Conv2d(conv) => {
+            let &[batch, channels, height, width] = shape else { return None };
+            if channels != conv.in_channels || [height, width] != conv.input {
+                return None;
+            }
+            let [height, width] = conv.output();
+            Some((vec![batch, conv.out_channels, height, width], conv.out_channels, batch))
+        }
+        Geometry::Dense { inputs, outputs } => {
+            let (last, outer) = shape.split_last()?;
+            (last == inputs).then(|| ([outer, &[*outputs]].concat(), *outputs, outer.iter().product()))
+        }
+    }
+}
+
+/// `out += a · b` over Z_n, `[m, n, k]` as in `gemm`.
+fn odd_gemm<W: Word>([m, n, k]: [usize; 3], a: &[W], b: &[W], ring: Ring, out: &mut [W]) {
+    let arithmetic = Arithmetic { ring };
+    for (row, out) in out.chunks_exact_mut(n.max(1)).enumerate().take(m) {
+        for (index, &a) in a[row * k..][..k].iter().enumerate() {
+            for (out, &b) in out.iter_mut().zip(&b[index * n..][..n]) {
+                *out = arithmetic.add(*out, arithmetic.mul(a, b));
+            }
+        }
+    }
+}
+
+/// A linear map over Z_n.
+fn odd_map<W: Word>(geometry: &Geometry, batch: usize, x: &[W], weight: &[W], ring: Ring, out: &mut [W]) {
+    match geometry {
+        Geometry::Dense { inputs, outputs } => odd_gemm([batch, *outputs, *inputs], x, weight, ring, out),
+        Geometry::Conv2d(conv) => {
+            let shape = shape(geometry, batch, WeightKind::Public, ring);
+            let mut patches = vec![W::ZERO; shape.k * shape.n];
+            for unit in 0..shape.units {
+                let (image, group) = (unit / conv.groups, unit % conv.groups);
+                im2col(conv, group, &x[image * conv.input_len()..][..conv.input_len()], &mut patches);
+                let weight = &weight[group * shape.m * shape.k..][..shape.m * shape.k];
+                let out = &mut out[unit * shape.m * shape.n..][..shape.m * shape.n];
+                odd_gemm([shape.m, shape.n, shape.k], weight, &patches, ring, out);
+            }
+        }
+    }
+}

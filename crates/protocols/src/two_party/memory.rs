@@ -1,0 +1,78 @@
+//! What shares, weights and gates take of each party's memory. OTs in stock are apart.
+
+use covey_ring::{BitTensor, Ring, Word};
+
+use super::{linear, plan, product};
+use crate::api::{Geometry, Options, WeightKind};
+use crate::cost::Gate;
+use crate::memory::Held;
+
+/// Bytes an OT of a tile in flight takes: hashed, or as a block until its choice is known.
+const TRANSFER: u64 = 24;
+/// Bytes an element of a tile in flight takes beside: bit planes and words.
+const STATE: u64 = 256;
+
+pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {
+    let word = W::BYTES as u64;
+    match *held {
+        Held::Share(count) => vec![word * count as u64; 2],
+        Held::Bits { len, planes } => vec![(8 * BitTensor::words_per_plane(len) * planes) as u64; 2],
+        Held::Weight { geometry, kind } => {
+            let len = match geometry {
+                Geometry::Conv2d(conv) => conv.weights_len(),
+                Geometry::Dense { inputs, outputs } => inputs * outputs,
+            } as u64;
+            // As it is and as a kernel reads it; P1 has nothing of what P0 owns.
+            let here = 2 * word * len;
+            vec![here, if matches!(kind, WeightKind::Stored { .. }) { 0 } else { here }]
+        }
+        Held::Gate(gate) => {
+            let cost = plan::plan::<W>(gate, ring, options);
+            let transfers: u64 = cost.demand.transfers.iter().sum();
+            let count = count(gate) as u64;
+            let per_element = transfers.div_ceil(count.max(1)) * TRANSFER + STATE;
+            let in_flight = match gate {
+                Gate::Linear { .. } | Gate::Matmul { .. } => products::<W>(gate, ring, options),
+                _ => count.min(options.window as u64 * plan::tile_size(options) as u64) * per_element,
+            };
+            // The OTs of a run of the scheduler are in the stock at most.
+            vec![in_flight + count * word; 2]
+        }
+    }
+}
+
+/// Tiles of a product in flight, and the patches of one image.
+fn products<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> u64 {
+    let shape = match *gate {
+        Gate::Linear { geometry, batch, weight, .. } => linear::shape(&geometry, batch, weight, ring),
+        Gate::Matmul { shape, .. } => linear::matmul_shape(&shape, ring),
+        _ => return 0,
+    };
+    let patches = (shape.k * shape.n * W::BYTES) as u64;
+    let multiplications = (shape.units * shape.m * shape.k * shape.n).min(options.window * product::TILE) as u64;
+    // Two words for every bit and multiplication at the sender, and the message.
+    patches + multiplications * u64::from(shape.chosen_bits()) * (3 * W::BYTES as u64)
+}
+
+/// Elements of a gate's result.
+fn count(gate: &Gate) -> usize {
+    match *gate {
+        Gate::Linear { geometry, batch, .. } => linear::outputs(&geometry, batch),
+        Gate::Matmul { shape, .. } => shape.batch * shape.rows * shape.columns,
+        Gate::Input { count, .. }
+        | Gate::ClientInput { count }
+        | Gate::Open { count }
+        | Gate::OpenBits { count, .. }
+        | Gate::Reveal { count }
+        | Gate::Product { count, .. }
+        | Gate::Truncate { count, .. }
+        | Gate::DivExact { count, .. }
+        | Gate::Msb { count, .. }
+        | Gate::And { count, .. }
+        | Gate::A2b { count }
+        | Gate::Bit2a { count }
+        | Gate::Select { count }
+        | Gate::Relu { count, .. }
+        | Gate::Max { count, .. } => count,
+    }
+}

@@ -1,0 +1,240 @@
+//! What each gate costs: the layouts its tiles run by, summed; and the choices among forms of a gate.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use covey_ring::{Ring, Word};
+
+use super::comparison::{Shape, WIDEST};
+use super::program::Program;
+use super::{division, gates, io, linear, odd, product};
+use crate::api::{Comparison, Options, Truncation, WeightKind};
+use crate::cadence;
+use crate::circuits::{Adder, CarryCircuit};
+use crate::cost::{Cost, Gate};
+use crate::machine::Layout;
+
+/// OTs, of each direction, that the tiles of one run of the scheduler take at most: what has to be in memory at once, 256 MiB.
+const RUN: usize = 1 << 24;
+/// OTs of each direction that a tile takes at most: about what fits a core's cache while they are hashed.
+const TILE: usize = 1 << 17;
+/// A correlated OT in bits sent, in hundredths: what the extension amortises to.
+const TRANSFER: u64 = 45;
+
+/// Elements of a tile of a gate without OTs: a multiple of 64, so that tiles start at whole words of bit planes.
+pub(super) fn tile_size(options: &Options) -> usize {
+    (options.tile / 64).max(1) * 64
+}
+
+/// Elements of a tile of a gate that takes `transfers` OTs an element.
+pub(super) fn tile_of(transfers: [usize; 2], options: &Options) -> usize {
+    let most = transfers[0].max(transfers[1]).max(1);
+    tile_size(options).min((TILE / most / 64).max(1) * 64)
+}
+
+/// How many tiles, one after the other, each run of the scheduler takes.
+pub(super) fn runs(tiles: impl IntoIterator<Item = [usize; 2]>) -> Vec<usize> {
+    let (mut runs, mut taken) = (vec![0], [0usize; 2]);
+    for tile in tiles {
+        let with = [0, 1].map(|sender| taken[sender] + tile[sender]);
+        let last = runs.len() - 1;
+        if runs[last] > 0 && with.iter().any(|&count| count > RUN) {
+            runs.push(1);
+            taken = tile;
+        } else {
+            runs[last] += 1;
+            taken = with;
+        }
+    }
+    runs
+}
+
+/// The cost of tiles one after the other, up to `window` of them in flight.
+pub(super) fn of_tiles<S: Copy + Ord>(tiles: &[S], window: usize, layout: impl Fn(&S) -> Layout) -> Cost {
+    let mut layouts = BTreeMap::new();
+    for tile in tiles {
+        layouts.entry(*tile).or_insert_with(|| (layout(tile), 0u64)).1 += 1;
+    }
+    let mut cost = Cost::default();
+    layouts.values().for_each(|(layout, copies)| cost += &Cost::of(layout, *copies));
+    let transfers = |tile: &S| layouts[tile].0.demand().transfers.map(|count| count as usize);
+    let mut start = 0;
+    cost.rounds = 0;
+    for run in runs(tiles.iter().map(transfers)) {
+        if let [first, ..] = &tiles[start..start + run] {
+            let rounds = |tile: &S| layouts[tile].0.rounds();
+            cost.rounds += cadence::rounds(run, window, rounds(first), rounds(&tiles[start + run - 1])) as u64;
+        }
+        start += run;
+    }
+    cost
+}
+
+/// The lengths of the tiles of `count` elements.
+pub(super) fn tile_lens(count: usize, tile: usize) -> Vec<usize> {
+    (0..count).step_by(tile).map(|start| tile.min(count - start)).collect()
+}
+
+fn of_program<W: Word>(program: &Program<W>, count: usize, options: &Options) -> Cost {
+    of_tiles(&tile_lens(count, tile_of(program.transfers, options)), options.window, |&len| program.layout(len))
+}
+
+/// Nanoseconds on the network: rounds, and bits through the busier direction, correlated OTs included.
+fn nanoseconds<W: Word>(program: &Program<W>, options: &Options, count: usize) -> u128 {
+    let [there, back] = program.bits().map(|bits| bits as u64 * 100);
+    // An extension sends its messages from one side; which, depends on the direction.
+    let [first, second] = program.transfers.map(|count| count as u64 * TRANSFER);
+    let busiest = u128::from((there + first).max(back + second)) * count as u128;
+    let latency = program.rounds as u128 * u128::from(options.network.latency_us) * 1000;
+    latency + busiest * 10_000_000 / u128::from(options.network.bits_per_second.max(1))
+}
+
+/// Bits sent in both directions, correlated OTs included, in hundredths.
+fn bits<W: Word>(program: &Program<W>) -> u64 {
+    let sent: usize = program.bits().iter().sum();
+    let transfers: usize = program.transfers.iter().sum();
+    sent as u64 * 100 + transfers as u64 * TRANSFER
+}
+
+/// The program of a gate with a comparison in it, over `count` elements: digits as the options say, or the fastest on their
+/// network.
+pub(super) fn choose<W: Word>(
+    options: &Options,
+    count: usize,
+    program: impl Fn(Shape) -> Arc<Program<W>>,
+) -> Arc<Program<W>> {
+    let tree = |radix| program(Shape { radix, ripples: false });
+    let all = || (1..=WIDEST).map(tree);
+    let found = match options.adder {
+        Adder::Auto => all().min_by_key(|p| (nanoseconds(p, options, count), bits(p))),
+        Adder::FewestBytes => all().min_by_key(|p| bits(p)),
+        Adder::FewestRounds => all().min_by_key(|p| (p.rounds, bits(p))),
+        Adder::Balanced => Some(tree(3)),
+        Adder::Digits => Some(tree(WIDEST)),
+        Adder::LogDepth => Some(tree(1)),
+        Adder::Ripple => Some(program(Shape { radix: 1, ripples: true })),
+    };
+    found.unwrap_or_else(|| tree(2))
+}
+
+/// The circuit of all carries.
+pub(super) fn prefix(l: u32, adder: Adder) -> CarryCircuit {
+    CarryCircuit::carries(l as usize - 1, adder)
+}
+
+/// The programs of the gates, for either kind of ring.
+pub(super) mod programs {
+    use super::{Arc, Comparison, Options, Program, Ring, Truncation, Word, choose, division, gates, odd, prefix};
+
+    fn read(comparison: Comparison, bits: u32, options: &Options) -> gates::Read {
+        let (bits, skipped) = comparison.read(bits, options);
+        gates::Read { bits, skipped }
+    }
+
+    pub fn msb<W: Word>(ring: Ring, comparison: Comparison, options: &Options, count: usize) -> Arc<Program<W>> {
+        match ring {
+            Ring::Pow2(l) => choose(options, count, |shape| gates::msb(read(comparison, l, options), shape)),
+            Ring::Odd(n) => choose(options, count, |shape| odd::msb(n, shape)),
+        }
+    }
+
+    pub fn relu<W: Word>(ring: Ring, comparison: Comparison, options: &Options, count: usize) -> Arc<Program<W>> {
+        match ring {
+            Ring::Pow2(l) => choose(options, count, |shape| gates::relu(l, read(comparison, l, options), shape)),
+            Ring::Odd(n) => choose(options, count, |shape| odd::relu(n, shape)),
+        }
+    }
+
+    pub fn truncate<W: Word>(ring: Ring, truncation: Truncation, options: &Options, count: usize) -> Arc<Program<W>> {
+        match ring {
+            Ring::Pow2(l) => choose(options, count, |shape| gates::truncate(l, truncation, shape)),
+            Ring::Odd(_) => divide(ring, 1 << truncation.bits, truncation.bound, options, count),
+        }
+    }
+
+    pub fn truncate_relu<W: Word>(
+        l: u32,
+        truncation: Truncation,
+        comparison: Comparison,
+        options: &Options,
+        count: usize,
+    ) -> Arc<Program<W>> {
+        // Of values of any size, no bits are left out: there is no room to raise them.
+        let all = Options { key_bits: None, ..*options };
+        let options = if truncation.bound > l - 2 { &all } else { options };
+        let read = read(comparison, l - truncation.bits, options);
+        choose(options, count, |shape| gates::truncate_relu(l, truncation, read, shape))
+    }
+
+    pub fn divide<W: Word>(ring: Ring, divisor: u64, bound: u32, options: &Options, count: usize) -> Arc<Program<W>> {
+        choose(options, count, |shape| division::floor(ring, divisor, bound, shape))
+    }
+
+    pub fn a2b<W: Word>(l: u32, options: &Options) -> Arc<Program<W>> {
+        gates::a2b(l, &prefix(l, options.adder))
+    }
+}
+
+pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost {
+    let tiled = |count: usize, layout: &dyn Fn(usize) -> Layout| {
+        of_tiles(&tile_lens(count, tile_size(options)), options.window, |&len| layout(len))
+    };
+    let program = |program: Arc<Program<W>>, count: usize| of_program(&program, count, options);
+    let then = |mut cost: Cost, count: usize, truncate: Option<Truncation>, relu: Option<Comparison>| {
+        let next = match (truncate, relu) {
+            (truncate, Some(comparison)) => Gate::Relu { count, truncate, comparison },
+            (Some(truncation), None) => Gate::Truncate { count, truncation },
+            (None, None) => return cost,
+        };
+        cost += &plan::<W>(&next, ring, options);
+        cost
+    };
+    match *gate {
+        Gate::Input { .. } => Cost::default(),
+        Gate::ClientInput { count } => tiled(count, &|len| io::client_input_layout(len, ring)),
+        Gate::Open { count } => tiled(count, &|len| io::open_layout(len, ring)),
+        Gate::OpenBits { count, planes } => tiled(count, &|len| io::open_planes_layout(len, planes)),
+        Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(len, ring)),
+        Gate::Linear { geometry, batch, weight, truncate, relu } => {
+            let product = match weight {
+                WeightKind::Public => Cost::default(),
+                kind => product::cost(linear::shape(&geometry, batch, kind, ring), options.window),
+            };
+            then(product, linear::outputs(&geometry, batch), truncate, relu)
+        }
+        Gate::Matmul { shape, truncate } => {
+            let product = product::cost(linear::matmul_shape(&shape, ring), options.window);
+            then(product, shape.batch * shape.rows * shape.columns, truncate, None)
+        }
+        Gate::Product { count, truncate } => then(program(gates::mul(ring), count), count, truncate, None),
+        Gate::Truncate { count, truncation } => program(programs::truncate(ring, truncation, options, count), count),
+        Gate::DivExact { count, divisor, bound } => {
+            program(programs::divide(ring, divisor, bound, options, count), count)
+        }
+        Gate::Msb { count, comparison } => program(programs::msb(ring, comparison, options, count), count),
+        Gate::And { count, planes } => program(gates::and(planes), count),
+        Gate::A2b { count } => match ring {
+            Ring::Pow2(l) => program(programs::a2b(l, options), count),
+            // Refused by `a2b`.
+            Ring::Odd(_) => Cost::default(),
+        },
+        Gate::Bit2a { count } => program(gates::bit2a(ring), count),
+        Gate::Select { count } => program(gates::select(ring), count),
+        Gate::Relu { count, truncate: None, comparison } => {
+            program(programs::relu(ring, comparison, options, count), count)
+        }
+        Gate::Relu { count, truncate: Some(truncation), comparison } => match ring {
+            Ring::Pow2(l) => program(programs::truncate_relu(l, truncation, comparison, options, count), count),
+            Ring::Odd(_) => {
+                let mut cost = plan::<W>(&Gate::Truncate { count, truncation }, ring, options);
+                cost += &plan::<W>(&Gate::Relu { count, truncate: None, comparison }, ring, options);
+                cost
+            }
+        },
+        Gate::Max { count, comparison } => {
+            let mut cost = plan::<W>(&Gate::Msb { count, comparison }, ring, options);
+            cost += &plan::<W>(&Gate::Select { count }, ring, options);
+            cost
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Products of matrices that the two parties hold: one correlated OT for every bit of one party's matrix, for a row of the
+//! other's (Gilboa's product over Z_2^l, as in CrypTFlow2, section 4).
+//!
+//! The receiver's element a = Σ_i a_i·2^i, its highest bit negative; of the product with bit i only l - i bits reach the result,
+//! so that is what the sender sends. With weights of w bits, a product costs Σ_{i<w} (l - i) bits, whatever the ring's width
+//! would have been.
+
+use covey_kernels::bits::to_planes;
+use covey_ot::words::{WordReceiver, WordSender};
+use covey_ot::{Received, ReceivedBlocks, Sent};
+use covey_ring::{BitTensor, Ring, Word};
+
+use super::plan;
+use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
+
+/// Multiplications of a tile: about half a mebibyte of messages.
+pub(super) const TILE: usize = 1 << 14;
+/// Columns of a tile: enough that an OT's own bits do not count.
+const COLUMNS: usize = 256;
+
+/// A sum of products Σ_k a(m, k)·b(k, n), a and b of both parties, for a number of equal matrices one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Matrices.
+    pub units: usize,
+    /// Rows of a.
+    pub m: usize,
+    /// Columns of a.
+    pub k: usize,
+    /// Columns of b.
+    pub n: usize,
+    /// Bits of an element of a, its sign included.
+    pub bits: u32,
+    /// Whether P0 alone holds a, so that P1's part of b is all that it is multiplied with.
+    pub owned: bool,
+    pub ring: Ring,
+}
+
+/// A part of one unit: of the receiver's rows, of the inner dimension, of the sender's columns.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Tile {
+    pub unit: usize,
+    pub rows: (usize, usize),
+    pub inner: (usize, usize),
+    pub columns: (usize, usize),
+}
+
+/// The sizes of a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Sizes {
+    pub rows: usize,
+    pub inner: usize,
+    pub columns: usize,
+}
+
+impl Tile {
+    pub fn sizes(&self) -> Sizes {
+        let len = |range: (usize, usize)| range.1 - range.0;
+        Sizes { rows: len(self.rows), inner: len(self.inner), columns: len(self.columns) }
+    }
+}
+
+impl Sizes {
+    /// OTs for each bit.
+    fn pairs(&self) -> usize {
+        self.rows * self.inner
+    }
+}
+
+impl Shape {
+    /// Whether the holder of a receives, its bits being the choices, or that of b: what sends fewer bits.
+    pub fn a_chooses(&self) -> bool {
+        self.bits_with(self.m, self.n, self.bits) <= self.bits_with(self.n, self.m, self.ring.bits())
+    }
+
+    /// Bits sent for a unit where the receiver has `rows` × k elements of `bits` bits and the sender `columns` columns.
+    fn bits_with(&self, rows: usize, columns: usize, bits: u32) -> u128 {
+        let message: u32 = (0..bits).map(|bit| self.ring.bits() - bit).sum();
+        let choices = u128::from(bits) * columns.div_ceil(COLUMNS) as u128;
+        (rows * self.k) as u128 * (choices + columns as u128 * u128::from(message))
+    }
+
+    /// Bits of an element that is chosen by.
+    pub fn chosen_bits(&self) -> u32 {
+        if self.a_chooses() { self.bits } else { self.ring.bits() }
+    }
+
+    /// The parties that send products: with a at party `p`, b at the other.
+    pub fn senders(&self) -> Vec<usize> {
+        let holders = if self.owned { 0..1 } else { 0..2 };
+        holders.map(|holder| if self.a_chooses() { 1 - holder } else { holder }).collect()
+    }
+
+    /// All tiles, in the order they run.
+    pub fn tiles(&self) -> Vec<Tile> {
+        let (rows, columns) = if self.a_chooses() { (self.m, self.n) } else { (self.n, self.m) };
+        let width = columns.clamp(1, COLUMNS);
+        let pairs = TILE / width;
+        let depth = self.k.clamp(1, pairs);
+        let height = (pairs / depth).max(1);
+        let mut tiles = Vec::new();
+        for unit in 0..self.units {
+            for rows in cut(rows, height) {
+                for columns in cut(columns, width) {
+                    tiles.extend(cut(self.k, depth).map(|inner| Tile { unit, rows, inner, columns }));
+                }
+            }
+        }
+        tiles
+    }
+
+    pub fn layout(&self, sizes: Sizes) -> Layout {
+        let mut layout = Layout::default();
+        let (pairs, bits) = (sizes.pairs(), self.chosen_bits());
+        for sender in self.senders() {
+            layout.planes(Step::Online(0), 1 - sender, sender, pairs, bits as usize);
+            for bit in 0..bits {
+                layout.words(Step::Online(0), sender, 1 - sender, pairs * sizes.columns, self.message_ring(bit));
+            }
+        }
+        layout.transfers(self.transfers(sizes));
+        layout
+    }
+
+    /// OTs of a tile, by the party that holds the correlation.
+    pub fn transfers(&self, sizes: Sizes) -> [usize; 2] {
+        let mut transfers = [0; 2];
+        self.senders().into_iter().for_each(|sender| transfers[sender] += sizes.pairs() * self.chosen_bits() as usize);
+        transfers
+    }
+
+    fn message_ring(&self, bit: u32) -> Ring {
+        match self.ring {
+            Ring::Pow2(l) => Ring::Pow2(l - bit),
+            odd => odd,
+        }
+    }
+}
+
+fn cut(len: usize, size: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..len).step_by(size.max(1)).map(move |start| (start, len.min(start + size)))
+}
+
+/// Part of a matrix held somewhere in a slice.
+#[derive(Clone, Copy)]
+pub(super) struct Strides {
+    pub offset: usize,
+    pub row: usize,
+    pub column: usize,
+}
+
+impl Strides {
+    pub fn transposed(self) -> Self {
+        Strides { row: self.column, column: self.row, ..self }
+    }
+
+    /// The elements of some rows and columns, row after row.
+    pub fn block<W: Word>(self, data: &[W], rows: (usize, usize), columns: (usize, usize)) -> Vec<W> {
+        let at = |row: usize, column: usize| data[self.offset + row * self.row + column * self.column];
+        (rows.0..rows.1).flat_map(|row| (columns.0..columns.1).map(move |column| at(row, column))).collect()
+    }
+
+    /// Adds such elements to where they belong.
+    pub fn add_block<W: Word>(
+        self,
+        block: &[W],
+        rows: (usize, usize),
+        columns: (usize, usize),
+        data: &mut [W],
+        ring: Ring,
+    ) {
+        let arithmetic = super::share::Arithmetic { ring };
+        for (row, block) in (rows.0..rows.1).zip(block.chunks_exact((columns.1 - columns.0).max(1))) {
+            for (column, &value) in (columns.0..columns.1).zip(block) {
+                let at = &mut data[self.offset + row * self.row + column * self.column];
+                *at = arithmetic.add(*at, value);
+            }
+        }
+    }
+}
+
+/// The part of a product that a party brings to one tile.
+pub(super) enum Side<W: Word> {
+    /// Its elements, rows × inner, choose.
+    Receiver { elements: Vec<W>, ots: ReceivedBlocks },
+    /// Its rows, inner × columns, are multiplied.
+    Sender { rows: Vec<W>, pads: Vec<WordSender<W>> },
+}
+
+/// One tile of a product: one round.
+pub(super) struct Product<W: Word> {
+    layout: Layout,
+    shape: Shape,
+    sizes: Sizes,
+    me: usize,
+    sides: Vec<Side<W>>,
+    receivers: Vec<WordReceiver<W>>,
+    sum: Vec<W>,
+}
+
+impl<W: Word> Product<W> {
+    /// `elements` where this party receives, `rows` where it sends, as [`Shape::senders`] says.
+    pub fn new(
+        shape: Shape,
+        sizes: Sizes,
+        me: usize,
+        mut elements: impl FnMut() -> Vec<W>,
+        mut rows: impl FnMut() -> Vec<W>,
+        (sent, received): (Sent, Received),
+    ) -> Self {
+        let pairs = sizes.pairs();
+        let side = |sender: usize| match sender == me {
+            true => {
+                let pads = |bit: u32| {
+                    let ots = sent.range(bit as usize * pairs..(bit as usize + 1) * pairs);
+                    WordSender::new(ots, sizes.columns, shape.message_ring(bit))
+                };
+                Side::Sender { rows: rows(), pads: (0..shape.chosen_bits()).map(pads).collect() }
+            }
+            false => {
+                let ots = ReceivedBlocks::new(received.key, received.first, received.blocks.to_vec());
+                Side::Receiver { elements: elements(), ots }
+            }
+        };
+        let sides = shape.senders().into_iter().map(side).collect();
+        let sum = vec![W::ZERO; sizes.rows * sizes.columns];
+        Product { layout: shape.layout(sizes), shape, sizes, me, sides, receivers: Vec::new(), sum }
+    }
+
+    /// Adds shares of the products with bit `bit` of every element.
+    fn add(&mut self, bit: u32, share: &[W]) {
+        let Sizes { rows, inner, columns } = self.sizes;
+        let ring = self.shape.ring;
+        let negative = bit + 1 == self.shape.chosen_bits() && matches!(ring, Ring::Pow2(_));
+        for row in 0..rows {
+            let sum = &mut self.sum[row * columns..][..columns];
+            for share in share[row * inner * columns..][..inner * columns].chunks_exact(columns) {
+                accumulate(sum, share, bit, negative, ring);
+            }
+        }
+    }
+}
+
+/// `sum ± share·2^bit`.
+fn accumulate<W: Word>(sum: &mut [W], share: &[W], bit: u32, negative: bool, ring: Ring) {
+    match ring {
+        Ring::Pow2(_) if negative => {
+            sum.iter_mut().zip(share).for_each(|(sum, &share)| *sum = sum.sub(share.shl(bit)));
+        }
+        Ring::Pow2(_) => sum.iter_mut().zip(share).for_each(|(sum, &share)| *sum = sum.add(share.shl(bit))),
+        Ring::Odd(_) => {
+            let arithmetic = super::share::Arithmetic { ring };
+            let power = arithmetic.power(bit);
+            for (sum, &share) in sum.iter_mut().zip(share) {
+                let product = arithmetic.mul(share, power);
+                *sum = if negative { arithmetic.sub(*sum, product) } else { arithmetic.add(*sum, product) };
+            }
+        }
+    }
+}
+
+impl<W: Word> Machine for Product<W> {
+    type Output = Vec<W>;
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        if step != Step::Online(0) {
+            return;
+        }
+        let (other, bits, pairs) = (1 - self.me, self.shape.chosen_bits(), self.sizes.pairs());
+        for side in &self.sides {
+            match side {
+                Side::Receiver { elements, ots } => {
+                    let width = BitTensor::words_per_plane(pairs);
+                    let mut planes = vec![0; width * bits as usize];
+                    to_planes(elements, bits as usize, &mut planes);
+                    let mut correction = vec![0; width];
+                    for (bit, choice) in planes.chunks_exact(width).enumerate() {
+                        let ots = ots.view().range(bit * pairs..(bit + 1) * pairs);
+                        ots.correction(choice, &mut correction);
+                        out.plane(other, &correction, pairs);
+                        let ring = self.shape.message_ring(bit as u32);
+                        self.receivers.push(WordReceiver::new(ots, self.sizes.columns, ring, choice));
+                    }
+                }
+                Side::Sender { rows, pads } => {
+                    for (bit, pads) in pads.iter().enumerate() {
+                        let mut message = rows.repeat(self.sizes.rows);
+                        pads.message(&mut message);
+                        out.words(other, &message, self.shape.message_ring(bit as u32));
+                    }
+                }
+            }
+        }
+    }
+
+    fn absorb(&mut self, _: Step, inbox: &mut Inbox) {
+        let (other, pairs) = (1 - self.me, self.sizes.pairs());
+        let mut receivers = std::mem::take(&mut self.receivers).into_iter();
+        for side in std::mem::take(&mut self.sides) {
+            match side {
+                Side::Receiver { .. } => {
+                    for bit in 0..self.shape.chosen_bits() {
+                        let ring = self.shape.message_ring(bit);
+                        let message = inbox.words(other, pairs * self.sizes.columns, ring);
+                        if let Some(receiver) = receivers.next() {
+                            self.add(bit, &receiver.share(&message));
+                        }
+                    }
+                }
+                Side::Sender { pads, .. } => {
+                    for (bit, pads) in (0..).zip(pads) {
+                        let correction = inbox.plane(other, pairs);
+                        self.add(bit, &pads.share(&correction));
+                    }
+                }
+            }
+        }
+    }
+
+    fn finish(self) -> Vec<W> {
+        self.sum
+    }
+}
+
+/// What all tiles of `shape` exchange.
+pub(super) fn cost(shape: Shape, window: usize) -> crate::cost::Cost {
+    let sizes: Vec<Sizes> = shape.tiles().iter().map(Tile::sizes).collect();
+    plan::of_tiles(&sizes, window, |&sizes| shape.layout(sizes))
+}

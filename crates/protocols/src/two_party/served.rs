@@ -1,0 +1,64 @@
+//! Two parties among servers: their stock of OTs is made in the session, a model owner's weights go to P0 as they are.
+
+use std::sync::Arc;
+
+use covey_ring::{Ring, Tensor, Word};
+use covey_transport::Endpoint;
+
+use super::{Stored, TwoParty, TwoPartyClient, silent_stock};
+use crate::api::{Options, Result};
+use crate::randomness::{Place, SessionKeys};
+use crate::served::{ClientHalf, Part, Served, Sharing};
+
+/// Where the name of a session's stock is drawn: from a run that no inference is.
+const STOCK: Place = Place { gate: 0, tile: 0 };
+
+impl<W: Word> Served for TwoParty<W> {
+    type Client = TwoPartyClient<W>;
+    type Seeds = ();
+
+    /// P0 belongs to the model owner.
+    const SHARING: Sharing =
+        Sharing { seeds: 0, roles: &[Part { seeds: &[], words: true }, Part { seeds: &[], words: false }] };
+
+    fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options) -> Result<Self> {
+        let me = endpoint.me().min(1);
+        // Both derive the same from their key, which is fresh for the session; it may be public, as the key cannot be told from it.
+        let name = keys.generators(u64::MAX, 0).seed(1 - me, STOCK, 0);
+        TwoParty::new(endpoint, keys, silent_stock(me, name), ring, options, 0)
+    }
+
+    fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> TwoPartyClient<W> {
+        TwoPartyClient::new(endpoint, ring, options)
+    }
+
+    fn share_parameter(value: &[W], _: &[&[u8; 32]], _: u64, _: Ring) -> Vec<Arc<[W]>> {
+        vec![value.into()]
+    }
+
+    fn open_seeds(_: usize, _: &[&[u8; 32]]) {}
+
+    fn load(role: usize, (shape, bits): (&[usize], u32), _: &(), _: u64, words: Option<Vec<W>>) -> Option<Stored<W>> {
+        match (role, words) {
+            (0, Some(words)) if words.len() == shape.iter().product::<usize>() => {
+                Some(Stored::owned(Tensor::new(shape, words), bits))
+            }
+            (1, None) => Some(Stored::absent(shape, bits)),
+            _ => None,
+        }
+    }
+}
+
+impl<W: Word> ClientHalf<W> for TwoPartyClient<W> {
+    fn enter(&mut self, node: u32) {
+        TwoPartyClient::enter(self, node);
+    }
+
+    fn send(&mut self, value: &Tensor<W>) -> Result<()> {
+        TwoPartyClient::send(self, value)
+    }
+
+    fn receive(&mut self, shape: &[usize]) -> Result<Tensor<W>> {
+        TwoPartyClient::receive(self, shape)
+    }
+}

@@ -1,0 +1,158 @@
+//! What a party holds for a secret value: x = x0 + x1 in the ring, b = b0 ⊕ b1 for bits, one summand each.
+
+use covey_ring::{BitTensor, Ring, Tensor, Word};
+
+use crate::randomness::{Generators, Place};
+
+/// This party's summand of a secret tensor of ring elements. In Z_2^l bits above the ring's width are undefined, as in every
+/// share; in Z_n elements are below n. Not `Debug`.
+#[derive(Clone)]
+pub struct Arith<W>(pub(super) Tensor<W>);
+
+impl<W: Word> Arith<W> {
+    /// Dimensions.
+    pub fn shape(&self) -> &[usize] {
+        self.0.shape()
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// No elements.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// This party's summand of secret bit planes. Not `Debug`.
+#[derive(Clone)]
+pub struct Bool(pub(super) BitTensor);
+
+impl Bool {
+    /// Bits a plane.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// No bits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Planes.
+    pub fn planes(&self) -> usize {
+        self.0.planes()
+    }
+}
+
+/// A parameter of the model as it rests: the model's owner runs P0 and keeps it in the clear; P1 knows its shape and the public
+/// bound of its elements. Not `Debug`.
+pub struct Stored<W> {
+    pub(super) shape: Vec<usize>,
+    /// `|w| < 2^bits` for every element.
+    pub(super) bits: u32,
+    pub(super) value: Option<Tensor<W>>,
+}
+
+impl<W: Word> Stored<W> {
+    /// P0's part: the values themselves.
+    pub fn owned(value: Tensor<W>, bits: u32) -> Self {
+        Stored { shape: value.shape().to_vec(), bits, value: Some(value) }
+    }
+
+    /// P1's part.
+    pub fn absent(shape: &[usize], bits: u32) -> Self {
+        Stored { shape: shape.to_vec(), bits, value: None }
+    }
+
+    /// Whether what is held keeps the bound, on which products rely. Only P0 asks, about its own values.
+    pub(super) fn keeps_bound(&self, ring: Ring) -> bool {
+        let inside = |&w: &W| ring.signed(w).unsigned_abs().checked_shr(self.bits).unwrap_or(0) == 0;
+        self.value.as_ref().is_none_or(|value| value.data().iter().all(inside))
+    }
+
+    /// The share it stands for: all of it at P0, zero at P1.
+    pub(super) fn share(self) -> Arith<W> {
+        Arith(self.value.unwrap_or_else(|| Tensor::zeros(self.shape)))
+    }
+}
+
+/// Arithmetic on elements of the ring, reduced where the ring is Z_n.
+#[derive(Clone, Copy)]
+pub(super) struct Arithmetic {
+    pub ring: Ring,
+}
+
+impl Arithmetic {
+    /// a + b.
+    #[inline(always)]
+    pub fn add<W: Word>(self, a: W, b: W) -> W {
+        match self.ring {
+            Ring::Pow2(_) => a.add(b),
+            Ring::Odd(n) => {
+                // Below 2^64, as n < 2^63.
+                let sum = a.to_u64() + b.to_u64();
+                W::from_u64(sum - n * u64::from(sum >= n))
+            }
+        }
+    }
+
+    /// a - b.
+    #[inline(always)]
+    pub fn sub<W: Word>(self, a: W, b: W) -> W {
+        match self.ring {
+            Ring::Pow2(_) => a.sub(b),
+            Ring::Odd(n) => {
+                let (difference, borrow) = a.to_u64().overflowing_sub(b.to_u64());
+                W::from_u64(difference.wrapping_add(n * u64::from(borrow)))
+            }
+        }
+    }
+
+    /// a · b.
+    #[inline(always)]
+    pub fn mul<W: Word>(self, a: W, b: W) -> W {
+        match self.ring {
+            Ring::Pow2(_) => a.mul(b),
+            Ring::Odd(n) => W::from_u64((u128::from(a.to_u64()) * u128::from(b.to_u64()) % u128::from(n)) as u64),
+        }
+    }
+
+    /// 2^`bits`.
+    pub fn power<W: Word>(self, bits: u32) -> W {
+        match self.ring {
+            Ring::Pow2(_) => W::ONE.shl(bits),
+            Ring::Odd(n) => W::from_u64(((1u128 << bits) % u128::from(n)) as u64),
+        }
+    }
+
+    /// -a.
+    #[inline(always)]
+    pub fn neg<W: Word>(self, a: W) -> W {
+        self.sub(W::ZERO, a)
+    }
+}
+
+/// `out.len()` uniform elements of the ring from the key shared with `peer`.
+pub(super) fn draw<W: Word>(
+    generators: &Generators,
+    peer: usize,
+    place: Place,
+    purpose: u32,
+    ring: Ring,
+    len: usize,
+) -> Vec<W> {
+    match ring {
+        Ring::Pow2(_) => generators.words(peer, place, purpose, len),
+        Ring::Odd(_) => reduced(&generators.words::<u64>(peer, place, purpose, 2 * len), ring),
+    }
+}
+
+/// Elements of Z_n from two uniform words each: 2^-64 from uniform at most.
+pub(super) fn reduced<W: Word>(words: &[u64], ring: Ring) -> Vec<W> {
+    let Ring::Odd(n) = ring else { return words.iter().map(|&w| W::from_u64(w)).collect() };
+    let element = |pair: &[u64]| (u128::from(pair[1]) << 64 | u128::from(pair[0])) % u128::from(n);
+    words.chunks_exact(2).map(|pair| W::from_u64(element(pair) as u64)).collect()
+}

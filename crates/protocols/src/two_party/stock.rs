@@ -1,0 +1,134 @@
+//! Where correlated OTs come from, and what is set aside of them.
+
+use std::collections::VecDeque;
+
+use covey_ot::silent::{B12, Parameters};
+use covey_ot::{Link, OtError, Received, Sent, stock};
+use covey_transport::{Endpoint, Phase as StepKind};
+
+use crate::api::{Phase, ProtocolError, Result};
+use crate::cost::{Cost, Demand, Traffic};
+
+/// Correlated OTs of both directions, each used once. Both parties' stocks hold the two sides of the same ones, in the same order.
+pub trait Stock: Send {
+    /// How many are left, by the party that holds the correlation.
+    fn left(&self) -> Demand;
+
+    /// Makes more with the other party, until at least `wanted` are left. Both parties call this at the same time with the same
+    /// number.
+    ///
+    /// # Errors
+    /// Those of the exchange.
+    fn fill(&mut self, wanted: Demand, endpoint: &mut dyn Endpoint) -> Result<()>;
+
+    /// Takes the next `sent` of which this party is the sender, and the next `received` of the others. They are gone afterwards.
+    ///
+    /// # Errors
+    /// If fewer are left; of material on disk.
+    fn take(&mut self, sent: usize, received: usize) -> Result<(Sent<'_>, Received<'_>)>;
+}
+
+/// The sizes of silent extension. However many times a stock is filled, it sends the same for the same number of OTs, so that the
+/// demand of a run says what making them costs; that takes one set of sizes for all runs. This one makes six million OTs in a
+/// third of a second for 0.4 bits each.
+pub const PARAMETERS: Parameters = B12;
+
+/// An empty stock of party `me` that silent extension fills. `session` is public, the same at both parties, and never used again.
+pub fn silent_stock(me: usize, session: [u8; 32]) -> Box<dyn Stock> {
+    Box::new(SilentStock { other: 1 - me, stock: stock::Stock::new(me, session, [PARAMETERS; 2]) })
+}
+
+struct SilentStock {
+    other: usize,
+    stock: stock::Stock,
+}
+
+impl Stock for SilentStock {
+    fn left(&self) -> Demand {
+        Demand { transfers: self.stock.left() }
+    }
+
+    fn fill(&mut self, wanted: Demand, endpoint: &mut dyn Endpoint) -> Result<()> {
+        self.stock.fill(wanted.transfers, &mut Link::new(endpoint, self.other)).map_err(failed)
+    }
+
+    fn take(&mut self, sent: usize, received: usize) -> Result<(Sent<'_>, Received<'_>)> {
+        self.stock.take(sent, received).map_err(failed)
+    }
+}
+
+fn failed(error: OtError) -> ProtocolError {
+    match error {
+        OtError::Transport(error) => ProtocolError::Transport(error),
+        error => ProtocolError::Material(error.to_string()),
+    }
+}
+
+/// What a stock sends to make `demand` from nothing.
+pub(super) fn cost(demand: &Demand) -> Cost {
+    let mut cost = Cost::default();
+    for (from, bytes) in stock::cold_bytes([PARAMETERS; 2], demand.transfers).into_iter().enumerate() {
+        if bytes > 0 {
+            cost.links.insert((StepKind::Offline, from, 1 - from), Traffic { bytes, messages: 0 });
+        }
+    }
+    cost
+}
+
+/// How many OTs preprocessed runs have set aside. OTs belong to no run: a run is promised a number of them.
+#[derive(Default)]
+pub(super) struct Reservations {
+    runs: VecDeque<(u64, Demand)>,
+    /// Of the run that is online.
+    open: Demand,
+}
+
+impl Reservations {
+    /// Starts setting aside for `run`, or opens what was set aside for it; what was for earlier ones is free again.
+    pub fn begin(&mut self, phase: Phase, run: u64) {
+        self.open = Demand::default();
+        match phase {
+            Phase::Joint => {}
+            Phase::Preprocess => self.runs.push_back((run, Demand::default())),
+            Phase::Online => {
+                while self.runs.front().is_some_and(|(number, _)| *number < run) {
+                    self.runs.pop_front();
+                }
+                if self.runs.front().is_some_and(|(number, _)| *number == run) {
+                    self.open = self.runs.pop_front().map_or(self.open, |(_, demand)| demand);
+                }
+            }
+        }
+    }
+
+    /// OTs promised to runs other than the one that is online.
+    fn promised(&self) -> Demand {
+        let mut sum = Demand::default();
+        self.runs.iter().for_each(|(_, demand)| sum += *demand);
+        sum
+    }
+
+    /// Before a gate uses `demand`, or, preprocessing, for one that will: how many have to be in stock, if there are fewer.
+    pub fn wanted(&mut self, phase: Phase, demand: Demand, left: Demand) -> Result<Option<Demand>> {
+        match phase {
+            Phase::Online => {
+                for (open, demand) in self.open.transfers.iter_mut().zip(demand.transfers) {
+                    *open = open.checked_sub(demand).ok_or(ProtocolError::StoreEmpty)?;
+                }
+                return Ok(None);
+            }
+            Phase::Preprocess => {
+                if let Some((_, reserved)) = self.runs.back_mut() {
+                    *reserved += demand;
+                }
+            }
+            Phase::Joint => {}
+        }
+        let mut wanted = self.promised();
+        if phase == Phase::Joint {
+            wanted += demand;
+        }
+        let short = wanted.transfers.iter().zip(left.transfers).any(|(&wanted, left)| wanted > left);
+        Ok(short.then_some(wanted))
+    }
+}
