@@ -19,6 +19,7 @@ pub mod suites;
 pub mod tap;
 pub mod transports;
 pub mod trio;
+pub mod two_party;
 
 pub use conform::{Counts, conform, conform_clear};
 pub use failure::Failure;

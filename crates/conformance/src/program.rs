@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use covey_program::{Program, ValueId, Visibility, Weights};
+use covey_protocols::cost::MATERIAL;
 use covey_protocols::{Phase, Protocol, ProtocolError};
 use covey_ring::{Ring, Tensor, Word};
 use covey_runtime::clear::run_clear;
@@ -83,7 +84,8 @@ pub fn run<H: Harness>(
     Ok(Outcome { outputs, meters })
 }
 
-/// Runs `case` and compares: outputs with clear's, every peer's meter of every run with the plan.
+/// Runs `case` and compares: outputs with clear's, every peer's meter of every run with the plan, but for correlated randomness,
+/// which one run may make for another.
 pub fn conform<H: Harness>(session: &Session<H>, case: &Case, runs: &[(Phase, u64)]) -> Result<usize, Failure> {
     let outcome = run(session, case, runs, None)?;
     let differences = differences(case, &outcome)?;
@@ -231,12 +233,13 @@ fn planned(plan: &Plan, peer: usize, phase: Phase) -> Traffic {
         Phase::Online => !offline,
     };
     links
-        .filter(|(_, link)| due(link.offline) && (link.from == peer || link.to == peer))
+        .filter(|(node, link)| *node != MATERIAL && due(link.offline) && (link.from == peer || link.to == peer))
         .map(|(node, link)| ((node, link.offline, link.from, link.to), (link.bytes, link.messages)))
         .collect()
 }
 
 fn counted(meter: &Snapshot) -> Traffic {
     let link = |row: &covey_transport::Row| (row.node, row.phase == StepKind::Offline, row.from, row.to);
-    meter.rows.iter().map(|row| (link(row), (row.bytes, row.messages))).collect()
+    let rows = meter.rows.iter().filter(|row| row.node != MATERIAL);
+    rows.map(|row| (link(row), (row.bytes, row.messages))).collect()
 }

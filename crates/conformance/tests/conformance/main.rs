@@ -2,6 +2,7 @@
 
 mod clear;
 mod goldens;
+mod material;
 mod mutants;
 mod programs;
 mod suites;

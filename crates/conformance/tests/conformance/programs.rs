@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use covey_conformance::program::{Case, conform, run_numbers};
 use covey_conformance::trio::TrioHarness;
+use covey_conformance::two_party::TwoPartyHarness;
 use covey_conformance::{Harness, Session, Transport, programs};
 use covey_program::{Program, ProgramError};
 use covey_protocols::circuits::Adder;
@@ -62,4 +63,6 @@ macro_rules! programs {
 programs! {
     trio_32: TrioHarness<u32>, 32;
     trio_64: TrioHarness<u64>, 64;
+    two_party_32: TwoPartyHarness<u32>, 32;
+    two_party_37: TwoPartyHarness<u64>, 37;
 }

@@ -5,10 +5,11 @@ use covey_conformance::suites::{
     Arithmetic, ClientHalves, Comparisons, Conversion, Layers, Roundings, Suite, Truncations,
 };
 use covey_conformance::trio::TrioHarness;
+use covey_conformance::two_party::TwoPartyHarness;
 use covey_conformance::{Harness, Session, Transport, conform};
 use covey_protocols::Options;
 use covey_protocols::circuits::Adder;
-use covey_ring::Ring;
+use covey_ring::Ring::{self, Odd, Pow2};
 
 /// Elements and tiles of a run: fewer where a message costs more.
 #[derive(Clone, Copy)]
@@ -22,8 +23,13 @@ fn options(adder: Adder, tile: usize) -> Options {
 }
 
 /// Runs one suite, with each of the adders.
-fn run<H: Harness, S: Suite>(transport: Transport, bits: u32, scale: Scale, adders: &[Adder], suite: fn(Samples) -> S) {
-    let ring = Ring::Pow2(bits);
+fn run<H: Harness, S: Suite>(
+    transport: Transport,
+    ring: Ring,
+    scale: Scale,
+    adders: &[Adder],
+    suite: fn(Samples) -> S,
+) {
     let Scale { count, tile } = scale;
     for &adder in adders {
         let session = Session::<H>::new(transport.clone(), ring, options(adder, tile));
@@ -39,32 +45,63 @@ const SOME: &[Adder] = &[Adder::FewestBytes, Adder::Balanced, Adder::FewestRound
 const IN_MEMORY: Scale = Scale { count: 600, tile: 192 };
 const SIMULATED: Scale = Scale { count: 400, tile: 128 };
 const OVER_TLS: Scale = Scale { count: 250, tile: 128 };
+const FEW: Scale = Scale { count: 150, tile: 64 };
 
 macro_rules! over {
-    ($name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $bits:expr, [$($test:ident = $suite:expr),*]) => {
+    ($name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr, [$($test:ident = $suite:expr),*]) => {
         mod $name {
             use super::super::*;
-            $(#[test] fn $test() { run::<$harness, _>($transport, $bits, $scale, $adders, $suite); })*
+            $(#[test] fn $test() { run::<$harness, _>($transport, $ring, $scale, $adders, $suite); })*
         }
     };
 }
 
 macro_rules! conformance {
-    ($($name:ident: $harness:ty, $width:ident $bits:expr;)*) => { $(mod $name { conformance!(@$width $harness, $bits); })* };
-    (@full $harness:ty, $bits:expr) => {
-        conformance!(@over memory, Transport::Memory, IN_MEMORY, SOME, $harness, $bits);
-        conformance!(@over simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple, Adder::Balanced], $harness, $bits);
-        conformance!(@over tls, Transport::Tls, OVER_TLS, &[Adder::Auto], $harness, $bits);
+    ($($name:ident: $harness:ty, $width:ident $ring:expr;)*) => { $(mod $name { conformance!(@$width $harness, $ring); })* };
+    (@full $harness:ty, $ring:expr) => {
+        conformance!(@over memory, Transport::Memory, IN_MEMORY, SOME, $harness, $ring);
+        conformance!(@over simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple, Adder::Balanced], $harness, $ring);
+        conformance!(@over tls, Transport::Tls, OVER_TLS, &[Adder::Auto], $harness, $ring);
     };
-    (@over $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $bits:expr) => {
-        over!($name, $transport, $scale, $adders, $harness, $bits, [
+    (@over $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
+        over!($name, $transport, $scale, $adders, $harness, $ring, [
             arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion,
             comparison = Comparisons, layers = Layers, client = ClientHalves
         ]);
     };
+    // A product of two secrets takes l OTs of l bits in each direction: fewer of them.
+    (@wide $harness:ty, $ring:expr) => {
+        conformance!(@over memory, Transport::Memory, OVER_TLS, &[Adder::FewestBytes, Adder::LogDepth], $harness, $ring);
+        conformance!(@over simulated, Transport::Simulated, FEW, &[Adder::FewestRounds], $harness, $ring);
+        conformance!(@over tls, Transport::Tls, FEW, &[Adder::Auto], $harness, $ring);
+    };
+    // Too few bits for the values of a layer.
+    (@narrow $harness:ty, $ring:expr) => {
+        conformance!(@without_layers memory, Transport::Memory, IN_MEMORY, SOME, $harness, $ring);
+        conformance!(@without_layers simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple], $harness, $ring);
+        conformance!(@without_layers tls, Transport::Tls, OVER_TLS, &[Adder::Auto], $harness, $ring);
+    };
+    (@without_layers $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
+        over!($name, $transport, $scale, $adders, $harness, $ring, [
+            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion,
+            comparison = Comparisons, client = ClientHalves
+        ]);
+    };
+    // Elements have no bits of their own.
+    (@odd $harness:ty, $ring:expr) => {
+        conformance!(@without_bits memory, Transport::Memory, OVER_TLS, &[Adder::FewestBytes, Adder::Ripple], $harness, $ring);
+        conformance!(@without_bits simulated, Transport::Simulated, FEW, &[Adder::Balanced], $harness, $ring);
+        conformance!(@without_bits tls, Transport::Tls, FEW, &[Adder::Auto], $harness, $ring);
+    };
+    (@without_bits $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
+        over!($name, $transport, $scale, $adders, $harness, $ring, [
+            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, comparison = Comparisons,
+            client = ClientHalves
+        ]);
+    };
     // Every value and every pair; too few bits for the values of a layer.
-    (@exhaustive $harness:ty, $bits:expr) => {
-        over!(memory, Transport::Memory, IN_MEMORY, ALL, $harness, $bits, [
+    (@exhaustive $harness:ty, $ring:expr) => {
+        over!(memory, Transport::Memory, IN_MEMORY, ALL, $harness, $ring, [
             arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion,
             comparison = Comparisons, client = ClientHalves
         ]);
@@ -72,10 +109,23 @@ macro_rules! conformance {
 }
 
 conformance! {
-    trio_32: TrioHarness<u32>, full 32;
-    trio_64: TrioHarness<u64>, full 64;
-    trio_37: TrioHarness<u64>, full 37;
-    trio_4: TrioHarness<u32>, exhaustive 4;
-    trio_5: TrioHarness<u32>, exhaustive 5;
-    trio_6: TrioHarness<u64>, exhaustive 6;
+    trio_32: TrioHarness<u32>, full Pow2(32);
+    trio_64: TrioHarness<u64>, full Pow2(64);
+    trio_37: TrioHarness<u64>, full Pow2(37);
+    trio_4: TrioHarness<u32>, exhaustive Pow2(4);
+    trio_5: TrioHarness<u32>, exhaustive Pow2(5);
+    trio_6: TrioHarness<u64>, exhaustive Pow2(6);
+    two_party_16: TwoPartyHarness<u32>, narrow Pow2(16);
+    two_party_32: TwoPartyHarness<u32>, wide Pow2(32);
+    two_party_37: TwoPartyHarness<u64>, wide Pow2(37);
+    two_party_41: TwoPartyHarness<u64>, wide Pow2(41);
+    two_party_60: TwoPartyHarness<u64>, wide Pow2(60);
+    two_party_64: TwoPartyHarness<u64>, wide Pow2(64);
+    two_party_4: TwoPartyHarness<u32>, exhaustive Pow2(4);
+    two_party_5: TwoPartyHarness<u64>, exhaustive Pow2(5);
+    // CrypTFlow2's moduli for 32, 37 and 41 bits, and a small one.
+    two_party_n32: TwoPartyHarness<u64>, odd Odd(4_293_918_721);
+    two_party_n37: TwoPartyHarness<u64>, odd Odd(137_352_314_881);
+    two_party_n41: TwoPartyHarness<u64>, odd Odd(2_198_100_901_889);
+    two_party_n5: TwoPartyHarness<u32>, odd Odd(31);
 }
