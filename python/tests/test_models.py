@@ -43,6 +43,8 @@ SPECS = [
     models.Spec("alexnet", "cifar"),
     models.Spec("vgg16", "cifar", "avg"),
     models.Spec("resnet18", "cifar"),
+    models.Spec("resnet32", "cifar", "avg"),
+    models.Spec("minionn", "cifar"),
     models.Spec("resnet50", "imagenet", "avg"),
 ]
 Network = tuple[models.Spec, onnx.ModelProto, models.Network, dict[str, Floats]]

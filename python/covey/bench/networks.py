@@ -47,6 +47,9 @@ NETWORKS = {
         NetworkProfile("10g", 10_000, 0.3),
         NetworkProfile("1g", 1_000, 0.3),
         NetworkProfile("wan", 1_000, 70.0),
+        # CrypTFlow2, section 7: 377 and 40 megabytes a second.
+        NetworkProfile("cryptflow2-lan", 3_016, 0.3),
+        NetworkProfile("cryptflow2-wan", 320, 80.0),
     )
 }
 

@@ -20,7 +20,11 @@ app = typer.Typer(
 )
 
 Network = Annotated[
-    str, typer.Option(metavar="NAME", help="loopback; or emulated: 25g, 10g, 1g, wan (1 Gbit/s, 70 ms round trip).")
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="loopback; or emulated: 25g, 10g, 1g, wan (1 Gbit/s, 70 ms), cryptflow2-lan, cryptflow2-wan.",
+    ),
 ]
 Repetitions = Annotated[int, typer.Option(min=1, help="How often each is measured; medians are shown.")]
 WarmUp = Annotated[int, typer.Option(min=0, help="Runs before that, which do not count.")]
@@ -42,7 +46,9 @@ Check = Annotated[bool, typer.Option("--check/--no-check", help="Compare the fir
 Cache = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Where built models are kept; by default ~/.cache/covey/bench.")
 ]
-ModelName = Annotated[str, typer.Argument(metavar="NAME", help="lenet5, alexnet, vgg16, resnet18 or resnet50.")]
+ModelName = Annotated[
+    str, typer.Argument(metavar="NAME", help="lenet5, alexnet, vgg16, resnet18, resnet32, resnet50 or minionn.")
+]
 
 
 @app.command()

@@ -7,6 +7,7 @@
 |---|---|---|---|
 | lenet5 | yes | yes | |
 | alexnet, vgg16, resnet18, resnet50 | | yes, ten classes | yes, a thousand classes |
+| resnet32, minionn | | yes, ten classes | |
 
 Pooling between layers is `max` or `avg`. The same call gives the same model, bit for bit.
 """
@@ -39,6 +40,8 @@ MODELS: dict[str, tuple[Callable[[Plan], Value], tuple[str, ...]]] = {
     "vgg16": (architectures.vgg16, ("cifar", "imagenet")),
     "resnet18": (architectures.resnet18, ("cifar", "imagenet")),
     "resnet50": (architectures.resnet50, ("cifar", "imagenet")),
+    "resnet32": (architectures.resnet32, ("cifar",)),
+    "minionn": (architectures.minionn, ("cifar",)),
 }
 """Every model's layers, and the shapes it comes in."""
 

@@ -2,8 +2,9 @@
 
 LeNet-5: LeCun and others, Gradient-based learning applied to document recognition, 1998, with ReLU. AlexNet:
 Krizhevsky, One weird trick for parallelizing convolutional neural networks (arXiv:1404.5997). VGG16: arXiv:1409.1556,
-configuration D. ResNet18 and ResNet50: arXiv:1512.03385, tables 1 and 6; the stride of a bottleneck is in its 3 × 3
-convolution. On small images stems and classifiers are cut down the way that is usual for CIFAR-10.
+configuration D. ResNet18 and ResNet50: arXiv:1512.03385, tables 1 and 6, ResNet32: its section 4.2; the stride of a bottleneck is in its 3 × 3
+convolution. MiniONN: Liu and others, Oblivious neural network predictions via MiniONN
+transformations, 2017, figure 13. On small images stems and classifiers are cut down the way that is usual for CIFAR-10.
 """
 
 from __future__ import annotations
@@ -86,6 +87,29 @@ def resnet18(plan: Plan) -> Value:
 def resnet50(plan: Plan) -> Value:
     """Four stages of three, four, six and three bottlenecks."""
     return _resnet(plan, [3, 4, 6, 3], _bottleneck)
+
+
+def resnet32(plan: Plan) -> Value:
+    """Three stages of five basic blocks of 16, 32 and 64 channels, for small images."""
+    net = plan.net
+    x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 16, 3))
+    for stage, channels in enumerate((16, 32, 64), 1):
+        for index in range(1, 6):
+            stride = 2 if stage > 1 and index == 1 else 1
+            x = _basic_block(net, f"stage{stage}.block{index}", x, channels, stride)
+    x = net.flatten("flatten", net.global_average_pool("pool", x))
+    return net.gemm("fc", x, net.classes, gain=1)
+
+
+def minionn(plan: Plan) -> Value:
+    """MiniONN's network for CIFAR-10: seven convolutions, two poolings, one fully connected layer."""
+    net = plan.net
+    x = net.input()
+    for index, (channels, kernel) in enumerate([(64, 3), (64, 3), (64, 3), (64, 3), (64, 3), (64, 1), (16, 1)], 1):
+        x = net.relu(f"relu{index}", net.conv(f"conv{index}", x, channels, kernel, pad=kernel // 2))
+        if index in (2, 4):
+            x = plan.pooled(f"pool{index // 2}", x)
+    return net.gemm("fc", net.flatten("flatten", x), net.classes, gain=1)
 
 
 BRANCH_GAIN = 0.25
