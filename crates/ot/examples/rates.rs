@@ -7,9 +7,13 @@ use covey_kernels::hash::tree::TreeHash;
 use covey_kernels::hash::{HashKey, hash, hash_pair};
 use covey_kernels::{Block, Prg, dispatch, keep_freed_memory, lpn};
 use covey_ot::base::Ristretto;
+use covey_ot::bits::{BitReceiver, BitSender};
 use covey_ot::silent::{self, Parameters, SilentReceiver, SilentSender};
 use covey_ot::softspoken::{ReceiverSetup, SenderSetup};
-use covey_ot::{Channel, Instance, Link};
+use covey_ot::table::{TableReceiver, TableSender, TableShape};
+use covey_ot::words::{WordReceiver, WordSender};
+use covey_ot::{Channel, Instance, Link, Received, Sent};
+use covey_ring::Ring;
 use covey_transport::{Network, Phase, memory};
 
 const INSTANCE: Instance = Instance { session: [1; 32], sender: 0, lane: 0, number: 0 };
@@ -89,6 +93,49 @@ fn code() {
     row("last level of a tree, leaves", 200.0 * 8192.0 / time.as_secs_f64(), "one core");
 }
 
+/// What gates of a 37-bit ReLU make of their OTs, a tile at a time: leaves, nodes and a selection.
+fn conversions() {
+    const TILE: usize = 1 << 13;
+    let blocks: Vec<Block> = (0..2 * TILE as u128).map(|i| Block::new((i * i) << 1)).collect();
+    let sent = |count| Sent { delta: Block::new(77), key: HashKey(5), first: 0, blocks: &blocks[..count] };
+    let received = |count| Received { key: HashKey(5), first: 0, blocks: &blocks[..count] };
+    let plane = vec![0x5555u64; TILE / 64];
+    let rate = |ots: usize, run: &mut dyn FnMut()| {
+        let time = fastest(7, || timed(|| (0..200).for_each(|_| run())));
+        (200 * ots) as f64 / time.as_secs_f64()
+    };
+    let both = |name: &str, sender: f64, receiver: f64| {
+        row(name, sender, &format!("OTs of the sender, {:.2} of the receiver, one core", receiver / 1e6));
+    };
+    for (index_bits, width) in [(1, 2), (2, 2), (3, 2), (4, 2)] {
+        let shape = TableShape { index_bits, width, count: TILE / 2 };
+        let words = shape.count / 64;
+        let (correction, mut table) = (vec![0x3333; index_bits * words], vec![1; shape.entries() * width * words]);
+        let mut message = Vec::new();
+        let sender = rate(shape.ots(), &mut || {
+            message.clear();
+            TableSender::new(sent(shape.ots()), shape).lookup(&correction, &mut table, &mut message);
+        });
+        let receiver = rate(shape.ots(), &mut || _ = TableReceiver::new(received(shape.ots()), shape).lookup(&message));
+        both(&format!("lookup, {} entries of {width} bits", shape.entries()), sender, receiver);
+    }
+    let mut values = vec![3; 2 * TILE / 64];
+    let sender = rate(TILE, &mut || {
+        let sender = BitSender::new(sent(TILE), 2);
+        sender.message(&mut values);
+        sender.share(&values, &plane);
+    });
+    both("bit times 2 bits", sender, rate(TILE, &mut || _ = BitReceiver::new(received(TILE), 2).share(&values)));
+    let (ring, mut values) = (Ring::Pow2(37), vec![3u64; TILE]);
+    let sender = rate(TILE, &mut || {
+        let sender = WordSender::new(sent(TILE), 1, ring);
+        sender.message(&mut values);
+        sender.share(&plane);
+    });
+    let receiver = rate(TILE, &mut || _ = WordReceiver::new(received(TILE), 1, ring, &plane).share(&values));
+    both("bit times a word of 37 bits", sender, receiver);
+}
+
 fn softspoken(k: usize, count: usize) {
     let mut bytes = 0;
     let time = fastest(3, || {
@@ -161,6 +208,7 @@ fn main() {
     dispatch::cap_from_environment();
     keep_freed_memory();
     hashes();
+    conversions();
     code();
     for (k, count) in [(2, 1 << 20), (4, 1 << 20), (8, 1 << 17)] {
         softspoken(k, count);

@@ -1,6 +1,6 @@
 //! Base OTs: the few from which an extension makes many.
 //!
-//! [`Ristretto`] is the random OT of Masny and Rindal (Endemic oblivious transfer, CCS 2019, figure 8) on the ristretto group of
+//! [`Ristretto`] is the random OT of Masny and Rindal (Endemic oblivious transfer, CCS 2019) on the ristretto group of
 //! curve25519. For a choice c the receiver sends points r_0, r_1: r_(1−c) uniform, and r_c = a·G − H(c, r_(1−c)). The sender
 //! answers B = b·G and has the strings KDF(v, b·(r_v + H(v, r_(1−v)))); the receiver has KDF(c, a·B).
 //!

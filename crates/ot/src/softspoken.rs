@@ -1,4 +1,4 @@
-//! SoftSpoken OT extension for semi-honest parties (Roy: SoftSpokenOT, CRYPTO 2022, section 4): correlated OTs from 128 base OTs,
+//! SoftSpoken OT extension for semi-honest parties (Roy: SoftSpokenOT, CRYPTO 2022): correlated OTs from 128 base OTs,
 //! for 128/k − 1 bits each and about 2^k/k AES blocks a 16-byte block, k from 2 to 8.
 //!
 //! Δ is cut into digits of k bits. For each, a GGM tree gives the receiver 2^k seeds s_x and the sender all but that of x = Δ's

@@ -1,8 +1,8 @@
 //! The hash that makes random strings of correlated ones: AES under keys that change every few inputs.
 //!
-//! H(x, i, part) = E_k(x) ⊕ x (Davies–Meyer as in Guo, Katz, Wang, Weng, Yu: Better concrete security for half-gates
-//! garbling, CRYPTO 2020, section 7, which calls it a multi-instance tweakable correlation-robust hash), where k is the
-//! public value of the instance, exclusive or'd with the number of a key: i's together with `part`.
+//! H(x, i, part) = E_k(x) ⊕ x, where k is the public value of the instance, exclusive or'd with the number of a key: i's together
+//! with `part`. (Guo, Katz, Wang, Weng, Yu: Better concrete security for half-gates garbling, CRYPTO 2020, whose hash it is
+//! without the linear map on x, which only circular uses need: no input here depends on Δ but through K ⊕ Δ.)
 //!
 //! One key serves [`PER_KEY`] numbers i, whatever the number of inputs in all. In the ideal-cipher model an adversary that
 //! evaluates AES p times learns something of E_k(x ⊕ Δ) only by guessing a pair (k, x ⊕ Δ), and a guess can be right for the

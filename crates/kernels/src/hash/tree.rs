@@ -1,4 +1,4 @@
-//! Trees whose two children add up to their parent: the half-tree of Guo, Yang, Wang, Zhang, Xie, Liu, Zhao (Half-tree: halving the
+//! Trees whose two children add up to their parent: the half-tree of Guo, Yang, Wang, Zhang, Xie, Zhang, Liu (Half-tree: halving the
 //! cost of tree expansion in COT and DPF, EUROCRYPT 2023).
 //!
 //! A node x has children H(x) and x ⊕ H(x), with H(x) = π(σ(x)) ⊕ σ(x), σ(low, high) = (high, low ⊕ high) and π AES under a

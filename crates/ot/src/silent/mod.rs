@@ -200,6 +200,7 @@ macro_rules! side {
                 }
                 // What is kept back is cut off at the end: growing would leave copies behind.
                 out.reserve(extend_count(&parameters, self.setup.is_none(), count) + parameters.consumed());
+                covey_kernels::prefer_large_pages(out);
                 let start = out.len();
                 let result = self.extend_by(channel, iterations, out);
                 if result.is_err() {

@@ -4,15 +4,16 @@
 /// `2^log_secret` bits, and 10 entries of it in each output.
 ///
 /// # Evidence
-/// The four sets are those of emp-ot (`emp-ot/tuning.h`, read at commit 07a6c79 and in July 2026), which states for them about 128 bits of
-/// security against the published attacks on regular noise: Gaussian elimination, statistical decoding and information-set
-/// decoding (SD-ISD, BJMM), the hybrid attack, that of Esser and Santini (Not just regular decoding, CRYPTO 2024), and the
-/// algebraic ones of Briaud and Øygarden (EUROCRYPT 2023) in their second form (`agb2`, ePrint 2025/1476), computed with the
-/// public LPN estimator that goes back to Liu, Wang, Yang, Yu (The hardness of LPN over any integer ring and field for PCG
-/// applications, EUROCRYPT 2024). The hybrid attack is the strongest there. They replace the sets of the Ferret paper (CCS
-/// 2020), which these attacks bring below 128 bits. Of these figures only the cost of plain Gaussian elimination has been
-/// computed again here (a test does): (1 − k/N)^−t · k^2.8 is 2^141 for B10 to 2^148 for B13. Whoever changes a number must
-/// run an estimator with all the attacks.
+/// The four sets are those of emp-ot (`emp-ot/tuning.h` at commit 07a6c79, 2026), which states for them about 128 bits of security
+/// against the published attacks on regular noise: Gaussian elimination, statistical and information-set decoding (SD-ISD, BJMM),
+/// the hybrid attack, that of Esser and Santini (Not just regular decoding, CRYPTO 2024), and the algebraic one of Briaud and Øygarden
+/// (EUROCRYPT 2023) in its second form (`agb2`, ePrint 2025/1476), computed with the public LPN estimator, which goes back to Liu,
+/// Wang, Yang, Yu (The hardness of LPN over any integer ring and field for PCG applications, EUROCRYPT 2024). The hybrid attack
+/// is the strongest there. Which papers the labels in that file stand for is our reading. The sets of the Ferret paper (CCS
+/// 2020) must be presumed below 128 bits now.
+///
+/// Of these figures only the cost of plain Gaussian elimination has been computed again here, by a test: (1 − k/N)^−t · k^2.8 is
+/// 2^141 for B10 to 2^147 for B13. Whoever changes a number must run an estimator with all the attacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// Its name.
