@@ -56,7 +56,7 @@ fn journal_path(path: &Path) -> PathBuf {
 }
 
 impl Material {
-    /// Writes a file at `path` and its journal beside it (`.journal`). `fill` appends the items, about [`PART`] bytes a call,
+    /// Writes a file at `path` and its journal beside it (`.journal`). `fill` appends the items, about a megabyte a call,
     /// until it appends none.
     ///
     /// # Errors
