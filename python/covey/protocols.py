@@ -38,6 +38,17 @@ PROTOCOLS: Mapping[str, ProtocolInfo] = {
             "are random to each of them, unless two of them pool what they hold or one of them leaves the protocol.",
         ),
         ProtocolInfo(
+            "two-party",
+            ("alpha", "beta"),
+            "two-party: the model owner's server and the data owner's, semi-honest, no dealer",
+            "Two-party: the model owner's server holds the weights, and both servers shares of everything else; "
+            "neither learns what the other holds, as long as both follow the protocol (semi-honest, no dealer).",
+            "Who could have learnt what: the data owner alone learnt the {count} results. alpha, the model owner's "
+            "server, holds the weights; beta, the data owner's, saw of them only numbers that are random to it, as "
+            "alpha did of the images, unless the two pool what they hold or one of them leaves the protocol. Both saw "
+            "the program, the batch size and the timing.",
+        ),
+        ProtocolInfo(
             "clear",
             (),
             "clear: in the open on this machine, to compare with",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
-use crate::api::{Options, Protocol, Result};
+use crate::api::{Options, Protocol, Result, Truncation};
 use crate::randomness::SessionKeys;
 
 /// A protocol among servers.
@@ -18,6 +18,12 @@ pub trait Served: Protocol + Sized + 'static {
 
     /// What a model owner sends to whom.
     const SHARING: Sharing;
+
+    /// Whether values can be shifted like that in `ring`.
+    fn admits_shift(ring: Ring, truncation: Truncation) -> bool;
+
+    /// Whether values `|x| < 2^bound` of `ring` can be divided exactly by `divisor`.
+    fn admits_division(ring: Ring, divisor: u64, bound: u32) -> bool;
 
     /// A party on `endpoint`, with the keys it shares with the others.
     fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options) -> Result<Self>;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::RuntimeError;
 use crate::executor::{Executor, Parameter};
-use crate::profile::LinkTraffic;
+use crate::profile::{LinkTraffic, MATERIAL_NAME};
 use crate::schedule::{INPUTS, OUTPUTS};
 
 /// One step's cost.
@@ -126,7 +126,7 @@ pub fn plan<P: Protocol>(program: &Arc<Program>, options: Options, batch: usize)
     nodes.push(NodeCost::new(OUTPUTS, "outputs", "", cost(OUTPUTS)));
     let material = planner.material();
     if material != none {
-        nodes.push(NodeCost::new(MATERIAL, "correlated randomness", "", &material));
+        nodes.push(NodeCost::new(MATERIAL, MATERIAL_NAME, "", &material));
     }
 
     let mut total = Cost::default();

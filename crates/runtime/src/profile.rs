@@ -7,6 +7,10 @@ use covey_transport::{Meter, Phase as StepKind, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::{INPUTS, OUTPUTS};
+use covey_protocols::cost::MATERIAL;
+
+/// What profiles and plans call correlated randomness that was made outside of gates.
+pub(crate) const MATERIAL_NAME: &str = "correlated randomness";
 
 /// How long one step took.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -136,6 +140,7 @@ impl Profile {
             let name = match node {
                 INPUTS => "inputs",
                 OUTPUTS => "outputs",
+                MATERIAL => MATERIAL_NAME,
                 _ => "other",
             };
             let timing = Timing { node, name: name.into(), op: String::new(), milliseconds: 0.0 };

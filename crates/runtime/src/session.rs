@@ -4,13 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 
 use covey_nn::clip::{Ends, difference_bound};
-use covey_program::{Kind, Op, Program, Rounding};
-use covey_protocols::Protocol;
+use covey_program::{Kind, Op, Program};
 use covey_protocols::clear::Clear;
 use covey_protocols::served::{Served, Sharing};
 use covey_protocols::trio::Trio;
+use covey_protocols::two_party::TwoParty;
+use covey_protocols::{Protocol, Truncation};
 use covey_ring::Ring;
 
+use crate::schedule::rounding_of;
 use crate::step::shifted_bound;
 
 /// The protocols.
@@ -20,17 +22,20 @@ pub enum ProtocolKind {
     Clear,
     /// Three parties, semi-honest, one corrupted.
     Trio,
+    /// Two parties, semi-honest, no dealer.
+    TwoParty,
 }
 
 impl ProtocolKind {
     /// All of them.
-    pub const ALL: [ProtocolKind; 2] = [ProtocolKind::Clear, ProtocolKind::Trio];
+    pub const ALL: [ProtocolKind; 3] = [ProtocolKind::Clear, ProtocolKind::Trio, ProtocolKind::TwoParty];
 
     /// Name on the command line and in the handshake.
     pub fn name(self) -> &'static str {
         match self {
             ProtocolKind::Clear => Clear::NAME,
             ProtocolKind::Trio => <Trio<u32> as Protocol>::NAME,
+            ProtocolKind::TwoParty => <TwoParty<u32> as Protocol>::NAME,
         }
     }
 
@@ -44,6 +49,7 @@ impl ProtocolKind {
         match self {
             ProtocolKind::Clear => None,
             ProtocolKind::Trio => Some(Trio::<u32>::SHARING),
+            ProtocolKind::TwoParty => Some(TwoParty::<u32>::SHARING),
         }
     }
 
@@ -61,7 +67,7 @@ impl fmt::Display for ProtocolKind {
 
 /// A protocol nobody has heard of.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("protocol '{0}' is not known: use clear or trio")]
+#[error("protocol '{0}' is not known: use clear, trio or two-party")]
 pub struct UnknownProtocol(pub String);
 
 impl FromStr for ProtocolKind {
@@ -92,7 +98,10 @@ pub fn choose<V: Visitor>(kind: ProtocolKind, ring: Ring, visitor: V) -> Result<
         (ProtocolKind::Clear, _) => Ok(visitor.clear()),
         (ProtocolKind::Trio, Ring::Pow2(32)) => Ok(visitor.served::<Trio<u32>>()),
         (ProtocolKind::Trio, Ring::Pow2(64)) => Ok(visitor.served::<Trio<u64>>()),
-        (ProtocolKind::Trio, _) => Err(Unsupported::Ring { protocol: kind.name(), ring }),
+        (ProtocolKind::TwoParty, ring) if (16..=32).contains(&ring.bits()) => Ok(visitor.served::<TwoParty<u32>>()),
+        (ProtocolKind::TwoParty, ring) if (33..=64).contains(&ring.bits()) => Ok(visitor.served::<TwoParty<u64>>()),
+        (ProtocolKind::Trio, _) => Err(Unsupported::Ring { protocol: kind.name(), ring, rings: "32 or --ring 64" }),
+        (ProtocolKind::TwoParty, _) => Err(Unsupported::Ring { protocol: kind.name(), ring, rings: "16 to 64" }),
     }
 }
 
@@ -100,12 +109,14 @@ pub fn choose<V: Visitor>(kind: ProtocolKind, ring: Ring, visitor: V) -> Result<
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
     /// The ring.
-    #[error("{protocol} does not compute in {ring}: compile with --ring 32 or --ring 64")]
+    #[error("{protocol} does not compute in {ring}: compile with --ring {rings}")]
     Ring {
         /// The protocol.
         protocol: &'static str,
         /// The program's ring.
         ring: Ring,
+        /// Those it computes in, as an option of `compile`.
+        rings: &'static str,
     },
     /// An operation.
     #[error("node '{node}': {protocol} does not support {what}")]
@@ -121,17 +132,14 @@ pub enum Unsupported {
 
 impl Unsupported {
     pub(crate) fn ring(protocol: &'static str, program: &Program) -> Self {
-        Unsupported::Ring { protocol, ring: program.ring() }
+        Unsupported::Ring { protocol, ring: program.ring(), rings: "of the protocol's" }
     }
 }
 
 /// Refuses, before anything is sent, what `kind` cannot run, naming the first such node.
 pub fn supports(kind: ProtocolKind, program: &Program) -> Result<(), Unsupported> {
     check_states(program, kind.name())?;
-    match kind {
-        ProtocolKind::Clear => Ok(()),
-        ProtocolKind::Trio => trio_supports(program),
-    }
+    choose(kind, program.ring(), Support { program, protocol: kind.name() })?
 }
 
 /// Refuses programs that write states, which no protocol does yet.
@@ -147,35 +155,43 @@ pub(crate) fn check_states(program: &Program, protocol: &'static str) -> Result<
     }
 }
 
-fn trio_supports(program: &Program) -> Result<(), Unsupported> {
+struct Support<'a> {
+    program: &'a Program,
+    protocol: &'static str,
+}
+
+impl Visitor for Support<'_> {
+    type Output = Result<(), Unsupported>;
+
+    fn clear(self) -> Self::Output {
+        Ok(())
+    }
+
+    fn served<P: Served>(self) -> Self::Output {
+        supported_by::<P>(self.program, self.protocol)
+    }
+}
+
+fn supported_by<P: Served>(program: &Program, protocol: &'static str) -> Result<(), Unsupported> {
     let ring = program.ring();
-    let protocol = ProtocolKind::Trio.name();
-    let Ring::Pow2(bits @ (32 | 64)) = ring else { return Err(Unsupported::Ring { protocol, ring }) };
+    let bits = ring.bits();
     for node in program.nodes() {
         let refuse = |what: String| Err(Unsupported::Node { node: node.name.clone(), protocol, what });
         let bound = program.value(node.inputs[0]).bound.bits;
-        let shifted = match &node.op {
-            Op::Truncate { rounding, .. } => Some((bound, *rounding)),
+        let shift = match &node.op {
+            Op::Truncate { bits, rounding } => {
+                Some(Truncation { bits: *bits, rounding: rounding_of(*rounding), bound })
+            }
             Op::MulShift { multipliers, shift, rounding } => {
                 let bound = shifted_bound(program, node.inputs[0], node.outputs[0], multipliers, *shift);
-                Some((bound, *rounding))
+                Some(Truncation { bits: *shift, rounding: rounding_of(*rounding), bound })
             }
             _ => None,
         };
-        if let Some((bound, rounding)) = shifted {
-            let room = if rounding == Rounding::Probabilistic { bits - 1 } else { bits - 2 };
-            if bound > room {
-                return refuse(format!(
-                    "shifting values of {bound} bits in {ring}, where at most {room} are allowed; compile with a larger \
-                     ring or a smaller scale"
-                ));
-            }
-        }
-        if let Op::Truncate { bits: shift, .. } | Op::MulShift { shift, .. } = node.op
-            && shift > bits - 2
-        {
+        if let Some(shift) = shift.filter(|&shift| !P::admits_shift(ring, shift)) {
             return refuse(format!(
-                "shifting by {shift} bits in {ring}; compile with a larger ring or a smaller scale"
+                "shifting values of {} bits by {} in {ring}; compile with a larger ring or a smaller scale",
+                shift.bound, shift.bits
             ));
         }
         let compared = match node.op {
@@ -191,7 +207,9 @@ fn trio_supports(program: &Program) -> Result<(), Unsupported> {
                 bits - 1
             ));
         }
-        if let Op::DivExact { divisor } = node.op {
+        if let Op::DivExact { divisor } = node.op
+            && !P::admits_division(ring, divisor, bound)
+        {
             return refuse(format!("division by {divisor}; compile with --division mul-shift"));
         }
     }

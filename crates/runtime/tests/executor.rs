@@ -210,7 +210,7 @@ fn trio_refuses_by_name_what_it_cannot_do() {
         refusal(Op::DivExact { divisor: 3 }, 8, RING).unwrap_err(),
         "node 'layer': trio does not support division by 3; compile with --division mul-shift"
     );
-    assert!(refusal(truncate(4), 31, RING).unwrap_err().contains("shifting values of 31 bits in Z_2^32"));
+    assert!(refusal(truncate(4), 31, RING).unwrap_err().contains("shifting values of 31 bits by 4 in Z_2^32"));
     assert!(refusal(truncate(4), 30, RING).is_ok());
     assert!(refusal(pool(), 31, RING).unwrap_err().contains("comparing values of 32 bits"));
     assert!(refusal(pool(), 30, RING).is_ok());

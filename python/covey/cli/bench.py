@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from covey.bench.networks import NETWORKS
 from covey.cli import console
 from covey.cli.options import Json, KeyBits, Protocol, check_served
 from covey.errors import CoveyError, OptionError
@@ -23,7 +24,7 @@ Network = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="loopback; or emulated: 25g, 10g, 1g, wan (1 Gbit/s, 70 ms), cryptflow2-lan, cryptflow2-wan.",
+        help="loopback; or emulated: " + ", ".join(list(NETWORKS)[1:]) + ".",
     ),
 ]
 Repetitions = Annotated[int, typer.Option(min=1, help="How often each is measured; medians are shown.")]
@@ -46,9 +47,7 @@ Check = Annotated[bool, typer.Option("--check/--no-check", help="Compare the fir
 Cache = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Where built models are kept; by default ~/.cache/covey/bench.")
 ]
-ModelName = Annotated[
-    str, typer.Argument(metavar="NAME", help="lenet5, alexnet, vgg16, resnet18, resnet32, resnet50 or minionn.")
-]
+ModelName = Annotated[str, typer.Argument(metavar="NAME", help="lenet5, alexnet, vgg16, resnet18/32/50 or minionn.")]
 
 
 @app.command()

@@ -2,8 +2,8 @@
 
 LeNet-5: LeCun and others, Gradient-based learning applied to document recognition, 1998, with ReLU. AlexNet:
 Krizhevsky, One weird trick for parallelizing convolutional neural networks (arXiv:1404.5997). VGG16: arXiv:1409.1556,
-configuration D. ResNet18 and ResNet50: arXiv:1512.03385, tables 1 and 6, ResNet32: its section 4.2; the stride of a bottleneck is in its 3 × 3
-convolution. MiniONN: Liu and others, Oblivious neural network predictions via MiniONN
+configuration D. ResNet18 and ResNet50: arXiv:1512.03385, tables 1 and 6, ResNet32: its section 4.2; the stride of a
+bottleneck is in its 3 × 3 convolution. MiniONN: Liu and others, Oblivious neural network predictions via MiniONN
 transformations, 2017, figure 13. On small images stems and classifiers are cut down the way that is usual for CIFAR-10.
 """
 

@@ -9,7 +9,7 @@ use covey_transport::Endpoint;
 use super::io::{self, expand};
 use super::share::{Arith, Role};
 use super::{PEERS, Trio, plan};
-use crate::api::{Options, Result};
+use crate::api::{Options, Result, Rounding, Truncation};
 use crate::randomness::SessionKeys;
 use crate::scheduler::Scheduler;
 use crate::served::{ClientHalf, Part, Served, Sharing};
@@ -150,6 +150,16 @@ impl<W: Word> Served for Trio<W> {
             Part { seeds: &[1], words: true },
         ],
     };
+
+    fn admits_shift(ring: Ring, Truncation { bits, rounding, bound }: Truncation) -> bool {
+        let l = ring.bits();
+        let room = if rounding == Rounding::Probabilistic { l - 1 } else { l - 2 };
+        (1..=l - 2).contains(&bits) && bound <= room
+    }
+
+    fn admits_division(_: Ring, _: u64, _: u32) -> bool {
+        false
+    }
 
     fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options) -> Result<Self> {
         Trio::new(endpoint, keys, ring, options, 0)

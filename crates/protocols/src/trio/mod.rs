@@ -36,13 +36,14 @@ pub use share::{Arith, Bool, Role};
 
 use crate::api::{
     Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
-    Rounding, Truncation, WeightSource, ZERO,
+    Truncation, WeightSource, ZERO,
 };
 use crate::cost::{Cost, Gate};
 use crate::machine::Machine;
 use crate::memory::Held;
 use crate::randomness::{Generators, Place, SessionKeys};
 use crate::scheduler::Scheduler;
+use crate::served::Served;
 use share::Wire;
 use site::Site;
 
@@ -192,22 +193,21 @@ impl<W: Word> Trio<W> {
 
     /// Refuses a truncation the protocol cannot do exactly inside its bound.
     fn admit(&self, truncation: Truncation) -> Result<()> {
-        let l = self.ring.bits();
-        let room = if truncation.rounding == Rounding::Probabilistic { l - 1 } else { l - 2 };
-        if truncation.bits == 0 || truncation.bits > l - 2 || truncation.bound > room {
-            let Truncation { bits, bound, .. } = truncation;
-            return Err(ProtocolError::Unsupported {
-                node: self.node.clone(),
-                protocol: Self::NAME,
-                what: format!(
-                    "shifting values of {bound} bits by {bits} in {}: it needs 1 to {} bits of shift and values of at \
-                     most {room} bits; compile with a larger ring or a smaller scale",
-                    self.ring,
-                    l - 2
-                ),
-            });
+        if Self::admits_shift(self.ring, truncation) {
+            return Ok(());
         }
-        Ok(())
+        let (l, Truncation { bits, bound, .. }) = (self.ring.bits(), truncation);
+        Err(ProtocolError::Unsupported {
+            node: self.node.clone(),
+            protocol: Self::NAME,
+            what: format!(
+                "shifting values of {bound} bits by {bits} in {}: it needs 1 to {} bits of shift and values of at most \
+                 {} bits; compile with a larger ring or a smaller scale",
+                self.ring,
+                l - 2,
+                l - 2
+            ),
+        })
     }
 
     /// Refuses shapes that differ: a defect in the caller, as programs are validated.

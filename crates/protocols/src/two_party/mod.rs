@@ -41,6 +41,7 @@ use crate::machine::Machine;
 use crate::memory::Held;
 use crate::randomness::{Generators, Place, SessionKeys};
 use crate::scheduler::Scheduler;
+use crate::served::Served;
 use plan::programs;
 use program::{Program, Values};
 use share::Arithmetic;
@@ -227,15 +228,11 @@ impl<W: Word> TwoParty<W> {
 
     /// Refuses a shift the protocol cannot do inside its bound.
     fn admit(&self, truncation: Truncation) -> Result<()> {
-        let Truncation { bits, bound, .. } = truncation;
-        let (l, ring) = (self.ring.bits(), self.ring);
-        let admitted = match ring {
-            Ring::Pow2(l) => (1..=l - 2).contains(&bits) && bound < l,
-            Ring::Odd(_) => bits >= 1 && bits < l && division::admits::<W>(ring, 1 << bits, bound),
-        };
-        if admitted {
+        if Self::admits_shift(self.ring, truncation) {
             return Ok(());
         }
+        let Truncation { bits, bound, .. } = truncation;
+        let (l, ring) = (self.ring.bits(), self.ring);
         self.unsupported(format!(
             "shifting values of {bound} bits by {bits} in {ring}: it needs 1 to {} bits of shift and values of at most \
              {} bits; compile with a larger ring or a smaller scale",
@@ -448,7 +445,7 @@ impl<W: Word> Protocol for TwoParty<W> {
     }
 
     fn div_exact(&mut self, x: &Arith<W>, divisor: u64, bound: u32) -> Result<Arith<W>> {
-        if !division::admits::<W>(self.ring, divisor, bound) {
+        if !Self::admits_division(self.ring, divisor, bound) {
             return self.unsupported(format!(
                 "dividing values of {bound} bits by {divisor} in {}; compile with a larger ring",
                 self.ring

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
-use super::{Stored, TwoParty, TwoPartyClient, silent_stock};
-use crate::api::{Options, Result};
+use super::{Stored, TwoParty, TwoPartyClient, division, silent_stock};
+use crate::api::{Options, Result, Truncation};
 use crate::randomness::{Place, SessionKeys};
 use crate::served::{ClientHalf, Part, Served, Sharing};
 
@@ -20,6 +20,17 @@ impl<W: Word> Served for TwoParty<W> {
     /// P0 belongs to the model owner.
     const SHARING: Sharing =
         Sharing { seeds: 0, roles: &[Part { seeds: &[], words: true }, Part { seeds: &[], words: false }] };
+
+    fn admits_shift(ring: Ring, Truncation { bits, bound, .. }: Truncation) -> bool {
+        match ring {
+            Ring::Pow2(l) => (1..=l - 2).contains(&bits) && bound < l,
+            Ring::Odd(_) => (1..ring.bits()).contains(&bits) && division::admits::<W>(ring, 1 << bits, bound),
+        }
+    }
+
+    fn admits_division(ring: Ring, divisor: u64, bound: u32) -> bool {
+        division::admits::<W>(ring, divisor, bound)
+    }
 
     fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options) -> Result<Self> {
         let me = endpoint.me().min(1);
