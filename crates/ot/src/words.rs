@@ -155,7 +155,9 @@ fn by_word<W: Word>(plane: &[u64], width: usize, len: usize) -> Vec<W> {
     if width == 1 {
         return bits;
     }
-    bits.into_iter().flat_map(|bit| std::iter::repeat_n(bit, width)).collect()
+    let mut words = vec![W::ZERO; len];
+    words.chunks_exact_mut(width.max(1)).zip(bits).for_each(|(row, bit)| row.fill(bit));
+    words
 }
 
 /// x modulo n for x < 2n, without a branch.

@@ -4,6 +4,7 @@
 //! The OTs are a dealer's, so that this is about the programs; the masks behind each message are what `covey-ot` tests.
 
 mod formulas;
+mod products;
 mod views;
 
 use std::sync::Arc;

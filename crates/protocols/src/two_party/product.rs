@@ -156,8 +156,16 @@ impl Strides {
 
     /// The elements of some rows and columns, row after row.
     pub fn block<W: Word>(self, data: &[W], rows: (usize, usize), columns: (usize, usize)) -> Vec<W> {
-        let at = |row: usize, column: usize| data[self.offset + row * self.row + column * self.column];
-        (rows.0..rows.1).flat_map(|row| (columns.0..columns.1).map(move |column| at(row, column))).collect()
+        let width = columns.1 - columns.0;
+        let mut block = Vec::with_capacity((rows.1 - rows.0) * width);
+        for row in rows.0..rows.1 {
+            let start = self.offset + row * self.row + columns.0 * self.column;
+            match self.column {
+                1 => block.extend_from_slice(&data[start..start + width]),
+                step => block.extend((0..width).map(|column| data[start + column * step])),
+            }
+        }
+        block
     }
 
     /// Adds such elements to where they belong.

@@ -4,7 +4,7 @@
 use super::*;
 
 /// Runs of each secret.
-const RUNS: usize = 1 << 14;
+pub(super) const RUNS: usize = 1 << 14;
 /// Standard deviations allowed: over the 10^6 pairs looked at, more than six is never seen by chance.
 const DEVIATIONS: f64 = 6.5;
 
@@ -26,6 +26,11 @@ fn deviation(columns: &[Vec<u64>]) -> f64 {
         columns[..i].iter().map(move |b| off(a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum()))
     });
     single.chain(pairs).fold(0.0, f64::max)
+}
+
+/// Whether no bit of a view and no two of them lean.
+pub(super) fn balanced(view: &View) -> bool {
+    deviation(&columns(view)) < DEVIATIONS
 }
 
 /// Both parties' views of `program` on the words x0 + x1 (and planes) of these summands.
