@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from covey.errors import OptionError
@@ -15,6 +15,8 @@ class ProtocolInfo:
     name: str
     parties: tuple[str, ...]
     """What the computing parties are called on one machine, in role order; none where everything is in the open."""
+    rings: Sequence[int]
+    """Bits of the rings Z_2^l it computes in."""
     help: str
     """For the command line's help."""
     security: str
@@ -29,6 +31,7 @@ PROTOCOLS: Mapping[str, ProtocolInfo] = {
         ProtocolInfo(
             "trio",
             ("alpha", "beta", "gamma"),
+            (32, 64),
             "trio: three parties, semi-honest",
             "Trio: three parties compute; nothing that any one of them sees tells it anything about inputs, weights "
             "or outputs, as long as all three follow the protocol and no two pool what they see (semi-honest, one of "
@@ -40,6 +43,7 @@ PROTOCOLS: Mapping[str, ProtocolInfo] = {
         ProtocolInfo(
             "two-party",
             ("alpha", "beta"),
+            range(16, 65),
             "two-party: the model owner's server and the data owner's, semi-honest, no dealer",
             "Two-party: the model owner's server holds the weights, and both servers shares of everything else; "
             "neither learns what the other holds, as long as both follow the protocol (semi-honest, no dealer).",
@@ -51,6 +55,7 @@ PROTOCOLS: Mapping[str, ProtocolInfo] = {
         ProtocolInfo(
             "clear",
             (),
+            range(4, 65),
             "clear: in the open on this machine, to compare with",
             "clear: no security; plain integers on one machine, the specification that exact protocols equal.",
             "Who could have learnt what: everybody on this machine, everything; clear protects nothing.",

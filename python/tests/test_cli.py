@@ -269,11 +269,11 @@ def test_run_says_what_it_chose_for_onnx(command: Command, tmp_path: Path, image
 
 def test_protocols_are_chosen_by_name(command: Command, digits: Path) -> None:
     x = DIGITS / "test-images.npy"
-    command.refuses("run", digits, "--input", x, "--protocol", "quad", saying="use trio or clear")
+    command.refuses("run", digits, "--input", x, "--protocol", "quad", saying="use trio, two-party or clear")
     command.refuses("run", digits, "--input", x, saying="--local")
-    command.refuses("explain", digits, "--protocol", "quad", saying="use trio or clear")
-    command.refuses("demo", "--protocol", "quad", saying="use trio or clear")
-    command.refuses("verify", digits, "--protocol", "quad", saying="use trio or clear")
+    command.refuses("explain", digits, "--protocol", "quad", saying="use trio, two-party or clear")
+    command.refuses("demo", "--protocol", "quad", saying="use trio, two-party or clear")
+    command.refuses("verify", digits, "--protocol", "quad", saying="use trio, two-party or clear")
 
 
 # Keys.

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -284,6 +285,42 @@ def test_verify_passes_the_digits(command: Command, digits: Path) -> None:
     assert any("relative L2 error" in name for name in found)
     assert sum(name.endswith(": alive") for name in found) == 3
     assert found["distinct outputs"] == "6 for 6 distinct samples"
+
+
+def test_two_parties_compute_the_same(command: Command, digits: Path, images: np.ndarray) -> None:
+    verify = [
+        "verify",
+        digits,
+        "--protocol",
+        "two-party",
+        "--samples",
+        4,
+        "--data",
+        DIGITS / "test-images.npy",
+        "--json",
+    ]
+    verdict = json.loads(command.succeeds(*verify).out)
+    found = {check["check"]: check["found"] for check in verdict["checks"]}
+    assert found["fc2_out: two-party against clear"] == "0 of 40 elements differ"
+    plan = json.loads(command.succeeds("explain", digits, "--protocol", "two-party", "--batch", 2, "--json").out)
+    with covey.local("two-party", timeout=5) as parties:
+        assert [party.name for party in parties.parties] == ["alpha", "beta"]
+        joint = parties.run(digits, images[:2])
+        assert joint.profile is not None
+
+        def links(node: dict[str, Any]) -> list[tuple[Any, ...]]:
+            return sorted((row["offline"], row["from"], row["to"], row["bytes"]) for row in node["links"])
+
+        due = {node["name"]: links(node) for node in plan["nodes"] if node["links"]}
+        met = {node.name: links({"links": node.links}) for node in joint.profile.nodes if node.links}
+        assert met == due
+        model = load(digits)
+        parties.preprocess(model, 2)
+        online = parties.run(digits, images[:2], phase="online")
+    assert {name: values.tolist() for name, values in online.integers.items()} == {
+        name: values.tolist() for name, values in joint.integers.items()
+    }
+    assert online.profile is not None and all(not row["offline"] for node in online.profile.nodes for row in node.links)
 
 
 def test_the_demo(command: Command) -> None:

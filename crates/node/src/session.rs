@@ -15,7 +15,7 @@ use covey_protocols::served::Served;
 use covey_protocols::{Options, Phase, Protocol};
 use covey_ring::Ring;
 use covey_runtime::profile::Timing;
-use covey_runtime::session::{ProtocolKind, Visitor, choose};
+use covey_runtime::session::{ProtocolKind, UnknownProtocol, Visitor, choose};
 use covey_runtime::{Executor, Observer, Profile, Step};
 use covey_transport::{Connection, Endpoint, Meter, Network, Options as TransportOptions, PeerId, Session as Streams};
 use tracing::{info, warn};
@@ -121,7 +121,7 @@ fn set_up(
 fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted, Failure> {
     let Infer { role, terms } = request;
     let protocol: ProtocolKind =
-        terms.protocol.parse().map_err(|_| Failure::refused("it does not know this protocol: use trio"))?;
+        terms.protocol.parse().map_err(|error: UnknownProtocol| Failure::refused(error.to_string()))?;
     handshake::check_parties(&party.config, protocol, role, &terms.parties)?;
     let options = terms.options.checked().map_err(Failure::Refused)?;
     if !is_name(&terms.client) {

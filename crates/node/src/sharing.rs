@@ -5,7 +5,7 @@ use std::time::Duration;
 use covey_client::messages::{Hex, MAX_CHUNK, Proceed, Reply, ShareWeights};
 use covey_client::{payload_bytes, wire};
 use covey_program::Program;
-use covey_runtime::session::{ProtocolKind, supports};
+use covey_runtime::session::{ProtocolKind, UnknownProtocol, supports};
 use covey_transport::Connection;
 use tracing::info;
 
@@ -54,7 +54,7 @@ fn ready(party: &Party) -> Reply {
 /// Refuses what this party could never run.
 fn check(party: &Party, upload: &ShareWeights) -> Result<(), Failure> {
     let protocol: ProtocolKind =
-        upload.protocol.parse().map_err(|_| Failure::refused("it does not know this protocol: use trio"))?;
+        upload.protocol.parse().map_err(|error: UnknownProtocol| Failure::refused(error.to_string()))?;
     crate::handshake::check_parties(&party.config, protocol, upload.role, &upload.parties)?;
     if upload.program_bytes > MAX_PROGRAM {
         return Err(Failure::refused(format!(

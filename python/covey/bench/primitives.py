@@ -15,10 +15,10 @@ from covey import _core
 from covey._proto import program_pb2 as pb
 from covey.bench.networks import NetworkProfile
 from covey.bench.programs import Builder, Floats
-from covey.bench.runs import OUTSIDE, Runs, nodes, parties, repeat
+from covey.bench.runs import MATERIAL, OUTSIDE, Runs, nodes, parties, repeat
 from covey.bench.statistics import Summary
 from covey.clear import run_clear
-from covey.client import Progress
+from covey.client import Phase, Progress
 from covey.errors import OptionError
 from covey.lowering import GUARD_BITS
 from covey.model import Model
@@ -51,6 +51,8 @@ class Primitive:
     macs: int
     build: Callable[[int], Case]
     """The case in a ring of so many bits."""
+    protocols: tuple[str, ...] = ("trio",)
+    """Where it is measured unless it is asked for by name: what takes minutes is left out."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,9 @@ class Row:
     wall: Summary
     cpu_seconds: list[float | None]
     bits: float
-    planned_bits: float
+    gate_bits: float
+    """Without correlated randomness, of which a session makes more than one run uses up."""
+    planned_gate_bits: float
     rounds: int
     planned_rounds: int
     differing: int
@@ -78,7 +82,7 @@ class Row:
     @property
     def as_planned(self) -> bool:
         """Whether the meter counted what the plan said."""
-        return self.bits == self.planned_bits and self.rounds == self.planned_rounds
+        return self.gate_bits == self.planned_gate_bits and self.rounds == self.planned_rounds
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -96,6 +100,7 @@ def measure(
     repetitions: int,
     warm_up: int,
     progress: Progress,
+    phase: Phase = "joint",
 ) -> list[Row]:
     """Run every primitive and its twin in one session after the other of the same parties."""
     rows = []
@@ -104,7 +109,13 @@ def measure(
             progress(index, len(chosen), primitive.name)
             case = primitive.build(ring)
             runs, result = repeat(
-                running, case.model, case.inputs, batch=case.samples, warm_up=warm_up, repetitions=repetitions
+                running,
+                case.model,
+                case.inputs,
+                batch=case.samples,
+                phase=phase,
+                warm_up=warm_up,
+                repetitions=repetitions,
             )
             twin, _ = repeat(
                 running, case.twin, case.inputs, batch=case.samples, warm_up=warm_up, repetitions=repetitions
@@ -138,16 +149,20 @@ def _row(primitive: Primitive, runs: Runs, twin: Runs, planned: list[NodeProfile
         wall=runs.nodes_wall,
         cpu_seconds=cpu,
         bits=sum(node.bytes for node in measured) * 8 / primitive.elements,
-        planned_bits=sum(node.bytes for node in planned) * 8 / primitive.elements,
+        gate_bits=sum(node.bytes for node in measured if node.name != MATERIAL) * 8 / primitive.elements,
+        planned_gate_bits=sum(node.bytes for node in planned if node.name != MATERIAL) * 8 / primitive.elements,
         rounds=sum(node.rounds for node in measured),
         planned_rounds=sum(node.rounds for node in planned),
         differing=differing,
     )
 
 
-def select(names: list[str]) -> list[Primitive]:
-    """Primitives whose names begin with one of these; all for none. Raises `OptionError` where there is none such."""
-    chosen = [primitive for primitive in PRIMITIVES if not names or primitive.name.startswith(tuple(names))]
+def select(names: list[str], protocol: str = "trio") -> list[Primitive]:
+    """Primitives whose names begin with one of these; else the protocol's. Raises `OptionError` for none such."""
+    if names:
+        chosen = [primitive for primitive in PRIMITIVES if primitive.name.startswith(tuple(names))]
+    else:
+        chosen = [primitive for primitive in PRIMITIVES if protocol in primitive.protocols]
     if not chosen:
         known = ", ".join(dict.fromkeys(primitive.name.split()[0] for primitive in PRIMITIVES))
         raise OptionError(f"no primitive begins with {' or '.join(names)}: there are {known}")
@@ -179,6 +194,52 @@ def _relu(size: int, width: int | None) -> Callable[[int], Case]:
             # Comparisons go by the bound of what is compared, and an input's is always proved: the sum stands in.
             builder.node(pb.Add(), [0, 0], (size,), bits, FRACTION, proved)
         return _case(one, two, one.node(pb.Relu(), [1], (size,), bits, FRACTION, proved), 1)
+
+    return build
+
+
+def _odd_relu(size: int) -> Callable[[int], Case]:
+    """ReLU in Z_n, n = 2^l - 3."""
+
+    def build(ring: int) -> Case:
+        one, two = (Builder(f"odd {name}", ring, FRACTION, modulus=2**ring - 3) for name in ("relu", "twin"))
+        bits, proved = _range(None, ring)
+        for builder in (one, two):
+            builder.input("x", (size,), bits - 1)
+            builder.node(pb.Add(), [0, 0], (size,), bits, FRACTION, proved)
+        return _case(one, two, one.node(pb.Relu(), [1], (size,), bits, FRACTION, proved), 1)
+
+    return build
+
+
+def _shift(size: int, relu: bool) -> Callable[[int], Case]:
+    """A shift of values of unknown sign, alone or with the ReLU behind it."""
+
+    def build(ring: int) -> Case:
+        one, two = Builder("shift", ring, FRACTION), Builder("twin", ring, FRACTION)
+        bits, proved = _range(None, ring)
+        for builder in (one, two):
+            builder.input("x", (size,), bits - 1)
+            builder.node(pb.Add(), [0, 0], (size,), bits, FRACTION, proved)
+        shifted = bits - FRACTION
+        value = one.node(pb.Truncate(bits=FRACTION, rounding=pb.EXACT), [1], (size,), shifted, 0, proved)
+        if relu:
+            value = one.node(pb.Relu(), [value], (size,), shifted, 0, proved)
+        return _case(one, two, value, 1)
+
+    return build
+
+
+def _division(size: int, divisor: int) -> Callable[[int], Case]:
+    """Exact division by a public number, as average pooling takes it."""
+
+    def build(ring: int) -> Case:
+        one, two = Builder("division", ring, FRACTION), Builder("twin", ring, FRACTION)
+        bits, proved = _range(None, ring)
+        for builder in (one, two):
+            builder.input("x", (size,), bits - 1)
+            builder.node(pb.Add(), [0, 0], (size,), bits, FRACTION, proved)
+        return _case(one, two, one.node(pb.DivExact(divisor=divisor), [1], (size,), bits - 4, FRACTION, proved), 1)
 
     return build
 
@@ -254,14 +315,23 @@ def _range(width: int | None, ring: int) -> tuple[int, bool]:
 
 
 MEGA = 1 << 20
+BOTH = ("trio", "two-party")
 
 PRIMITIVES = [
     Primitive("multiplication 2^24", 16 * MEGA, 16 * MEGA, _products(16 * MEGA)),
-    *(Primitive(f"relu 2^20, {name}", MEGA, 0, _relu(MEGA, k)) for name, k in RANGES.items()),
+    *(
+        Primitive(f"relu 2^20, {name}", MEGA, 0, _relu(MEGA, k), BOTH if k is None else ("trio",))
+        for name, k in RANGES.items()
+    ),
+    Primitive("odd relu 2^17, Z_n", MEGA // 8, 0, _odd_relu(MEGA // 8), ("two-party",)),
+    Primitive("shift 2^17", MEGA // 8, 0, _shift(MEGA // 8, relu=False), BOTH),
+    Primitive("shift and relu 2^17", MEGA // 8, 0, _shift(MEGA // 8, relu=True), BOTH),
+    Primitive("division by 49, 2^17", MEGA // 8, 0, _division(MEGA // 8, 49), ("two-party",)),
     *(Primitive(f"layer 2^20, {name}", MEGA, 16 * MEGA, _linear(16, 256, k)) for name, k in RANGES.items()),
     Primitive("matmul 16 × 512^3", 16 * 512**2, 16 * 512**3, _matmul(16, 512)),
+    Primitive("conv 64→64 3×3 14^2", 64 * 14**2, 64 * 64 * 9 * 14**2, _conv(64, 14, 3, 1), ("two-party",)),
     Primitive("conv 64→64 3×3 56^2", 64 * 56**2, 64 * 64 * 9 * 56**2, _conv(64, 56, 3, 1)),
     Primitive("conv 64→64 3×3 56^2 × 16", 16 * 64 * 56**2, 16 * 64 * 64 * 9 * 56**2, _conv(64, 56, 3, 16)),
-    Primitive("maxpool 2×2 of 2^20", MEGA // 4, 0, _max_pool(16, 256)),
+    Primitive("maxpool 2×2 of 2^20", MEGA // 4, 0, _max_pool(16, 256), BOTH),
 ]
 """What `covey bench primitives` measures."""

@@ -20,11 +20,12 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Builder:
-    """A program under construction, in Z_2^`ring`. Values are named by their ids."""
+    """A program under construction, in Z_2^`ring` or Z_n, n an odd `modulus` of as many bits. Values go by id."""
 
     name: str
     ring: int
     scale: int
+    modulus: int | None = None
     program: pb.Program = field(default_factory=pb.Program)
     weights: dict[str, npt.NDArray[np.int32] | npt.NDArray[np.int64]] = field(default_factory=dict)
     ranges: dict[str, float] = field(default_factory=dict)
@@ -68,7 +69,10 @@ class Builder:
 
     def model(self, output: int) -> Model:
         """The finished program with its weights."""
-        self.program.ring.pow2 = self.ring
+        if self.modulus is None:
+            self.program.ring.pow2 = self.ring
+        else:
+            self.program.ring.odd = self.modulus
         self.program.outputs.append(output)
         content, program_hash = program_file(self.program, self.name)
         program = Program(content)

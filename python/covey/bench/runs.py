@@ -21,6 +21,8 @@ PATIENCE = 120.0
 """Seconds a silent party is waited for: on a loaded machine a large layer may take a while."""
 
 OUTSIDE = ("inputs", "outputs", "other")
+
+MATERIAL = "correlated randomness"
 """Rows of a profile that are no node of the program."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -11,6 +11,7 @@ from covey.bench.networks import NETWORKS
 from covey.cli import console
 from covey.cli.options import Json, KeyBits, Protocol, check_served
 from covey.errors import CoveyError, OptionError
+from covey.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
     from covey.bench.model import Setting
@@ -80,7 +81,8 @@ def kernels(
 def primitives(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only those that begin so.")] = None,
     protocol: Protocol = "trio",
-    ring: Annotated[int, typer.Option(help="Bits of the ring: 32 or 64.")] = 32,
+    ring: Annotated[int, typer.Option(help="Bits of the ring: 32 or 64; 16 to 64 for two-party.")] = 32,
+    phase: Phase = "joint",
     network: Network = "loopback",
     adder: Adder = None,
     repetitions: Repetitions = 5,
@@ -94,15 +96,24 @@ def primitives(
     from covey.cli.bench_tables import primitives_table
 
     check_served(protocol)
-    if ring not in (32, 64):
-        raise OptionError(f"ring {ring} is unknown: use 32 or 64")
+    rings = PROTOCOLS[protocol].rings
+    if ring not in rings:
+        known = f"{rings[0]} or {rings[-1]}" if len(rings) == 2 else f"{rings[0]} to {rings[-1]}"
+        raise OptionError(f"{protocol} has no ring of {ring} bits: use {known}")
     profile, options = find_network(network), {"adder": adder}
     session_options(options)
-    chosen = bench.select(names or [])
+    chosen = bench.select(names or [], protocol)
     times = {"repetitions": repetitions, "warm_up": warm_up}
     with console.progress(quiet=as_json) as report:
         rows = bench.measure(
-            chosen, protocol=protocol, ring=ring, network=profile, options=options, **times, progress=report
+            chosen,
+            protocol=protocol,
+            ring=ring,
+            network=profile,
+            options=options,
+            **times,
+            progress=report,
+            phase=_phase(phase),
         )
     if as_json:
         console.print_json(
@@ -115,11 +126,14 @@ def primitives(
             }
         )
     else:
-        console.say(f"{protocol} on {profile}, Z_2^{ring}, exact, over TLS; medians of {repetitions} runs")
+        console.say(
+            f"{protocol} on {profile}, phase {phase}, Z_2^{ring}, exact, over TLS; medians of {repetitions} runs"
+        )
         console.out().print(primitives_table(rows))
         console.say(
             "time: the slowest party's in the node. CPU: seconds, less those of a twin that only adds its inputs.\n"
-            "bits: per element, on all links (in brackets: planned otherwise). GMAC/s: per core of one party's CPU."
+            "bits: per element, on all links (in brackets: of the gates, for what was planned). GMAC/s: per core "
+            "of one party's CPU."
         )
     wrong = [row.name for row in rows if row.differing]
     if wrong:
@@ -224,11 +238,18 @@ def _setting(
         shape = MODELS[name][1][0]
     if more.get("ring", "auto") not in ("auto", "32", "64"):
         raise OptionError(f"ring '{more['ring']}' is unknown: use auto, 32 or 64")
-    if more.get("phase", "joint") not in ("joint", "online"):
-        raise OptionError(f"phase '{more['phase']}' is unknown: use joint or online")
+    _phase(more.get("phase", "joint"))
     session_options(options)
     profile: NetworkProfile = find_network(network)
     return Setting(spec=Spec(name, shape or "", pool), network=profile, options=options, **more)  # type: ignore[arg-type]
+
+
+def _phase(name: str) -> Literal["joint", "online"]:
+    if name == "joint":
+        return "joint"
+    if name == "online":
+        return "online"
+    raise OptionError(f"phase '{name}' is unknown: use joint or online")
 
 
 def _cache(folder: Path | None) -> Path:

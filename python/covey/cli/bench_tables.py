@@ -43,7 +43,8 @@ def primitives_table(rows: list[PrimitiveRow]) -> Table:
             console.duration(row.wall.median),
             f"{row.wall.spread:.0%}",
             " ".join("-" if seconds is None else f"{seconds:.2f}" for seconds in row.cpu_seconds),
-            f"{row.bits:,.1f}" + ("" if row.as_planned else f" ({row.planned_bits:,.1f})"),
+            f"{row.bits:,.1f}"
+            + ("" if row.as_planned else f" ({row.gate_bits:,.1f} for {row.planned_gate_bits:,.1f})"),
             f"{row.rounds:,}" + ("" if row.as_planned else f" ({row.planned_rounds:,})"),
             "" if rate is None else f"{rate:.1f}",
         )
