@@ -13,7 +13,7 @@ import pytest
 
 from command import Command
 from covey import models
-from covey.bench import cache, gains, kernels, plaintext, primitives
+from covey.bench import cache, gains, kernels, papers, plaintext, primitives
 from covey.bench.networks import NETWORKS, network
 from covey.bench.primitives import MEGA, PRIMITIVES, Primitive
 from covey.bench.runs import session_options
@@ -58,7 +58,7 @@ def test_options_that_sessions_have_not_are_refused() -> None:
 
 SMALL = [
     Primitive("multiplication", 1000, 1000, primitives._products(1000)),
-    *(Primitive(f"relu {k}", 1000, 0, primitives._relu(1000, k)) for k in (None, 24)),
+    *(Primitive(f"relu {k}", 1000, 0, primitives.relu(1000, k)) for k in (None, 24)),
     *(Primitive(f"layer {k}", 4 * 64, 4 * 4 * 64, primitives._linear(4, 8, k)) for k in (None, 20)),
     Primitive("matmul", 3 * 16 * 16, 3 * 16**3, primitives._matmul(3, 16)),
     Primitive("conv", 2 * 4 * 64, 2 * 4 * 4 * 9 * 64, primitives._conv(4, 8, 3, 2)),
@@ -100,6 +100,19 @@ def test_every_listed_primitive_is_as_large_as_it_says() -> None:
     assert {primitive.elements for primitive in PRIMITIVES if "2^20" in primitive.name} == {MEGA, MEGA // 4}
     with pytest.raises(OptionError, match="multiplication"):
         primitives.select(["logarithm"])
+
+
+def test_the_figures_of_a_paper(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert papers.activations("minionn") == [65536] * 2 + [16384] * 2 + [4096] * 2 + [1024]
+    assert len(papers.activations("resnet32")) == 31
+    monkeypatch.setattr(papers, "activations", lambda model: [100, 200, 100])
+    (cell, _) = papers.PRESETS["cryptflow2-table6"].measure(1, silent)
+    assert (cell.planned, cell.seconds > 0, "0.32 s" in cell.paper) == (False, True, True)
+    monkeypatch.setattr(papers, "LONGEST", 0.0)
+    (planned, _) = papers.PRESETS["cryptflow2-table6"].measure(1, silent)
+    assert planned.planned
+    assert (planned.rounds, round(planned.bytes)) == (cell.rounds, round(cell.bytes))
+    command.refuses("bench", "paper", "cryptflow3", saying="cryptflow2-figure1")
 
 
 def test_a_model_as_json(command: Command, folder: Path) -> None:

@@ -185,7 +185,7 @@ def _products(size: int) -> Callable[[int], Case]:
     return build
 
 
-def _relu(size: int, width: int | None) -> Callable[[int], Case]:
+def relu(size: int, width: int | None = None) -> Callable[[int], Case]:
     def build(ring: int) -> Case:
         one, two = Builder(f"relu {width}", ring, FRACTION), Builder(f"twin {width}", ring, FRACTION)
         bits, proved = _range(width, ring)
@@ -198,7 +198,7 @@ def _relu(size: int, width: int | None) -> Callable[[int], Case]:
     return build
 
 
-def _odd_relu(size: int) -> Callable[[int], Case]:
+def odd_relu(size: int) -> Callable[[int], Case]:
     """ReLU in Z_n, n = 2^l - 3."""
 
     def build(ring: int) -> Case:
@@ -212,7 +212,7 @@ def _odd_relu(size: int) -> Callable[[int], Case]:
     return build
 
 
-def _shift(size: int, relu: bool) -> Callable[[int], Case]:
+def shift(size: int, clamped: bool) -> Callable[[int], Case]:
     """A shift of values of unknown sign, alone or with the ReLU behind it."""
 
     def build(ring: int) -> Case:
@@ -223,7 +223,7 @@ def _shift(size: int, relu: bool) -> Callable[[int], Case]:
             builder.node(pb.Add(), [0, 0], (size,), bits, FRACTION, proved)
         shifted = bits - FRACTION
         value = one.node(pb.Truncate(bits=FRACTION, rounding=pb.EXACT), [1], (size,), shifted, 0, proved)
-        if relu:
+        if clamped:
             value = one.node(pb.Relu(), [value], (size,), shifted, 0, proved)
         return _case(one, two, value, 1)
 
@@ -320,12 +320,12 @@ BOTH = ("trio", "two-party")
 PRIMITIVES = [
     Primitive("multiplication 2^24", 16 * MEGA, 16 * MEGA, _products(16 * MEGA)),
     *(
-        Primitive(f"relu 2^20, {name}", MEGA, 0, _relu(MEGA, k), BOTH if k is None else ("trio",))
+        Primitive(f"relu 2^20, {name}", MEGA, 0, relu(MEGA, k), BOTH if k is None else ("trio",))
         for name, k in RANGES.items()
     ),
-    Primitive("odd relu 2^17, Z_n", MEGA // 8, 0, _odd_relu(MEGA // 8), ("two-party",)),
-    Primitive("shift 2^17", MEGA // 8, 0, _shift(MEGA // 8, relu=False), BOTH),
-    Primitive("shift and relu 2^17", MEGA // 8, 0, _shift(MEGA // 8, relu=True), BOTH),
+    Primitive("odd relu 2^17, Z_n", MEGA // 8, 0, odd_relu(MEGA // 8), ("two-party",)),
+    Primitive("shift 2^17", MEGA // 8, 0, shift(MEGA // 8, clamped=False), BOTH),
+    Primitive("shift and relu 2^17", MEGA // 8, 0, shift(MEGA // 8, clamped=True), BOTH),
     Primitive("division by 49, 2^17", MEGA // 8, 0, _division(MEGA // 8, 49), ("two-party",)),
     *(Primitive(f"layer 2^20, {name}", MEGA, 16 * MEGA, _linear(16, 256, k)) for name, k in RANGES.items()),
     Primitive("matmul 16 × 512^3", 16 * 512**2, 16 * 512**3, _matmul(16, 512)),

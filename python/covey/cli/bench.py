@@ -185,6 +185,27 @@ def model(
 
 
 @app.command()
+def paper(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="cryptflow2-figure1 or cryptflow2-table6.")],
+    repetitions: Repetitions = 3,
+    as_json: Json = False,
+) -> None:
+    """A figure or table of a paper, measured here; what would take over ten minutes is planned and says so."""
+    from covey.bench.papers import find
+    from covey.cli.bench_tables import cells_table
+
+    preset = find(name)
+    with console.progress(quiet=as_json) as report:
+        cells = preset.measure(repetitions, report)
+    if as_json:
+        rows = [cell.to_json() for cell in cells]
+        console.print_json({"title": preset.title, "note": preset.note, "repetitions": repetitions, "cells": rows})
+        return
+    console.out().print(cells_table(preset.title, cells))
+    console.say(preset.note)
+
+
+@app.command()
 def gains(
     name: ModelName = "vgg16",
     shape: Shape = None,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from covey.bench.gains import KernelGain
     from covey.bench.gains import Row as GainsRow
     from covey.bench.kernels import Figure
+    from covey.bench.papers import Cell
     from covey.bench.primitives import Row as PrimitiveRow
 
 
@@ -47,6 +48,22 @@ def primitives_table(rows: list[PrimitiveRow]) -> Table:
             + ("" if row.as_planned else f" ({row.gate_bits:,.1f} for {row.planned_gate_bits:,.1f})"),
             f"{row.rounds:,}" + ("" if row.as_planned else f" ({row.planned_rounds:,})"),
             "" if rate is None else f"{rate:.1f}",
+        )
+    return table
+
+
+def cells_table(title: str, cells: list[Cell]) -> Table:
+    """A paper's figure or table, made again."""
+    table = console.table(title, ["what", "ring", "network"], ["time", "sent", "rounds", "the paper's"])
+    for cell in cells:
+        table.add_row(
+            console.cell(cell.what),
+            cell.domain,
+            cell.network,
+            console.duration(cell.seconds) + (" planned" if cell.planned else ""),
+            console.amount(round(cell.bytes)),
+            f"{cell.rounds:,}",
+            cell.paper,
         )
     return table
 
