@@ -148,7 +148,7 @@ PRESETS = {
     ),
     "cryptflow2-table6": Preset(
         "CrypTFlow2, table 6: non-linear layers online",
-        "41 bits, LAN. Layer by layer, every layer's median added up; correlated OTs in stock. The paper's seconds are on "
+        "41 bits, LAN. Layer by layer, medians added up; correlated OTs in stock. The paper's seconds are on "
         "two machines of 4 cores, without a stock.",
         _table_6,
     ),
