@@ -108,7 +108,7 @@ fn requests_that_differ_or_make_no_sense() {
         answers.iter().for_each(|answer| contains(answer, parts));
     };
     all(Terms { ring: RingMessage::Pow2(64), ..sound.clone() }, &["computes in Z_2^32, not in Z_2^64"]);
-    all(Terms { protocol: "quad".into(), ..sound.clone() }, &["does not know this protocol"]);
+    all(Terms { protocol: "quad".into(), ..sound.clone() }, &["'quad' is not known"]);
     all(Terms { silence_ms: 1, ..sound.clone() }, &["time-out"]);
     all(Terms { client: "two\nlines".into(), ..sound.clone() }, &["client's name"]);
     let mut options = sound.options;
