@@ -143,7 +143,8 @@ PRESETS = {
     "cryptflow2-figure1": Preset(
         "CrypTFlow2, figure 1: ReLU by number",
         "The paper draws its improvement over garbled circuits: 2 to 25 times for 2^13 ReLUs and more, most in WAN. "
-        "Here: seconds with preprocessing, by two processes that share this machine.",
+        "Here: two processes that share this machine. Making correlated OTs is counted where a run makes some; small "
+        "runs live on what the warm-up left over.",
         _figure_1,
     ),
     "cryptflow2-table6": Preset(
