@@ -53,6 +53,16 @@ pub enum Geometry {
     },
 }
 
+impl Geometry {
+    /// Elements of the map's output for `batch` samples or rows.
+    pub(crate) fn outputs(&self, batch: usize) -> usize {
+        match self {
+            Geometry::Conv2d(conv) => conv.output_len() * batch,
+            Geometry::Dense { outputs, .. } => outputs * batch,
+        }
+    }
+}
+
 /// Dimensions of a batched product of two secrets: x `[batch,rows,inner]`, y `[batch,inner,columns]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MatmulShape {
@@ -210,6 +220,13 @@ impl Default for Options {
         // stays in a core's second-level cache.
         let network = NetworkProfile::default();
         Options { adder: Default::default(), network, tile: 1 << 14, window: network.window(), key_bits: None }
+    }
+}
+
+impl Options {
+    /// Elements of a tile: a multiple of 64, so that tiles start at whole words of bit planes.
+    pub(crate) fn tile_size(&self) -> usize {
+        (self.tile / 64).max(1) * 64
     }
 }
 

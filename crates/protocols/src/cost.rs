@@ -131,6 +131,31 @@ pub enum Gate {
     },
 }
 
+impl Gate {
+    /// Elements of a gate's result.
+    pub(crate) fn elements(&self) -> usize {
+        match *self {
+            Gate::Linear { geometry, batch, .. } => geometry.outputs(batch),
+            Gate::Matmul { shape, .. } => shape.batch * shape.rows * shape.columns,
+            Gate::Input { count, .. }
+            | Gate::ClientInput { count }
+            | Gate::Open { count }
+            | Gate::OpenBits { count, .. }
+            | Gate::Reveal { count }
+            | Gate::Product { count, .. }
+            | Gate::Truncate { count, .. }
+            | Gate::DivExact { count, .. }
+            | Gate::Msb { count, .. }
+            | Gate::And { count, .. }
+            | Gate::A2b { count }
+            | Gate::Bit2a { count }
+            | Gate::Select { count }
+            | Gate::Relu { count, .. }
+            | Gate::Max { count, .. } => count,
+        }
+    }
+}
+
 /// Payload bytes and messages of one directed link in one step kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {

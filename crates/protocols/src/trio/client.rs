@@ -8,7 +8,7 @@ use covey_transport::Endpoint;
 
 use super::io::{self, expand};
 use super::share::{Arith, Role};
-use super::{PEERS, Trio, plan};
+use super::{PEERS, Trio};
 use crate::api::{Options, Result, Rounding, Truncation};
 use crate::randomness::SessionKeys;
 use crate::scheduler::Scheduler;
@@ -26,7 +26,7 @@ impl<W: Word> TrioClient<W> {
     /// The client on `endpoint`, with the session's ring and options.
     pub fn new(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Self {
         let scheduler = Scheduler::new(endpoint, PEERS, options.window);
-        TrioClient { ring, tile: plan::tile_size(&options), scheduler, word: std::marker::PhantomData }
+        TrioClient { ring, tile: options.tile_size(), scheduler, word: std::marker::PhantomData }
     }
 }
 

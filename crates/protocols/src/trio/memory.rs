@@ -2,7 +2,6 @@
 
 use covey_ring::{BitTensor, Word};
 
-use super::plan::tile_size;
 use super::stream::PIECE;
 use crate::api::{Geometry, Options, WeightKind};
 use crate::cost::Gate;
@@ -30,8 +29,8 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
             parts.map(|parts| parts * word * len as u64).to_vec()
         }
         Held::Gate(gate) => {
-            let count = count(gate) as u64;
-            let in_flight = count.min((options.window * tile_size(options)) as u64);
+            let count = gate.elements() as u64;
+            let in_flight = count.min((options.window * options.tile_size()) as u64);
             // The piece that is computed, and the results of pieces not yet whole.
             let pieces = count.min(3 * PIECE as u64) * word;
             let tiles = in_flight * (4 * word + STATE * word / 4);
@@ -47,29 +46,5 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
             let sums = [inputs, if public { inputs } else { 0 }, if public { inputs } else { 0 }];
             sums.map(|sums| sums + pieces + tiles).to_vec()
         }
-    }
-}
-
-/// Elements of a gate's result.
-fn count(gate: &Gate) -> usize {
-    match *gate {
-        Gate::Linear { geometry: Geometry::Conv2d(conv), batch, .. } => conv.output_len() * batch,
-        Gate::Linear { geometry: Geometry::Dense { outputs, .. }, batch, .. } => outputs * batch,
-        Gate::Matmul { shape, .. } => shape.batch * shape.rows * shape.columns,
-        Gate::Input { count, .. }
-        | Gate::ClientInput { count }
-        | Gate::Open { count }
-        | Gate::OpenBits { count, .. }
-        | Gate::Reveal { count }
-        | Gate::Product { count, .. }
-        | Gate::Truncate { count, .. }
-        | Gate::DivExact { count, .. }
-        | Gate::Msb { count, .. }
-        | Gate::And { count, .. }
-        | Gate::A2b { count }
-        | Gate::Bit2a { count }
-        | Gate::Select { count }
-        | Gate::Relu { count, .. }
-        | Gate::Max { count, .. } => count,
     }
 }

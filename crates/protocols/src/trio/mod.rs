@@ -84,7 +84,7 @@ impl<W: Word> Trio<W> {
             return Err(ProtocolError::Unsupported { node: "session".into(), protocol: Self::NAME, what });
         }
         // Tiles start at whole words of bit planes.
-        let options = Options { tile: plan::tile_size(&options), ..options };
+        let options = Options { tile: options.tile_size(), ..options };
         let scheduler = Scheduler::new(endpoint, PEERS, options.window);
         let scheduler = if role == Role::P0 { scheduler.working_ahead() } else { scheduler };
         Ok(Trio {

@@ -13,14 +13,10 @@ use crate::api::{Comparison, Options, Truncation, WeightKind};
 use crate::cost::{Cost, Gate};
 use crate::machine::Layout;
 
-/// Elements of a tile: a multiple of 64, so that tiles start at whole words of bit planes.
-pub(super) fn tile_size(options: &Options) -> usize {
-    (options.tile / 64).max(1) * 64
-}
-
 pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
-    let tiled =
-        |count: usize, layout: &dyn Fn(usize) -> Layout| Cost::tiled(count, tile_size(options), options.window, layout);
+    let tiled = |count: usize, layout: &dyn Fn(usize) -> Layout| {
+        Cost::tiled(count, options.tile_size(), options.window, layout)
+    };
     match *gate {
         Gate::Input { owner, count } => tiled(count, &|len| io::input_layout(Role::of(owner), len, ring)),
         Gate::ClientInput { count } => tiled(count, &|len| io::client_input_layout(len, ring)),
@@ -95,7 +91,7 @@ fn product(
 ) -> Cost {
     let count = lens.iter().sum();
     let tiled = |layout: &dyn Fn(usize) -> Layout| {
-        Cost::of_tiles(tile_lens(lens.clone(), tile_size(options)), options.window, layout)
+        Cost::of_tiles(tile_lens(lens.clone(), options.tile_size()), options.window, layout)
     };
     if let Some(comparison) = relu.filter(|_| options.adder.fuses()) {
         let form = fused::Form::choose(fused::Task::new(!public, truncate, comparison, ring, options), options, count);

@@ -7,10 +7,11 @@ use covey_transport::Endpoint;
 use zeroize::Zeroize;
 
 use super::share::{self, Arithmetic};
-use super::{PEERS, Site, plan};
+use super::{PEERS, Site};
 use crate::api::{Options, Result};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::scheduler::Scheduler;
+use crate::served::ClientHalf;
 
 /// The number of an outside client on the parties' endpoints.
 pub(super) const CLIENT: usize = 2;
@@ -281,23 +282,22 @@ impl<W: Word> TwoPartyClient<W> {
     /// The client on `endpoint`, with the session's ring and options.
     pub fn new(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Self {
         let scheduler = Scheduler::new(endpoint, PEERS, options.window);
-        TwoPartyClient { ring, tile: plan::tile_size(&options), scheduler, word: std::marker::PhantomData }
+        TwoPartyClient { ring, tile: options.tile_size(), scheduler, word: std::marker::PhantomData }
     }
+}
 
-    /// Files what follows under `node` in the meter.
-    pub fn enter(&mut self, node: u32) {
+impl<W: Word> ClientHalf<W> for TwoPartyClient<W> {
+    fn enter(&mut self, node: u32) {
         self.scheduler.enter(node);
     }
 
-    /// Shares `value` with the parties.
-    pub fn send(&mut self, value: &Tensor<W>) -> Result<()> {
+    fn send(&mut self, value: &Tensor<W>) -> Result<()> {
         let ring = self.ring;
         let tiles = value.data().chunks(self.tile).map(|tile| ClientInput::client(ring, tile.to_vec()));
         self.scheduler.run(tiles).map(|_| ())
     }
 
-    /// Receives what the parties reveal.
-    pub fn receive(&mut self, shape: &[usize]) -> Result<Tensor<W>> {
+    fn receive(&mut self, shape: &[usize]) -> Result<Tensor<W>> {
         let (ring, tile, len) = (self.ring, self.tile, shape.iter().product::<usize>());
         let tiles = (0..len.div_ceil(tile)).map(|index| Reveal::client(ring, tile.min(len - index * tile)));
         let parts = self.scheduler.run(tiles)?;

@@ -46,14 +46,6 @@ impl<W: Word> Weight<W> {
     }
 }
 
-/// Elements of a map's output.
-pub(super) fn outputs(geometry: &Geometry, batch: usize) -> usize {
-    match geometry {
-        Geometry::Conv2d(conv) => conv.output_len() * batch,
-        Geometry::Dense { outputs, .. } => outputs * batch,
-    }
-}
-
 /// The product across of a linear map: the weight times the patches of the input, image by image and group by group.
 pub(super) fn shape(geometry: &Geometry, batch: usize, kind: WeightKind, ring: Ring) -> Shape {
     let (bits, owned) = match kind {

@@ -29,11 +29,11 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
         Held::Gate(gate) => {
             let cost = plan::plan::<W>(gate, ring, options);
             let transfers: u64 = cost.demand.transfers.iter().sum();
-            let count = count(gate) as u64;
+            let count = gate.elements() as u64;
             let per_element = transfers.div_ceil(count.max(1)) * TRANSFER + STATE;
             let in_flight = match gate {
                 Gate::Linear { .. } | Gate::Matmul { .. } => products::<W>(gate, ring, options),
-                _ => count.min(options.window as u64 * plan::tile_size(options) as u64) * per_element,
+                _ => count.min(options.window as u64 * options.tile_size() as u64) * per_element,
             };
             // The OTs of a run of the scheduler are in the stock at most.
             vec![in_flight + count * word; 2]
@@ -52,27 +52,4 @@ fn products<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> u64 {
     let multiplications = (shape.units * shape.m * shape.k * shape.n).min(options.window * product::TILE) as u64;
     // Two words for every bit and multiplication at the sender, and the message.
     patches + multiplications * u64::from(shape.chosen_bits()) * (3 * W::BYTES as u64)
-}
-
-/// Elements of a gate's result.
-fn count(gate: &Gate) -> usize {
-    match *gate {
-        Gate::Linear { geometry, batch, .. } => linear::outputs(&geometry, batch),
-        Gate::Matmul { shape, .. } => shape.batch * shape.rows * shape.columns,
-        Gate::Input { count, .. }
-        | Gate::ClientInput { count }
-        | Gate::Open { count }
-        | Gate::OpenBits { count, .. }
-        | Gate::Reveal { count }
-        | Gate::Product { count, .. }
-        | Gate::Truncate { count, .. }
-        | Gate::DivExact { count, .. }
-        | Gate::Msb { count, .. }
-        | Gate::And { count, .. }
-        | Gate::A2b { count }
-        | Gate::Bit2a { count }
-        | Gate::Select { count }
-        | Gate::Relu { count, .. }
-        | Gate::Max { count, .. } => count,
-    }
 }

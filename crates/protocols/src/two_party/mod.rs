@@ -130,7 +130,7 @@ impl<W: Word> TwoParty<W> {
         len: usize,
         machine: impl Fn(Site, Range<usize>) -> M,
     ) -> Result<Vec<M::Output>> {
-        let (tile, whole) = (plan::tile_size(&self.options), self.site(0, 0)?);
+        let (tile, whole) = (self.options.tile_size(), self.site(0, 0)?);
         self.gate += 1;
         let machines = (0..len.div_ceil(tile)).map(|index| {
             let range = index * tile..len.min((index + 1) * tile);

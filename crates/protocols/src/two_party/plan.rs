@@ -21,15 +21,10 @@ const TILE: usize = 1 << 17;
 /// A correlated OT in bits sent, in hundredths: what the extension amortises to.
 const TRANSFER: u64 = 45;
 
-/// Elements of a tile of a gate without OTs: a multiple of 64, so that tiles start at whole words of bit planes.
-pub(super) fn tile_size(options: &Options) -> usize {
-    (options.tile / 64).max(1) * 64
-}
-
 /// Elements of a tile of a gate that takes `transfers` OTs an element.
 pub(super) fn tile_of(transfers: [usize; 2], options: &Options) -> usize {
     let most = transfers[0].max(transfers[1]).max(1);
-    tile_size(options).min((TILE / most / 64).max(1) * 64)
+    options.tile_size().min((TILE / most / 64).max(1) * 64)
 }
 
 /// How many tiles, one after the other, each run of the scheduler takes.
@@ -177,7 +172,7 @@ pub(super) mod programs {
 
 pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost {
     let tiled = |count: usize, layout: &dyn Fn(usize) -> Layout| {
-        of_tiles(&tile_lens(count, tile_size(options)), options.window, |&len| layout(len))
+        of_tiles(&tile_lens(count, options.tile_size()), options.window, |&len| layout(len))
     };
     let program = |program: Arc<Program<W>>, count: usize| of_program(&program, count, options);
     let then = |mut cost: Cost, count: usize, truncate: Option<Truncation>, relu: Option<Comparison>| {
@@ -200,7 +195,7 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
                 WeightKind::Public => Cost::default(),
                 kind => product::cost(linear::shape(&geometry, batch, kind, ring), options.window),
             };
-            then(product, linear::outputs(&geometry, batch), truncate, relu)
+            then(product, geometry.outputs(batch), truncate, relu)
         }
         Gate::Matmul { shape, truncate } => {
             let product = product::cost(linear::matmul_shape(&shape, ring), options.window);

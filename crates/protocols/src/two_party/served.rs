@@ -8,7 +8,7 @@ use covey_transport::Endpoint;
 use super::{Stored, TwoParty, TwoPartyClient, division, silent_stock};
 use crate::api::{Options, Result, Truncation};
 use crate::randomness::{Place, SessionKeys};
-use crate::served::{ClientHalf, Part, Served, Sharing};
+use crate::served::{Part, Served, Sharing};
 
 /// Where the name of a session's stock is drawn: from a run that no inference is.
 const STOCK: Place = Place { gate: 0, tile: 0 };
@@ -57,19 +57,5 @@ impl<W: Word> Served for TwoParty<W> {
             (1, None) => Some(Stored::absent(shape, bits)),
             _ => None,
         }
-    }
-}
-
-impl<W: Word> ClientHalf<W> for TwoPartyClient<W> {
-    fn enter(&mut self, node: u32) {
-        TwoPartyClient::enter(self, node);
-    }
-
-    fn send(&mut self, value: &Tensor<W>) -> Result<()> {
-        TwoPartyClient::send(self, value)
-    }
-
-    fn receive(&mut self, shape: &[usize]) -> Result<Tensor<W>> {
-        TwoPartyClient::receive(self, shape)
     }
 }
