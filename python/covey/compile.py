@@ -9,22 +9,19 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
-import onnx
 from rich.console import RenderableType
 
 from covey import data, reference, report
 from covey.emit import program_file, weights_file, write_files
 from covey.errors import NodeError, OptionError
-from covey.importers.onnx import examine
+from covey.importers.source import Source, examine
 from covey.ir import Graph, Note, Status
 from covey.lowering import Division, Settings, Truncation
 from covey.passes import rewrite
 from covey.passes.scale_choice import choose
-
-Source: TypeAlias = str | os.PathLike[str] | onnx.ModelProto
 
 _Choice = TypeVar("_Choice", bound=Enum)
 
@@ -73,6 +70,7 @@ class Compiled:
 
 def compile(  # noqa: A001  (the name users type is covey.compile)
     path_or_model: Source,
+    example_inputs: Any = None,
     *,
     calibration: data.Samples | None = None,
     input_range: data.Ranges | None = None,
@@ -83,12 +81,16 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     division: Division | Literal["mul-shift", "exact"] = "mul-shift",
     name: str | None = None,
 ) -> Compiled:
-    """Compile an ONNX model (a path or a loaded model) to a public program and secret weights.
+    """Compile a model to a public program and secret weights.
+
+    The model is an `.onnx` or `.pt2` file, a loaded ONNX model, a PyTorch module or an exported program. A module is
+    exported with `example_inputs`, one array or tensor [N, ..] for each argument of its `forward`.
 
     Bounds need to know the inputs: give `input_range` (low, high), which the data owner's client enforces, or
-    `calibration` data [N, ..], or both. From calibration data alone the input range is its span, widened. Bounds that
-    interval analysis proves are preferred; where they do not fit the ring, the largest value over the calibration data
-    times four stands in. Raises a `CoveyError` that names what is wrong and the way out.
+    `calibration` data [N, ..], or both. From calibration data alone the input range is its span, widened; the example
+    inputs are the calibration data where neither is given. Data are NumPy arrays, tensors, PyTorch datasets or data
+    loaders, or files. Bounds that interval analysis proves are preferred; where they do not fit the ring, the largest
+    value over the calibration data times four stands in. Raises a `CoveyError` that says what is wrong and what to do.
     """
     settings = Settings(
         ring_bits=32,
@@ -99,15 +101,17 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     )
     rings = _rings(ring)
     _check_scale(scale, rings)
-    if calibration is None and input_range is None:
+    if calibration is None and input_range is None and example_inputs is None:
         raise OptionError("the inputs' range is unknown: give --input-range low,high or --calibration data.npy")
 
-    graph, errors = examine(path_or_model, name)
+    graph, errors = examine(path_or_model, name, example_inputs)
     if not errors:
         errors = rewrite(graph)
     if errors:
         raise _with_count(errors)
 
+    if calibration is None and input_range is None:
+        calibration = _by_name(example_inputs, graph)
     samples = data.read_samples(calibration, graph) if calibration is not None else None
     ranges, sources = _input_ranges(graph, input_range, samples)
     magnitudes = reference.magnitudes(graph, samples) if samples is not None else None
@@ -132,17 +136,22 @@ class Checked:
         return not self.errors
 
 
-def check(path_or_model: Source) -> Checked:
+def check(path_or_model: Source, example_inputs: Any = None) -> Checked:
     """Say of every node of a model whether it is supported, rewritten or not supported and why.
 
     Raises `ModelError` when the file as a whole cannot be used.
     """
-    graph, errors = examine(path_or_model)
+    graph, errors = examine(path_or_model, example_inputs=example_inputs)
     order = list(graph.notes)
     later = rewrite(graph, complete=not errors)
     for error in later:
         graph.notes[error.node] = Note(error.node, error.op, Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
     return Checked([graph.notes[name] for name in order], [*errors, *later])
+
+
+def _by_name(example_inputs: Any, graph: Graph) -> data.Samples:
+    values = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    return dict(zip(graph.inputs, values, strict=False))
 
 
 def _with_count(errors: list[NodeError]) -> NodeError:

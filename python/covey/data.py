@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from covey.arrays import to_numpy
 from covey.errors import DataError, OptionError
 from covey.interval import Array
 from covey.ir import Graph, Value
@@ -16,8 +17,9 @@ from covey.ir import Graph, Value
 WIDENING = 0.1
 """How much of its span an input range taken from data is widened on either side."""
 
-Samples: TypeAlias = "str | os.PathLike[str] | npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]"
-"""Data for a network's inputs: a .npy or .npz file, an array for a single input, or arrays by input name."""
+Samples: TypeAlias = "str | os.PathLike[str] | npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]] | Any"
+"""Data for a network's inputs: a .npy or .npz file, an array or a PyTorch tensor for a single input, arrays or tensors
+by input name, or a PyTorch dataset or data loader."""
 
 Ranges: TypeAlias = "tuple[float, float] | Sequence[float] | Mapping[str, tuple[float, float]]"
 """One range for all inputs, or ranges by input name."""
@@ -102,6 +104,7 @@ def _load(source: Samples, graph: Graph, what: str) -> Mapping[str, npt.NDArray[
             except Exception:  # a damaged archive shows only when its members are read
                 raise DataError(f"{what} file '{path}' is damaged: save it again with numpy.savez") from None
         source = loaded
+    source = to_numpy(source, graph.inputs, what)
     if isinstance(source, Mapping):
         return source
     if len(graph.inputs) != 1:

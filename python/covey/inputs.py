@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from covey.arrays import to_numpy
 from covey.errors import DataError
 
 if TYPE_CHECKING:
@@ -16,14 +17,16 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-Data: TypeAlias = "str | os.PathLike[str] | npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]"
-"""A .npy or .npz file, an array for a single input, or arrays by input name."""
+Data: TypeAlias = "str | os.PathLike[str] | npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]] | Any"
+"""A .npy or .npz file, an array or a PyTorch tensor for a single input, arrays or tensors by input name, or a PyTorch
+dataset or data loader."""
 
 
 def load_arrays(source: Data, names: Sequence[str], what: str = "input") -> dict[str, npt.NDArray[Any]]:
     """The arrays of a source by input name; `names` are the inputs. Raises `DataError`."""
     if isinstance(source, str | os.PathLike):
         source = _read(os.fspath(source), what)
+    source = to_numpy(source, names, what)
     if isinstance(source, Mapping):
         arrays = dict(source)
         for name in arrays:

@@ -1,4 +1,4 @@
-"""A model ready to run: its program, and its weights where they are at hand, from a compiled file or from ONNX."""
+"""A model ready to run: its program, and its weights where they are at hand; compiled before or on the fly."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from covey.compile import Compiled
 from covey.compile import compile as compile_model
 from covey.data import Ranges
 from covey.errors import ModelError
+from covey.importers.source import is_model_file
 from covey.inputs import Data
 from covey.ir import Graph
 
 
 @dataclass(frozen=True)
 class Model:
-    """A program with what belongs to it. `graph` is the rewritten float network, where the model came as ONNX."""
+    """A program with what belongs to it. `graph` is the rewritten float network, if it was compiled just now."""
 
     program: Program
     weights: Weights | None = field(default=None, repr=False)
@@ -37,7 +38,7 @@ class Model:
 
 
 Source: TypeAlias = str | os.PathLike[str] | Compiled | Program | Model
-"""A `.covey` file, an `.onnx` file, what `compile` returned, a program, or a loaded model."""
+"""A `.covey` file, an `.onnx` or `.pt2` file, what `compile` returned, a program, or a loaded model."""
 
 
 def load(
@@ -48,8 +49,8 @@ def load(
     calibration: Data | None = None,
     input_range: Ranges | None = None,
 ) -> Model:
-    """Load a model. An ONNX file is compiled on the fly: its inputs' range is `input_range`, or else that of
-    `calibration`, or else that of `data`, the inputs it is about to run on.
+    """Load a model. An ONNX file or PyTorch export is compiled on the fly: its inputs' range is `input_range`, or else
+    that of `calibration`, or else that of `data`, the inputs it is about to run on.
     """
     if isinstance(source, Model):
         return source if weights is None else replace(source, weights=_weights(weights, source.program))
@@ -59,7 +60,7 @@ def load(
         program = Program(source.program_bytes)
         return Model(program, Weights(source.weights_bytes, program), source.graph)
     path = Path(source)
-    if path.suffix.lower() == ".onnx":
+    if is_model_file(path):
         return _compile(path, weights, data, calibration, input_range)
     if not path.exists():
         raise ModelError(f"model '{path}' does not exist: check the path")

@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from covey import reference
 from covey.errors import ModelError
-from covey.importers.onnx import examine, load
+from covey.importers import torch_export
+from covey.importers.onnx import load
+from covey.importers.source import examine, is_torch
 from covey.ir import Graph, Postprocess
 from covey.ops.clip import Clip
 from covey.ops.relu import Relu
@@ -77,7 +79,7 @@ def compare(expected: Mapping[str, Integers], actual: Mapping[str, Integers]) ->
 
 
 def float_graph(model: str | Path) -> Graph:
-    """The float network of an ONNX model, as it is compiled."""
+    """The float network of a model file, as it is compiled."""
     graph, errors = examine(model)
     errors = [*errors, *rewrite(graph)]
     if errors:
@@ -86,7 +88,7 @@ def float_graph(model: str | Path) -> Graph:
 
 
 def float_reference(model: str | Path | None, graph: Graph | None, inputs: Mapping[str, Floats]) -> FloatReference:
-    """Run the float model: onnxruntime where it is installed, and Covey's own reference for what is inside."""
+    """Run the float model: onnxruntime or PyTorch where installed, and Covey's own reference for what is inside."""
     graph = graph if graph is not None else float_graph(_need(model))
     for name in graph.inputs:
         if name not in inputs:
@@ -104,7 +106,10 @@ def float_reference(model: str | Path | None, graph: Graph | None, inputs: Mappi
         if isinstance(node.op, Relu) or (isinstance(node.op, Clip) and node.op.low == 0):
             alive[node.name] = float(np.mean(values[node.output] > 0))
     source, note = "Covey's float reference", ""
-    if model is not None:
+    if model is not None and is_torch(model):
+        final = torch_export.run(model, [inputs[name].astype(np.float32) for name in graph.inputs])
+        source, outputs = "PyTorch", dict(zip(graph.outputs, final, strict=True))
+    elif model is not None:
         try:
             final = _onnxruntime(Path(model), graph, inputs)
             source, outputs = "onnxruntime", dict(zip(graph.outputs, final, strict=True))
@@ -161,7 +166,7 @@ def _distinct_rows(arrays: list[npt.NDArray[Any]]) -> int:
 
 def _need(model: str | Path | None) -> str | Path:
     if model is None:
-        raise ModelError("the float model is not at hand: name it with --model model.onnx")
+        raise ModelError("the float model is not at hand: name it with --model model.onnx or model.pt2")
     return model
 
 

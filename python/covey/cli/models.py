@@ -23,10 +23,10 @@ from covey.cli.options import (
 from covey.errors import OptionError
 from covey.protocols import PROTOCOLS
 
-Onnx = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The trained model.")]
+Trained = Annotated[Path, typer.Argument(metavar="MODEL", help="The trained model: .onnx, or PyTorch's .pt2.")]
 
 
-def check(model: Onnx, as_json: Json = False) -> None:
+def check(model: Trained, as_json: Json = False) -> None:
     """Say of every node whether it is supported, rewritten or unsupported, and why."""
     from covey.compile import check as check_model
     from covey.ir import Status
@@ -52,7 +52,7 @@ def check(model: Onnx, as_json: Json = False) -> None:
 
 
 def compile_(
-    model: Onnx,
+    model: Trained,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="MODEL.covey")] = None,
     calibration: Calibration = None,
     input_range: InputRange = None,

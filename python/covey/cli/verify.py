@@ -43,7 +43,7 @@ def verify(
     protocol: Protocol = "trio",
     samples: Annotated[int, typer.Option(min=1, help="How many samples to run.")] = 8,
     float_model: Annotated[
-        Path | None, typer.Option("--model", metavar="MODEL.onnx", help="The float model that it came from.")
+        Path | None, typer.Option("--model", metavar="MODEL", help="The float model that it came from: .onnx or .pt2.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="X.npy", help="Samples; by default random ones in the declared range.")
@@ -57,6 +57,7 @@ def verify(
 ) -> None:
     """Run a model privately and compare it with the specification and with floating point."""
     from covey.clear import run_clear
+    from covey.importers.source import is_model_file
     from covey.inputs import random_inputs, read_inputs
     from covey.local import local
     from covey.model import load
@@ -67,7 +68,7 @@ def verify(
     loaded.need_weights()
     if loaded.note and not as_json:
         console.note(loaded.note)
-    if float_model is None and model.suffix.lower() == ".onnx":
+    if float_model is None and is_model_file(model):
         float_model = model
     program = loaded.program
     given = read_inputs(data, program) if data is not None else random_inputs(program, samples)
@@ -128,7 +129,7 @@ def judge(
             Check("distinct outputs", f"{outputs} for {samples} distinct samples", str(samples), outputs >= samples)
         )
     if float_model is None and loaded.graph is None:
-        notes.append("not compared with floating point: name the model it came from with --model model.onnx")
+        notes.append("not compared with floating point: name the model it came from with --model")
         return checks, notes
     expected = compare_with.float_reference(float_model, loaded.graph, inputs)
     if expected.note:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import Operand, TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
@@ -62,3 +63,14 @@ def _sum(node: OnnxNode) -> None:
         name = None if last else f"{node.outputs[0]}.{index}"
         total = node.emit(Add(), [total, node.activation(index)], output=name)
     node.note("a chain of additions")
+
+
+@from_torch("aten.add.Tensor", "aten.add.Scalar")
+def _add_aten(node: TorchNode) -> None:
+    node.become("Add", node.operand("self"), times_alpha(node))
+
+
+def times_alpha(node: TorchNode) -> Operand:
+    """The argument `other`, times `alpha` where that is not 1."""
+    other, alpha = node.operand("other"), node.number("alpha")
+    return other if alpha == 1.0 else node.apply("Mul", other, alpha, suffix="scaled")

@@ -8,6 +8,7 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -63,3 +64,11 @@ def _arg_max(node: OnnxNode) -> None:
     axis = int(node.attribute("axis", 0))
     op = ArgMax(axis + x.rank if axis < 0 else axis, node.flag("keepdims", 1), node.flag("select_last_index"))
     node.emit(op, [x], dtype=DType.INDEX)
+
+
+@from_torch("aten.argmax.default")
+def _arg_max_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    if not node.has("dim"):
+        raise node.unsupported("it runs over the batch too", "give it a dim")
+    node.become("ArgMax", x, axis=node.axis("dim", x.rank), keepdims=int(node.flag("keepdim")))

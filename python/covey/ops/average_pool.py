@@ -10,10 +10,11 @@ import numpy.typing as npt
 from covey._proto import program_pb2 as pb
 from covey.errors import UnsupportedError
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval, integer_bits
 from covey.ir import Node, Op, Shape, Value, spatial
 from covey.lowering import Division, Lowered, Lowering
-from covey.ops.window import Window, read_kernel, read_window
+from covey.ops.window import Window, read_kernel, read_window, torch_pooling
 
 FINEST_SHIFT = 24
 """The most bits a reciprocal is given."""
@@ -160,3 +161,35 @@ def _global_average_pool(node: OnnxNode) -> None:
         raise node.unsupported(f"its input {x} is not [N, C, H, W]", "only 2-D pooling is supported")
     node.emit(whole_map(x), [x])
     node.note("AveragePool over the whole map")
+
+
+@from_torch("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")
+def _average_pool_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    counted = int(node.flag("count_include_pad"))
+    node.become("AveragePool", x, **torch_pooling(node, len(x.shape) - 1), count_include_pad=counted)
+
+
+@from_torch("aten.adaptive_avg_pool1d.default", "aten.adaptive_avg_pool2d.default", "aten.adaptive_avg_pool3d.default")
+def _adaptive_average_pool_aten(node: TorchNode) -> None:
+    adaptive_pool(node, "AveragePool")
+
+
+def adaptive_pool(node: TorchNode, operator: str) -> None:
+    """Pooling to a given size, for sizes that divide the input's."""
+    x = node.activation("self")
+    wanted = node.integers("output_size", len(x.shape) - 1)
+    sizes = x.shape[1:]
+    if list(sizes) == wanted:
+        node.alias(x)
+        node.note("removed: the map has that size already")
+    elif all(size == 1 for size in wanted):
+        node.become(f"Global{operator}", x)
+    elif any(size % due for size, due in zip(sizes, wanted, strict=True)):
+        raise node.unsupported(
+            f"its output size {wanted} does not divide the map's {list(sizes)}", "use images whose maps it divides"
+        )
+    else:
+        steps = [size // due for size, due in zip(sizes, wanted, strict=True)]
+        node.become(operator, x, kernel_shape=steps, strides=steps)
+        node.note(f"{operator} with windows of {steps}")

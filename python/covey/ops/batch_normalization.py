@@ -8,6 +8,7 @@ import numpy as np
 
 from covey.errors import ParameterError, UnsupportedError
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -64,3 +65,24 @@ def _batch_normalization(node: OnnxNode) -> None:
         )
     parameters = [node.parameter(array, node.inputs[index + 1]) for index, array in enumerate(arrays)]
     node.emit(BatchNormalization(epsilon), [node.activation(0), *parameters])
+
+
+@from_torch(
+    "aten.batch_norm.default",
+    "aten.native_batch_norm.default",
+    "aten._native_batch_norm_legit.default",
+    "aten._native_batch_norm_legit.no_stats",
+    "aten._native_batch_norm_legit_functional.default",
+    "aten._native_batch_norm_legit_no_training.default",
+)
+def _batch_normalization_aten(node: TorchNode) -> None:
+    node.ignore("momentum", "cudnn_enabled")
+    if not (node.has("running_mean") and node.has("running_var")):
+        raise node.unsupported("it takes its statistics from the batch", "train it with track_running_stats=True")
+    if node.argument("training"):
+        raise node.unsupported("it is in training mode", "call eval() on the module before exporting it")
+    mean = node.constant("running_mean")
+    weight = node.operand("weight") if node.has("weight") else np.ones(mean.shape)
+    bias = node.operand("bias") if node.has("bias") else np.zeros(mean.shape)
+    operands = [weight, bias, node.operand("running_mean"), node.operand("running_var")]
+    node.first_of("BatchNormalization", node.activation("input"), *operands, epsilon=node.number("eps"))

@@ -9,6 +9,7 @@ import numpy as np
 from covey._proto import program_pb2 as pb
 from covey.errors import ParameterError
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -79,3 +80,19 @@ def _bound(node: OnnxNode, value: object) -> float | None:
         raise ParameterError(node.name, node.op_type, "its bounds must be single numbers", "repair the model")
     bound = float(array.ravel()[0])
     return None if abs(bound) > UNBOUNDED else bound
+
+
+@from_torch("aten.clamp.default", "aten.clamp_min.default", "aten.clamp_max.default")
+def _clip_aten(node: TorchNode) -> None:
+    bounds = [node.number(side) if node.has(side) else None for side in ("min", "max")]
+    node.become("Clip", node.activation("self"), *bounds)
+
+
+@from_torch("aten.hardtanh.default")
+def _hardtanh_aten(node: TorchNode) -> None:
+    node.become("Clip", node.activation("self"), node.number("min_val"), node.number("max_val"))
+
+
+@from_torch("aten.relu6.default")
+def _relu6_aten(node: TorchNode) -> None:
+    node.become("Clip", node.activation("self"), 0.0, 6.0)

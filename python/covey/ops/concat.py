@@ -8,6 +8,7 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value, types
 from covey.lowering import Lowered, Lowering
@@ -53,3 +54,15 @@ def _concat(node: OnnxNode) -> None:
         node.note("removed: it joins one operand")
         return
     node.emit(Concat(axis + values[0].rank if axis < 0 else axis), values)
+
+
+@from_torch("aten.cat.default")
+def _concat_aten(node: TorchNode) -> None:
+    node.become("Concat", *node.argument("tensors"), axis=node.integers("dim")[0])
+
+
+@from_torch("aten.stack.default")
+def _stack_aten(node: TorchNode) -> None:
+    axis = node.integers("dim")[0]
+    parts = [node.apply("Unsqueeze", part, np.array([axis])) for part in node.argument("tensors")]
+    node.become("Concat", *parts, axis=axis)

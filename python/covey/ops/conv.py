@@ -8,6 +8,7 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval, of_centre
 from covey.ir import Node, Op, Shape, Value, spatial
 from covey.lowering import Lowered, Lowering
@@ -93,3 +94,28 @@ def _conv(node: OnnxNode) -> None:
     if node.has(2):
         inputs.append(node.parameter(node.weights(2, "bias"), node.inputs[2]))
     node.emit(Conv2d(window, int(node.attribute("group", 1))), inputs)
+
+
+@from_torch(
+    "aten.conv1d.default",
+    "aten.conv2d.default",
+    "aten.conv3d.default",
+    "aten.conv1d.padding",
+    "aten.conv2d.padding",
+    "aten.conv3d.padding",
+)
+def _conv_aten(node: TorchNode) -> None:
+    x, rank = node.activation("input"), node.constant("weight").ndim - 2
+    kernel, dilations = node.constant("weight").shape[2:], node.integers("dilation", rank)
+    padding = node.argument("padding")
+    if padding == "valid":
+        pads = [0] * 2 * rank
+    elif padding == "same":
+        # PyTorch puts the odd element of padding behind.
+        total = [(size - 1) * step for size, step in zip(kernel, dilations, strict=True)]
+        pads = [size // 2 for size in total] + [size - size // 2 for size in total]
+    else:
+        pads = node.integers("padding", rank) * 2
+    attributes = {"strides": node.integers("stride", rank), "dilations": dilations, "pads": pads}
+    bias = node.operand("bias") if node.has("bias") else None
+    node.become("Conv", x, node.operand("weight"), bias, **attributes, group=node.integers("groups")[0])

@@ -8,6 +8,7 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.interval import Array, Interval, of_centre
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -89,3 +90,23 @@ def _gemm(node: OnnxNode) -> None:
             raise node.unsupported(f"beta is {beta} and input C no constant", "scale it by a Mul before")
         product = node.emit(Dense(), inputs, output=f"{node.outputs[0]}.product")
         node.emit(Add(), [product, node.activation(2, "input C")])
+
+
+@from_torch("aten.linear.default")
+def _linear_aten(node: TorchNode) -> None:
+    x, weight = node.activation("input"), node.operand("weight")
+    bias = node.operand("bias") if node.has("bias") else None
+    if len(x.shape) == 1:
+        node.become("Gemm", x, weight, bias, transB=1)
+        return
+    turned = Constant(weight.name, node.constant("weight").T) if isinstance(weight, Constant) else weight
+    if bias is None:
+        node.become("MatMul", x, turned)
+    else:
+        node.become("Add", node.apply("MatMul", x, turned, suffix="product"), bias)
+
+
+@from_torch("aten.addmm.default")
+def _addmm_aten(node: TorchNode) -> None:
+    alpha, beta = node.number("alpha"), node.number("beta")
+    node.become("Gemm", node.activation("mat1"), node.operand("mat2"), node.operand("self"), alpha=alpha, beta=beta)

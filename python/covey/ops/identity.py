@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import DType
 
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
@@ -37,5 +38,42 @@ def _cast(node: OnnxNode) -> None:
         raise node.unsupported(
             f"it casts to {onnx.TensorProto.DataType.Name(target)}", "only casts between floating types are supported"
         )
+    node.alias(x)
+    node.note("removed: every value is fixed-point")
+
+
+@from_torch("aten.dropout.default", "aten.alpha_dropout.default", "aten.feature_dropout.default")
+def _dropout_aten(node: TorchNode) -> None:
+    node.ignore("p")
+    if node.flag("train"):
+        raise node.unsupported("it is in training mode", "call eval() on the module before exporting it")
+    node.alias(node.activation("input"))
+    node.note("removed: it does nothing at inference")
+
+
+@from_torch("aten.native_dropout.default", "aten.bernoulli.p", "aten.rand_like.default", "aten.randn_like.default")
+def _random_aten(node: TorchNode) -> None:
+    raise node.unsupported("it is random", "call eval() on the module before exporting it")
+
+
+@from_torch(
+    "aten.alias.default",
+    "aten.clone.default",
+    "aten.contiguous.default",
+    "aten.detach.default",
+    "aten.lift_fresh_copy.default",
+)
+def _copy_aten(node: TorchNode) -> None:
+    node.ignore("memory_format")
+    node.alias(node.activation("self"))
+    node.note("removed")
+
+
+@from_torch("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.device")
+def _to_aten(node: TorchNode) -> None:
+    node.ignore("layout", "device", "pin_memory", "non_blocking", "memory_format", "copy", "dtype")
+    dtype, x = node.argument("dtype"), node.activation("self")
+    if dtype is not None and dtype.is_floating_point != (x.dtype is DType.FLOAT):
+        raise node.unsupported(f"it casts to {dtype}", "only casts between floating types are supported")
     node.alias(x)
     node.note("removed: every value is fixed-point")

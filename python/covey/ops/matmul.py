@@ -8,6 +8,7 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval, of_centre
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -100,3 +101,8 @@ def _constant_times(node: OnnxNode) -> None:
     else:
         node.emit(Reshape(product.shape[:-1]), [product])
     node.note("computed as the transpose of input B^T times the constant's transpose")
+
+
+@from_torch("aten.matmul.default", "aten.mm.default", "aten.bmm.default")
+def _matmul_aten(node: TorchNode) -> None:
+    node.become("MatMul", node.operand("self"), node.operand("mat2" if "mat2" in node.arguments else "other"))

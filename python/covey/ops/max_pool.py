@@ -8,10 +8,12 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value, spatial
 from covey.lowering import Lowered, Lowering
-from covey.ops.window import Window, read_kernel, read_window
+from covey.ops.average_pool import adaptive_pool
+from covey.ops.window import Window, read_kernel, read_window, torch_pooling
 
 
 @dataclass(frozen=True)
@@ -58,3 +60,21 @@ def _global_max_pool(node: OnnxNode) -> None:
         raise node.unsupported(f"its input {x} is not [N, C, H, W]", "only 2-D pooling is supported")
     node.emit(MaxPool(Window((x.shape[1], x.shape[2]))), [x])
     node.note("MaxPool over the whole map")
+
+
+@from_torch("aten.max_pool1d.default", "aten.max_pool2d.default", "aten.max_pool3d.default")
+def _max_pool_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    node.become("MaxPool", x, **torch_pooling(node, len(x.shape) - 1))
+
+
+@from_torch("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
+def _max_pool_with_indices_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    node.first_of("MaxPool", x, **torch_pooling(node, len(x.shape) - 1))
+
+
+@from_torch("aten.adaptive_max_pool1d.default", "aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
+def _adaptive_max_pool_aten(node: TorchNode) -> None:
+    adaptive_pool(node, "MaxPool")
+    node.results = [node.result]

@@ -9,6 +9,7 @@ import numpy as np
 from covey._proto import program_pb2 as pb
 from covey.errors import ParameterError
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import EXACT, Array, Interval
 from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
@@ -79,3 +80,22 @@ def _div(node: OnnxNode) -> None:
         raise ParameterError(node.name, node.op_type, "it divides by zero", "repair the model")
     node.emit(Mul(), [dividend, node.parameter(inverse, f"{node.inputs[1]}.inverse")])
     node.note("multiplication by the reciprocal")
+
+
+@from_torch("aten.mul.Tensor", "aten.mul.Scalar")
+def _mul_aten(node: TorchNode) -> None:
+    node.become("Mul", node.operand("self"), node.operand("other"))
+
+
+@from_torch("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode")
+def _div_aten(node: TorchNode) -> None:
+    node.become("Div", node.operand("self"), node.operand("other"))
+
+
+@from_torch("aten.pow.Tensor_Scalar", "aten.square.default")
+def _pow_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    exponent = node.number("exponent") if node.has("exponent") else 2.0
+    if exponent != 2.0:
+        raise node.unsupported(f"its exponent is {exponent:g}", "only squares are supported")
+    node.become("Mul", x, x)

@@ -9,6 +9,7 @@ import numpy as np
 from covey._proto import program_pb2 as pb
 from covey.errors import ParameterError
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -70,3 +71,17 @@ def _pad(node: OnnxNode) -> None:
     if not np.isfinite(value):
         raise ParameterError(node.name, node.op_type, f"it pads with {value}", "pad with a finite number")
     node.emit(Pad(tuple(before), tuple(after), value), [x])
+
+
+@from_torch("aten.constant_pad_nd.default", "aten.pad.default")
+def _pad_aten(node: TorchNode) -> None:
+    x, pads = node.activation("self"), node.integers("pad")
+    # PyTorch counts from the last dimension, a pair (before, after) for each.
+    before, after = [0] * x.rank, [0] * x.rank
+    if len(pads) % 2 or len(pads) // 2 > x.rank:
+        raise node.unsupported(f"its {len(pads)} pads do not fit {x}", "repair the model")
+    for place in range(len(pads) // 2):
+        before[-1 - place], after[-1 - place] = pads[2 * place], pads[2 * place + 1]
+    value = node.number("value") if node.has("value") else 0.0
+    mode = node.argument("mode") or "constant"
+    node.become("Pad", x, np.array(before + after), np.array(value), mode=mode)

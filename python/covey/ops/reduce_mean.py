@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.ops.average_pool import whole_map
 from covey.ops.reshape import Reshape
 
@@ -21,3 +24,12 @@ def _reduce_mean(node: OnnxNode) -> None:
         return
     pooled = node.emit(whole_map(x), [x], output=f"{node.outputs[0]}.pooled")
     node.emit(Reshape((x.shape[0],)), [pooled])
+
+
+@from_torch("aten.mean.dim")
+def _reduce_mean_aten(node: TorchNode) -> None:
+    node.ignore("dtype")
+    x, axes = node.activation("self"), node.integers("dim")
+    if not axes:
+        raise node.unsupported("it runs over the batch too", "give it dims other than the batch")
+    node.become("ReduceMean", x, np.array(axes), keepdims=int(node.flag("keepdim")))

@@ -8,6 +8,7 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -31,3 +32,8 @@ class Relu(Op):
 @from_onnx("Relu")
 def _relu(node: OnnxNode) -> None:
     node.emit(Relu(), [node.activation(0)])
+
+
+@from_torch("aten.relu.default")
+def _relu_aten(node: TorchNode) -> None:
+    node.become("Relu", node.activation("self"))

@@ -8,6 +8,7 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import BATCH, OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -109,3 +110,39 @@ def _unsqueeze(node: OnnxNode) -> None:
     dims = tuple(1 if place in places else next(sizes) for place in range(1, rank))
     node.emit(Reshape(dims), [x], dtype=x.dtype)
     node.note("Reshape")
+
+
+@from_torch("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default")
+def _reshape_aten(node: TorchNode) -> None:
+    size = "size" if "size" in node.arguments else "shape"
+    node.become("Reshape", node.activation("self"), np.array(node.integers(size)))
+
+
+@from_torch("aten.flatten.using_ints")
+def _flatten_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    start, end = node.axis("start_dim", x.rank), node.axis("end_dim", x.rank)
+    dims = [BATCH, *x.shape]
+    merged = int(np.prod(dims[start : end + 1], dtype=np.int64))
+    node.become("Reshape", x, np.array([*dims[:start], merged, *dims[end + 1 :]]))
+
+
+@from_torch("aten.unflatten.int")
+def _unflatten_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    axis = node.axis("dim", x.rank)
+    dims = [BATCH, *x.shape]
+    node.become("Reshape", x, np.array([*dims[:axis], *node.integers("sizes"), *dims[axis + 1 :]]))
+
+
+@from_torch("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
+def _squeeze_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    axes = [axis % x.rank for axis in node.integers("dim")] if node.has("dim") else list(range(1, x.rank))
+    # Unlike ONNX, PyTorch leaves dimensions of other sizes as they are.
+    node.become("Squeeze", x, np.array([axis for axis in axes if axis == 0 or x.shape[axis - 1] == 1], np.int64))
+
+
+@from_torch("aten.unsqueeze.default")
+def _unsqueeze_aten(node: TorchNode) -> None:
+    node.become("Unsqueeze", node.activation("self"), np.array(node.integers("dim")))

@@ -8,6 +8,7 @@ import numpy as np
 
 from covey.errors import UnsupportedError
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -55,3 +56,11 @@ def _softmax(node: OnnxNode) -> None:
     if axis < 1 or not last:
         raise node.unsupported(f"it runs over axis {axis} of {x}", "only the last dimension is supported")
     node.emit(Softmax(), [x])
+
+
+@from_torch("aten.softmax.int", "aten._softmax.default")
+def _softmax_aten(node: TorchNode) -> None:
+    node.ignore("dtype", "half_to_float")
+    node.become(
+        "Softmax", node.activation("self" if "self" in node.arguments else "input"), axis=node.integers("dim")[0]
+    )

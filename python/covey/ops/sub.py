@@ -8,10 +8,11 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
-from covey.ops.add import elementwise_operands
+from covey.ops.add import elementwise_operands, times_alpha
 
 
 @dataclass(frozen=True)
@@ -50,3 +51,20 @@ def _neg(node: OnnxNode) -> None:
     zero = node.parameter(np.zeros(()), f"{node.outputs[0]}.zero")
     node.emit(Sub(), [zero, node.activation(0)])
     node.note("subtraction from zero")
+
+
+@from_torch("aten.sub.Tensor", "aten.sub.Scalar")
+def _sub_aten(node: TorchNode) -> None:
+    node.become("Sub", node.operand("self"), times_alpha(node))
+
+
+@from_torch("aten.rsub.Tensor", "aten.rsub.Scalar")
+def _rsub_aten(node: TorchNode) -> None:
+    if node.number("alpha") != 1.0:
+        raise node.unsupported("its alpha is not 1", "multiply before")
+    node.become("Sub", node.operand("other"), node.operand("self"))
+
+
+@from_torch("aten.neg.default")
+def _neg_aten(node: TorchNode) -> None:
+    node.become("Neg", node.activation("self"))

@@ -8,6 +8,7 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -47,3 +48,18 @@ def _transpose(node: OnnxNode) -> None:
     x = node.activation(0)
     permutation = node.integers("perm") or list(reversed(range(x.rank)))
     node.emit(Transpose(tuple(permutation)), [x])
+
+
+@from_torch("aten.permute.default")
+def _permute_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    node.become("Transpose", x, perm=[axis % x.rank for axis in node.integers("dims")])
+
+
+@from_torch("aten.transpose.int", "aten.t.default")
+def _transpose_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    axes = (node.axis("dim0", x.rank), node.axis("dim1", x.rank)) if node.has("dim0") else (0, 1)
+    order = list(range(x.rank))
+    order[axes[0]], order[axes[1]] = order[axes[1]], order[axes[0]]
+    node.become("Transpose", x, perm=order)

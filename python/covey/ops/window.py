@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode
+from covey.importers.torch_node import TorchNode
 from covey.interval import Array
 
 Pair = tuple[int, int]
@@ -105,6 +107,18 @@ def read_kernel(node: OnnxNode) -> Pair:
     if kernel is None or len(kernel) != 2 or min(kernel) < 1:
         raise node.unsupported(f"its kernel_shape is {kernel}", "only 2-D windows are supported")
     return kernel[0], kernel[1]
+
+
+def torch_pooling(node: TorchNode, rank: int) -> dict[str, Any]:
+    """The window of a PyTorch pooling node over `rank` dimensions, as ONNX's attributes."""
+    kernel = node.integers("kernel_size", rank)
+    return {
+        "kernel_shape": kernel,
+        "strides": node.integers("stride", rank) or kernel,
+        "pads": node.integers("padding", rank) * 2,
+        "dilations": node.integers("dilation", rank) or [1] * rank,
+        "ceil_mode": int(node.flag("ceil_mode")),
+    }
 
 
 def _pair(node: OnnxNode, name: str) -> Pair:

@@ -1,0 +1,42 @@
+"""What a model can come as, and the importer for it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, TypeAlias
+
+import onnx
+
+from covey.errors import NodeError
+from covey.importers import onnx as onnx_models
+from covey.importers import torch_export
+from covey.ir import Graph
+
+Source: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | Any"
+"""An `.onnx` or `.pt2` file, a loaded ONNX model, a PyTorch module or an exported program."""
+
+SUFFIXES = (".onnx", torch_export.SUFFIX)
+"""What the names of model files end in."""
+
+
+def is_model_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a model that has yet to be compiled, going by its name."""
+    return os.fspath(path).lower().endswith(SUFFIXES)
+
+
+def is_torch(source: Source) -> bool:
+    """Whether the model is PyTorch's: a `.pt2` file, a module or an exported program."""
+    if isinstance(source, str | os.PathLike):
+        return os.fspath(source).lower().endswith(torch_export.SUFFIX)
+    return torch_export.is_torch(source)
+
+
+def examine(source: Source, name: str | None = None, example_inputs: Any = None) -> tuple[Graph, list[NodeError]]:
+    """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way.
+
+    `example_inputs` are what a PyTorch module is exported with. Raises `ModelError` when the model as a whole cannot be
+    used.
+    """
+    if is_torch(source):
+        return torch_export.examine(source, name, example_inputs)
+    return onnx_models.examine(source, name)

@@ -1,0 +1,453 @@
+"""PyTorch programs (`torch.export`) to the graph.
+
+Nodes are taken in order. Those that depend on constants only are evaluated; the others go to their operator's importer
+(`covey.ops`). Nodes bear the paths of the user's own modules. The first dimension of every input is the batch, whether
+the program was exported with a symbolic or a fixed one.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import covey.ops  # noqa: F401  (fills the table of importers)
+from covey.errors import ModelError, NodeError, UnsupportedError
+from covey.importers.onnx_node import BATCH, Scope
+from covey.importers.torch_node import OPSET, TORCH_IMPORTERS, Constant, TorchNode
+from covey.ir import Graph, Note, Status, Value
+
+SUFFIX = ".pt2"
+"""What `torch.export.save` calls its files."""
+
+CHECKS = ("aten._assert", "aten.sym_constrain", "aten._assert_scalar", "aten._assert_tensor_metadata")
+"""Nodes that check what the compiler checks itself, and compute nothing."""
+
+
+def is_torch(source: object) -> bool:
+    """Whether it is a PyTorch module or an exported program, found out without importing PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(source, torch.nn.Module | torch.export.ExportedProgram)
+
+
+def load(source: Any, example_inputs: Any = None) -> Any:
+    """The program of a .pt2 file, a module with example inputs, or an exported program. Raises `ModelError`."""
+    torch = _torch(source)
+    if isinstance(source, torch.export.ExportedProgram):
+        program = source
+    elif isinstance(source, torch.nn.Module):
+        program = _export(torch, source, example_inputs)
+    else:
+        program = _read(torch, os.fspath(source))
+    try:
+        with _quiet():
+            return program.run_decompositions({})
+    except Exception as error:  # PyTorch raises many kinds
+        raise ModelError(f"the model cannot be brought to PyTorch's core form ({_first_line(error)})") from None
+
+
+def examine(source: Any, name: str | None = None, example_inputs: Any = None) -> tuple[Graph, list[NodeError]]:
+    """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way."""
+    program = load(source, example_inputs)
+    if name is None:
+        if isinstance(source, str | os.PathLike):
+            name = os.path.splitext(os.path.basename(os.fspath(source)))[0]
+        elif not hasattr(source, "graph_signature"):
+            name = type(source).__name__
+    return _Importer(program, name or "model").run()
+
+
+def run(source: Any, inputs: Sequence[Any]) -> list[Any]:
+    """The float outputs of a .pt2 file or exported program, as PyTorch computes them."""
+    torch = _torch(source)
+    program = _read(torch, os.fspath(source)) if isinstance(source, str | os.PathLike) else source
+    with torch.no_grad():
+        outputs = program.module()(*(torch.from_numpy(np.ascontiguousarray(array)) for array in inputs))
+    flat, _ = torch.utils._pytree.tree_flatten(outputs)
+    return [tensor.double().numpy() for tensor in flat]
+
+
+def _torch(source: object) -> Any:
+    try:
+        import torch
+        import torch.export
+    except ImportError:
+        shown = f"'{os.fspath(source)}'" if isinstance(source, str | os.PathLike) else "the model"
+        raise ModelError(
+            f"{shown} needs PyTorch, which is not installed: pip install 'covey[torch]', or export the model to ONNX"
+        ) from None
+    return torch
+
+
+def _read(torch: Any, path: str) -> Any:
+    if not os.path.exists(path):
+        raise ModelError(f"'{path}' does not exist: check the path")
+    try:
+        with _quiet():
+            return torch.export.load(path)
+    except Exception as error:  # zipfile, pickle and PyTorch each raise their own
+        raise ModelError(
+            f"'{path}' is not a readable PyTorch export ({_first_line(error)}): write it with torch.export.save"
+        ) from None
+
+
+def _export(torch: Any, module: Any, example_inputs: Any) -> Any:
+    training = next((path or "the model" for path, part in module.named_modules() if part.training), None)
+    if training is not None:
+        raise ModelError(f"'{training}' is in training mode: call eval() on the module first")
+    examples = _examples(torch, example_inputs)
+    wide = tuple(torch.cat([tensor, tensor]) if len(tensor) == 1 else tensor for tensor in examples)
+    batch = torch.export.Dim("batch")
+    try:
+        with _quiet():
+            return torch.export.export(module, wide, dynamic_shapes=tuple({0: batch} for _ in wide))
+    except Exception:
+        # Some modules fix the batch size in their code: they are exported with that of the examples.
+        pass
+    try:
+        with _quiet():
+            return torch.export.export(module, examples)
+    except Exception as error:
+        raise ModelError(
+            f"torch.export cannot export {type(module).__name__} ({_first_line(error)}): see torch.export's own "
+            f"advice, or export to ONNX"
+        ) from None
+
+
+def _examples(torch: Any, example_inputs: Any) -> tuple[Any, ...]:
+    if example_inputs is None:
+        raise ModelError("a module needs example inputs to be exported: covey.compile(module, example_inputs)")
+    values = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    tensors = []
+    for index, value in enumerate(values):
+        tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        if not isinstance(tensor, torch.Tensor):
+            raise ModelError(f"example input {index} is a {type(value).__name__}: give tensors or NumPy arrays")
+        if tensor.dim() == 0 or len(tensor) == 0:
+            raise ModelError(f"example input {index} has no batch dimension or no samples: give [N, ..]")
+        tensors.append(tensor.to(torch.float32) if tensor.dtype == torch.float64 else tensor)
+    if not tensors:
+        raise ModelError("the model has no inputs: give example inputs [N, ..]")
+    return tuple(tensors)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """PyTorch's own remarks while it exports are not the user's concern."""
+    import logging
+
+    loggers = [logging.getLogger(name) for name in ("torch", "torch.export", "torch._export", "torch.fx")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0][:200] if text else type(error).__name__
+
+
+class _Unknown:
+    """The result of a node that could not be imported."""
+
+
+class _Importer:
+    def __init__(self, program: Any, name: str) -> None:
+        self.program = program
+        self.scope = Scope(Graph(name), OPSET)
+        self.errors: list[NodeError] = []
+        self.known: dict[Any, Any] = {}
+        self.names = _Names(program.graph.nodes)
+        self.batch: object = None
+
+    def run(self) -> tuple[Graph, list[NodeError]]:
+        specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs if hasattr(spec.arg, "name")}
+        tensors = _Tensors(self.program)
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                self._placeholder(node, specs.get(node.name), tensors)
+            elif node.op == "get_attr":
+                self.known[node] = tensors.constant(node.target, getattr(self.program.graph_module, node.target, None))
+            elif node.op == "call_function":
+                self._call(node)
+            elif node.op == "output":
+                self._outputs(node)
+        return self.scope.graph, self.errors
+
+    def _placeholder(self, node: Any, spec: Any, tensors: _Tensors) -> None:
+        kind = spec.kind.name if spec is not None else "USER_INPUT"
+        if kind == "USER_INPUT":
+            self._input(node, spec)
+        elif kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
+            self.known[node] = tensors.named(spec.target)
+        else:
+            raise ModelError(f"the model takes '{node.name}', a {kind.lower()}: export it with tensors only")
+
+    def _input(self, node: Any, spec: Any) -> None:
+        fake = node.meta.get("val")
+        if spec is not None and not hasattr(fake, "shape"):
+            self.known[node] = getattr(spec.arg, "value", None)
+            return
+        if fake is None or not fake.dtype.is_floating_point:
+            raise ModelError(f"input '{node.name}' has {getattr(fake, 'dtype', 'no type')}: Covey takes float tensors")
+        if not fake.shape:
+            raise ModelError(f"input '{node.name}' has no batch dimension: export the model with [N, ..]")
+        batch, *sizes = fake.shape
+        for axis, size in enumerate(sizes, start=1):
+            if not isinstance(size, int):
+                raise ModelError(
+                    f"input '{node.name}' has a symbolic size in dimension {axis}: only the first (the batch) may "
+                    f"vary; export the model with fixed sizes"
+                )
+        if isinstance(batch, int):
+            self.scope.exported_batch = batch
+        if self.batch is not None and str(self.batch) != str(batch):
+            raise ModelError(
+                f"input '{node.name}' has batch size {batch}, another {self.batch}: use one for all inputs"
+            )
+        self.batch = batch
+        graph = self.scope.graph
+        graph.inputs.append(node.name)
+        self.known[node] = graph.add_value(Value(node.name, tuple(sizes)))
+
+    def _outputs(self, node: Any) -> None:
+        kinds = [spec.kind.name for spec in self.program.graph_signature.output_specs]
+        graph = self.scope.graph
+        for kind, result in zip(kinds, node.args[0], strict=True):
+            if kind == "USER_INPUT_MUTATION":
+                continue
+            if kind != "USER_OUTPUT":
+                raise ModelError("the model changes its own buffers as it runs: call eval() on it before exporting")
+            if result is None:
+                continue
+            value = self.known.get(result) if hasattr(result, "op") else result
+            if isinstance(value, _Unknown):
+                continue
+            if not isinstance(value, Value):
+                raise ModelError("an output of the model is a constant, which needs no secure computation: remove it")
+            if value.name in graph.inputs or value.name in graph.outputs:
+                other = "an input" if value.name in graph.inputs else "another output"
+                raise ModelError(f"output '{result}' is the same as {other} ('{value.name}'): remove it")
+            graph.outputs.append(value.name)
+
+    def _call(self, node: Any) -> None:
+        if node.target is operator.getitem:
+            self._getitem(node)
+            return
+        target = str(node.target)
+        if target.startswith(CHECKS):
+            return
+        operands = self._resolve([node.args, node.kwargs])
+        if _holds(operands, _Unknown):
+            self._record(self.names[node], target, Status.UNCHECKED, "an operand comes from an unsupported node")
+            self.known[node] = _Unknown()
+        elif target.startswith("aten.sym_size"):
+            value, axis = operands[0]
+            self.known[node] = BATCH if axis % value.rank == 0 else value.shape[axis % value.rank - 1]
+        elif not hasattr(node.target, "_schema"):
+            self.known[node] = node.target(*operands[0], **operands[1])  # arithmetic on sizes
+        elif not _holds(operands, Value):
+            self._evaluate(node, target)
+        else:
+            self._import(node, target, operands)
+
+    def _getitem(self, node: Any) -> None:
+        source, index = node.args
+        results = self.known[source]
+        if isinstance(results, _Unknown):
+            self.known[node] = results
+            return
+        if index < len(results) and results[index] is not None:
+            self.known[node] = results[index]
+            return
+        error = UnsupportedError(
+            self.names[source],
+            _plain(str(source.target)),
+            f"its result {index} is asked for",
+            "use its first result only",
+        )
+        self.errors.append(error)
+        self._record(error.node, str(source.target), Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
+        self.known[node] = _Unknown()
+
+    def _evaluate(self, node: Any, target: str) -> None:
+        """A node of constants only, by PyTorch itself."""
+        import torch
+
+        def tensor(value: Any) -> Any:
+            return torch.from_numpy(np.array(value.array)) if isinstance(value, Constant) else value
+
+        arguments = self._resolve([node.args, node.kwargs], tensor)
+        name = self.names[node]
+        try:
+            result = node.target(*arguments[0], **arguments[1])
+        except Exception as error:
+            self._fail(
+                node, UnsupportedError(name, _plain(target), f"it could not be evaluated ({_first_line(error)})", "")
+            )
+            return
+        if isinstance(result, tuple | list):
+            self.known[node] = [Constant(f"{name}.{i}", part.numpy()) for i, part in enumerate(result)]
+        else:
+            self.known[node] = Constant(name, result.numpy()) if hasattr(result, "numpy") else result
+        self._record(name, target, Status.REWRITTEN, "constant, evaluated at compile time")
+
+    def _import(self, node: Any, target: str, operands: Any) -> None:
+        name, graph = self.names[node], self.scope.graph
+        arguments, given = _bind(node.target._schema, *operands)
+        torch_node = TorchNode(self.scope, name, _plain(target), graph.fresh(name), arguments, given)
+        mark = len(graph.nodes)
+        try:
+            importer = TORCH_IMPORTERS.get(target)
+            if importer is None:
+                raise torch_node.unsupported(
+                    "Covey has no secure form of the operator", "replace it by supported operators (docs/operators.md)"
+                )
+            importer(torch_node)
+            unread = sorted(given - torch_node.read)
+            if unread:
+                raise torch_node.unsupported(f"its argument '{unread[0]}' is not supported", "leave it at its default")
+        except NodeError as error:
+            del graph.nodes[mark:]
+            self._fail(node, error)
+            return
+        status = Status.OK if torch_node.rewritten is None else Status.REWRITTEN
+        self._record(name, target, status, torch_node.rewritten or "")
+        self.known[node] = torch_node.results or self.scope.activation(torch_node.output)
+
+    def _fail(self, node: Any, error: NodeError) -> None:
+        """Note the error, with the line of the model's source, and go on with the shape that PyTorch knows."""
+        place = _source_line(node)
+        if place:
+            error = type(error)(error.node, error.op, f"{error.reason} ({place})", error.way_out)
+        self.errors.append(error)
+        self._record(error.node, str(node.target), Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
+        fake = node.meta.get("val")
+        shape = tuple(fake.shape[1:]) if hasattr(fake, "shape") and len(fake.shape) else None
+        if shape is None or not all(isinstance(size, int) for size in shape):
+            self.known[node] = _Unknown()
+        else:
+            self.known[node] = self.scope.graph.add_value(Value(self.scope.graph.fresh(error.node), shape))
+
+    def _record(self, name: str, target: str, status: Status, text: str) -> None:
+        self.scope.graph.notes[name] = Note(name, _plain(target), status, text)
+
+    def _resolve(self, argument: Any, convert: Callable[[Any], Any] = lambda value: value) -> Any:
+        """An argument with the nodes in it replaced by what is known of their results."""
+        if isinstance(argument, tuple | list):
+            return [self._resolve(part, convert) for part in argument]
+        if isinstance(argument, dict):
+            return {key: self._resolve(part, convert) for key, part in argument.items()}
+        return convert(self.known[argument]) if hasattr(argument, "op") and argument in self.known else argument
+
+
+class _Tensors:
+    """The program's parameters, buffers and constants as arrays; tied ones are one constant."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+        self.seen: dict[Any, Constant] = {}
+
+    def named(self, target: str) -> Constant:
+        tensor = self.program.state_dict.get(target)
+        return self.constant(target, self.program.constants.get(target) if tensor is None else tensor)
+
+    def constant(self, target: str, tensor: Any) -> Constant:
+        if not hasattr(tensor, "data_ptr"):
+            raise ModelError(f"the model's constant '{target}' is no tensor: export the model with tensors only")
+        key = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+        if key not in self.seen or tensor.numel() == 0:
+            kept = tensor.detach().cpu()
+            # NumPy has no bfloat16; every such number is a float32 too.
+            kept = kept.float() if str(kept.dtype) == "torch.bfloat16" else kept
+            self.seen[key] = Constant(target, kept.numpy())
+        return self.seen[key]
+
+
+class _Names:
+    """A name for every node: the path of its module, with the operation where a module has several."""
+
+    def __init__(self, nodes: Sequence[Any]) -> None:
+        calls = [node for node in nodes if node.op == "call_function" and hasattr(node.target, "_schema")]
+        places = {node: _module(node) for node in calls}
+        counts = Counter(places.values())
+        paths = {path for _, path in places.values()}
+        holders = {path[:end] for path in paths for end in range(len(path)) if path[end] == "."}
+        taken: set[str] = {node.name for node in nodes if node.op == "placeholder"}
+        self.names: dict[Any, str] = {}
+        for node in calls:
+            key, path = places[node]
+            alone = path and path not in holders and counts[key, path] == 1
+            hint = path if alone else ".".join(part for part in (path, _plain(str(node.target)).split(".")[1]) if part)
+            name, count = hint, 1
+            while name in taken:
+                count += 1
+                name = f"{hint}.{count}"
+            taken.add(name)
+            self.names[node] = name
+
+    def __getitem__(self, node: Any) -> str:
+        return self.names.get(node, str(node.name))
+
+
+def _module(node: Any) -> tuple[str, str]:
+    """The innermost module call that a node belongs to, and the path of the module."""
+    stack = node.meta.get("nn_module_stack") or {}
+    for key in reversed(stack):
+        path = stack[key][0]
+        if isinstance(path, str) and not key.startswith("_empty"):
+            return str(key), path.split("@")[0]
+    return "", ""
+
+
+def _plain(target: str) -> str:
+    """`aten.relu` for `aten.relu.default`, and overloads as they are."""
+    return target.removesuffix(".default")
+
+
+def _source_line(node: Any) -> str:
+    """Where in the user's own code a node comes from, if PyTorch says so."""
+    trace = node.meta.get("stack_trace") or ""
+    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)', trace)
+    own = [frame for frame in frames if not re.search(r"(^|/)torch/(nn|_\w+|fx|export)/|^<", frame[0])]
+    if not own:
+        return ""
+    file, line, _, code = own[-1]
+    return f"{os.path.basename(file)} line {line}: {code.strip()}"
+
+
+def _bind(schema: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
+    """A call's arguments by name with defaults filled in, and the names of those that are not at their default."""
+    bound, given = {}, set()
+    for index, argument in enumerate(schema.arguments):
+        default = argument.default_value if argument.has_default_value() else None
+        value = args[index] if index < len(args) else kwargs.get(argument.name, default)
+        bound[argument.name] = value
+        tensor = _holds(value, Value) or _holds(value, Constant)
+        if tensor or not argument.has_default_value() or value not in (default, [default]):
+            given.add(argument.name)
+    return bound, frozenset(given)
+
+
+def _holds(argument: Any, kind: type) -> bool:
+    """Whether a value of the kind is somewhere in an argument."""
+    if isinstance(argument, tuple | list):
+        return any(_holds(part, kind) for part in argument)
+    if isinstance(argument, dict):
+        return any(_holds(part, kind) for part in argument.values())
+    return isinstance(argument, kind)

@@ -1,0 +1,217 @@
+"""One node of a PyTorch program as an operator's importer sees it, and the table of importers. Needs no PyTorch.
+
+An operator's file in `covey.ops` registers a function with `@from_torch("aten.name.overload")` beside its ONNX
+importer. It reads the arguments by the names in the operator's schema and says which ONNX operators they amount to, so
+that both ways into the graph share one importer and give the same nodes. An argument nobody asks for must have its
+default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.errors import UnsupportedError
+from covey.importers.onnx_node import IMPORTERS, OnnxNode, Scope
+from covey.ir import Value
+
+OPSET = 18
+"""The version of the ONNX operators that importers write attributes for."""
+
+TorchImporter = Callable[["TorchNode"], None]
+
+TORCH_IMPORTERS: dict[str, TorchImporter] = {}
+"""The importer of every operator, by its name and overload."""
+
+
+def from_torch(*names: str) -> Callable[[TorchImporter], TorchImporter]:
+    """Register the importer of the named operators, `aten.relu.default` and the like."""
+
+    def register(importer: TorchImporter) -> TorchImporter:
+        for name in names:
+            TORCH_IMPORTERS[name] = importer
+        return importer
+
+    return register
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor known at compile time, under the name its parameter has in the module."""
+
+    name: str
+    array: npt.NDArray[Any] = field(repr=False)
+
+
+Operand: TypeAlias = "Value | Constant | npt.NDArray[Any] | float | int"
+"""What an operator is applied to: an activation, a constant with or without a name, a number."""
+
+
+@dataclass
+class TorchNode:
+    """A view of one node. Errors it raises name the module path, the operator and the line of the model's source."""
+
+    scope: Scope
+    name: str
+    op_type: str
+    output: str
+    arguments: Mapping[str, Any]
+    """By schema name, the absent ones with their defaults: `Value`, `Constant`, numbers, texts, lists of them, None."""
+    given: frozenset[str]
+    """The arguments that differ from their defaults."""
+    read: set[str] = field(default_factory=set)
+    rewritten: str | None = None
+    results: list[Value | Constant | None] | None = None
+    """What `getitem` finds, for operators with several results; None in the place of one that is not supported."""
+    _constants: int = 0
+
+    # Arguments
+
+    def argument(self, name: str) -> Any:
+        """An argument as it is."""
+        self.read.add(name)
+        return self.arguments.get(name)
+
+    def ignore(self, *names: str) -> None:
+        """Arguments that have no bearing on inference."""
+        self.read.update(names)
+
+    def has(self, name: str) -> bool:
+        """Whether the argument is there and not None."""
+        return self.argument(name) is not None
+
+    def activation(self, name: str) -> Value:
+        """The argument as a value that depends on the network's input."""
+        value = self.argument(name)
+        if not isinstance(value, Value):
+            raise self.unsupported(f"its {name} does not depend on the network's input", "compute it before the model")
+        return value
+
+    def operand(self, name: str) -> Operand:
+        """The argument as what an operator may be applied to; whole numbers become real ones."""
+        value = self.argument(name)
+        if isinstance(value, Constant) and value.array.dtype.kind in "iub":
+            return Constant(value.name, value.array.astype(np.float64))
+        if isinstance(value, Value | Constant):
+            return value
+        return self.number(name)
+
+    def constant(self, name: str) -> npt.NDArray[Any]:
+        """The argument as an array. Refuses what depends on the network's input."""
+        value = self.argument(name)
+        if isinstance(value, Value):
+            raise self.unsupported(f"its {name} must be a constant", "make it a parameter or buffer of the module")
+        return value.array if isinstance(value, Constant) else np.asarray(value)
+
+    def number(self, name: str) -> float:
+        """The argument as a number."""
+        value = self.argument(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.unsupported(f"its {name} is no number", "make it one")
+        return float(value)
+
+    def flag(self, name: str) -> bool:
+        """A truth value."""
+        return bool(self.argument(name))
+
+    def integers(self, name: str, rank: int | None = None) -> list[int]:
+        """A list of integers, one repeated `rank` times where there is but one."""
+        value = self.argument(name)
+        values = [value] if isinstance(value, int) else list(value or [])
+        if any(isinstance(entry, bool) or not isinstance(entry, int) for entry in values):
+            raise self.unsupported(f"its {name} depends on the data", "make it a constant")
+        return values * rank if rank is not None and len(values) == 1 else values
+
+    def axis(self, name: str, rank: int) -> int:
+        """A dimension, counted from the front."""
+        (value,) = self.integers(name)
+        return value + rank if value < 0 else value
+
+    # Results
+
+    def apply(self, operator: str, *operands: Operand | None, suffix: str = "step", **attributes: Any) -> Value:
+        """The result of an ONNX operator on the operands, for the next one to read."""
+        return self._apply(operator, operands, self._fresh(f"{self.output}.{suffix}"), attributes)
+
+    def become(self, operator: str, *operands: Operand | None, **attributes: Any) -> None:
+        """The node's own result is that of an ONNX operator on the operands."""
+        self._apply(operator, operands, self.output, attributes)
+
+    def alias(self, value: Value) -> None:
+        """The node's result is `value` itself."""
+        self.scope.aliases[self.output] = value.name
+
+    def become_several(self, operator: str, count: int, *operands: Operand | None, **attributes: Any) -> None:
+        """The node has `count` results, those of an ONNX operator on the operands."""
+        names = [self._fresh(f"{self.output}.{index}") for index in range(count)]
+        node = self._node(operator, operands, names, attributes)
+        self._run(operator, node)
+        self.results = [self.scope.activation(name) for name in names]
+
+    def first_of(self, operator: str, *operands: Operand | None, **attributes: Any) -> None:
+        """The node has several results, of which only the first is supported: that of an ONNX operator."""
+        self.become(operator, *operands, **attributes)
+        self.results = [self.scope.activation(self.output)]
+
+    @property
+    def result(self) -> Value | None:
+        """The node's own result, once it is there."""
+        return self.scope.activation(self.output)
+
+    def note(self, text: str) -> None:
+        """Say that the node is imported as something else."""
+        self.rewritten = text
+
+    def unsupported(self, reason: str, way_out: str) -> UnsupportedError:
+        """The error that refuses this node."""
+        return UnsupportedError(self.name, self.op_type, reason, way_out)
+
+    def _apply(self, operator: str, operands: Sequence[Any], output: str, attributes: dict[str, Any]) -> Value:
+        self._run(operator, self._node(operator, operands, [output], attributes))
+        value = self.scope.activation(output)
+        assert value is not None, f"the importer of {operator} gave no result"
+        return value
+
+    def _node(self, operator: str, operands: Sequence[Any], outputs: list[str], attributes: dict[str, Any]) -> OnnxNode:
+        if operator not in IMPORTERS:
+            raise self.unsupported("Covey has no secure form of the operator", "replace it by supported operators")
+        names = [self._operand_name(operand) for operand in operands]
+        while names and names[-1] == "":
+            names.pop()
+        return OnnxNode(self.scope, self.name, self.op_type, names, outputs, attributes)
+
+    def _run(self, operator: str, node: OnnxNode) -> None:
+        IMPORTERS[operator](node)
+        unread = sorted(set(node.attributes) - node.read)
+        if unread:
+            raise self.unsupported(f"its '{unread[0]}' is not supported", "leave it at its default")
+        self.rewritten = self.rewritten or node.rewritten
+
+    def _operand_name(self, operand: Operand | None) -> str:
+        """The name under which the ONNX importer finds an operand."""
+        if operand is None:
+            return ""
+        if isinstance(operand, Value):
+            return operand.name
+        if isinstance(operand, Constant):
+            name, array = operand.name, operand.array
+        else:
+            self._constants += 1
+            name = self._fresh(f"{self.output}.constant{self._constants}")
+            array = np.asarray(operand, dtype=None if isinstance(operand, np.ndarray) else np.float64)
+        known = self.scope.constants.get(name)
+        if known is not None and known is not array:
+            name = self._fresh(name)
+        self.scope.constants[name] = array
+        return name
+
+    def _fresh(self, hint: str) -> str:
+        name, count = hint, 1
+        while name in self.scope.constants or name in self.scope.graph.values or name in self.scope.aliases:
+            count += 1
+            name = f"{hint}.{count}"
+        return name

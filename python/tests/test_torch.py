@@ -1,0 +1,358 @@
+"""PyTorch programs: every operator against PyTorch itself, names, refusals, data."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import covey
+import interpreter
+from command import Command
+from covey import reference
+from covey.importers.torch_export import examine
+from covey.passes import rewrite
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+nn, functional = torch.nn, torch.nn.functional
+
+
+class Apply(nn.Module):
+    """A module that applies a function."""
+
+    def __init__(self, function: Any, **parts: Any) -> None:
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            if isinstance(part, torch.Tensor):
+                self.register_buffer(name, part)
+            else:
+                setattr(self, name, part)
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(self, *inputs)
+
+
+def agrees(module: Any, *inputs: Any, atol: float = 1e-5) -> covey.ir.Graph:
+    """The module's graph, after checking that it computes in floating point what the module does."""
+    module = module.eval()
+    graph, errors = examine(module, example_inputs=inputs)
+    errors = [*errors, *rewrite(graph)]
+    assert errors == []
+    with torch.no_grad():
+        due = module(*inputs)
+    due = list(due) if isinstance(due, tuple | list) else [due]
+    data = {name: tensor.double().numpy() for name, tensor in zip(graph.inputs, inputs, strict=True)}
+    for got, expected in zip(reference.outputs(graph, data), due, strict=True):
+        assert got.shape == tuple(expected.shape)
+        np.testing.assert_allclose(got, expected.double().numpy(), atol=atol)
+    return graph
+
+
+def image(*shape: int) -> Any:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+IMAGE = (2, 4, 9, 8)
+VECTOR = (3, 12)
+K = torch.linspace(-1, 1, 4)[:, None, None]
+
+FUNCTIONS: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "relu": (lambda m, x: functional.relu(x), IMAGE),
+    "relu in place": (lambda m, x: functional.relu_(x * 1.0), IMAGE),
+    "relu6": (lambda m, x: functional.relu6(4 * x), IMAGE),
+    "hardtanh": (lambda m, x: functional.hardtanh(x, -0.5, 0.25), IMAGE),
+    "clamp": (lambda m, x: torch.clamp(x, -0.5, 0.5), IMAGE),
+    "clamp from below": (lambda m, x: torch.clamp(x, min=-0.5), IMAGE),
+    "clamp from above": (lambda m, x: torch.clamp_max(x, 0.5), IMAGE),
+    "add": (lambda m, x: x + torch.relu(x), IMAGE),
+    "add in place": (lambda m, x: torch.relu(x).add_(x), IMAGE),
+    "add alpha": (lambda m, x: torch.add(torch.relu(x), x, alpha=2.5), IMAGE),
+    "add number": (lambda m, x: x + 1, IMAGE),
+    "sub": (lambda m, x: torch.relu(x) - x, IMAGE),
+    "rsub": (lambda m, x: 1.5 - x, IMAGE),
+    "neg": (lambda m, x: -x, IMAGE),
+    "mul": (lambda m, x: x * torch.relu(x), IMAGE),
+    "mul number": (lambda m, x: 0.5 * x, IMAGE),
+    "div": (lambda m, x: x / 3, IMAGE),
+    "square": (lambda m, x: x**2, IMAGE),
+    "buffer": (lambda m, x: x * K.to(x) - K.to(x), IMAGE),
+    "matmul": (lambda m, x: torch.matmul(x, x.transpose(2, 3)), IMAGE),
+    "bmm": (lambda m, x: torch.bmm(x.flatten(2), x.flatten(2).permute(0, 2, 1)), IMAGE),
+    "max_pool2d": (lambda m, x: functional.max_pool2d(x, 3, 2, 1, ceil_mode=True), IMAGE),
+    "max_pool2d dilated": (lambda m, x: functional.max_pool2d(x, 2, 1, dilation=2), IMAGE),
+    "max_pool2d with indices": (lambda m, x: functional.max_pool2d(x, 2, return_indices=True)[0], IMAGE),
+    "avg_pool2d": (lambda m, x: functional.avg_pool2d(x, (3, 2), 2, (1, 0)), IMAGE),
+    "avg_pool2d without padding": (
+        lambda m, x: functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+        IMAGE,
+    ),
+    "adaptive to one": (lambda m, x: functional.adaptive_avg_pool2d(x, 1), IMAGE),
+    "adaptive": (lambda m, x: functional.adaptive_avg_pool2d(x, (3, 4)), IMAGE),
+    "adaptive to the same": (lambda m, x: functional.adaptive_avg_pool2d(torch.relu(x), (9, 8)), IMAGE),
+    "adaptive maximum": (lambda m, x: functional.adaptive_max_pool2d(x, (3, 2)), IMAGE),
+    "mean": (lambda m, x: x.mean((2, 3)), IMAGE),
+    "mean keeping dims": (lambda m, x: x.mean([-1, -2], keepdim=True), IMAGE),
+    "flatten": (lambda m, x: torch.flatten(x, 1), IMAGE),
+    "flatten within": (lambda m, x: x.flatten(1, 2), IMAGE),
+    "unflatten": (lambda m, x: x.unflatten(1, (3, 4)), VECTOR),
+    "view": (lambda m, x: x.view(x.size(0), -1), IMAGE),
+    "reshape": (lambda m, x: x.reshape(-1, 4, 72), IMAGE),
+    "reshape by shape": (lambda m, x: x.reshape(x.shape[0], x.shape[1] * x.shape[2], x.shape[3]), IMAGE),
+    "squeeze": (lambda m, x: x.unsqueeze(1).squeeze(1) + x.unsqueeze(-1).squeeze(), VECTOR),
+    "permute": (lambda m, x: x.permute(0, 3, 1, 2), IMAGE),
+    "transpose": (lambda m, x: x.transpose(-1, 1).contiguous(), IMAGE),
+    "cat": (lambda m, x: torch.cat([x, torch.relu(x), -x], 1), IMAGE),
+    "stack": (lambda m, x: torch.stack([x, torch.relu(x)], dim=1), VECTOR),
+    "pad": (lambda m, x: functional.pad(x, (1, 2, 0, 3), value=0.5), IMAGE),
+    "softmax": (lambda m, x: torch.softmax(2 * x, -1), VECTOR),
+    "argmax": (lambda m, x: x.argmax(1), VECTOR),
+    "dropout": (lambda m, x: torch.relu(functional.dropout(x, 0.5, training=m.training)), VECTOR),
+    "to": (lambda m, x: torch.relu(x.to(torch.float32)), VECTOR),
+    "several outputs": (lambda m, x: (x + 1, x - 1), VECTOR),
+}
+
+MODULES: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "conv": (lambda: nn.Conv2d(4, 6, 3, 2, 1), IMAGE),
+    "conv without bias": (lambda: nn.Conv2d(4, 6, (3, 1), bias=False), IMAGE),
+    "conv in groups": (lambda: nn.Conv2d(4, 8, 3, groups=2, dilation=2), IMAGE),
+    "conv same": (lambda: nn.Conv2d(4, 2, (4, 3), padding="same"), IMAGE),
+    "conv valid": (lambda: nn.Conv2d(4, 2, 3, padding="valid"), IMAGE),
+    "linear": (lambda: nn.Linear(12, 5), VECTOR),
+    "linear without bias": (lambda: nn.Linear(12, 5, bias=False), VECTOR),
+    "linear on images": (lambda: nn.Linear(8, 5), IMAGE),
+    "linear on images without bias": (lambda: nn.Linear(8, 5, bias=False), IMAGE),
+    "batch norm": (lambda: nn.BatchNorm2d(4), IMAGE),
+    "batch norm of vectors": (lambda: nn.BatchNorm1d(12), VECTOR),
+    "batch norm without scale": (lambda: nn.Sequential(nn.Conv2d(4, 3, 1), nn.BatchNorm2d(3, affine=False)), IMAGE),
+}
+
+
+@pytest.mark.parametrize("case", FUNCTIONS)
+def test_function(case: str) -> None:
+    function, shape = FUNCTIONS[case]
+    agrees(Apply(function), image(*shape))
+
+
+@pytest.mark.parametrize("case", MODULES)
+def test_module(case: str) -> None:
+    torch.manual_seed(1)
+    make, shape = MODULES[case]
+    module = make()
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
+            part.running_mean.uniform_(-1, 1)
+            part.running_var.uniform_(0.5, 2)
+    agrees(module, image(*shape))
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Any) -> Any:
+        out = self.relu(self.norm(self.conv(x)))
+        out += x
+        return self.relu(out)
+
+
+def network() -> Any:
+    torch.manual_seed(0)
+    return nn.Sequential(Block(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(), nn.Linear(64, 3)).eval()
+
+
+def test_nodes_bear_module_paths() -> None:
+    graph = agrees(network(), image(2, 4, 8, 8))
+    assert [(node.name, node.source_op) for node in graph.nodes] == [
+        ("0.conv", "aten.conv2d"),
+        ("0.relu", "aten.relu"),
+        ("0.add", "aten.add.Tensor"),
+        ("1", "aten.max_pool2d"),
+        ("0.relu.2", "aten.relu"),
+        ("2", "aten.view"),
+        ("4", "aten.linear"),
+    ]
+    assert graph.notes["0.norm"].text == "folded into 0.conv"
+    assert {"0.conv.weight.folded", "4.weight"} <= graph.parameters.keys()
+
+
+def test_the_private_program_is_right() -> None:
+    module, x = network(), image(6, 4, 8, 8)
+    compiled = covey.compile(module, (x,))
+    with torch.no_grad():
+        due = module(x).numpy()
+    np.testing.assert_allclose(interpreter.run(compiled, {"input": x.numpy()})[0], due, atol=0.02)
+    assert compiled.report["model"] == "Sequential"
+    assert "calibration" in compiled.report["inputs"][0]["range_from"]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_a_program_of_fixed_batch(batch: int, tmp_path: Path) -> None:
+    module, x = network(), image(4, 4, 8, 8)
+    program = torch.export.export(module, (x[:1].repeat(batch, 1, 1, 1),))
+    torch.export.save(program, tmp_path / "model.pt2")
+    graph, errors = examine(tmp_path / "model.pt2")
+    assert errors == []
+    with torch.no_grad():
+        due = module(x).numpy()
+    (got,) = reference.outputs(graph, {"input": x.double().numpy()})
+    np.testing.assert_allclose(got, due, atol=1e-5)
+    assert graph.name == "model"
+
+
+def test_tied_parameters_are_one() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(6, 6)
+            self.second = nn.Linear(6, 6)
+            self.second.weight = self.first.weight
+
+        def forward(self, x: Any) -> Any:
+            return self.second(torch.relu(self.first(x)))
+
+    graph = agrees(Tied(), image(3, 6))
+    assert sorted(graph.parameters) == ["first.bias", "first.weight", "second.bias"]
+
+
+def test_constants_are_evaluated() -> None:
+    def scaled(module: Any, x: Any) -> Any:
+        return functional.linear(x, module.weight / module.weight.norm(dim=1, keepdim=True))
+
+    graph = agrees(Apply(scaled, weight=image(5, 12)), image(*VECTOR))
+    assert [node.name for node in graph.nodes] == ["linear"]
+
+
+def test_two_inputs() -> None:
+    graph = agrees(Apply(lambda m, a, b: a * b + a), image(2, 5), image(2, 5) + 1)
+    assert len(graph.inputs) == 2
+
+
+def test_half_precision_weights() -> None:
+    for dtype in (torch.bfloat16, torch.float16):
+        module = nn.Linear(4, 3).eval().to(dtype)
+        graph, errors = examine(module, example_inputs=(torch.zeros(2, 4, dtype=dtype),))
+        assert errors == []
+        (weight,) = (array for name, array in graph.parameters.items() if name == "weight")
+        assert np.array_equal(weight, module.weight.detach().double().numpy().T)
+
+
+REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
+    "unknown": (lambda m, x: torch.erfinv(x), VECTOR, "node 'erfinv' (aten.erfinv): Covey has no secure form"),
+    "division": (lambda m, x: x / torch.relu(x), VECTOR, "divides by an activation"),
+    "adaptive": (lambda m, x: functional.adaptive_avg_pool2d(x, 5), IMAGE, "does not divide the map's [9, 8]"),
+    "indices": (lambda m, x: functional.max_pool2d(x, 2, return_indices=True)[1], IMAGE, "result 1 is asked for"),
+    "batch": (lambda m, x: x.permute(1, 0), VECTOR, "moves the batch dimension"),
+    "softmax inside": (lambda m, x: torch.softmax(x, -1) * 2, VECTOR, "not the network's last operation"),
+    "statistics": (lambda m, x: functional.batch_norm(x, None, None, training=True), VECTOR, "statistics"),
+    "training": (lambda m, x: functional.dropout(x, 0.5, training=True), VECTOR, "call eval()"),
+    "argument": (lambda m, x: torch.div(x, 2, rounding_mode="floor"), VECTOR, "'rounding_mode' is not supported"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusal(case: str) -> None:
+    function, shape, saying = REFUSED[case]
+    with pytest.raises(covey.CoveyError) as error:
+        covey.compile(Apply(function).eval(), (image(*shape),))
+    assert saying in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_refusals_name_the_line() -> None:
+    with pytest.raises(covey.UnsupportedError, match=r"\(test_torch\.py line \d+: return self\.function\(self, \*inputs\)\)"):
+        covey.compile(Apply(REFUSED["unknown"][0]).eval(), (image(*VECTOR),))
+
+
+def test_check_goes_on_behind_an_unsupported_node() -> None:
+    module = Apply(lambda m, x: torch.relu(m.fc(torch.erfinv(x))), fc=nn.Linear(12, 3)).eval()
+    checked = covey.check(module, (image(*VECTOR),))
+    assert [(note.node, note.status.value) for note in checked.notes] == [
+        ("erfinv", "unsupported"),
+        ("fc", "ok"),
+        ("relu", "ok"),
+    ]
+
+
+def test_training_mode_is_refused() -> None:
+    module = network()
+    module[0].norm.train()
+    with pytest.raises(covey.ModelError, match=r"'0.norm' is in training mode: call eval\(\)"):
+        covey.compile(module, (image(2, 4, 8, 8),))
+
+
+def test_a_module_needs_example_inputs() -> None:
+    with pytest.raises(covey.ModelError, match="example inputs"):
+        covey.compile(network(), input_range=(0, 1))
+    with pytest.raises(covey.ModelError, match="example input 0 is a str"):
+        covey.compile(network(), ("x",))
+
+
+def test_without_torch(monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path) -> None:
+    torch.export.save(torch.export.export(network(), (image(2, 4, 8, 8),)), tmp_path / "model.pt2")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    command.refuses("check", tmp_path / "model.pt2", saying="pip install 'covey[torch]'")
+
+
+def test_bad_files(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "bad.pt2").write_bytes(b"PK\3\4 and then nothing")
+    command.refuses("check", tmp_path / "bad.pt2", saying="is not a readable PyTorch export")
+    command.refuses("check", tmp_path / "none.pt2", saying="does not exist")
+
+
+def test_commands_take_pt2(command: Command, tmp_path: Path) -> None:
+    module, x = network(), torch.rand(4, 4, 8, 8)
+    torch.export.save(torch.export.export(module, (x,)), tmp_path / "model.pt2")
+    np.save(tmp_path / "x.npy", x.numpy())
+    assert "0.conv" in command.succeeds("check", tmp_path / "model.pt2").out
+    command.succeeds("compile", tmp_path / "model.pt2", "--input-range", "0,1")
+    out = command.succeeds(
+        *("verify", tmp_path / "model.covey", "--protocol", "clear", "--model", tmp_path / "model.pt2"),
+        *("--data", tmp_path / "x.npy"),
+    ).out
+    assert "PyTorch" in out
+    command.succeeds("explain", tmp_path / "model.pt2", "--input-range", "0,1")
+
+
+class Pairs(torch.utils.data.Dataset):
+    """Images and labels."""
+
+    def __init__(self, images: Any) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.images[index], index
+
+
+def test_data_of_pytorch() -> None:
+    module, x = network(), image(7, 4, 8, 8)
+    due = covey.compile(module, (x[:2],), calibration=x.numpy()).program_bytes
+    loader = torch.utils.data.DataLoader(Pairs(x), batch_size=3)
+    named = [{"input": sample} for sample in x]
+    for data in (x, {"input": x}, Pairs(x), loader, torch.utils.data.DataLoader(named, batch_size=2)):
+        assert covey.compile(module, (x[:2],), calibration=data).program_bytes == due
+    for data, saying in (
+        (Pairs(x[:0]), "has no samples"),
+        (torch.utils.data.DataLoader([{"other": x[0]}]), "lack the input 'input'"),
+        (torch.utils.data.StackDataset(x[:, :2]), "has shape"),
+    ):
+        with pytest.raises(covey.DataError, match=saying):
+            covey.compile(module, (x[:2],), calibration=data)
+
+
+def test_tensors_are_inputs() -> None:
+    module, x = network(), image(3, 4, 8, 8)
+    compiled = covey.compile(module, (x,))
+    with covey.local("clear") as parties:
+        results = [parties.run(compiled, data).integers["4"] for data in (x, x.numpy(), Pairs(x))]
+    assert np.array_equal(results[0], results[1])
+    assert np.array_equal(results[0], results[2])
