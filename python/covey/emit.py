@@ -24,6 +24,9 @@ MAGIC = b"COVEY\0"
 CONTAINER_VERSION = 1
 FORMAT_VERSION = 1
 
+HEADER_BYTES = len(MAGIC) + 2 + 32
+"""What stands before the program: magic, version, a zero byte, the hash."""
+
 _DTYPES = {np.dtype(np.int32): "I32", np.dtype(np.int64): "I64"}
 
 

@@ -266,7 +266,9 @@ def test_refusal(case: str) -> None:
 
 
 def test_refusals_name_the_line() -> None:
-    with pytest.raises(covey.UnsupportedError, match=r"\(test_torch\.py line \d+: return self\.function\(self, \*inputs\)\)"):
+    with pytest.raises(
+        covey.UnsupportedError, match=r"\(test_torch\.py line \d+: return self\.function\(self, \*inputs\)\)"
+    ):
         covey.compile(Apply(REFUSED["unknown"][0]).eval(), (image(*VECTOR),))
 
 

@@ -12,6 +12,7 @@ from covey._version import __version__
 from covey.cli import bench, keys
 from covey.cli.console import complain
 from covey.cli.demo import demo
+from covey.cli.diff import diff
 from covey.cli.doctor import doctor
 from covey.cli.models import check, compile_, explain
 from covey.cli.remote import infer, party, share_weights
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command()(check)
 app.command("compile")(compile_)
 app.command()(explain)
+app.command()(diff)
 app.command()(verify)
 app.command()(demo)
 app.command()(run)
