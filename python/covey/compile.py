@@ -78,6 +78,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     ring: int | Literal["auto", "32", "64"] = "auto",
     scale: int | None = None,
     public_weights: bool = False,
+    keep_bn: bool = False,
     division: Division | Literal["mul-shift", "exact"] = "mul-shift",
     name: str | None = None,
 ) -> Compiled:
@@ -90,7 +91,8 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     `calibration` data [N, ..], or both. From calibration data alone the input range is its span, widened; the example
     inputs are the calibration data where neither is given. Data are NumPy arrays, tensors, PyTorch datasets or data
     loaders, or files. Bounds that interval analysis proves are preferred; where they do not fit the ring, the largest
-    value over the calibration data times four stands in. Raises a `CoveyError` that says what is wrong and what to do.
+    value over the calibration data times four stands in. `keep_bn` leaves batch normalisation apart instead of folding
+    it into the layers before it. Raises a `CoveyError` that says what is wrong and what to do.
     """
     settings = Settings(
         ring_bits=32,
@@ -106,7 +108,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
 
     graph, errors = examine(path_or_model, name, example_inputs)
     if not errors:
-        errors = rewrite(graph)
+        errors = rewrite(graph, keep_bn=keep_bn)
     if errors:
         raise _with_count(errors)
 

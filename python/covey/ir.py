@@ -27,6 +27,7 @@ class DType(Enum):
 
     FLOAT = "float"
     INDEX = "index"
+    BOOL = "bool"
 
 
 @dataclass(frozen=True)
@@ -206,12 +207,12 @@ def broadcast(left: Value, right: Value) -> Shape:
         raise ValueError(f"operands {left} and {right} do not broadcast") from None
 
 
-def spatial(value: Value) -> tuple[int, int, int]:
-    """Channels, height and width of an image-shaped activation. Raises `ValueError` otherwise."""
-    if not value.batched or len(value.shape) != 3:
+def spatial(value: Value) -> tuple[Shape, int, int, int]:
+    """What leads, channels, height and width of an image-shaped activation. Raises `ValueError` otherwise."""
+    if not value.batched or len(value.shape) < 3:
         raise ValueError(f"needs an input of shape [N, C, H, W], got {value}")
-    channels, height, width = value.shape
-    return channels, height, width
+    *lead, channels, height, width = value.shape
+    return tuple(lead), channels, height, width
 
 
 def types(values: Sequence[Value]) -> str:

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 
 from covey._proto import program_pb2 as pb
 from covey.errors import DoesNotFitError, ParameterError
-from covey.interval import Interval, integer_bits
+from covey.interval import Array, Interval, integer_bits
 from covey.ir import DType, Graph, Node, Shape, Value
 
 MARGIN = 4.0
@@ -169,16 +169,47 @@ class Lowering:
             self._parameters[key] = lowered
         return self._parameters[key]
 
-    def operands_at_one_scale(self, node: Node) -> list[Lowered]:
-        """A node's operands brought to the largest of their scales; parameters are encoded at it."""
-        activations = [self.value(name) for name in node.inputs if not self.is_parameter(name)]
-        scale = max(value.scale for value in activations)
+    def constant(self, node: Node, hint: str, integers: Array, scale: int) -> Lowered:
+        """A public constant of the program: numbers of the operator itself, never of the model's weights."""
+        self._check(node.name, node.source_op, float(np.abs(integers).max(initial=0.0)), scale, calibrated=False)
+        lowered = self._new_value(
+            f"{node.output}.{hint}",
+            integers.shape,
+            batched=False,
+            scale=scale,
+            interval=Interval.constant(integers),
+            calibrated=False,
+            kind=pb.Value.CONSTANT,
+        )
+        self.program.values[lowered.id].constant.extend(int(value) for value in integers.ravel())
+        return lowered
+
+    def operands_at_one_scale(self, node: Node, names: Sequence[str] | None = None) -> list[Lowered]:
+        """A node's operands (or some) brought to the largest of their scales; parameters are encoded at it."""
+        names = node.inputs if names is None else names
+        activations = [self.value(name) for name in names if not self.is_parameter(name)]
+        # Where all are parameters or truth values, the ordinary scale.
+        scale = max((value.scale for value in activations), default=self.scale)
+        if len(activations) < len(names):
+            scale = max(scale, self.scale)
         return [
             self.parameter(node, name, scale)
             if self.is_parameter(name)
-            else self._shift_left(node, self.value(name), scale, self.magnitude(name))
-            for name in node.inputs
+            else self.shift_left(node, self.value(name), scale, self.magnitude(name))
+            for name in names
         ]
+
+    def magnitude_sum(self, *names: str) -> float | None:
+        """What bounds sums and differences of these values and parameters over the calibration data."""
+        if self.magnitudes is None:
+            return None
+        parts = (
+            float(np.abs(self.graph.parameters[name]).max(initial=0.0))
+            if self.is_parameter(name)
+            else self.magnitudes[name]
+            for name in names
+        )
+        return sum(parts)
 
     def magnitude(self, name: str) -> float | None:
         """The largest absolute value of a graph value over the calibration data, None without any."""
@@ -217,7 +248,7 @@ class Lowering:
         result = self._new_value(
             name or self._name_of_result(node, scale),
             shape,
-            batched=True,
+            batched=any(value.batched for value in inputs),
             scale=scale,
             interval=interval,
             calibrated=calibrated,
@@ -254,7 +285,7 @@ class Lowering:
             return result
         return self.truncate(node, result, result.scale - self.scale)
 
-    def truncate(self, node: Node, value: Lowered, bits: int) -> Lowered:
+    def truncate(self, node: Node, value: Lowered, bits: int, name: str | None = None) -> Lowered:
         """`floor(value / 2^bits)`, or near it as the settings allow."""
         return self.emit(
             node,
@@ -263,6 +294,7 @@ class Lowering:
             shape=value.shape,
             scale=value.scale - bits,
             interval=self.rounded(value.interval.shifted_right(bits)),
+            name=name,
         )
 
     def rounded(self, interval: Interval) -> Interval:
@@ -274,7 +306,10 @@ class Lowering:
         """The settings' rounding, as the program writes it."""
         return _ROUNDING[self.settings.truncation]
 
-    def _shift_left(self, node: Node, value: Lowered, scale: int, magnitude: float | None) -> Lowered:
+    def shift_left(
+        self, node: Node, value: Lowered, scale: int, magnitude: float | None, name: str | None = None
+    ) -> Lowered:
+        """The same number at a larger scale."""
         bits = scale - value.scale
         if bits == 0:
             return value
@@ -285,7 +320,7 @@ class Lowering:
             shape=value.shape,
             scale=scale,
             interval=value.interval.scaled(2.0**bits),
-            name=self._fresh(f"{value.name}@{scale}"),
+            name=self._fresh(name or f"{value.name}@{scale}"),
             magnitude=magnitude,
         )
 
@@ -320,7 +355,7 @@ class Lowering:
     ) -> Lowered:
         name = self._fresh(_plain(name))
         self._names.add(name)
-        public = kind == pb.Value.PARAMETER and self.settings.public_weights
+        public = kind == pb.Value.CONSTANT or (kind == pb.Value.PARAMETER and self.settings.public_weights)
         self.program.values.append(
             pb.Value(
                 name=name,
@@ -337,8 +372,8 @@ class Lowering:
         return Lowered(len(self.program.values) - 1, name, tuple(shape), batched, scale, interval, calibrated)
 
     def _name_of_result(self, node: Node, scale: int) -> str:
-        index = self.graph.values[node.output].dtype is DType.INDEX
-        return node.output if scale == self.scale or index else f"{node.output}@{scale}"
+        integer = self.graph.values[node.output].dtype is not DType.FLOAT
+        return node.output if scale == self.scale or integer else f"{node.output}@{scale}"
 
     def _fresh(self, hint: str) -> str:
         name, count = hint, 1

@@ -6,6 +6,8 @@ computes in float64, which is exact below 2^53: use it for 32-bit rings. Every v
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from covey._proto import program_pb2 as pb
@@ -13,9 +15,11 @@ from covey.compile import Compiled
 from covey.ops.add import Add
 from covey.ops.arg_max import ArgMax
 from covey.ops.clip import Clip
+from covey.ops.comparison import Less
 from covey.ops.concat import Concat
 from covey.ops.conv import Conv2d
 from covey.ops.dense import Dense
+from covey.ops.gather import Gather
 from covey.ops.matmul import Matmul
 from covey.ops.max_pool import MaxPool
 from covey.ops.mul import Mul
@@ -39,6 +43,8 @@ def run(compiled: Compiled, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         if value.kind == pb.Value.PARAMETER:
             values[index] = compiled.weights[value.name].astype(np.float64)
             assert values[index].shape == tuple(value.shape)
+        elif value.kind == pb.Value.CONSTANT:
+            values[index] = np.array(value.constant, dtype=np.float64).reshape(value.shape)
         elif value.kind == pb.Value.INPUT:
             data = inputs[value.name]
             assert data.min() >= value.range.low
@@ -75,9 +81,15 @@ def _step(node: pb.Node, operands: list[np.ndarray], output: pb.Value) -> np.nda
     if kind == "shift_left":
         return operands[0] * 2.0**op.bits
     if kind == "sum_pool":
-        return _window(op.window).slide(operands[0], 0.0).sum(axis=(4, 5))
+        return _window(op.window).slide(operands[0], 0.0).sum(axis=(-2, -1))
     if kind == "reshape":
         return operands[0].reshape(len(operands[0]), *output.shape)
+    if kind == "less_than_zero":
+        return Less().reference(operands[0], np.zeros(()))
+    if kind == "gather":
+        ends = np.cumsum([0, *op.sizes])
+        offsets = [offset - 1 for offset in op.offsets]
+        return Gather(tuple(tuple(offsets[a:b]) for a, b in pairwise(ends))).reference(*operands)
     simple = {
         "dense": lambda: Dense(),
         "add": lambda: Add(),

@@ -7,12 +7,14 @@
 pub mod arg_max;
 pub mod arithmetic;
 pub mod clip;
+pub mod gather;
 mod indexing;
 pub mod linear;
 pub mod max_pool;
 pub mod mul_shift;
 mod operand;
 pub mod relu;
+pub mod sign;
 pub mod structure;
 pub mod sum_pool;
 mod tree;

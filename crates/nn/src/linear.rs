@@ -8,9 +8,9 @@ use covey_protocols::{
 
 use crate::{Operand, Window};
 
-/// The map of a convolution: x `[N,C,H,W]`, weight `[O,C/groups,KH,KW]`.
+/// The map of a convolution: x `[..,C,H,W]`, weight `[O,C/groups,KH,KW]`.
 pub fn conv2d_geometry(x: &[usize], weight: &[usize], window: &Window, groups: usize) -> Result<Geometry> {
-    let (&[_, in_channels, height, width], &[out_channels, ..]) = (x, weight) else {
+    let (&[.., in_channels, height, width], &[out_channels, ..]) = (x, weight) else {
         return Err(ProtocolError::Internal("the shapes of a convolution"));
     };
     let &Window { kernel, strides, pads, dilations } = window;
@@ -53,6 +53,39 @@ impl<P: Protocol> Default for After<'_, P> {
     fn default() -> Self {
         After { truncate: None, residual: None, relu: None }
     }
+}
+
+/// The convolution of x `[..,C,H,W]` plus the bias by output channel, then what follows: each image along the leading
+/// dimensions by itself.
+pub fn conv2d<P: Protocol>(
+    protocol: &mut P,
+    x: &P::Arith,
+    weight: &P::Weight,
+    bias: Option<Operand<P>>,
+    after: After<P>,
+) -> Result<P::Arith> {
+    let (lead, image) = split_image(P::shape(x))?;
+    if lead.len() == 1 {
+        return linear(protocol, x, weight, bias, after);
+    }
+    let flat = |image: &[usize]| [&[lead.iter().product()], image].concat();
+    let images = protocol.reshape(x, &flat(image));
+    let residual = match after.residual {
+        None => None,
+        Some(residual) => {
+            let shape = flat(split_image(P::shape(residual))?.1);
+            Some(protocol.reshape(residual, &shape))
+        }
+    };
+    let after = After { residual: residual.as_ref(), ..after };
+    let result = linear(protocol, &images, weight, bias, after)?;
+    let shape = [lead, split_image(P::shape(&result))?.1].concat();
+    Ok(protocol.reshape(&result, &shape))
+}
+
+/// The leading dimensions, and channels, height and width.
+pub(crate) fn split_image(shape: &[usize]) -> Result<(&[usize], &[usize])> {
+    shape.len().checked_sub(3).map(|lead| shape.split_at(lead)).ok_or(ProtocolError::Internal("the shape of an image"))
 }
 
 /// The linear map of `weight` on x plus the bias by output channel, then what follows.

@@ -8,7 +8,7 @@ use crate::indexing::{Around, gather};
 use crate::tree::{pairs, rejoin};
 use crate::window::Slide;
 
-/// The largest element of each window: x `[N,C,H,W]`, output `[N,C,OH,OW]`. Padding never wins.
+/// The largest element of each window: x `[..,H,W]`, output `[..,OH,OW]`. Padding never wins.
 ///
 /// Rows first, then columns: overlapping windows share the maxima of their rows, so a 3 × 3 window with step 1 takes 4
 /// comparisons an element instead of 8. `comparison` bounds differences of two elements.
@@ -31,9 +31,10 @@ fn along<P: Protocol>(
     comparison: Comparison,
 ) -> Result<P::Arith> {
     let mut shape = P::shape(x).to_vec();
-    let around = Around::axis(&shape, 2 + axis)?;
+    let axis_of_x = (shape.len() + axis).checked_sub(2).ok_or(ProtocolError::Internal("the shape of an image"))?;
+    let around = Around::axis(&shape, axis_of_x)?;
     let slide = window.along(axis, around.size).ok_or(ProtocolError::Internal("a pooling window"))?;
-    shape[2 + axis] = slide.count;
+    shape[axis_of_x] = slide.count;
     let mut taps = slide.kernel;
     let width = around.outer * slide.count * around.inner;
     let mut maxima = gather_taps(protocol, x, around, &slide)?;

@@ -4,7 +4,7 @@ use covey_nn::arg_max::{Tie, arg_max};
 use covey_nn::clip::{Ends, clip, difference_bound};
 use covey_nn::linear::After;
 use covey_nn::mul_shift::{mul_shift, product_bound};
-use covey_nn::{Operand, Window, arithmetic, linear, max_pool, relu, structure, sum_pool};
+use covey_nn::{Operand, Window, arithmetic, gather, linear, max_pool, relu, sign, structure, sum_pool};
 use covey_protocols::clear::{Clear, ClearTensor, OnViolation};
 use covey_protocols::{Comparison, Protocol, Rounding, Truncation};
 use covey_ring::{Ring, Tensor};
@@ -232,6 +232,75 @@ proptest! {
             prop_assert_eq!(found, due);
         }
     }
+}
+
+proptest! {
+    #[test]
+    fn gathers_at_the_sums_of_offsets(
+        rows in prop::collection::vec(prop::option::of(0u32..3), 1..5),
+        columns in prop::collection::vec(prop::option::of(0u32..4), 1..5),
+        batched in any::<bool>(),
+    ) {
+        let values = scattered(&[2, 3, 4]);
+        let samples = if batched { 2 } else { 1 };
+        let shape = if batched { vec![2, 3, 4] } else { vec![3, 4] };
+        let axes = [rows.iter().map(|row| row.map(|row| 4 * row)).collect(), columns.clone()];
+        let x = share(&shape, &values[..samples * 12]);
+        let out = gather::gather(&mut clear(), &x, &axes, batched.then_some(2)).unwrap();
+        let mut due = Vec::new();
+        for sample in values[..samples * 12].chunks(12) {
+            for row in &rows {
+                due.extend(columns.iter().map(|column| match (row, column) {
+                    (Some(row), Some(column)) => sample[(4 * row + column) as usize],
+                    _ => 0,
+                }));
+            }
+        }
+        prop_assert_eq!(signed(&out), due);
+        let lead = batched.then_some(2);
+        prop_assert_eq!(Clear::shape(&out), lead.into_iter().chain([rows.len(), columns.len()]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn images_along_several_dimensions_are_so_many_images(window in windows()) {
+        let values = scattered(&[2, 2, 3, 6, 7]);
+        let (volumes, images) = (share(&[2, 2, 3, 6, 7], &values), share(&[4, 3, 6, 7], &values));
+        let mut clear = clear();
+        let stacked = max_pool::max_pool(&mut clear, &volumes, &window, ANY).unwrap();
+        prop_assert_eq!(signed(&stacked), signed(&max_pool::max_pool(&mut clear, &images, &window, ANY).unwrap()));
+        let stacked = sum_pool::sum_pool(&mut clear, &volumes, &window).unwrap();
+        prop_assert_eq!(signed(&stacked), signed(&sum_pool::sum_pool(&mut clear, &images, &window).unwrap()));
+        prop_assert_eq!(&Clear::shape(&stacked)[..3], &[2, 2, 3]);
+
+        let kernel_shape = [5, 3, window.kernel[0], window.kernel[1]];
+        let kernel = public(&kernel_shape, &scattered(&kernel_shape));
+        let geometry = linear::conv2d_geometry(&[1, 3, 6, 7], &kernel_shape, &window, 1).unwrap();
+        let weight = linear::prepare(&mut clear, Operand::Public(&kernel), geometry).unwrap();
+        let alone = linear::conv2d(&mut clear, &images, &weight, None, After::default()).unwrap();
+        let stacked = linear::conv2d(&mut clear, &volumes, &weight, None, After::default()).unwrap();
+        prop_assert_eq!(signed(&stacked), signed(&alone));
+        prop_assert_eq!(Clear::shape(&stacked), [&[2, 2], &Clear::shape(&alone)[1..]].concat());
+        let shape = Clear::shape(&stacked).to_vec();
+        let residual = share(&shape, &scattered(&shape));
+        let truncate = Some(Truncation { bits: 1, rounding: Rounding::Exact, bound: 31 });
+        let after = After { truncate, residual: Some(&residual), relu: None };
+        let sum = linear::conv2d(&mut clear, &volumes, &weight, None, after).unwrap();
+        let due: Vec<i64> = signed(&alone).iter().zip(signed(&residual)).map(|(v, r)| (v >> 1) + r).collect();
+        prop_assert_eq!(signed(&sum), due);
+    }
+}
+
+#[test]
+fn gathering_past_the_end_of_a_sample_is_refused() {
+    let x = share(&[2, 3], &[1, 2, 3, 4, 5, 6]);
+    assert!(gather::gather(&mut clear(), &x, &[vec![Some(3)]], Some(2)).is_err());
+}
+
+#[test]
+fn signs_are_ones_below_zero() {
+    let x = share(&[5], &[-5, -1, 0, 1, (1 << 30) - 1]);
+    let out = sign::less_than_zero(&mut clear(), &x, ANY).unwrap();
+    assert_eq!((Clear::shape(&out), signed(&out)), (&[5][..], vec![1, 1, 0, 0, 0]));
 }
 
 #[test]

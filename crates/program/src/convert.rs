@@ -172,6 +172,8 @@ fn op(wire: WireOp) -> Result<Op, String> {
             Op::ArgMax { axis: op.axis as usize, select_last: op.select_last, keep_dims: op.keep_dims }
         }
         WireOp::Matmul(_) => Op::Matmul,
+        WireOp::Gather(op) => Op::Gather { axes: offsets(&op)? },
+        WireOp::LessThanZero(_) => Op::LessThanZero,
     })
 }
 
@@ -182,9 +184,25 @@ fn wire_name(wire: &WireOp) -> &'static str {
         WireOp::SumPool(_) => "SumPool",
         WireOp::Truncate(_) => "Truncate",
         WireOp::MulShift(_) => "MulShift",
+        WireOp::Gather(_) => "Gather",
         // The others have no field that can fail to convert.
         _ => "operation",
     }
+}
+
+/// Offsets stand on the wire one higher, so that 0 is free for the absent one.
+fn offsets(wire: &wire::Gather) -> Result<Vec<Vec<Option<u32>>>, String> {
+    let due: u64 = wire.sizes.iter().copied().map(u64::from).sum();
+    if due != wire.offsets.len() as u64 {
+        return Err(format!("holds {} offsets where its sizes {:?} need {due}", wire.offsets.len(), wire.sizes));
+    }
+    let mut rest = &wire.offsets[..];
+    let axes = wire.sizes.iter().map(|&size| {
+        let (axis, others) = rest.split_at(size as usize);
+        rest = others;
+        axis.iter().map(|offset| offset.checked_sub(1)).collect()
+    });
+    Ok(axes.collect())
 }
 
 fn sizes(wire: &[u32]) -> Vec<usize> {
@@ -319,6 +337,11 @@ fn encode_op(op: &Op) -> WireOp {
             WireOp::ArgMax(wire::ArgMax { axis: number(axis), select_last: *select_last, keep_dims: *keep_dims })
         }
         Op::Matmul => WireOp::Matmul(wire::Matmul {}),
+        Op::Gather { axes } => WireOp::Gather(wire::Gather {
+            sizes: axes.iter().map(|axis| number(&axis.len())).collect(),
+            offsets: axes.iter().flatten().map(|offset| offset.map_or(0, |offset| offset.saturating_add(1))).collect(),
+        }),
+        Op::LessThanZero => WireOp::LessThanZero(wire::LessThanZero {}),
     }
 }
 

@@ -78,7 +78,9 @@ fn describe_node(node: &Node) -> String {
 
 fn describe_options(op: &Op) -> String {
     match op {
-        Op::Dense | Op::Add | Op::Sub | Op::Mul | Op::Relu | Op::Reshape | Op::Matmul => String::new(),
+        Op::Dense | Op::Add | Op::Sub | Op::Mul | Op::Relu | Op::Reshape | Op::Matmul | Op::LessThanZero => {
+            String::new()
+        }
         Op::Conv2d { window, groups } => format!("{}, groups {groups}", describe_window(window)),
         Op::MaxPool { window } | Op::SumPool { window } => describe_window(window),
         Op::Truncate { bits, rounding } => format!("bits {bits}, {}", describe_rounding(*rounding)),
@@ -97,11 +99,23 @@ fn describe_options(op: &Op) -> String {
         }
         Op::Transpose { permutation } => format!("permutation {permutation:?}"),
         Op::Concat { axis } => format!("axis {axis}"),
+        Op::Gather { axes } => axes.iter().map(|axis| describe_offsets(axis)).collect::<Vec<_>>().join(" x "),
         Op::Pad { before, after, value } => format!("before {before:?}, after {after:?}, value {value}"),
         Op::ArgMax { axis, select_last, keep_dims } => {
             let tie = if *select_last { "last" } else { "first" };
             format!("axis {axis}, {tie} wins{}", if *keep_dims { ", keep dims" } else { "" })
         }
+    }
+}
+
+/// Few offsets one by one, many by their ends.
+fn describe_offsets(axis: &[Option<u32>]) -> String {
+    let one = |offset: &Option<u32>| offset.map_or("zero".to_string(), |offset| offset.to_string());
+    match axis {
+        [first, second, .., last] if axis.len() > 8 => {
+            format!("[{}, {}, .., {}] ({})", one(first), one(second), one(last), axis.len())
+        }
+        _ => format!("[{}]", axis.iter().map(one).collect::<Vec<_>>().join(", ")),
     }
 }
 

@@ -65,6 +65,8 @@ pub(crate) fn infer(op: &Op, inputs: &[&Value], output: &Value, ring: Ring) -> R
         Op::Concat { axis } => concat(inputs, *axis),
         Op::Pad { before, after, .. } => pad(inputs, before, after),
         Op::ArgMax { axis, keep_dims, .. } => arg_max(inputs, *axis, *keep_dims),
+        Op::Gather { axes } => gather(inputs, axes),
+        Op::LessThanZero => operands(inputs).map(|[x]| Form { scale: 0, ..form(x) }),
     }
 }
 
@@ -103,7 +105,7 @@ fn check_bias(bias: Option<&Value>, size: usize, scale: u32) -> Result<(), Strin
 
 fn conv(inputs: &[&Value], window: &Window, groups: usize) -> Result<Form, String> {
     let (x, weight, bias) = linear(inputs)?;
-    let (first, [channels, height, width]) = image(x)?;
+    let (mut dims, [channels, height, width]) = image(x)?;
     let [out, depth, kernel_height, kernel_width] = weight.shape[..] else {
         return Err(format!(
             "weight '{}' has shape {:?} where [O, C/groups, KH, KW] is due",
@@ -128,7 +130,8 @@ fn conv(inputs: &[&Value], window: &Window, groups: usize) -> Result<Form, Strin
     let scale = x.scale + weight.scale;
     check_bias(bias, out, scale)?;
     let [height, width] = slide(x, window, [height, width])?;
-    to_form(vec![first, Dim::Size(out), Dim::Size(height), Dim::Size(width)], scale)
+    dims.extend([out, height, width].map(Dim::Size));
+    to_form(dims, scale)
 }
 
 fn dense(inputs: &[&Value]) -> Result<Form, String> {
@@ -238,7 +241,7 @@ fn clip(inputs: &[&Value], low: Option<i64>, high: Option<i64>, ring: Ring) -> R
 
 fn pool(inputs: &[&Value], window: &Window) -> Result<Form, String> {
     let [x] = operands(inputs)?;
-    let (first, [channels, height, width]) = image(x)?;
+    let (mut dims, [channels, height, width]) = image(x)?;
     let sizes = slide(x, window, [height, width])?;
     let span = window.span();
     for axis in [0, 1] {
@@ -256,7 +259,8 @@ fn pool(inputs: &[&Value], window: &Window) -> Result<Form, String> {
             }
         }
     }
-    to_form(vec![first, Dim::Size(channels), Dim::Size(sizes[0]), Dim::Size(sizes[1])], x.scale)
+    dims.extend([channels, sizes[0], sizes[1]].map(Dim::Size));
+    to_form(dims, x.scale)
 }
 
 fn reshape(inputs: &[&Value], output: &Value) -> Result<Form, String> {
@@ -343,6 +347,25 @@ fn arg_max(inputs: &[&Value], axis: usize, keep_dims: bool) -> Result<Form, Stri
     to_form(dims, 0)
 }
 
+fn gather(inputs: &[&Value], axes: &[Vec<Option<u32>>]) -> Result<Form, String> {
+    let [x] = operands(inputs)?;
+    let mut furthest = 0u64;
+    for (axis, offsets) in axes.iter().enumerate() {
+        if offsets.is_empty() {
+            return Err(format!("takes no elements along dimension {axis} of the result"));
+        }
+        furthest += offsets.iter().flatten().copied().max().map_or(0, u64::from);
+    }
+    if furthest >= x.elements() as u64 {
+        return Err(format!(
+            "takes the element at offset {furthest} where '{}' has {} in a sample",
+            x.name,
+            x.elements()
+        ));
+    }
+    Ok(Form { shape: axes.iter().map(Vec::len).collect(), ..form(x) })
+}
+
 /// NumPy's rule: shapes align at their last dimension, and a size of 1 stretches.
 fn broadcast(x: &Value, y: &Value, scale: u32) -> Result<Form, String> {
     let (left, right) = (full(x), full(y));
@@ -382,11 +405,13 @@ fn shift_in_ring(bits: u32, ring: Ring) -> Result<(), String> {
     Ok(())
 }
 
-/// Batch (or first dimension), and channels, height and width of an image tensor.
-fn image(x: &Value) -> Result<(Dim, [usize; 3]), String> {
+/// The leading dimensions (one at least), and channels, height and width of an image tensor.
+fn image(x: &Value) -> Result<(Vec<Dim>, [usize; 3]), String> {
     match full(x)[..] {
-        [first, Dim::Size(channels), Dim::Size(height), Dim::Size(width)] => Ok((first, [channels, height, width])),
-        _ => Err(format!("'{}' has shape {} where [N, C, H, W] is due", x.name, describe(x))),
+        [ref lead @ .., Dim::Size(channels), Dim::Size(height), Dim::Size(width)] if !lead.is_empty() => {
+            Ok((lead.to_vec(), [channels, height, width]))
+        }
+        _ => Err(format!("'{}' has shape {} where [N, .., C, H, W] is due", x.name, describe(x))),
     }
 }
 

@@ -170,7 +170,7 @@ impl Window {
 /// What a node computes: exact integer arithmetic on its operands. Axes count the batch dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// x `[N,C,H,W]`, weight `[O,C/groups,KH,KW]`, optional bias `[O]` at the product's scale; padding is zero.
+    /// x `[N,..,C,H,W]`, weight `[O,C/groups,KH,KW]`, optional bias `[O]` at the product's scale; padding is zero.
     Conv2d {
         /// The kernel's window.
         window: Window,
@@ -220,12 +220,12 @@ pub enum Op {
         /// Highest result, at the value's scale.
         high: Option<i64>,
     },
-    /// Maximum in each window of x `[N,C,H,W]`; padding never wins.
+    /// Maximum in each window of x `[N,..,C,H,W]`; padding never wins.
     MaxPool {
         /// The pooling window.
         window: Window,
     },
-    /// Sum of each window of x `[N,C,H,W]`; padding is zero.
+    /// Sum of each window of x `[N,..,C,H,W]`; padding is zero.
     SumPool {
         /// The pooling window.
         window: Window,
@@ -262,6 +262,14 @@ pub enum Op {
     },
     /// x `[N,..,M,K]` times y `[N,..,K,P]`, both secret and neither a weight.
     Matmul,
+    /// Elements at public positions, the same in every sample: element (i, j, ..) of the result is the element of the
+    /// row-major sample at the sum of its offsets, or 0 where one of them is absent.
+    Gather {
+        /// The offsets along each dimension of the result, the batch left out.
+        axes: Vec<Vec<Option<u32>>>,
+    },
+    /// 1 where x < 0, else 0, as an integer of scale 0.
+    LessThanZero,
 }
 
 impl Op {
@@ -287,6 +295,8 @@ impl Op {
             Op::Pad { .. } => "Pad",
             Op::ArgMax { .. } => "ArgMax",
             Op::Matmul => "Matmul",
+            Op::Gather { .. } => "Gather",
+            Op::LessThanZero => "LessThanZero",
         }
     }
 }

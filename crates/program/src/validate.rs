@@ -205,6 +205,7 @@ fn check_result_bound(op: &Op, inputs: &[&Value], output: &Value) -> Result<(), 
     let largest = match op {
         Op::Pad { value, .. } => value.unsigned_abs(),
         Op::ArgMax { axis, .. } => inputs[0].full_shape(1)[*axis] as u64 - 1,
+        Op::LessThanZero => 1,
         _ => return Ok(()),
     };
     if largest >> output.bound.bits != 0 {

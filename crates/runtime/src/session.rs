@@ -195,7 +195,7 @@ fn supported_by<P: Served>(program: &Program, protocol: &'static str) -> Result<
             ));
         }
         let compared = match node.op {
-            Op::Relu => Some(bound),
+            Op::Relu | Op::LessThanZero => Some(bound),
             Op::Clip { low, high } => Some(difference_bound(bound, Ends { low, high })),
             Op::MaxPool { .. } | Op::ArgMax { .. } => Some(bound + 1),
             _ => None,

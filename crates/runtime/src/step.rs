@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use covey_nn::arg_max::{Tie, arg_max};
 use covey_nn::clip::{Ends, clip};
 use covey_nn::linear::After;
-use covey_nn::{Operand, arithmetic, linear, max_pool, mul_shift, relu, structure, sum_pool};
+use covey_nn::{Operand, arithmetic, gather, linear, max_pool, mul_shift, relu, sign, structure, sum_pool};
 use covey_program::{Op, Program, ValueId};
 use covey_protocols::api::Result;
 use covey_protocols::{Comparison, Protocol, ProtocolError, Truncation};
@@ -64,7 +64,10 @@ pub(crate) fn run<P: Protocol>(
                 Some(id) => Some(operands.share_of(protocol, id)?),
             };
             let after = After { truncate: step.truncate, residual: residual.as_deref(), relu: step.relu };
-            linear::linear(protocol, &*x(protocol)?, weight, bias, after)
+            match step.op {
+                Op::Conv2d { .. } => linear::conv2d(protocol, &*x(protocol)?, weight, bias, after),
+                _ => linear::linear(protocol, &*x(protocol)?, weight, bias, after),
+            }
         }
         Op::Matmul => {
             let (x, y) = (x(protocol)?, operands.share(protocol, step, 1)?);
@@ -106,6 +109,11 @@ pub(crate) fn run<P: Protocol>(
             let tie = if select_last { Tie::Last } else { Tie::First };
             arg_max(protocol, &*x(protocol)?, axis, keep_dims, tie, difference(bound))
         }
+        Op::Gather { axes } => {
+            let samples = operands.program.value(step.output).batched.then_some(operands.batch);
+            gather::gather(protocol, &*x(protocol)?, axes, samples)
+        }
+        Op::LessThanZero => sign::less_than_zero(protocol, &*x(protocol)?, bound),
     }
 }
 

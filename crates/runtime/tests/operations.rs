@@ -70,3 +70,60 @@ fn operations_the_cnn_does_not_have() {
     let run = run_trio(&program, &none, &x, &[Phase::Joint]);
     assert_eq!(compare("both", &out.outputs[0], &run.outputs[0], RING).differing, 0);
 }
+
+#[test]
+fn gathers_signs_and_stacked_images() {
+    let mut b = ProgramBuilder::new("moves", RING);
+    let x = b.input("x", &[2, 1, 3, 3], 4);
+    b.bound(x, 8);
+    let w = b.parameter("w", &[2, 1, 2, 2], 4);
+    b.bound(w, 4);
+    let window = covey_program::Window::square(2, 1, 0);
+    let conv = b.node("conv", Op::Conv2d { window, groups: 1 }, &[x, w]);
+    b.bound(conv, 14);
+    let conv = b.node("conv", common::truncate(4), &[conv]);
+    b.bound(conv, 10);
+    let rectified = b.node("relu", Op::Relu, &[conv]);
+    b.bound(rectified, 10);
+    let most = b.node("pool", Op::MaxPool { window }, &[rectified]);
+    b.bound(most, 10);
+    let sign = b.node("sign", Op::LessThanZero, &[conv]);
+    b.bound(sign, 1);
+    let axes = vec![vec![Some(8), None, Some(0)], vec![Some(3), Some(3), Some(5)]];
+    let picked = b.node("pick", Op::Gather { axes }, &[sign]);
+    b.bound(picked, 1);
+    b.output(most);
+    b.output(sign);
+    b.output(picked);
+    let program = Arc::new(b.build().unwrap());
+    let weights = common::weights(&program, 3);
+
+    let values = integers(3, 3 * 18, 250);
+    let out = run_clear(&program, &weights, &[tensor(RING, &[3, 2, 1, 3, 3], &values)]).unwrap();
+    let found =
+        |index: usize| -> Vec<i64> { out.outputs[index].data().iter().map(|&word| RING.signed(word)).collect() };
+    let kernel = weights.get("w").unwrap();
+    let (mut signs, mut tops) = (Vec::new(), Vec::new());
+    for image in values.chunks(9) {
+        for taps in kernel.chunks(4) {
+            let at = |place: usize| {
+                let pixel = place / 2 * 3 + place % 2;
+                let read = [pixel, pixel + 1, pixel + 3, pixel + 4];
+                read.iter().zip(taps).map(|(&place, tap)| image[place] * tap).sum::<i64>() >> 4
+            };
+            let results: Vec<i64> = (0..4).map(at).collect();
+            signs.extend(results.iter().map(|&v| i64::from(v < 0)));
+            tops.push(results.into_iter().max().unwrap().max(0));
+        }
+    }
+    assert_eq!((out.outputs[0].shape(), found(0)), (&[3, 2, 2, 1, 1][..], tops));
+    assert_eq!((out.outputs[1].shape(), found(1)), (&[3, 2, 2, 2, 2][..], signs.clone()));
+    assert!(signs.contains(&0) && signs.contains(&1));
+    let picked = signs.chunks(16).flat_map(|s| [s[11], s[11], s[13], 0, 0, 0, s[3], s[3], s[5]]).collect::<Vec<_>>();
+    assert_eq!((out.outputs[2].shape(), found(2)), (&[3, 3, 3][..], picked));
+
+    let run = run_trio(&program, &weights, &[tensor::<u32>(RING, &[3, 2, 1, 3, 3], &values)], &[Phase::Joint]);
+    for (due, got) in out.outputs.iter().zip(&run.outputs) {
+        assert_eq!(compare("output", due, got, RING).differing, 0);
+    }
+}

@@ -60,6 +60,7 @@ def compile_(
     ring: Annotated[str, typer.Option(help="auto, 32 or 64 bits.")] = "auto",
     scale: Annotated[int | None, typer.Option(help="Fractional bits; by default as many as fit.")] = None,
     public_weights: Annotated[bool, typer.Option(help="Let every party know the weights.")] = False,
+    keep_bn: Annotated[bool, typer.Option("--keep-bn", help="Leave batch normalisation unfolded.")] = False,
     division: Annotated[str, typer.Option(help="How averages divide: mul-shift or exact.")] = "mul-shift",
     as_json: Json = False,
 ) -> None:
@@ -76,6 +77,7 @@ def compile_(
         ring=ring,  # type: ignore[arg-type]
         scale=scale,
         public_weights=public_weights,
+        keep_bn=keep_bn,
         division=division,  # type: ignore[arg-type]
     )
     program, weights, report = compiled.save(output or model.with_suffix(".covey"))

@@ -20,7 +20,7 @@ from covey.importers.folding import evaluate, shape_of
 from covey.importers.onnx_node import IMPORTERS, OnnxNode, Scope
 from covey.ir import Graph, Note, Status, Value
 
-OLDEST_OPSET = 7
+OLDEST_OPSET = 6
 
 _FLOATS = {
     onnx.TensorProto.FLOAT,

@@ -143,6 +143,17 @@ class OnnxNode:
             raise self.unsupported(f"its {what} '{name}' {why}", "it must come from the network's input")
         if value.dtype is DType.INDEX and not index_allowed:
             raise self.unsupported(f"its {what} '{name}' holds indices", "indices can only be the model's output")
+        if value.dtype is DType.BOOL and not index_allowed:
+            raise self.unsupported(f"its {what} '{name}' holds truth values", "put a Cast to float before it")
+        return value
+
+    def boolean(self, index: int, what: str) -> Value:
+        """The operand as truth values that depend on the network's input."""
+        value = self.activation(index, what, index_allowed=True)
+        if value.dtype is not DType.BOOL:
+            raise self.unsupported(
+                f"its {what} '{value.name}' holds no truth values", "compare it with something first"
+            )
         return value
 
     def operand(self, index: int, what: str) -> Value:
@@ -162,6 +173,9 @@ class OnnxNode:
     def beside(self, index: int, what: str, activation: Value) -> Value:
         """A constant operand of an element-wise operation, without the dimensions that would meet the batch."""
         array = self.weights(index, what)
+        axis = self._old_axis(activation, array)
+        if axis is not None:
+            array = array.reshape(*array.shape, *(1,) * (activation.rank - axis - array.ndim))
         while array.ndim >= activation.rank and array.shape[0] == 1:
             array = array[0]
         if array.ndim == activation.rank and array.shape[0] == BATCH and (array == array[:1]).all():
@@ -172,6 +186,21 @@ class OnnxNode:
                 "make it independent of the batch",
             )
         return self.parameter(array, self.inputs[index])
+
+    def _old_axis(self, activation: Value, array: Array) -> int | None:
+        """Where the constant's first dimension stands before opset 7, where a node may name it."""
+        if self.opset >= 7:
+            return None
+        self.read.update(("axis", "broadcast"))
+        if self.op_type == "PRelu" and array.ndim == 1:
+            return 1
+        axis = self.attributes.get("axis")
+        if axis is None:
+            return None
+        axis = int(axis) % activation.rank
+        if axis + array.ndim > activation.rank:
+            raise self.unsupported(f"its axis {axis} does not fit {activation}", "repair the model")
+        return axis
 
     # Results
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,8 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval, integer_bits
 from covey.ir import Node, Op, Shape, Value, spatial
 from covey.lowering import Division, Lowered, Lowering
-from covey.ops.window import Window, read_kernel, read_window, torch_pooling
+from covey.ops.reshape import Reshape
+from covey.ops.window import STILL, Steps, Window, image_window, read_kernel, read_steps, torch_pooling
 
 FINEST_SHIFT = 24
 """The most bits a reciprocal is given."""
@@ -24,8 +26,34 @@ COARSEST_ERROR = 2.0**-10
 
 
 @dataclass(frozen=True)
+class SumPool(Op):
+    """x [N, .., C, H, W] to the sum of each window; padding counts as 0."""
+
+    window: Window
+
+    def shape(self, *inputs: Value) -> Shape:
+        lead, channels, height, width = spatial(inputs[0])
+        self.window.check_padding(height, width)
+        return (*lead, channels, *self.window.output(height, width))
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.asarray(self.window.slide(inputs[0], 0.0).sum(axis=(-2, -1)))
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x = low.value(node.inputs[0])
+        return low.emit(
+            node,
+            pb.SumPool(window=self.window.proto()),
+            [x],
+            shape=low.graph.values[node.output].shape,
+            scale=x.scale,
+            interval=self.interval(x.interval),
+        )
+
+
+@dataclass(frozen=True)
 class AveragePool(Op):
-    """x [N, C, H, W] to the mean of each window.
+    """x [N, .., C, H, W] to the mean of each window.
 
     `counted` is how far the divisor counts padding (top, left, bottom, right); the window's own pads may be larger.
     """
@@ -34,22 +62,16 @@ class AveragePool(Op):
     counted: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def shape(self, *inputs: Value) -> Shape:
-        channels, height, width = spatial(inputs[0])
-        self.window.check_padding(height, width)
-        return (channels, *self.window.output(height, width))
-
-    def sums(self, x: Array) -> Array:
-        """The sum of each window."""
-        return np.asarray(self.window.slide(x, 0.0).sum(axis=(4, 5)))
+        return SumPool(self.window).shape(*inputs)
 
     def reference(self, *inputs: Array) -> Array:
         x = inputs[0]
-        return self.sums(x) / self.window.counts(x.shape[2], x.shape[3], self.counted)
+        return SumPool(self.window).reference(x) / self.window.counts(x.shape[-2], x.shape[-1], self.counted)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
         shape = low.graph.values[node.output].shape
-        counts = self.window.counts(x.shape[1], x.shape[2], self.counted)
+        counts = self.window.counts(x.shape[-2], x.shape[-1], self.counted)
         magnitude = low.magnitude(node.output)
         sums = low.emit(
             node,
@@ -57,7 +79,7 @@ class AveragePool(Op):
             [x],
             shape=shape,
             scale=x.scale,
-            interval=Interval(self.sums(x.interval.low), self.sums(x.interval.high)),
+            interval=SumPool(self.window).interval(x.interval),
             name=f"{node.output}.sum",
             magnitude=None if magnitude is None else magnitude * float(counts.max()),
             headroom=self._headroom(low, counts),
@@ -140,27 +162,75 @@ def _coarsest_shift(counts: npt.NDArray[np.int64]) -> int:
 
 def whole_map(x: Value) -> AveragePool:
     """The mean over all of x [N, C, H, W]."""
-    _, height, width = spatial(x)
+    _, _, height, width = spatial(x)
     return AveragePool(Window((height, width)))
 
 
 @from_onnx("AveragePool")
 def _average_pool(node: OnnxNode) -> None:
     x = node.activation(0)
-    if len(x.shape) != 3:
-        raise node.unsupported(f"its input {x} is not [N, C, H, W]", "only 2-D pooling is supported")
-    window, declared = read_window(node, read_kernel(node), x.shape[1], x.shape[2])
-    counted = declared if node.flag("count_include_pad") else (0, 0, 0, 0)
-    node.emit(AveragePool(window, counted), [x])
+    rank = image_rank(node, x)
+    steps, declared = read_steps(node, read_kernel(node, rank), x.shape[1:])
+    counted = declared if node.flag("count_include_pad") else [0] * (2 * rank)
+
+    def window(image: Steps, width: Steps, axes: tuple[int | None, int | None]) -> Op:
+        border = [0 if axis is None else counted[axis + side * rank] for side in (0, 1) for axis in axes]
+        return AveragePool(image_window(image, width), (border[0], border[1], border[2], border[3]))
+
+    if rank == 1:
+        pool_rows(node, x, window(STILL, steps[0], (None, 0)))
+    elif rank == 2:
+        node.emit(window(steps[0], steps[1], (0, 1)), [x])
+    else:
+        # How many elements of a box are inside is the product of how many of its sides are.
+        pool_volume(node, x, window(steps[1], steps[2], (1, 2)), window(steps[0], STILL, (0, None)))
+
+
+def image_rank(node: OnnxNode, x: Value) -> int:
+    """How many dimensions a pooling node slides over."""
+    if not 2 <= len(x.shape) <= 4:
+        raise node.unsupported(f"its input {x} is no image", "1-D, 2-D and 3-D pooling are supported")
+    return len(x.shape) - 1
+
+
+def pool_rows(node: OnnxNode, x: Value, pool: Op) -> None:
+    """Pool x [N, C, L] as an image of one row."""
+    name = node.outputs[0]
+    rows = node.emit(Reshape((x.shape[0], 1, x.shape[1])), [x], output=f"{name}.rows")
+    pooled = node.emit(pool, [rows], output=f"{name}.pooled")
+    node.emit(Reshape((x.shape[0], pooled.shape[-1])), [pooled])
+
+
+def pool_volume(node: OnnxNode, x: Value, slices: Op, depth: Op) -> None:
+    """Pool x [N, C, D, H, W]: each slice first, then along the depth."""
+    name = node.outputs[0]
+    channels, deep, *_ = x.shape
+    pooled = node.emit(slices, [x], output=f"{name}.slices")
+    columns = node.emit(
+        Reshape((channels, deep, pooled.shape[2] * pooled.shape[3])), [pooled], output=f"{name}.columns"
+    )
+    result = node.emit(depth, [columns], output=f"{name}.depth")
+    node.emit(Reshape((channels, result.shape[1], *pooled.shape[2:])), [result])
 
 
 @from_onnx("GlobalAveragePool")
 def _global_average_pool(node: OnnxNode) -> None:
     x = node.activation(0)
-    if len(x.shape) != 3:
-        raise node.unsupported(f"its input {x} is not [N, C, H, W]", "only 2-D pooling is supported")
-    node.emit(whole_map(x), [x])
+    emit_global(node, x, lambda size: AveragePool(Window(size)))
     node.note("AveragePool over the whole map")
+
+
+def emit_global(node: OnnxNode, x: Value, pool: Callable[[tuple[int, int]], Op]) -> None:
+    """Pool over all dimensions of x behind the channels, which stay with size 1."""
+    rank = image_rank(node, x)
+    if rank == 2:
+        node.emit(pool((x.shape[1], x.shape[2])), [x])
+        return
+    name = node.outputs[0]
+    size = x.size // x.shape[0]
+    rows = node.emit(Reshape((x.shape[0], 1, size)), [x], output=f"{name}.rows")
+    pooled = node.emit(pool((1, size)), [rows], output=f"{name}.pooled")
+    node.emit(Reshape((x.shape[0], *(1,) * rank)), [pooled])
 
 
 @from_torch("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")

@@ -48,7 +48,7 @@ class BatchNormalization(Op):
 def _batch_normalization(node: OnnxNode) -> None:
     node.only_first_output("the running mean")
     node.ignore("momentum")
-    if node.flag("training_mode"):
+    if node.flag("training_mode") or (node.opset < 7 and not node.flag("is_test")):
         raise node.unsupported("it is in training mode", "export the model for inference")
     if not node.flag("spatial", 1):
         raise node.unsupported("spatial=0 is not supported", "use statistics per channel")

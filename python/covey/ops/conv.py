@@ -1,8 +1,11 @@
-"""Two-dimensional convolution."""
+"""Convolution over one, two and three dimensions. Programs know the two-dimensional one; the others become it."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,36 +15,28 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval, of_centre
 from covey.ir import Node, Op, Shape, Value, spatial
 from covey.lowering import Lowered, Lowering
-from covey.ops.window import Window, read_window
+from covey.ops.window import Steps, Window, image_window, read_steps
 
 
 @dataclass(frozen=True)
 class Conv2d(Op):
-    """x [N, C, H, W] with weight [O, C / groups, KH, KW] and optional bias [O] to [N, O, OH, OW]."""
+    """x [N, .., C, H, W] with weight [O, C / groups, KH, KW] and optional bias [O] to [N, .., O, OH, OW]."""
 
     window: Window
     groups: int = 1
     widens = True
 
     def shape(self, *inputs: Value) -> Shape:
-        channels, height, width = spatial(inputs[0])
-        weight = inputs[1].shape
-        if len(weight) != 4:
-            raise ValueError(f"needs a weight of shape [O, C/groups, KH, KW], got {list(weight)}")
-        if self.groups < 1 or channels % self.groups or weight[0] % self.groups:
-            raise ValueError(f"{self.groups} groups do not divide {channels} input and {weight[0]} output channels")
-        if weight[1] * self.groups != channels:
-            raise ValueError(
-                f"a weight of shape {list(weight)} in {self.groups} groups does not fit {channels} channels"
-            )
-        if len(inputs) > 2 and inputs[2].shape != (weight[0],):
-            raise ValueError(f"its bias has shape {list(inputs[2].shape)} instead of [{weight[0]}]")
-        return (weight[0], *self.window.output(height, width))
+        lead, channels, height, width = spatial(inputs[0])
+        check_weight(inputs[1:], channels, self.groups, 2)
+        return (*lead, inputs[1].shape[0], *self.window.output(height, width))
 
     def reference(self, *inputs: Array) -> Array:
         x, weight = inputs[:2]
         bias = inputs[2] if len(inputs) > 2 else np.zeros(weight.shape[0])
-        return np.concatenate([self._one(sample[None], weight) for sample in x]) + bias[:, None, None]
+        images = x.reshape(-1, *x.shape[-3:])
+        results = np.concatenate([self._one(image[None], weight) for image in images]) + bias[:, None, None]
+        return results.reshape(*x.shape[:-3], *results.shape[1:])
 
     def _one(self, x: Array, weight: Array) -> Array:
         views = self.window.slide(x, 0.0)[0]
@@ -77,23 +72,96 @@ class Conv2d(Op):
         )
 
 
+@dataclass(frozen=True)
+class ConvNd(Op):
+    """x [N, C, ..] with weight [O, C / groups, ..] and optional bias [O], over as many dimensions as `steps` has.
+
+    `passes.conv_expansion` writes it with Conv2d.
+    """
+
+    steps: tuple[Steps, ...]
+    groups: int = 1
+
+    def shape(self, *inputs: Value) -> Shape:
+        x = inputs[0]
+        if not x.batched or len(x.shape) != len(self.steps) + 1:
+            raise ValueError(f"needs an input of {len(self.steps)} dimensions beside batch and channels, got {x}")
+        check_weight(inputs[1:], x.shape[0], self.groups, len(self.steps))
+        sizes = zip(self.steps, x.shape[1:], strict=True)
+        return (inputs[1].shape[0], *(steps.output(size) for steps, size in sizes))
+
+    def reference(self, *inputs: Array) -> Array:
+        x, weight = inputs[:2]
+        counts = [steps.output(size) for steps, size in zip(self.steps, x.shape[2:], strict=True)]
+        padded = np.pad(x, [(0, 0), (0, 0), *((steps.before, steps.after) for steps in self.steps)])
+        batch, channels, outputs = len(x), x.shape[1], weight.shape[0]
+        grouped = weight.reshape(self.groups, outputs // self.groups, channels // self.groups, *weight.shape[2:])
+        result = np.zeros((batch, self.groups, outputs // self.groups, *counts))
+        for tap in itertools.product(*(range(steps.kernel) for steps in self.steps)):
+            view = padded[last(*map(_reads, self.steps, tap, counts))].reshape(
+                batch, self.groups, channels // self.groups, *counts
+            )
+            result += np.einsum("ngc...,goc->ngo...", view, grouped[last(*tap)])
+        bias = inputs[2] if len(inputs) > 2 else np.zeros(outputs)
+        return result.reshape(batch, outputs, *counts) + bias.reshape(-1, *(1,) * len(counts))
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        raise NotImplementedError("a pass writes it with Conv2d")
+
+
+def last(*indices: int | slice) -> Any:
+    """Indexes the last dimensions."""
+    return (Ellipsis, *indices)
+
+
+def _reads(steps: Steps, tap: int, count: int) -> slice:
+    """What one tap of a window reads, over all its positions."""
+    first = tap * steps.dilation
+    return slice(first, first + (count - 1) * steps.stride + 1, steps.stride)
+
+
+def check_weight(parameters: Sequence[Value], channels: int, groups: int, rank: int) -> None:
+    """Raise `ValueError` unless the weight [O, C / groups, ..] and the bias [O] fit the channels."""
+    weight = parameters[0].shape
+    if len(weight) != rank + 2:
+        raise ValueError(f"needs a weight of {rank + 2} dimensions (O, C/groups and the kernel), got {list(weight)}")
+    if groups < 1 or channels % groups or weight[0] % groups:
+        raise ValueError(f"{groups} groups do not divide {channels} input and {weight[0]} output channels")
+    if weight[1] * groups != channels:
+        raise ValueError(f"a weight of shape {list(weight)} in {groups} groups does not fit {channels} channels")
+    if len(parameters) > 1 and parameters[1].shape != (weight[0],):
+        raise ValueError(f"its bias has shape {list(parameters[1].shape)} instead of [{weight[0]}]")
+
+
+def convolution(steps: Sequence[Steps], groups: int) -> Op:
+    """The convolution over as many dimensions as there are steps."""
+    return Conv2d(image_window(*steps), groups) if len(steps) == 2 else ConvNd(tuple(steps), groups)
+
+
+def weight_and_kernel(node: OnnxNode, x: Value) -> tuple[Value, list[int]]:
+    """The weight of a (transposed) convolution of x, and the sizes of its kernel."""
+    rank = len(x.shape) - 1
+    if not 1 <= rank <= 3:
+        raise node.unsupported(f"its input {x} is no image", "1-D, 2-D and 3-D convolution are supported")
+    weight = node.parameter(node.weights(1, "weight"), node.inputs[1])
+    if len(weight.shape) != rank + 2:
+        raise node.unsupported(f"its weight has shape {list(weight.shape)} for {x}", "repair the model")
+    kernel = list(weight.shape[2:])
+    declared = node.integers("kernel_shape")
+    if declared is not None and declared != kernel:
+        raise node.unsupported(f"its kernel_shape {declared} is not the weight's {kernel}", "repair the model")
+    return weight, kernel
+
+
 @from_onnx("Conv")
 def _conv(node: OnnxNode) -> None:
     x = node.activation(0)
-    if len(x.shape) != 3:
-        raise node.unsupported(f"its input {x} is not [N, C, H, W]", "only 2-D convolution is supported")
-    weight = node.parameter(node.weights(1, "weight"), node.inputs[1])
-    if len(weight.shape) != 4:
-        raise node.unsupported(f"its weight has shape {list(weight.shape)}", "only 2-D convolution is supported")
-    kernel = (weight.shape[2], weight.shape[3])
-    declared = node.integers("kernel_shape")
-    if declared is not None and tuple(declared) != kernel:
-        raise node.unsupported(f"its kernel_shape {declared} is not the weight's {list(kernel)}", "repair the model")
-    window, _ = read_window(node, kernel, x.shape[1], x.shape[2])
+    weight, kernel = weight_and_kernel(node, x)
+    steps, _ = read_steps(node, kernel, x.shape[1:])
     inputs = [x, weight]
     if node.has(2):
         inputs.append(node.parameter(node.weights(2, "bias"), node.inputs[2]))
-    node.emit(Conv2d(window, int(node.attribute("group", 1))), inputs)
+    node.emit(convolution(steps, int(node.attribute("group", 1))), inputs)
 
 
 @from_torch(

@@ -63,6 +63,8 @@ class Dense(Op):
 def _gemm(node: OnnxNode) -> None:
     x = node.activation(0, "input A")
     alpha, beta = float(node.attribute("alpha", 1.0)), float(node.attribute("beta", 1.0))
+    if node.opset < 7:
+        node.ignore("broadcast")
     if node.flag("transA"):
         raise node.unsupported("transA would mix the samples of a batch", "transpose the input before the model")
     if len(x.shape) != 1:

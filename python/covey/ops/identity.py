@@ -1,13 +1,32 @@
-"""Operators that do nothing at inference: Identity, Dropout, a Cast between floating types."""
+"""Operators that do nothing at inference: Identity, Dropout, a Cast between floating types. Casts of truth values."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
-from covey.ir import DType
+from covey.interval import Array
+from covey.ir import DType, Node, Op, Shape, Value
+from covey.lowering import Lowered, Lowering
+
+
+@dataclass(frozen=True)
+class Number(Op):
+    """A truth value as the number 0 or 1, at the ordinary scale."""
+
+    def shape(self, *inputs: Value) -> Shape:
+        return inputs[0].shape
+
+    def reference(self, *inputs: Array) -> Array:
+        return inputs[0]
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        return low.shift_left(node, low.value(node.inputs[0]), low.scale, 1.0, name=node.output)
+
 
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
 _INTEGERS = {onnx.TensorProto.INT64, onnx.TensorProto.INT32}
@@ -23,6 +42,8 @@ def _identity(node: OnnxNode) -> None:
 def _dropout(node: OnnxNode) -> None:
     node.only_first_output("the mask")
     node.ignore("ratio", "seed")
+    if node.opset < 7 and not node.flag("is_test"):
+        raise node.unsupported("it is in training mode", "export the model for inference")
     if node.has(2) and bool(np.any(node.constant(2, "training mode"))):
         raise node.unsupported("it is in training mode", "export the model for inference")
     node.alias(node.activation(0))
@@ -34,6 +55,13 @@ def _cast(node: OnnxNode) -> None:
     node.ignore("saturate", "round_mode")
     x = node.activation(0, index_allowed=True)
     target = node.attribute("to")
+    if x.dtype is DType.BOOL and target in _FLOATS:
+        node.emit(Number(), [x])
+        return
+    if x.dtype is DType.BOOL and target == onnx.TensorProto.BOOL:
+        node.alias(x)
+        node.note("removed: it changes nothing")
+        return
     if target not in (_FLOATS if x.dtype is DType.FLOAT else _INTEGERS):
         raise node.unsupported(
             f"it casts to {onnx.TensorProto.DataType.Name(target)}", "only casts between floating types are supported"

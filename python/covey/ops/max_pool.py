@@ -12,23 +12,23 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value, spatial
 from covey.lowering import Lowered, Lowering
-from covey.ops.average_pool import adaptive_pool
-from covey.ops.window import Window, read_kernel, read_window, torch_pooling
+from covey.ops.average_pool import adaptive_pool, emit_global, image_rank, pool_rows, pool_volume
+from covey.ops.window import STILL, Window, image_window, read_kernel, read_steps, torch_pooling
 
 
 @dataclass(frozen=True)
 class MaxPool(Op):
-    """x [N, C, H, W] to the maximum of each window; padding never wins."""
+    """x [N, .., C, H, W] to the maximum of each window; padding never wins."""
 
     window: Window
 
     def shape(self, *inputs: Value) -> Shape:
-        channels, height, width = spatial(inputs[0])
+        lead, channels, height, width = spatial(inputs[0])
         self.window.check_padding(height, width)
-        return (channels, *self.window.output(height, width))
+        return (*lead, channels, *self.window.output(height, width))
 
     def reference(self, *inputs: Array) -> Array:
-        return np.asarray(self.window.slide(inputs[0], -np.inf).max(axis=(4, 5)))
+        return np.asarray(self.window.slide(inputs[0], -np.inf).max(axis=(-2, -1)))
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
@@ -47,18 +47,21 @@ def _max_pool(node: OnnxNode) -> None:
     node.only_first_output("the indices of the maxima")
     node.ignore("storage_order")
     x = node.activation(0)
-    if len(x.shape) != 3:
-        raise node.unsupported(f"its input {x} is not [N, C, H, W]", "only 2-D pooling is supported")
-    window, _ = read_window(node, read_kernel(node), x.shape[1], x.shape[2])
-    node.emit(MaxPool(window), [x])
+    rank = image_rank(node, x)
+    steps, _ = read_steps(node, read_kernel(node, rank), x.shape[1:])
+    if rank == 1:
+        pool_rows(node, x, MaxPool(image_window(STILL, steps[0])))
+    elif rank == 2:
+        node.emit(MaxPool(image_window(steps[0], steps[1])), [x])
+    else:
+        slices, depth = image_window(steps[1], steps[2]), image_window(steps[0], STILL)
+        pool_volume(node, x, MaxPool(slices), MaxPool(depth))
 
 
 @from_onnx("GlobalMaxPool")
 def _global_max_pool(node: OnnxNode) -> None:
     x = node.activation(0)
-    if len(x.shape) != 3:
-        raise node.unsupported(f"its input {x} is not [N, C, H, W]", "only 2-D pooling is supported")
-    node.emit(MaxPool(Window((x.shape[1], x.shape[2]))), [x])
+    emit_global(node, x, lambda size: MaxPool(Window(size)))
     node.note("MaxPool over the whole map")
 
 

@@ -69,12 +69,12 @@ def _per_sample(node: OnnxNode, x: Value, target: list[int]) -> Shape:
 
 @from_onnx("Flatten")
 def _flatten(node: OnnxNode) -> None:
-    x = node.activation(0)
+    x = node.activation(0, index_allowed=True)
     axis = int(node.attribute("axis", 1))
     axis = axis + x.rank if axis < 0 else axis
     if axis < 1 or any(size != 1 for size in x.shape[: axis - 1]):
         raise node.unsupported(f"axis {axis} merges the batch with other dimensions", "use axis 1")
-    node.emit(Reshape((x.size,)), [x])
+    node.emit(Reshape((x.size,)), [x], dtype=x.dtype)
 
 
 def _axes(node: OnnxNode) -> list[int] | None:

@@ -45,9 +45,9 @@ class Transpose(Op):
 
 @from_onnx("Transpose")
 def _transpose(node: OnnxNode) -> None:
-    x = node.activation(0)
+    x = node.activation(0, index_allowed=True)
     permutation = node.integers("perm") or list(reversed(range(x.rank)))
-    node.emit(Transpose(tuple(permutation)), [x])
+    node.emit(Transpose(tuple(permutation)), [x], dtype=x.dtype)
 
 
 @from_torch("aten.permute.default")

@@ -1,8 +1,9 @@
-"""Sliding windows over the last two dimensions, shared by convolution and pooling."""
+"""Sliding windows, shared by convolution and pooling. What reaches the program slides over the last two dimensions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,11 +49,11 @@ class Window:
         return rows, columns
 
     def slide(self, x: Array, fill: float) -> Array:
-        """A view of x [N, C, H, W], padded with `fill`, as [N, C, OH, OW, KH, KW]."""
+        """A view of x [.., H, W], padded with `fill`, as [.., OH, OW, KH, KW]."""
         top, left, bottom, right = self.pads
-        padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=fill)
-        views = sliding_window_view(padded, self.extent, axis=(2, 3))
-        return views[:, :, :: self.strides[0], :: self.strides[1], :: self.dilations[0], :: self.dilations[1]]
+        padded = np.pad(x, (*((0, 0),) * (x.ndim - 2), (top, bottom), (left, right)), constant_values=fill)
+        views = sliding_window_view(padded, self.extent, axis=(-2, -1))
+        return views[..., :: self.strides[0], :: self.strides[1], :: self.dilations[0], :: self.dilations[1]]
 
     def counts(self, height: int, width: int, border: tuple[int, int, int, int]) -> npt.NDArray[np.int64]:
         """How many elements of each window lie in the input extended by `border` (top, left, bottom, right)."""
@@ -76,37 +77,77 @@ class Window:
         return pb.Window(kernel=self.kernel, strides=self.strides, pads=self.pads, dilations=self.dilations)
 
 
-def read_window(node: OnnxNode, kernel: Pair, height: int, width: int) -> tuple[Window, tuple[int, int, int, int]]:
-    """The window of a Conv or pooling node over an input of `height` x `width`, and the pads the model declares.
+@dataclass(frozen=True)
+class Steps:
+    """How a window slides along one dimension."""
 
-    The window's own pads are larger where `ceil_mode` adds positions at the bottom and right.
+    kernel: int
+    stride: int = 1
+    before: int = 0
+    after: int = 0
+    dilation: int = 1
+
+    @property
+    def extent(self) -> int:
+        """Positions from a window's first element to its last."""
+        return (self.kernel - 1) * self.dilation + 1
+
+    def output(self, size: int) -> int:
+        """Positions of the window. Raises `ValueError` when there are none."""
+        count = (size + self.before + self.after - self.extent) // self.stride + 1
+        if count < 1:
+            raise ValueError(f"its window of {self.extent} does not fit the padded input of {size}")
+        return count
+
+
+MOST_STEPS = 65_535
+"""The largest kernel a program may have along one dimension."""
+
+STILL = Steps(1)
+"""Along a dimension the window does not slide over."""
+
+
+def image_window(height: Steps, width: Steps) -> Window:
+    """The window over the last two dimensions."""
+    return Window(
+        (height.kernel, width.kernel),
+        (height.stride, width.stride),
+        (height.before, width.before, height.after, width.after),
+        (height.dilation, width.dilation),
+    )
+
+
+def read_steps(node: OnnxNode, kernel: Sequence[int], sizes: Sequence[int]) -> tuple[list[Steps], list[int]]:
+    """How the window of a Conv or pooling node slides over an input of `sizes`, and the pads the model declares.
+
+    The window's own pads are larger where `ceil_mode` adds positions at the end.
     """
-    strides = _pair(node, "strides")
-    dilations = _pair(node, "dilations")
-    pads = tuple(node.integers("pads") or (0, 0, 0, 0))
-    if len(pads) != 4 or min(pads) < 0:
-        raise node.unsupported(f"its pads {list(pads)} are not four non-negative numbers", "use a Slice-free 2-D model")
+    rank = len(kernel)
+    strides, dilations = _positive(node, "strides", rank), _positive(node, "dilations", rank)
+    pads = node.integers("pads") or [0] * (2 * rank)
+    if len(pads) != 2 * rank or min(pads) < 0:
+        raise node.unsupported(f"its pads {pads} are not {2 * rank} non-negative numbers", "put a Slice before it")
     auto = node.attribute("auto_pad", "NOTSET") or "NOTSET"
     ceil = node.flag("ceil_mode")
-    window = Window(kernel, strides, (pads[0], pads[1], pads[2], pads[3]), dilations)
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
-        window = _same(window, (height, width), lower=auto == "SAME_LOWER")
-    elif auto == "VALID":
-        window = Window(kernel, strides, (0, 0, 0, 0), dilations)
-    elif auto != "NOTSET":
+    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise node.unsupported(f"its auto_pad is '{auto}'", "use NOTSET, VALID, SAME_UPPER or SAME_LOWER")
-    declared = window.pads
+    steps = [Steps(kernel[axis], strides[axis], pads[axis], pads[axis + rank], dilations[axis]) for axis in range(rank)]
+    if auto == "VALID":
+        steps = [replace(step, before=0, after=0) for step in steps]
+    elif auto != "NOTSET":
+        steps = [_same(step, size, auto == "SAME_LOWER") for step, size in zip(steps, sizes, strict=True)]
+    declared = [step.before for step in steps] + [step.after for step in steps]
     if ceil and auto == "NOTSET":
-        window = _ceil(window, (height, width))
-    return window, declared
+        steps = [_ceil(step, size) for step, size in zip(steps, sizes, strict=True)]
+    return steps, declared
 
 
-def read_kernel(node: OnnxNode) -> Pair:
+def read_kernel(node: OnnxNode, rank: int) -> list[int]:
     """The `kernel_shape` attribute of a pooling node."""
     kernel = node.integers("kernel_shape")
-    if kernel is None or len(kernel) != 2 or min(kernel) < 1:
-        raise node.unsupported(f"its kernel_shape is {kernel}", "only 2-D windows are supported")
-    return kernel[0], kernel[1]
+    if kernel is None or len(kernel) != rank or min(kernel) < 1:
+        raise node.unsupported(f"its kernel_shape is {kernel}", f"give {rank} sizes of at least 1")
+    return kernel
 
 
 def torch_pooling(node: TorchNode, rank: int) -> dict[str, Any]:
@@ -121,31 +162,24 @@ def torch_pooling(node: TorchNode, rank: int) -> dict[str, Any]:
     }
 
 
-def _pair(node: OnnxNode, name: str) -> Pair:
-    values = node.integers(name) or [1, 1]
-    if len(values) != 2 or min(values) < 1:
-        raise node.unsupported(f"its {name} are {values}", "only 2-D windows with positive steps are supported")
-    return values[0], values[1]
+def _positive(node: OnnxNode, name: str, rank: int) -> list[int]:
+    values = node.integers(name) or [1] * rank
+    if len(values) != rank or min(values) < 1:
+        raise node.unsupported(f"its {name} are {values}", f"give {rank} numbers of at least 1")
+    return values
 
 
-def _same(window: Window, size: Pair, *, lower: bool) -> Window:
-    before, after = [], []
-    for axis in (0, 1):
-        positions = -(-size[axis] // window.strides[axis])
-        total = max(0, (positions - 1) * window.strides[axis] + window.extent[axis] - size[axis])
-        small, large = total // 2, total - total // 2
-        before.append(large if lower else small)
-        after.append(small if lower else large)
-    return Window(window.kernel, window.strides, (before[0], before[1], after[0], after[1]), window.dilations)
+def _same(steps: Steps, size: int, lower: bool) -> Steps:
+    positions = -(-size // steps.stride)
+    total = max(0, (positions - 1) * steps.stride + steps.extent - size)
+    small, large = total // 2, total - total // 2
+    return replace(steps, before=large if lower else small, after=small if lower else large)
 
 
-def _ceil(window: Window, size: Pair) -> Window:
+def _ceil(steps: Steps, size: int) -> Steps:
     """Pads at the end for the positions that rounding up adds; none may start past the declared padding's input."""
-    pads = list(window.pads)
-    for axis in (0, 1):
-        padded = size[axis] + pads[axis] + pads[axis + 2]
-        positions = -(-(padded - window.extent[axis]) // window.strides[axis]) + 1
-        if (positions - 1) * window.strides[axis] >= size[axis] + pads[axis]:
-            positions -= 1
-        pads[axis + 2] += max(0, (positions - 1) * window.strides[axis] + window.extent[axis] - padded)
-    return Window(window.kernel, window.strides, (pads[0], pads[1], pads[2], pads[3]), window.dilations)
+    padded = size + steps.before + steps.after
+    positions = -(-(padded - steps.extent) // steps.stride) + 1
+    if (positions - 1) * steps.stride >= size + steps.before:
+        positions -= 1
+    return replace(steps, after=steps.after + max(0, (positions - 1) * steps.stride + steps.extent - padded))

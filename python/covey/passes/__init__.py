@@ -5,25 +5,30 @@ from __future__ import annotations
 from covey.errors import NodeError
 from covey.ir import Graph
 from covey.passes.batch_norm_folding import fold_batch_norm
+from covey.passes.conv_expansion import expand_convolutions
 from covey.passes.dead_nodes import remove_dead_nodes
 from covey.passes.identity_removal import remove_identities
 from covey.passes.pool_before_relu import pool_before_relu
+from covey.passes.relu_before_moves import relu_before_moves
 from covey.passes.trailing_softmax import remove_trailing_softmax
 
 __all__ = ["rewrite"]
 
 
-def rewrite(graph: Graph, *, complete: bool = True) -> list[NodeError]:
+def rewrite(graph: Graph, *, complete: bool = True, keep_bn: bool = False) -> list[NodeError]:
     """Run all passes in place; returns the errors of nodes that no pass could make fit for a program.
 
-    A graph that lacks the model's unsupported nodes is not `complete`: what they read would look dead.
+    A graph that lacks the model's unsupported nodes is not `complete`: what they read would look dead. With `keep_bn`,
+    batch normalisation is not folded into the layers before it.
     """
     remove_identities(graph)
     if complete:
         remove_dead_nodes(graph)
     errors = remove_trailing_softmax(graph)
-    fold_batch_norm(graph)
+    fold_batch_norm(graph, keep=keep_bn)
+    expand_convolutions(graph)
     pool_before_relu(graph)
+    relu_before_moves(graph)
     if complete:
         remove_dead_nodes(graph)
     return errors

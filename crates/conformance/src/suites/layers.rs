@@ -4,7 +4,7 @@ use covey_nn::arg_max::{Tie, arg_max};
 use covey_nn::clip::{Ends, clip};
 use covey_nn::linear::After;
 use covey_nn::mul_shift::{mul_shift, product_bound};
-use covey_nn::{Operand, Window, arithmetic, linear, max_pool, relu, structure, sum_pool};
+use covey_nn::{Operand, Window, arithmetic, gather, linear, max_pool, relu, sign, structure, sum_pool};
 use covey_protocols::api::Result;
 use covey_protocols::{Comparison, Protocol, Rounding, Truncation};
 
@@ -26,6 +26,7 @@ impl Suite for Layers {
 
     fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
         self.convolutions(bench)?;
+        self.stacked_convolution(bench)?;
         self.dense(bench)?;
         self.pools(bench)?;
         self.element_wise(bench)?;
@@ -110,6 +111,22 @@ impl Layers {
         Ok(())
     }
 
+    /// Images along more than one leading dimension.
+    fn stacked_convolution<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+        let (x_shape, w_shape) = ([2, 3, 2, 4, 4], [3, 2, 3, 3]);
+        let x = self.secret(bench, &x_shape, "stacked images")?;
+        let weight = bench.input(0, &w_shape, &values(&w_shape, 6, "kernel"))?;
+        let window = window([3, 3], [1, 1], [1; 4], [1, 1]);
+        let geometry = linear::conv2d_geometry(&x_shape, &w_shape, &window, 1)?;
+        let weight = linear::prepare(bench.protocol, Operand::Secret(&weight), geometry)?;
+        let residual = bench.input(0, &[2, 3, 3, 4, 4], &values(&[288], 11, "residual"))?;
+        let relu = Some(Comparison { bound: 15, proved: true });
+        bench.case("convolution of stacked images, residual, rectified");
+        let after = After { residual: Some(&residual), relu, ..self.shifted() };
+        let z = linear::conv2d(bench.protocol, &x, &weight, None, after)?;
+        bench.as_clear(&z)
+    }
+
     fn dense<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
         for (x_shape, w_shape) in [(vec![1, 1], [1, 1]), (vec![3, 20], [20, 7]), (vec![2, 3, 5], [5, 9])] {
             let x = self.secret(bench, &x_shape, "rows")?;
@@ -146,6 +163,13 @@ impl Layers {
             let z = sum_pool::sum_pool(bench.protocol, &x, window)?;
             bench.as_clear(&z)?;
         }
+        let volumes = self.secret(bench, &[2, 2, 2, 4, 3], "pooled volume")?;
+        bench.case("max pool of volumes");
+        let z = max_pool::max_pool(bench.protocol, &volumes, &windows[1], WIDER)?;
+        bench.as_clear(&z)?;
+        bench.case("sum pool of volumes");
+        let z = sum_pool::sum_pool(bench.protocol, &volumes, &windows[1])?;
+        bench.as_clear(&z)?;
         // One number twice in each window: a tie is no difference.
         let ties = bench.input(0, &[1, 1, 4, 4], &[3, 3, -7, -7, 3, 3, -7, -7, 0, -1, 5, 4, -1, 0, 4, 5])?;
         bench.case("max pool of ties");
@@ -175,6 +199,9 @@ impl Layers {
         bench.case("relu");
         let z = relu::relu(bench.protocol, &x, PROVED)?;
         bench.exactly(&z, map(&plain, |v| v.max(0)))?;
+        bench.case("less than zero");
+        let z = sign::less_than_zero(bench.protocol, &x, PROVED)?;
+        bench.exactly(&z, map(&plain, |v| i64::from(v < 0)))?;
         for (low, high) in
             [(Some(-20), Some(60)), (Some(0), None), (None, Some(0)), (Some(7), Some(7)), (Some(-300), Some(300))]
         {
@@ -237,6 +264,10 @@ impl Layers {
             let z = structure::concat(bench.protocol, &[&x, &y, &x], axis)?;
             bench.as_clear(&z)?;
         }
+        let axes = [vec![Some(16), None, Some(0)], vec![Some(0)], vec![Some(7), Some(7), Some(1), None]];
+        bench.case("gather");
+        let z = gather::gather(bench.protocol, &x, &axes, Some(2))?;
+        bench.as_clear(&z)?;
         bench.case("reshape");
         let z = structure::reshape(bench.protocol, &x, &[6, 8])?;
         bench.as_clear(&z)

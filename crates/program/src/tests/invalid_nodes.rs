@@ -33,8 +33,8 @@ fn wiring() {
             |p| node(p, "relu").op = None,
             "node 'relu' (Relu): its operation is not known to this Covey: upgrade, or compile the model again",
         ),
-        (|p| node(p, "relu").inputs = vec![99], "node 'relu' (Relu): refers to value 99 where there are 26"),
-        (|p| node(p, "relu").outputs = vec![99], "node 'relu' (Relu): refers to value 99 where there are 26"),
+        (|p| node(p, "relu").inputs = vec![99], "node 'relu' (Relu): refers to value 99 where there are 28"),
+        (|p| node(p, "relu").outputs = vec![99], "node 'relu' (Relu): refers to value 99 where there are 28"),
         (|p| p.nodes.swap(0, 1), "node 'conv' (Truncate): reads 'conv:0' before any node has computed it"),
         (
             |p| node(p, "relu").inputs = node(p, "relu").outputs.clone(),
@@ -228,7 +228,7 @@ fn linear_layers() {
         ),
         (
             |p| value(p, "image").shape = vec![2, 64],
-            "node 'conv' (Conv2d): 'image' has shape [N, 2, 64] where [N, C, H, W] is due",
+            "node 'conv' (Conv2d): 'image' has shape [N, 2, 64] where [N, .., C, H, W] is due",
         ),
         (
             |p| value(p, "kernel").shape = vec![4, 9],
@@ -365,6 +365,27 @@ fn moving_elements() {
             |p| value(p, "class:19").bound = Some(wire::Bound { bits: 3, source: 0 }),
             "node 'class' (ArgMax): puts 9 into 'class:19', outside its bound 2^3",
         ),
+        (
+            |p| op!(p, "pick", Gather).sizes = vec![5, 0],
+            "node 'pick' (Gather): takes no elements along dimension 1 of the result",
+        ),
+        (
+            |p| op!(p, "pick", Gather).sizes = vec![2, 4],
+            "node 'pick' (Gather): holds 5 offsets where its sizes [2, 4] need 6",
+        ),
+        (
+            |p| op!(p, "pick", Gather).offsets[0] = 200,
+            "node 'pick' (Gather): takes the element at offset 202 where 'flat:16' has 200 in a sample",
+        ),
+        (
+            |p| op!(p, "pick", Gather).sizes = vec![3, 2],
+            "node 'pick' (Gather): computes shape [N, 3, 2] but 'pick:20' declares [N, 2, 3]",
+        ),
+        (
+            |p| value(p, "sign:21").bound = Some(wire::Bound { bits: 0, source: 0 }),
+            "node 'sign' (LessThanZero): puts 1 into 'sign:21', outside its bound 2^0",
+        ),
+        (|p| value(p, "sign:21").scale = 8, "node 'sign' (LessThanZero): computes scale 0 but 'sign:21' declares 8"),
     ]);
 }
 

@@ -27,7 +27,7 @@ fn the_program() {
         ),
         (|p| p.inputs.clear(), "the program is invalid: it needs at least one input and one output"),
         (|p| p.outputs.clear(), "the program is invalid: it needs at least one input and one output"),
-        (|p| p.postprocess.push(0), "the program is invalid: it names 3 postprocessing steps for 2 outputs"),
+        (|p| p.postprocess.push(0), "the program is invalid: it names 4 postprocessing steps for 3 outputs"),
         (|p| p.postprocess[0] = 9, "the program is invalid: postprocessing 9 is not known to this Covey: upgrade"),
     ]);
 }
@@ -106,7 +106,7 @@ fn values() {
 #[test]
 fn inputs_and_outputs() {
     refuses_each(&[
-        (|p| p.inputs = vec![99], "the program is invalid: as an input refers to value 99 where there are 26"),
+        (|p| p.inputs = vec![99], "the program is invalid: as an input refers to value 99 where there are 28"),
         (|p| p.inputs = vec![1], "value 'kernel': is listed among the inputs but is not of kind input"),
         (|p| p.inputs = vec![0, 0], "value 'image': is listed twice among the inputs"),
         (
@@ -117,13 +117,13 @@ fn inputs_and_outputs() {
             },
             "value 'mask': is of kind input but not listed among the inputs",
         ),
-        (|p| p.outputs[0] = 99, "the program is invalid: as an output refers to value 99 where there are 26"),
+        (|p| p.outputs[0] = 99, "the program is invalid: as an output refers to value 99 where there are 28"),
         (
             |p| p.outputs[0] = 1,
             "value 'kernel': is listed among the outputs but no node computes it: opening it would reveal it as it is",
         ),
         (|p| p.outputs[0] = p.outputs[1], "value 'class:19': is listed twice among the outputs"),
-        (|p| _ = p.nodes.pop(), "value 'class:19': is never computed: no node writes it"),
+        (|p| _ = p.nodes.pop(), "value 'sign:21': is never computed: no node writes it"),
         (
             |p| {
                 // An ArgMax without its axis leaves one number a sample.

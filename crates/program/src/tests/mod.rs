@@ -51,8 +51,12 @@ fn sample() -> ProgramBuilder {
     let dense = b.node("dense", Op::Dense, &[flat, weight]);
     let scores = b.node("lift", Op::ShiftLeft { bits: 1 }, &[dense]);
     let class = b.node("class", Op::ArgMax { axis: 1, select_last: false, keep_dims: true }, &[scores]);
+    let axes = vec![vec![Some(10), None], vec![Some(3), Some(0), Some(1)]];
+    let picked = b.node("pick", Op::Gather { axes }, &[flat]);
+    let sign = b.node("sign", Op::LessThanZero, &[picked]);
     b.output_with(scores, Postprocess::Softmax);
     b.output(class);
+    b.output(sign);
     b
 }
 

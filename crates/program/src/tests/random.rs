@@ -10,7 +10,7 @@ fn extend(b: &mut ProgramBuilder, x: ValueId, pick: u64, name: &str) -> ValueId 
     let small = 1 + (pick / 16 % 3) as usize;
     let rounding = [Rounding::Exact, Rounding::Ulp, Rounding::Probabilistic][small - 1];
     let window = Window { kernel: [small, 1], strides: [1, small], pads: [small - 1, 0, 0, 0], dilations: [1, small] };
-    match (pick % 16, &shape[..]) {
+    match (pick % 18, &shape[..]) {
         (0, &[channels, ..]) if shape.len() == 3 && scale <= 40 => {
             let kernel = b.parameter(&format!("{name}.kernel"), &[2 * channels, 1, small, 1], 8);
             b.node(name, Op::Conv2d { window, groups: channels }, &[x, kernel])
@@ -40,6 +40,11 @@ fn extend(b: &mut ProgramBuilder, x: ValueId, pick: u64, name: &str) -> ValueId 
             let (before, mut after) = (vec![0; shape.len() + 1], vec![0; shape.len() + 1]);
             after[shape.len()] = small;
             b.node(name, Op::Pad { before, after, value: -(small as i64) }, &[x])
+        }
+        (15, _) => b.node(name, Op::LessThanZero, &[x]),
+        (16, _) => {
+            let size = shape.iter().product::<usize>() as u32;
+            b.node(name, Op::Gather { axes: vec![vec![Some(size / 2), None], vec![Some(0), Some(size / 3)]] }, &[x])
         }
         _ => b.node(name, Op::Relu, &[x]),
     }

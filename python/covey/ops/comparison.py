@@ -1,0 +1,175 @@
+"""Comparisons: Less, Greater, LessOrEqual, GreaterOrEqual, Equal. Truth values are 0 and 1 at scale 0.
+
+They compare the fixed-point numbers: what differs by less than 2^-scale may count as equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.interval import Array, Interval
+from covey.ir import DType, Node, Op, Shape, Value, broadcast
+from covey.lowering import Lowered, Lowering
+from covey.ops.add import elementwise_operands
+
+
+@dataclass(frozen=True)
+class Less(Op):
+    """x < y."""
+
+    def shape(self, *inputs: Value) -> Shape:
+        return broadcast(*inputs)
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.asarray(inputs[0] < inputs[1], dtype=np.float64)
+
+    def interval(self, *inputs: Interval) -> Interval:
+        zeros = np.zeros(np.broadcast_shapes(*(i.low.shape for i in inputs)))
+        return Interval(zeros, zeros + 1.0)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        return below_zero(low, node, difference(low, node, *node.inputs))
+
+
+@dataclass(frozen=True)
+class Equal(Less):
+    """x = y: neither is below the other. Both comparisons run side by side."""
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.asarray(inputs[0] == inputs[1], dtype=np.float64)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x, y = node.inputs
+        ways = [difference(low, node, x, y), difference(low, node, y, x, name="reversed")]
+        shape = ways[0].shape
+        size = int(np.prod(shape, dtype=np.int64))
+        rows = [reshaped(low, node, way, (1, size), f"row{index}") for index, way in enumerate(ways)]
+        both = low.emit(
+            node,
+            pb.Concat(axis=1),
+            rows,
+            shape=(2, size),
+            scale=rows[0].scale,
+            interval=Interval(
+                np.concatenate([row.interval.low for row in rows], axis=1),
+                np.concatenate([row.interval.high for row in rows], axis=1),
+            ),
+            name=f"{node.output}.both",
+            magnitude=low.magnitude_sum(x, y),
+        )
+        unequal = low.emit(
+            node,
+            pb.SumPool(window=pb.Window(kernel=[2, 1], strides=[1, 1], pads=[0, 0, 0, 0], dilations=[1, 1])),
+            [reshaped(low, node, below_zero(low, node, both, "either"), (1, 2, size), "stacked")],
+            shape=(1, 1, size),
+            scale=0,
+            # At most one of the two holds.
+            interval=Interval(np.zeros((1, 1, 1, size)), np.ones((1, 1, 1, size))),
+            name=f"{node.output}.unequal",
+            unconditional=True,
+        )
+        equal = negated(low, node, unequal, name=f"{node.output}.equal")
+        return reshaped(low, node, equal, shape)
+
+
+def difference(low: Lowering, node: Node, x: str, y: str, name: str = "difference") -> Lowered:
+    """x - y, stretched to the shape of the result."""
+    left, right = low.operands_at_one_scale(node, [x, y])
+    return low.emit(
+        node,
+        pb.Sub(),
+        [left, right],
+        shape=low.graph.values[node.output].shape,
+        scale=left.scale,
+        interval=Interval(left.interval.low - right.interval.high, left.interval.high - right.interval.low),
+        name=f"{node.output}.{name}",
+        magnitude=low.magnitude_sum(x, y),
+    )
+
+
+def below_zero(low: Lowering, node: Node, x: Lowered, name: str | None = None) -> Lowered:
+    """1 where x < 0, else 0."""
+    zeros = np.zeros((1, *x.shape))
+    return low.emit(
+        node,
+        pb.LessThanZero(),
+        [x],
+        shape=x.shape,
+        scale=0,
+        interval=Interval(zeros, zeros + 1.0),
+        name=None if name is None else f"{node.output}.{name}",
+        unconditional=True,
+    )
+
+
+def negated(low: Lowering, node: Node, x: Lowered, name: str | None = None) -> Lowered:
+    """1 - x for a truth value."""
+    one = low.constant(node, "one", np.array(1.0), 0)
+    interval = Interval(1.0 - x.interval.high, 1.0 - x.interval.low)
+    return low.emit(node, pb.Sub(), [one, x], shape=x.shape, scale=0, interval=interval, name=name, unconditional=True)
+
+
+def reshaped(low: Lowering, node: Node, x: Lowered, shape: Shape, name: str | None = None) -> Lowered:
+    """The same elements."""
+    return low.emit(
+        node,
+        pb.Reshape(),
+        [x],
+        shape=shape,
+        scale=x.scale,
+        interval=Interval(x.interval.low.reshape(1, *shape), x.interval.high.reshape(1, *shape)),
+        name=None if name is None else f"{node.output}.{name}",
+        magnitude=float(x.interval.magnitude) * 2.0**-x.scale if name is not None else None,
+        unconditional=x.scale == 0,
+    )
+
+
+@dataclass(frozen=True)
+class Not(Op):
+    """Of truth values."""
+
+    def shape(self, *inputs: Value) -> Shape:
+        return inputs[0].shape
+
+    def reference(self, *inputs: Array) -> Array:
+        return 1.0 - inputs[0]
+
+    def interval(self, *inputs: Interval) -> Interval:
+        return Interval(1.0 - inputs[0].high, 1.0 - inputs[0].low)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        return negated(low, node, low.value(node.inputs[0]))
+
+
+@from_onnx("Less")
+def _less(node: OnnxNode) -> None:
+    node.emit(Less(), elementwise_operands(node), dtype=DType.BOOL)
+
+
+@from_onnx("Greater")
+def _greater(node: OnnxNode) -> None:
+    node.emit(Less(), elementwise_operands(node)[::-1], dtype=DType.BOOL)
+
+
+@from_onnx("GreaterOrEqual")
+def _greater_or_equal(node: OnnxNode) -> None:
+    _not_less(node, elementwise_operands(node))
+
+
+@from_onnx("LessOrEqual")
+def _less_or_equal(node: OnnxNode) -> None:
+    _not_less(node, elementwise_operands(node)[::-1])
+
+
+def _not_less(node: OnnxNode, operands: list[Value]) -> None:
+    less = node.emit(Less(), operands, output=f"{node.outputs[0]}.opposite", dtype=DType.BOOL)
+    node.emit(Not(), [less], dtype=DType.BOOL)
+
+
+@from_onnx("Equal")
+def _equal(node: OnnxNode) -> None:
+    node.emit(Equal(), elementwise_operands(node), dtype=DType.BOOL)

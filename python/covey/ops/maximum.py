@@ -1,0 +1,93 @@
+"""The larger and the smaller of two values or more, element by element: Max and Min."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.interval import Array, Interval
+from covey.ir import Node, Op, Shape, Value, broadcast
+from covey.lowering import Lowered, Lowering
+
+
+@dataclass(frozen=True)
+class Extreme(Op):
+    """With d = max(x - y, 0) the larger is y + d, the smaller x - d."""
+
+    largest: bool
+
+    def shape(self, *inputs: Value) -> Shape:
+        return broadcast(*inputs)
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.maximum(*inputs) if self.largest else np.minimum(*inputs)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x, y = low.operands_at_one_scale(node)
+        shape = low.graph.values[node.output].shape
+        gap = Interval(x.interval.low - y.interval.high, x.interval.high - y.interval.low)
+        magnitude = low.magnitude_sum(*node.inputs)
+        difference = low.emit(
+            node,
+            pb.Sub(),
+            [x, y],
+            shape=shape,
+            scale=x.scale,
+            interval=gap,
+            name=f"{node.output}.difference",
+            magnitude=magnitude,
+        )
+        excess = low.emit(
+            node,
+            pb.Relu(),
+            [difference],
+            shape=shape,
+            scale=x.scale,
+            interval=Interval(np.maximum(gap.low, 0), np.maximum(gap.high, 0)),
+            name=f"{node.output}.excess",
+            magnitude=magnitude,
+        )
+        return low.emit(
+            node,
+            pb.Add() if self.largest else pb.Sub(),
+            [y, excess] if self.largest else [x, excess],
+            shape=shape,
+            scale=x.scale,
+            interval=self.interval(x.interval, y.interval),
+        )
+
+
+@from_onnx("Max")
+def _max(node: OnnxNode) -> None:
+    _chain(node, Extreme(largest=True))
+
+
+@from_onnx("Min")
+def _min(node: OnnxNode) -> None:
+    _chain(node, Extreme(largest=False))
+
+
+def _chain(node: OnnxNode, op: Extreme) -> None:
+    activation = next((node.activation(i) for i in range(len(node.inputs)) if not node.is_constant(i)), None)
+    if activation is None:
+        raise node.unsupported("it has no operand that depends on the input", "repair the model")
+    operands = [
+        node.beside(index, f"operand {index}", activation) if node.is_constant(index) else node.activation(index)
+        for index in range(len(node.inputs))
+    ]
+    # Activations first: every pair then has one.
+    operands.sort(key=lambda value: not value.batched)
+    if len(operands) == 1:
+        node.alias(operands[0])
+        node.note("removed: it has one operand")
+        return
+    count = 0
+    while len(operands) > 1:
+        count += 1
+        first, second, *rest = operands
+        name = f"{node.outputs[0]}.{count}" if rest else None
+        operands = [*rest, node.emit(op, [first, second], output=name)]
+        operands.sort(key=lambda value: not value.batched)

@@ -1,0 +1,101 @@
+"""Sums, means, maxima and minima over dimensions of a sample: pooling over rows in which they stand last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
+from covey.ir import Op, Value
+from covey.ops.affine import Affine
+from covey.ops.average_pool import AveragePool, SumPool, whole_map
+from covey.ops.max_pool import MaxPool
+from covey.ops.reshape import Reshape
+from covey.ops.transpose import Transpose
+from covey.ops.window import MOST_STEPS, Window
+
+Pool = type[AveragePool] | type[SumPool] | type[MaxPool]
+
+
+@from_onnx("ReduceMean")
+def _reduce_mean(node: OnnxNode) -> None:
+    _reduce(node, AveragePool)
+
+
+@from_onnx("ReduceSum")
+def _reduce_sum(node: OnnxNode) -> None:
+    _reduce(node, SumPool)
+
+
+@from_onnx("ReduceMax")
+def _reduce_max(node: OnnxNode) -> None:
+    _reduce(node, MaxPool)
+
+
+@from_onnx("ReduceMin")
+def _reduce_min(node: OnnxNode) -> None:
+    _reduce(node, MaxPool, negated=True)
+
+
+@from_torch("aten.mean.dim")
+def _mean_aten(node: TorchNode) -> None:
+    node.ignore("dtype")
+    x, axes = node.activation("self"), node.integers("dim")
+    if not axes:
+        raise node.unsupported("it runs over the batch too", "give it dims other than the batch")
+    node.become("ReduceMean", x, np.array(axes), keepdims=int(node.flag("keepdim")))
+
+
+def _reduce(node: OnnxNode, pool: Pool, *, negated: bool = False) -> None:
+    x = node.activation(0)
+    axes = node.constant_integers(1, "axes") if node.has(1) else node.integers("axes")
+    keep, nothing = node.flag("keepdims", 1), node.flag("noop_with_empty_axes")
+    if not axes and nothing:
+        node.alias(x)
+        node.note("removed: it runs over no axes")
+        return
+    places = sorted(axis % x.rank for axis in axes) if axes else list(range(x.rank))
+    if places[0] == 0:
+        raise node.unsupported("it runs over the batch", "keep the batch out of its axes")
+    if negated:
+        x = node.emit(Affine(-1.0), [x], output=f"{node.outputs[0]}.negative")
+        largest = reduce(node, x, places, pool, keep, output=f"{node.outputs[0]}.largest")
+        node.emit(Affine(-1.0), [largest])
+    else:
+        reduce(node, x, places, pool, keep)
+    node.note("pooling over these dimensions")
+
+
+def reduce(
+    node: OnnxNode,
+    x: Value,
+    places: Sequence[int],
+    pool: Pool,
+    keep: bool,
+    output: str | None = None,
+) -> Value:
+    """Pool over the dimensions `places`, which count the batch; they stay with size 1 if `keep`."""
+    name = output or node.outputs[0]
+    kept = [place for place in range(1, x.rank) if place not in places]
+    dims = tuple(x.shape[place - 1] for place in kept)
+    final = tuple(1 if place in places else x.shape[place - 1] for place in range(1, x.rank)) if keep else dims
+    if pool is AveragePool and len(x.shape) == 3 and list(places) == [2, 3]:
+        pooled: Op = whole_map(x)
+        if keep:
+            return node.emit(pooled, [x], output=output)
+        result = node.emit(pooled, [x], output=f"{name}.pooled")
+        return node.emit(Reshape(final), [result], output=output)
+    order = (0, *kept, *places)
+    if list(order) != sorted(order):
+        x = node.emit(Transpose(order), [x], output=f"{name}.turned")
+    count = 1
+    for size in x.shape[len(kept) :]:
+        count *= size
+    rows = x.size // count
+    if count > MOST_STEPS:
+        raise node.unsupported(f"it runs over {count} elements", f"at most {MOST_STEPS} are supported")
+    x = node.emit(Reshape((1, rows, count)), [x], output=f"{name}.rows")
+    pooled_rows = node.emit(pool(Window((1, count))), [x], output=f"{name}.pooled")
+    return node.emit(Reshape(final), [pooled_rows], output=output)

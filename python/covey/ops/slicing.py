@@ -1,0 +1,56 @@
+"""Cutting activations: Slice and Split. The batch stays whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from covey.importers.onnx_node import BATCH, OnnxNode, from_onnx
+from covey.ops.gather import data_axis, emit_pick
+
+
+@from_onnx("Slice")
+def _slice(node: OnnxNode) -> None:
+    x = node.activation(0, index_allowed=True)
+    if node.opset < 10:
+        starts, ends = node.integers("starts") or [], node.integers("ends") or []
+        axes = node.integers("axes") or list(range(len(starts)))
+        steps = [1] * len(starts)
+    else:
+        starts, ends = node.constant_integers(1, "starts"), node.constant_integers(2, "ends")
+        axes = node.constant_integers(3, "axes") if node.has(3) else list(range(len(starts)))
+        steps = node.constant_integers(4, "steps") if node.has(4) else [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise node.unsupported(f"its starts {starts}, ends {ends}, axes {axes}, steps {steps} do not fit", "repair it")
+    along: list[Sequence[int]] = [range(extent) for extent in x.shape]
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        batch = max(BATCH, node.scope.exported_batch or 1)
+        if axis in (0, -x.rank) and start == 0 and step == 1 and (end >= batch or end == node.scope.exported_batch):
+            continue
+        place = data_axis(node, x, axis)
+        size = x.shape[place]
+        # ONNX clamps what lies outside; for negative steps "before the first" is -1, which `slice` would wrap.
+        low, high = (0, size) if step > 0 else (-1, size - 1)
+        start, end = (min(max(end + size if end < 0 else end, low), high) for end in (start, end))
+        along[place] = range(start, end, step)
+    emit_pick(node, x, along)
+
+
+@from_onnx("Split")
+def _split(node: OnnxNode) -> None:
+    x = node.activation(0, index_allowed=True)
+    axis = data_axis(node, x, int(node.attribute("axis", 0)))
+    size, count = x.shape[axis], len(node.outputs)
+    if node.has(1):
+        parts = node.constant_integers(1, "split")
+    else:
+        part = -(-size // int(node.attribute("num_outputs", count)))
+        parts = node.integers("split") or [min(part, size - part * index) for index in range(count)]
+    if len(parts) != count or sum(parts) != size or min(parts) < 1:
+        raise node.unsupported(f"its parts {parts} do not make up the {size} of dimension {axis + 1}", "repair it")
+    start = 0
+    for output, part in zip(node.outputs, parts, strict=True):
+        along: list[Sequence[int]] = [range(extent) for extent in x.shape]
+        along[axis] = range(start, start + part)
+        start += part
+        if output:
+            emit_pick(node, x, along, output=output)

@@ -1,0 +1,120 @@
+"""Choosing between two values: by secret truth values a product, by public ones a move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.interval import Array, Interval
+from covey.ir import Node, Op, Shape, Value
+from covey.lowering import Lowered, Lowering
+from covey.ops.add import Add
+from covey.ops.gather import ABSENT, flat
+from covey.ops.mul import Mul
+from covey.ops.reshape import Reshape
+from covey.ops.tile import expand_to
+
+
+@dataclass(frozen=True)
+class Where(Op):
+    """x where the condition is 1, y where it is 0: y + condition * (x - y)."""
+
+    def shape(self, *inputs: Value) -> Shape:
+        condition, x, y = inputs
+        batched = [len(value.shape) for value in inputs if value.batched]
+        if min(batched) != max(batched) or max(len(x.shape), len(y.shape)) > max(batched):
+            raise ValueError(f"operands {condition}, {x} and {y} differ in rank")
+        try:
+            return tuple(np.broadcast_shapes(condition.shape, x.shape, y.shape))
+        except ValueError:
+            raise ValueError(f"operands {condition}, {x} and {y} do not broadcast") from None
+
+    def reference(self, *inputs: Array) -> Array:
+        condition, x, y = inputs
+        return np.where(condition > 0.5, x, y)
+
+    def interval(self, *inputs: Interval) -> Interval:
+        condition, x, y = inputs
+        shape = np.broadcast_shapes(condition.low.shape, x.low.shape, y.low.shape)
+        low, high = np.minimum(x.low, y.low), np.maximum(x.high, y.high)
+        return Interval(np.broadcast_to(low, shape), np.broadcast_to(high, shape))
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        condition = low.value(node.inputs[0])
+        shape = low.graph.values[node.output].shape
+        x, y = low.operands_at_one_scale(node, node.inputs[1:])
+        gap = Interval(x.interval.low - y.interval.high, x.interval.high - y.interval.low)
+        between = np.broadcast_shapes(x.shape, y.shape)
+        magnitude = low.magnitude_sum(*node.inputs[1:])
+        difference = low.emit(
+            node,
+            pb.Sub(),
+            [x, y],
+            shape=between,
+            scale=x.scale,
+            interval=gap,
+            name=f"{node.output}.difference",
+            magnitude=magnitude,
+        )
+        zeros = np.zeros((1, *shape))
+        chosen = low.emit(
+            node,
+            pb.Mul(),
+            [condition, difference],
+            shape=shape,
+            scale=x.scale,
+            interval=Interval(np.minimum(gap.low, zeros), np.maximum(gap.high, zeros)),
+            name=f"{node.output}.chosen",
+            magnitude=magnitude,
+        )
+        interval = self.interval(condition.interval, x.interval, y.interval)
+        return low.emit(node, pb.Add(), [y, chosen], shape=shape, scale=x.scale, interval=interval)
+
+
+@from_onnx("Where")
+def _where(node: OnnxNode) -> None:
+    if node.is_constant(0):
+        _by_constant(node)
+        return
+    condition = node.boolean(0, "condition")
+    operands = [
+        node.beside(index, what, condition) if node.is_constant(index) else node.activation(index, what)
+        for index, what in ((1, "first choice"), (2, "second choice"))
+    ]
+    if not any(value.batched for value in operands):
+        x, y = (node.scope.graph.parameters[value.name] for value in operands)
+        gap = node.parameter(x - y, f"{node.outputs[0]}.gap")
+        chosen = node.emit(Mul(), [condition, gap], output=f"{node.outputs[0]}.chosen")
+        node.emit(Add(), [chosen, operands[1]])
+        return
+    node.emit(Where(), [condition, *operands])
+
+
+def _by_constant(node: OnnxNode) -> None:
+    """Each choice with zeros where the other is taken, and their sum: nothing is exchanged."""
+    mask = node.constant(0, "condition").astype(bool)
+    activations = [node.activation(index) for index in (1, 2) if not node.is_constant(index)]
+    rank = max(value.rank for value in activations)
+    while mask.ndim >= rank and mask.shape[0] == 1:
+        mask = mask[0]
+    if mask.ndim >= rank:
+        raise node.unsupported("its constant condition differs between samples", "make it independent of the batch")
+    name = node.outputs[0]
+    parts: list[Value] = []
+    for index, chosen in ((1, mask), (2, ~mask)):
+        if node.is_constant(index):
+            constant = node.beside(index, "choice", activations[0])
+            values = node.scope.graph.parameters[constant.name]
+            parts.append(node.parameter(np.where(chosen, values, 0.0), f"{node.inputs[index]}.masked"))
+            continue
+        x = node.activation(index)
+        target = tuple(np.broadcast_shapes(x.shape, mask.shape))
+        x = expand_to(node, x, target, f"{name}.{index}.expanded")
+        positions = np.where(np.broadcast_to(chosen, target), np.arange(x.size).reshape(target), ABSENT)
+        taken = node.emit(flat(positions), [x], output=f"{name}.{index}.taken")
+        parts.append(node.emit(Reshape(target), [taken], output=f"{name}.{index}.part"))
+    node.emit(Add(), parts)
+    node.note("moves: the condition is public")

@@ -1,0 +1,125 @@
+"""Operators that take elements at public positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import builders
+import interpreter
+from agreement import agree, image
+from covey.ops.gather import ABSENT, Gather
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "axes", "steps"),
+    [
+        ([1], [3], [1], [1]),
+        ([0, 0], [2**31 - 1, 2], [0, 2], [1, 1]),
+        ([-3, 5], [-1, -9], [1, 2], [1, -2]),
+        ([100], [-100], [2], [-1]),
+        ([1], [-1], [-1], [2]),
+    ],
+)
+def test_slice(starts: list[int], ends: list[int], axes: list[int], steps: list[int]) -> None:
+    constants = {"s": np.array(starts), "e": np.array(ends), "a": np.array(axes), "t": np.array(steps)}
+    agree(builders.single("Slice", ["N", 4, 6], constants), image(2, 4, 6))
+
+
+def test_slice_before_opset_10() -> None:
+    agree(builders.single("Slice", ["N", 4, 6], opset=9, starts=[1, 2], ends=[3, 9], axes=[1, 2]), image(2, 4, 6))
+
+
+@pytest.mark.parametrize(("opset", "options"), [(18, {"num_outputs": 3}), (17, {}), (11, {"split": [1, 2, 3]})])
+def test_split(opset: int, options: dict[str, Any]) -> None:
+    node = helper.make_node("Split", ["x"], ["a", "b", "c"], axis=-1, **options)
+    proto = builders.model([node], {"x": ["N", 2, 6]}, ["a", "b", "c"], opset=opset)
+    compiled = agree(proto, image(2, 2, 6))
+    assert [node.WhichOneof("op") for node in interpreter.program_of(compiled).nodes] == ["gather"] * 3
+
+
+def test_split_into_given_parts() -> None:
+    node = helper.make_node("Split", ["x", "parts"], ["a", "b"], axis=1)
+    agree(builders.model([node], {"x": ["N", 5, 2]}, ["a", "b"], {"parts": np.array([1, 4])}), image(2, 5, 2))
+
+
+@pytest.mark.parametrize("indices", [[2, 0, -1], [[0, 1], [3, 3]], 2])
+@pytest.mark.parametrize("axis", [1, -1])
+def test_gather(indices: Any, axis: int) -> None:
+    agree(builders.single("Gather", ["N", 4, 5], {"i": np.array(indices)}, axis=axis), image(2, 4, 5))
+
+
+@pytest.mark.parametrize(("op", "constant"), [("Tile", [1, 2, 3]), ("Expand", [1, 4, 5]), ("Expand", [5])])
+def test_repeats(op: str, constant: list[int]) -> None:
+    agree(builders.single(op, ["N", 4, 1], {"c": np.array(constant)}), image(2, 4, 1))
+
+
+@pytest.mark.parametrize(
+    "mode", ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"]
+)
+@pytest.mark.parametrize("nearest", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize("to", [np.array([1.0, 1.0, 2.0, 1.5]), np.array([2, 3, 4, 11])])
+def test_resize(mode: str, nearest: str, to: np.ndarray) -> None:
+    by_scale = to.dtype.kind == "f"
+    first = ["x", "", "to"] if by_scale else ["x", "", "", "to"]
+    node = helper.make_node(
+        "Resize", first, ["y"], coordinate_transformation_mode=mode, nearest_mode=nearest, mode="nearest"
+    )
+    stored = to.astype(np.float32) if by_scale else to
+    proto = builders.model([node], {"x": [2, 3, 5, 6]}, ["y"], {"to": stored}, opset=19)
+    agree(proto, image(2, 3, 5, 6))
+
+
+def test_resize_before_opset_11_and_upsample() -> None:
+    scales = {"s": np.array([1.0, 1.0, 2.0, 3.0])}
+    agree(builders.single("Resize", ["N", 2, 3, 2], scales, opset=10), image(2, 2, 3, 2))
+    agree(builders.single("Upsample", ["N", 2, 3, 2], scales, opset=9), image(2, 2, 3, 2))
+
+
+@pytest.mark.parametrize("op", ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize("axes", [[1], [3], [1, 3], [2, 3], [-1, 1, 2]])
+@pytest.mark.parametrize("keep", [0, 1])
+def test_reductions(op: str, axes: list[int], keep: int) -> None:
+    shape = ["N", 3, 4, 5]
+    if op == "ReduceSum":
+        proto = builders.single(op, shape, {"a": np.array(axes)}, keepdims=keep)
+    else:
+        proto = builders.single(op, shape, axes=axes, keepdims=keep)
+    agree(proto, image(2, 3, 4, 5))
+
+
+def test_reduction_with_axes_as_an_operand() -> None:
+    agree(builders.single("ReduceMax", ["N", 3, 4], {"a": np.array([1])}, opset=18), image(2, 3, 4))
+
+
+def test_shape_arithmetic_of_an_exporter_folds() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["n"]),
+        helper.make_node("Unsqueeze", ["n", "axes"], ["row"]),
+        helper.make_node("Concat", ["row", "rest"], ["wanted"], axis=0),
+        helper.make_node("Expand", ["x", "wanted"], ["y"]),
+    ]
+    constants = {"zero": np.array(0), "axes": np.array([0]), "rest": np.array([3, 4])}
+    agree(builders.model(nodes, {"x": ["N", 1, 4]}, ["y"], constants), image(2, 1, 4))
+
+
+def test_positions_and_repeats() -> None:
+    move = Gather(((3, ABSENT), (0, 2)))
+    np.testing.assert_array_equal(move.positions, [[3, 5], [-1, -1]])
+    assert move.repeats
+    assert not Gather(((0, 2), (0, 1))).repeats
+    assert Gather(((0, 1), (0, 1))).repeats
+
+
+def test_moves_of_truth_values_stay_truth_values() -> None:
+    nodes = [
+        helper.make_node("Less", ["x", "k"], ["t"]),
+        helper.make_node("Transpose", ["t"], ["u"], perm=[0, 2, 1]),
+        helper.make_node("Not", ["u"], ["y"]),
+    ]
+    proto = builders.model(nodes, {"x": ["N", 3, 4]}, ["y"], {"k": np.array(0.1)}, output_dtype=TensorProto.BOOL)
+    agree(proto, image(2, 3, 4))
