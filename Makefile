@@ -12,13 +12,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint kills instruction-sets docs-commands clean
+.PHONY: help demo test lint kills onnx-vectors instruction-sets docs-commands clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
 	@echo "make test   everything that must hold"
 	@echo "make lint   formatting and static checks"
 	@echo "make kills  each party killed at 20 random moments"
+	@echo "make onnx-vectors  the test vectors of the onnx package, through compiler and interpreter"
 	@echo "make instruction-sets  kernels and protocols without AMX, without AVX-512, and in the portable build"
 	@echo "make clean  remove what was built"
 
@@ -54,6 +55,9 @@ lint: $(VENV)/ready
 
 kills: $(VENV)/installed
 	$(BIN)/python python/tests/kills.py
+
+onnx-vectors: $(VENV)/ready
+	$(BIN)/python python/tests/onnx_vectors.py --details target/onnx-vectors.txt
 
 instruction-sets:
 	for isa in avx512 avx2; do COVEY_MAX_ISA=$$isa cargo test --locked -p covey-kernels -p covey-conformance; done

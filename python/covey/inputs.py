@@ -92,7 +92,7 @@ def _check(array: Any, entry: Mapping[str, Any]) -> Floats:
     name, shape = entry["name"], list(entry["shape"])
     if not isinstance(array, np.ndarray):
         raise DataError(f"input '{name}' is a {type(array).__name__}: give a NumPy array")
-    if array.dtype.kind not in "fiu":
+    if array.dtype.kind not in "fiub":
         raise DataError(f"input '{name}' has dtype {array.dtype}: give floating-point numbers (x.astype('float32'))")
     actual = list(array.shape)
     if entry["batched"]:

@@ -325,21 +325,24 @@ class Lowering:
         )
 
     def _input(self, value: Value) -> None:
-        low, high = (float(np.rint(np.ldexp(bound, self.scale))) for bound in self.ranges[value.name])
+        truth = value.dtype is DType.BOOL
+        ends = (0.0, 1.0) if truth else self.ranges[value.name]
+        scale = 0 if truth else self.scale
+        low, high = (float(np.rint(np.ldexp(bound, scale))) for bound in ends)
         shape = (1, *value.shape)
         interval = Interval(np.full(shape, low), np.full(shape, high))
-        self._check(value.name, "Input", interval.magnitude, self.scale, calibrated=False)
+        self._check(value.name, "Input", interval.magnitude, scale, calibrated=False)
         lowered = self._new_value(
             value.name,
             value.shape,
             batched=True,
-            scale=self.scale,
+            scale=scale,
             interval=interval,
             calibrated=False,
             kind=pb.Value.INPUT,
         )
         message = self.program.values[lowered.id]
-        message.range.low, message.range.high = self.ranges[value.name]
+        message.range.low, message.range.high = ends
         self._values[value.name] = lowered
 
     def _new_value(

@@ -18,7 +18,7 @@ import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers.folding import evaluate, shape_of
 from covey.importers.onnx_node import IMPORTERS, OnnxNode, Scope
-from covey.ir import Graph, Note, Status, Value
+from covey.ir import DType, Graph, Note, Status, Value
 
 OLDEST_OPSET = 6
 
@@ -123,9 +123,10 @@ class _Importer:
 
     def _input(self, value: onnx.ValueInfoProto) -> None:
         name, tensor = value.name, value.type.tensor_type
-        if not value.type.HasField("tensor_type") or tensor.elem_type not in _FLOATS:
+        truth = tensor.elem_type == onnx.TensorProto.BOOL
+        if not value.type.HasField("tensor_type") or (tensor.elem_type not in _FLOATS and not truth):
             kind = helper.tensor_dtype_to_string(tensor.elem_type) if tensor.elem_type else "no tensor type"
-            raise ModelError(f"input '{name}' has {kind}: Covey takes float32, float64 or float16 tensors")
+            raise ModelError(f"input '{name}' has {kind}: Covey takes float32, float64, float16 or bool tensors")
         if not tensor.HasField("shape") or not tensor.shape.dim:
             raise ModelError(f"input '{name}' has no shape or no batch dimension: export the model with input shapes")
         first, *rest = tensor.shape.dim
@@ -139,7 +140,8 @@ class _Importer:
         if first.HasField("dim_value") and first.dim_value > 0:
             self.scope.exported_batch = int(first.dim_value)
         graph = self.scope.graph
-        graph.add_value(Value(name, tuple(int(dim.dim_value) for dim in rest)))
+        dtype = DType.BOOL if truth else DType.FLOAT
+        graph.add_value(Value(name, tuple(int(dim.dim_value) for dim in rest), dtype=dtype))
         graph.inputs.append(name)
 
     def _output(self, name: str) -> None:

@@ -36,6 +36,8 @@ class Add(Op):
 
 def elementwise_operands(node: OnnxNode) -> list[Value]:
     """The two operands of an element-wise node, at least one of them an activation."""
+    if node.opset < 7:
+        node.ignore("broadcast")
     if node.is_constant(0):
         right = node.activation(1, "second operand")
         return [node.beside(0, "first operand", right), right]

@@ -1,0 +1,135 @@
+"""Operators among real parties: every output equals the clear one, bit for bit, with three parties and with two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import builders
+import covey
+from agreement import image
+from covey.clear import run_clear
+from covey.local import Parties
+from covey.model import load
+
+
+@pytest.fixture(scope="module", params=["trio", "two-party"])
+def parties(request: pytest.FixtureRequest) -> Iterator[Parties]:
+    with covey.local(request.param) as running:
+        yield running
+
+
+def convolutions() -> onnx.ModelProto:
+    """1-D, 3-D and transposed convolutions, with the pooling between."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "w1": builders.weights(rng, 2, 2, 3),
+        "w2": builders.weights(rng, 2, 1, 2, 2, 2),
+        "w3": builders.weights(rng, 2, 2, 3, 3),
+        "volume": np.array([-1, 2, 2, 3, 2]),
+        "map": np.array([-1, 2, 1, 1]),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], name="rows", pads=[1, 1]),
+        helper.make_node("Relu", ["a"], ["b"], name="relu"),
+        helper.make_node("MaxPool", ["b"], ["c"], name="row pool", kernel_shape=[2], strides=[1], pads=[1, 0]),
+        helper.make_node("Reshape", ["c", "volume"], ["d"], name="to volume"),
+        helper.make_node("Conv", ["d", "w2"], ["e"], name="volumes", pads=[0, 0, 0, 0, 0, 1], group=2),
+        helper.make_node("AveragePool", ["e"], ["f"], name="volume pool", kernel_shape=[1, 2, 2]),
+        helper.make_node("Reshape", ["f", "map"], ["g"], name="to map"),
+        helper.make_node("ConvTranspose", ["g", "w3"], ["h"], name="transposed", strides=[2, 2], pads=[1, 0, 0, 1]),
+        helper.make_node("Relu", ["h"], ["y"], name="last relu"),
+    ]
+    return builders.model(nodes, {"x": ["N", 2, 12]}, ["y"], constants)
+
+
+def activations() -> onnx.ModelProto:
+    """Every activation function, joined."""
+    constants = {"slope": np.array([[0.25], [-0.5]])}
+    names = ["LeakyRelu", "Abs", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh"]
+    nodes = [helper.make_node(name, ["x"], [name], name=name) for name in names]
+    nodes.append(helper.make_node("PRelu", ["x", "slope"], ["PRelu"], name="PRelu"))
+    nodes.append(helper.make_node("Concat", [*names, "PRelu"], ["y"], name="join", axis=2))
+    return builders.model(nodes, {"x": ["N", 2, 3]}, ["y"], constants)
+
+
+def comparisons() -> onnx.ModelProto:
+    """Comparisons, logic, choices, larger and smaller."""
+    constants = {"k": np.array([0.5, -0.25, 0.125, 0.0]), "mask": np.array([True, False, True, True])}
+    nodes = [
+        helper.make_node("Neg", ["x"], ["minus"], name="neg"),
+        helper.make_node("Less", ["x", "k"], ["p"], name="less"),
+        helper.make_node("GreaterOrEqual", ["x", "minus"], ["q"], name="greater"),
+        helper.make_node("Equal", ["x", "minus"], ["r"], name="equal"),
+        helper.make_node("And", ["p", "q"], ["pq"], name="and"),
+        helper.make_node("Xor", ["pq", "r"], ["s"], name="xor"),
+        helper.make_node("Or", ["s", "r"], ["t"], name="or"),
+        helper.make_node("Where", ["t", "x", "k"], ["u"], name="where"),
+        helper.make_node("Where", ["mask", "u", "x"], ["v"], name="public where"),
+        helper.make_node("Max", ["v", "minus", "k"], ["w"], name="max"),
+        helper.make_node("Min", ["w", "x"], ["y"], name="min"),
+    ]
+    return builders.model(nodes, {"x": ["N", 3, 4]}, ["y"], constants)
+
+
+def truths() -> onnx.ModelProto:
+    """Truth values in and out."""
+    nodes = [
+        helper.make_node("Not", ["x"], ["n"], name="not"),
+        helper.make_node("Transpose", ["n"], ["t"], name="turn", perm=[0, 2, 1]),
+        helper.make_node("And", ["t", "t"], ["y"], name="and"),
+    ]
+    return builders.model(nodes, {"x": ["N", 3, 4]}, ["y"], dtype=TensorProto.BOOL)
+
+
+def moves() -> onnx.ModelProto:
+    """Slices, splits, repeats, resizing and reductions."""
+    constants = {
+        "starts": np.array([-1, 0]),
+        "ends": np.array([-9, 3]),
+        "axes": np.array([2, 1]),
+        "steps": np.array([-2, 1]),
+        "repeats": np.array([1, 2, 1]),
+        "indices": np.array([2, 0, 2]),
+        "scales": np.array([1.0, 1.0, 2.0]),
+        "last": np.array([2]),
+    }
+    nodes = [
+        helper.make_node("Slice", ["x", "starts", "ends", "axes", "steps"], ["a"], name="slice"),
+        helper.make_node("Tile", ["a", "repeats"], ["b"], name="tile"),
+        helper.make_node("Split", ["b"], ["c", "d"], name="split", axis=1),
+        helper.make_node("Gather", ["c", "indices"], ["e"], name="gather", axis=1),
+        helper.make_node("Resize", ["e", "", "scales"], ["f"], name="resize", mode="nearest"),
+        helper.make_node("ReduceMax", ["f"], ["g"], name="largest", axes=[1], keepdims=1),
+        helper.make_node("ReduceSum", ["d", "last"], ["h"], name="sum", keepdims=1),
+        helper.make_node("Add", ["g", "h"], ["i"], name="add"),
+        helper.make_node("Pow", ["i", "two"], ["y"], name="square"),
+    ]
+    return builders.model(nodes, {"x": ["N", 4, 6]}, ["y"], {**constants, "two": np.array(2.0)})
+
+
+MODELS: list[Callable[[], onnx.ModelProto]] = [convolutions, activations, comparisons, truths, moves]
+
+
+@pytest.mark.parametrize("build", MODELS)
+@pytest.mark.parametrize("ring", [32, 64])
+def test_private_equals_clear(parties: Parties, build: Callable[[], onnx.ModelProto], ring: int) -> None:
+    proto = build()
+    shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim][1:]
+    data = np.rint(image(2, *shape)["x"] * 16) / 16
+    if build is truths:
+        data = (data > 0).astype(np.float64)
+    model = load(covey.compile(proto, input_range=(-1, 1), ring=ring))
+    due = run_clear(model, data)
+    got = parties.run(model, data)
+    assert got.integers.keys() == due.integers.keys()
+    for name, expected in due.integers.items():
+        np.testing.assert_array_equal(got.integers[name], expected)
+        assert len(np.unique(expected)) > 1
+    truth = builders.float_results(proto, {"x": data}) if build is not truths else [1 - data.transpose(0, 2, 1)]
+    for name, expected in zip(due.outputs, truth, strict=True):
+        np.testing.assert_allclose(due.outputs[name], expected, atol=0.02)
