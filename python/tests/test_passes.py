@@ -107,10 +107,11 @@ def test_two_layers_share_a_weight_that_only_one_folds() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["t"], name="one"),
         normalisation("norm", "t", "u"),
-        helper.make_node("MatMul", ["u", "w"], ["y"], name="two"),
+        helper.make_node("Relu", ["u"], ["v1"], name="relu"),
+        helper.make_node("MatMul", ["v1", "w"], ["y"], name="two"),
     ]
     proto = builders.model(nodes, {"x": ["N", 3]}, ["y"], {"w": rng.normal(size=(3, 3)), **statistics(rng, 3)})
-    assert ops(same_function(proto, 2, 3)) == ["Dense", "Dense"]
+    assert ops(same_function(proto, 2, 3)) == ["Dense", "Relu", "Dense"]
 
 
 def test_relu_stays_before_the_pool_where_something_else_reads_it() -> None:
@@ -284,3 +285,109 @@ def test_the_emitted_program_is_as_it_was() -> None:
         GOLDEN.write_text(str(program))
         pytest.fail("the golden file was missing and has been written: check it and run again")
     assert str(program) == GOLDEN.read_text()
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("layer", ["Conv", "ConvTranspose"])
+def test_scales_sink_past_a_relu_into_the_next_layer(layer: str, group: int) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        normalisation("norm", "x", "t"),
+        helper.make_node("Relu", ["t"], ["u"], name="relu"),
+        helper.make_node("MaxPool", ["u"], ["p"], name="pool", kernel_shape=[2, 2]),
+        helper.make_node(layer, ["p", "w", "c"], ["y"], name="layer", group=group, pads=[1, 1, 1, 1]),
+    ]
+    shape = (4, 6 // group, 3, 3) if layer == "ConvTranspose" else (6, 4 // group, 3, 3)
+    constants = {"w": rng.normal(size=shape), "c": rng.normal(size=6), **statistics(rng, 4)}
+    after = same_function(builders.model(nodes, {"x": ["N", 4, 5, 5]}, ["y"], constants), 2, 4, 5, 5)
+    assert "Mul" not in ops(after)
+    assert after.notes["norm"].text == "its factor moved into layer"
+
+
+def test_scales_sink_through_a_global_pool_and_a_reshape_into_a_dense_layer() -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        normalisation("norm", "x", "t"),
+        helper.make_node("Relu", ["t"], ["u"], name="relu"),
+        helper.make_node("GlobalAveragePool", ["u"], ["p"], name="mean"),
+        helper.make_node("Flatten", ["p"], ["f"], name="flatten"),
+        helper.make_node("Gemm", ["f", "w"], ["y"], name="layer"),
+    ]
+    proto = builders.model(nodes, {"x": ["N", 4, 5, 5]}, ["y"], {"w": rng.normal(size=(4, 3)), **statistics(rng, 4)})
+    after = same_function(proto, 2, 4, 5, 5)
+    assert ops(after) == ["Add", "Relu", "AveragePool", "Reshape", "Dense"]
+    flat = [node for node in nodes if node.op_type != "GlobalAveragePool"]
+    flat[2] = helper.make_node("Flatten", ["u"], ["f"], name="flatten")
+    proto = builders.model(flat, {"x": ["N", 4, 2, 2]}, ["y"], {"w": rng.normal(size=(16, 3)), **statistics(rng, 4)})
+    assert ops(same_function(proto, 2, 4, 2, 2)) == ["Add", "Relu", "Reshape", "Dense"]
+
+
+@pytest.mark.parametrize("why", ["negative", "tiny", "read twice", "moves space", "kept"])
+def test_scales_stay_where_moving_them_would_be_wrong(why: str) -> None:
+    rng = np.random.default_rng(0)
+    factor = np.array([1.5, -0.5 if why == "negative" else 0.001 if why == "tiny" else 2.0]).reshape(2, 1, 1)
+    if why == "moves space":
+        factor = rng.uniform(0.5, 1.5, (2, 4, 4))
+    nodes = [
+        helper.make_node("Mul", ["x", "k"], ["t"], name="mul"),
+        helper.make_node("Relu", ["t"], ["u"], name="relu"),
+        helper.make_node("Conv", ["u", "w"], ["y"], name="conv"),
+    ]
+    outputs = ["y", "u"] if why == "read twice" else ["y"]
+    proto = builders.model(nodes, {"x": ["N", 2, 4, 4]}, outputs, {"k": factor, "w": rng.normal(size=(3, 2, 3, 3))})
+    if why == "kept":
+        graph = import_model(proto)
+        assert rewrite(graph, keep_bn=True) == []
+        assert ops(graph) == ["Mul", "Relu", "Conv2d"]
+    else:
+        assert ops(same_function(proto, 2, 2, 4, 4)) == ["Mul", "Relu", "Conv2d"]
+
+
+@pytest.mark.parametrize("bias", ["", "first", "second", "both"])
+def test_linear_layers_in_a_row_merge_where_that_saves_products(bias: str) -> None:
+    rng = np.random.default_rng(0)
+    inputs = [["x", "w1"], ["t", "w2"]]
+    constants = {"w1": rng.normal(size=(6, 2, 3, 3)), "w2": rng.normal(size=(4, 6, 1, 1))}
+    for index, name in enumerate(("first", "second")):
+        if bias in (name, "both"):
+            inputs[index].append(f"b{index}")
+            constants[f"b{index}"] = rng.normal(size=(6, 4)[index])
+    nodes = [
+        helper.make_node("Conv", inputs[0], ["t"], name="wide", pads=[1, 1, 1, 1], strides=[2, 1]),
+        helper.make_node("Conv", inputs[1], ["y"], name="point"),
+    ]
+    after = same_function(builders.model(nodes, {"x": ["N", 2, 5, 5]}, ["y"], constants), 2, 2, 5, 5)
+    assert ops(after) == ["Conv2d"]
+    assert after.notes["point"].text == "merged into wide"
+    # From few channels to many more, one layer would take more products.
+    constants = {"w1": rng.normal(size=(2, 8, 1, 1)), "w2": rng.normal(size=(8, 2, 1, 1))}
+    nodes = [helper.make_node("Conv", ["x", "w1"], ["t"]), helper.make_node("Conv", ["t", "w2"], ["y"])]
+    assert (
+        ops(same_function(builders.model(nodes, {"x": ["N", 8, 3, 3]}, ["y"], constants), 2, 8, 3, 3)) == ["Conv2d"] * 2
+    )
+
+
+def test_dense_layers_merge() -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Gemm", ["x", "w1", "b1"], ["t"], name="one"),
+        helper.make_node("MatMul", ["t", "w2"], ["y"], name="two"),
+    ]
+    constants = {"w1": rng.normal(size=(5, 8)), "b1": rng.normal(size=8), "w2": rng.normal(size=(8, 3))}
+    assert ops(same_function(builders.model(nodes, {"x": ["N", 5]}, ["y"], constants), 2, 5)) == ["Dense"]
+
+
+@pytest.mark.parametrize(("kernel", "shifts"), [([2, 2], 1), ([3, 3], 2)])
+def test_an_average_over_a_power_of_two_shifts_the_product_too(kernel: list[int], shifts: int) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["t"], name="conv"),
+        helper.make_node("AveragePool", ["t"], ["y"], name="pool", kernel_shape=kernel, strides=kernel),
+    ]
+    proto = builders.model(nodes, {"x": ["N", 2, 8, 8]}, ["y"], {"w": builders.weights(rng, 3, 2, 3, 3)})
+    data = {"x": rng.uniform(-1, 1, (3, 2, 8, 8))}
+    compiled = covey.compile(proto, input_range=(-1, 1), ring=32)
+    kinds = [node.WhichOneof("op") for node in interpreter.program_of(compiled).nodes]
+    assert kinds.count("truncate") + kinds.count("mul_shift") == shifts
+    (found,), (due,) = interpreter.run(compiled, data), builders.float_results(proto, data)
+    np.testing.assert_allclose(found, due, atol=0.01)

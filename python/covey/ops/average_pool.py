@@ -109,19 +109,21 @@ class AveragePool(Op):
         multipliers = np.rint(2.0**shift / counts)
         products = sums.interval.scaled(multipliers)
         low.check_constant(node, _largest_product(sums, multipliers), sums.scale + shift, calibrated=sums.calibrated)
+        # A sum that was left at a product's scale is brought to the ordinary one by the same shift.
+        beyond = max(0, sums.scale - low.scale)
         values = multipliers.astype(np.int64)
         uniform = values.min() == values.max()
         return low.emit(
             node,
             pb.MulShift(
                 multipliers=[int(values.flat[0])] if uniform else values.ravel().tolist(),
-                shift=shift,
+                shift=shift + beyond,
                 rounding=low.rounding,
             ),
             [sums],
             shape=sums.shape,
-            scale=sums.scale,
-            interval=low.rounded(products.shifted_right(shift)),
+            scale=sums.scale - beyond,
+            interval=low.rounded(products.shifted_right(shift + beyond)),
         )
 
     @staticmethod

@@ -8,8 +8,10 @@ from covey.passes.batch_norm_folding import fold_batch_norm
 from covey.passes.conv_expansion import expand_convolutions
 from covey.passes.dead_nodes import remove_dead_nodes
 from covey.passes.identity_removal import remove_identities
+from covey.passes.linear_merging import merge_linear_layers
 from covey.passes.pool_before_relu import pool_before_relu
 from covey.passes.relu_before_moves import relu_before_moves
+from covey.passes.scale_sinking import sink_scales
 from covey.passes.trailing_softmax import remove_trailing_softmax
 
 __all__ = ["rewrite"]
@@ -26,6 +28,9 @@ def rewrite(graph: Graph, *, complete: bool = True, keep_bn: bool = False) -> li
         remove_dead_nodes(graph)
     errors = remove_trailing_softmax(graph)
     fold_batch_norm(graph, keep=keep_bn)
+    merge_linear_layers(graph)
+    if not keep_bn:
+        sink_scales(graph)
     expand_convolutions(graph)
     pool_before_relu(graph)
     relu_before_moves(graph)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from covey.errors import DoesNotFitError
 from covey.ir import Graph
-from covey.lowering import Lowering, Settings
+from covey.lowering import Division, Lowering, Settings
 from covey.passes.truncation_placement import place_truncations
 
 SCALES: Mapping[int, range] = {32: range(12, 7, -1), 64: range(16, 7, -1)}
@@ -54,11 +54,24 @@ def choose(
 
     Raises `DoesNotFitError` with the smallest ring or the largest scale that would do.
     """
-    left_wide = place_truncations(graph)
+    # Fewest shifts first; the sums of average pools may have no room at a product's scale.
+    averages = settings.division is Division.MUL_SHIFT
+    places = list(
+        dict.fromkeys([place_truncations(graph, averages=averages), place_truncations(graph, averages=False)])
+    )
 
     def attempt(ring: int, fractional: int) -> Lowering:
-        lowering = Lowering(graph, replace(settings, ring_bits=ring, scale=fractional), ranges, magnitudes, left_wide)
-        lowering.run()
+        for index, left_wide in enumerate(places):
+            lowering = Lowering(
+                graph, replace(settings, ring_bits=ring, scale=fractional), ranges, magnitudes, left_wide
+            )
+            try:
+                lowering.run()
+            except DoesNotFitError:
+                if index + 1 == len(places):
+                    raise
+            else:
+                break
         return lowering
 
     failures: list[Failure] = []

@@ -3,19 +3,21 @@
 A product is truncated right behind the operation that makes it, so that linear layer, truncation and Relu stay side
 by side for fusing. Two exceptions. Where an Add or Sub is the only reader and all its activations are such products,
 the sum is truncated instead, once. Where a maximum pool is the only reader, what it keeps is truncated instead: the
-floor of the largest is the largest of the floors, and there are fewer of them.
+floor of the largest is the largest of the floors, and there are fewer of them. Where an average pool over a power of
+two elements is, its own shift does both.
 """
 
 from __future__ import annotations
 
-from covey.ir import Graph
+from covey.ir import Graph, Value
 from covey.ops.add import Add
+from covey.ops.average_pool import AveragePool
 from covey.ops.max_pool import MaxPool
 from covey.ops.sub import Sub
 
 
-def place_truncations(graph: Graph) -> frozenset[str]:
-    """The values to leave wide."""
+def place_truncations(graph: Graph, *, averages: bool = True) -> frozenset[str]:
+    """The values to leave wide; those that average pools read, whose sums need more room, only with `averages`."""
     wide: set[str] = set()
     left: set[str] = set()
     for node in graph.nodes:
@@ -31,4 +33,15 @@ def place_truncations(graph: Graph) -> frozenset[str]:
             if source in wide and graph.only_consumer(source) is node:
                 left.add(source)
                 wide.add(node.output)
+        elif isinstance(node.op, AveragePool) and averages:
+            (source,) = node.inputs
+            if source in wide and graph.only_consumer(source) is node and _is_shift(node.op, graph.values[source]):
+                left.add(source)
     return frozenset(left)
+
+
+def _is_shift(pool: AveragePool, x: Value) -> bool:
+    """Whether every window counts the same power of two, so that the mean is a shift of the sum."""
+    counts = pool.window.counts(x.shape[-2], x.shape[-1], pool.counted)
+    count = int(counts.max())
+    return int(counts.min()) == count and count & (count - 1) == 0
