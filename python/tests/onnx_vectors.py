@@ -130,8 +130,8 @@ def _arrays(values: Sequence[Any]) -> list[Any]:
 
 
 def bundled_cases() -> Iterator[Case]:
-    """Those in the package's data: PyTorch's operators and layers, and small models. The networks in `light` have no
-    inputs stored with them, those in `real` only the address of a download."""
+    """Those in the package's data: PyTorch's operators and layers, and small models. The networks in `light` have equal
+    weights throughout and answer evenly whatever they are given; those in `real` are but addresses of downloads."""
     data = Path(onnx.__file__).parent / "backend" / "test" / "data"
     for folder in sorted(data.glob("*/*")):
         if not (folder / "model.onnx").exists():

@@ -138,3 +138,17 @@ def test_keep_bn_leaves_a_multiplication_and_an_addition() -> None:
     compiled = agree(proto, image(2, 3, 6, 6), keep_bn=True)
     kinds = [node.WhichOneof("op") for node in interpreter.program_of(compiled).nodes]
     assert kinds == ["conv2d", "truncate", "mul", "add", "truncate", "relu"]
+
+
+@pytest.mark.parametrize(("kernel", "shape"), [([2], (3, 8)), ([2, 2, 2], (2, 4, 4, 4))])
+def test_pools_over_rows_and_volumes_move_before_relu_too(kernel: list[int], shape: tuple[int, ...]) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        helper.make_node("MaxPool", ["r"], ["y"], name="pool", kernel_shape=kernel, strides=kernel),
+    ]
+    proto = builders.model(nodes, {"x": ["N", *shape]}, ["y"])
+    compiled = agree(proto, image(2, *shape))
+    rows = [node for node in interpreter.program_of(compiled).nodes if node.WhichOneof("op") == "relu"]
+    program = interpreter.program_of(compiled)
+    assert len(rows) == 1
+    assert np.prod(program.values[rows[0].outputs[0]].shape) == np.prod(shape) // 2 ** len(kernel)

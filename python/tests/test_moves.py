@@ -107,6 +107,32 @@ def test_shape_arithmetic_of_an_exporter_folds() -> None:
     agree(builders.model(nodes, {"x": ["N", 1, 4]}, ["y"], constants), image(2, 1, 4))
 
 
+def test_the_size_of_a_sample_folds() -> None:
+    nodes = [
+        helper.make_node("Size", ["x"], ["all"]),
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["batch"], axis=0),
+        helper.make_node("Div", ["all", "batch"], ["each"]),
+        helper.make_node("Concat", ["batch", "each"], ["wanted"], axis=0),
+        helper.make_node("Reshape", ["x", "wanted"], ["y"]),
+    ]
+    nodes[3:4] = [
+        helper.make_node("Unsqueeze", ["all", "zero"], ["row"]),
+        helper.make_node("Div", ["row", "batch"], ["each"]),
+    ]
+    agree(builders.model(nodes, {"x": ["N", 3, 4]}, ["y"], {"zero": np.array([0])}), image(2, 3, 4))
+
+
+def test_products_of_two_activations_broadcast() -> None:
+    nodes = [
+        helper.make_node("Reshape", ["x", "one"], ["a"]),
+        helper.make_node("Reshape", ["x", "many"], ["b"]),
+        helper.make_node("MatMul", ["a", "b"], ["y"]),
+    ]
+    constants = {"one": np.array([-1, 1, 3, 8]), "many": np.array([-1, 3, 8, 1])}
+    agree(builders.model(nodes, {"x": ["N", 24]}, ["y"], constants), image(2, 24))
+
+
 def test_positions_and_repeats() -> None:
     move = Gather(((3, ABSENT), (0, 2)))
     np.testing.assert_array_equal(move.positions, [[3, 5], [-1, -1]])

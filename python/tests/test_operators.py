@@ -266,3 +266,8 @@ def test_trailing_softmax(opset: int, axis: int) -> None:
     np.testing.assert_allclose(
         reference.outputs(compiled.graph, data)[0], builders.float_results(proto, data)[0], atol=1e-6
     )
+
+
+def test_a_mask_that_nobody_reads_is_no_obstacle() -> None:
+    nodes = [helper.make_node("Dropout", ["x"], ["t", "mask"]), helper.make_node("Relu", ["t"], ["y"])]
+    agree(builders.model(nodes, {"x": ["N", 3]}, ["y"]), image(2, 3))

@@ -1,8 +1,11 @@
-"""Operators among real parties: every output equals the clear one, bit for bit, with three parties and with two."""
+"""Operators among real parties: every output equals the clear one, bit for bit, with three parties and with two,
+and every link carries what the plan says."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,6 +15,7 @@ from onnx import TensorProto, helper
 import builders
 import covey
 from agreement import image
+from covey import _core
 from covey.clear import run_clear
 from covey.local import Parties
 from covey.model import load
@@ -115,6 +119,10 @@ def moves() -> onnx.ModelProto:
 MODELS: list[Callable[[], onnx.ModelProto]] = [convolutions, activations, comparisons, truths, moves]
 
 
+def _links(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted((row["offline"], row["from"], row["to"], row["bytes"]) for row in rows)
+
+
 @pytest.mark.parametrize("build", MODELS)
 @pytest.mark.parametrize("ring", [32, 64])
 def test_private_equals_clear(parties: Parties, build: Callable[[], onnx.ModelProto], ring: int) -> None:
@@ -130,6 +138,10 @@ def test_private_equals_clear(parties: Parties, build: Callable[[], onnx.ModelPr
     for name, expected in due.integers.items():
         np.testing.assert_array_equal(got.integers[name], expected)
         assert len(np.unique(expected)) > 1
+    assert got.profile is not None
+    plan = json.loads(_core.plan(model.program, parties.protocol, 2))
+    planned = {node["name"]: _links(node["links"]) for node in plan["nodes"] if node["links"]}
+    assert {node.name: _links(node.links) for node in got.profile.nodes if node.links} == planned
     truth = builders.float_results(proto, {"x": data}) if build is not truths else [1 - data.transpose(0, 2, 1)]
     for name, expected in zip(due.outputs, truth, strict=True):
         np.testing.assert_allclose(due.outputs[name], expected, atol=0.02)

@@ -186,10 +186,11 @@ def test_damaged_calibration_file(tmp_path: Path) -> None:
 
 
 def test_a_program_that_cannot_fit() -> None:
-    layers = [
-        helper.make_node("MatMul", ["x" if i == 0 else f"h{i}", "w"], [f"h{i + 1}"], name=f"fc{i}") for i in range(3)
-    ]
-    proto = builders.model(layers, {"x": ["N", 16]}, ["h3"], {"w": np.full((16, 16), 4.0)})
+    layers = []
+    for i in range(3):
+        layers.append(helper.make_node("MatMul", ["x" if i == 0 else f"r{i}", "w"], [f"h{i + 1}"], name=f"fc{i}"))
+        layers.append(helper.make_node("Relu", [f"h{i + 1}"], [f"r{i + 1}"], name=f"relu{i}"))
+    proto = builders.model(layers[:-1], {"x": ["N", 16]}, ["h3"], {"w": np.full((16, 16), 4.0)})
     with pytest.raises(covey.DoesNotFitError) as caught:
         covey.compile(proto, input_range=(-1, 1), ring=32)
     error = caught.value

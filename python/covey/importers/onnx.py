@@ -99,6 +99,8 @@ class _Importer:
 
     def run(self) -> tuple[Graph, list[NodeError]]:
         graph = self.scope.graph
+        self.scope.used.update(name for node in self.model.graph.node for name in node.input)
+        self.scope.used.update(output.name for output in self.model.graph.output)
         for tensor in self.model.graph.initializer:
             self.scope.constants[tensor.name] = _array(tensor)
         if self.model.graph.sparse_initializer:
@@ -182,6 +184,10 @@ class _Importer:
             value = node.activation(0, index_allowed=True)
             end = node.attribute("end")
             scope.constants[proto.output[0]] = shape_of(value, int(node.attribute("start", 0)), end)
+            return True
+        if proto.op_type == "Size" and not node.is_constant(0):
+            size = np.prod(shape_of(node.activation(0, index_allowed=True), 0, None))
+            scope.constants[proto.output[0]] = np.asarray(size)
             return True
         operands = [operand for operand in proto.input if operand]
         if any(operand not in scope.constants for operand in operands) or _random(proto):

@@ -46,6 +46,8 @@ class Scope:
     constants: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     exported_batch: int | None = None
+    used: set[str] = field(default_factory=set)
+    """The ONNX names that some node reads or the model gives."""
 
     def activation(self, name: str) -> Value | None:
         """The graph's value that the ONNX name stands for, if it is one."""
@@ -224,7 +226,7 @@ class OnnxNode:
 
     def only_first_output(self, what: str) -> None:
         """Refuse nodes whose further outputs are used."""
-        if any(self.outputs[1:]):
+        if any(name in self.scope.used for name in self.outputs[1:]):
             raise self.unsupported(f"its second output ({what}) is asked for", "export the model for inference")
 
     def note(self, text: str) -> None:

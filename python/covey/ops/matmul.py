@@ -14,6 +14,7 @@ from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.dense import Dense
 from covey.ops.reshape import Reshape
+from covey.ops.tile import expand_to
 from covey.ops.transpose import Transpose
 
 
@@ -59,7 +60,23 @@ def _matmul(node: OnnxNode) -> None:
     elif node.is_constant(0):
         _constant_times(node)
     else:
-        node.emit(Matmul(), [node.activation(0, "input A"), node.activation(1, "input B")])
+        x, y = node.activation(0, "input A"), node.activation(1, "input B")
+        node.emit(Matmul(), _stretched(node, x, y))
+
+
+def _stretched(node: OnnxNode, x: Value, y: Value) -> list[Value]:
+    """Both operands with the same dimensions before the last two, if sizes of 1 are all that differs."""
+    if len(x.shape) < 2 or len(x.shape) != len(y.shape):
+        return [x, y]
+    try:
+        lead = tuple(np.broadcast_shapes(x.shape[:-2], y.shape[:-2]))
+    except ValueError:
+        return [x, y]
+    name = node.outputs[0]
+    return [
+        expand_to(node, value, (*lead, *value.shape[-2:]), f"{name}.{index}.expanded")
+        for index, value in enumerate((x, y))
+    ]
 
 
 def _matrix(node: OnnxNode, index: int, what: str) -> Array:
