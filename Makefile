@@ -60,8 +60,8 @@ onnx-vectors: $(VENV)/ready
 	$(BIN)/python python/tests/onnx_vectors.py --details target/onnx-vectors.txt
 
 instruction-sets:
-	for isa in avx512 avx2; do COVEY_MAX_ISA=$$isa cargo test --locked -p covey-kernels -p covey-conformance; done
-	cargo test --locked -p covey-kernels -p covey-conformance --features covey-kernels/portable-only
+	for isa in avx512 avx2; do COVEY_MAX_ISA=$$isa cargo test --locked -p covey-kernels -p covey-ot -p covey-conformance; done
+	cargo test --locked -p covey-kernels -p covey-ot -p covey-conformance --features covey-kernels/portable-only
 
 docs-commands: $(VENV)/ready
 	$(BIN)/python python/tests/docs_commands.py

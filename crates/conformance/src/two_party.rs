@@ -15,10 +15,36 @@ use covey_transport::Endpoint;
 
 use crate::harness::Harness;
 
-/// Two parties over words of type `W`, their OTs dealt.
-pub struct TwoPartyHarness<W>(PhantomData<W>);
+/// Where the parties' OTs come from.
+pub trait Source: 'static {
+    /// The party of `endpoint`.
+    fn party<W: Word>(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Result<TwoParty<W>>;
+}
 
-impl<W: Word> Harness for TwoPartyHarness<W> {
+/// From a dealer.
+pub struct Dealt;
+
+impl Source for Dealt {
+    fn party<W: Word>(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Result<TwoParty<W>> {
+        let stock = DealtStock::new(endpoint.me());
+        with_stock(endpoint, stock, ring, options)
+    }
+}
+
+/// From base OTs and silent extension, as among servers.
+pub struct Extended;
+
+impl Source for Extended {
+    fn party<W: Word>(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Result<TwoParty<W>> {
+        let keys = keys(endpoint.me());
+        TwoParty::start(endpoint, keys, ring, options)
+    }
+}
+
+/// Two parties over words of type `W`.
+pub struct TwoPartyHarness<W, S = Dealt>(PhantomData<(W, S)>);
+
+impl<W: Word, S: Source> Harness for TwoPartyHarness<W, S> {
     type Protocol = TwoParty<W>;
     type Client = TwoPartyClient<W>;
     /// The value, at P0.
@@ -26,9 +52,7 @@ impl<W: Word> Harness for TwoPartyHarness<W> {
     const PARTIES: usize = 2;
 
     fn party(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Result<TwoParty<W>> {
-        let stock = Box::new(DealtStock::new(endpoint.me()));
-        let keys = keys(endpoint.me());
-        TwoParty::new(endpoint, keys, stock, ring, options, 0)
+        S::party(endpoint, ring, options)
     }
 
     fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> TwoPartyClient<W> {
@@ -44,31 +68,15 @@ impl<W: Word> Harness for TwoPartyHarness<W> {
     }
 }
 
-/// Two parties over words of type `W` as they run among servers: base OTs and silent extension.
-pub struct ExtendedHarness<W>(PhantomData<W>);
-
-impl<W: Word> Harness for ExtendedHarness<W> {
-    type Protocol = TwoParty<W>;
-    type Client = TwoPartyClient<W>;
-    type Dealt = Option<Tensor<W>>;
-    const PARTIES: usize = 2;
-
-    fn party(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Result<TwoParty<W>> {
-        let keys = keys(endpoint.me());
-        TwoParty::start(endpoint, keys, ring, options)
-    }
-
-    fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> TwoPartyClient<W> {
-        TwoPartyClient::new(endpoint, ring, options)
-    }
-
-    fn deal(value: &Tensor<W>, number: u64, ring: Ring) -> Vec<Option<Tensor<W>>> {
-        TwoPartyHarness::deal(value, number, ring)
-    }
-
-    fn load(dealt: Option<Tensor<W>>, me: usize, shape: &[usize], bits: u32) -> Option<Stored<W>> {
-        TwoPartyHarness::load(dealt, me, shape, bits)
-    }
+/// The party of `endpoint` that takes its OTs from `stock`.
+pub fn with_stock<W: Word>(
+    endpoint: Box<dyn Endpoint>,
+    stock: DealtStock,
+    ring: Ring,
+    options: Options,
+) -> Result<TwoParty<W>> {
+    let keys = keys(endpoint.me());
+    TwoParty::new(endpoint, keys, Box::new(stock), ring, options, 0)
 }
 
 fn keys(me: usize) -> SessionKeys {
@@ -85,6 +93,8 @@ pub struct DealtStock {
     sent: Run,
     received: Run,
     delta: covey_ot::Block,
+    /// One OT that the parties hold differently: by the party that holds the correlation, and its number.
+    flaw: Option<(usize, u64)>,
 }
 
 /// OTs of one direction, and how many of them have been taken.
@@ -116,7 +126,13 @@ impl DealtStock {
         let none = dealers[me].deal(0).0;
         let (delta, key) = (none.view().delta, none.view().key);
         let run = || Run { key, first: 0, blocks: Vec::new(), taken: 0 };
-        DealtStock { me, dealers, sent: run(), received: run(), delta }
+        DealtStock { me, dealers, sent: run(), received: run(), delta, flaw: None }
+    }
+
+    /// The same, but that this party's block of OT number `at` of direction `sender` has one bit flipped.
+    #[must_use]
+    pub fn flawed(self, sender: usize, at: u64) -> Self {
+        DealtStock { flaw: Some((sender, at)), ..self }
     }
 }
 
@@ -133,6 +149,14 @@ impl Stock for DealtStock {
         self.sent.extend(sent.view().blocks);
         let received = self.dealers[1 - self.me].deal(missing(1 - self.me, self.received.left())).1;
         self.received.extend(received.view().blocks);
+        if let Some((sender, at)) = self.flaw {
+            let run = if sender == self.me { &mut self.sent } else { &mut self.received };
+            let index = at.checked_sub(run.first).map(|index| index as usize);
+            if let Some(block) = index.and_then(|index| run.blocks.get_mut(index)) {
+                *block = *block ^ covey_ot::Block::new(1 << 77);
+                self.flaw = None;
+            }
+        }
         Ok(())
     }
 

@@ -132,7 +132,7 @@ fn conversions() {
         sender.message(&mut values);
         sender.share(&plane);
     });
-    let receiver = rate(TILE, &mut || _ = WordReceiver::new(received(TILE), 1, ring, &plane).share(&values));
+    let receiver = rate(TILE, &mut || _ = WordReceiver::new(received(TILE), 1, ring).share(&plane, &values));
     both("bit times a word of 37 bits", sender, receiver);
 }
 

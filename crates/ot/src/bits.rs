@@ -41,6 +41,15 @@ impl BitSender {
         BitSender { len: ots.len(), width, zero, sum }
     }
 
+    /// The sender of these planes of A and B, of `len` OTs.
+    #[cfg(any(test, feature = "test-dealer"))]
+    #[doc(hidden)]
+    pub fn given(len: usize, width: usize, zero: Vec<u64>, one: &[u64]) -> Self {
+        let mut sum = zero.clone();
+        xor_assign(&mut sum, one);
+        BitSender { len, width, zero, sum }
+    }
+
     /// Turns the planes of x into the message y, in place: `width` planes.
     pub fn message(&self, values: &mut [u64]) {
         xor_assign(values, &self.sum);
@@ -74,6 +83,13 @@ impl BitReceiver {
         let (mut choices, mut pads) = (vec![0; words], vec![0; words * width]);
         ots.choices(&mut choices);
         pads::received(ots, width, &mut pads);
+        BitReceiver { choices, pads }
+    }
+
+    /// The receiver of this plane of r and these of H(T).
+    #[cfg(any(test, feature = "test-dealer"))]
+    #[doc(hidden)]
+    pub fn given(choices: Vec<u64>, pads: Vec<u64>) -> Self {
         BitReceiver { choices, pads }
     }
 

@@ -119,6 +119,13 @@ impl TableSender {
         TableSender { shape, pads }
     }
 
+    /// The sender of these pads, entry after entry.
+    #[cfg(any(test, feature = "test-dealer"))]
+    #[doc(hidden)]
+    pub fn given(shape: TableShape, pads: Vec<u64>) -> Self {
+        TableSender { shape, pads }
+    }
+
     /// From the receiver's `correction` (m planes) and the `table` (2^m entries), which is overwritten: the message is appended to
     /// `message` as planes ([`TableShape::lookup_planes`]); returns the sender's shares, `width` planes.
     pub fn lookup(mut self, correction: &[u64], table: &mut [u64], message: &mut Vec<u64>) -> Vec<u64> {
@@ -171,6 +178,13 @@ impl TableReceiver {
             xor_assign(&mut pad, &segments[..shape.entry()]);
         }
         wipe(&mut segments);
+        TableReceiver { shape, choices, pad }
+    }
+
+    /// The receiver of these planes of r and of the pad of entry r.
+    #[cfg(any(test, feature = "test-dealer"))]
+    #[doc(hidden)]
+    pub fn given(shape: TableShape, choices: Vec<u64>, pad: Vec<u64>) -> Self {
         TableReceiver { shape, choices, pad }
     }
 

@@ -6,7 +6,7 @@
 //!
 //! Modulo n, A and B are ⌊h·n / 2^128⌋ for a hash h of 128 bits: off uniform by at most n / 2^128 < 2^-65.
 
-use covey_kernels::bits::expand_bits;
+use covey_kernels::bits::{expand_bits, xor};
 use covey_kernels::hash::{hash, hash_pair, hash_pair_words, hash_words};
 use covey_kernels::vectorised;
 use covey_ring::{Ring, Word};
@@ -30,7 +30,8 @@ pub struct WordSender<W: Word> {
 pub struct WordReceiver<W: Word> {
     ring: Ring,
     width: usize,
-    choices: Vec<u64>,
+    /// r.
+    random: Vec<u64>,
     /// H(T), reduced.
     pads: Vec<W>,
 }
@@ -100,6 +101,13 @@ impl<W: Word> WordSender<W> {
         WordSender { ring, width, zero, one }
     }
 
+    /// The sender of these A and B.
+    #[cfg(any(test, feature = "test-dealer"))]
+    #[doc(hidden)]
+    pub fn given(width: usize, ring: Ring, zero: Vec<W>, one: Vec<W>) -> Self {
+        WordSender { ring, width, zero, one }
+    }
+
     /// Turns x, row after row, into the message y, in place: `ots · width` elements.
     ///
     /// In Z_n x is below n.
@@ -122,10 +130,11 @@ impl<W: Word> WordSender<W> {
 }
 
 impl<W: Word> WordReceiver<W> {
-    /// Hashes the OTs for rows of `width` elements of `ring`; `choice` is the plane of b.
-    pub fn new(ots: Received, width: usize, ring: Ring, choice: &[u64]) -> Self {
-        assert_eq!(choice.len(), ots.len().div_ceil(64), "choices of {} OTs", ots.len());
+    /// Hashes the OTs for rows of `width` elements of `ring`. This needs no choice.
+    pub fn new(ots: Received, width: usize, ring: Ring) -> Self {
         let count = ots.len();
+        let mut random = vec![0; count.div_ceil(64)];
+        ots.choices(&mut random);
         let mut pads = vec![W::ZERO; count * width];
         if width == 1 && matches!(ring, Ring::Pow2(_)) {
             hash_words(ots.key, 0, ots.first, ots.blocks, &mut pads);
@@ -134,12 +143,25 @@ impl<W: Word> WordReceiver<W> {
                 hash(ots.key, part, ots.first + start as u64, &ots.blocks[start..start + taken], &mut pads[..taken]);
             });
         }
-        WordReceiver { ring, width, choices: choice.to_vec(), pads }
+        WordReceiver { ring, width, random, pads }
     }
 
-    /// The receiver's shares, row after row, from the message y.
-    pub fn share(mut self, message: &[W]) -> Vec<W> {
-        let bits = by_word::<W>(&self.choices, self.width, self.pads.len());
+    /// The receiver of these r and H(T).
+    #[cfg(any(test, feature = "test-dealer"))]
+    #[doc(hidden)]
+    pub fn given(width: usize, ring: Ring, random: Vec<u64>, pads: Vec<W>) -> Self {
+        WordReceiver { ring, width, random, pads }
+    }
+
+    /// The message d for the plane b.
+    pub fn correction(&self, choice: &[u64], out: &mut [u64]) {
+        xor(out, choice, &self.random);
+    }
+
+    /// The receiver's shares, row after row, from the plane b and the message y.
+    pub fn share(mut self, choice: &[u64], message: &[W]) -> Vec<W> {
+        assert_eq!(choice.len(), self.random.len(), "choices of OTs");
+        let bits = by_word::<W>(choice, self.width, self.pads.len());
         match self.ring {
             Ring::Pow2(_) => chosen_difference(&mut self.pads, message, &bits),
             Ring::Odd(n) => chosen_difference_modulo(&mut self.pads, message, &bits, n),
@@ -221,7 +243,7 @@ impl<W: Word> Drop for WordSender<W> {
 
 impl<W: Word> Drop for WordReceiver<W> {
     fn drop(&mut self) {
-        wipe(&mut self.choices);
+        wipe(&mut self.random);
         wipe(&mut self.pads);
     }
 }

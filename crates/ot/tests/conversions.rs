@@ -31,14 +31,14 @@ fn products<W: Word>(ring: Ring, count: usize, width: usize, skip: usize) {
     let values: Vec<W> = words::<W>(count * width, 1).into_iter().map(|w| ring.reduce(w)).collect();
     let choice = Planes::random(count, 1, 2);
     let mut correction = vec![0; count.div_ceil(64)];
-    received.view().correction(choice.words(), &mut correction);
     let sender = WordSender::<W>::new(sent.view(), width, ring);
-    let receiver = WordReceiver::<W>::new(received.view(), width, ring, choice.words());
+    let receiver = WordReceiver::<W>::new(received.view(), width, ring);
+    receiver.correction(choice.words(), &mut correction);
     let mut message = values.clone();
     sender.message(&mut message);
     // What crosses the wire has the ring's width.
     message.iter_mut().for_each(|y| *y = ring.reduce(*y));
-    let (ours, theirs) = (sender.share(&correction), receiver.share(&message));
+    let (ours, theirs) = (sender.share(&correction), receiver.share(choice.words(), &message));
     for index in 0..count * width {
         let product = if choice.get(0, index / width) { values[index] } else { W::ZERO };
         let sum = match ring {

@@ -5,6 +5,7 @@ use covey_kernels::conv::ConvGeometry;
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::TransportError;
 
+use crate::clip::Ends;
 use crate::cost::{Cost, Demand, Gate};
 use crate::memory::Held;
 
@@ -459,6 +460,19 @@ pub trait Protocol: Send {
     ) -> Result<Self::Arith> {
         let shifted = self.truncate(x, truncation)?;
         self.relu(&shifted, comparison)
+    }
+
+    /// Whether [`Protocol::clip`] between two ends is a gate of its own, [`Gate::Clip`], rather than composed of rectifiers.
+    fn fuses_clip(_ring: Ring, _options: &Options) -> bool
+    where
+        Self: Sized,
+    {
+        false
+    }
+
+    /// min(max(x, low), high); `comparison` bounds x.
+    fn clip(&mut self, x: &Self::Arith, ends: Ends, comparison: Comparison) -> Result<Self::Arith> {
+        crate::clip::composed(self, x, ends, comparison)
     }
 
     /// max(x, y), and the plane that is 1 where x < y; `comparison` bounds x - y.

@@ -122,6 +122,15 @@ pub enum Gate {
         /// What the comparison may rely on.
         comparison: Comparison,
     },
+    /// [`crate::Protocol::clip`] between two ends.
+    Clip {
+        /// Elements.
+        count: usize,
+        /// Lowest and highest result.
+        ends: (i64, i64),
+        /// What the comparisons may rely on, of x.
+        comparison: Comparison,
+    },
     /// [`crate::Protocol::max`].
     Max {
         /// Elements of the result.
@@ -151,6 +160,7 @@ impl Gate {
             | Gate::Bit2a { count }
             | Gate::Select { count }
             | Gate::Relu { count, .. }
+            | Gate::Clip { count, .. }
             | Gate::Max { count, .. } => count,
         }
     }

@@ -8,6 +8,7 @@ pub mod api;
 mod cadence;
 pub mod circuits;
 pub mod clear;
+pub mod clip;
 pub mod cost;
 pub mod machine;
 pub mod memory;

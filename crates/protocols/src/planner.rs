@@ -10,6 +10,7 @@ use crate::api::{
     Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
     Truncation, WeightKind, WeightSource,
 };
+use crate::clip::Ends;
 use crate::cost::{Cost, Demand, Gate};
 use crate::memory::{Held, Ledger, Token};
 
@@ -349,6 +350,21 @@ impl<P: Protocol> Protocol for Planner<P> {
         let out = x.clone();
         self.charge(Gate::Relu { count: x.count(), truncate: Some(truncation), comparison });
         Ok(out)
+    }
+
+    fn fuses_clip(ring: Ring, options: &Options) -> bool {
+        P::fuses_clip(ring, options)
+    }
+
+    fn clip(&mut self, x: &PlannedTensor, ends: Ends, comparison: Comparison) -> Result<PlannedTensor> {
+        match ends {
+            Ends { low: Some(low), high: Some(high) } if P::fuses_clip(self.ring, &self.options) => {
+                let out = x.clone();
+                self.charge(Gate::Clip { count: x.count(), ends: (low, high), comparison });
+                Ok(out)
+            }
+            _ => crate::clip::composed(self, x, ends, comparison),
+        }
     }
 
     fn max(

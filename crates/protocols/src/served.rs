@@ -1,6 +1,7 @@
 //! What a protocol adds to [`Protocol`] to run among servers: how a party starts, the client's half, and how weights that a
 //! model owner shared ahead of sessions are handed out and taken up again.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use covey_ring::{Ring, Tensor, Word};
@@ -8,6 +9,7 @@ use covey_transport::Endpoint;
 
 use crate::api::{Options, Protocol, Result, Truncation};
 use crate::randomness::SessionKeys;
+use crate::scheduler::Scheduler;
 
 /// A protocol among servers.
 pub trait Served: Protocol + Sized + 'static {
@@ -65,6 +67,60 @@ pub struct Part {
     pub seeds: &'static [usize],
     /// Whether it is sent words of secret parameters.
     pub words: bool,
+}
+
+/// A protocol's gates as its client runs them.
+pub trait ClientGates<W: Word> {
+    /// Parties and the client.
+    const PEERS: usize;
+
+    /// Shares values with the parties, a tile after the other.
+    ///
+    /// # Errors
+    /// If a peer fails.
+    fn share(scheduler: &mut Scheduler, ring: Ring, tiles: impl ExactSizeIterator<Item = Vec<W>>) -> Result<()>;
+
+    /// Receives what the parties reveal in tiles of these lengths.
+    ///
+    /// # Errors
+    /// If a peer fails.
+    fn receive(
+        scheduler: &mut Scheduler,
+        ring: Ring,
+        lens: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<Vec<Vec<W>>>;
+}
+
+/// The client's half of protocol `P`.
+pub struct Client<P> {
+    ring: Ring,
+    tile: usize,
+    scheduler: Scheduler,
+    protocol: PhantomData<fn() -> P>,
+}
+
+impl<P: Protocol + ClientGates<P::Word>> Client<P> {
+    /// The client on `endpoint`, with the session's ring and options.
+    pub fn new(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Self {
+        let scheduler = Scheduler::new(endpoint, P::PEERS, options.window);
+        Client { ring, tile: options.tile_size(), scheduler, protocol: PhantomData }
+    }
+}
+
+impl<P: Protocol + ClientGates<P::Word>> ClientHalf<P::Word> for Client<P> {
+    fn enter(&mut self, node: u32) {
+        self.scheduler.enter(node);
+    }
+
+    fn send(&mut self, value: &Tensor<P::Word>) -> Result<()> {
+        P::share(&mut self.scheduler, self.ring, value.data().chunks(self.tile).map(<[P::Word]>::to_vec))
+    }
+
+    fn receive(&mut self, shape: &[usize]) -> Result<Tensor<P::Word>> {
+        let (tile, len) = (self.tile, shape.iter().product::<usize>());
+        let lens = (0..len.div_ceil(tile)).map(|index| tile.min(len - index * tile));
+        Ok(Tensor::new(shape, P::receive(&mut self.scheduler, self.ring, lens)?.concat()))
+    }
 }
 
 /// The data owner's end of a session: it calls `send` and `receive` where the parties call `client_input` and `reveal`.

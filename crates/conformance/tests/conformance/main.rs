@@ -5,6 +5,8 @@ mod goldens;
 mod material;
 mod mutants;
 mod programs;
+mod rings;
 mod suites;
+mod two_party;
 mod uniformity;
 mod volume;

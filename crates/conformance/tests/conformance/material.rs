@@ -2,7 +2,7 @@
 //! whole programs.
 
 use covey_conformance::program::{Case, differences, run};
-use covey_conformance::two_party::ExtendedHarness;
+use covey_conformance::two_party::{Extended, TwoPartyHarness};
 use covey_conformance::{Session, Transport, programs};
 use covey_protocols::cost::MATERIAL;
 use covey_protocols::two_party::TwoParty;
@@ -18,7 +18,7 @@ fn made(transport: Transport, runs: &[(Phase, u64)]) -> ([u64; 2], [u64; 2]) {
     let answered = runs.iter().filter(|(phase, _)| *phase != Phase::Preprocess).count();
     let inputs = (0..answered).map(|number| programs::inputs(&program, 1, number)).collect();
     let case = Case { program, weights, inputs };
-    let session = Session::<ExtendedHarness<u32>>::new(transport, ring, Options::default());
+    let session = Session::<TwoPartyHarness<u32, Extended>>::new(transport, ring, Options::default());
     let outcome = run(&session, &case, runs, None).unwrap_or_else(|failure| panic!("{failure}"));
     let differences = differences(&case, &outcome).unwrap();
     assert!(!differences.is_empty() && differences.iter().all(|difference| difference.differing == 0));

@@ -1,7 +1,7 @@
 //! Tests of the tests: what is broken on purpose must be reported.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use covey_conformance::bench::Bench;
 use covey_conformance::off_by_one::OffByOneHarness;
@@ -9,19 +9,22 @@ use covey_conformance::program::{Case, differences, run};
 use covey_conformance::samples::Samples;
 use covey_conformance::suites::{Layers, Suite, Truncations};
 use covey_conformance::trio::{StoredWeight, TrioHarness};
+use covey_conformance::two_party::{DealtStock, Source, TwoPartyHarness, with_stock};
 use covey_conformance::{Failure, Harness, Session, Transport, conform, programs};
 use covey_program::Program;
 use covey_protocols::clear::OnViolation;
 use covey_protocols::planner::Planner;
+use covey_protocols::two_party::TwoParty;
 use covey_protocols::{Options, Phase, Protocol, ProtocolError};
-use covey_ring::Ring;
+use covey_ring::{Ring, Tensor, Word};
+use covey_transport::Endpoint;
 use covey_transport::sim::{Fault, Trigger};
 
 const RING: Ring = Ring::Pow2(32);
 const JOINT: &[(Phase, u64)] = &[(Phase::Joint, 1)];
 
 type Honest = TrioHarness<u32>;
-type Wrong = OffByOneHarness<Honest>;
+type Two = TwoPartyHarness<u32>;
 
 fn case(program: Arc<Program>) -> Case {
     let weights = programs::weights(&program).unwrap();
@@ -71,34 +74,107 @@ fn verify_reports_one_flipped_bit_of_a_stored_weight() {
     }
 }
 
+/// All that P0 stores is the weights themselves.
 #[test]
-fn a_shift_that_is_off_by_one_is_caught_by_the_suites() {
+fn verify_reports_one_flipped_bit_of_a_weight_of_the_models_owner() {
+    let case = case(programs::cnn(RING).unwrap());
+    let session = session::<Two>(Transport::Memory);
+    assert_eq!(differing(&case, &run(&session, &case, JOINT, None).unwrap()), 0);
+    for (id, value) in case.program.parameters() {
+        // Of a bias that meets a shift, the lowest bits may be shifted out.
+        for bit in if value.shape.len() > 1 { [0, 3] } else { [10, 13] } {
+            let flip = |_: usize, number: usize, stored: &mut Option<Tensor<u32>>| {
+                if let (Some(weight), true) = (stored, number == id.index()) {
+                    let middle = weight.len() / 2;
+                    weight.data_mut()[middle] ^= 1 << bit;
+                }
+            };
+            match run(&session, &case, JOINT, Some(&flip)) {
+                Ok(outcome) => assert!(differing(&case, &outcome) > 0, "bit {bit} of '{}'", value.name),
+                // A bit that takes it out of its bound is seen by its owner.
+                Err(failure) => assert!(failure.to_string().contains("outside their bound"), "{failure}"),
+            }
+        }
+    }
+}
+
+fn off_by_one_is_caught_by_the_suites<H: Harness>() {
     let samples = Samples { ring: RING, count: 300, tile: 64 };
-    let failure = conform(&session::<Wrong>(Transport::Memory), &Truncations(samples)).unwrap_err();
+    let session = session::<OffByOneHarness<H>>(Transport::Memory);
+    let failure = conform(&session, &Truncations(samples)).unwrap_err();
     assert!(matches!(&failure, Failure::Value { found, due, .. } if *found == due + 1), "{failure}");
-    let failure = conform(&session::<Wrong>(Transport::Memory), &Layers(samples)).unwrap_err();
+    let failure = conform(&session, &Layers(samples)).unwrap_err();
     assert!(matches!(&failure, Failure::Value { .. }), "{failure}");
 }
 
 #[test]
-fn a_shift_that_is_off_by_one_is_caught_by_verify() {
+fn a_shift_that_is_off_by_one_is_caught_by_the_suites() {
+    off_by_one_is_caught_by_the_suites::<Honest>();
+    off_by_one_is_caught_by_the_suites::<Two>();
+}
+
+fn off_by_one_is_caught_by_verify<H: Harness>() {
     for program in [programs::cnn(RING).unwrap(), programs::operations(RING).unwrap()] {
         let case = case(program);
-        let outcome = run(&session::<Wrong>(Transport::Memory), &case, JOINT, None).unwrap();
+        let outcome = run(&session::<OffByOneHarness<H>>(Transport::Memory), &case, JOINT, None).unwrap();
         assert!(differing(&case, &outcome) > 0);
     }
 }
 
+#[test]
+fn a_shift_that_is_off_by_one_is_caught_by_verify() {
+    off_by_one_is_caught_by_verify::<Honest>();
+    off_by_one_is_caught_by_verify::<Two>();
+}
+
+/// Which OT the parties of [`Flawed`] hold differently.
+static FLAW: Mutex<Option<(usize, u64)>> = Mutex::new(None);
+
+/// A dealer whose OTs are all right but for one pad of P0's.
+struct Flawed;
+
+impl Source for Flawed {
+    fn party<W: Word>(
+        endpoint: Box<dyn Endpoint>,
+        ring: Ring,
+        options: Options,
+    ) -> covey_protocols::api::Result<TwoParty<W>> {
+        let stock = DealtStock::new(endpoint.me());
+        let flaw = *FLAW.lock().unwrap_or_else(PoisonError::into_inner);
+        let stock = match flaw.filter(|_| endpoint.me() == 0) {
+            Some((sender, at)) => stock.flawed(sender, at),
+            None => stock,
+        };
+        with_stock(endpoint, stock, ring, options)
+    }
+}
+
+#[test]
+fn one_wrong_pad_shows_where_nothing_is_rounded() {
+    let session = session::<TwoPartyHarness<u32, Flawed>>(Transport::Memory);
+    conform(&session, &Lossless).unwrap();
+    // One product of a bit after the other, one OT an element: of the last ones only a few bits reach the result.
+    let elements = lossless_values().len() as u64;
+    for sender in 0..2 {
+        for at in (0..24 * elements).step_by(41) {
+            *FLAW.lock().unwrap_or_else(PoisonError::into_inner) = Some((sender, at));
+            let outcome = conform(&session, &Lossless);
+            let shows = matches!(&outcome, Err(Failure::Value { who, .. }) if who != "clear");
+            assert!(shows, "OT {at} of P{sender} was wrong: {outcome:?}");
+        }
+    }
+}
+
 /// Runs `case` with `what` at message `at` of a link. `None` once the link has no such message.
-fn with_fault(case: &Case, from: usize, to: usize, at: u64, what: Trigger) -> Result<usize, Failure> {
+fn with_fault<H: Harness>(case: &Case, from: usize, to: usize, at: u64, what: Trigger) -> Result<usize, Failure> {
     let faults = vec![Fault { from, to, stream: None, at, what }];
-    let outcome = run(&session::<Honest>(Transport::Faulty { faults, seed: at }), case, JOINT, None)?;
+    let outcome = run(&session::<H>(Transport::Faulty { faults, seed: at }), case, JOINT, None)?;
     Ok(differing(case, &outcome))
 }
 
 /// Messages of each link in an honest run.
-fn links(case: &Case) -> Vec<(usize, usize, u64)> {
-    let outcome = run(&session::<Honest>(Transport::Simulated), case, JOINT, None).unwrap();
+fn links<H: Harness>(case: &Case) -> Vec<(usize, usize, u64)> {
+    let outcome = run(&session::<H>(Transport::Simulated), case, JOINT, None).unwrap();
     let mut links = BTreeMap::new();
     for (peer, meters) in outcome.meters.iter().enumerate() {
         for row in meters[0].rows.iter().filter(|row| row.from == peer) {
@@ -111,54 +187,72 @@ fn links(case: &Case) -> Vec<(usize, usize, u64)> {
 /// x, y, z and x · y + z, opened to all parties: nothing is rounded, and every message decides about somebody's result.
 struct Lossless;
 
+fn lossless_values() -> Vec<i64> {
+    Samples { ring: RING, count: 0, tile: 64 }.values(31)
+}
+
 impl Suite for Lossless {
     const NAME: &'static str = "lossless";
     const ON_VIOLATION: OnViolation = OnViolation::Wrap;
 
     fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<(), ProtocolError> {
         bench.case("product");
-        let values = Samples { ring: RING, count: 0, tile: 64 }.values(31);
+        let values = lossless_values();
         let reversed: Vec<i64> = values.iter().rev().copied().collect();
-        let (x, y, z) = (bench.vector(0, &values)?, bench.vector(1, &reversed)?, bench.vector(2, &values)?);
+        let last = bench.parties() - 1;
+        let (x, y, z) = (bench.vector(0, &values)?, bench.vector(1, &reversed)?, bench.vector(last, &values)?);
         let product = bench.protocol.mul(&x, &y, None)?;
         let sum = bench.protocol.add(&product, &z)?;
         [&x, &y, &z, &sum].into_iter().try_for_each(|value| bench.as_clear(value))
     }
 }
 
-#[test]
-fn one_corrupted_bit_of_any_message_shows_where_nothing_is_rounded() {
-    let options = session::<Honest>(Transport::Memory).options;
-    let mut planner = Planner::<<Honest as Harness>::Protocol>::new(RING, options);
-    Lossless.run(&mut Bench::new(&mut planner, None, 3)).unwrap();
+fn a_changed_message_shows<H: Harness>(what: &Trigger, least: usize) {
+    let options = session::<H>(Transport::Memory).options;
+    let mut planner = Planner::<H::Protocol>::new(RING, options);
+    Lossless.run(&mut Bench::new(&mut planner, None, H::PARTIES)).unwrap();
     let mut messages: BTreeMap<(usize, usize), u64> = BTreeMap::new();
     for ((_, from, to), traffic) in planner.ledger().values().flat_map(|cost| &cost.links) {
         *messages.entry((*from, *to)).or_default() += traffic.messages;
     }
-    conform(&session::<Honest>(Transport::Simulated), &Lossless).unwrap();
+    conform(&session::<H>(Transport::Simulated), &Lossless).unwrap();
     let mut tried = 0;
     for ((from, to), count) in messages {
         for at in 0..count {
-            let faults = vec![Fault { from, to, stream: None, at, what: Trigger::Corrupt }];
-            let outcome = conform(&session::<Honest>(Transport::Faulty { faults, seed: at }), &Lossless);
+            let faults = vec![Fault { from, to, stream: None, at, what: what.clone() }];
+            let outcome = conform(&session::<H>(Transport::Faulty { faults, seed: at }), &Lossless);
             let shows = matches!(&outcome, Err(Failure::Value { who, .. }) if who != "clear");
-            assert!(shows, "message {at} from {from} to {to} was corrupted: {outcome:?}");
+            assert!(shows, "message {at} from {from} to {to} was changed by {what:?}: {outcome:?}");
             tried += 1;
         }
     }
-    assert!(tried >= 20, "{tried} messages");
+    assert!(tried >= least, "{tried} messages");
+}
+
+#[test]
+fn one_corrupted_bit_of_any_message_shows_where_nothing_is_rounded() {
+    a_changed_message_shows::<Honest>(&Trigger::Corrupt, 20);
+}
+
+fn invert() -> Trigger {
+    Trigger::Rewrite(Arc::new(|message: &mut Vec<u8>| message.iter_mut().for_each(|byte| *byte = !*byte)))
+}
+
+/// Of one bit of a sender's message, a receiver of OT whose choice is 0 makes nothing: all bits, therefore.
+#[test]
+fn an_inverted_message_of_two_parties_shows_where_nothing_is_rounded() {
+    a_changed_message_shows::<Two>(&invert(), 10);
 }
 
 #[test]
 fn an_inverted_message_of_a_network_is_never_silent() {
     let case = case(programs::sensitive(RING).unwrap());
-    let invert = Trigger::Rewrite(Arc::new(|message: &mut Vec<u8>| message.iter_mut().for_each(|byte| *byte = !*byte)));
     let mut tried = 0;
-    for (from, to, messages) in links(&case) {
+    for (from, to, messages) in links::<Honest>(&case) {
         // The client hears from P0 and P1: what P2 learns of the last value, by P1's last message, nobody reads.
         let read = messages - u64::from((from, to) == (1, 2));
         for at in 0..read {
-            let outcome = with_fault(&case, from, to, at, invert.clone());
+            let outcome = with_fault::<Honest>(&case, from, to, at, invert());
             assert!(
                 !matches!(outcome, Ok(0)),
                 "message {at} of {messages} from {from} to {to} was inverted and nothing shows"
@@ -169,12 +263,32 @@ fn an_inverted_message_of_a_network_is_never_silent() {
     assert!(tried >= 60, "{tried} messages");
 }
 
+/// Lookups, products of bits and of words, corrections; inputs and results.
 #[test]
-fn a_message_of_another_size_is_an_error() {
+fn an_inverted_message_of_two_parties_is_never_silent() {
     let case = case(programs::sensitive(RING).unwrap());
-    for (from, to, messages) in links(&case) {
-        for at in [0, messages / 2, messages - 1] {
-            assert!(with_fault(&case, from, to, at, Trigger::Truncate(1)).is_err(), "message {at} from {from} to {to}");
+    let mut tried = 0;
+    for (from, to, messages) in links::<Two>(&case) {
+        for at in 0..messages {
+            let outcome = with_fault::<Two>(&case, from, to, at, invert());
+            assert!(!matches!(outcome, Ok(0)), "message {at} of {messages} from {from} to {to} was inverted");
+            tried += 1;
         }
     }
+    assert!(tried >= 60, "{tried} messages");
+}
+
+#[test]
+fn a_message_of_another_size_is_an_error() {
+    fn check<H: Harness>(case: &Case) {
+        for (from, to, messages) in links::<H>(case) {
+            for at in [0, messages / 2, messages - 1] {
+                let outcome = with_fault::<H>(case, from, to, at, Trigger::Truncate(1));
+                assert!(outcome.is_err(), "message {at} from {from} to {to}");
+            }
+        }
+    }
+    let case = case(programs::sensitive(RING).unwrap());
+    check::<Honest>(&case);
+    check::<Two>(&case);
 }

@@ -8,7 +8,8 @@ use covey_conformance::bench::Bench;
 use covey_conformance::session::Wrap;
 use covey_conformance::tap::{Log, Received, Tap, messages};
 use covey_conformance::trio::TrioHarness;
-use covey_conformance::{Session, Transport};
+use covey_conformance::two_party::TwoPartyHarness;
+use covey_conformance::{Failure, Harness, Session, Transport};
 use covey_protocols::api::Result;
 use covey_protocols::served::ClientHalf;
 use covey_protocols::trio::Trio;
@@ -26,34 +27,40 @@ const RUNS: u64 = 16;
 /// Chi-square of 256 bins passes it with probability 4e-10.
 const LIMIT: f64 = 420.0;
 
-type P = Trio<u32>;
-type Gate = fn(&mut Bench<P>, [<P as Protocol>::Arith; 2]) -> Result<()>;
+type Three = TrioHarness<u32>;
+type Two = TwoPartyHarness<u32>;
+type Share<H> = <<H as Harness>::Protocol as Protocol>::Arith;
+type Gate<H> = fn(&mut Bench<<H as Harness>::Protocol>, [Share<H>; 2]) -> Result<()>;
 
-/// Logs of what P0, P1 and P2 receive.
+/// Logs of what each party receives.
 fn logs() -> [Log; 3] {
     Default::default()
 }
 
-fn session<'a>(in_flight: usize, wrap: &'a Wrap<'a>) -> Session<'a, TrioHarness<u32>> {
+fn session<'a, H: Harness>(in_flight: usize, wrap: &'a Wrap<'a>) -> Session<'a, H> {
     let options = Options { tile: TILE, window: in_flight, ..Options::default() };
     Session::new(Transport::Memory, RING, options).wrapped(wrap)
 }
 
-/// What each party receives in one run of `in_flight` transcripts.
-fn transcripts(gate: Gate, values: [i64; 2], run: u64, in_flight: usize) -> [Vec<Received>; 3] {
+/// What each party receives in each of `runs` runs of `in_flight` transcripts.
+fn transcripts<H: Harness>(gate: Gate<H>, values: [i64; 2], runs: u64, in_flight: usize) -> Vec<Vec<Vec<Received>>> {
     let logs = logs();
     let wrap =
         |me: usize, inner: Box<dyn Endpoint>| -> Box<dyn Endpoint> { Box::new(Tap::new(inner, logs[me].clone())) };
     let count = TILE * in_flight;
-    let job = |protocol: &mut P, me: usize| -> Result<()> {
-        protocol.begin(Phase::Joint, run)?;
-        let mut bench = Bench::new(protocol, Some(me), 3);
-        let x = bench.vector(1, &vec![values[0]; count])?;
-        let y = bench.vector(2, &vec![values[1]; count])?;
-        gate(&mut bench, [x, y])
+    let job = |protocol: &mut H::Protocol, me: usize| -> Result<Vec<Vec<Received>>> {
+        let run = |run: u64| {
+            protocol.begin(Phase::Joint, run + 1)?;
+            let mut bench = Bench::new(protocol, Some(me), H::PARTIES);
+            let x = bench.vector(H::PARTIES - 2, &vec![values[0]; count])?;
+            let y = bench.vector(H::PARTIES - 1, &vec![values[1]; count])?;
+            gate(&mut bench, [x, y])?;
+            Ok(messages(&logs[me]))
+        };
+        (0..runs).map(run).collect()
     };
-    session(in_flight, &wrap).run(|protocol, network| Ok(job(protocol, network.me())?), |_, _| Ok(())).unwrap();
-    logs.each_ref().map(messages)
+    let job = |protocol: &mut H::Protocol, me: usize| job(protocol, me).map_err(Failure::from);
+    session::<H>(in_flight, &wrap).run(|protocol, network| job(protocol, network.me()), |_, _| Ok(())).unwrap().0
 }
 
 fn chi_square(bins: &[u32; 256]) -> f64 {
@@ -97,20 +104,20 @@ fn worst(bins: &ByMessage) -> f64 {
     worst
 }
 
-fn check(name: &str, gate: Gate) {
+fn check<H: Harness>(name: &str, gate: Gate<H>) {
     for values in [[1, -3], [0, 0]] {
         let mut bins = ByMessage::new();
-        for run in 0..RUNS {
-            let received = transcripts(gate, values, run + 1, IN_FLIGHT);
-            received.iter().enumerate().for_each(|(me, received)| count(&mut bins, me, received));
+        for (me, runs) in transcripts::<H>(gate, values, RUNS, IN_FLIGHT).iter().enumerate() {
+            runs.iter().for_each(|received| count(&mut bins, me, received));
         }
         let (bytes, worst) = (bins.values().map(Vec::len).sum::<usize>(), worst(&bins));
         println!("{name} of {values:?}: {bytes} bytes a tile, worst chi-square {worst:.0}");
         assert!(bytes > 0 && worst < LIMIT, "{name} of {values:?}: {worst:.0}");
     }
     // Number, order and sizes, for every party.
-    let shape = |values| {
-        transcripts(gate, values, 1, 3).map(|all| all.iter().map(|m| (m.from, m.bytes.len())).collect::<Vec<_>>())
+    let shape = |values| -> Vec<Vec<(usize, usize)>> {
+        let received = transcripts::<H>(gate, values, 1, 3).into_iter();
+        received.map(|runs| runs.concat().iter().map(|m| (m.from, m.bytes.len())).collect()).collect()
     };
     let due = shape([0, 0]);
     for values in [[1, -3], [3, 1], [-2, 1]] {
@@ -124,61 +131,86 @@ fn truncation(rounding: Rounding) -> Truncation {
 
 const FULL: Comparison = Comparison { bound: 3, proved: false };
 
-#[test]
-fn products_and_openings() {
-    check("mul, open", |bench, [x, y]| {
-        let z = bench.protocol.mul(&x, &y, None)?;
-        bench.as_clear(&z)
-    });
+/// The gates that every protocol has.
+macro_rules! gates {
+    ($($name:ident: $harness:ty;)*) => { $(mod $name {
+        use super::*;
+
+        fn check(name: &str, gate: Gate<$harness>) {
+            super::check::<$harness>(name, gate);
+        }
+
+        #[test]
+        fn products_and_openings() {
+            check("mul, open", |bench, [x, y]| {
+                let z = bench.protocol.mul(&x, &y, None)?;
+                bench.as_clear(&z)
+            });
+        }
+
+        #[test]
+        fn exact_shifts() {
+            check("exact shifts", |bench, [x, _]| bench.protocol.truncate(&x, truncation(Rounding::Exact)).map(|_| ()));
+            check("exact shifts of products", |bench, [x, y]| {
+                bench.protocol.mul(&x, &y, Some(truncation(Rounding::Exact))).map(|_| ())
+            });
+        }
+
+        #[test]
+        fn inexact_shifts() {
+            check("ulp and probabilistic shifts", |bench, [x, y]| {
+                let z = bench.protocol.mul(&x, &y, Some(truncation(Rounding::Ulp)))?;
+                bench.protocol.truncate(&z, truncation(Rounding::Probabilistic))?;
+                bench.protocol.mul(&x, &z, Some(truncation(Rounding::Probabilistic))).map(|_| ())
+            });
+        }
+
+        #[test]
+        fn signs_and_selections() {
+            check("msb, bit2a, select", |bench, [x, y]| {
+                let sign = bench.protocol.msb(&x, FULL)?;
+                let shape = vec![sign.len()];
+                bench.protocol.bit2a(&sign, &shape)?;
+                bench.protocol.select(&sign, &y).map(|_| ())
+            });
+        }
+
+        #[test]
+        fn rectifiers() {
+            check("relu, shift and relu", |bench, [x, y]| {
+                bench.protocol.relu(&x, FULL)?;
+                let comparison = Comparison { bound: 2, proved: false };
+                bench.protocol.truncate_relu(&y, truncation(Rounding::Exact), comparison).map(|_| ())
+            });
+        }
+
+        #[test]
+        fn bits() {
+            check("a2b, and, open_bits", |bench, [x, y]| {
+                let (x, y) = (bench.protocol.a2b(&x)?, bench.protocol.a2b(&y)?);
+                let both = bench.protocol.and(&x, &y)?;
+                bench.bits_as_clear(&both)
+            });
+        }
+
+        #[test]
+        fn maxima() {
+            check("max", |bench, [x, y]| bench.protocol.max(&x, &y, FULL).map(|_| ()));
+        }
+    })* };
+}
+
+gates! {
+    trio: Three;
+    two_party: Two;
 }
 
 #[test]
 fn inputs_of_p0() {
-    check("input of P0", |bench, [x, _]| {
+    check::<Three>("input of P0", |bench, [x, _]| {
         let count = Trio::<u32>::shape(&x)[0];
         bench.vector(0, &vec![-2; count]).map(|_| ())
     });
-}
-
-#[test]
-fn exact_shifts() {
-    check("exact shifts", |bench, [x, _]| bench.protocol.truncate(&x, truncation(Rounding::Exact)).map(|_| ()));
-    check("exact shifts of products", |bench, [x, y]| {
-        bench.protocol.mul(&x, &y, Some(truncation(Rounding::Exact))).map(|_| ())
-    });
-}
-
-#[test]
-fn inexact_shifts() {
-    check("ulp and probabilistic shifts", |bench, [x, y]| {
-        let z = bench.protocol.mul(&x, &y, Some(truncation(Rounding::Ulp)))?;
-        bench.protocol.truncate(&z, truncation(Rounding::Probabilistic))?;
-        bench.protocol.mul(&x, &z, Some(truncation(Rounding::Probabilistic))).map(|_| ())
-    });
-}
-
-#[test]
-fn signs_and_selections() {
-    check("msb, bit2a, select", |bench, [x, y]| {
-        let sign = bench.protocol.msb(&x, FULL)?;
-        let shape = Trio::<u32>::shape(&x).to_vec();
-        bench.protocol.bit2a(&sign, &shape)?;
-        bench.protocol.select(&sign, &y).map(|_| ())
-    });
-}
-
-#[test]
-fn bits() {
-    check("a2b, and, open_bits", |bench, [x, y]| {
-        let (x, y) = (bench.protocol.a2b(&x)?, bench.protocol.a2b(&y)?);
-        let both = bench.protocol.and(&x, &y)?;
-        bench.bits_as_clear(&both)
-    });
-}
-
-#[test]
-fn maxima() {
-    check("max", |bench, [x, y]| bench.protocol.max(&x, &y, FULL).map(|_| ()));
 }
 
 #[test]
@@ -207,7 +239,7 @@ fn inputs_of_the_client() {
                 Box::new(Tap::new(inner, logs[me].clone()))
             };
             let values = Tensor::new([count_of], vec![value; count_of]);
-            let (_, opened) = session(IN_FLIGHT, &wrap)
+            let (_, opened) = session::<Three>(IN_FLIGHT, &wrap)
                 .run(
                     |protocol, _| {
                         protocol.begin(Phase::Joint, run + 1)?;

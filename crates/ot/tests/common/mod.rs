@@ -9,6 +9,7 @@ use covey_transport::{Network, Phase, memory};
 
 /// `len` words that look random (SplitMix64).
 pub fn words<W: Word>(len: usize, seed: u64) -> Vec<W> {
+    covey_kernels::dispatch::cap_from_environment();
     let mut state = seed;
     let next = || {
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -51,6 +52,7 @@ pub fn both<A: Send, B: Send>(
     zero: impl FnOnce(&mut dyn covey_ot::Channel) -> A + Send,
     one: impl FnOnce(&mut dyn covey_ot::Channel) -> B + Send,
 ) -> (A, B, [u64; 2]) {
+    covey_kernels::dispatch::cap_from_environment();
     let networks = memory::network(2, Duration::from_secs(60));
     let (a, b) = std::thread::scope(|scope| {
         let network = &networks[1];

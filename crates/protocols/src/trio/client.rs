@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use covey_kernels::Prg;
-use covey_ring::{Ring, Tensor, Word};
+use covey_ring::{Ring, Word};
 use covey_transport::Endpoint;
 
 use super::io::{self, expand};
@@ -12,40 +12,24 @@ use super::{PEERS, Trio};
 use crate::api::{Options, Result, Rounding, Truncation};
 use crate::randomness::SessionKeys;
 use crate::scheduler::Scheduler;
-use crate::served::{ClientHalf, Part, Served, Sharing};
+use crate::served::{Client, ClientGates, Part, Served, Sharing};
 
-/// The data owner's end of a session: it calls `send` and `receive` where the parties call `client_input` and `reveal`.
-pub struct TrioClient<W> {
-    ring: Ring,
-    tile: usize,
-    scheduler: Scheduler,
-    word: std::marker::PhantomData<W>,
-}
+/// An outside data owner's end of a session.
+pub type TrioClient<W> = Client<Trio<W>>;
 
-impl<W: Word> TrioClient<W> {
-    /// The client on `endpoint`, with the session's ring and options.
-    pub fn new(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Self {
-        let scheduler = Scheduler::new(endpoint, PEERS, options.window);
-        TrioClient { ring, tile: options.tile_size(), scheduler, word: std::marker::PhantomData }
-    }
-}
+impl<W: Word> ClientGates<W> for Trio<W> {
+    const PEERS: usize = PEERS;
 
-impl<W: Word> ClientHalf<W> for TrioClient<W> {
-    fn enter(&mut self, node: u32) {
-        self.scheduler.enter(node);
+    fn share(scheduler: &mut Scheduler, ring: Ring, tiles: impl ExactSizeIterator<Item = Vec<W>>) -> Result<()> {
+        scheduler.run(tiles.map(|tile| io::ClientInput::client(ring, tile))).map(|_| ())
     }
 
-    fn send(&mut self, value: &Tensor<W>) -> Result<()> {
-        let ring = self.ring;
-        let tiles = value.data().chunks(self.tile).map(|tile| io::ClientInput::client(ring, tile.to_vec()));
-        self.scheduler.run(tiles).map(|_| ())
-    }
-
-    fn receive(&mut self, shape: &[usize]) -> Result<Tensor<W>> {
-        let (ring, tile, len) = (self.ring, self.tile, shape.iter().product::<usize>());
-        let tiles = (0..len.div_ceil(tile)).map(|index| io::Reveal::client(ring, tile.min(len - index * tile)));
-        let parts = self.scheduler.run(tiles)?;
-        Ok(Tensor::new(shape, parts.concat()))
+    fn receive(
+        scheduler: &mut Scheduler,
+        ring: Ring,
+        lens: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<Vec<Vec<W>>> {
+        scheduler.run(lens.map(|len| io::Reveal::client(ring, len)))
     }
 }
 

@@ -10,6 +10,7 @@ use super::share::Role;
 use super::stream::{PIECE, tile_lens};
 use super::{convert, io, linear, matmul, product, truncate};
 use crate::api::{Comparison, Options, Truncation, WeightKind};
+use crate::clip::Ends;
 use crate::cost::{Cost, Gate};
 use crate::machine::Layout;
 
@@ -66,6 +67,11 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             let mut cost = plan(&Gate::Truncate { count, truncation }, ring, options);
             cost += &plan(&Gate::Relu { count, truncate: None, comparison }, ring, options);
             cost
+        }
+        // Composed of rectifiers, both at once.
+        Gate::Clip { count, ends: (low, high), comparison } => {
+            let comparison = comparison.of_differences(Ends { low: Some(low), high: Some(high) });
+            plan(&Gate::Relu { count: 2 * count, truncate: None, comparison }, ring, options)
         }
         Gate::Relu { count, truncate: None, comparison } | Gate::Max { count, comparison } => {
             let mut cost = plan(&Gate::Msb { count, comparison }, ring, options);

@@ -6,6 +6,9 @@
 //! direction. Of a digit of one bit, gt = x0·x1 is one product and eq = x0 ⊕ x1 is shared already.
 //!
 //! The parties take turns in holding the tables, so that both directions carry about the same.
+//!
+//! Several numbers of one party compared with the same number of the other share the other's choices: a lookup a digit answers for
+//! all of them ([`carries_together`]). That party then holds all tables; which party it is changes from tile to tile.
 
 use std::ops::Range;
 
@@ -71,17 +74,30 @@ struct Shared {
     eq: Option<Plane>,
 }
 
-/// Shares of the carries out of `bits` that `circuit` asks for; its leaves are the `digits`.
-fn run<W: Word>(builder: &mut Builder<W>, bits: &Bits, digits: &[Range<usize>], circuit: &CarryCircuit) -> Vec<Plane> {
+/// Shares of the carries that `circuit` asks for, out of each of `lanes`; its leaves are the `digits`. `holder` has all tables,
+/// or the parties in turn.
+fn run<W: Word>(
+    builder: &mut Builder<W>,
+    lanes: &[Bits],
+    digits: &[Range<usize>],
+    circuit: &CarryCircuit,
+    holder: Option<usize>,
+) -> Vec<Vec<Plane>> {
     let mut has_eq = vec![false; circuit.ranges];
     for combine in circuit.levels.iter().flatten() {
         has_eq[combine.high] = true;
         has_eq[combine.low] |= combine.propagate;
     }
-    let mut ranges: Vec<Option<Shared>> = vec![None; circuit.ranges];
+    let mut ranges: Vec<Vec<Option<Shared>>> = vec![vec![None; circuit.ranges]; lanes.len()];
     for (number, digit) in digits.iter().enumerate() {
-        ranges[number] = Some(leaf(builder, bits, digit.clone(), has_eq[number], number % 2));
+        let shared = leaf(builder, lanes, digit.clone(), has_eq[number], holder.unwrap_or(number % 2));
+        ranges.iter_mut().zip(shared).for_each(|(ranges, shared)| ranges[number] = Some(shared));
     }
+    ranges.into_iter().map(|ranges| join(builder, ranges, circuit)).collect()
+}
+
+/// The tree over one number's digits.
+fn join<W: Word>(builder: &mut Builder<W>, mut ranges: Vec<Option<Shared>>, circuit: &CarryCircuit) -> Vec<Plane> {
     for combine in circuit.levels.iter().flatten() {
         let (Some(high), Some(low)) = (ranges[combine.high], ranges[combine.low]) else { continue };
         let Some(eq_high) = high.eq else { continue };
@@ -96,29 +112,46 @@ fn run<W: Word>(builder: &mut Builder<W>, bits: &Bits, digits: &[Range<usize>], 
     circuit.outputs.iter().filter_map(|&output| ranges[output].map(|range| range.gt)).collect()
 }
 
-fn leaf<W: Word>(builder: &mut Builder<W>, bits: &Bits, digit: Range<usize>, eq: bool, sender: usize) -> Shared {
+/// gt and eq of one digit of each of `lanes`, whose `compared` are the same at the party that is not `sender`.
+fn leaf<W: Word>(
+    builder: &mut Builder<W>,
+    lanes: &[Bits],
+    digit: Range<usize>,
+    eq: bool,
+    sender: usize,
+) -> Vec<Shared> {
     if digit.len() == 1 {
-        let raw = bits.raw[digit.start];
-        let product = builder.bits(sender, raw, &[raw]);
-        return Shared { gt: product[0], eq: Some(raw) };
+        let raw: Vec<Plane> = lanes.iter().map(|bits| bits.raw[digit.start]).collect();
+        let products = builder.bits(sender, raw[0], &raw);
+        return products.into_iter().zip(raw).map(|(gt, raw)| Shared { gt, eq: Some(raw) }).collect();
     }
-    let own = bits.compared[digit].to_vec();
-    let values = own.clone();
-    let width = 1 + usize::from(eq);
-    let shares = builder.lookup(sender, &own, &own, width, move |registers, table| {
-        let values: Vec<&[u64]> = values.iter().map(|&plane| registers.plane(plane)).collect();
-        match registers.me {
-            0 => compare::<true>(&values, eq, table),
-            _ => compare::<false>(&values, eq, table),
+    let own: Vec<Vec<Plane>> = lanes.iter().map(|bits| bits.compared[digit.clone()].to_vec()).collect();
+    let (index, inputs, each) = (own[0].clone(), own.concat(), 1 + usize::from(eq));
+    let width = each * lanes.len();
+    let shares = builder.lookup(sender, &index, &inputs, width, move |registers, table| {
+        for (lane, planes) in own.iter().enumerate() {
+            let values: Vec<&[u64]> = planes.iter().map(|&plane| registers.plane(plane)).collect();
+            let place = Columns { first: lane * each, width };
+            match registers.me {
+                0 => compare::<true>(&values, eq, place, table),
+                _ => compare::<false>(&values, eq, place, table),
+            }
         }
     });
-    Shared { gt: shares[0], eq: shares.get(1).copied() }
+    shares.chunks_exact(each).map(|share| Shared { gt: share[0], eq: share.get(1).copied() }).collect()
+}
+
+/// Where the bits of one comparison stand in an entry.
+#[derive(Clone, Copy)]
+struct Columns {
+    first: usize,
+    width: usize,
 }
 
 /// For every number i, the planes of v > i, or of i > v, and of v = i, if those are asked for.
-fn compare<const OWN_IS_GREATER: bool>(values: &[&[u64]], eq: bool, table: &mut [u64]) {
+fn compare<const OWN_IS_GREATER: bool>(values: &[&[u64]], eq: bool, place: Columns, table: &mut [u64]) {
     let words = values[0].len();
-    let (entries, width) = (1usize << values.len(), 1 + usize::from(eq));
+    let entries = 1usize << values.len();
     for word in 0..words {
         // One-hot: equal[i] is v = i.
         let mut equal = [!0u64; 1 << WIDEST];
@@ -131,9 +164,10 @@ fn compare<const OWN_IS_GREATER: bool>(values: &[&[u64]], eq: bool, table: &mut 
         let mut beyond = 0;
         for step in 0..entries {
             let number = if OWN_IS_GREATER { entries - 1 - step } else { step };
-            table[number * width * words + word] = beyond;
+            let at = number * place.width + place.first;
+            table[at * words + word] = beyond;
             if eq {
-                table[(number * width + 1) * words + word] = equal[number];
+                table[(at + 1) * words + word] = equal[number];
             }
             beyond |= equal[number];
         }
@@ -162,8 +196,27 @@ pub(super) fn carry_out<W: Word>(
         true => CarryCircuit::carry_out_rippled(digits.len(), low),
         false => CarryCircuit::carry_out_above(digits.len(), low),
     };
-    let outputs = run(builder, bits, &digits, &circuit);
+    let outputs = run(builder, std::slice::from_ref(bits), &digits, &circuit, None).concat();
     (outputs[outputs.len() - 1], (tap > 0).then(|| outputs[0]))
+}
+
+/// Shares of the carry out of the bits in `range` of each of `lanes`, which differ at `holder` only: the other party's choices
+/// serve all of them.
+pub(super) fn carries_together<W: Word>(
+    builder: &mut Builder<W>,
+    lanes: &[Bits],
+    range: Range<usize>,
+    shape: Shape,
+    holder: usize,
+) -> Vec<Plane> {
+    let digits: Vec<_> = digits(range, shape.radix).collect();
+    let circuit = match shape.ripples {
+        true => CarryCircuit::carry_out_rippled(digits.len(), 0),
+        false => CarryCircuit::carry_out_above(digits.len(), 0),
+    };
+    // One number shares nothing: the parties take turns.
+    let holder = (lanes.len() > 1).then_some(holder);
+    run(builder, lanes, &digits, &circuit, holder).into_iter().map(|outputs| outputs[outputs.len() - 1]).collect()
 }
 
 /// Shares of the carries out of bits `0..=i` for every i below `count`.
@@ -174,7 +227,7 @@ pub(super) fn carries<W: Word>(
     circuit: &CarryCircuit,
 ) -> Vec<Plane> {
     let digits: Vec<_> = digits(0..count, 1).collect();
-    run(builder, bits, &digits, circuit)
+    run(builder, std::slice::from_ref(bits), &digits, circuit, None).concat()
 }
 
 /// How a comparison is cut.

@@ -100,8 +100,8 @@ impl Divider {
     }
 }
 
-/// ⌊x / d⌋ for `|x| < 2^bound`; [`admits`] says for which.
-pub(super) fn floor<W: Word>(ring: Ring, divisor: u64, bound: u32, shape: Shape) -> Arc<Program<W>> {
+/// ⌊x / d⌋ for `|x| < 2^bound`; [`admits`] says for which. `holder` compares its part of R with all thresholds at once.
+pub(super) fn floor<W: Word>(ring: Ring, divisor: u64, bound: u32, shape: Shape, holder: usize) -> Arc<Program<W>> {
     let mut builder = Builder::<W>::new();
     let x = builder.input_words();
     // A division that is refused has no program.
@@ -148,18 +148,19 @@ pub(super) fn floor<W: Word>(ring: Ring, divisor: u64, bound: u32, shape: Shape)
             });
         })
     };
-    let signs: Vec<Plane> = numbers
+    let top = numbers.small as usize - 1;
+    let lanes: Vec<Bits> = numbers
         .thresholds
         .iter()
         .map(|&threshold| {
-            let bits = Bits::mapped(&mut builder, rest, numbers.small as usize, move |me, rest| {
-                if me == 0 { rest.wrapping_sub(threshold as u64) } else { rest }
-            });
-            let top = numbers.small as usize - 1;
-            let (carry, _) = comparison::carry_out(&mut builder, &bits, 0..top, 0, shape);
-            xor(&mut builder, bits.raw[top], carry)
+            Bits::mapped(&mut builder, rest, top + 1, move |me, rest| {
+                if me == holder { rest.wrapping_sub(threshold as u64) } else { rest }
+            })
         })
         .collect();
+    let carries = comparison::carries_together(&mut builder, &lanes, 0..top, shape, holder);
+    let signs: Vec<Plane> =
+        lanes.iter().zip(carries).map(|(bits, carry)| xor(&mut builder, bits.raw[top], carry)).collect();
     let below: Vec<Words> =
         signs.iter().enumerate().map(|(i, &sign)| converted(&mut builder, sign, ring, i % 2)).collect();
     let quotient: W = ring.wrap(numbers.quotient.into());

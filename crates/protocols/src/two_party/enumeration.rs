@@ -3,8 +3,10 @@
 //!
 //! The OTs are a dealer's, so that this is about the programs; the masks behind each message are what `covey-ot` tests.
 
+mod distributions;
 mod formulas;
 mod products;
+mod rings;
 mod views;
 
 use std::sync::Arc;
@@ -33,7 +35,12 @@ fn run(program: &Arc<Program<u64>>, inputs: [Values; 2], len: usize, seed: u64) 
         let ots = (dealt[me].0.view(), dealt[1 - me].1.view());
         Gate::new(program.clone(), me, len, inputs, ots)
     });
-    let mut machines: [_; 2] = [machines.next().unwrap(), machines.next().unwrap()];
+    let machines = [machines.next().unwrap(), machines.next().unwrap()];
+    exchange(program, machines, len)
+}
+
+/// Both parties' gates over one tile, in lockstep.
+fn exchange(program: &Program<u64>, mut machines: [Gate<u64>; 2], len: usize) -> ([Values; 2], [View; 2]) {
     let mut views = [View::new(), View::new()];
     let layout = program.layout(len);
     assert_eq!(
@@ -145,8 +152,10 @@ fn signs_and_rectifiers() {
     }
     for n in [5, 7, 9, 15, 17, 29, 31, 33, 63] {
         for shape in shapes() {
-            check_bits("sign", Ring::Odd(n), &odd::msb(n, shape), |x| Some(u64::from(x < 0)));
-            check_words("relu", Ring::Odd(n), &odd::relu(n, shape), |x| Some(x.max(0)));
+            for holder in [0, 1] {
+                check_bits("sign", Ring::Odd(n), &odd::msb(n, shape, holder), |x| Some(u64::from(x < 0)));
+                check_words("relu", Ring::Odd(n), &odd::relu(n, shape, holder), |x| Some(x.max(0)));
+            }
         }
     }
 }
@@ -214,6 +223,31 @@ fn approximate_rectifiers() {
     }
 }
 
+#[test]
+fn clips() {
+    for l in 4..=6 {
+        let ring = Ring::Pow2(l);
+        let half = 1i64 << (l - 1);
+        for (low, high) in [(0, 6), (0, half - 1), (-3, 4), (-2, -2), (1 - half, 0), (0, 1), (-half / 2, half / 2)] {
+            // What is compared must be in the ring.
+            let inside = |x: i64| [low, high].iter().all(|end| (-half..half).contains(&(x - end)));
+            for (number, shape) in shapes().into_iter().enumerate() {
+                let program = gates::clip(l, read(l), (low, high), shape, number % 2);
+                let due = |x: i64| inside(x).then(|| x.clamp(low, high));
+                check_words(&format!("clip to {low}..{high}"), ring, &program, due);
+            }
+            for bound in 1..l - 1 {
+                let within = |x: i64| inside(x) && [low, high].iter().all(|end| (x - end).abs() < 1 << bound);
+                if !(-half..half).any(within) {
+                    continue;
+                }
+                let program = gates::clip(l, read(bound + 1), (low, high), Shape { radix: 2, ripples: false }, 1);
+                check_words("proved", ring, &program, |x| within(x).then(|| x.clamp(low, high)));
+            }
+        }
+    }
+}
+
 /// A shift without its rounding bit is off by one at most, and upwards.
 #[test]
 fn shifts_to_the_last_place() {
@@ -250,8 +284,8 @@ fn divisions() {
                     continue;
                 }
                 admitted += 1;
-                for radix in [1, 2, 3] {
-                    let program = division::floor(ring, divisor, bound, Shape { radix, ripples: false });
+                for (radix, holder) in [(1, 0), (2, 1), (3, 0)] {
+                    let program = division::floor(ring, divisor, bound, Shape { radix, ripples: false }, holder);
                     let due = |x: i64| (x.abs() < 1 << bound).then(|| x.div_euclid(divisor as i64));
                     check_words(&format!("division by {divisor}"), ring, &program, due);
                 }

@@ -5,23 +5,20 @@ use std::sync::Arc;
 use covey_ot::bits::{BitReceiver, BitSender};
 use covey_ot::table::{TableReceiver, TableSender};
 use covey_ot::words::{WordReceiver, WordSender};
-use covey_ot::{Received, ReceivedBlocks, Sent};
+use covey_ot::{Received, Sent};
 use covey_ring::{BitTensor, Word};
 
 use super::program::{Op, Program, Registers, Values, table_shape};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
-/// What this party makes of the OTs of one instruction. Where that needs no message and no operand, they are hashed when the tile
-/// starts: what is left of them is a few bits each.
-enum Pads<W: Word> {
+/// What this party makes of the OTs of one instruction, when the tile starts: what is left of them is a few bits each.
+pub(super) enum Pads<W: Word> {
     None,
     TableSender(TableSender),
     TableReceiver(TableReceiver),
     BitSender(BitSender),
     BitReceiver(BitReceiver),
     WordSender(WordSender<W>),
-    /// Before the choice is known, and after.
-    Words(ReceivedBlocks),
     WordReceiver(WordReceiver<W>),
 }
 
@@ -49,13 +46,24 @@ impl<W: Word> Gate<W> {
         program: Arc<Program<W>>,
         me: usize,
         len: usize,
-        (words, planes): Values<W>,
+        inputs: Values<W>,
         (sent, received): (Sent, Received),
+    ) -> Self {
+        let pads = program.ops.iter().map(|(_, op)| hashed(op, me, len, sent, received)).collect();
+        Gate::with(program, me, len, inputs, pads)
+    }
+
+    /// The same with what is made of the OTs of each instruction.
+    pub fn with(
+        program: Arc<Program<W>>,
+        me: usize,
+        len: usize,
+        (words, planes): Values<W>,
+        pads: Vec<Pads<W>>,
     ) -> Self {
         let mut registers = Registers::new(&program, me, len);
         program.inputs.0.iter().zip(words).for_each(|(&at, words)| registers.set_words(at, words));
         program.inputs.1.iter().zip(planes).for_each(|(&at, plane)| registers.set_plane(at, plane));
-        let pads = program.ops.iter().map(|(_, op)| hashed(op, me, len, sent, received)).collect();
         let corrections = vec![Vec::new(); program.ops.len()];
         Gate { layout: program.layout(len), registers, pads, corrections, program }
     }
@@ -79,10 +87,7 @@ fn hashed<W: Word>(op: &Op<W>, me: usize, len: usize, sent: Sent, received: Rece
         },
         Op::Words { sender, ring, slot, .. } => match *sender == me {
             true => Pads::WordSender(WordSender::new(sent.range(range(*slot, 1)), 1, *ring)),
-            false => {
-                let ots = received.range(range(*slot, 1));
-                Pads::Words(ReceivedBlocks::new(ots.key, ots.first, ots.blocks.to_vec()))
-            }
+            false => Pads::WordReceiver(WordReceiver::new(received.range(range(*slot, 1)), 1, *ring)),
         },
     }
 }
@@ -142,12 +147,9 @@ impl<W: Word> Machine for Gate<W> {
                         pads.message(&mut message);
                         out.words(1 - me, &message, *ring);
                     }
-                    Pads::Words(ots) => {
-                        let choice = self.registers.plane(*choice);
-                        ots.view().correction(choice, &mut correction);
+                    Pads::WordReceiver(pads) => {
+                        pads.correction(self.registers.plane(*choice), &mut correction);
                         out.plane(1 - me, &correction, len);
-                        let receiver = WordReceiver::new(ots.view(), 1, *ring, choice);
-                        *pads = Pads::WordReceiver(receiver);
                     }
                     _ => {}
                 },
@@ -187,14 +189,15 @@ impl<W: Word> Machine for Gate<W> {
                     }
                     _ => {}
                 },
-                Op::Words { out, ring, .. } if first => match pads.take() {
+                Op::Words { choice, out, ring, .. } if first => match pads.take() {
                     Pads::WordSender(pads) => {
                         inbox.plane_into(other, len, &mut plane);
                         self.registers.set_words(*out, pads.share(&plane));
                     }
                     Pads::WordReceiver(pads) => {
                         let message = inbox.words(other, len, *ring);
-                        self.registers.set_words(*out, pads.share(&message));
+                        let share = pads.share(self.registers.plane(*choice), &message);
+                        self.registers.set_words(*out, share);
                     }
                     _ => {}
                 },

@@ -49,6 +49,41 @@ pub(super) fn relu<W: Word>(l: u32, read: Read, shape: Shape) -> Arc<Program<W>>
     builder.finish(&[out], &[])
 }
 
+/// low where x < low, high where x >= high, else x: the signs of x - low and of x - high, which share the choices of the party
+/// that is not `holder`, one selection, and the second sign in as few bits as high - low leaves room for.
+pub(super) fn clip<W: Word>(
+    l: u32,
+    read: Read,
+    (low, high): (i64, i64),
+    shape: Shape,
+    holder: usize,
+) -> Arc<Program<W>> {
+    let ring = Ring::Pow2(l);
+    let mut builder = Builder::<W>::new();
+    let x = builder.input_words();
+    let at = (read.skipped + read.bits) as usize;
+    let lanes = [low, high].map(|end| {
+        let own = move |me, x: u64| if me == holder { x.wrapping_sub(end as u64) } else { x };
+        Bits::mapped(&mut builder, x, at + 1, own)
+    });
+    let carries = comparison::carries_together(&mut builder, &lanes, read.skipped as usize..at, shape, holder);
+    let [below, short] = [0, 1].map(|lane| xor(&mut builder, lanes[lane].raw[at], carries[lane]));
+    // low <= x < high, as below implies short.
+    let within = xor(&mut builder, below, short);
+    let beyond = not(&mut builder, short);
+    let raised = plus_constant(&mut builder, x, low.wrapping_neg() as u64, ring);
+    let chosen = selected(&mut builder, within, raised, ring);
+    let span = high.wrapping_sub(low) as u64;
+    let above = converted(&mut builder, beyond, Ring::Pow2(l - span.trailing_zeros().min(l - 1)), holder);
+    let (low, span) = (W::from_u64(low as u64), W::from_u64(span));
+    let out = builder.local_words((&[chosen, above], &[]), move |registers, out| {
+        let low = if registers.me == 0 { low } else { W::ZERO };
+        let parts = registers.words(chosen).iter().zip(registers.words(above));
+        out.iter_mut().zip(parts).for_each(|(out, (&chosen, &above))| *out = chosen.add(above.mul(span)).add(low));
+    });
+    builder.finish(&[out], &[])
+}
+
 /// b · x.
 pub(super) fn select<W: Word>(ring: Ring) -> Arc<Program<W>> {
     let mut builder = Builder::<W>::new();
@@ -155,7 +190,7 @@ pub(super) fn converted<W: Word>(builder: &mut Builder<W>, b: Plane, ring: Ring,
 
 /// Whether x0 + x1 wraps around the ring, x known not to be negative: it does where either summand is. Shares in `ring` of the
 /// *complement*, ¬msb(x0)·¬msb(x1): one product of `sender`'s and the other's bit.
-fn not_wrapped<W: Word>(builder: &mut Builder<W>, x: Words, l: u32, ring: Ring, sender: usize) -> Words {
+pub(super) fn not_wrapped<W: Word>(builder: &mut Builder<W>, x: Words, l: u32, ring: Ring, sender: usize) -> Words {
     let plus = builder.local_planes((&[x], &[]), 1, move |registers, to| {
         let high: Vec<W> = registers.words(x).iter().map(|x| x.shr(l - 1)).collect();
         let mut plane = vec![0; registers.len.div_ceil(64)];

@@ -2,16 +2,15 @@
 //! message.
 
 use covey_kernels::Prg;
-use covey_ring::{BitTensor, Ring, Tensor, Word};
-use covey_transport::Endpoint;
+use covey_ring::{BitTensor, Ring, Word};
 use zeroize::Zeroize;
 
 use super::share::{self, Arithmetic};
-use super::{PEERS, Site};
-use crate::api::{Options, Result};
+use super::{PEERS, Site, TwoParty};
+use crate::api::Result;
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::scheduler::Scheduler;
-use crate::served::ClientHalf;
+use crate::served::{Client, ClientGates};
 
 /// The number of an outside client on the parties' endpoints.
 pub(super) const CLIENT: usize = 2;
@@ -270,37 +269,21 @@ impl<W: Word> Machine for Reveal<W> {
     }
 }
 
-/// An outside data owner's end of a session: it calls `send` and `receive` where the parties call `client_input` and `reveal`.
-pub struct TwoPartyClient<W> {
-    ring: Ring,
-    tile: usize,
-    scheduler: Scheduler,
-    word: std::marker::PhantomData<W>,
-}
+/// An outside data owner's end of a session.
+pub type TwoPartyClient<W> = Client<TwoParty<W>>;
 
-impl<W: Word> TwoPartyClient<W> {
-    /// The client on `endpoint`, with the session's ring and options.
-    pub fn new(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Self {
-        let scheduler = Scheduler::new(endpoint, PEERS, options.window);
-        TwoPartyClient { ring, tile: options.tile_size(), scheduler, word: std::marker::PhantomData }
-    }
-}
+impl<W: Word> ClientGates<W> for TwoParty<W> {
+    const PEERS: usize = PEERS;
 
-impl<W: Word> ClientHalf<W> for TwoPartyClient<W> {
-    fn enter(&mut self, node: u32) {
-        self.scheduler.enter(node);
+    fn share(scheduler: &mut Scheduler, ring: Ring, tiles: impl ExactSizeIterator<Item = Vec<W>>) -> Result<()> {
+        scheduler.run(tiles.map(|tile| ClientInput::client(ring, tile))).map(|_| ())
     }
 
-    fn send(&mut self, value: &Tensor<W>) -> Result<()> {
-        let ring = self.ring;
-        let tiles = value.data().chunks(self.tile).map(|tile| ClientInput::client(ring, tile.to_vec()));
-        self.scheduler.run(tiles).map(|_| ())
-    }
-
-    fn receive(&mut self, shape: &[usize]) -> Result<Tensor<W>> {
-        let (ring, tile, len) = (self.ring, self.tile, shape.iter().product::<usize>());
-        let tiles = (0..len.div_ceil(tile)).map(|index| Reveal::client(ring, tile.min(len - index * tile)));
-        let parts = self.scheduler.run(tiles)?;
-        Ok(Tensor::new(shape, parts.concat()))
+    fn receive(
+        scheduler: &mut Scheduler,
+        ring: Ring,
+        lens: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<Vec<Vec<W>>> {
+        scheduler.run(lens.map(|len| Reveal::client(ring, len)))
     }
 }

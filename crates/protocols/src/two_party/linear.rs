@@ -4,7 +4,7 @@ use covey_kernels::{LinearWeight, Part, gemm, im2col};
 use covey_ring::{Ring, Tensor, Word};
 
 use super::TwoParty;
-use super::product::{Product, Shape, Strides, Tile};
+use super::product::{self, Product, Shape, Strides, Tile};
 use super::share::{Arith, Arithmetic};
 use crate::api::{Bias, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Truncation, WeightKind, WeightSource};
 
@@ -58,16 +58,19 @@ pub(super) fn shape(geometry: &Geometry, batch: usize, kind: WeightKind, ring: R
             let [height, width] = conv.output();
             let k = conv.in_channels / conv.groups * conv.kernel[0] * conv.kernel[1];
             let (units, m, n) = (batch * conv.groups, conv.out_channels / conv.groups, height * width);
-            Shape { units, m, k, n, bits, owned, ring }
+            Shape { units, m, k, n, bits, owned, ring, a_chooses: true }.cheaper()
         }
-        Geometry::Dense { inputs, outputs } => Shape { units: 1, m: *outputs, k: *inputs, n: batch, bits, owned, ring },
+        Geometry::Dense { inputs, outputs } => {
+            let (m, k, n) = (*outputs, *inputs, batch);
+            Shape { units: 1, m, k, n, bits, owned, ring, a_chooses: true }.cheaper()
+        }
     }
 }
 
 /// Both products across of two secret matrices.
 pub(super) fn matmul_shape(shape: &MatmulShape, ring: Ring) -> Shape {
     let MatmulShape { batch: units, rows: m, inner: k, columns: n } = *shape;
-    Shape { units, m, k, n, bits: ring.bits(), owned: false, ring }
+    Shape { units, m, k, n, bits: ring.bits(), owned: false, ring, a_chooses: true }.cheaper()
 }
 
 /// Where the matrices of each unit lie.
@@ -222,32 +225,35 @@ impl<W: Word> TwoParty<W> {
         b: &[W],
         sum: &mut [W],
     ) -> Result<()> {
-        let tiles = shape.tiles();
-        let (me, chooses, groups) = (self.me, shape.a_chooses(), places.groups);
+        let parts = product::parts(shape, &self.options);
+        let tiles = product::tiles(&parts);
+        let (me, groups) = (self.me, places.groups);
         // Of a product of P0's a alone, P1 brings b.
         let brings_b = !shape.owned || me == 1;
         let (mut loaded, mut current) = (Vec::new(), None);
-        let transfers = |tile: &Tile| shape.transfers(tile.sizes());
         self.run_tiles(
             &tiles,
-            transfers,
-            |tile, ots| {
+            |(part, tile)| parts[*part].shape.transfers(tile.sizes()),
+            |(part, tile), ots| {
                 if brings_b && current.replace(tile.unit) != Some(tile.unit) {
                     load(tile.unit, &mut loaded);
                 }
                 let b = if b.is_empty() { &loaded[..] } else { b };
                 let &Tile { unit, rows, inner, columns } = tile;
-                let (a_at, b_at) = ((places.a)(unit, &shape, groups), (places.b)(unit, &shape, groups));
-                let [elements, row] = match chooses {
+                let part = &parts[*part];
+                let a_at = (places.a)(unit, &shape, groups).from(part.row, 0);
+                let b_at = (places.b)(unit, &shape, groups).from(0, part.column);
+                let [elements, row] = match part.shape.a_chooses {
                     true => [(a_at, a, rows, inner), (b_at, b, inner, columns)],
                     false => [(b_at.transposed(), b, rows, inner), (a_at.transposed(), a, inner, columns)],
                 };
                 let block = |(at, data, rows, columns): (Strides, &[W], _, _)| at.block(data, rows, columns);
-                Product::new(shape, tile.sizes(), me, || block(elements), || block(row), ots)
+                Product::new(part.shape, tile.sizes(), me, || block(elements), || block(row), ots)
             },
-            |tile, share: Vec<W>| {
-                let at = (places.out)(tile.unit, &shape, groups);
-                let at = if chooses { at } else { at.transposed() };
+            |(part, tile), share: Vec<W>| {
+                let part = &parts[*part];
+                let at = (places.out)(tile.unit, &shape, groups).from(part.row, part.column);
+                let at = if part.shape.a_chooses { at } else { at.transposed() };
                 at.add_block(&share, tile.rows, tile.columns, sum, shape.ring);
             },
         )

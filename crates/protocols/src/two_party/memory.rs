@@ -50,6 +50,7 @@ fn products<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> u64 {
     };
     let patches = (shape.k * shape.n * W::BYTES) as u64;
     let multiplications = (shape.units * shape.m * shape.k * shape.n).min(options.window * product::TILE) as u64;
+    let bits = product::parts(shape, options).iter().map(|part| part.shape.chosen_bits()).max().unwrap_or(0);
     // Two words for every bit and multiplication at the sender, and the message.
-    patches + multiplications * u64::from(shape.chosen_bits()) * (3 * W::BYTES as u64)
+    patches + multiplications * u64::from(bits) * (3 * W::BYTES as u64)
 }

@@ -16,6 +16,7 @@ mod odd;
 mod plan;
 mod product;
 mod program;
+mod rings;
 mod served;
 mod share;
 mod stock;
@@ -29,6 +30,7 @@ use covey_transport::Endpoint;
 
 pub use io::TwoPartyClient;
 pub use linear::Weight;
+pub use rings::{Extension, Narrow, Resize};
 pub use share::{Arith, Bool, Stored};
 pub use stock::{PARAMETERS, Stock, silent_stock};
 
@@ -36,14 +38,15 @@ use crate::api::{
     Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
     Truncation, WeightSource, ZERO,
 };
+use crate::clip::Ends;
 use crate::cost::{Cost, Demand, Gate};
 use crate::machine::Machine;
 use crate::memory::Held;
 use crate::randomness::{Generators, Place, SessionKeys};
 use crate::scheduler::Scheduler;
 use crate::served::Served;
-use plan::programs;
-use program::{Program, Values};
+use plan::{Turns, programs};
+use program::Values;
 use share::Arithmetic;
 
 /// Peers of a party: two parties and an outside client.
@@ -178,26 +181,28 @@ impl<W: Word> TwoParty<W> {
         Ok(())
     }
 
-    /// Runs `program` over `len` elements: `inputs` are the tensors it takes, the results whole ones as it yields them.
+    /// Runs a program over `len` elements: `inputs` are the tensors it takes, the results whole ones as it yields them.
     fn run_program(
         &mut self,
-        program: &Arc<Program<W>>,
+        turns: &Turns<W>,
         len: usize,
         (words, planes): (&[&[W]], &[&[u64]]),
     ) -> Result<Values<W>> {
-        let tile = plan::tile_of(program.transfers, &self.options);
+        let tile = turns.tile(len, &self.options);
         let tiles: Vec<Range<usize>> = (0..len.div_ceil(tile)).map(|i| i * tile..len.min((i + 1) * tile)).collect();
-        let mut out_words = vec![vec![W::ZERO; len]; program.outputs.0.len()];
-        let mut out_planes = vec![vec![0u64; BitTensor::words_per_plane(len)]; program.outputs.1.len()];
+        let program = |range: &Range<usize>| turns.of(range.start / tile);
+        let outputs = &turns.of(0).outputs;
+        let mut out_words = vec![vec![W::ZERO; len]; outputs.0.len()];
+        let mut out_planes = vec![vec![0u64; BitTensor::words_per_plane(len)]; outputs.1.len()];
         let me = self.me;
         let in_planes = |range: &Range<usize>| range.start / 64..range.end.div_ceil(64);
         self.run_tiles(
             &tiles,
-            |range| program.transfers.map(|each| each * range.len()),
+            |range| program(range).transfers.map(|each| each * range.len()),
             |range, ots| {
                 let words = words.iter().map(|words| words[range.clone()].to_vec()).collect();
                 let planes = planes.iter().map(|plane| plane[in_planes(range)].to_vec()).collect();
-                gate::Gate::new(program.clone(), me, range.len(), (words, planes), ots)
+                gate::Gate::new(program(range).clone(), me, range.len(), (words, planes), ots)
             },
             |range, (words, planes)| {
                 out_words.iter_mut().zip(words).for_each(|(out, words)| out[range.clone()].copy_from_slice(&words));
@@ -210,15 +215,20 @@ impl<W: Word> TwoParty<W> {
     }
 
     /// A program that yields one tensor of words.
-    fn words(&mut self, program: &Arc<Program<W>>, shape: &[usize], inputs: (&[&[W]], &[&[u64]])) -> Result<Arith<W>> {
-        let (mut words, _) = self.run_program(program, shape.iter().product(), inputs)?;
+    fn words(
+        &mut self,
+        program: impl Into<Turns<W>>,
+        shape: &[usize],
+        inputs: (&[&[W]], &[&[u64]]),
+    ) -> Result<Arith<W>> {
+        let (mut words, _) = self.run_program(&program.into(), shape.iter().product(), inputs)?;
         let words = words.pop().ok_or(ProtocolError::Internal("the results of a gate"))?;
         Ok(Arith(Tensor::new(shape, words)))
     }
 
     /// A program that yields planes.
-    fn planes(&mut self, program: &Arc<Program<W>>, len: usize, inputs: (&[&[W]], &[&[u64]])) -> Result<Bool> {
-        let (_, planes) = self.run_program(program, len, inputs)?;
+    fn planes(&mut self, program: impl Into<Turns<W>>, len: usize, inputs: (&[&[W]], &[&[u64]])) -> Result<Bool> {
+        let (_, planes) = self.run_program(&program.into(), len, inputs)?;
         Ok(Bool(BitTensor::new(len, planes.len(), planes.concat())))
     }
 
@@ -434,14 +444,14 @@ impl<W: Word> Protocol for TwoParty<W> {
     fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, truncate: Option<Truncation>) -> Result<Arith<W>> {
         self.same_shape(x, y.shape())?;
         truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
-        let product = self.words(&gates::mul(self.ring), x.shape(), (&[x.0.data(), y.0.data()], &[]))?;
+        let product = self.words(gates::mul(self.ring), x.shape(), (&[x.0.data(), y.0.data()], &[]))?;
         self.finish_product(product, truncate, None)
     }
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.admit(truncation)?;
         let program = programs::truncate(self.ring, truncation, &self.options, x.len());
-        self.words(&program, x.shape(), (&[x.0.data()], &[]))
+        self.words(program, x.shape(), (&[x.0.data()], &[]))
     }
 
     fn div_exact(&mut self, x: &Arith<W>, divisor: u64, bound: u32) -> Result<Arith<W>> {
@@ -452,12 +462,12 @@ impl<W: Word> Protocol for TwoParty<W> {
             ));
         }
         let program = programs::divide(self.ring, divisor, bound, &self.options, x.len());
-        self.words(&program, x.shape(), (&[x.0.data()], &[]))
+        self.words(program, x.shape(), (&[x.0.data()], &[]))
     }
 
     fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
         let program = programs::msb(self.ring, comparison, &self.options, x.len());
-        self.planes(&program, x.len(), (&[x.0.data()], &[]))
+        self.planes(program, x.len(), (&[x.0.data()], &[]))
     }
 
     fn and(&mut self, x: &Bool, y: &Bool) -> Result<Bool> {
@@ -466,24 +476,29 @@ impl<W: Word> Protocol for TwoParty<W> {
         }
         let planes: Vec<&[u64]> =
             [x, y].into_iter().flat_map(|b| (0..b.planes()).map(|plane| b.0.plane(plane))).collect();
-        self.planes(&gates::and(x.planes()), x.len(), (&[], &planes))
+        self.planes(gates::and(x.planes()), x.len(), (&[], &planes))
     }
 
     fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
         match self.ring {
-            Ring::Pow2(l) => self.planes(&programs::a2b(l, &self.options), x.len(), (&[x.0.data()], &[])),
+            Ring::Pow2(l) => self.planes(programs::a2b(l, &self.options), x.len(), (&[x.0.data()], &[])),
             Ring::Odd(_) => self.unsupported(format!("the bits of elements of {}; use a ring Z_2^l", self.ring)),
         }
     }
 
     fn bit2a(&mut self, x: &Bool, shape: &[usize]) -> Result<Arith<W>> {
         self.one_plane(x, shape)?;
-        self.words(&gates::bit2a(self.ring), shape, (&[], &[x.0.plane(0)]))
+        self.words(gates::bit2a(self.ring), shape, (&[], &[x.0.plane(0)]))
     }
 
     fn select(&mut self, b: &Bool, x: &Arith<W>) -> Result<Arith<W>> {
         self.one_plane(b, x.shape())?;
-        self.words(&gates::select(self.ring), x.shape(), (&[x.0.data()], &[b.0.plane(0)]))
+        self.words(gates::select(self.ring), x.shape(), (&[x.0.data()], &[b.0.plane(0)]))
+    }
+
+    /// Where comparisons leave bits out, one end's mistake must not meet the other's; over Z_n nothing is gained.
+    fn fuses_clip(ring: Ring, options: &Options) -> bool {
+        matches!(ring, Ring::Pow2(_)) && options.key_bits.is_none()
     }
 
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
@@ -500,7 +515,19 @@ impl<W: Word> Protocol for TwoParty<W> {
 
     fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
         let program = programs::relu(self.ring, comparison, &self.options, x.len());
-        self.words(&program, x.shape(), (&[x.0.data()], &[]))
+        self.words(program, x.shape(), (&[x.0.data()], &[]))
+    }
+
+    fn clip(&mut self, x: &Arith<W>, ends: Ends, comparison: Comparison) -> Result<Arith<W>> {
+        match (self.ring, ends) {
+            (Ring::Pow2(l), Ends { low: Some(low), high: Some(high) })
+                if Self::fuses_clip(self.ring, &self.options) =>
+            {
+                let program = programs::clip(l, (low, high), comparison, &self.options, x.len());
+                self.words(program, x.shape(), (&[x.0.data()], &[]))
+            }
+            _ => crate::clip::composed(self, x, ends, comparison),
+        }
     }
 
     fn truncate_relu(&mut self, x: &Arith<W>, truncation: Truncation, comparison: Comparison) -> Result<Arith<W>> {
@@ -508,7 +535,7 @@ impl<W: Word> Protocol for TwoParty<W> {
         match self.ring {
             Ring::Pow2(l) => {
                 let program = programs::truncate_relu(l, truncation, comparison, &self.options, x.len());
-                self.words(&program, x.shape(), (&[x.0.data()], &[]))
+                self.words(program, x.shape(), (&[x.0.data()], &[]))
             }
             Ring::Odd(_) => {
                 let shifted = self.truncate(x, truncation)?;

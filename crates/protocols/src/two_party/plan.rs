@@ -11,6 +11,7 @@ use super::{division, gates, io, linear, odd, product};
 use crate::api::{Comparison, Options, Truncation, WeightKind};
 use crate::cadence;
 use crate::circuits::{Adder, CarryCircuit};
+use crate::clip::Ends;
 use crate::cost::{Cost, Gate};
 use crate::machine::Layout;
 
@@ -19,12 +20,56 @@ const RUN: usize = 1 << 24;
 /// OTs of each direction that a tile takes at most: about what fits a core's cache while they are hashed.
 const TILE: usize = 1 << 17;
 /// A correlated OT in bits sent, in hundredths: what the extension amortises to.
-const TRANSFER: u64 = 45;
+pub(super) const TRANSFER: u64 = 45;
 
-/// Elements of a tile of a gate that takes `transfers` OTs an element.
-pub(super) fn tile_of(transfers: [usize; 2], options: &Options) -> usize {
-    let most = transfers[0].max(transfers[1]).max(1);
-    options.tile_size().min((TILE / most / 64).max(1) * 64)
+/// A gate's program, tile by tile: always the same, or, where one party's part is the heavier, with the parts swapped in every
+/// other tile, so that both directions carry the same.
+pub(super) struct Turns<W> {
+    programs: [Arc<Program<W>>; 2],
+    swaps: bool,
+}
+
+impl<W> From<Arc<Program<W>>> for Turns<W> {
+    fn from(program: Arc<Program<W>>) -> Self {
+        Turns { programs: [program.clone(), program], swaps: false }
+    }
+}
+
+impl<W: Word> Turns<W> {
+    /// The programs in which P0 and P1 have the heavier part.
+    fn swapped(program: impl Fn(usize) -> Arc<Program<W>>) -> Self {
+        Turns { programs: [0, 1].map(program), swaps: true }
+    }
+
+    /// The program of a tile.
+    pub fn of(&self, tile: usize) -> &Arc<Program<W>> {
+        &self.programs[tile % 2]
+    }
+
+    /// Elements of a tile, of `count` in all.
+    pub fn tile(&self, count: usize, options: &Options) -> usize {
+        let most = self.programs.iter().flat_map(|program| program.transfers).max().unwrap_or(0).max(1);
+        let tile = options.tile_size().min((TILE / most / 64).max(1) * 64);
+        // Two tiles at least, that there is something to swap.
+        if self.swaps { tile.min(count.div_ceil(128).max(1) * 64) } else { tile }
+    }
+
+    /// Rounds.
+    fn rounds(&self) -> usize {
+        self.programs[0].rounds
+    }
+
+    /// Bits that each party sends for two elements, one of either program.
+    fn bits(&self) -> [usize; 2] {
+        let [even, odd] = self.programs.each_ref().map(|program| program.bits());
+        [even[0] + odd[0], even[1] + odd[1]]
+    }
+
+    /// OTs of two such elements.
+    fn transfers(&self) -> [usize; 2] {
+        let [even, odd] = self.programs.each_ref().map(|program| program.transfers);
+        [even[0] + odd[0], even[1] + odd[1]]
+    }
 }
 
 /// How many tiles, one after the other, each run of the scheduler takes.
@@ -70,44 +115,46 @@ pub(super) fn tile_lens(count: usize, tile: usize) -> Vec<usize> {
     (0..count).step_by(tile).map(|start| tile.min(count - start)).collect()
 }
 
-fn of_program<W: Word>(program: &Program<W>, count: usize, options: &Options) -> Cost {
-    of_tiles(&tile_lens(count, tile_of(program.transfers, options)), options.window, |&len| program.layout(len))
+pub(super) fn of_program<W: Word>(turns: &Turns<W>, count: usize, options: &Options) -> Cost {
+    let lens = tile_lens(count, turns.tile(count, options));
+    let tiles: Vec<(usize, usize)> = lens.into_iter().enumerate().map(|(tile, len)| (len, tile % 2)).collect();
+    of_tiles(&tiles, options.window, |&(len, tile)| turns.of(tile).layout(len))
 }
 
 /// Nanoseconds on the network: rounds, and bits through the busier direction, correlated OTs included.
-fn nanoseconds<W: Word>(program: &Program<W>, options: &Options, count: usize) -> u128 {
-    let [there, back] = program.bits().map(|bits| bits as u64 * 100);
+fn nanoseconds<W: Word>(turns: &Turns<W>, options: &Options, count: usize) -> u128 {
+    let [there, back] = turns.bits().map(|bits| bits as u64 * 100);
     // An extension sends its messages from one side; which, depends on the direction.
-    let [first, second] = program.transfers.map(|count| count as u64 * TRANSFER);
+    let [first, second] = turns.transfers().map(|count| count as u64 * TRANSFER);
     let busiest = u128::from((there + first).max(back + second)) * count as u128;
-    let latency = program.rounds as u128 * u128::from(options.network.latency_us) * 1000;
-    latency + busiest * 10_000_000 / u128::from(options.network.bits_per_second.max(1))
+    let latency = turns.rounds() as u128 * u128::from(options.network.latency_us) * 1000;
+    latency + busiest * 5_000_000 / u128::from(options.network.bits_per_second.max(1))
 }
 
-/// Bits sent in both directions, correlated OTs included, in hundredths.
-fn bits<W: Word>(program: &Program<W>) -> u64 {
-    let sent: usize = program.bits().iter().sum();
-    let transfers: usize = program.transfers.iter().sum();
+/// Bits sent in both directions for two elements, correlated OTs included, in hundredths.
+fn bits<W: Word>(turns: &Turns<W>) -> u64 {
+    let sent: usize = turns.bits().iter().sum();
+    let transfers: usize = turns.transfers().iter().sum();
     sent as u64 * 100 + transfers as u64 * TRANSFER
 }
 
 /// The program of a gate with a comparison in it, over `count` elements: digits as the options say, or the fastest on their
 /// network.
-pub(super) fn choose<W: Word>(
+pub(super) fn choose<W: Word, T: Into<Turns<W>>>(
     options: &Options,
     count: usize,
-    program: impl Fn(Shape) -> Arc<Program<W>>,
-) -> Arc<Program<W>> {
-    let tree = |radix| program(Shape { radix, ripples: false });
+    program: impl Fn(Shape) -> T,
+) -> Turns<W> {
+    let tree = |radix| program(Shape { radix, ripples: false }).into();
     let all = || (1..=WIDEST).map(tree);
     let found = match options.adder {
         Adder::Auto => all().min_by_key(|p| (nanoseconds(p, options, count), bits(p))),
         Adder::FewestBytes => all().min_by_key(|p| bits(p)),
-        Adder::FewestRounds => all().min_by_key(|p| (p.rounds, bits(p))),
+        Adder::FewestRounds => all().min_by_key(|p| (p.rounds(), bits(p))),
         Adder::Balanced => Some(tree(3)),
         Adder::Digits => Some(tree(WIDEST)),
         Adder::LogDepth => Some(tree(1)),
-        Adder::Ripple => Some(program(Shape { radix: 1, ripples: true })),
+        Adder::Ripple => Some(program(Shape { radix: 1, ripples: true }).into()),
     };
     found.unwrap_or_else(|| tree(2))
 }
@@ -119,28 +166,40 @@ pub(super) fn prefix(l: u32, adder: Adder) -> CarryCircuit {
 
 /// The programs of the gates, for either kind of ring.
 pub(super) mod programs {
-    use super::{Arc, Comparison, Options, Program, Ring, Truncation, Word, choose, division, gates, odd, prefix};
+    use super::{Comparison, Ends, Options, Ring, Truncation, Turns, Word, choose, division, gates, odd, prefix};
 
     fn read(comparison: Comparison, bits: u32, options: &Options) -> gates::Read {
         let (bits, skipped) = comparison.read(bits, options);
         gates::Read { bits, skipped }
     }
 
-    pub fn msb<W: Word>(ring: Ring, comparison: Comparison, options: &Options, count: usize) -> Arc<Program<W>> {
+    pub fn msb<W: Word>(ring: Ring, comparison: Comparison, options: &Options, count: usize) -> Turns<W> {
         match ring {
             Ring::Pow2(l) => choose(options, count, |shape| gates::msb(read(comparison, l, options), shape)),
-            Ring::Odd(n) => choose(options, count, |shape| odd::msb(n, shape)),
+            Ring::Odd(n) => choose(options, count, |shape| Turns::swapped(|holder| odd::msb(n, shape, holder))),
         }
     }
 
-    pub fn relu<W: Word>(ring: Ring, comparison: Comparison, options: &Options, count: usize) -> Arc<Program<W>> {
+    pub fn relu<W: Word>(ring: Ring, comparison: Comparison, options: &Options, count: usize) -> Turns<W> {
         match ring {
             Ring::Pow2(l) => choose(options, count, |shape| gates::relu(l, read(comparison, l, options), shape)),
-            Ring::Odd(n) => choose(options, count, |shape| odd::relu(n, shape)),
+            Ring::Odd(n) => choose(options, count, |shape| Turns::swapped(|holder| odd::relu(n, shape, holder))),
         }
     }
 
-    pub fn truncate<W: Word>(ring: Ring, truncation: Truncation, options: &Options, count: usize) -> Arc<Program<W>> {
+    pub fn clip<W: Word>(
+        l: u32,
+        ends: (i64, i64),
+        comparison: Comparison,
+        options: &Options,
+        count: usize,
+    ) -> Turns<W> {
+        let differences = comparison.of_differences(Ends { low: Some(ends.0), high: Some(ends.1) });
+        let read = read(differences, l, options);
+        choose(options, count, |shape| Turns::swapped(|holder| gates::clip(l, read, ends, shape, holder)))
+    }
+
+    pub fn truncate<W: Word>(ring: Ring, truncation: Truncation, options: &Options, count: usize) -> Turns<W> {
         match ring {
             Ring::Pow2(l) => choose(options, count, |shape| gates::truncate(l, truncation, shape)),
             Ring::Odd(_) => divide(ring, 1 << truncation.bits, truncation.bound, options, count),
@@ -153,7 +212,7 @@ pub(super) mod programs {
         comparison: Comparison,
         options: &Options,
         count: usize,
-    ) -> Arc<Program<W>> {
+    ) -> Turns<W> {
         // Of values of any size, no bits are left out: there is no room to raise them.
         let all = Options { key_bits: None, ..*options };
         let options = if truncation.bound > l - 2 { &all } else { options };
@@ -161,12 +220,12 @@ pub(super) mod programs {
         choose(options, count, |shape| gates::truncate_relu(l, truncation, read, shape))
     }
 
-    pub fn divide<W: Word>(ring: Ring, divisor: u64, bound: u32, options: &Options, count: usize) -> Arc<Program<W>> {
-        choose(options, count, |shape| division::floor(ring, divisor, bound, shape))
+    pub fn divide<W: Word>(ring: Ring, divisor: u64, bound: u32, options: &Options, count: usize) -> Turns<W> {
+        choose(options, count, |shape| Turns::swapped(|holder| division::floor(ring, divisor, bound, shape, holder)))
     }
 
-    pub fn a2b<W: Word>(l: u32, options: &Options) -> Arc<Program<W>> {
-        gates::a2b(l, &prefix(l, options.adder))
+    pub fn a2b<W: Word>(l: u32, options: &Options) -> Turns<W> {
+        gates::a2b(l, &prefix(l, options.adder)).into()
     }
 }
 
@@ -174,7 +233,7 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
     let tiled = |count: usize, layout: &dyn Fn(usize) -> Layout| {
         of_tiles(&tile_lens(count, options.tile_size()), options.window, |&len| layout(len))
     };
-    let program = |program: Arc<Program<W>>, count: usize| of_program(&program, count, options);
+    let program = |turns: Turns<W>, count: usize| of_program(&turns, count, options);
     let then = |mut cost: Cost, count: usize, truncate: Option<Truncation>, relu: Option<Comparison>| {
         let next = match (truncate, relu) {
             (truncate, Some(comparison)) => Gate::Relu { count, truncate, comparison },
@@ -193,28 +252,28 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
             let product = match weight {
                 WeightKind::Public => Cost::default(),
-                kind => product::cost(linear::shape(&geometry, batch, kind, ring), options.window),
+                kind => product::cost(linear::shape(&geometry, batch, kind, ring), options),
             };
             then(product, geometry.outputs(batch), truncate, relu)
         }
         Gate::Matmul { shape, truncate } => {
-            let product = product::cost(linear::matmul_shape(&shape, ring), options.window);
+            let product = product::cost(linear::matmul_shape(&shape, ring), options);
             then(product, shape.batch * shape.rows * shape.columns, truncate, None)
         }
-        Gate::Product { count, truncate } => then(program(gates::mul(ring), count), count, truncate, None),
+        Gate::Product { count, truncate } => then(program(gates::mul(ring).into(), count), count, truncate, None),
         Gate::Truncate { count, truncation } => program(programs::truncate(ring, truncation, options, count), count),
         Gate::DivExact { count, divisor, bound } => {
             program(programs::divide(ring, divisor, bound, options, count), count)
         }
         Gate::Msb { count, comparison } => program(programs::msb(ring, comparison, options, count), count),
-        Gate::And { count, planes } => program(gates::and(planes), count),
+        Gate::And { count, planes } => program(gates::and(planes).into(), count),
         Gate::A2b { count } => match ring {
             Ring::Pow2(l) => program(programs::a2b(l, options), count),
             // Refused by `a2b`.
             Ring::Odd(_) => Cost::default(),
         },
-        Gate::Bit2a { count } => program(gates::bit2a(ring), count),
-        Gate::Select { count } => program(gates::select(ring), count),
+        Gate::Bit2a { count } => program(gates::bit2a(ring).into(), count),
+        Gate::Select { count } => program(gates::select(ring).into(), count),
         Gate::Relu { count, truncate: None, comparison } => {
             program(programs::relu(ring, comparison, options, count), count)
         }
@@ -225,6 +284,11 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
                 cost += &plan::<W>(&Gate::Relu { count, truncate: None, comparison }, ring, options);
                 cost
             }
+        },
+        Gate::Clip { count, ends, comparison } => match ring {
+            Ring::Pow2(l) => program(programs::clip(l, ends, comparison, options, count), count),
+            // Composed by `clip`.
+            Ring::Odd(_) => Cost::default(),
         },
         Gate::Max { count, comparison } => {
             let mut cost = plan::<W>(&Gate::Msb { count, comparison }, ring, options);

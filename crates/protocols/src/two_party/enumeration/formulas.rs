@@ -2,33 +2,81 @@
 //! notes: 369, 415, 759 bits at 32, 37 and 64 bits with digits of two bits, OTs of 0.452 bits included) are bounds: tables
 //! here need no entry 0, products share an operand, the lowest digit has no equality and the highest is as short as it is.
 
+use super::super::rings::{Extension, Resize};
 use super::*;
 
-/// Bits of a ReLU at l bits in digits of m: of the digits' lookups, of the tree, of the selection; then the OTs.
-fn relu(l: usize, m: usize) -> (usize, usize, usize) {
-    let (k, log) = (l - 1, |q: usize| q.next_power_of_two().trailing_zeros() as usize);
+/// MILL^k in digits of m, of `lanes` numbers of one party with one of the other's: bits of the digits' lookups and of the trees, OTs,
+/// rounds.
+fn mill(k: usize, m: usize, lanes: usize) -> (usize, usize, usize) {
+    let log = |q: usize| q.next_power_of_two().trailing_zeros() as usize;
     let q = k.div_ceil(m);
     let top = k - (q - 1) * m;
     let leaf = |bits: usize, width: usize| match bits {
-        1 => (1 + 1, 1),
-        _ => (bits + ((1 << bits) - 1) * width, bits),
+        1 => (1 + lanes, 1),
+        _ => (bits + ((1 << bits) - 1) * width * lanes, bits),
     };
     let leaves = (0..q).map(|digit| leaf(if digit + 1 == q { top } else { m }, if digit == 0 { 1 } else { 2 }));
     let (bits, ots) = leaves.fold((0, 0), |sum, leaf| (sum.0 + leaf.0, sum.1 + leaf.1));
     // Of q - 1 nodes, those on the path of the lowest digit have one product, the others two.
     let (nodes, path) = (q - 1, log(q));
     let tree = 4 * path + 6 * (nodes - path);
-    let start = if m == 1 { 1 } else { 2 };
-    (bits + tree + 2 * (1 + l), ots + 2 * nodes + 2, start + path + 1)
+    let start = if m == 1 || k == 1 { 1 } else { 2 };
+    (bits + lanes * tree, ots + lanes * 2 * nodes, start + path)
+}
+
+fn found(program: &Program<u64>) -> (usize, usize, usize) {
+    (program.bits().iter().sum(), program.transfers.iter().sum(), program.rounds)
+}
+
+fn plus((bits, ots, rounds): (usize, usize, usize), more: (usize, usize, usize)) -> (usize, usize, usize) {
+    (bits + more.0, ots + more.1, rounds + more.2)
 }
 
 #[test]
-fn relu_is_its_formula() {
+fn comparisons_are_their_formulas() {
     for l in [4usize, 8, 16, 32, 37, 41, 60, 64] {
         for radix in 1..=WIDEST {
-            let program = gates::relu::<u64>(l as u32, read(l as u32), Shape { radix, ripples: false });
-            let found = (program.bits().iter().sum(), program.transfers.iter().sum(), program.rounds);
-            assert_eq!(found, relu(l, radix), "l = {l}, digits of {radix}");
+            let shape = Shape { radix, ripples: false };
+            let relu = gates::relu(l as u32, read(l as u32), shape);
+            assert_eq!(
+                found(&relu),
+                plus(mill(l - 1, radix, 1), (2 * (1 + l), 2, 1)),
+                "relu, l = {l}, digits of {radix}"
+            );
+            // To 0..6 at scale f: 6·2^f has f + 1 zeros at its end.
+            let f = l / 4;
+            let clip = gates::clip(l as u32, read(l as u32), (0, 6 << f), shape, 0);
+            let due = plus(mill(l - 1, radix, 2), (2 * (1 + l) + l - (f + 1), 3, 1));
+            assert_eq!(found(&clip), due, "clip, l = {l}, digits of {radix}");
+            // Less than a rectifier of either difference.
+            let apart = 2 * found(&relu).0;
+            assert!(found(&clip).0 < apart, "{due:?} against {apart}");
+        }
+    }
+    for n in [31u64, 4_293_918_721, 2_198_100_901_889] {
+        let bits = (n + (n - 1) / 2).ilog2() as usize + 1;
+        for radix in 1..=WIDEST {
+            let sign = odd::msb(n, Shape { radix, ripples: false }, 1);
+            assert_eq!(found(&sign), mill(bits, radix, 2), "sign over Z_{n}, digits of {radix}");
+        }
+    }
+}
+
+#[test]
+fn steps_between_rings_are_their_formulas() {
+    for (l, k) in [(37usize, 25usize), (64, 32), (32, 31), (41, 2), (16, 1)] {
+        for radix in 1..=WIDEST {
+            let shape = Shape { radix, ripples: false };
+            let resized = |resize: Resize| found(&resize.program::<u64>(l as u32, shape));
+            let due = plus(mill(k, radix, 1), if l - k == 1 { (0, 0, 0) } else { (l - k, 1, 1) });
+            for extension in [Extension::Unsigned, Extension::Signed] {
+                assert_eq!(resized(Resize::Extend { bits: k as u32, extension }), due, "{extension:?} {k} to {l}");
+            }
+            assert_eq!(resized(Resize::TruncateReduce { shift: k as u32 }), due, "{l} to {}", l - k);
+            if k > 2 {
+                let bounded = resized(Resize::Extend { bits: k as u32, extension: Extension::Bounded });
+                assert_eq!(bounded, (1 + l - k, 1, 1));
+            }
         }
     }
 }
@@ -67,12 +115,21 @@ fn figures() {
     // 152 published for the first where the sign is known, and 1725 over OT extension without silent OT.
     assert!((shift - 129.8).abs() < 0.1 && (fused - 392.4).abs() < 0.1 && (apart - 471.4).abs() < 0.1);
     // Over OT extension, CrypTFlow2 sends 7076 and 8936 bits.
-    for (n, due) in [(4_293_918_721, 551.7), (2_198_100_901_889, 709.0)] {
-        let found = all_in(&odd::relu(n, tree(2)));
+    for (n, due) in [(4_293_918_721, 503.7), (2_198_100_901_889, 648.0)] {
+        let found = all_in(&odd::relu(n, tree(2), 0));
         assert!((found - due).abs() < 0.1, "relu over Z_{n}: {found}");
     }
-    for (d, due) in [(49, 199.1), (64, 109.4), (4, 81.8)] {
-        let found = all_in(&division::floor(Ring::Pow2(37), d, 24, tree(2)));
+    // Composed of two rectifiers, 591.0, 683.0 and 1220.8.
+    for (l, due) in [(32, 498.5), (37, 578.4), (64, 1049.9)] {
+        let found = all_in(&gates::clip(l, read(l), (0, 6 << 12), tree(2), 0));
+        assert!((found - due).abs() < 0.1, "clip l={l}: {found}");
+    }
+    let extend = |extension| all_in(&Resize::Extend { bits: 25, extension }.program(37, tree(2)));
+    let reduced = all_in(&Resize::TruncateReduce { shift: 12 }.program(37, tree(2)));
+    assert!((extend(Extension::Signed) - 193.6).abs() < 0.1 && (extend(Extension::Bounded) - 13.5).abs() < 0.1);
+    assert!((reduced - 104.4).abs() < 0.1);
+    for (d, due) in [(49, 188.9), (64, 109.4), (4, 81.8)] {
+        let found = all_in(&division::floor(Ring::Pow2(37), d, 24, tree(2), 0));
         assert!((found - due).abs() < 0.1, "division by {d}: {found}");
     }
 }

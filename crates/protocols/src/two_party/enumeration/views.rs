@@ -67,7 +67,8 @@ fn views_are_balanced() {
             check("shift", &gates::truncate(6, truncation, shape(2)), &[x], &[]);
             check("shift and relu", &gates::truncate_relu(6, truncation, read(4), shape(3)), &[x], &[]);
         }
-        check("division", &division::floor(ring, 3, 3, shape(2)), &[x], &[]);
+        check("clip", &gates::clip(6, read(6), (-3, 9), shape(2), 0), &[x], &[]);
+        check("division", &division::floor(ring, 3, 3, shape(2), 0), &[x], &[]);
         check("bits", &gates::a2b(6, &CarryCircuit::carries(5, Adder::LogDepth)), &[x], &[]);
         check("product", &gates::mul(ring), &[x, [x[1], x[0]]], &[]);
         for b in [[0, 0], [1, 0], [0, 1], [1, 1]] {
@@ -83,7 +84,7 @@ fn views_are_balanced() {
 fn views_over_odd_rings_are_uniform() {
     let ring = Ring::Odd(31);
     for x in secrets(ring) {
-        check("sign", &odd::msb(31, Shape { radix: 2, ripples: false }), &[x], &[]);
+        check("sign", &odd::msb(31, Shape { radix: 2, ripples: false }, 1), &[x], &[]);
         for program in [gates::mul(ring), gates::select(ring)] {
             let words = if program.inputs.0.len() == 2 { vec![x, [x[1], x[0]]] } else { vec![x] };
             let planes = vec![[1, 0]; program.inputs.1.len()];

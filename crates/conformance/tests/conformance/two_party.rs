@@ -1,0 +1,127 @@
+//! What is peculiar to two parties: products split between the directions, malformed messages of oblivious transfer, and that
+//! what is exchanged does not depend on a processor.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use covey_conformance::program::{Case, conform as conform_program, differences, run};
+use covey_conformance::samples::Samples;
+use covey_conformance::suites::{Arithmetic, Layers};
+use covey_conformance::tap::{Log, Tap, messages};
+use covey_conformance::two_party::{Extended, TwoPartyHarness};
+use covey_conformance::{Harness, Session, Transport, conform, programs};
+use covey_protocols::{NetworkProfile, Options, Phase};
+use covey_ring::Ring;
+use covey_transport::Endpoint;
+use covey_transport::sim::{Fault, Rewrite, Trigger};
+
+fn case(bits: u32, batch: usize) -> Case {
+    let program = programs::cnn(Ring::Pow2(bits)).unwrap();
+    let weights = programs::weights(&program).unwrap();
+    let inputs = vec![programs::inputs(&program, batch, 0)];
+    Case { program, weights, inputs }
+}
+
+/// On a slow network products are split: results, messages and rounds are still those of clear and of the plan.
+#[test]
+fn products_on_a_slow_network() {
+    let network = NetworkProfile { latency_us: 500, bits_per_second: 50_000_000 };
+    fn check<H: Harness>(transport: Transport, ring: Ring, options: Options) {
+        let session = Session::<H>::new(transport, ring, options);
+        let samples = Samples { ring, count: 60, tile: 64 };
+        conform(&session, &Arithmetic(samples)).unwrap_or_else(|failure| panic!("{ring}: {failure}"));
+        conform(&session, &Layers(samples)).unwrap_or_else(|failure| panic!("{ring}: {failure}"));
+    }
+    let options = Options { network, tile: 64, window: 3, ..Options::default() };
+    check::<TwoPartyHarness<u32>>(Transport::Memory, Ring::Pow2(32), options);
+    check::<TwoPartyHarness<u64>>(Transport::Simulated, Ring::Pow2(37), options);
+    check::<TwoPartyHarness<u64>>(Transport::Tls, Ring::Pow2(60), options);
+    let runs = [(Phase::Preprocess, 1), (Phase::Online, 1)];
+    let session = Session::<TwoPartyHarness<u64>>::new(Transport::Memory, Ring::Pow2(37), options);
+    conform_program(&session, &case(37, 2), &runs).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// The error of a session in which message `at` from one party to the other is rewritten.
+fn refusal(from: usize, at: u64, rewrite: Rewrite) -> String {
+    let faults = vec![Fault { from, to: 1 - from, stream: None, at, what: Trigger::Rewrite(rewrite) }];
+    let transport = Transport::Faulty { faults, seed: 1 };
+    let session = Session::<TwoPartyHarness<u32, Extended>>::new(transport, Ring::Pow2(32), Options::default());
+    let case = case(32, 1);
+    match run(&session, &case, &[(Phase::Joint, 1)], None) {
+        Err(failure) => failure.to_string(),
+        Ok(outcome) => panic!("no error, {:?}", differences(&case, &outcome).unwrap()),
+    }
+}
+
+/// The first message of either party is one of the base OTs' points.
+#[test]
+fn points_that_are_none_are_refused_by_name() {
+    for from in [0, 1] {
+        let error = refusal(from, 0, Arc::new(|message: &mut Vec<u8>| message.fill(0xff)));
+        assert!(
+            error.contains(&format!("P{from} broke the protocol")) && error.contains("not in the group"),
+            "{error}"
+        );
+        let error = refusal(from, 0, Arc::new(|message: &mut Vec<u8>| message[64..96].fill(0)));
+        assert!(error.contains(&format!("P{from} broke the protocol")) && error.contains("identity"), "{error}");
+        assert_eq!(error.lines().count(), 1);
+    }
+}
+
+/// Base OTs, the seeds of trees, the extension's corrections, the sums of silent trees, gates.
+#[test]
+fn messages_of_oblivious_transfer_of_another_length_are_refused_by_name() {
+    for from in [0, 1] {
+        for at in [0, 1, 2, 3, 4, 20] {
+            for longer in [true, false] {
+                let rewrite: Rewrite = match longer {
+                    true => Arc::new(|message: &mut Vec<u8>| message.push(0)),
+                    false => Arc::new(|message: &mut Vec<u8>| message.truncate(message.len() - 1)),
+                };
+                let error = refusal(from, at, rewrite);
+                assert!(error.contains(&format!("P{from}")) && error.contains("bytes"), "message {at}: {error}");
+                assert_eq!(error.lines().count(), 1, "{error}");
+            }
+        }
+    }
+}
+
+/// A hash of every message between the parties and from the client.
+fn transcript() -> String {
+    let logs: [Log; 2] = Default::default();
+    let wrap =
+        |me: usize, inner: Box<dyn Endpoint>| -> Box<dyn Endpoint> { Box::new(Tap::new(inner, logs[me].clone())) };
+    let options = Options { tile: 128, ..Options::default() };
+    let mut hash = blake3::Hasher::new();
+    for bits in [32, 37] {
+        let session = Session::<TwoPartyHarness<u64>>::new(Transport::Memory, Ring::Pow2(bits), options).wrapped(&wrap);
+        run(&session, &case(bits, 2), &[(Phase::Joint, 1)], None).unwrap_or_else(|failure| panic!("{failure}"));
+        for log in &logs {
+            for message in messages(log) {
+                hash.update(&(message.bytes.len() as u64).to_le_bytes());
+                hash.update(&message.bytes);
+            }
+        }
+    }
+    hash.finalize().to_string()
+}
+
+/// Prints the hash for [`the_exchange_is_the_same_on_every_instruction_set`]. Keys and OTs are fixed, so it is the same every time.
+#[test]
+fn transcripts_repeat() {
+    let transcript = transcript();
+    println!("transcript {transcript}");
+    assert_eq!(transcript, self::transcript());
+}
+
+#[test]
+fn the_exchange_is_the_same_on_every_instruction_set() {
+    let transcripts = ["portable", "avx2", "avx512", "amx"].map(|isa| {
+        let mut test = Command::new(std::env::current_exe().unwrap());
+        test.args(["--exact", "two_party::transcripts_repeat", "--nocapture"]).env("COVEY_MAX_ISA", isa);
+        let output = String::from_utf8(test.output().unwrap().stdout).unwrap();
+        let line = output.lines().find_map(|line| line.split_once("transcript ")).map(|(_, hash)| hash.to_string());
+        line.unwrap_or_else(|| panic!("{isa}: {output}"))
+    });
+    assert!(transcripts.iter().all(|hash| hash.len() == 64 && *hash == transcripts[0]), "{transcripts:?}");
+}
