@@ -442,6 +442,15 @@ pub trait Protocol: Send {
     where
         Self: Sized;
 
+    /// Bytes of each party's memory, in role order, that a stock of correlated randomness takes, of one direction ([`Demand`]),
+    /// where a gate wants `more` of it after earlier ones had `used`. `None` where it asks for no more than is there.
+    fn stock_memory(_used: u64, _more: u64) -> Option<Vec<u64>>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
     // Composed from the above; a protocol overrides what it does better, and says the same in `plan`.
 
     /// max(x, 0).

@@ -21,6 +21,9 @@ pub struct Planner<P> {
     node: u32,
     ledger: BTreeMap<u32, Cost>,
     memory: Ledger,
+    /// Correlated randomness used so far, and the memory its stock takes, by direction.
+    used: Demand,
+    stock: [Option<Token>; 2],
     protocol: PhantomData<fn() -> P>,
 }
 
@@ -56,7 +59,8 @@ impl<P: Protocol> Planner<P> {
     /// An empty ledger for runs over `ring` with `options`.
     pub fn new(ring: Ring, options: Options) -> Self {
         let (ledger, memory) = (BTreeMap::new(), Ledger::default());
-        Planner { ring, options, node: Meter::NO_NODE, ledger, memory, protocol: PhantomData }
+        let (node, used, stock) = (Meter::NO_NODE, Demand::default(), [None, None]);
+        Planner { ring, options, node, ledger, memory, used, stock, protocol: PhantomData }
     }
 
     /// The cost so far, by the node numbers given to [`Protocol::enter`].
@@ -104,8 +108,19 @@ impl<P: Protocol> Planner<P> {
 
     /// Adds up a gate. Its result is held by then.
     fn charge(&mut self, gate: Gate) {
+        let cost = P::plan(&gate, self.ring, &self.options);
+        for (stock, (used, more)) in
+            self.stock.iter_mut().zip(self.used.transfers.into_iter().zip(cost.demand.transfers))
+        {
+            if let Some(bytes) = P::stock_memory(used, more) {
+                // What is left is moved over before more is made.
+                drop(stock.take());
+                *stock = Some(self.memory.hold(bytes));
+            }
+        }
+        self.used += cost.demand;
         drop(self.hold(Held::Gate(&gate)));
-        *self.ledger.entry(self.node).or_default() += &P::plan(&gate, self.ring, &self.options);
+        *self.ledger.entry(self.node).or_default() += &cost;
     }
 }
 
@@ -329,6 +344,10 @@ impl<P: Protocol> Protocol for Planner<P> {
 
     fn plan_material(demand: &Demand, ring: Ring, options: &Options) -> Cost {
         P::plan_material(demand, ring, options)
+    }
+
+    fn stock_memory(used: u64, more: u64) -> Option<Vec<u64>> {
+        P::stock_memory(used, more)
     }
 
     fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {

@@ -153,10 +153,11 @@ impl Source for Flawed {
 fn one_wrong_pad_shows_where_nothing_is_rounded() {
     let session = session::<TwoPartyHarness<u32, Flawed>>(Transport::Memory);
     conform(&session, &Lossless).unwrap();
-    // One product of a bit after the other, one OT an element: of the last ones only a few bits reach the result.
-    let elements = lossless_values().len() as u64;
+    // A tile takes one OT an element for each of 32 bits: of the last products only a few bits reach the result.
+    let (elements, bits) = (session.options.tile as u64, 24);
+    assert!(lossless_values().len() as u64 >= 2 * elements);
     for sender in 0..2 {
-        for at in (0..24 * elements).step_by(41) {
+        for at in (0..2 * 32 * elements).step_by(41).filter(|at| at % (32 * elements) < bits * elements) {
             *FLAW.lock().unwrap_or_else(PoisonError::into_inner) = Some((sender, at));
             let outcome = conform(&session, &Lossless);
             let shows = matches!(&outcome, Err(Failure::Value { who, .. }) if who != "clear");

@@ -1,4 +1,4 @@
-//! What shares, weights and gates take of each party's memory. OTs in stock are apart.
+//! What shares, weights and gates take of each party's memory. The stock of OTs is in `stock`.
 
 use covey_ring::{BitTensor, Ring, Word};
 
@@ -35,7 +35,6 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
                 Gate::Linear { .. } | Gate::Matmul { .. } => products::<W>(gate, ring, options),
                 _ => count.min(options.window as u64 * options.tile_size() as u64) * per_element,
             };
-            // The OTs of a run of the scheduler are in the stock at most.
             vec![in_flight + count * word; 2]
         }
     }

@@ -509,6 +509,10 @@ impl<W: Word> Protocol for TwoParty<W> {
         stock::cost(demand)
     }
 
+    fn stock_memory(used: u64, more: u64) -> Option<Vec<u64>> {
+        stock::memory(used, more, plan::RUN as u64).map(|bytes| vec![bytes; 2])
+    }
+
     fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {
         memory::bytes::<W>(held, ring, options)
     }

@@ -16,7 +16,7 @@ use crate::cost::{Cost, Gate};
 use crate::machine::Layout;
 
 /// OTs, of each direction, that the tiles of one run of the scheduler take at most: what has to be in memory at once, 256 MiB.
-const RUN: usize = 1 << 24;
+pub(super) const RUN: usize = 1 << 24;
 /// OTs of each direction that a tile takes at most: about what fits a core's cache while they are hashed.
 const TILE: usize = 1 << 17;
 /// A correlated OT in bits sent, in hundredths: what the extension amortises to.

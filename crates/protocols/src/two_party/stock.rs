@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use covey_ot::silent::{B12, Parameters};
-use covey_ot::{Link, OtError, Received, Sent, stock};
+use covey_ot::silent::{self, B12, Parameters};
+use covey_ot::{Block, Link, OtError, Received, Sent, stock};
 use covey_transport::{Endpoint, Phase as StepKind};
 
 use crate::api::{Phase, ProtocolError, Result};
@@ -75,6 +75,18 @@ pub(super) fn cost(demand: &Demand) -> Cost {
     cost
 }
 
+/// Bytes of a stock filled from nothing that is asked for `more` OTs of one direction, in parts of `part` at most, once `used` are
+/// gone; `None` where what there is suffices.
+pub(super) fn memory(used: u64, more: u64, part: u64) -> Option<u64> {
+    let made = |count: u64| silent::extend_count(&PARAMETERS, false, count as usize) as u64;
+    let parts = (0..more.div_ceil(part.max(1))).map(|number| (used + number * part, (more - number * part).min(part)));
+    let filled = parts.filter(|&(gone, wanted)| made(gone + wanted) > made(gone));
+    // What starts the next extension is cut off the end of what the last one made, and copied.
+    filled
+        .map(|(gone, wanted)| (made(gone + wanted) - gone + 2 * PARAMETERS.consumed() as u64) * Block::BYTES as u64)
+        .max()
+}
+
 /// How many OTs preprocessed runs have set aside. OTs belong to no run: a run is promised a number of them.
 #[derive(Default)]
 pub(super) struct Reservations {
@@ -130,5 +142,34 @@ impl Reservations {
         }
         let short = wanted.transfers.iter().zip(left.transfers).any(|(&wanted, left)| wanted > left);
         Ok(short.then_some(wanted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The planned memory against a stock that is filled and used up, gate by gate.
+    #[test]
+    fn memory_follows_the_fills() {
+        let (part, block) = (1 << 24, Block::BYTES as u64);
+        let (mut made, mut used, mut fills) = (0, 0, 0);
+        for more in [1000, 400_000, 300_000, 5_000_000, 100, 40_000_000, 7, 12_000_000, 0, 6_000_000] {
+            let (mut peak, mut rest) = (0, more);
+            while rest > 0 {
+                let wanted = rest.min(part);
+                let left = made - used;
+                if left < wanted {
+                    let count = if made == 0 { wanted } else { wanted - left };
+                    made += silent::extend_count(&PARAMETERS, made > 0, count as usize) as u64;
+                    peak = peak.max(made - used);
+                    fills += 1;
+                }
+                (used, rest) = (used + wanted, rest - wanted);
+            }
+            let held = memory(used - more, more, part).map(|bytes| bytes / block - 2 * PARAMETERS.consumed() as u64);
+            assert_eq!(held.unwrap_or(0), peak, "{more} after {}", used - more);
+        }
+        assert!(fills > 5);
     }
 }
