@@ -153,7 +153,7 @@ impl Stock for DealtStock {
             let run = if sender == self.me { &mut self.sent } else { &mut self.received };
             let index = at.checked_sub(run.first).map(|index| index as usize);
             if let Some(block) = index.and_then(|index| run.blocks.get_mut(index)) {
-                *block = *block ^ covey_ot::Block::new(1 << 77);
+                *block ^= covey_ot::Block::new(1 << 77);
                 self.flaw = None;
             }
         }
