@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from covey.ops.clip import Clip
 from covey.ops.relu import Relu
 from covey.passes import rewrite
 from covey.result import Floats, Integers, Result, softmax
+
+Call = Callable[[list[npt.NDArray[Any]]], list[npt.NDArray[Any]]]
 
 RELATIVE_ERROR_LIMIT = 0.02
 """The largest relative L2 error against floating point that passes."""
@@ -106,18 +108,17 @@ def float_reference(model: str | Path | None, graph: Graph | None, inputs: Mappi
         if isinstance(node.op, Relu) or (isinstance(node.op, Clip) and node.op.low == 0):
             alive[node.name] = float(np.mean(values[node.output] > 0))
     source, note = "Covey's float reference", ""
-    if model is not None and is_torch(model):
-        final = torch_export.run(model, [inputs[name].astype(np.float32) for name in graph.inputs])
-        source, outputs = "PyTorch", dict(zip(graph.outputs, final, strict=True))
-    elif model is not None:
+    if model is not None:
+        engine, package = ("PyTorch", "torch") if is_torch(model) else ("onnxruntime", "onnxruntime")
         try:
-            final = _onnxruntime(Path(model), graph, inputs)
-            source, outputs = "onnxruntime", dict(zip(graph.outputs, final, strict=True))
+            batch, call = torch_export.runner(model) if is_torch(model) else _onnxruntime(Path(model), graph)
+            final = _in_parts([inputs[name] for name in graph.inputs], batch, call)
+            source, outputs = engine, dict(zip(graph.outputs, final, strict=True))
         except ImportError:
-            note = "onnxruntime is not installed, so Covey's own float reference stands in: pip install onnxruntime"
-        except Exception as error:  # onnxruntime raises kinds of its own
+            note = f"{engine} is not installed, so Covey's own float reference stands in: pip install {package}"
+        except Exception as error:  # both raise kinds of their own
             reason = " ".join(str(error).split())[:120]
-            note = f"onnxruntime cannot run the model ({reason}): Covey's float reference stands in"
+            note = f"{engine} cannot run the model ({reason}): Covey's float reference stands in"
     return FloatReference(source, outputs, logits, alive, note)
 
 
@@ -170,27 +171,34 @@ def _need(model: str | Path | None) -> str | Path:
     return model
 
 
-def _onnxruntime(path: Path, graph: Graph, inputs: Mapping[str, Floats]) -> list[Floats]:
-    """The model's own outputs, run as many samples at a time as it was exported for."""
+def _onnxruntime(path: Path, graph: Graph) -> tuple[int | None, Call]:
+    """How onnxruntime computes the model's own outputs: the batch size it is fixed to, if any, and the call."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(3)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     types = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
     declared = {entry.name: entry for entry in session.get_inputs()}
-    feeds = {name: inputs[name].astype(types[declared[name].type]) for name in graph.inputs}
     fixed = {entry.shape[0] for entry in declared.values() if isinstance(entry.shape[0], int)}
-    count = len(next(iter(feeds.values())))
-    step = fixed.pop() if fixed else count
+    names = [output.name for output in load(path).graph.output]
+
+    def call(arrays: list[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        pairs = zip(graph.inputs, arrays, strict=True)
+        feeds = {name: array.astype(types[declared[name].type]) for name, array in pairs}
+        return list(session.run(names, feeds))
+
+    return fixed.pop() if fixed else None, call
+
+
+def _in_parts(arrays: list[Floats], batch: int | None, call: Call) -> list[Floats]:
+    """A model's outputs, run as many samples at a time as it was exported for; the last part is filled up."""
+    count = len(arrays[0])
+    step = batch or count
     parts = []
-    model = load(path)
-    names = [output.name for output in model.graph.output]
     for start in range(0, count, step):
-        part = {name: values[start : start + step] for name, values in feeds.items()}
-        missing = step - len(next(iter(part.values())))
+        part = [array[start : start + step] for array in arrays]
+        missing = step - len(part[0])
         if missing:
-            part = {
-                name: np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) for name, values in part.items()
-            }
-        parts.append([np.asarray(values)[: step - missing] for values in session.run(names, part)])
+            part = [np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]) for array in part]
+        parts.append([np.asarray(values)[: step - missing] for values in call(part)])
     return [np.concatenate(outputs).astype(np.float64) for outputs in zip(*parts, strict=True)]

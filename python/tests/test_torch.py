@@ -310,7 +310,7 @@ def test_bad_files(command: Command, tmp_path: Path) -> None:
 
 def test_commands_take_pt2(command: Command, tmp_path: Path) -> None:
     module, x = network(), torch.rand(4, 4, 8, 8)
-    torch.export.save(torch.export.export(module, (x,)), tmp_path / "model.pt2")
+    torch.export.save(torch.export.export(module, (x[:3],)), tmp_path / "model.pt2")
     np.save(tmp_path / "x.npy", x.numpy())
     assert "0.conv" in command.succeeds("check", tmp_path / "model.pt2").out
     command.succeeds("compile", tmp_path / "model.pt2", "--input-range", "0,1")

@@ -65,14 +65,23 @@ def examine(source: Any, name: str | None = None, example_inputs: Any = None) ->
     return _Importer(program, name or "model").run()
 
 
-def run(source: Any, inputs: Sequence[Any]) -> list[Any]:
-    """The float outputs of a .pt2 file or exported program, as PyTorch computes them."""
+def runner(source: Any) -> tuple[int | None, Callable[[list[Any]], list[Any]]]:
+    """How PyTorch computes a .pt2 file or exported program: the batch size it is fixed to, if any, and the call."""
     torch = _torch(source)
     program = _read(torch, os.fspath(source)) if isinstance(source, str | os.PathLike) else source
-    with torch.no_grad():
-        outputs = program.module()(*(torch.from_numpy(np.ascontiguousarray(array)) for array in inputs))
-    flat, _ = torch.utils._pytree.tree_flatten(outputs)
-    return [tensor.double().numpy() for tensor in flat]
+    fakes = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    inputs = [fakes[name] for name in program.graph_signature.user_inputs if isinstance(name, str)]
+    batch = inputs[0].shape[0] if inputs and len(inputs[0].shape) else None
+    module = program.module()
+
+    def call(arrays: list[Any]) -> list[Any]:
+        tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
+        with torch.no_grad():
+            outputs = module(*(tensor.to(fake.dtype) for tensor, fake in zip(tensors, inputs, strict=True)))
+        flat, _ = torch.utils._pytree.tree_flatten(outputs)
+        return [tensor.double().numpy() for tensor in flat]
+
+    return batch if isinstance(batch, int) else None, call
 
 
 def _torch(source: object) -> Any:
