@@ -15,13 +15,17 @@ import numpy as np
 from rich.console import RenderableType
 
 from covey import data, reference, report
+from covey._proto import program_pb2 as pb
 from covey.emit import program_file, weights_file, write_files
 from covey.errors import NodeError, OptionError
 from covey.importers.source import Source, examine
 from covey.ir import Graph, Note, Status
 from covey.lowering import Division, Settings, Truncation
 from covey.passes import rewrite
-from covey.passes.scale_choice import choose
+from covey.passes.scale_choice import Choice, choose
+
+RINGS = range(16, 65)
+"""Bits of the rings that programs are compiled for. Two parties compute in any of them, three in 32 or 64."""
 
 _Choice = TypeVar("_Choice", bound=Enum)
 
@@ -75,7 +79,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     calibration: data.Samples | None = None,
     input_range: data.Ranges | None = None,
     truncation: Truncation | Literal["exact", "ulp", "probabilistic"] = "exact",
-    ring: int | Literal["auto", "32", "64"] = "auto",
+    ring: int | str = "auto",
     scale: int | None = None,
     public_weights: bool = False,
     keep_bn: bool = False,
@@ -103,26 +107,59 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     )
     rings = _rings(ring)
     _check_scale(scale, rings)
+    prepared = prepare(path_or_model, example_inputs, calibration=calibration, input_range=input_range, name=name)
+    return prepared.compiled(settings, rings, scale)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A rewritten network with what is known of its inputs and values, ready to be lowered as often as one likes.
+
+    `magnitudes` are the largest absolute values over the calibration data, of which there are `samples`.
+    """
+
+    graph: Graph
+    ranges: dict[str, tuple[float, float]]
+    range_sources: dict[str, str]
+    magnitudes: Mapping[str, float] | None = field(repr=False)
+    samples: int
+
+    def compiled(self, settings: Settings, rings: tuple[int, ...], scale: int | None) -> Compiled:
+        """The program in the first of `rings` that fits. Raises `DoesNotFitError`."""
+        choice = choose(self.graph, settings, self.ranges, self.magnitudes, rings, scale)
+        return self.finished(choice)
+
+    def finished(self, choice: Choice, certificate: pb.Certificate | None = None) -> Compiled:
+        """The files of a lowered network."""
+        if certificate is not None:
+            choice.lowering.program.certificate.CopyFrom(certificate)
+        program_bytes, program_hash = program_file(choice.lowering.program, self.graph.name)
+        summary = report.build(self.graph, choice, self.range_sources, self.samples, program_hash)
+        return Compiled(program_bytes, program_hash, choice.lowering.weights, summary, self.graph)
+
+
+def prepare(
+    path_or_model: Source,
+    example_inputs: Any = None,
+    *,
+    calibration: data.Samples | None = None,
+    input_range: data.Ranges | None = None,
+    name: str | None = None,
+) -> Prepared:
+    """Import a model, rewrite it and run it on the calibration data; the arguments are those of `compile`."""
     if calibration is None and input_range is None and example_inputs is None:
         raise OptionError("the inputs' range is unknown: give --input-range low,high or --calibration data.npy")
-
     graph, errors = examine(path_or_model, name, example_inputs)
     if not errors:
         errors = rewrite(graph, keep_bn=keep_bn)
     if errors:
         raise _with_count(errors)
-
     if calibration is None and input_range is None:
         calibration = _by_name(example_inputs, graph)
     samples = data.read_samples(calibration, graph) if calibration is not None else None
     ranges, sources = _input_ranges(graph, input_range, samples)
     magnitudes = reference.magnitudes(graph, samples) if samples is not None else None
-    choice = choose(graph, settings, ranges, magnitudes, rings, scale)
-
-    program_bytes, program_hash = program_file(choice.lowering.program, graph.name)
-    count = len(next(iter(samples.values()))) if samples else 0
-    summary = report.build(graph, choice, sources, count, program_hash)
-    return Compiled(program_bytes, program_hash, choice.lowering.weights, summary, graph)
+    return Prepared(graph, ranges, sources, magnitudes, len(next(iter(samples.values()))) if samples else 0)
 
 
 @dataclass(frozen=True)
@@ -172,10 +209,11 @@ def _option(what: str, kind: type[_Choice], value: object) -> _Choice:
 
 
 def _rings(ring: object) -> tuple[int, ...]:
-    rings: Mapping[str, tuple[int, ...]] = {"auto": (32, 64), "32": (32,), "64": (64,)}
-    if str(ring) not in rings:
-        raise OptionError(f"ring '{ring}' is unknown: use auto, 32 or 64")
-    return rings[str(ring)]
+    if ring == "auto":
+        return (32, 64)
+    if isinstance(ring, bool) or not str(ring).isdigit() or int(str(ring)) not in RINGS:
+        raise OptionError(f"ring '{ring}' is unknown: use auto, or a number of bits from {RINGS[0]} to {RINGS[-1]}")
+    return (int(str(ring)),)
 
 
 def _check_scale(scale: int | None, rings: tuple[int, ...]) -> None:

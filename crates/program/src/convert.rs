@@ -255,6 +255,7 @@ pub(crate) fn encode(parts: &Parts) -> wire::Program {
         inputs: ids(&parts.inputs),
         outputs: ids(&parts.outputs),
         postprocess: parts.postprocess.iter().map(|&step| encode_postprocess(step).into()).collect(),
+        certificate: None,
     }
 }
 

@@ -24,7 +24,7 @@ ULP: Rounding
 PROBABILISTIC: Rounding
 
 class Program(_message.Message):
-    __slots__ = ("format_version", "name", "producer", "ring", "values", "nodes", "inputs", "outputs", "postprocess")
+    __slots__ = ("format_version", "name", "producer", "ring", "values", "nodes", "inputs", "outputs", "postprocess", "certificate")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,7 @@ class Program(_message.Message):
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     POSTPROCESS_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     name: str
     producer: str
@@ -43,7 +44,26 @@ class Program(_message.Message):
     inputs: _containers.RepeatedScalarFieldContainer[int]
     outputs: _containers.RepeatedScalarFieldContainer[int]
     postprocess: _containers.RepeatedScalarFieldContainer[Postprocess]
-    def __init__(self, format_version: _Optional[int] = ..., name: _Optional[str] = ..., producer: _Optional[str] = ..., ring: _Optional[_Union[Ring, _Mapping]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., postprocess: _Optional[_Iterable[_Union[Postprocess, str]]] = ...) -> None: ...
+    certificate: Certificate
+    def __init__(self, format_version: _Optional[int] = ..., name: _Optional[str] = ..., producer: _Optional[str] = ..., ring: _Optional[_Union[Ring, _Mapping]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., postprocess: _Optional[_Iterable[_Union[Postprocess, str]]] = ..., certificate: _Optional[_Union[Certificate, _Mapping]] = ...) -> None: ...
+
+class Certificate(_message.Message):
+    __slots__ = ("data", "digest", "samples", "labelled", "float_correct", "fixed_correct", "tolerance")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    LABELLED_FIELD_NUMBER: _ClassVar[int]
+    FLOAT_CORRECT_FIELD_NUMBER: _ClassVar[int]
+    FIXED_CORRECT_FIELD_NUMBER: _ClassVar[int]
+    TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    data: str
+    digest: bytes
+    samples: int
+    labelled: bool
+    float_correct: int
+    fixed_correct: int
+    tolerance: float
+    def __init__(self, data: _Optional[str] = ..., digest: _Optional[bytes] = ..., samples: _Optional[int] = ..., labelled: bool = ..., float_correct: _Optional[int] = ..., fixed_correct: _Optional[int] = ..., tolerance: _Optional[float] = ...) -> None: ...
 
 class Ring(_message.Message):
     __slots__ = ("pow2", "odd")

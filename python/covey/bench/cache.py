@@ -78,7 +78,7 @@ def _make(spec: models.Spec, ring: str, folder: Path, place: Path, progress: Pro
             model,
             calibration=calibration,
             input_range=(0, 1),
-            ring=ring,  # type: ignore[arg-type]  # checked there
+            ring=ring,
             name=spec.label,
         )
         progress(2, 3, f"writing {spec.label}")

@@ -17,6 +17,7 @@ from covey.cli.doctor import doctor
 from covey.cli.models import check, compile_, explain
 from covey.cli.remote import infer, party, share_weights
 from covey.cli.run import run
+from covey.cli.tune import tune
 from covey.cli.verify import verify
 from covey.errors import CoveyError
 
@@ -32,6 +33,7 @@ app.command()(check)
 app.command("compile")(compile_)
 app.command()(explain)
 app.command()(diff)
+app.command()(tune)
 app.command()(verify)
 app.command()(demo)
 app.command()(run)

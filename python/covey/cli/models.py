@@ -57,7 +57,7 @@ def compile_(
     calibration: Calibration = None,
     input_range: InputRange = None,
     truncation: Annotated[str, typer.Option(help="exact, ulp or probabilistic.")] = "exact",
-    ring: Annotated[str, typer.Option(help="auto, 32 or 64 bits.")] = "auto",
+    ring: Annotated[str, typer.Option(help="auto (32 or 64), or the number of bits.")] = "auto",
     scale: Annotated[int | None, typer.Option(help="Fractional bits; by default as many as fit.")] = None,
     public_weights: Annotated[bool, typer.Option(help="Let every party know the weights.")] = False,
     keep_bn: Annotated[bool, typer.Option("--keep-bn", help="Leave batch normalisation unfolded.")] = False,
@@ -74,7 +74,7 @@ def compile_(
         calibration=calibration,
         input_range=parse_range(input_range),
         truncation=truncation,  # type: ignore[arg-type]  # checked there
-        ring=ring,  # type: ignore[arg-type]
+        ring=ring,
         scale=scale,
         public_weights=public_weights,
         keep_bn=keep_bn,
@@ -122,6 +122,8 @@ def explain(
 
 def what_a_run_reveals(program: Any) -> list[str]:
     """Who learns what from a run, one line each."""
+    from covey import certificate
+
     softmax = " (a final softmax is computed by its owner, in the clear)"
     postprocessed = any(entry["postprocess"] == "softmax" for entry in program.outputs)
     names = ", ".join(entry["name"] for entry in program.outputs)
@@ -135,6 +137,8 @@ def what_a_run_reveals(program: Any) -> list[str]:
             f"bounds of {len(program.calibrated)} nodes come from calibration data; an input beyond them gives a wrong "
             f"result, not a leak"
         )
+    if certificate.of(program) is not None:
+        lines.append("to every party: the accuracy certificate, with what its data are called and how many they are")
     if program.public_weights:
         lines.append("the weights are public: every party knows them")
     return lines

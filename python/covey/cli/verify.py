@@ -48,6 +48,9 @@ def verify(
     data: Annotated[
         Path | None, typer.Option(metavar="X.npy", help="Samples; by default random ones in the declared range.")
     ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="Y.npy", help="The samples' classes, to measure a certificate again.")
+    ] = None,
     weights: Weights = None,
     calibration: Calibration = None,
     input_range: InputRange = None,
@@ -82,6 +85,9 @@ def verify(
             private = parties.run(loaded, inputs, progress=report)
         report(0, 0, "floating point")
         checks, notes = judge(loaded, float_model, inputs, clear, private, kind, approximate=key_bits is not None)
+        report(0, 0, "the certificate")
+        certified, remarks = check_certificate(loaded, given if data is not None else None, labels)
+        checks, notes = [*checks, *certified], [*notes, *remarks]
     passed = all(check.passed is not False for check in checks)
     count = max(len(values) for values in inputs.values())
     if as_json:
@@ -149,6 +155,35 @@ def judge(
         limit = compare_with.ALIVE_LIMIT
         checks.append(Check(f"{name}: alive", f"{fraction:.1%}", f"at least {limit:.0%}", fraction >= limit))
     return checks, notes
+
+
+def check_certificate(
+    loaded: Model, given: dict[str, Floats] | None, labels: Path | None
+) -> tuple[list[Check], list[str]]:
+    """The accuracy certificate in the program, measured again where the data it was made with are given."""
+    from covey import certificate
+
+    found = certificate.of(loaded.program)
+    if found is None:
+        return [], ["the program has no accuracy certificate: covey tune makes one"] if labels is not None else []
+    right = found.fixed_correct
+    states = f"{right} of {found.samples} right on '{found.data}', the float model {found.float_correct}"
+    limit = f"at most {100 * found.tolerance:g} points lower"
+    checks = [Check("certificate: accuracy", states, limit, certificate.holds(found))]
+    again = f"not measured again: give --data '{found.data}'" + (" and its --labels" if found.labelled else "")
+    if given is None or (found.labelled and labels is None):
+        return checks, [f"certificate: {again}"]
+    classes = certificate.read_labels(labels, len(next(iter(given.values())))) if labels is not None else None
+    if certificate.digest(given, classes if found.labelled else None) != found.digest:
+        return checks, [f"certificate: these are other data than it was made with; {again}"]
+    answers = certificate.fixed_classes(loaded, given)
+    if classes is None or not found.labelled:
+        if loaded.graph is None:
+            return checks, ["certificate: without labels it is measured against the float model; verify that instead"]
+        classes = certificate.float_classes(loaded.graph, given)
+    measured = int((answers == classes).sum())
+    checks.append(Check("certificate: measured again", f"{measured} right", str(right), measured == right))
+    return checks, []
 
 
 def _print(title: str, checks: list[Check], notes: list[str]) -> None:

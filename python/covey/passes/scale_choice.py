@@ -10,8 +10,11 @@ from covey.ir import Graph
 from covey.lowering import Division, Lowering, Settings
 from covey.passes.truncation_placement import place_truncations
 
-SCALES: Mapping[int, range] = {32: range(12, 7, -1), 64: range(16, 7, -1)}
-"""Fractional bits tried in each ring, best first."""
+
+def scales(ring: int) -> range:
+    """Fractional bits tried in a ring of so many bits, best first."""
+    return range(12 if ring <= 32 else 16, 7, -1)
+
 
 LEAST_SCALE = 4
 """The smallest scale an error message suggests."""
@@ -76,7 +79,7 @@ def choose(
 
     failures: list[Failure] = []
     for ring in rings:
-        for fractional in [scale] if scale is not None else SCALES[ring]:
+        for fractional in [scale] if scale is not None else scales(ring):
             if failures and failures[-1].rules_out(ring, fractional):
                 continue
             try:
@@ -107,11 +110,11 @@ def choose(
 
 def _alternatives(rings: tuple[int, ...], scale: int | None) -> Iterator[tuple[int, int]]:
     """What to try when nothing asked for fits: the widest ring asked for at lower scales, then the 64-bit ring."""
-    first = scale - 1 if scale is not None else SCALES[rings[-1]][-1] - 1
+    first = scale - 1 if scale is not None else scales(rings[-1])[-1] - 1
     for fractional in range(first, LEAST_SCALE - 1, -1):
         yield rings[-1], fractional
     if 64 not in rings:
-        for fractional in [scale] if scale is not None else SCALES[64]:
+        for fractional in [scale] if scale is not None else scales(64):
             yield 64, fractional
 
 
@@ -119,7 +122,7 @@ def _reason(ring: int, fractional: int, rings: tuple[int, ...], scale: int | Non
     text = f"scale {fractional} in Z_2^{ring}"
     if scale is not None:
         text += ", as asked for" if len(rings) == 1 else ": the scale asked for, in the smallest ring that holds it"
-    elif fractional == SCALES[ring][0]:
+    elif fractional == scales(ring)[0]:
         text += ": the largest scale Covey chooses in this ring"
     else:
         text += ": the largest scale whose bounds all fit"

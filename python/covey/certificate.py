@@ -1,0 +1,108 @@
+"""The accuracy certificate of a program: what `covey tune` writes into it and `covey verify` measures again.
+
+Its numbers are counts of samples, so that they can be compared exactly. The program hash covers it, and binds weights
+and sessions to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+from blake3 import blake3
+
+from covey import reference
+from covey._core import Program
+from covey._proto import program_pb2 as pb
+from covey.clear import run_clear
+from covey.emit import HEADER_BYTES
+from covey.errors import DataError, ModelError
+from covey.inputs import Floats
+from covey.ir import DType, Graph
+from covey.model import Model
+
+PART = 128
+"""Samples that are run at once."""
+
+Classes = npt.NDArray[np.int64]
+
+
+def of(program: Program) -> pb.Certificate | None:
+    """The certificate in a program, if it has one."""
+    parsed = pb.Program.FromString(program.to_bytes()[HEADER_BYTES:])
+    return parsed.certificate if parsed.HasField("certificate") else None
+
+
+def digest(inputs: Mapping[str, Floats], labels: Classes | None) -> bytes:
+    """What identifies validation data: the inputs in their order and the labels, to the last bit."""
+    state = blake3()
+    for name, array in inputs.items():
+        state.update(f"{name}\0{array.shape}\0".encode())
+        state.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+    if labels is not None:
+        state.update(b"labels\0" + labels.astype("<i8").tobytes())
+    return state.digest()
+
+
+def holds(certificate: pb.Certificate) -> bool:
+    """Whether the accuracy it states is within the tolerance it states."""
+    return good_enough(certificate.fixed_correct, certificate.float_correct, certificate.samples, certificate.tolerance)
+
+
+def good_enough(fixed_correct: int, float_correct: int, samples: int, tolerance: float) -> bool:
+    """Whether so many samples are enough."""
+    return samples > 0 and float_correct - tolerance * samples <= fixed_correct <= samples
+
+
+def read_labels(path: object, samples: int) -> Classes:
+    """The class of each sample, from a .npy file. Raises `DataError`."""
+    try:
+        labels = np.load(str(path), allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError(f"labels file '{path}' does not exist: check the path") from None
+    except Exception:  # numpy raises many kinds for what it cannot parse
+        raise DataError(f"labels file '{path}' is not a readable .npy file: save it with numpy.save") from None
+    if not isinstance(labels, np.ndarray) or labels.dtype.kind not in "iu" or labels.shape != (samples,):
+        found = f"{labels.dtype} {list(labels.shape)}" if isinstance(labels, np.ndarray) else "an archive"
+        raise DataError(f"labels file '{path}' holds {found}: give one whole number for each of {samples} samples")
+    return labels.astype(np.int64)
+
+
+def float_classes(graph: Graph, inputs: Mapping[str, Floats]) -> Classes:
+    """The float network's answers."""
+    value = graph.values[graph.outputs[0]]
+    _need_classes(value.dtype is DType.INDEX, (1, *value.shape))
+    parts = [np.asarray(reference.outputs(graph, part)[0]) for part in _parts(inputs)]
+    return _classes(np.concatenate(parts), indices=value.dtype is DType.INDEX)
+
+
+def fixed_classes(model: Model, inputs: Mapping[str, Floats]) -> Classes:
+    """The program's answers, in the clear, every bound enforced."""
+    name = model.program.outputs[0]["name"]
+    parts = [run_clear(model, part) for part in _parts(inputs)]
+    outputs = np.concatenate([part.integers[name] for part in parts])
+    indices = parts[0].scales[name] == 0 and outputs.dtype.kind == "i" and outputs[0].size == 1
+    return _classes(outputs, indices=indices)
+
+
+def _parts(inputs: Mapping[str, Floats]) -> Iterator[dict[str, Floats]]:
+    count = len(next(iter(inputs.values())))
+    for start in range(0, count, PART):
+        yield {name: array[start : start + PART] for name, array in inputs.items()}
+
+
+def _classes(outputs: npt.NDArray[np.float64] | npt.NDArray[np.int64], *, indices: bool) -> Classes:
+    if indices:
+        return np.asarray(outputs, dtype=np.int64).reshape(len(outputs))
+    _need_classes(False, outputs.shape)
+    return np.asarray(outputs.argmax(axis=1), dtype=np.int64)
+
+
+def _need_classes(indices: bool, shape: tuple[int, ...]) -> None:
+    """Refuse outputs that are neither [N, classes] nor one class number a sample."""
+    if int(np.prod(shape[1:])) != 1 if indices else len(shape) != 2 or shape[1] < 2:
+        raise ModelError(
+            f"accuracy is that of classes, and the first output has shape {['N', *shape[1:]]}: it must be [N, classes] "
+            f"or class numbers"
+        )

@@ -1,0 +1,85 @@
+"""Every layer of a network in the open: what a program computes between its inputs and outputs, beside floating point.
+
+A program whose outputs are all of its layers computes the same integers as the program itself; running that one in the
+clear, or privately on one's own data, shows where error comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from covey import _core, reference
+from covey._proto import program_pb2 as pb
+from covey.clear import run_clear
+from covey.emit import HEADER_BYTES, program_file
+from covey.inputs import Floats
+from covey.ir import Graph
+from covey.model import Model
+from covey.result import Result
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer's values in the clear beside floating point: the error that it and all layers before it have made.
+
+    `relative_error` is the norm of the difference over that of the float values, `largest_error` the largest
+    difference; `differing` says in how many of `elements` a private run and clear disagree, None without such a run.
+    """
+
+    node: str
+    op: str
+    scale: int
+    relative_error: float
+    largest_error: float
+    largest: float
+    elements: int
+    differing: int | None = None
+
+
+def opened(model: Model) -> Model:
+    """The model with every layer as an output, in the order of execution."""
+    program = pb.Program.FromString(model.program.to_bytes()[HEADER_BYTES:])
+    last = {node.name: node.outputs[0] for node in program.nodes}
+    del program.outputs[:], program.postprocess[:]
+    program.outputs.extend(dict.fromkeys(last.values()))
+    content, digest = program_file(program, program.name)
+    whole = _core.Program(content)
+    with TemporaryDirectory(prefix="covey-") as folder:
+        path = Path(folder) / "weights.safetensors"
+        model.need_weights().write(path)
+        # The weights name the program they belong to once, in the file's header.
+        weights = path.read_bytes().replace(model.program.hash.encode(), digest.encode(), 1)
+    return Model(whole, _core.Weights(weights, whole), model.graph)
+
+
+def compare(model: Model, graph: Graph, inputs: Mapping[str, Floats], private: Result | None = None) -> list[Layer]:
+    """Every layer of an opened model in the clear beside floating point, and beside a private run of the same."""
+    program = pb.Program.FromString(model.program.to_bytes()[HEADER_BYTES:])
+    clear = run_clear(model, dict(inputs))
+    floats = reference.run(graph, inputs)
+    by_name = {node.name: node for node in graph.nodes}
+    made = {node.outputs[0]: node for node in program.nodes}
+    layers = []
+    for index in program.outputs:
+        node, value = made[index], program.values[index]
+        due, got = floats[by_name[node.name].output], clear.logits[value.name]
+        difference = np.abs(got - due)
+        integers = clear.integers[value.name]
+        layers.append(
+            Layer(
+                node.name,
+                node.source_op,
+                value.scale,
+                float(np.linalg.norm(difference) / (np.linalg.norm(due) or 1.0)),
+                float(difference.max()),
+                float(np.abs(due).max()),
+                integers.size,
+                None if private is None else int((private.integers[value.name] != integers).sum()),
+            )
+        )
+    return layers
