@@ -123,7 +123,7 @@ def test_compile_writes_three_files(command: Command, tmp_path: Path) -> None:
         ([], "--input-range"),
         (["--input-range", "0;1"], "low,high"),
         (["--input-range", "1,0"], "not an interval"),
-        (["--input-range", "0,1", "--ring", "48"], "auto, 32 or 64"),
+        (["--input-range", "0,1", "--ring", "8"], "use auto, or a number of bits from 16 to 64"),
         (["--input-range", "0,1", "--truncation", "sloppy"], "exact"),
         (["--input-range", "0,1", "--calibration", "absent.npy"], "does not exist"),
         (["--input-range", "0,1", "--ring", "32", "--scale", "15"], "32"),

@@ -75,9 +75,43 @@ def test_nothing_secret_is_printed(proto: onnx.ModelProto) -> None:
 
 
 def test_weights_round_half_to_even() -> None:
-    proto = builders.single("MatMul", ["N", 4], {"w": np.array([[0.5], [1.5], [2.5], [-0.5]]) / 2**12})
+    weight = np.array([[0.5], [1.5], [2.5], [-0.5], [12288]]) / 2**12
+    compiled = covey.compile(builders.single("MatMul", ["N", 5], {"w": weight}), input_range=(-1, 1), scale=12)
+    assert compiled.weights["w"].ravel().tolist() == [0, 2, 2, 0, 12288]
+
+
+def test_small_weights_are_given_more_bits() -> None:
+    weight = np.array([[0.3], [-0.7], [1.1]]) / 32
+    proto = builders.single("Gemm", ["N", 3], {"w": weight, "b": np.array([0.25])})
     compiled = covey.compile(proto, input_range=(-1, 1), scale=12)
-    assert compiled.weights["w"].ravel().tolist() == [0, 2, 2, 0]
+    assert compiled.weights["w"].ravel().tolist() == np.rint(weight.ravel() * 2**17).tolist()
+    (truncate,) = (node for node in interpreter.program_of(compiled).nodes if node.HasField("truncate"))
+    assert truncate.truncate.bits == 17
+    # Where the ring has no room for them there are fewer.
+    tight = covey.compile(proto, input_range=(-1, 1), scale=12, ring=28)
+    assert interpreter.program_of(tight).nodes[1].truncate.bits == 14
+
+
+def test_a_layer_with_a_bias_rounds_to_the_nearest() -> None:
+    proto = builders.single("Gemm", ["N", 2], {"w": np.array([[1.0], [0.5]]), "b": np.array([0.0])})
+    compiled = covey.compile(proto, input_range=(-4, 4), scale=4)
+    x = np.array([[0, 1], [0, 3], [0, -1], [1, -3]]) / 16
+    (got,) = interpreter.run(compiled, {"x": x})
+    assert (16 * got.ravel()).tolist() == [1, 2, 0, 0]
+    # Rounding that is not exact finds the mean by itself.
+    assert covey.compile(proto, input_range=(-4, 4), scale=4, truncation="ulp").weights["b"].tolist() == [0]
+
+
+def test_a_sum_of_two_layers_carries_half_a_unit_once() -> None:
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b1"], ["l"], name="left"),
+        helper.make_node("Gemm", ["x", "w", "b2"], ["r"], name="right"),
+        helper.make_node("Add", ["l", "r"], ["y"], name="sum"),
+    ]
+    constants = {"w": np.array([[1.0]]), "b1": np.array([0.0]), "b2": np.array([0.0])}
+    proto = builders.model(nodes, {"x": ["N", 1]}, ["y"], constants)
+    compiled = covey.compile(proto, input_range=(-1, 1), scale=8)
+    assert sorted(int(compiled.weights[name][0]) for name in ("b1", "b2")) == [0, 2**7]
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])

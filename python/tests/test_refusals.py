@@ -150,7 +150,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"input_range": (0, float("nan"))}, "not an interval"),
     ({"input_range": "wide"}, "not two numbers"),
     ({"input_range": {"other": (0, 1)}}, "for 'other': give one for each of the inputs 'x'"),
-    ({"input_range": (0, 1), "ring": "16"}, "ring '16' is unknown: use auto, 32 or 64"),
+    ({"input_range": (0, 1), "ring": "8"}, "ring '8' is unknown: use auto, or a number of bits from 16 to 64"),
     ({"input_range": (0, 1), "truncation": "round"}, "truncation 'round' is unknown: use one of exact, ulp"),
     ({"input_range": (0, 1), "division": "float"}, "division 'float' is unknown"),
     ({"input_range": (0, 1), "scale": 31}, "scale 31 does not fit"),

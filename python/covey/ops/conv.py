@@ -57,19 +57,7 @@ class Conv2d(Op):
         )
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        x = low.value(node.inputs[0])
-        operands = [x, low.parameter(node, node.inputs[1], low.scale)]
-        wide = x.scale + low.scale
-        if len(node.inputs) > 2:
-            operands.append(low.parameter(node, node.inputs[2], wide))
-        return low.emit(
-            node,
-            pb.Conv2d(window=self.window.proto(), groups=self.groups),
-            operands,
-            shape=low.graph.values[node.output].shape,
-            scale=wide,
-            interval=self.interval(*(operand.interval for operand in operands)),
-        )
+        return low.linear(node, pb.Conv2d(window=self.window.proto(), groups=self.groups), self.interval)
 
 
 @dataclass(frozen=True)

@@ -44,19 +44,7 @@ class Dense(Op):
         )
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        x = low.value(node.inputs[0])
-        operands = [x, low.parameter(node, node.inputs[1], low.scale)]
-        wide = x.scale + low.scale
-        if len(node.inputs) > 2:
-            operands.append(low.parameter(node, node.inputs[2], wide))
-        return low.emit(
-            node,
-            pb.Dense(),
-            operands,
-            shape=low.graph.values[node.output].shape,
-            scale=wide,
-            interval=self.interval(*(operand.interval for operand in operands)),
-        )
+        return low.linear(node, pb.Dense(), self.interval)
 
 
 @from_onnx("Gemm")

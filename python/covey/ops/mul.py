@@ -12,11 +12,8 @@ from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import EXACT, Array, Interval
 from covey.ir import Node, Op, Shape, Value, broadcast
-from covey.lowering import Lowered, Lowering
+from covey.lowering import Lowered, Lowering, leading_zeros
 from covey.ops.add import elementwise_operands
-
-MOST_EXTRA_BITS = 16
-"""The most fractional bits a small constant gets beyond the ordinary scale."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Mul(Op):
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         operands = [
-            low.parameter(node, name, low.scale + extra_bits(low.graph.parameters[name]))
+            low.parameter(node, name, low.scale + leading_zeros(low.graph.parameters[name]))
             if low.is_parameter(name)
             else low.value(name)
             for name in node.inputs
@@ -52,14 +49,6 @@ class Mul(Op):
             scale=sum(operand.scale for operand in operands),
             interval=self.interval(*(operand.interval for operand in operands)),
         )
-
-
-def extra_bits(constant: Array) -> int:
-    """Leading zero bits of a constant below 1, given to it as fractional bits: 1/255 would lose half its digits."""
-    largest = float(np.abs(constant).max(initial=0.0))
-    if not 0.0 < largest < 1.0:
-        return 0
-    return min(MOST_EXTRA_BITS, -int(np.frexp(largest)[1]))
 
 
 @from_onnx("Mul")
