@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -102,8 +102,9 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     inputs are the calibration data where neither is given. Data are NumPy arrays, tensors, PyTorch datasets or data
     loaders, or files. Bounds that interval analysis proves are preferred; where they do not fit the ring, the largest
     value over the calibration data times four stands in. Where 32 bits hold the bounds but, on calibration data, give
-    outputs that are off by almost 2 %, 64 are taken. `keep_bn` leaves batch normalisation apart instead of folding
-    it into the layers before it. Raises a `CoveyError` that says what is wrong and what to do.
+    outputs that are off by almost 2 %, small weights get more bits, and if that is not enough 64 are taken. `keep_bn`
+    leaves batch normalisation apart instead of folding it into the layers before it. Raises a `CoveyError` that says
+    what is wrong and what to do.
     """
     settings = Settings(
         ring_bits=32,
@@ -141,23 +142,30 @@ class Prepared:
         Raises `DoesNotFitError`.
         """
         choice = choose(self.graph, settings, self.ranges, self.magnitudes, rings, scale)
-        chosen = choice.lowering.settings
-        wider = [ring for ring in rings if ring > chosen.ring_bits]
-        if wider and self.few:
+        narrow = choice.lowering.settings.ring_bits
+        wider = [ring for ring in rings if ring > narrow]
+        if not wider or not self.few:
+            return self.finished(choice)
+        error = first = self._error(choice)
+        if error > FINE_ENOUGH:
+            fine = replace(settings, fine_weights=True)
+            choice = choose(self.graph, fine, self.ranges, self.magnitudes, (narrow,), scale)
             error = self._error(choice)
-            if error is not None and error > FINE_ENOUGH:
-                coarse = f"at scale {chosen.scale} in Z_2^{chosen.ring_bits} outputs would be {error:.1%} off"
-                choice = choose(self.graph, settings, self.ranges, self.magnitudes, (wider[0],), scale)
-                choice = Choice(choice.lowering, f"{choice.reason} ({coarse})")
+            how = "small weights have more bits"
+        if error > FINE_ENOUGH:
+            choice = choose(self.graph, settings, self.ranges, self.magnitudes, (wider[0],), scale)
+            how = f"not Z_2^{narrow}"
+        if first > FINE_ENOUGH:
+            choice = Choice(choice.lowering, f"{choice.reason}; {how}, where outputs would be {first:.1%} off")
         return self.finished(choice)
 
-    def _error(self, choice: Choice) -> float | None:
-        """The largest relative L2 error of an output on a few samples; None where the runtime is not installed."""
+    def _error(self, choice: Choice) -> float:
+        """The largest relative L2 error of an output on a few samples; 0 where the runtime is not installed."""
         try:
             from covey.layers import relative_errors
         except ImportError:
-            return None
-        return max(relative_errors(self.finished(choice), self.few), default=None)
+            return 0.0
+        return max(relative_errors(self.finished(choice), self.few), default=0.0)
 
     def finished(self, choice: Choice, certificate: pb.Certificate | None = None) -> Compiled:
         """The files of a lowered network."""

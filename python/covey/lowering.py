@@ -95,6 +95,8 @@ class Settings:
     truncation: Truncation = Truncation.EXACT
     division: Division = Division.MUL_SHIFT
     public_weights: bool = False
+    fine_weights: bool = False
+    """Whether small weights are given more fractional bits."""
 
     @property
     def available_bits(self) -> int:
@@ -190,9 +192,9 @@ class Lowering:
     def linear(self, node: Node, op: Message, interval_of: Callable[..., Interval]) -> Lowered:
         """Emit a linear layer on an activation, a weight and perhaps a bias, which has the product's scale.
 
-        A weight whose numbers are small is given the leading zeros they typically have as further fractional bits, as
-        far as the ring has room for the product. The bias carries half a unit of what the truncation behind leaves, so
-        that its floor rounds to the nearest. Deep networks lose most of their accuracy to these roundings.
+        The bias carries half a unit of what the truncation behind leaves, so that its floor rounds to the nearest. With
+        fine weights, one whose numbers are small is given the leading zeros they typically have as further fractional
+        bits, as far as the ring has room for the product: between two parties a bit more is a transfer more.
         """
         name, *bias = node.inputs[1:]
         x, ordinary = self.value(node.inputs[0]), self.value(node.inputs[0]).scale + self.scale
@@ -204,7 +206,7 @@ class Lowering:
             return interval_of(x.interval, weight, *shifts)
 
         found, extra = interval(0), 0
-        if not self._summed_wide(node):
+        if self.settings.fine_weights and not self._summed_wide(node):
             room = self.settings.available_bits - self._bits(node, x, found, ordinary)
             extra = min(typical_zeros(self.graph.parameters[name]), max(0, room - 1))
         scale = ordinary + extra

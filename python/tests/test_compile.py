@@ -19,6 +19,8 @@ import builders
 import covey
 import interpreter
 from covey._proto import program_pb2 as pb
+from covey.compile import prepare
+from covey.lowering import Settings
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +85,13 @@ def test_weights_round_half_to_even() -> None:
 def test_small_weights_are_given_more_bits() -> None:
     weight = np.array([[0.3], [-0.7], [1.1]]) / 32
     proto = builders.single("Gemm", ["N", 3], {"w": weight, "b": np.array([0.25])})
-    compiled = covey.compile(proto, input_range=(-1, 1), scale=12)
+    ready = prepare(proto, input_range=(-1, 1))
+    compiled = ready.compiled(Settings(32, 12, fine_weights=True), (32,), 12)
     assert compiled.weights["w"].ravel().tolist() == np.rint(weight.ravel() * 2**17).tolist()
     (truncate,) = (node for node in interpreter.program_of(compiled).nodes if node.HasField("truncate"))
     assert truncate.truncate.bits == 17
     # Where the ring has no room for them there are fewer.
-    tight = covey.compile(proto, input_range=(-1, 1), scale=12, ring=28)
+    tight = ready.compiled(Settings(28, 12, fine_weights=True), (28,), 12)
     assert interpreter.program_of(tight).nodes[1].truncate.bits == 14
 
 
