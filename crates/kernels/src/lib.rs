@@ -7,6 +7,7 @@
 
 pub mod bits;
 mod block;
+mod buffer;
 pub mod conv;
 #[doc(hidden)]
 pub mod dispatch;
@@ -26,6 +27,7 @@ mod scratch;
 mod words;
 
 pub use block::{Block, lowest_bits};
+pub use buffer::Buffer;
 pub use conv::{ConvGeometry, GeometryError, conv2d, im2col};
 pub use gemm::{gemm, gemm_concat};
 pub use linear::{Chunk, LinearWeight, Part};

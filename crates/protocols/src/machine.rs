@@ -1,6 +1,6 @@
 //! Gates as round machines: what each exchanges is declared up front, what it computes is cut at its messages.
 
-use covey_kernels::packing;
+use covey_kernels::{Buffer, packing};
 use covey_ring::{BitTensor, Ring, Word, wire};
 use covey_transport::Phase as StepKind;
 
@@ -191,6 +191,21 @@ impl Inbox {
         let start = *next;
         *next += len;
         &buffer[start..start + len]
+    }
+
+    /// The next `count` ring elements from `from`, for one tile's time.
+    pub fn elements<W: Word>(&mut self, from: usize, count: usize, ring: Ring) -> Buffer<W> {
+        let mut words = Buffer::stale(count);
+        self.words_into(from, ring, &mut words);
+        words
+    }
+
+    /// The next `planes` bit planes of `len` bits from `from`, one after the other, for one tile's time.
+    pub fn bit_planes(&mut self, from: usize, len: usize, planes: usize) -> Buffer<u64> {
+        let width = BitTensor::words_per_plane(len);
+        let mut words = Buffer::stale(width * planes);
+        words.chunks_exact_mut(width.max(1)).for_each(|plane| self.plane_into(from, len, plane));
+        words
     }
 
     /// The next `count` ring elements from `from`.

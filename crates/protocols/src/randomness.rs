@@ -103,12 +103,18 @@ impl Generators {
     /// `planes` bit planes of `len` bits from the key shared with `peer`, as one buffer, plane-major.
     pub fn planes(&self, peer: usize, place: Place, purpose: u32, len: usize, planes: usize) -> Vec<u64> {
         let mut out = vec![0u64; BitTensor::words_per_plane(len) * planes];
-        match self.source(peer) {
-            Source::Keyed(prg) => prg.fill_words(nonce(place, purpose), &mut out),
-            #[cfg(test)]
-            Source::Scripted(script) => script.planes(purpose, len, planes, &mut out),
-        }
+        self.planes_into(peer, place, purpose, len, &mut out);
         out
+    }
+
+    /// [`Generators::planes`] in place of what `out` holds, as many planes as it has room for.
+    #[cfg_attr(not(test), allow(unused_variables))] // Only scripts ask for the length.
+    pub fn planes_into(&self, peer: usize, place: Place, purpose: u32, len: usize, out: &mut [u64]) {
+        match self.source(peer) {
+            Source::Keyed(prg) => prg.fill_words(nonce(place, purpose), out),
+            #[cfg(test)]
+            Source::Scripted(script) => script.planes(purpose, len, out),
+        }
     }
 
     /// 32 bytes from the key shared with `peer`, to hand to a client as the seed of its own draws.
@@ -192,8 +198,10 @@ pub(crate) mod script {
             out.iter_mut().enumerate().for_each(|(e, word)| *word = W::from_u64(value(e as u64)));
         }
 
-        pub fn planes(&self, purpose: u32, len: usize, planes: usize, out: &mut [u64]) {
+        pub fn planes(&self, purpose: u32, len: usize, out: &mut [u64]) {
             let width = BitTensor::words_per_plane(len);
+            let planes = out.len() / width.max(1);
+            out.fill(0);
             for plane in (0..planes).filter(|&plane| self.blank != Some((purpose, plane))) {
                 let value = self.value(purpose, plane, 1);
                 for e in 0..len {

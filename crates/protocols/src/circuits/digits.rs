@@ -115,14 +115,18 @@ pub struct Circuit {
 pub fn cheapest(root: Root, bits: usize, low: usize, depth: usize) -> Option<Circuit> {
     static FOUND: LazyLock<Mutex<Search>> = LazyLock::new(Mutex::default);
     let mut search = FOUND.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let key = (root, bits, low, depth);
+    if let Some(found) = search.circuits.get(&key) {
+        return found.clone();
+    }
     let found = match root {
         Root::Borrow | Root::Sign | Root::SharedSign => search.plain_root(root, bits, depth),
         Root::SignAndRest => search.fused_root(bits, low, depth),
         Root::SignAndBorrow(_) => flat_root(bits, low),
-    }?;
-    let mut tree = found.trees;
-    let tree = if tree.len() == 1 { tree.pop()? } else { Tree::Node(tree) };
-    Some(Circuit { tree, offline: found.offline, online: found.online })
+    };
+    let circuit = found.map(Found::circuit);
+    search.circuits.insert(key, circuit.clone());
+    circuit
 }
 
 /// Adjacent ranges, highest first, and what they cost together.
@@ -143,6 +147,12 @@ impl Found {
         self.online += lower.online;
         self.trees.extend(lower.trees);
         self
+    }
+
+    fn circuit(mut self) -> Circuit {
+        let single = if self.trees.len() == 1 { self.trees.pop() } else { None };
+        let tree = single.unwrap_or(Tree::Node(self.trees));
+        Circuit { tree, offline: self.offline, online: self.online }
     }
 
     fn under(self, offline: usize, online: usize) -> Found {
@@ -173,10 +183,11 @@ fn better(best: &mut Option<Found>, candidate: Option<Found>) {
     }
 }
 
-/// Memory of the search: ranges by (bits, depth, place), and runs of adjacent ranges by (bits, depth, how many, place of the
+/// Memory of the search: circuits, as gates ask for the same ones layer after layer; ranges by (bits, depth, place), and runs of adjacent ranges by (bits, depth, how many, place of the
 /// lowest, whether the highest is the highest child).
 #[derive(Default)]
 struct Search {
+    circuits: HashMap<(Root, usize, usize, usize), Option<Circuit>>,
     ranges: HashMap<(usize, usize, Place), Option<Found>>,
     runs: HashMap<(usize, usize, usize, Place, bool), Option<Found>>,
 }

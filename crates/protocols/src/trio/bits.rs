@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Ring, Word};
 
 use super::borrow::{self, Borrow};
@@ -16,7 +17,7 @@ pub(super) struct Sign<W> {
     layout: Layout,
     site: Site,
     /// C at P1 and P2, R = la at P0.
-    sum: Vec<W>,
+    sum: Buffer<W>,
     comparison: Comparison,
 }
 
@@ -28,7 +29,7 @@ pub(super) fn sign_layout(plan: &Plan, len: usize) -> Layout {
 }
 
 impl<W: Word> Sign<W> {
-    pub fn new(site: Site, plan: &Plan, sum: Vec<W>) -> Self {
+    pub fn new(site: Site, plan: &Plan, sum: Buffer<W>) -> Self {
         let comparison = Comparison::new(site.clone(), plan);
         Sign { layout: sign_layout(plan, site.len), site, sum, comparison }
     }
@@ -93,12 +94,12 @@ pub(super) struct All<W> {
     form: AllForm,
     site: Site,
     /// C at P1 and P2, R = la at P0.
-    sum: Vec<W>,
+    sum: Buffer<W>,
     borrow: Borrow,
 }
 
 impl<W: Word> All<W> {
-    pub fn new(site: Site, form: AllForm, sum: Vec<W>) -> Self {
+    pub fn new(site: Site, form: AllForm, sum: Buffer<W>) -> Self {
         let borrow = Borrow::new(site.clone(), form.circuit.clone(), form.bits);
         All { layout: form.layout(site.len), form, site, sum, borrow }
     }
@@ -146,8 +147,8 @@ pub(super) struct And {
     site: Site,
     x: Vec<Wire>,
     y: Vec<Wire>,
-    dealt: Vec<Vec<u64>>,
-    own: Vec<Vec<u64>>,
+    dealt: Vec<Buffer<u64>>,
+    own: Vec<Buffer<u64>>,
     result: Vec<Wire>,
 }
 
@@ -197,7 +198,7 @@ impl Machine for And {
 
     fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
         match step {
-            Step::Offline => self.dealt = (0..self.x.len()).map(|_| inbox.plane(0, self.site.len)).collect(),
+            Step::Offline => self.dealt = (0..self.x.len()).map(|_| inbox.bit_planes(0, self.site.len, 1)).collect(),
             Step::Online(_) => {
                 for (result, own) in self.result.iter_mut().zip(std::mem::take(&mut self.own)) {
                     let mask = std::mem::take(&mut result.second);
@@ -215,5 +216,8 @@ impl Machine for And {
 /// The tile `start..start + len` of plane `plane`; `start` is a multiple of 64.
 pub(super) fn tile_of(first: &BitTensor, second: &BitTensor, plane: usize, start: usize, len: usize) -> Wire {
     let words = start / 64..start / 64 + BitTensor::words_per_plane(len);
-    Wire { first: first.plane(plane)[words.clone()].to_vec(), second: second.plane(plane)[words].to_vec() }
+    Wire {
+        first: Buffer::copy_of(&first.plane(plane)[words.clone()]),
+        second: Buffer::copy_of(&second.plane(plane)[words]),
+    }
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use covey_kernels::Buffer;
 use covey_kernels::bits::to_planes;
 use covey_ring::Word;
 
@@ -35,18 +36,18 @@ pub(super) struct Borrow {
     /// Low bits of R that P0 deals: those of the circuit, and more where the gate needs them.
     bits: usize,
     /// P1, P2: the own share of those bits, plane-major.
-    dealt: Vec<u64>,
+    dealt: Buffer<u64>,
     /// P2: the dealt halves of the ANDs, in circuit order.
-    products: Vec<Vec<u64>>,
+    products: Vec<Buffer<u64>>,
     next_product: usize,
     /// ¬C, plane-major, at P1 and P2.
-    not_c: Vec<u64>,
+    not_c: Buffer<u64>,
     generate: Vec<Option<Wire>>,
     propagate: Vec<Option<Wire>>,
     /// Sharings of ¬C ⊕ R for the bits above the circuit.
     top: Vec<Option<Wire>>,
     /// Own terms of the round under way.
-    pending: Vec<(Vec<u64>, Vec<u64>)>,
+    pending: Vec<(Buffer<u64>, Buffer<u64>)>,
 }
 
 impl Borrow {
@@ -54,10 +55,10 @@ impl Borrow {
         Borrow {
             multiplied: circuit.multiplied(),
             bits,
-            dealt: Vec::new(),
+            dealt: Buffer::new(),
             products: Vec::new(),
             next_product: 0,
-            not_c: Vec::new(),
+            not_c: Buffer::new(),
             generate: vec![None; circuit.ranges],
             propagate: vec![None; circuit.ranges],
             top: vec![None; bits - circuit.bits],
@@ -84,11 +85,11 @@ impl Borrow {
     /// P0: deals the bits of `r`, then one term for each AND from the masks of its operands.
     pub fn deal<W: Word>(&mut self, r: &[W], out: &mut Outbox) {
         let (len, bits) = (self.site.len, self.bits);
-        let mut r_planes = vec![0u64; self.site.plane_words() * bits];
+        let mut r_planes = Buffer::zeros(self.site.plane_words() * bits);
         to_planes(r, bits, &mut r_planes);
-        let rho1 = self.site.generators.planes(1, self.site.place, purpose::BITS, len, bits);
+        let rho1 = self.site.draw_planes(1, purpose::BITS, bits);
         for bit in 0..bits {
-            let first = self.plane(&rho1, bit).to_vec();
+            let first = Buffer::copy_of(self.plane(&rho1, bit));
             let second = xor(&first, self.plane(&r_planes, bit));
             out.plane(2, &second, len);
             *self.leaf(bit) = Some(Wire { first, second });
@@ -131,25 +132,23 @@ impl Borrow {
         if self.site.role != Role::P2 {
             return;
         }
-        for _ in 0..self.bits {
-            self.dealt.extend(inbox.plane(0, self.site.len));
-        }
+        self.dealt = inbox.bit_planes(0, self.site.len, self.bits);
         for _ in 0..self.circuit.ands() {
-            self.products.push(inbox.plane(0, self.site.len));
+            self.products.push(inbox.bit_planes(0, self.site.len, 1));
         }
     }
 
     /// P1, P2: C becomes known; only its low bits matter.
     pub fn set_public<W: Word>(&mut self, c: &[W]) {
-        let (len, bits) = (self.site.len, self.bits);
-        self.not_c = vec![0u64; self.site.plane_words() * bits];
+        let bits = self.bits;
+        self.not_c = Buffer::zeros(self.site.plane_words() * bits);
         to_planes(c, bits, &mut self.not_c);
         self.not_c.iter_mut().for_each(|word| *word = !*word);
         if self.site.role == Role::P1 {
-            self.dealt = self.site.generators.planes(0, self.site.place, purpose::BITS, len, bits);
+            self.dealt = self.site.draw_planes(0, purpose::BITS, bits);
         }
         for bit in 0..bits {
-            let rho = self.plane(&self.dealt, bit).to_vec();
+            let rho = Buffer::copy_of(self.plane(&self.dealt, bit));
             let wire = Wire { first: xor(self.plane(&self.not_c, bit), &rho), second: rho };
             *self.leaf(bit) = Some(wire);
         }
@@ -161,7 +160,7 @@ impl Borrow {
     }
 
     /// The local term ¬C·rho of a leaf's generate bit.
-    fn leaf_term(&self, bit: usize) -> Vec<u64> {
+    fn leaf_term(&self, bit: usize) -> Buffer<u64> {
         and(self.plane(&self.not_c, bit), self.plane(&self.dealt, bit))
     }
 
@@ -202,7 +201,7 @@ impl Borrow {
     }
 
     /// This party's term of the AND of two wires (honest-majority multiplication over bits).
-    fn and_term(&self, x: &Wire, y: Option<&Wire>, product: usize, purpose: u32) -> Vec<u64> {
+    fn and_term(&self, x: &Wire, y: Option<&Wire>, product: usize, purpose: u32) -> Buffer<u64> {
         let y = y.expect("an AND multiplies wires only");
         if self.site.role == Role::P1 {
             return xor(&self.site.draw_plane(0, purpose), &p1_term(x, y));

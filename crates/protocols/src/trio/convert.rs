@@ -3,6 +3,7 @@
 //! A bit b = m ⊕ y, m known to P1 and P2, y to P0. As ring elements b = m + (1 - 2m)·y.
 
 use covey_kernels::bits::expand_bits;
+use covey_kernels::{Buffer, elementwise, vectorised};
 use covey_ring::{Ring, Word};
 
 use super::share::{Role, Wire};
@@ -25,19 +26,19 @@ pub(super) struct Select<W> {
     site: Site,
     bit: Wire,
     value: Option<Operand<W>>,
-    dealt: Vec<W>,
-    dealt_product: Vec<W>,
-    own: Vec<W>,
-    first: Vec<W>,
-    second: Vec<W>,
+    dealt: Buffer<W>,
+    dealt_product: Buffer<W>,
+    own: Buffer<W>,
+    first: Buffer<W>,
+    second: Buffer<W>,
 }
 
 /// a over one tile.
 pub(super) struct Operand<W> {
     /// A = a + la at P1 and P2, la at P0.
-    pub sum: Vec<W>,
+    pub sum: Buffer<W>,
     /// l1 at P1, l2 at P2.
-    pub mask: Vec<W>,
+    pub mask: Buffer<W>,
 }
 
 pub(super) fn layout(len: usize, ring: Ring, select: bool) -> Layout {
@@ -50,32 +51,48 @@ pub(super) fn layout(len: usize, ring: Ring, select: bool) -> Layout {
     layout
 }
 
+vectorised! {
+    /// This party's term of b·a, (1-2m)·(A·y - y·la) - m·la; `m` becomes the public m·A.
+    fn selected<W: Word>(t: &mut [W], m: &mut [W], sum: &[W], mask: &[W], bit: &[W], product: &[W]) {
+        let operands = sum.iter().zip(mask).zip(bit.iter().zip(product));
+        for ((t, m), ((&sum, &mask), (&bit, &product))) in t.iter_mut().zip(m).zip(operands) {
+            let inner = sum.mul(bit).sub(product);
+            *t = W::ONE.sub(m.add(*m)).mul(inner).sub(m.mul(mask));
+            *m = m.mul(sum);
+        }
+    }
+
+    /// This party's term of b, (1-2m)·y.
+    fn converted<W: Word>(t: &mut [W], m: &[W], bit: &[W]) {
+        t.iter_mut().zip(m).zip(bit).for_each(|((t, &m), &bit)| *t = W::ONE.sub(m.add(m)).mul(bit));
+    }
+}
+
 impl<W: Word> Select<W> {
     pub fn new(site: Site, bit: Wire, value: Option<Operand<W>>) -> Self {
-        let zeros = vec![W::ZERO; site.len];
         Select {
             layout: layout(site.len, site.ring, value.is_some()),
             site,
             bit,
             value,
-            dealt: Vec::new(),
-            dealt_product: Vec::new(),
-            own: Vec::new(),
-            first: zeros.clone(),
-            second: zeros,
+            dealt: Buffer::new(),
+            dealt_product: Buffer::new(),
+            own: Buffer::new(),
+            first: Buffer::new(),
+            second: Buffer::new(),
         }
     }
 
     /// m at P1 and P2, y at P0, as ring elements.
-    fn bit_words(&self) -> Vec<W> {
-        let mut words = vec![W::ZERO; self.site.len];
+    fn bit_words(&self) -> Buffer<W> {
+        let mut words = Buffer::stale(self.site.len);
         expand_bits(&self.bit.sum(), &mut words);
         words
     }
 }
 
 impl<W: Word> Machine for Select<W> {
-    type Output = (Vec<W>, Vec<W>);
+    type Output = (Buffer<W>, Buffer<W>);
 
     fn layout(&self) -> &Layout {
         &self.layout
@@ -87,7 +104,8 @@ impl<W: Word> Machine for Select<W> {
                 let y = self.bit_words();
                 self.site.deal(BIT_TO, BIT, &y, self.site.ring, out);
                 if let Some(value) = &self.value {
-                    let product: Vec<W> = y.iter().zip(&value.sum).map(|(&y, &la)| y.mul(la)).collect();
+                    let mut product = Buffer::stale(y.len());
+                    elementwise::mul(&mut product, &y, &value.sum);
                     self.site.deal(BIT_TIMES_MASK_TO, BIT_TIMES_MASK, &product, self.site.ring, out);
                 }
                 (self.first, self.second) = self.site.masks(purpose::MASK);
@@ -98,22 +116,16 @@ impl<W: Word> Machine for Select<W> {
                     self.site.draw_dealt(BIT_TIMES_MASK_TO, BIT_TIMES_MASK, &mut self.dealt_product);
                 }
                 let m = self.bit_words();
-                let sign = |m: W| W::ONE.sub(m.add(m));
-                let len = self.site.len;
-                let (t, public): (Vec<W>, Vec<W>) = match &self.value {
-                    Some(Operand { sum, mask }) => (
-                        (0..len)
-                            .map(|i| {
-                                let inner = sum[i].mul(self.dealt[i]).sub(self.dealt_product[i]);
-                                sign(m[i]).mul(inner).sub(m[i].mul(mask[i]))
-                            })
-                            .collect(),
-                        (0..len).map(|i| m[i].mul(sum[i])).collect(),
-                    ),
-                    None => ((0..len).map(|i| sign(m[i]).mul(self.dealt[i])).collect(), m),
-                };
+                let mut t = Buffer::stale(self.site.len);
+                self.own = m;
+                match &self.value {
+                    Some(Operand { sum, mask }) => {
+                        selected(&mut t, &mut self.own, sum, mask, &self.dealt, &self.dealt_product);
+                    }
+                    None => converted(&mut t, &self.own, &self.dealt),
+                }
                 self.second = self.site.reshare_send(purpose::MASK, &t, out);
-                self.own = public.iter().zip(&t).map(|(&p, &t)| p.add(t)).collect();
+                elementwise::add_assign(&mut self.own, &t);
             }
             _ => {}
         }
@@ -132,7 +144,7 @@ impl<W: Word> Machine for Select<W> {
         }
     }
 
-    fn finish(self) -> (Vec<W>, Vec<W>) {
-        (self.first, self.second)
+    fn finish(self) -> (Buffer<W>, Buffer<W>) {
+        self.site.output(self.first, self.second)
     }
 }

@@ -10,6 +10,7 @@ mod gates;
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use covey_kernels::Buffer;
 use covey_ring::{Ring, Word};
 
 use super::share::{Role, Wire};
@@ -50,8 +51,8 @@ impl Shared {
         let plus = |mask: Vec<u32>| mask.iter().map(|m| m.add(x as u32)).collect();
         let share = match site.role {
             Role::P0 => Shared { first: l1(), second: l2() },
-            Role::P1 => Shared { first: plus(l2()), second: site.draw(0, INPUT_MASK + index) },
-            _ => Shared { first: plus(l1()), second: site.draw(0, INPUT_MASK + index) },
+            Role::P1 => Shared { first: plus(l2()), second: site.draw(0, INPUT_MASK + index).to_vec() },
+            _ => Shared { first: plus(l1()), second: site.draw(0, INPUT_MASK + index).to_vec() },
         };
         hold(site.role, || share.first.iter().map(|&v| u64::from(site.ring.reduce(v))).collect());
         share
@@ -64,8 +65,8 @@ impl Shared {
 
 /// As [`Shared`], for a bit.
 fn shared_bit(site: &Site, index: u32, x: u64) -> Wire {
-    let draw = |peer| site.generators.planes(peer, site.place, INPUT_MASK + 10 + index, site.len, 1);
-    let flip = |planes: Vec<u64>| planes.iter().map(|word| if x == 1 { !word } else { *word }).collect();
+    let draw = |peer| Buffer::copy_of(&site.generators.planes(peer, site.place, INPUT_MASK + 10 + index, site.len, 1));
+    let flip = |planes: Buffer<u64>| Buffer::from_exact(planes.iter().map(|word| if x == 1 { !word } else { *word }));
     let wire = match site.role {
         Role::P0 => Wire { first: draw(1), second: draw(2) },
         Role::P1 => Wire { first: flip(draw(2)), second: draw(0) },
@@ -76,7 +77,7 @@ fn shared_bit(site: &Site, index: u32, x: u64) -> Wire {
 }
 
 /// The first and second components of a sharing.
-type Halves = (Vec<u32>, Vec<u32>);
+type Halves = (Buffer<u32>, Buffer<u32>);
 /// The values of one element that two results stand for.
 type Reconstruct<T> = dyn Fn(&T, &T, usize) -> Vec<u64>;
 

@@ -1,6 +1,6 @@
 //! Values in and out: a party's input, the client's input, opening to all parties, revealing to the client.
 
-use covey_kernels::Prg;
+use covey_kernels::{Buffer, Prg, elementwise};
 use covey_ring::{BitTensor, Ring, Word, wire};
 use zeroize::Zeroize;
 
@@ -35,8 +35,8 @@ pub(super) struct Input<W> {
     site: Site,
     owner: Role,
     value: Option<Vec<W>>,
-    first: Vec<W>,
-    second: Vec<W>,
+    first: Buffer<W>,
+    second: Buffer<W>,
 }
 
 pub(super) fn input_layout(owner: Role, len: usize, ring: Ring) -> Layout {
@@ -54,20 +54,20 @@ pub(super) fn input_layout(owner: Role, len: usize, ring: Ring) -> Layout {
 
 impl<W: Word> Input<W> {
     pub fn new(site: Site, owner: Role, value: Option<Vec<W>>) -> Self {
-        let zeros = vec![W::ZERO; site.len];
+        let len = site.len;
         Input {
             layout: input_layout(owner, site.len, site.ring),
             site,
             owner,
             value,
-            first: zeros.clone(),
-            second: zeros,
+            first: Buffer::zeros(len),
+            second: Buffer::zeros(len),
         }
     }
 }
 
 impl<W: Word> Machine for Input<W> {
-    type Output = (Vec<W>, Vec<W>);
+    type Output = (Buffer<W>, Buffer<W>);
 
     fn layout(&self) -> &Layout {
         &self.layout
@@ -75,16 +75,21 @@ impl<W: Word> Machine for Input<W> {
 
     fn local(&mut self, step: Step, out: &mut Outbox) {
         let site = &self.site;
-        let zeros = || vec![W::ZERO; site.len];
+        let known =
+            |value: Option<Vec<W>>| value.map_or_else(|| Buffer::zeros(site.len), |value| Buffer::copy_of(&value));
         let value = self.value.take();
-        let add = |x: &[W], y: &[W]| -> Vec<W> { x.iter().zip(y).map(|(&x, &y)| x.add(y)).collect() };
+        let add = |x: &[W], y: &[W]| {
+            let mut sum = Buffer::copy_of(x);
+            elementwise::add_assign(&mut sum, y);
+            sum
+        };
         match (self.owner, site.role, step) {
             (Role::P0, Role::P0, Step::Offline) => {
                 (self.first, self.second) = site.masks(purpose::MASK);
                 self.value = value;
             }
             (Role::P0, Role::P0, Step::Online(_)) => {
-                let x = value.unwrap_or_else(zeros);
+                let x = known(value);
                 out.words(1, &add(&x, &self.second), site.ring);
                 out.words(2, &add(&x, &self.first), site.ring);
             }
@@ -92,14 +97,14 @@ impl<W: Word> Machine for Input<W> {
             (Role::P1, Role::P0, Step::Offline) => self.first = site.draw(1, purpose::MASK),
             (Role::P1, Role::P1, Step::Online(_)) => {
                 let l1 = site.draw::<W>(0, purpose::MASK);
-                let x = value.unwrap_or_else(zeros);
+                let x = known(value);
                 out.words(2, &add(&x, &l1), site.ring);
                 (self.first, self.second) = (x, l1);
             }
             (Role::P2, Role::P0, Step::Offline) => self.second = site.draw(2, purpose::MASK),
             (Role::P2, Role::P2, Step::Online(_)) => {
                 let l2 = site.draw::<W>(0, purpose::MASK);
-                let x = value.unwrap_or_else(zeros);
+                let x = known(value);
                 out.words(1, &add(&x, &l2), site.ring);
                 (self.first, self.second) = (x, l2);
             }
@@ -114,10 +119,10 @@ impl<W: Word> Machine for Input<W> {
             Role::P1 => 1,
             _ => 2,
         };
-        self.first = inbox.words(from, site.len, site.ring);
+        self.first = inbox.elements(from, site.len, site.ring);
     }
 
-    fn finish(self) -> (Vec<W>, Vec<W>) {
+    fn finish(self) -> (Buffer<W>, Buffer<W>) {
         (self.first, self.second)
     }
 }
@@ -132,8 +137,8 @@ pub(super) struct ClientInput<W> {
     /// The client's value.
     value: Vec<W>,
     masks: (Vec<W>, Vec<W>),
-    first: Vec<W>,
-    second: Vec<W>,
+    first: Buffer<W>,
+    second: Buffer<W>,
 }
 
 pub(super) enum ClientSite {
@@ -161,7 +166,6 @@ impl<W: Word> ClientInput<W> {
     }
 
     fn new(site: ClientSite, ring: Ring, len: usize, value: Vec<W>) -> Self {
-        let zeros = vec![W::ZERO; len];
         ClientInput {
             layout: client_input_layout(len, ring),
             site,
@@ -169,14 +173,14 @@ impl<W: Word> ClientInput<W> {
             len,
             value,
             masks: (Vec::new(), Vec::new()),
-            first: zeros.clone(),
-            second: zeros,
+            first: Buffer::zeros(len),
+            second: Buffer::zeros(len),
         }
     }
 }
 
 impl<W: Word> Machine for ClientInput<W> {
-    type Output = (Vec<W>, Vec<W>);
+    type Output = (Buffer<W>, Buffer<W>);
 
     fn layout(&self) -> &Layout {
         &self.layout
@@ -187,7 +191,7 @@ impl<W: Word> Machine for ClientInput<W> {
             (ClientSite::Party(site), Step::Offline) => {
                 let masks = |peer| {
                     let mut seed = site.generators.seed(peer, site.place, purpose::SEED);
-                    let words = expand(&seed, 0, site.len);
+                    let words = Buffer::copy_of(&expand(&seed, 0, site.len));
                     seed.zeroize();
                     words
                 };
@@ -220,13 +224,13 @@ impl<W: Word> Machine for ClientInput<W> {
                 self.masks = (masks(1), masks(2));
             }
             _ => {
-                let masked: Vec<W> = inbox.words(CLIENT, self.len, self.ring);
-                self.first = masked.iter().zip(&self.second).map(|(&c, &mask)| c.sub(mask)).collect();
+                self.first = inbox.elements(CLIENT, self.len, self.ring);
+                elementwise::sub_assign(&mut self.first, &self.second);
             }
         }
     }
 
-    fn finish(self) -> (Vec<W>, Vec<W>) {
+    fn finish(self) -> (Buffer<W>, Buffer<W>) {
         (self.first, self.second)
     }
 }
@@ -341,7 +345,7 @@ impl Machine for OpenPlane {
     fn absorb(&mut self, _: Step, inbox: &mut Inbox) {
         let from = if self.site.role == Role::P0 { 2 } else { 0 };
         let received = inbox.plane(from, self.site.len);
-        self.result = super::share::xor(&self.wire.first, &received);
+        self.result = super::share::xor(&self.wire.first, &received).to_vec();
     }
 
     fn finish(self) -> Vec<u64> {
@@ -358,7 +362,7 @@ impl Machine for OpenPlane {
     }
 
     fn restore(&mut self, kept: &[u8]) {
-        self.wire.first = wire::unpack_planes(kept, self.site.len, 1).words().to_vec();
+        self.wire.first = Buffer::copy_of(wire::unpack_planes(kept, self.site.len, 1).words());
     }
 }
 

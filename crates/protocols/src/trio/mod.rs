@@ -26,7 +26,7 @@ mod truncate;
 use std::ops::Range;
 use std::sync::Arc;
 
-use covey_kernels::elementwise;
+use covey_kernels::{Buffer, elementwise};
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
@@ -148,7 +148,7 @@ impl<W: Word> Trio<W> {
     /// Runs a gate that yields a sharing.
     fn shares<M>(&mut self, shape: &[usize], machine: impl Fn(Site, Range<usize>) -> M) -> Result<Arith<W>>
     where
-        M: Machine<Output = (Vec<W>, Vec<W>)>,
+        M: Machine<Output = (Buffer<W>, Buffer<W>)>,
     {
         if self.rests() {
             self.gate += 1;
@@ -160,7 +160,7 @@ impl<W: Word> Trio<W> {
     /// The same where P0 may have a part online.
     fn joined<M>(&mut self, shape: &[usize], machine: impl Fn(Site, Range<usize>) -> M) -> Result<Arith<W>>
     where
-        M: Machine<Output = (Vec<W>, Vec<W>)>,
+        M: Machine<Output = (Buffer<W>, Buffer<W>)>,
     {
         let len = shape.iter().product();
         let (mut first, mut second) = (vec![W::ZERO; len], vec![W::ZERO; len]);
@@ -304,7 +304,7 @@ impl<W: Word> Protocol for Trio<W> {
     }
 
     fn reveal(&mut self, x: &Arith<W>, _: &Checked) -> Result<()> {
-        self.tiles(x.len(), |site, range| io::Reveal::party(site, x.sum(range))).map(|_| ())
+        self.tiles(x.len(), |site, range| io::Reveal::party(site, x.sum(range).to_vec())).map(|_| ())
     }
 
     fn constant(&self, value: &Tensor<W>) -> Arith<W> {
@@ -454,7 +454,7 @@ impl<W: Word> Protocol for Trio<W> {
         self.one_plane(b, x.shape())?;
         self.shares(x.shape(), |site, range| {
             let bit = bits::tile_of(&b.first, &b.second, 0, range.start, range.len());
-            let mask = x.second.data()[range.clone()].to_vec();
+            let mask = Buffer::copy_of(&x.second.data()[range.clone()]);
             convert::Select::new(site, bit, Some(convert::Operand { sum: x.sum(range), mask }))
         })
     }

@@ -5,6 +5,7 @@
 //! The callers of this file compute the products themselves, whole tensors at a time; "own" is v0 at P0,
 //! (x+l2)·l1' + l1·(y+l2') at P1 and (x+l1)·(y+l1') at P2.
 
+use covey_kernels::{Buffer, elementwise};
 use covey_ring::{Ring, Word};
 
 use super::share::Role;
@@ -22,20 +23,19 @@ pub(super) fn layout(len: usize, ring: Ring) -> Layout {
 pub(super) struct Product<W> {
     layout: Layout,
     site: Site,
-    own: Vec<W>,
-    first: Vec<W>,
-    second: Vec<W>,
+    own: Buffer<W>,
+    first: Buffer<W>,
+    second: Buffer<W>,
 }
 
 impl<W: Word> Product<W> {
-    pub fn new(site: Site, own: Vec<W>) -> Self {
-        let zeros = vec![W::ZERO; site.len];
-        Product { layout: layout(site.len, site.ring), site, own, first: zeros.clone(), second: zeros }
+    pub fn new(site: Site, own: Buffer<W>) -> Self {
+        Product { layout: layout(site.len, site.ring), site, own, first: Buffer::new(), second: Buffer::new() }
     }
 }
 
 impl<W: Word> Machine for Product<W> {
-    type Output = (Vec<W>, Vec<W>);
+    type Output = (Buffer<W>, Buffer<W>);
 
     fn layout(&self) -> &Layout {
         &self.layout
@@ -49,7 +49,7 @@ impl<W: Word> Machine for Product<W> {
                 (self.first, self.second) = site.masks(purpose::MASK);
             }
             (Role::P1, Step::Online(_)) => {
-                let s1: Vec<W> = site.draw(0, purpose::DEAL);
+                let s1: Buffer<W> = site.draw(0, purpose::DEAL);
                 self.own.iter_mut().zip(&s1).for_each(|(own, &s1)| *own = s1.sub(*own));
                 self.second = site.reshare_send(purpose::MASK, &self.own, out);
             }
@@ -61,14 +61,14 @@ impl<W: Word> Machine for Product<W> {
     fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
         match step {
             Step::Offline => {
-                let s2: Vec<W> = inbox.words(0, self.site.len, self.site.ring);
-                self.own.iter_mut().zip(&s2).for_each(|(own, &s2)| *own = own.add(s2));
+                let s2: Buffer<W> = inbox.elements(0, self.site.len, self.site.ring);
+                elementwise::add_assign(&mut self.own, &s2);
             }
             Step::Online(_) => self.first = self.site.reshare_receive(&self.own, inbox),
         }
     }
 
-    fn finish(self) -> (Vec<W>, Vec<W>) {
-        (self.first, self.second)
+    fn finish(self) -> (Buffer<W>, Buffer<W>) {
+        self.site.output(self.first, self.second)
     }
 }

@@ -10,6 +10,7 @@
 //! P1 and P2 both know C = x + l1 + l2 = first + second; P0 knows la = l1 + l2 = first + second, and nothing of x. Bits are held
 //! the same way with exclusive or for +.
 
+use covey_kernels::{Buffer, bits, elementwise};
 use covey_ring::{BitTensor, Tensor, Word};
 
 /// A party's place in the protocol.
@@ -72,8 +73,10 @@ impl<W: Word> Arith<W> {
     }
 
     /// C at P1 and P2, la at P0, for elements `range`.
-    pub(super) fn sum(&self, range: std::ops::Range<usize>) -> Vec<W> {
-        self.first.data()[range.clone()].iter().zip(&self.second.data()[range]).map(|(&a, &b)| a.add(b)).collect()
+    pub(super) fn sum(&self, range: std::ops::Range<usize>) -> Buffer<W> {
+        let mut sum = Buffer::stale(range.len());
+        elementwise::add(&mut sum, &self.first.data()[range.clone()], &self.second.data()[range]);
+        sum
     }
 
     /// `f` of each component.
@@ -124,18 +127,18 @@ impl Bool {
 /// One plane over one tile: the working form of circuits.
 #[derive(Clone)]
 pub(super) struct Wire {
-    pub first: Vec<u64>,
-    pub second: Vec<u64>,
+    pub first: Buffer<u64>,
+    pub second: Buffer<u64>,
 }
 
 impl Wire {
     pub fn zeros(len: usize) -> Self {
         let words = BitTensor::words_per_plane(len);
-        Wire { first: vec![0; words], second: vec![0; words] }
+        Wire { first: Buffer::zeros(words), second: Buffer::zeros(words) }
     }
 
     /// The public part m of x = m ⊕ y at P1 and P2; y, known to P0 alone, at P0.
-    pub fn sum(&self) -> Vec<u64> {
+    pub fn sum(&self) -> Buffer<u64> {
         xor(&self.first, &self.second)
     }
 
@@ -144,20 +147,30 @@ impl Wire {
     }
 }
 
-pub(super) fn xor(x: &[u64], y: &[u64]) -> Vec<u64> {
-    x.iter().zip(y).map(|(&x, &y)| x ^ y).collect()
+pub(super) fn xor(x: &[u64], y: &[u64]) -> Buffer<u64> {
+    let mut out = Buffer::stale(x.len());
+    bits::xor(&mut out, x, y);
+    out
 }
 
-pub(super) fn and(x: &[u64], y: &[u64]) -> Vec<u64> {
-    x.iter().zip(y).map(|(&x, &y)| x & y).collect()
+pub(super) fn and(x: &[u64], y: &[u64]) -> Buffer<u64> {
+    let mut out = Buffer::stale(x.len());
+    bits::and(&mut out, x, y);
+    out
 }
 
 /// What P0 deals for the AND of two wires: l2·l1' ⊕ l1·l2' ⊕ l1·l1'.
-pub(super) fn dealt_term(x: &Wire, y: &Wire) -> Vec<u64> {
-    (0..x.first.len()).map(|i| ((x.second[i] ^ x.first[i]) & y.first[i]) ^ (x.first[i] & y.second[i])).collect()
+pub(super) fn dealt_term(x: &Wire, y: &Wire) -> Buffer<u64> {
+    each(x.first.len(), |i| ((x.second[i] ^ x.first[i]) & y.first[i]) ^ (x.first[i] & y.second[i]))
 }
 
 /// P1's term of the AND of two wires: (x⊕l2)·l1' ⊕ (y⊕l2')·l1. P2's is (x⊕l1)·(y⊕l1').
-pub(super) fn p1_term(x: &Wire, y: &Wire) -> Vec<u64> {
-    (0..x.first.len()).map(|i| (x.first[i] & y.second[i]) ^ (y.first[i] & x.second[i])).collect()
+pub(super) fn p1_term(x: &Wire, y: &Wire) -> Buffer<u64> {
+    each(x.first.len(), |i| (x.first[i] & y.second[i]) ^ (y.first[i] & x.second[i]))
+}
+
+fn each(len: usize, f: impl Fn(usize) -> u64) -> Buffer<u64> {
+    let mut out = Buffer::stale(len);
+    out.iter_mut().enumerate().for_each(|(i, out)| *out = f(i));
+    out
 }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use covey_kernels::elementwise;
+use covey_kernels::{Buffer, elementwise};
 use covey_ring::{BitTensor, Ring, Word};
 
 use super::share::{Role, Wire, xor};
@@ -42,28 +42,37 @@ impl Site {
     }
 
     /// `len` words from the key shared with `peer`.
-    pub fn draw<W: Word>(&self, peer: usize, purpose: u32) -> Vec<W> {
-        self.generators.words(peer, self.place, purpose, self.len)
+    pub fn draw<W: Word>(&self, peer: usize, purpose: u32) -> Buffer<W> {
+        let mut out = Buffer::stale(self.len);
+        self.generators.words_into(peer, self.place, purpose, &mut out);
+        out
     }
 
     /// One plane from the key shared with `peer`.
-    pub fn draw_plane(&self, peer: usize, purpose: u32) -> Vec<u64> {
-        self.generators.planes(peer, self.place, purpose, self.len, 1)
+    pub fn draw_plane(&self, peer: usize, purpose: u32) -> Buffer<u64> {
+        self.draw_planes(peer, purpose, 1)
+    }
+
+    /// `planes` planes from the key shared with `peer`, one after the other.
+    pub fn draw_planes(&self, peer: usize, purpose: u32, planes: usize) -> Buffer<u64> {
+        let mut out = Buffer::stale(self.plane_words() * planes);
+        self.generators.planes_into(peer, self.place, purpose, self.len, &mut out);
+        out
     }
 
     /// Fresh masks: (z1, z2) at P0, the own one and nothing of the other elsewhere.
-    pub fn masks<W: Word>(&self, purpose: u32) -> (Vec<W>, Vec<W>) {
+    pub fn masks<W: Word>(&self, purpose: u32) -> (Buffer<W>, Buffer<W>) {
         match self.role {
             Role::P0 => (self.draw(1, purpose), self.draw(2, purpose)),
-            Role::P1 | Role::P2 => (Vec::new(), self.draw(0, purpose)),
+            Role::P1 | Role::P2 => (Buffer::new(), self.draw(0, purpose)),
             Role::Client => unreachable!("clients hold no masks"),
         }
     }
 
-    pub fn mask_planes(&self, purpose: u32) -> (Vec<u64>, Vec<u64>) {
+    pub fn mask_planes(&self, purpose: u32) -> (Buffer<u64>, Buffer<u64>) {
         match self.role {
             Role::P0 => (self.draw_plane(1, purpose), self.draw_plane(2, purpose)),
-            Role::P1 | Role::P2 => (Vec::new(), self.draw_plane(0, purpose)),
+            Role::P1 | Role::P2 => (Buffer::new(), self.draw_plane(0, purpose)),
             Role::Client => unreachable!("clients hold no masks"),
         }
     }
@@ -72,54 +81,60 @@ impl Site {
 
     /// P0: sends v - s to `to`, 1 or 2, in `ring`, which may be narrower than the gate's; the other draws s.
     pub fn deal<W: Word>(&self, to: usize, purpose: u32, value: &[W], ring: Ring, out: &mut Outbox) {
-        let mut share = value.to_vec();
+        let mut share = Buffer::copy_of(value);
         self.generators.sub_words(3 - to, self.place, purpose, &mut share);
         out.words(to, &share, ring);
     }
 
     /// P1, P2: the own share of what is dealt to `to`, if that is the other.
-    pub fn draw_dealt<W: Word>(&self, to: usize, purpose: u32, share: &mut Vec<W>) {
+    pub fn draw_dealt<W: Word>(&self, to: usize, purpose: u32, share: &mut Buffer<W>) {
         if to != self.role as usize {
             *share = self.draw(0, purpose);
         }
     }
 
     /// P1, P2: the own share of what is dealt to `to`, if that is this party.
-    pub fn receive_dealt<W: Word>(&self, to: usize, ring: Ring, inbox: &mut Inbox, share: &mut Vec<W>) {
+    pub fn receive_dealt<W: Word>(&self, to: usize, ring: Ring, inbox: &mut Inbox, share: &mut Buffer<W>) {
         if to == self.role as usize {
-            *share = inbox.words(0, self.len, ring);
+            *share = inbox.elements(0, self.len, ring);
         }
     }
 
     // reshare, words
 
     /// P1, P2: sends t + z to the other and returns z.
-    pub fn reshare_send<W: Word>(&self, purpose: u32, t: &[W], out: &mut Outbox) -> Vec<W> {
+    pub fn reshare_send<W: Word>(&self, purpose: u32, t: &[W], out: &mut Outbox) -> Buffer<W> {
         let z = self.draw::<W>(0, purpose);
-        let mut masked = t.to_vec();
+        let mut masked = Buffer::copy_of(t);
         elementwise::add_assign(&mut masked, &z);
         out.words(self.other(), &masked, self.ring);
         z
     }
 
     /// P1, P2: x + (the other's mask), from what the other sent and `own`, everything this party knows of x.
-    pub fn reshare_receive<W: Word>(&self, own: &[W], inbox: &mut Inbox) -> Vec<W> {
-        let mut sum: Vec<W> = inbox.words(self.other(), self.len, self.ring);
+    pub fn reshare_receive<W: Word>(&self, own: &[W], inbox: &mut Inbox) -> Buffer<W> {
+        let mut sum: Buffer<W> = inbox.elements(self.other(), self.len, self.ring);
         elementwise::add_assign(&mut sum, own);
         sum
     }
 
     // reshare, planes
 
-    pub fn reshare_plane_send(&self, purpose: u32, t: &[u64], out: &mut Outbox) -> Vec<u64> {
+    pub fn reshare_plane_send(&self, purpose: u32, t: &[u64], out: &mut Outbox) -> Buffer<u64> {
         let z = self.draw_plane(0, purpose);
         out.plane(self.other(), &xor(t, &z), self.len);
         z
     }
 
-    pub fn reshare_plane_receive(&self, own: Vec<u64>, mask: Vec<u64>, inbox: &mut Inbox) -> Wire {
+    pub fn reshare_plane_receive(&self, own: Buffer<u64>, mask: Buffer<u64>, inbox: &mut Inbox) -> Wire {
         let received = inbox.plane(self.other(), self.len);
         Wire { first: xor(&own, &received), second: mask }
+    }
+
+    /// A gate's result. In a preprocessing run P1 and P2 never computed it: zeros then.
+    pub fn output<W: Word>(&self, first: Buffer<W>, second: Buffer<W>) -> (Buffer<W>, Buffer<W>) {
+        let whole = |part: Buffer<W>| if part.len() == self.len { part } else { Buffer::zeros(self.len) };
+        (whole(first), whole(second))
     }
 
     /// P1 for P2 and P2 for P1.

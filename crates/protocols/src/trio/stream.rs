@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use covey_kernels::Buffer;
 use covey_ring::{Tensor, Word};
 
 use super::share::Arith;
@@ -75,10 +76,10 @@ impl<W: Word> Trio<W> {
         &mut self,
         shape: &[usize],
         pieces: Pieces<Own, Placed>,
-        machine: impl Fn(Site, Vec<W>) -> M,
+        machine: impl Fn(Site, Buffer<W>) -> M,
     ) -> Result<Arith<W>>
     where
-        M: Machine<Output = (Vec<W>, Vec<W>)>,
+        M: Machine<Output = (Buffer<W>, Buffer<W>)>,
         Own: FnMut(usize, &mut [W]),
         Placed: Fn(usize, usize, &[W], &mut [W]),
     {
@@ -92,17 +93,19 @@ impl<W: Word> Trio<W> {
         let (role, ring, computes) = (self.role, self.ring, self.computes());
         let Pieces { lens, mut own, place } = pieces;
         let tiles = tiles(&lens, self.options.tile);
-        let (mut words, mut current) = (Vec::new(), None);
+        let (mut words, mut current) = (Buffer::new(), None);
         let machines = tiles.iter().enumerate().map(|(index, (piece, range))| {
             if current.replace(*piece) != Some(*piece) {
-                words.resize(lens[*piece], W::ZERO);
+                if words.len() != lens[*piece] {
+                    words = Buffer::zeros(lens[*piece]);
+                }
                 if computes {
                     own(*piece, &mut words);
                 }
             }
             let place = Place { gate, tile: index as u32 };
             let site = Site { role, ring, generators: generators.clone(), place, len: range.len() };
-            machine(site, words[range.clone()].to_vec())
+            machine(site, Buffer::copy_of(&words[range.clone()]))
         });
         self.scheduler.run_each(machines, |index, (a, b)| {
             let (piece, range) = &tiles[index];

@@ -5,6 +5,7 @@
 //! w = [C < R] = ¬msb(C)·msb(R). Ulp leaves β out. Probabilistic leaves w out too, adds nothing, and so needs no reshare.
 
 use covey_kernels::bits::expand_bits;
+use covey_kernels::{Buffer, elementwise, vectorised};
 use covey_ring::{Ring, Word};
 
 use super::comparison::{Comparison, Plan};
@@ -94,34 +95,33 @@ pub(super) struct Truncate<W> {
     form: Form,
     site: Site,
     /// R at P0, C at P1 and P2, offset included; before the opening, the own part of the product.
-    value: Vec<W>,
+    value: Buffer<W>,
     /// P1, P2: shares of R≫f, msb(R) and P0's part of β.
-    shifted: Vec<W>,
-    wrap: Vec<W>,
-    mask_bit: Vec<W>,
+    shifted: Buffer<W>,
+    wrap: Buffer<W>,
+    mask_bit: Buffer<W>,
     borrow: Comparison,
-    own: Vec<W>,
-    first: Vec<W>,
-    second: Vec<W>,
+    own: Buffer<W>,
+    first: Buffer<W>,
+    second: Buffer<W>,
 }
 
 impl<W: Word> Truncate<W> {
     /// `value`: first + second of the share, or for an opening gate the product's own part: -v0 at P0 and the terms of
     /// `product.rs` at P1 and P2, each with its part of the bias.
-    pub fn new(site: Site, form: Form, value: Vec<W>) -> Self {
-        let zeros = vec![W::ZERO; site.len];
+    pub fn new(site: Site, form: Form, value: Buffer<W>) -> Self {
         Truncate {
             layout: form.layout(site.len),
             borrow: Comparison::new(site.clone(), &form.circuit),
             form,
             site,
             value,
-            shifted: Vec::new(),
-            wrap: Vec::new(),
-            mask_bit: Vec::new(),
-            own: Vec::new(),
-            first: zeros.clone(),
-            second: zeros,
+            shifted: Buffer::new(),
+            wrap: Buffer::new(),
+            mask_bit: Buffer::new(),
+            own: Buffer::new(),
+            first: Buffer::new(),
+            second: Buffer::new(),
         }
     }
 
@@ -134,16 +134,16 @@ impl<W: Word> Truncate<W> {
         let (site, ring, f) = (&self.site, self.form.ring, self.form.bits);
         if self.form.opens {
             let (r01, r02) = site.masks::<W>(purpose::OPENING);
-            for (i, value) in self.value.iter_mut().enumerate() {
-                *value = value.add(r01[i]).add(r02[i]);
-            }
+            elementwise::add_assign(&mut self.value, &r01);
+            elementwise::add_assign(&mut self.value, &r02);
         }
         self.value.iter_mut().for_each(|r| *r = ring.reduce(*r));
-        let shifted: Vec<W> = self.value.iter().map(|r| r.shr(f)).collect();
+        let shifted = shifted_right(&self.value, f);
         if self.form.rounding == Rounding::Probabilistic {
             // The output's masks are the two halves of R≫f.
             self.first = site.draw(1, SHIFTED);
-            self.second = shifted.iter().zip(&self.first).map(|(&v, &s)| v.sub(s)).collect();
+            self.second = shifted.clone();
+            elementwise::sub_assign(&mut self.second, &self.first);
             site.deal(SHIFTED_TO, SHIFTED, &shifted, ring, out);
             return;
         }
@@ -151,10 +151,9 @@ impl<W: Word> Truncate<W> {
             self.borrow.deal(&self.value, out);
         }
         site.deal(SHIFTED_TO, SHIFTED, &shifted, ring, out);
-        let wrap: Vec<W> = self.value.iter().map(|r| r.shr(ring.bits() - 1)).collect();
-        site.deal(WRAP_TO, WRAP, &wrap, self.form.wrap_ring(), out);
+        site.deal(WRAP_TO, WRAP, &shifted_right(&self.value, ring.bits() - 1), self.form.wrap_ring(), out);
         if self.is_exact() {
-            let mut mask_bit = vec![W::ZERO; site.len];
+            let mut mask_bit = Buffer::<W>::stale(site.len);
             expand_bits(&self.borrow.borrow().sum(), &mut mask_bit);
             site.deal(BORROW_TO, BORROW, &mask_bit, ring, out);
         }
@@ -164,9 +163,9 @@ impl<W: Word> Truncate<W> {
     /// P1, P2: this party's message of the opening, in place of its own part: -a at P1, b at P2, C = -a + b.
     fn open(&mut self, out: &mut Outbox) {
         let mask = self.site.draw::<W>(0, purpose::OPENING);
-        let p1 = self.site.role == Role::P1;
-        for (value, &mask) in self.value.iter_mut().zip(&mask) {
-            *value = if p1 { mask.sub(*value) } else { value.add(mask) };
+        match self.site.role {
+            Role::P1 => elementwise::sub_from_assign(&mut self.value, &mask),
+            _ => elementwise::add_assign(&mut self.value, &mask),
         }
         out.words(self.site.other(), &self.value, self.form.ring);
     }
@@ -185,7 +184,8 @@ impl<W: Word> Truncate<W> {
                     std::mem::take(&mut self.shifted)
                 };
                 let f = self.form.bits;
-                self.first = self.value.iter().zip(&self.second).map(|(c, &mask)| c.shr(f).sub(mask)).collect();
+                self.first = shifted_right(&self.value, f);
+                elementwise::sub_assign(&mut self.first, &self.second);
             }
         }
     }
@@ -199,30 +199,24 @@ impl<W: Word> Truncate<W> {
         if self.form.rounding == Rounding::Exact {
             site.draw_dealt(BORROW_TO, BORROW, &mut self.mask_bit);
         }
-        let mut borrow = vec![W::ZERO; site.len];
+        let mut borrow = Buffer::zeros(site.len);
         if self.is_exact() {
             expand_bits(&self.borrow.borrow().sum(), &mut borrow);
         } else {
-            self.mask_bit = vec![W::ZERO; site.len];
+            self.mask_bit = Buffer::zeros(site.len);
         }
         let offset = W::ONE.shl(l - 2 - f);
-        let mut public = Vec::with_capacity(site.len);
-        let mut t = Vec::with_capacity(site.len);
-        for (i, &m) in borrow.iter().enumerate() {
-            let c = self.value[i];
-            // Multiplying by bits, not branching: m and the masks are public to both online parties but differ per element.
-            let sign = W::ONE.sub(m.add(m));
-            let not_msb = W::ONE.sub(c.shr(l - 1));
-            public.push(c.shr(f).sub(m).sub(offset));
-            t.push(self.wrap[i].mul(not_msb).shl(l - f).sub(self.shifted[i]).sub(sign.mul(self.mask_bit[i])));
-        }
-        self.second = site.reshare_send(purpose::MASK, &t, out);
-        self.own = public.iter().zip(&t).map(|(&p, &t)| p.add(t)).collect();
+        // The public part takes the place of C, this party's that of its share of R≫f.
+        let t = &mut self.shifted;
+        terms(t, &mut self.value, &borrow, &self.wrap, &self.mask_bit, offset, f, l);
+        self.second = site.reshare_send(purpose::MASK, t, out);
+        self.own = std::mem::take(&mut self.value);
+        elementwise::add_assign(&mut self.own, t);
     }
 }
 
 impl<W: Word> Machine for Truncate<W> {
-    type Output = (Vec<W>, Vec<W>);
+    type Output = (Buffer<W>, Buffer<W>);
 
     fn layout(&self) -> &Layout {
         &self.layout
@@ -283,6 +277,29 @@ impl<W: Word> Machine for Truncate<W> {
         if probabilistic && self.site.role.is_online() && ready {
             self.set_public();
         }
-        (self.first, self.second)
+        self.site.output(self.first, self.second)
+    }
+}
+
+/// `values` ≫ `bits`.
+fn shifted_right<W: Word>(values: &[W], bits: u32) -> Buffer<W> {
+    let mut out = Buffer::copy_of(values);
+    elementwise::shr_assign(&mut out, bits);
+    out
+}
+
+vectorised! {
+    /// From `shifted`, (R≫f)_i, `c` and the borrow's public part m: t_i and the public part, in their places.
+    #[allow(clippy::too_many_arguments)] // One pass over all of them.
+    fn terms<W: Word>(
+        shifted: &mut [W], c: &mut [W], m: &[W], wrap: &[W], mask_bit: &[W], offset: W, f: u32, l: u32,
+    ) {
+        for ((((t, c), &m), &wrap), &bit) in shifted.iter_mut().zip(c).zip(m).zip(wrap).zip(mask_bit) {
+            // Multiplying by bits, not branching: m and C are public to both online parties but differ per element.
+            let sign = W::ONE.sub(m.add(m));
+            let not_msb = W::ONE.sub(c.shr(l - 1));
+            *t = wrap.mul(not_msb).shl(l - f).sub(*t).sub(sign.mul(bit));
+            *c = c.shr(f).sub(m).sub(offset);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! P0's side: masks, one-hot tables and products of masks, all before the inputs are known.
 
+use covey_kernels::Buffer;
 use covey_kernels::bits::{and, to_planes, xor, xor_assign};
 use covey_kernels::vectorised;
 use covey_ring::Word;
@@ -20,12 +21,12 @@ pub(super) fn deal<W: Word>(program: &Program, site: &Site, r: &[W], out: &mut O
     let mut dealer = Dealer {
         program,
         width,
-        r: vec![0; width * bits],
-        alpha: vec![0; width * program.wires],
-        first: vec![0; width * program.wires],
-        kept: vec![0; width * program.kept],
-        messages: program.sent.map(|planes| vec![0; width * planes]),
-        drawn: [Vec::new(), Vec::new()],
+        r: Buffer::stale(width * bits),
+        alpha: Buffer::stale(width * program.wires),
+        first: Buffer::zeros(width * program.wires),
+        kept: Buffer::zeros(width * program.kept),
+        messages: program.sent.map(|planes| Buffer::stale(width * planes)),
+        drawn: [Buffer::new(), Buffer::new()],
         opened: 0,
     };
     to_planes(r, bits, &mut dealer.r);
@@ -42,10 +43,11 @@ pub(super) fn deal<W: Word>(program: &Program, site: &Site, r: &[W], out: &mut O
     for (to, message) in [1, 2].into_iter().zip(&dealer.messages) {
         out.planes(to, message, site.len);
     }
-    let plane = |planes: &[u64], wire: usize| planes[wire * width..(wire + 1) * width].to_vec();
+    let plane = |planes: &[u64], wire: usize| Buffer::copy_of(&planes[wire * width..(wire + 1) * width]);
     let output = |&wire: &usize| {
         let first = plane(&dealer.first, wire);
-        let second = plane(&dealer.alpha, wire).iter().zip(&first).map(|(a, b)| a ^ b).collect();
+        let mut second = plane(&dealer.alpha, wire);
+        xor_assign(&mut second, &first);
         Wire { first, second }
     };
     program.outputs.iter().map(output).collect()
@@ -54,15 +56,15 @@ pub(super) fn deal<W: Word>(program: &Program, site: &Site, r: &[W], out: &mut O
 struct Dealer<'a> {
     program: &'a Program,
     width: usize,
-    r: Vec<u64>,
+    r: Buffer<u64>,
     /// α of every wire, and the part of it that P1 drew.
-    alpha: Vec<u64>,
-    first: Vec<u64>,
+    alpha: Buffer<u64>,
+    first: Buffer<u64>,
     /// The constants of kept sums.
-    kept: Vec<u64>,
-    messages: [Vec<u64>; 2],
+    kept: Buffer<u64>,
+    messages: [Buffer<u64>; 2],
     /// Draws of this level shared with P1 and P2, and how many planes of them are masks.
-    drawn: [Vec<u64>; 2],
+    drawn: [Buffer<u64>; 2],
     opened: usize,
 }
 
@@ -98,12 +100,12 @@ impl Dealer<'_> {
 
     fn digit(&mut self, digit: &Digit) {
         let width = self.width;
-        let mut table = vec![0; width << digit.bits];
+        let mut table = Buffer::stale(width << digit.bits);
         one_hot(&mut table, &self.r[digit.low * width..(digit.low + digit.bits) * width], digit.bits, width);
         for (slot, value) in digit.slots.iter().zip(table.chunks_exact(width)) {
             self.share(*slot, value);
         }
-        let mut none = vec![0; width];
+        let mut none = Buffer::zeros(width);
         match &digit.propagate {
             Some(Propagate::Public(wire)) => {
                 self.alpha[wire * width..(wire + 1) * width].copy_from_slice(&table[..width]);
@@ -118,7 +120,7 @@ impl Dealer<'_> {
 
     fn node(&mut self, node: &Node) {
         let width = self.width;
-        let mut products = vec![0; width * node.masks.list.len()];
+        let mut products = Buffer::stale(width * node.masks.list.len());
         for (index, (parent, wire)) in node.masks.list.iter().enumerate() {
             let (before, product) = products.split_at_mut(index * width);
             let alpha = &self.alpha[wire * width..(wire + 1) * width];
@@ -130,7 +132,7 @@ impl Dealer<'_> {
                 }
             }
         }
-        let mut sum = vec![0; width];
+        let mut sum = Buffer::stale(width);
         let add = |sum: &mut [u64], index: usize| {
             let product = &products[index * width..(index + 1) * width];
             xor_assign(sum, product);

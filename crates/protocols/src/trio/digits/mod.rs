@@ -10,6 +10,7 @@ mod program;
 
 use std::sync::Arc;
 
+use covey_kernels::Buffer;
 use covey_ring::Word;
 
 pub(super) use program::Program;
@@ -49,7 +50,7 @@ impl Digits {
     /// P1, P2: what P0 dealt.
     pub fn absorb_deal(&mut self, inbox: &mut Inbox) {
         let count = self.program.sent[usize::from(self.site.role == Role::P2)];
-        self.online.dealt = inbox.planes(0, self.site.len, count);
+        self.online.dealt = inbox.bit_planes(0, self.site.len, count);
     }
 
     /// P1, P2: C becomes known; only its low bits matter.
@@ -80,8 +81,8 @@ impl Digits {
 }
 
 /// The draws of one level: the masks of what is opened, then the dealt shares this side draws.
-fn draw(program: &Program, site: &Site, peer: usize, level: usize) -> Vec<u64> {
+fn draw(program: &Program, site: &Site, peer: usize, level: usize) -> Buffer<u64> {
     let online = if site.role == Role::P0 { peer } else { site.role as usize };
     let planes = program.levels[level].opened.len() + program.levels[level].drawn[online - 1];
-    site.generators.planes(peer, site.place, purpose::CIRCUIT + level as u32, site.len, planes)
+    site.draw_planes(peer, purpose::CIRCUIT + level as u32, planes)
 }

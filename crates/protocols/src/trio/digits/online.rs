@@ -1,5 +1,6 @@
 //! P1's and P2's side: sums of shares that public bits select, opened round by round.
 
+use covey_kernels::Buffer;
 use covey_kernels::bits::{and, and_xor_assign, not_assign, to_planes, xor, xor_assign};
 use covey_kernels::vectorised;
 use covey_ring::Word;
@@ -17,33 +18,33 @@ const LANES: usize = 8;
 #[derive(Default)]
 pub(super) struct Online {
     /// What P0 sent.
-    pub dealt: Vec<u64>,
-    c: Vec<u64>,
+    pub dealt: Buffer<u64>,
+    c: Buffer<u64>,
     /// X of every wire, and the own share of its mask.
-    public: Vec<u64>,
-    mask: Vec<u64>,
-    kept: Vec<u64>,
+    public: Buffer<u64>,
+    mask: Buffer<u64>,
+    kept: Buffer<u64>,
     /// Draws and masked sums of the round under way.
-    drawn: Vec<u64>,
-    sums: Vec<u64>,
+    drawn: Buffer<u64>,
+    sums: Buffer<u64>,
 }
 
 impl Online {
     pub fn set_public<W: Word>(&mut self, program: &Program, site: &Site, c: &[W]) {
         let width = site.plane_words();
         let bits = program.bits + usize::from(program.sign);
-        self.c = vec![0; width * bits];
+        self.c = Buffer::stale(width * bits);
         to_planes(c, bits, &mut self.c);
-        self.public = vec![0; width * program.wires];
-        self.mask = vec![0; width * program.wires];
-        self.kept = vec![0; width * program.kept];
+        self.public = Buffer::stale(width * program.wires);
+        self.mask = Buffer::stale(width * program.wires);
+        self.kept = Buffer::stale(width * program.kept);
     }
 
     pub fn local(&mut self, program: &Program, site: &Site, index: usize, out: &mut Outbox) {
         let width = site.plane_words();
         let level = &program.levels[index];
         self.drawn = draw(program, site, 0, index);
-        self.sums = vec![0; width * level.opened.len()];
+        self.sums = Buffer::stale(width * level.opened.len());
         let mut worker =
             Worker { width, me: site.role as usize - 1, sign: program.bits, opened: level.opened.len(), state: self };
         for block in &level.blocks {
@@ -58,7 +59,7 @@ impl Online {
     pub fn absorb(&mut self, program: &Program, site: &Site, index: usize, inbox: &mut Inbox) {
         let width = site.plane_words();
         let opened = &program.levels[index].opened;
-        let received = inbox.planes(site.other(), site.len, opened.len());
+        let received = inbox.bit_planes(site.other(), site.len, opened.len());
         for (i, wire) in opened.iter().enumerate() {
             let (own, other) = (&self.sums[i * width..][..width], &received[i * width..][..width]);
             let public = &mut self.public[wire * width..][..width];
@@ -66,18 +67,19 @@ impl Online {
             self.mask[wire * width..][..width].copy_from_slice(&self.drawn[i * width..][..width]);
         }
         if index + 1 == program.levels.len() {
-            self.drawn = Vec::new();
-            self.sums = Vec::new();
-            self.dealt = Vec::new();
+            self.drawn = Buffer::new();
+            self.sums = Buffer::new();
+            self.dealt = Buffer::new();
         }
     }
 
     pub fn outputs(&self, program: &Program, site: &Site) -> Vec<Wire> {
         let width = site.plane_words();
         let output = |wire: &usize| {
-            let second = self.mask[wire * width..][..width].to_vec();
-            let public = &self.public[wire * width..][..width];
-            Wire { first: public.iter().zip(&second).map(|(x, m)| x ^ m).collect(), second }
+            let second = Buffer::copy_of(&self.mask[wire * width..][..width]);
+            let mut first = Buffer::copy_of(&self.public[wire * width..][..width]);
+            xor_assign(&mut first, &second);
+            Wire { first, second }
         };
         program.outputs.iter().map(output).collect()
     }
@@ -128,7 +130,7 @@ impl Worker<'_> {
 
     fn digit(&mut self, digit: &Digit) {
         let width = self.width;
-        let (mut generate, mut propagate) = (vec![0; width], vec![0; width]);
+        let (mut generate, mut propagate) = (Buffer::stale(width), Buffer::stale(width));
         let c = &self.state.c[digit.low * width..(digit.low + digit.bits) * width];
         let shares: Vec<&[u64]> = digit.slots.iter().map(|&slot| self.share(slot)).collect();
         look_up(c, &shares, self.me == 0, &mut generate, &mut propagate);
@@ -147,7 +149,7 @@ impl Worker<'_> {
 
     fn node(&mut self, node: &Node) {
         let width = self.width;
-        let mut products = vec![0; width * node.publics.list.len()];
+        let mut products = Buffer::stale(width * node.publics.list.len());
         for (index, (parent, wire)) in node.publics.list.iter().enumerate() {
             let (before, product) = products.split_at_mut(index * width);
             let public = &self.state.public[wire * width..][..width];
@@ -159,7 +161,7 @@ impl Worker<'_> {
                 }
             }
         }
-        let (mut sum, mut inner) = (vec![0; width], vec![0; width]);
+        let (mut sum, mut inner) = (Buffer::stale(width), Buffer::stale(width));
         for result in &node.sums {
             match result.kept {
                 Some(kept) => sum.copy_from_slice(&self.state.kept[kept * width..][..width]),

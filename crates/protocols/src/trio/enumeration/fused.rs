@@ -1,5 +1,6 @@
 //! The fused gate in its three forms, and digit trees by themselves.
 
+use covey_kernels::Buffer;
 use covey_ring::{Ring, Word};
 
 use super::super::digits::{self, Digits, Program};
@@ -74,7 +75,7 @@ impl<const K: u32, const F: u32, const L: u32> FusedCase<'_, K, F, L> {
             build: &|site, s| {
                 let x = Shared::new(&site, 0, s[0]);
                 if !self.opens {
-                    return Fused::new(site, form.clone(), x.sum());
+                    return Fused::new(site, form.clone(), Buffer::copy_of(&x.sum()));
                 }
                 // v = x·1.
                 let y = Shared::new(&site, 1, s[1]);
@@ -82,7 +83,7 @@ impl<const K: u32, const F: u32, const L: u32> FusedCase<'_, K, F, L> {
                 if site.role == Role::P0 {
                     own.iter_mut().for_each(|v| *v = v.neg());
                 }
-                Fused::new(site, form.clone(), own)
+                Fused::new(site, form.clone(), Buffer::copy_of(&own))
             },
             output: &reconstruct(ring),
             expected: &|s, z| z == (ring.signed(s[0] as u32) >> F).max(0) as u64,

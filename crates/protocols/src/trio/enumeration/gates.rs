@@ -1,5 +1,6 @@
 //! The gates that stand alone.
 
+use covey_kernels::Buffer;
 use covey_ring::{Ring, Word};
 
 use super::super::bits::{All, AllForm, And, Sign};
@@ -28,7 +29,7 @@ fn product() {
         build: &|site, s| {
             let (x, y) = (Shared::new(&site, 0, s[0]), Shared::new(&site, 1, s[1]));
             let own = own_part(site.role, &x, &y);
-            Product::new(site, own)
+            Product::new(site, Buffer::copy_of(&own))
         },
         output: &reconstruct(ring4()),
         expected: &|s, z| z == (s[0] * s[1]) & 15,
@@ -62,7 +63,7 @@ fn truncation_case(f: u32, rounding: Rounding, adder: Adder, width: fn(u32) -> u
         blank: None,
         build: &|site, s| {
             let sum = Shared::new(&site, 0, s[0]).sum();
-            Truncate::new(site, form.clone(), sum)
+            Truncate::new(site, form.clone(), Buffer::copy_of(&sum))
         },
         output: &reconstruct(ring4()),
         expected: &|s, z| {
@@ -114,7 +115,7 @@ fn truncated_product() {
                 if site.role == Role::P0 {
                     own.iter_mut().for_each(|v| *v = v.neg());
                 }
-                Truncate::new(site, form.clone(), own)
+                Truncate::new(site, form.clone(), Buffer::copy_of(&own))
             },
             output: &reconstruct(ring4()),
             expected: &|s, z| {
@@ -156,7 +157,7 @@ fn sign_case(circuit: &Plan, name: &str) {
         blank: None,
         build: &|site, s| {
             let sum = Shared::new(&site, 0, s[0]).sum();
-            Sign::new(site, circuit, sum)
+            Sign::new(site, circuit, Buffer::copy_of(&sum))
         },
         output: &|p1: &Vec<Wire>, p2, e| reconstruct_bits(p1, p2, e),
         expected: &|s, z| z == s[0] >> 3,
@@ -176,7 +177,7 @@ fn all_bits() {
             blank: None,
             build: &|site, s| {
                 let sum = Shared::new(&site, 0, s[0]).sum();
-                All::new(site, form.clone(), sum)
+                All::new(site, form.clone(), Buffer::copy_of(&sum))
             },
             output: &|p1: &Vec<Wire>, p2, e| reconstruct_bits(p1, p2, e),
             expected: &|s, z| z == s[0],
@@ -196,7 +197,7 @@ fn select_and_bit2a() {
         build: &|site, s| {
             let x = Shared::new(&site, 0, s[0]);
             let bit = shared_bit(&site, 0, s[1]);
-            Select::new(site, bit, Some(Operand { sum: x.sum(), mask: x.second }))
+            Select::new(site, bit, Some(Operand { sum: Buffer::copy_of(&x.sum()), mask: Buffer::copy_of(&x.second) }))
         },
         output: &reconstruct(ring4()),
         expected: &|s, z| z == s[0] * s[1],
@@ -291,7 +292,7 @@ fn a_missing_mask_is_caught() {
         build: &|site, s| {
             let (x, y) = (Shared::new(&site, 0, s[0]), Shared::new(&site, 1, s[1]));
             let own = own_part(site.role, &x, &y);
-            Product::new(site, own)
+            Product::new(site, Buffer::copy_of(&own))
         },
         output: &|_, _, _| Vec::new(),
         expected: &|_, _| true,

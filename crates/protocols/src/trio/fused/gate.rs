@@ -1,7 +1,6 @@
 //! The fused gate over one tile.
 
-use std::borrow::Cow;
-
+use covey_kernels::Buffer;
 use covey_kernels::bits::expand_bits;
 use covey_ring::{Ring, Word};
 
@@ -25,19 +24,19 @@ pub(in crate::trio) struct Fused<W> {
     site: Site,
     digits: Digits,
     /// R at P0, C at P1 and P2; before the opening, the own part of the product.
-    value: Vec<W>,
+    value: Buffer<W>,
     /// P1, P2: what P0 sent, by deal.
-    dealt: Vec<Vec<W>>,
+    dealt: Vec<Buffer<W>>,
     /// P1, P2: what is sent in the round under way.
-    own: Vec<W>,
-    first: Vec<W>,
-    second: Vec<W>,
+    own: Buffer<W>,
+    first: Buffer<W>,
+    second: Buffer<W>,
 }
 
 impl<W: Word> Fused<W> {
     /// `value`: first + second of the share, or for an opening gate the product's own part: -v0 at P0 and the terms of
     /// `product.rs` at P1 and P2, each with its part of the bias.
-    pub fn new(site: Site, form: Form, value: Vec<W>) -> Self {
+    pub fn new(site: Site, form: Form, value: Buffer<W>) -> Self {
         Fused {
             layout: form.layout(site.len),
             digits: Digits::new(site.clone(), form.program.clone()),
@@ -45,9 +44,9 @@ impl<W: Word> Fused<W> {
             site,
             value,
             dealt: Vec::new(),
-            own: Vec::new(),
-            first: Vec::new(),
-            second: Vec::new(),
+            own: Buffer::new(),
+            first: Buffer::new(),
+            second: Buffer::new(),
         }
     }
 
@@ -61,11 +60,12 @@ impl<W: Word> Fused<W> {
         } else {
             loops::reduce(&mut self.value, opened);
         }
-        self.digits.deal(&compared(&self.value, task), out);
+        let cut = compared(&self.value, task);
+        self.digits.deal(cut.as_deref().unwrap_or(&self.value), out);
         (self.first, self.second) = site.masks(purpose::MASK);
 
         let sigma = bits::<W>(&self.digits, 0, site.len);
-        let rest = if task.shift > 0 { bits::<W>(&self.digits, 1, site.len) } else { Vec::new() };
+        let rest = if task.shift > 0 { bits::<W>(&self.digits, 1, site.len) } else { Buffer::new() };
         let (r, f, sign) = (&self.value[..], task.shift, task.compared - 1);
         let mut next = 0;
         // `value` turns the share that is drawn into the one that is sent.
@@ -125,7 +125,8 @@ impl<W: Word> Fused<W> {
     /// P1, P2: C is complete.
     fn set_public(&mut self) {
         loops::reduce(&mut self.value, mask(self.form.opened()));
-        self.digits.set_public(&compared(&self.value, self.form.task));
+        let cut = compared(&self.value, self.form.task);
+        self.digits.set_public(cut.as_deref().unwrap_or(&self.value));
     }
 
     /// This party's share of the result, sent under its mask.
@@ -138,11 +139,11 @@ impl<W: Word> Fused<W> {
             }
         }
         let sign = bits::<W>(&self.digits, 0, self.site.len);
-        let rest = if task.shift > 0 { bits::<W>(&self.digits, 1, self.site.len) } else { Vec::new() };
+        let rest = if task.shift > 0 { bits::<W>(&self.digits, 1, self.site.len) } else { Buffer::new() };
         // P1 adds what is public.
         let first = if me == 1 { W::ONE } else { W::ZERO };
         let (c, dealt, f) = (&self.value[..], &self.dealt, task.shift);
-        self.own = vec![W::ZERO; self.site.len];
+        self.own = Buffer::stale(self.site.len);
         let own = &mut self.own[..];
         match self.form.select {
             Select::Full | Select::Reduced => {
@@ -185,13 +186,13 @@ impl<W: Word> Fused<W> {
 
 /// What the digit tree reads of C or R: without the bits that the comparison leaves out, whose borrow it takes to be that of
 /// the bits below. A wrong sign of v then needs C and R to agree above those bits, so C≫f - R≫f does not wrap.
-fn compared<W: Word>(value: &[W], task: Task) -> Cow<'_, [W]> {
+fn compared<W: Word>(value: &[W], task: Task) -> Option<Buffer<W>> {
     if task.skipped == 0 {
-        return Cow::Borrowed(value);
+        return None;
     }
-    let mut read = value.to_vec();
+    let mut read = Buffer::copy_of(value);
     loops::without(&mut read, task.shift, task.skipped);
-    Cow::Owned(read)
+    Some(read)
 }
 
 /// The low bits of a word that are a ring element.
@@ -200,14 +201,14 @@ fn mask<W: Word>(ring: Ring) -> W {
 }
 
 /// A result of the digits as words 0 and 1.
-fn bits<W: Word>(digits: &Digits, index: usize, len: usize) -> Vec<W> {
-    let mut words = vec![W::ZERO; len];
+fn bits<W: Word>(digits: &Digits, index: usize, len: usize) -> Buffer<W> {
+    let mut words = Buffer::stale(len);
     expand_bits(&digits.output(index).sum(), &mut words);
     words
 }
 
 impl<W: Word> Machine for Fused<W> {
-    type Output = (Vec<W>, Vec<W>);
+    type Output = (Buffer<W>, Buffer<W>);
 
     fn layout(&self) -> &Layout {
         &self.layout
@@ -237,27 +238,27 @@ impl<W: Word> Machine for Fused<W> {
 
     fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
         let len = self.site.len;
-        let add = |own: &mut [W], received: Vec<W>| loops::add(own, &received);
+        let add = |own: &mut [W], received: Buffer<W>| loops::add(own, &received);
         match step {
             Step::Offline => {
                 self.digits.absorb_deal(inbox);
                 let me = self.site.role as usize;
                 let mine = self.form.deals.iter().filter(|(_, to)| *to == me);
-                self.dealt = mine.map(|&(ring, _)| inbox.words(0, len, ring)).collect();
+                self.dealt = mine.map(|&(ring, _)| inbox.elements(0, len, ring)).collect();
             }
             Step::Online(round) => {
                 let from = self.site.other();
                 if round < self.form.start() {
-                    add(&mut self.value, inbox.words(from, len, self.form.opened()));
+                    add(&mut self.value, inbox.elements(from, len, self.form.opened()));
                     self.set_public();
                 } else if round < self.form.last() {
                     self.digits.absorb(round - self.form.start(), inbox);
                 } else if round == self.form.last() {
-                    add(&mut self.own, inbox.words(from, len, self.form.selected()));
+                    add(&mut self.own, inbox.elements(from, len, self.form.selected()));
                 } else {
                     // The result's public sum is Y + 2^(k-f)·Q; without the own mask it is the first component.
                     let task = self.form.task;
-                    add(&mut self.value, inbox.words(from, len, Ring::Pow2(task.above())));
+                    add(&mut self.value, inbox.elements(from, len, Ring::Pow2(task.above())));
                     loops::join(&mut self.own, &self.value, &self.second, task.shifted());
                     loops::offset(&mut self.own, W::ZERO.sub(task.below_zero()));
                 }
@@ -266,13 +267,9 @@ impl<W: Word> Machine for Fused<W> {
     }
 
     fn finish(mut self) -> Self::Output {
-        let len = self.site.len;
         if self.site.role.is_online() {
             self.first = self.own;
         }
-        // In a preprocessing run P1 and P2 never computed it.
-        self.first.resize(len, W::ZERO);
-        self.second.resize(len, W::ZERO);
-        (self.first, self.second)
+        self.site.output(self.first, self.second)
     }
 }

@@ -1,0 +1,191 @@
+//! Working memory of gates, which a thread keeps from one tile to the next.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+use covey_ring::Word;
+
+use crate::scratch::Line;
+
+/// A slice of words in memory that other buffers of its thread held before: tiles are of one size, so that neither an allocator nor
+/// clearing the memory costs them anything. Aligned to cache lines. Not `Debug` in its contents.
+pub struct Buffer<W> {
+    lines: Vec<Line>,
+    len: usize,
+    word: PhantomData<W>,
+}
+
+/// Bytes a thread keeps, at most.
+const MOST_HELD: usize = 32 << 20;
+/// Longer buffers, in bytes, are left to the allocator: no tile is as long.
+const LONGEST: usize = 4 << 20;
+/// Sizes are powers of two of cache lines.
+const SIZES: usize = (LONGEST / size_of::<Line>()).ilog2() as usize + 1;
+
+#[derive(Default)]
+struct Held {
+    by_size: [Vec<Vec<Line>>; SIZES],
+    bytes: usize,
+}
+
+thread_local! {
+    static HELD: RefCell<Held> = RefCell::default();
+}
+
+/// The number of the smallest size of at least `lines` lines.
+fn size_of_lines(lines: usize) -> usize {
+    lines.max(1).next_power_of_two().ilog2() as usize
+}
+
+impl<W: Word> Buffer<W> {
+    /// A buffer of no words.
+    pub const fn new() -> Self {
+        Buffer { lines: Vec::new(), len: 0, word: PhantomData }
+    }
+
+    /// `len` words of any values: whatever the memory was last used for. The caller writes all of them.
+    pub fn stale(len: usize) -> Self {
+        let bytes = len * W::BYTES;
+        if bytes == 0 {
+            return Buffer::new();
+        }
+        let size = size_of_lines(bytes.div_ceil(size_of::<Line>()));
+        let kept = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            let lines = held.by_size.get_mut(size)?.pop()?;
+            held.bytes -= size_of_val(&lines[..]);
+            Some(lines)
+        });
+        let lines = kept.ok().flatten().unwrap_or_else(|| Line::zeroed(size_of::<Line>() << size));
+        let mut buffer = Buffer { lines, len, word: PhantomData };
+        if cfg!(debug_assertions) {
+            // Who relies on what is there shall not be right by chance.
+            buffer.fill(W::from_u64(0xA5A5_A5A5_A5A5_A5A5));
+        }
+        buffer
+    }
+
+    /// `len` zeros.
+    pub fn zeros(len: usize) -> Self {
+        let mut buffer = Self::stale(len);
+        buffer.fill(W::ZERO);
+        buffer
+    }
+
+    /// As many words as `words` yields.
+    pub fn from_exact(words: impl ExactSizeIterator<Item = W>) -> Self {
+        let mut buffer = Self::stale(words.len());
+        buffer.iter_mut().zip(words).for_each(|(place, word)| *place = word);
+        buffer
+    }
+
+    /// A copy of `words`.
+    pub fn copy_of(words: &[W]) -> Self {
+        let mut buffer = Self::stale(words.len());
+        buffer.copy_from_slice(words);
+        buffer
+    }
+}
+
+impl<W> Drop for Buffer<W> {
+    fn drop(&mut self) {
+        let lines = std::mem::take(&mut self.lines);
+        let bytes = size_of_val(&lines[..]);
+        if bytes == 0 || bytes > LONGEST {
+            return;
+        }
+        // A thread that is ending has nowhere to keep it.
+        let _ = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            if held.bytes + bytes <= MOST_HELD {
+                held.bytes += bytes;
+                held.by_size[size_of_lines(lines.len())].push(lines);
+            }
+        });
+    }
+}
+
+impl<W: Word> Deref for Buffer<W> {
+    type Target = [W];
+
+    #[inline(always)]
+    fn deref(&self) -> &[W] {
+        // SAFETY: the lines hold `len` words and more, aligned beyond any word; they are initialised bytes without padding, and
+        // words are u32 or u64, for which every bit pattern is valid. An empty vector's pointer is aligned and not null.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
+    }
+}
+
+impl<W: Word> DerefMut for Buffer<W> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [W] {
+        // SAFETY: as above; the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
+    }
+}
+
+impl<'a, W: Word> IntoIterator for &'a Buffer<W> {
+    type Item = &'a W;
+    type IntoIter = std::slice::Iter<'a, W>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<W: Word> Clone for Buffer<W> {
+    fn clone(&self) -> Self {
+        Buffer::copy_of(self)
+    }
+}
+
+impl<W: Word> Default for Buffer<W> {
+    fn default() -> Self {
+        Buffer::new()
+    }
+}
+
+impl<W: Word> fmt::Debug for Buffer<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} words)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_used_again_and_holds_what_was_written() {
+        let first = Buffer::<u32>::copy_of(&[1, 2, 3]);
+        let place = first.as_ptr();
+        drop(first);
+        let second = Buffer::<u64>::zeros(8);
+        assert_eq!(second.as_ptr().cast(), place, "a freed buffer of the size is taken");
+        assert_eq!(second[..], [0; 8]);
+        let third = second.clone();
+        assert_ne!(third.as_ptr(), second.as_ptr());
+        assert_eq!(third[..], second[..]);
+        assert_eq!(format!("{third:?}"), "Buffer(8 words)");
+    }
+
+    #[test]
+    fn sizes_from_none_to_the_longest() {
+        for len in [0, 1, 15, 16, 17, 1 << 14, (LONGEST / 4) - 1, LONGEST / 4, LONGEST / 4 + 1] {
+            let mut buffer = Buffer::<u32>::zeros(len);
+            assert_eq!(buffer.len(), len);
+            buffer.fill(7);
+            drop(buffer);
+            assert!(Buffer::<u32>::zeros(len).iter().all(|&word| word == 0), "{len}");
+        }
+    }
+
+    #[test]
+    fn a_thread_keeps_no_more_than_it_may() {
+        let many: Vec<_> = (0..2 * MOST_HELD / LONGEST).map(|_| Buffer::<u64>::zeros(LONGEST / 8)).collect();
+        drop(many);
+        assert!(HELD.with(|held| held.borrow().bytes) <= MOST_HELD);
+    }
+}
