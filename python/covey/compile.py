@@ -89,6 +89,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     scale: int | None = None,
     public_weights: bool = False,
     keep_bn: bool = False,
+    drop_channels: bool = False,
     division: Division | Literal["mul-shift", "exact"] = "mul-shift",
     name: str | None = None,
 ) -> Compiled:
@@ -103,7 +104,8 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     loaders, or files. Bounds that interval analysis proves are preferred; where they do not fit the ring, the largest
     value over the calibration data times four stands in. Where 32 bits hold the bounds but, on calibration data, give
     outputs that are off by almost 2 %, small weights get more bits, and if that is not enough 64 are taken. `keep_bn`
-    leaves batch normalisation apart instead of folding it into the layers before it. Raises a `CoveyError` that says
+    leaves batch normalisation apart instead of folding it into the layers before it; `drop_channels` drops channels
+    that are always zero or never read, which tells every party how many there were. Raises a `CoveyError` that says
     what is wrong and what to do.
     """
     settings = Settings(
@@ -116,7 +118,13 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     rings = _rings(ring)
     _check_scale(scale, rings)
     prepared = prepare(
-        path_or_model, example_inputs, calibration=calibration, input_range=input_range, keep_bn=keep_bn, name=name
+        path_or_model,
+        example_inputs,
+        calibration=calibration,
+        input_range=input_range,
+        keep_bn=keep_bn,
+        drop_channels=drop_channels,
+        name=name,
     )
     return prepared.compiled(settings, rings, scale)
 
@@ -183,6 +191,7 @@ def prepare(
     calibration: data.Samples | None = None,
     input_range: data.Ranges | None = None,
     keep_bn: bool = False,
+    drop_channels: bool = False,
     name: str | None = None,
 ) -> Prepared:
     """Import a model, rewrite it and run it on the calibration data; the arguments are those of `compile`."""
@@ -190,7 +199,7 @@ def prepare(
         raise OptionError("the inputs' range is unknown: give --input-range low,high or --calibration data.npy")
     graph, errors = examine(path_or_model, name, example_inputs)
     if not errors:
-        errors = rewrite(graph, keep_bn=keep_bn)
+        errors = rewrite(graph, keep_bn=keep_bn, drop_channels=drop_channels)
     if errors:
         raise _with_count(errors)
     if calibration is None and input_range is None:

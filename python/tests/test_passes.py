@@ -391,3 +391,65 @@ def test_an_average_over_a_power_of_two_shifts_the_product_too(kernel: list[int]
     assert kinds.count("truncate") + kinds.count("mul_shift") == shifts
     (found,), (due,) = interpreter.run(compiled, data), builders.float_results(proto, data)
     np.testing.assert_allclose(found, due, atol=0.01)
+
+
+def pruned(rng: np.random.Generator, ending: str) -> onnx.ModelProto:
+    """A network with channels that are zero, and channels that the next layer does not read."""
+    constants = {
+        "w1": rng.normal(size=(6, 2, 3, 3)),
+        "b1": rng.normal(size=6),
+        "w2": rng.normal(size=(5, 6, 1, 1)),
+        "w3": rng.normal(size=(5 * 4 if ending == "flat" else 5, 4)),
+        "b3": rng.normal(size=4),
+        "w4": rng.normal(size=(4, 3)),
+    }
+    # Of the first layer: 0 and 1 have no weights, but only 0 is cut off by the rectifier; nothing reads 2.
+    constants["w1"][:2] = 0.0
+    constants["b1"][:2] = -0.5, 0.5
+    constants["w2"][:, 2] = 0.0
+    # Nothing reads channel 4 of the second; output 3 of the third is zero.
+    constants["w3"].reshape(5, -1, 4)[4] = 0.0
+    constants["w3"][:, 3] = 0.0
+    constants["b3"][3] = -1.0
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["a"], name="one", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"], name="relu one"),
+        helper.make_node("MaxPool", ["b"], ["c"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["c", "w2"], ["d"], name="two"),
+        helper.make_node("Relu", ["d"], ["e"], name="relu two"),
+        helper.make_node("Flatten" if ending == "flat" else "GlobalAveragePool", ["e"], ["f"], name="end"),
+        helper.make_node("Flatten", ["f"], ["g"], name="flatten"),
+        helper.make_node("Gemm", ["g", "w3", "b3"], ["h"], name="three"),
+        helper.make_node("Relu", ["h"], ["i"], name="relu three"),
+        helper.make_node("Gemm", ["i", "w4"], ["y"], name="four"),
+    ]
+    return builders.model(nodes, {"x": ["N", 2, 4, 4]}, ["y"], constants)
+
+
+@pytest.mark.parametrize("ending", ["flat", "mean"])
+def test_dead_channels_are_dropped_when_asked_for(ending: str) -> None:
+    proto = pruned(np.random.default_rng(0), ending)
+    data = {"x": np.random.default_rng(1).uniform(-1, 1, (4, 2, 4, 4))}
+    due = builders.float_results(proto, data)[0]
+    sizes = {}
+    for drop in (False, True):
+        compiled = covey.compile(proto, input_range=(-1, 1), drop_channels=drop)
+        np.testing.assert_allclose(interpreter.run(compiled, data)[0], due, atol=0.02)
+        sizes[drop] = [array.shape for array in compiled.weights.values() if array.ndim > 1]
+    rows = 4 if ending == "flat" else 1
+    assert sizes[False] == [(6, 2, 3, 3), (5, 6, 1, 1), (5 * rows, 4), (4, 3)]
+    assert sizes[True] == [(4, 2, 3, 3), (4, 4, 1, 1), (4 * rows, 3), (3, 3)]
+    assert "2 of 6 channels dropped" in compiled.graph.notes["one"].text
+
+
+def test_a_layer_keeps_a_channel() -> None:
+    constants = {"w1": np.zeros((3, 4)), "w2": np.ones((4, 2))}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["t"], name="one"),
+        helper.make_node("Relu", ["t"], ["u"], name="relu"),
+        helper.make_node("MatMul", ["u", "w2"], ["y"], name="two"),
+    ]
+    proto = builders.model(nodes, {"x": ["N", 3]}, ["y"], constants)
+    compiled = covey.compile(proto, input_range=(-1, 1), drop_channels=True)
+    assert [array.shape for array in compiled.weights.values()] == [(3, 1), (1, 2)]
+    np.testing.assert_array_equal(interpreter.run(compiled, {"x": np.ones((2, 3))})[0], np.zeros((2, 2)))

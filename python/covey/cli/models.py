@@ -60,6 +60,9 @@ def compile_(
     ring: Annotated[str, typer.Option(help="auto (32 or 64), or the number of bits.")] = "auto",
     scale: Annotated[int | None, typer.Option(help="Fractional bits; by default as many as fit.")] = None,
     public_weights: Annotated[bool, typer.Option(help="Let every party know the weights.")] = False,
+    drop_channels: Annotated[
+        bool, typer.Option("--drop-channels", help="Drop channels that are always zero; parties see how many stay.")
+    ] = False,
     keep_bn: Annotated[bool, typer.Option("--keep-bn", help="Leave batch normalisation unfolded.")] = False,
     division: Annotated[str, typer.Option(help="How averages divide: mul-shift or exact.")] = "mul-shift",
     as_json: Json = False,
@@ -78,6 +81,7 @@ def compile_(
         scale=scale,
         public_weights=public_weights,
         keep_bn=keep_bn,
+        drop_channels=drop_channels,
         division=division,  # type: ignore[arg-type]
     )
     program, weights, report = compiled.save(output or model.with_suffix(".covey"))

@@ -6,6 +6,7 @@ from covey.errors import NodeError
 from covey.ir import Graph
 from covey.passes.batch_norm_folding import fold_batch_norm
 from covey.passes.conv_expansion import expand_convolutions
+from covey.passes.dead_channels import drop_dead_channels
 from covey.passes.dead_nodes import remove_dead_nodes
 from covey.passes.identity_removal import remove_identities
 from covey.passes.linear_merging import merge_linear_layers
@@ -17,11 +18,13 @@ from covey.passes.trailing_softmax import remove_trailing_softmax
 __all__ = ["rewrite"]
 
 
-def rewrite(graph: Graph, *, complete: bool = True, keep_bn: bool = False) -> list[NodeError]:
+def rewrite(
+    graph: Graph, *, complete: bool = True, keep_bn: bool = False, drop_channels: bool = False
+) -> list[NodeError]:
     """Run all passes in place; returns the errors of nodes that no pass could make fit for a program.
 
     A graph that lacks the model's unsupported nodes is not `complete`: what they read would look dead. With `keep_bn`,
-    batch normalisation is not folded into the layers before it.
+    batch normalisation is not folded into the layers before it; with `drop_channels`, dead channels are dropped.
     """
     remove_identities(graph)
     if complete:
@@ -31,6 +34,8 @@ def rewrite(graph: Graph, *, complete: bool = True, keep_bn: bool = False) -> li
     merge_linear_layers(graph)
     if not keep_bn:
         sink_scales(graph)
+    if drop_channels:
+        drop_dead_channels(graph)
     expand_convolutions(graph)
     pool_before_relu(graph)
     relu_before_moves(graph)
