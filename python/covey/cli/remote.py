@@ -23,7 +23,7 @@ from covey.cli.options import (
     check_served,
     session_options,
 )
-from covey.cli.run import ProfileFlag
+from covey.cli.run import PlotFile, ProfileFlag
 from covey.errors import ModelError
 
 PartyConfig = Annotated[Path, typer.Option(metavar="party.toml", help="Who this party is, and whom it knows.")]
@@ -89,6 +89,7 @@ def infer(
     model: OptionalModel = None,
     output: OutputFile = None,
     profile: ProfileFlag = False,
+    plot: PlotFile = None,
     protocol: Protocol = "trio",
     key_bits: KeyBits = None,
     as_json: Json = False,
@@ -98,8 +99,10 @@ def infer(
     from covey.client import Client
     from covey.inputs import read_inputs
     from covey.model import load
+    from covey.plot import check_plot, draw
 
     kind = check_served(protocol)
+    check_plot(plot)
     _warn_of_own_expiry(config)
     program = load(model or _model_beside(config), data=input_file).program
     check_output_path(output, len(program.outputs))
@@ -107,6 +110,8 @@ def infer(
     with console.progress(quiet=as_json) as report:
         result = Client(config).infer(program, inputs, protocol=kind, progress=report, **session_options(key_bits))
     show(result, output=output, profile=profile, as_json=as_json)
+    if plot is not None and result.profile is not None:
+        draw(result.profile, plot, f"{program.name} on {kind}")
 
 
 def _model_beside(config: Path) -> Path:

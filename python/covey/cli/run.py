@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,6 +25,9 @@ from covey.cli.options import (
 from covey.errors import OptionError
 
 ProfileFlag = Annotated[bool, typer.Option("--profile", help="Show time, bytes and rounds node by node.")]
+PlotFile = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw time and bytes node by node (needs matplotlib).")
+]
 Local = Annotated[bool, typer.Option("--local", help="Run the parties as processes on this machine.")]
 Timeout = Annotated[float, typer.Option(min=0.5, max=600, help="Seconds a silent party is waited for.")]
 
@@ -38,6 +42,7 @@ def run(
     calibration: Calibration = None,
     input_range: InputRange = None,
     profile: ProfileFlag = False,
+    plot: PlotFile = None,
     timeout: Timeout = 10.0,
     key_bits: KeyBits = None,
     as_json: Json = False,
@@ -47,6 +52,7 @@ def run(
     from covey.inputs import read_inputs
     from covey.local import local as local_parties
     from covey.model import load
+    from covey.plot import check_plot, draw
 
     kind = check_protocol(protocol)
     if kind != "clear" and not local:
@@ -55,6 +61,7 @@ def run(
             "`covey infer --config client.toml`"
         )
     options = session_options(key_bits, kind)
+    check_plot(plot)
     given = parse_range(input_range)
     loaded = load(model, weights=weights, data=input_file, calibration=calibration, input_range=given)
     check_output_path(output, len(loaded.program.outputs))
@@ -68,3 +75,5 @@ def run(
     ):
         result = parties.run(loaded, inputs, progress=report)
     show(result, output=output, profile=profile, as_json=as_json)
+    if plot is not None and result.profile is not None:
+        draw(result.profile, plot, f"{loaded.program.name} on {kind}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,8 +22,12 @@ from covey.cli.options import (
     session_options,
 )
 from covey.cli.run import Timeout
+from covey.errors import OptionError
 
 if TYPE_CHECKING:
+    from covey.ir import Graph
+    from covey.layers import Layer
+    from covey.local import Parties
     from covey.model import Model
     from covey.result import Floats, Result
 
@@ -51,6 +55,7 @@ def verify(
     labels: Annotated[
         Path | None, typer.Option(metavar="Y.npy", help="The samples' classes, to measure a certificate again.")
     ] = None,
+    layers: Annotated[bool, typer.Option("--layers", help="Show the error layer by layer.")] = False,
     weights: Weights = None,
     calibration: Calibration = None,
     input_range: InputRange = None,
@@ -74,6 +79,7 @@ def verify(
     if float_model is None and is_model_file(model):
         float_model = model
     program = loaded.program
+    graph = _float_graph(loaded, float_model) if layers else None
     given = read_inputs(data, program) if data is not None else random_inputs(program, samples)
     batched = {entry["name"] for entry in program.inputs if entry["batched"]}
     inputs = {name: values[:samples] if name in batched else values for name, values in given.items()}
@@ -83,6 +89,7 @@ def verify(
         clear = run_clear(loaded, inputs)
         with local(kind, timeout=timeout, options=options, progress=report) as parties:
             private = parties.run(loaded, inputs, progress=report)
+            rows = _layers(loaded, graph, inputs, parties, report) if graph is not None else []
         report(0, 0, "floating point")
         checks, notes = judge(loaded, float_model, inputs, clear, private, kind, approximate=key_bits is not None)
         report(0, 0, "the certificate")
@@ -91,12 +98,13 @@ def verify(
     passed = all(check.passed is not False for check in checks)
     count = max(len(values) for values in inputs.values())
     if as_json:
-        rows = [{"check": c.what, "found": c.found, "due": c.due, "passed": c.passed} for c in checks]
-        console.print_json(
-            {"program_hash": program.hash, "samples": count, "passed": passed, "checks": rows, "notes": notes}
-        )
+        verdicts = [{"check": c.what, "found": c.found, "due": c.due, "passed": c.passed} for c in checks]
+        plain = {"program_hash": program.hash, "samples": count, "passed": passed, "checks": verdicts, "notes": notes}
+        console.print_json({**plain, **({"layers": [asdict(row) for row in rows]} if layers else {})})
     else:
         source = "given" if data is not None else "random"
+        if layers:
+            console.out().print(_layers_table(rows, kind))
         _print(f"{program.name} on {kind}, {count} {source} samples", checks, notes)
     if not passed:
         failed = [check for check in checks if check.passed is False]
@@ -104,6 +112,36 @@ def verify(
             f"{program.name} fails verification: {failed[0].what}: {failed[0].found} ({failed[0].due} is due)"
         )
         raise typer.Exit(1)
+
+
+def _float_graph(loaded: Model, float_model: Path | None) -> Graph:
+    from covey.verify import float_graph
+
+    if loaded.graph is not None:
+        return loaded.graph
+    if float_model is None:
+        raise OptionError("--layers compares with the float model: name it with --model model.onnx or model.pt2")
+    return float_graph(float_model)
+
+
+def _layers(loaded: Model, graph: Graph, inputs: dict[str, Floats], parties: Parties, report: Any) -> list[Layer]:
+    """Every layer privately, in the clear and in floating point, by a program whose outputs they all are."""
+    from covey.layers import compare, opened
+
+    whole = opened(loaded)
+    return compare(whole, graph, inputs, parties.run(whole, inputs, progress=report))
+
+
+def _layers_table(rows: list[Layer], protocol: str) -> Any:
+    numbers = ["scale", "largest", "error", "relative", f"{protocol} against clear"]
+    table = console.table("layer by layer, clear against floating point", ["node", "operator"], numbers)
+    for row in rows:
+        differing = f"{row.differing} of {row.elements:,}" if row.differing is not None else ""
+        table.add_row(
+            *(console.cell(row.node), console.cell(row.op), str(row.scale), f"{row.largest:.4g}"),
+            *(f"{row.largest_error:.2g}", f"{row.relative_error:.3%}", differing),
+        )
+    return table
 
 
 def judge(
