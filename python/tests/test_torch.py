@@ -358,3 +358,41 @@ def test_tensors_are_inputs() -> None:
         results = [parties.run(compiled, data).integers["4"] for data in (x, x.numpy(), Pairs(x))]
     assert np.array_equal(results[0], results[1])
     assert np.array_equal(results[0], results[2])
+
+
+def _split_and_join(self: Any, x: Any) -> Any:
+    first, second, third = torch.split(x, 5, dim=2)
+    return torch.cat([second * 2.0, first, third, *torch.chunk(x, 2, dim=-1)], dim=2)
+
+
+MORE: list[tuple[str, Any, tuple[int, ...]]] = [
+    ("leaky_relu", nn.LeakyReLU(0.2), IMAGE),
+    ("prelu", nn.PReLU(4), IMAGE),
+    ("prelu of one", nn.PReLU(), IMAGE),
+    ("abs", Apply(lambda self, x: x.abs()), VECTOR),
+    ("sigmoid", nn.Sigmoid(), VECTOR),
+    ("tanh", nn.Tanh(), VECTOR),
+    ("silu", nn.SiLU(), VECTOR),
+    ("hardsigmoid", nn.Hardsigmoid(), VECTOR),
+    ("hardswish", nn.Hardswish(), VECTOR),
+    ("maximum", Apply(lambda self, x: torch.maximum(x, -x) + torch.min(x, x * 2.0)), VECTOR),
+    ("where", Apply(lambda self, x: torch.where(x > 0.25, x, -x)), VECTOR),
+    ("comparisons", Apply(lambda self, x: torch.where((x >= 0.5) | ~(x < -0.5) & (x <= 0.1), x, 2.0 * x)), VECTOR),
+    ("slice", Apply(lambda self, x: x[:, 1:, ::2, 3] * 1.5), IMAGE),
+    ("split", Apply(_split_and_join), (2, 3, 12)),
+    ("index_select", Apply(lambda self, x: x.index_select(1, self.at), at=torch.tensor([2, 0, 2])), IMAGE),
+    ("repeat", Apply(lambda self, x: x.repeat(1, 2, 1, 1) + 1.0), IMAGE),
+    ("expand", Apply(lambda self, x: x[:, :1].expand(-1, 3, -1, -1) + 1.0), IMAGE),
+    ("upsample", nn.Upsample(scale_factor=2), IMAGE),
+    ("upsample to a size", nn.Upsample(size=(13, 10)), IMAGE),
+    ("sum", Apply(lambda self, x: x.sum(dim=(1, 3))), IMAGE),
+    ("amax", Apply(lambda self, x: x.amax(dim=2, keepdim=True) - x.amin(dim=2, keepdim=True)), IMAGE),
+    ("conv_transpose1d", nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2), (2, 4, 9)),
+    ("conv_transpose2d", nn.ConvTranspose2d(4, 3, (3, 2), stride=(2, 3), dilation=(2, 1), bias=False), IMAGE),
+    ("conv_transpose3d", nn.ConvTranspose3d(4, 2, 2, stride=2), (2, 4, 3, 4, 2)),
+]
+
+
+@pytest.mark.parametrize(("module", "shape"), [case[1:] for case in MORE], ids=[case[0] for case in MORE])
+def test_operators_that_came_later(module: Any, shape: tuple[int, ...]) -> None:
+    agrees(module, image(*shape))

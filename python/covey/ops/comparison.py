@@ -11,6 +11,7 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
@@ -173,3 +174,28 @@ def _not_less(node: OnnxNode, operands: list[Value]) -> None:
 @from_onnx("Equal")
 def _equal(node: OnnxNode) -> None:
     node.emit(Equal(), elementwise_operands(node), dtype=DType.BOOL)
+
+
+@from_torch("aten.lt.Scalar", "aten.lt.Tensor")
+def _less_aten(node: TorchNode) -> None:
+    node.become("Less", node.operand("self"), node.operand("other"))
+
+
+@from_torch("aten.gt.Scalar", "aten.gt.Tensor")
+def _greater_aten(node: TorchNode) -> None:
+    node.become("Greater", node.operand("self"), node.operand("other"))
+
+
+@from_torch("aten.le.Scalar", "aten.le.Tensor")
+def _less_or_equal_aten(node: TorchNode) -> None:
+    node.become("LessOrEqual", node.operand("self"), node.operand("other"))
+
+
+@from_torch("aten.ge.Scalar", "aten.ge.Tensor")
+def _greater_or_equal_aten(node: TorchNode) -> None:
+    node.become("GreaterOrEqual", node.operand("self"), node.operand("other"))
+
+
+@from_torch("aten.eq.Scalar", "aten.eq.Tensor")
+def _equal_aten(node: TorchNode) -> None:
+    node.become("Equal", node.operand("self"), node.operand("other"))

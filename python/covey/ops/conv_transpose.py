@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -105,3 +106,16 @@ def _conv_transpose(node: OnnxNode) -> None:
     if node.has(2):
         inputs.append(node.parameter(node.weights(2, "bias"), node.inputs[2]))
     node.emit(ConvTranspose(tuple(steps), tuple(sizes), int(node.attribute("group", 1))), inputs)
+
+
+@from_torch("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
+def _conv_transpose_aten(node: TorchNode) -> None:
+    x, rank = node.activation("input"), node.constant("weight").ndim - 2
+    attributes = {
+        "strides": node.integers("stride", rank),
+        "dilations": node.integers("dilation", rank),
+        "pads": node.integers("padding", rank) * 2,
+        "output_padding": node.integers("output_padding", rank),
+    }
+    bias = node.operand("bias") if node.has("bias") else None
+    node.become("ConvTranspose", x, node.operand("weight"), bias, **attributes, group=node.integers("groups")[0])

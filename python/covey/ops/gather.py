@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -119,3 +120,16 @@ def _gather(node: OnnxNode) -> None:
         return
     taken = node.emit(pick(x.shape, along), [x], output=f"{node.outputs[0]}.flat", dtype=x.dtype)
     node.emit(Reshape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])), [taken], dtype=x.dtype)
+
+
+@from_torch("aten.select.int")
+def _select_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    (index,) = node.integers("index")
+    node.become("Gather", x, np.array(index), axis=node.axis("dim", x.rank))
+
+
+@from_torch("aten.index_select.default")
+def _index_select_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    node.become("Gather", x, node.constant("index"), axis=node.axis("dim", x.rank))

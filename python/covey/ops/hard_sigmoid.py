@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import Value
 from covey.ops.affine import Affine
 from covey.ops.clip import Clip
@@ -28,3 +29,13 @@ def _hard_swish(node: OnnxNode) -> None:
     gate = hard_sigmoid(node, x, 1 / 6, 0.5, output=f"{node.outputs[0]}.gate")
     node.emit(Mul(), [x, gate])
     node.note("the input times a line clipped to 0..1")
+
+
+@from_torch("aten.hardsigmoid.default")
+def _hard_sigmoid_aten(node: TorchNode) -> None:
+    node.become("HardSigmoid", node.activation("self"), alpha=1 / 6)
+
+
+@from_torch("aten.hardswish.default")
+def _hard_swish_aten(node: TorchNode) -> None:
+    node.become("HardSwish", node.activation("self"))

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
@@ -140,3 +141,22 @@ def _prelu(node: OnnxNode) -> None:
 @from_onnx("Abs")
 def _abs(node: OnnxNode) -> None:
     node.emit(TwoSlopes(-1.0), [node.activation(0)])
+
+
+@from_torch("aten.leaky_relu.default")
+def _leaky_relu_aten(node: TorchNode) -> None:
+    node.become("LeakyRelu", node.activation("self"), alpha=node.number("negative_slope"))
+
+
+@from_torch("aten.prelu.default", "aten._prelu_kernel.default")
+def _prelu_aten(node: TorchNode) -> None:
+    x, slope = node.activation("self"), node.constant("weight").astype(np.float64)
+    if slope.ndim == 1:
+        # One slope a channel; ONNX aligns dimensions at the end.
+        slope = slope.reshape(-1, *(1,) * (len(x.shape) - 1))
+    node.become("PRelu", x, slope)
+
+
+@from_torch("aten.abs.default")
+def _abs_aten(node: TorchNode) -> None:
+    node.become("Abs", node.activation("self"))

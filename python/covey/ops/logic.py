@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
@@ -74,3 +75,23 @@ def _emit(node: OnnxNode, op: Both) -> None:
 @from_onnx("Not")
 def _not(node: OnnxNode) -> None:
     node.emit(Not(), [node.boolean(0, "operand")], dtype=DType.BOOL)
+
+
+@from_torch("aten.logical_and.default", "aten.bitwise_and.Tensor", "aten.__and__.Tensor")
+def _and_aten(node: TorchNode) -> None:
+    node.become("And", node.activation("self"), node.activation("other"))
+
+
+@from_torch("aten.logical_or.default", "aten.bitwise_or.Tensor", "aten.__or__.Tensor")
+def _or_aten(node: TorchNode) -> None:
+    node.become("Or", node.activation("self"), node.activation("other"))
+
+
+@from_torch("aten.logical_xor.default", "aten.bitwise_xor.Tensor", "aten.__xor__.Tensor")
+def _xor_aten(node: TorchNode) -> None:
+    node.become("Xor", node.activation("self"), node.activation("other"))
+
+
+@from_torch("aten.logical_not.default", "aten.bitwise_not.default")
+def _not_aten(node: TorchNode) -> None:
+    node.become("Not", node.activation("self"))

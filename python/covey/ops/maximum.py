@@ -8,6 +8,7 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
@@ -91,3 +92,13 @@ def _chain(node: OnnxNode, op: Extreme) -> None:
         name = f"{node.outputs[0]}.{count}" if rest else None
         operands = [*rest, node.emit(op, [first, second], output=name)]
         operands.sort(key=lambda value: not value.batched)
+
+
+@from_torch("aten.maximum.default", "aten.max.other")
+def _max_aten(node: TorchNode) -> None:
+    node.become("Max", node.operand("self"), node.operand("other"))
+
+
+@from_torch("aten.minimum.default", "aten.min.other")
+def _min_aten(node: TorchNode) -> None:
+    node.become("Min", node.operand("self"), node.operand("other"))

@@ -99,3 +99,26 @@ def reduce(
     x = node.emit(Reshape((1, rows, count)), [x], output=f"{name}.rows")
     pooled_rows = node.emit(pool(Window((1, count))), [x], output=f"{name}.pooled")
     return node.emit(Reshape(final), [pooled_rows], output=output)
+
+
+@from_torch("aten.sum.dim_IntList")
+def _sum_aten(node: TorchNode) -> None:
+    node.ignore("dtype")
+    _reduce_aten(node, "ReduceSum")
+
+
+@from_torch("aten.amax.default")
+def _amax_aten(node: TorchNode) -> None:
+    _reduce_aten(node, "ReduceMax")
+
+
+@from_torch("aten.amin.default")
+def _amin_aten(node: TorchNode) -> None:
+    _reduce_aten(node, "ReduceMin")
+
+
+def _reduce_aten(node: TorchNode, operator: str) -> None:
+    x, axes = node.activation("self"), node.integers("dim")
+    if not axes:
+        raise node.unsupported("it runs over the batch too", "give it dims other than the batch")
+    node.become(operator, x, np.array(axes), keepdims=int(node.flag("keepdim")))

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import Value
 from covey.ops.gather import emit_pick
 
@@ -111,3 +112,16 @@ def _nearest(node: OnnxNode, size: int, result: int, scale: float, mode: str, ro
     else:
         raise node.unsupported(f"its nearest_mode is '{rounding}'", WAY_OUT)
     return nearest.clip(0, size - 1).astype(np.int64)
+
+
+@from_torch("aten.upsample_nearest1d.vec", "aten.upsample_nearest2d.vec", "aten.upsample_nearest3d.vec")
+def _upsample_aten(node: TorchNode) -> None:
+    x = node.activation("input")
+    how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    if node.has("output_size"):
+        node.ignore("scale_factors")
+        sizes = np.array([1, x.shape[0], *node.integers("output_size")])
+        node.become("Resize", x, None, None, sizes, **how)
+    else:
+        factors = [float(factor) for factor in node.argument("scale_factors")]
+        node.become("Resize", x, None, np.array([1.0, 1.0, *factors]), **how)

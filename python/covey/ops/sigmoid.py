@@ -10,6 +10,7 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -171,3 +172,20 @@ def _sigmoid(node: OnnxNode) -> None:
 @from_onnx("Tanh")
 def _tanh(node: OnnxNode) -> None:
     node.emit(PiecewiseLinear(Curve.TANH), [node.activation(0)])
+
+
+@from_torch("aten.sigmoid.default")
+def _sigmoid_aten(node: TorchNode) -> None:
+    node.become("Sigmoid", node.activation("self"))
+
+
+@from_torch("aten.tanh.default")
+def _tanh_aten(node: TorchNode) -> None:
+    node.become("Tanh", node.activation("self"))
+
+
+@from_torch("aten.silu.default")
+def _silu_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    node.become("Mul", x, node.apply("Sigmoid", x, suffix="gate"))
+    node.note("the input times its sigmoid")

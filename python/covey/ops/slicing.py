@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from covey.importers.onnx_node import BATCH, OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.ops.gather import data_axis, emit_pick
+
+ALL = 2**63 - 1
+"""Where a slice ends that takes everything."""
 
 
 @from_onnx("Slice")
@@ -54,3 +60,40 @@ def _split(node: OnnxNode) -> None:
         start += part
         if output:
             emit_pick(node, x, along, output=output)
+
+
+@from_torch("aten.slice.Tensor")
+def _slice_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    start = node.integers("start") if node.has("start") else [0]
+    end = node.integers("end") if node.has("end") else [ALL]
+    bounds = [np.array(numbers) for numbers in (start, end, [node.axis("dim", x.rank)], node.integers("step"))]
+    node.become("Slice", x, *bounds)
+
+
+@from_torch("aten.split.Tensor")
+def _split_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    (part,) = node.integers("split_size")
+    axis = node.axis("dim", x.rank)
+    size = x.shape[axis - 1] if axis else 1
+    parts = [min(part, size - start) for start in range(0, size, part)]
+    node.become_several("Split", len(parts), x, np.array(parts), axis=axis)
+
+
+@from_torch("aten.split_with_sizes.default")
+def _split_with_sizes_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    parts = node.integers("split_sizes")
+    node.become_several("Split", len(parts), x, np.array(parts), axis=node.axis("dim", x.rank))
+
+
+@from_torch("aten.chunk.default")
+def _chunk_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    (count,) = node.integers("chunks")
+    axis = node.axis("dim", x.rank)
+    size = x.shape[axis - 1] if axis else 1
+    part = -(-size // count)
+    parts = [min(part, size - start) for start in range(0, size, part)]
+    node.become_several("Split", len(parts), x, np.array(parts), axis=axis)

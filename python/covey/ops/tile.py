@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from covey.importers.onnx_node import BATCH, OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import Shape, Value
 from covey.ops.gather import emit_pick, pick
 from covey.ops.reshape import Reshape
@@ -48,3 +51,16 @@ def expand_to(node: OnnxNode, x: Value, target: Shape, output: str) -> Value:
     if shape != x.shape:
         x = node.emit(Reshape(shape), [x], output=f"{output}.reshaped", dtype=x.dtype)
     return x if shape == target else node.emit(pick(shape, stretched(shape, target)), [x], output=output, dtype=x.dtype)
+
+
+@from_torch("aten.repeat.default")
+def _repeat_aten(node: TorchNode) -> None:
+    node.become("Tile", node.activation("self"), np.array(node.integers("repeats")))
+
+
+@from_torch("aten.expand.default")
+def _expand_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    # Both -1 and, in front, the batch keep what is there.
+    sizes = [1 if size == -1 else size for size in node.integers("size")]
+    node.become("Expand", x, np.array(sizes))

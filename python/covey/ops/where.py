@@ -8,6 +8,7 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -118,3 +119,10 @@ def _by_constant(node: OnnxNode) -> None:
         parts.append(node.emit(Reshape(target), [taken], output=f"{name}.{index}.part"))
     node.emit(Add(), parts)
     node.note("moves: the condition is public")
+
+
+@from_torch("aten.where.self")
+def _where_aten(node: TorchNode) -> None:
+    condition = node.argument("condition")
+    known = condition if isinstance(condition, Value) else node.constant("condition")
+    node.become("Where", known, node.operand("self"), node.operand("other"))
