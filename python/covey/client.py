@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from covey import _core
 from covey._core import Program, Weights
+from covey.errors import CoveyError
 from covey.inputs import Data, batch_of, read_inputs
 from covey.model import Source, load
 from covey.result import PartyUsage, Profile, Result, Work
@@ -72,10 +73,47 @@ class Client:
         with self.session(loaded.program, protocol, **options) as session:
             return session.infer(x, progress=progress)
 
+    def stored(self) -> Stored:
+        """What the parties have ahead for this client's sessions. Raises `CoveyError` naming a party that is silent."""
+        sides = []
+        for answer in self.status():
+            if "error" in answer:
+                raise CoveyError(str(answer["error"]))
+            sides.append(answer["status"]["stores"])
+        if len(sides) == 1:  # this machine is the other party
+            sides.append(json.loads(_core.own_store(self.config)))
+        if len(sides) != 2:
+            raise CoveyError(f"{len(sides)} parties keep nothing ahead of sessions: the store is that of two-party")
+        held = [
+            {name: left for store in stores if store["role"] == role for name, left in store["batches"]}
+            for role, stores in enumerate(sides)
+        ]
+        common = [name for name in held[0] if name in held[1]]
+        pairs = [[min(mine, theirs) for mine, theirs in zip(held[0][n], held[1][n], strict=True)] for n in common]
+        return Stored([(first, second) for first, second in pairs])
+
     def status(self) -> list[dict[str, Any]]:
         """What each party says about itself, in role order: a dict of its answers, or of `error` alone."""
         answers: list[dict[str, Any]] = json.loads(_core.status(self.config))
         return answers
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Correlated OTs that two parties have ahead: what is left of each batch, by role of who holds the correlation."""
+
+    batches: list[tuple[int, int]]
+
+    def inferences(self, program: Program, batch: int = 1, *, protocol: str = "two-party", round_bits: int = 0) -> int:
+        """For how many inferences of `batch` samples of a program they last."""
+        plan = json.loads(_core.plan(program, protocol, batch, round_bits))
+        need = [count for count in plan["transfers"] if count]
+        if not need:
+            return 0
+        return sum(
+            min(left // count for left, count in zip(ots, plan["transfers"], strict=True) if count)
+            for ots in self.batches
+        )
 
 
 class Session:
@@ -99,6 +137,15 @@ class Session:
         outputs, profile, parties = self._session.infer(inputs, phase, progress)
         work = Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
         return Result.of(self.program, outputs, work.profile, work.parties)
+
+    def fill_store(self, batch: int = 1, count: int = 1, *, progress: Progress | None = None) -> Work:
+        """Have the parties make ahead the correlated OTs of `count` inferences of `batch` samples in later sessions.
+
+        They keep them on disk; a session takes what it needs from there, and makes the rest. Two-party only.
+        """
+        start = time.perf_counter()
+        profile, parties = self._session.fill_store(batch, count, progress)
+        return Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
 
     def close(self) -> None:
         """End the session. The parties keep the weights."""

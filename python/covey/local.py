@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from covey.errors import CoveyError
+from covey.errors import CoveyError, OptionError
 from covey.protocols import protocol as find_protocol
 
 if TYPE_CHECKING:
@@ -45,16 +45,19 @@ def local(
     timeout: float = 10.0,
     network: Mapping[str, float] | None = None,
     options: Mapping[str, Any] | None = None,
+    data_owner_computes: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[Parties]:
     """Parties on this machine, for as long as the `with` block lasts.
 
     `trio` starts three processes, each with its own key in a private folder that is removed afterwards; `clear` starts
     none. `timeout` is how many seconds a silent party is waited for. `network` is one to emulate on every link
-    (`latency_ms` one way, `bandwidth_mbit`), `options` are those of a session. The processes end with this one, however
-    it ends.
+    (`latency_ms` one way, `bandwidth_mbit`), `options` are those of a session. With `data_owner_computes` this process
+    is the data owner's and the last party, which two-party allows. The processes end with this one, however it ends.
     """
-    parties = Parties(protocol, timeout=timeout, network=network, options=options)
+    parties = Parties(
+        protocol, timeout=timeout, network=network, options=options, data_owner_computes=data_owner_computes
+    )
     try:
         parties.start(progress)
         yield parties
@@ -72,8 +75,12 @@ class Parties:
         timeout: float = 10.0,
         network: Mapping[str, float] | None = None,
         options: Mapping[str, Any] | None = None,
+        data_owner_computes: bool = False,
     ) -> None:
-        self.names = find_protocol(protocol).parties
+        info = find_protocol(protocol)
+        if data_owner_computes and not info.data_owner_can_compute:
+            raise OptionError(f"the data owner cannot be a party of {protocol}: its last party's shares are secret")
+        self.names = info.parties[:-1] if data_owner_computes else info.parties
         self.protocol = protocol
         self.timeout = timeout
         self.network = dict(network or {})

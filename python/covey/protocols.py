@@ -23,6 +23,8 @@ class ProtocolInfo:
     """What it promises, in one sentence."""
     who_learnt_what: str
     """After a run; `{count}` stands for the number of results."""
+    data_owner_can_compute: bool = False
+    """Whether the data owner may be the last party itself: it holds nothing of the model."""
 
 
 PROTOCOLS: Mapping[str, ProtocolInfo] = {
@@ -48,9 +50,10 @@ PROTOCOLS: Mapping[str, ProtocolInfo] = {
             "Two-party: the model owner's server holds the weights, and both servers shares of everything else; "
             "neither learns what the other holds, as long as both follow the protocol (semi-honest, no dealer).",
             "Who could have learnt what: the data owner alone learnt the {count} results. alpha, the model owner's "
-            "server, holds the weights; beta, the data owner's, saw of them only numbers that are random to it, as "
+            "server, holds the weights; the data owner's side saw of them only numbers that are random to it, as "
             "alpha did of the images, unless the two pool what they hold or one of them leaves the protocol. Both saw "
             "the program, the batch size and the timing.",
+            data_owner_can_compute=True,
         ),
         ProtocolInfo(
             "clear",

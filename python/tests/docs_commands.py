@@ -1,20 +1,25 @@
-"""Run every command that README.md documents, in a scratch folder, as a reader would.
+"""Run every command that README.md and docs/two-hosts.md document, in a scratch folder each, as a reader would.
 
-Blocks marked ```bash are run line by line with the installed `covey`, blocks marked ```python in one go; other blocks
-are shown only. `make` targets have steps of their own and are not run again.
+Blocks marked ```bash are run line by line with the installed `covey`, blocks marked ```python in one go; blocks marked
+```toml whose first line is a comment that names a file are written there. Other blocks are shown only.
+`make` targets have steps of their own and are not run again.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = ("README.md", "docs/two-hosts.md")
+BLOCK = re.compile(r"^```(bash|python|toml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# (\S+\.toml)\n")
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
@@ -24,6 +29,11 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
         if language == "python":
             calls.append(("python block", [sys.executable, "-c", body]))
             continue
+        if language == "toml":
+            if named := FILE.match(body):
+                write = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
+                calls.append((f"write {named[1]}", [sys.executable, "-c", write, named[1], body]))
+            continue
         for line in body.replace("\\\n", " ").splitlines():
             line = line.split("  #")[0].strip()
             if line and not line.startswith(("#", "make ")):
@@ -31,15 +41,14 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
     return calls
 
 
-def main() -> int:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+def run(page: str, environment: dict[str, str]) -> tuple[int, int]:
+    """Run a page's commands; how many there are, and how many failed."""
     failed = 0
     with tempfile.TemporaryDirectory(prefix="covey-docs-") as folder:
         for name in ("examples", "python"):
             (Path(folder) / name).symlink_to(ROOT / name)
-        calls = commands((ROOT / "README.md").read_text(encoding="utf-8"))
+        calls = commands((ROOT / page).read_text(encoding="utf-8"))
         for title, call in calls:
-            environment = {**os.environ, "PATH": path}
             done = subprocess.run(
                 call, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
             )
@@ -47,8 +56,18 @@ def main() -> int:
             if done.returncode != 0:
                 failed += 1
                 print(done.stdout + done.stderr)
-    print(f"{len(calls) - failed} of {len(calls)} documented commands run")
-    return 1 if failed or not calls else 0
+        for pid in Path(folder).glob("*/pid"):  # what a failure above left running
+            with suppress(OSError, ValueError):
+                os.kill(int(pid.read_text()), signal.SIGTERM)
+    return len(calls), failed
+
+
+def main() -> int:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    results = [run(page, {**os.environ, "PATH": path}) for page in PAGES]
+    calls, failed = (sum(counts) for counts in zip(*results, strict=True))
+    print(f"{calls - failed} of {calls} documented commands run")
+    return 1 if failed or any(count == 0 for count, _ in results) else 0
 
 
 if __name__ == "__main__":

@@ -73,6 +73,8 @@ pub struct ClientConfig {
     pub parties: Vec<Peer>,
     /// Emulated network of the sessions this client opens.
     pub network: NetworkMessage,
+    /// Folder of what it keeps where it is one of the parties itself.
+    pub state: PathBuf,
 }
 
 #[derive(Deserialize)]
@@ -90,6 +92,12 @@ struct ClientTable {
     name: String,
     key: PathBuf,
     timeout: Option<f64>,
+    state: Option<PathBuf>,
+}
+
+/// The name of a folder in which somebody of this name keeps state, unless told otherwise.
+pub fn default_state(name: &str) -> PathBuf {
+    PathBuf::from(format!("state-{}", name.replace(['/', '\\'], "_")))
 }
 
 /// `[[party]]` in a client's file and `[[peer]]` in a party's.
@@ -127,7 +135,8 @@ impl ClientConfig {
             ));
         }
         let network = source.network(file.network)?;
-        Ok(ClientConfig { name, identity: Arc::new(identity), timeout, parties, network })
+        let state = source.resolve(&file.client.state.unwrap_or_else(|| default_state(&name)));
+        Ok(ClientConfig { name, identity: Arc::new(identity), timeout, parties, network, state })
     }
 
     /// A configuration without a file.
@@ -143,7 +152,8 @@ impl ClientConfig {
         let source = Source::new(Path::new("client"));
         let name = source.name("name", name.to_string())?;
         source.check_distinct("party", &parties)?;
-        Ok(ClientConfig { name, identity, timeout, parties, network: NetworkMessage::default() })
+        let state = default_state(&name);
+        Ok(ClientConfig { name, identity, timeout, parties, network: NetworkMessage::default(), state })
     }
 }
 

@@ -8,14 +8,16 @@ mod data;
 mod error;
 pub mod messages;
 mod parties;
+mod place;
 mod session;
 mod sharing;
 mod status;
 pub mod wire;
 
-pub use config::{ClientConfig, ConfigError, DEFAULT_TIMEOUT, Peer, PeerTable, Source};
+pub use config::{ClientConfig, ConfigError, DEFAULT_TIMEOUT, Peer, PeerTable, Source, default_state};
 pub use data::{Input, Output};
 pub use error::ClientError;
+pub use place::{own_role, take_place};
 pub use session::{Inference, Progress, Session, SessionOptions};
 pub use sharing::{ShareReport, payload_bytes, share_weights};
 pub use status::status;

@@ -23,6 +23,14 @@ pub(crate) fn check_count(config: &ClientConfig, protocol: ProtocolKind) -> Resu
     Ok(())
 }
 
+/// Refuses a list of parties that weights of the protocol cannot be shared with: all, or those whose part is secret.
+pub(crate) fn check_holders(config: &ClientConfig, protocol: ProtocolKind) -> Result<(), ClientError> {
+    match protocol.sharing() {
+        Some(sharing) if sharing.holders() == config.parties.len() => Ok(()),
+        _ => check_count(config, protocol),
+    }
+}
+
 /// The parties' keys in role order.
 pub(crate) fn keys(config: &ClientConfig) -> Vec<Key> {
     config.parties.iter().map(|party| Key(party.fingerprint)).collect()

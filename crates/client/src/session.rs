@@ -14,7 +14,7 @@ use covey_transport::{Connection, Endpoint, Network, Options as TransportOptions
 
 use crate::data::{self, Input, Output};
 use crate::messages::{
-    CONTROL_STREAM, Done, Hex, Infer, PROTOCOL_STREAM, PhaseMessage, Proceed, Reply, Request, Run, SessionReply,
+    CONTROL_STREAM, Done, Fill, Hex, Infer, PROTOCOL_STREAM, PhaseMessage, Proceed, Reply, Request, Run, SessionReply,
     SessionRequest, Terms, Usage, is_name, one_line,
 };
 use crate::parties::{check_count, connect_all, expect, keys, unexpected};
@@ -163,6 +163,28 @@ impl Session {
         self.stored.extend((run.inference..).take(count as usize).map(|inference| (inference, batch)));
         self.next += u64::from(count);
         Ok(reports)
+    }
+
+    /// Has the parties make, for `count` inferences of `batch` samples in later sessions, the correlated OTs they will use up, and
+    /// keep them on disk. Returns the parties' reports, in role order.
+    ///
+    /// # Errors
+    /// An empty or too large batch or count, or the session's failure: a protocol without such OTs, a client that may not.
+    pub fn fill_store(
+        &mut self,
+        batch: usize,
+        count: u32,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Vec<Done>, ClientError> {
+        data::check_batch(&self.program, batch)?;
+        if !(1..=1 << 16).contains(&count) {
+            return Err(ClientError::Request(format!(
+                "{count} inferences to make ahead for: ask for 1 to {}",
+                1 << 16
+            )));
+        }
+        self.request(&SessionRequest::Fill(Fill { batch, count }))?;
+        self.reports(progress)
     }
 
     /// One inference: shares `inputs`, has the parties run the program, and opens the outputs to this client alone. In phase

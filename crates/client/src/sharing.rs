@@ -13,7 +13,7 @@ use covey_transport::Connection;
 use zeroize::Zeroizing;
 
 use crate::messages::{Hex, MAX_CHUNK, Reply, Request, ShareWeights};
-use crate::parties::{check_count, connect_all, expect, keys, unexpected};
+use crate::parties::{check_holders, connect_all, expect, keys, unexpected};
 use crate::{ClientConfig, ClientError, wire};
 
 /// How long a party may take to store or check an upload.
@@ -55,7 +55,7 @@ pub fn share_weights(
     protocol: ProtocolKind,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<ShareReport, ClientError> {
-    check_count(config, protocol)?;
+    check_holders(config, protocol)?;
     supports(protocol, program)?;
     if weights.program() != program.hash() {
         return Err(ClientError::Request(format!(
@@ -150,6 +150,8 @@ fn send_weights<P: Served>(upload: &mut Upload, program: &Program, weights: &Wei
         Ok(seed)
     };
     let Sharing { seeds, roles } = P::SHARING;
+    // A role that is not listed is sent nothing.
+    let roles = &roles[..upload.connections.len().min(roles.len())];
     let seeds = (0..seeds).map(|_| seed()).collect::<Result<Vec<_>, _>>()?;
     for (role, part) in roles.iter().enumerate() {
         part.seeds.iter().try_for_each(|&number| upload.add(role, &*seeds[number]))?;

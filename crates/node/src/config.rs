@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use covey_client::{ConfigError, Peer, PeerTable, Source};
+use covey_client::{ConfigError, Peer, PeerTable, Source, default_state};
 use covey_transport::{Fingerprint, Identity};
 use serde::Deserialize;
 
@@ -42,6 +42,8 @@ pub struct AllowedClient {
     pub share_weights: bool,
     /// It may open sessions.
     pub infer: bool,
+    /// It may have correlated OTs made ahead of sessions, which take room on this party's disk.
+    pub fill_store: bool,
     /// Samples of one program it may have predicted in all; any number if `None`.
     pub queries: Option<u64>,
     /// Low bits that outputs lose, rounded to the nearest, before they open to it.
@@ -84,6 +86,7 @@ struct ClientTable {
 enum Right {
     ShareWeights,
     Infer,
+    FillStore,
 }
 
 impl PartyConfig {
@@ -98,8 +101,7 @@ impl PartyConfig {
         let listen = source.address("party.listen", file.party.listen)?;
         let identity = Arc::new(source.identity("party.key", &file.party.key)?);
         let timeout = source.timeout("party.timeout", file.party.timeout)?;
-        let default = PathBuf::from(format!("state-{}", name.replace(['/', '\\'], "_")));
-        let state = source.resolve(&file.party.state.unwrap_or(default));
+        let state = source.resolve(&file.party.state.unwrap_or_else(|| default_state(&name)));
         let peers = source.peers("peer", file.peer)?;
         let clients = clients(&source, file.client)?;
         let config = PartyConfig { name, listen, identity, state, timeout, peers, clients };
@@ -150,12 +152,13 @@ fn clients(source: &Source, entries: Vec<ClientTable>) -> Result<Vec<AllowedClie
         }
         let may = |right| entry.may.as_ref().is_none_or(|rights| rights.contains(&right));
         let (share_weights, infer) = (may(Right::ShareWeights), may(Right::Infer));
+        let fill_store = may(Right::FillStore);
         let (queries, round_bits) = (entry.queries, entry.round_bits);
         if round_bits > MOST_ROUNDED {
             return Err(source.refuse(&key("round_bits"), &format!("outputs lose at most {MOST_ROUNDED} bits")));
         }
         let name = source.name(&key("name"), entry.name)?;
-        clients.push(AllowedClient { name, fingerprint, share_weights, infer, queries, round_bits });
+        clients.push(AllowedClient { name, fingerprint, share_weights, infer, fill_store, queries, round_bits });
     }
     Ok(clients)
 }

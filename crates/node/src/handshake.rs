@@ -33,18 +33,21 @@ pub(crate) struct Agreement {
     pub keys: SessionKeys,
 }
 
-/// Refuses a list of parties this one has no place in.
+/// Refuses a list of parties this one has no place in. A session's `client` may be one of them, in a role whose part of the weights
+/// is public; weights may be shared with the other roles alone.
 pub(crate) fn check_parties(
     config: &PartyConfig,
     protocol: ProtocolKind,
     role: usize,
     parties: &[Key],
+    client: Option<Key>,
 ) -> Result<(), Failure> {
     let (listed, due) = (parties.len(), protocol.parties());
-    if protocol == ProtocolKind::Clear {
+    let Some(sharing) = protocol.sharing() else {
         return Err(Failure::refused("clear computes in the open and has no parties: use protocol trio"));
-    }
-    if listed != due || due > MAX_PARTIES {
+    };
+    let enough = listed == due || (client.is_none() && listed == sharing.holders());
+    if !enough || due > MAX_PARTIES {
         return Err(Failure::refused(format!("{listed} parties are listed where {protocol} takes {due}")));
     }
     let own = Key(config.identity.fingerprint());
@@ -59,7 +62,8 @@ pub(crate) fn check_parties(
                 "P{index} has the same key as another party: every role needs its own"
             )));
         }
-        if index != role && config.peer(&key.0).is_none() {
+        let is_client = client == Some(*key) && !sharing.roles[index].is_secret();
+        if index != role && config.peer(&key.0).is_none() && !is_client {
             return Err(Failure::refused(format!(
                 "the key of P{index} ({}) is not pinned there as a [[peer]]; pin it with `covey keys pin`",
                 key.0
@@ -114,7 +118,14 @@ fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
 }
 
-/// Dials the higher roles and waits for the lower ones.
+/// Whether the party in `role` dials that in `other`, or waits for it: the lower role dials, but a client that is one of the parties
+/// dials all others, as its address is known to none.
+fn dials(hello: &PartyHello, role: usize, other: usize) -> bool {
+    let is_client = |role: usize| hello.terms.parties.get(role) == Some(&hello.client);
+    if is_client(role) == is_client(other) { role < other } else { is_client(role) }
+}
+
+/// Dials some of the parties and waits for the others.
 fn gather(
     config: &PartyConfig,
     hello: &PartyHello,
@@ -123,7 +134,11 @@ fn gather(
     connections: &mut Vec<Met>,
 ) -> Result<(), Failure> {
     let PartyHello { role, terms, .. } = hello;
-    for (other, key) in terms.parties.iter().enumerate().skip(role + 1) {
+    let (mut dialled, mut awaited) = (Vec::new(), Vec::new());
+    for (other, key) in terms.parties.iter().enumerate().filter(|(other, _)| other != role) {
+        if dials(hello, *role, other) { dialled.push((other, key)) } else { awaited.push(other) }
+    }
+    for (other, key) in dialled {
         let Some(peer) = config.peer(&key.0) else {
             return Err(Failure::refused(format!("the key of P{other} is not pinned")));
         };
@@ -132,7 +147,8 @@ fn gather(
         wire::send(&mut connection, &Request::Join(Join { session: terms.session, role: *role }), left(deadline))?;
         connections.push((other, connection));
     }
-    let missing = |connections: &[Met]| (0..*role).find(|other| connections.iter().all(|(role, _)| role != other));
+    let missing =
+        |connections: &[Met]| awaited.iter().find(|other| connections.iter().all(|(role, _)| role != *other)).copied();
     while let Some(absent) = missing(connections) {
         let Ok((connection, from)) = joins.recv_timeout(left(deadline)) else {
             let name = terms.parties.get(absent).and_then(|key| config.peer(&key.0)).map_or("", |peer| &peer.name);
@@ -143,8 +159,8 @@ fn gather(
                 hello.name
             )));
         };
-        // Only a lower role's own key may join as that role.
-        let expected = from < *role && terms.parties.get(from) == Some(&Key(connection.fingerprint()));
+        // Only a role's own key may join as that role.
+        let expected = awaited.contains(&from) && terms.parties.get(from) == Some(&Key(connection.fingerprint()));
         if expected && connections.iter().all(|(other, _)| *other != from) {
             connections.push((from, connection));
         }

@@ -5,14 +5,18 @@
 mod config;
 mod error;
 mod handshake;
+mod own;
+mod place;
 mod quota;
 mod serve;
 mod session;
 mod sharing;
 mod state;
+mod supply;
 mod usage;
 mod weights;
 
 pub use config::{AllowedClient, PartyConfig};
 pub use error::NodeError;
+pub use own::{OwnSession, own_stores};
 pub use serve::serve;

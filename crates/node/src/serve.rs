@@ -7,18 +7,19 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use covey_client::messages::{COVEY_VERSION, Hex, Infer, Join, PartyStatus, Reply, Request, one_line};
+use covey_client::messages::{COVEY_VERSION, Hex, Infer, Join, PartyStatus, Reply, Request, TakePlace, one_line};
 use covey_client::wire;
 use covey_runtime::session::ProtocolKind;
-use covey_transport::{Connection, Incoming, Listener, Network, Session as Streams};
+use covey_transport::{Connection, Fingerprint, Incoming, Listener, Network, Session as Streams};
 use tracing::{info, warn};
 
 use crate::config::{AllowedClient, PartyConfig};
 use crate::error::{Failure, NodeError};
 use crate::handshake::Joined;
 use crate::quota::Quotas;
-use crate::state::Store;
-use crate::{session, sharing};
+use crate::state::{Held, Store};
+use crate::supply::Stores;
+use crate::{place, session, sharing};
 
 /// Most sessions and uploads at once.
 const MAX_SESSIONS: usize = 16;
@@ -34,6 +35,7 @@ pub(crate) struct Party {
     pub config: PartyConfig,
     pub store: Store,
     pub quotas: Quotas,
+    pub stores: Stores,
     seats: Arc<Seats>,
     connections: AtomicUsize,
 }
@@ -100,7 +102,9 @@ pub fn serve(config: PartyConfig, ready: impl FnOnce(SocketAddr), stop: Arc<Atom
         .map_err(|problem| NodeError::State { folder: config.state.display().to_string(), problem })?;
     let listener = Listener::bind(&config.listen, config.identity.clone(), config.timeout)?;
     let held = store.list().len();
-    let party = Arc::new(Party { config, store, quotas, seats: Arc::default(), connections: AtomicUsize::new(0) });
+    let stores = Stores::new(&config.state);
+    let (seats, connections) = (Arc::default(), AtomicUsize::new(0));
+    let party = Arc::new(Party { config, store, quotas, stores, seats, connections });
     if let Some(address) = listener.address() {
         info!(party = party.config.name, %address, programs = held, "listening");
         ready(address);
@@ -157,6 +161,10 @@ impl Party {
                     .map_err(|failure| Failure::Lost(format!("session of {name}: {failure}")))
             }
             Next::Join(join) => self.route(join, connection),
+            Next::TakePlace(request) => {
+                let handed = place::hand_out(self, &mut connection, &request);
+                tell_refusal(&mut connection, handed).map_err(|failure| about(&connection, failure))
+            }
         }
     }
 
@@ -168,13 +176,17 @@ impl Party {
 
     fn ask(&self, connection: &mut Connection) -> Result<Next, Failure> {
         let request: Request = wire::receive(connection, self.config.timeout)?;
+        let client = self.config.client(&connection.fingerprint());
         if let Request::Join(join) = request {
-            return match self.config.peer(&connection.fingerprint()) {
-                Some(_) => Ok(Next::Join(join)),
-                None => Err(Failure::refused("a client cannot take a party's place")),
+            // Whether a client may be one of the parties, the session it joins knows.
+            let may =
+                self.config.peer(&connection.fingerprint()).is_some() || client.is_some_and(|client| client.infer);
+            return match may {
+                true => Ok(Next::Join(join)),
+                false => Err(Failure::refused("a client that may not infer cannot take a party's place")),
             };
         }
-        let Some(client) = self.config.client(&connection.fingerprint()) else {
+        let Some(client) = client else {
             return Err(Failure::refused("a party cannot ask as a client: use a client's own key"));
         };
         match request {
@@ -193,8 +205,37 @@ impl Party {
                 seat.await_joins(request.terms.session, sender)?;
                 Ok(Next::Infer(Box::new(request), seat, joins))
             }
+            Request::TakePlace(request) => {
+                permit(client, client.infer, "infer")?;
+                Ok(Next::TakePlace(request))
+            }
             Request::Join(_) => Ok(Next::Over),
         }
+    }
+
+    /// The weights of a program, shared for `protocol`.
+    pub fn held(&self, program: &Hex<32>, protocol: &str) -> Result<Arc<Held>, Failure> {
+        let short = program.short();
+        let Some(held) = self.store.get(program) else {
+            return Err(Failure::refused(match self.store.damaged_file(program) {
+                Some(path) => {
+                    format!("state file {} is corrupted: share the weights of this program again", path.display())
+                }
+                None => format!("it holds no weights of program {short}: share them first (`covey share-weights`)"),
+            }));
+        };
+        let theirs = &held.head.upload.protocol;
+        if theirs != protocol {
+            return Err(Failure::refused(format!(
+                "it holds the weights of program {short} for {theirs}, not {protocol}: share them again"
+            )));
+        }
+        Ok(held)
+    }
+
+    /// Low bits that outputs lose before they open to a client.
+    pub fn round_bits(&self, client: &Fingerprint) -> u32 {
+        self.config.client(client).map_or(0, |client| client.round_bits)
     }
 
     fn status(&self) -> PartyStatus {
@@ -204,6 +245,7 @@ impl Party {
             certificate_days_left: self.config.identity.days_left(),
             protocols: ProtocolKind::served().map(|kind| kind.name().into()).collect(),
             programs: self.store.list(),
+            stores: self.stores.status(),
             sessions: self.seats.taken.load(Ordering::Acquire),
         }
     }
@@ -255,6 +297,7 @@ enum Next {
     Share(Box<covey_client::messages::ShareWeights>, Seat),
     Infer(Box<Infer>, Seat, std::sync::mpsc::Receiver<Joined>),
     Join(Join),
+    TakePlace(TakePlace),
 }
 
 fn permit(client: &AllowedClient, may: bool, what: &str) -> Result<(), Failure> {

@@ -14,6 +14,7 @@ use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::Served;
 use covey_protocols::{Options, Phase, Protocol};
 use covey_ring::Ring;
+use covey_runtime::plan::plan_rounded;
 use covey_runtime::profile::Timing;
 use covey_runtime::session::{ProtocolKind, UnknownProtocol, Visitor, choose};
 use covey_runtime::{Executor, Observer, Profile, Step};
@@ -25,6 +26,7 @@ use crate::handshake::{self, Agreement, Joined};
 use crate::quota::Quotas;
 use crate::serve::{Party, Seat};
 use crate::state::Held;
+use crate::supply::{Stores, Supplies};
 use crate::{usage, weights};
 
 /// How often a party reports progress, at most.
@@ -81,7 +83,19 @@ pub(crate) fn serve(
     let quota =
         limit.map(|limit| Quota { quotas: &party.quotas, client: hello.client, program: hello.terms.program, limit });
     let round_bits = hello.round_bits;
-    let runs = Runs { streams: &streams, keys, options, ring, held: &held, client: parties, quota, round_bits };
+    let runs = Runs {
+        streams: &streams,
+        keys,
+        options,
+        ring,
+        held: &held,
+        client: parties,
+        quota,
+        round_bits,
+        stores: &party.stores,
+        parties: &hello.terms.parties,
+        may_fill: party.config.client(&hello.client.0).is_some_and(|client| client.fill_store),
+    };
     let ended = choose(protocol, ring, runs).map_err(|error| Failure::refused(error.to_string()))?;
     match ended {
         Ok(()) => {
@@ -122,7 +136,8 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
     let Infer { role, terms } = request;
     let protocol: ProtocolKind =
         terms.protocol.parse().map_err(|error: UnknownProtocol| Failure::refused(error.to_string()))?;
-    handshake::check_parties(&party.config, protocol, role, &terms.parties)?;
+    let asking = Key(client.fingerprint());
+    handshake::check_parties(&party.config, protocol, role, &terms.parties, Some(asking))?;
     let options = terms.options.checked().map_err(Failure::Refused)?;
     if !is_name(&terms.client) {
         return Err(Failure::refused("the client's name is empty, too long or not printable"));
@@ -136,21 +151,13 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
         ));
     }
     let short = terms.program.short();
-    let Some(held) = party.store.get(&terms.program) else {
-        return Err(Failure::refused(match party.store.damaged_file(&terms.program) {
-            Some(path) => {
-                format!("state file {} is corrupted: share the weights of this program again", path.display())
-            }
-            None => format!("it holds no weights of program {short}: share them first (`covey share-weights`)"),
-        }));
-    };
-    if held.head.upload.protocol != terms.protocol {
-        let theirs = &held.head.upload.protocol;
-        return Err(Failure::refused(format!(
-            "it holds the weights of program {short} for {theirs}, not {protocol}: share them again"
-        )));
-    }
-    if held.role() != role || held.parties() != terms.parties {
+    let held = party.held(&terms.program, &terms.protocol)?;
+    // Who takes a role whose part of the weights is public does not matter to the others.
+    let parts = protocol.sharing().map_or(&[][..], |sharing| sharing.roles);
+    let same = parts.iter().enumerate().all(|(index, part)| {
+        !part.is_secret() || held.parties().get(index).is_some_and(|key| *key == terms.parties[index])
+    });
+    if held.role() != role || !same {
         return Err(Failure::refused(format!(
             "it holds the weights of program {short} as P{} of other roles or parties than the session's: list the parties as \
              when the weights were shared, or share them again",
@@ -168,9 +175,9 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
         covey: COVEY_VERSION.into(),
         role,
         name: party.config.name.clone(),
-        client: Key(client.fingerprint()),
+        client: asking,
         sharing: held.head.upload.sharing,
-        round_bits: party.config.client(&client.fingerprint()).map_or(0, |client| client.round_bits),
+        round_bits: party.round_bits(&client.fingerprint()),
         terms,
     };
     Ok(Admitted { protocol, options, ring, held, hello })
@@ -187,6 +194,11 @@ struct Runs<'a> {
     /// Counts what the client asks for, where it may not ask for everything.
     quota: Option<Quota<'a>>,
     round_bits: u32,
+    /// Correlated OTs that were made ahead.
+    stores: &'a Stores,
+    parties: &'a [Key],
+    /// The client may have more of them made.
+    may_fill: bool,
 }
 
 /// What the session's client may have predicted.
@@ -222,16 +234,50 @@ impl Visitor for Runs<'_> {
         let client_name = self.streams.name(self.client);
         wire::send_control(&mut *control, self.client, &SessionReply::Opened).map_err(|error| error.to_string())?;
         let mut numbers = Numbers::default();
+        let mut supplies = match P::STOCKED {
+            true => Some(Supplies::start(self.stores, self.streams, self.parties, &mut *control)?),
+            false => None,
+        };
+        let (options, round_bits) = (self.options, self.round_bits);
+        // What `count` inferences of `batch` samples use up.
+        let demand = |batch: usize, count: u32| -> Result<[u64; 2], String> {
+            let plan = plan_rounded::<P>(executor.program(), options, batch, round_bits);
+            let transfers = plan.map_err(|error| error.to_string())?.transfers;
+            let times = |one: u64| one.checked_mul(count.into()).ok_or("more correlated OTs than can be counted");
+            Ok([times(transfers[0])?, times(transfers[1])?])
+        };
         loop {
             let request =
                 wire::receive_control(&mut *control, self.client, &client_name).map_err(|error| error.to_string())?;
             let run = match request {
                 SessionRequest::Run(run) => run,
                 SessionRequest::Close => return Ok(()),
+                SessionRequest::Fill(fill) => {
+                    if !self.may_fill {
+                        return Err(format!("'{client_name}' may not fill-store here: add it to `may`"));
+                    }
+                    let Some(supplies) = &mut supplies else {
+                        return Err(format!("{} keeps nothing between sessions that could be made ahead", P::NAME));
+                    };
+                    let done = fill_store(self.streams, supplies, &mut *control, || demand(fill.batch, fill.count))?;
+                    wire::send_control(&mut *control, self.client, &SessionReply::Done(done))
+                        .map_err(|error| error.to_string())?;
+                    continue;
+                }
             };
             numbers.admit(&run).map_err(|problem| format!("{client_name} asked for {problem}"))?;
             if let Some(quota) = &self.quota {
                 quota.charge(&run).map_err(|problem| format!("{client_name} asked for {problem}"))?;
+            }
+            let supply = match &mut supplies {
+                Some(supplies) if run.phase != PhaseMessage::Online => {
+                    supplies.draw(&mut *control, || demand(run.batch, run.count))?
+                }
+                _ => None,
+            };
+            let supplied = supply.is_some();
+            if let Some(ots) = supply {
+                protocol.supply(run.inference..run.inference + u64::from(run.count), ots);
             }
             let reporter = Reporter {
                 control: &mut *control,
@@ -239,11 +285,41 @@ impl Visitor for Runs<'_> {
                 reports: self.streams.me() == REPORTER,
                 last: Instant::now(),
             };
-            let done = run_once(self.streams, &mut protocol, &executor, run, self.round_bits, reporter)?;
+            let mut done = run_once(self.streams, &mut protocol, &executor, run, self.round_bits, reporter)?;
+            if supplied {
+                done.profile.add_from_store();
+            }
             wire::send_control(&mut *control, self.client, &SessionReply::Done(done))
                 .map_err(|error| error.to_string())?;
         }
     }
+}
+
+/// Makes correlated OTs for later sessions, and reports on it.
+fn fill_store(
+    streams: &Streams,
+    supplies: &mut Supplies,
+    control: &mut dyn Endpoint,
+    demand: impl FnOnce() -> Result<[u64; 2], String>,
+) -> Result<Done, String> {
+    let wanted = demand()?;
+    if wanted == [0; 2] {
+        return Err("this program takes no correlated OTs, so that none can be made ahead".into());
+    }
+    streams.meter().take();
+    let cpu = usage::cpu_seconds();
+    supplies.fill(control, wanted)?;
+    Ok(report(streams, Vec::new(), 0, cpu))
+}
+
+/// What was exchanged and used since the meter was last taken.
+fn report(streams: &Streams, timings: Vec<Timing>, stored: usize, cpu: Option<f64>) -> Done {
+    let mut snapshot = streams.meter().take();
+    // Control messages belong to no node and to no protocol.
+    snapshot.rows.retain(|row| row.node != Meter::NO_NODE);
+    let socket_bytes_sent = snapshot.sockets.iter().map(|socket| socket.sent).sum();
+    let profile = Profile::new(timings, streams.me(), &snapshot);
+    Done { profile, stored, socket_bytes_sent, usage: usage::since(cpu) }
 }
 
 /// The runs of one request, and the report on them.
@@ -273,16 +349,7 @@ fn run_once<P: Served>(
             timings.iter_mut().zip(times).for_each(|(sum, time)| sum.milliseconds += time.milliseconds);
         }
     }
-    let mut snapshot = streams.meter().take();
-    // Control messages belong to no node and to no protocol.
-    snapshot.rows.retain(|row| row.node != Meter::NO_NODE);
-    let socket_bytes_sent = snapshot.sockets.iter().map(|socket| socket.sent).sum();
-    Ok(Done {
-        profile: Profile::new(timings, streams.me(), &snapshot),
-        stored: protocol.stored(),
-        socket_bytes_sent,
-        usage: usage::since(cpu),
-    })
+    Ok(report(streams, timings, protocol.stored(), cpu))
 }
 
 /// Which run numbers were used. A number draws the same randomness every time, so no two runs may share one, except the

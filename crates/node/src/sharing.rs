@@ -55,7 +55,7 @@ fn ready(party: &Party) -> Reply {
 fn check(party: &Party, upload: &ShareWeights) -> Result<(), Failure> {
     let protocol: ProtocolKind =
         upload.protocol.parse().map_err(|error: UnknownProtocol| Failure::refused(error.to_string()))?;
-    crate::handshake::check_parties(&party.config, protocol, upload.role, &upload.parties)?;
+    crate::handshake::check_parties(&party.config, protocol, upload.role, &upload.parties, None)?;
     if upload.program_bytes > MAX_PROGRAM {
         return Err(Failure::refused(format!(
             "a program file of {} bytes; the longest has {MAX_PROGRAM}",

@@ -56,6 +56,14 @@ pub fn extend_bytes(k: usize, count: usize) -> usize {
     (digits(k).count() - 1) * count.div_ceil(8)
 }
 
+/// Messages of a set-up: by the sender, by the receiver.
+pub const SETUP_MESSAGES: [usize; 2] = [1, 2];
+
+/// Messages that the receiver sends for `count` OTs; the sender sends none.
+pub fn extend_messages(count: usize) -> usize {
+    count.div_ceil(PIECE)
+}
+
 fn check(k: usize) {
     assert!((2..=8).contains(&k), "digits of {k} bits");
 }

@@ -1,4 +1,4 @@
-//! Stocks in memory and on disk, both parties, and what is left of them when a process dies.
+//! Stocks in memory and on disk, of both parties: filled, used by several sessions, after a crash, damaged, put back.
 
 mod common;
 
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use common::both;
 use covey_ot::silent::Parameters;
-use covey_ot::stock::{self, Opened, Stock};
+use covey_ot::stock::{self, BatchName, DiskStock, Portion, Reserved, Stock};
 use covey_ot::store::{Contents, Material};
-use covey_ot::{Block, Channel};
+use covey_ot::{Block, Channel, Received, Sent};
 
 /// 576 OTs an iteration: 64 · 16 outputs, 64 · 4 + 64 of them for the next.
 const SMALL: Parameters = Parameters::insecure(64, 6, 4);
@@ -31,7 +31,14 @@ struct Taken {
 
 impl Taken {
     fn take(&mut self, stock: &mut Stock, sent: usize, received: usize) {
-        let (from, to) = stock.take(sent, received).unwrap();
+        self.add(stock.take(sent, received).unwrap(), sent, received);
+    }
+
+    fn take_reserved(&mut self, reserved: &mut Reserved, sent: usize, received: usize) {
+        self.add(reserved.take(sent, received).unwrap(), sent, received);
+    }
+
+    fn add(&mut self, (from, to): (Sent, Received), sent: usize, received: usize) {
         assert!(from.len() == sent && to.len() == received);
         for (index, &block) in from.blocks.iter().enumerate() {
             self.sent.push((from.key.0, from.first + index as u64, block));
@@ -95,124 +102,152 @@ fn filled_in_steps_taken_in_order_counted_and_metered() {
     assert_eq!(zero.0.fits(&one.0) as u64, used[0] + used[1]);
 }
 
-/// Opens, or says why not.
-fn open(directory: &Path, me: usize, channel: &mut dyn Channel) -> Result<Stock, String> {
-    match Stock::open(directory, me, channel).unwrap() {
-        Opened::Stock(stock) => Ok(*stock),
-        Opened::Nothing(why) => Err(why),
-    }
+fn open(directory: &Path, me: usize) -> DiskStock {
+    let (stock, problems) = DiskStock::open(directory, me).unwrap();
+    assert!(problems.is_empty(), "{problems:?}");
+    stock
+}
+
+fn names(stock: &DiskStock) -> Vec<BatchName> {
+    stock.left().iter().map(|(name, _)| *name).collect()
+}
+
+fn fill(stocks: [&DiskStock; 2], wanted: [u64; 2]) -> [u64; 2] {
+    let [zero, one] = stocks;
+    let run = |stock: &DiskStock, channel: &mut dyn Channel| stock.fill_with(wanted, [SMALL; 2], channel).unwrap();
+    both(|channel| run(zero, channel), |channel| run(one, channel)).2
+}
+
+/// Both stocks of a test, filled.
+fn filled(name: &str, wanted: [u64; 2]) -> ([PathBuf; 2], [DiskStock; 2]) {
+    let places = [0, 1].map(|me| directory(&format!("{name}-{me}")));
+    let stocks = [0, 1].map(|me| open(&places[me], me));
+    fill(stocks.each_ref(), wanted);
+    (places, stocks)
 }
 
 #[test]
-fn sessions_go_on_where_the_last_one_stopped() {
-    let places = [directory("sessions-0"), directory("sessions-1")];
-    let (mut all, mut bytes) = ([Taken::default(), Taken::default()], Vec::new());
-    for session in 0..5 {
-        let [zero, one] = &mut all;
-        let places = &places;
-        let run = |me: usize, taken: &mut Taken, channel: &mut dyn Channel| {
-            let mut stock = match session {
-                0 => fresh(me),
-                _ => open(&places[me], me, channel).unwrap(),
-            };
-            stock.fill([700, 300], channel).unwrap();
-            let take = [200 + 5 * session, 100];
-            taken.take(&mut stock, take[me], take[1 - me]);
-            // The third session ends without being saved: nothing was extended, and its marks are on the disk.
-            if session != 3 {
-                stock.save(&places[me]).unwrap();
-            }
-        };
-        let (.., sent) = both(|channel| run(0, zero, channel), |channel| run(1, one, channel));
-        bytes.push(sent[0] + sent[1]);
-    }
-    assert!(bytes[1..].iter().all(|&sent| sent < bytes[0] / 2), "only the first session has base OTs: {bytes:?}");
-    assert!(all[0].fits(&all[1]) > 1000);
-}
-
-/// Sessions end without saving, P0 having used more than P1: both skip what either may have used. The second dies after it took the
-/// state from the disk: then there is a new set-up for that direction.
-#[test]
-fn parties_agree_after_one_died() {
-    // Larger than what is read at once.
-    const LARGE: Parameters = Parameters::insecure(1500, 9, 9);
-    let places = [directory("died-0"), directory("died-1")];
-    let places = &places;
-    let prepare = |me: usize| {
-        move |channel: &mut dyn Channel| {
-            let mut stock = Stock::new(me, [9; 32], [LARGE, LARGE]);
-            stock.fill([700_000, 700_000], channel).unwrap();
-            stock.save(&places[me]).unwrap();
-        }
-    };
-    both(prepare(0), prepare(1));
+fn ranges_are_set_aside_for_several_sessions() {
+    let (places, stocks) = filled("sessions", [2000, 700]);
+    let left = stocks[0].left();
+    assert!(left.len() == 1 && left[0].1[0] >= 2000 && left[0].1[1] >= 700, "{left:?}");
+    assert_eq!(left, stocks[1].left());
+    let has = names(&stocks[1]);
+    assert!(stocks[0].reserve(&[[7; 16]], [1, 1]).unwrap().is_none(), "a batch the peer lacks");
+    assert!(stocks[0].reserve(&has, [left[0].1[0] + 1, 1]).unwrap().is_none(), "more than there is");
+    let mut reserved: Vec<_> = [[100, 50], [1, 0], [0, 7], [300, 300]]
+        .iter()
+        .map(|&count| stocks[0].reserve(&has, count).unwrap().unwrap())
+        .collect();
+    // The other party hears of them in another order.
     let mut all = [Taken::default(), Taken::default()];
-    for session in 0..3 {
-        let [zero, one] = &mut all;
-        let run = |me: usize, taken: &mut Taken, channel: &mut dyn Channel| {
-            let mut stock = open(&places[me], me, channel).unwrap();
-            let left = stock.left();
-            match session {
-                // P0 reads 270,000, P1 as many as are read at once.
-                0 => [270_000, 7][me..].iter().take(1).for_each(|&count| taken.take(&mut stock, count, count)),
-                1 => {
-                    assert_eq!(left, [LARGE.added() as u64 - 270_000; 2]);
-                    taken.take(&mut stock, 5, 5);
-                    stock.fill([left[0] + 1, 0], channel).unwrap();
-                    taken.take(&mut stock, 10, 10);
-                }
-                _ => {
-                    assert_eq!(left[0], 0);
-                    stock.fill([100, left[1]], channel).unwrap();
-                    taken.take(&mut stock, if me == 0 { 50 } else { 20 }, if me == 0 { 20 } else { 50 });
-                }
-            }
-        };
-        both(|channel| run(0, zero, channel), |channel| run(1, one, channel));
+    for index in [3, 0, 2, 1] {
+        let (portion, zero) = &mut reserved[index];
+        let mut one = stocks[1].claim(portion).unwrap();
+        assert!(stocks[1].claim(portion).is_err() || portion.count == [0; 2], "claimed twice");
+        let [a, b] = portion.count.map(|count| count as usize);
+        assert_eq!((zero.left(), one.left()), (portion.count, portion.count));
+        for part in [[a / 3, b / 2], [a - a / 3, b - b / 2]] {
+            all[0].take_reserved(zero, part[0], part[1]);
+            all[1].take_reserved(&mut one, part[1], part[0]);
+        }
+        assert!(zero.take(1, 0).is_err() && one.take(0, 1).is_err(), "what is others'");
     }
-    assert_eq!(all[0].fits(&all[1]), 2 * 7 + 2 * 15 + 70);
-    let keys: HashSet<u128> = all[0].sent.iter().map(|taken| taken.0).collect();
-    assert_eq!(keys.len(), 2, "a new set-up has a new hash");
+    assert_eq!(all[0].fits(&all[1]), 401 + 357);
+    let left = stocks[0].left();
+    assert_eq!(left, stocks[1].left());
+    drop((stocks, reserved));
+    let stocks = [0, 1].map(|me| open(&places[me], me));
+    assert_eq!([stocks[0].left(), stocks[1].left()], [left.clone(), left]);
 }
 
-/// Copies the files of a stock, for an attempt on the copy.
+#[test]
+fn a_fill_goes_on_from_the_last_and_sends_what_was_planned() {
+    let places = [0, 1].map(|me| directory(&format!("fills-{me}")));
+    let stocks = [0, 1].map(|me| open(&places[me], me));
+    let [a, b] = stock::cold_bytes([SMALL; 2], [600, 600]);
+    let first = fill(stocks.each_ref(), [600, 600]);
+    assert_eq!(first, [a + 97, b + 97], "the greeting and the end beside");
+    drop(stocks);
+    let stocks = [0, 1].map(|me| open(&places[me], me));
+    let second = fill(stocks.each_ref(), [600, 600]);
+    assert!(second[0] + second[1] < (first[0] + first[1]) / 2, "no base OTs: {first:?}, {second:?}");
+    // One side's files are lost: both start anew.
+    drop(stocks);
+    std::fs::remove_dir_all(&places[1]).unwrap();
+    let stocks = [0, 1].map(|me| open(&places[me], me));
+    assert_eq!(fill(stocks.each_ref(), [600, 600]), first);
+    assert_eq!((stocks[0].left().len(), stocks[1].left().len()), (3, 1));
+    let (portion, mut zero) = stocks[0].reserve(&names(&stocks[1]), [9, 9]).unwrap().unwrap();
+    let mut one = stocks[1].claim(&portion).unwrap();
+    let mut all = [Taken::default(), Taken::default()];
+    all[0].take_reserved(&mut zero, 9, 9);
+    all[1].take_reserved(&mut one, 9, 9);
+    assert_eq!(all[0].fits(&all[1]), 18);
+    assert_eq!(
+        DiskStock::fill_bytes([1 << 24, 1])[1],
+        stock::cold_bytes(stock::parameters_for([1 << 24, 1]), [1 << 24, 1])[1] + 97
+    );
+}
+
+/// Copies the files of a stock.
 fn copy(from: &Path, to: &Path) {
     let _ = std::fs::remove_dir_all(to);
-    std::fs::create_dir_all(to.join("correlated-ots")).unwrap();
-    for entry in std::fs::read_dir(from.join("correlated-ots")).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), to.join("correlated-ots").join(entry.file_name())).unwrap();
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        match entry.path().is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
     }
 }
 
+/// A party dies after it set something aside; then older copies are put back, of either side.
 #[test]
-fn damaged_missing_and_foreign_stocks_are_refused_by_both() {
-    let places =
-        [directory("damaged-0"), directory("damaged-1"), directory("damaged-copy"), directory("damaged-other")];
-    let places = &places;
-    let prepare = |me: usize, place: usize| {
-        move |channel: &mut dyn Channel| {
-            let mut stock = fresh(me);
-            stock.fill([1000, 1000], channel).unwrap();
-            stock.save(&places[place]).unwrap();
-        }
+fn nothing_is_used_twice_after_a_crash_or_an_older_copy() {
+    let (places, mut stocks) = filled("older", [4000, 4000]);
+    let copies = [0, 1].map(|me| directory(&format!("older-copy-{me}")));
+    let mut all = [Taken::default(), Taken::default()];
+    let mut use_some = |stocks: &[DiskStock; 2], count: u64| {
+        let (portion, mut zero) = stocks[0].reserve(&names(&stocks[1]), [count, count]).unwrap().unwrap();
+        let mut one = stocks[1].claim(&portion).map_err(|error| (error.to_string(), portion))?;
+        all[0].take_reserved(&mut zero, count as usize, count as usize);
+        all[1].take_reserved(&mut one, count as usize, count as usize);
+        Ok::<usize, (String, Portion)>(all[0].fits(&all[1]))
     };
-    both(prepare(0, 0), prepare(1, 1));
-    both(prepare(0, 3), |channel| {
-        let mut stock = fresh(1);
-        stock.fill([1000, 1000], channel).unwrap();
-    });
-    let attempt = |place: &Path| {
-        let (zero, one, _) =
-            both(|channel| open(place, 0, channel).map(|_| ()), |channel| open(&places[1], 1, channel).map(|_| ()));
-        [zero, one].map(|result| result.err())
-    };
-    assert!(attempt(&places[0]).iter().all(Option::is_none));
-    let files = ["sent.material", "received.material", "sent-next.material", "sent.journal", "received-next.journal"];
-    for file in files {
-        let path = places[2].join("correlated-ots").join(file);
-        for damage in 0..4 {
-            copy(&places[0], &places[2]);
+    assert_eq!(use_some(&stocks, 10), Ok(20));
+    drop(stocks[0].reserve(&names(&stocks[1]), [77, 5]).unwrap().unwrap());
+    drop(stocks);
+    stocks = [0, 1].map(|me| open(&places[me], me));
+    assert_eq!(use_some(&stocks, 10), Ok(40), "the claiming party skips what the other lost");
+    drop(stocks);
+    (0..2).for_each(|me| copy(&places[me], &copies[me]));
+    stocks = [0, 1].map(|me| open(&places[me], me));
+    assert_eq!(use_some(&stocks, 100), Ok(240));
+    drop(stocks);
+    stocks = [open(&places[0], 0), open(&copies[1], 1)];
+    assert_eq!(use_some(&stocks, 20), Ok(280), "the claiming party's copy is older: it skips");
+    drop(stocks);
+    stocks = [open(&copies[0], 0), open(&places[1], 1)];
+    let (error, portion) = use_some(&stocks, 20).unwrap_err();
+    assert!(error.contains("older one, put back"), "{error}");
+    stocks.iter().for_each(|stock| stock.discard(portion.batch).unwrap());
+    assert!(stocks.iter().all(|stock| stock.left().is_empty()));
+    fill(stocks.each_ref(), [100, 100]);
+    assert_eq!(use_some(&stocks, 10), Ok(300));
+}
+
+#[test]
+fn damaged_and_missing_files_are_refused_and_the_rest_goes_on() {
+    let (places, stocks) = filled("damaged", [600, 600]);
+    let place = directory("damaged-copy");
+    drop(stocks);
+    for file in ["sent.material", "received.material", "sent.journal", "received.journal"] {
+        for damage in 0..5 {
+            copy(&places[0], &place);
+            let batch =
+                std::fs::read_dir(&place).unwrap().map(|e| e.unwrap().path()).find(|path| path.is_dir()).unwrap();
+            let path = batch.join(file);
             let mut bytes = std::fs::read(&path).unwrap();
             let last = bytes.len() - 1;
             match damage {
@@ -221,19 +256,30 @@ fn damaged_missing_and_foreign_stocks_are_refused_by_both() {
                 2 => bytes[60] ^= 1,
                 _ => bytes.clear(),
             }
-            std::fs::write(&path, &bytes).unwrap();
-            let [zero, one] = attempt(&places[2]);
-            let (zero, one) = (zero.expect(file), one.expect(file));
-            assert!(zero.contains(&places[2].display().to_string()), "{file}: {zero}");
-            assert!(one.contains("the other party has no stock"), "{file}: {one}");
+            match damage {
+                4 => std::fs::remove_file(&path).unwrap(),
+                _ => std::fs::write(&path, &bytes).unwrap(),
+            }
+            let (stock, problems) = DiskStock::open(&place, 0).unwrap();
+            assert!(stock.left().is_empty() && problems.len() == 1, "{file} {damage}");
+            let problem = problems[0].to_string();
+            assert!(problem.contains(&batch.display().to_string()) && !problem.contains('\n'), "{problem}");
         }
-        copy(&places[0], &places[2]);
-        std::fs::remove_file(&path).unwrap();
-        assert!(attempt(&places[2]).iter().all(Option::is_some), "without {file}");
     }
-    let [zero, one] = attempt(&places[3]);
-    assert!(zero.unwrap().contains("not the other half") && one.unwrap().contains("not the other half"));
-    assert!(attempt(&places[0]).iter().all(Option::is_none), "still whole");
+    // Opened as the other role.
+    assert_eq!(DiskStock::open(&places[0], 1).unwrap().1.len(), 1);
+    let stock = open(&places[0], 0);
+    assert!(DiskStock::open(&places[0], 0).err().unwrap().to_string().contains("another process uses this stock"));
+    drop(stock);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let batch =
+            std::fs::read_dir(&places[0]).unwrap().map(|e| e.unwrap().path()).find(|path| path.is_dir()).unwrap();
+        assert_eq!(mode(&batch), 0o700);
+        assert!(std::fs::read_dir(&batch).unwrap().all(|entry| mode(&entry.unwrap().path()) == 0o600));
+    }
 }
 
 #[test]

@@ -73,11 +73,16 @@ impl<P: Protocol> Planner<P> {
         self.memory.peak()
     }
 
-    /// What making the correlated randomness of all gates so far costs.
-    pub fn material(&self) -> Cost {
+    /// The correlated randomness of all gates so far.
+    pub fn demand(&self) -> Demand {
         let mut demand = Demand::default();
         self.ledger.values().for_each(|cost| demand += cost.demand);
-        P::plan_material(&demand, self.ring, &self.options)
+        demand
+    }
+
+    /// What making it costs.
+    pub fn material(&self) -> Cost {
+        P::plan_material(&self.demand(), self.ring, &self.options)
     }
 
     /// A parameter of `shape` as its owner shared it, its elements `|w| < 2^bits`.

@@ -2,8 +2,10 @@
 //! model owner shared ahead of sessions are handed out and taken up again.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
+use covey_ot::stock::Reserved;
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
@@ -29,6 +31,15 @@ pub trait Served: Protocol + Sized + 'static {
 
     /// A party on `endpoint`, with the keys it shares with the others.
     fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options) -> Result<Self>;
+
+    /// Whether the protocol uses correlated OTs that were made ahead of a session.
+    const STOCKED: bool = false;
+
+    /// Gives this party such OTs, for the runs of these numbers: as many as their plan asks for, which they then take from there and
+    /// nowhere else. Both parties are given the two sides of the same ones.
+    fn supply(&mut self, runs: Range<u64>, ots: Reserved) {
+        let _ = (runs, ots);
+    }
 
     /// The client on `endpoint`.
     fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Self::Client;
@@ -58,6 +69,20 @@ pub struct Sharing {
     pub seeds: usize,
     /// What each party is sent, in role order.
     pub roles: &'static [Part],
+}
+
+impl Sharing {
+    /// Roles that are sent something secret; they come first. Any other role's part is public, so anyone may take it.
+    pub fn holders(&self) -> usize {
+        self.roles.iter().filter(|part| part.is_secret()).count()
+    }
+}
+
+impl Part {
+    /// Whether it is sent anything secret.
+    pub fn is_secret(&self) -> bool {
+        self.words || !self.seeds.is_empty()
+    }
 }
 
 /// One party's part of [`Sharing`].

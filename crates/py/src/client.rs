@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use covey_client::messages::{OptionsMessage, PhaseMessage, Usage};
+use covey_client::messages::{Done, OptionsMessage, PhaseMessage, Usage};
 use covey_client::{ClientConfig, ClientError, Inference, Progress, SessionOptions};
-use covey_node::PartyConfig;
+use covey_node::{OwnSession, PartyConfig, own_stores};
 use covey_protocols::Options;
 use covey_protocols::circuits::UnknownAdder;
 use covey_runtime::Profile;
@@ -62,6 +62,12 @@ pub(crate) fn status(py: Python<'_>, config: PathBuf) -> PyResult<String> {
     })
 }
 
+/// The correlated OTs that a data owner, whose file `config` is, has ahead where it is one of the parties itself, as JSON.
+#[pyfunction]
+pub(crate) fn own_store(py: Python<'_>, config: PathBuf) -> PyResult<String> {
+    detached(py, || Ok(serde_json::to_string(&own_stores(&ClientConfig::read(config)?))?))
+}
+
 /// A client's file, or a party's seen as a client of the others.
 fn read_either(path: PathBuf) -> Result<ClientConfig, Failure> {
     let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -75,11 +81,12 @@ fn read_either(path: PathBuf) -> Result<ClientConfig, Failure> {
 
 /// A session with the parties: many inferences of one program.
 #[pyclass(frozen, module = "covey._core")]
-pub(crate) struct Session(Arc<Mutex<Option<covey_client::Session>>>);
+pub(crate) struct Session(Arc<Mutex<Option<OwnSession>>>);
 
 #[pymethods]
 impl Session {
-    /// Opens a session for `program` with the parties that the file `config` names.
+    /// Opens a session for `program` with the parties that the file `config` names; one that it does not name this process may be
+    /// itself.
     #[new]
     #[pyo3(signature = (config, program, protocol = "trio", **options))]
     fn new(
@@ -94,7 +101,7 @@ impl Session {
         let program = program.0.clone();
         let session = attended(py, None, move |_| {
             let config = ClientConfig::read(config)?;
-            Ok(covey_client::Session::open(&config, &program, SessionOptions { protocol, options })?)
+            Ok(OwnSession::open(&config, &program, SessionOptions { protocol, options })?)
         })?;
         Ok(Session(Arc::new(Mutex::new(Some(session)))))
     }
@@ -125,10 +132,23 @@ impl Session {
     ) -> PyResult<(String, String)> {
         self.work(py, progress, move |session, reporter| {
             let names = session.names().to_vec();
-            let reports = session.preprocess(batch, count, &mut |step| tell(reporter, step))?;
-            let sockets = reports.iter().map(|report| report.socket_bytes_sent);
-            let used = used(&names, sockets, reports.iter().map(|report| report.usage));
-            Ok((serde_json::to_string(&Profile::merged(reports.into_iter().map(|report| report.profile)))?, used))
+            merged(&names, session.preprocess(batch, count, &mut |step| tell(reporter, step))?)
+        })
+    }
+
+    /// Has the parties make correlated OTs for `count` inferences of `batch` samples in later sessions. Returns their merged
+    /// profile and what each used, as JSON.
+    #[pyo3(signature = (batch, count = 1, progress = None))]
+    fn fill_store(
+        &self,
+        py: Python<'_>,
+        batch: usize,
+        count: u32,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(String, String)> {
+        self.work(py, progress, move |session, reporter| {
+            let names = session.names().to_vec();
+            merged(&names, session.fill_store(batch, count, &mut |step| tell(reporter, step))?)
         })
     }
 
@@ -196,9 +216,7 @@ impl Session {
 }
 
 /// The session, unless another call is using it.
-fn lock(
-    session: &Mutex<Option<covey_client::Session>>,
-) -> Result<MutexGuard<'_, Option<covey_client::Session>>, Failure> {
+fn lock(session: &Mutex<Option<OwnSession>>) -> Result<MutexGuard<'_, Option<OwnSession>>, Failure> {
     session.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => {
             Failure::new("the session is busy: one inference at a time, or open another session")
@@ -207,8 +225,15 @@ fn lock(
     })
 }
 
-fn held(session: &mut Option<covey_client::Session>) -> Result<&mut covey_client::Session, Failure> {
-    session.as_mut().ok_or_else(|| Failure::new("the session is closed: open another"))
+fn held(session: &mut Option<OwnSession>) -> Result<&mut covey_client::Session, Failure> {
+    session.as_mut().and_then(OwnSession::session).ok_or_else(|| Failure::new("the session is closed: open another"))
+}
+
+/// The parties' reports as one profile, and what each used, as JSON.
+fn merged(names: &[String], reports: Vec<Done>) -> Result<(String, String), Failure> {
+    let sockets = reports.iter().map(|report| report.socket_bytes_sent);
+    let used = used(names, sockets, reports.iter().map(|report| report.usage));
+    Ok((serde_json::to_string(&Profile::merged(reports.into_iter().map(|report| report.profile)))?, used))
 }
 
 /// What each party sent and used, as JSON: one object a party, in role order.

@@ -31,6 +31,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("SESSION_OPTIONS", client::OPTIONS)?;
     module.add_function(wrap_pyfunction!(client::share_weights, module)?)?;
     module.add_function(wrap_pyfunction!(client::status, module)?)?;
+    module.add_function(wrap_pyfunction!(client::own_store, module)?)?;
     module.add_function(wrap_pyfunction!(node::serve_party, module)?)?;
     Ok(())
 }

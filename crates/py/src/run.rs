@@ -108,14 +108,16 @@ pub(crate) fn run_clear<'py>(
     Ok((outputs_to(py, outputs)?, statistics, timings))
 }
 
-/// What one inference of `program` over `batch` samples costs on `protocol`, with a session's options, as JSON.
+/// What one inference of `program` over `batch` samples costs on `protocol`, with a session's options and outputs rounded by
+/// `round_bits`, as JSON.
 #[pyfunction]
-#[pyo3(signature = (program, protocol = "trio", batch = 1, **options))]
+#[pyo3(signature = (program, protocol = "trio", batch = 1, round_bits = 0, **options))]
 pub(crate) fn plan(
     py: Python<'_>,
     program: &Program,
     protocol: &str,
     batch: usize,
+    round_bits: u32,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<String> {
     let program = program.0.clone();
@@ -123,7 +125,7 @@ pub(crate) fn plan(
     detached(py, || {
         let kind: ProtocolKind = protocol.parse()?;
         supports(kind, &program)?;
-        let visitor = Planning { program: &program, options, batch };
+        let visitor = Planning { program: &program, options, batch, round_bits };
         let plan = choose(kind, program.ring(), visitor)??;
         Ok(serde_json::to_string(&plan)?)
     })
@@ -156,16 +158,17 @@ struct Planning<'a> {
     program: &'a std::sync::Arc<covey_program::Program>,
     options: Options,
     batch: usize,
+    round_bits: u32,
 }
 
 impl Visitor for Planning<'_> {
     type Output = Result<Plan, RuntimeError>;
 
     fn clear(self) -> Self::Output {
-        plan_on::plan::<covey_protocols::clear::Clear>(self.program, self.options, self.batch)
+        plan_on::plan_rounded::<covey_protocols::clear::Clear>(self.program, self.options, self.batch, self.round_bits)
     }
 
     fn served<P: Served>(self) -> Self::Output {
-        plan_on::plan::<P>(self.program, self.options, self.batch)
+        plan_on::plan_rounded::<P>(self.program, self.options, self.batch, self.round_bits)
     }
 }

@@ -95,6 +95,8 @@ pub struct Plan {
     pub nodes: Vec<NodeCost>,
     /// All steps together.
     pub total: NodeCost,
+    /// Correlated OTs it uses up, by the party that holds the correlation.
+    pub transfers: [u64; 2],
     /// LAN and WAN.
     pub estimates: Vec<Estimate>,
     /// Peak resident memory of each party's process, in role order: an estimate in bytes.
@@ -110,13 +112,26 @@ const PROCESS: u64 = 112_000_000;
 /// # Errors
 /// As a run: a batch that is empty or too large, or a program the protocol cannot run.
 pub fn plan<P: Protocol>(program: &Arc<Program>, options: Options, batch: usize) -> Result<Plan, RuntimeError> {
+    plan_rounded::<P>(program, options, batch, 0)
+}
+
+/// [`plan`] of an inference whose outputs are rounded to multiples of 2^`round_bits`.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_rounded<P: Protocol>(
+    program: &Arc<Program>,
+    options: Options,
+    batch: usize,
+    round_bits: u32,
+) -> Result<Plan, RuntimeError> {
     let mut planner = Planner::<P>::new(program.ring(), options);
     let parameters: HashMap<_, _> = program
         .parameters()
         .map(|(id, value)| (id, Parameter::Stored(planner.stored(&value.shape, value.bound.bits))))
         .collect();
     let executor = Executor::new(&mut planner, program.clone(), parameters)?;
-    executor.run(&mut planner, Phase::Joint, 0, batch, &mut ())?;
+    executor.run_rounded(&mut planner, Phase::Joint, 0, batch, round_bits, &mut ())?;
 
     let none = Cost::default();
     let cost = |node: u32| planner.ledger().get(&node).unwrap_or(&none);
@@ -134,7 +149,8 @@ pub fn plan<P: Protocol>(program: &Arc<Program>, options: Options, batch: usize)
     let estimates = [Network::lan(), Network::wan()].map(|network| estimate(network, &total)).into();
     let total = NodeCost::new(u32::MAX, "total", "", &total);
     let memory = planner.peak_memory().into_iter().map(|bytes| bytes + PROCESS).collect();
-    Ok(Plan { protocol: P::NAME.into(), batch, nodes, total, estimates, memory })
+    let transfers = planner.demand().transfers;
+    Ok(Plan { protocol: P::NAME.into(), batch, nodes, total, transfers, estimates, memory })
 }
 
 fn estimate(network: Network, cost: &Cost) -> Estimate {

@@ -12,6 +12,9 @@ use covey_protocols::cost::MATERIAL;
 /// What profiles and plans call correlated randomness that was made outside of gates.
 pub(crate) const MATERIAL_NAME: &str = "correlated randomness";
 
+/// What stands in place of an operator where none of it was made in the session.
+pub const FROM_STORE: &str = "from the store";
+
 /// How long one step took.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
@@ -93,6 +96,11 @@ impl Profile {
         }
         profile.sort_links();
         profile
+    }
+
+    /// Says that the correlated randomness of these runs was made ahead of the session.
+    pub fn add_from_store(&mut self) {
+        self.node(MATERIAL).op = FROM_STORE.into();
     }
 
     /// One profile of several parties' views of the same run: traffic adds, of times and rounds the longest stands.

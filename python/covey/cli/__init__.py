@@ -9,7 +9,7 @@ from typing import NoReturn
 import typer
 
 from covey._version import __version__
-from covey.cli import bench, keys
+from covey.cli import bench, keys, store
 from covey.cli.console import complain
 from covey.cli.demo import demo
 from covey.cli.diff import diff
@@ -42,6 +42,7 @@ app.command()(party)
 app.command("share-weights")(share_weights)
 app.command()(infer)
 app.command()(doctor)
+app.add_typer(store.app, name="store")
 app.add_typer(bench.app, name="bench")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,11 +74,17 @@ def _run(folder: Path, protocol: str, report: Report, quiet: bool) -> dict[str, 
     images = load_arrays(folder / "test-images.npy", names)[names[0]]
     labels = np.load(folder / "test-labels.npy")
     inputs = read_inputs(images, program)
-    with local(protocol, progress=report) as parties:
+    # Two processes where that is all it takes: the model owner's server, and this one.
+    alone = PROTOCOLS[protocol].data_owner_can_compute
+    with local(protocol, data_owner_computes=alone, progress=report) as parties:
         if parties.parties:
             listening = ", ".join(f"{party.name} (pid {party.pid})" for party in parties.parties)
             count = len(parties.parties)
-            tell(f"started {count} parties with keys of their own, mutual TLS 1.3 on loopback: {listening}")
+            started = f"started {count} {'party' if count == 1 else 'parties'} with {'a key' if alone else 'keys'} of"
+            whose = "its own" if alone else "their own"
+            tell(f"{started} {whose}, mutual TLS 1.3 on loopback: {listening}")
+        if alone:
+            tell(f"the data owner's process (pid {os.getpid()}) is the other party")
         parties.share(loaded, report)
         tell("the model owner shared the weights")
         private = parties.run(loaded, inputs, progress=report)

@@ -102,6 +102,10 @@ def explain(
     calibration: Calibration = None,
     input_range: InputRange = None,
     key_bits: KeyBits = None,
+    round_bits: Annotated[
+        int,
+        typer.Option(min=0, max=24, metavar="N", help="Outputs lose N bits, as the parties' `round_bits` makes them."),
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """Say what a run protects, reveals and costs, before anything runs."""
@@ -111,8 +115,8 @@ def explain(
     options = session_options(key_bits, check_protocol(protocol))
     loaded = load(model, calibration=calibration, input_range=parse_range(input_range))
     program = loaded.program
-    plan = json.loads(_core.plan(program, protocol, batch, **options))
-    reveals = what_a_run_reveals(program)
+    plan = json.loads(_core.plan(program, protocol, batch, round_bits, **options))
+    reveals = what_a_run_reveals(program, round_bits)
     if key_bits is not None:
         reveals.append(f"nothing more by reading {key_bits} bits a comparison; but results are approximate")
     if as_json:
@@ -124,17 +128,18 @@ def explain(
     _print_plan(program, protocol, plan, reveals)
 
 
-def what_a_run_reveals(program: Any) -> list[str]:
+def what_a_run_reveals(program: Any, round_bits: int = 0) -> list[str]:
     """Who learns what from a run, one line each."""
     from covey import certificate
 
+    rounded = f", rounded to multiples of 2^{round_bits} before it opens" if round_bits else ""
     softmax = " (a final softmax is computed by its owner, in the clear)"
     postprocessed = any(entry["postprocess"] == "softmax" for entry in program.outputs)
     names = ", ".join(entry["name"] for entry in program.outputs)
     lines = [
         "to every party: the architecture with node names, shapes and scales, the ring, the declared input ranges, a "
         "power-of-two bound for each tensor, batch size and timing",
-        f"to the result's owner alone: the output {names}{softmax if postprocessed else ''}",
+        f"to the result's owner alone: the output {names}{rounded}{softmax if postprocessed else ''}",
     ]
     if program.calibrated:
         lines.append(
@@ -165,7 +170,7 @@ def _print_plan(program: Any, protocol: str, plan: dict[str, Any], reveals: list
     out.print(console.profile_table(nodes, total, timed=False))
     if total.links:
         out.print()
-        out.print(_links_table(total))
+        out.print(_links_table(total, len(PROTOCOLS[protocol].parties)))
         out.print()
         out.print(_dearest(nodes, total))
     out.print()
@@ -176,12 +181,18 @@ def _print_plan(program: Any, protocol: str, plan: dict[str, Any], reveals: list
             f"round trip): {console.duration(estimate['seconds'])} on the wire, "
             f"{console.duration(estimate['online_seconds'])} of it once preprocessed; computation comes on top"
         )
+    if any(plan["transfers"]):
+        ots = " and ".join(f"{count:,}" for count in plan["transfers"])
+        out.print(
+            f"correlated OTs: {ots}, by the party that holds the correlation; with these in store (`covey store`), "
+            f"'correlated randomness' is not sent"
+        )
     if any(plan["memory"]):
         peaks = ", ".join(f"P{role} {console.amount(peak)}" for role, peak in enumerate(plan["memory"]))
         out.print(f"peak memory, about: {peaks}")
 
 
-def _links_table(total: Any) -> Any:
+def _links_table(total: Any, parties: int) -> Any:
     table = console.table("link by link", ["from", "to"], ["offline bytes", "online bytes", "messages"])
     rows: dict[tuple[int, int], list[int]] = {}
     for link in total.links:
@@ -189,12 +200,12 @@ def _links_table(total: Any) -> Any:
         row[0 if link["offline"] else 1] += link["bytes"]
         row[2] += link["messages"]
     for (sender, receiver), row in sorted(rows.items()):
-        table.add_row(_peer(sender), _peer(receiver), *(f"{count:,}" for count in row))
+        table.add_row(_peer(sender, parties), _peer(receiver, parties), *(f"{count:,}" for count in row))
     return table
 
 
-def _peer(number: int) -> str:
-    return f"P{number}" if number < 3 else "client"
+def _peer(number: int, parties: int) -> str:
+    return f"P{number}" if number < parties else "client"
 
 
 def _dearest(nodes: list[Any], total: Any) -> Any:

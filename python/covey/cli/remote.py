@@ -42,7 +42,7 @@ def party(
     """Be one of the computing parties, until interrupted."""
     from covey import _core
 
-    _warn_of_own_expiry(config)
+    warn_of_own_expiry(config)
     # A service manager's way of asking: take leave of the peers, as for Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if until_stdin_closes:
@@ -71,8 +71,8 @@ def share_weights(
     from covey.model import load
 
     kind = check_served(protocol)
-    _warn_of_own_expiry(config)
-    loaded = load(model or _model_beside(config), weights=weights)
+    warn_of_own_expiry(config)
+    loaded = load(model or model_beside(config), weights=weights)
     loaded.need_weights()
     with console.progress(quiet=as_json) as report:
         shared = Client(config).share_weights(loaded, protocol=kind, progress=report)
@@ -103,8 +103,8 @@ def infer(
 
     kind = check_served(protocol)
     check_plot(plot)
-    _warn_of_own_expiry(config)
-    program = load(model or _model_beside(config), data=input_file).program
+    warn_of_own_expiry(config)
+    program = load(model or model_beside(config), data=input_file).program
     check_output_path(output, len(program.outputs))
     inputs = read_inputs(input_file, program)
     with console.progress(quiet=as_json) as report:
@@ -114,7 +114,7 @@ def infer(
         draw(result.profile, plot, f"{program.name} on {kind}")
 
 
-def _model_beside(config: Path) -> Path:
+def model_beside(config: Path) -> Path:
     """The only .covey file in the configuration's folder, or else in the working folder."""
     for folder in (config.parent, Path(".")):
         found = sorted(folder.glob("*.covey"))
@@ -126,7 +126,7 @@ def _model_beside(config: Path) -> Path:
     raise ModelError(f"no program is at hand: name a .covey file as MODEL, or put it beside '{config}'")
 
 
-def _warn_of_own_expiry(config: Path) -> None:
+def warn_of_own_expiry(config: Path) -> None:
     from covey.config import own_identity
 
     identity = own_identity(config)

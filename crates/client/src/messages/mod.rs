@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use fields::{AdderMessage, Hex, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
 
 /// Version of these messages. Both sides must speak the same.
-pub const WIRE_VERSION: u32 = 1;
+pub const WIRE_VERSION: u32 = 2;
 /// The release, which parties of one session must share: message layouts of protocols follow it.
 pub const COVEY_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Longest control message of the set-up, in bytes.
@@ -23,6 +23,8 @@ pub const MAX_CHUNK: usize = 1 << 20;
 pub const CONTROL_STREAM: u32 = 0;
 /// The stream of the protocol's first lane.
 pub const PROTOCOL_STREAM: u32 = 1;
+/// The stream on which correlated OTs are made for later sessions.
+pub const STORE_STREAM: u32 = 2;
 /// Most parties of any session.
 pub const MAX_PARTIES: usize = 8;
 /// Longest name of a party or client, in characters.
@@ -95,6 +97,34 @@ pub enum Request {
     Infer(Infer),
     /// Another party joins a session.
     Join(Join),
+    /// A data owner asks for what it needs to take a party's place itself.
+    TakePlace(TakePlace),
+}
+
+/// A data owner is going to be one of the parties, whose part of the weights holds nothing secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TakePlace {
+    /// The protocol.
+    pub protocol: String,
+    /// The program.
+    pub program: Hex<32>,
+    /// The role.
+    pub role: usize,
+    /// The version of the weights it has such a part of already.
+    pub has: Option<Hex<16>>,
+}
+
+/// The answer. Where the data owner had another version, its part of the weights follows in chunks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// Which version of the weights the party holds.
+    pub sharing: Hex<16>,
+    /// Low bits that outputs lose before they open to this client.
+    pub round_bits: u32,
+    /// Bytes that follow.
+    pub payload_bytes: u64,
 }
 
 /// The head of an upload. Program and payload follow in chunks, each answered.
@@ -219,6 +249,8 @@ pub enum Reply {
     },
     /// What the party holds.
     Status(PartyStatus),
+    /// What it takes to be one of the parties.
+    Place(Place),
 }
 
 /// A client's word between the steps of the set-up.
@@ -248,8 +280,22 @@ pub struct PartyStatus {
     pub protocols: Vec<String>,
     /// Programs it holds weights of.
     pub programs: Vec<HeldProgram>,
+    /// Correlated OTs it has ahead.
+    pub stores: Vec<StoreStatus>,
     /// Sessions under way.
     pub sessions: usize,
+}
+
+/// Correlated OTs that a party has ahead with another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreStatus {
+    /// The other party.
+    pub peer: Key,
+    /// The party's role in the sessions they are for.
+    pub role: usize,
+    /// How many are left of each batch, by the role that holds the correlation.
+    pub batches: Vec<(Hex<16>, [u64; 2])>,
 }
 
 /// A program a party holds weights of.
@@ -286,6 +332,8 @@ pub enum PhaseMessage {
 pub enum SessionRequest {
     /// Runs of the program.
     Run(Run),
+    /// Correlated OTs for inferences of later sessions.
+    Fill(Fill),
     /// The session is over.
     Close,
 }
@@ -302,6 +350,42 @@ pub struct Run {
     pub inference: u64,
     /// Runs; 1 unless preprocessing.
     pub count: u32,
+}
+
+/// What `count` inferences of `batch` samples of the session's program will need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fill {
+    /// Samples an inference.
+    pub batch: usize,
+    /// Inferences.
+    pub count: u32,
+}
+
+/// What two parties say to each other about correlated OTs that they have ahead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StoreMessage {
+    /// P1 has batches of these names.
+    Has(Vec<Hex<16>>),
+    /// P0 has none left for the next runs.
+    Nothing,
+    /// P0 has set these aside for the next runs.
+    Offer {
+        /// The batch.
+        batch: Hex<16>,
+        /// Where they begin, by the role that holds the correlation.
+        start: [u64; 2],
+        /// How many, likewise.
+        count: [u64; 2],
+    },
+    /// P1 has set the same aside.
+    Agreed,
+    /// P1 cannot, and why: the batch is of no use any more.
+    Refused {
+        /// Why, in one line.
+        reason: String,
+    },
 }
 
 /// What a party answers in a running session.
@@ -357,12 +441,12 @@ mod tests {
     fn versions_and_rubbish_are_told_apart() {
         let bytes = encode(&Request::Status);
         assert!(matches!(decode::<Request>(&bytes), Ok(Request::Status)));
-        let newer = String::from_utf8(bytes.clone()).unwrap().replace("\"version\":1", "\"version\":7");
+        let newer = String::from_utf8(bytes.clone()).unwrap().replace("\"version\":2", "\"version\":7");
         assert_eq!(decode::<Request>(newer.as_bytes()).unwrap_err(), MessageError::Version(7));
-        for rubbish in [&b""[..], b"{}", b"[1]", b"\xff\xfe", b"{\"version\":1,\"body\":\"rubbish\"}", &bytes[1..]] {
+        for rubbish in [&b""[..], b"{}", b"[1]", b"\xff\xfe", b"{\"version\":2,\"body\":\"rubbish\"}", &bytes[1..]] {
             assert_eq!(decode::<Request>(rubbish).unwrap_err(), MessageError::Malformed);
         }
-        let extra = b"{\"version\":1,\"body\":\"status\",\"more\":1}";
+        let extra = b"{\"version\":2,\"body\":\"status\",\"more\":1}";
         assert_eq!(decode::<Request>(extra).unwrap_err(), MessageError::Malformed);
     }
 

@@ -10,8 +10,8 @@ use covey_protocols::{Options, Phase};
 use covey_ring::Ring;
 use covey_runtime::plan::plan;
 
-/// Bytes each party sent for correlated randomness.
-fn made(transport: Transport, runs: &[(Phase, u64)]) -> ([u64; 2], [u64; 2]) {
+/// Bytes and messages each party sent for correlated randomness, and what was planned.
+fn made(transport: Transport, runs: &[(Phase, u64)]) -> ([(u64, u64); 2], [(u64, u64); 2]) {
     let ring = Ring::Pow2(32);
     let program = programs::cnn(ring).unwrap();
     let weights = programs::weights(&program).unwrap();
@@ -24,11 +24,15 @@ fn made(transport: Transport, runs: &[(Phase, u64)]) -> ([u64; 2], [u64; 2]) {
     assert!(!differences.is_empty() && differences.iter().all(|difference| difference.differing == 0));
     let sent = [0, 1].map(|party| {
         let rows = outcome.meters[party].iter().flat_map(|meter| &meter.rows);
-        rows.filter(|row| row.node == MATERIAL && row.from == party).map(|row| row.bytes).sum()
+        let made = rows.filter(|row| row.node == MATERIAL && row.from == party);
+        made.fold((0, 0), |sum, row| (sum.0 + row.bytes, sum.1 + row.messages))
     });
     let plan = plan::<TwoParty<u32>>(&case.program, session.options, 1).unwrap();
     let node = plan.nodes.iter().find(|node| node.node == MATERIAL).expect("a program with comparisons");
-    let planned = [0, 1].map(|party| node.links.iter().filter(|link| link.from == party).map(|link| link.bytes).sum());
+    let planned = [0, 1].map(|party| {
+        let links = node.links.iter().filter(|link| link.from == party);
+        links.fold((0, 0), |sum, link| (sum.0 + link.bytes, sum.1 + link.messages))
+    });
     (sent, planned)
 }
 
@@ -37,7 +41,7 @@ fn costs_what_the_plan_says() {
     for transport in [Transport::Memory, Transport::Tls] {
         let (sent, planned) = made(transport, &[(Phase::Joint, 1)]);
         assert_eq!(sent, planned);
-        assert!(sent.iter().all(|&bytes| bytes > 100_000), "{sent:?}");
+        assert!(sent.iter().all(|&(bytes, messages)| bytes > 100_000 && messages > 20), "{sent:?}");
     }
 }
 

@@ -1,8 +1,10 @@
-//! Three parties and two clients on this machine, each with keys, configuration file and state folder of its own.
+//! The parties of a protocol and two clients on this machine, each with keys, configuration file and state folder of its own.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -26,39 +28,56 @@ pub const TIMEOUT: f64 = 3.0;
 /// Keys, files and, where started, parties as threads.
 pub struct Cluster {
     pub folder: TempDir,
-    pub ports: [u16; 3],
+    pub protocol: ProtocolKind,
+    pub ports: Vec<u16>,
     fingerprints: BTreeMap<&'static str, String>,
     parties: Vec<Option<(Arc<AtomicBool>, JoinHandle<()>)>>,
 }
 
 impl Cluster {
-    /// Files only.
+    /// Files of Trio's only.
     pub fn new() -> Self {
+        Cluster::of(ProtocolKind::Trio)
+    }
+
+    /// Files only.
+    pub fn of(protocol: ProtocolKind) -> Self {
+        let parties = protocol.parties();
         let folder = TempDir::new().unwrap();
         let mut fingerprints = BTreeMap::new();
-        for name in NAMES.into_iter().chain(CLIENTS).chain(["stranger"]) {
+        for name in NAMES.into_iter().chain(CLIENTS).chain(["stranger", "other"]) {
             let identity = Identity::generate(name, 10).unwrap();
             identity.save(&folder.path().join(format!("{name}.key"))).unwrap();
             fingerprints.insert(name, identity.fingerprint().to_string());
         }
         // All held at once, so that they differ.
-        let sockets = [0; 3].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-        let ports = sockets.each_ref().map(|socket| socket.local_addr().unwrap().port());
-        let cluster = Cluster { folder, ports, fingerprints, parties: vec![None, None, None] };
-        for (party, name) in NAMES.into_iter().enumerate() {
+        let sockets: Vec<_> = (0..parties).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let ports = sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect();
+        let threads = (0..parties).map(|_| None).collect();
+        let cluster = Cluster { folder, protocol, ports, fingerprints, parties: threads };
+        for (party, name) in NAMES.into_iter().enumerate().take(parties) {
             cluster.write(&format!("{name}.toml"), &cluster.party_toml(party, &CLIENTS));
         }
         for client in CLIENTS.into_iter().chain(["stranger"]) {
-            cluster.write(&format!("{client}.toml"), &cluster.client_toml(client, &[0, 1, 2]));
+            cluster.write(&format!("{client}.toml"), &cluster.client_toml(client, &cluster.roles()));
         }
         cluster
     }
 
-    /// Three parties serving as threads.
+    /// Trio's parties serving as threads.
     pub fn start() -> Self {
-        let mut cluster = Cluster::new();
-        (0..3).for_each(|party| cluster.start_party(party));
+        Cluster::start_of(ProtocolKind::Trio)
+    }
+
+    /// Parties serving as threads.
+    pub fn start_of(protocol: ProtocolKind) -> Self {
+        let mut cluster = Cluster::of(protocol);
+        cluster.roles().into_iter().for_each(|party| cluster.start_party(party));
         cluster
+    }
+
+    pub fn roles(&self) -> Vec<usize> {
+        (0..self.protocol.parties()).collect()
     }
 
     pub fn start_party(&mut self, party: usize) {
@@ -96,7 +115,7 @@ impl Cluster {
             "[party]\nname = \"{name}\"\nlisten = \"127.0.0.1:{}\"\nkey = \"{name}.key\"\ntimeout = {TIMEOUT}\n",
             self.ports[party]
         );
-        for other in (0..3).filter(|other| *other != party) {
+        for other in (0..self.ports.len()).filter(|other| *other != party) {
             text += &format!("[[peer]]\n{}", self.peer_toml(NAMES[other], self.ports[other]));
         }
         for client in clients {
@@ -123,12 +142,15 @@ impl Cluster {
     }
 
     pub fn share(&self, model: &Model) {
-        share_weights(&self.client("owner"), &model.program, &model.weights, ProtocolKind::Trio, &mut |_, _| {})
-            .unwrap();
+        share_weights(&self.client("owner"), &model.program, &model.weights, self.protocol, &mut |_, _| {}).unwrap();
     }
 
     pub fn open(&self, model: &Model) -> Result<Session, ClientError> {
-        Session::open(&self.client("data"), &model.program, SessionOptions::default())
+        Session::open(&self.client("data"), &model.program, self.options())
+    }
+
+    pub fn options(&self) -> SessionOptions {
+        SessionOptions { protocol: self.protocol, ..SessionOptions::default() }
     }
 
     /// Opens a session, which must fail, and gives the error's one line.
@@ -139,12 +161,10 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        (0..3).for_each(|party| {
-            if let Some((stop, _)) = &self.parties[party] {
-                stop.store(true, Ordering::Release);
-            }
-        });
-        (0..3).for_each(|party| self.stop_party(party));
+        for (stop, _) in self.parties.iter().flatten() {
+            stop.store(true, Ordering::Release);
+        }
+        (0..self.parties.len()).for_each(|party| self.stop_party(party));
     }
 }
 
@@ -238,6 +258,53 @@ pub fn infer_and_compare(
     assert_eq!(inference.outputs[0].integers, due);
     assert!(due.iter().any(|v| *v != due[0]), "the outputs say nothing");
     inference
+}
+
+/// A party as a process; its log goes to `<name>.log`.
+pub struct Process(pub Child);
+
+impl Process {
+    pub fn start(cluster: &Cluster, party: usize) -> Self {
+        let name = NAMES[party];
+        let log =
+            std::fs::OpenOptions::new().create(true).append(true).open(cluster.path(&format!("{name}.log"))).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_covey-party"))
+            .arg("--config")
+            .arg(cluster.path(&format!("{name}.toml")))
+            .arg("--print-address")
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut address = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
+        assert!(address.trim().ends_with(&cluster.ports[party].to_string()), "{name} did not start");
+        Process(child)
+    }
+
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.0.id().to_string()).status().unwrap();
+        assert!(sent.success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn log(cluster: &Cluster, party: usize) -> String {
+    std::fs::read_to_string(cluster.path(&format!("{}.log", NAMES[party]))).unwrap_or_default()
+}
+
+/// A session whose runs take long enough to be interrupted: every link delays by 60 ms.
+pub fn slow_session(cluster: &Cluster, model: &Model) -> Session {
+    let text = cluster.client_toml("data", &cluster.roles()) + "[network]\nlatency_ms = 60\n";
+    cluster.write("slow.toml", &text);
+    let config = ClientConfig::read(cluster.path("slow.toml")).unwrap();
+    Session::open(&config, &model.program, cluster.options()).unwrap()
 }
 
 /// Waits until `condition` holds, at most 20 s.

@@ -1,60 +1,14 @@
 //! Parties as processes, killed and stopped in the middle of a run; damaged files; a port in use.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{Cluster, Model, NAMES, TIMEOUT, cnn, images, infer_and_compare, message};
+use crate::common::{
+    Cluster, Model, NAMES, Process, TIMEOUT, cnn, images, infer_and_compare, log, message, slow_session,
+};
 use covey_client::messages::PhaseMessage::Joint;
-use covey_client::{ClientConfig, Session};
 use covey_ring::Ring;
-
-/// A party as a process; its log goes to `<name>.log`.
-struct Process(Child);
-
-impl Process {
-    fn start(cluster: &Cluster, party: usize) -> Self {
-        let name = NAMES[party];
-        let log =
-            std::fs::OpenOptions::new().create(true).append(true).open(cluster.path(&format!("{name}.log"))).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_covey-party"))
-            .arg("--config")
-            .arg(cluster.path(&format!("{name}.toml")))
-            .arg("--print-address")
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let mut address = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
-        assert!(address.trim().ends_with(&cluster.ports[party].to_string()), "{name} did not start");
-        Process(child)
-    }
-
-    fn signal(&self, name: &str) {
-        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.0.id().to_string()).status().unwrap();
-        assert!(sent.success());
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn log(cluster: &Cluster, party: usize) -> String {
-    std::fs::read_to_string(cluster.path(&format!("{}.log", NAMES[party]))).unwrap_or_default()
-}
-
-/// A session whose runs take long enough to be interrupted: every link delays by 60 ms.
-fn slow_session(cluster: &Cluster, model: &Model) -> Session {
-    let text = cluster.client_toml("data", &[0, 1, 2]) + "[network]\nlatency_ms = 60\n";
-    cluster.write("slow.toml", &text);
-    let config = ClientConfig::read(cluster.path("slow.toml")).unwrap();
-    Session::open(&config, &model.program, Default::default()).unwrap()
-}
+use covey_runtime::session::ProtocolKind;
 
 /// Strikes one party in the middle of a run; returns what the client was told and how long that took.
 fn strike(cluster: &Cluster, model: &Model, victim: &Process, signal: &str) -> (String, Duration) {
@@ -72,24 +26,30 @@ fn strike(cluster: &Cluster, model: &Model, victim: &Process, signal: &str) -> (
 
 #[test]
 fn killed_and_stopped_parties_are_named_by_all() {
-    let cluster = Cluster::new();
-    let mut processes: Vec<Process> = (0..3).map(|party| Process::start(&cluster, party)).collect();
+    let kills = [0, 1, 2].map(|victim| (victim, "KILL", "connection lost"));
+    strike_all(&Cluster::new(), &[&kills[..], &[(1, "STOP", "silent for 3 s")]].concat());
+}
+
+#[test]
+fn a_killed_or_stopped_one_of_two_parties_is_named() {
+    let blows = [(0, "KILL", "connection lost"), (1, "KILL", "connection lost"), (0, "STOP", "silent for 3 s")];
+    strike_all(&Cluster::of(ProtocolKind::TwoParty), &blows);
+}
+
+/// Strikes parties one after the other, who are started again.
+fn strike_all(cluster: &Cluster, blows: &[(usize, &str, &str)]) {
+    let mut processes: Vec<Process> = cluster.roles().into_iter().map(|party| Process::start(cluster, party)).collect();
     let model = cnn("cnn", Ring::Pow2(32), false);
     cluster.share(&model);
-    for (victim, signal, reason) in [
-        (0, "KILL", "connection lost"),
-        (1, "KILL", "connection lost"),
-        (2, "KILL", "connection lost"),
-        (1, "STOP", "silent for 3 s"),
-    ] {
-        let others: Vec<usize> = (0..3).filter(|party| *party != victim).collect();
-        let before: Vec<usize> = others.iter().map(|party| log(&cluster, *party).len()).collect();
-        let (error, took) = strike(&cluster, &model, &processes[victim], signal);
+    for &(victim, signal, reason) in blows {
+        let others: Vec<usize> = cluster.roles().into_iter().filter(|party| *party != victim).collect();
+        let before: Vec<usize> = others.iter().map(|party| log(cluster, *party).len()).collect();
+        let (error, took) = strike(cluster, &model, &processes[victim], signal);
         let due = format!("P{victim} ({}): {reason}", NAMES[victim]);
         assert!(error.contains(&due), "{error}");
         assert!(took < Duration::from_secs_f64(2.0 * TIMEOUT), "{signal} took {took:?}");
         for (party, before) in others.into_iter().zip(before) {
-            crate::common::eventually("the log line", || log(&cluster, party)[before..].contains(&due));
+            crate::common::eventually("the log line", || log(cluster, party)[before..].contains(&due));
         }
         // While it is away, a session is refused with its name.
         if signal == "KILL" {
@@ -98,12 +58,12 @@ fn killed_and_stopped_parties_are_named_by_all() {
         }
         processes[victim].0.kill().unwrap();
         processes[victim].0.wait().unwrap();
-        processes[victim] = Process::start(&cluster, victim);
+        processes[victim] = Process::start(cluster, victim);
         infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 7, 1);
     }
     // Nothing secret, and nothing unexpected, in the logs.
-    for party in 0..3 {
-        assert!(!log(&cluster, party).contains("panicked"), "{}", log(&cluster, party));
+    for party in cluster.roles() {
+        assert!(!log(cluster, party).contains("panicked"), "{}", log(cluster, party));
     }
 }
 

@@ -5,3 +5,4 @@ mod failures;
 mod inference;
 mod limits;
 mod refused;
+mod two_party;

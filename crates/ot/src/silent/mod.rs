@@ -54,6 +54,16 @@ pub fn cold_bytes(target: &Parameters, count: usize) -> [usize; 2] {
     [sender + more, receiver + others]
 }
 
+/// Messages that an extension of at least `count` OTs sends from nothing: by the sender, by the receiver.
+pub fn cold_messages(target: &Parameters, count: usize) -> [usize; 2] {
+    let [sender, receiver] = softspoken::SETUP_MESSAGES;
+    let iteration = |set: &Parameters| set.trees.div_ceil(PIECE);
+    let first = nested(target).unwrap_or(*target);
+    let sender =
+        sender + nested(target).map_or(0, |set| iteration(&set)) + iterations(target, false, count) * iteration(target);
+    [sender, receiver + softspoken::extend_messages(first.consumed())]
+}
+
 /// Bytes that an extension of at least `count` OTs sends, whether its start is behind it or not: by the sender, by the receiver.
 pub fn extend_bytes(target: &Parameters, started: bool, count: usize) -> [usize; 2] {
     if count == 0 {

@@ -1,147 +1,316 @@
-//! A stock between sessions.
+//! A stock between sessions: batches that were filled in bulk, of which sessions at the same time set ranges aside.
 //!
-//! A directory `correlated-ots` with, for each direction, the OTs that are left (`sent`, `received`) and the state of the
-//! extension that made them (`sent-next`, `received-next`), each a [`Material`] with its journal: readable by its owner only, not
-//! encrypted. It is written under another name and then renamed, so there is either a whole one or none.
+//! Both parties hold a directory each. One of them, always the same, reserves a range in its journal and offers it ([`DiskStock::reserve`]);
+//! the other marks the same range in its own and agrees ([`DiskStock::claim`]). A batch that only one party holds is never offered. An
+//! offer of what the other has marked before means that the offering party's directory is an older copy: the batch is refused.
+//! Where the claiming party's is the older copy it skips ahead.
 //!
-//! When parties meet again they compare names and positions. Names are derived from the set-up and from how often the stock was saved, so
-//! that only two halves of one stock fit. Of each material the larger position holds: a party whose process died, or whose file is an older
-//! copy, skips what its peer has used. Where one has no stock that fits, both start without.
+//! The directory also keeps what the next extension starts from, a material of one item: where both parties hold the same, a
+//! fill goes on from it, and otherwise starts with base OTs.
 
-use std::path::Path;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Direction, Extension, Stock};
-use crate::silent::{Parameters, Side};
-use crate::store::{self, Contents, Kind, Material};
-use crate::{Block, Channel, HashKey, Instance, Result};
+use super::batch::{About, Batch, BatchName, OTS, Portion, Reserved, STATE};
+use super::{by_sender, cold_bytes, parameters_for};
+use crate::base::Ristretto;
+use crate::instance::random;
+use crate::silent::{self, Parameters, Secret, Side, SilentReceiver, SilentSender};
+use crate::store::{self, Contents, Material};
+use crate::{Block, Channel, HashKey, Instance, OtError, Result};
 
-const DIRECTORY: &str = "correlated-ots";
-const OTS: Kind = *b"cot-v1  ";
-const STATE: Kind = *b"cotnext1";
+/// What the names of unfinished batches end in.
+const UNFINISHED: &str = "new";
+const LOCK: &str = "lock";
+/// What each party says before a fill: random bytes, and the names of the states it could go on from, by sender.
+const GREETING: usize = 3 * 32;
+const DONE: [u8; 1] = [1];
+/// OTs written at once.
+const PIECE: usize = 1 << 16;
 
-/// What there was on disk.
-pub enum Opened {
-    /// A stock both parties hold.
-    Stock(Box<Stock>),
-    /// None that can be used, and why.
-    Nothing(String),
+/// One party's side of the OTs it has ahead with one peer. While it is open no other process can open it.
+pub struct DiskStock {
+    me: usize,
+    place: PathBuf,
+    batches: Mutex<Vec<Batch>>,
+    filling: Mutex<()>,
+    _lock: File,
 }
 
-/// What goes with the OTs of a direction.
-struct About {
-    instance: Instance,
-    parameters: Parameters,
-    saved: u64,
-    first: u64,
-    key: HashKey,
-    delta: Block,
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl About {
-    const LEN: usize = 32 + 1 + 4 + 8 + 3 * 8 + 8 + 8 + 16 + 16;
+/// Bytes that a fill of `wanted`, by sender, sends from nothing, by sending party.
+fn fill_bytes(parameters: [Parameters; 2], wanted: [u64; 2]) -> [u64; 2] {
+    cold_bytes(parameters, wanted).map(|bytes| bytes + (GREETING + DONE.len()) as u64)
+}
 
-    fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(Self::LEN);
-        out.extend_from_slice(&self.instance.session);
-        out.push(self.instance.sender);
-        out.extend_from_slice(&self.instance.lane.to_le_bytes());
-        out.extend_from_slice(&self.instance.number.to_le_bytes());
-        self.parameters.sizes().iter().for_each(|size| out.extend_from_slice(&size.to_le_bytes()));
-        out.extend_from_slice(&self.saved.to_le_bytes());
-        out.extend_from_slice(&self.first.to_le_bytes());
-        out.extend_from_slice(&self.key.0.to_le_bytes());
-        out.extend_from_slice(&self.delta.to_bytes());
-        out
+impl DiskStock {
+    /// Opens the stock of party `me`, 0 or 1, in `place`, making it if need be. Also returns what is wrong with batches that cannot be
+    /// used.
+    ///
+    /// # Errors
+    /// If the directory cannot be made or read, or is open in another process.
+    pub fn open(place: &Path, me: usize) -> Result<(DiskStock, Vec<OtError>)> {
+        let unreadable = |error| store::failed(place, "read it")(error);
+        if !place.is_dir() {
+            store::create_private_directory(place)?;
+        }
+        let path = place.join(LOCK);
+        let file = store::open_private(&path)?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => store::refuse(place, "another process uses this stock"),
+            TryLockError::Error(error) => store::failed(&path, "lock it")(error),
+        })?;
+        let (mut batches, mut problems) = (Vec::new(), Vec::new());
+        for entry in std::fs::read_dir(place).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            if path.extension().is_some_and(|extension| extension == UNFINISHED) {
+                remove(&path)?;
+            } else if let Some(name) = path.file_name().and_then(|name| parse(name.to_str()?)) {
+                match Batch::open(&path, name, me) {
+                    Ok(batch) if batch.left() == [0; 2] && !has_state(&path) => remove(&batch.place)?,
+                    Ok(batch) => batches.push(batch),
+                    Err(problem) => problems.push(problem),
+                }
+            }
+        }
+        batches.sort_by_key(|batch| batch.name);
+        let stock =
+            DiskStock { me, place: place.into(), batches: Mutex::new(batches), filling: Mutex::new(()), _lock: file };
+        Ok((stock, problems))
     }
 
-    fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
-        fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
-            let (taken, rest) = bytes.split_first_chunk()?;
-            *bytes = rest;
-            Some(*taken)
-        }
-        let bytes = &mut bytes;
-        let instance = Instance {
-            session: take(bytes)?,
-            sender: take::<1>(bytes)?[0],
-            lane: u32::from_le_bytes(take(bytes)?),
-            number: u64::from_le_bytes(take(bytes)?),
+    /// How many are left of each batch, by sender.
+    pub fn left(&self) -> Vec<(BatchName, [u64; 2])> {
+        lock(&self.batches).iter().map(|batch| (batch.name, batch.left())).collect()
+    }
+
+    /// Sets aside `count`, by sender, of one of the batches that the peer `has`, if any has so many left. They may be used once the peer
+    /// has claimed them.
+    ///
+    /// # Errors
+    /// If the mark cannot be written.
+    pub fn reserve(&self, has: &[BatchName], count: [u64; 2]) -> Result<Option<(Portion, Reserved)>> {
+        let enough = |batch: &&mut Batch| {
+            has.contains(&batch.name) && batch.left().iter().zip(count).all(|(&left, count)| left >= count)
         };
-        let mut number = || take(bytes).map(u64::from_le_bytes);
-        let parameters = Parameters::of_sizes([number()?, number()?, number()?])?;
-        let (saved, first) = (number()?, number()?);
-        let key = HashKey(u128::from_le_bytes(take(bytes)?));
-        let delta = Block::from_bytes(take(bytes)?);
-        bytes.is_empty().then_some(About { instance, parameters, saved, first, key, delta })
+        lock(&self.batches).iter_mut().find(enough).map(|batch| batch.reserve(count)).transpose()
     }
 
-    /// The name of the material: the same at both parties, and no other's.
-    fn id(&self, kind: &Kind, count: u64) -> [u8; 32] {
-        let mut hasher = blake3::Hasher::new_derive_key("covey 2026 stock of correlated OTs: name");
-        hasher.update(kind);
-        hasher.update(&About { delta: Block::ZERO, ..*self }.to_bytes());
-        hasher.update(&count.to_le_bytes());
-        hasher.finalize().into()
+    /// Sets aside what the peer has reserved.
+    ///
+    /// # Errors
+    /// If the batch is unknown, the range was used before, or the mark cannot be written.
+    pub fn claim(&self, portion: &Portion) -> Result<Reserved> {
+        let mut batches = lock(&self.batches);
+        let batch = batches.iter_mut().find(|batch| batch.name == portion.batch);
+        batch
+            .ok_or_else(|| store::refuse(&self.place, "the other party offers a batch that is not here"))?
+            .claim(portion)
+    }
+
+    /// Removes a batch that is not to be trusted any more.
+    ///
+    /// # Errors
+    /// If its files cannot be removed; it is not offered again by this process either way.
+    pub fn discard(&self, name: BatchName) -> Result<()> {
+        let mut batches = lock(&self.batches);
+        match batches.iter().position(|batch| batch.name == name) {
+            Some(index) => remove(&batches.remove(index).place),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes that a fill of `wanted`, by sender, sends at most, by sending party: what it sends where there is no earlier batch to go on
+    /// from.
+    pub fn fill_bytes(wanted: [u64; 2]) -> [u64; 2] {
+        fill_bytes(parameters_for(wanted), wanted)
+    }
+
+    /// Makes a batch of at least `wanted`, by sender, with the other party, which calls this at the same time with the same numbers.
+    /// Memory for one extension at a time is all it needs.
+    ///
+    /// # Errors
+    /// The channel's; files that cannot be written; another fill under way.
+    pub fn fill(&self, wanted: [u64; 2], channel: &mut dyn Channel) -> Result<()> {
+        self.fill_with(wanted, parameters_for(wanted), channel)
+    }
+
+    /// [`DiskStock::fill`] with sizes of the caller's.
+    #[doc(hidden)]
+    pub fn fill_with(&self, wanted: [u64; 2], sizes: [Parameters; 2], channel: &mut dyn Channel) -> Result<()> {
+        let Ok(_filling) = self.filling.try_lock() else {
+            return Err(store::refuse(&self.place, "it is being filled already: try again later"));
+        };
+        let mut states = self.take_states();
+        let ours: [u8; 32] = random()?;
+        let names =
+            states.each_ref().map(|state| state.as_ref().map_or([0; 32], |state| state.material.journal().id()));
+        channel.send([ours, names[0], names[1]].concat())?;
+        let theirs = channel.recv(GREETING)?;
+        let (their_random, their_names) = theirs.split_at(32);
+        for (sender, theirs) in their_names.chunks(32).enumerate() {
+            if let Some(state) = &mut states[sender]
+                && (names[sender] != theirs || !state.is_worth(wanted[sender], &sizes[sender]))
+            {
+                // Nobody will go on from it.
+                if wanted[sender] > 0 {
+                    state.material.advance(1)?;
+                }
+                states[sender] = None;
+            }
+        }
+        let mut hasher = blake3::Hasher::new_derive_key("covey 2026 stock of correlated OTs: session");
+        let [zero, one] = by_sender(self.me, &ours[..], their_random);
+        hasher.update(zero).update(one);
+        let session: [u8; 32] = hasher.finalize().into();
+        let name: BatchName = *session.first_chunk().expect("16 of 32 bytes");
+        let place = self.place.join(hex(&name));
+        let new = place.with_extension(UNFINISHED);
+        store::create_private_directory(&new)?;
+        let made = self.make(session, &new, wanted, sizes, states, channel);
+        if made.is_err() {
+            let _ = remove(&new);
+        }
+        made?;
+        // Its files may be moved only when nothing has them open.
+        std::fs::rename(&new, &place).map_err(store::failed(&place, "put it in place"))?;
+        store::sync_directory(&self.place)?;
+        let batch = Batch::open(&place, name, self.me)?;
+        lock(&self.batches).push(batch);
+        Ok(())
+    }
+
+    fn make(
+        &self,
+        session: [u8; 32],
+        new: &Path,
+        wanted: [u64; 2],
+        sizes: [Parameters; 2],
+        states: [Option<Stored>; 2],
+        channel: &mut dyn Channel,
+    ) -> Result<()> {
+        for ((sender, state), wanted) in states.into_iter().enumerate().zip(wanted) {
+            let instance = Instance { session, sender: sender as u8, lane: 0, number: 0 };
+            let start = match state {
+                Some(state) => Start::GoOn(state),
+                None => Start::Cold(instance, sizes[sender]),
+            };
+            if sender == self.me {
+                make::<SilentSender>(new, "sent", start, wanted, channel)?;
+            } else {
+                make::<SilentReceiver>(new, "received", start, wanted, channel)?;
+            }
+        }
+        store::sync_directory(new)?;
+        // Neither uses what the other may not have.
+        channel.send(DONE.to_vec())?;
+        match channel.recv(DONE.len())? == DONE {
+            true => Ok(()),
+            false => Err(channel.refuse("the end of a fill".into())),
+        }
+    }
+
+    /// What the next extensions start from, by sender; of several of one direction the first.
+    fn take_states(&self) -> [Option<Stored>; 2] {
+        let batches = lock(&self.batches);
+        let find = |name: &str| batches.iter().find_map(|batch| Stored::open(&batch.place, name));
+        by_sender(self.me, find("sent"), find("received"))
     }
 }
 
-impl Stock {
-    /// Writes what is left to `directory`, in place of what is there, and is done with it.
-    ///
-    /// # Errors
-    /// If it cannot be read or written. Nothing of the stock is used afterwards, by anyone.
-    pub fn save(mut self, directory: &Path) -> Result<()> {
-        let (place, new) = (directory.join(DIRECTORY), directory.join(format!("{DIRECTORY}.new")));
-        remove(&new)?;
-        store::create_private_directory(&new)?;
-        self.sent.save(&new, "sent")?;
-        self.received.save(&new, "received")?;
-        store::sync_directory(&new)?;
-        // All that the old one holds was marked as gone when it was read.
-        remove(&place)?;
-        std::fs::rename(&new, &place).map_err(store::failed(&place, "put it in place"))?;
-        store::sync_directory(directory)
-    }
+/// The state of an extension, on disk.
+struct Stored {
+    material: Material,
+    about: About,
+}
 
-    /// Opens the stock of party `me` in `directory` together with the other party, which opens its own.
-    ///
-    /// # Errors
-    /// The channel's; a mark that cannot be written. A stock that is missing, damaged or not the peer's is no error.
-    pub fn open(directory: &Path, me: usize, channel: &mut dyn Channel) -> Result<Opened> {
-        let place = directory.join(DIRECTORY);
-        let mut found = Direction::open(&place, "sent", me)
-            .and_then(|sent| Ok((sent, Direction::open(&place, "received", 1 - me)?)));
-        // By sender, so that both say the same in the same order.
-        let mut mine = Vec::with_capacity(4 * POSITION);
-        match &found {
-            Ok((sent, received)) => {
-                let (sent, received) = (sent.positions(), received.positions());
-                let both = if me == 0 { [sent, received] } else { [received, sent] };
-                both.iter().flatten().for_each(|position| position.write(&mut mine));
-            }
-            Err(_) => mine.resize(4 * POSITION, 0),
-        }
-        channel.send(mine.clone())?;
-        let theirs = channel.recv(4 * POSITION)?;
-        let names = |bytes: &[u8]| bytes.chunks(POSITION).map(|position| position[..32].to_vec()).collect::<Vec<_>>();
-        if let (Ok(_), true) = (&found, theirs.iter().all(|byte| *byte == 0)) {
-            return Ok(Opened::Nothing("the other party has no stock that can be used".into()));
-        }
-        if found.is_ok() && names(&mine) != names(&theirs) {
-            return Ok(Opened::Nothing("the other party's stock is not the other half of this one".into()));
-        }
-        match &mut found {
-            Ok((sent, received)) => {
-                let (zero, one) = theirs.split_at(2 * POSITION);
-                let (of_sent, of_received) = if me == 0 { (zero, one) } else { (one, zero) };
-                sent.catch_up(of_sent)?;
-                received.catch_up(of_received)?;
-            }
-            Err(error) => return Ok(Opened::Nothing(error.to_string())),
-        }
-        let (sent, received) = found?;
-        Ok(Opened::Stock(Box::new(Stock { me, sent, received })))
+impl Stored {
+    fn open(place: &Path, name: &str) -> Option<Self> {
+        let material = Material::open(&state_path(place, name), &STATE).ok()?;
+        let about = About::from_bytes(material.about())?;
+        (material.journal().left() == 1).then_some(Stored { material, about })
     }
+}
+
+impl Stored {
+    /// Whether going on sends no more than starting anew with `sizes`.
+    fn is_worth(&self, wanted: u64, sizes: &Parameters) -> bool {
+        let sum = |bytes: [usize; 2]| bytes[0] + bytes[1];
+        let wanted = wanted as usize;
+        let cold = sum(silent::cold_bytes(sizes, wanted));
+        wanted > 0 && sum(silent::extend_bytes(&self.about.parameters, true, wanted)) <= cold
+    }
+}
+
+/// What the OTs of a direction are made from.
+enum Start {
+    Cold(Instance, Parameters),
+    GoOn(Stored),
+}
+
+fn state_path(place: &Path, name: &str) -> PathBuf {
+    place.join(format!("{name}-next.material"))
+}
+
+fn has_state(place: &Path) -> bool {
+    ["sent", "received"].iter().any(|name| Stored::open(place, name).is_some())
+}
+
+/// Makes at least `wanted` OTs of one direction and writes them to files named after `name`.
+fn make<S: Side>(place: &Path, name: &str, start: Start, wanted: u64, channel: &mut dyn Channel) -> Result<()> {
+    let wanted = wanted as usize;
+    let started = matches!(start, Start::GoOn(_));
+    let (mut about, mut extension) = match start {
+        Start::GoOn(Stored { mut material, about }) => {
+            let state = material.take(1)?;
+            let extension = S::from_bytes(&about.instance, about.parameters, about.delta, &state);
+            (about, Some(extension.ok_or(OtError::Interrupted)?))
+        }
+        Start::Cold(instance, parameters) => {
+            let about = About { instance, parameters, first: 0, key: HashKey(0), delta: Block::ZERO };
+            let extension = match wanted {
+                0 => None,
+                _ => Some(S::set_up(&Ristretto, channel, &instance, parameters)?),
+            };
+            (about, extension)
+        }
+    };
+    if let Some(extension) = &extension {
+        (about.key, about.delta) = extension.identity();
+    }
+    let count = silent::extend_count(&about.parameters, started, wanted) as u64;
+    let bytes = zeroize::Zeroizing::new(about.to_bytes());
+    let contents = Contents { kind: &OTS, id: about.id(&OTS, count), item: 16, count, about: &bytes };
+    let (mut blocks, mut used, mut made, mut failed) = (Secret(Vec::new()), 0, 0, None);
+    let written = Material::create(&place.join(format!("{name}.material")), &contents, |out| {
+        if used == blocks.0.len() && made < count {
+            (blocks, used) = (Secret(Vec::new()), 0);
+            // One iteration, which is the fewest.
+            let extended = extension.as_mut().ok_or(OtError::Interrupted);
+            failed = extended.and_then(|extension| extension.extend(channel, 1, &mut blocks.0)).err();
+            made = if failed.is_some() { count } else { made + blocks.0.len() as u64 };
+        }
+        let piece = &blocks.0[used..blocks.0.len().min(used + PIECE)];
+        piece.iter().for_each(|block| out.extend_from_slice(&block.to_bytes()));
+        used += piece.len();
+    });
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    written?;
+    about.first += count;
+    let state = extension.and_then(Side::to_bytes);
+    let (item, count) = (state.as_ref().map_or(1, |state| state.len() as u64), u64::from(state.is_some()));
+    let bytes = zeroize::Zeroizing::new(about.to_bytes());
+    let contents = Contents { kind: &STATE, id: about.id(&STATE, item), item, count, about: &bytes };
+    let mut state = state;
+    Material::create(&state_path(place, name), &contents, |out| {
+        state.take().iter().for_each(|state| out.extend_from_slice(state));
+    })
 }
 
 /// Removes a directory, if it is there.
@@ -152,107 +321,18 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// A material's name, and how much of it is gone.
-struct Position {
-    id: [u8; 32],
-    gone: u64,
+fn hex(name: &BatchName) -> String {
+    name.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-const POSITION: usize = 32 + 8;
-
-impl Position {
-    fn of(material: &Material) -> Self {
-        Position { id: material.journal().id(), gone: material.journal().gone() }
+fn parse(name: &str) -> Option<BatchName> {
+    let digits = name.as_bytes().as_chunks::<2>();
+    let mut out = [0; 16];
+    if digits.0.len() != out.len() || !digits.1.is_empty() {
+        return None;
     }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.id);
-        out.extend_from_slice(&self.gone.to_le_bytes());
+    for (byte, digits) in out.iter_mut().zip(digits.0) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
     }
-}
-
-/// How much of a material is gone at the peer, no more than there is of it.
-fn gone(position: &[u8], material: &Material) -> u64 {
-    position[32..].first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes)).min(material.journal().total())
-}
-
-impl<S: Side> Direction<S> {
-    /// Writes the OTs that are left, and the state, to files named after `name` in `place`.
-    fn save(&mut self, place: &Path, name: &str) -> Result<()> {
-        self.read(self.on_disk())?;
-        let state = match std::mem::replace(&mut self.extension, Extension::Nothing) {
-            Extension::Ready(extension) => extension.to_bytes(),
-            Extension::Stored(mut material) if material.journal().left() > 0 => Some(material.take(1)?),
-            _ => None,
-        };
-        self.saved += 1;
-        let about = About {
-            instance: self.instance,
-            parameters: self.parameters,
-            saved: self.saved,
-            first: self.first + self.taken as u64,
-            key: self.key,
-            delta: self.delta,
-        };
-        let bytes = zeroize::Zeroizing::new(about.to_bytes());
-        let blocks = &self.blocks.0[self.taken..];
-        let count = blocks.len() as u64;
-        let contents = Contents { kind: &OTS, id: about.id(&OTS, count), item: 16, count, about: &bytes };
-        let mut pieces = blocks.chunks(1 << 16);
-        Material::create(&place.join(format!("{name}.material")), &contents, |out| {
-            pieces.next().unwrap_or_default().iter().for_each(|block| out.extend_from_slice(&block.to_bytes()));
-        })?;
-        let item = state.as_ref().map_or(1, |state| state.len() as u64);
-        let count = u64::from(state.is_some());
-        let contents = Contents { kind: &STATE, id: about.id(&STATE, item), item, count, about: &[] };
-        let mut state = state;
-        Material::create(&place.join(format!("{name}-next.material")), &contents, |out| {
-            state.take().iter().for_each(|state| out.extend_from_slice(state));
-        })
-    }
-
-    fn open(place: &Path, name: &str, sender: usize) -> Result<Self> {
-        let path = place.join(format!("{name}.material"));
-        let disk = Material::open(&path, &OTS)?;
-        let next = Material::open(&place.join(format!("{name}-next.material")), &STATE)?;
-        let about = About::from_bytes(disk.about())
-            .filter(|about| usize::from(about.instance.sender) == sender)
-            .ok_or_else(|| store::refuse(&path, "what it says of its OTs cannot be read"))?;
-        let gone = disk.journal().gone();
-        Ok(Direction {
-            key: about.key,
-            delta: about.delta,
-            first: about.first + gone,
-            saved: about.saved,
-            extension: Extension::Stored(next),
-            disk: Some(disk),
-            ..Direction::new(about.instance, about.parameters)
-        })
-    }
-
-    fn positions(&self) -> [Position; 2] {
-        let of = |material: Option<&Material>| material.map_or(Position { id: [0; 32], gone: 0 }, Position::of);
-        let next = match &self.extension {
-            Extension::Stored(next) => Some(next),
-            _ => None,
-        };
-        [of(self.disk.as_ref()), of(next)]
-    }
-
-    /// Skips what is gone at the peer.
-    fn catch_up(&mut self, theirs: &[u8]) -> Result<()> {
-        let (ots, next) = theirs.split_at(POSITION);
-        if let Some(disk) = &mut self.disk {
-            let before = disk.journal().gone();
-            disk.advance(gone(ots, disk))?;
-            self.first += disk.journal().gone() - before;
-        }
-        if let Extension::Stored(material) = &mut self.extension {
-            material.advance(gone(next, material))?;
-            if material.journal().left() == 0 {
-                self.extension = Extension::Nothing;
-            }
-        }
-        Ok(())
-    }
+    Some(out)
 }

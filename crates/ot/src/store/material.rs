@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
@@ -19,14 +20,22 @@ const HEADER: usize = 8 + 8 + 32 + 3 * 8;
 /// Items in a file, used once. The file holds a header, what goes with all items, the items, and a digest of each part; only its
 /// owner may read it, and that is all that protects it.
 pub struct Material {
-    file: File,
-    path: PathBuf,
+    items: Items,
     journal: Journal,
-    item: u64,
-    /// Where the items begin.
-    start: u64,
     /// What goes with all items.
     about: Zeroizing<Vec<u8>>,
+}
+
+/// The items of a file, for whoever has reserved some of them.
+pub struct Items {
+    file: File,
+    path: PathBuf,
+    id: [u8; 32],
+    /// Bytes of an item.
+    item: u64,
+    count: u64,
+    /// Where the items begin.
+    start: u64,
 }
 
 /// What is written to a new file.
@@ -51,6 +60,9 @@ fn digest(id: &[u8; 32], number: u64, bytes: &[u8]) -> [u8; DIGEST] {
     hasher.finalize().into()
 }
 
+/// What fails where the disk is full, and the way out.
+const WRITE: &str = "write it (make room on the disk, or ask for less)";
+
 fn journal_path(path: &Path) -> PathBuf {
     path.with_extension("journal")
 }
@@ -72,20 +84,20 @@ impl Material {
         [item, count, about.len() as u64].iter().for_each(|number| header.extend_from_slice(&number.to_le_bytes()));
         let check = digest(&id, u64::MAX, &[&header, about].concat());
         header.extend_from_slice(&check);
-        file.write_all(&header).and_then(|()| file.write_all(about)).map_err(fail("write it"))?;
+        file.write_all(&header).and_then(|()| file.write_all(about)).map_err(fail(WRITE))?;
         let (mut written, mut digests) = (0, Vec::new());
         let mut waiting = Zeroizing::new(Vec::new());
         loop {
             let before = waiting.len();
             fill(&mut waiting);
             let last = waiting.len() == before;
-            while waiting.len() as u64 >= PART || (last && !waiting.is_empty()) {
-                let part = waiting.len().min(PART as usize);
-                digests.extend_from_slice(&digest(&id, digests.len() as u64 / DIGEST as u64, &waiting[..part]));
-                file.write_all(&waiting[..part]).map_err(fail("write it"))?;
-                waiting.drain(..part);
-                written += part as u64;
+            let whole = if last { waiting.len() } else { waiting.len() - waiting.len() % PART as usize };
+            for part in waiting[..whole].chunks(PART as usize) {
+                digests.extend_from_slice(&digest(&id, digests.len() as u64 / DIGEST as u64, part));
+                file.write_all(part).map_err(fail(WRITE))?;
             }
+            written += whole as u64;
+            waiting.drain(..whole);
             if last {
                 break;
             }
@@ -93,7 +105,7 @@ impl Material {
         if written != item * count {
             return Err(refuse(path, format!("{written} bytes brought for {count} items of {item}")));
         }
-        file.write_all(&digests).and_then(|()| file.sync_all()).map_err(fail("write it"))?;
+        file.write_all(&digests).and_then(|()| file.sync_all()).map_err(fail(WRITE))?;
         Journal::create(&journal_path(path), kind, id, count).map(|_| ())
     }
 
@@ -124,7 +136,8 @@ impl Material {
         if header[HEADER..] != check || header[16..48] != journal.id() || count != journal.total() {
             return Err(refuse(path, "the file does not verify, or its journal is another's"));
         }
-        Ok(Material { file, path: path.into(), journal, item, start, about })
+        let items = Items { file, path: path.into(), id: journal.id(), item, count, start };
+        Ok(Material { items, journal, about })
     }
 
     /// Its journal.
@@ -145,14 +158,50 @@ impl Material {
         self.journal.advance(position)
     }
 
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.items.path
+    }
+
+    /// Marks the next `count` items as gone and returns which these are; now, and never again, they may be used.
+    ///
+    /// # Errors
+    /// As [`Journal::reserve`].
+    pub fn reserve(&mut self, count: u64) -> Result<Range<u64>> {
+        self.journal.reserve(count)
+    }
+
+    /// The items, opened once more.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn items(&self) -> Result<Items> {
+        let Items { ref path, id, item, count, start, .. } = self.items;
+        let file = File::open(path).map_err(failed(path, "open it"))?;
+        Ok(Items { file, path: path.clone(), id, item, count, start })
+    }
+
     /// The next `count` items, marked as gone on the disk before they are read.
     ///
     /// # Errors
     /// If there are fewer, the mark cannot be written, or they do not verify.
     pub fn take(&mut self, count: u64) -> Result<Zeroizing<Vec<u8>>> {
         let items = self.journal.reserve(count)?;
-        let total = self.journal.total() * self.item;
-        let (from, to) = (items.start * self.item, items.end * self.item);
+        self.items.read(items)
+    }
+}
+
+impl Items {
+    /// The items in `range`, which the caller has reserved.
+    ///
+    /// # Errors
+    /// If there are fewer or they do not verify.
+    pub fn read(&mut self, range: Range<u64>) -> Result<Zeroizing<Vec<u8>>> {
+        if range.end > self.count {
+            return Err(refuse(&self.path, "there are fewer items than were asked for"));
+        }
+        let total = self.count * self.item;
+        let (from, to) = (range.start * self.item, range.end * self.item);
         let mut out = Zeroizing::new(Vec::with_capacity((to - from) as usize));
         let mut part = Zeroizing::new(Vec::new());
         for number in from / PART..to.div_ceil(PART) {
@@ -164,7 +213,7 @@ impl Material {
             read(self.start + begin, &mut part)
                 .and_then(|()| read(self.start + total + number * DIGEST as u64, &mut expected))
                 .map_err(failed(&self.path, "read it"))?;
-            if digest(&self.journal.id(), number, &part) != expected {
+            if digest(&self.id, number, &part) != expected {
                 return Err(refuse(&self.path, format!("part {number} does not verify: its material is refused")));
             }
             let inside = from.max(begin) - begin..to.min(begin + PART) - begin;

@@ -8,7 +8,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::path::Path;
 
 pub use journal::Journal;
-pub use material::{Contents, Material};
+pub use material::{Contents, Items, Material};
 
 use crate::{OtError, Result};
 
@@ -29,6 +29,15 @@ pub(crate) fn failed<'a>(path: &'a Path, what: &'a str) -> impl FnOnce(std::io::
 pub(crate) fn create_private(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map_err(failed(path, "create it"))
+}
+
+/// A file that only its owner may read, made if it is not there.
+pub(crate) fn open_private(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path).map_err(failed(path, "create it"))

@@ -75,6 +75,9 @@ pub struct TwoParty<W> {
     scheduler: Scheduler,
     stock: Box<dyn Stock>,
     reservations: stock::Reservations,
+    /// What was made ahead of the session, by run.
+    supplies: Vec<stock::Supply>,
+    run: u64,
     gate: u32,
     node: String,
     word: std::marker::PhantomData<W>,
@@ -110,6 +113,8 @@ impl<W: Word> TwoParty<W> {
             scheduler,
             stock,
             reservations: stock::Reservations::default(),
+            supplies: Vec::new(),
+            run: 0,
             gate: 0,
             node: String::new(),
             word: std::marker::PhantomData,
@@ -165,10 +170,18 @@ impl<W: Word> TwoParty<W> {
             for tile in tiles {
                 demand += Demand { transfers: transfers(tile).map(|count| count as u64) };
             }
-            let stock = &mut *self.stock;
-            if let Some(wanted) = self.reservations.wanted(phase, demand, stock.left())? {
-                self.scheduler.make_material(|endpoint| stock.fill(wanted, endpoint))?;
-            }
+            let run = self.run;
+            let supply = self.supplies.iter_mut().find(|supply| supply.runs.contains(&run));
+            let stock: &mut dyn Stock = match supply {
+                Some(supply) => supply,
+                None => {
+                    let stock = &mut *self.stock;
+                    if let Some(wanted) = self.reservations.wanted(phase, demand, stock.left())? {
+                        self.scheduler.make_material(|endpoint| stock.fill(wanted, endpoint))?;
+                    }
+                    stock
+                }
+            };
             if phase == Phase::Preprocess {
                 continue;
             }
@@ -300,6 +313,8 @@ impl<W: Word> Protocol for TwoParty<W> {
     fn begin(&mut self, phase: Phase, inference: u64) -> Result<()> {
         self.scheduler.begin(phase, inference)?;
         self.reservations.begin(phase, inference);
+        self.supplies.retain(|supply| supply.left() != Demand::default());
+        self.run = inference;
         self.gate = 0;
         self.generators = Some(Arc::new(self.keys.generators(inference, self.lane)));
         Ok(())

@@ -1,10 +1,13 @@
 //! Two parties among servers: their stock of OTs is made in the session, a model owner's weights go to P0 as they are.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use covey_ot::stock::Reserved;
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
+use super::stock::Supply;
 use super::{Stored, TwoParty, TwoPartyClient, division, silent_stock};
 use crate::api::{Options, Result, Truncation};
 use crate::randomness::{Place, SessionKeys};
@@ -37,6 +40,12 @@ impl<W: Word> Served for TwoParty<W> {
         // Both derive the same from their key, which is fresh for the session; it may be public, as the key cannot be told from it.
         let name = keys.generators(u64::MAX, 0).seed(1 - me, STOCK, 0);
         TwoParty::new(endpoint, keys, silent_stock(me, name), ring, options, 0)
+    }
+
+    const STOCKED: bool = true;
+
+    fn supply(&mut self, runs: Range<u64>, ots: Reserved) {
+        self.supplies.push(Supply { runs, ots });
     }
 
     fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> TwoPartyClient<W> {

@@ -1,8 +1,10 @@
 //! Where correlated OTs come from, and what is set aside of them.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use covey_ot::silent::{self, B12, Parameters};
+use covey_ot::stock::Reserved;
 use covey_ot::{Block, Link, OtError, Received, Sent, stock};
 use covey_transport::{Endpoint, Phase as StepKind};
 
@@ -57,6 +59,26 @@ impl Stock for SilentStock {
     }
 }
 
+/// OTs that were made ahead of the session, for certain runs and nothing else.
+pub(super) struct Supply {
+    pub runs: Range<u64>,
+    pub ots: Reserved,
+}
+
+impl Stock for Supply {
+    fn left(&self) -> Demand {
+        Demand { transfers: self.ots.left() }
+    }
+
+    fn fill(&mut self, _: Demand, _: &mut dyn Endpoint) -> Result<()> {
+        Err(ProtocolError::Internal("a supply of correlated OTs that is filled"))
+    }
+
+    fn take(&mut self, sent: usize, received: usize) -> Result<(Sent<'_>, Received<'_>)> {
+        self.ots.take(sent, received).map_err(failed)
+    }
+}
+
 fn failed(error: OtError) -> ProtocolError {
     match error {
         OtError::Transport(error) => ProtocolError::Transport(error),
@@ -67,10 +89,11 @@ fn failed(error: OtError) -> ProtocolError {
 /// What a stock sends to make `demand` from nothing.
 pub(super) fn cost(demand: &Demand) -> Cost {
     let mut cost = Cost::default();
-    for (from, bytes) in stock::cold_bytes([PARAMETERS; 2], demand.transfers).into_iter().enumerate() {
-        if bytes > 0 {
-            cost.links.insert((StepKind::Offline, from, 1 - from), Traffic { bytes, messages: 0 });
-        }
+    let bytes = stock::cold_bytes([PARAMETERS; 2], demand.transfers);
+    let messages = stock::cold_messages([PARAMETERS; 2], demand.transfers);
+    for from in (0..2).filter(|&from| bytes[from] > 0) {
+        let traffic = Traffic { bytes: bytes[from], messages: messages[from] };
+        cost.links.insert((StepKind::Offline, from, 1 - from), traffic);
     }
     cost
 }

@@ -1,0 +1,162 @@
+//! A data owner's session. Where its configuration lists all parties but one whose part of the weights is public, this process is
+//! that party too: it serves it on a port of this machine that only the data owner's key opens, so that the exchange is the same
+//! as between separate machines.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use covey_client::messages::{Hex, Key, ShareWeights, StoreStatus};
+use covey_client::{ClientConfig, ClientError, Peer, Session, SessionOptions, own_role, take_place};
+use covey_program::Program;
+use covey_runtime::session::{ProtocolKind, supports};
+
+use crate::config::{AllowedClient, PartyConfig};
+use crate::serve::serve;
+use crate::state::{Head, Store};
+use crate::supply::Stores;
+
+/// How long this process takes at most to listen to itself.
+const START: Duration = Duration::from_secs(20);
+
+/// A session of a data owner, who may be one of the parties. It ends when this is dropped.
+pub struct OwnSession {
+    session: Option<Session>,
+    party: Option<OwnParty>,
+}
+
+/// A party in this process.
+struct OwnParty {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    address: String,
+}
+
+impl OwnSession {
+    /// Opens a session for `program` with the parties that `config` lists, being the one it does not list.
+    ///
+    /// # Errors
+    /// As [`Session::open`]; a state folder or port that cannot be used.
+    pub fn open(config: &ClientConfig, program: &Program, options: SessionOptions) -> Result<Self, ClientError> {
+        supports(options.protocol, program)?;
+        let Some(role) = own_role(config, options.protocol) else {
+            return Ok(OwnSession { session: Some(Session::open(config, program, options)?), party: None });
+        };
+        let party = OwnParty::start(config, program, options.protocol, role)?;
+        let mut all = config.clone();
+        let (name, fingerprint) = (config.name.clone(), config.identity.fingerprint());
+        all.parties.insert(role, Peer { name, address: party.address.clone(), fingerprint });
+        Ok(OwnSession { session: Some(Session::open(&all, program, options)?), party: Some(party) })
+    }
+
+    /// The session; none once it is closed.
+    pub fn session(&mut self) -> Option<&mut Session> {
+        self.session.as_mut()
+    }
+
+    /// Whether this process is one of the parties.
+    pub fn is_party(&self) -> bool {
+        self.party.is_some()
+    }
+}
+
+impl Drop for OwnSession {
+    fn drop(&mut self) {
+        // The session ends first, so that no party takes it for a failure.
+        drop(self.session.take());
+    }
+}
+
+impl OwnParty {
+    fn start(
+        config: &ClientConfig,
+        program: &Program,
+        protocol: ProtocolKind,
+        role: usize,
+    ) -> Result<Self, ClientError> {
+        let round_bits = prepare(config, program, protocol, role)?;
+        let client = AllowedClient {
+            name: config.name.clone(),
+            fingerprint: config.identity.fingerprint(),
+            share_weights: false,
+            infer: true,
+            fill_store: true,
+            queries: None,
+            round_bits,
+        };
+        let party = PartyConfig {
+            name: config.name.clone(),
+            listen: "127.0.0.1:0".into(),
+            identity: config.identity.clone(),
+            state: config.state.clone(),
+            timeout: config.timeout,
+            peers: config.parties.clone(),
+            clients: vec![client],
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = channel();
+        let (told, stopped) = (sender.clone(), stop.clone());
+        let run = move || {
+            let ended = serve(party, |address| drop(told.send(Ok(address.to_string()))), stopped);
+            drop(sender.send(Err(ended.map_or_else(|error| error.to_string(), |()| "it stopped".into()))));
+        };
+        let thread = std::thread::Builder::new().name("covey own party".into()).spawn(run);
+        let thread = thread.map_err(|error| ClientError::Request(format!("cannot start a thread: {error}")))?;
+        let mut party = OwnParty { stop, thread: Some(thread), address: String::new() };
+        let heard = receiver.recv_timeout(START).unwrap_or_else(|_| Err("it did not start to listen".into()));
+        party.address = heard.map_err(|problem| ClientError::Request(format!("this process as P{role}: {problem}")))?;
+        Ok(party)
+    }
+}
+
+impl Drop for OwnParty {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Makes this process hold its role's part of the weights, in the version P0 has. Returns the bits that outputs lose.
+fn prepare(config: &ClientConfig, program: &Program, protocol: ProtocolKind, role: usize) -> Result<u32, ClientError> {
+    let local = |problem: String| ClientError::Request(format!("state folder {}: {problem}", config.state.display()));
+    let (store, _) = Store::open(&config.state).map_err(|error| ClientError::Request(error.to_string()))?;
+    let mut parties: Vec<Key> = config.parties.iter().map(|party| Key(party.fingerprint)).collect();
+    parties.insert(role, Key(config.identity.fingerprint()));
+    let hash = Hex::from(program.hash());
+    let held = store.get(&hash).filter(|held| {
+        let upload = &held.head.upload;
+        upload.role == role && upload.parties == parties && upload.protocol == protocol.name()
+    });
+    let has = held.map(|held| held.head.upload.sharing);
+    let (place, payload) = take_place(config, program, protocol, role, has)?;
+    if has == Some(place.sharing) {
+        return Ok(place.round_bits);
+    }
+    let file = program.to_bytes();
+    let upload = ShareWeights {
+        protocol: protocol.name().into(),
+        program: hash,
+        sharing: place.sharing,
+        role,
+        parties,
+        program_bytes: file.len() as u64,
+        payload_bytes: place.payload_bytes,
+    };
+    let name = program.name().chars().map(|c| if c.is_control() { ' ' } else { c }).take(64).collect();
+    let stored = store.begin(Head { name, ring: program.ring().into(), upload }).and_then(|mut writer| {
+        writer.write(&file)?;
+        writer.write(&payload)?;
+        store.commit(writer)
+    });
+    stored.map_err(|error| local(format!("cannot write it: {error}")))?;
+    Ok(place.round_bits)
+}
+
+/// The correlated OTs that a data owner who is a party itself has ahead.
+pub fn own_stores(config: &ClientConfig) -> Vec<StoreStatus> {
+    Stores::new(&config.state).status()
+}

@@ -1,0 +1,56 @@
+//! Handing a data owner what it needs to be one of the parties itself: the part of the weights of a role that holds nothing secret.
+
+use std::time::Duration;
+
+use covey_client::messages::{MAX_CHUNK, Place, Reply, TakePlace};
+use covey_client::{payload_bytes, wire};
+use covey_program::Visibility;
+use covey_runtime::session::{ProtocolKind, UnknownProtocol};
+use covey_transport::Connection;
+
+use crate::error::Failure;
+use crate::serve::Party;
+use crate::state::Held;
+
+/// The longest a piece may take to be sent.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Answers the request.
+pub(crate) fn hand_out(party: &Party, connection: &mut Connection, request: &TakePlace) -> Result<(), Failure> {
+    let TakePlace { protocol, program, role, has } = request;
+    let kind: ProtocolKind = protocol.parse().map_err(|error: UnknownProtocol| Failure::refused(error.to_string()))?;
+    let sharing = kind.sharing().filter(|sharing| sharing.roles.get(*role).is_some_and(|part| !part.is_secret()));
+    let Some(sharing) = sharing else {
+        return Err(Failure::refused(format!("nobody but a pinned party can be P{role} of {protocol}")));
+    };
+    let held = party.held(program, protocol)?;
+    let (version, round_bits) = (held.head.upload.sharing, party.round_bits(&connection.fingerprint()));
+    let mut place = Place { sharing: version, round_bits, payload_bytes: 0 };
+    if *has == Some(version) {
+        return Ok(wire::send(connection, &Reply::Place(place), party.config.timeout)?);
+    }
+    let payload = public_words(&held).map_err(Failure::Refused)?;
+    place.payload_bytes = payload.len() as u64;
+    let (program, _) = held.open().map_err(Failure::Refused)?;
+    if place.payload_bytes != payload_bytes(sharing, &program, *role) {
+        return Err(Failure::refused("it does not hold all of the weights: share them again"));
+    }
+    wire::send(connection, &Reply::Place(place), party.config.timeout)?;
+    payload.chunks(MAX_CHUNK).try_for_each(|chunk| connection.send_frame(chunk, PATIENCE))?;
+    Ok(())
+}
+
+/// The public parameters, as the owner sent them to every party.
+fn public_words(held: &Held) -> Result<Vec<u8>, String> {
+    let (program, mut payload) = held.open()?;
+    let mut public = Vec::new();
+    for (_, value) in program.parameters() {
+        let mut bytes = zeroize::Zeroizing::new(vec![0; covey_ring::wire::words_len(value.elements(), program.ring())]);
+        payload.fill(&mut bytes)?;
+        if value.visibility == Visibility::Public {
+            public.extend_from_slice(&bytes);
+        }
+    }
+    payload.finish()?;
+    Ok(public)
+}

@@ -1,0 +1,281 @@
+//! Two parties: correlated OTs ahead of sessions, and data owners who are P1 themselves.
+
+use std::path::Path;
+
+use crate::common::{
+    CLIENTS, Cluster, Model, Process, cnn, eventually, expected, images, infer_and_compare, log, message, slow_session,
+};
+use covey_client::messages::PhaseMessage::{Joint, Online};
+use covey_client::{Inference, Session, SessionOptions, share_weights, status};
+use covey_node::{OwnSession, own_stores};
+use covey_ring::Ring;
+use covey_runtime::plan::plan;
+use covey_runtime::profile::FROM_STORE;
+use covey_runtime::session::ProtocolKind::{Trio, TwoParty};
+use covey_runtime::{Profile, profile::NodeProfile};
+
+fn model() -> Model {
+    cnn("cnn", Ring::Pow2(32), true)
+}
+
+/// Correlated OTs that one inference of one sample uses up.
+fn demand(model: &Model) -> [u64; 2] {
+    let program = std::sync::Arc::new(model.program.clone());
+    let options = SessionOptions::default().options;
+    plan::<covey_protocols::two_party::TwoParty<u32>>(&program, options, 1).unwrap().transfers
+}
+
+/// What the profile says of correlated randomness: bytes, and where it came from.
+fn material(inference: &Inference) -> (u64, String) {
+    let merged = Profile::merged(inference.profiles.clone());
+    let nodes: Vec<&NodeProfile> = merged.nodes.iter().filter(|node| node.name == "correlated randomness").collect();
+    assert!(nodes.len() <= 1);
+    nodes.first().map_or((0, String::new()), |node| (node.bytes(true) + node.bytes(false), node.op.clone()))
+}
+
+/// What is left at P0 and P1, by the role that holds the correlation.
+fn left(cluster: &Cluster) -> [[u64; 2]; 2] {
+    let answers: Vec<_> = status(&cluster.client("data")).into_iter().map(Result::unwrap).collect();
+    [0, 1].map(|party| {
+        let batches = answers[party].stores.iter().flat_map(|store| &store.batches);
+        batches.fold([0, 0], |sum, (_, left)| [sum[0] + left[0], sum[1] + left[1]])
+    })
+}
+
+fn less(before: [u64; 2], demand: [u64; 2]) -> [u64; 2] {
+    [before[0] - demand[0], before[1] - demand[1]]
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        match entry.path().is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn a_store_serves_sessions_across_kills_and_its_older_copy_is_refused() {
+    let cluster = Cluster::of(TwoParty);
+    let mut parties = [0, 1].map(|party| Process::start(&cluster, party));
+    let model = model();
+    cluster.share(&model);
+    let one = demand(&model);
+    assert!(one.iter().all(|&count| count > 1000), "{one:?}");
+
+    // Without a store, the session makes its own.
+    let mut session = cluster.open(&model).unwrap();
+    let inference = infer_and_compare(&mut session, &model, Joint, 1, 1);
+    assert!(material(&inference).0 > 100_000 && material(&inference).1.is_empty());
+    let filled = session.fill_store(1, 6, &mut |_| {}).unwrap();
+    let made = Profile::merged(filled.into_iter().map(|done| done.profile)).total();
+    assert!(made.bytes(true) > 100_000 && made.bytes(false) == 0);
+    let full = left(&cluster);
+    assert!(full[0] == full[1] && (0..2).all(|direction| full[0][direction] >= 6 * one[direction]), "{full:?}");
+
+    // The same session and later ones take from it, preprocessed or not.
+    let inference = infer_and_compare(&mut session, &model, Joint, 2, 1);
+    assert_eq!(material(&inference), (0, FROM_STORE.into()));
+    session.preprocess(1, 2, &mut |_| {}).unwrap();
+    let mut expect = less(less(less(full[0], one), one), one);
+    assert_eq!(left(&cluster), [expect; 2], "three inferences less");
+    infer_and_compare(&mut session, &model, Online, 3, 1);
+    // A second client's session at the same time.
+    let mut second = cluster.open(&model).unwrap();
+    let inference = infer_and_compare(&mut second, &model, Joint, 4, 1);
+    assert_eq!(material(&inference), (0, FROM_STORE.into()));
+    infer_and_compare(&mut session, &model, Online, 5, 1);
+    drop((session, second));
+    expect = less(expect, one);
+    assert_eq!(left(&cluster), [expect; 2]);
+
+    // Killed in the middle of a run: what was set aside for it is gone, at both.
+    let before = cluster.path("before");
+    for victim in 0..2 {
+        if victim == 1 {
+            let mut session = cluster.open(&model).unwrap();
+            session.fill_store(1, 6, &mut |_| {}).unwrap();
+            let now = left(&cluster);
+            assert_eq!(now[0], now[1]);
+            expect = now[0];
+            copy(&cluster.path("state-alpha/correlated-ots"), &before);
+        }
+        let mut session = slow_session(&cluster, &model);
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| session.infer(Joint, &[images(6, 1)], &mut |_| {}).map(|_| ()));
+            eventually("the run to begin", || left(&cluster) == [less(expect, one); 2]);
+            std::thread::sleep(std::time::Duration::from_millis(150));
+            assert!(!run.is_finished());
+            parties[victim].signal("KILL");
+            message(run.join().unwrap().unwrap_err());
+        });
+        parties[victim].0.wait().unwrap();
+        parties[victim] = Process::start(&cluster, victim);
+        expect = less(expect, one);
+        assert_eq!(left(&cluster), [expect; 2], "nothing comes back");
+        let inference = infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 7, 1);
+        assert_eq!(material(&inference), (0, FROM_STORE.into()));
+        expect = less(expect, one);
+        assert_eq!(left(&cluster), [expect; 2]);
+    }
+
+    // P0's store put back from a backup: refused and removed by both, and the session makes its own.
+    parties[0].signal("TERM");
+    parties[0].0.wait().unwrap();
+    let place = cluster.path("state-alpha/correlated-ots");
+    std::fs::remove_dir_all(&place).unwrap();
+    copy(&before, &place);
+    parties[0] = Process::start(&cluster, 0);
+    let mut session = cluster.open(&model).unwrap();
+    let runs: Vec<(u64, String)> =
+        (0..3).map(|run| material(&infer_and_compare(&mut session, &model, Joint, 8 + run, 1))).collect();
+    assert!(runs.iter().any(|run| run.0 > 100_000 && run.1.is_empty()), "{runs:?}");
+    for party in 0..2 {
+        let log = log(&cluster, party);
+        assert!(log.contains("older one, put back") && log.contains("refused and removed"), "{log}");
+        assert!(log.contains("covey store fill") && !log.contains("panicked"), "{log}");
+    }
+    // One side lost: what the other has is not offered.
+    drop(session);
+    parties[1].signal("TERM");
+    parties[1].0.wait().unwrap();
+    let _ = std::fs::remove_dir_all(cluster.path("state-beta/correlated-ots"));
+    parties[1] = Process::start(&cluster, 1);
+    let mut session = cluster.open(&model).unwrap();
+    assert!(material(&infer_and_compare(&mut session, &model, Joint, 20, 1)).0 > 100_000);
+    session.fill_store(1, 1, &mut |_| {}).unwrap();
+    assert_eq!(material(&infer_and_compare(&mut session, &model, Joint, 21, 1)).0, 0);
+}
+
+#[test]
+fn filling_is_a_right_and_only_of_protocols_with_a_store() {
+    let mut cluster = Cluster::of(TwoParty);
+    let may = cluster.party_toml(1, &CLIENTS) + "may = [\"infer\"]\n";
+    cluster.write("beta.toml", &may);
+    (0..2).for_each(|party| cluster.start_party(party));
+    let model = model();
+    cluster.share(&model);
+    let mut session = cluster.open(&model).unwrap();
+    let refusal = message(session.fill_store(1, 1, &mut |_| {}).unwrap_err());
+    assert!(refusal.contains("may not fill-store") && refusal.contains("P1 (beta)"), "{refusal}");
+    let refusal = message(cluster.open(&model).unwrap().fill_store(1, 0, &mut |_| {}).unwrap_err());
+    assert!(refusal.contains("0 inferences"), "{refusal}");
+    infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 1, 1);
+    drop(cluster);
+    let cluster = Cluster::start_of(Trio);
+    cluster.share(&model);
+    let refusal = message(cluster.open(&model).unwrap().fill_store(1, 1, &mut |_| {}).unwrap_err());
+    assert!(refusal.contains("trio keeps nothing"), "{refusal}");
+}
+
+/// A server that shared its weights with itself alone; `data` and `other` come as P1, with rights of their own.
+fn server() -> (Cluster, Process, Model) {
+    let cluster = Cluster::of(TwoParty);
+    let (name, port) = ("alpha", cluster.ports[0]);
+    let mut text = format!("[party]\nname = \"{name}\"\nlisten = \"127.0.0.1:{port}\"\nkey = \"{name}.key\"\n");
+    for (client, rights) in [
+        ("owner", "may = [\"share-weights\"]\n"),
+        ("data", "may = [\"infer\", \"fill-store\"]\nqueries = 3\n"),
+        ("other", "may = [\"infer\"]\nround_bits = 6\n"),
+    ] {
+        let fingerprint = cluster.fingerprint(client);
+        text += &format!("[[client]]\nname = \"{client}\"\nfingerprint = \"{fingerprint}\"\n{rights}");
+    }
+    cluster.write("alpha.toml", &text);
+    for client in ["owner", "data", "other", "stranger"] {
+        cluster.write(&format!("{client}.toml"), &cluster.client_toml(client, &[0]));
+    }
+    let process = Process::start(&cluster, 0);
+    let model = model();
+    share(&cluster, &model);
+    (cluster, process, model)
+}
+
+fn share(cluster: &Cluster, model: &Model) {
+    let shared = share_weights(&cluster.client("owner"), &model.program, &model.weights, TwoParty, &mut |_, _| {});
+    assert_eq!(shared.unwrap().bytes.len(), 1, "the server alone");
+}
+
+fn own(cluster: &Cluster, client: &str, model: &Model) -> Result<OwnSession, String> {
+    OwnSession::open(&cluster.client(client), &model.program, cluster.options()).map_err(message)
+}
+
+fn session(own: &mut OwnSession) -> &mut Session {
+    assert!(own.is_party());
+    own.session().unwrap()
+}
+
+#[test]
+fn data_owners_are_p1_themselves() {
+    let (cluster, mut process, model) = server();
+    let mut data = own(&cluster, "data", &model).unwrap();
+    assert_eq!(session(&mut data).names(), ["alpha", "data"]);
+    infer_and_compare(session(&mut data), &model, Joint, 1, 1);
+
+    // Another key, at the same time, without the weights being shared again; its outputs are rounded by the server's file.
+    let mut other = own(&cluster, "other", &model).unwrap();
+    let input = images(2, 1);
+    let due: Vec<i64> = expected(&model, &input).iter().map(|v| ((v + 32) >> 6) << 6).collect();
+    let inference = session(&mut other).infer(Joint, &[input], &mut |_| {}).unwrap();
+    assert_eq!(inference.outputs[0].integers, due);
+
+    infer_and_compare(session(&mut data), &model, Joint, 3, 2);
+    let refusal = message(session(&mut data).infer(Joint, &[images(4, 1)], &mut |_| {}).unwrap_err());
+    assert!(refusal.contains("used 3 of its 3") && refusal.contains("alpha"), "{refusal}");
+    drop(data);
+    let mut again = own(&cluster, "data", &model).unwrap();
+    let refusal = message(session(&mut again).infer(Joint, &[images(4, 1)], &mut |_| {}).unwrap_err());
+    assert!(refusal.contains("used 3 of its 3"), "{refusal}");
+    drop(again);
+    session(&mut other).infer(Joint, &[images(5, 1)], &mut |_| {}).unwrap();
+
+    // A key nobody pinned; one that may not infer; a role that is not public; more than one party missing.
+    let refusal = own(&cluster, "stranger", &model).err().unwrap();
+    assert!(refusal.contains("alpha") && refusal.contains("not pinned"), "{refusal}");
+    let refusal = own(&cluster, "owner", &model).err().unwrap();
+    assert!(refusal.contains("'owner' may not infer"), "{refusal}");
+    let trio = SessionOptions::default();
+    let refusal = OwnSession::open(&cluster.client("data"), &model.program, trio).map_err(message).err().unwrap();
+    assert!(refusal.contains("1 parties where trio takes 3"), "{refusal}");
+
+    // The weights are shared anew, and the server is killed and started: the next session goes on with the new version.
+    share(&cluster, &model);
+    drop(other);
+    process.0.kill().unwrap();
+    process.0.wait().unwrap();
+    process = Process::start(&cluster, 0);
+    let mut other = own(&cluster, "other", &model).unwrap();
+    session(&mut other).infer(Joint, &[images(6, 1)], &mut |_| {}).unwrap();
+    drop((other, process));
+    let refusal = own(&cluster, "other", &model).err().unwrap();
+    assert!(refusal.contains("alpha") && refusal.contains("cannot be reached"), "{refusal}");
+    assert!(!log(&cluster, 0).contains("panicked"));
+}
+
+#[test]
+fn a_data_owners_store_outlives_its_process_half() {
+    let (cluster, _process, model) = server();
+    let one = demand(&model);
+    let mut data = own(&cluster, "data", &model).unwrap();
+    session(&mut data).fill_store(1, 3, &mut |_| {}).unwrap();
+    drop(data);
+    let sum = |stores: &[covey_client::messages::StoreStatus]| {
+        let batches = stores.iter().flat_map(|store| &store.batches);
+        batches.fold([0, 0], |sum, (_, left)| [sum[0] + left[0], sum[1] + left[1]])
+    };
+    let full = sum(&own_stores(&cluster.client("data")));
+    assert!(full[0] >= 3 * one[0] && full[1] >= 3 * one[1]);
+    let mut data = own(&cluster, "data", &model).unwrap();
+    let inference = infer_and_compare(session(&mut data), &model, Joint, 1, 1);
+    assert_eq!(material(&inference), (0, FROM_STORE.into()));
+    drop(data);
+    assert_eq!(sum(&own_stores(&cluster.client("data"))), less(full, one));
+    let status = status(&cluster.client("data")).remove(0).unwrap();
+    assert_eq!(sum(&status.stores), less(full, one));
+    // It may not fill.
+    let mut other = own(&cluster, "other", &model).unwrap();
+    let refusal = message(session(&mut other).fill_store(1, 1, &mut |_| {}).unwrap_err());
+    assert!(refusal.contains("P0 (alpha)") && refusal.contains("fill-store"), "{refusal}");
+}

@@ -1,0 +1,255 @@
+//! OTs on disk that were made in one go: files that two parties hold the two sides of, ranges of which they set aside for a run.
+//!
+//! A batch is a directory with, for each direction, the OTs (`sent`, `received`), each a [`Material`] with its journal: readable by its
+//! owner only, not encrypted. A range is marked as gone, on the disk, when it is set aside, so that a party that dies loses
+//! the ranges of the runs that were under way.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::blocks::Blocks;
+use super::by_sender;
+use crate::silent::Parameters;
+use crate::store::{self, Items, Kind, Material};
+use crate::{Block, HashKey, Instance, OtError, Received, Result, Sent};
+
+pub(super) const OTS: Kind = *b"cot-v2  ";
+pub(super) const STATE: Kind = *b"cotnext2";
+
+/// OTs read from disk at once.
+const READ_AHEAD: u64 = 1 << 18;
+
+/// The name of a batch, the same at both parties.
+pub type BatchName = [u8; 16];
+
+/// A range of a batch, for both directions, by sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Portion {
+    /// The batch.
+    pub batch: BatchName,
+    /// Where it begins.
+    pub start: [u64; 2],
+    /// How many.
+    pub count: [u64; 2],
+}
+
+/// What goes with the OTs of a direction.
+#[derive(Clone)]
+pub(super) struct About {
+    pub instance: Instance,
+    /// Of the extension that made them.
+    pub parameters: Parameters,
+    /// The number of item 0.
+    pub first: u64,
+    pub key: HashKey,
+    /// Zero at the receiver.
+    pub delta: Block,
+}
+
+impl About {
+    const LEN: usize = 32 + 1 + 4 + 8 + 3 * 8 + 8 + 16 + 16;
+
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::LEN);
+        out.extend_from_slice(&self.instance.session);
+        out.push(self.instance.sender);
+        out.extend_from_slice(&self.instance.lane.to_le_bytes());
+        out.extend_from_slice(&self.instance.number.to_le_bytes());
+        self.parameters.sizes().iter().for_each(|size| out.extend_from_slice(&size.to_le_bytes()));
+        out.extend_from_slice(&self.first.to_le_bytes());
+        out.extend_from_slice(&self.key.0.to_le_bytes());
+        out.extend_from_slice(&self.delta.to_bytes());
+        out
+    }
+
+    pub fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
+        fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+            let (taken, rest) = bytes.split_first_chunk()?;
+            *bytes = rest;
+            Some(*taken)
+        }
+        let bytes = &mut bytes;
+        let instance = Instance {
+            session: take(bytes)?,
+            sender: take::<1>(bytes)?[0],
+            lane: u32::from_le_bytes(take(bytes)?),
+            number: u64::from_le_bytes(take(bytes)?),
+        };
+        let mut number = || take(bytes).map(u64::from_le_bytes);
+        let parameters = Parameters::of_sizes([number()?, number()?, number()?])?;
+        let first = number()?;
+        let key = HashKey(u128::from_le_bytes(take(bytes)?));
+        let delta = Block::from_bytes(take(bytes)?);
+        bytes.is_empty().then_some(About { instance, parameters, first, key, delta })
+    }
+
+    /// The name of the material: the same at both parties, and no other's.
+    pub fn id(&self, kind: &Kind, count: u64) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_derive_key("covey 2026 stock of correlated OTs: name");
+        hasher.update(kind);
+        hasher.update(&About { delta: Block::ZERO, ..self.clone() }.to_bytes());
+        hasher.update(&count.to_le_bytes());
+        hasher.finalize().into()
+    }
+}
+
+/// One party's side of a batch.
+pub(super) struct Batch {
+    pub name: BatchName,
+    pub place: PathBuf,
+    me: usize,
+    sent: Direction,
+    received: Direction,
+}
+
+/// The OTs of one direction.
+struct Direction {
+    material: Material,
+    about: About,
+    /// What this process skipped, in case the peer, which works on several sessions at once, asks for it later.
+    skipped: Vec<Range<u64>>,
+}
+
+impl Batch {
+    pub fn open(place: &Path, name: BatchName, me: usize) -> Result<Self> {
+        let sent = Direction::open(&place.join("sent.material"), me)?;
+        let received = Direction::open(&place.join("received.material"), 1 - me)?;
+        Ok(Batch { name, place: place.into(), me, sent, received })
+    }
+
+    /// How many are left, by sender.
+    pub fn left(&self) -> [u64; 2] {
+        by_sender(self.me, self.sent.material.journal().left(), self.received.material.journal().left())
+    }
+
+    /// Sets the next `count` aside.
+    pub fn reserve(&mut self, count: [u64; 2]) -> Result<(Portion, Reserved)> {
+        let (me, batch) = (self.me, self.name);
+        let sent = self.sent.material.reserve(count[me])?;
+        let received = self.received.material.reserve(count[1 - me])?;
+        let start = by_sender(me, sent.start, received.start);
+        Ok((Portion { batch, start, count }, self.reserved(sent, received)?))
+    }
+
+    /// Sets aside what the peer has set aside.
+    pub fn claim(&mut self, portion: &Portion) -> Result<Reserved> {
+        let range = |sender: usize| {
+            let end = portion.start[sender].checked_add(portion.count[sender]);
+            end.map_or(u64::MAX..u64::MAX, |end| portion.start[sender]..end)
+        };
+        let (sent, received) = (range(self.me), range(1 - self.me));
+        self.sent.claim(&sent)?;
+        self.received.claim(&received)?;
+        self.reserved(sent, received)
+    }
+
+    fn reserved(&self, sent: Range<u64>, received: Range<u64>) -> Result<Reserved> {
+        let (sent, received) = (self.sent.run(sent)?, self.received.run(received)?);
+        Ok(Reserved { me: self.me, sent, received })
+    }
+}
+
+impl Direction {
+    fn open(path: &Path, sender: usize) -> Result<Self> {
+        let material = Material::open(path, &OTS)?;
+        let about = About::from_bytes(material.about())
+            .filter(|about| usize::from(about.instance.sender) == sender)
+            .ok_or_else(|| store::refuse(path, "what it says of its OTs cannot be read"))?;
+        Ok(Direction { material, about, skipped: Vec::new() })
+    }
+
+    fn claim(&mut self, range: &Range<u64>) -> Result<()> {
+        let (gone, total) = (self.material.journal().gone(), self.material.journal().total());
+        if range.end > total {
+            return Err(store::refuse(self.material.path(), "the other party asks for more than there is"));
+        }
+        if range.is_empty() {
+            return Ok(());
+        }
+        if range.start >= gone {
+            self.material.advance(range.end)?;
+            if gone < range.start {
+                self.skipped.push(gone..range.start);
+            }
+            return Ok(());
+        }
+        let within = |skipped: &&mut Range<u64>| skipped.start <= range.start && range.end <= skipped.end;
+        let Some(skipped) = self.skipped.iter_mut().find(within) else {
+            return Err(store::refuse(
+                self.material.path(),
+                "the other party offers what was used before: its copy is an older one, put back",
+            ));
+        };
+        let rest = range.end..skipped.end;
+        skipped.end = range.start;
+        self.skipped.push(rest);
+        self.skipped.retain(|skipped| !skipped.is_empty());
+        Ok(())
+    }
+
+    fn run(&self, range: Range<u64>) -> Result<Run> {
+        let About { key, delta, first, .. } = self.about;
+        Ok(Run {
+            items: self.material.items()?,
+            blocks: Blocks::new(key, delta, first + range.start),
+            next: range.start,
+            end: range.end,
+        })
+    }
+}
+
+/// OTs set aside on disk: this process alone uses them, once. Dropped, what is left of them is lost. Not `Debug`.
+pub struct Reserved {
+    me: usize,
+    sent: Run,
+    received: Run,
+}
+
+/// Those of one direction, read as they are used.
+struct Run {
+    items: Items,
+    blocks: Blocks,
+    next: u64,
+    end: u64,
+}
+
+impl Reserved {
+    /// How many are left, by sender.
+    pub fn left(&self) -> [u64; 2] {
+        by_sender(self.me, self.sent.left(), self.received.left())
+    }
+
+    /// Takes the next `sent` of which this party is the sender, and the next `received` of the others. They are gone afterwards.
+    ///
+    /// # Errors
+    /// If fewer are left; files that cannot be read or do not verify.
+    pub fn take(&mut self, sent: usize, received: usize) -> Result<(Sent<'_>, Received<'_>)> {
+        let (from, to) = (self.sent.take(sent)?, self.received.take(received)?);
+        Ok((self.sent.blocks.sent(from), self.received.blocks.received(to)))
+    }
+}
+
+impl Run {
+    fn left(&self) -> u64 {
+        self.blocks.left() as u64 + (self.end - self.next)
+    }
+
+    fn take(&mut self, count: usize) -> Result<usize> {
+        self.blocks.wipe_taken();
+        let here = self.blocks.left();
+        if here < count {
+            let (more, on_disk) = ((count - here) as u64, self.end - self.next);
+            if more > on_disk {
+                return Err(OtError::Short { wanted: count as u64, left: self.left() });
+            }
+            let more = more.max(READ_AHEAD).min(on_disk);
+            let bytes = self.items.read(self.next..self.next + more)?;
+            self.next += more;
+            self.blocks.append(more as usize, |blocks| {
+                blocks.extend(bytes.as_chunks().0.iter().map(|block| Block::from_bytes(*block)));
+                Ok::<(), OtError>(())
+            })?;
+        }
+        Ok(self.blocks.advance(count))
+    }
+}

@@ -1,0 +1,66 @@
+//! The blocks of one direction that are in memory: handed out in order, overwritten once they are used.
+
+use crate::silent::Secret;
+use crate::view::wipe;
+use crate::{Block, HashKey, Received, Sent};
+
+/// What is in memory of one direction; the first `taken` are gone, the first `wiped` of them also overwritten.
+pub(super) struct Blocks {
+    pub key: HashKey,
+    /// Zero at the receiver.
+    pub delta: Block,
+    /// The number of `blocks[0]`.
+    first: u64,
+    blocks: Secret,
+    taken: usize,
+    wiped: usize,
+}
+
+impl Blocks {
+    /// None yet; the first will have number `first`.
+    pub fn new(key: HashKey, delta: Block, first: u64) -> Self {
+        Blocks { key, delta, first, blocks: Secret(Vec::new()), taken: 0, wiped: 0 }
+    }
+
+    pub fn left(&self) -> usize {
+        self.blocks.0.len() - self.taken
+    }
+
+    /// No block was ever here.
+    pub fn is_fresh(&self) -> bool {
+        self.first == 0 && self.blocks.0.is_empty()
+    }
+
+    /// Appends what `fill` appends, at most `more` blocks, to what is left: in memory of its own, as growing would leave copies behind.
+    pub fn append<E>(&mut self, more: usize, fill: impl FnOnce(&mut Vec<Block>) -> Result<(), E>) -> Result<(), E> {
+        let left = &self.blocks.0[self.taken..];
+        let mut blocks = Secret(Vec::with_capacity(left.len() + more));
+        blocks.0.extend_from_slice(left);
+        self.first += self.taken as u64;
+        (self.blocks, self.taken, self.wiped) = (blocks, 0, 0);
+        fill(&mut self.blocks.0)
+    }
+
+    /// Overwrites what was handed out before.
+    pub fn wipe_taken(&mut self) {
+        wipe(&mut self.blocks.0[self.wiped..self.taken]);
+        self.wiped = self.taken;
+    }
+
+    /// Marks the next `count`, of which there are enough, as gone; where they begin.
+    pub fn advance(&mut self, count: usize) -> usize {
+        self.taken += count;
+        self.taken - count
+    }
+
+    /// What was handed out from `from` on, as the sender sees it.
+    pub fn sent(&self, from: usize) -> Sent<'_> {
+        let blocks = &self.blocks.0[from..self.taken];
+        Sent { delta: self.delta, key: self.key, first: self.first + from as u64, blocks }
+    }
+
+    /// The same as the receiver sees it.
+    pub fn received(&self, from: usize) -> Received<'_> {
+        Received { key: self.key, first: self.first + from as u64, blocks: &self.blocks.0[from..self.taken] }
+    }
+}

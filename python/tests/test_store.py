@@ -1,0 +1,65 @@
+"""Two parties of which the data owner is one, and correlated OTs made ahead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import covey
+from command import DIGITS, Command
+from covey.clear import run_clear
+from covey.client import Client
+from covey.inputs import read_inputs
+from covey.model import load
+
+
+def test_the_data_owner_is_a_party_and_has_a_store(command: Command, digits: Path) -> None:
+    images = np.load(DIGITS / "test-images.npy")[:1]
+    model = load(digits)
+    due = run_clear(model, read_inputs(images, model.program)).integers
+    plan = json.loads(command.succeeds("explain", digits, "--protocol", "two-party", "--json").out)
+    with covey.local("two-party", timeout=5, data_owner_computes=True) as parties:
+        assert [party.name for party in parties.parties] == ["alpha"]
+        Client(parties.owner_config).share_weights(digits, protocol="two-party")
+        client = Client(parties.client_config)
+        made = client.infer(digits, images, protocol="two-party")
+
+        show = ["store", "show", digits, "--config", parties.client_config, "--json"]
+        assert json.loads(command.succeeds(*show).out)["inferences"] == 0
+        filled = command.succeeds("store", "fill", digits, "--config", parties.client_config, "--inferences", 2)
+        assert "2 more inference(s)" in filled.out
+        before = json.loads(command.succeeds(*show).out)
+        assert before["inferences"] >= 2
+
+        stored = client.infer(digits, images, protocol="two-party")
+        after = json.loads(command.succeeds(*show).out)
+        assert after["inferences"] == before["inferences"] - 1
+        used = [was - now for was, now in zip(before["batches"][0], after["batches"][0], strict=True)]
+        assert used == plan["transfers"]
+    rows = {node.name: node for node in stored.profile.nodes} if stored.profile else {}
+    assert (rows["correlated randomness"].op, rows["correlated randomness"].bytes) == ("from the store", 0)
+    assert made.profile is not None and stored.profile is not None
+    material = next(node for node in made.profile.nodes if node.name == "correlated randomness")
+    planned = next(node for node in plan["nodes"] if node["name"] == "correlated randomness")
+    key = ("from", "to", "bytes", "messages")
+    assert [[row[k] for k in key] for row in material.links] == [[row[k] for k in key] for row in planned["links"]]
+    assert material.messages > 0
+    assert stored.profile.total.bytes == made.profile.total.bytes - material.bytes
+    for result in (made, stored):
+        assert {name: values.tolist() for name, values in result.integers.items()} == {
+            name: values.tolist() for name, values in due.items()
+        }
+
+
+def test_what_cannot_be(command: Command, digits: Path) -> None:
+    with pytest.raises(covey.CoveyError, match="cannot be a party of trio"), covey.local(data_owner_computes=True):
+        pass
+    outcome = command.succeeds("explain", digits, "--protocol", "two-party", "--round-bits", 4)
+    assert "rounded to multiples of 2^4" in outcome.out and "correlated OTs: " in outcome.out
+    assert " P2" not in outcome.out, "the client is no party"
+    rounded = json.loads(command.succeeds("explain", digits, "--round-bits", 4, "--json").out)
+    exact = json.loads(command.succeeds("explain", digits, "--json").out)
+    assert rounded["total"]["rounds"] > exact["total"]["rounds"]
