@@ -325,7 +325,7 @@ def write_configuration(
     peers = [Peer(name, fingerprints[name], addresses[name]) for name in party_names]
     clients = [
         Peer("model-owner", fingerprints["model-owner"], may=["share-weights"]),
-        Peer("data-owner", fingerprints["data-owner"], may=["infer"]),
+        Peer("data-owner", fingerprints["data-owner"], may=["infer", "fill-store"]),
     ]
     parties = []
     for peer in peers:

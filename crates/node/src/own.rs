@@ -157,6 +157,10 @@ fn prepare(config: &ClientConfig, program: &Program, protocol: ProtocolKind, rol
 }
 
 /// The correlated OTs that a data owner who is a party itself has ahead.
-pub fn own_stores(config: &ClientConfig) -> Vec<StoreStatus> {
-    Stores::new(&config.state).status()
+///
+/// # Errors
+/// If a store cannot be opened, for instance because another process of the data owner's has it open.
+pub fn own_stores(config: &ClientConfig) -> Result<Vec<StoreStatus>, ClientError> {
+    let (stores, problems) = Stores::new(&config.state).status();
+    problems.into_iter().next().map_or(Ok(stores), |problem| Err(ClientError::Request(problem)))
 }

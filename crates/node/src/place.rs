@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use covey_client::messages::{MAX_CHUNK, Place, Reply, TakePlace};
 use covey_client::{payload_bytes, wire};
-use covey_program::Visibility;
+use covey_program::{Program, Visibility};
 use covey_runtime::session::{ProtocolKind, UnknownProtocol};
 use covey_transport::Connection;
 
 use crate::error::Failure;
 use crate::serve::Party;
-use crate::state::Held;
+use crate::state::Payload;
 
 /// The longest a piece may take to be sent.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,10 +29,14 @@ pub(crate) fn hand_out(party: &Party, connection: &mut Connection, request: &Tak
     if *has == Some(version) {
         return Ok(wire::send(connection, &Reply::Place(place), party.config.timeout)?);
     }
-    let payload = public_words(&held).map_err(Failure::Refused)?;
-    place.payload_bytes = payload.len() as u64;
-    let (program, _) = held.open().map_err(Failure::Refused)?;
-    if place.payload_bytes != payload_bytes(sharing, &program, *role) {
+    let (program, weights) = held.open().map_err(Failure::Refused)?;
+    place.payload_bytes = payload_bytes(sharing, &program, *role);
+    // Nothing is public, as a rule; then nothing need be read.
+    let payload = match place.payload_bytes {
+        0 => Vec::new(),
+        _ => public_words(&program, weights).map_err(Failure::Refused)?,
+    };
+    if payload.len() as u64 != place.payload_bytes {
         return Err(Failure::refused("it does not hold all of the weights: share them again"));
     }
     wire::send(connection, &Reply::Place(place), party.config.timeout)?;
@@ -41,8 +45,7 @@ pub(crate) fn hand_out(party: &Party, connection: &mut Connection, request: &Tak
 }
 
 /// The public parameters, as the owner sent them to every party.
-fn public_words(held: &Held) -> Result<Vec<u8>, String> {
-    let (program, mut payload) = held.open()?;
+fn public_words(program: &Program, mut payload: Payload) -> Result<Vec<u8>, String> {
     let mut public = Vec::new();
     for (_, value) in program.parameters() {
         let mut bytes = zeroize::Zeroizing::new(vec![0; covey_ring::wire::words_len(value.elements(), program.ring())]);

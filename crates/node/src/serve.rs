@@ -239,13 +239,15 @@ impl Party {
     }
 
     fn status(&self) -> PartyStatus {
+        let (stores, problems) = self.stores.status();
+        problems.iter().for_each(|problem| warn!("{problem}"));
         PartyStatus {
             name: self.config.name.clone(),
             covey: COVEY_VERSION.into(),
             certificate_days_left: self.config.identity.days_left(),
             protocols: ProtocolKind::served().map(|kind| kind.name().into()).collect(),
             programs: self.store.list(),
-            stores: self.stores.status(),
+            stores,
             sessions: self.seats.taken.load(Ordering::Acquire),
         }
     }

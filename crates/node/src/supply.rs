@@ -53,20 +53,21 @@ impl Stores {
         Ok(Some(stock))
     }
 
-    /// What is there.
-    pub fn status(&self) -> Vec<StoreStatus> {
+    /// What is there, and why some of it cannot be opened.
+    pub fn status(&self) -> (Vec<StoreStatus>, Vec<String>) {
+        let mut problems = Vec::new();
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let stocks = names.filter_map(|name| {
             let (peer, role) = name.rsplit_once('-')?;
             let (peer, role) = (Key(format!("{PREFIX}{peer}").parse().ok()?), role.parse().ok()?);
-            let stock = self.open(&peer, role, false).inspect_err(|problem| warn!("{problem}")).ok()??;
+            let stock = self.open(&peer, role, false).map_err(|problem| problems.push(problem)).ok()??;
             let batches = stock.left().into_iter().map(|(name, left)| (Hex(name), left)).collect();
             Some(StoreStatus { peer, role, batches })
         });
         let mut stocks: Vec<StoreStatus> = stocks.collect();
         stocks.sort_by_key(|stock| (stock.peer.0.to_string(), stock.role));
-        stocks
+        (stocks, problems)
     }
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn status(py: Python<'_>, config: PathBuf) -> PyResult<String> {
 /// The correlated OTs that a data owner, whose file `config` is, has ahead where it is one of the parties itself, as JSON.
 #[pyfunction]
 pub(crate) fn own_store(py: Python<'_>, config: PathBuf) -> PyResult<String> {
-    detached(py, || Ok(serde_json::to_string(&own_stores(&ClientConfig::read(config)?))?))
+    detached(py, || Ok(serde_json::to_string(&own_stores(&ClientConfig::read(config)?)?)?))
 }
 
 /// A client's file, or a party's seen as a client of the others.

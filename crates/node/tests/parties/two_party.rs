@@ -9,7 +9,7 @@ use covey_client::messages::PhaseMessage::{Joint, Online};
 use covey_client::{Inference, Session, SessionOptions, share_weights, status};
 use covey_node::{OwnSession, own_stores};
 use covey_ring::Ring;
-use covey_runtime::plan::plan;
+use covey_runtime::plan::{Plan, plan_rounded};
 use covey_runtime::profile::FROM_STORE;
 use covey_runtime::session::ProtocolKind::{Trio, TwoParty};
 use covey_runtime::{Profile, profile::NodeProfile};
@@ -18,11 +18,16 @@ fn model() -> Model {
     cnn("cnn", Ring::Pow2(32), true)
 }
 
-/// Correlated OTs that one inference of one sample uses up.
-fn demand(model: &Model) -> [u64; 2] {
+/// One inference of one sample.
+fn planned(model: &Model, round_bits: u32) -> Plan {
     let program = std::sync::Arc::new(model.program.clone());
     let options = SessionOptions::default().options;
-    plan::<covey_protocols::two_party::TwoParty<u32>>(&program, options, 1).unwrap().transfers
+    plan_rounded::<covey_protocols::two_party::TwoParty<u32>>(&program, options, 1, round_bits).unwrap()
+}
+
+/// Correlated OTs that it uses up.
+fn demand(model: &Model) -> [u64; 2] {
+    planned(model, 0).transfers
 }
 
 /// What the profile says of correlated randomness: bytes, and where it came from.
@@ -220,6 +225,9 @@ fn data_owners_are_p1_themselves() {
     let due: Vec<i64> = expected(&model, &input).iter().map(|v| ((v + 32) >> 6) << 6).collect();
     let inference = session(&mut other).infer(Joint, &[input], &mut |_| {}).unwrap();
     assert_eq!(inference.outputs[0].integers, due);
+    let planned = planned(&model, 6).total;
+    let met = Profile::merged(inference.profiles).total();
+    assert_eq!([true, false].map(|phase| met.bytes(phase)), [true, false].map(|phase| planned.bytes(phase)));
 
     infer_and_compare(session(&mut data), &model, Joint, 3, 2);
     let refusal = message(session(&mut data).infer(Joint, &[images(4, 1)], &mut |_| {}).unwrap_err());
@@ -265,13 +273,15 @@ fn a_data_owners_store_outlives_its_process_half() {
         let batches = stores.iter().flat_map(|store| &store.batches);
         batches.fold([0, 0], |sum, (_, left)| [sum[0] + left[0], sum[1] + left[1]])
     };
-    let full = sum(&own_stores(&cluster.client("data")));
+    let full = sum(&own_stores(&cluster.client("data")).unwrap());
     assert!(full[0] >= 3 * one[0] && full[1] >= 3 * one[1]);
     let mut data = own(&cluster, "data", &model).unwrap();
     let inference = infer_and_compare(session(&mut data), &model, Joint, 1, 1);
+    let busy = message(own_stores(&cluster.client("data")).unwrap_err());
+    assert!(busy.contains("another process uses this stock"), "{busy}");
     assert_eq!(material(&inference), (0, FROM_STORE.into()));
     drop(data);
-    assert_eq!(sum(&own_stores(&cluster.client("data"))), less(full, one));
+    assert_eq!(sum(&own_stores(&cluster.client("data")).unwrap()), less(full, one));
     let status = status(&cluster.client("data")).remove(0).unwrap();
     assert_eq!(sum(&status.stores), less(full, one));
     // It may not fill.
