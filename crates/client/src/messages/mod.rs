@@ -443,7 +443,7 @@ mod tests {
         assert!(matches!(decode::<Request>(&bytes), Ok(Request::Status)));
         let newer = String::from_utf8(bytes.clone()).unwrap().replace("\"version\":2", "\"version\":7");
         assert_eq!(decode::<Request>(newer.as_bytes()).unwrap_err(), MessageError::Version(7));
-        for rubbish in [&b""[..], b"{}", b"[1]", b"\xff\xfe", b"{\"version\":2,\"body\":\"rubbish\"}", &bytes[1..]] {
+        for rubbish in [&b""[..], b"{}", b"[2]", b"\xff\xfe", b"{\"version\":2,\"body\":\"rubbish\"}", &bytes[1..]] {
             assert_eq!(decode::<Request>(rubbish).unwrap_err(), MessageError::Malformed);
         }
         let extra = b"{\"version\":2,\"body\":\"status\",\"more\":1}";
