@@ -98,7 +98,7 @@ fn a_store_serves_sessions_across_kills_and_its_older_copy_is_refused() {
 
     // Killed in the middle of a run: what was set aside for it is gone, at both.
     let before = cluster.path("before");
-    for victim in 0..2 {
+    for (victim, process) in parties.iter_mut().enumerate() {
         if victim == 1 {
             copy(&cluster.path("state-alpha/correlated-ots"), &before);
         }
@@ -108,11 +108,11 @@ fn a_store_serves_sessions_across_kills_and_its_older_copy_is_refused() {
             eventually("the run to begin", || left(&cluster) == [less(expect, one); 2]);
             std::thread::sleep(std::time::Duration::from_millis(150));
             assert!(!run.is_finished());
-            parties[victim].signal("KILL");
+            process.signal("KILL");
             message(run.join().unwrap().unwrap_err());
         });
-        parties[victim].0.wait().unwrap();
-        parties[victim] = Process::start(&cluster, victim);
+        process.0.wait().unwrap();
+        *process = Process::start(&cluster, victim);
         expect = less(expect, one);
         assert_eq!(left(&cluster), [expect; 2], "nothing comes back");
         let inference = infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 7, 1);

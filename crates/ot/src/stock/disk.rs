@@ -196,7 +196,7 @@ impl DiskStock {
         for ((sender, state), wanted) in states.into_iter().enumerate().zip(wanted) {
             let instance = Instance { session, sender: sender as u8, lane: 0, number: 0 };
             let start = match state {
-                Some(state) => Start::GoOn(state),
+                Some(state) => Start::GoOn(Box::new(state)),
                 None => Start::Cold(instance, sizes[sender]),
             };
             if sender == self.me {
@@ -249,7 +249,7 @@ impl Stored {
 /// What the OTs of a direction are made from.
 enum Start {
     Cold(Instance, Parameters),
-    GoOn(Stored),
+    GoOn(Box<Stored>),
 }
 
 fn state_path(place: &Path, name: &str) -> PathBuf {
@@ -265,7 +265,8 @@ fn make<S: Side>(place: &Path, name: &str, start: Start, wanted: u64, channel: &
     let wanted = wanted as usize;
     let started = matches!(start, Start::GoOn(_));
     let (mut about, mut extension) = match start {
-        Start::GoOn(Stored { mut material, about }) => {
+        Start::GoOn(stored) => {
+            let Stored { mut material, about } = *stored;
             let state = material.take(1)?;
             let extension = S::from_bytes(&about.instance, about.parameters, about.delta, &state);
             (about, Some(extension.ok_or(OtError::Interrupted)?))
