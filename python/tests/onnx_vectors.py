@@ -36,10 +36,11 @@ from covey.importers.onnx import OLDEST_OPSET
 from covey.model import load
 
 LISTED_TEXT = """
-    Abs Add And ArgMax AveragePool BatchNormalization Clip Concat Conv ConvTranspose Div Expand Flatten
+    Abs Add And ArgMax AveragePool BatchNormalization Clip Concat Conv ConvTranspose DepthToSpace Div Expand Flatten
     Gather Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual HardSigmoid HardSwish LeakyRelu Less
     LessOrEqual MatMul Max MaxPool Min Mul Neg Not Or PRelu Pad Pow ReduceMax ReduceMean ReduceMin ReduceSum
-    Relu Reshape Resize Sigmoid Slice Split Squeeze Sub Sum Tanh Tile Transpose Unsqueeze Upsample Where Xor
+    Relu Reshape Resize Sigmoid Slice SpaceToDepth Split Squeeze Sub Sum Tanh Tile Transpose Unsqueeze Upsample Where
+    Xor
 """
 LISTED = LISTED_TEXT.split()
 """Operators that must have a passing case. (Identity, Cast and Dropout alone only rename an

@@ -107,6 +107,12 @@ def test_shape_arithmetic_of_an_exporter_folds() -> None:
     agree(builders.model(nodes, {"x": ["N", 1, 4]}, ["y"], constants), image(2, 1, 4))
 
 
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_depth_and_space(mode: str) -> None:
+    agree(builders.single("DepthToSpace", ["N", 8, 2, 3], blocksize=2, mode=mode), image(2, 8, 2, 3))
+    agree(builders.single("SpaceToDepth", ["N", 2, 4, 6], blocksize=2), image(2, 2, 4, 6))
+
+
 def test_the_size_of_a_sample_folds() -> None:
     nodes = [
         helper.make_node("Size", ["x"], ["all"]),

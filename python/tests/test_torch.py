@@ -385,6 +385,7 @@ MORE: list[tuple[str, Any, tuple[int, ...]]] = [
     ("expand", Apply(lambda self, x: x[:, :1].expand(-1, 3, -1, -1) + 1.0), IMAGE),
     ("upsample", nn.Upsample(scale_factor=2), IMAGE),
     ("upsample to a size", nn.Upsample(size=(13, 10)), IMAGE),
+    ("pixel_shuffle", nn.PixelShuffle(2), IMAGE),
     ("sum", Apply(lambda self, x: x.sum(dim=(1, 3))), IMAGE),
     ("amax", Apply(lambda self, x: x.amax(dim=2, keepdim=True) - x.amin(dim=2, keepdim=True)), IMAGE),
     ("conv_transpose1d", nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2), (2, 4, 9)),
