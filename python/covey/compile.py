@@ -27,10 +27,10 @@ from covey.passes.scale_choice import Choice, choose
 RINGS = range(16, 65)
 """Bits of the rings that programs are compiled for. Two parties compute in any of them, three in 32 or 64."""
 
-FINE_ENOUGH = 0.018
+FINE_ENOUGH = 0.015
 """The largest relative error on calibration data that lets the narrower of two rings do; `verify` allows 2 %."""
 
-FEW = 2
+FEW = 4
 """Calibration samples that this error is measured on."""
 
 _Choice = TypeVar("_Choice", bound=Enum)
@@ -103,10 +103,10 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     inputs are the calibration data where neither is given. Data are NumPy arrays, tensors, PyTorch datasets or data
     loaders, or files. Bounds that interval analysis proves are preferred; where they do not fit the ring, the largest
     value over the calibration data times four stands in. Where 32 bits hold the bounds but, on calibration data, give
-    outputs that are off by almost 2 %, small weights get more bits, and if that is not enough 64 are taken. `keep_bn`
-    leaves batch normalisation apart instead of folding it into the layers before it; `drop_channels` drops channels
-    that are always zero or never read, which tells every party how many there were. Raises a `CoveyError` that says
-    what is wrong and what to do.
+    outputs that are off by more than 1.5 %, small weights get more bits, and if that is not enough 64 are taken.
+    `keep_bn` leaves batch normalisation apart instead of folding it into the layers before it; `drop_channels` drops
+    channels that are always zero or never read, which tells every party how many there were. Raises a `CoveyError` that
+    says what is wrong and what to do.
     """
     settings = Settings(
         ring_bits=32,

@@ -1,4 +1,4 @@
-"""Run every command that README.md and docs/two-hosts.md document, in a scratch folder each, as a reader would.
+"""Run every command that README.md and the task pages in docs document, in a scratch folder each, as a reader would.
 
 Blocks marked ```bash are run line by line with the installed `covey`, blocks marked ```python in one go; blocks marked
 ```toml whose first line is a comment that names a file are written there. Other blocks are shown only.
@@ -7,6 +7,7 @@ Blocks marked ```bash are run line by line with the installed `covey`, blocks ma
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import signal
@@ -17,7 +18,14 @@ from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/two-hosts.md")
+PAGES: dict[str, tuple[str, ...]] = {
+    "README.md": (),
+    "docs/two-hosts.md": (),
+    "docs/reports.md": ("matplotlib",),
+    "docs/pytorch.md": ("torch",),
+    "docs/tuning.md": ("torch", "sklearn"),
+}
+"""The pages, and the packages that each needs beside Covey's own. `docs_commands.py PAGE ...` runs some of them."""
 BLOCK = re.compile(r"^```(bash|python|toml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (\S+\.toml)\n")
 
@@ -50,7 +58,7 @@ def run(page: str, environment: dict[str, str]) -> tuple[int, int]:
         calls = commands((ROOT / page).read_text(encoding="utf-8"))
         for title, call in calls:
             done = subprocess.run(
-                call, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
+                call, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
             )
             print(f"{'ok    ' if done.returncode == 0 else 'FAILED'} {title}", flush=True)
             if done.returncode != 0:
@@ -64,10 +72,16 @@ def run(page: str, environment: dict[str, str]) -> tuple[int, int]:
 
 def main() -> int:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    results = [run(page, {**os.environ, "PATH": path}) for page in PAGES]
+    results = []
+    for page, needs in PAGES.items():
+        missing = [name for name in needs if importlib.util.find_spec(name) is None]
+        if missing:
+            print(f"skipped {page}: {missing[0]} is not installed", flush=True)
+        elif page in (sys.argv[1:] or PAGES):
+            results.append(run(page, {**os.environ, "PATH": path}))
     calls, failed = (sum(counts) for counts in zip(*results, strict=True))
     print(f"{calls - failed} of {calls} documented commands run")
-    return 1 if failed or any(count == 0 for count, _ in results) else 0
+    return 1 if failed or not results or any(count == 0 for count, _ in results) else 0
 
 
 if __name__ == "__main__":

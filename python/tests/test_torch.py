@@ -112,6 +112,29 @@ FUNCTIONS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "argmax": (lambda m, x: x.argmax(1), VECTOR),
     "dropout": (lambda m, x: torch.relu(functional.dropout(x, 0.5, training=m.training)), VECTOR),
     "to": (lambda m, x: torch.relu(x.to(torch.float32)), VECTOR),
+    "leaky_relu": (lambda m, x: functional.leaky_relu(x, 0.2), IMAGE),
+    "abs": (lambda m, x: x.abs(), IMAGE),
+    "hardsigmoid": (lambda m, x: functional.hardsigmoid(3 * x), IMAGE),
+    "hardswish": (lambda m, x: functional.hardswish(3 * x), IMAGE),
+    "maximum": (lambda m, x: torch.maximum(x, -x) + torch.minimum(x, 0.5 * x), IMAGE),
+    "sum": (lambda m, x: x.sum(1), IMAGE),
+    "amax": (lambda m, x: x.amax((2, 3), keepdim=True), IMAGE),
+    "amin": (lambda m, x: x.amin(-1), IMAGE),
+    "slice": (lambda m, x: x[:, 1:3, ::2, -4:], IMAGE),
+    "select": (lambda m, x: x[:, -1] + x[:, 0], IMAGE),
+    "split": (lambda m, x: (lambda a, b: a - b)(*x.split(2, dim=1)), IMAGE),
+    "split by sizes": (lambda m, x: torch.cat(x.split([1, 3], dim=1)[::-1], 1), IMAGE),
+    "chunk": (lambda m, x: (lambda a, b: a * b)(*x.chunk(2, dim=-1)), IMAGE),
+    "index_select": (lambda m, x: x.index_select(1, torch.tensor([2, 0, 0])), IMAGE),
+    "repeat": (lambda m, x: x.repeat(1, 2, 1, 3), IMAGE),
+    "expand": (lambda m, x: x.unsqueeze(1).expand(-1, 3, -1) * 2, VECTOR),
+    "upsample": (lambda m, x: functional.interpolate(x, scale_factor=2), IMAGE),
+    "upsample to a size": (lambda m, x: functional.interpolate(x, size=(13, 20)), IMAGE),
+    "pixel_shuffle": (lambda m, x: functional.pixel_shuffle(x, 2), IMAGE),
+    "where": (lambda m, x: torch.where(x > 0.5, x, -2 * x), IMAGE),
+    "comparisons": (lambda m, x: torch.where(x <= 0.25, x * 3, x) + torch.where(x >= 0, x, 1 - x), IMAGE),
+    "max_pool1d": (lambda m, x: functional.max_pool1d(x.flatten(2), 3, 2, 1), IMAGE),
+    "avg_pool3d": (lambda m, x: functional.avg_pool3d(x.unsqueeze(1), 2), IMAGE),
     "several outputs": (lambda m, x: (x + 1, x - 1), VECTOR),
 }
 
@@ -121,6 +144,12 @@ MODULES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "conv in groups": (lambda: nn.Conv2d(4, 8, 3, groups=2, dilation=2), IMAGE),
     "conv same": (lambda: nn.Conv2d(4, 2, (4, 3), padding="same"), IMAGE),
     "conv valid": (lambda: nn.Conv2d(4, 2, 3, padding="valid"), IMAGE),
+    "conv1d": (lambda: nn.Conv1d(9, 5, 3, 2, 1), (2, 9, 8)),
+    "conv3d": (lambda: nn.Conv3d(2, 3, 2, padding=1), (2, 2, 4, 5, 6)),
+    "conv transposed": (lambda: nn.ConvTranspose2d(4, 3, 3, 2, 1, output_padding=1), IMAGE),
+    "conv transposed in groups": (lambda: nn.ConvTranspose1d(4, 6, 2, 2, groups=2), (2, 4, 5)),
+    "prelu": (lambda: nn.PReLU(4, init=0.3), IMAGE),
+    "prelu of one slope": (lambda: nn.PReLU(), VECTOR),
     "linear": (lambda: nn.Linear(12, 5), VECTOR),
     "linear without bias": (lambda: nn.Linear(12, 5, bias=False), VECTOR),
     "linear on images": (lambda: nn.Linear(8, 5), IMAGE),
@@ -135,6 +164,11 @@ MODULES: dict[str, tuple[Any, tuple[int, ...]]] = {
 def test_function(case: str) -> None:
     function, shape = FUNCTIONS[case]
     agrees(Apply(function), image(*shape))
+
+
+@pytest.mark.parametrize("function", [torch.sigmoid, torch.tanh, functional.silu])
+def test_piecewise(function: Any) -> None:
+    agrees(Apply(lambda m, x: function(x)), image(*VECTOR), atol=0.02)
 
 
 @pytest.mark.parametrize("case", MODULES)

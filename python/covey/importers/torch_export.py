@@ -448,7 +448,7 @@ def _bind(schema: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[dict[st
         value = args[index] if index < len(args) else kwargs.get(argument.name, default)
         bound[argument.name] = value
         tensor = _holds(value, Value) or _holds(value, Constant)
-        if tensor or not argument.has_default_value() or value not in (default, [default]):
+        if tensor or (value is not None and value not in (default, [default])):
             given.add(argument.name)
     return bound, frozenset(given)
 
