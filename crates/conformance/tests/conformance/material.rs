@@ -10,8 +10,11 @@ use covey_protocols::{Options, Phase};
 use covey_ring::Ring;
 use covey_runtime::plan::plan;
 
-/// Bytes and messages each party sent for correlated randomness, and what was planned.
-fn made(transport: Transport, runs: &[(Phase, u64)]) -> ([(u64, u64); 2], [(u64, u64); 2]) {
+/// Bytes and messages, by sending party.
+type Sent = [(u64, u64); 2];
+
+/// What was sent for correlated randomness, and what was planned.
+fn made(transport: Transport, runs: &[(Phase, u64)]) -> (Sent, Sent) {
     let ring = Ring::Pow2(32);
     let program = programs::cnn(ring).unwrap();
     let weights = programs::weights(&program).unwrap();
