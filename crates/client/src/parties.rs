@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use covey_protocols::served::Sharing;
 use covey_runtime::session::ProtocolKind;
 use covey_transport::{Connection, TransportError, connect};
 
@@ -9,26 +10,27 @@ use crate::messages::{Key, Reply};
 use crate::wire::{self, Answer};
 use crate::{ClientConfig, ClientError};
 
-/// Refuses a list of parties that is not the protocol's.
-pub(crate) fn check_count(config: &ClientConfig, protocol: ProtocolKind) -> Result<(), ClientError> {
-    let (listed, due) = (config.parties.len(), protocol.parties());
+/// How many parties compute (`Options::parties`), by the list of all roles; a list that is not the protocol's is refused.
+pub(crate) fn check_all(config: &ClientConfig, protocol: ProtocolKind) -> Result<usize, ClientError> {
+    match check_pinned(config, protocol)? {
+        (parties, sharing) if sharing.roles.len() == config.parties.len() => Ok(parties),
+        _ => Err(miscounted(config, protocol)),
+    }
+}
+
+/// The same for a list that weights are shared with: of all roles, or of those that are not open to clients.
+pub(crate) fn check_pinned(config: &ClientConfig, protocol: ProtocolKind) -> Result<(usize, Sharing), ClientError> {
     if protocol == ProtocolKind::Clear {
         return Err(ClientError::Request("clear computes in the open and has no parties: use protocol trio".into()));
     }
-    if listed != due {
-        return Err(ClientError::Request(format!(
-            "the configuration lists {listed} parties where {protocol} takes {due}: add or remove [[party]] entries"
-        )));
-    }
-    Ok(())
+    protocol.listed(config.parties.len()).ok_or_else(|| miscounted(config, protocol))
 }
 
-/// Refuses a list of parties that weights of the protocol cannot be shared with: all, or those whose part is secret.
-pub(crate) fn check_holders(config: &ClientConfig, protocol: ProtocolKind) -> Result<(), ClientError> {
-    match protocol.sharing() {
-        Some(sharing) if sharing.holders() == config.parties.len() => Ok(()),
-        _ => check_count(config, protocol),
-    }
+fn miscounted(config: &ClientConfig, protocol: ProtocolKind) -> ClientError {
+    let (listed, due) = (config.parties.len(), protocol.takes());
+    ClientError::Request(format!(
+        "the configuration lists {listed} parties where {protocol} takes {due}: add or remove [[party]] entries"
+    ))
 }
 
 /// The parties' keys in role order.

@@ -10,9 +10,9 @@ use crate::{ClientConfig, ClientError, payload_bytes, wire};
 /// The role a client with this configuration takes itself: the one party of `protocol` that its file does not list, if that
 /// party's part of the weights is public.
 pub fn own_role(config: &ClientConfig, protocol: ProtocolKind) -> Option<usize> {
-    let sharing = protocol.sharing()?;
     let listed = config.parties.len();
-    (listed == sharing.holders() && listed + 1 == sharing.roles.len()).then_some(listed)
+    let (_, sharing) = protocol.listed(listed)?;
+    (listed + 1 == sharing.roles.len()).then_some(listed)
 }
 
 /// Asks P0 for what it takes to be the party in `role`, and for that party's part of the weights, but for the version it `has`.
@@ -33,7 +33,8 @@ pub fn take_place(
     let request = TakePlace { protocol: protocol.name().into(), program: program.hash().into(), role, has };
     wire::send(&mut connection, &Request::TakePlace(request), config.timeout)?;
     let Reply::Place(place) = expect(&mut connection, config.timeout)? else { return Err(unexpected(&connection)) };
-    let due = protocol.sharing().map_or(0, |sharing| payload_bytes(sharing, program, role));
+    let sharing = protocol.listed(config.parties.len()).map(|(_, sharing)| sharing);
+    let due = sharing.map_or(0, |sharing| payload_bytes(&sharing, program, role));
     if place.payload_bytes != if has == Some(place.sharing) { 0 } else { due } {
         return Err(unexpected(&connection));
     }

@@ -17,7 +17,7 @@ use crate::messages::{
     CONTROL_STREAM, Done, Fill, Hex, Infer, PROTOCOL_STREAM, PhaseMessage, Proceed, Reply, Request, Run, SessionReply,
     SessionRequest, Terms, Usage, is_name, one_line,
 };
-use crate::parties::{check_count, connect_all, expect, keys, unexpected};
+use crate::parties::{check_all, connect_all, expect, keys, unexpected};
 use crate::{ClientConfig, ClientError, wire};
 
 /// What a session is opened with.
@@ -25,7 +25,7 @@ use crate::{ClientConfig, ClientError, wire};
 pub struct SessionOptions {
     /// The protocol.
     pub protocol: ProtocolKind,
-    /// Its run-time choices.
+    /// Its run-time choices. How many parties compute follows from the configuration.
     pub options: Options,
 }
 
@@ -99,8 +99,8 @@ impl Session {
     /// Before anything is sent: a program the protocol cannot run, a wrong number of parties. Then: a party that cannot be
     /// reached or refuses (it holds no weights of the program, or others; the parties disagree), each with the way out.
     pub fn open(config: &ClientConfig, program: &Program, options: SessionOptions) -> Result<Self, ClientError> {
-        let SessionOptions { protocol, options } = options;
-        check_count(config, protocol)?;
+        let SessionOptions { protocol, mut options } = options;
+        options.parties = check_all(config, protocol)?;
         supports(protocol, program)?;
         let terms = Terms {
             session: Hex::random()?,

@@ -13,7 +13,7 @@ use covey_transport::Connection;
 use zeroize::Zeroizing;
 
 use crate::messages::{Hex, MAX_CHUNK, Reply, Request, ShareWeights};
-use crate::parties::{check_holders, connect_all, expect, keys, unexpected};
+use crate::parties::{check_pinned, connect_all, expect, keys, unexpected};
 use crate::{ClientConfig, ClientError, wire};
 
 /// How long a party may take to store or check an upload.
@@ -33,11 +33,11 @@ pub struct ShareReport {
 }
 
 /// Bytes that the party in `role` gets of the weights of `program`: its seeds and words, packed in the ring's bits.
-pub fn payload_bytes(sharing: Sharing, program: &Program, role: usize) -> u64 {
+pub fn payload_bytes(sharing: &Sharing, program: &Program, role: usize) -> u64 {
     let Some(part) = sharing.roles.get(role) else { return 0 };
-    let parameters = program.parameters().filter(|(_, value)| part.words || value.visibility == Visibility::Public);
+    let parameters = program.parameters().filter(|(_, value)| part.words() || value.visibility == Visibility::Public);
     let bytes = |elements: usize| packing::words_len(elements, program.ring()) as u64;
-    (part.seeds.len() * SEED) as u64 + parameters.map(|(_, value)| bytes(value.elements())).sum::<u64>()
+    (part.seeds().len() * SEED) as u64 + parameters.map(|(_, value)| bytes(value.elements())).sum::<u64>()
 }
 
 /// Shares `weights` of `program` with the parties for `protocol`. `progress` is told bytes sent and bytes in all.
@@ -55,7 +55,7 @@ pub fn share_weights(
     protocol: ProtocolKind,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<ShareReport, ClientError> {
-    check_holders(config, protocol)?;
+    let (_, sharing) = check_pinned(config, protocol)?;
     supports(protocol, program)?;
     if weights.program() != program.hash() {
         return Err(ClientError::Request(format!(
@@ -64,7 +64,7 @@ pub fn share_weights(
             program.hash().short()
         )));
     }
-    choose(protocol, program.ring(), Handing { config, program, weights, protocol, progress })?
+    choose(protocol, program.ring(), Handing { config, program, weights, protocol, sharing, progress })?
 }
 
 struct Handing<'a> {
@@ -72,6 +72,7 @@ struct Handing<'a> {
     program: &'a Program,
     weights: &'a Weights,
     protocol: ProtocolKind,
+    sharing: Sharing,
     progress: &'a mut dyn FnMut(u64, u64),
 }
 
@@ -83,8 +84,8 @@ impl Visitor for Handing<'_> {
     }
 
     fn served<P: Served>(self) -> Self::Output {
-        let Handing { config, program, weights, protocol, progress } = self;
-        let sharing = Hex::random()?;
+        let Handing { config, program, weights, protocol, sharing, progress } = self;
+        let version = Hex::random()?;
         let file = program.to_bytes();
         let parties = keys(config);
         let mut connections = connect_all(config)?;
@@ -93,11 +94,11 @@ impl Visitor for Handing<'_> {
             let head = ShareWeights {
                 protocol: protocol.name().into(),
                 program: program.hash().into(),
-                sharing,
+                sharing: version,
                 role,
                 parties: parties.clone(),
                 program_bytes: file.len() as u64,
-                payload_bytes: payload_bytes(P::SHARING, program, role),
+                payload_bytes: payload_bytes(&sharing, program, role),
             };
             wire::send(connection, &Request::ShareWeights(head.clone()), config.timeout)?;
             heads.push(head);
@@ -109,7 +110,7 @@ impl Visitor for Handing<'_> {
         (0..heads.len()).try_for_each(|role| upload.add(role, &file))?;
         upload.flush()?;
         await_ready(upload.connections, STORING)?;
-        send_weights::<P>(&mut upload, program, weights)?;
+        send_weights::<P>(&mut upload, &sharing, program, weights)?;
         upload.flush()?;
 
         for connection in &mut connections {
@@ -129,7 +130,7 @@ impl Visitor for Handing<'_> {
             }
         }
         let bytes = heads.iter().map(|head| head.program_bytes + head.payload_bytes).collect();
-        Ok(ShareReport { program: program.hash().into(), sharing, bytes })
+        Ok(ShareReport { program: program.hash().into(), sharing: version, bytes })
     }
 }
 
@@ -143,18 +144,22 @@ fn await_ready(connections: &mut [Connection], timeout: Duration) -> Result<(), 
     Ok(())
 }
 
-fn send_weights<P: Served>(upload: &mut Upload, program: &Program, weights: &Weights) -> Result<(), ClientError> {
+fn send_weights<P: Served>(
+    upload: &mut Upload,
+    sharing: &Sharing,
+    program: &Program,
+    weights: &Weights,
+) -> Result<(), ClientError> {
     let seed = || -> Result<Zeroizing<[u8; SEED]>, ClientError> {
         let mut seed = Zeroizing::new([0; SEED]);
         getrandom::fill(&mut *seed)?;
         Ok(seed)
     };
-    let Sharing { seeds, roles } = P::SHARING;
     // A role that is not listed is sent nothing.
-    let roles = &roles[..upload.connections.len().min(roles.len())];
-    let seeds = (0..seeds).map(|_| seed()).collect::<Result<Vec<_>, _>>()?;
+    let roles = &sharing.roles[..upload.connections.len().min(sharing.roles.len())];
+    let seeds = (0..sharing.seeds).map(|_| seed()).collect::<Result<Vec<_>, _>>()?;
     for (role, part) in roles.iter().enumerate() {
-        part.seeds.iter().try_for_each(|&number| upload.add(role, &*seeds[number]))?;
+        part.seeds().iter().try_for_each(|&number| upload.add(role, &*seeds[number]))?;
     }
     let seeds: Vec<&[u8; SEED]> = seeds.iter().map(|seed| &**seed).collect();
     let ring = program.ring();
@@ -166,7 +171,7 @@ fn send_weights<P: Served>(upload: &mut Upload, program: &Program, weights: &Wei
             (0..roles.len()).try_for_each(|role| upload.add(role, &packed))?;
         } else {
             let shared = P::share_parameter(&plain, &seeds, id.index() as u64, ring);
-            let takers = (0..roles.len()).filter(|&role| roles[role].words);
+            let takers = (0..roles.len()).filter(|&role| roles[role].words());
             takers.zip(shared).try_for_each(|(role, words)| upload.add(role, &pack(&words, ring)))?;
             wipe(&mut plain);
         }

@@ -7,9 +7,10 @@
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use covey_client::messages::{Hex, Join, Key, MAX_PARTIES, PartyHello, PartyMessage, Request, is_name, one_line};
+use covey_client::messages::{Hex, Join, Key, PartyHello, PartyMessage, Request, is_name, one_line};
 use covey_client::wire;
 use covey_protocols::randomness::SessionKeys;
+use covey_protocols::served::{Part, Sharing};
 use covey_runtime::session::ProtocolKind;
 use covey_transport::{Connection, connect};
 use zeroize::{Zeroize, Zeroizing};
@@ -33,23 +34,23 @@ pub(crate) struct Agreement {
     pub keys: SessionKeys,
 }
 
-/// Refuses a list of parties this one has no place in. A session's `client` may be one of them, in a role whose part of the weights
-/// is public; weights may be shared with the other roles alone.
+/// How weights are shared among the listed parties; a list that this one has no place in is refused. A session's `client` may be one
+/// of them, in an open role; weights may be shared with the other roles alone.
 pub(crate) fn check_parties(
     config: &PartyConfig,
     protocol: ProtocolKind,
     role: usize,
     parties: &[Key],
     client: Option<Key>,
-) -> Result<(), Failure> {
-    let (listed, due) = (parties.len(), protocol.parties());
-    let Some(sharing) = protocol.sharing() else {
+) -> Result<Sharing, Failure> {
+    if protocol == ProtocolKind::Clear {
         return Err(Failure::refused("clear computes in the open and has no parties: use protocol trio"));
-    };
-    let enough = listed == due || (client.is_none() && listed == sharing.holders());
-    if !enough || due > MAX_PARTIES {
-        return Err(Failure::refused(format!("{listed} parties are listed where {protocol} takes {due}")));
     }
+    let listed = protocol.listed(parties.len()).map(|(_, sharing)| sharing);
+    let Some(sharing) = listed.filter(|sharing| client.is_none() || sharing.roles.len() == parties.len()) else {
+        let (listed, due) = (parties.len(), protocol.takes());
+        return Err(Failure::refused(format!("{listed} parties are listed where {protocol} takes {due}")));
+    };
     let own = Key(config.identity.fingerprint());
     if parties.get(role) != Some(&own) {
         return Err(Failure::refused(format!(
@@ -62,7 +63,7 @@ pub(crate) fn check_parties(
                 "P{index} has the same key as another party: every role needs its own"
             )));
         }
-        let is_client = client == Some(*key) && !sharing.roles[index].is_secret();
+        let is_client = client == Some(*key) && sharing.roles[index] == Part::Open;
         if index != role && config.peer(&key.0).is_none() && !is_client {
             return Err(Failure::refused(format!(
                 "the key of P{index} ({}) is not pinned there as a [[peer]]; pin it with `covey keys pin`",
@@ -70,7 +71,7 @@ pub(crate) fn check_parties(
             )));
         }
     }
-    Ok(())
+    Ok(sharing)
 }
 
 /// Meets the other parties of the session that `hello` describes. The lower role dials; `joins` brings those that have

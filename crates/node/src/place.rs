@@ -5,6 +5,7 @@ use std::time::Duration;
 use covey_client::messages::{MAX_CHUNK, Place, Reply, TakePlace};
 use covey_client::{payload_bytes, wire};
 use covey_program::{Program, Visibility};
+use covey_protocols::served::Part;
 use covey_runtime::session::{ProtocolKind, UnknownProtocol};
 use covey_transport::Connection;
 
@@ -19,18 +20,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn hand_out(party: &Party, connection: &mut Connection, request: &TakePlace) -> Result<(), Failure> {
     let TakePlace { protocol, program, role, has } = request;
     let kind: ProtocolKind = protocol.parse().map_err(|error: UnknownProtocol| Failure::refused(error.to_string()))?;
-    let sharing = kind.sharing().filter(|sharing| sharing.roles.get(*role).is_some_and(|part| !part.is_secret()));
-    let Some(sharing) = sharing else {
+    let held = party.held(program, protocol)?;
+    let sharing = kind.listed(held.parties().len()).map(|(_, sharing)| sharing);
+    let Some(sharing) = sharing.filter(|sharing| sharing.roles.get(*role) == Some(&Part::Open)) else {
         return Err(Failure::refused(format!("nobody but a pinned party can be P{role} of {protocol}")));
     };
-    let held = party.held(program, protocol)?;
     let (version, round_bits) = (held.head.upload.sharing, party.round_bits(&connection.fingerprint()));
     let mut place = Place { sharing: version, round_bits, payload_bytes: 0 };
     if *has == Some(version) {
         return Ok(wire::send(connection, &Reply::Place(place), party.config.timeout)?);
     }
     let (program, weights) = held.open().map_err(Failure::Refused)?;
-    place.payload_bytes = payload_bytes(sharing, &program, *role);
+    place.payload_bytes = payload_bytes(&sharing, &program, *role);
     // Nothing is public, as a rule; then nothing need be read.
     let payload = match place.payload_bytes {
         0 => Vec::new(),

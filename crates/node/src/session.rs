@@ -11,7 +11,7 @@ use covey_client::messages::{
 };
 use covey_client::wire;
 use covey_protocols::randomness::SessionKeys;
-use covey_protocols::served::Served;
+use covey_protocols::served::{Part, Served};
 use covey_protocols::{Options, Phase, Protocol};
 use covey_ring::Ring;
 use covey_runtime::plan::plan_rounded;
@@ -137,8 +137,12 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
     let protocol: ProtocolKind =
         terms.protocol.parse().map_err(|error: UnknownProtocol| Failure::refused(error.to_string()))?;
     let asking = Key(client.fingerprint());
-    handshake::check_parties(&party.config, protocol, role, &terms.parties, Some(asking))?;
     let options = terms.options.checked().map_err(Failure::Refused)?;
+    let sharing = handshake::check_parties(&party.config, protocol, role, &terms.parties, Some(asking))?;
+    if protocol.sharing(options.parties).is_none_or(|due| due != sharing) {
+        let (listed, computing) = (terms.parties.len(), options.parties);
+        return Err(Failure::refused(format!("{listed} parties are listed for a session of {computing}")));
+    }
     if !is_name(&terms.client) {
         return Err(Failure::refused("the client's name is empty, too long or not printable"));
     }
@@ -152,10 +156,9 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
     }
     let short = terms.program.short();
     let held = party.held(&terms.program, &terms.protocol)?;
-    // Who takes a role whose part of the weights is public does not matter to the others.
-    let parts = protocol.sharing().map_or(&[][..], |sharing| sharing.roles);
-    let same = parts.iter().enumerate().all(|(index, part)| {
-        !part.is_secret() || held.parties().get(index).is_some_and(|key| *key == terms.parties[index])
+    // Who takes an open role does not matter to the others.
+    let same = sharing.roles.iter().enumerate().all(|(index, part)| {
+        *part == Part::Open || held.parties().get(index).is_some_and(|key| *key == terms.parties[index])
     });
     if held.role() != role || !same {
         return Err(Failure::refused(format!(
@@ -230,7 +233,8 @@ impl Visitor for Runs<'_> {
         let mut control = self.streams.endpoint(CONTROL_STREAM).map_err(spoken)?;
         let endpoint = self.streams.endpoint(PROTOCOL_STREAM).map_err(spoken)?;
         let mut protocol = P::start(endpoint, self.keys, self.ring, self.options).map_err(|error| error.to_string())?;
-        let executor = weights::prepared(self.held, &mut protocol).inspect_err(|problem| warn!("{problem}"))?;
+        let executor = weights::prepared(self.held, &P::sharing(self.options.parties), &mut protocol)
+            .inspect_err(|problem| warn!("{problem}"))?;
         let client_name = self.streams.name(self.client);
         wire::send_control(&mut *control, self.client, &SessionReply::Opened).map_err(|error| error.to_string())?;
         let mut numbers = Numbers::default();

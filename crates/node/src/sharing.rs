@@ -80,7 +80,8 @@ fn receive_program(connection: &mut Connection, upload: &ShareWeights) -> Result
     }
     let protocol = upload.protocol.parse::<ProtocolKind>().map_err(|error| Failure::refused(error.to_string()))?;
     supports(protocol, &program).map_err(|error| Failure::refused(error.to_string()))?;
-    let due = protocol.sharing().map_or(0, |sharing| payload_bytes(sharing, &program, upload.role));
+    let sharing = protocol.listed(upload.parties.len()).map(|(_, sharing)| sharing);
+    let due = sharing.map_or(0, |sharing| payload_bytes(&sharing, &program, upload.role));
     if upload.payload_bytes != due {
         let given = upload.payload_bytes;
         return Err(Failure::refused(format!("the weights take {given} bytes where this program and role need {due}")));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use covey_client::payload_bytes;
 use covey_program::{Program, Visibility};
-use covey_protocols::served::Served;
+use covey_protocols::served::{Served, Sharing};
 use covey_ring::Tensor;
 use covey_runtime::{Executor, Parameter, Preparation, RuntimeError};
 use zeroize::Zeroizing;
@@ -21,13 +21,17 @@ pub(crate) struct Cache(Mutex<Option<Arc<dyn Any + Send + Sync>>>);
 
 /// The program with its weights, ready to run as `protocol`'s role. Loaded from the file the first time, and while one
 /// session loads it others wait for that.
-pub(crate) fn prepared<P: Served>(held: &Held, protocol: &mut P) -> Result<Arc<Executor<P>>, String> {
+pub(crate) fn prepared<P: Served>(
+    held: &Held,
+    sharing: &Sharing,
+    protocol: &mut P,
+) -> Result<Arc<Executor<P>>, String> {
     let mut cache = held.cache.0.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(ready) = cache.clone().and_then(|any| any.downcast::<Executor<P>>().ok()) {
         return Ok(ready);
     }
     let (program, payload) = held.open()?;
-    let executor = Arc::new(prepare(protocol, Arc::new(program), held.role(), payload)?);
+    let executor = Arc::new(prepare(protocol, sharing, Arc::new(program), held.role(), payload)?);
     *cache = Some(executor.clone());
     Ok(executor)
 }
@@ -35,12 +39,13 @@ pub(crate) fn prepared<P: Served>(held: &Held, protocol: &mut P) -> Result<Arc<E
 /// Brings every parameter into its working form as it is read.
 fn prepare<P: Served>(
     protocol: &mut P,
+    sharing: &Sharing,
     program: Arc<Program>,
     role: usize,
     mut payload: Payload,
 ) -> Result<Executor<P>, String> {
     let said = |error: RuntimeError| error.to_string();
-    let part = P::SHARING.roles.get(role).filter(|_| payload.left() == payload_bytes(P::SHARING, &program, role));
+    let part = sharing.roles.get(role).filter(|_| payload.left() == payload_bytes(sharing, &program, role));
     let Some(part) = part else {
         return Err("the weights are incomplete: share the weights of this program again".into());
     };
@@ -49,13 +54,16 @@ fn prepare<P: Served>(
         payload.fill(&mut *bytes)?;
         Ok(bytes)
     };
-    let seeds = part.seeds.iter().map(|_| seed()).collect::<Result<Vec<_>, _>>()?;
+    let seeds = part.seeds().iter().map(|_| seed()).collect::<Result<Vec<_>, _>>()?;
     let seeds = P::open_seeds(role, &seeds.iter().map(|seed| &**seed).collect::<Vec<_>>());
     let mut preparation = Preparation::new(protocol, program.clone()).map_err(said)?;
     for (id, value) in program.parameters() {
         let public = value.visibility == Visibility::Public;
-        let words =
-            if public || part.words { Some(payload.words::<P::Word>(value.elements(), program.ring())?) } else { None };
+        let words = if public || part.words() {
+            Some(payload.words::<P::Word>(value.elements(), program.ring())?)
+        } else {
+            None
+        };
         let parameter = match words {
             Some(words) if public => Parameter::Public(Tensor::new(value.shape.clone(), words)),
             words => {

@@ -1,6 +1,8 @@
 //! The protocol interface: whole tensors in, whole tensors out. `docs/protocol-trait.md` tells who holds, sends and
 //! preprocesses what in each protocol family.
 
+use std::ops::RangeInclusive;
+
 use covey_kernels::conv::ConvGeometry;
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::TransportError;
@@ -213,14 +215,20 @@ pub struct Options {
     /// Approximate comparisons: how many bits each reads, from the first that is always the sign down, a calibrated bound
     /// counting as a proved one. A value nearer to 0 than 2^(bound + 2 - bits) may be taken for either sign. Exact if `None`.
     pub key_bits: Option<u32>,
+    /// Computing parties, of [`PARTIES`], where the protocol takes any number; the dealer is not counted. Other protocols ignore it.
+    pub parties: usize,
 }
+
+/// How many computing parties there can be where a protocol takes any number.
+pub const PARTIES: RangeInclusive<usize> = 2..=8;
 
 impl Default for Options {
     fn default() -> Self {
         // 2^14 elements of 32 bits are 64 KiB a tensor and as much for its 32 bit planes: the working set of a tile's round
         // stays in a core's second-level cache.
         let network = NetworkProfile::default();
-        Options { adder: Default::default(), network, tile: 1 << 14, window: network.window(), key_bits: None }
+        let (adder, parties) = (Default::default(), *PARTIES.start());
+        Options { adder, network, tile: 1 << 14, window: network.window(), key_bits: None, parties }
     }
 }
 

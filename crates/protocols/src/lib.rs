@@ -21,6 +21,6 @@ pub mod trio;
 pub mod two_party;
 
 pub use api::{
-    Bias, Checked, Comparison, Epilogue, Geometry, MatmulShape, NetworkProfile, Options, Phase, Placement, Protocol,
-    ProtocolError, Rounding, Truncation, WeightKind, WeightSource,
+    Bias, Checked, Comparison, Epilogue, Geometry, MatmulShape, NetworkProfile, Options, PARTIES, Phase, Placement,
+    Protocol, ProtocolError, Rounding, Truncation, WeightKind, WeightSource,
 };

@@ -20,8 +20,8 @@ pub trait Served: Protocol + Sized + 'static {
     /// The seeds a role was given, ready to draw from.
     type Seeds;
 
-    /// What a model owner sends to whom.
-    const SHARING: Sharing;
+    /// What a model owner sends to whom; `parties` is [`Options::parties`].
+    fn sharing(parties: usize) -> Sharing;
 
     /// Whether values can be shifted like that in `ring`.
     fn admits_shift(ring: Ring, truncation: Truncation) -> bool;
@@ -63,41 +63,57 @@ pub trait Served: Protocol + Sized + 'static {
 }
 
 /// What a model owner sends of its weights: once for all of them seeds, and for each secret parameter words or none.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sharing {
     /// Seeds drawn for one sharing.
     pub seeds: usize,
-    /// What each party is sent, in role order.
-    pub roles: &'static [Part],
+    /// What each role is sent, in role order. Those that are [`Part::Open`] come last.
+    pub roles: Vec<Part>,
 }
 
 impl Sharing {
-    /// Roles that are sent something secret; they come first. Any other role's part is public, so anyone may take it.
-    pub fn holders(&self) -> usize {
-        self.roles.iter().filter(|part| part.is_secret()).count()
+    /// Roles that nobody but a pinned party can have. They come first.
+    pub fn pinned(&self) -> usize {
+        self.roles.iter().filter(|part| **part != Part::Open).count()
     }
+}
+
+/// One role's part of [`Sharing`]. Public parameters are no part of it: every role is sent them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Something secret.
+    Secret {
+        /// Numbers of the seeds it is sent.
+        seeds: Vec<usize>,
+        /// Whether it is sent words of secret parameters.
+        words: bool,
+    },
+    /// Nothing secret: anyone who may infer can take the role.
+    Open,
+    /// Nothing: the role deals correlated randomness and holds no shares. The protocol is secure only as long as whoever has it pools
+    /// nothing with a party, so it is nobody but the one that all have pinned as their dealer.
+    Dealer,
 }
 
 impl Part {
-    /// Whether it is sent anything secret.
-    pub fn is_secret(&self) -> bool {
-        self.words || !self.seeds.is_empty()
-    }
-}
-
-/// One party's part of [`Sharing`].
-#[derive(Clone, Copy, Debug)]
-pub struct Part {
     /// Numbers of the seeds it is sent.
-    pub seeds: &'static [usize],
+    pub fn seeds(&self) -> &[usize] {
+        match self {
+            Part::Secret { seeds, .. } => seeds,
+            Part::Open | Part::Dealer => &[],
+        }
+    }
+
     /// Whether it is sent words of secret parameters.
-    pub words: bool,
+    pub fn words(&self) -> bool {
+        matches!(self, Part::Secret { words: true, .. })
+    }
 }
 
 /// A protocol's gates as its client runs them.
 pub trait ClientGates<W: Word> {
-    /// Parties and the client.
-    const PEERS: usize;
+    /// Parties, the dealer where there is one, and the client.
+    fn peers(options: &Options) -> usize;
 
     /// Shares values with the parties, a tile after the other.
     ///
@@ -127,7 +143,7 @@ pub struct Client<P> {
 impl<P: Protocol + ClientGates<P::Word>> Client<P> {
     /// The client on `endpoint`, with the session's ring and options.
     pub fn new(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Self {
-        let scheduler = Scheduler::new(endpoint, P::PEERS, options.window);
+        let scheduler = Scheduler::new(endpoint, P::peers(&options), options.window);
         Client { ring, tile: options.tile_size(), scheduler, protocol: PhantomData }
     }
 }

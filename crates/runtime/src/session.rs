@@ -9,7 +9,7 @@ use covey_protocols::clear::Clear;
 use covey_protocols::served::{Served, Sharing};
 use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
-use covey_protocols::{Protocol, Truncation};
+use covey_protocols::{PARTIES, Protocol, Truncation};
 use covey_ring::Ring;
 
 use crate::schedule::rounding_of;
@@ -41,21 +41,38 @@ impl ProtocolKind {
 
     /// Those that run among servers.
     pub fn served() -> impl Iterator<Item = ProtocolKind> {
-        ProtocolKind::ALL.into_iter().filter(|kind| kind.sharing().is_some())
+        ProtocolKind::ALL.into_iter().filter(|kind| *kind != ProtocolKind::Clear)
     }
 
-    /// How weights are shared among servers; `None` for what runs in one process.
-    pub fn sharing(self) -> Option<Sharing> {
+    /// How weights are shared among servers, of which `parties` compute where the protocol takes any number; `None` for what runs in
+    /// one process.
+    pub fn sharing(self, parties: usize) -> Option<Sharing> {
         match self {
             ProtocolKind::Clear => None,
-            ProtocolKind::Trio => Some(Trio::<u32>::SHARING),
-            ProtocolKind::TwoParty => Some(TwoParty::<u32>::SHARING),
+            ProtocolKind::Trio => Some(Trio::<u32>::sharing(parties)),
+            ProtocolKind::TwoParty => Some(TwoParty::<u32>::sharing(parties)),
         }
     }
 
-    /// Computing parties.
-    pub fn parties(self) -> usize {
-        self.sharing().map_or(1, |sharing| sharing.roles.len())
+    /// Roles: of the computing parties, and the dealer's where there is one.
+    pub fn roles(self, parties: usize) -> usize {
+        self.sharing(parties).map_or(1, |sharing| sharing.roles.len())
+    }
+
+    /// [`covey_protocols::Options::parties`] and how weights are shared where `listed` roles are listed: all of them, or those alone
+    /// that are not open to clients. `None` for a number that the protocol does not take.
+    pub fn listed(self, listed: usize) -> Option<(usize, Sharing)> {
+        PARTIES
+            .filter_map(|parties| Some((parties, self.sharing(parties)?)))
+            .find(|(_, sharing)| listed == sharing.roles.len() || listed == sharing.pinned())
+    }
+
+    /// How many roles it takes, in words.
+    pub fn takes(self) -> String {
+        match (self.roles(*PARTIES.start()), self.roles(*PARTIES.end())) {
+            (least, most) if least == most => least.to_string(),
+            (least, most) => format!("{least} to {most}, the dealer included"),
+        }
     }
 }
 

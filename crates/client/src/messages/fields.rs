@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use covey_program::ProgramHash;
 use covey_protocols::circuits::Adder;
-use covey_protocols::{NetworkProfile, Options};
+use covey_protocols::{NetworkProfile, Options, PARTIES};
 use covey_ring::{Ring, RingError};
 use covey_transport::Fingerprint;
 use serde::de::Error as _;
@@ -174,6 +174,8 @@ pub struct OptionsMessage {
     pub window: u32,
     /// Bits that an approximate comparison reads; `None` for exact ones.
     pub key_bits: Option<u32>,
+    /// Computing parties, where the protocol takes any number.
+    pub parties: u32,
 }
 
 impl From<Options> for OptionsMessage {
@@ -186,6 +188,7 @@ impl From<Options> for OptionsMessage {
             tile: count(options.tile),
             window: count(options.window),
             key_bits: options.key_bits,
+            parties: count(options.parties),
         }
     }
 }
@@ -205,6 +208,10 @@ impl OptionsMessage {
         if let Some(bits) = self.key_bits.filter(|bits| !KEY_BITS.contains(bits)) {
             return Err(format!("comparisons of {bits} key bits: use {} to {}", KEY_BITS.start(), KEY_BITS.end()));
         }
+        let parties = self.parties as usize;
+        if !PARTIES.contains(&parties) {
+            return Err(format!("{parties} computing parties: use {} to {}", PARTIES.start(), PARTIES.end()));
+        }
         if self.profile.bandwidth == 0 {
             return Err("a network profile of 0 bits a second".into());
         }
@@ -214,15 +221,17 @@ impl OptionsMessage {
             tile: self.tile as usize,
             window: self.window as usize,
             key_bits: self.key_bits,
+            parties,
         })
     }
 }
 
 impl fmt::Display for OptionsMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OptionsMessage { adder: AdderMessage(adder), profile, tile, window, key_bits } = self;
+        let OptionsMessage { adder: AdderMessage(adder), profile, tile, window, key_bits, parties } = self;
         let ProfileMessage { latency_us, bandwidth } = profile;
         write!(f, "adder {} for {latency_us} us and {bandwidth} bit/s, tile {tile}, window {window}", adder.name())?;
+        write!(f, ", {parties} parties")?;
         key_bits.map_or(Ok(()), |bits| write!(f, ", {bits} key bits"))
     }
 }
@@ -245,7 +254,7 @@ mod tests {
     fn options_round_trip() {
         for adder in Adder::ALL {
             let network = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
-            let options = Options { adder, network, tile: 128, window: 3, key_bits: Some(8) };
+            let options = Options { adder, network, tile: 128, window: 3, key_bits: Some(8), parties: 5 };
             let message = OptionsMessage::from(options);
             assert_eq!(message.checked(), Ok(options));
             let text = serde_json::to_string(&message).unwrap();
@@ -276,5 +285,8 @@ mod tests {
         assert!(OptionsMessage { tile: u32::MAX, ..options }.checked().is_err());
         assert!(OptionsMessage { key_bits: Some(1), ..options }.checked().is_err());
         assert!(OptionsMessage { key_bits: Some(65), ..options }.checked().is_err());
+        for parties in [0, 1, 9, u32::MAX] {
+            assert!(OptionsMessage { parties, ..options }.checked().unwrap_err().contains("use 2 to 8"));
+        }
     }
 }

@@ -25,8 +25,6 @@ pub const CONTROL_STREAM: u32 = 0;
 pub const PROTOCOL_STREAM: u32 = 1;
 /// The stream on which correlated OTs are made for later sessions.
 pub const STORE_STREAM: u32 = 2;
-/// Most parties of any session.
-pub const MAX_PARTIES: usize = 8;
 /// Longest name of a party or client, in characters.
 pub const MAX_NAME: usize = 32;
 

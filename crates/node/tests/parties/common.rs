@@ -42,7 +42,7 @@ impl Cluster {
 
     /// Files only.
     pub fn of(protocol: ProtocolKind) -> Self {
-        let parties = protocol.parties();
+        let parties = protocol.roles(2);
         let folder = TempDir::new().unwrap();
         let mut fingerprints = BTreeMap::new();
         for name in NAMES.into_iter().chain(CLIENTS).chain(["stranger", "other"]) {
@@ -77,7 +77,7 @@ impl Cluster {
     }
 
     pub fn roles(&self) -> Vec<usize> {
-        (0..self.protocol.parties()).collect()
+        (0..self.ports.len()).collect()
     }
 
     pub fn start_party(&mut self, party: usize) {

@@ -247,7 +247,7 @@ fn bad_uploads_leave_the_old_weights_in_place() {
         role: 1,
         parties: owner.parties.iter().map(|party| Key(party.fingerprint)).collect(),
         program_bytes: file.len() as u64,
-        payload_bytes: covey_client::payload_bytes(ProtocolKind::Trio.sharing().unwrap(), &model.program, 1),
+        payload_bytes: covey_client::payload_bytes(&ProtocolKind::Trio.sharing(3).unwrap(), &model.program, 1),
     };
     let upload = |head: ShareWeights, pieces: &[&[u8]]| -> String {
         let party = &owner.parties[1];

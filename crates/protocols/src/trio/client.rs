@@ -18,7 +18,9 @@ use crate::served::{Client, ClientGates, Part, Served, Sharing};
 pub type TrioClient<W> = Client<Trio<W>>;
 
 impl<W: Word> ClientGates<W> for Trio<W> {
-    const PEERS: usize = PEERS;
+    fn peers(_: &Options) -> usize {
+        PEERS
+    }
 
     fn share(scheduler: &mut Scheduler, ring: Ring, tiles: impl ExactSizeIterator<Item = Vec<W>>) -> Result<()> {
         scheduler.run(tiles.map(|tile| io::ClientInput::client(ring, tile))).map(|_| ())
@@ -126,14 +128,10 @@ impl<W: Word> Served for Trio<W> {
     type Client = TrioClient<W>;
     type Seeds = Vec<Seed>;
 
-    const SHARING: Sharing = Sharing {
-        seeds: 2,
-        roles: &[
-            Part { seeds: &[0, 1], words: false },
-            Part { seeds: &[0], words: true },
-            Part { seeds: &[1], words: true },
-        ],
-    };
+    fn sharing(_: usize) -> Sharing {
+        let part = |seeds: &[usize], words| Part::Secret { seeds: seeds.to_vec(), words };
+        Sharing { seeds: 2, roles: vec![part(&[0, 1], false), part(&[0], true), part(&[1], true)] }
+    }
 
     fn admits_shift(ring: Ring, Truncation { bits, rounding, bound }: Truncation) -> bool {
         let l = ring.bits();

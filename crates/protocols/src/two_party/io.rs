@@ -7,7 +7,7 @@ use zeroize::Zeroize;
 
 use super::share::{self, Arithmetic};
 use super::{PEERS, Site, TwoParty};
-use crate::api::Result;
+use crate::api::{Options, Result};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::scheduler::Scheduler;
 use crate::served::{Client, ClientGates};
@@ -273,7 +273,9 @@ impl<W: Word> Machine for Reveal<W> {
 pub type TwoPartyClient<W> = Client<TwoParty<W>>;
 
 impl<W: Word> ClientGates<W> for TwoParty<W> {
-    const PEERS: usize = PEERS;
+    fn peers(_: &Options) -> usize {
+        PEERS
+    }
 
     fn share(scheduler: &mut Scheduler, ring: Ring, tiles: impl ExactSizeIterator<Item = Vec<W>>) -> Result<()> {
         scheduler.run(tiles.map(|tile| ClientInput::client(ring, tile))).map(|_| ())

@@ -21,8 +21,9 @@ impl<W: Word> Served for TwoParty<W> {
     type Seeds = ();
 
     /// P0 belongs to the model owner.
-    const SHARING: Sharing =
-        Sharing { seeds: 0, roles: &[Part { seeds: &[], words: true }, Part { seeds: &[], words: false }] };
+    fn sharing(_: usize) -> Sharing {
+        Sharing { seeds: 0, roles: vec![Part::Secret { seeds: Vec::new(), words: true }, Part::Open] }
+    }
 
     fn admits_shift(ring: Ring, Truncation { bits, bound, .. }: Truncation) -> bool {
         match ring {
