@@ -21,6 +21,7 @@ from covey.emit import HEADER_BYTES, program_file
 from covey.inputs import Floats
 from covey.ir import DType, Graph
 from covey.model import Model
+from covey.ops.average_pool import AveragePool
 from covey.result import Result
 
 
@@ -82,10 +83,11 @@ def compare(model: Model, graph: Graph, inputs: Mapping[str, Floats], private: R
     floats = reference.run(graph, inputs)
     by_name = {node.name: node for node in graph.nodes}
     made = {node.outputs[0]: node for node in program.nodes}
+    counted = _divisors(program, graph)
     layers = []
     for index in program.outputs:
         node, value = made[index], program.values[index]
-        got = clear.logits[value.name]
+        got = clear.logits[value.name] / counted.get(index, 1)
         due = floats[by_name[node.name].output] if node.name in by_name else None
         if due is None or due.shape != got.shape:  # a step that the float network does not have as it is
             continue
@@ -104,3 +106,18 @@ def compare(model: Model, graph: Graph, inputs: Mapping[str, Floats], private: R
             )
         )
     return layers
+
+
+def _divisors(program: pb.Program, graph: Graph) -> dict[int, int]:
+    """How many elements the values count that stand for means whose readers divide (see `covey.linear`)."""
+    by_name = {node.name: node for node in graph.nodes}
+    found: dict[int, int] = {}
+    last = {node.name: node.outputs[0] for node in program.nodes}
+    for node in program.nodes:
+        kind, (output,) = node.WhichOneof("op"), node.outputs
+        mean = by_name.get(node.name)
+        if kind == "sum_pool" and mean is not None and isinstance(mean.op, AveragePool) and last[node.name] == output:
+            found[output] = mean.op.divisor(graph.values[mean.inputs[0]])
+        elif kind == "reshape" and node.inputs[0] in found:
+            found[output] = found[node.inputs[0]]
+    return found

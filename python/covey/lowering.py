@@ -9,7 +9,7 @@ operands (honest-majority.md); Covey asks |v| < 2^(l-2) of every value, which co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -70,6 +70,8 @@ class Lowered:
     scale: int
     interval: Interval
     calibrated: bool = False
+    divisor: int = 1
+    """What the integers are still to be divided by: a mean whose reader takes the division into its weights."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class Lowering:
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     _values: dict[str, Lowered] = field(default_factory=dict)
-    _parameters: dict[tuple[str, int, float], Lowered] = field(default_factory=dict)
+    _parameters: dict[tuple[str, int, float, int], Lowered] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 
     def run(self) -> None:
@@ -146,18 +148,24 @@ class Lowering:
 
     def value(self, name: str) -> Lowered:
         """The program value of one of the graph's activations, at whatever scale it was left."""
+        value = self._values[name]
+        assert value.divisor == 1, f"what reads {name} cannot divide it"
+        return value
+
+    def value_or_sum(self, name: str) -> Lowered:
+        """The same, for operators that heed its divisor."""
         return self._values[name]
 
     def is_parameter(self, name: str) -> bool:
         """Whether the graph's value is a parameter."""
         return name in self.graph.parameters
 
-    def parameter(self, node: Node, name: str, scale: int, offset: float = 0.0) -> Lowered:
-        """The parameter `round_half_even(w * 2^scale) + offset`, added to the weights when first asked for."""
-        key = (name, scale, offset)
+    def parameter(self, node: Node, name: str, scale: int, offset: float = 0.0, divisor: int = 1) -> Lowered:
+        """The parameter `round_half_even(w / divisor * 2^scale) + offset`, added to the weights if it is not there."""
+        key = (name, scale, offset, divisor)
         if key not in self._parameters:
             array = self.graph.parameters[name]
-            integers = self._integers(name, scale) + offset
+            integers = self.integers(name, scale, divisor) + offset
             magnitude = float(np.abs(integers).max(initial=0.0))
             self._check(node.name, node.source_op, magnitude, scale, calibrated=False)
             lowered = self._new_value(
@@ -189,63 +197,9 @@ class Lowering:
         self.program.values[lowered.id].constant.extend(int(value) for value in integers.ravel())
         return lowered
 
-    def linear(self, node: Node, op: Message, interval_of: Callable[..., Interval]) -> Lowered:
-        """Emit a linear layer on an activation, a weight and perhaps a bias, which has the product's scale.
-
-        The bias carries half a unit of what the truncation behind leaves, so that its floor rounds to the nearest. With
-        fine weights, one whose numbers are small is given the leading zeros they typically have as further fractional
-        bits, as far as the ring has room for the product: between two parties a bit more is a transfer more.
-        """
-        name, *bias = node.inputs[1:]
-        x, ordinary = self.value(node.inputs[0]), self.value(node.inputs[0]).scale + self.scale
-
-        def interval(extra: int) -> Interval:
-            weight = Interval.constant(self._integers(name, self.scale + extra))
-            offset = self._half_unit(node, ordinary + extra)
-            shifts = [Interval.constant(self._integers(entry, ordinary + extra) + offset) for entry in bias]
-            return interval_of(x.interval, weight, *shifts)
-
-        found, extra = interval(0), 0
-        if self.settings.fine_weights and not self._summed_wide(node):
-            room = self.settings.available_bits - self._bits(node, x, found, ordinary)
-            extra = min(typical_zeros(self.graph.parameters[name]), max(0, room - 1))
-        scale = ordinary + extra
-        operands = [x, self.parameter(node, name, self.scale + extra)]
-        operands += [self.parameter(node, entry, scale, self._half_unit(node, scale)) for entry in bias]
-        return self.emit(
-            node,
-            op,
-            operands,
-            shape=self.graph.values[node.output].shape,
-            scale=scale,
-            interval=interval(extra) if extra else found,
-        )
-
-    def _summed_wide(self, node: Node) -> bool:
-        """Whether a sum reads the result before it is truncated: its operands must then have one scale."""
-        readers = self.graph.consumers(node.output)
-        return node.output in self.left_wide and any(len(reader.inputs) > 1 for reader in readers)
-
-    def _half_unit(self, node: Node, scale: int) -> float:
-        """Half of what a truncation from `scale` leaves as one; 0 where another operand of a sum carries it."""
-        if self.settings.truncation is not Truncation.EXACT or scale <= self.scale:
-            return 0.0
-        if self._summed_wide(node):
-            (reader,) = self.graph.consumers(node.output)
-            activations = [name for name in reader.inputs if not self.is_parameter(name)]
-            if activations[0] != node.output or activations.count(node.output) > 1:
-                return 0.0
-        return float(2 ** (scale - self.scale - 1))
-
-    def _bits(self, node: Node, x: Lowered, interval: Interval, scale: int) -> int:
-        """The bits of a bound: proved if it fits and the operand is proved, else what is calibrated."""
-        magnitude = self.magnitude(node.output)
-        if magnitude is not None and (x.calibrated or interval.bits > self.settings.available_bits):
-            interval = interval.clamp(np.floor(np.ldexp(max(MARGIN * magnitude, 1.0), scale)))
-        return interval.bits
-
-    def _integers(self, name: str, scale: int) -> Array:
-        return np.asarray(np.rint(np.ldexp(self.graph.parameters[name], scale)))
+    def integers(self, name: str, scale: int, divisor: int = 1) -> Array:
+        """The parameter over `divisor`, as whole numbers of 2^-scale."""
+        return np.asarray(np.rint(np.ldexp(self.graph.parameters[name], scale) / divisor))
 
     def operands_at_one_scale(self, node: Node, names: Sequence[str] | None = None) -> list[Lowered]:
         """A node's operands (or some) brought to the largest of their scales; parameters are encoded at it."""
@@ -474,12 +428,6 @@ def leading_zeros(constant: Array) -> int:
     if not 0.0 < largest < 1.0:
         return 0
     return min(MOST_EXTRA_BITS, -int(np.frexp(largest)[1]))
-
-
-def typical_zeros(weight: Array) -> int:
-    """Leading zero bits of a weight's root mean square, which its roundings are to be small beside."""
-    typical = float(np.sqrt(np.mean(weight**2)))
-    return min(MOST_EXTRA_BITS, max(0, -int(np.frexp(typical)[1]))) if typical > 0.0 else 0
 
 
 def _plain(name: str) -> str:

@@ -14,33 +14,11 @@ from onnx import helper
 import builders
 import covey
 import interpreter
-from covey import reference
 from covey.importers.onnx import import_model
-from covey.ir import Graph
 from covey.passes import rewrite
+from rewriting import ops, same_function
 
 GOLDEN = Path(__file__).parent / "golden" / "small_cnn.txt"
-
-
-def rewritten(proto: onnx.ModelProto) -> tuple[Graph, Graph]:
-    """The graph before and after the passes."""
-    before, after = import_model(proto), import_model(proto)
-    assert rewrite(after) == []
-    return before, after
-
-
-def same_function(proto: onnx.ModelProto, *shape: int) -> Graph:
-    """The rewritten graph, after checking that it computes the same."""
-    before, after = rewritten(proto)
-    data = {"x": np.random.default_rng(5).normal(size=shape)}
-    for left, right in zip(reference.outputs(before, data), reference.outputs(after, data), strict=True):
-        np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-9)
-    return after
-
-
-def ops(graph: Graph) -> list[str]:
-    """Operators in order."""
-    return [node.op.label for node in graph.nodes]
 
 
 def normalisation(name: str, source: str, output: str) -> onnx.NodeProto:
@@ -341,56 +319,6 @@ def test_scales_stay_where_moving_them_would_be_wrong(why: str) -> None:
         assert ops(graph) == ["Mul", "Relu", "Conv2d"]
     else:
         assert ops(same_function(proto, 2, 2, 4, 4)) == ["Mul", "Relu", "Conv2d"]
-
-
-@pytest.mark.parametrize("bias", ["", "first", "second", "both"])
-def test_linear_layers_in_a_row_merge_where_that_saves_products(bias: str) -> None:
-    rng = np.random.default_rng(0)
-    inputs = [["x", "w1"], ["t", "w2"]]
-    constants = {"w1": rng.normal(size=(6, 2, 3, 3)), "w2": rng.normal(size=(4, 6, 1, 1))}
-    for index, name in enumerate(("first", "second")):
-        if bias in (name, "both"):
-            inputs[index].append(f"b{index}")
-            constants[f"b{index}"] = rng.normal(size=(6, 4)[index])
-    nodes = [
-        helper.make_node("Conv", inputs[0], ["t"], name="wide", pads=[1, 1, 1, 1], strides=[2, 1]),
-        helper.make_node("Conv", inputs[1], ["y"], name="point"),
-    ]
-    after = same_function(builders.model(nodes, {"x": ["N", 2, 5, 5]}, ["y"], constants), 2, 2, 5, 5)
-    assert ops(after) == ["Conv2d"]
-    assert after.notes["point"].text == "merged into wide"
-    # From few channels to many more, one layer would take more products.
-    constants = {"w1": rng.normal(size=(2, 8, 1, 1)), "w2": rng.normal(size=(8, 2, 1, 1))}
-    nodes = [helper.make_node("Conv", ["x", "w1"], ["t"]), helper.make_node("Conv", ["t", "w2"], ["y"])]
-    assert (
-        ops(same_function(builders.model(nodes, {"x": ["N", 8, 3, 3]}, ["y"], constants), 2, 8, 3, 3)) == ["Conv2d"] * 2
-    )
-
-
-def test_dense_layers_merge() -> None:
-    rng = np.random.default_rng(0)
-    nodes = [
-        helper.make_node("Gemm", ["x", "w1", "b1"], ["t"], name="one"),
-        helper.make_node("MatMul", ["t", "w2"], ["y"], name="two"),
-    ]
-    constants = {"w1": rng.normal(size=(5, 8)), "b1": rng.normal(size=8), "w2": rng.normal(size=(8, 3))}
-    assert ops(same_function(builders.model(nodes, {"x": ["N", 5]}, ["y"], constants), 2, 5)) == ["Dense"]
-
-
-@pytest.mark.parametrize(("kernel", "shifts"), [([2, 2], 1), ([3, 3], 2)])
-def test_an_average_over_a_power_of_two_shifts_the_product_too(kernel: list[int], shifts: int) -> None:
-    rng = np.random.default_rng(0)
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["t"], name="conv"),
-        helper.make_node("AveragePool", ["t"], ["y"], name="pool", kernel_shape=kernel, strides=kernel),
-    ]
-    proto = builders.model(nodes, {"x": ["N", 2, 8, 8]}, ["y"], {"w": builders.weights(rng, 3, 2, 3, 3)})
-    data = {"x": rng.uniform(-1, 1, (3, 2, 8, 8))}
-    compiled = covey.compile(proto, input_range=(-1, 1), ring=32)
-    kinds = [node.WhichOneof("op") for node in interpreter.program_of(compiled).nodes]
-    assert kinds.count("truncate") + kinds.count("mul_shift") == shifts
-    (found,), (due,) = interpreter.run(compiled, data), builders.float_results(proto, data)
-    np.testing.assert_allclose(found, due, atol=0.01)
 
 
 def pruned(rng: np.random.Generator, ending: str) -> onnx.ModelProto:

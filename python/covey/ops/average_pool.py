@@ -1,9 +1,10 @@
-"""Mean over windows: a sum, then a division by a public number."""
+"""Mean over windows: a sum, then a division by a public number, which linear layers behind it may take over."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,11 @@ from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval, integer_bits
 from covey.ir import Node, Op, Shape, Value, spatial
+from covey.linear import can_divide
 from covey.lowering import Division, Lowered, Lowering
+from covey.ops.add import Add
+from covey.ops.conv import Conv2d
+from covey.ops.dense import Dense
 from covey.ops.reshape import Reshape
 from covey.ops.window import STILL, Steps, Window, image_window, read_kernel, read_steps, torch_pooling
 
@@ -23,6 +28,9 @@ FINEST_SHIFT = 24
 
 COARSEST_ERROR = 2.0**-10
 """The largest relative error of a reciprocal that is put up with."""
+
+SHIFT_BITS_A_MEAN = 8
+"""How many bits more, over all results of the layers behind, shifts may take for each division of a mean that goes."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,10 @@ class AveragePool(Op):
         x = inputs[0]
         return SumPool(self.window).reference(x) / self.window.counts(x.shape[-2], x.shape[-1], self.counted)
 
+    def divisor(self, x: Value) -> int:
+        """The most elements that a window counts."""
+        return int(self.window.counts(x.shape[-2], x.shape[-1], self.counted).max())
+
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
         shape = low.graph.values[node.output].shape
@@ -88,6 +100,9 @@ class AveragePool(Op):
             return sums
         if low.settings.division is Division.EXACT:
             return self._divide(low, node, sums, counts)
+        divided = replace(sums, divisor=int(counts.max()))
+        if counts.min() == counts.max() and sums.scale == low.scale and _readers_divide(low, node.output, divided):
+            return divided
         return self._multiply(low, node, sums, counts)
 
     def _divide(self, low: Lowering, node: Node, sums: Lowered, counts: npt.NDArray[np.int64]) -> Lowered:
@@ -143,6 +158,28 @@ class AveragePool(Op):
                 break
             shift += 1
         return shift
+
+
+def _readers_divide(low: Lowering, name: str, sums: Lowered) -> bool:
+    """Whether all that read a mean are linear layers that can divide, perhaps behind a flattening."""
+    readers = low.graph.consumers(name)
+    return name not in low.graph.outputs and all(_divides(low, reader, sums) for reader in readers)
+
+
+def _divides(low: Lowering, reader: Node, sums: Lowered) -> bool:
+    if isinstance(reader.op, Reshape):
+        flat = replace(sums, shape=reader.op.target, interval=reader.op.interval(sums.interval))
+        return _readers_divide(low, reader.output, flat)
+    if not isinstance(reader.op, Conv2d | Dense):
+        return False
+    # The layer's own shift gets longer, by log2 of the divisor.
+    longer = low.graph.values[reader.output].size * (sums.divisor.bit_length() - 1)
+    if longer > SHIFT_BITS_A_MEAN * math.prod(sums.shape):
+        return False
+    # An addition behind a layer joins its shift where that leaves room: a longer shift would leave less.
+    after = low.graph.only_consumer(reader.output)
+    added = after is not None and isinstance(after.op, Add) and not any(map(low.is_parameter, after.inputs))
+    return not added and can_divide(low, reader, sums)
 
 
 def _largest_product(sums: Lowered, multipliers: Array) -> float:

@@ -14,6 +14,7 @@ from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval, of_centre
 from covey.ir import Node, Op, Shape, Value, spatial
+from covey.linear import emit_linear
 from covey.lowering import Lowered, Lowering
 from covey.ops.window import Steps, Window, image_window, read_steps
 
@@ -57,7 +58,7 @@ class Conv2d(Op):
         )
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        return low.linear(node, pb.Conv2d(window=self.window.proto(), groups=self.groups), self.interval)
+        return emit_linear(low, node, pb.Conv2d(window=self.window.proto(), groups=self.groups))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.interval import Array, Interval, of_centre
 from covey.ir import Node, Op, Shape, Value
+from covey.linear import emit_linear
 from covey.lowering import Lowered, Lowering
 from covey.ops.add import Add
 
@@ -44,7 +45,7 @@ class Dense(Op):
         )
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        return low.linear(node, pb.Dense(), self.interval)
+        return emit_linear(low, node, pb.Dense())
 
 
 @from_onnx("Gemm")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,8 +29,20 @@ class Reshape(Op):
         return inputs[0].reshape(inputs[0].shape[0], *self.target)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        x = low.value(node.inputs[0])
-        return low.emit(node, pb.Reshape(), [x], shape=self.target, scale=x.scale, interval=self.interval(x.interval))
+        x = low.value_or_sum(node.inputs[0])
+        return replace(self._emit(low, node, x), divisor=x.divisor)
+
+    def _emit(self, low: Lowering, node: Node, x: Lowered) -> Lowered:
+        magnitude = low.magnitude(node.output)
+        return low.emit(
+            node,
+            pb.Reshape(),
+            [x],
+            shape=self.target,
+            scale=x.scale,
+            interval=self.interval(x.interval),
+            magnitude=None if magnitude is None else magnitude * x.divisor,
+        )
 
 
 @from_onnx("Reshape")

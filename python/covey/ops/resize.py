@@ -125,14 +125,3 @@ def _upsample_aten(node: TorchNode) -> None:
     else:
         factors = [float(factor) for factor in node.argument("scale_factors")]
         node.become("Resize", x, None, np.array([1.0, 1.0, *factors]), **how)
-
-
-@from_torch("aten.pixel_shuffle.default")
-def _pixel_shuffle_aten(node: TorchNode) -> None:
-    x, factor = node.activation("self"), node.integers("upscale_factor")[0]
-    if len(x.shape) != 3 or x.shape[0] % factor**2:
-        raise node.unsupported(f"its factor {factor} does not fit {x}", "repair the model")
-    channels, height, width = x.shape[0] // factor**2, *x.shape[1:]
-    parts = node.apply("Reshape", x, np.array([-1, channels, factor, factor, height, width]), suffix="parts")
-    turned = node.apply("Transpose", parts, suffix="turned", perm=[0, 1, 4, 2, 5, 3])
-    node.become("Reshape", turned, np.array([-1, channels, height * factor, width * factor]))

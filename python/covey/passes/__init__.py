@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from covey.errors import NodeError
 from covey.ir import Graph
+from covey.passes.average_before_point import average_before_point
 from covey.passes.batch_norm_folding import fold_batch_norm
 from covey.passes.conv_expansion import expand_convolutions
 from covey.passes.dead_channels import drop_dead_channels
@@ -31,6 +32,7 @@ def rewrite(
         remove_dead_nodes(graph)
     errors = remove_trailing_softmax(graph)
     fold_batch_norm(graph, keep=keep_bn)
+    average_before_point(graph)
     merge_linear_layers(graph)
     if not keep_bn:
         sink_scales(graph)

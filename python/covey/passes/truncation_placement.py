@@ -1,10 +1,13 @@
 """Says which products stay at twice the scale.
 
 A product is truncated right behind the operation that makes it, so that linear layer, truncation and Relu stay side
-by side for fusing. Two exceptions. Where an Add or Sub is the only reader and all its activations are such products,
+by side for fusing. Exceptions: where an Add or Sub is the only reader and all its activations are such products,
 the sum is truncated instead, once. Where a maximum pool is the only reader, what it keeps is truncated instead: the
-floor of the largest is the largest of the floors, and there are fewer of them. Where an average pool over a power of
-two elements is, its own shift does both.
+floor of the largest is the largest of the floors, and there are fewer of them. So it is behind a move that leaves out
+a good part of the elements, and before an average pool over a power of two elements, whose own shift does both.
+
+What is *not* moved, since it would cost more: a truncation in front of a Relu, or of an addition of another value and a
+Relu, which protocols do with the product in one gate; and those in front of a Concat, for the same reason.
 """
 
 from __future__ import annotations
@@ -12,8 +15,12 @@ from __future__ import annotations
 from covey.ir import Graph, Value
 from covey.ops.add import Add
 from covey.ops.average_pool import AveragePool
+from covey.ops.gather import Gather
 from covey.ops.max_pool import MaxPool
 from covey.ops.sub import Sub
+
+WORTH_APART = 0.75
+"""A product and its truncation are one gate; apart they cost less if no more than this part of the elements is left."""
 
 
 def place_truncations(graph: Graph, *, averages: bool = True) -> frozenset[str]:
@@ -31,6 +38,12 @@ def place_truncations(graph: Graph, *, averages: bool = True) -> frozenset[str]:
         elif isinstance(node.op, MaxPool):
             (source,) = node.inputs
             if source in wide and graph.only_consumer(source) is node:
+                left.add(source)
+                wide.add(node.output)
+        elif isinstance(node.op, Gather):
+            (source,) = node.inputs
+            kept = graph.values[node.output].size / graph.values[source].size
+            if source in wide and graph.only_consumer(source) is node and kept <= WORTH_APART:
                 left.add(source)
                 wide.add(node.output)
         elif isinstance(node.op, AveragePool) and averages:
