@@ -73,6 +73,32 @@ def test_resize(mode: str, nearest: str, to: np.ndarray) -> None:
     agree(proto, image(2, 3, 5, 6))
 
 
+@pytest.mark.parametrize("coordinates", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("to", [np.array([1.0, 1.0, 2.0, 1.5]), np.array([2, 3, 4, 11]), np.array([2, 3, 1, 6])])
+def test_interpolation(coordinates: str, mode: str, to: np.ndarray) -> None:
+    by_scale = to.dtype.kind == "f"
+    first = ["x", "", "to"] if by_scale else ["x", "", "", "to"]
+    node = helper.make_node("Resize", first, ["y"], coordinate_transformation_mode=coordinates, mode=mode)
+    stored = to.astype(np.float32) if by_scale else to
+    proto = builders.model([node], {"x": [2, 3, 5, 6]}, ["y"], {"to": stored}, opset=19)
+    compiled = agree(proto, image(2, 3, 5, 6))
+    kinds = [node.WhichOneof("op") for node in interpreter.program_of(compiled).nodes]
+    # Weights that few bits hold need one rounding at the end, others one a dimension.
+    assert kinds.count("truncate") <= 2
+    assert set(kinds) <= {"gather", "mul", "add", "truncate"}
+
+
+def test_interpolation_to_twice_the_size_rounds_once() -> None:
+    scales = {"s": np.array([1.0, 1.0, 2.0, 2.0])}
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode="linear")
+    proto = builders.model([node], {"x": ["N", 2, 4, 4]}, ["y"], {"s": scales["s"]})
+    compiled = agree(proto, image(2, 2, 4, 4))
+    kinds = [node.WhichOneof("op") for node in interpreter.program_of(compiled).nodes]
+    assert kinds.count("truncate") == 1
+    agree(builders.single("Upsample", ["N", 2, 3, 2], scales, opset=9, mode="linear"), image(2, 2, 3, 2))
+
+
 def test_resize_before_opset_11_and_upsample() -> None:
     scales = {"s": np.array([1.0, 1.0, 2.0, 3.0])}
     agree(builders.single("Resize", ["N", 2, 3, 2], scales, opset=10), image(2, 2, 3, 2))

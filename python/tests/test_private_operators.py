@@ -100,6 +100,7 @@ def moves() -> onnx.ModelProto:
         "repeats": np.array([1, 2, 1]),
         "indices": np.array([2, 0, 2]),
         "scales": np.array([1.0, 1.0, 2.0]),
+        "third": np.array([1.0, 1.0, 1 / 3]),
         "last": np.array([2]),
     }
     nodes = [
@@ -108,7 +109,8 @@ def moves() -> onnx.ModelProto:
         helper.make_node("Split", ["b"], ["c", "d"], name="split", axis=1),
         helper.make_node("Gather", ["c", "indices"], ["e"], name="gather", axis=1),
         helper.make_node("Resize", ["e", "", "scales"], ["f"], name="resize", mode="nearest"),
-        helper.make_node("ReduceMax", ["f"], ["g"], name="largest", axes=[1], keepdims=1),
+        helper.make_node("Resize", ["f", "", "third"], ["l"], name="linear", mode="linear"),
+        helper.make_node("ReduceMax", ["l"], ["g"], name="largest", axes=[1], keepdims=1),
         helper.make_node("ReduceSum", ["d", "last"], ["h"], name="sum", keepdims=1),
         helper.make_node("Add", ["g", "h"], ["i"], name="add"),
         helper.make_node("Pow", ["i", "two"], ["y"], name="square"),

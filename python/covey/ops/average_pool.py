@@ -284,8 +284,12 @@ def _adaptive_average_pool_aten(node: TorchNode) -> None:
     adaptive_pool(node, "AveragePool")
 
 
+MOST_REPEATED = 64
+"""The most elements a window may have once windows of different sizes are made equal."""
+
+
 def adaptive_pool(node: TorchNode, operator: str) -> None:
-    """Pooling to a given size, for sizes that divide the input's."""
+    """Pooling to a given size."""
     x = node.activation("self")
     wanted = node.integers("output_size", len(x.shape) - 1)
     sizes = x.shape[1:]
@@ -295,10 +299,34 @@ def adaptive_pool(node: TorchNode, operator: str) -> None:
     elif all(size == 1 for size in wanted):
         node.become(f"Global{operator}", x)
     elif any(size % due for size, due in zip(sizes, wanted, strict=True)):
-        raise node.unsupported(
-            f"its output size {wanted} does not divide the map's {list(sizes)}", "use images whose maps it divides"
-        )
+        _pool_unevenly(node, x, operator, wanted)
     else:
         steps = [size // due for size, due in zip(sizes, wanted, strict=True)]
         node.become(operator, x, kernel_shape=steps, strides=steps)
         node.note(f"{operator} with windows of {steps}")
+
+
+def _pool_unevenly(node: TorchNode, x: Value, operator: str, wanted: list[int]) -> None:
+    """Dimension by dimension; where windows differ in size, their elements repeat until they do not."""
+    rank = len(wanted)
+    for axis, (size, due) in enumerate(zip(x.shape[1:], wanted, strict=True)):
+        if size == due:
+            continue
+        starts = [index * size // due for index in range(due)]
+        counts = [-(-(index + 1) * size // due) - start for index, start in enumerate(starts)]
+        whole = math.lcm(*counts)
+        if whole > MOST_REPEATED:
+            raise node.unsupported(
+                f"its output size {wanted} divides the map {list(x.shape[1:])} too unevenly",
+                "use images whose maps it divides",
+            )
+        reads = [
+            start + place * count // whole
+            for start, count in zip(starts, counts, strict=True)
+            for place in range(whole)
+        ]
+        spread = node.apply("Gather", x, np.array(reads), suffix="windows", axis=axis + 2)
+        steps = [whole if other == axis else 1 for other in range(rank)]
+        x = node.apply(operator, spread, suffix="pooled", kernel_shape=steps, strides=steps)
+    node.alias(x)
+    node.note(f"{operator} over windows of different sizes, a dimension after the other")
