@@ -33,6 +33,7 @@ import covey
 from batched import NotBatchableError, with_batch_of_one
 from covey.clear import run_clear
 from covey.importers.onnx import OLDEST_OPSET
+from covey.importers.onnx_node import IMPORTERS
 from covey.model import load
 
 LISTED_TEXT = """
@@ -48,6 +49,11 @@ input, which is refused; the vectors of Equal are all of whole numbers.)"""
 
 REFUSED = ["LRN"]
 """Operators that must be refused by their own reason."""
+
+TAKEN = IMPORTERS.keys() - {*REFUSED}
+"""Operators that Covey has some form of."""
+
+FEW_REASONS = 15
 
 SEVERAL = "several operators"
 """Functions written out, and small networks."""
@@ -233,6 +239,7 @@ def main() -> int:
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
     details, wrong = [], []
     total: Counter[str] = Counter()
+    inside: Counter[str] = Counter()
     for case in [*bundled_cases(), *node_cases()]:
         if options.only not in case.name:
             continue
@@ -241,6 +248,8 @@ def main() -> int:
         counts[case.row][verdict.kind] += 1
         if verdict.kind == "unsupported":
             reasons[case.row][_short(verdict.reason)] += 1
+            if case.operators <= TAKEN:
+                inside[_short(verdict.reason)] += 1
         wrong += [f"{case.name}: {problem}" for problem in verdict.wrong]
         told = {
             "pass": verdict.passed,
@@ -252,6 +261,7 @@ def main() -> int:
         options.details.parent.mkdir(parents=True, exist_ok=True)
         options.details.write_text("\n".join(details) + "\n")
     _print_table(counts, reasons, total)
+    _print_unsupported(total["unsupported"], inside)
     amiss = list(wrong)
     if not options.only:
         amiss += [f"{operator} has no passing case" for operator in LISTED if not counts[operator]["pass"]]
@@ -284,6 +294,16 @@ def _print_table(counts: dict[str, Counter[str]], reasons: dict[str, Counter[str
     print(f"{'all other operators':20} {others['pass']:5} {others['unsupported']:12} {others['wrong']:6}")
     kinds = ", ".join(f"{total[kind]} {kind}" for kind in ("pass", "unsupported", "wrong"))
     print(f"\n{sum(total.values())} cases: {kinds}")
+
+
+def _print_unsupported(total: int, inside: Counter[str]) -> None:
+    """How many of the unsupported cases are of operators that Covey takes, and why those are not."""
+    count = sum(inside.values())
+    print(f"of the unsupported, {total - count} hold an operator that Covey does not list; {count} do not, because:")
+    for reason, cases in inside.most_common(FEW_REASONS):
+        print(f"{cases:6}  {reason}")
+    rest = inside.most_common()[FEW_REASONS:]
+    print(f"{sum(cases for _, cases in rest):6}  {len(rest)} more reasons, each of few cases (--details)")
 
 
 if __name__ == "__main__":
