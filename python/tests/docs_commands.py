@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES: dict[str, tuple[str, ...]] = {
     "README.md": (),
     "docs/two-hosts.md": (),
+    "docs/gallery.md": (),
     "docs/reports.md": ("matplotlib",),
     "docs/pytorch.md": ("torch",),
     "docs/tuning.md": ("torch", "sklearn"),

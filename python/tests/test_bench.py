@@ -12,8 +12,8 @@ import onnx
 import pytest
 
 from command import Command
-from covey import models
-from covey.bench import cache, gains, kernels, papers, plaintext, primitives
+from covey import _core, models
+from covey.bench import cache, gains, gallery, kernels, papers, plaintext, primitives
 from covey.bench.networks import NETWORKS, network
 from covey.bench.primitives import MEGA, PRIMITIVES, Primitive
 from covey.bench.runs import session_options
@@ -174,6 +174,32 @@ def test_a_model_as_a_table(command: Command, folder: Path) -> None:
     assert "equal in all 10 outputs" in outcome.out
     assert "conv1" in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 100
+
+
+def test_the_gallery_page_is_what_the_command_prints(command: Command, folder: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "gallery.md").read_text().splitlines()
+    small = ["digits", "lenet5-mnist", "lenet5-cifar"]
+    printed = command.succeeds("bench", "gallery", *small, "--markdown", "--cache", folder).out.splitlines()
+    assert sum(line.startswith("| digits |") for line in printed) == 1 + len(gallery.PROTOCOLS_SHOWN)
+    assert [line for line in printed if line and line not in page] == []
+    for name in gallery.NAMES:
+        lines = [line for line in page if line.startswith(f"| {name} |")]
+        assert len(lines) == 1 + len(gallery.PROTOCOLS_SHOWN), name
+
+
+def test_the_gallery_takes_programs_and_refuses_what_it_has_not(command: Command, folder: Path) -> None:
+    program = cache.kept(models.Spec("lenet5", "mnist"), "auto", folder, silent).program
+    outcome = json.loads(command.succeeds("bench", "gallery", program, "lenet5-mnist", "--cache", folder, "--json").out)
+    own, named = outcome["rows"]
+    assert (own.pop("name"), named.pop("name")) == ("model", "lenet5-mnist")
+    assert own == named
+    # Two convolutions and three fully connected layers, by hand; ReLU moved behind the pools.
+    assert named["products"] == 28 * 28 * 6 * 25 + 10 * 10 * 16 * 150 + 400 * 120 + 120 * 84 + 84 * 10
+    assert named["comparisons"] == 14 * 14 * 6 + 5 * 5 * 16 + 120 + 84
+    plan = json.loads(_core.plan(_core.Program(program), "trio", 1))
+    assert named["costs"]["trio"]["rounds"] == plan["total"]["rounds"]
+    assert named["costs"]["trio"]["bytes"] == sum(link["bytes"] for link in plan["total"]["links"])
+    command.refuses("bench", "gallery", "lenet6", saying="lenet5-mnist")
 
 
 def test_wrong_calls_are_refused_before_anything_runs(command: Command, folder: Path) -> None:

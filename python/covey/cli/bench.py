@@ -206,6 +206,31 @@ def paper(
 
 
 @app.command()
+def gallery(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these networks; or .covey files.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="As docs/gallery.md has it.")] = False,
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Standard networks and their cost in every protocol, planned: nothing runs."""
+    from covey.bench import gallery as bench
+    from covey.cli.bench_tables import print_gallery
+
+    with console.progress(quiet=as_json) as report:
+        rows = bench.rows(names or [], _cache(cache), report)
+    if as_json:
+        console.print_json({"rows": [row.to_json() for row in rows]})
+        return
+    made = bench.tables(rows, console.amount, console.duration)
+    if markdown:
+        console.say(bench.markdown(made))
+    else:
+        print_gallery(made)
+
+
+@app.command()
 def gains(
     name: ModelName = "vgg16",
     shape: Shape = None,

@@ -12,6 +12,7 @@ from covey.bench.statistics import Summary
 from covey.cli import console
 
 if TYPE_CHECKING:
+    from covey.bench import gallery
     from covey.bench.gains import KernelGain
     from covey.bench.gains import Row as GainsRow
     from covey.bench.kernels import Figure
@@ -194,3 +195,12 @@ def kernel_gains_table(rows: list[KernelGain]) -> Table:
             f"{row.with_it / row.without_it:.2f} ×",
         )
     return table
+
+
+def print_gallery(made: list[gallery.Table]) -> None:
+    """A table of networks, and one a protocol."""
+    for title, headings, cells in made:
+        table = console.table(title, headings[:1], headings[1:])
+        for row in cells:
+            table.add_row(console.cell(row[0]), *row[1:])
+        console.out().print(table, "")
