@@ -118,7 +118,31 @@ def moves() -> onnx.ModelProto:
     return builders.model(nodes, {"x": ["N", 4, 6]}, ["y"], {**constants, "two": np.array(2.0)})
 
 
-MODELS: list[Callable[[], onnx.ModelProto]] = [convolutions, activations, comparisons, truths, moves]
+def means() -> onnx.ModelProto:
+    """Average pools: before a convolution of single elements, divided by weights or not, merged."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "point": builders.weights(rng, 4, 3, 1, 1),
+        "merged": builders.weights(rng, 3, 4, 3, 3),
+        "matrix": builders.weights(rng, 12, 5),
+    }
+    pool = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="relu"),
+        helper.make_node("Conv", ["a", "point"], ["b"], name="point"),
+        helper.make_node("AveragePool", ["b"], ["c"], name="before point", **pool),
+        helper.make_node("Relu", ["c"], ["d"], name="second relu"),
+        helper.make_node("Conv", ["d", "merged"], ["e"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("AveragePool", ["e"], ["f"], name="merged", **pool),
+        helper.make_node("Relu", ["f"], ["g"], name="third relu"),
+        helper.make_node("AveragePool", ["g"], ["h"], name="divided", kernel_shape=[2, 2]),
+        helper.make_node("Flatten", ["h"], ["i"], name="flatten"),
+        helper.make_node("MatMul", ["i", "matrix"], ["y"], name="last"),
+    ]
+    return builders.model(nodes, {"x": ["N", 3, 12, 12]}, ["y"], constants)
+
+
+MODELS: list[Callable[[], onnx.ModelProto]] = [convolutions, activations, comparisons, truths, moves, means]
 
 
 def _links(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
