@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
+from google.protobuf.message import DecodeError
 
 from covey import reference
 from covey._core import Program
@@ -30,7 +31,12 @@ Classes = npt.NDArray[np.int64]
 
 def of(program: Program) -> pb.Certificate | None:
     """The certificate in a program, if it has one."""
-    parsed = pb.Program.FromString(program.to_bytes()[HEADER_BYTES:])
+    try:
+        parsed = pb.Program.FromString(program.to_bytes()[HEADER_BYTES:])
+    except DecodeError:
+        raise ModelError(
+            f"the accuracy certificate of '{program.name}' cannot be read: compile or tune the model again"
+        ) from None
     return parsed.certificate if parsed.HasField("certificate") else None
 
 

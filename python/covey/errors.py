@@ -17,7 +17,10 @@ __all__ = [
 
 
 class CoveyError(Exception):
-    """Base of all errors. `str()` is one line for the user."""
+    """Base of all errors. `str()` is one line for the user, whatever names from files it quotes."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(c if c.isprintable() else " " for c in message))
 
 
 class ModelError(CoveyError):

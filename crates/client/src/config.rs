@@ -196,7 +196,7 @@ impl Source {
 
     /// An error about `key`.
     pub fn refuse(&self, key: &str, problem: &str) -> ConfigError {
-        ConfigError::Key { path: self.path.clone(), key: key.into(), problem: problem.into() }
+        ConfigError::Key { path: self.path.clone(), key: flat(key), problem: problem.into() }
     }
 
     /// A path in the file, which is relative to the file's folder.
@@ -214,6 +214,9 @@ impl Source {
 
     /// The key file at `path`.
     pub fn identity(&self, key: &str, path: &Path) -> Result<Identity, ConfigError> {
+        if path.to_string_lossy().chars().any(char::is_control) {
+            return Err(self.refuse(key, "a path has printable characters only"));
+        }
         Identity::load(&self.resolve(path)).map_err(|source| ConfigError::KeyFile {
             path: self.path.clone(),
             key: key.into(),
@@ -289,7 +292,13 @@ impl Source {
     }
 }
 
-/// A parser's words on one line.
+/// A parser's words on one line, which may quote the file at any length.
 fn flat(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    const LONGEST: usize = 240;
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    let line = words.collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
 }

@@ -13,6 +13,8 @@ mod session;
 mod sharing;
 mod state;
 mod supply;
+#[doc(hidden)]
+pub mod untrusted;
 mod usage;
 mod weights;
 

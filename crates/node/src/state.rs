@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use covey_client::messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights};
+use covey_client::messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights, one_line};
 use covey_program::Program;
 use covey_ring::{Ring, Word, wire};
 use serde::{Deserialize, Serialize};
@@ -262,7 +262,11 @@ impl Payload {
 }
 
 fn corrupted(path: &Path, what: &str) -> String {
-    format!("state file {} is corrupted ({what}): share the weights of this program again", path.display())
+    format!("state file {} is corrupted ({what}): share the weights of this program again", shown(path))
+}
+
+fn shown(path: &Path) -> String {
+    one_line(&path.display().to_string())
 }
 
 fn read_head(path: &Path) -> Result<Head, String> {
@@ -273,7 +277,7 @@ fn read_head(path: &Path) -> Result<Head, String> {
 fn open(path: &Path) -> Result<(Head, BufReader<File>, blake3::Hasher), String> {
     let unreadable = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => corrupted(path, "it is too short"),
-        _ => format!("state file {} cannot be read: {error}", path.display()),
+        _ => format!("state file {} cannot be read: {error}", shown(path)),
     };
     let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(unreadable)?);
     let mut start = [0; 16];
@@ -285,7 +289,7 @@ fn open(path: &Path) -> Result<(Head, BufReader<File>, blake3::Hasher), String> 
     if number(8) != VERSION {
         return Err(format!(
             "state file {} has format version {} and this release reads {VERSION}: share the weights of this program again",
-            path.display(),
+            shown(path),
             number(8)
         ));
     }

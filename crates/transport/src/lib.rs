@@ -19,6 +19,8 @@ mod session;
 pub mod sim;
 mod tcp;
 mod tls;
+#[doc(hidden)]
+pub mod untrusted;
 
 pub use channel::{Endpoint, Network, PeerId, Phase};
 pub use connection::Connection;

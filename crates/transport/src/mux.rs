@@ -122,7 +122,7 @@ fn encode_abort(failure: &TransportError) -> Vec<u8> {
     body
 }
 
-fn decode_abort(roster: &Roster, body: &[u8]) -> Option<TransportError> {
+pub(crate) fn decode_abort(roster: &Roster, body: &[u8]) -> Option<TransportError> {
     let (&[culprit, kind, name_len], rest) = body.split_first_chunk()?;
     let (name, detail) = rest.split_at_checked(name_len as usize)?;
     let culprit = PeerId::from(culprit);

@@ -7,6 +7,7 @@ Nodes are taken in order. Those that depend on constants only are evaluated; the
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ def load(source: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelProto:
         raise ModelError(f"{where} is not a readable ONNX model ({_first_line(error)}): export it again") from None
     if not model.HasField("graph") or not model.graph.node:
         raise ModelError(f"{where} is not an ONNX model or has no nodes: export it again")
+    if not all(isinstance(text, str) for text in _names(model)):
+        raise ModelError(f"{where} holds a name that is no UTF-8 text: export it again")
     opset = _opset(model, where)
     if opset < OLDEST_OPSET:
         raise ModelError(
@@ -73,6 +76,20 @@ def examine(source: str | os.PathLike[str] | onnx.ModelProto, name: str | None =
         if not isinstance(source, onnx.ModelProto):
             name = os.path.splitext(os.path.basename(os.fspath(source)))[0]
     return _Importer(model, name or "model").run()
+
+
+def _names(model: onnx.ModelProto) -> Iterator[object]:
+    """Every name in a model; protobuf gives those that are no UTF-8 as bytes."""
+    graph = model.graph
+    yield graph.name
+    for entry in model.opset_import:
+        yield entry.domain
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+    yield from (tensor.name for tensor in graph.initializer)
+    for value in (*graph.input, *graph.output):
+        yield from (value.name, *(dim.dim_param for dim in value.type.tensor_type.shape.dim))
 
 
 def _opset(model: onnx.ModelProto, where: str) -> int:
@@ -127,7 +144,8 @@ class _Importer:
         name, tensor = value.name, value.type.tensor_type
         truth = tensor.elem_type == onnx.TensorProto.BOOL
         if not value.type.HasField("tensor_type") or (tensor.elem_type not in _FLOATS and not truth):
-            kind = helper.tensor_dtype_to_string(tensor.elem_type) if tensor.elem_type else "no tensor type"
+            known = tensor.elem_type in onnx.TensorProto.DataType.values() and tensor.elem_type
+            kind = helper.tensor_dtype_to_string(tensor.elem_type) if known else "no tensor type"
             raise ModelError(f"input '{name}' has {kind}: Covey takes float32, float64, float16 or bool tensors")
         if not tensor.HasField("shape") or not tensor.shape.dim:
             raise ModelError(f"input '{name}' has no shape or no batch dimension: export the model with input shapes")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from covey.ir import DType, Graph, Node, Op, Value
 
 BATCH = 7919
 """Stands for the batch size while shape arithmetic of the model is folded: a prime, so products show."""
+
+MOST_ELEMENTS = 1 << 26
+"""Most elements of one sample of a value: no network has more, a broken model may."""
 
 Importer = Callable[["OnnxNode"], None]
 
@@ -111,7 +115,10 @@ class OnnxNode:
 
     def constant_integers(self, index: int, what: str) -> list[int]:
         """A constant operand as integers."""
-        return [int(v) for v in np.atleast_1d(self.constant(index, what)).ravel()]
+        array = self.constant(index, what)
+        if array.dtype.kind not in "iub":
+            raise ParameterError(self.name, self.op_type, f"its {what} has dtype {array.dtype}", "store it as int64")
+        return [int(v) for v in np.atleast_1d(array).ravel()]
 
     def weights(self, index: int, what: str) -> Array:
         """A constant operand as finite float64. Refuses integers, NaN and infinity."""
@@ -215,6 +222,10 @@ class OnnxNode:
             raise self.unsupported(str(error), "check the model's shapes") from None
         if any(size < 1 for size in shape):
             raise self.unsupported(f"its result has shape {list(shape)}, which is empty", "check the model's shapes")
+        if prod(shape) > MOST_ELEMENTS:
+            raise self.unsupported(
+                f"its result has shape {list(shape)}, more than {MOST_ELEMENTS} elements", "check the model's shapes"
+            )
         name = graph.fresh(output) if output is not None else self.outputs[0]
         graph.nodes.append(Node(self.name, self.op_type, op, [value.name for value in inputs], name))
         self.emitted += 1

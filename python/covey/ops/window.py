@@ -57,19 +57,26 @@ class Window:
 
     def counts(self, height: int, width: int, border: tuple[int, int, int, int]) -> npt.NDArray[np.int64]:
         """How many elements of each window lie in the input extended by `border` (top, left, bottom, right)."""
-        rows, columns = self.output(height, width)
+        return np.asarray(np.outer(*self._inside(height, width, border)), dtype=np.int64)
+
+    def _inside(self, height: int, width: int, border: tuple[int, int, int, int]) -> list[npt.NDArray[np.int64]]:
+        """How many rows and columns of each window do."""
         inside = []
-        for axis, size, count in ((0, height, rows), (1, width, columns)):
-            first = np.arange(count)[:, None] * self.strides[axis] - self.pads[axis]
-            at = first + np.arange(self.kernel[axis]) * self.dilations[axis]
-            inside.append(((at >= -border[axis]) & (at < size + border[axis + 2])).sum(axis=1))
-        return np.asarray(np.outer(*inside), dtype=np.int64)
+        for axis, size, count in zip((0, 1), (height, width), self.output(height, width), strict=True):
+            first = np.arange(count, dtype=np.int64) * self.strides[axis] - self.pads[axis]
+            # The taps before the extended input, and those before its end.
+            before, within = (
+                np.clip(-((first - edge) // self.dilations[axis]), 0, self.kernel[axis])
+                for edge in (-border[axis], size + border[axis + 2])
+            )
+            inside.append(within - before)
+        return inside
 
     def check_padding(self, height: int, width: int) -> None:
         """Raise `ValueError` if the padding is as large as a window or a window holds nothing else."""
         if any(pad >= self.extent[side % 2] for side, pad in enumerate(self.pads)):
             raise ValueError(f"its pads {list(self.pads)} are as large as its window")
-        if self.counts(height, width, (0, 0, 0, 0)).min() < 1:
+        if min(inside.min() for inside in self._inside(height, width, (0, 0, 0, 0))) < 1:
             raise ValueError("a window lies wholly in the padding")
 
     def proto(self) -> pb.Window:
@@ -101,7 +108,7 @@ class Steps:
 
 
 MOST_STEPS = 65_535
-"""The largest kernel a program may have along one dimension."""
+"""The largest number that may describe a window in a program."""
 
 STILL = Steps(1)
 """Along a dimension the window does not slide over."""
@@ -127,6 +134,8 @@ def read_steps(node: OnnxNode, kernel: Sequence[int], sizes: Sequence[int]) -> t
     pads = node.integers("pads") or [0] * (2 * rank)
     if len(pads) != 2 * rank or min(pads) < 0:
         raise node.unsupported(f"its pads {pads} are not {2 * rank} non-negative numbers", "put a Slice before it")
+    if max(*kernel, *strides, *dilations, *pads) > MOST_STEPS:
+        raise node.unsupported(f"its window takes a number over {MOST_STEPS}", "check the model's shapes")
     auto = node.attribute("auto_pad", "NOTSET") or "NOTSET"
     ceil = node.flag("ceil_mode")
     if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):

@@ -1,0 +1,109 @@
+//! Messages of the set-up and of the control stream: each input is read as every kind of message there is.
+
+use std::path::Path;
+
+use covey_client::messages::{
+    self, Done, Fill, Hex, Infer, Join, MessageError, PartyMessage, PhaseMessage, Proceed, Reply, Request, RingMessage,
+    Run as Runs, SessionReply, SessionRequest, StoreMessage, TakePlace, Terms, Usage,
+};
+use covey_protocols::Options;
+use covey_ring::Ring;
+use covey_runtime::Profile;
+use serde_json::Value;
+
+use super::{Run, Target, line, pair};
+use crate::corpus::Corpus;
+use crate::mutate::{damage, damage_json};
+use crate::rng::Rng;
+
+pub const MESSAGES: Target = Target { name: "messages", mutate, run: Run::Here(run), seed, file: false };
+
+fn mutate(rng: &mut Rng, corpus: &Corpus) -> Vec<u8> {
+    let (input, other) = pair(rng, corpus);
+    let read = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok();
+    let (Some(mut value), Some(donor)) = (read(input), read(other)) else { return damage(rng, input, other) };
+    if rng.once_in(6) {
+        return damage(rng, input, other);
+    }
+    damage_json(rng, &mut value, &donor);
+    value.to_string().into_bytes()
+}
+
+/// What a party checks of the terms before it answers.
+fn check(terms: &Terms) -> Result<(), String> {
+    line(Ring::try_from(terms.ring))?;
+    terms.options.checked()?;
+    assert!(!terms.options.to_string().contains('\n') && !terms.ring.to_string().contains('\n'));
+    Ok(())
+}
+
+fn run(_: &Path, bytes: &[u8]) -> Result<(), String> {
+    fn kind<T>(read: Result<T, MessageError>, then: impl FnOnce(&T) -> Result<(), String>) -> Result<(), String> {
+        line(read).and_then(|message| then(&message))
+    }
+    let readings = [
+        kind(messages::decode::<Request>(bytes), |message| match message {
+            Request::Infer(infer) => check(&infer.terms),
+            _ => Ok(()),
+        }),
+        kind(messages::decode::<PartyMessage>(bytes), |message| match message {
+            PartyMessage::Hello(hello) => check(&hello.terms),
+            PartyMessage::Refused { reason } => Err(messages::one_line(reason)),
+        }),
+        kind(messages::decode::<Reply>(bytes), |message| match message {
+            Reply::Refused { reason } => Err(messages::one_line(reason)),
+            _ => Ok(()),
+        }),
+        kind(messages::decode::<Proceed>(bytes), |_| Ok(())),
+        kind(messages::decode::<SessionRequest>(bytes), |_| Ok(())),
+        kind(messages::decode::<SessionReply>(bytes), |message| match message {
+            SessionReply::Done(done) => {
+                Profile::merged([done.profile.clone(), done.profile.clone()]).total();
+                Ok(())
+            }
+            _ => Ok(()),
+        }),
+        kind(messages::decode::<StoreMessage>(bytes), |_| Ok(())),
+    ];
+    let mut refusals = Vec::new();
+    for reading in readings {
+        match reading {
+            Ok(()) => return Ok(()),
+            Err(refusal) => refusals.push(refusal),
+        }
+    }
+    // That of the kind which it is, if it is any.
+    let malformed = MessageError::Malformed.to_string();
+    Err(refusals.into_iter().find(|refusal| *refusal != malformed).unwrap_or(malformed))
+}
+
+fn seed() -> Vec<(String, Vec<u8>)> {
+    let terms = Terms {
+        session: Hex([5; 16]),
+        protocol: "trio".into(),
+        ring: RingMessage::Pow2(32),
+        program: Hex([6; 32]),
+        options: Options::default().into(),
+        parties: Vec::new(),
+        client: "data".into(),
+        silence_ms: 3000,
+        network: Default::default(),
+    };
+    let runs = Runs { phase: PhaseMessage::Joint, batch: 1, inference: 2, count: 1 };
+    let done = Done { profile: Profile::default(), stored: 0, socket_bytes_sent: 9, usage: Usage::default() };
+    let offer = StoreMessage::Offer { batch: Hex([1; 16]), start: [0, 1], count: [2, 3] };
+    let place = TakePlace { protocol: "two-party".into(), program: Hex([6; 32]), role: 1, has: Some(Hex([2; 16])) };
+    vec![
+        ("status".into(), messages::encode(&Request::Status)),
+        ("infer".into(), messages::encode(&Request::Infer(Infer { role: 1, terms }))),
+        ("join".into(), messages::encode(&Request::Join(Join { session: Hex([5; 16]), role: 2 }))),
+        ("place".into(), messages::encode(&Request::TakePlace(place))),
+        ("refused".into(), messages::encode(&Reply::Refused { reason: "no".into() })),
+        ("started".into(), messages::encode(&Reply::Started { names: vec!["alpha".into(), "beta".into()] })),
+        ("proceed".into(), messages::encode(&Proceed::Proceed)),
+        ("run".into(), messages::encode(&SessionRequest::Run(runs))),
+        ("fill".into(), messages::encode(&SessionRequest::Fill(Fill { batch: 1, count: 3 }))),
+        ("done".into(), messages::encode(&SessionReply::Done(done))),
+        ("offer".into(), messages::encode(&offer)),
+    ]
+}
