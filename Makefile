@@ -12,13 +12,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint kills onnx-vectors instruction-sets docs-commands clean
+.PHONY: help demo test lint kills bad-input fuzz fuzz-replay onnx-vectors instruction-sets docs-commands clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
 	@echo "make test   everything that must hold"
 	@echo "make lint   formatting and static checks"
 	@echo "make kills  each party killed at 20 random moments"
+	@echo "make bad-input  every mistake a user can make, over every protocol"
+	@echo "make fuzz   damaged files and messages for every parser; SECONDS=60 for each"
 	@echo "make onnx-vectors  the test vectors of the onnx package, through compiler and interpreter"
 	@echo "make instruction-sets  kernels and protocols without AMX, without AVX-512, and in the portable build"
 	@echo "make clean  remove what was built"
@@ -55,6 +57,20 @@ lint: $(VENV)/ready
 
 kills: $(VENV)/installed
 	$(BIN)/python python/tests/kills.py
+
+bad-input: $(VENV)/ready
+	$(BIN)/python python/tests/bad_input.py
+
+# Every parser for SECONDS each, after 10,000 files damaged as a bad disk would. SEED=n repeats a run's random choices.
+SECONDS ?= 60
+FUZZ = cargo run --quiet --locked -p covey-fuzz --
+
+fuzz: $(VENV)/ready
+	$(FUZZ) corrupt --files 10000 $(if $(SEED),--seed $(SEED))
+	$(FUZZ) run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+fuzz-replay: $(VENV)/ready
+	$(FUZZ) replay $(TARGET) $(FILE)
 
 onnx-vectors: $(VENV)/ready
 	$(BIN)/python python/tests/onnx_vectors.py --details target/onnx-vectors.txt

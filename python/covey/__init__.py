@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from covey import _interrupt
+
+_interrupt.starting()  # before all that takes time to import
+
+# ruff: noqa: E402
 from covey._version import __version__
 from covey.compile import Checked, Compiled, check, compile  # noqa: A004  (users write covey.compile)
 from covey.errors import (

@@ -71,6 +71,7 @@ def write_files(files: Mapping[Path, bytes], private: frozenset[Path] = frozense
     """Write all files or none: each to a temporary name, then renamed. Only their owner may read `private` ones."""
     written: list[tuple[str, Path]] = []
     placed: list[Path] = []
+    path = Path()
     try:
         for path, content in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,10 +87,14 @@ def write_files(files: Mapping[Path, bytes], private: frozenset[Path] = frozense
             os.replace(temporary, path)
             written.pop(0)
             placed.append(path)
-    except OSError as error:
-        for path in placed:
-            path.unlink(missing_ok=True)
-        raise CoveyError(f"cannot write '{error.filename}': {error.strerror}; nothing was left half-written") from None
+    except BaseException as error:  # Ctrl-C too
+        for done in placed:
+            done.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        # A full disk names no file.
+        where = error.filename or path
+        raise CoveyError(f"cannot write '{where}': {error.strerror}; nothing was left half-written") from None
     finally:
         for temporary, _ in written:
             if os.path.exists(temporary):

@@ -26,7 +26,13 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = EnvFilter::try_from_env("COVEY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        // A full disk under the log is no reason to stop serving: saying so on stderr would fail too, and panic.
+        .log_internal_errors(false)
+        .init();
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

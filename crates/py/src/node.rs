@@ -64,5 +64,7 @@ pub(crate) fn serve_party(py: Python<'_>, config: PathBuf, ready: Py<PyAny>) -> 
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("COVEY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     // Fails where a log is set up already, which then stays.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).try_init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    // A full disk under the log is no reason to stop serving: saying so on stderr would fail too, and panic.
+    let _ = log.log_internal_errors(false).try_init();
 }

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import typer
 
+from covey import _interrupt
 from covey._version import __version__
 from covey.cli import bench, keys, store
 from covey.cli.console import complain
@@ -62,10 +63,14 @@ def _root(
 def main() -> NoReturn:
     """Run the command: exit code 0, 1 with one line on stderr, 2 for a wrong call, 130 when interrupted."""
     try:
+        _interrupt.running()
         _run()
     except KeyboardInterrupt:  # wherever it struck, the handlers below included
+        _interrupt.ending()
         complain("interrupted")
-        sys.exit(130)
+        sys.exit(_interrupt.CODE)
+    finally:
+        _interrupt.ending()
 
 
 def _run() -> NoReturn:

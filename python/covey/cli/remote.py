@@ -54,7 +54,7 @@ def party(
 
 
 def _leave_with_parent() -> None:
-    while sys.stdin.buffer.read(1024):
+    while os.read(sys.stdin.fileno(), 1024):  # not through its buffer, whose lock would outlive the main thread
         pass
     os._exit(0)
 

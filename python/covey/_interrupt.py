@@ -1,0 +1,42 @@
+"""Ctrl-C while the `covey` command starts and ends, when no handler of its own can be in place: one line, no traceback.
+
+Nothing here concerns programs that import the package.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+CODE = 130
+"""What shells expect of a process that Ctrl-C ended."""
+
+
+def is_command() -> bool:
+    """Whether this process is the `covey` command."""
+    return os.path.basename(sys.argv[0]) == "covey" or sys.orig_argv[1:3] == ["-m", "covey"]
+
+
+def starting() -> None:
+    """Ends the process at Ctrl-C from now on: while the package is imported there is nothing to tidy up."""
+    if is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+
+
+def running() -> None:
+    """Raises `KeyboardInterrupt` from now on, as usual."""
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def ending() -> None:
+    """All is said and tidied up, and the process about to end: a late Ctrl-C has nothing to interrupt."""
+    if is_command():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"error: interrupted\n")
+    os._exit(CODE)

@@ -1,0 +1,161 @@
+"""Ctrl-C at moments spread over a whole command: exit code 130, one line, nothing half-written or left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import builders
+from command import Command
+from served import PROTOCOLS, Place, environment, hear_interrupts, place, samples
+
+MOMENTS = int(os.environ.get("COVEY_INTERRUPTS", "4"))
+"""How often each command is interrupted."""
+
+
+@pytest.fixture(scope="module", params=PROTOCOLS)
+def anywhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with place(request.param, tmp_path_factory.mktemp(request.param)) as made:
+        yield made
+
+
+def run(call: list[str], folder: Path, strike_after: float | None) -> tuple[int, str, float]:
+    """Exit code, stderr and seconds of a command that uses `folder` for its temporary files."""
+    variables = {**environment(), "TMPDIR": str(folder)}
+    start = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, "-m", "covey", *call],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=variables,
+        preexec_fn=hear_interrupts,
+    ) as process:
+        if strike_after is not None:
+            # Before the interpreter has read our package there is nobody who could say anything.
+            wait_for_package(process)
+            time.sleep(strike_after)
+            process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        return process.returncode, err, time.monotonic() - start
+
+
+def wait_for_package(process: subprocess.Popen[str]) -> None:
+    """Wait until the process handles the signal itself."""
+    while process.poll() is None:
+        with open(f"/proc/{process.pid}/status") as status:
+            caught = next(line for line in status if line.startswith("SigCgt:"))
+        with open(f"/proc/{process.pid}/maps") as maps:
+            numpy = "numpy" in maps.read()
+        if int(caught.split()[1], 16) >> (signal.SIGINT - 1) & 1 and numpy:
+            return
+        time.sleep(0.005)
+
+
+def strike_all(call: list[object], folder: Path, *, ends_with: int = 0) -> list[int]:
+    """Run a command to its end, then interrupt it at moments spread over that time; how each of them ended."""
+    arguments = [str(part) for part in call]
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    before = sorted(path.name for path in folder.iterdir())
+    code, err, seconds = run(arguments, temporary, None)
+    assert code == ends_with, err
+    whole = sorted(path.name for path in folder.iterdir())
+    codes = []
+    for moment in range(MOMENTS):
+        for name in set(whole) - set(before):
+            (folder / name).unlink(missing_ok=True)
+        code, err, _ = run(arguments, temporary, seconds * moment / MOMENTS)
+        codes.append(code)
+        left = sorted(path.name for path in folder.iterdir())
+        assert code in (130, ends_with), (moment, code, err)
+        assert "Traceback" not in err and "Exception ignored" not in err, err
+        if code == 130:
+            lines = [line for line in err.splitlines() if not line.startswith(("warning: ", "compiled "))]
+            assert lines == ["error: interrupted"], err
+            assert left in (before, whole), "all files or none"
+        else:
+            assert left == whole, "it came too late, and all was done"
+        assert not list(temporary.glob("covey-*")), "keys and logs of local parties are gone"
+    assert 130 in codes, codes
+    return codes
+
+
+def test_runs(anywhere: Place, command: Command, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", samples(1, 50))
+    strike_all([*anywhere.call(x=tmp_path / "x.npy"), "--output", tmp_path / "y.npy"], tmp_path)
+    anywhere.check_sound(command, tmp_path)
+
+
+def test_local_runs(anywhere: Place, command: Command, tmp_path: Path) -> None:
+    """The parties are processes of their own, and end with the command."""
+    if anywhere.protocol == "clear":
+        pytest.skip("clear has no parties")
+    np.save(tmp_path / "x.npy", samples(1, 50))
+    call = ["run", anywhere.program, "--local", "--protocol", anywhere.protocol, "--input", tmp_path / "x.npy"]
+    strike_all(call, tmp_path)
+    deadline = time.monotonic() + 10
+    while (left := processes_about(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+
+
+def processes_about(folder: Path) -> list[str]:
+    """Processes whose command line names the folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        except OSError:
+            continue
+        if str(folder) in line and str(os.getpid()) != entry.parent.name:
+            found.append(line)
+    return found
+
+
+def test_sharing_weights(anywhere: Place, command: Command, tmp_path: Path) -> None:
+    """The parties have the version before or the new one, or say that they differ and how to go on."""
+    if anywhere.protocol == "clear":
+        pytest.skip("clear shares nothing")
+    strike_all(anywhere.share(), tmp_path)
+    command.succeeds(*anywhere.share())
+    anywhere.check_sound(command, tmp_path)
+
+
+def test_filling_a_store(command: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with place("two-party", tmp_path) as made:
+        strike_all(["store", "fill", made.program, "--config", made.served.client_config], folder)
+        made.check_sound(command, folder)
+        command.succeeds("store", "fill", made.program, "--config", made.served.client_config)
+        made.check_sound(command, folder)
+
+
+@pytest.mark.parametrize("name", ["check", "compile", "explain", "tune", "verify"])
+def test_compiling(tmp_path: Path, name: str) -> None:
+    model = builders.single("MatMul", ["N", 30], {"w": np.random.default_rng(0).normal(size=(30, 30))})
+    source = tmp_path / "m.onnx"
+    source.write_bytes(model.SerializeToString())
+    np.save(tmp_path / "x.npy", np.random.default_rng(1).uniform(-1, 1, (64, 30)))
+    data, interval = ["--data", tmp_path / "x.npy"], ["--input-range", "-1,1"]
+    more: dict[str, list[object]] = {
+        "check": [],
+        "compile": [*interval, "-o", tmp_path / "m.covey"],
+        "explain": interval,
+        "tune": [*data, *interval, "-o", tmp_path / "m.covey"],
+        "verify": [*data, "--protocol", "clear"],
+    }
+    strike_all([name, source, *more[name]], tmp_path)
+
+
+def test_making_keys(tmp_path: Path) -> None:
+    strike_all(["keys", "new", "alpha", "--out", tmp_path], tmp_path)
