@@ -175,7 +175,9 @@ def run_python(tests: set[str]) -> dict[str, bool]:
     folder = Path(__file__).parent
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
         calls = sorted(str(folder / test) for test in tests)
-        subprocess.run([sys.executable, "-m", "pytest", "-q", "--junitxml", report.name, *calls], cwd=ROOT)
+        # The package that is installed, as in `make test`.
+        pytest = [sys.executable, "-m", "pytest", "-q", "-o", "pythonpath=", "--junitxml", report.name]
+        subprocess.run([*pytest, *calls], cwd=ROOT)
         cases = ElementTree.parse(report.name).iter("testcase")
         return {
             f"{case.get('classname', '').rsplit('.', 1)[-1]}.py::{case.get('name')}": case.find("failure") is None
