@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use covey_kernels::Prg;
 use covey_ring::{Ring, Word};
 use covey_transport::Endpoint;
 
-use super::io::{self, expand};
+use super::io;
 use super::share::{Arith, Role};
 use super::{PEERS, Trio};
 use crate::api::{Options, Result, Rounding, Truncation};
+use crate::masked::seed::{Mask, Seed, expand};
 use crate::randomness::SessionKeys;
 use crate::scheduler::Scheduler;
 use crate::served::{Client, ClientGates, Part, Served, Sharing};
@@ -35,48 +35,6 @@ impl<W: Word> ClientGates<W> for Trio<W> {
     }
 }
 
-/// A seed of the masks of a client's tensors: P0 and P1 have one, P0 and P2 another. Not `Debug`.
-#[derive(Clone)]
-pub struct Seed(Arc<Prg>);
-
-impl Seed {
-    /// The generator of `seed`, which the caller wipes.
-    pub fn new(seed: &[u8; 32]) -> Self {
-        Seed(Arc::new(io::masks_of(seed)))
-    }
-}
-
-/// The mask of one tensor under a seed: drawn where it is needed instead of being held.
-#[derive(Clone)]
-pub(super) struct Mask {
-    seed: Seed,
-    tensor: u64,
-}
-
-impl Mask {
-    /// The mask's words from element `start` on.
-    pub fn fill<W: Word>(&self, start: usize, out: &mut [W]) {
-        let Mask { seed: Seed(prg), tensor } = self;
-        let per_block = Prg::BLOCK / W::BYTES;
-        let (block, skip) = (start / per_block, start % per_block);
-        // A start within a block: the rest of that block first.
-        let head = if skip == 0 { 0 } else { (per_block - skip).min(out.len()) };
-        if head > 0 {
-            let mut words = [W::ZERO; 16];
-            prg.fill_words_from(*tensor, block as u64, &mut words[..per_block]);
-            out[..head].copy_from_slice(&words[skip..skip + head]);
-        }
-        prg.fill_words_from(*tensor, (block + usize::from(skip > 0)) as u64, &mut out[head..]);
-    }
-
-    /// All `len` words.
-    pub fn words<W: Word>(&self, len: usize) -> Vec<W> {
-        let mut words = vec![W::ZERO; len];
-        self.fill(0, &mut words);
-        words
-    }
-}
-
 /// What one party holds of a client's tensor that outlives sessions: P0 the seeds of both masks, P1 that of l1 and x + l2,
 /// P2 that of l2 and x + l1. Not `Debug`.
 pub struct Stored<W> {
@@ -97,14 +55,14 @@ impl<W: Word> Stored<W> {
         tensor: u64,
         masked: Option<Vec<W>>,
     ) -> Option<Self> {
-        let mask = |index: usize| seeds[index].map(|seed| Mask { seed: seed.clone(), tensor });
+        let mask = |index: usize| seeds[index].map(|seed| seed.mask(tensor));
         let shape = shape.to_vec();
         if role == Role::P0 {
             return Some(Stored { shape, masks: vec![mask(0)?, mask(1)?], masked: Vec::new() });
         }
         let mask = mask(usize::from(role == Role::P2))?;
         let mut masked = masked.filter(|masked| masked.len() == shape.iter().product::<usize>())?;
-        mask.seed.0.sub_words(tensor, 0, &mut masked);
+        mask.subtract(&mut masked);
         Some(Stored { shape, masks: vec![mask], masked })
     }
 
@@ -186,21 +144,6 @@ pub fn mask_parameter<W: Word>(value: &[W], seed_01: &[u8; 32], seed_02: &[u8; 3
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_mask_can_be_drawn_from_any_element_on() {
-        let mask = Mask { seed: Seed::new(&[7; 32]), tensor: 3 };
-        let (words, long) = (mask.words::<u32>(41), mask.words::<u64>(41));
-        for start in 0..41 {
-            for len in [0, 1, 2, 3, 5, 41 - start] {
-                let len = len.min(41 - start);
-                let (mut part, mut long_part) = (vec![0u32; len], vec![0u64; len]);
-                mask.fill(start, &mut part);
-                mask.fill(start, &mut long_part);
-                assert_eq!((&part[..], &long_part[..]), (&words[start..start + len], &long[start..start + len]));
-            }
-        }
-    }
 
     #[test]
     fn what_is_stored_stands_for_the_value() {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use covey_ring::Word;
 
 use super::borrow::{self, Borrow};
-use super::digits::{self, Digits, Program};
-use super::share::Wire;
-use super::site::Site;
+use super::share::{Role, Wire};
+use super::site::{Site, TABLE};
 use crate::api::Options;
 use crate::circuits::digits::{Root, cheapest};
 use crate::circuits::{Adder, CarryCircuit};
 use crate::machine::{Inbox, Layout, Outbox};
+use crate::masked::digits::{self, Digits, Output, Program};
 
 /// The deepest trees considered.
 const DEEPEST: usize = 6;
@@ -54,7 +54,7 @@ impl Plan {
             _ => total(4),
         };
         let chosen = chosen.or(circuits.first()).expect("a digit tree over at most 63 bits");
-        Plan::Digits(Program::new(&chosen.tree, root, 0, sent))
+        Plan::Digits(Program::new(&chosen.tree, root, 0, &sent))
     }
 
     /// Rounds.
@@ -69,7 +69,7 @@ impl Plan {
     pub fn layout(&self, len: usize, round: usize, layout: &mut Layout) {
         match self {
             Plan::Bits(circuit, dealt) => drop(borrow::layout(circuit, *dealt, len, round, layout)),
-            Plan::Digits(program) => digits::layout(program, len, round, layout),
+            Plan::Digits(program) => digits::layout(program, TABLE, len, round, layout),
         }
     }
 }
@@ -77,14 +77,14 @@ impl Plan {
 /// One party's state of a circuit over one tile.
 pub(super) enum Comparison {
     Bits(Borrow),
-    Digits(Digits),
+    Digits(Digits, Role),
 }
 
 impl Comparison {
     pub fn new(site: Site, plan: &Plan) -> Self {
         match plan {
             Plan::Bits(circuit, dealt) => Comparison::Bits(Borrow::new(site, circuit.clone(), *dealt)),
-            Plan::Digits(program) => Comparison::Digits(Digits::new(site, program.clone())),
+            Plan::Digits(program) => Comparison::Digits(Digits::new(site.seat(), program.clone()), site.role),
         }
     }
 
@@ -92,7 +92,7 @@ impl Comparison {
     pub fn deal<W: Word>(&mut self, r: &[W], out: &mut Outbox) {
         match self {
             Comparison::Bits(borrow) => borrow.deal(r, out),
-            Comparison::Digits(digits) => digits.deal(r, out),
+            Comparison::Digits(digits, _) => digits.deal(r, out),
         }
     }
 
@@ -100,7 +100,7 @@ impl Comparison {
     pub fn absorb_deal(&mut self, inbox: &mut Inbox) {
         match self {
             Comparison::Bits(borrow) => borrow.absorb_deal(inbox),
-            Comparison::Digits(digits) => digits.absorb_deal(inbox),
+            Comparison::Digits(digits, _) => digits.absorb_deal(inbox),
         }
     }
 
@@ -108,7 +108,7 @@ impl Comparison {
     pub fn set_public<W: Word>(&mut self, c: &[W]) {
         match self {
             Comparison::Bits(borrow) => borrow.set_public(c),
-            Comparison::Digits(digits) => digits.set_public(c),
+            Comparison::Digits(digits, _) => digits.set_public(c),
         }
     }
 
@@ -116,7 +116,7 @@ impl Comparison {
     pub fn local(&mut self, round: usize, out: &mut Outbox) {
         match self {
             Comparison::Bits(borrow) => borrow.local(round, out),
-            Comparison::Digits(digits) => digits.local(round, out),
+            Comparison::Digits(digits, _) => digits.local(round, out),
         }
     }
 
@@ -124,7 +124,7 @@ impl Comparison {
     pub fn absorb(&mut self, round: usize, inbox: &mut Inbox) {
         match self {
             Comparison::Bits(borrow) => borrow.absorb(round, inbox),
-            Comparison::Digits(digits) => digits.absorb(round, inbox),
+            Comparison::Digits(digits, _) => digits.absorb(round, inbox),
         }
     }
 
@@ -132,7 +132,7 @@ impl Comparison {
     pub fn borrow(&self) -> Wire {
         match self {
             Comparison::Bits(borrow) => borrow.output(0),
-            Comparison::Digits(digits) => digits.output(0),
+            Comparison::Digits(digits, role) => wire(*role, digits.output(0)),
         }
     }
 
@@ -140,7 +140,15 @@ impl Comparison {
     pub fn sign(&self) -> Wire {
         match self {
             Comparison::Bits(borrow) => borrow.difference_bit(borrow.bits() - 1, Some(&borrow.output(0))),
-            Comparison::Digits(digits) => digits.output(0),
+            Comparison::Digits(digits, role) => wire(*role, digits.output(0)),
         }
+    }
+}
+
+/// A result as a party holds one: P1 and P2 the public bit less the own part of its mask, and that part; P0 both parts.
+fn wire(role: Role, output: Output) -> Wire {
+    match role {
+        Role::P0 => Wire { second: output.sum(), first: output.mask },
+        _ => Wire { first: output.sum(), second: output.mask },
     }
 }

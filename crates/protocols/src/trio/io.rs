@@ -1,32 +1,16 @@
 //! Values in and out: a party's input, the client's input, opening to all parties, revealing to the client.
 
-use covey_kernels::{Buffer, Prg, elementwise};
+use covey_kernels::{Buffer, elementwise};
 use covey_ring::{BitTensor, Ring, Word, wire};
 use zeroize::Zeroize;
 
 use super::share::{Role, Wire};
 use super::site::{Site, purpose};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
+use crate::masked::seed::{SEED_BYTES, expand};
 
 /// The client's number on the parties' endpoints.
 pub(super) const CLIENT: usize = 3;
-const SEED_BYTES: usize = 32;
-
-/// `count` mask words from a seed: what a party and a client it gave the seed to both compute. `tensor` numbers tensors
-/// under one seed.
-pub fn expand<W: Word>(seed: &[u8; SEED_BYTES], tensor: u64, count: usize) -> Vec<W> {
-    let mut out = vec![W::ZERO; count];
-    masks_of(seed).fill_words(tensor, &mut out);
-    out
-}
-
-/// The generator of the masks under a seed; a tensor's number is its stream.
-pub(super) fn masks_of(seed: &[u8; SEED_BYTES]) -> Prg {
-    let mut key = blake3::derive_key("covey 2026 trio masks of a client's tensor", seed);
-    let prg = Prg::new(key[..16].try_into().expect("16 bytes"));
-    key.zeroize();
-    prg
-}
 
 /// A value known to party `owner`. P1 sends x + l1 to P2 with l2 = 0, P2 sends x + l2 to P1 with l1 = 0, P0 sends x + l2 to P1
 /// and x + l1 to P2. Masks come from the keys, so that they do not depend on x.

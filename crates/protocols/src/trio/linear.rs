@@ -5,9 +5,9 @@ use covey_kernels::{Chunk, LinearWeight, Part, elementwise};
 use covey_ring::{Tensor, Word};
 
 use super::share::{Arith, Role};
-use super::stream::{PIECE, Pieces};
 use super::{Stored, Trio};
 use crate::api::{Bias, Epilogue, Geometry, ProtocolError, Result, WeightSource};
+use crate::masked::pieces::{Pieces, batch_of, chunks, output};
 
 /// This party's working form of one version of a weight. Its products (`product.rs`) are sums over parts: P0 multiplies
 /// (l2 - l1, l1) by the weight's (l1', l2'), P1 (x + l2, l1) by (l1', w + l2'), P2 x + l1 by w + l1'.
@@ -67,40 +67,6 @@ fn stored_parts<W: Word>(role: Role, stored: Stored<W>) -> Vec<Part<W>> {
         Role::P0 => streams.collect(),
         Role::P1 => streams.chain([Part::Words(masked)]).collect(),
         _ => vec![Part::Words(masked)],
-    }
-}
-
-/// The output's shape, and its channels.
-fn output(geometry: &Geometry, shape: &[usize]) -> Option<(Vec<usize>, usize)> {
-    match geometry {
-        Geometry::Conv2d(conv) => {
-            let &[batch, channels, height, width] = shape else { return None };
-            if channels != conv.in_channels || [height, width] != conv.input {
-                return None;
-            }
-            let [height, width] = conv.output();
-            Some((vec![batch, conv.out_channels, height, width], conv.out_channels))
-        }
-        Geometry::Dense { inputs, outputs } => {
-            let (last, outer) = shape.split_last()?;
-            (last == inputs).then(|| ([outer, &[*outputs]].concat(), *outputs))
-        }
-    }
-}
-
-/// Images, or samples of a dense layer, in a tensor of shape `shape`.
-pub(super) fn batch_of(geometry: &Geometry, shape: &[usize]) -> usize {
-    match geometry {
-        Geometry::Conv2d(_) => shape[0],
-        Geometry::Dense { .. } => shape[..shape.len() - 1].iter().product(),
-    }
-}
-
-/// How a map's output is cut, from sizes alone.
-pub(super) fn chunks(geometry: &Geometry, batch: usize) -> Vec<Chunk> {
-    match geometry {
-        Geometry::Conv2d(conv) => Chunk::of_conv2d(conv, batch, PIECE),
-        Geometry::Dense { outputs, .. } => Chunk::of_dense(*outputs, batch, PIECE),
     }
 }
 

@@ -5,8 +5,8 @@ use covey_ring::Word;
 
 use super::Trio;
 use super::share::{Arith, Role};
-use super::stream::{PIECE, consecutive};
 use crate::api::{MatmulShape, ProtocolError, Result, Truncation};
+use crate::masked::pieces::{PIECE, consecutive, piece_of};
 
 vectorised! {
     /// `out = a · d + b · c`: P1's part of a product of shares (a, b) and (c, d).
@@ -20,11 +20,6 @@ vectorised! {
         let operands = a.iter().zip(b).zip(c.iter().zip(d));
         out.iter_mut().zip(operands).for_each(|(out, ((&a, &b), (&c, &d)))| *out = b.sub(a).mul(c).add(a.mul(d)));
     }
-}
-
-/// Elements of a matrix product computed at once: whole rows.
-pub(super) fn piece_of(shape: &MatmulShape) -> usize {
-    (PIECE / shape.columns.max(1)).max(1) * shape.columns
 }
 
 impl<W: Word> Trio<W> {

@@ -2,9 +2,9 @@
 
 use covey_ring::{BitTensor, Word};
 
-use super::stream::PIECE;
 use crate::api::{Geometry, Options, WeightKind};
 use crate::cost::Gate;
+use crate::masked::pieces::PIECE;
 use crate::memory::Held;
 
 /// Bytes an element of a tile in flight takes beside its word: bit planes, masks, material.

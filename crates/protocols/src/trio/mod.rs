@@ -8,7 +8,6 @@ mod borrow;
 mod client;
 mod comparison;
 mod convert;
-mod digits;
 #[cfg(test)]
 mod enumeration;
 mod fused;
@@ -30,7 +29,8 @@ use covey_kernels::{Buffer, elementwise};
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
-pub use client::{Seed, Stored, TrioClient, mask_parameter};
+pub use crate::masked::seed::Seed;
+pub use client::{Stored, TrioClient, mask_parameter};
 pub use linear::Weight;
 pub use share::{Arith, Bool, Role};
 

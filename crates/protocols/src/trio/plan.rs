@@ -7,12 +7,12 @@ use super::bits::{AllForm, And, sign_layout};
 use super::comparison::Plan;
 use super::fused;
 use super::share::Role;
-use super::stream::{PIECE, tile_lens};
-use super::{convert, io, linear, matmul, product, truncate};
+use super::{convert, io, product, truncate};
 use crate::api::{Comparison, Options, Truncation, WeightKind};
 use crate::clip::Ends;
 use crate::cost::{Cost, Gate};
 use crate::machine::Layout;
+use crate::masked::pieces::{PIECE, chunks, lens, piece_of, tile_lens};
 
 pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
     let tiled = |count: usize, layout: &dyn Fn(usize) -> Layout| {
@@ -32,12 +32,12 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(len, ring)),
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
             let public = weight == WeightKind::Public;
-            let lens = linear::chunks(&geometry, batch).iter().map(Chunk::len).collect();
+            let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
             product(lens, public, truncate, relu, ring, options)
         }
         Gate::Matmul { shape, truncate } => {
             let count = shape.batch * shape.rows * shape.columns;
-            product(lens(count, matmul::piece_of(&shape)), false, truncate, None, ring, options)
+            product(lens(count, piece_of(&shape)), false, truncate, None, ring, options)
         }
         Gate::Product { count, truncate } => product(lens(count, PIECE), false, truncate, None, ring, options),
         Gate::Truncate { count, truncation } => {
@@ -79,11 +79,6 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             cost
         }
     }
-}
-
-/// Pieces of `size` elements, the last of what is left.
-fn lens(count: usize, size: usize) -> Vec<usize> {
-    (0..count).step_by(size.max(1)).map(|start| size.min(count - start)).collect()
 }
 
 /// A product computed in pieces of these lengths, with what follows it.

@@ -12,7 +12,11 @@ use covey_ring::{BitTensor, Ring, Word};
 
 use super::share::{Role, Wire, xor};
 use crate::machine::{Inbox, Layout, Outbox, Step};
+use crate::masked::{CIRCUIT, Seat, Table};
 use crate::randomness::{Generators, Place};
+
+/// P0 deals to P1 and P2.
+pub(super) const TABLE: Table = Table { first: 1, parties: 2, dealer: 0 };
 
 /// Numbers of the draws of one gate. Circuits use those from `CIRCUIT` on.
 pub(super) mod purpose {
@@ -22,7 +26,7 @@ pub(super) mod purpose {
     pub const SEED: u32 = 3;
     pub const DEAL: u32 = 4; // and the following, one for each deal of words
     pub const BITS: u32 = 15;
-    pub const CIRCUIT: u32 = 16;
+    pub const CIRCUIT: u32 = super::CIRCUIT;
 }
 
 #[derive(Clone)]
@@ -36,6 +40,13 @@ pub(super) struct Site {
 }
 
 impl Site {
+    /// The place at a table with P0 as the dealer.
+    pub fn seat(&self) -> Seat {
+        let Site { role, ref generators, place, len, .. } = *self;
+        let party = (role as usize).checked_sub(1);
+        Seat { table: TABLE, party, generators: generators.clone(), place, len }
+    }
+
     /// Words of a bit plane of the tile.
     pub fn plane_words(&self) -> usize {
         BitTensor::words_per_plane(self.len)

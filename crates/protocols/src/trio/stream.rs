@@ -1,8 +1,6 @@
 //! Tensors computed in pieces: each piece is cut into the tiles of a gate when their turn comes, so that it is masked and sent
 //! while the next is computed.
 
-use std::ops::Range;
-
 use covey_kernels::Buffer;
 use covey_ring::{Tensor, Word};
 
@@ -11,35 +9,8 @@ use super::site::Site;
 use super::{Trio, fused, product, truncate};
 use crate::api::{Comparison, ProtocolError, Result, Truncation};
 use crate::machine::Machine;
+use crate::masked::pieces::{Pieces, tiles};
 use crate::randomness::Place;
-
-/// Elements computed at once. At 2^18, 1 MiB of 32-bit words, reading all of a layer's weights again for each piece costs little,
-/// and a piece is on its way within milliseconds.
-pub(super) const PIECE: usize = 1 << 18;
-
-/// A tensor in pieces. How it is cut follows from sizes alone.
-pub(super) struct Pieces<Own, Placed> {
-    /// Elements of each.
-    pub lens: Vec<usize>,
-    /// Writes this party's part of piece `index`.
-    pub own: Own,
-    /// Copies elements of piece `index`, from number `start` on, to their places in the whole.
-    pub place: Placed,
-}
-
-/// Pieces one after the other, each but the last of `size` elements.
-#[allow(clippy::type_complexity)] // A closure's type has no name.
-pub(super) fn consecutive<W: Copy, Own>(
-    len: usize,
-    size: usize,
-    own: Own,
-) -> Pieces<Own, impl Fn(usize, usize, &[W], &mut [W])> {
-    let lens = (0..len).step_by(size.max(1)).map(|start| size.min(len - start)).collect();
-    let place = move |index: usize, start: usize, part: &[W], tensor: &mut [W]| {
-        tensor[index * size + start..][..part.len()].copy_from_slice(part);
-    };
-    Pieces { lens, own, place }
-}
 
 impl<W: Word> Trio<W> {
     /// What follows a product whose own parts are `pieces` (`product.rs`), or `opens` its opening's: a shift, and a ReLU that
@@ -114,17 +85,4 @@ impl<W: Word> Trio<W> {
         })?;
         Ok(Arith { first, second })
     }
-}
-
-/// The tiles of pieces of these lengths: piece and range within it.
-fn tiles(lens: &[usize], tile: usize) -> Vec<(usize, Range<usize>)> {
-    let of_piece = |(piece, &len): (usize, &usize)| {
-        (0..len).step_by(tile).map(move |start| (piece, start..len.min(start + tile))).collect::<Vec<_>>()
-    };
-    lens.iter().enumerate().flat_map(of_piece).collect()
-}
-
-/// The lengths of the tiles of pieces of these lengths.
-pub(super) fn tile_lens(lens: impl IntoIterator<Item = usize>, tile: usize) -> impl Iterator<Item = usize> {
-    lens.into_iter().flat_map(move |len| (0..len).step_by(tile).map(move |start| tile.min(len - start)))
 }

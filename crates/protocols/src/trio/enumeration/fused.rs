@@ -3,14 +3,15 @@
 use covey_kernels::Buffer;
 use covey_ring::{Ring, Word};
 
-use super::super::digits::{self, Digits, Program};
 use super::super::fused::{self, Fused, Task};
 use super::super::share::Role;
+use super::super::site::TABLE;
 use super::super::site::{Site, purpose};
 use super::gates::own_part;
 use super::{Case, INPUT_MASK, Shared, reconstruct};
 use crate::circuits::digits::{Circuit, Root, Tree};
 use crate::machine::{Inbox, Machine, Outbox, Step};
+use crate::masked::digits::{self, Digits, Program};
 
 /// A tree from its digits, high to low; a slice in a slice is a node.
 macro_rules! tree {
@@ -191,7 +192,7 @@ fn trees_alone() {
         (tree!([2, [1, 1]]), Root::SignAndRest, 2),
         (tree!([2, 1, 1]), Root::SignAndBorrow(0), 2),
     ] {
-        let program = Program::new(&tree, root, low, [0; 2]);
+        let program = Program::new(&tree, root, low, &[0; 2]);
         Case {
             name: &format!("{tree:?}, {root:?}"),
             ring: Ring::Pow2(5),
@@ -201,8 +202,8 @@ fn trees_alone() {
             build: &|site: Site, s| {
                 let sum = Shared::new(&site, 0, s[0]).sum().iter().map(|&v| site.ring.reduce(v)).collect();
                 let mut layout = crate::machine::Layout::default();
-                digits::layout(&program, site.len, 0, &mut layout);
-                Alone { layout, digits: Digits::new(site.clone(), program.clone()), sum, site }
+                digits::layout(&program, TABLE, site.len, 0, &mut layout);
+                Alone { layout, digits: Digits::new(site.seat(), program.clone()), sum, site }
             },
             output: &|_, _, _| Vec::new(),
             expected: &|_, _| true,

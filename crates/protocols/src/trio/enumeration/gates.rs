@@ -6,7 +6,6 @@ use covey_ring::{Ring, Word};
 use super::super::bits::{All, AllForm, And, Sign};
 use super::super::comparison::Plan;
 use super::super::convert::{Operand, Select};
-use super::super::digits::Program;
 use super::super::product::Product;
 use super::super::share::{Role, Wire};
 use super::super::site::{Site, purpose};
@@ -17,6 +16,7 @@ use crate::api::{Options, Rounding, Truncation};
 use crate::circuits::Adder;
 use crate::circuits::digits::{Root, Tree};
 use crate::cost::Gate;
+use crate::masked::digits::Program;
 
 #[test]
 fn product() {
@@ -144,7 +144,7 @@ fn sign() {
         pair(digit(1), pair(digit(1), digit(1))),
         pair(pair(digit(1), digit(1)), digit(1)),
     ] {
-        sign_case(&Plan::Digits(Program::new(&tree, Root::SharedSign, 0, [0; 2])), &format!("sign, {tree:?}"));
+        sign_case(&Plan::Digits(Program::new(&tree, Root::SharedSign, 0, &[0; 2])), &format!("sign, {tree:?}"));
     }
 }
 

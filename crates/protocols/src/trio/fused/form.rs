@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use covey_ring::{Ring, Word};
 
-use super::super::digits::{self, Program};
+use super::super::site::TABLE;
 use crate::api::{Comparison, NetworkProfile, Options, Truncation};
 use crate::circuits::Adder;
 use crate::circuits::digits::{Circuit, Root, cheapest};
 use crate::machine::{Layout, Step};
+use crate::masked::digits::{self, Program};
 
 /// The deepest trees considered: deeper ones save less than a bit in fifty.
 const DEEPEST: usize = 6;
@@ -122,7 +123,7 @@ impl Form {
                 (ring, to + 1)
             })
             .collect();
-        let program = Program::new(&circuit.tree, root, task.shift as usize, sent);
+        let program = Program::new(&circuit.tree, root, task.shift as usize, &sent);
         Form { task, select, program, deals }
     }
 
@@ -159,7 +160,7 @@ impl Form {
         if self.select == Select::Reduced {
             exchange(self.last() + 1, Ring::Pow2(self.task.above()));
         }
-        digits::layout(&self.program, len, self.start(), &mut layout);
+        digits::layout(&self.program, TABLE, len, self.start(), &mut layout);
         for &(ring, to) in &self.deals {
             layout.words(Step::Offline, 0, to, len, ring);
         }

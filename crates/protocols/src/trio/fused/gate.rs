@@ -4,12 +4,12 @@ use covey_kernels::Buffer;
 use covey_kernels::bits::expand_bits;
 use covey_ring::{Ring, Word};
 
-use super::super::digits::Digits;
 use super::super::share::Role;
 use super::super::site::{Site, purpose};
 use super::form::{Form, Select, Task};
-use super::loops;
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
+use crate::masked::digits::Digits;
+use crate::masked::select as loops;
 
 /// max(v≫f, 0).
 ///
@@ -39,7 +39,7 @@ impl<W: Word> Fused<W> {
     pub fn new(site: Site, form: Form, value: Buffer<W>) -> Self {
         Fused {
             layout: form.layout(site.len),
-            digits: Digits::new(site.clone(), form.program.clone()),
+            digits: Digits::new(site.seat(), form.program.clone()),
             form,
             site,
             value,
@@ -203,7 +203,7 @@ fn mask<W: Word>(ring: Ring) -> W {
 /// A result of the digits as words 0 and 1.
 fn bits<W: Word>(digits: &Digits, index: usize, len: usize) -> Buffer<W> {
     let mut words = Buffer::stale(len);
-    expand_bits(&digits.output(index).sum(), &mut words);
+    expand_bits(&digits.output(index).value, &mut words);
     words
 }
 

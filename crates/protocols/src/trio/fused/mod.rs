@@ -7,7 +7,6 @@
 
 mod form;
 mod gate;
-mod loops;
 
 #[cfg(test)]
 pub(super) use form::Select;

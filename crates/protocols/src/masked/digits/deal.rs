@@ -1,22 +1,21 @@
-//! P0's side: masks, one-hot tables and products of masks, all before the inputs are known.
+//! The dealer's side: masks, one-hot tables and products of masks, all before the inputs are known.
 
 use covey_kernels::Buffer;
 use covey_kernels::bits::{and, to_planes, xor, xor_assign};
 use covey_kernels::vectorised;
 use covey_ring::Word;
 
-use super::super::share::Wire;
-use super::super::site::Site;
-use super::draw;
 use super::program::{Block, Digit, Mask, Node, Opening, Program, Propagate, Slot, Target};
+use super::{Output, Seat, draw};
 use crate::machine::Outbox;
 
 /// Words of a plane worked on at once: a vector register's worth.
 const LANES: usize = 8;
 
-/// Deals `program` over R. Returns the results' masks, in two parts of which P1 knows the first.
-pub(super) fn deal<W: Word>(program: &Program, site: &Site, r: &[W], out: &mut Outbox) -> Vec<Wire> {
-    let width = site.plane_words();
+/// Deals `program` over R. Returns the results' masks.
+pub(super) fn deal<W: Word>(program: &Program, seat: &Seat, r: &[W], out: &mut Outbox) -> Vec<Output> {
+    let width = seat.plane_words();
+    let parties = seat.table.parties;
     let bits = program.bits + usize::from(program.sign);
     let mut dealer = Dealer {
         program,
@@ -25,13 +24,13 @@ pub(super) fn deal<W: Word>(program: &Program, site: &Site, r: &[W], out: &mut O
         alpha: Buffer::stale(width * program.wires),
         first: Buffer::zeros(width * program.wires),
         kept: Buffer::zeros(width * program.kept),
-        messages: program.sent.map(|planes| Buffer::stale(width * planes)),
-        drawn: [Buffer::new(), Buffer::new()],
+        messages: program.sent.iter().map(|planes| Buffer::stale(width * planes)).collect(),
+        drawn: Vec::new(),
         opened: 0,
     };
     to_planes(r, bits, &mut dealer.r);
     for (index, level) in program.levels.iter().enumerate() {
-        dealer.drawn = [draw(program, site, 1, index), draw(program, site, 2, index)];
+        dealer.drawn = (0..parties).map(|party| draw(program, seat, party, index)).collect();
         dealer.opened = level.opened.len();
         for block in &level.blocks {
             match block {
@@ -40,16 +39,11 @@ pub(super) fn deal<W: Word>(program: &Program, site: &Site, r: &[W], out: &mut O
             }
         }
     }
-    for (to, message) in [1, 2].into_iter().zip(&dealer.messages) {
-        out.planes(to, message, site.len);
+    for (to, message) in seat.table.peers().zip(&dealer.messages) {
+        out.planes(to, message, seat.len);
     }
     let plane = |planes: &[u64], wire: usize| Buffer::copy_of(&planes[wire * width..(wire + 1) * width]);
-    let output = |&wire: &usize| {
-        let first = plane(&dealer.first, wire);
-        let mut second = plane(&dealer.alpha, wire);
-        xor_assign(&mut second, &first);
-        Wire { first, second }
-    };
+    let output = |&wire: &usize| Output { value: plane(&dealer.alpha, wire), mask: plane(&dealer.first, wire) };
     program.outputs.iter().map(output).collect()
 }
 
@@ -57,24 +51,30 @@ struct Dealer<'a> {
     program: &'a Program,
     width: usize,
     r: Buffer<u64>,
-    /// α of every wire, and the part of it that P1 drew.
+    /// α of every wire, and the part of it that the first party drew.
     alpha: Buffer<u64>,
     first: Buffer<u64>,
     /// The constants of kept sums.
     kept: Buffer<u64>,
-    messages: [Buffer<u64>; 2],
-    /// Draws of this level shared with P1 and P2, and how many planes of them are masks.
-    drawn: [Buffer<u64>; 2],
+    messages: Vec<Buffer<u64>>,
+    /// Draws of this level by party, and how many planes of them are masks.
+    drawn: Vec<Buffer<u64>>,
     opened: usize,
 }
 
 impl Dealer<'_> {
     fn share(&mut self, slot: Slot, value: &[u64]) {
         let width = self.width;
-        let drawn = (self.opened + slot.drawn) * width;
-        let message = &mut self.messages[1 - slot.drawer][slot.sent * width..][..width];
-        let pad = &self.drawn[slot.drawer][drawn..drawn + width];
-        xor(message, value, pad);
+        let message = &mut self.messages[slot.to][slot.sent * width..][..width];
+        let others = self.drawn.iter().enumerate().filter(|(party, _)| *party != slot.to);
+        let mut pads = others.map(|(party, drawn)| {
+            let start = (self.opened + usize::from(slot.drawn[party])) * width;
+            &drawn[start..start + width]
+        });
+        if let Some(pad) = pads.next() {
+            xor(message, value, pad);
+        }
+        pads.for_each(|pad| xor_assign(message, pad));
     }
 
     /// Masks an opened sum whose constant is `constant`.
@@ -89,10 +89,11 @@ impl Dealer<'_> {
         }
         let drawn = opening.index * width..(opening.index + 1) * width;
         let wire = opening.wire * width..(opening.wire + 1) * width;
-        let (one, two) = (&self.drawn[0][drawn.clone()], &self.drawn[1][drawn]);
-        self.first[wire.clone()].copy_from_slice(one);
+        let [one, two, others @ ..] = &self.drawn[..] else { unreachable!("at least two parties") };
+        self.first[wire.clone()].copy_from_slice(&one[drawn.clone()]);
         let alpha = &mut self.alpha[wire];
-        xor(alpha, one, two);
+        xor(alpha, &one[drawn.clone()], &two[drawn.clone()]);
+        others.iter().for_each(|other| xor_assign(alpha, &other[drawn.clone()]));
         if let Mask::Constant = opening.mask {
             xor_assign(alpha, constant);
         }

@@ -1,14 +1,12 @@
-//! P1's and P2's side: sums of shares that public bits select, opened round by round.
+//! The parties' side: sums of shares that public bits select, opened round by round.
 
 use covey_kernels::Buffer;
 use covey_kernels::bits::{and, and_xor_assign, not_assign, to_planes, xor, xor_assign};
 use covey_kernels::vectorised;
 use covey_ring::Word;
 
-use super::super::share::Wire;
-use super::super::site::Site;
-use super::draw;
 use super::program::{Block, Digit, Mask, Node, Opening, Program, Propagate, Slot, Target};
+use super::{Output, Seat, draw};
 use crate::machine::{Inbox, Outbox};
 
 /// Words of a plane worked on at once: a vector register's worth.
@@ -17,7 +15,7 @@ const LANES: usize = 8;
 /// State over one tile; planes one after the other in each field.
 #[derive(Default)]
 pub(super) struct Online {
-    /// What P0 sent.
+    /// What the dealer sent.
     pub dealt: Buffer<u64>,
     c: Buffer<u64>,
     /// X of every wire, and the own share of its mask.
@@ -30,8 +28,8 @@ pub(super) struct Online {
 }
 
 impl Online {
-    pub fn set_public<W: Word>(&mut self, program: &Program, site: &Site, c: &[W]) {
-        let width = site.plane_words();
+    pub fn set_public<W: Word>(&mut self, program: &Program, seat: &Seat, c: &[W]) {
+        let width = seat.plane_words();
         let bits = program.bits + usize::from(program.sign);
         self.c = Buffer::stale(width * bits);
         to_planes(c, bits, &mut self.c);
@@ -40,30 +38,29 @@ impl Online {
         self.kept = Buffer::stale(width * program.kept);
     }
 
-    pub fn local(&mut self, program: &Program, site: &Site, index: usize, out: &mut Outbox) {
-        let width = site.plane_words();
+    pub fn local(&mut self, program: &Program, (seat, me): (&Seat, usize), index: usize, out: &mut Outbox) {
+        let width = seat.plane_words();
         let level = &program.levels[index];
-        self.drawn = draw(program, site, 0, index);
+        self.drawn = draw(program, seat, me, index);
         self.sums = Buffer::stale(width * level.opened.len());
-        let mut worker =
-            Worker { width, me: site.role as usize - 1, sign: program.bits, opened: level.opened.len(), state: self };
+        let mut worker = Worker { width, me, sign: program.bits, opened: level.opened.len(), state: self };
         for block in &level.blocks {
             match block {
                 Block::Digit(digit) => worker.digit(digit),
                 Block::Node(node) => worker.node(node),
             }
         }
-        out.planes(site.other(), &self.sums, site.len);
+        seat.others().for_each(|to| out.planes(to, &self.sums, seat.len));
     }
 
-    pub fn absorb(&mut self, program: &Program, site: &Site, index: usize, inbox: &mut Inbox) {
-        let width = site.plane_words();
+    pub fn absorb(&mut self, program: &Program, seat: &Seat, index: usize, inbox: &mut Inbox) {
+        let width = seat.plane_words();
         let opened = &program.levels[index].opened;
-        let received = inbox.bit_planes(site.other(), site.len, opened.len());
+        for from in seat.others() {
+            xor_assign(&mut self.sums, &inbox.bit_planes(from, seat.len, opened.len()));
+        }
         for (i, wire) in opened.iter().enumerate() {
-            let (own, other) = (&self.sums[i * width..][..width], &received[i * width..][..width]);
-            let public = &mut self.public[wire * width..][..width];
-            xor(public, own, other);
+            self.public[wire * width..][..width].copy_from_slice(&self.sums[i * width..][..width]);
             self.mask[wire * width..][..width].copy_from_slice(&self.drawn[i * width..][..width]);
         }
         if index + 1 == program.levels.len() {
@@ -73,13 +70,11 @@ impl Online {
         }
     }
 
-    pub fn outputs(&self, program: &Program, site: &Site) -> Vec<Wire> {
-        let width = site.plane_words();
-        let output = |wire: &usize| {
-            let second = Buffer::copy_of(&self.mask[wire * width..][..width]);
-            let mut first = Buffer::copy_of(&self.public[wire * width..][..width]);
-            xor_assign(&mut first, &second);
-            Wire { first, second }
+    pub fn outputs(&self, program: &Program, seat: &Seat) -> Vec<Output> {
+        let width = seat.plane_words();
+        let output = |wire: &usize| Output {
+            value: Buffer::copy_of(&self.public[wire * width..][..width]),
+            mask: Buffer::copy_of(&self.mask[wire * width..][..width]),
         };
         program.outputs.iter().map(output).collect()
     }
@@ -87,7 +82,7 @@ impl Online {
 
 struct Worker<'a> {
     width: usize,
-    /// 0 at P1, which adds what is public, 1 at P2.
+    /// The party; the first adds what is public.
     me: usize,
     /// The sign's bit in `c`.
     sign: usize,
@@ -98,8 +93,8 @@ struct Worker<'a> {
 
 impl Worker<'_> {
     fn share(&self, slot: Slot) -> &[u64] {
-        if slot.drawer == self.me {
-            &self.state.drawn[(self.opened + slot.drawn) * self.width..][..self.width]
+        if slot.to != self.me {
+            &self.state.drawn[(self.opened + usize::from(slot.drawn[self.me])) * self.width..][..self.width]
         } else {
             &self.state.dealt[slot.sent * self.width..][..self.width]
         }

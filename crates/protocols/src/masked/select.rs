@@ -1,4 +1,5 @@
-//! The fused gate's arithmetic, element by element. Bits are words 0 and 1; masks are words of zeros or ones.
+//! The arithmetic of shifts and clamps fused with a comparison, element by element. Bits are words 0 and 1; masks are words of
+//! zeros or ones.
 
 use covey_kernels::vectorised;
 use covey_ring::Word;
@@ -23,56 +24,56 @@ fn flip<W: Word>(x: W, s: W, first: W) -> W {
 
 vectorised! {
     /// `out = out + a`
-    pub(super) fn add<W: Word>(out: &mut [W], a: &[W]) {
+    pub(crate) fn add<W: Word>(out: &mut [W], a: &[W]) {
         out.iter_mut().zip(a).for_each(|(out, &a)| *out = out.add(a));
     }
 
     /// `out = out + a + b`, reduced
-    pub(super) fn sum<W: Word>(out: &mut [W], a: &[W], b: &[W], mask: W) {
+    pub(crate) fn sum<W: Word>(out: &mut [W], a: &[W], b: &[W], mask: W) {
         out.iter_mut().zip(a).zip(b).for_each(|((out, &a), &b)| *out = out.add(a).add(b) & mask);
     }
 
-    pub(super) fn reduce<W: Word>(out: &mut [W], mask: W) {
+    pub(crate) fn reduce<W: Word>(out: &mut [W], mask: W) {
         out.iter_mut().for_each(|out| *out = *out & mask);
     }
 
     /// `out = out + by`
-    pub(super) fn offset<W: Word>(out: &mut [W], by: W) {
+    pub(crate) fn offset<W: Word>(out: &mut [W], by: W) {
         out.iter_mut().for_each(|out| *out = out.add(by));
     }
 
     /// Cuts `count` bits out, from bit `low` on; those above move down.
-    pub(super) fn without<W: Word>(out: &mut [W], low: u32, count: u32) {
+    pub(crate) fn without<W: Word>(out: &mut [W], low: u32, count: u32) {
         let below = W::ONE.shl(low).sub(W::ONE);
         out.iter_mut().for_each(|out| *out = (*out & below) | out.shr(low + count).shl(low));
     }
 
     /// `out = drawn ± out`
-    pub(super) fn open<W: Word>(out: &mut [W], drawn: &[W], negate: W) {
+    pub(crate) fn open<W: Word>(out: &mut [W], drawn: &[W], negate: W) {
         out.iter_mut().zip(drawn).for_each(|(out, &drawn)| *out = drawn.add(signed(*out, negate)));
     }
 
-    // What P0 sends: a value less the drawn share.
+    // What the dealer sends: a value less the drawn share.
 
     /// 1 - bit
-    pub(super) fn one_less<W: Word>(share: &mut [W], bit: &[W]) {
+    pub(crate) fn one_less<W: Word>(share: &mut [W], bit: &[W]) {
         share.iter_mut().zip(bit).for_each(|(share, &bit)| *share = W::ONE.sub(bit).sub(*share));
     }
 
     /// value≫shift
-    pub(super) fn whole<W: Word>(share: &mut [W], value: &[W], shift: u32) {
+    pub(crate) fn whole<W: Word>(share: &mut [W], value: &[W], shift: u32) {
         share.iter_mut().zip(value).for_each(|(share, &value)| *share = value.shr(shift).sub(*share));
     }
 
     /// ±(bit ⊕ not)·(value≫shift)
-    pub(super) fn product<W: Word>(share: &mut [W], value: &[W], bit: &[W], shift: u32, not: W, sign: W) {
+    pub(crate) fn product<W: Word>(share: &mut [W], value: &[W], bit: &[W], shift: u32, not: W, sign: W) {
         for ((share, &value), &bit) in share.iter_mut().zip(value).zip(bit) {
             *share = signed(value.shr(shift) & (ones(bit) ^ not), sign).sub(*share);
         }
     }
 
     /// The carry out of the low bits of a + b, and added to it `top` times the highest of those bits of the sum
-    pub(super) fn carry<W: Word>(share: &mut [W], a: &[W], b: &[W], low: W, bits: u32, top: W) {
+    pub(crate) fn carry<W: Word>(share: &mut [W], a: &[W], b: &[W], low: W, bits: u32, top: W) {
         for ((share, &a), &b) in share.iter_mut().zip(a).zip(b) {
             let sum = (a & low).add(b & low);
             let highest = (sum & low).shr(bits - 1) & top;
@@ -80,10 +81,10 @@ vectorised! {
         }
     }
 
-    // What P1 and P2 add up.
+    // What the parties add up.
 
     /// T·(C≫f) + K_S, T = S ? 1 - τ : τ
-    pub(super) fn select<W: Word>(
+    pub(crate) fn select<W: Word>(
         out: &mut [W], c: &[W], sign: &[W], tau: &[W], zero: &[W], one: &[W], first: W, f: u32,
     ) {
         for (((((out, &c), &s), &tau), &zero), &one) in out.iter_mut().zip(c).zip(sign).zip(tau).zip(zero).zip(one) {
@@ -93,7 +94,7 @@ vectorised! {
     }
 
     /// Less U + (1-2U)·υ
-    pub(super) fn subtract_bit<W: Word>(out: &mut [W], rest: &[W], upsilon: &[W], first: W) {
+    pub(crate) fn subtract_bit<W: Word>(out: &mut [W], rest: &[W], upsilon: &[W], first: W) {
         for ((out, &u), &upsilon) in out.iter_mut().zip(rest).zip(upsilon) {
             let u = ones(u);
             *out = out.sub(first & u).sub(signed(upsilon, u));
@@ -101,7 +102,7 @@ vectorised! {
     }
 
     /// T·(C≫f - B) - (τ·A)_S, (τ·A)_S = S ? A - τ·A : τ·A
-    pub(super) fn select_flat<W: Word>(
+    pub(crate) fn select_flat<W: Word>(
         out: &mut [W], c: &[W], sign: &[W], rest: &[W], tau: &[W], product: &[W], whole: &[W], first: W, f: u32,
     ) {
         let dealt = tau.iter().zip(product).zip(whole);
@@ -112,14 +113,14 @@ vectorised! {
     }
 
     /// Less (1-2B)·(τ·b)_S
-    pub(super) fn subtract_flat<W: Word>(out: &mut [W], sign: &[W], rest: &[W], product: &[W], whole: &[W]) {
+    pub(crate) fn subtract_flat<W: Word>(out: &mut [W], sign: &[W], rest: &[W], product: &[W], whole: &[W]) {
         for ((((out, &s), &b), &product), &whole) in out.iter_mut().zip(sign).zip(rest).zip(product).zip(whole) {
             *out = out.sub(signed(flip(product, ones(s), whole), ones(b)));
         }
     }
 
     /// 2^shifted·W_S where bit `top` of C is 0; flat: W_1 is the second less the first
-    pub(super) fn wrap<W: Word>(
+    pub(crate) fn wrap<W: Word>(
         out: &mut [W], c: &[W], sign: &[W], zero: &[W], other: &[W], flat: W, top: u32, shifted: u32,
     ) {
         for ((((out, &c), &s), &zero), &other) in out.iter_mut().zip(c).zip(sign).zip(zero).zip(other) {
@@ -130,7 +131,7 @@ vectorised! {
     }
 
     /// Y, reduced, in `y`, and the share of what lies above it in `out`
-    pub(super) fn extend<W: Word>(
+    pub(crate) fn extend<W: Word>(
         out: &mut [W], y: &mut [W], carry: &[W], wrapped: &[W], mask: &[W], ring: W, low: W, shifted: u32,
     ) {
         let dealt = carry.iter().zip(wrapped).zip(mask);
@@ -143,7 +144,7 @@ vectorised! {
     }
 
     /// `y = y + 2^shifted·q - mask`
-    pub(super) fn join<W: Word>(y: &mut [W], q: &[W], mask: &[W], shifted: u32) {
+    pub(crate) fn join<W: Word>(y: &mut [W], q: &[W], mask: &[W], shifted: u32) {
         y.iter_mut().zip(q).zip(mask).for_each(|((y, &q), &mask)| *y = y.add(q.shl(shifted)).sub(mask));
     }
 }

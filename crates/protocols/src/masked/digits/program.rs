@@ -5,11 +5,12 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use crate::circuits::digits::{Place, Root, Tree, low_digits, root_sums};
 use crate::circuits::polynomial::{self, Constant, HIGHEST, Monomial, Polynomial, generate, propagate};
+use crate::masked::MOST_PARTIES;
 
 /// A comparison of C with R as both sides run it. Indices are planes: *wires* are opened bits x = X ⊕ α, *kept* bits are
-/// xor shares that are never opened, *slots* are bits P0 deals.
+/// xor shares that are never opened, *slots* are bits the dealer shares out.
 #[derive(Debug)]
-pub(in crate::trio) struct Program {
+pub(crate) struct Program {
     /// Low bits of C and R that the tree compares, and above them the sign's if the root asks for it.
     pub bits: usize,
     /// Whether bit `bits` of C and R enters.
@@ -19,39 +20,40 @@ pub(in crate::trio) struct Program {
     pub kept: usize,
     /// Wires of the results.
     pub outputs: Vec<usize>,
-    /// Planes P0 sends to P1 and to P2.
-    pub sent: [usize; 2],
+    /// Planes the dealer sends to each party.
+    pub sent: Vec<usize>,
 }
 
 /// One round.
 #[derive(Debug, Default)]
-pub(in crate::trio) struct Level {
+pub(crate) struct Level {
     pub blocks: Vec<Block>,
     /// The wires opened, in the order of the message.
     pub opened: Vec<usize>,
-    /// Slots that P1 and P2 draw. Both draw the masks of the wires first.
-    pub drawn: [usize; 2],
+    /// Slots that each party draws, after the masks of the wires.
+    pub drawn: Vec<usize>,
 }
 
 #[derive(Debug)]
-pub(in crate::trio) enum Block {
+pub(crate) enum Block {
     Digit(Digit),
     Node(Node),
 }
 
-/// A bit P0 deals: P1 (`drawer` 0) or P2 (1) draws its share, the other is sent one.
+/// A bit the dealer shares out: one party is sent its share, the others draw theirs.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::trio) struct Slot {
-    pub drawer: usize,
-    /// Number among the drawer's slots of the level.
-    pub drawn: usize,
-    /// Number among all planes sent to the other.
+pub(crate) struct Slot {
+    /// Who is sent one.
+    pub to: usize,
+    /// Number among the slots of the level that a party draws, for each of the others.
+    pub drawn: [u16; MOST_PARTIES],
+    /// Number among all planes sent to `to`.
     pub sent: usize,
 }
 
 /// A one-hot table of the digit of R at `low`, looked up at the digit of C.
 #[derive(Debug)]
-pub(in crate::trio) struct Digit {
+pub(crate) struct Digit {
     pub low: usize,
     pub bits: usize,
     /// [digit = j] for all j but the last.
@@ -61,7 +63,7 @@ pub(in crate::trio) struct Digit {
 }
 
 #[derive(Debug)]
-pub(in crate::trio) enum Propagate {
+pub(crate) enum Propagate {
     /// Of a single bit: X = C, α = ¬R.
     Public(usize),
     Opened(Opening),
@@ -69,13 +71,13 @@ pub(in crate::trio) enum Propagate {
 
 /// Where a sum goes.
 #[derive(Debug)]
-pub(in crate::trio) enum Target {
+pub(crate) enum Target {
     Kept(usize),
     Opened(Opening),
 }
 
 #[derive(Debug)]
-pub(in crate::trio) struct Opening {
+pub(crate) struct Opening {
     pub wire: usize,
     /// Number within the level.
     pub index: usize,
@@ -84,23 +86,23 @@ pub(in crate::trio) struct Opening {
     pub sign: bool,
 }
 
-/// The mask of an opened sum. Each side adds a fresh one of its own in any case.
+/// The mask of an opened sum. Each party adds a fresh one of its own in any case.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::trio) enum Mask {
-    /// The two fresh ones; the sum has no constant.
+pub(crate) enum Mask {
+    /// The fresh ones; the sum has no constant.
     Fresh,
-    /// The two fresh ones; the sum's constant is dealt.
+    /// The fresh ones; the sum's constant is dealt.
     Shared(Slot),
-    /// The two fresh ones and the sum's constant, known to P0 alone.
+    /// The fresh ones and the sum's constant, known to the dealer alone.
     Constant,
 }
 
 /// Sums over the same inputs.
 #[derive(Debug)]
-pub(in crate::trio) struct Node {
+pub(crate) struct Node {
     /// Products of public bits.
     pub publics: Products,
-    /// Products of masks, for P0.
+    /// Products of masks, for the dealer.
     pub masks: Products,
     /// Dealt sums of products of masks.
     pub shares: Vec<(Slot, Vec<usize>)>,
@@ -109,16 +111,16 @@ pub(in crate::trio) struct Node {
 
 /// Products of wires' bits, each a wire or an earlier product times a wire.
 #[derive(Debug, Default)]
-pub(in crate::trio) struct Products {
+pub(crate) struct Products {
     pub list: Vec<(Option<usize>, usize)>,
 }
 
 #[derive(Debug)]
-pub(in crate::trio) struct Sum {
+pub(crate) struct Sum {
     pub terms: Vec<Term>,
     /// Wires whose masks' shares are added as they are.
     pub linear: Vec<usize>,
-    /// Products of masks that stay with P0.
+    /// Products of masks that stay with the dealer.
     pub constant: Vec<usize>,
     pub kept: Option<usize>,
     pub target: Target,
@@ -126,7 +128,7 @@ pub(in crate::trio) struct Sum {
 
 /// A public product times the sum of a dealt share, masks' shares and 1.
 #[derive(Debug)]
-pub(in crate::trio) struct Term {
+pub(crate) struct Term {
     pub public: usize,
     pub share: Option<usize>,
     pub linear: Vec<usize>,
@@ -134,16 +136,16 @@ pub(in crate::trio) struct Term {
 }
 
 impl Program {
-    /// `sent`: bits an element that P0 sends to P1 and P2 besides, which the slots balance.
-    pub fn new(tree: &Tree, root: Root, low: usize, sent: [usize; 2]) -> Arc<Self> {
-        type Key = (Tree, Root, usize, [usize; 2]);
+    /// `sent`: bits an element that the dealer sends to each party besides, which the slots balance.
+    pub fn new(tree: &Tree, root: Root, low: usize, sent: &[usize]) -> Arc<Self> {
+        type Key = (Tree, Root, usize, Vec<usize>);
         static COMPILED: LazyLock<Mutex<HashMap<Key, Arc<Program>>>> = LazyLock::new(Mutex::default);
-        let key = (tree.clone(), root, low, sent);
+        let key = (tree.clone(), root, low, sent.to_vec());
         let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
         compiled.entry(key).or_insert_with(|| Arc::new(Compiler::new(tree.bits(), sent).root(tree, root, low))).clone()
     }
 
-    /// Planes both online parties send in round `level`.
+    /// Planes every party sends to every other in round `level`.
     pub fn opened(&self, level: usize) -> usize {
         self.levels[level].opened.len()
     }
@@ -164,32 +166,39 @@ enum Generate {
 
 struct Compiler {
     program: Program,
-    load: [usize; 2],
+    load: Vec<usize>,
 }
 
 impl Compiler {
-    fn new(bits: usize, load: [usize; 2]) -> Self {
-        let (levels, outputs) = (Vec::new(), Vec::new());
-        Compiler { program: Program { bits, sign: false, levels, wires: 0, kept: 0, outputs, sent: [0; 2] }, load }
+    fn new(bits: usize, load: &[usize]) -> Self {
+        let (levels, outputs, sent) = (Vec::new(), Vec::new(), vec![0; load.len()]);
+        Compiler {
+            program: Program { bits, sign: false, levels, wires: 0, kept: 0, outputs, sent },
+            load: load.to_vec(),
+        }
     }
 
     fn level(&mut self, level: usize) -> &mut Level {
         if self.program.levels.len() <= level {
-            self.program.levels.resize_with(level + 1, Level::default);
+            let parties = self.load.len();
+            self.program.levels.resize_with(level + 1, || Level { drawn: vec![0; parties], ..Level::default() });
         }
         &mut self.program.levels[level]
     }
 
     fn slot(&mut self, level: usize) -> Slot {
-        // To whoever has been sent less.
-        let to = usize::from(self.load[1] <= self.load[0]);
-        let drawer = 1 - to;
+        // To whoever has been sent least.
+        let to = (0..self.load.len()).rev().min_by_key(|&to| self.load[to]).unwrap_or(0);
         self.load[to] += 1;
         let sent = self.program.sent[to];
         self.program.sent[to] += 1;
-        let drawn = &mut self.level(level).drawn[drawer];
-        *drawn += 1;
-        Slot { drawer, drawn: *drawn - 1, sent }
+        let counts = &mut self.level(level).drawn;
+        let mut drawn = [0; MOST_PARTIES];
+        for party in (0..counts.len()).filter(|&party| party != to) {
+            drawn[party] = counts[party] as u16;
+            counts[party] += 1;
+        }
+        Slot { to, drawn, sent }
     }
 
     fn wire(&mut self) -> usize {
@@ -422,7 +431,7 @@ mod tests {
             for bits in [11, 19, 31, 63] {
                 for depth in 2..=6 {
                     let Some(circuit) = cheapest(root, bits, low, depth) else { continue };
-                    let program = Program::new(&circuit.tree, root, low, [0; 2]);
+                    let program = Program::new(&circuit.tree, root, low, &[0; 2]);
                     let opened: usize = program.levels.iter().map(|level| level.opened.len()).sum();
                     assert_eq!(program.sent[0] + program.sent[1], circuit.offline, "{root:?} {bits} {depth}");
                     assert_eq!(2 * opened, circuit.online, "{root:?} {bits} {depth}");

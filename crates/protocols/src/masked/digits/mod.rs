@@ -1,0 +1,113 @@
+//! Comparisons by digit trees: shares of a borrow or a sign of C - R, C known to the parties, R known to the dealer
+//! ([`crate::circuits::digits`]).
+//!
+//! The dealer shares out one-hot tables of R's digits and products of masks. In each round the parties add shares that public
+//! bits select, each adds a fresh mask, and they exchange the sums. Every opened bit has a mask of each party's, drawn by it.
+
+mod deal;
+mod online;
+mod program;
+
+use std::sync::Arc;
+
+use covey_kernels::Buffer;
+use covey_kernels::bits::xor;
+use covey_ring::Word;
+
+pub(crate) use program::Program;
+
+use super::{Seat, Table};
+use crate::machine::{Inbox, Layout, Outbox, Step};
+
+/// Adds the messages of a program to a gate's layout; its online rounds start at `round`.
+pub(crate) fn layout(program: &Program, table: Table, len: usize, round: usize, layout: &mut Layout) {
+    for (peer, &planes) in table.peers().zip(&program.sent) {
+        layout.planes(Step::Offline, table.dealer, peer, len, planes);
+    }
+    for level in 0..program.levels.len() {
+        for (from, to) in table.links() {
+            layout.planes(Step::Online(round + level), from, to, len, program.opened(level));
+        }
+    }
+}
+
+/// A result y = Y ⊕ α over one tile.
+#[derive(Clone)]
+pub(crate) struct Output {
+    /// Y at a party; α, which may have a part that the dealer alone knows, at the dealer.
+    pub value: Buffer<u64>,
+    /// The part of α that this party drew; at the dealer, the first party's.
+    pub mask: Buffer<u64>,
+}
+
+impl Output {
+    fn zeros(words: usize) -> Self {
+        Output { value: Buffer::zeros(words), mask: Buffer::zeros(words) }
+    }
+
+    /// Both together.
+    pub fn sum(&self) -> Buffer<u64> {
+        let mut sum = Buffer::stale(self.value.len());
+        xor(&mut sum, &self.value, &self.mask);
+        sum
+    }
+}
+
+/// One seat's state of a comparison over one tile.
+pub(crate) struct Digits {
+    seat: Seat,
+    program: Arc<Program>,
+    outputs: Vec<Output>,
+    online: online::Online,
+}
+
+impl Digits {
+    pub fn new(seat: Seat, program: Arc<Program>) -> Self {
+        Digits { seat, program, outputs: Vec::new(), online: online::Online::default() }
+    }
+
+    /// The dealer: deals everything, from R.
+    pub fn deal<W: Word>(&mut self, r: &[W], out: &mut Outbox) {
+        self.outputs = deal::deal(&self.program, &self.seat, r, out);
+    }
+
+    /// A party: what the dealer sent.
+    pub fn absorb_deal(&mut self, inbox: &mut Inbox) {
+        if let Some(party) = self.seat.party {
+            let count = self.program.sent[party];
+            self.online.dealt = inbox.bit_planes(self.seat.table.dealer, self.seat.len, count);
+        }
+    }
+
+    /// A party: C becomes known; only its low bits matter.
+    pub fn set_public<W: Word>(&mut self, c: &[W]) {
+        self.online.set_public(&self.program, &self.seat, c);
+    }
+
+    /// A party: the message of round `round` of the comparison.
+    pub fn local(&mut self, round: usize, out: &mut Outbox) {
+        if let Some(party) = self.seat.party {
+            self.online.local(&self.program, (&self.seat, party), round, out);
+        }
+    }
+
+    /// A party: the others' messages of round `round`.
+    pub fn absorb(&mut self, round: usize, inbox: &mut Inbox) {
+        self.online.absorb(&self.program, &self.seat, round, inbox);
+        if round + 1 == self.program.levels.len() {
+            self.outputs = self.online.outputs(&self.program, &self.seat);
+        }
+    }
+
+    /// Result `index`.
+    pub fn output(&self, index: usize) -> Output {
+        // In a preprocessing run the parties never computed it.
+        self.outputs.get(index).cloned().unwrap_or_else(|| Output::zeros(self.seat.plane_words()))
+    }
+}
+
+/// The draws of one level at party number `party`: the masks of what is opened, then the dealt shares it draws.
+fn draw(program: &Program, seat: &Seat, party: usize, level: usize) -> Buffer<u64> {
+    let planes = program.levels[level].opened.len() + program.levels[level].drawn[party];
+    seat.draw_planes(party, crate::masked::CIRCUIT + level as u32, planes)
+}
