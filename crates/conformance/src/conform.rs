@@ -58,9 +58,9 @@ pub fn conform_clear<S: Suite>(ring: Ring, suite: &S) -> Result<Counts, Failure>
 /// theirs.
 pub fn conform<H: Harness, S: Suite>(session: &Session<H>, suite: &S) -> Result<Counts, Failure> {
     let ring = session.ring;
-    let (due, revealed) = on_clear(ring, H::PARTIES, suite)?;
+    let (due, revealed) = on_clear(ring, H::COMPUTING, suite)?;
     let mut planner = Planner::<H::Protocol>::new(ring, session.options);
-    let mut bench = Bench::new(&mut planner, None, H::PARTIES);
+    let mut bench = Bench::new(&mut planner, None, H::COMPUTING);
     suite.run(&mut bench).map_err(|source| Failure::Protocol { place: place::<S>("the plan"), source })?;
 
     let inputs: Vec<Tensor<WordOf<H>>> =
@@ -71,7 +71,7 @@ pub fn conform<H: Harness, S: Suite>(session: &Session<H>, suite: &S) -> Result<
         |protocol, network| {
             let me = network.me();
             protocol.begin(Phase::Joint, session.run)?;
-            let mut bench = Bench::new(protocol, Some(me), H::PARTIES);
+            let mut bench = Bench::new(protocol, Some(me), H::COMPUTING);
             let result = suite.run(&mut bench);
             result.map_err(|source| Failure::Protocol { place: place::<S>(bench.current()), source })?;
             Ok((bench.into_records(), network.meter().snapshot()))
@@ -93,7 +93,8 @@ pub fn conform<H: Harness, S: Suite>(session: &Session<H>, suite: &S) -> Result<
         let place = Place { suite: S::NAME, who: &who, ring };
         counts = Counts { cases: due.len(), time, ..Counts::default() };
         place.lengths("all cases", records.len(), due.len())?;
-        for (record, due) in records.iter().zip(&due) {
+        // A dealer learns nothing.
+        for (record, due) in records.iter().zip(&due).filter(|_| me < H::COMPUTING) {
             if let Some(plain) = &due.due {
                 let exact = &mut Counts::default();
                 judge(&Place { who: "clear", ..place }, due, plain, "plain integers", Allowed::Exact, exact)?;

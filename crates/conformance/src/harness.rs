@@ -19,9 +19,15 @@ pub trait Harness: 'static {
     type Client: ClientHalf<WordOf<Self>>;
     /// One party's stored part of a weight.
     type Dealt: Clone + Send + Sync;
-    /// Computing parties; the client's id follows theirs.
+    /// Roles: parties, and a dealer last if there is one; the client's id follows theirs.
     const PARTIES: usize;
+    /// Computing parties, who bring inputs and learn what is opened.
+    const COMPUTING: usize = Self::PARTIES;
 
+    /// The options of a session with so many parties.
+    fn options(options: Options) -> Options {
+        options
+    }
     /// The party of `endpoint`.
     fn party(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Result<Self::Protocol>;
     /// The client of a session.

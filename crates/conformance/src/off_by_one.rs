@@ -230,6 +230,11 @@ impl<H: Harness> Harness for OffByOneHarness<H> {
     type Client = H::Client;
     type Dealt = H::Dealt;
     const PARTIES: usize = H::PARTIES;
+    const COMPUTING: usize = H::COMPUTING;
+
+    fn options(options: Options) -> Options {
+        H::options(options)
+    }
 
     fn party(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Result<Self::Protocol> {
         H::party(endpoint, ring, options).map(OffByOne)

@@ -33,6 +33,7 @@ impl<'a, H: Harness> Session<'a, H> {
     /// `COVEY_MAX_ISA` caps the instruction set of its kernels.
     pub fn new(transport: Transport, ring: Ring, options: Options) -> Self {
         covey_kernels::dispatch::cap_from_environment();
+        let options = H::options(options);
         Session { transport, ring, options, wrap: None, run: 1, harness: PhantomData }
     }
 

@@ -41,6 +41,13 @@ pub enum Gate {
         /// Elements.
         count: usize,
     },
+    /// [`crate::Protocol::prepare`].
+    Prepare {
+        /// The map.
+        geometry: Geometry,
+        /// Where the weight comes from.
+        weight: WeightKind,
+    },
     /// [`crate::Protocol::linear`].
     Linear {
         /// The map.
@@ -65,6 +72,8 @@ pub enum Gate {
     Product {
         /// Elements.
         count: usize,
+        /// Whether the two operands are the same one.
+        square: bool,
         /// The shift that follows.
         truncate: Option<Truncation>,
     },
@@ -144,6 +153,7 @@ impl Gate {
     /// Elements of a gate's result.
     pub(crate) fn elements(&self) -> usize {
         match *self {
+            Gate::Prepare { .. } => 0,
             Gate::Linear { geometry, batch, .. } => geometry.outputs(batch),
             Gate::Matmul { shape, .. } => shape.batch * shape.rows * shape.columns,
             Gate::Input { count, .. }
@@ -177,6 +187,9 @@ pub struct Traffic {
 
 /// The node under which making correlated randomness is filed: it belongs to no gate.
 pub const MATERIAL: u32 = u32::MAX - 3;
+
+/// The node under which what preparing weights exchanges is filed: it happens once for a version of a weight, not in every run.
+pub const WEIGHTS: u32 = u32::MAX - 4;
 
 /// Correlated randomness that gates use up. It is made ahead of them and many at once, so that what making it costs follows
 /// from the sum over a run ([`crate::Protocol::plan_material`]).

@@ -5,6 +5,7 @@
 //! [`scheduler::Scheduler`]; the cost of each is a pure function, summed by [`planner::Planner`].
 
 pub mod api;
+pub mod beaver;
 mod cadence;
 pub mod circuits;
 pub mod clear;

@@ -11,7 +11,7 @@ use crate::api::{
     Truncation, WeightKind, WeightSource,
 };
 use crate::clip::Ends;
-use crate::cost::{Cost, Demand, Gate};
+use crate::cost::{Cost, Demand, Gate, WEIGHTS};
 use crate::memory::{Held, Ledger, Token};
 
 /// Runs any code written on [`Protocol`] without data and adds up `P::plan` of every gate it asks for, by node.
@@ -125,7 +125,9 @@ impl<P: Protocol> Planner<P> {
         }
         self.used += cost.demand;
         drop(self.hold(Held::Gate(&gate)));
-        *self.ledger.entry(self.node).or_default() += &cost;
+        if cost != Cost::default() || self.node != WEIGHTS {
+            *self.ledger.entry(self.node).or_default() += &cost;
+        }
     }
 }
 
@@ -262,6 +264,9 @@ impl<P: Protocol> Protocol for Planner<P> {
             WeightSource::Stored(stored) => WeightKind::Stored { bits: stored.bits },
             WeightSource::Public(_) => WeightKind::Public,
         };
+        let node = std::mem::replace(&mut self.node, WEIGHTS);
+        self.charge(Gate::Prepare { geometry, weight: kind });
+        self.node = node;
         let held = self.hold(Held::Weight { geometry: &geometry, kind });
         Ok(PlannedWeight { geometry, kind, _held: held })
     }
@@ -301,7 +306,7 @@ impl<P: Protocol> Protocol for Planner<P> {
 
     fn mul(&mut self, x: &PlannedTensor, y: &PlannedTensor, truncate: Option<Truncation>) -> Result<PlannedTensor> {
         let out = self.like(x, y.count())?;
-        self.charge(Gate::Product { count: x.count(), truncate });
+        self.charge(Gate::Product { count: x.count(), square: std::ptr::eq(x, y), truncate });
         Ok(out)
     }
 

@@ -282,8 +282,8 @@ fn plan_equals_the_meter() {
         let truncation = Truncation { bits: 12, rounding: Rounding::Exact, bound: 30 };
         let comparison = Comparison { bound: 20, proved: true };
         let gates = [
-            Gate::Product { count, truncate: Some(truncation) },
-            Gate::Product { count, truncate: None },
+            Gate::Product { count, square: false, truncate: Some(truncation) },
+            Gate::Product { count, square: false, truncate: None },
             Gate::Truncate { count, truncation },
             Gate::Relu { count, truncate: None, comparison },
             Gate::A2b { count },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use covey_program::Program;
 use covey_protocols::api::Phase;
-use covey_protocols::cost::{Cost, MATERIAL};
+use covey_protocols::cost::{Cost, MATERIAL, WEIGHTS};
 use covey_protocols::planner::Planner;
 use covey_protocols::{Options, Protocol};
 use covey_transport::Phase as StepKind;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::RuntimeError;
 use crate::executor::{Executor, Parameter};
-use crate::profile::{LinkTraffic, MATERIAL_NAME};
+use crate::profile::{LinkTraffic, MATERIAL_NAME, WEIGHTS_NAME};
 use crate::schedule::{INPUTS, OUTPUTS};
 
 /// One step's cost.
@@ -95,6 +95,8 @@ pub struct Plan {
     pub nodes: Vec<NodeCost>,
     /// All steps together.
     pub total: NodeCost,
+    /// What preparing the weights exchanges, once in a session.
+    pub weights: Option<NodeCost>,
     /// Correlated OTs it uses up, by the party that holds the correlation.
     pub transfers: [u64; 2],
     /// LAN and WAN.
@@ -145,12 +147,14 @@ pub fn plan_rounded<P: Protocol>(
     }
 
     let mut total = Cost::default();
-    planner.ledger().values().chain([&material]).for_each(|cost| total += cost);
+    let runs = planner.ledger().iter().filter(|(node, _)| **node != WEIGHTS).map(|(_, cost)| cost);
+    runs.chain([&material]).for_each(|cost| total += cost);
+    let weights = planner.ledger().get(&WEIGHTS).map(|cost| NodeCost::new(WEIGHTS, WEIGHTS_NAME, "", cost));
     let estimates = [Network::lan(), Network::wan()].map(|network| estimate(network, &total)).into();
     let total = NodeCost::new(u32::MAX, "total", "", &total);
     let memory = planner.peak_memory().into_iter().map(|bytes| bytes + PROCESS).collect();
     let transfers = planner.demand().transfers;
-    Ok(Plan { protocol: P::NAME.into(), batch, nodes, total, transfers, estimates, memory })
+    Ok(Plan { protocol: P::NAME.into(), batch, nodes, total, weights, transfers, estimates, memory })
 }
 
 fn estimate(network: Network, cost: &Cost) -> Estimate {

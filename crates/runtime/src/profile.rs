@@ -7,10 +7,11 @@ use covey_transport::{Meter, Phase as StepKind, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::{INPUTS, OUTPUTS};
-use covey_protocols::cost::MATERIAL;
+use covey_protocols::cost::{MATERIAL, WEIGHTS};
 
 /// What profiles and plans call correlated randomness that was made outside of gates.
 pub(crate) const MATERIAL_NAME: &str = "correlated randomness";
+pub(crate) const WEIGHTS_NAME: &str = "weights";
 
 /// What stands in place of an operator where none of it was made in the session.
 pub const FROM_STORE: &str = "from the store";
@@ -149,6 +150,7 @@ impl Profile {
                 INPUTS => "inputs",
                 OUTPUTS => "outputs",
                 MATERIAL => MATERIAL_NAME,
+                WEIGHTS => WEIGHTS_NAME,
                 _ => "other",
             };
             let timing = Timing { node, name: name.into(), op: String::new(), milliseconds: 0.0 };

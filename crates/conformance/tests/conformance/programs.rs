@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use covey_conformance::beaver::BeaverHarness;
 use covey_conformance::program::{Case, conform, run_numbers};
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::two_party::TwoPartyHarness;
@@ -63,6 +64,9 @@ macro_rules! programs {
 programs! {
     trio_32: TrioHarness<u32>, 32;
     trio_64: TrioHarness<u64>, 64;
+    beaver_2: BeaverHarness<u32, 2>, 32;
+    beaver_2_64: BeaverHarness<u64, 2>, 64;
+    beaver_3: BeaverHarness<u64, 3>, 64;
     two_party_32: TwoPartyHarness<u32>, 32;
     two_party_37: TwoPartyHarness<u64>, 37;
 }

@@ -1,5 +1,6 @@
 //! Every suite on every protocol over every transport. A protocol is one line of [`conformance!`].
 
+use covey_conformance::beaver::BeaverHarness;
 use covey_conformance::samples::Samples;
 use covey_conformance::suites::{
     Arithmetic, ClientHalves, Comparisons, Conversion, Layers, Roundings, Suite, Truncations,
@@ -115,6 +116,15 @@ conformance! {
     trio_4: TrioHarness<u32>, exhaustive Pow2(4);
     trio_5: TrioHarness<u32>, exhaustive Pow2(5);
     trio_6: TrioHarness<u64>, exhaustive Pow2(6);
+    beaver_2_32: BeaverHarness<u32, 2>, full Pow2(32);
+    beaver_2_64: BeaverHarness<u64, 2>, full Pow2(64);
+    beaver_3_32: BeaverHarness<u32, 3>, full Pow2(32);
+    beaver_3_64: BeaverHarness<u64, 3>, full Pow2(64);
+    beaver_5_64: BeaverHarness<u64, 5>, full Pow2(64);
+    beaver_2_37: BeaverHarness<u64, 2>, full Pow2(37);
+    beaver_2_4: BeaverHarness<u32, 2>, exhaustive Pow2(4);
+    beaver_3_5: BeaverHarness<u32, 3>, exhaustive Pow2(5);
+    beaver_8_6: BeaverHarness<u64, 8>, exhaustive Pow2(6);
     two_party_16: TwoPartyHarness<u32>, narrow Pow2(16);
     two_party_32: TwoPartyHarness<u32>, wide Pow2(32);
     two_party_37: TwoPartyHarness<u64>, wide Pow2(37);

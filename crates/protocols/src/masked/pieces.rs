@@ -61,6 +61,14 @@ pub(crate) fn batch_of(geometry: &Geometry, shape: &[usize]) -> usize {
     }
 }
 
+/// Elements of the input of a map for `batch` images or samples.
+pub(crate) fn batch_inputs(geometry: &Geometry, batch: usize) -> usize {
+    match geometry {
+        Geometry::Conv2d(conv) => conv.input_len() * batch,
+        Geometry::Dense { inputs, .. } => inputs * batch,
+    }
+}
+
 /// How a map's output is cut, from sizes alone.
 pub(crate) fn chunks(geometry: &Geometry, batch: usize) -> Vec<Chunk> {
     match geometry {

@@ -30,6 +30,7 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             cost
         }
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(len, ring)),
+        Gate::Prepare { .. } => Cost::default(),
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
             let public = weight == WeightKind::Public;
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
@@ -39,7 +40,7 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             let count = shape.batch * shape.rows * shape.columns;
             product(lens(count, piece_of(&shape)), false, truncate, None, ring, options)
         }
-        Gate::Product { count, truncate } => product(lens(count, PIECE), false, truncate, None, ring, options),
+        Gate::Product { count, truncate, .. } => product(lens(count, PIECE), false, truncate, None, ring, options),
         Gate::Truncate { count, truncation } => {
             let form = truncate::Form::new(truncation, false, ring, options, count);
             tiled(count, &|len| form.layout(len))

@@ -249,6 +249,7 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
         Gate::Open { count } => tiled(count, &|len| io::open_layout(len, ring)),
         Gate::OpenBits { count, planes } => tiled(count, &|len| io::open_planes_layout(len, planes)),
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(len, ring)),
+        Gate::Prepare { .. } => Cost::default(),
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
             let product = match weight {
                 WeightKind::Public => Cost::default(),
@@ -260,7 +261,7 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
             let product = product::cost(linear::matmul_shape(&shape, ring), options);
             then(product, shape.batch * shape.rows * shape.columns, truncate, None)
         }
-        Gate::Product { count, truncate } => then(program(gates::mul(ring).into(), count), count, truncate, None),
+        Gate::Product { count, truncate, .. } => then(program(gates::mul(ring).into(), count), count, truncate, None),
         Gate::Truncate { count, truncation } => program(programs::truncate(ring, truncation, options, count), count),
         Gate::DivExact { count, divisor, bound } => {
             program(programs::divide(ring, divisor, bound, options, count), count)

@@ -264,8 +264,8 @@ fn p0_receives_nothing() {
     let truncation = Truncation { bits: 3, rounding: Rounding::Exact, bound: 10 };
     let comparison = crate::api::Comparison { bound: 10, proved: false };
     for gate in [
-        Gate::Product { count, truncate: Some(truncation) },
-        Gate::Product { count, truncate: None },
+        Gate::Product { count, square: false, truncate: Some(truncation) },
+        Gate::Product { count, square: false, truncate: None },
         Gate::Truncate { count, truncation },
         Gate::Msb { count, comparison },
         Gate::And { count, planes: 2 },

@@ -1,0 +1,420 @@
+//! Linear maps: Δ = x - A is opened once, of a whole tensor; E = w - B when the weight is prepared, under a mask B that serves one
+//! version of it. Then x·w = Δ·B + A·E + Δ·E + A·B: the dealer knows A·B, and every party computes its part of the rest in one
+//! accumulation, Δ·Bᵢ + Aᵢ·E, the first one with Δ + A₀ for A₀.
+
+use std::sync::Arc;
+
+use covey_kernels::{Buffer, Chunk, LinearWeight, Part, elementwise, gemm_concat};
+use covey_ring::{Tensor, Word};
+
+use super::open::{Exchange, Masked};
+use super::share::{Arith, Share, Stored};
+use super::site::{Site, purpose};
+use super::{Beaver, fused, product, truncate};
+use crate::api::{Bias, Comparison, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Truncation, WeightSource};
+use crate::machine::Machine;
+use crate::masked::pieces::{PIECE, Pieces, batch_of, chunks, consecutive, output, piece_of, tiles};
+use crate::masked::seed::Mask;
+use crate::randomness::Place;
+
+/// One version of a weight: Bᵢ and E at a party, B at the dealer; of a public weight the weight.
+pub struct Weight<W> {
+    geometry: Geometry,
+    public: bool,
+    /// None where nothing is multiplied: a public weight at the dealer.
+    kernel: Option<LinearWeight<W>>,
+}
+
+/// The words of a share, from any element on.
+type Fill<W> = Arc<dyn Fn(usize, &mut [W]) + Send + Sync>;
+
+impl<W: Word> Weight<W> {
+    fn new(geometry: Geometry, public: bool, parts: Vec<Part<W>>) -> Self {
+        let kernel = (!parts.is_empty()).then(|| match &geometry {
+            Geometry::Conv2d(conv) => LinearWeight::conv2d(conv, parts),
+            Geometry::Dense { inputs, outputs } => LinearWeight::dense(*inputs, *outputs, parts),
+        });
+        Weight { geometry, public, kernel }
+    }
+
+    /// Memory it takes.
+    pub fn bytes(&self) -> usize {
+        self.kernel.as_ref().map_or(0, LinearWeight::bytes)
+    }
+}
+
+/// x - a as all parties know it, and the own part of a; at the dealer nothing, and a.
+pub(super) struct Opened<W> {
+    difference: Vec<W>,
+    mask: Vec<W>,
+}
+
+/// Elements of a linear map's weight.
+pub(super) fn weights_len(geometry: &Geometry) -> usize {
+    match geometry {
+        Geometry::Conv2d(conv) => conv.weights_len(),
+        Geometry::Dense { inputs, outputs } => inputs * outputs,
+    }
+}
+
+impl<W: Word> Beaver<W> {
+    pub(super) fn prepared(&mut self, source: WeightSource<Self>, geometry: Geometry) -> Result<Weight<W>> {
+        let len = weights_len(&geometry);
+        let given = match &source {
+            WeightSource::Shared(w) => w.len(),
+            WeightSource::Stored(w) => w.len(),
+            WeightSource::Public(w) => w.len(),
+        };
+        if given != len {
+            return Err(ProtocolError::Internal("the size of a weight"));
+        }
+        let number = self.weights;
+        self.weights += 1;
+        let masks = self.weight_masks(number);
+        let share: Fill<W> = match source {
+            WeightSource::Public(w) => {
+                let parts = if self.party().is_some() { vec![Part::Words(w.data().to_vec())] } else { Vec::new() };
+                return Ok(Weight::new(geometry, true, parts));
+            }
+            WeightSource::Shared(w) => from_words(w.0.data().to_vec()),
+            WeightSource::Stored(Stored { share: Share::Drawn(mask), .. }) => {
+                Arc::new(move |start, out| mask.fill(start, out))
+            }
+            WeightSource::Stored(stored) => from_words(stored.words()),
+        };
+        let opened = self.open_weight(len, &share, &masks, number)?;
+        let mask: Fill<W> = Arc::new(move |start, out| {
+            masks[0].fill(start, out);
+            let mut more = Buffer::stale(out.len());
+            for mask in &masks[1..] {
+                mask.fill(start, &mut more);
+                elementwise::add_assign(out, &more);
+            }
+        });
+        let parts = match self.party() {
+            Some(_) => vec![Part::Stream(mask), Part::Words(opened)],
+            None => vec![Part::Stream(mask)],
+        };
+        Ok(Weight::new(geometry, false, parts))
+    }
+
+    /// The own part of B for weight number `number`; at the dealer all of them.
+    fn weight_masks(&self, number: u32) -> Vec<Mask> {
+        let seeds = match self.party() {
+            Some(me) => &self.weight_seeds[me..=me],
+            None => &self.weight_seeds[..],
+        };
+        seeds.iter().map(|seed| seed.mask(u64::from(number))).collect()
+    }
+
+    /// E = w - B.
+    fn open_weight(&mut self, len: usize, share: &Fill<W>, masks: &[Mask], number: u32) -> Result<Vec<W>> {
+        let (tile, party) = (self.options.tile_size(), self.party());
+        let range = |index: usize| index * tile..len.min((index + 1) * tile);
+        let machines = (0..len.div_ceil(tile)).map(|index| {
+            let range = range(index);
+            let place = Place { gate: number, tile: index as u32 };
+            let mut value = Buffer::zeros(range.len());
+            if party.is_some() {
+                share(range.start, &mut value);
+                let mut mask = Buffer::stale(range.len());
+                masks[0].fill(range.start, &mut mask);
+                elementwise::sub_assign(&mut value, &mask);
+            }
+            Exchange::new(
+                Site { seat: self.seat(self.weight_generators.clone(), place, range.len()), ring: self.ring },
+                value,
+            )
+        });
+        let machines: Vec<_> = machines.collect();
+        let mut opened = vec![W::ZERO; if party.is_some() { len } else { 0 }];
+        self.scheduler.run_each(machines, |index, value| {
+            if party.is_some() {
+                opened[range(index)].copy_from_slice(&value);
+            }
+        })?;
+        Ok(opened)
+    }
+
+    /// Opens a tensor under fresh masks.
+    pub(super) fn open_masked(&mut self, x: &Arith<W>) -> Result<Opened<W>> {
+        let party = self.party().is_some();
+        let len = if self.computes() { x.len() } else { 0 };
+        let mut difference = vec![W::ZERO; if party { len } else { 0 }];
+        let mut mask = vec![W::ZERO; len];
+        self.each_tile(
+            x.len(),
+            |site, range| Masked::new(site, purpose::OPENING, x.tile(range)),
+            |range, (opened, drawn)| {
+                if len == 0 {
+                    return;
+                }
+                if party {
+                    difference[range.clone()].copy_from_slice(&opened);
+                }
+                mask[range].copy_from_slice(&drawn);
+            },
+        )?;
+        Ok(Opened { difference, mask })
+    }
+
+    /// What a product's second operand, the one that E multiplies, is: Aᵢ, or Δ + A₀ at the first party; at the dealer A.
+    fn second(&self, opened: &mut Opened<W>) {
+        if self.party() == Some(0) {
+            elementwise::add_assign(&mut opened.mask, &opened.difference);
+        }
+    }
+
+    pub(super) fn linear_map(
+        &mut self,
+        x: &Arith<W>,
+        weight: &Weight<W>,
+        epilogue: &Epilogue<Self>,
+    ) -> Result<Arith<W>> {
+        let (shape, channels) = output(&weight.geometry, x.shape())
+            .ok_or(ProtocolError::Internal("the shape of a linear layer's input"))?;
+        let bias_len = match &epilogue.bias {
+            Some(Bias::Shared(bias)) => bias.len(),
+            Some(Bias::Public(bias)) => bias.len(),
+            None => channels,
+        };
+        if bias_len != channels {
+            return Err(ProtocolError::Internal("the size of a bias"));
+        }
+        if let Some(residual) = epilogue.residual
+            && (residual.shape() != shape || epilogue.truncate.is_none())
+        {
+            return Err(ProtocolError::Internal("the residual of a linear layer"));
+        }
+        let batch = batch_of(&weight.geometry, x.shape());
+        let chunks = chunks(&weight.geometry, batch);
+        let opened = match weight.public {
+            true => None,
+            false => {
+                let mut opened = self.open_masked(x)?;
+                self.second(&mut opened);
+                Some(opened)
+            }
+        };
+        let xs: Vec<&[W]> = match (&opened, self.party()) {
+            (None, _) => vec![x.0.data()],
+            (Some(opened), Some(_)) => vec![&opened.difference, &opened.mask],
+            (Some(opened), None) => vec![&opened.mask],
+        };
+        let (party, plain) = (self.party(), epilogue.truncate.is_none() && epilogue.relu.is_none());
+        let scale = epilogue.truncate.map_or(0, |truncation| truncation.bits);
+        let mut scratch = Vec::new();
+        let own = |index: usize, out: &mut [W]| {
+            let chunk = &chunks[index];
+            match &weight.kernel {
+                Some(kernel) => kernel.product(batch, &xs, chunk, out),
+                None => out.fill(W::ZERO),
+            }
+            if party.is_none() {
+                // Shares of v less A·B are opened: A·B belongs to the masks.
+                if !plain {
+                    elementwise::neg_assign(out);
+                }
+                return;
+            }
+            match &epilogue.bias {
+                Some(Bias::Shared(bias)) => chunk.add_bias(bias.0.data(), out),
+                Some(Bias::Public(bias)) if party == Some(0) => chunk.add_bias(bias.data(), out),
+                _ => {}
+            }
+            if let Some(residual) = epilogue.residual {
+                scratch.resize(chunk.len(), W::ZERO);
+                chunk.gather(residual.0.data(), &mut scratch);
+                // At the product's scale.
+                elementwise::shl_assign(&mut scratch, scale);
+                elementwise::add_assign(out, &scratch);
+            }
+        };
+        let pieces = Pieces {
+            lens: chunks.iter().map(Chunk::len).collect(),
+            own,
+            place: |index: usize, start: usize, part: &[W], tensor: &mut [W]| {
+                chunks[index].scatter_part(start, part, tensor);
+            },
+        };
+        self.finish_product(&shape, pieces, weight.public, epilogue.truncate, epilogue.relu)
+    }
+
+    /// x · y element by element, then a shift; `None` for y squares x, which is then opened once.
+    pub(super) fn elementwise_product(
+        &mut self,
+        x: &Arith<W>,
+        y: Option<&Arith<W>>,
+        truncate: Option<Truncation>,
+    ) -> Result<Arith<W>> {
+        let x_opened = self.open_masked(x)?;
+        let y_opened = y.map(|y| self.open_masked(y)).transpose()?;
+        let second = y_opened.as_ref().unwrap_or(&x_opened);
+        let (party, opens) = (self.party(), truncate.is_some());
+        let own = |index: usize, out: &mut [W]| {
+            let range = index * PIECE..index * PIECE + out.len();
+            let [a, b] = [&x_opened, second].map(|opened| &opened.mask[range.clone()]);
+            elementwise::mul(out, a, b);
+            match party {
+                None if opens => elementwise::neg_assign(out),
+                None => {}
+                Some(me) => {
+                    let [d, e] = [&x_opened, second].map(|opened| &opened.difference[range.clone()]);
+                    triple(out, (a, b), (d, e), if me == 0 { W::ONE } else { W::ZERO });
+                }
+            }
+        };
+        self.finish_product(x.shape(), consecutive(x.len(), PIECE, own), false, truncate, None)
+    }
+
+    pub(super) fn matrix_product(
+        &mut self,
+        x: &Arith<W>,
+        y: &Arith<W>,
+        shape: MatmulShape,
+        truncate: Option<Truncation>,
+    ) -> Result<Arith<W>> {
+        let MatmulShape { batch, rows, inner, columns } = shape;
+        if x.len() != batch * rows * inner || y.len() != batch * inner * columns {
+            return Err(ProtocolError::Internal("the shapes of a matrix product"));
+        }
+        let mut first = self.open_masked(x)?;
+        self.second(&mut first);
+        let second = self.open_masked(y)?;
+        let (party, opens, size) = (self.party(), truncate.is_some(), piece_of(&shape));
+        let own = |index: usize, out: &mut [W]| {
+            out.fill(W::ZERO);
+            let (mut row, mut out_rows) = (index * size / columns, out);
+            // A piece may go on into the next matrix of the batch.
+            while !out_rows.is_empty() {
+                let (b, within) = (row / rows, row % rows);
+                let m = (rows - within).min(out_rows.len() / columns);
+                let (part, rest) = out_rows.split_at_mut(m * columns);
+                let (left, right) = (row * inner..(row + m) * inner, b * inner * columns..(b + 1) * inner * columns);
+                let masks = &first.mask[left.clone()];
+                if party.is_some() {
+                    let operands =
+                        [(&first.difference[left], &second.mask[right.clone()]), (masks, &second.difference[right])];
+                    gemm_concat(m, columns, inner, &operands, part);
+                } else {
+                    gemm_concat(m, columns, inner, &[(masks, &second.mask[right])], part);
+                    if opens {
+                        elementwise::neg_assign(part);
+                    }
+                }
+                (row, out_rows) = (row + m, rest);
+            }
+        };
+        let count = batch * rows * columns;
+        self.finish_product(&[batch, rows, columns], consecutive(count, size, own), false, truncate, None)
+    }
+
+    /// What follows a product whose own terms are `pieces`: a shift, and a ReLU that joins the gate; with neither, the dealer's
+    /// shares, which a public weight's product does not need.
+    fn finish_product<Own, Placed>(
+        &mut self,
+        shape: &[usize],
+        pieces: Pieces<Own, Placed>,
+        public: bool,
+        truncate: Option<Truncation>,
+        relu: Option<Comparison>,
+    ) -> Result<Arith<W>>
+    where
+        Own: FnMut(usize, &mut [W]),
+        Placed: Fn(usize, usize, &[W], &mut [W]),
+    {
+        truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
+        let count = shape.iter().product();
+        if let Some(relu) = relu {
+            let form = self.fused_form(truncate, relu, count);
+            let value = |(value, _): (Buffer<W>, Buffer<u64>)| value;
+            return self.stream(shape, pieces, |site, own| fused::Fused::new(site, form.clone(), own), value);
+        }
+        let same = |value: Buffer<W>| value;
+        match truncate {
+            Some(truncation) => {
+                let form = truncate::Form::new(truncation, self.ring, &self.options, count);
+                self.stream(shape, pieces, |site, own| truncate::Truncate::new(site, form.clone(), own), same)
+            }
+            None if public => Ok(self.local(shape, pieces)),
+            None => self.stream(shape, pieces, product::Product::new, same),
+        }
+    }
+
+    /// The pieces themselves.
+    fn local<Own, Placed>(&mut self, shape: &[usize], pieces: Pieces<Own, Placed>) -> Arith<W>
+    where
+        Own: FnMut(usize, &mut [W]),
+        Placed: Fn(usize, usize, &[W], &mut [W]),
+    {
+        let mut out = Tensor::zeros(shape);
+        if self.party().is_some() && self.computes() {
+            let Pieces { lens, mut own, place } = pieces;
+            let mut words = Vec::new();
+            for (index, &len) in lens.iter().enumerate() {
+                words.resize(len, W::ZERO);
+                own(index, &mut words);
+                place(index, 0, &words, out.data_mut());
+            }
+        }
+        Arith(out)
+    }
+
+    /// Runs a gate over pieces that are computed when their first tile's turn comes.
+    fn stream<M, Own, Placed>(
+        &mut self,
+        shape: &[usize],
+        pieces: Pieces<Own, Placed>,
+        machine: impl Fn(Site, Buffer<W>) -> M,
+        value: impl Fn(M::Output) -> Buffer<W>,
+    ) -> Result<Arith<W>>
+    where
+        M: Machine,
+        Own: FnMut(usize, &mut [W]),
+        Placed: Fn(usize, usize, &[W], &mut [W]),
+    {
+        let gate = self.gate;
+        self.gate += 1;
+        let mut out = Tensor::zeros(shape);
+        if self.rests() {
+            return Ok(Arith(out));
+        }
+        let (generators, computes) = (self.generators()?, self.computes());
+        let Pieces { lens, mut own, place } = pieces;
+        let tiles = tiles(&lens, self.options.tile_size());
+        let (mut words, mut current) = (Buffer::new(), None);
+        let (table, party, ring) = (self.table, self.party(), self.ring);
+        let machines = tiles.iter().enumerate().map(|(index, (piece, range))| {
+            if current.replace(*piece) != Some(*piece) {
+                if words.len() != lens[*piece] {
+                    words = Buffer::zeros(lens[*piece]);
+                }
+                if computes {
+                    own(*piece, &mut words);
+                }
+            }
+            let place = Place { gate, tile: index as u32 };
+            let seat = crate::masked::Seat { table, party, generators: generators.clone(), place, len: range.len() };
+            machine(Site { seat, ring }, Buffer::copy_of(&words[range.clone()]))
+        });
+        self.scheduler.run_each(machines, |index, output| {
+            let (piece, range) = &tiles[index];
+            place(*piece, range.start, &value(output), out.data_mut());
+        })?;
+        Ok(Arith(out))
+    }
+}
+
+fn from_words<W: Word>(words: Vec<W>) -> Fill<W> {
+    Arc::new(move |start: usize, out: &mut [W]| out.copy_from_slice(&words[start..start + out.len()]))
+}
+
+covey_kernels::vectorised! {
+    /// A party's part of a product: `d·b + e·a + first·d·e`.
+    fn triple<W: Word>(out: &mut [W], masks: (&[W], &[W]), opened: (&[W], &[W]), first: W) {
+        let operands = masks.0.iter().zip(masks.1).zip(opened.0.iter().zip(opened.1));
+        for (out, ((&a, &b), (&d, &e))) in out.iter_mut().zip(operands) {
+            *out = d.mul(b.add(first.mul(e))).add(e.mul(a));
+        }
+    }
+}

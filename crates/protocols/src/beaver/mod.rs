@@ -1,0 +1,571 @@
+//! Beaver: 2 to 8 parties, semi-honest, all but one of them may pool what they see; a dealer apart from them (`docs/beaver.md`).
+//!
+//! A value is a sum of shares. Every gate opens what it takes under masks that the dealer knows, and the dealer's shares of
+//! products of masks, or of what a comparison reads of them, turn what is open into shares of the result. The dealer works
+//! ahead of the inputs and sees no share.
+
+mod bits;
+mod convert;
+mod fused;
+mod io;
+mod linear;
+mod memory;
+mod open;
+mod plan;
+mod product;
+mod served;
+mod share;
+mod site;
+mod tree;
+mod truncate;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use covey_kernels::Buffer;
+use covey_kernels::bits::{and, not_assign, xor_assign};
+use covey_ring::{BitTensor, Ring, Tensor, Word};
+use covey_transport::Endpoint;
+
+pub use io::BeaverClient;
+pub use linear::Weight;
+pub use share::{Arith, Bool, Stored};
+
+use crate::api::{
+    Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, PARTIES, Phase, Placement, Protocol, ProtocolError,
+    Result, Truncation, WeightSource, ZERO,
+};
+use crate::circuits::{Adder, CarryCircuit};
+use crate::cost::{Cost, Gate, WEIGHTS};
+use crate::machine::Machine;
+use crate::masked::seed::Seed;
+use crate::masked::{Seat, Table};
+use crate::memory::Held;
+use crate::randomness::{Generators, Place, SessionKeys};
+use crate::scheduler::Scheduler;
+use crate::served::{ClientGates, Served};
+use site::{Site, purpose, table_of};
+
+/// The run whose generators the masks of weights are drawn from: no inference has its number.
+const WEIGHTS_RUN: u64 = u64::MAX;
+
+/// One party of the protocol, or the dealer, over words of type `W`.
+pub struct Beaver<W> {
+    table: Table,
+    me: usize,
+    ring: Ring,
+    options: Options,
+    keys: SessionKeys,
+    lane: u32,
+    /// Of the current run; none before the first.
+    generators: Option<Arc<Generators>>,
+    weight_generators: Arc<Generators>,
+    /// Of the masks of weights: the own one; at the dealer every party's.
+    weight_seeds: Vec<Seed>,
+    /// Weights prepared so far.
+    weights: u32,
+    scheduler: Scheduler,
+    gate: u32,
+    node: u32,
+    name: String,
+    word: std::marker::PhantomData<W>,
+}
+
+impl<W: Word> Beaver<W> {
+    /// Party or dealer `endpoint.me()`, with the keys it shares with all others. `ring` is Z_2^l, 4 <= l <= the word's width.
+    ///
+    /// # Errors
+    /// If the ring or the number of parties does not fit, or the endpoint belongs to neither a party nor the dealer.
+    pub fn new(
+        endpoint: Box<dyn Endpoint>,
+        keys: SessionKeys,
+        ring: Ring,
+        options: Options,
+        lane: u32,
+    ) -> Result<Self> {
+        let me = endpoint.me();
+        let fits = matches!(ring, Ring::Pow2(bits) if (4..=W::BITS).contains(&bits));
+        if !PARTIES.contains(&options.parties) || me > options.parties || !fits {
+            let what = format!(
+                "role {me} of {} parties computing in {ring}; use 2 to 8 parties, a dealer and ring 32 or 64",
+                options.parties
+            );
+            return Err(ProtocolError::Unsupported { node: "session".into(), protocol: Self::NAME, what });
+        }
+        let table = table_of(&options);
+        let scheduler = Scheduler::new(endpoint, Self::peers(&options), options.window);
+        let scheduler = if me == table.dealer { scheduler.working_ahead() } else { scheduler };
+        let weight_generators = keys.generators(WEIGHTS_RUN, lane);
+        let seed = |peer: usize| Seed::new(&weight_generators.seed(peer, Place { gate: 0, tile: 0 }, purpose::SEED));
+        let weight_seeds =
+            if me == table.dealer { table.peers().map(seed).collect() } else { vec![seed(table.dealer)] };
+        Ok(Beaver {
+            table,
+            me,
+            ring,
+            options,
+            keys,
+            lane,
+            generators: None,
+            weight_seeds,
+            weight_generators: Arc::new(weight_generators),
+            weights: 0,
+            scheduler,
+            gate: 0,
+            node: 0,
+            name: String::new(),
+            word: std::marker::PhantomData,
+        })
+    }
+
+    /// Number among the parties; none at the dealer.
+    fn party(&self) -> Option<usize> {
+        (self.me != self.table.dealer).then_some(self.me)
+    }
+
+    /// Whether this role's values mean anything in the current run: the parties compute nothing while preprocessing, the dealer
+    /// nothing online.
+    fn computes(&self) -> bool {
+        self.scheduler.computes()
+    }
+
+    /// Online, the dealer has no part in anything.
+    fn rests(&self) -> bool {
+        self.party().is_none() && !self.computes()
+    }
+
+    fn generators(&self) -> Result<Arc<Generators>> {
+        self.generators.clone().ok_or(ProtocolError::Internal("a gate before the first run"))
+    }
+
+    fn seat(&self, generators: Arc<Generators>, place: Place, len: usize) -> Seat {
+        Seat { table: self.table, party: self.party(), generators, place, len }
+    }
+
+    /// Runs one gate over `len` elements, tile by tile, and hands out where each output belongs.
+    fn each_tile<M: Machine>(
+        &mut self,
+        len: usize,
+        machine: impl Fn(Site, Range<usize>) -> M,
+        mut done: impl FnMut(Range<usize>, M::Output),
+    ) -> Result<()> {
+        let (gate, tile, ring) = (self.gate, self.options.tile_size(), self.ring);
+        self.gate += 1;
+        let generators = self.generators()?;
+        if self.rests() {
+            return Ok(());
+        }
+        let (table, party) = (self.table, self.party());
+        let range = |index: usize| index * tile..len.min((index + 1) * tile);
+        let machines = (0..len.div_ceil(tile)).map(|index| {
+            let (range, place) = (range(index), Place { gate, tile: index as u32 });
+            let seat = Seat { table, party, generators: generators.clone(), place, len: range.len() };
+            machine(Site { seat, ring }, range)
+        });
+        self.scheduler.run_each(machines, |index, output| done(range(index), output))
+    }
+
+    /// Runs a gate that yields words.
+    fn words<M>(&mut self, shape: &[usize], machine: impl Fn(Site, Range<usize>) -> M) -> Result<Arith<W>>
+    where
+        M: Machine<Output = Buffer<W>>,
+    {
+        let mut out = Tensor::zeros(shape);
+        let held = self.party().is_some();
+        self.each_tile(shape.iter().product(), machine, |range, words| {
+            if held {
+                out.data_mut()[range].copy_from_slice(&words);
+            }
+        })?;
+        Ok(Arith(out))
+    }
+
+    /// Runs a gate that yields bit planes.
+    fn planes<M>(&mut self, len: usize, planes: usize, machine: impl Fn(Site, Range<usize>) -> M) -> Result<Bool>
+    where
+        M: Machine<Output = Buffer<u64>>,
+    {
+        let mut out = BitTensor::zeros(len, planes);
+        self.each_tile(len, machine, |range, bits| place_planes(&mut out, range, &bits))?;
+        Ok(Bool(out))
+    }
+
+    /// x ∧ y of planes one after the other.
+    fn and_planes(&mut self, x: &Bool, y: &Bool) -> Result<Bool> {
+        let planes = x.planes();
+        self.planes(x.len(), planes, |site, range| bits::And::new(site, planes, [x.tile(range.clone()), y.tile(range)]))
+    }
+
+    fn fused_form(&self, truncate: Option<Truncation>, relu: Comparison, count: usize) -> fused::Form {
+        fused::Form::choose(fused::Task::new(truncate, relu, self.ring, &self.options), &self.options, count)
+    }
+
+    /// max(x≫f, 0), and where there is no shift shares of the sign of x.
+    fn fused_relu(&mut self, x: &Arith<W>, truncate: Option<Truncation>, relu: Comparison) -> Result<(Arith<W>, Bool)> {
+        let form = self.fused_form(truncate, relu, x.len());
+        let (mut out, mut sign) = (Tensor::zeros(x.shape()), BitTensor::zeros(x.len(), 1));
+        let held = self.party().is_some();
+        self.each_tile(
+            x.len(),
+            |site, range| fused::Fused::new(site, form.clone(), x.tile(range)),
+            |range, (words, bits)| {
+                if held {
+                    out.data_mut()[range.clone()].copy_from_slice(&words);
+                }
+                place_planes(&mut sign, range, &bits);
+            },
+        )?;
+        Ok((Arith(out), Bool(sign)))
+    }
+
+    /// Refuses a shift the protocol cannot do exactly inside its bound.
+    fn admit(&self, truncation: Truncation) -> Result<()> {
+        if Self::admits_shift(self.ring, truncation) {
+            return Ok(());
+        }
+        let (l, Truncation { bits, bound, .. }) = (self.ring.bits(), truncation);
+        Err(ProtocolError::Unsupported {
+            node: self.name.clone(),
+            protocol: Self::NAME,
+            what: format!(
+                "shifting values of {bound} bits by {bits} in {}: it needs 1 to {} bits of shift and values of at most \
+                 {} bits; compile with a larger ring or a smaller scale",
+                self.ring,
+                l - 2,
+                l - 2
+            ),
+        })
+    }
+
+    fn same_shape(&self, x: &Arith<W>, y: &[usize]) -> Result<()> {
+        if x.shape() == y { Ok(()) } else { Err(ProtocolError::Internal("the shapes of an element-wise operation")) }
+    }
+
+    fn one_plane(&self, b: &Bool, shape: &[usize]) -> Result<()> {
+        let fits = b.planes() == 1 && b.len() == shape.iter().product::<usize>();
+        if fits { Ok(()) } else { Err(ProtocolError::Internal("the size of a plane")) }
+    }
+
+    /// `f` of every element at the parties; zeros at the dealer.
+    fn map(&self, x: &Arith<W>, f: impl FnOnce(&Tensor<W>) -> Tensor<W>, shape: &[usize]) -> Arith<W> {
+        Arith(if self.party().is_some() { f(&x.0) } else { Tensor::zeros(shape) })
+    }
+}
+
+/// Puts a tile's bits, plane after plane, in their place.
+fn place_planes(out: &mut BitTensor, range: Range<usize>, bits: &[u64]) {
+    let words = range.start / 64..range.end.div_ceil(64);
+    for (plane, bits) in bits.chunks_exact(words.len().max(1)).enumerate() {
+        out.plane_mut(plane)[words.clone()].copy_from_slice(bits);
+    }
+}
+
+impl<W: Word> Protocol for Beaver<W> {
+    type Word = W;
+    type Arith = Arith<W>;
+    type Bool = Bool;
+    type Stored = Stored<W>;
+    type Weight = Weight<W>;
+
+    const NAME: &'static str = "beaver";
+    const FUSES_RELU: bool = true;
+
+    fn ring(&self) -> Ring {
+        self.ring
+    }
+
+    fn shape(x: &Arith<W>) -> &[usize] {
+        x.shape()
+    }
+
+    fn stored_shape(x: &Stored<W>) -> &[usize] {
+        &x.shape
+    }
+
+    fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {
+        let shape = x.shape.clone();
+        Ok(Arith(Tensor::new(&shape[..], x.words())))
+    }
+
+    fn enter(&mut self, node: u32, name: &str) {
+        self.name.clear();
+        self.name.push_str(name);
+        self.node = node;
+        self.scheduler.enter(node);
+    }
+
+    fn begin(&mut self, phase: Phase, inference: u64) -> Result<()> {
+        if inference == WEIGHTS_RUN {
+            return Err(ProtocolError::RunUsed { run: inference });
+        }
+        self.scheduler.begin(phase, inference)?;
+        self.gate = 0;
+        self.generators = Some(Arc::new(self.keys.generators(inference, self.lane)));
+        Ok(())
+    }
+
+    fn stored(&self) -> usize {
+        self.scheduler.stored()
+    }
+
+    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
+        if owner >= self.table.parties
+            || (Some(owner) == self.party()) != value.is_some()
+            || value.is_some_and(|v| v.shape() != shape)
+        {
+            return Err(ProtocolError::Internal("the owner of an input"));
+        }
+        let place = Place { gate: self.gate, tile: 0 };
+        self.gate += 1;
+        let seat = self.seat(self.generators()?, place, shape.iter().product());
+        let share = io::input(&Site { seat, ring: self.ring }, owner, value.map(Tensor::data));
+        Ok(Arith(Tensor::new(shape, share.to_vec())))
+    }
+
+    fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
+        self.words(shape, |site, _| io::ClientInput::party(site))
+    }
+
+    fn check(&mut self) -> Result<Checked> {
+        Ok(Checked(()))
+    }
+
+    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
+        let mut out = Tensor::zeros(x.shape());
+        self.each_tile(
+            x.len(),
+            |site, range| io::Open::new(site, x.tile(range)),
+            |range, words| out.data_mut()[range].copy_from_slice(&words),
+        )?;
+        Ok(out)
+    }
+
+    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
+        let (planes, mut out) = (x.planes(), BitTensor::zeros(x.len(), x.planes()));
+        self.each_tile(
+            x.len(),
+            |site, range| io::OpenPlanes::new(site, planes, x.tile(range)),
+            |range, bits| place_planes(&mut out, range, &bits),
+        )?;
+        Ok(out)
+    }
+
+    fn reveal(&mut self, x: &Arith<W>, _: &Checked) -> Result<()> {
+        self.each_tile(x.len(), |site, range| io::Reveal::party(site, x.tile(range)), |_, _| ())
+    }
+
+    fn constant(&self, value: &Tensor<W>) -> Arith<W> {
+        Arith(if self.me == 0 { value.clone() } else { Tensor::zeros(value.shape()) })
+    }
+
+    fn add(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
+        self.same_shape(x, y.shape())?;
+        Ok(self.map(x, |x| x.zip(&y.0, W::add), y.shape()))
+    }
+
+    fn sub(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
+        self.same_shape(x, y.shape())?;
+        Ok(self.map(x, |x| x.zip(&y.0, W::sub), y.shape()))
+    }
+
+    fn add_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
+        self.same_shape(x, c.shape())?;
+        Ok(if self.me == 0 { Arith(x.0.zip(c, W::add)) } else { x.clone() })
+    }
+
+    fn mul_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
+        self.same_shape(x, c.shape())?;
+        Ok(self.map(x, |x| x.zip(c, W::mul), c.shape()))
+    }
+
+    fn gather(&mut self, x: &Arith<W>, indices: &[u32], shape: &[usize]) -> Result<Arith<W>> {
+        if indices.len() != shape.iter().product::<usize>()
+            || indices.iter().any(|&i| i != ZERO && i as usize >= x.len())
+        {
+            return Err(ProtocolError::Internal("the indices of a gather"));
+        }
+        let pick = |x: &Tensor<W>| {
+            let data = x.data();
+            let element = |&i: &u32| if i == ZERO { W::ZERO } else { data[i as usize] };
+            Tensor::new(shape, indices.iter().map(element).collect())
+        };
+        Ok(self.map(x, pick, shape))
+    }
+
+    fn concat(&mut self, parts: &[&Arith<W>]) -> Result<Arith<W>> {
+        let len = parts.iter().map(|part| part.len()).sum();
+        if self.party().is_none() {
+            return Ok(Arith(Tensor::zeros(&[len])));
+        }
+        let joined = parts.iter().flat_map(|part| part.0.data()).copied().collect::<Vec<W>>();
+        Ok(Arith(Tensor::new(&[len][..], joined)))
+    }
+
+    fn sum_last(&mut self, x: &Arith<W>) -> Result<Arith<W>> {
+        let Some((&last, outer)) = x.shape().split_last() else {
+            return Err(ProtocolError::Internal("a sum over no dimension"));
+        };
+        let sum = |x: &Tensor<W>| {
+            let rows = outer.iter().product::<usize>();
+            let row = |r: usize| x.data()[r * last..(r + 1) * last].iter().fold(W::ZERO, |sum, &v| sum.add(v));
+            Tensor::new(outer, (0..rows).map(row).collect())
+        };
+        Ok(self.map(x, sum, outer))
+    }
+
+    fn reshape(&mut self, x: &Arith<W>, shape: &[usize]) -> Arith<W> {
+        self.map(x, |x| x.clone().reshaped(shape), shape)
+    }
+
+    fn xor(&mut self, x: &Bool, y: &Bool) -> Bool {
+        Bool(x.0.zip(&y.0, |a, b| a ^ b))
+    }
+
+    fn not(&mut self, x: &Bool) -> Bool {
+        if self.me == 0 { Bool(x.0.map(|word| !word)) } else { x.clone() }
+    }
+
+    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
+        // Once for a version of a weight, so apart from what its layer exchanges in every run.
+        self.scheduler.enter(WEIGHTS);
+        let prepared = self.prepared(source, geometry);
+        self.scheduler.enter(self.node);
+        prepared
+    }
+
+    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
+        self.linear_map(x, weight, epilogue)
+    }
+
+    fn matmul(
+        &mut self,
+        x: &Arith<W>,
+        y: &Arith<W>,
+        shape: MatmulShape,
+        truncate: Option<Truncation>,
+    ) -> Result<Arith<W>> {
+        self.matrix_product(x, y, shape, truncate)
+    }
+
+    fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, truncate: Option<Truncation>) -> Result<Arith<W>> {
+        self.same_shape(x, y.shape())?;
+        self.elementwise_product(x, (!std::ptr::eq(x, y)).then_some(y), truncate)
+    }
+
+    fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
+        self.admit(truncation)?;
+        let form = truncate::Form::new(truncation, self.ring, &self.options, x.len());
+        self.words(x.shape(), |site, range| truncate::Truncate::new(site, form.clone(), x.tile(range)))
+    }
+
+    fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
+        let form = fused::SignForm::new(comparison.read(self.ring.bits(), &self.options), &self.options, x.len());
+        self.planes(x.len(), 1, |site, range| fused::Sign::new(site, form.clone(), x.tile(range)))
+    }
+
+    fn and(&mut self, x: &Bool, y: &Bool) -> Result<Bool> {
+        if x.len() != y.len() || x.planes() != y.planes() {
+            return Err(ProtocolError::Internal("the sizes of a conjunction"));
+        }
+        self.and_planes(x, y)
+    }
+
+    /// The parties open C = x + R and have shares of the bits of R; bit i of x is C_i ⊕ R_i ⊕ the borrow out of the bits below, by a
+    /// prefix network.
+    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
+        let (len, planes) = (x.len(), self.ring.bits() as usize);
+        let (mut c, mut r) = (BitTensor::zeros(len, planes), BitTensor::zeros(len, planes));
+        self.each_tile(
+            len,
+            |site, range| bits::Bits::new(site, x.tile(range)),
+            |range, (public, shares)| {
+                place_planes(&mut c, range.clone(), &public);
+                place_planes(&mut r, range, &shares);
+            },
+        )?;
+        let first = self.me == 0;
+        let circuit = CarryCircuit::carries(planes - 1, Adder::LogDepth);
+        let (mut generates, mut propagates) = (Vec::with_capacity(circuit.ranges), Vec::with_capacity(circuit.ranges));
+        for bit in 0..circuit.bits {
+            let mut lacks = Buffer::copy_of(c.plane(bit));
+            not_assign(&mut lacks);
+            let mut generate = Buffer::stale(lacks.len());
+            and(&mut generate, &lacks, r.plane(bit));
+            let mut propagate = Buffer::copy_of(r.plane(bit));
+            if first {
+                xor_assign(&mut propagate, &lacks);
+            }
+            generates.push(generate);
+            propagates.push(Some(propagate));
+        }
+        let planes_of = |planes: &[&[u64]]| Bool(BitTensor::new(len, planes.len(), planes.concat()));
+        for level in &circuit.levels {
+            let carried = level.iter().map(|combine| (combine.high, &generates[combine.low]));
+            let carried: Vec<(usize, &[u64])> = carried.map(|(high, low)| (high, &low[..])).collect();
+            let passed = level.iter().filter(|combine| combine.propagate);
+            let passed = passed.map(|combine| (combine.high, propagates[combine.low].as_deref().unwrap_or_default()));
+            let operands: Vec<(usize, &[u64])> = carried.into_iter().chain(passed).collect();
+            let high =
+                |&(high, _): &(usize, &[u64])| -> Vec<u64> { propagates[high].as_deref().unwrap_or_default().to_vec() };
+            let highs: Vec<Vec<u64>> = operands.iter().map(high).collect();
+            let lefts = planes_of(&highs.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            let rights = planes_of(&operands.iter().map(|(_, low)| *low).collect::<Vec<_>>());
+            let products = self.and_planes(&lefts, &rights)?;
+            let mut next = level.len();
+            for (index, combine) in level.iter().enumerate() {
+                let mut generate = Buffer::copy_of(products.0.plane(index));
+                xor_assign(&mut generate, &generates[combine.high]);
+                generates.push(generate);
+                let propagate = combine.propagate.then(|| {
+                    next += 1;
+                    Buffer::copy_of(products.0.plane(next - 1))
+                });
+                propagates.push(propagate);
+            }
+        }
+        let mut out = r;
+        for bit in 0..planes {
+            let plane = out.plane_mut(bit);
+            if first {
+                xor_assign(plane, c.plane(bit));
+            }
+            if bit > 0 {
+                xor_assign(plane, &generates[circuit.outputs[bit - 1]]);
+            }
+        }
+        Ok(Bool(out))
+    }
+
+    fn bit2a(&mut self, x: &Bool, shape: &[usize]) -> Result<Arith<W>> {
+        self.one_plane(x, shape)?;
+        self.words(shape, |site, range| convert::Select::new(site, x.tile(range), None))
+    }
+
+    fn select(&mut self, b: &Bool, x: &Arith<W>) -> Result<Arith<W>> {
+        self.one_plane(b, x.shape())?;
+        self.words(x.shape(), |site, range| convert::Select::new(site, b.tile(range.clone()), Some(x.tile(range))))
+    }
+
+    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
+        plan::plan(gate, ring, options)
+    }
+
+    fn memory(held: &Held, _: Ring, options: &Options) -> Vec<u64> {
+        memory::bytes::<W>(held, options)
+    }
+
+    fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
+        Ok(self.fused_relu(x, None, comparison)?.0)
+    }
+
+    fn truncate_relu(&mut self, x: &Arith<W>, truncation: Truncation, comparison: Comparison) -> Result<Arith<W>> {
+        self.admit(truncation)?;
+        Ok(self.fused_relu(x, Some(truncation), comparison)?.0)
+    }
+
+    fn max(&mut self, x: &Arith<W>, y: &Arith<W>, comparison: Comparison) -> Result<(Arith<W>, Bool)> {
+        let difference = self.sub(x, y)?;
+        let (gain, less) = self.fused_relu(&difference, None, comparison)?;
+        Ok((self.add(y, &gain)?, less))
+    }
+}

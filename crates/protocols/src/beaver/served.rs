@@ -1,0 +1,73 @@
+//! How a party starts, and what a model owner sends each role: all parties but the last the seed of their shares, the last one its
+//! shares, the dealer nothing.
+
+use std::sync::Arc;
+
+use covey_kernels::elementwise;
+use covey_ring::{Ring, Word};
+use covey_transport::Endpoint;
+
+use super::Beaver;
+use super::io::BeaverClient;
+use super::share::{Share, Stored};
+use crate::api::{Options, Result, Rounding, Truncation};
+use crate::masked::seed::{Seed, expand};
+use crate::randomness::SessionKeys;
+use crate::served::{Part, Served, Sharing};
+
+impl<W: Word> Served for Beaver<W> {
+    type Client = BeaverClient<W>;
+    type Seeds = Option<Seed>;
+
+    fn sharing(parties: usize) -> Sharing {
+        let secret = |seeds: Vec<usize>, words| Part::Secret { seeds, words };
+        let drawn = (0..parties - 1).map(|party| secret(vec![party], false));
+        let roles = drawn.chain([secret(Vec::new(), true), Part::Dealer]).collect();
+        Sharing { seeds: parties - 1, roles }
+    }
+
+    fn admits_shift(ring: Ring, Truncation { bits, rounding, bound }: Truncation) -> bool {
+        let l = ring.bits();
+        let room = if rounding == Rounding::Probabilistic { l - 1 } else { l - 2 };
+        (1..=l - 2).contains(&bits) && bound <= room
+    }
+
+    fn admits_division(_: Ring, _: u64, _: u32) -> bool {
+        false
+    }
+
+    fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options) -> Result<Self> {
+        Beaver::new(endpoint, keys, ring, options, 0)
+    }
+
+    fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> BeaverClient<W> {
+        BeaverClient::new(endpoint, ring, options)
+    }
+
+    fn share_parameter(value: &[W], seeds: &[&[u8; 32]], tensor: u64, ring: Ring) -> Vec<Arc<[W]>> {
+        let mut last = value.to_vec();
+        seeds.iter().for_each(|seed| elementwise::sub_assign(&mut last, &expand(seed, tensor, value.len())));
+        last.iter_mut().for_each(|word| *word = ring.reduce(*word));
+        vec![last.into()]
+    }
+
+    fn open_seeds(_: usize, seeds: &[&[u8; 32]]) -> Option<Seed> {
+        seeds.first().map(|seed| Seed::new(seed))
+    }
+
+    fn load(
+        _: usize,
+        (shape, _): (&[usize], u32),
+        seeds: &Option<Seed>,
+        tensor: u64,
+        words: Option<Vec<W>>,
+    ) -> Option<Stored<W>> {
+        let share = match (seeds, words) {
+            (Some(seed), None) => Share::Drawn(seed.mask(tensor)),
+            (None, Some(words)) if words.len() == shape.iter().product::<usize>() => Share::Held(words),
+            (None, None) => Share::None,
+            _ => return None,
+        };
+        Some(Stored { shape: shape.to_vec(), share })
+    }
+}
