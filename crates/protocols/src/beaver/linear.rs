@@ -100,11 +100,7 @@ impl<W: Word> Beaver<W> {
 
     /// The own part of B for weight number `number`; at the dealer all of them.
     fn weight_masks(&self, number: u32) -> Vec<Mask> {
-        let seeds = match self.party() {
-            Some(me) => &self.weight_seeds[me..=me],
-            None => &self.weight_seeds[..],
-        };
-        seeds.iter().map(|seed| seed.mask(u64::from(number))).collect()
+        self.weight_seeds.iter().map(|seed| seed.mask(u64::from(number))).collect()
     }
 
     /// E = w - B.

@@ -40,6 +40,8 @@ impl<W: Word> Served for Beaver<W> {
         Beaver::new(endpoint, keys, ring, options, 0)
     }
 
+    const PREPARES_TOGETHER: bool = true;
+
     fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> BeaverClient<W> {
         BeaverClient::new(endpoint, ring, options)
     }
