@@ -58,6 +58,8 @@ pub struct Peer {
     pub address: String,
     /// Its key.
     pub fingerprint: Fingerprint,
+    /// Whether it is a dealer: it computes nothing and holds no shares.
+    pub dealer: bool,
 }
 
 /// A client and its parties.
@@ -69,7 +71,7 @@ pub struct ClientConfig {
     pub identity: Arc<Identity>,
     /// How long a party may take to answer, and how long it may be silent in a session.
     pub timeout: Duration,
-    /// The parties: the first is P0, the second P1, the third P2.
+    /// The parties: the first is P0, the second P1 and so on; the dealer, if there is one, comes last.
     pub parties: Vec<Peer>,
     /// Emulated network of the sessions this client opens.
     pub network: NetworkMessage,
@@ -107,6 +109,19 @@ pub struct PeerTable {
     name: String,
     address: String,
     fingerprint: String,
+    #[serde(default)]
+    role: RoleName,
+}
+
+/// What somebody does in sessions, as a configuration file says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RoleName {
+    /// It computes on shares; its place in the list says which party it is.
+    #[default]
+    Party,
+    /// It deals correlated randomness and holds no shares.
+    Dealer,
 }
 
 #[derive(Deserialize)]
@@ -127,7 +142,13 @@ impl ClientConfig {
         let name = source.name("client.name", file.client.name)?;
         let identity = source.identity("client.key", &file.client.key)?;
         let timeout = source.timeout("client.timeout", file.client.timeout)?;
-        let parties = source.peers("party", file.party)?;
+        let mut parties = source.peers("party", file.party)?;
+        if let [_, second, ..] = &parties.iter().filter(|party| party.dealer).collect::<Vec<_>>()[..] {
+            let problem = format!("'{}' is a second dealer: a session has one, remove the other", second.name);
+            return Err(source.refuse("party", &problem));
+        }
+        // Wherever the dealer is listed, its role comes after those of the computing parties.
+        parties.sort_by_key(|party| party.dealer);
         if parties.is_empty() {
             return Err(source.refuse(
                 "party",
@@ -256,6 +277,7 @@ impl Source {
                 name: self.name(&key("name"), entry.name)?,
                 address: self.address(&key("address"), entry.address)?,
                 fingerprint: self.fingerprint(&key("fingerprint"), &entry.fingerprint)?,
+                dealer: entry.role == RoleName::Dealer,
             });
         }
         self.check_distinct(table, &peers)?;

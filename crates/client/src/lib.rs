@@ -14,7 +14,7 @@ mod sharing;
 mod status;
 pub mod wire;
 
-pub use config::{ClientConfig, ConfigError, DEFAULT_TIMEOUT, Peer, PeerTable, Source, default_state};
+pub use config::{ClientConfig, ConfigError, DEFAULT_TIMEOUT, Peer, PeerTable, RoleName, Source, default_state};
 pub use data::{Input, Output};
 pub use error::ClientError;
 pub use place::{own_role, take_place};

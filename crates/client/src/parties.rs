@@ -23,13 +23,25 @@ pub(crate) fn check_pinned(config: &ClientConfig, protocol: ProtocolKind) -> Res
     if protocol == ProtocolKind::Clear {
         return Err(ClientError::Request("clear computes in the open and has no parties: use protocol trio".into()));
     }
+    let dealer = config.parties.iter().find(|party| party.dealer);
+    if let Some(dealer) = dealer.filter(|_| !protocol.has_dealer()) {
+        let problem = format!("{protocol} has no dealer, and '{}' is listed as one: remove its [[party]]", dealer.name);
+        return Err(ClientError::Request(problem));
+    }
+    if dealer.is_none() && protocol.has_dealer() {
+        return Err(ClientError::Request(format!(
+            "the configuration lists no dealer, which {protocol} needs: add its [[party]] with role = \"dealer\""
+        )));
+    }
     protocol.listed(config.parties.len()).ok_or_else(|| miscounted(config, protocol))
 }
 
 fn miscounted(config: &ClientConfig, protocol: ProtocolKind) -> ClientError {
-    let (listed, due) = (config.parties.len(), protocol.takes());
+    let computing = config.parties.iter().filter(|party| !party.dealer).count();
+    let parties = if computing == 1 { "party" } else { "parties" };
+    let (dealer, due) = (if protocol.has_dealer() { " and a dealer" } else { "" }, protocol.takes());
     ClientError::Request(format!(
-        "the configuration lists {listed} parties where {protocol} takes {due}: add or remove [[party]] entries"
+        "the configuration lists {computing} {parties}{dealer} where {protocol} takes {due}: add or remove [[party]] entries"
     ))
 }
 

@@ -1,11 +1,11 @@
-//! `party.toml`: who this party is, the other parties, and the clients it works for.
+//! `party.toml` and `dealer.toml`: who this party is, the other parties, and the clients it works for.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use covey_client::{ConfigError, Peer, PeerTable, Source, default_state};
+use covey_client::{ConfigError, Peer, PeerTable, RoleName, Source, default_state};
 use covey_transport::{Fingerprint, Identity};
 use serde::Deserialize;
 
@@ -21,6 +21,8 @@ pub struct PartyConfig {
     pub listen: String,
     /// This party's key.
     pub identity: Arc<Identity>,
+    /// Whether it is a dealer: then it takes no other role, and else never that one.
+    pub dealer: bool,
     /// Folder of its shares of weights.
     pub state: PathBuf,
     /// How long a peer or client may take to answer while a session is set up.
@@ -68,6 +70,8 @@ struct PartyTable {
     key: PathBuf,
     state: Option<PathBuf>,
     timeout: Option<f64>,
+    #[serde(default)]
+    role: RoleName,
 }
 
 #[derive(Deserialize)]
@@ -95,7 +99,26 @@ impl PartyConfig {
     /// # Errors
     /// One line naming the file, the key and the way out.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        Self::read_from(&Source::new(path.as_ref()))
+    }
+
+    /// The same for `dealer.toml`, which says `role = "dealer"`.
+    ///
+    /// # Errors
+    /// As [`PartyConfig::read`], and a file of a computing party.
+    pub fn read_dealer(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let source = Source::new(path.as_ref());
+        let config = Self::read_from(&source)?;
+        match config.dealer {
+            true => Ok(config),
+            false => Err(source.refuse(
+                "party.role",
+                "this is a computing party's file, which `covey party` serves: a dealer's says role = \"dealer\" there",
+            )),
+        }
+    }
+
+    fn read_from(source: &Source) -> Result<Self, ConfigError> {
         let file: File = source.parse()?;
         let name = source.name("party.name", file.party.name)?;
         let listen = source.address("party.listen", file.party.listen)?;
@@ -103,9 +126,10 @@ impl PartyConfig {
         let timeout = source.timeout("party.timeout", file.party.timeout)?;
         let state = source.resolve(&file.party.state.unwrap_or_else(|| default_state(&name)));
         let peers = source.peers("peer", file.peer)?;
-        let clients = clients(&source, file.client)?;
-        let config = PartyConfig { name, listen, identity, state, timeout, peers, clients };
-        config.check_keys(&source)?;
+        let clients = clients(source, file.client)?;
+        let dealer = file.party.role == RoleName::Dealer;
+        let config = PartyConfig { name, listen, identity, dealer, state, timeout, peers, clients };
+        config.check_keys(source)?;
         Ok(config)
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct Agreement {
     pub connections: Vec<Met>,
     /// The keys shared with each.
     pub keys: SessionKeys,
+    /// Whether all still have the weights as they prepared them in one and the same session.
+    pub prepared: bool,
 }
 
 /// How weights are shared among the listed parties; a list that this one has no place in is refused. A session's `client` may be one
@@ -51,27 +53,51 @@ pub(crate) fn check_parties(
         let (listed, due) = (parties.len(), protocol.takes());
         return Err(Failure::refused(format!("{listed} parties are listed where {protocol} takes {due}")));
     };
+    let called = |index: usize| match sharing.roles.get(index) {
+        Some(Part::Dealer) => "the dealer".to_string(),
+        _ => format!("P{index}"),
+    };
     let own = Key(config.identity.fingerprint());
     if parties.get(role) != Some(&own) {
         return Err(Failure::refused(format!(
-            "it is asked to be P{role}, but its key is not listed there: list each party with its own address and key"
+            "it is asked to be {}, but its key is not listed there: list each party with its own address and key",
+            called(role)
         )));
     }
-    for (index, key) in parties.iter().enumerate() {
+    for (index, (key, part)) in parties.iter().zip(&sharing.roles).enumerate() {
+        let who = called(index);
         if parties[..index].contains(key) {
-            return Err(Failure::refused(format!(
-                "P{index} has the same key as another party: every role needs its own"
-            )));
+            return Err(Failure::refused(format!("{who} has the same key as another party: every role needs its own")));
         }
-        let is_client = client == Some(*key) && sharing.roles[index] == Part::Open;
-        if index != role && config.peer(&key.0).is_none() && !is_client {
+        let (deals, dealer) = (*part == Part::Dealer, config.peer(&key.0).map(|peer| peer.dealer));
+        if index == role {
+            check_own_part(config, deals)?;
+        } else if dealer.is_none() && !(client == Some(*key) && *part == Part::Open) {
             return Err(Failure::refused(format!(
-                "the key of P{index} ({}) is not pinned there as a [[peer]]; pin it with `covey keys pin`",
+                "the key of {who} ({}) is not pinned there as a [[peer]]; pin it with `covey keys pin`",
                 key.0
             )));
+        } else if dealer.is_some_and(|dealer| dealer != deals) {
+            return Err(Failure::refused(match deals {
+                true => "the dealer is pinned there as a computing party: its [[peer]] needs role = \"dealer\"".into(),
+                false => format!("{who} is pinned there as a dealer, and would hold shares: list another party"),
+            }));
         }
     }
     Ok(sharing)
+}
+
+/// A dealer that were a party as well would undo what the protocol promises, so each daemon is one or the other.
+fn check_own_part(config: &PartyConfig, deals: bool) -> Result<(), Failure> {
+    match (config.dealer, deals) {
+        (true, false) => Err(Failure::refused(
+            "it is a dealer and holds no shares: list it with role = \"dealer\", and another as computing party",
+        )),
+        (false, true) => Err(Failure::refused(
+            "it is a computing party and deals nothing: list a dealer, whose file says role = \"dealer\"",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Meets the other parties of the session that `hello` describes. The lower role dials; `joins` brings those that have
@@ -112,7 +138,8 @@ fn meet_all(config: &PartyConfig, hello: &PartyHello, joins: &Receiver<Joined>) 
     hellos.sort_by_key(|hello| hello.role);
     compare(&hellos)?;
     let keys = agree_keys(hello, &hellos, &mut connections, deadline)?;
-    Ok(Agreement { names: hellos.into_iter().map(|hello| hello.name).collect(), connections, keys })
+    let prepared = hello.prepared.is_some() && hellos.iter().all(|other| other.prepared == hello.prepared);
+    Ok(Agreement { names: hellos.into_iter().map(|hello| hello.name).collect(), connections, keys, prepared })
 }
 
 fn left(deadline: Instant) -> Duration {

@@ -47,7 +47,7 @@ impl OwnSession {
         let party = OwnParty::start(config, program, options.protocol, role)?;
         let mut all = config.clone();
         let (name, fingerprint) = (config.name.clone(), config.identity.fingerprint());
-        all.parties.insert(role, Peer { name, address: party.address.clone(), fingerprint });
+        all.parties.insert(role, Peer { name, address: party.address.clone(), fingerprint, dealer: false });
         Ok(OwnSession { session: Some(Session::open(&all, program, options)?), party: Some(party) })
     }
 
@@ -90,6 +90,7 @@ impl OwnParty {
             name: config.name.clone(),
             listen: "127.0.0.1:0".into(),
             identity: config.identity.clone(),
+            dealer: false,
             state: config.state.clone(),
             timeout: config.timeout,
             peers: config.parties.clone(),

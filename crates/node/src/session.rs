@@ -27,7 +27,8 @@ use crate::quota::Quotas;
 use crate::serve::{Party, Seat};
 use crate::state::Held;
 use crate::supply::{Stores, Supplies};
-use crate::{usage, weights};
+use crate::usage;
+use crate::weights::{self, Prepared};
 
 /// How often a party reports progress, at most.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -42,6 +43,8 @@ struct Admitted {
     options: Options,
     ring: Ring,
     held: Arc<Held>,
+    /// The working form of the weights that this party has.
+    prepared: Option<Prepared>,
     hello: PartyHello,
 }
 
@@ -63,9 +66,9 @@ pub(crate) fn serve(
             return Err(failure);
         }
     };
-    let Agreement { names, connections, keys } = agreement;
+    let Agreement { names, connections, keys, prepared: common } = agreement;
     wire::send(&mut client, &Reply::Started { names: names.clone() }, timeout)?;
-    let Admitted { protocol, options, ring, held, hello } = admitted;
+    let Admitted { protocol, options, ring, held, prepared, hello } = admitted;
     let parties = names.len();
     let mut peers: Vec<(PeerId, String, Connection)> =
         connections.into_iter().map(|(role, connection)| (role, names[role].clone(), connection)).collect();
@@ -89,6 +92,8 @@ pub(crate) fn serve(
         options,
         ring,
         held: &held,
+        session: hello.terms.session,
+        prepared: prepared.filter(|_| common),
         client: parties,
         quota,
         round_bits,
@@ -141,7 +146,8 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
     let sharing = handshake::check_parties(&party.config, protocol, role, &terms.parties, Some(asking))?;
     if protocol.sharing(options.parties).is_none_or(|due| due != sharing) {
         let (listed, computing) = (terms.parties.len(), options.parties);
-        return Err(Failure::refused(format!("{listed} parties are listed for a session of {computing}")));
+        let dealer = if protocol.has_dealer() { " and a dealer" } else { "" };
+        return Err(Failure::refused(format!("{listed} parties are listed for a session of {computing}{dealer}")));
     }
     if !is_name(&terms.client) {
         return Err(Failure::refused("the client's name is empty, too long or not printable"));
@@ -174,16 +180,18 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
             terms.ring
         )));
     }
+    let prepared = held.cache.get();
     let hello = PartyHello {
         covey: COVEY_VERSION.into(),
         role,
         name: party.config.name.clone(),
         client: asking,
         sharing: held.head.upload.sharing,
+        prepared: prepared.as_ref().map(|prepared| prepared.session),
         round_bits: party.round_bits(&client.fingerprint()),
         terms,
     };
-    Ok(Admitted { protocol, options, ring, held, hello })
+    Ok(Admitted { protocol, options, ring, held, prepared, hello })
 }
 
 /// The running session, for the protocol and ring chosen.
@@ -193,6 +201,9 @@ struct Runs<'a> {
     options: Options,
     ring: Ring,
     held: &'a Held,
+    session: Hex<16>,
+    /// The working form of the weights, if all parties have it from the same session.
+    prepared: Option<Prepared>,
     client: PeerId,
     /// Counts what the client asks for, where it may not ask for everything.
     quota: Option<Quota<'a>>,
@@ -233,7 +244,8 @@ impl Visitor for Runs<'_> {
         let mut control = self.streams.endpoint(CONTROL_STREAM).map_err(spoken)?;
         let endpoint = self.streams.endpoint(PROTOCOL_STREAM).map_err(spoken)?;
         let mut protocol = P::start(endpoint, self.keys, self.ring, self.options).map_err(|error| error.to_string())?;
-        let executor = weights::prepared(self.held, &P::sharing(self.options.parties), &mut protocol)
+        let sharing = P::sharing(self.options.parties);
+        let executor = weights::prepared(self.held, &sharing, &mut protocol, self.session, self.prepared)
             .inspect_err(|problem| warn!("{problem}"))?;
         let client_name = self.streams.name(self.client);
         wire::send_control(&mut *control, self.client, &SessionReply::Opened).map_err(|error| error.to_string())?;

@@ -1,8 +1,9 @@
 //! From the bytes of a state file to weights a protocol can work with, prepared once and shared by all sessions.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use covey_client::messages::Hex;
 use covey_client::payload_bytes;
 use covey_program::{Program, Visibility};
 use covey_protocols::served::{Served, Sharing};
@@ -15,24 +16,65 @@ use crate::state::{Held, Payload};
 /// Bytes of a seed.
 const SEED: usize = 32;
 
-/// The working form of one version of a program's weights; which type it has follows from protocol and ring.
+/// The working form of one version of a program's weights, once a session has needed it.
 #[derive(Default)]
-pub(crate) struct Cache(Mutex<Option<Arc<dyn Any + Send + Sync>>>);
+pub(crate) struct Cache(Mutex<Option<Prepared>>);
+
+/// Such a form; which type it has follows from protocol and ring.
+#[derive(Clone)]
+pub(crate) struct Prepared {
+    /// The session it was made in.
+    pub session: Hex<16>,
+    executor: Arc<dyn Any + Send + Sync>,
+}
+
+impl Cache {
+    /// What there is.
+    pub fn get(&self) -> Option<Prepared> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Prepared>> {
+        // It is whole between any two statements.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Prepared {
+    fn executor<P: Served>(&self) -> Option<Arc<Executor<P>>> {
+        self.executor.clone().downcast().ok()
+    }
+}
 
 /// The program with its weights, ready to run as `protocol`'s role. Loaded from the file the first time, and while one
-/// session loads it others wait for that.
+/// session loads it others wait for that. Where the parties prepare weights together, it is what `common` holds, which all of them
+/// still have, or made in this session by all.
 pub(crate) fn prepared<P: Served>(
     held: &Held,
     sharing: &Sharing,
     protocol: &mut P,
+    session: Hex<16>,
+    common: Option<Prepared>,
 ) -> Result<Arc<Executor<P>>, String> {
-    let mut cache = held.cache.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(ready) = cache.clone().and_then(|any| any.downcast::<Executor<P>>().ok()) {
+    let mut load = || -> Result<Arc<Executor<P>>, String> {
+        let (program, payload) = held.open()?;
+        Ok(Arc::new(prepare(protocol, sharing, Arc::new(program), held.role(), payload)?))
+    };
+    if P::PREPARES_TOGETHER {
+        // Not under the lock: two sessions that prepare at once would wait for each other.
+        let executor = match common.and_then(|common| common.executor()) {
+            Some(ready) => return Ok(ready),
+            None => load()?,
+        };
+        *held.cache.lock() = Some(Prepared { session, executor: executor.clone() });
+        return Ok(executor);
+    }
+    let mut cache = held.cache.lock();
+    if let Some(ready) = cache.as_ref().and_then(Prepared::executor) {
         return Ok(ready);
     }
-    let (program, payload) = held.open()?;
-    let executor = Arc::new(prepare(protocol, sharing, Arc::new(program), held.role(), payload)?);
-    *cache = Some(executor.clone());
+    let executor = load()?;
+    *cache = Some(Prepared { session, executor: executor.clone() });
     Ok(executor)
 }
 

@@ -35,6 +35,10 @@ pub trait Served: Protocol + Sized + 'static {
     /// Whether the protocol uses correlated OTs that were made ahead of a session.
     const STOCKED: bool = false;
 
+    /// Whether the parties exchange messages to prepare weights. What they prepared in a session then serves a later one only where
+    /// all of them still have it.
+    const PREPARES_TOGETHER: bool = false;
+
     /// Gives this party such OTs, for the runs of these numbers: as many as their plan asks for, which they then take from there and
     /// nowhere else. Both parties are given the two sides of the same ones.
     fn supply(&mut self, runs: Range<u64>, ots: Reserved) {

@@ -97,7 +97,7 @@ impl Session {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let protocol = protocol.parse().map_err(Failure::from)?;
-        let options = self::options(options)?;
+        let options = self::options(options, None)?;
         let program = program.0.clone();
         let session = attended(py, None, move |_| {
             let config = ClientConfig::read(config)?;
@@ -256,9 +256,10 @@ fn tell(reporter: &Reporter, step: &Progress) {
 /// Names of a session's options.
 pub(crate) const OPTIONS: [&str; 6] = ["adder", "bandwidth", "key_bits", "latency_us", "tile", "window"];
 
-/// A session's options by name; `None` leaves one as it is.
-pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
+/// A session's options by name; `None` leaves one as it is. How many parties compute follows in a session from its configuration.
+pub(crate) fn options(given: Option<&Bound<'_, PyDict>>, parties: Option<usize>) -> PyResult<Options> {
     let mut options = Options::default();
+    options.parties = parties.unwrap_or(options.parties);
     let mut window = None;
     for (name, value) in given.into_iter().flatten().filter(|(_, value)| !value.is_none()) {
         match name.extract::<&str>()? {

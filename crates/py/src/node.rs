@@ -23,16 +23,17 @@ enum Event {
     Over(Result<(), Failure>),
 }
 
-/// Is the party that the file `config` describes, until a signal handler raises; then it takes leave of its peers and that
+/// Is the party that the file `config` describes, which with `dealer` must be a dealer's, until a signal handler raises; then it takes leave of its peers and that
 /// is raised. `ready` is called with the address listened on. The log goes to stderr; `COVEY_LOG` filters it.
 #[pyfunction]
-pub(crate) fn serve_party(py: Python<'_>, config: PathBuf, ready: Py<PyAny>) -> PyResult<()> {
+#[pyo3(signature = (config, ready, dealer = false))]
+pub(crate) fn serve_party(py: Python<'_>, config: PathBuf, ready: Py<PyAny>, dealer: bool) -> PyResult<()> {
     log_to_stderr();
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, receiver) = channel();
     let (told, stopped) = (sender.clone(), stop.clone());
     let serve = move || {
-        let config = PartyConfig::read(config)?;
+        let config = if dealer { PartyConfig::read_dealer(config) } else { PartyConfig::read(config) }?;
         // Nobody listens any more once the caller was interrupted.
         covey_node::serve(config, |address| drop(told.send(Event::Ready(address))), stopped)?;
         Ok(())

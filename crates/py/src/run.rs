@@ -108,20 +108,21 @@ pub(crate) fn run_clear<'py>(
     Ok((outputs_to(py, outputs)?, statistics, timings))
 }
 
-/// What one inference of `program` over `batch` samples costs on `protocol`, with a session's options and outputs rounded by
-/// `round_bits`, as JSON.
+/// What one inference of `program` over `batch` samples costs on `protocol`, of so many `parties` where it takes any number, with a
+/// session's options and outputs rounded by `round_bits`, as JSON.
 #[pyfunction]
-#[pyo3(signature = (program, protocol = "trio", batch = 1, round_bits = 0, **options))]
+#[pyo3(signature = (program, protocol = "trio", batch = 1, round_bits = 0, parties = None, **options))]
 pub(crate) fn plan(
     py: Python<'_>,
     program: &Program,
     protocol: &str,
     batch: usize,
     round_bits: u32,
+    parties: Option<usize>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<String> {
     let program = program.0.clone();
-    let options = client::options(options)?;
+    let options = client::options(options, parties)?;
     detached(py, || {
         let kind: ProtocolKind = protocol.parse()?;
         supports(kind, &program)?;

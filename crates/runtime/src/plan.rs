@@ -95,7 +95,7 @@ pub struct Plan {
     pub nodes: Vec<NodeCost>,
     /// All steps together.
     pub total: NodeCost,
-    /// What preparing the weights exchanges, once in a session.
+    /// What preparing the weights exchanges, once for a version of them as long as no party starts anew.
     pub weights: Option<NodeCost>,
     /// Correlated OTs it uses up, by the party that holds the correlation.
     pub transfers: [u64; 2],

@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use covey_nn::clip::{Ends, difference_bound};
 use covey_program::{Kind, Op, Program};
+use covey_protocols::beaver::Beaver;
 use covey_protocols::clear::Clear;
-use covey_protocols::served::{Served, Sharing};
+use covey_protocols::served::{Part, Served, Sharing};
 use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
 use covey_protocols::{PARTIES, Protocol, Truncation};
@@ -24,11 +25,14 @@ pub enum ProtocolKind {
     Trio,
     /// Two parties, semi-honest, no dealer.
     TwoParty,
+    /// Any number of parties and a dealer, semi-honest, all but one party corrupted.
+    Beaver,
 }
 
 impl ProtocolKind {
     /// All of them.
-    pub const ALL: [ProtocolKind; 3] = [ProtocolKind::Clear, ProtocolKind::Trio, ProtocolKind::TwoParty];
+    pub const ALL: [ProtocolKind; 4] =
+        [ProtocolKind::Clear, ProtocolKind::Trio, ProtocolKind::TwoParty, ProtocolKind::Beaver];
 
     /// Name on the command line and in the handshake.
     pub fn name(self) -> &'static str {
@@ -36,6 +40,7 @@ impl ProtocolKind {
             ProtocolKind::Clear => Clear::NAME,
             ProtocolKind::Trio => <Trio<u32> as Protocol>::NAME,
             ProtocolKind::TwoParty => <TwoParty<u32> as Protocol>::NAME,
+            ProtocolKind::Beaver => <Beaver<u32> as Protocol>::NAME,
         }
     }
 
@@ -51,6 +56,7 @@ impl ProtocolKind {
             ProtocolKind::Clear => None,
             ProtocolKind::Trio => Some(Trio::<u32>::sharing(parties)),
             ProtocolKind::TwoParty => Some(TwoParty::<u32>::sharing(parties)),
+            ProtocolKind::Beaver => Some(Beaver::<u32>::sharing(parties)),
         }
     }
 
@@ -67,11 +73,17 @@ impl ProtocolKind {
             .find(|(_, sharing)| listed == sharing.roles.len() || listed == sharing.pinned())
     }
 
-    /// How many roles it takes, in words.
+    /// Whether a dealer takes part beside the computing parties.
+    pub fn has_dealer(self) -> bool {
+        self.sharing(*PARTIES.start()).is_some_and(|sharing| sharing.roles.contains(&Part::Dealer))
+    }
+
+    /// How many parties it takes, in words.
     pub fn takes(self) -> String {
+        let dealer = if self.has_dealer() { " and a dealer" } else { "" };
         match (self.roles(*PARTIES.start()), self.roles(*PARTIES.end())) {
-            (least, most) if least == most => least.to_string(),
-            (least, most) => format!("{least} to {most}, the dealer included"),
+            (least, most) if least == most => format!("{least}{dealer}"),
+            _ => format!("{} to {}{dealer}", PARTIES.start(), PARTIES.end()),
         }
     }
 }
@@ -84,7 +96,7 @@ impl fmt::Display for ProtocolKind {
 
 /// A protocol nobody has heard of.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("protocol '{0}' is not known: use clear, trio or two-party")]
+#[error("protocol '{0}' is not known: use clear, trio, two-party or beaver")]
 pub struct UnknownProtocol(pub String);
 
 impl FromStr for ProtocolKind {
@@ -117,7 +129,11 @@ pub fn choose<V: Visitor>(kind: ProtocolKind, ring: Ring, visitor: V) -> Result<
         (ProtocolKind::Trio, Ring::Pow2(64)) => Ok(visitor.served::<Trio<u64>>()),
         (ProtocolKind::TwoParty, ring) if (16..=32).contains(&ring.bits()) => Ok(visitor.served::<TwoParty<u32>>()),
         (ProtocolKind::TwoParty, ring) if (33..=64).contains(&ring.bits()) => Ok(visitor.served::<TwoParty<u64>>()),
-        (ProtocolKind::Trio, _) => Err(Unsupported::Ring { protocol: kind.name(), ring, rings: "32 or --ring 64" }),
+        (ProtocolKind::Beaver, Ring::Pow2(32)) => Ok(visitor.served::<Beaver<u32>>()),
+        (ProtocolKind::Beaver, Ring::Pow2(64)) => Ok(visitor.served::<Beaver<u64>>()),
+        (ProtocolKind::Trio | ProtocolKind::Beaver, _) => {
+            Err(Unsupported::Ring { protocol: kind.name(), ring, rings: "32 or --ring 64" })
+        }
         (ProtocolKind::TwoParty, _) => Err(Unsupported::Ring { protocol: kind.name(), ring, rings: "16 to 64" }),
     }
 }

@@ -216,6 +216,8 @@ pub struct PartyHello {
     pub client: Key,
     /// Which version of the weights it holds.
     pub sharing: Hex<16>,
+    /// The session in which it prepared them, where it still has what it made then.
+    pub prepared: Option<Hex<16>>,
     /// Low bits that outputs lose before they open to the client.
     pub round_bits: u32,
     /// What the client asked it for.

@@ -14,6 +14,7 @@ use covey_client::messages::PhaseMessage;
 use covey_client::{ClientConfig, ClientError, Inference, Session, SessionOptions, share_weights};
 use covey_node::{PartyConfig, serve};
 use covey_program::{Op, Program, ProgramBuilder, Rounding, Visibility, Weights, Window};
+use covey_protocols::served::Part;
 use covey_ring::{Ring, Tensor, fixed};
 use covey_runtime::clear::run_clear;
 use covey_runtime::session::ProtocolKind;
@@ -21,6 +22,7 @@ use covey_transport::Identity;
 use tempfile::TempDir;
 
 pub const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
+pub const DEALER: &str = "dealer";
 pub const CLIENTS: [&str; 2] = ["owner", "data"];
 /// Seconds in every configuration.
 pub const TIMEOUT: f64 = 3.0;
@@ -29,6 +31,8 @@ pub const TIMEOUT: f64 = 3.0;
 pub struct Cluster {
     pub folder: TempDir,
     pub protocol: ProtocolKind,
+    /// What the parties are called, in role order.
+    pub names: Vec<&'static str>,
     pub ports: Vec<u16>,
     fingerprints: BTreeMap<&'static str, String>,
     parties: Vec<Option<(Arc<AtomicBool>, JoinHandle<()>)>>,
@@ -42,10 +46,21 @@ impl Cluster {
 
     /// Files only.
     pub fn of(protocol: ProtocolKind) -> Self {
-        let parties = protocol.roles(2);
+        Cluster::of_parties(protocol, 2)
+    }
+
+    /// Files only; so many parties compute where the protocol takes any number.
+    pub fn of_parties(protocol: ProtocolKind, parties: usize) -> Self {
+        let roles = protocol.sharing(parties).unwrap().roles;
+        let names: Vec<&str> = roles
+            .iter()
+            .zip(NAMES.into_iter().chain([DEALER]))
+            .map(|(part, name)| if *part == Part::Dealer { DEALER } else { name })
+            .collect();
+        let parties = names.len();
         let folder = TempDir::new().unwrap();
         let mut fingerprints = BTreeMap::new();
-        for name in NAMES.into_iter().chain(CLIENTS).chain(["stranger", "other"]) {
+        for name in NAMES.into_iter().chain(CLIENTS).chain(["stranger", "other", DEALER]) {
             let identity = Identity::generate(name, 10).unwrap();
             identity.save(&folder.path().join(format!("{name}.key"))).unwrap();
             fingerprints.insert(name, identity.fingerprint().to_string());
@@ -54,8 +69,8 @@ impl Cluster {
         let sockets: Vec<_> = (0..parties).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let ports = sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect();
         let threads = (0..parties).map(|_| None).collect();
-        let cluster = Cluster { folder, protocol, ports, fingerprints, parties: threads };
-        for (party, name) in NAMES.into_iter().enumerate().take(parties) {
+        let cluster = Cluster { folder, protocol, names, ports, fingerprints, parties: threads };
+        for (party, name) in cluster.names.iter().enumerate() {
             cluster.write(&format!("{name}.toml"), &cluster.party_toml(party, &CLIENTS));
         }
         for client in CLIENTS.into_iter().chain(["stranger"]) {
@@ -71,9 +86,13 @@ impl Cluster {
 
     /// Parties serving as threads.
     pub fn start_of(protocol: ProtocolKind) -> Self {
-        let mut cluster = Cluster::of(protocol);
-        cluster.roles().into_iter().for_each(|party| cluster.start_party(party));
-        cluster
+        Cluster::of(protocol).started()
+    }
+
+    /// With all its parties serving as threads.
+    pub fn started(mut self) -> Self {
+        self.roles().into_iter().for_each(|party| self.start_party(party));
+        self
     }
 
     pub fn roles(&self) -> Vec<usize> {
@@ -81,7 +100,7 @@ impl Cluster {
     }
 
     pub fn start_party(&mut self, party: usize) {
-        let config = PartyConfig::read(self.path(&format!("{}.toml", NAMES[party]))).unwrap();
+        let config = PartyConfig::read(self.path(&format!("{}.toml", self.names[party]))).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, listening) = mpsc::channel();
         let flag = stop.clone();
@@ -110,13 +129,14 @@ impl Cluster {
     }
 
     pub fn party_toml(&self, party: usize, clients: &[&str]) -> String {
-        let name = NAMES[party];
+        let name = self.names[party];
         let mut text = format!(
-            "[party]\nname = \"{name}\"\nlisten = \"127.0.0.1:{}\"\nkey = \"{name}.key\"\ntimeout = {TIMEOUT}\n",
+            "[party]\n{}name = \"{name}\"\nlisten = \"127.0.0.1:{}\"\nkey = \"{name}.key\"\ntimeout = {TIMEOUT}\n",
+            role(name),
             self.ports[party]
         );
         for other in (0..self.ports.len()).filter(|other| *other != party) {
-            text += &format!("[[peer]]\n{}", self.peer_toml(NAMES[other], self.ports[other]));
+            text += &format!("[[peer]]\n{}", self.peer_toml(self.names[other], self.ports[other]));
         }
         for client in clients {
             text += &format!("[[client]]\nname = \"{client}\"\nfingerprint = \"{}\"\n", self.fingerprint(client));
@@ -127,14 +147,14 @@ impl Cluster {
     pub fn client_toml(&self, client: &str, roles: &[usize]) -> String {
         let mut text = format!("[client]\nname = \"{client}\"\nkey = \"{client}.key\"\ntimeout = {TIMEOUT}\n");
         for &party in roles {
-            text += &format!("[[party]]\n{}", self.peer_toml(NAMES[party], self.ports[party]));
+            text += &format!("[[party]]\n{}", self.peer_toml(self.names[party], self.ports[party]));
         }
         text
     }
 
     pub fn peer_toml(&self, name: &str, port: u16) -> String {
         let fingerprint = self.fingerprint(name);
-        format!("name = \"{name}\"\naddress = \"127.0.0.1:{port}\"\nfingerprint = \"{fingerprint}\"\n")
+        format!("name = \"{name}\"\naddress = \"127.0.0.1:{port}\"\nfingerprint = \"{fingerprint}\"\n{}", role(name))
     }
 
     pub fn client(&self, name: &str) -> ClientConfig {
@@ -166,6 +186,11 @@ impl Drop for Cluster {
         }
         (0..self.parties.len()).for_each(|party| self.stop_party(party));
     }
+}
+
+/// The line that says that somebody of this name is a dealer.
+fn role(name: &str) -> &'static str {
+    if name == DEALER { "role = \"dealer\"\n" } else { "" }
 }
 
 /// An error's one line.
@@ -265,7 +290,7 @@ pub struct Process(pub Child);
 
 impl Process {
     pub fn start(cluster: &Cluster, party: usize) -> Self {
-        let name = NAMES[party];
+        let name = cluster.names[party];
         let log =
             std::fs::OpenOptions::new().create(true).append(true).open(cluster.path(&format!("{name}.log"))).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_covey-party"))
@@ -296,7 +321,7 @@ impl Drop for Process {
 }
 
 pub fn log(cluster: &Cluster, party: usize) -> String {
-    std::fs::read_to_string(cluster.path(&format!("{}.log", NAMES[party]))).unwrap_or_default()
+    std::fs::read_to_string(cluster.path(&format!("{}.log", cluster.names[party]))).unwrap_or_default()
 }
 
 /// A session whose runs take long enough to be interrupted: every link delays by 60 ms.

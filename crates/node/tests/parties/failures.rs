@@ -3,9 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{
-    Cluster, Model, NAMES, Process, TIMEOUT, cnn, images, infer_and_compare, log, message, slow_session,
-};
+use crate::common::{Cluster, Model, Process, TIMEOUT, cnn, images, infer_and_compare, log, message, slow_session};
 use covey_client::messages::PhaseMessage::Joint;
 use covey_ring::Ring;
 use covey_runtime::session::ProtocolKind;
@@ -36,6 +34,12 @@ fn a_killed_or_stopped_one_of_two_parties_is_named() {
     strike_all(&Cluster::of(ProtocolKind::TwoParty), &blows);
 }
 
+#[test]
+fn a_killed_or_stopped_dealer_is_named() {
+    let blows = [(2, "KILL", "connection lost"), (2, "STOP", "silent for 3 s"), (1, "KILL", "connection lost")];
+    strike_all(&Cluster::of(ProtocolKind::Beaver), &blows);
+}
+
 /// Strikes parties one after the other, who are started again.
 fn strike_all(cluster: &Cluster, blows: &[(usize, &str, &str)]) {
     let mut processes: Vec<Process> = cluster.roles().into_iter().map(|party| Process::start(cluster, party)).collect();
@@ -45,7 +49,7 @@ fn strike_all(cluster: &Cluster, blows: &[(usize, &str, &str)]) {
         let others: Vec<usize> = cluster.roles().into_iter().filter(|party| *party != victim).collect();
         let before: Vec<usize> = others.iter().map(|party| log(cluster, *party).len()).collect();
         let (error, took) = strike(cluster, &model, &processes[victim], signal);
-        let due = format!("P{victim} ({}): {reason}", NAMES[victim]);
+        let due = format!("P{victim} ({}): {reason}", cluster.names[victim]);
         assert!(error.contains(&due), "{error}");
         assert!(took < Duration::from_secs_f64(2.0 * TIMEOUT), "{signal} took {took:?}");
         for (party, before) in others.into_iter().zip(before) {
@@ -54,7 +58,7 @@ fn strike_all(cluster: &Cluster, blows: &[(usize, &str, &str)]) {
         // While it is away, a session is refused with its name.
         if signal == "KILL" {
             let refusal = cluster.refused(&model);
-            assert!(refusal.contains(NAMES[victim]) && refusal.contains("cannot be reached"), "{refusal}");
+            assert!(refusal.contains(cluster.names[victim]) && refusal.contains("cannot be reached"), "{refusal}");
         }
         processes[victim].0.kill().unwrap();
         processes[victim].0.wait().unwrap();

@@ -1,6 +1,7 @@
 //! Parties and clients over mutual TLS on this machine: what they compute, what they refuse, how they fail.
 
 mod common;
+mod dealer;
 mod failures;
 mod inference;
 mod limits;

@@ -166,7 +166,7 @@ fn keys_clients_and_roles() {
     cluster.write("data.toml", &cluster.client_toml("data", &[1, 0, 2]));
     contains(&cluster.refused(&model), &["of other roles or parties", "share them again"]);
 
-    for (roles, count) in [(&[0, 1][..], "2 parties"), (&[0], "1 parties")] {
+    for (roles, count) in [(&[0, 1][..], "2 parties"), (&[0], "1 party")] {
         cluster.write("data.toml", &cluster.client_toml("data", roles));
         contains(&cluster.refused(&model), &[count, "where trio takes 3", "[[party]]"]);
     }

@@ -241,7 +241,7 @@ fn data_owners_are_p1_themselves() {
     assert!(refusal.contains("'owner' may not infer"), "{refusal}");
     let trio = SessionOptions::default();
     let refusal = OwnSession::open(&cluster.client("data"), &model.program, trio).map_err(message).err().unwrap();
-    assert!(refusal.contains("1 parties where trio takes 3"), "{refusal}");
+    assert!(refusal.contains("1 party where trio takes 3"), "{refusal}");
 
     // The weights are shared anew, and the server is killed and started: the next session goes on with the new version.
     share(&cluster, &model);
