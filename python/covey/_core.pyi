@@ -121,6 +121,7 @@ def plan(
     protocol: str = "trio",
     batch: int = 1,
     round_bits: int = 0,
+    parties: int | None = None,
     *,
     adder: str | None = None,
     latency_us: int | None = None,
@@ -132,7 +133,7 @@ def plan(
 def run_clear(
     program: Program, weights: Weights, inputs: Mapping[str, _Floats], wrap: bool = False
 ) -> tuple[list[dict[str, Any]], str, str]: ...
-def serve_party(config: _Path, ready: Callable[[str], object]) -> None: ...
+def serve_party(config: _Path, ready: Callable[[str], object], dealer: bool = False) -> None: ...
 def share_weights(
     config: _Path, program: Program, weights: Weights, protocol: str = "trio", progress: _Progress | None = None
 ) -> str: ...

@@ -1,4 +1,4 @@
-"""The configuration files: party.toml, owner.toml, client.toml."""
+"""The configuration files: party.toml, dealer.toml, owner.toml, client.toml."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ class Peer:
     fingerprint: str
     address: str | None = None
     may: Sequence[str] | None = None
+    role: str | None = None
+    """`dealer`, or nothing for a computing party."""
 
 
 def party_toml(
     name: str, listen: str, key: str, state: str, parties: Sequence[Peer], clients: Sequence[Peer], **more: Any
 ) -> str:
-    """The configuration of one party; `parties` are the other two, in role order."""
+    """The configuration of one party, or with `role` of the dealer; `parties` are the others, in role order."""
     document = tomlkit.document()
     document["party"] = {"name": name, "listen": listen, "key": key, "state": state, **more}
     document["peer"] = _entries(parties)
@@ -39,7 +41,7 @@ def party_toml(
 def client_toml(
     name: str, key: str, parties: Sequence[Peer], network: Mapping[str, float] | None = None, **more: Any
 ) -> str:
-    """The configuration of a model owner or a data owner; `parties` are P0, P1 and P2, `network` one to emulate."""
+    """The configuration of a model owner or a data owner; `parties` are all in role order, `network` one to emulate."""
     document = tomlkit.document()
     document["client"] = {"name": name, "key": key, **more}
     document["party"] = _entries(parties)
@@ -56,6 +58,8 @@ def _entries(peers: Sequence[Peer]) -> Any:
         if peer.address is not None:
             entry["address"] = peer.address
         entry["fingerprint"] = peer.fingerprint
+        if peer.role is not None:
+            entry["role"] = peer.role
         if peer.may is not None:
             entry["may"] = list(peer.may)
         entries.append(entry)

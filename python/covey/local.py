@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from covey.errors import CoveyError, OptionError
+from covey.protocols import DEALER
 from covey.protocols import protocol as find_protocol
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ IDLE_SECONDS = 300.0
 def local(
     protocol: str = "trio",
     *,
+    parties: int | None = None,
     timeout: float = 10.0,
     network: Mapping[str, float] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -51,18 +53,24 @@ def local(
     """Parties on this machine, for as long as the `with` block lasts.
 
     `trio` starts three processes, each with its own key in a private folder that is removed afterwards; `clear` starts
-    none. `timeout` is how many seconds a silent party is waited for. `network` is one to emulate on every link
-    (`latency_ms` one way, `bandwidth_mbit`), `options` are those of a session. With `data_owner_computes` this process
-    is the data owner's and the last party, which two-party allows. The processes end with this one, however it ends.
+    none. `parties` is how many compute, where the protocol takes any number; a dealer comes on top. `timeout` is how
+    many seconds a silent party is waited for. `network` is one to emulate on every link (`latency_ms` one way,
+    `bandwidth_mbit`), `options` are those of a session. With `data_owner_computes` this process is the data owner's
+    and the last party, which two-party allows. The processes end with this one, however it ends.
     """
-    parties = Parties(
-        protocol, timeout=timeout, network=network, options=options, data_owner_computes=data_owner_computes
+    running = Parties(
+        protocol,
+        parties=parties,
+        timeout=timeout,
+        network=network,
+        options=options,
+        data_owner_computes=data_owner_computes,
     )
     try:
-        parties.start(progress)
-        yield parties
+        running.start(progress)
+        yield running
     finally:
-        parties.close()
+        running.close()
 
 
 class Parties:
@@ -72,6 +80,7 @@ class Parties:
         self,
         protocol: str = "trio",
         *,
+        parties: int | None = None,
         timeout: float = 10.0,
         network: Mapping[str, float] | None = None,
         options: Mapping[str, Any] | None = None,
@@ -80,7 +89,9 @@ class Parties:
         info = find_protocol(protocol)
         if data_owner_computes and not info.data_owner_can_compute:
             raise OptionError(f"the data owner cannot be a party of {protocol}: its last party's shares are secret")
-        self.names = info.parties[:-1] if data_owner_computes else info.parties
+        self.computing = info.count(parties)
+        roles = info.roles(parties)
+        self.names = roles[:-1] if data_owner_computes else roles
         self.protocol = protocol
         self.timeout = timeout
         self.network = dict(network or {})
@@ -112,7 +123,7 @@ class Parties:
             party.spawn()
         for index, party in enumerate(self.parties):
             if progress is not None:
-                progress(index, len(self.parties), f"starting {len(self.parties)} parties")
+                progress(index, len(self.parties), f"starting {counted(self.names)}")
             party.wait_until_ready()
 
     @property
@@ -221,14 +232,20 @@ class Parties:
 
 
 class Party:
-    """One party's process."""
+    """One party's process, or the dealer's."""
 
-    def __init__(self, name: str, config: Path) -> None:
+    def __init__(self, name: str, config: Path, command: str = "party") -> None:
         self.name = name
+        self.command = command
         self.config = config
         self.log = config.parent / "party.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = threading.Event()
+
+    @property
+    def called(self) -> str:
+        """For messages."""
+        return "the dealer" if self.name == DEALER else f"party {self.name}"
 
     @property
     def pid(self) -> int | None:
@@ -241,7 +258,7 @@ class Party:
         # The child imports the same package as this process, whatever its working folder holds.
         root = str(Path(__file__).resolve().parents[1])
         code = f"import sys; sys.path[0] = {root!r}; from covey.cli import main; main()"
-        command = [sys.executable, "-c", code, "party", "--config", str(self.config), "--until-stdin-closes"]
+        command = [sys.executable, "-c", code, self.command, "--config", str(self.config), "--until-stdin-closes"]
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
@@ -261,9 +278,9 @@ class Party:
         deadline = time.monotonic() + START_SECONDS
         while not self._ready.wait(0.01):
             if self._process is None or self._process.poll() is not None:
-                raise CoveyError(f"party {self.name} did not start: {self.last_words()}")
+                raise CoveyError(f"{self.called} did not start: {self.last_words()}")
             if time.monotonic() > deadline:
-                raise CoveyError(f"party {self.name} is not ready after {START_SECONDS:g} s: {self.last_words()}")
+                raise CoveyError(f"{self.called} is not ready after {START_SECONDS:g} s: {self.last_words()}")
 
     def last_words(self) -> str:
         """The last line of the party's log."""
@@ -322,7 +339,9 @@ def write_configuration(
         identity.save(folder / name / "key.pem")
         fingerprints[name] = identity.fingerprint
     addresses = dict(zip(party_names, free_addresses(len(party_names)), strict=True))
-    peers = [Peer(name, fingerprints[name], addresses[name]) for name in party_names]
+    peers = [
+        Peer(name, fingerprints[name], addresses[name], role=DEALER if name == DEALER else None) for name in party_names
+    ]
     clients = [
         Peer("model-owner", fingerprints["model-owner"], may=["share-weights"]),
         Peer("data-owner", fingerprints["data-owner"], may=["infer", "fill-store"]),
@@ -330,13 +349,21 @@ def write_configuration(
     parties = []
     for peer in peers:
         others = [other for other in peers if other is not peer]
-        text = party_toml(peer.name, addresses[peer.name], "key.pem", "state", others, clients, timeout=timeout)
-        config = folder / peer.name / "party.toml"
+        more: dict[str, Any] = {"timeout": timeout} if peer.role is None else {"timeout": timeout, "role": peer.role}
+        text = party_toml(peer.name, addresses[peer.name], "key.pem", "state", others, clients, **more)
+        command = peer.role or "party"
+        config = folder / peer.name / f"{command}.toml"
         config.write_text(text)
-        parties.append(Party(peer.name, config))
+        parties.append(Party(peer.name, config, command))
     for name, file in (("model-owner", "owner.toml"), ("data-owner", "client.toml")):
         (folder / name / file).write_text(client_toml(name, "key.pem", peers, network, timeout=timeout))
     return parties
+
+
+def counted(names: Sequence[str]) -> str:
+    """How many parties these are, in words."""
+    count = len(names) - (DEALER in names)
+    return f"{count} {'party' if count == 1 else 'parties'}" + (" and a dealer" if DEALER in names else "")
 
 
 def free_addresses(count: int) -> Sequence[str]:

@@ -7,14 +7,20 @@ from dataclasses import dataclass
 
 from covey.errors import OptionError
 
+PARTY_NAMES = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
+"""What computing parties are called on one machine, in role order."""
+
+DEALER = "dealer"
+"""What the dealer is called there, and its role in configuration files."""
+
 
 @dataclass(frozen=True)
 class ProtocolInfo:
     """A protocol as users meet it."""
 
     name: str
-    parties: tuple[str, ...]
-    """What the computing parties are called on one machine, in role order; none where everything is in the open."""
+    computing: Sequence[int]
+    """How many parties may compute, the usual number first; none where everything is in the open."""
     rings: Sequence[int]
     """Bits of the rings Z_2^l it computes in."""
     help: str
@@ -22,9 +28,48 @@ class ProtocolInfo:
     security: str
     """What it promises, in one sentence."""
     who_learnt_what: str
-    """After a run; `{count}` stands for the number of results."""
+    """After a run; `{count}` stands for the number of results, `{parties}` for the parties' names."""
+    dealer: bool = False
+    """Whether a dealer takes part beside the computing parties; it has the last role."""
     data_owner_can_compute: bool = False
     """Whether the data owner may be the last party itself: it holds nothing of the model."""
+
+    @property
+    def served(self) -> bool:
+        """Whether it runs among servers."""
+        return bool(self.computing)
+
+    def count(self, parties: int | None) -> int | None:
+        """How many parties compute where the protocol takes any number, else `None`. Raises `OptionError`."""
+        if len(self.computing) > 1:
+            if parties is None or parties in self.computing:
+                return parties or self.computing[0]
+            raise OptionError(f"{self.name} takes {self.computing[0]} to {self.computing[-1]} parties, not {parties}")
+        if parties is None:
+            return None
+        has = f"always has {self.computing[0]} parties" if self.served else "has no parties"
+        raise OptionError(f"{self.name} {has}: leave --parties out, or use {_of_any_number()}")
+
+    def roles(self, parties: int | None = None) -> tuple[str, ...]:
+        """What the parties are called on one machine, in role order, the dealer last."""
+        count = self.count(parties) or sum(self.computing)
+        return PARTY_NAMES[:count] + ((DEALER,) if self.dealer else ())
+
+    def peer(self, number: int, parties: int | None = None) -> str:
+        """What tables call a peer of a session: a party by its role, the dealer, or the client after them."""
+        roles = self.roles(parties)
+        if number >= len(roles):
+            return "client"
+        return DEALER if roles[number] == DEALER else f"P{number}"
+
+    def label(self, parties: int | None = None) -> str:
+        """For titles: its name, with the number of parties where it takes any."""
+        return self.name if parties is None else f"{self.name} of {parties} parties"
+
+    def learnt(self, results: int, parties: int | None = None) -> str:
+        """`who_learnt_what` of a run on one machine."""
+        *others, last = [name for name in self.roles(parties) if name != DEALER] or [""]
+        return self.who_learnt_what.format(count=results, parties=f"{', '.join(others)} and {last}")
 
 
 PROTOCOLS: Mapping[str, ProtocolInfo] = {
@@ -32,19 +77,19 @@ PROTOCOLS: Mapping[str, ProtocolInfo] = {
     for info in (
         ProtocolInfo(
             "trio",
-            ("alpha", "beta", "gamma"),
+            (3,),
             (32, 64),
             "trio: three parties, semi-honest",
             "Trio: three parties compute; nothing that any one of them sees tells it anything about inputs, weights "
             "or outputs, as long as all three follow the protocol and no two pool what they see (semi-honest, one of "
             "three).",
             "Who could have learnt what: the data owner alone learnt the {count} results, and the model owner nothing; "
-            "alpha, beta and gamma saw the program, the batch size and the timing, and beyond that only numbers that "
+            "{parties} saw the program, the batch size and the timing, and beyond that only numbers that "
             "are random to each of them, unless two of them pool what they hold or one of them leaves the protocol.",
         ),
         ProtocolInfo(
             "two-party",
-            ("alpha", "beta"),
+            (2,),
             range(16, 65),
             "two-party: the model owner's server and the data owner's, semi-honest, no dealer",
             "Two-party: the model owner's server holds the weights, and both servers shares of everything else; "
@@ -54,6 +99,20 @@ PROTOCOLS: Mapping[str, ProtocolInfo] = {
             "alpha did of the images, unless the two pool what they hold or one of them leaves the protocol. Both saw "
             "the program, the batch size and the timing.",
             data_owner_can_compute=True,
+        ),
+        ProtocolInfo(
+            "beaver",
+            range(2, 9),
+            (32, 64),
+            "beaver: 2 to 8 parties and a dealer, semi-honest, all but one party may pool what they see",
+            "Beaver: a dealer hands out correlated randomness and any number of parties compute; what all but one of "
+            "the parties see, pooled, tells them nothing about inputs, weights or outputs, as long as all follow the "
+            "protocol and the dealer, who holds no shares, pools nothing with any of them (semi-honest, all but one).",
+            "Who could have learnt what: the data owner alone learnt the {count} results, and the model owner nothing; "
+            "{parties} saw the program, the batch size and the timing, and beyond that only numbers that are random "
+            "to them, unless all of them pool what they hold, one of them pools it with the dealer, or one of them "
+            "leaves the protocol. The dealer saw the program, the batch size and the timing, and no share of anything.",
+            dealer=True,
         ),
         ProtocolInfo(
             "clear",
@@ -73,3 +132,7 @@ def protocol(name: str) -> ProtocolInfo:
         return PROTOCOLS[name]
     *others, last = PROTOCOLS
     raise OptionError(f"protocol '{name}' is unknown: use {', '.join(others)} or {last}")
+
+
+def _of_any_number() -> str:
+    return " or ".join(info.name for info in PROTOCOLS.values() if len(info.computing) > 1)

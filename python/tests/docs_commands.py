@@ -22,6 +22,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "README.md": (),
     "docs/two-hosts.md": (),
     "docs/gallery.md": (),
+    "docs/n-parties.md": (),
     "docs/reports.md": ("matplotlib",),
     "docs/pytorch.md": ("torch",),
     "docs/tuning.md": ("torch", "sklearn"),

@@ -55,6 +55,7 @@ def test_version_and_help(command: Command) -> None:
         "run",
         "keys",
         "party",
+        "dealer",
         "share-weights",
         "infer",
         "doctor",
@@ -269,11 +270,11 @@ def test_run_says_what_it_chose_for_onnx(command: Command, tmp_path: Path, image
 
 def test_protocols_are_chosen_by_name(command: Command, digits: Path) -> None:
     x = DIGITS / "test-images.npy"
-    command.refuses("run", digits, "--input", x, "--protocol", "quad", saying="use trio, two-party or clear")
+    command.refuses("run", digits, "--input", x, "--protocol", "quad", saying="use trio, two-party, beaver or clear")
     command.refuses("run", digits, "--input", x, saying="--local")
-    command.refuses("explain", digits, "--protocol", "quad", saying="use trio, two-party or clear")
-    command.refuses("demo", "--protocol", "quad", saying="use trio, two-party or clear")
-    command.refuses("verify", digits, "--protocol", "quad", saying="use trio, two-party or clear")
+    command.refuses("explain", digits, "--protocol", "quad", saying="use trio, two-party, beaver or clear")
+    command.refuses("demo", "--protocol", "quad", saying="use trio, two-party, beaver or clear")
+    command.refuses("verify", digits, "--protocol", "quad", saying="use trio, two-party, beaver or clear")
 
 
 # Keys.

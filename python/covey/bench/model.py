@@ -33,6 +33,8 @@ class Setting:
     batch: int
     network: NetworkProfile
     protocol: str = "trio"
+    parties: int | None = None
+    """How many compute, where the protocol takes any number."""
     ring: str = "auto"
     phase: Phase = "joint"
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -40,6 +42,10 @@ class Setting:
     warm_up: int = 1
     check: bool = True
     plaintext: bool = True
+
+    def peer(self, number: int) -> str:
+        """What tables call a party or the client."""
+        return PROTOCOLS[self.protocol].peer(number, self.parties)
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ class Outcome:
         if not rows:
             return None
         most, row = max(rows, key=lambda pair: pair[0])
-        sender, receiver = (peer(row[end], self.setting.protocol) for end in ("from", "to"))
+        sender, receiver = (self.setting.peer(row[end]) for end in ("from", "to"))
         return f"{sender} to {receiver}", most
 
     @property
@@ -105,6 +111,7 @@ class Outcome:
             "model": asdict(setting.spec),
             "parameters": self.parameters,
             "protocol": setting.protocol,
+            "parties": setting.parties,
             "ring": self.ring,
             "scale": self.scale,
             "batch": setting.batch,
@@ -136,11 +143,6 @@ class Outcome:
         return data
 
 
-def peer(number: int, protocol: str) -> str:
-    """What tables call a party or the client."""
-    return f"P{number}" if number < len(PROTOCOLS[protocol].parties) else "client"
-
-
 def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
     """Build or fetch the model, check it against `clear`, run it privately, run it in plaintext."""
     files = kept(setting.spec, setting.ring, folder, progress)
@@ -150,7 +152,7 @@ def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
     if setting.check:
         progress(0, 0, "the specification, in the clear")
         due = run_clear(model, images)
-    with parties(setting.protocol, setting.network, setting.options, progress) as running:
+    with parties(setting.protocol, setting.network, setting.options, progress, setting.parties) as running:
         runs, private = repeat(
             running,
             model,
@@ -166,7 +168,7 @@ def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
         progress(0, 0, "plaintext on one thread")
         outside = plaintext.measure(files.onnx, images, max(3, setting.repetitions))
     given = {**setting.network.session, **session_options(setting.options)}
-    planned = json.loads(_core.plan(model.program, setting.protocol, setting.batch, **given))
+    planned = json.loads(_core.plan(model.program, setting.protocol, setting.batch, parties=setting.parties, **given))
     return _outcome(setting, model, runs, private, due, outside, planned)
 
 

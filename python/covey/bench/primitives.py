@@ -51,7 +51,7 @@ class Primitive:
     macs: int
     build: Callable[[int], Case]
     """The case in a ring of so many bits."""
-    protocols: tuple[str, ...] = ("trio",)
+    protocols: tuple[str, ...] = ("trio", "beaver")
     """Where it is measured unless it is asked for by name: what takes minutes is left out."""
 
 
@@ -94,6 +94,7 @@ def measure(
     chosen: list[Primitive],
     *,
     protocol: str,
+    computing: int | None = None,
     ring: int,
     network: NetworkProfile,
     options: Mapping[str, Any],
@@ -104,7 +105,7 @@ def measure(
 ) -> list[Row]:
     """Run every primitive and its twin in one session after the other of the same parties."""
     rows = []
-    with parties(protocol, network, options, progress) as running:
+    with parties(protocol, network, options, progress, computing) as running:
         for index, primitive in enumerate(chosen):
             progress(index, len(chosen), primitive.name)
             case = primitive.build(ring)
@@ -124,15 +125,16 @@ def measure(
             differing = sum(row.differing for row in compare(clear.integers, result.integers))
             planned = [
                 NodeProfile.of(row)
-                for row in _plan(case, protocol, running.options)["nodes"]
+                for row in _plan(case, protocol, computing, running.options)["nodes"]
                 if row["name"] not in OUTSIDE
             ]
             rows.append(_row(primitive, runs, twin, planned, differing))
     return rows
 
 
-def _plan(case: Case, protocol: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    plan: dict[str, Any] = json.loads(_core.plan(case.model.program, protocol, case.samples, **options))
+def _plan(case: Case, protocol: str, computing: int | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    planned = _core.plan(case.model.program, protocol, case.samples, parties=computing, **options)
+    plan: dict[str, Any] = json.loads(planned)
     return plan
 
 
@@ -315,23 +317,24 @@ def _range(width: int | None, ring: int) -> tuple[int, bool]:
 
 
 MEGA = 1 << 20
-BOTH = ("trio", "two-party")
+DEALT = ("trio", "beaver")
+ALL = (*DEALT, "two-party")
 
 PRIMITIVES = [
     Primitive("multiplication 2^24", 16 * MEGA, 16 * MEGA, _products(16 * MEGA)),
     *(
-        Primitive(f"relu 2^20, {name}", MEGA, 0, relu(MEGA, k), BOTH if k is None else ("trio",))
+        Primitive(f"relu 2^20, {name}", MEGA, 0, relu(MEGA, k), ALL if k is None else DEALT)
         for name, k in RANGES.items()
     ),
     Primitive("odd relu 2^17, Z_n", MEGA // 8, 0, odd_relu(MEGA // 8), ("two-party",)),
-    Primitive("shift 2^17", MEGA // 8, 0, shift(MEGA // 8, clamped=False), BOTH),
-    Primitive("shift and relu 2^17", MEGA // 8, 0, shift(MEGA // 8, clamped=True), BOTH),
+    Primitive("shift 2^17", MEGA // 8, 0, shift(MEGA // 8, clamped=False), ALL),
+    Primitive("shift and relu 2^17", MEGA // 8, 0, shift(MEGA // 8, clamped=True), ALL),
     Primitive("division by 49, 2^17", MEGA // 8, 0, _division(MEGA // 8, 49), ("two-party",)),
     *(Primitive(f"layer 2^20, {name}", MEGA, 16 * MEGA, _linear(16, 256, k)) for name, k in RANGES.items()),
     Primitive("matmul 16 × 512^3", 16 * 512**2, 16 * 512**3, _matmul(16, 512)),
     Primitive("conv 64→64 3×3 14^2", 64 * 14**2, 64 * 64 * 9 * 14**2, _conv(64, 14, 3, 1), ("two-party",)),
     Primitive("conv 64→64 3×3 56^2", 64 * 56**2, 64 * 64 * 9 * 56**2, _conv(64, 56, 3, 1)),
     Primitive("conv 64→64 3×3 56^2 × 16", 16 * 64 * 56**2, 16 * 64 * 64 * 9 * 56**2, _conv(64, 56, 3, 16)),
-    Primitive("maxpool 2×2 of 2^20", MEGA // 4, 0, _max_pool(16, 256), BOTH),
+    Primitive("maxpool 2×2 of 2^20", MEGA // 4, 0, _max_pool(16, 256), ALL),
 ]
 """What `covey bench primitives` measures."""

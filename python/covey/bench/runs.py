@@ -71,11 +71,17 @@ class Runs:
 
 @contextmanager
 def parties(
-    protocol: str, network: NetworkProfile, options: Mapping[str, Any], progress: Progress | None = None
+    protocol: str,
+    network: NetworkProfile,
+    options: Mapping[str, Any],
+    progress: Progress | None = None,
+    computing: int | None = None,
 ) -> Iterator[Parties]:
     """Parties on this machine, on a network, with a session's options. Raises `OptionError` for an unknown one."""
     given = {**network.session, **session_options(options)}
-    with local(protocol, timeout=PATIENCE, network=network.options, options=given, progress=progress) as running:
+    with local(
+        protocol, parties=computing, timeout=PATIENCE, network=network.options, options=given, progress=progress
+    ) as running:
         yield running
 
 

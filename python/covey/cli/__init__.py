@@ -16,7 +16,7 @@ from covey.cli.demo import demo
 from covey.cli.diff import diff
 from covey.cli.doctor import doctor
 from covey.cli.models import check, compile_, explain
-from covey.cli.remote import infer, party, share_weights
+from covey.cli.remote import dealer, infer, party, share_weights
 from covey.cli.run import run
 from covey.cli.tune import tune
 from covey.cli.verify import verify
@@ -40,6 +40,7 @@ app.command()(demo)
 app.command()(run)
 app.add_typer(keys.app, name="keys")
 app.command()(party)
+app.command()(dealer)
 app.command("share-weights")(share_weights)
 app.command()(infer)
 app.command()(doctor)

@@ -9,7 +9,7 @@ import typer
 
 from covey.bench.networks import NETWORKS
 from covey.cli import console
-from covey.cli.options import Json, KeyBits, Protocol, check_served
+from covey.cli.options import Json, KeyBits, PartyCount, Protocol, check_served
 from covey.errors import CoveyError, OptionError
 from covey.protocols import PROTOCOLS
 
@@ -81,6 +81,7 @@ def kernels(
 def primitives(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only those that begin so.")] = None,
     protocol: Protocol = "trio",
+    parties: PartyCount = None,
     ring: Annotated[int, typer.Option(help="Bits of the ring: 32 or 64; 16 to 64 for two-party.")] = 32,
     phase: Phase = "joint",
     network: Network = "loopback",
@@ -95,8 +96,8 @@ def primitives(
     from covey.bench.runs import session_options
     from covey.cli.bench_tables import primitives_table
 
-    check_served(protocol)
-    rings = PROTOCOLS[protocol].rings
+    info = PROTOCOLS[check_served(protocol)]
+    count, rings = info.count(parties), info.rings
     if ring not in rings:
         known = f"{rings[0]} or {rings[-1]}" if len(rings) == 2 else f"{rings[0]} to {rings[-1]}"
         raise OptionError(f"{protocol} has no ring of {ring} bits: use {known}")
@@ -108,6 +109,7 @@ def primitives(
         rows = bench.measure(
             chosen,
             protocol=protocol,
+            computing=count,
             ring=ring,
             network=profile,
             options=options,
@@ -119,6 +121,7 @@ def primitives(
         console.print_json(
             {
                 "protocol": protocol,
+                "parties": count,
                 "ring": ring,
                 "network": str(profile),
                 **times,
@@ -127,7 +130,8 @@ def primitives(
         )
     else:
         console.say(
-            f"{protocol} on {profile}, phase {phase}, Z_2^{ring}, exact, over TLS; medians of {repetitions} runs"
+            f"{info.label(count)} on {profile}, phase {phase}, Z_2^{ring}, exact, over TLS; "
+            f"medians of {repetitions} runs"
         )
         console.out().print(primitives_table(rows))
         console.say(
@@ -150,6 +154,7 @@ def model(
     pool: Pool = "max",
     batch: Batch = 1,
     protocol: Protocol = "trio",
+    parties: PartyCount = None,
     ring: Ring = "auto",
     phase: Phase = "joint",
     adder: Adder = None,
@@ -166,11 +171,12 @@ def model(
     from covey.bench.model import measure
     from covey.cli.bench_tables import print_outcome
 
-    check_served(protocol)
+    count = PROTOCOLS[check_served(protocol)].count(parties)
     options = {"adder": adder, "key_bits": key_bits}
     setting = _setting(
         name, shape, pool, network, options,
-        protocol=protocol, batch=batch, ring=ring, phase=phase, repetitions=repetitions, warm_up=warm_up, check=check,
+        protocol=protocol, parties=count, batch=batch, ring=ring, phase=phase,
+        repetitions=repetitions, warm_up=warm_up, check=check,
     )  # fmt: skip
     with console.progress(quiet=as_json) as report:
         outcome = measure(setting, _cache(cache), report)

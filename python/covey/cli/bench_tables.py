@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from covey.bench.model import Outcome, peer
+from covey.bench.model import Outcome
 from covey.bench.runs import links
 from covey.bench.statistics import Summary
 from covey.cli import console
+from covey.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
     from covey.bench import gallery
@@ -78,7 +79,8 @@ def print_outcome(outcome: Outcome, *, nodes: bool) -> None:
     key_bits = setting.options.get("key_bits")
     meaning = f"approximate ({key_bits} key bits)" if key_bits else "exact"
     out.print(
-        f"{setting.protocol} on {setting.network}, phase {setting.phase}, {outcome.ring}, scale {outcome.scale}, "
+        f"{PROTOCOLS[setting.protocol].label(setting.parties)} on {setting.network}, phase {setting.phase}, "
+        f"{outcome.ring}, scale {outcome.scale}, "
         f"{meaning}, over TLS; {many}\n"
     )
     out.print(_figures(outcome), "")
@@ -140,7 +142,7 @@ def _parties(outcome: Outcome) -> Table:
             sent[link["from"]] += link["offline_bytes"] + link["online_bytes"]
     for number, (seconds, peak) in enumerate(zip(runs.cpu_seconds, runs.peak_memory_bytes, strict=True)):
         table.add_row(
-            peer(number, outcome.setting.protocol),
+            outcome.setting.peer(number),
             "-" if seconds is None else f"{seconds:.2f}",
             "-" if peak is None else console.amount(peak),
             console.amount(outcome.planned_memory_bytes[number]),
@@ -154,8 +156,8 @@ def _links(outcome: Outcome) -> Table:
     table = console.table("link by link", ["from", "to"], ["offline", "online", "messages"])
     for link in links(outcome.runs.profile):
         table.add_row(
-            peer(link["from"], outcome.setting.protocol),
-            peer(link["to"], outcome.setting.protocol),
+            outcome.setting.peer(link["from"]),
+            outcome.setting.peer(link["to"]),
             console.amount(link["offline_bytes"]),
             console.amount(link["online_bytes"]),
             f"{link['messages']:,}",

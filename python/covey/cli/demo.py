@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from covey.cli import console
-from covey.cli.options import Json, Protocol, check_protocol
+from covey.cli.options import Json, PartyCount, Protocol, check_protocol
 from covey.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 ACCURACY_LIMIT = 0.97
 
 
-def demo(protocol: Protocol = "trio", as_json: Json = False) -> None:
+def demo(protocol: Protocol = "trio", parties: PartyCount = None, as_json: Json = False) -> None:
     """Classify 450 images of handwritten digits that stay secret, with a model that stays secret."""
     import numpy as np
 
     kind = check_protocol(protocol)
+    parties = PROTOCOLS[kind].count(parties)
     with as_file(files("covey") / "data" / "digits") as folder, console.progress(quiet=as_json) as report:
-        outcome = _run(Path(folder), kind, report, quiet=as_json)
+        outcome = _run(Path(folder), kind, parties, report, quiet=as_json)
     private, clear, difference = outcome["private"], outcome["clear"], outcome["difference"]
     labels = outcome["labels"]
     accuracy = {
@@ -40,7 +41,8 @@ def demo(protocol: Protocol = "trio", as_json: Json = False) -> None:
         logits = {"logits": difference.elements, "logits_differing": difference.differing}
         console.print_json({**counts, **logits, "accuracy": accuracy, "profile": private.profile.to_json()})
     else:
-        _print(private, difference, accuracy, len(labels), kind)
+        _print(private, difference, accuracy, len(labels))
+        console.out().print(PROTOCOLS[kind].learnt(len(labels), parties))
     if difference.differing:
         console.complain(f"the private result is not the specification's: {difference.first}")
         raise typer.Exit(1)
@@ -49,14 +51,14 @@ def demo(protocol: Protocol = "trio", as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _run(folder: Path, protocol: str, report: Report, quiet: bool) -> dict[str, Any]:
+def _run(folder: Path, protocol: str, count: int | None, report: Report, quiet: bool) -> dict[str, Any]:
     """Compile, start, share, infer; then the same in the clear and in floating point."""
     import numpy as np
 
     from covey import reference
     from covey.clear import run_clear
     from covey.inputs import load_arrays, read_inputs
-    from covey.local import local
+    from covey.local import counted, local
     from covey.model import load
     from covey.verify import compare
 
@@ -76,13 +78,11 @@ def _run(folder: Path, protocol: str, report: Report, quiet: bool) -> dict[str, 
     inputs = read_inputs(images, program)
     # Two processes where that is all it takes: the model owner's server, and this one.
     alone = PROTOCOLS[protocol].data_owner_can_compute
-    with local(protocol, data_owner_computes=alone, progress=report) as parties:
+    with local(protocol, parties=count, data_owner_computes=alone, progress=report) as parties:
         if parties.parties:
             listening = ", ".join(f"{party.name} (pid {party.pid})" for party in parties.parties)
-            count = len(parties.parties)
-            started = f"started {count} {'party' if count == 1 else 'parties'} with {'a key' if alone else 'keys'} of"
-            whose = "its own" if alone else "their own"
-            tell(f"{started} {whose}, mutual TLS 1.3 on loopback: {listening}")
+            keys = "a key of its own" if alone else "keys of their own"
+            tell(f"started {counted(parties.names)} with {keys}, mutual TLS 1.3 on loopback: {listening}")
         if alone:
             tell(f"the data owner's process (pid {os.getpid()}) is the other party")
         parties.share(loaded, report)
@@ -106,7 +106,7 @@ def _classes(result: Result) -> Any:
     return next(iter(result.integers.values())).argmax(axis=1)
 
 
-def _print(private: Result, difference: Difference, accuracy: dict[str, float], count: int, protocol: str) -> None:
+def _print(private: Result, difference: Difference, accuracy: dict[str, float], count: int) -> None:
     profile = private.profile
     assert profile is not None
     total = profile.total
@@ -125,4 +125,3 @@ def _print(private: Result, difference: Difference, accuracy: dict[str, float], 
         f"{difference.rows_differing} of {count} outputs differ from clear "
         f"({difference.differing:,} of {difference.elements:,} logits)"
     )
-    out.print(PROTOCOLS[protocol].who_learnt_what.format(count=count))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +16,14 @@ from covey.cli.options import (
     Json,
     KeyBits,
     ModelArgument,
+    PartyCount,
     Protocol,
     check_protocol,
     parse_range,
     session_options,
 )
 from covey.errors import OptionError
-from covey.protocols import PROTOCOLS
+from covey.protocols import PROTOCOLS, ProtocolInfo
 
 Trained = Annotated[Path, typer.Argument(metavar="MODEL", help="The trained model: .onnx, or PyTorch's .pt2.")]
 
@@ -98,6 +100,7 @@ def compile_(
 def explain(
     model: ModelArgument,
     protocol: Protocol = "trio",
+    parties: PartyCount = None,
     batch: Annotated[int, typer.Option(min=1, help="Samples in one inference.")] = 1,
     calibration: Calibration = None,
     input_range: InputRange = None,
@@ -112,20 +115,22 @@ def explain(
     from covey import _core
     from covey.model import load
 
-    options = session_options(key_bits, check_protocol(protocol))
+    info = PROTOCOLS[check_protocol(protocol)]
+    count = info.count(parties)
+    options = session_options(key_bits, protocol)
     loaded = load(model, calibration=calibration, input_range=parse_range(input_range))
     program = loaded.program
-    plan = json.loads(_core.plan(program, protocol, batch, round_bits, **options))
+    plan = json.loads(_core.plan(program, protocol, batch, round_bits, count, **options))
     reveals = what_a_run_reveals(program, round_bits)
     if key_bits is not None:
         reveals.append(f"nothing more by reading {key_bits} bits a comparison; but results are approximate")
     if as_json:
         header = {"model": program.name, "program_hash": program.hash, "ring": program.ring}
-        console.print_json({**header, "security": PROTOCOLS[protocol].security, "reveals": reveals, **plan})
+        console.print_json({**header, "security": info.security, "reveals": reveals, **plan})
         return
     if loaded.note:
         console.note(loaded.note)
-    _print_plan(program, protocol, plan, reveals)
+    _print_plan(program, info, count, plan, reveals)
 
 
 def what_a_run_reveals(program: Any, round_bits: int = 0) -> list[str]:
@@ -153,14 +158,16 @@ def what_a_run_reveals(program: Any, round_bits: int = 0) -> list[str]:
     return lines
 
 
-def _print_plan(program: Any, protocol: str, plan: dict[str, Any], reveals: list[str]) -> None:
+def _print_plan(
+    program: Any, protocol: ProtocolInfo, parties: int | None, plan: dict[str, Any], reveals: list[str]
+) -> None:
     from rich.padding import Padding
 
     from covey.result import NodeProfile
 
     out = console.out()
     out.print(f"{program.name}  ring {program.ring}  program {program.hash[:12]}  {plan['batch']} sample(s) at once\n")
-    out.print(PROTOCOLS[protocol].security)
+    out.print(protocol.security)
     out.print("\nA run reveals")
     for line in reveals:
         out.print(Padding("- " + line, (0, 0, 0, 2)))
@@ -170,9 +177,12 @@ def _print_plan(program: Any, protocol: str, plan: dict[str, Any], reveals: list
     out.print(console.profile_table(nodes, total, timed=False))
     if total.links:
         out.print()
-        out.print(_links_table(total, len(PROTOCOLS[protocol].parties)))
+        out.print(_links_table(total, lambda number: protocol.peer(number, parties)))
         out.print()
         out.print(_dearest(nodes, total))
+        if plan["weights"]:
+            once = NodeProfile.of(plan["weights"])
+            out.print(f"opening the weights under masks, once for a version of them: {console.amount(once.bytes)}")
     out.print()
     for estimate in plan["estimates"]:
         network = estimate["network"]
@@ -188,11 +198,12 @@ def _print_plan(program: Any, protocol: str, plan: dict[str, Any], reveals: list
             f"'correlated randomness' is not sent"
         )
     if any(plan["memory"]):
-        peaks = ", ".join(f"P{role} {console.amount(peak)}" for role, peak in enumerate(plan["memory"]))
+        sizes = enumerate(plan["memory"])
+        peaks = ", ".join(f"{protocol.peer(role, parties)} {console.amount(peak)}" for role, peak in sizes)
         out.print(f"peak memory, about: {peaks}")
 
 
-def _links_table(total: Any, parties: int) -> Any:
+def _links_table(total: Any, called: Callable[[int], str]) -> Any:
     table = console.table("link by link", ["from", "to"], ["offline bytes", "online bytes", "messages"])
     rows: dict[tuple[int, int], list[int]] = {}
     for link in total.links:
@@ -200,12 +211,8 @@ def _links_table(total: Any, parties: int) -> Any:
         row[0 if link["offline"] else 1] += link["bytes"]
         row[2] += link["messages"]
     for (sender, receiver), row in sorted(rows.items()):
-        table.add_row(_peer(sender, parties), _peer(receiver, parties), *(f"{count:,}" for count in row))
+        table.add_row(called(sender), called(receiver), *(f"{count:,}" for count in row))
     return table
-
-
-def _peer(number: int, parties: int) -> str:
-    return f"P{number}" if number < parties else "client"
 
 
 def _dearest(nodes: list[Any], total: Any) -> Any:

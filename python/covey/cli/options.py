@@ -24,6 +24,12 @@ InputRange = Annotated[
     str | None, typer.Option(metavar="LOW,HIGH", help="What the inputs lie between (for .onnx and .pt2), such as 0,1.")
 ]
 Protocol = Annotated[str, typer.Option(help="; ".join(info.help for info in PROTOCOLS.values()) + ".")]
+PartyCount = Annotated[
+    int | None,
+    typer.Option(
+        "--parties", metavar="N", help="How many parties compute, beside the dealer (beaver: 2 to 8, else 2)."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 KeyBits = Annotated[
     int | None,
@@ -70,7 +76,7 @@ def check_protocol(name: str) -> str:
 
 def check_served(name: str) -> str:
     """The name of a protocol that runs among servers. Raises `OptionError`."""
-    if not protocol(name).parties:
-        served = " or ".join(known for known, info in PROTOCOLS.items() if info.parties)
+    if not protocol(name).served:
+        served = " or ".join(known for known, info in PROTOCOLS.items() if info.served)
         raise OptionError(f"{name} has no parties: use {served}")
     return name

@@ -25,8 +25,10 @@ from covey.cli.options import (
 )
 from covey.cli.run import PlotFile, ProfileFlag
 from covey.errors import ModelError
+from covey.protocols import PROTOCOLS
 
 PartyConfig = Annotated[Path, typer.Option(metavar="party.toml", help="Who this party is, and whom it knows.")]
+DealerConfig = Annotated[Path, typer.Option(metavar="dealer.toml", help="Who the dealer is, and whom it knows.")]
 OwnerConfig = Annotated[Path, typer.Option(metavar="owner.toml", help="Who the model owner is, and the parties.")]
 ClientConfig = Annotated[Path, typer.Option(metavar="client.toml", help="Who the data owner is, and the parties.")]
 OptionalModel = Annotated[
@@ -39,7 +41,19 @@ def party(
     config: PartyConfig,
     until_stdin_closes: Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)] = False,
 ) -> None:
-    """Be one of the computing parties, until interrupted."""
+    """Be one of the parties, until interrupted."""
+    _serve(config, until_stdin_closes)
+
+
+def dealer(
+    config: DealerConfig,
+    until_stdin_closes: Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)] = False,
+) -> None:
+    """Be the dealer, who hands out correlated randomness and sees no shares, until interrupted."""
+    _serve(config, until_stdin_closes, dealer=True)
+
+
+def _serve(config: Path, until_stdin_closes: bool, dealer: bool = False) -> None:
     from covey import _core
 
     warn_of_own_expiry(config)
@@ -48,7 +62,7 @@ def party(
     if until_stdin_closes:
         threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
-        _core.serve_party(os.fspath(config), lambda address: console.say(f"ready {address}"))
+        _core.serve_party(os.fspath(config), lambda address: console.say(f"ready {address}"), dealer)
     except KeyboardInterrupt:
         console.note("stopped")
 
@@ -79,7 +93,9 @@ def share_weights(
     if as_json:
         console.print_json({"program_hash": shared.program_hash, "bytes": shared.bytes})
         return
-    sizes = ", ".join(f"P{role} {console.amount(count)}" for role, count in enumerate(shared.bytes))
+    info, bytes_sent = PROTOCOLS[kind], shared.bytes
+    parties = info.count(len(bytes_sent) - 1) if info.dealer else None
+    sizes = ", ".join(f"{info.peer(role, parties)} {console.amount(count)}" for role, count in enumerate(bytes_sent))
     console.say(f"the parties hold shares of '{loaded.program.name}' ({loaded.program.hash[:12]}): {sizes}")
 
 

@@ -16,6 +16,7 @@ from covey.cli.options import (
     KeyBits,
     ModelArgument,
     OutputFile,
+    PartyCount,
     Protocol,
     Weights,
     check_protocol,
@@ -23,6 +24,7 @@ from covey.cli.options import (
     session_options,
 )
 from covey.errors import OptionError
+from covey.protocols import PROTOCOLS
 
 ProfileFlag = Annotated[bool, typer.Option("--profile", help="Show time, bytes and rounds node by node.")]
 PlotFile = Annotated[
@@ -37,6 +39,7 @@ def run(
     input_file: InputFile,
     local: Local = False,
     protocol: Protocol = "trio",
+    parties: PartyCount = None,
     output: OutputFile = None,
     weights: Weights = None,
     calibration: Calibration = None,
@@ -60,6 +63,7 @@ def run(
             "say --local to run the parties on this machine; for parties on other machines there is "
             "`covey infer --config client.toml`"
         )
+    count = PROTOCOLS[kind].count(parties)
     options = session_options(key_bits, kind)
     check_plot(plot)
     given = parse_range(input_range)
@@ -71,9 +75,9 @@ def run(
         console.note(loaded.note)
     with (
         console.progress(quiet=as_json) as report,
-        local_parties(kind, timeout=timeout, options=options, progress=report) as parties,
+        local_parties(kind, parties=count, timeout=timeout, options=options, progress=report) as running,
     ):
-        result = parties.run(loaded, inputs, progress=report)
+        result = running.run(loaded, inputs, progress=report)
     show(result, output=output, profile=profile, as_json=as_json)
     if plot is not None and result.profile is not None:
         draw(result.profile, plot, f"{loaded.program.name} on {kind}")

@@ -15,6 +15,7 @@ from covey.cli.options import (
     Json,
     KeyBits,
     ModelArgument,
+    PartyCount,
     Protocol,
     Weights,
     check_protocol,
@@ -23,6 +24,7 @@ from covey.cli.options import (
 )
 from covey.cli.run import Timeout
 from covey.errors import OptionError
+from covey.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
     from covey.ir import Graph
@@ -45,6 +47,7 @@ class Check:
 def verify(
     model: ModelArgument,
     protocol: Protocol = "trio",
+    parties: PartyCount = None,
     samples: Annotated[int, typer.Option(min=1, help="How many samples to run.")] = 8,
     float_model: Annotated[
         Path | None, typer.Option("--model", metavar="MODEL", help="The float model that it came from: .onnx or .pt2.")
@@ -71,6 +74,7 @@ def verify(
     from covey.model import load
 
     kind = check_protocol(protocol)
+    count = PROTOCOLS[kind].count(parties)
     options = session_options(key_bits, kind)
     loaded = load(model, weights=weights, data=data, calibration=calibration, input_range=parse_range(input_range))
     loaded.need_weights()
@@ -87,9 +91,9 @@ def verify(
     with console.progress(quiet=as_json) as report:
         report(0, 0, "the specification, in the clear")
         clear = run_clear(loaded, inputs)
-        with local(kind, timeout=timeout, options=options, progress=report) as parties:
-            private = parties.run(loaded, inputs, progress=report)
-            rows = _layers(loaded, graph, inputs, parties, report) if graph is not None else []
+        with local(kind, parties=count, timeout=timeout, options=options, progress=report) as running:
+            private = running.run(loaded, inputs, progress=report)
+            rows = _layers(loaded, graph, inputs, running, report) if graph is not None else []
         report(0, 0, "floating point")
         checks, notes = judge(loaded, float_model, inputs, clear, private, kind, approximate=key_bits is not None)
         report(0, 0, "the certificate")
