@@ -13,7 +13,7 @@ pub mod clip;
 pub mod cost;
 pub mod machine;
 mod masked;
-mod memory;
+pub mod memory;
 pub mod planner;
 pub mod randomness;
 pub mod scheduler;

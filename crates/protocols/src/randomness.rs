@@ -212,7 +212,7 @@ pub(crate) mod script {
     }
 
     /// The generators of one party from a script for each peer.
-    pub fn generators(scripts: [Option<Arc<Script>>; 3]) -> Arc<Generators> {
+    pub fn generators(scripts: impl IntoIterator<Item = Option<Arc<Script>>>) -> Arc<Generators> {
         Arc::new(Generators { sources: scripts.into_iter().map(|s| s.map(Source::Scripted)).collect() })
     }
 }

@@ -6,6 +6,8 @@
 
 mod bits;
 mod convert;
+#[cfg(test)]
+mod enumeration;
 mod fused;
 mod io;
 mod linear;
