@@ -3,14 +3,23 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{Cluster, Model, Process, TIMEOUT, cnn, images, infer_and_compare, log, message, slow_session};
+use crate::common::{
+    Cluster, DEALER, Model, Process, TIMEOUT, cnn, images, infer_and_compare, log, message, slow_session,
+};
 use covey_client::messages::PhaseMessage::Joint;
 use covey_ring::Ring;
 use covey_runtime::session::ProtocolKind;
 
-/// Strikes one party in the middle of a run; returns what the client was told and how long that took.
-fn strike(cluster: &Cluster, model: &Model, victim: &Process, signal: &str) -> (String, Duration) {
+/// Strikes one party in the middle of a run, or a dealer before it, whose part is soon done; returns what the client was told and how
+/// long that took.
+fn strike(cluster: &Cluster, model: &Model, (party, victim): (usize, &Process), signal: &str) -> (String, Duration) {
     let mut session = slow_session(cluster, model);
+    if cluster.names[party] == DEALER {
+        let blow = Instant::now();
+        victim.signal(signal);
+        let error = session.infer(Joint, &[images(1, 1)], &mut |_| {}).map(|_| ()).unwrap_err();
+        return (message(error), blow.elapsed());
+    }
     std::thread::scope(|scope| {
         let run = scope.spawn(|| session.infer(Joint, &[images(1, 1)], &mut |_| {}).map(|_| ()));
         std::thread::sleep(Duration::from_millis(400));
@@ -48,7 +57,7 @@ fn strike_all(cluster: &Cluster, blows: &[(usize, &str, &str)]) {
     for &(victim, signal, reason) in blows {
         let others: Vec<usize> = cluster.roles().into_iter().filter(|party| *party != victim).collect();
         let before: Vec<usize> = others.iter().map(|party| log(cluster, *party).len()).collect();
-        let (error, took) = strike(cluster, &model, &processes[victim], signal);
+        let (error, took) = strike(cluster, &model, (victim, &processes[victim]), signal);
         let due = format!("P{victim} ({}): {reason}", cluster.names[victim]);
         assert!(error.contains(&due), "{error}");
         assert!(took < Duration::from_secs_f64(2.0 * TIMEOUT), "{signal} took {took:?}");
