@@ -397,7 +397,7 @@ impl<W: Word> Protocol for Beaver<W> {
     fn concat(&mut self, parts: &[&Arith<W>]) -> Result<Arith<W>> {
         let len = parts.iter().map(|part| part.len()).sum();
         if self.party().is_none() {
-            return Ok(Arith(Tensor::zeros(&[len])));
+            return Ok(Arith(Tensor::zeros([len])));
         }
         let joined = parts.iter().flat_map(|part| part.0.data()).copied().collect::<Vec<W>>();
         Ok(Arith(Tensor::new(&[len][..], joined)))
