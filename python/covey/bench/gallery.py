@@ -25,7 +25,8 @@ from covey.models import Spec
 from covey.protocols import PROTOCOLS
 from covey.result import NodeProfile
 
-PROTOCOLS_SHOWN = tuple(name for name, info in PROTOCOLS.items() if info.parties)
+PROTOCOLS_SHOWN = tuple(name for name, info in PROTOCOLS.items() if len(info.computing) == 1)
+"""Those whose cost does not depend on how many take part."""
 
 TORCHVISION = ("squeezenet1_1", "mobilenet_v2", "densenet121", "googlenet")
 """Those that only torchvision has, on 224 × 224 images."""

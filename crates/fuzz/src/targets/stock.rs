@@ -92,7 +92,7 @@ fn run(folder: &Path, bytes: &[u8]) -> Result<(), String> {
     }
     let mut peer = Rubbish { sent: None, bytes: bytes.to_vec() };
     // A peer who says what we said, so that the fill goes on from what is on the disk.
-    let filled = if bytes.len() % 8 == 0 { line(stock.fill([1, 1], &mut peer)) } else { Ok(()) };
+    let filled = if bytes.len().is_multiple_of(8) { line(stock.fill([1, 1], &mut peer)) } else { Ok(()) };
     problem.map_or(filled, Err)
 }
 
