@@ -128,7 +128,7 @@ def measure(
                 for row in _plan(case, protocol, computing, running.options)["nodes"]
                 if row["name"] not in OUTSIDE
             ]
-            rows.append(_row(primitive, runs, twin, planned, differing))
+            rows.append(_row(primitive, runs, twin, planned, differing, phase))
     return rows
 
 
@@ -138,8 +138,10 @@ def _plan(case: Case, protocol: str, computing: int | None, options: Mapping[str
     return plan
 
 
-def _row(primitive: Primitive, runs: Runs, twin: Runs, planned: list[NodeProfile], differing: int) -> Row:
+def _row(primitive: Primitive, runs: Runs, twin: Runs, planned: list[NodeProfile], differing: int, phase: Phase) -> Row:
     measured = nodes(runs.profile)
+    # What was dealt ahead is no part of a run that is timed online.
+    due = [node.online_bytes if phase == "online" else node.bytes for node in planned if node.name != MATERIAL]
     cpu = [
         None if mine is None or idle is None else max(0.0, mine - idle)
         for mine, idle in zip(runs.cpu_seconds, twin.cpu_seconds, strict=True)
@@ -152,7 +154,7 @@ def _row(primitive: Primitive, runs: Runs, twin: Runs, planned: list[NodeProfile
         cpu_seconds=cpu,
         bits=sum(node.bytes for node in measured) * 8 / primitive.elements,
         gate_bits=sum(node.bytes for node in measured if node.name != MATERIAL) * 8 / primitive.elements,
-        planned_gate_bits=sum(node.bytes for node in planned if node.name != MATERIAL) * 8 / primitive.elements,
+        planned_gate_bits=sum(due) * 8 / primitive.elements,
         rounds=sum(node.rounds for node in measured),
         planned_rounds=sum(node.rounds for node in planned),
         differing=differing,
