@@ -75,9 +75,9 @@ MODELS: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
     ("batch tiled", lambda: builders.single("Tile", ["N", 3], {"r": np.array([2, 1])}), "repeats the batch"),
     ("index outside", lambda: builders.single("Gather", ["N", 3], {"i": np.array([3])}, axis=1), "do not lie"),
     (
-        "linear resizing",
-        lambda: builders.single("Resize", ["N", 1, 4], {"r": np.array([]), "s": np.array([1.0, 1, 2])}, mode="linear"),
-        "mode is 'linear'",
+        "resized batch",
+        lambda: builders.single("Resize", ["N", 1, 4], {"r": np.array([]), "s": np.array([2.0, 1, 2])}, mode="linear"),
+        "resize the batch",
     ),
     ("pad mode", lambda: builders.single("Pad", ["N", 3], {"p": np.array([0, 1, 0, 1])}, mode="reflect"), "'reflect'"),
     ("cropping", lambda: builders.single("Pad", ["N", 3], {"p": np.array([0, -1, 0, 0])}), "crop"),
