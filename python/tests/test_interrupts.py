@@ -45,8 +45,8 @@ def run(call: list[str], folder: Path, strike_after: float | None) -> tuple[int,
             time.sleep(strike_after)
             process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
-        # Where the signal struck code that the interpreter was given as a string, it ends by that signal in the end, whoever
-        # handled it: a shell says 130 of both.
+        # Where the signal struck code that the interpreter was given as a string, it ends by that signal in the end,
+        # whoever handled it: a shell says 130 of both.
         code = 130 if process.returncode == -signal.SIGINT else process.returncode
         return code, err, time.monotonic() - start
 
