@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from types import FrameType
 
 CODE = 130
@@ -28,6 +29,7 @@ def starting() -> None:
 def running() -> None:
     """Raises `KeyboardInterrupt` from now on, as usual."""
     if signal.getsignal(signal.SIGINT) is _leave:
+        sys.unraisablehook = _again
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -35,6 +37,16 @@ def ending() -> None:
     """All is said and tidied up, and the process about to end: a late Ctrl-C has nothing to interrupt."""
     if is_command():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Where Python can raise nothing, as in a weak reference's callback, Ctrl-C would be lost: it comes again soon."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+        return
+    later = threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,))
+    later.daemon = True
+    later.start()
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
