@@ -13,6 +13,9 @@ use crate::messages::{MAX_NAME, NetworkMessage, is_name};
 
 /// How long to wait for a peer, unless the file says otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Characters of a key file's path: more would not fit a line.
+const MAX_PATH: usize = 1000;
 /// No configuration file is nearly this large.
 const MAX_FILE: u64 = 1 << 20;
 
@@ -235,8 +238,9 @@ impl Source {
 
     /// The key file at `path`.
     pub fn identity(&self, key: &str, path: &Path) -> Result<Identity, ConfigError> {
-        if path.to_string_lossy().chars().any(char::is_control) {
-            return Err(self.refuse(key, "a path has printable characters only"));
+        let shown = path.to_string_lossy();
+        if shown.chars().any(char::is_control) || shown.len() > MAX_PATH {
+            return Err(self.refuse(key, &format!("a path has printable characters only, at most {MAX_PATH}")));
         }
         Identity::load(&self.resolve(path)).map_err(|source| ConfigError::KeyFile {
             path: self.path.clone(),
