@@ -96,9 +96,16 @@ def data_axis(node: OnnxNode, x: Value, axis: int) -> int:
     return place - 1
 
 
+MOST_ALONG_AN_AXIS = 1 << 24
+"""More indices than any network has along one axis."""
+
+
 def emit_pick(node: OnnxNode, x: Value, along: Sequence[Sequence[int]], output: str | None = None) -> Value:
     """Take `along` of x, or nothing but its name where that is all of x in order."""
-    if output is None and all(list(i) == list(range(size)) for i, size in zip(along, x.shape, strict=True)):
+    if max((len(i) for i in along), default=0) > MOST_ALONG_AN_AXIS:
+        raise node.unsupported(f"an axis of more than {MOST_ALONG_AN_AXIS} elements", "check the model's shapes")
+    whole = [len(i) for i in along] == list(x.shape) and all(list(i) == list(range(len(i))) for i in along)
+    if output is None and whole:
         node.alias(x)
         node.note("removed: it takes everything")
         return x
