@@ -37,6 +37,12 @@ def two_of(op: str, **attributes: Any) -> onnx.ModelProto:
     return builders.model(nodes, {"x": ["N", 4]}, ["y"])
 
 
+def sliced(size: int) -> onnx.ModelProto:
+    """All but the first of so many elements."""
+    constants = {"starts": np.array([1]), "ends": np.array([size]), "axes": np.array([1])}
+    return builders.single("Slice", ["N", size], constants)
+
+
 def foreign_domain() -> onnx.ModelProto:
     node = helper.make_node("FusedConv", ["x"], ["y"], name="the_node", domain="com.microsoft")
     graph = helper.make_graph(
@@ -72,6 +78,8 @@ MODELS: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
     ("secret exponent", lambda: builders.single("Pow", ["N", 3], first=["x", "x"]), "exponent must be a constant"),
     ("fourth power", lambda: builders.single("Pow", ["N", 3], {"e": np.array(4.0)}), "to the power 4"),
     ("batch sliced", lambda: builders.single("Slice", ["N", 3], {"a": np.array([1]), "b": np.array([2])}), "axis 0"),
+    ("axis longer than memory", lambda: sliced(1 << 40), "more than 67108864 elements"),
+    ("indices longer than memory", lambda: sliced(1 << 23), "more than 4194304 indices"),
     ("batch tiled", lambda: builders.single("Tile", ["N", 3], {"r": np.array([2, 1])}), "repeats the batch"),
     ("index outside", lambda: builders.single("Gather", ["N", 3], {"i": np.array([3])}, axis=1), "do not lie"),
     (

@@ -330,6 +330,7 @@ fn fill_store(
 
 /// What was exchanged and used since the meter was last taken.
 fn report(streams: &Streams, timings: Vec<Timing>, stored: usize, cpu: Option<f64>) -> Done {
+    streams.flush();
     let mut snapshot = streams.meter().take();
     // Control messages belong to no node and to no protocol.
     snapshot.rows.retain(|row| row.node != Meter::NO_NODE);

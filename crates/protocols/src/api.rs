@@ -56,16 +56,6 @@ pub enum Geometry {
     },
 }
 
-impl Geometry {
-    /// Elements of the map's output for `batch` samples or rows.
-    pub(crate) fn outputs(&self, batch: usize) -> usize {
-        match self {
-            Geometry::Conv2d(conv) => conv.output_len() * batch,
-            Geometry::Dense { outputs, .. } => outputs * batch,
-        }
-    }
-}
-
 /// Dimensions of a batched product of two secrets: x `[batch,rows,inner]`, y `[batch,inner,columns]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MatmulShape {

@@ -4,6 +4,7 @@
 //! [`trio`] the three-party protocol of PIGEON, [`two_party`] two parties by oblivious transfer. A protocol's primitives are [`machine::Machine`]s run by one
 //! [`scheduler::Scheduler`]; the cost of each is a pure function, summed by [`planner::Planner`].
 
+mod additive;
 pub mod api;
 pub mod beaver;
 mod cadence;
@@ -11,6 +12,8 @@ pub mod circuits;
 pub mod clear;
 pub mod clip;
 pub mod cost;
+mod linear_map;
+mod local;
 pub mod machine;
 mod masked;
 pub mod memory;
@@ -18,6 +21,7 @@ pub mod planner;
 pub mod randomness;
 pub mod scheduler;
 pub mod served;
+mod shift;
 pub mod store;
 pub mod trio;
 pub mod two_party;

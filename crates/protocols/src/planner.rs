@@ -277,15 +277,9 @@ impl<P: Protocol> Protocol for Planner<P> {
         weight: &PlannedWeight,
         epilogue: &Epilogue<Self>,
     ) -> Result<PlannedTensor> {
-        let (batch, shape) = match (weight.geometry, x.shape.as_slice()) {
-            (Geometry::Conv2d(geometry), &[batch, ..]) => {
-                let [height, width] = geometry.output();
-                (batch, vec![batch, geometry.out_channels, height, width])
-            }
-            (Geometry::Dense { outputs, .. }, [rows @ .., _]) => (rows.iter().product(), [rows, &[outputs]].concat()),
-            _ => return Err(ProtocolError::Internal("the shape of a linear layer's input")),
-        };
-        let out = self.tensor(&shape);
+        let applied = weight.geometry.applied(&x.shape)?;
+        epilogue.check(&applied)?;
+        let (out, batch) = (self.tensor(&applied.shape), applied.batch);
         let Epilogue { truncate, relu, .. } = *epilogue;
         let &PlannedWeight { geometry, kind: weight, .. } = weight;
         self.charge(Gate::Linear { geometry, batch, weight, truncate, relu });

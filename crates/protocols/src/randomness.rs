@@ -211,6 +211,14 @@ pub(crate) mod script {
         }
     }
 
+    /// One view; sums of these are the same for the same views in any order.
+    pub fn hash(view: impl Iterator<Item = u64>) -> u128 {
+        let hash = view.fold(0x243F_6A88_85A3_08D3_1319_8A2E_0370_7344u128, |hash, part| {
+            (hash ^ u128::from(part)).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835).rotate_left(29)
+        });
+        hash.wrapping_mul(0xD1B5_4A32_D192_ED03_8CB9_2BA7_2F3D_8DD7) ^ hash >> 61
+    }
+
     /// The generators of one party from a script for each peer.
     pub fn generators(scripts: impl IntoIterator<Item = Option<Arc<Script>>>) -> Arc<Generators> {
         Arc::new(Generators { sources: scripts.into_iter().map(|s| s.map(Source::Scripted)).collect() })

@@ -180,10 +180,24 @@ impl Link {
         outgoing.wrote = now;
         // After a failed write the reader finds out what happened to the peer.
         outgoing.ending |= written.is_err();
+        if outgoing.sleepers > 0 {
+            self.room.notify_all();
+        }
         if !outgoing.is_empty() || outgoing.ending {
             self.wake_writer(outgoing);
         }
         Ok(())
+    }
+
+    /// Waits until all that was queued has gone into the socket, or nothing more will.
+    pub fn flush(&self, deadline: Instant) {
+        let mut outgoing = lock(&self.outgoing);
+        while (outgoing.busy || !outgoing.is_empty()) && !outgoing.writer_done {
+            match self.sleep_for_room(outgoing, deadline) {
+                Ok(awake) => outgoing = awake,
+                Err(_) => return,
+            }
+        }
     }
 
     /// Lets the writer push out what TLS itself has to say, with a heartbeat.

@@ -125,6 +125,14 @@ impl Session {
         }
         Ok(session)
     }
+
+    /// Waits until all that was sent has gone into the sockets, and so into [`Snapshot::sockets`](crate::Snapshot), or its
+    /// connection has failed.
+    pub fn flush(&self) {
+        let shared = &self.place.shared;
+        let patience = Instant::now() + shared.options.message;
+        shared.links.values().for_each(|link| link.flush(patience));
+    }
 }
 
 #[cfg(test)]

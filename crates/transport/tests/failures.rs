@@ -213,3 +213,18 @@ fn sockets_carry_more_than_payload() {
     assert!(sent.peer == 1 && (100_009..102_000).contains(&sent.sent), "{sent:?}");
     assert!(received.peer == 0 && received.received >= 100_009, "{received:?}");
 }
+
+#[test]
+fn what_was_sent_is_in_the_sockets_after_a_flush() {
+    let sessions = common::sessions(2, 0, &options());
+    let mut sender = sessions[0].endpoint(0).unwrap();
+    let mut receiver = sessions[1].endpoint(0).unwrap();
+    for count in 1..=20 {
+        // Large ones are queued for the writer, the small one behind them too.
+        [1 << 20, 1 << 20, 10].into_iter().for_each(|len| sender.send(1, Phase::Online, vec![0; len]).unwrap());
+        sessions[0].flush();
+        let sent = sessions[0].meter().snapshot().sockets[0].sent;
+        assert!(sent > count * (2 << 20), "{sent} bytes after {count}");
+        [1 << 20, 1 << 20, 10].into_iter().for_each(|len| drop(receiver.recv(0, Phase::Online, len).unwrap()));
+    }
+}

@@ -220,16 +220,19 @@ class OnnxNode:
             shape = op.shape(*inputs)
         except ValueError as error:
             raise self.unsupported(str(error), "check the model's shapes") from None
-        if any(size < 1 for size in shape):
-            raise self.unsupported(f"its result has shape {list(shape)}, which is empty", "check the model's shapes")
-        if prod(shape) > MOST_ELEMENTS:
-            raise self.unsupported(
-                f"its result has shape {list(shape)}, more than {MOST_ELEMENTS} elements", "check the model's shapes"
-            )
+        self.check_shape(shape)
         name = graph.fresh(output) if output is not None else self.outputs[0]
         graph.nodes.append(Node(self.name, self.op_type, op, [value.name for value in inputs], name))
         self.emitted += 1
         return graph.add_value(Value(name, tuple(int(size) for size in shape), dtype=dtype))
+
+    def check_shape(self, shape: Sequence[int]) -> None:
+        """Refuse results that are empty or larger than any network's."""
+        wrong = "which is empty" if any(size < 1 for size in shape) else None
+        if prod(shape) > MOST_ELEMENTS:
+            wrong = f"more than {MOST_ELEMENTS} elements"
+        if wrong is not None:
+            raise self.unsupported(f"its result has shape {list(shape)}, {wrong}", "check the model's shapes")
 
     def alias(self, value: Value) -> None:
         """The node's first output is `value` itself."""

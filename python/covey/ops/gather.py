@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,9 @@ from covey.ops.reshape import Reshape
 
 ABSENT = -1
 """The offset that stands for a zero."""
+
+MOST_INDICES = 1 << 22
+"""Programs list a gather's indices one by one."""
 
 
 @dataclass(frozen=True)
@@ -96,19 +100,19 @@ def data_axis(node: OnnxNode, x: Value, axis: int) -> int:
     return place - 1
 
 
-MOST_ALONG_AN_AXIS = 1 << 24
-"""More indices than any network has along one axis."""
-
-
 def emit_pick(node: OnnxNode, x: Value, along: Sequence[Sequence[int]], output: str | None = None) -> Value:
     """Take `along` of x, or nothing but its name where that is all of x in order."""
-    if max((len(i) for i in along), default=0) > MOST_ALONG_AN_AXIS:
-        raise node.unsupported(f"an axis of more than {MOST_ALONG_AN_AXIS} elements", "check the model's shapes")
-    whole = [len(i) for i in along] == list(x.shape) and all(list(i) == list(range(len(i))) for i in along)
-    if output is None and whole:
+    # Before they are listed: `along` may hold ranges of any length.
+    node.check_shape([len(indices) for indices in along])
+    if output is None and all(
+        len(indices) == size and all(map(operator.eq, indices, range(size)))
+        for indices, size in zip(along, x.shape, strict=True)
+    ):
         node.alias(x)
         node.note("removed: it takes everything")
         return x
+    if sum(map(len, along)) > MOST_INDICES:
+        raise node.unsupported(f"it takes elements at more than {MOST_INDICES} indices", "check the model's shapes")
     return node.emit(pick(x.shape, along), [x], output=output, dtype=x.dtype)
 
 
@@ -125,7 +129,7 @@ def _gather(node: OnnxNode) -> None:
     if indices.ndim == 1:
         emit_pick(node, x, along)
         return
-    taken = node.emit(pick(x.shape, along), [x], output=f"{node.outputs[0]}.flat", dtype=x.dtype)
+    taken = emit_pick(node, x, along, output=f"{node.outputs[0]}.flat")
     node.emit(Reshape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])), [taken], dtype=x.dtype)
 
 

@@ -2,9 +2,12 @@
 
 use covey_kernels::Buffer;
 use covey_kernels::bits::{and, and_xor_assign, to_planes, xor_assign};
-use covey_ring::{Ring, Word};
+use covey_ring::{BitTensor, Ring, Word};
 
 use super::site::{Moves, Site, purpose};
+use super::{Arith, Beaver, Bool, place_planes};
+use crate::api::Result;
+use crate::circuits::{Adder, CarryCircuit};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::masked::{Table, select};
 
@@ -170,5 +173,56 @@ impl<W: Word> Machine for Bits<W> {
             false => Buffer::new(),
         };
         (site.output_planes(self.planes_of(&self.value), planes), site.output_planes(mask, planes))
+    }
+}
+
+impl<W: Word> Beaver<W> {
+    /// The bits of x: bit i is C_i ⊕ R_i ⊕ the borrow of C - R out of the bits below, by a prefix network.
+    pub(super) fn bits_of(&mut self, x: &Arith<W>) -> Result<Bool> {
+        let (len, planes, first) = (x.len(), self.ring.bits() as usize, self.me == 0);
+        let (mut c, mut r) = (BitTensor::zeros(len, planes), BitTensor::zeros(len, planes));
+        self.each_tile(
+            len,
+            |site, range| Bits::new(site, x.tile(range)),
+            |range, (public, shares)| {
+                place_planes(&mut c, range.clone(), &public);
+                place_planes(&mut r, range, &shares);
+            },
+        )?;
+        let circuit = CarryCircuit::carries(planes - 1, Adder::LogDepth);
+        // Of each range of bits: whether a borrow comes out of it, and whether one from below goes through.
+        let (mut borrows, mut passes) = (Vec::with_capacity(circuit.ranges), Vec::with_capacity(circuit.ranges));
+        for bit in 0..circuit.bits {
+            let bits = c.plane(bit).iter().zip(r.plane(bit));
+            borrows.push(bits.clone().map(|(c, r)| !c & r).collect::<Vec<u64>>());
+            passes.push(bits.map(|(c, r)| if first { !c ^ r } else { *r }).collect::<Vec<u64>>());
+        }
+        for level in &circuit.levels {
+            let through = level.iter().filter(|combine| combine.propagate);
+            let highs = level.iter().chain(through.clone()).flat_map(|combine| &passes[combine.high]);
+            let lows = level.iter().map(|combine| &borrows[combine.low]);
+            let lows = lows.chain(through.clone().map(|combine| &passes[combine.low])).flatten();
+            let products = level.len() + through.count();
+            let [highs, lows] =
+                [highs.copied().collect(), lows.copied().collect()].map(|bits| BitTensor::new(len, products, bits));
+            let products = self.and_planes(&Bool(highs), &Bool(lows))?.0;
+            let mut next = level.len();
+            for (index, combine) in level.iter().enumerate() {
+                let borrow = borrows[combine.high].iter().zip(products.plane(index)).map(|(high, low)| high ^ low);
+                borrows.push(borrow.collect());
+                passes.push(if combine.propagate { products.plane(next).to_vec() } else { Vec::new() });
+                next += usize::from(combine.propagate);
+            }
+        }
+        for bit in 0..planes {
+            let plane = r.plane_mut(bit);
+            if first {
+                xor_assign(plane, c.plane(bit));
+            }
+            if bit > 0 {
+                xor_assign(plane, &borrows[circuit.outputs[bit - 1]]);
+            }
+        }
+        Ok(Bool(r))
     }
 }

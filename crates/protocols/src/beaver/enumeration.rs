@@ -9,7 +9,7 @@ use covey_kernels::Buffer;
 use covey_ring::Ring;
 
 use super::convert::Select;
-use super::fused::{Form, Fused, Sign, SignForm, Task};
+use super::fused::{Form, Fused, Sign, SignForm};
 use super::open::Masked;
 use super::product::Product;
 use super::site::{Site, purpose, table};
@@ -18,8 +18,9 @@ use crate::api::{Options, Rounding, Truncation};
 use crate::circuits::digits::{Circuit, Root, Tree};
 use crate::machine::{Inbox, Machine, Outbox, Step};
 use crate::masked::Seat;
+use crate::masked::fused::Task;
 use crate::randomness::Place;
-use crate::randomness::script::{Script, generators};
+use crate::randomness::script::{self, Script, generators};
 
 const TILE: u64 = 1 << 16;
 /// A gate among `parties`, as the checker runs it.
@@ -118,13 +119,8 @@ impl<M: Machine> Case<'_, M> {
             let len = TILE.min(total - base) as usize;
             let (columns, outputs) = self.run(secrets, &keys(base), len, honest);
             for e in 0..len {
-                let hash = columns.iter().fold(0x243F_6A88_85A3_08D3_1319_8A2E_0370_7344u128, |hash, column| {
-                    // A deal of a run of elements only depends on no secret.
-                    (hash ^ u128::from(column.get(e).copied().unwrap_or(0)))
-                        .wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
-                        .rotate_left(29)
-                });
-                sum = sum.wrapping_add(hash.wrapping_mul(0xD1B5_4A32_D192_ED03_8CB9_2BA7_2F3D_8DD7) ^ hash >> 61);
+                // A deal of a run of elements only depends on no secret.
+                sum = sum.wrapping_add(script::hash(columns.iter().map(|column| column.get(e).copied().unwrap_or(0))));
             }
             for e in (0..len).step_by(if total > 1 << 20 { 7 } else { 1 }) {
                 let parts = outputs[..self.parties].iter().map(|output| (self.output)(output, e));
@@ -301,7 +297,7 @@ impl Relu<'_> {
     fn leak(&self, secrets: &[i64]) -> Option<String> {
         let [compared, shift, l] = self.sizes;
         let ring = Ring::Pow2(l);
-        let task = Task { compared, shift, skipped: 0, ring };
+        let task = Task { opens: true, compared, shift, skipped: 0, ring };
         let circuit = Circuit { tree: self.tree.clone(), offline: 0, online: 0 };
         let form = Form::new(task, table(self.parties), self.root, &circuit);
         let flat = matches!(self.root, Root::SignAndBorrow(_));

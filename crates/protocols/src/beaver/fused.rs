@@ -6,63 +6,19 @@
 
 use std::sync::Arc;
 
-use covey_kernels::bits::{expand_bits, xor_assign};
+use covey_kernels::bits::xor_assign;
 use covey_kernels::{Buffer, elementwise};
 use covey_ring::{Ring, Word};
 
 use super::site::{Moves, Site, purpose, spread, table_of};
-use super::tree::{self, DEEPEST, nanoseconds, opened};
-use crate::api::{Comparison, Options, Truncation};
+use super::tree::{self, nanoseconds, opened};
+use crate::api::Options;
 use crate::circuits::Adder;
 use crate::circuits::digits::{Circuit, Root, cheapest};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
-use crate::masked::digits::{self, Digits, Program};
+use crate::masked::digits::{self, DEEPEST, Digits, Program};
+use crate::masked::fused::{Task, bits, mask};
 use crate::masked::{Table, select};
-
-/// What a gate computes: max(v≫f, 0) for |v| < 2^(k-1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Task {
-    /// k, at most the ring's bits.
-    pub compared: u32,
-    /// f, below k - 1; 0 for none.
-    pub shift: u32,
-    /// Bits of v≫f, from its lowest, that the comparison leaves out: it then errs for |v| < 2^(f + skipped).
-    pub skipped: u32,
-    /// The ring of the result.
-    pub ring: Ring,
-}
-
-impl Task {
-    /// A bound on the shifted value bounds v itself: |v≫f| < 2^b gives |v| < 2^(b+f).
-    pub fn new(truncate: Option<Truncation>, relu: Comparison, ring: Ring, options: &Options) -> Self {
-        let shift = truncate.map_or(0, |truncation| truncation.bits);
-        let (read, skipped) = relu.read(ring.bits() - shift, options);
-        Task { compared: shift + skipped + read + 1, shift, skipped, ring }
-    }
-
-    /// Bits of C and R that the tree compares.
-    fn tree_bits(&self) -> usize {
-        (self.compared - 1 - self.skipped) as usize
-    }
-
-    /// Bits of the shifted value.
-    fn shifted(&self) -> u32 {
-        self.compared - self.shift
-    }
-
-    /// Bits of the result's ring above those.
-    fn above(&self) -> u32 {
-        self.ring.bits() - self.shifted()
-    }
-
-    fn roots(&self) -> &'static [Root] {
-        match self.shift {
-            // Shares of the sign come with it.
-            0 => &[Root::SharedSign],
-            _ => &[Root::SignAndRest, Root::SignAndBorrow(0)],
-        }
-    }
-}
 
 /// A gate's form, shared by its tiles.
 #[derive(Clone)]
@@ -80,7 +36,7 @@ impl Form {
     pub fn choose(task: Task, options: &Options, count: usize) -> Self {
         let n = options.parties;
         let mut candidates: Vec<(Root, Circuit)> = Vec::new();
-        for &root in task.roots() {
+        for &root in roots(task) {
             let depths = if matches!(root, Root::SignAndBorrow(_)) { 2..=2 } else { 1..=DEEPEST };
             let found = depths.filter_map(|depth| {
                 cheapest(root, task.tree_bits(), task.shift as usize, depth).filter(|c| c.tree.depth() == depth)
@@ -113,17 +69,20 @@ impl Form {
         Form { task, table, flat: matches!(root, Root::SignAndBorrow(_)), program, deals }
     }
 
-    /// The ring in which C is opened.
-    fn opened(&self) -> Ring {
-        Ring::Pow2(self.task.compared)
-    }
-
     pub fn layout(&self, len: usize) -> Layout {
         let mut layout = Layout::default();
-        layout.open_words(self.table, 0, len, self.opened());
+        layout.open_words(self.table, 0, len, self.task.opened());
         digits::layout(&self.program, self.table, len, 1, &mut layout);
         layout.deal_words(self.table, &self.deals, len);
         layout
+    }
+}
+
+fn roots(task: Task) -> &'static [Root] {
+    match task.shift {
+        // Shares of the sign come with it.
+        0 => &[Root::SharedSign],
+        _ => &[Root::SignAndRest, Root::SignAndBorrow(0)],
     }
 }
 
@@ -176,8 +135,8 @@ impl<W: Word> Fused<W> {
     fn deal(&mut self, out: &mut Outbox) {
         let (site, task) = (&self.site, self.form.task);
         elementwise::add_assign(&mut self.value, &site.draw(purpose::OPENING));
-        select::reduce(&mut self.value, mask(self.form.opened()));
-        let cut = compared(&self.value, task);
+        select::reduce(&mut self.value, mask(self.form.task.opened()));
+        let cut = task.read(&self.value);
         self.digits.deal(cut.as_deref().unwrap_or(&self.value), out);
         let sigma = bits::<W>(&self.digits, 0, site.len());
         let rest = if task.shift > 0 { bits::<W>(&self.digits, 1, site.len()) } else { Buffer::new() };
@@ -213,8 +172,8 @@ impl<W: Word> Fused<W> {
 
     /// A party: C is complete.
     fn set_public(&mut self) {
-        select::reduce(&mut self.value, mask(self.form.opened()));
-        let cut = compared(&self.value, self.form.task);
+        select::reduce(&mut self.value, mask(self.form.task.opened()));
+        let cut = self.form.task.read(&self.value);
         self.digits.set_public(cut.as_deref().unwrap_or(&self.value));
     }
 
@@ -257,29 +216,6 @@ fn sign_share(digits: &Digits, site: &Site) -> Buffer<u64> {
     share
 }
 
-/// What the digit tree reads of C or R: without the bits that the comparison leaves out (`docs/trio.md`, "Approximate
-/// comparisons").
-fn compared<W: Word>(value: &[W], task: Task) -> Option<Buffer<W>> {
-    if task.skipped == 0 {
-        return None;
-    }
-    let mut read = Buffer::copy_of(value);
-    select::without(&mut read, task.shift, task.skipped);
-    Some(read)
-}
-
-/// The low bits of a word that are a ring element.
-fn mask<W: Word>(ring: Ring) -> W {
-    ring.reduce(!W::ZERO)
-}
-
-/// A public result of the digits, or at the dealer its mask, as words 0 and 1.
-fn bits<W: Word>(digits: &Digits, index: usize, len: usize) -> Buffer<W> {
-    let mut words = Buffer::stale(len);
-    expand_bits(&digits.output(index).value, &mut words);
-    words
-}
-
 impl<W: Word> Machine for Fused<W> {
     /// The share of the result, and of the sign where there is no shift.
     type Output = (Buffer<W>, Buffer<u64>);
@@ -292,7 +228,7 @@ impl<W: Word> Machine for Fused<W> {
         match (self.site.seat.party, step) {
             (None, Step::Offline) => self.deal(out),
             (Some(_), Step::Online(0)) => {
-                self.site.open_send(&mut self.value, purpose::OPENING, self.form.opened(), out);
+                self.site.open_send(&mut self.value, purpose::OPENING, self.form.task.opened(), out);
             }
             (Some(_), Step::Online(round)) => self.digits.local(round - 1, out),
             _ => {}
@@ -306,7 +242,7 @@ impl<W: Word> Machine for Fused<W> {
                 self.received = self.site.receive_dealt(&self.form.deals, inbox);
             }
             Step::Online(0) => {
-                self.site.open_receive(&mut self.value, self.form.opened(), inbox);
+                self.site.open_receive(&mut self.value, self.form.task.opened(), inbox);
                 self.set_public();
             }
             Step::Online(round) => {

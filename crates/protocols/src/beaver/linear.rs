@@ -4,16 +4,19 @@
 
 use std::sync::Arc;
 
-use covey_kernels::{Buffer, Chunk, LinearWeight, Part, elementwise, gemm_concat};
+use covey_kernels::{Buffer, LinearWeight, Part, elementwise, gemm_concat};
 use covey_ring::{Tensor, Word};
 
 use super::open::{Exchange, Masked};
-use super::share::{Arith, Share, Stored};
+use super::share::{Share, Stored};
 use super::site::{Site, purpose};
-use super::{Beaver, fused, product, truncate};
+use super::{Arith, Beaver, fused, product, truncate};
 use crate::api::{Bias, Comparison, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Truncation, WeightSource};
+use crate::linear_map::Applied;
 use crate::machine::Machine;
-use crate::masked::pieces::{PIECE, Pieces, batch_of, chunks, consecutive, output, piece_of, tiles};
+use crate::masked::pieces::{
+    Feed, PIECE, Pieces, Rows, add_residual, by_chunks, chunks, consecutive, piece_of, rows_of, tiles,
+};
 use crate::masked::seed::Mask;
 use crate::randomness::Place;
 
@@ -30,10 +33,7 @@ type Fill<W> = Arc<dyn Fn(usize, &mut [W]) + Send + Sync>;
 
 impl<W: Word> Weight<W> {
     fn new(geometry: Geometry, public: bool, parts: Vec<Part<W>>) -> Self {
-        let kernel = (!parts.is_empty()).then(|| match &geometry {
-            Geometry::Conv2d(conv) => LinearWeight::conv2d(conv, parts),
-            Geometry::Dense { inputs, outputs } => LinearWeight::dense(*inputs, *outputs, parts),
-        });
+        let kernel = (!parts.is_empty()).then(|| geometry.kernel(parts));
         Weight { geometry, public, kernel }
     }
 
@@ -49,17 +49,9 @@ pub(super) struct Opened<W> {
     mask: Vec<W>,
 }
 
-/// Elements of a linear map's weight.
-pub(super) fn weights_len(geometry: &Geometry) -> usize {
-    match geometry {
-        Geometry::Conv2d(conv) => conv.weights_len(),
-        Geometry::Dense { inputs, outputs } => inputs * outputs,
-    }
-}
-
 impl<W: Word> Beaver<W> {
     pub(super) fn prepared(&mut self, source: WeightSource<Self>, geometry: Geometry) -> Result<Weight<W>> {
-        let len = weights_len(&geometry);
+        let len = geometry.weights_len();
         let given = match &source {
             WeightSource::Shared(w) => w.len(),
             WeightSource::Stored(w) => w.len(),
@@ -167,22 +159,9 @@ impl<W: Word> Beaver<W> {
         weight: &Weight<W>,
         epilogue: &Epilogue<Self>,
     ) -> Result<Arith<W>> {
-        let (shape, channels) = output(&weight.geometry, x.shape())
-            .ok_or(ProtocolError::Internal("the shape of a linear layer's input"))?;
-        let bias_len = match &epilogue.bias {
-            Some(Bias::Shared(bias)) => bias.len(),
-            Some(Bias::Public(bias)) => bias.len(),
-            None => channels,
-        };
-        if bias_len != channels {
-            return Err(ProtocolError::Internal("the size of a bias"));
-        }
-        if let Some(residual) = epilogue.residual
-            && (residual.shape() != shape || epilogue.truncate.is_none())
-        {
-            return Err(ProtocolError::Internal("the residual of a linear layer"));
-        }
-        let batch = batch_of(&weight.geometry, x.shape());
+        let applied = weight.geometry.applied(x.shape())?;
+        epilogue.check(&applied)?;
+        let Applied { shape, batch, .. } = applied;
         let chunks = chunks(&weight.geometry, batch);
         let opened = match weight.public {
             true => None,
@@ -219,21 +198,10 @@ impl<W: Word> Beaver<W> {
                 _ => {}
             }
             if let Some(residual) = epilogue.residual {
-                scratch.resize(chunk.len(), W::ZERO);
-                chunk.gather(residual.0.data(), &mut scratch);
-                // At the product's scale.
-                elementwise::shl_assign(&mut scratch, scale);
-                elementwise::add_assign(out, &scratch);
+                add_residual(chunk, residual.0.data(), scale, &mut scratch, out);
             }
         };
-        let pieces = Pieces {
-            lens: chunks.iter().map(Chunk::len).collect(),
-            own,
-            place: |index: usize, start: usize, part: &[W], tensor: &mut [W]| {
-                chunks[index].scatter_part(start, part, tensor);
-            },
-        };
-        self.finish_product(&shape, pieces, weight.public, epilogue.truncate, epilogue.relu)
+        self.finish_product(&shape, by_chunks(&chunks, own), weight.public, epilogue.truncate, epilogue.relu)
     }
 
     /// x · y element by element, then a shift; `None` for y squares x, which is then opened once.
@@ -277,17 +245,11 @@ impl<W: Word> Beaver<W> {
         let mut first = self.open_masked(x)?;
         self.second(&mut first);
         let second = self.open_masked(y)?;
-        let (party, opens, size) = (self.party(), truncate.is_some(), piece_of(&shape));
+        let (party, opens) = (self.party(), truncate.is_some());
         let own = |index: usize, out: &mut [W]| {
             out.fill(W::ZERO);
-            let (mut row, mut out_rows) = (index * size / columns, out);
-            // A piece may go on into the next matrix of the batch.
-            while !out_rows.is_empty() {
-                let (b, within) = (row / rows, row % rows);
-                let m = (rows - within).min(out_rows.len() / columns);
-                let (part, rest) = out_rows.split_at_mut(m * columns);
-                let (left, right) = (row * inner..(row + m) * inner, b * inner * columns..(b + 1) * inner * columns);
-                let masks = &first.mask[left.clone()];
+            for Rows { count: m, left, right, out: part } in rows_of(&shape, index, out.len()) {
+                let (part, masks) = (&mut out[part], &first.mask[left.clone()]);
                 if party.is_some() {
                     let operands =
                         [(&first.difference[left], &second.mask[right.clone()]), (masks, &second.difference[right])];
@@ -298,11 +260,10 @@ impl<W: Word> Beaver<W> {
                         elementwise::neg_assign(part);
                     }
                 }
-                (row, out_rows) = (row + m, rest);
             }
         };
         let count = batch * rows * columns;
-        self.finish_product(&[batch, rows, columns], consecutive(count, size, own), false, truncate, None)
+        self.finish_product(&[batch, rows, columns], consecutive(count, piece_of(&shape), own), false, truncate, None)
     }
 
     /// What follows a product whose own terms are `pieces`: a shift, and a ReLU that joins the gate; with neither, the dealer's
@@ -376,22 +337,14 @@ impl<W: Word> Beaver<W> {
             return Ok(Arith(out));
         }
         let (generators, computes) = (self.generators()?, self.computes());
-        let Pieces { lens, mut own, place } = pieces;
+        let Pieces { lens, own, place } = pieces;
         let tiles = tiles(&lens, self.options.tile_size());
-        let (mut words, mut current) = (Buffer::new(), None);
+        let mut feed = Feed::new(lens, own, computes);
         let (table, party, ring) = (self.table, self.party(), self.ring);
         let machines = tiles.iter().enumerate().map(|(index, (piece, range))| {
-            if current.replace(*piece) != Some(*piece) {
-                if words.len() != lens[*piece] {
-                    words = Buffer::zeros(lens[*piece]);
-                }
-                if computes {
-                    own(*piece, &mut words);
-                }
-            }
             let place = Place { gate, tile: index as u32 };
             let seat = crate::masked::Seat { table, party, generators: generators.clone(), place, len: range.len() };
-            machine(Site { seat, ring }, Buffer::copy_of(&words[range.clone()]))
+            machine(Site { seat, ring }, feed.tile(*piece, range.clone()))
         });
         self.scheduler.run_each(machines, |index, output| {
             let (piece, range) = &tiles[index];

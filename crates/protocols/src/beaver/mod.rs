@@ -25,21 +25,23 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use covey_kernels::Buffer;
-use covey_kernels::bits::{and, not_assign, xor_assign};
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
 pub use io::BeaverClient;
 pub use linear::Weight;
-pub use share::{Arith, Bool, Stored};
+pub use share::Stored;
+
+pub use crate::additive::{Arith, Bool};
 
 use crate::api::{
     Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, PARTIES, Phase, Placement, Protocol, ProtocolError,
-    Result, Truncation, WeightSource, ZERO,
+    Result, Truncation, WeightSource,
 };
-use crate::circuits::{Adder, CarryCircuit};
 use crate::cost::{Cost, Gate, WEIGHTS};
+use crate::local::{gathered, joined, summed};
 use crate::machine::Machine;
+use crate::masked::fused::Task;
 use crate::masked::seed::Seed;
 use crate::masked::{Seat, Table};
 use crate::memory::Held;
@@ -199,7 +201,7 @@ impl<W: Word> Beaver<W> {
     }
 
     fn fused_form(&self, truncate: Option<Truncation>, relu: Comparison, count: usize) -> fused::Form {
-        fused::Form::choose(fused::Task::new(truncate, relu, self.ring, &self.options), &self.options, count)
+        fused::Form::choose(Task::new(true, truncate, relu, self.ring, &self.options), &self.options, count)
     }
 
     /// max(x≫f, 0), and where there is no shift shares of the sign of x.
@@ -225,32 +227,12 @@ impl<W: Word> Beaver<W> {
         if Self::admits_shift(self.ring, truncation) {
             return Ok(());
         }
-        let (l, Truncation { bits, bound, .. }) = (self.ring.bits(), truncation);
-        Err(ProtocolError::Unsupported {
-            node: self.name.clone(),
-            protocol: Self::NAME,
-            what: format!(
-                "shifting values of {bound} bits by {bits} in {}: it needs 1 to {} bits of shift and values of at most \
-                 {} bits; compile with a larger ring or a smaller scale",
-                self.ring,
-                l - 2,
-                l - 2
-            ),
-        })
+        Err(truncation.refused(self.ring, self.ring.bits() - 2, &self.name, Self::NAME))
     }
 
-    fn same_shape(&self, x: &Arith<W>, y: &[usize]) -> Result<()> {
-        if x.shape() == y { Ok(()) } else { Err(ProtocolError::Internal("the shapes of an element-wise operation")) }
-    }
-
-    fn one_plane(&self, b: &Bool, shape: &[usize]) -> Result<()> {
-        let fits = b.planes() == 1 && b.len() == shape.iter().product::<usize>();
-        if fits { Ok(()) } else { Err(ProtocolError::Internal("the size of a plane")) }
-    }
-
-    /// `f` of every element at the parties; zeros at the dealer.
-    fn map(&self, x: &Arith<W>, f: impl FnOnce(&Tensor<W>) -> Tensor<W>, shape: &[usize]) -> Arith<W> {
-        Arith(if self.party().is_some() { f(&x.0) } else { Tensor::zeros(shape) })
+    /// A party's share; at the dealer zeros, which take no memory as long as nothing writes them.
+    fn held(&self, shape: &[usize], share: impl FnOnce() -> Result<Tensor<W>>) -> Result<Arith<W>> {
+        Ok(Arith(if self.party().is_some() { share()? } else { Tensor::zeros(shape) }))
     }
 }
 
@@ -361,62 +343,41 @@ impl<W: Word> Protocol for Beaver<W> {
     }
 
     fn add(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
-        self.same_shape(x, y.shape())?;
-        Ok(self.map(x, |x| x.zip(&y.0, W::add), y.shape()))
+        x.same_shape(y.shape())?;
+        self.held(y.shape(), || Ok(x.0.zip(&y.0, W::add)))
     }
 
     fn sub(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
-        self.same_shape(x, y.shape())?;
-        Ok(self.map(x, |x| x.zip(&y.0, W::sub), y.shape()))
+        x.same_shape(y.shape())?;
+        self.held(y.shape(), || Ok(x.0.zip(&y.0, W::sub)))
     }
 
     fn add_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
-        self.same_shape(x, c.shape())?;
-        Ok(if self.me == 0 { Arith(x.0.zip(c, W::add)) } else { x.clone() })
+        x.same_shape(c.shape())?;
+        self.held(c.shape(), || Ok(if self.me == 0 { x.0.zip(c, W::add) } else { x.0.clone() }))
     }
 
     fn mul_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
-        self.same_shape(x, c.shape())?;
-        Ok(self.map(x, |x| x.zip(c, W::mul), c.shape()))
+        x.same_shape(c.shape())?;
+        self.held(c.shape(), || Ok(x.0.zip(c, W::mul)))
     }
 
     fn gather(&mut self, x: &Arith<W>, indices: &[u32], shape: &[usize]) -> Result<Arith<W>> {
-        if indices.len() != shape.iter().product::<usize>()
-            || indices.iter().any(|&i| i != ZERO && i as usize >= x.len())
-        {
-            return Err(ProtocolError::Internal("the indices of a gather"));
-        }
-        let pick = |x: &Tensor<W>| {
-            let data = x.data();
-            let element = |&i: &u32| if i == ZERO { W::ZERO } else { data[i as usize] };
-            Tensor::new(shape, indices.iter().map(element).collect())
-        };
-        Ok(self.map(x, pick, shape))
+        self.held(shape, || gathered(&x.0, indices, shape))
     }
 
     fn concat(&mut self, parts: &[&Arith<W>]) -> Result<Arith<W>> {
         let len = parts.iter().map(|part| part.len()).sum();
-        if self.party().is_none() {
-            return Ok(Arith(Tensor::zeros([len])));
-        }
-        let joined = parts.iter().flat_map(|part| part.0.data()).copied().collect::<Vec<W>>();
-        Ok(Arith(Tensor::new(&[len][..], joined)))
+        self.held(&[len], || Ok(joined(parts.iter().map(|part| &part.0))))
     }
 
     fn sum_last(&mut self, x: &Arith<W>) -> Result<Arith<W>> {
-        let Some((&last, outer)) = x.shape().split_last() else {
-            return Err(ProtocolError::Internal("a sum over no dimension"));
-        };
-        let sum = |x: &Tensor<W>| {
-            let rows = outer.iter().product::<usize>();
-            let row = |r: usize| x.data()[r * last..(r + 1) * last].iter().fold(W::ZERO, |sum, &v| sum.add(v));
-            Tensor::new(outer, (0..rows).map(row).collect())
-        };
-        Ok(self.map(x, sum, outer))
+        let outer = x.shape().split_last().map_or(&[][..], |(_, outer)| outer);
+        self.held(outer, || summed(&x.0, W::add))
     }
 
     fn reshape(&mut self, x: &Arith<W>, shape: &[usize]) -> Arith<W> {
-        self.map(x, |x| x.clone().reshaped(shape), shape)
+        Arith(if self.party().is_some() { x.0.clone().reshaped(shape) } else { Tensor::zeros(shape) })
     }
 
     fn xor(&mut self, x: &Bool, y: &Bool) -> Bool {
@@ -450,7 +411,7 @@ impl<W: Word> Protocol for Beaver<W> {
     }
 
     fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, truncate: Option<Truncation>) -> Result<Arith<W>> {
-        self.same_shape(x, y.shape())?;
+        x.same_shape(y.shape())?;
         self.elementwise_product(x, (!std::ptr::eq(x, y)).then_some(y), truncate)
     }
 
@@ -472,79 +433,17 @@ impl<W: Word> Protocol for Beaver<W> {
         self.and_planes(x, y)
     }
 
-    /// The parties open C = x + R and have shares of the bits of R; bit i of x is C_i ⊕ R_i ⊕ the borrow out of the bits below, by a
-    /// prefix network.
     fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
-        let (len, planes) = (x.len(), self.ring.bits() as usize);
-        let (mut c, mut r) = (BitTensor::zeros(len, planes), BitTensor::zeros(len, planes));
-        self.each_tile(
-            len,
-            |site, range| bits::Bits::new(site, x.tile(range)),
-            |range, (public, shares)| {
-                place_planes(&mut c, range.clone(), &public);
-                place_planes(&mut r, range, &shares);
-            },
-        )?;
-        let first = self.me == 0;
-        let circuit = CarryCircuit::carries(planes - 1, Adder::LogDepth);
-        let (mut generates, mut propagates) = (Vec::with_capacity(circuit.ranges), Vec::with_capacity(circuit.ranges));
-        for bit in 0..circuit.bits {
-            let mut lacks = Buffer::copy_of(c.plane(bit));
-            not_assign(&mut lacks);
-            let mut generate = Buffer::stale(lacks.len());
-            and(&mut generate, &lacks, r.plane(bit));
-            let mut propagate = Buffer::copy_of(r.plane(bit));
-            if first {
-                xor_assign(&mut propagate, &lacks);
-            }
-            generates.push(generate);
-            propagates.push(Some(propagate));
-        }
-        let planes_of = |planes: &[&[u64]]| Bool(BitTensor::new(len, planes.len(), planes.concat()));
-        for level in &circuit.levels {
-            let carried = level.iter().map(|combine| (combine.high, &generates[combine.low]));
-            let carried: Vec<(usize, &[u64])> = carried.map(|(high, low)| (high, &low[..])).collect();
-            let passed = level.iter().filter(|combine| combine.propagate);
-            let passed = passed.map(|combine| (combine.high, propagates[combine.low].as_deref().unwrap_or_default()));
-            let operands: Vec<(usize, &[u64])> = carried.into_iter().chain(passed).collect();
-            let high =
-                |&(high, _): &(usize, &[u64])| -> Vec<u64> { propagates[high].as_deref().unwrap_or_default().to_vec() };
-            let highs: Vec<Vec<u64>> = operands.iter().map(high).collect();
-            let lefts = planes_of(&highs.iter().map(Vec::as_slice).collect::<Vec<_>>());
-            let rights = planes_of(&operands.iter().map(|(_, low)| *low).collect::<Vec<_>>());
-            let products = self.and_planes(&lefts, &rights)?;
-            let mut next = level.len();
-            for (index, combine) in level.iter().enumerate() {
-                let mut generate = Buffer::copy_of(products.0.plane(index));
-                xor_assign(&mut generate, &generates[combine.high]);
-                generates.push(generate);
-                let propagate = combine.propagate.then(|| {
-                    next += 1;
-                    Buffer::copy_of(products.0.plane(next - 1))
-                });
-                propagates.push(propagate);
-            }
-        }
-        let mut out = r;
-        for bit in 0..planes {
-            let plane = out.plane_mut(bit);
-            if first {
-                xor_assign(plane, c.plane(bit));
-            }
-            if bit > 0 {
-                xor_assign(plane, &generates[circuit.outputs[bit - 1]]);
-            }
-        }
-        Ok(Bool(out))
+        self.bits_of(x)
     }
 
     fn bit2a(&mut self, x: &Bool, shape: &[usize]) -> Result<Arith<W>> {
-        self.one_plane(x, shape)?;
+        x.one_plane(shape)?;
         self.words(shape, |site, range| convert::Select::new(site, x.tile(range), None))
     }
 
     fn select(&mut self, b: &Bool, x: &Arith<W>) -> Result<Arith<W>> {
-        self.one_plane(b, x.shape())?;
+        b.one_plane(x.shape())?;
         self.words(x.shape(), |site, range| convert::Select::new(site, b.tile(range.clone()), Some(x.tile(range))))
     }
 

@@ -3,15 +3,16 @@
 use covey_kernels::Chunk;
 use covey_ring::Ring;
 
-use super::fused::{Form, SignForm, Task};
+use super::fused::{Form, SignForm};
 use super::site::table_of;
-use super::{bits, convert, io, linear, open, product, truncate};
+use super::{bits, convert, io, open, product, truncate};
 use crate::api::{Comparison, Options, Truncation, WeightKind};
 use crate::circuits::{Adder, CarryCircuit};
 use crate::clip::Ends;
 use crate::cost::{Cost, Gate};
 use crate::machine::Layout;
-use crate::masked::pieces::{PIECE, batch_inputs, chunks, lens, piece_of, tile_lens};
+use crate::masked::fused::Task;
+use crate::masked::pieces::{PIECE, chunks, lens, piece_of, tile_lens};
 
 pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
     let table = table_of(options);
@@ -27,12 +28,12 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(table, len, ring)),
         Gate::Prepare { geometry, weight } => match weight {
             WeightKind::Public => Cost::default(),
-            _ => opening(linear::weights_len(&geometry)),
+            _ => opening(geometry.weights_len()),
         },
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
             let public = weight == WeightKind::Public;
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
-            let mut cost = if public { Cost::default() } else { opening(batch_inputs(&geometry, batch)) };
+            let mut cost = if public { Cost::default() } else { opening(geometry.inputs(batch)) };
             cost += &finished(lens, public, truncate, relu, ring, options);
             cost
         }
@@ -73,7 +74,7 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         // Refused by `div_exact` and by the session's check before any plan is asked for.
         Gate::DivExact { .. } => Cost::default(),
         Gate::Relu { count, truncate, comparison } => {
-            let form = Form::choose(Task::new(truncate, comparison, ring, options), options, count);
+            let form = Form::choose(Task::new(true, truncate, comparison, ring, options), options, count);
             tiled(count, &|len| form.layout(len))
         }
         Gate::Max { count, comparison } => plan(&Gate::Relu { count, truncate: None, comparison }, ring, options),
@@ -100,7 +101,7 @@ fn finished(
     };
     match (truncate, relu) {
         (truncate, Some(relu)) => {
-            let form = Form::choose(Task::new(truncate, relu, ring, options), options, count);
+            let form = Form::choose(Task::new(true, truncate, relu, ring, options), options, count);
             tiled(&|len| form.layout(len))
         }
         (Some(truncation), None) => {

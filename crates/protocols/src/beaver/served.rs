@@ -10,7 +10,7 @@ use covey_transport::Endpoint;
 use super::Beaver;
 use super::io::BeaverClient;
 use super::share::{Share, Stored};
-use crate::api::{Options, Result, Rounding, Truncation};
+use crate::api::{Options, Result, Truncation};
 use crate::masked::seed::{Seed, expand};
 use crate::randomness::SessionKeys;
 use crate::served::{Part, Served, Sharing};
@@ -26,10 +26,8 @@ impl<W: Word> Served for Beaver<W> {
         Sharing { seeds: parties - 1, roles }
     }
 
-    fn admits_shift(ring: Ring, Truncation { bits, rounding, bound }: Truncation) -> bool {
-        let l = ring.bits();
-        let room = if rounding == Rounding::Probabilistic { l - 1 } else { l - 2 };
-        (1..=l - 2).contains(&bits) && bound <= room
+    fn admits_shift(ring: Ring, truncation: Truncation) -> bool {
+        truncation.fits_masked(ring)
     }
 
     fn admits_division(_: Ring, _: u64, _: u32) -> bool {

@@ -6,10 +6,7 @@ use std::sync::Arc;
 use crate::api::Options;
 use crate::circuits::Adder;
 use crate::circuits::digits::{Circuit, Root, cheapest};
-use crate::masked::digits::Program;
-
-/// The deepest trees considered.
-pub(super) const DEEPEST: usize = 6;
+use crate::masked::digits::{DEEPEST, Program};
 
 /// Bits opened an element on all links, where a search for two parties found `online`.
 pub(super) fn opened(online: usize, parties: usize) -> usize {

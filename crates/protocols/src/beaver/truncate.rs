@@ -56,14 +56,6 @@ impl Form {
         }
         layout
     }
-
-    /// 2^(l-2), added before and taken off, shifted, afterwards.
-    fn offset<W: Word>(&self) -> W {
-        match self.rounding {
-            Rounding::Probabilistic => W::ZERO,
-            _ => W::ONE.shl(self.ring.bits() - 2),
-        }
-    }
 }
 
 /// The shift over one tile.
@@ -117,7 +109,7 @@ impl<W: Word> Truncate<W> {
 
     /// A party: C is complete, before the borrow is known.
     fn set_public(&mut self) {
-        select::offset(&mut self.value, self.form.offset());
+        select::offset(&mut self.value, self.form.rounding.offset(self.form.ring));
         select::reduce(&mut self.value, self.form.ring.reduce(!W::ZERO));
         match &mut self.borrow {
             Some(borrow) => borrow.set_public(&self.value),
@@ -131,7 +123,7 @@ impl<W: Word> Truncate<W> {
         let dealt = site.dealt(&form.deals, &mut self.received);
         let (first, f, l) = (site.first::<W>(), form.bits, form.ring.bits());
         let mut own = Buffer::stale(site.len());
-        shifted(&mut own, &self.value, &dealt[0], first, f, form.offset::<W>().shr(f));
+        shifted(&mut own, &self.value, &dealt[0], first, f, form.rounding.offset::<W>(form.ring).shr(f));
         if let Some(wrap) = dealt.get(1) {
             wrapped(&mut own, &self.value, wrap, l, f);
         }

@@ -3,9 +3,10 @@
 
 use std::ops::Range;
 
-use covey_kernels::Chunk;
+use covey_kernels::{Buffer, Chunk, elementwise};
+use covey_ring::Word;
 
-use crate::api::{Geometry, MatmulShape};
+use crate::api::{Geometry, MatmulShape, Options};
 
 /// Elements computed at once. At 2^18, 1 MiB of 32-bit words, reading all of a layer's weights again for each piece costs little,
 /// and a piece is on its way within milliseconds.
@@ -35,37 +36,51 @@ pub(crate) fn consecutive<W: Copy, Own>(
     Pieces { lens, own, place }
 }
 
-/// The output's shape, and its channels.
-pub(crate) fn output(geometry: &Geometry, shape: &[usize]) -> Option<(Vec<usize>, usize)> {
-    match geometry {
-        Geometry::Conv2d(conv) => {
-            let &[batch, channels, height, width] = shape else { return None };
-            if channels != conv.in_channels || [height, width] != conv.input {
-                return None;
+/// The pieces of a linear map's output.
+#[allow(clippy::type_complexity)] // A closure's type has no name.
+pub(crate) fn by_chunks<W: Word, Own>(
+    chunks: &[Chunk],
+    own: Own,
+) -> Pieces<Own, impl Fn(usize, usize, &[W], &mut [W])> {
+    let place = |index: usize, start: usize, part: &[W], tensor: &mut [W]| {
+        chunks[index].scatter_part(start, part, tensor);
+    };
+    Pieces { lens: chunks.iter().map(Chunk::len).collect(), own, place }
+}
+
+/// Adds the chunk of a residual, raised to the product's scale, to a piece.
+pub(crate) fn add_residual<W: Word>(chunk: &Chunk, residual: &[W], scale: u32, scratch: &mut Vec<W>, out: &mut [W]) {
+    scratch.resize(chunk.len(), W::ZERO);
+    chunk.gather(residual, scratch);
+    elementwise::shl_assign(scratch, scale);
+    elementwise::add_assign(out, scratch);
+}
+
+/// The tiles of pieces, taken in order: a piece is computed when its first tile's turn comes.
+pub(crate) struct Feed<W, Own> {
+    lens: Vec<usize>,
+    own: Own,
+    /// Whether this role's values mean anything; else tiles are zeros.
+    computes: bool,
+    words: Buffer<W>,
+    current: Option<usize>,
+}
+
+impl<W: Word, Own: FnMut(usize, &mut [W])> Feed<W, Own> {
+    pub fn new(lens: Vec<usize>, own: Own, computes: bool) -> Self {
+        Feed { lens, own, computes, words: Buffer::new(), current: None }
+    }
+
+    pub fn tile(&mut self, piece: usize, range: Range<usize>) -> Buffer<W> {
+        if self.current.replace(piece) != Some(piece) {
+            if self.words.len() != self.lens[piece] {
+                self.words = Buffer::zeros(self.lens[piece]);
             }
-            let [height, width] = conv.output();
-            Some((vec![batch, conv.out_channels, height, width], conv.out_channels))
+            if self.computes {
+                (self.own)(piece, &mut self.words);
+            }
         }
-        Geometry::Dense { inputs, outputs } => {
-            let (last, outer) = shape.split_last()?;
-            (last == inputs).then(|| ([outer, &[*outputs]].concat(), *outputs))
-        }
-    }
-}
-
-/// Images, or samples of a dense layer, in a tensor of shape `shape`.
-pub(crate) fn batch_of(geometry: &Geometry, shape: &[usize]) -> usize {
-    match geometry {
-        Geometry::Conv2d(_) => shape[0],
-        Geometry::Dense { .. } => shape[..shape.len() - 1].iter().product(),
-    }
-}
-
-/// Elements of the input of a map for `batch` images or samples.
-pub(crate) fn batch_inputs(geometry: &Geometry, batch: usize) -> usize {
-    match geometry {
-        Geometry::Conv2d(conv) => conv.input_len() * batch,
-        Geometry::Dense { inputs, .. } => inputs * batch,
+        Buffer::copy_of(&self.words[range])
     }
 }
 
@@ -80,6 +95,34 @@ pub(crate) fn chunks(geometry: &Geometry, batch: usize) -> Vec<Chunk> {
 /// Elements of a matrix product computed at once: whole rows.
 pub(crate) fn piece_of(shape: &MatmulShape) -> usize {
     (PIECE / shape.columns.max(1)).max(1) * shape.columns
+}
+
+/// Rows of one matrix of a batched product: where they lie in x, what of y they are multiplied by, and where in the piece the
+/// result belongs.
+pub(crate) struct Rows {
+    pub count: usize,
+    pub left: Range<usize>,
+    pub right: Range<usize>,
+    pub out: Range<usize>,
+}
+
+/// The rows that piece `index` of a matrix product consists of, `len` elements: it may go on into the next matrix of the batch.
+pub(crate) fn rows_of(shape: &MatmulShape, index: usize, len: usize) -> impl Iterator<Item = Rows> + use<> {
+    let MatmulShape { rows, inner, columns, .. } = *shape;
+    let first = index * piece_of(shape) / columns.max(1);
+    let (mut row, end) = (first, first + len / columns.max(1));
+    std::iter::from_fn(move || {
+        let (matrix, within) = (row / rows.max(1), row % rows.max(1));
+        let count = (rows - within).min(end - row);
+        let start = row;
+        row += count;
+        (count > 0).then(|| Rows {
+            count,
+            left: start * inner..row * inner,
+            right: matrix * inner * columns..(matrix + 1) * inner * columns,
+            out: (start - first) * columns..(row - first) * columns,
+        })
+    })
 }
 
 /// The lengths of pieces of `size` elements, the last of what is left.
@@ -98,4 +141,15 @@ pub(crate) fn tiles(lens: &[usize], tile: usize) -> Vec<(usize, Range<usize>)> {
 /// The lengths of the tiles of pieces of these lengths.
 pub(crate) fn tile_lens(lens: impl IntoIterator<Item = usize>, tile: usize) -> impl Iterator<Item = usize> {
     lens.into_iter().flat_map(move |len| (0..len).step_by(tile).map(move |start| tile.min(len - start)))
+}
+
+/// Bytes an element of a tile in flight takes beside its word, for words of 32 bits: bit planes, masks, material.
+const STATE: u64 = 96;
+
+/// Memory of a gate over `count` elements while it runs: the piece that is computed, the results of pieces not yet whole, and the
+/// tiles in flight.
+pub(crate) fn memory<W: Word>(count: usize, options: &Options) -> u64 {
+    let word = W::BYTES as u64;
+    let in_flight = count.min(options.window * options.tile_size()) as u64;
+    count.min(3 * PIECE) as u64 * word + in_flight * (4 * word + STATE * word / 4)
 }

@@ -8,7 +8,7 @@ use covey_transport::Endpoint;
 use super::io;
 use super::share::{Arith, Role};
 use super::{PEERS, Trio};
-use crate::api::{Options, Result, Rounding, Truncation};
+use crate::api::{Options, Result, Truncation};
 use crate::masked::seed::{Mask, Seed, expand};
 use crate::randomness::SessionKeys;
 use crate::scheduler::Scheduler;
@@ -91,10 +91,8 @@ impl<W: Word> Served for Trio<W> {
         Sharing { seeds: 2, roles: vec![part(&[0, 1], false), part(&[0], true), part(&[1], true)] }
     }
 
-    fn admits_shift(ring: Ring, Truncation { bits, rounding, bound }: Truncation) -> bool {
-        let l = ring.bits();
-        let room = if rounding == Rounding::Probabilistic { l - 1 } else { l - 2 };
-        (1..=l - 2).contains(&bits) && bound <= room
+    fn admits_shift(ring: Ring, truncation: Truncation) -> bool {
+        truncation.fits_masked(ring)
     }
 
     fn admits_division(_: Ring, _: u64, _: u32) -> bool {

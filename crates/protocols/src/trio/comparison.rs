@@ -11,10 +11,7 @@ use crate::api::Options;
 use crate::circuits::digits::{Root, cheapest};
 use crate::circuits::{Adder, CarryCircuit};
 use crate::machine::{Inbox, Layout, Outbox};
-use crate::masked::digits::{self, Digits, Output, Program};
-
-/// The deepest trees considered.
-const DEEPEST: usize = 6;
+use crate::masked::digits::{self, DEEPEST, Digits, Output, Program};
 
 /// A circuit, shared by a gate's tiles.
 #[derive(Clone)]

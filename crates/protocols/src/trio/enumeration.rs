@@ -17,7 +17,7 @@ use super::share::{Role, Wire};
 use super::site::Site;
 use crate::machine::{Inbox, Machine, Outbox, Step};
 use crate::randomness::Place;
-use crate::randomness::script::{Script, generators};
+use crate::randomness::script::{self, Script, generators};
 
 const TILE: u64 = 1 << 16;
 /// Draws of the secrets' own masks, above those of the gates.
@@ -170,12 +170,7 @@ impl<M: Machine> Case<'_, M> {
             let scripts = scripts(base);
             let (columns, outputs) = self.run(secrets, [&scripts[0], &scripts[1], &scripts[2]], len, viewer);
             for e in 0..len {
-                let hash = columns.iter().fold(0x243F_6A88_85A3_08D3_1319_8A2E_0370_7344u128, |hash, column| {
-                    (hash ^ u128::from(column[e]))
-                        .wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
-                        .rotate_left(29)
-                });
-                sum = sum.wrapping_add(hash.wrapping_mul(0xD1B5_4A32_D192_ED03_8CB9_2BA7_2F3D_8DD7) ^ hash >> 61);
+                sum = sum.wrapping_add(script::hash(columns.iter().map(|column| column[e])));
             }
             for e in (0..len).step_by(if total > 1 << 20 { 7 } else { 1 }) {
                 for value in (self.output)(&outputs[1], &outputs[2], e) {

@@ -7,7 +7,8 @@ use covey_ring::{Tensor, Word};
 use super::share::{Arith, Role};
 use super::{Stored, Trio};
 use crate::api::{Bias, Epilogue, Geometry, ProtocolError, Result, WeightSource};
-use crate::masked::pieces::{Pieces, batch_of, chunks, output};
+use crate::linear_map::Applied;
+use crate::masked::pieces::{add_residual, by_chunks, chunks};
 
 /// This party's working form of one version of a weight. Its products (`product.rs`) are sums over parts: P0 multiplies
 /// (l2 - l1, l1) by the weight's (l1', l2'), P1 (x + l2, l1) by (l1', w + l2'), P2 x + l1 by w + l1'.
@@ -25,11 +26,7 @@ impl<W: Word> Weight<W> {
             WeightSource::Stored(w) => w.shape.iter().product(),
             WeightSource::Public(w) => w.len(),
         };
-        let expected = match geometry {
-            Geometry::Conv2d(conv) => conv.weights_len(),
-            Geometry::Dense { inputs, outputs } => inputs * outputs,
-        };
-        if len != expected {
+        if len != geometry.weights_len() {
             return Err(ProtocolError::Internal("the size of a weight"));
         }
         let parts = match source {
@@ -44,10 +41,7 @@ impl<W: Word> Weight<W> {
             WeightSource::Stored(w) => stored_parts(role, w),
             WeightSource::Public(w) => vec![Part::Words(w.data().to_vec())],
         };
-        let kernel = match &geometry {
-            Geometry::Conv2d(conv) => LinearWeight::conv2d(conv, parts),
-            Geometry::Dense { inputs, outputs } => LinearWeight::dense(*inputs, *outputs, parts),
-        };
+        let kernel = geometry.kernel(parts);
         Ok(Weight { geometry, public, kernel })
     }
 
@@ -77,22 +71,9 @@ impl<W: Word> Trio<W> {
         weight: &Weight<W>,
         epilogue: &Epilogue<Self>,
     ) -> Result<Arith<W>> {
-        let (shape, channels) = output(&weight.geometry, x.shape())
-            .ok_or(ProtocolError::Internal("the shape of a linear layer's input"))?;
-        let bias_len = match &epilogue.bias {
-            Some(Bias::Shared(bias)) => bias.len(),
-            Some(Bias::Public(bias)) => bias.len(),
-            None => channels,
-        };
-        if bias_len != channels {
-            return Err(ProtocolError::Internal("the size of a bias"));
-        }
-        if let Some(residual) = epilogue.residual
-            && (residual.shape() != shape || epilogue.truncate.is_none())
-        {
-            return Err(ProtocolError::Internal("the residual of a linear layer"));
-        }
-        let batch = batch_of(&weight.geometry, x.shape());
+        let applied = weight.geometry.applied(x.shape())?;
+        epilogue.check(&applied)?;
+        let Applied { shape, batch, .. } = applied;
         let chunks = chunks(&weight.geometry, batch);
         let relu = epilogue.relu.filter(|_| self.options.adder.fuses());
         let plain = epilogue.truncate.is_none() && relu.is_none();
@@ -131,21 +112,10 @@ impl<W: Word> Trio<W> {
             }
             let residual = epilogue.residual.map(Bias::Shared);
             for part in added(role, opens, residual.as_ref()) {
-                scratch.resize(chunk.len(), W::ZERO);
-                chunk.gather(part, &mut scratch);
-                // At the product's scale.
-                elementwise::shl_assign(&mut scratch, scale);
-                elementwise::add_assign(out, &scratch);
+                add_residual(chunk, part, scale, &mut scratch, out);
             }
         };
-        let pieces = Pieces {
-            lens: chunks.iter().map(Chunk::len).collect(),
-            own,
-            place: |index: usize, start: usize, part: &[W], tensor: &mut [W]| {
-                chunks[index].scatter_part(start, part, tensor);
-            },
-        };
-        let mut out = self.finish_product(&shape, pieces, opens, epilogue.truncate, relu)?;
+        let mut out = self.finish_product(&shape, by_chunks(&chunks, own), opens, epilogue.truncate, relu)?;
         if plain {
             self.share_bias(epilogue, &chunks, &mut out);
         }

@@ -6,7 +6,7 @@ use covey_ring::Word;
 use super::Trio;
 use super::share::{Arith, Role};
 use crate::api::{MatmulShape, ProtocolError, Result, Truncation};
-use crate::masked::pieces::{PIECE, consecutive, piece_of};
+use crate::masked::pieces::{PIECE, Rows, consecutive, piece_of, rows_of};
 
 vectorised! {
     /// `out = a · d + b · c`: P1's part of a product of shares (a, b) and (c, d).
@@ -57,18 +57,14 @@ impl<W: Word> Trio<W> {
         if x.len() != batch * rows * inner || y.len() != batch * inner * columns {
             return Err(ProtocolError::Internal("the shapes of a matrix product"));
         }
-        let (role, opens, size) = (self.role, truncate.is_some(), piece_of(&shape));
+        let (role, opens) = (self.role, truncate.is_some());
         let mut difference = Vec::new();
         let own = |index: usize, out: &mut [W]| {
             out.fill(W::ZERO);
-            let (mut row, mut out_rows) = (index * size / columns, out);
-            // A piece may go on into the next matrix of the batch.
-            while !out_rows.is_empty() {
-                let (b, within) = (row / rows, row % rows);
-                let m = (rows - within).min(out_rows.len() / columns);
-                let (part, rest) = out_rows.split_at_mut(m * columns);
-                let [xf, xs] = [&x.first, &x.second].map(|t| &t.data()[row * inner..(row + m) * inner]);
-                let [yf, ys] = [&y.first, &y.second].map(|t| &t.data()[b * inner * columns..(b + 1) * inner * columns]);
+            for Rows { count: m, left, right, out: part } in rows_of(&shape, index, out.len()) {
+                let part = &mut out[part];
+                let [xf, xs] = [&x.first, &x.second].map(|t| &t.data()[left.clone()]);
+                let [yf, ys] = [&y.first, &y.second].map(|t| &t.data()[right.clone()]);
                 match role {
                     Role::P0 => {
                         difference.resize(xf.len(), W::ZERO);
@@ -81,10 +77,9 @@ impl<W: Word> Trio<W> {
                 if opens && role == Role::P0 {
                     elementwise::neg_assign(part);
                 }
-                (row, out_rows) = (row + m, rest);
             }
         };
         let count = batch * rows * columns;
-        self.finish_product(&[batch, rows, columns], consecutive(count, size, own), opens, truncate, None)
+        self.finish_product(&[batch, rows, columns], consecutive(count, piece_of(&shape), own), opens, truncate, None)
     }
 }

@@ -36,10 +36,12 @@ pub use share::{Arith, Bool, Role};
 
 use crate::api::{
     Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
-    Truncation, WeightSource, ZERO,
+    Truncation, WeightSource,
 };
 use crate::cost::{Cost, Gate};
+use crate::local::{gathered, joined, summed};
 use crate::machine::Machine;
+use crate::masked::fused::Task;
 use crate::memory::Held;
 use crate::randomness::{Generators, Place, SessionKeys};
 use crate::scheduler::Scheduler;
@@ -196,18 +198,7 @@ impl<W: Word> Trio<W> {
         if Self::admits_shift(self.ring, truncation) {
             return Ok(());
         }
-        let (l, Truncation { bits, bound, .. }) = (self.ring.bits(), truncation);
-        Err(ProtocolError::Unsupported {
-            node: self.node.clone(),
-            protocol: Self::NAME,
-            what: format!(
-                "shifting values of {bound} bits by {bits} in {}: it needs 1 to {} bits of shift and values of at most \
-                 {} bits; compile with a larger ring or a smaller scale",
-                self.ring,
-                l - 2,
-                l - 2
-            ),
-        })
+        Err(truncation.refused(self.ring, self.ring.bits() - 2, &self.node, Self::NAME))
     }
 
     /// Refuses shapes that differ: a defect in the caller, as programs are validated.
@@ -217,7 +208,7 @@ impl<W: Word> Trio<W> {
 
     /// The gate for max(v≫f, 0) over `count` elements, from the parts of a product v, which it opens, or from a sharing.
     fn fused_form(&self, opens: bool, truncate: Option<Truncation>, relu: Comparison, count: usize) -> fused::Form {
-        fused::Form::choose(fused::Task::new(opens, truncate, relu, self.ring, &self.options), &self.options, count)
+        fused::Form::choose(Task::new(opens, truncate, relu, self.ring, &self.options), &self.options, count)
     }
 
     /// max(x≫f, 0) of a sharing in one gate.
@@ -333,35 +324,16 @@ impl<W: Word> Protocol for Trio<W> {
     }
 
     fn gather(&mut self, x: &Arith<W>, indices: &[u32], shape: &[usize]) -> Result<Arith<W>> {
-        if indices.len() != shape.iter().product() || indices.iter().any(|&i| i != ZERO && i as usize >= x.len()) {
-            return Err(ProtocolError::Internal("the indices of a gather"));
-        }
-        let pick = |component: &Tensor<W>| {
-            let data = component.data();
-            let element = |&i: &u32| if i == ZERO { W::ZERO } else { data[i as usize] };
-            Tensor::new(shape, indices.iter().map(element).collect())
-        };
-        Ok(x.map(pick))
+        Ok(Arith { first: gathered(&x.first, indices, shape)?, second: gathered(&x.second, indices, shape)? })
     }
 
     fn concat(&mut self, parts: &[&Arith<W>]) -> Result<Arith<W>> {
-        let join = |component: fn(&Arith<W>) -> &Tensor<W>| {
-            parts.iter().flat_map(|part| component(part).data()).copied().collect::<Vec<W>>()
-        };
-        let (first, second) = (join(|part| &part.first), join(|part| &part.second));
-        Ok(Arith::new(&[first.len()], first, second))
+        let first = joined(parts.iter().map(|part| &part.first));
+        Ok(Arith { first, second: joined(parts.iter().map(|part| &part.second)) })
     }
 
     fn sum_last(&mut self, x: &Arith<W>) -> Result<Arith<W>> {
-        let Some((&last, outer)) = x.shape().split_last() else {
-            return Err(ProtocolError::Internal("a sum over no dimension"));
-        };
-        let sum = |component: &Tensor<W>| {
-            let rows = outer.iter().product::<usize>();
-            let row = |r: usize| component.data()[r * last..(r + 1) * last].iter().fold(W::ZERO, |sum, &v| sum.add(v));
-            Tensor::new(outer, (0..rows).map(row).collect())
-        };
-        Ok(x.map(sum))
+        Ok(Arith { first: summed(&x.first, W::add)?, second: summed(&x.second, W::add)? })
     }
 
     fn reshape(&mut self, x: &Arith<W>, shape: &[usize]) -> Arith<W> {

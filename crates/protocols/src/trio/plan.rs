@@ -12,6 +12,7 @@ use crate::api::{Comparison, Options, Truncation, WeightKind};
 use crate::clip::Ends;
 use crate::cost::{Cost, Gate};
 use crate::machine::Layout;
+use crate::masked::fused::Task;
 use crate::masked::pieces::{PIECE, chunks, lens, piece_of, tile_lens};
 
 pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
@@ -60,8 +61,7 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         // Refused by `div_exact` and by the session's check before any plan is asked for.
         Gate::DivExact { .. } => Cost::default(),
         Gate::Relu { count, truncate, comparison } if options.adder.fuses() => {
-            let form =
-                fused::Form::choose(fused::Task::new(false, truncate, comparison, ring, options), options, count);
+            let form = fused::Form::choose(Task::new(false, truncate, comparison, ring, options), options, count);
             tiled(count, &|len| form.layout(len))
         }
         Gate::Relu { count, truncate: Some(truncation), comparison } => {
@@ -96,7 +96,7 @@ fn product(
         Cost::of_tiles(tile_lens(lens.clone(), options.tile_size()), options.window, layout)
     };
     if let Some(comparison) = relu.filter(|_| options.adder.fuses()) {
-        let form = fused::Form::choose(fused::Task::new(!public, truncate, comparison, ring, options), options, count);
+        let form = fused::Form::choose(Task::new(!public, truncate, comparison, ring, options), options, count);
         return tiled(&|len| form.layout(len));
     }
     let mut cost = match truncate {

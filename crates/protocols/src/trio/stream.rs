@@ -9,7 +9,7 @@ use super::site::Site;
 use super::{Trio, fused, product, truncate};
 use crate::api::{Comparison, ProtocolError, Result, Truncation};
 use crate::machine::Machine;
-use crate::masked::pieces::{Pieces, tiles};
+use crate::masked::pieces::{Feed, Pieces, tiles};
 use crate::randomness::Place;
 
 impl<W: Word> Trio<W> {
@@ -62,21 +62,13 @@ impl<W: Word> Trio<W> {
         }
         let generators = self.generators.clone().ok_or(ProtocolError::Internal("a gate before the first run"))?;
         let (role, ring, computes) = (self.role, self.ring, self.computes());
-        let Pieces { lens, mut own, place } = pieces;
+        let Pieces { lens, own, place } = pieces;
         let tiles = tiles(&lens, self.options.tile);
-        let (mut words, mut current) = (Buffer::new(), None);
+        let mut feed = Feed::new(lens, own, computes);
         let machines = tiles.iter().enumerate().map(|(index, (piece, range))| {
-            if current.replace(*piece) != Some(*piece) {
-                if words.len() != lens[*piece] {
-                    words = Buffer::zeros(lens[*piece]);
-                }
-                if computes {
-                    own(*piece, &mut words);
-                }
-            }
             let place = Place { gate, tile: index as u32 };
             let site = Site { role, ring, generators: generators.clone(), place, len: range.len() };
-            machine(site, Buffer::copy_of(&words[range.clone()]))
+            machine(site, feed.tile(*piece, range.clone()))
         });
         self.scheduler.run_each(machines, |index, (a, b)| {
             let (piece, range) = &tiles[index];

@@ -79,14 +79,6 @@ impl Form {
         layout.reshare_words(self.last(), len, self.ring);
         layout
     }
-
-    /// 2^(l-2), added before and taken off, shifted, afterwards.
-    fn offset<W: Word>(&self) -> W {
-        match self.rounding {
-            Rounding::Probabilistic => W::ZERO,
-            _ => W::ONE.shl(self.ring.bits() - 2),
-        }
-    }
 }
 
 /// The shift over one tile.
@@ -172,7 +164,7 @@ impl<W: Word> Truncate<W> {
 
     /// P1, P2: C is complete.
     fn set_public(&mut self) {
-        let (ring, offset) = (self.form.ring, self.form.offset::<W>());
+        let (ring, offset) = (self.form.ring, self.form.rounding.offset::<W>(self.form.ring));
         self.value.iter_mut().for_each(|c| *c = ring.reduce(c.add(offset)));
         match self.form.rounding {
             Rounding::Exact => self.borrow.set_public(&self.value),

@@ -3,10 +3,11 @@
 use covey_kernels::{LinearWeight, Part, gemm, im2col};
 use covey_ring::{Ring, Tensor, Word};
 
-use super::TwoParty;
 use super::product::{self, Product, Shape, Strides, Tile};
-use super::share::{Arith, Arithmetic};
+use super::share::Arithmetic;
+use super::{Arith, TwoParty};
 use crate::api::{Bias, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Truncation, WeightKind, WeightSource};
+use crate::linear_map::Applied;
 
 /// This party's working form of one version of a weight. Not `Debug`.
 pub struct Weight<W> {
@@ -20,10 +21,7 @@ pub struct Weight<W> {
 
 impl<W: Word> Weight<W> {
     pub(super) fn new(source: WeightSource<TwoParty<W>>, geometry: Geometry) -> Result<Self> {
-        let expected = match geometry {
-            Geometry::Conv2d(conv) => conv.weights_len(),
-            Geometry::Dense { inputs, outputs } => inputs * outputs,
-        };
+        let expected = geometry.weights_len();
         let (kind, words) = match source {
             WeightSource::Shared(w) => (WeightKind::Shared, Some(w.0.data().to_vec())),
             WeightSource::Public(w) => (WeightKind::Public, Some(w.data().to_vec())),
@@ -35,13 +33,7 @@ impl<W: Word> Weight<W> {
         if words.as_ref().is_some_and(|words| words.len() != expected) {
             return Err(ProtocolError::Internal("the size of a weight"));
         }
-        let kernel = words.as_ref().map(|words| {
-            let parts = vec![Part::Words(words.clone())];
-            match &geometry {
-                Geometry::Conv2d(conv) => LinearWeight::conv2d(conv, parts),
-                Geometry::Dense { inputs, outputs } => LinearWeight::dense(*inputs, *outputs, parts),
-            }
-        });
+        let kernel = words.as_ref().map(|words| geometry.kernel(vec![Part::Words(words.clone())]));
         Ok(Weight { geometry, kind, words: words.unwrap_or_default(), kernel })
     }
 }
@@ -114,12 +106,9 @@ impl<W: Word> TwoParty<W> {
         weight: &Weight<W>,
         epilogue: &Epilogue<Self>,
     ) -> Result<Arith<W>> {
-        let (shape, channels, batch) = output(&weight.geometry, x.shape())
-            .ok_or(ProtocolError::Internal("the shape of a linear layer's input"))?;
-        let residual = epilogue.residual;
-        if residual.is_some_and(|residual| residual.shape() != shape || epilogue.truncate.is_none()) {
-            return Err(ProtocolError::Internal("the residual of a linear layer"));
-        }
+        let applied = weight.geometry.applied(x.shape())?;
+        epilogue.check(&applied)?;
+        let Applied { shape, batch, .. } = applied;
         epilogue.truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
         let mut sum = vec![W::ZERO; shape.iter().product()];
         if self.computes() {
@@ -128,7 +117,7 @@ impl<W: Word> TwoParty<W> {
                 Geometry::Conv2d(conv) => conv.output().iter().product(),
                 Geometry::Dense { .. } => 1,
             };
-            self.add_epilogue(epilogue, (channels, run), &mut sum)?;
+            self.add_epilogue(epilogue, run, &mut sum);
         }
         if weight.kind != WeightKind::Public {
             let product = self::shape(&weight.geometry, batch, weight.kind, self.ring);
@@ -160,7 +149,7 @@ impl<W: Word> TwoParty<W> {
     }
 
     /// Adds the bias, each element to a run of as many of its channel, and the residual at the product's scale.
-    fn add_epilogue(&self, epilogue: &Epilogue<Self>, (channels, run): (usize, usize), sum: &mut [W]) -> Result<()> {
+    fn add_epilogue(&self, epilogue: &Epilogue<Self>, run: usize, sum: &mut [W]) {
         let arithmetic = Arithmetic { ring: self.ring };
         let bias = match &epilogue.bias {
             Some(Bias::Shared(bias)) => Some(bias.0.data()),
@@ -168,9 +157,6 @@ impl<W: Word> TwoParty<W> {
             None => None,
         };
         if let Some(bias) = bias {
-            if bias.len() != channels {
-                return Err(ProtocolError::Internal("the size of a bias"));
-            }
             let mine = self.me == 0 || matches!(epilogue.bias, Some(Bias::Shared(_)));
             let sum = if mine { &mut sum[..] } else { &mut [] };
             for (sum, &bias) in sum.chunks_exact_mut(run).zip(bias.iter().cycle()) {
@@ -183,7 +169,6 @@ impl<W: Word> TwoParty<W> {
                 *sum = arithmetic.add(*sum, arithmetic.mul(y, power));
             }
         }
-        Ok(())
     }
 
     pub(super) fn matrix_product(
@@ -272,24 +257,6 @@ impl<W: Word> TwoParty<W> {
             (Some(truncation), None) => self.truncate(&x, truncation),
             (None, Some(comparison)) => self.relu(&x, comparison),
             (None, None) => Ok(x),
-        }
-    }
-}
-
-/// The output's shape, its channels, and the batch.
-fn output(geometry: &Geometry, shape: &[usize]) -> Option<(Vec<usize>, usize, usize)> {
-    match geometry {
-        Geometry::Conv2d(conv) => {
-            let &[batch, channels, height, width] = shape else { return None };
-            if channels != conv.in_channels || [height, width] != conv.input {
-                return None;
-            }
-            let [height, width] = conv.output();
-            Some((vec![batch, conv.out_channels, height, width], conv.out_channels, batch))
-        }
-        Geometry::Dense { inputs, outputs } => {
-            let (last, outer) = shape.split_last()?;
-            (last == inputs).then(|| ([outer, &[*outputs]].concat(), *outputs, outer.iter().product()))
         }
     }
 }

@@ -3,7 +3,7 @@
 use covey_ring::{BitTensor, Ring, Word};
 
 use super::{linear, plan, product};
-use crate::api::{Geometry, Options, WeightKind};
+use crate::api::{Options, WeightKind};
 use crate::cost::Gate;
 use crate::memory::Held;
 
@@ -18,12 +18,8 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
         Held::Share(count) => vec![word * count as u64; 2],
         Held::Bits { len, planes } => vec![(8 * BitTensor::words_per_plane(len) * planes) as u64; 2],
         Held::Weight { geometry, kind } => {
-            let len = match geometry {
-                Geometry::Conv2d(conv) => conv.weights_len(),
-                Geometry::Dense { inputs, outputs } => inputs * outputs,
-            } as u64;
             // As it is and as a kernel reads it; P1 has nothing of what P0 owns.
-            let here = 2 * word * len;
+            let here = 2 * word * geometry.weights_len() as u64;
             vec![here, if matches!(kind, WeightKind::Stored { .. }) { 0 } else { here }]
         }
         Held::Gate(gate) => {

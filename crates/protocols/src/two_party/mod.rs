@@ -31,15 +31,18 @@ use covey_transport::Endpoint;
 pub use io::TwoPartyClient;
 pub use linear::Weight;
 pub use rings::{Extension, Narrow, Resize};
-pub use share::{Arith, Bool, Stored};
+pub use share::Stored;
+
+pub use crate::additive::{Arith, Bool};
 pub use stock::{PARAMETERS, Stock, silent_stock};
 
 use crate::api::{
     Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
-    Truncation, WeightSource, ZERO,
+    Truncation, WeightSource,
 };
 use crate::clip::Ends;
 use crate::cost::{Cost, Demand, Gate};
+use crate::local::{gathered, joined, summed};
 use crate::machine::Machine;
 use crate::memory::Held;
 use crate::randomness::{Generators, Place, SessionKeys};
@@ -254,23 +257,7 @@ impl<W: Word> TwoParty<W> {
         if Self::admits_shift(self.ring, truncation) {
             return Ok(());
         }
-        let Truncation { bits, bound, .. } = truncation;
-        let (l, ring) = (self.ring.bits(), self.ring);
-        self.unsupported(format!(
-            "shifting values of {bound} bits by {bits} in {ring}: it needs 1 to {} bits of shift and values of at most \
-             {} bits; compile with a larger ring or a smaller scale",
-            l - 2,
-            l - 1
-        ))
-    }
-
-    fn same_shape(&self, x: &Arith<W>, y: &[usize]) -> Result<()> {
-        if x.shape() == y { Ok(()) } else { Err(ProtocolError::Internal("the shapes of an element-wise operation")) }
-    }
-
-    fn one_plane(&self, b: &Bool, shape: &[usize]) -> Result<()> {
-        let fits = b.planes() == 1 && b.len() == shape.iter().product();
-        if fits { Ok(()) } else { Err(ProtocolError::Internal("the size of a plane")) }
+        Err(truncation.refused(self.ring, self.ring.bits() - 1, &self.node, Self::NAME))
     }
 
     fn arithmetic(&self) -> Arithmetic {
@@ -374,51 +361,40 @@ impl<W: Word> Protocol for TwoParty<W> {
     }
 
     fn add(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
-        self.same_shape(x, y.shape())?;
+        x.same_shape(y.shape())?;
         let arithmetic = self.arithmetic();
         Ok(Arith(x.0.zip(&y.0, |a, b| arithmetic.add(a, b))))
     }
 
     fn sub(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
-        self.same_shape(x, y.shape())?;
+        x.same_shape(y.shape())?;
         let arithmetic = self.arithmetic();
         Ok(Arith(x.0.zip(&y.0, |a, b| arithmetic.sub(a, b))))
     }
 
     fn add_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
-        self.same_shape(x, c.shape())?;
+        x.same_shape(c.shape())?;
         let arithmetic = self.arithmetic();
         Ok(if self.me == 0 { Arith(x.0.zip(c, |a, b| arithmetic.add(a, b))) } else { x.clone() })
     }
 
     fn mul_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
-        self.same_shape(x, c.shape())?;
+        x.same_shape(c.shape())?;
         let arithmetic = self.arithmetic();
         Ok(Arith(x.0.zip(c, |a, b| arithmetic.mul(a, b))))
     }
 
     fn gather(&mut self, x: &Arith<W>, indices: &[u32], shape: &[usize]) -> Result<Arith<W>> {
-        if indices.len() != shape.iter().product() || indices.iter().any(|&i| i != ZERO && i as usize >= x.len()) {
-            return Err(ProtocolError::Internal("the indices of a gather"));
-        }
-        let data = x.0.data();
-        let element = |&i: &u32| if i == ZERO { W::ZERO } else { data[i as usize] };
-        Ok(Arith(Tensor::new(shape, indices.iter().map(element).collect())))
+        Ok(Arith(gathered(&x.0, indices, shape)?))
     }
 
     fn concat(&mut self, parts: &[&Arith<W>]) -> Result<Arith<W>> {
-        let joined: Vec<W> = parts.iter().flat_map(|part| part.0.data()).copied().collect();
-        Ok(Arith(Tensor::new([joined.len()], joined)))
+        Ok(Arith(joined(parts.iter().map(|part| &part.0))))
     }
 
     fn sum_last(&mut self, x: &Arith<W>) -> Result<Arith<W>> {
-        let Some((&last, outer)) = x.shape().split_last() else {
-            return Err(ProtocolError::Internal("a sum over no dimension"));
-        };
         let arithmetic = self.arithmetic();
-        let rows = outer.iter().product::<usize>();
-        let sum = |row: usize| x.0.data()[row * last..][..last].iter().fold(W::ZERO, |sum, &v| arithmetic.add(sum, v));
-        Ok(Arith(Tensor::new(outer, (0..rows).map(sum).collect())))
+        Ok(Arith(summed(&x.0, |a, b| arithmetic.add(a, b))?))
     }
 
     fn reshape(&mut self, x: &Arith<W>, shape: &[usize]) -> Arith<W> {
@@ -457,7 +433,7 @@ impl<W: Word> Protocol for TwoParty<W> {
     }
 
     fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, truncate: Option<Truncation>) -> Result<Arith<W>> {
-        self.same_shape(x, y.shape())?;
+        x.same_shape(y.shape())?;
         truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
         let product = self.words(gates::mul(self.ring), x.shape(), (&[x.0.data(), y.0.data()], &[]))?;
         self.finish_product(product, truncate, None)
@@ -502,12 +478,12 @@ impl<W: Word> Protocol for TwoParty<W> {
     }
 
     fn bit2a(&mut self, x: &Bool, shape: &[usize]) -> Result<Arith<W>> {
-        self.one_plane(x, shape)?;
+        x.one_plane(shape)?;
         self.words(gates::bit2a(self.ring), shape, (&[], &[x.0.plane(0)]))
     }
 
     fn select(&mut self, b: &Bool, x: &Arith<W>) -> Result<Arith<W>> {
-        self.one_plane(b, x.shape())?;
+        b.one_plane(x.shape())?;
         self.words(gates::select(self.ring), x.shape(), (&[x.0.data()], &[b.0.plane(0)]))
     }
 

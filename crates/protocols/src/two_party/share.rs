@@ -1,51 +1,9 @@
 //! What a party holds for a secret value: x = x0 + x1 in the ring, b = b0 ⊕ b1 for bits, one summand each.
 
-use covey_ring::{BitTensor, Ring, Tensor, Word};
+use covey_ring::{Ring, Tensor, Word};
 
+use crate::additive::Arith;
 use crate::randomness::{Generators, Place};
-
-/// This party's summand of a secret tensor of ring elements. In Z_2^l bits above the ring's width are undefined, as in every
-/// share; in Z_n elements are below n. Not `Debug`.
-#[derive(Clone)]
-pub struct Arith<W>(pub(super) Tensor<W>);
-
-impl<W: Word> Arith<W> {
-    /// Dimensions.
-    pub fn shape(&self) -> &[usize] {
-        self.0.shape()
-    }
-
-    /// Elements.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// No elements.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-/// This party's summand of secret bit planes. Not `Debug`.
-#[derive(Clone)]
-pub struct Bool(pub(super) BitTensor);
-
-impl Bool {
-    /// Bits a plane.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// No bits.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Planes.
-    pub fn planes(&self) -> usize {
-        self.0.planes()
-    }
-}
 
 /// A parameter of the model as it rests: the model's owner runs P0 and keeps it in the clear; P1 knows its shape and the public
 /// bound of its elements. Not `Debug`.

@@ -19,6 +19,9 @@ pub(crate) use program::Program;
 use super::{Seat, Table};
 use crate::machine::{Inbox, Layout, Outbox, Step};
 
+/// The deepest trees considered: deeper ones save less than a bit in fifty.
+pub(crate) const DEEPEST: usize = 6;
+
 /// Adds the messages of a program to a gate's layout; its online rounds start at `round`.
 pub(crate) fn layout(program: &Program, table: Table, len: usize, round: usize, layout: &mut Layout) {
     for (peer, &planes) in table.peers().zip(&program.sent) {

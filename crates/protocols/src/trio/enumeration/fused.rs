@@ -3,7 +3,7 @@
 use covey_kernels::Buffer;
 use covey_ring::{Ring, Word};
 
-use super::super::fused::{self, Fused, Task};
+use super::super::fused::{self, Fused};
 use super::super::share::Role;
 use super::super::site::TABLE;
 use super::super::site::{Site, purpose};
@@ -12,6 +12,7 @@ use super::{Case, INPUT_MASK, Shared, reconstruct};
 use crate::circuits::digits::{Circuit, Root, Tree};
 use crate::machine::{Inbox, Machine, Outbox, Step};
 use crate::masked::digits::{self, Digits, Program};
+use crate::masked::fused::Task;
 
 /// A tree from its digits, high to low; a slice in a slice is a node.
 macro_rules! tree {

@@ -2,61 +2,15 @@
 
 use std::sync::Arc;
 
-use covey_ring::{Ring, Word};
+use covey_ring::Ring;
 
 use super::super::site::TABLE;
-use crate::api::{Comparison, NetworkProfile, Options, Truncation};
+use crate::api::{NetworkProfile, Options};
 use crate::circuits::Adder;
 use crate::circuits::digits::{Circuit, Root, cheapest};
 use crate::machine::{Layout, Step};
-use crate::masked::digits::{self, Program};
-
-/// The deepest trees considered: deeper ones save less than a bit in fifty.
-const DEEPEST: usize = 6;
-
-/// What a gate computes: max(v≫f, 0) for |v| < 2^(k-1), from C = v + R mod 2^k or from the parts of C.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::trio) struct Task {
-    /// Whether C is opened first, from a product's own parts.
-    pub opens: bool,
-    /// k, at most the ring's bits.
-    pub compared: u32,
-    /// f, below k - 1; 0 for none.
-    pub shift: u32,
-    /// Bits of v≫f, from its lowest, that the comparison leaves out: it then errs for |v| < 2^(f + skipped).
-    pub skipped: u32,
-    /// The ring of the result.
-    pub ring: Ring,
-}
-
-impl Task {
-    /// A bound on the shifted value bounds v itself: |v≫f| < 2^b gives |v| < 2^(b+f).
-    pub fn new(opens: bool, truncate: Option<Truncation>, relu: Comparison, ring: Ring, options: &Options) -> Self {
-        let shift = truncate.map_or(0, |truncation| truncation.bits);
-        let (read, skipped) = relu.read(ring.bits() - shift, options);
-        Task { opens, compared: shift + skipped + read + 1, shift, skipped, ring }
-    }
-
-    /// How far below 0 the result may come out: not at all, unless bits are left out.
-    pub fn below_zero<W: Word>(&self) -> W {
-        if self.skipped == 0 { W::ZERO } else { W::ONE.shl(self.skipped) }
-    }
-
-    /// Bits of C and R that the tree compares.
-    fn tree_bits(&self) -> usize {
-        (self.compared - 1 - self.skipped) as usize
-    }
-
-    /// Bits of the shifted value.
-    pub fn shifted(&self) -> u32 {
-        self.compared - self.shift
-    }
-
-    /// Bits of the result's ring above those.
-    pub fn above(&self) -> u32 {
-        self.ring.bits() - self.shifted()
-    }
-}
+use crate::masked::digits::{self, DEEPEST, Program};
+use crate::masked::fused::Task;
 
 /// How the result is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,11 +81,6 @@ impl Form {
         Form { task, select, program, deals }
     }
 
-    /// The ring in which C is opened.
-    pub fn opened(&self) -> Ring {
-        Ring::Pow2(self.task.compared)
-    }
-
     /// The ring of the select.
     pub fn selected(&self) -> Ring {
         if self.select == Select::Reduced { Ring::Pow2(self.task.shifted()) } else { self.task.ring }
@@ -154,7 +103,7 @@ impl Form {
             layout.words(Step::Online(round), 2, 1, len, ring);
         };
         if self.task.opens {
-            exchange(0, self.opened());
+            exchange(0, self.task.opened());
         }
         exchange(self.last(), self.selected());
         if self.select == Select::Reduced {

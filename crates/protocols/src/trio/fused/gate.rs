@@ -1,14 +1,14 @@
 //! The fused gate over one tile.
 
 use covey_kernels::Buffer;
-use covey_kernels::bits::expand_bits;
 use covey_ring::{Ring, Word};
 
 use super::super::share::Role;
 use super::super::site::{Site, purpose};
-use super::form::{Form, Select, Task};
+use super::form::{Form, Select};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::masked::digits::Digits;
+use crate::masked::fused::{Task, bits, mask};
 use crate::masked::select as loops;
 
 /// max(v≫f, 0).
@@ -53,14 +53,14 @@ impl<W: Word> Fused<W> {
     /// P0, all it ever does.
     fn deal(&mut self, out: &mut Outbox) {
         let (site, task) = (&self.site, self.form.task);
-        let opened = mask(self.form.opened());
+        let opened = mask(self.form.task.opened());
         if task.opens {
             let (r01, r02) = site.masks::<W>(purpose::OPENING);
             loops::sum(&mut self.value, &r01, &r02, opened);
         } else {
             loops::reduce(&mut self.value, opened);
         }
-        let cut = compared(&self.value, task);
+        let cut = task.read(&self.value);
         self.digits.deal(cut.as_deref().unwrap_or(&self.value), out);
         (self.first, self.second) = site.masks(purpose::MASK);
 
@@ -119,13 +119,13 @@ impl<W: Word> Fused<W> {
         let drawn = self.site.draw::<W>(0, purpose::OPENING);
         let negate = if self.site.role == Role::P1 { !W::ZERO } else { W::ZERO };
         loops::open(&mut self.value, &drawn, negate);
-        out.words(self.site.other(), &self.value, self.form.opened());
+        out.words(self.site.other(), &self.value, self.form.task.opened());
     }
 
     /// P1, P2: C is complete.
     fn set_public(&mut self) {
-        loops::reduce(&mut self.value, mask(self.form.opened()));
-        let cut = compared(&self.value, self.form.task);
+        loops::reduce(&mut self.value, mask(self.form.task.opened()));
+        let cut = self.form.task.read(&self.value);
         self.digits.set_public(cut.as_deref().unwrap_or(&self.value));
     }
 
@@ -178,33 +178,15 @@ impl<W: Word> Fused<W> {
         let low = mask(Ring::Pow2(shifted));
         let (carry, wrapped, second) = (&self.dealt[0], &self.dealt[1], &self.second);
         // What is extended must not be negative.
-        loops::offset(&mut self.own, self.form.task.below_zero());
+        loops::offset(&mut self.own, below_zero(self.form.task));
         loops::extend(&mut self.value, &mut self.own, carry, wrapped, second, mask(ring), low, shifted);
         out.words(self.site.other(), &self.value, Ring::Pow2(self.form.task.above()));
     }
 }
 
-/// What the digit tree reads of C or R: without the bits that the comparison leaves out, whose borrow it takes to be that of
-/// the bits below. A wrong sign of v then needs C and R to agree above those bits, so C≫f - R≫f does not wrap.
-fn compared<W: Word>(value: &[W], task: Task) -> Option<Buffer<W>> {
-    if task.skipped == 0 {
-        return None;
-    }
-    let mut read = Buffer::copy_of(value);
-    loops::without(&mut read, task.shift, task.skipped);
-    Some(read)
-}
-
-/// The low bits of a word that are a ring element.
-fn mask<W: Word>(ring: Ring) -> W {
-    ring.reduce(!W::ZERO)
-}
-
-/// A result of the digits as words 0 and 1.
-fn bits<W: Word>(digits: &Digits, index: usize, len: usize) -> Buffer<W> {
-    let mut words = Buffer::stale(len);
-    expand_bits(&digits.output(index).value, &mut words);
-    words
+/// How far below 0 the result may come out: not at all, unless bits are left out.
+fn below_zero<W: Word>(task: Task) -> W {
+    if task.skipped == 0 { W::ZERO } else { W::ONE.shl(task.skipped) }
 }
 
 impl<W: Word> Machine for Fused<W> {
@@ -249,7 +231,7 @@ impl<W: Word> Machine for Fused<W> {
             Step::Online(round) => {
                 let from = self.site.other();
                 if round < self.form.start() {
-                    add(&mut self.value, inbox.elements(from, len, self.form.opened()));
+                    add(&mut self.value, inbox.elements(from, len, self.form.task.opened()));
                     self.set_public();
                 } else if round < self.form.last() {
                     self.digits.absorb(round - self.form.start(), inbox);
@@ -260,7 +242,7 @@ impl<W: Word> Machine for Fused<W> {
                     let task = self.form.task;
                     add(&mut self.value, inbox.elements(from, len, Ring::Pow2(task.above())));
                     loops::join(&mut self.own, &self.value, &self.second, task.shifted());
-                    loops::offset(&mut self.own, W::ZERO.sub(task.below_zero()));
+                    loops::offset(&mut self.own, W::ZERO.sub(below_zero(task)));
                 }
             }
         }

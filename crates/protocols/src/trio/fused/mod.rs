@@ -8,7 +8,7 @@
 mod form;
 mod gate;
 
+pub(super) use form::Form;
 #[cfg(test)]
 pub(super) use form::Select;
-pub(super) use form::{Form, Task};
 pub(super) use gate::Fused;

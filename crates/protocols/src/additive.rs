@@ -1,0 +1,78 @@
+//! Shares that add up: x is the sum of what the parties hold, bits are their exclusive or.
+
+use std::ops::Range;
+
+use covey_kernels::Buffer;
+use covey_ring::{BitTensor, Tensor, Word};
+
+use crate::api::{ProtocolError, Result};
+
+/// One party's share of a tensor of ring elements. In Z_2^l bits above the ring's width are undefined, as in every share; in Z_n
+/// elements are below n. Not `Debug`.
+#[derive(Clone)]
+pub struct Arith<W>(pub(crate) Tensor<W>);
+
+impl<W: Word> Arith<W> {
+    /// Dimensions.
+    pub fn shape(&self) -> &[usize] {
+        self.0.shape()
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// No elements.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Refuses shapes that differ: a defect in the caller, as programs are validated.
+    pub(crate) fn same_shape(&self, shape: &[usize]) -> Result<()> {
+        let differ = ProtocolError::Internal("the shapes of an element-wise operation");
+        if self.shape() == shape { Ok(()) } else { Err(differ) }
+    }
+
+    /// The elements of a tile.
+    pub(crate) fn tile(&self, range: Range<usize>) -> Buffer<W> {
+        Buffer::copy_of(&self.0.data()[range])
+    }
+}
+
+/// One party's share of bit planes. Not `Debug`.
+#[derive(Clone)]
+pub struct Bool(pub(crate) BitTensor);
+
+impl Bool {
+    /// Bits a plane.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// No bits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Planes.
+    pub fn planes(&self) -> usize {
+        self.0.planes()
+    }
+
+    /// Refuses anything but one plane over the elements of a tensor.
+    pub(crate) fn one_plane(&self, shape: &[usize]) -> Result<()> {
+        let fits = self.planes() == 1 && self.len() == shape.iter().product::<usize>();
+        if fits { Ok(()) } else { Err(ProtocolError::Internal("the size of a plane")) }
+    }
+
+    /// The bits of a tile that starts at a whole word, plane after plane.
+    pub(crate) fn tile(&self, range: Range<usize>) -> Buffer<u64> {
+        let words = range.start / 64..range.end.div_ceil(64);
+        let mut out = Buffer::stale(words.len() * self.planes());
+        for (plane, out) in out.chunks_exact_mut(words.len().max(1)).enumerate() {
+            out.copy_from_slice(&self.0.plane(plane)[words.clone()]);
+        }
+        out
+    }
+}

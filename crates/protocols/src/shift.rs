@@ -1,0 +1,35 @@
+//! Which shifts a protocol takes, and how it refuses the others.
+
+use covey_ring::{Ring, Word};
+
+use crate::api::{ProtocolError, Rounding, Truncation};
+
+impl Truncation {
+    /// Whether a shift of v is exact that opens v + 2^(l-2) under a mask, or v itself where it need not be: Trio's and Beaver's.
+    pub(crate) fn fits_masked(self, ring: Ring) -> bool {
+        let l = ring.bits();
+        let room = if self.rounding == Rounding::Probabilistic { l - 1 } else { l - 2 };
+        (1..=l - 2).contains(&self.bits) && self.bound <= room
+    }
+
+    /// The refusal of a shift in `node`, by a protocol that takes values of at most `most` bits.
+    pub(crate) fn refused(self, ring: Ring, most: u32, node: &str, protocol: &'static str) -> ProtocolError {
+        let Truncation { bits, bound, .. } = self;
+        let what = format!(
+            "shifting values of {bound} bits by {bits} in {ring}: it needs 1 to {} bits of shift and values of at most {most} \
+             bits; compile with a larger ring or a smaller scale",
+            ring.bits() - 2
+        );
+        ProtocolError::Unsupported { node: node.to_string(), protocol, what }
+    }
+}
+
+impl Rounding {
+    /// What masked shifts add before and take off, shifted, afterwards, so that nothing they open is negative: 2^(l-2).
+    pub(crate) fn offset<W: Word>(self, ring: Ring) -> W {
+        match self {
+            Rounding::Probabilistic => W::ZERO,
+            _ => W::ONE.shl(ring.bits() - 2),
+        }
+    }
+}
