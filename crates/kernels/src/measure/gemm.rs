@@ -1,7 +1,9 @@
 //! Matrix products, convolutions and dense layers, in the shapes of real networks.
 
 use std::hint::black_box;
-use std::time::Duration;
+use std::sync::Barrier;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
 
 use covey_ring::Word;
 
@@ -25,10 +27,12 @@ pub fn rows() -> Vec<Row> {
     rows
 }
 
-/// The figures the project has targets for: square products and the convolution 64 × 50176 × 576.
+/// The figures the project has targets for: square products and the convolution 64 × 50176 × 576. And what is left of a square
+/// product on every core where all compute at once: parties that share a machine share its matrix unit, too.
 pub fn targets() -> Vec<Row> {
     vec![
         product::<u32>(1024, 1024, 1024),
+        at_once::<u32>(1024, 1024, 1024),
         product::<u64>(1024, 1024, 1024),
         convolution::<u32>(CONV, 1, 1),
         convolution::<u64>(CONV, 1, 1),
@@ -94,6 +98,28 @@ fn product<W: Word>(m: usize, n: usize, k: usize) -> Row {
     let (a, b, mut c) = (words::<W>(m * k), words::<W>(k * n), words::<W>(m * n));
     let seconds = fastest(BUDGET, || gemm(m, n, k, black_box(&a), black_box(&b), &mut c));
     Row::new(format!("product u{} {m} x {n} x {k}", W::BITS), "GMAC/s", (m * n * k) as f64 / seconds / 1e9)
+}
+
+/// The same on every core at once: what one of them reaches on average.
+fn at_once<W: Word>(m: usize, n: usize, k: usize) -> Row {
+    let cores = available_parallelism().map_or(1, |cores| cores.get());
+    let barrier = Barrier::new(cores);
+    let core = || {
+        let (a, b, mut c) = (words::<W>(m * k), words::<W>(k * n), words::<W>(m * n));
+        barrier.wait();
+        let (start, mut products) = (Instant::now(), 0);
+        while start.elapsed() < BUDGET {
+            gemm(m, n, k, black_box(&a), black_box(&b), &mut c);
+            products += 1;
+        }
+        f64::from(products) * (m * n * k) as f64 / start.elapsed().as_secs_f64() / 1e9
+    };
+    let rates: Vec<f64> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(core)).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    let name = format!("each of {cores} cores at once, product u{} {m} x {n} x {k}", W::BITS);
+    Row::new(name, "GMAC/s", rates.iter().sum::<f64>() / cores as f64)
 }
 
 fn products<W: Word>() -> Vec<Row> {

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use covey_kernels::{Buffer, LinearWeight, Part, elementwise, gemm_concat};
-use covey_ring::{Tensor, Word};
+use covey_kernels::{Buffer, LinearWeight, Part, elementwise, gemm_concat, large_zeros};
+use covey_ring::Word;
 
 use super::open::{Exchange, Masked};
 use super::share::{Share, Stored};
@@ -13,6 +13,7 @@ use super::site::{Site, purpose};
 use super::{Arith, Beaver, fused, product, truncate};
 use crate::api::{Bias, Comparison, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Truncation, WeightSource};
 use crate::linear_map::Applied;
+use crate::local::zeros;
 use crate::machine::Machine;
 use crate::masked::pieces::{
     Feed, PIECE, Pieces, Rows, add_residual, by_chunks, chunks, consecutive, piece_of, rows_of, tiles,
@@ -115,7 +116,7 @@ impl<W: Word> Beaver<W> {
             )
         });
         let machines: Vec<_> = machines.collect();
-        let mut opened = vec![W::ZERO; if party.is_some() { len } else { 0 }];
+        let mut opened = large_zeros(if party.is_some() { len } else { 0 });
         self.scheduler.run_each(machines, |index, value| {
             if party.is_some() {
                 opened[range(index)].copy_from_slice(&value);
@@ -128,8 +129,8 @@ impl<W: Word> Beaver<W> {
     pub(super) fn open_masked(&mut self, x: &Arith<W>) -> Result<Opened<W>> {
         let party = self.party().is_some();
         let len = if self.computes() { x.len() } else { 0 };
-        let mut difference = vec![W::ZERO; if party { len } else { 0 }];
-        let mut mask = vec![W::ZERO; len];
+        let mut difference = large_zeros(if party { len } else { 0 });
+        let mut mask = large_zeros(len);
         self.each_tile(
             x.len(),
             |site, range| Masked::new(site, purpose::OPENING, x.tile(range)),
@@ -304,7 +305,7 @@ impl<W: Word> Beaver<W> {
         Own: FnMut(usize, &mut [W]),
         Placed: Fn(usize, usize, &[W], &mut [W]),
     {
-        let mut out = Tensor::zeros(shape);
+        let mut out = zeros(shape);
         if self.party().is_some() && self.computes() {
             let Pieces { lens, mut own, place } = pieces;
             let mut words = Vec::new();
@@ -332,7 +333,7 @@ impl<W: Word> Beaver<W> {
     {
         let gate = self.gate;
         self.gate += 1;
-        let mut out = Tensor::zeros(shape);
+        let mut out = zeros(shape);
         if self.rests() {
             return Ok(Arith(out));
         }

@@ -39,7 +39,7 @@ use crate::api::{
     Result, Truncation, WeightSource,
 };
 use crate::cost::{Cost, Gate, WEIGHTS};
-use crate::local::{gathered, joined, summed};
+use crate::local::{gathered, joined, summed, zeros};
 use crate::machine::Machine;
 use crate::masked::fused::Task;
 use crate::masked::seed::Seed;
@@ -174,7 +174,7 @@ impl<W: Word> Beaver<W> {
     where
         M: Machine<Output = Buffer<W>>,
     {
-        let mut out = Tensor::zeros(shape);
+        let mut out = zeros(shape);
         let held = self.party().is_some();
         self.each_tile(shape.iter().product(), machine, |range, words| {
             if held {
