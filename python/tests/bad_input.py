@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PROTOCOLS = ("trio", "two-party", "clear")
+PROTOCOLS = ("trio", "two-party", "beaver", "clear")
 
 NO_PARTIES = "one process, no parties"
 NO_SECRETS = "values are shared: only the compiler, `verify` and clear see one leave its bound"
@@ -106,7 +106,7 @@ ROWS = [
         mine("test_rings_a_protocol_does_not_support[{}]"),
         clear="takes every ring a program can have",
     ),
-    row("overflow", mine("test_overflow_in_the_clear"), trio=NO_SECRETS, two_party=NO_SECRETS),
+    row("overflow", mine("test_overflow_in_the_clear"), trio=NO_SECRETS, two_party=NO_SECRETS, beaver=NO_SECRETS),
     row("batch above the plan", mine("test_batches_above_the_plan[{}]"), clear="plans and preprocesses nothing"),
     row(
         "bad calibration data",
@@ -126,6 +126,13 @@ ROWS = [
         parties("refused::configurations"),
         clear=NO_PARTIES,
     ),
+    row(
+        "no dealer, a wrong one, or one too many",
+        "test_dealer.py::test_configurations_without_or_with_the_wrong_dealer",
+        parties("dealer::the_wrong_dealer_is_refused"),
+        clear=NO_PARTIES,
+    ),
+    row("wrong number of parties", "test_dealer.py::test_the_number_of_parties_is_checked"),
     row("client without the right", mine("test_clients_without_the_right[{}]"), clear=NO_PARTIES),
     row("parties told different things", parties("refused::requests_that_differ_or_make_no_sense"), clear=NO_PARTIES),
     row("dead party", mine("test_a_dead_party[{}]"), clear=NO_PARTIES),
@@ -143,6 +150,7 @@ ROWS = [
         "covey-ot --test hostile points_that_are_none_are_refused",
         "covey-ot --test hostile random_messages_end_without_a_panic",
         trio=NO_TRANSFER,
+        beaver=NO_TRANSFER,
         clear=NO_TRANSFER,
     ),
     row(
@@ -150,10 +158,17 @@ ROWS = [
         mine("test_stores"),
         "covey-ot --test stock",
         trio=NO_STORE,
+        beaver=NO_STORE,
         clear=NO_STORE,
     ),
     row("disk full at a party", mine("test_a_full_disk_at_a_party[{}]"), clear=NO_PARTIES),
-    row("disk full: store", mine("test_a_full_disk_while_a_store_is_filled"), trio=NO_STORE, clear=NO_STORE),
+    row(
+        "disk full: store",
+        mine("test_a_full_disk_while_a_store_is_filled"),
+        trio=NO_STORE,
+        beaver=NO_STORE,
+        clear=NO_STORE,
+    ),
     row(
         "disk full: outputs", mine("test_a_full_disk_at_a_client[{}]"), mine("test_standard_output_on_a_full_disk[{}]")
     ),
@@ -164,7 +179,13 @@ ROWS = [
     row("Ctrl-C: inference", "test_interrupts.py::test_runs[{}]"),
     row("Ctrl-C: local run", "test_interrupts.py::test_local_runs[{}]", clear=NO_PARTIES),
     row("Ctrl-C: sharing weights", "test_interrupts.py::test_sharing_weights[{}]", clear=NO_PARTIES),
-    row("Ctrl-C: filling a store", "test_interrupts.py::test_filling_a_store", trio=NO_STORE, clear=NO_STORE),
+    row(
+        "Ctrl-C: filling a store",
+        "test_interrupts.py::test_filling_a_store",
+        trio=NO_STORE,
+        beaver=NO_STORE,
+        clear=NO_STORE,
+    ),
     row("Ctrl-C: compiler, keys", "test_interrupts.py::test_compiling", "test_interrupts.py::test_making_keys"),
     row("Ctrl-C: party", "test_local.py::test_a_party_takes_leave_when_asked", clear=NO_PARTIES),
 ]

@@ -23,12 +23,13 @@ from covey.clear import run_clear
 from covey.emit import HEADER_BYTES, program_file, weights_file
 from covey.local import Parties
 from covey.model import Model, load
+from covey.protocols import DEALER
 
 TIMEOUT = 2.0
 """Seconds in the configuration files of every party and client."""
 
-PROTOCOLS = ("trio", "two-party", "clear")
-SERVED = ("trio", "two-party")
+PROTOCOLS = ("trio", "two-party", "beaver", "clear")
+SERVED = ("trio", "two-party", "beaver")
 
 
 def network(seed: int) -> covey.Compiled:
@@ -89,6 +90,12 @@ class Place:
             "--weights",
             weights or self.weights,
         ]
+
+    @property
+    def last(self) -> list[int]:
+        """The last role that computes, and the dealer's behind it where there is one."""
+        count = len(self.served.parties)
+        return [count - 2, count - 1] if self.served.names[-1] == DEALER else [count - 1]
 
     def restart(self, role: int) -> None:
         """End a party's process and start it again."""

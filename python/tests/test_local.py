@@ -240,9 +240,11 @@ def test_a_killed_party_is_named_and_may_come_back(digits: Path, images: np.ndar
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_party_takes_leave_when_asked(tmp_path: Path, how: signal.Signals) -> None:
-    party, *_ = write_configuration(tmp_path, ("alpha", "beta", "gamma"), 5.0)
-    call = [sys.executable, "-m", "covey", "party", "--config", str(party.config)]
+@pytest.mark.parametrize("command", ["party", "dealer"])
+def test_a_party_takes_leave_when_asked(tmp_path: Path, command: str, how: signal.Signals) -> None:
+    parties = write_configuration(tmp_path, ("alpha", "beta", "dealer"), 5.0)
+    party = parties[0 if command == "party" else -1]
+    call = [sys.executable, "-m", "covey", command, "--config", str(party.config)]
     with started(call) as running:
         assert running.stdout is not None
         assert running.stdout.readline().startswith("ready 127.0.0.1:")
