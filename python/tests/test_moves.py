@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 import builders
 import interpreter
@@ -99,6 +100,35 @@ def test_interpolation_to_twice_the_size_rounds_once() -> None:
     agree(builders.single("Upsample", ["N", 2, 3, 2], scales, opset=9, mode="linear"), image(2, 2, 3, 2))
 
 
+# What onnx's reference gives: onnxruntime leaves out what lies outside the image, whatever `exclude_outside` says.
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("exclude", [0, 1])
+@pytest.mark.parametrize("to", [np.array([1.0, 1.0, 0.6, 0.4]), np.array([2, 3, 7, 2])])
+def test_shrinking_with_a_wider_filter(mode: str, exclude: int, to: np.ndarray) -> None:
+    by_scale = to.dtype.kind == "f"
+    first = ["x", "", "to"] if by_scale else ["x", "", "", "to"]
+    node = helper.make_node("Resize", first, ["y"], mode=mode, antialias=1, exclude_outside=exclude)
+    stored = to.astype(np.float32) if by_scale else to
+    proto = builders.model([node], {"x": [2, 3, 5, 6]}, ["y"], {"to": stored}, opset=19)
+    inputs = image(2, 3, 5, 6)
+    expected = ReferenceEvaluator(proto).run(None, {"x": inputs["x"].astype(np.float32)})
+    agree(proto, inputs, expected=[np.asarray(result) for result in expected])
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("region", [[0, 0, 0.2, 0.15, 1, 1, 0.75, 0.6], [0, 0, 0.9, -0.2, 1, 1, 0.1, 1.2]])
+def test_resizing_a_region(mode: str, region: list[float]) -> None:
+    """Turned round in one dimension and larger than the image in the other, too."""
+    constants = {"region": np.array(region, np.float32), "sizes": np.array([2, 2, 4, 5])}
+    node = helper.make_node(
+        "Resize", ["x", "region", "", "sizes"], ["y"], mode=mode, coordinate_transformation_mode="tf_crop_and_resize"
+    )
+    proto = builders.model([node], {"x": [2, 2, 5, 6]}, ["y"], constants, opset=19)
+    inputs = image(2, 2, 5, 6)
+    expected = ReferenceEvaluator(proto).run(None, {"x": inputs["x"].astype(np.float32)})
+    agree(proto, inputs, expected=[np.asarray(result) for result in expected])
+
+
 def test_resize_before_opset_11_and_upsample() -> None:
     scales = {"s": np.array([1.0, 1.0, 2.0, 3.0])}
     agree(builders.single("Resize", ["N", 2, 3, 2], scales, opset=10), image(2, 2, 3, 2))
@@ -137,6 +167,31 @@ def test_shape_arithmetic_of_an_exporter_folds() -> None:
 def test_depth_and_space(mode: str) -> None:
     agree(builders.single("DepthToSpace", ["N", 8, 2, 3], blocksize=2, mode=mode), image(2, 8, 2, 3))
     agree(builders.single("SpaceToDepth", ["N", 2, 4, 6], blocksize=2), image(2, 2, 4, 6))
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+def test_padding_with_what_is_there(mode: str) -> None:
+    proto = builders.single("Pad", ["N", 2, 4, 5], {"p": np.array([0, 0, 1, 2, 0, 1, 3, 0])}, opset=19, mode=mode)
+    compiled = agree(proto, image(2, 2, 4, 5))
+    assert [node.WhichOneof("op") for node in interpreter.program_of(compiled).nodes] == ["gather"]
+
+
+def test_negative_pads_crop() -> None:
+    pads = np.array([0, -1, 0, 1, 0, 0, -2, -3])
+    agree(builders.single("Pad", ["N", 2, 4, 5], {"p": pads, "v": np.array(0.5)}), image(2, 2, 4, 5))
+    agree(builders.single("Pad", ["N", 4], {"p": np.array([0, -1, 0, -2])}), image(2, 4))
+
+
+@pytest.mark.parametrize(("lead", "stack"), [((2, 3), (2, 3)), ((2, 3), (1, 3)), ((1, 3), (2, 1)), ((2, 3), (3,))])
+@pytest.mark.parametrize("left", [False, True])
+def test_products_with_a_stack_of_constant_matrices(lead: tuple[int, ...], stack: tuple[int, ...], left: bool) -> None:
+    weight = np.random.default_rng(0).normal(size=(*stack, *((2, 4) if left else (5, 2))))
+    first = ["w", "x"] if left else ["x", "w"]
+    compiled = agree(
+        builders.model([helper.make_node("MatMul", first, ["y"])], {"x": ["N", *lead, 4, 5]}, ["y"], {"w": weight}),
+        image(2, *lead, 4, 5),
+    )
+    assert "conv2d" in [node.WhichOneof("op") for node in interpreter.program_of(compiled).nodes]
 
 
 def test_the_size_of_a_sample_folds() -> None:

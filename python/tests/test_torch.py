@@ -59,6 +59,7 @@ def image(*shape: int) -> Any:
 IMAGE = (2, 4, 9, 8)
 VECTOR = (3, 12)
 K = torch.linspace(-1, 1, 4)[:, None, None]
+STACK = torch.linspace(-1, 1, 4 * 8 * 9).reshape(4, 8, 9)
 
 FUNCTIONS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "relu": (lambda m, x: functional.relu(x), IMAGE),
@@ -81,6 +82,10 @@ FUNCTIONS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "square": (lambda m, x: x**2, IMAGE),
     "buffer": (lambda m, x: x * K.to(x) - K.to(x), IMAGE),
     "matmul": (lambda m, x: torch.matmul(x, x.transpose(2, 3)), IMAGE),
+    "matmul by a stack": (
+        lambda m, x: torch.matmul(x, STACK.to(x)) + torch.matmul(STACK.to(x), x).sum((2, 3), keepdim=True),
+        IMAGE,
+    ),
     "bmm": (lambda m, x: torch.bmm(x.flatten(2), x.flatten(2).permute(0, 2, 1)), IMAGE),
     "max_pool2d": (lambda m, x: functional.max_pool2d(x, 3, 2, 1, ceil_mode=True), IMAGE),
     "max_pool2d dilated": (lambda m, x: functional.max_pool2d(x, 2, 1, dilation=2), IMAGE),
@@ -112,6 +117,9 @@ FUNCTIONS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "cat": (lambda m, x: torch.cat([x, torch.relu(x), -x], 1), IMAGE),
     "stack": (lambda m, x: torch.stack([x, torch.relu(x)], dim=1), VECTOR),
     "pad": (lambda m, x: functional.pad(x, (1, 2, 0, 3), value=0.5), IMAGE),
+    "pad by mirroring": (lambda m, x: functional.pad(x, (1, 2, 0, 3), mode="reflect"), IMAGE),
+    "pad by repeating": (lambda m, x: functional.pad(x, (1, 2, 0, 3), mode="replicate"), IMAGE),
+    "pad that crops": (lambda m, x: functional.pad(x, (-1, 2, 0, -3)), IMAGE),
     "softmax": (lambda m, x: torch.softmax(2 * x, -1), VECTOR),
     "argmax": (lambda m, x: x.argmax(1), VECTOR),
     "dropout": (lambda m, x: torch.relu(functional.dropout(x, 0.5, training=m.training)), VECTOR),
@@ -140,6 +148,8 @@ FUNCTIONS: dict[str, tuple[Any, tuple[int, ...]]] = {
         IMAGE,
     ),
     "bicubic": (lambda m, x: functional.interpolate(x, size=(13, 6), mode="bicubic"), IMAGE),
+    "bilinear, smaller": (lambda m, x: functional.interpolate(x, (4, 3), mode="bilinear", antialias=True), IMAGE),
+    "bicubic, smaller": (lambda m, x: functional.interpolate(x, (4, 3), mode="bicubic", antialias=True), IMAGE),
     "linear": (lambda m, x: functional.interpolate(x.flatten(2), scale_factor=2, mode="linear"), IMAGE),
     "trilinear": (lambda m, x: functional.interpolate(x.unsqueeze(1), scale_factor=2, mode="trilinear"), IMAGE),
     "pixel_shuffle": (lambda m, x: functional.pixel_shuffle(x, 2), IMAGE),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import Value
 from covey.ops.gather import Gather, strides
+
+MODES = ("DCR", "CRD")
+"""Depth, column, row, or the other way round: the order of channels and places in a block."""
 
 
 @from_onnx("DepthToSpace")
@@ -15,7 +20,7 @@ def _depth_to_space(node: OnnxNode) -> None:
     channels, height, width = x.shape
     if block < 1 or channels % block**2:
         raise node.unsupported(f"blocks of {block} by {block} do not divide the {channels} channels", "repair it")
-    if mode not in ("DCR", "CRD"):
+    if mode not in MODES:
         raise node.unsupported(f"its mode is '{mode}'", "use DCR or CRD")
     step, kept = strides(x.shape), channels // block**2
     # Channel (row in block, column in block, channel), or with the channel in front.
@@ -33,14 +38,19 @@ def _depth_to_space(node: OnnxNode) -> None:
 @from_onnx("SpaceToDepth")
 def _space_to_depth(node: OnnxNode) -> None:
     x = _image(node)
-    block = int(node.attribute("blocksize", 1))
+    block, mode = int(node.attribute("blocksize", 1)), node.attribute("mode", "DCR")
     channels, height, width = x.shape
+    if mode not in MODES:
+        raise node.unsupported(f"its mode is '{mode}'", "use DCR or CRD")
     if block < 1 or height % block or width % block:
         raise node.unsupported(f"blocks of {block} by {block} do not divide {x}", "use images that they divide")
     step, inside = strides(x.shape), range(block)
+    # (row in block, column in block, channel), or with the channel in front.
+    offsets = [[c * step[0] + i * step[1] + j for c in range(channels)] for i in inside for j in inside]
+    order = offsets if mode == "DCR" else list(zip(*offsets, strict=True))
     move = Gather(
         (
-            tuple(c * step[0] + i * step[1] + j for i in inside for j in inside for c in range(channels)),
+            tuple(itertools.chain.from_iterable(order)),
             tuple(h * block * step[1] for h in range(height // block)),
             tuple(w * block for w in range(width // block)),
         )

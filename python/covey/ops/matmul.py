@@ -12,10 +12,12 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval, of_centre
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
+from covey.ops.conv import Conv2d
 from covey.ops.dense import Dense
 from covey.ops.reshape import Reshape
 from covey.ops.tile import expand_to
 from covey.ops.transpose import Transpose
+from covey.ops.window import Window
 
 
 @dataclass(frozen=True)
@@ -79,24 +81,29 @@ def _stretched(node: OnnxNode, x: Value, y: Value) -> list[Value]:
     ]
 
 
-def _matrix(node: OnnxNode, index: int, what: str) -> Array:
+def _constant(node: OnnxNode, index: int, what: str) -> Array:
+    """Without dimensions of size 1 in front, one of which may stand for the batch."""
     array = node.weights(index, what)
     while array.ndim > 2 and array.shape[0] == 1:
         array = array[0]
-    if array.ndim > 2:
-        raise node.unsupported(f"its constant {what} has shape {list(array.shape)}", "only matrices are supported")
     return array
 
 
 def _times_constant(node: OnnxNode) -> None:
     x = node.activation(0, "input A")
-    weight = _matrix(node, 1, "input B")
+    weight = _constant(node, 1, "input B")
     if weight.ndim == 2:
         node.emit(Dense(), [x, node.parameter(weight, node.inputs[1])])
-        return
-    column = node.parameter(weight[:, None], node.inputs[1])
-    product = node.emit(Dense(), [x, column], output=f"{node.outputs[0]}.column")
-    node.emit(Reshape(product.shape[:-1]), [product])
+    elif weight.ndim == 1:
+        column = node.parameter(weight[:, None], node.inputs[1])
+        product = node.emit(Dense(), [x, column], output=f"{node.outputs[0]}.column")
+        node.emit(Reshape(product.shape[:-1]), [product])
+    else:
+        name = node.outputs[0]
+        _check_stack(node, x, weight, "input B", weight.shape[-2], -1)
+        turned = node.emit(_swap(x), [x], output=f"{name}.input_transposed")
+        product = _stack(node, turned, weight.swapaxes(-1, -2), node.inputs[1], f"{name}.product")
+        node.emit(_swap(product), [product])
 
 
 def _constant_times(node: OnnxNode) -> None:
@@ -106,18 +113,54 @@ def _constant_times(node: OnnxNode) -> None:
         raise node.unsupported(
             "its product with a constant from the left runs over the batch", "multiply from the right"
         )
-    weight = _matrix(node, 0, "input A")
-    rank = x.rank
-    swap = Transpose((*range(rank - 2), rank - 1, rank - 2))
+    weight = _constant(node, 0, "input A")
+    if weight.ndim > 2:
+        _check_stack(node, x, weight, "input A", weight.shape[-1], -2)
+        _stack(node, x, weight, node.inputs[0])
+        return
     name = node.outputs[0]
-    turned = node.emit(swap, [x], output=f"{name}.input_transposed")
+    turned = node.emit(_swap(x), [x], output=f"{name}.input_transposed")
     rows = np.ascontiguousarray(np.atleast_2d(weight).T)
     product = node.emit(Dense(), [turned, node.parameter(rows, node.inputs[0])], output=f"{name}.product")
     if weight.ndim == 2:
-        node.emit(swap, [product])
+        node.emit(_swap(x), [product])
     else:
         node.emit(Reshape(product.shape[:-1]), [product])
     node.note("computed as the transpose of input B^T times the constant's transpose")
+
+
+def _swap(x: Value) -> Transpose:
+    """The last two dimensions change places."""
+    return Transpose((*range(x.rank - 2), x.rank - 1, x.rank - 2))
+
+
+def _check_stack(node: OnnxNode, x: Value, weight: Array, what: str, inner: int, axis: int) -> None:
+    """Whether x and a stack of matrices, `inner` along `axis` of x, multiply with the batch in front."""
+    try:
+        np.broadcast_shapes(x.shape[:-2], weight.shape[:-2])
+        fits = weight.ndim <= len(x.shape) and x.shape[axis] == inner
+    except ValueError:
+        fits = False
+    if not fits:
+        shape = list(weight.shape)
+        raise node.unsupported(f"its constant {what} of shape {shape} does not multiply with {x}", "repair the model")
+
+
+def _stack(node: OnnxNode, x: Value, weight: Array, name: str, output: str | None = None) -> Value:
+    """W x for a stack of matrices W [.., M, K] and x [N, .., K, P]: a 1 x 1 convolution with a group for each."""
+    lead = np.broadcast_shapes(x.shape[:-2], weight.shape[:-2])
+    (outputs, inner), columns = weight.shape[-2:], x.shape[-1]
+    groups = int(np.prod(lead))
+    final = node.outputs[0]
+    x = expand_to(node, x, (*lead, inner, columns), f"{final}.expanded")
+    image = node.emit(Reshape((groups * inner, columns, 1)), [x], output=f"{final}.image")
+    kernels = np.broadcast_to(weight, (*lead, outputs, inner)).reshape(groups * outputs, inner, 1, 1)
+    window = Window((1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+    product = node.emit(
+        Conv2d(window, groups), [image, node.parameter(kernels.copy(), name)], output=f"{final}.convolved"
+    )
+    node.note("computed as a 1 x 1 convolution with a group for each matrix")
+    return node.emit(Reshape((*lead, outputs, columns)), [product], output=output)
 
 
 @from_torch("aten.matmul.default", "aten.mm.default", "aten.bmm.default")

@@ -1,8 +1,10 @@
-"""Padding with a public constant."""
+"""Padding with a public constant, or with elements that are there: mirrored, repeated or from the other end."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +15,10 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
+from covey.ops.gather import MOST_ALONG_AN_AXIS, emit_pick
+
+MOVES: dict[str, Literal["reflect", "edge", "wrap"]] = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+"""Modes that only move elements, by what NumPy calls them."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,8 @@ class Pad(Op):
 def _pad(node: OnnxNode) -> None:
     x = node.activation(0)
     mode = node.attribute("mode", "constant")
-    if mode != "constant":
-        raise node.unsupported(f"its mode is '{mode}'", "only constant padding is supported")
+    if mode != "constant" and mode not in MOVES:
+        raise node.unsupported(f"its mode is '{mode}'", "only the modes constant, reflect, edge and wrap are supported")
     if node.opset < 11:
         pads = node.integers("pads") or []
         value = float(node.attribute("value", 0.0))
@@ -66,22 +72,72 @@ def _pad(node: OnnxNode) -> None:
     before, after = [0] * x.rank, [0] * x.rank
     for place, axis in enumerate(axes):
         before[axis], after[axis] = pads[place], pads[place + len(axes)]
-    if before[0] or after[0] or min(before + after) < 0:
-        raise node.unsupported(f"its pads {pads} crop or pad the batch", "only non-negative pads of data are supported")
+    if before[0] or after[0]:
+        raise node.unsupported(f"its pads {pads} crop or pad the batch", "only data may be padded")
+    if mode != "constant":
+        _move(node, x, MOVES[mode], before, after)
+        return
     if not np.isfinite(value):
         raise ParameterError(node.name, node.op_type, f"it pads with {value}", "pad with a finite number")
-    node.emit(Pad(tuple(before), tuple(after), value), [x])
+    _constant(node, x, before, after, value)
+
+
+def _constant(node: OnnxNode, x: Value, before: Sequence[int], after: Sequence[int], value: float) -> None:
+    """Negative pads crop."""
+    widths = list(zip(x.shape, before[1:], after[1:], strict=True))
+    kept = [range(max(0, -first), size - max(0, -last)) for size, first, last in widths]
+    if min(map(len, kept), default=1) < 1:
+        raise node.unsupported(f"its pads crop all of {x}", "repair the model")
+    more = [[max(0, width) for width in widths] for widths in (before, after)]
+    if not any(map(any, more)):
+        emit_pick(node, x, kept)
+        return
+    if [len(indices) for indices in kept] != list(x.shape):
+        x = emit_pick(node, x, kept, output=f"{node.outputs[0]}.cropped")
+    node.emit(Pad(tuple(more[0]), tuple(more[1]), value), [x])
+
+
+def _move(
+    node: OnnxNode,
+    x: Value,
+    mode: Literal["reflect", "edge", "wrap"],
+    before: Sequence[int],
+    after: Sequence[int],
+) -> None:
+    """Nothing is exchanged."""
+    widths = list(zip(x.shape, before[1:], after[1:], strict=True))
+    if min(*before, *after) < 0:
+        raise node.unsupported(f"its pads crop in mode '{mode}'", "put a Slice before it")
+    if max(size + first + last for size, first, last in widths) > MOST_ALONG_AN_AXIS:
+        raise node.unsupported(f"an axis of more than {MOST_ALONG_AN_AXIS} elements", "check the model's shapes")
+    emit_pick(node, x, [np.pad(np.arange(size), (first, last), mode=mode).tolist() for size, first, last in widths])
 
 
 @from_torch("aten.constant_pad_nd.default", "aten.pad.default")
 def _pad_aten(node: TorchNode) -> None:
-    x, pads = node.activation("self"), node.integers("pad")
-    # PyTorch counts from the last dimension, a pair (before, after) for each.
+    x = node.activation("self")
+    mode = str(node.argument("mode") or "constant")
+    value = node.number("value") if node.has("value") else 0.0
+    mode = {"replicate": "edge", "circular": "wrap"}.get(mode, mode)
+    node.become("Pad", x, _widths(node, "pad"), np.array(value), mode=mode)
+
+
+def _widths(node: TorchNode, name: str = "padding") -> Array:
+    """PyTorch counts from the last dimension, a pair (before, after) for each."""
+    x, pads = node.activation("self"), node.integers(name)
     before, after = [0] * x.rank, [0] * x.rank
     if len(pads) % 2 or len(pads) // 2 > x.rank:
         raise node.unsupported(f"its {len(pads)} pads do not fit {x}", "repair the model")
     for place in range(len(pads) // 2):
         before[-1 - place], after[-1 - place] = pads[2 * place], pads[2 * place + 1]
-    value = node.number("value") if node.has("value") else 0.0
-    mode = node.argument("mode") or "constant"
-    node.become("Pad", x, np.array(before + after), np.array(value), mode=mode)
+    return np.array(before + after)
+
+
+@from_torch("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")
+def _reflection_pad_aten(node: TorchNode) -> None:
+    node.become("Pad", node.activation("self"), _widths(node), mode="reflect")
+
+
+@from_torch("aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default")
+def _replication_pad_aten(node: TorchNode) -> None:
+    node.become("Pad", node.activation("self"), _widths(node), mode="edge")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
+import numpy.typing as npt
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Value
-from covey.ops.gather import emit_pick
+from covey.ops.gather import ABSENT, MOST_ALONG_AN_AXIS, emit_pick
 from covey.ops.resample import Resample, Taps
 
 WAY_OUT = "only resizing of the data is supported, mode nearest, linear or cubic"
@@ -16,10 +19,18 @@ WAY_OUT = "only resizing of the data is supported, mode nearest, linear or cubic
 CUBIC = -0.75
 """The operator's default coefficient (Keys, Cubic convolution interpolation for digital image processing, 1981)."""
 
+PILLOW_CUBIC = -0.5
+"""What PyTorch takes where it antialiases, as Pillow does."""
+
+CROP = "tf_crop_and_resize"
+
+Region = tuple[float, float]
+WHOLE: Region = (0.0, 1.0)
+"""Of a dimension, the part that is resized."""
+
 
 @from_onnx("Resize")
 def _resize(node: OnnxNode) -> None:
-    node.ignore("extrapolation_value")
     x = node.activation(0)
     if node.opset < 11:
         scales = [float(scale) for scale in node.constant(1, "scales").ravel()]
@@ -32,11 +43,10 @@ def _resize(node: OnnxNode) -> None:
         )
         return
     mode = node.attribute("coordinate_transformation_mode", "half_pixel")
-    if mode == "tf_crop_and_resize":
-        raise node.unsupported("it crops while resizing (tf_crop_and_resize)", "put a Slice before it")
     axes = [axis % x.rank for axis in node.integers("axes") or range(x.rank)]
     dims = (1, *x.shape)
     scales, sizes = [1.0] * x.rank, list(dims)
+    regions = _regions(node, x, axes) if mode == CROP else [WHOLE] * x.rank
     if node.has(3) and node.constant(3, "sizes").size:
         given = node.constant_integers(3, "sizes")
         if len(given) != len(axes):
@@ -54,8 +64,21 @@ def _resize(node: OnnxNode) -> None:
         if len(given_scales) != len(axes):
             raise node.unsupported(f"its scales {given_scales} do not fit {x}", "repair the model")
         for axis, scale in zip(axes, given_scales, strict=True):
-            scales[axis], sizes[axis] = scale, int(np.floor(dims[axis] * scale))
-    _emit(node, x, scales, sizes, mode)
+            first, last = regions[axis]
+            scales[axis], sizes[axis] = scale, int(np.floor(dims[axis] * (last - first) * scale))
+    _emit(node, x, scales, sizes, mode, regions)
+
+
+def _regions(node: OnnxNode, x: Value, axes: Sequence[int]) -> list[Region]:
+    roi = [float(place) for place in node.constant(1, "roi").ravel()]
+    if len(roi) != 2 * len(axes) or not np.isfinite(roi).all():
+        raise node.unsupported(f"its region {roi} does not fit {x}", "repair the model")
+    regions = [WHOLE] * x.rank
+    for axis, first, last in zip(axes, roi[: len(axes)], roi[len(axes) :], strict=True):
+        regions[axis] = (first, last)
+    if regions[0] != WHOLE:
+        raise node.unsupported(f"its region {roi} crops the batch", WAY_OUT)
+    return regions
 
 
 @from_onnx("Upsample")
@@ -72,7 +95,15 @@ def _upsample(node: OnnxNode) -> None:
     )
 
 
-def _emit(node: OnnxNode, x: Value, scales: list[float], sizes: list[int], coordinates: str) -> None:
+def _emit(
+    node: OnnxNode,
+    x: Value,
+    scales: list[float],
+    sizes: list[int],
+    coordinates: str,
+    regions: Sequence[Region] | None = None,
+) -> None:
+    regions = regions or [WHOLE] * x.rank
     if len(scales) != x.rank or scales[0] != 1.0 or min(sizes) < 1:
         raise node.unsupported(f"its scales {scales} resize the batch or do not fit {x}", WAY_OUT)
     mode = node.attribute("mode", "nearest")
@@ -80,33 +111,43 @@ def _emit(node: OnnxNode, x: Value, scales: list[float], sizes: list[int], coord
     if mode not in ("nearest", "linear", "cubic"):
         raise node.unsupported(f"its mode is '{mode}'", WAY_OUT)
     changed = {
-        axis: _places(node, size, result, scale, coordinates)
-        for axis, (size, result, scale) in enumerate(zip(x.shape, sizes[1:], scales[1:], strict=True))
-        if size != result or scale != 1.0
+        axis: _region_places(region, size, result)
+        if coordinates == CROP
+        else _places(node, size, result, scale, coordinates)
+        for axis, (size, result, scale, region) in enumerate(
+            zip(x.shape, sizes[1:], scales[1:], regions[1:], strict=True)
+        )
+        if size != result or scale != 1.0 or region != WHOLE
     }
+    outside = {axis: (at < 0) | (at > x.shape[axis] - 1) for axis, at in changed.items() if coordinates == CROP}
+    if any(map(np.any, outside.values())) and node.attribute("extrapolation_value", 0.0) != 0.0:
+        raise node.unsupported("it puts a number other than 0 outside the image", "leave extrapolation_value out")
+    node.ignore("extrapolation_value")
     if mode == "nearest":
         node.ignore("antialias", "cubic_coeff_a", "exclude_outside")
-        along = [
-            _nearest(node, changed[axis], size) if axis in changed else list(range(size))
-            for axis, size in enumerate(x.shape)
-        ]
+        along = [list(range(size)) for size in x.shape]
+        for axis, places in changed.items():
+            nearest = _nearest(node, places, x.shape[axis])
+            gone = outside.get(axis, np.zeros(len(nearest), dtype=bool))
+            along[axis] = [ABSENT if absent else place for place, absent in zip(nearest, gone, strict=True)]
         emit_pick(node, x, along)
         return
-    if node.flag("antialias") and any(scale < 1.0 for scale in scales):
-        raise node.unsupported("it widens its filter to shrink (antialias)", "leave antialias off, or pool instead")
+    antialias, exclude = node.flag("antialias"), node.flag("exclude_outside")
+    kernel = _triangle if mode == "linear" else _keys(float(node.attribute("cubic_coeff_a", CUBIC)))
+    radius = 1 if mode == "linear" else 2
     if not changed:
         node.alias(x)
         node.note("removed: the size is that already")
         return
-    outside = node.flag("exclude_outside")
-    coefficient = float(node.attribute("cubic_coeff_a", CUBIC))
-    steps = tuple(
-        _linear(axis, places, x.shape[axis])
-        if mode == "linear"
-        else _cubic(axis, places, x.shape[axis], coefficient, outside)
-        for axis, places in changed.items()
-    )
-    node.emit(Resample(steps), [x])
+    steps = []
+    for axis, places in changed.items():
+        # A filter that is to keep what its samples cannot show out of the result is as wide as they are apart.
+        stretch = min(scales[axis + 1], 1.0) if antialias else 1.0
+        if radius / stretch > MOST_ALONG_AN_AXIS:
+            raise node.unsupported(f"its scale {stretch:g} leaves nothing of {x}", "check the model's shapes")
+        taps = _weigh(places, x.shape[axis], kernel, radius, stretch, exclude)
+        steps.append(_taps(axis, *taps, x.shape[axis], outside.get(axis)))
+    node.emit(Resample(tuple(steps)), [x])
 
 
 def _places(node: OnnxNode, size: int, result: int, scale: float, mode: str) -> Array:
@@ -126,6 +167,13 @@ def _places(node: OnnxNode, size: int, result: int, scale: float, mode: str) -> 
     raise node.unsupported(f"its coordinate_transformation_mode is '{mode}'", WAY_OUT)
 
 
+def _region_places(region: Region, size: int, result: int) -> Array:
+    first, last = region
+    if result == 1:
+        return np.array([0.5 * (first + last) * (size - 1)])
+    return first * (size - 1) + np.arange(result) * (last - first) * (size - 1) / (result - 1)
+
+
 def _nearest(node: OnnxNode, places: Array, size: int) -> list[int]:
     rounding = node.attribute("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
     if rounding == "round_prefer_floor":
@@ -139,27 +187,38 @@ def _nearest(node: OnnxNode, places: Array, size: int) -> list[int]:
     return [int(place) for place in nearest.clip(0, size - 1)]
 
 
-def _linear(axis: int, places: Array, size: int) -> Taps:
-    left = np.floor(places)
-    return _taps(axis, left + np.arange(2.0)[:, None], np.array([1 - (places - left), places - left]), size)
-
-
-def _cubic(axis: int, places: Array, size: int, a: float, exclude_outside: bool) -> Taps:
-    left = np.floor(places)
-    reads = left + np.arange(-1.0, 3.0)[:, None]
-    distance = np.abs(places - reads)
-    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
-    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    weights = np.where(distance <= 1, near, far)
+def _weigh(
+    places: Array, size: int, kernel: Callable[[Array], Array], radius: int, stretch: float, exclude_outside: bool
+) -> tuple[Array, Array]:
+    """What each place reads, and with which weights."""
+    reach = int(np.ceil(radius / stretch))
+    reads = np.floor(places) + np.arange(1.0 - reach, 1.0 + reach)[:, None]
+    weights = kernel(np.abs(places - reads) * stretch)
     if exclude_outside:
         weights = np.where((reads >= 0) & (reads < size), weights, 0.0)
+    if exclude_outside or stretch < 1.0:
         weights = weights / weights.sum(axis=0)
-    return _taps(axis, reads, weights, size)
+    return reads, weights
 
 
-def _taps(axis: int, reads: Array, weights: Array, size: int) -> Taps:
-    """Beyond the ends, the elements there go on."""
+def _triangle(distance: Array) -> Array:
+    return np.maximum(0.0, 1.0 - distance)
+
+
+def _keys(a: float) -> Callable[[Array], Array]:
+    def kernel(distance: Array) -> Array:
+        near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+        far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+        return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
+
+    return kernel
+
+
+def _taps(axis: int, reads: Array, weights: Array, size: int, outside: npt.NDArray[np.bool_] | None) -> Taps:
+    """Beyond the ends, the elements there go on; positions that lie outside a region's image are 0."""
     whole = reads.clip(0, size - 1).astype(int)
+    if outside is not None:
+        weights = np.where(outside, 0.0, weights)
     return Taps(axis, tuple(map(tuple, whole.tolist())), tuple(map(tuple, weights.tolist())))
 
 
@@ -178,11 +237,22 @@ def _upsample_cubic_aten(node: TorchNode) -> None:
     _resize_aten(node, coordinate_transformation_mode=_corners(node), mode="cubic")
 
 
+@from_torch("aten._upsample_bilinear2d_aa.vec", "aten._upsample_bilinear2d_aa.default")
+def _upsample_linear_antialias_aten(node: TorchNode) -> None:
+    _resize_aten(node, coordinate_transformation_mode=_corners(node), mode="linear", antialias=1, exclude_outside=1)
+
+
+@from_torch("aten._upsample_bicubic2d_aa.vec", "aten._upsample_bicubic2d_aa.default")
+def _upsample_cubic_antialias_aten(node: TorchNode) -> None:
+    how = {"antialias": 1, "exclude_outside": 1, "cubic_coeff_a": PILLOW_CUBIC}
+    _resize_aten(node, coordinate_transformation_mode=_corners(node), mode="cubic", **how)
+
+
 def _corners(node: TorchNode) -> str:
     return "align_corners" if node.flag("align_corners") else "half_pixel"
 
 
-def _resize_aten(node: TorchNode, **how: str) -> None:
+def _resize_aten(node: TorchNode, **how: str | float) -> None:
     x = node.activation("input")
     if node.has("output_size"):
         node.ignore("scale_factors")
