@@ -98,7 +98,30 @@ MODELS: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
     (
         "padding of billions",
         lambda: builders.single("Pad", ["N", 3], {"p": np.array([0, 1 << 40, 0, 1])}, mode="edge"),
-        "more than 16777216 elements",
+        "more than 67108864 elements",
+    ),
+    (
+        "resized by infinity",
+        lambda: builders.single("Resize", ["N", 4], {"r": np.array([]), "s": np.array([1.0, np.inf])}),
+        r"resizes by \[1\.0, inf\]",
+    ),
+    (
+        "resized to billions",
+        lambda: builders.single("Resize", ["N", 4], {"r": np.array([]), "s": np.array([1.0, 1e12])}, mode="linear"),
+        "more than 67108864 elements",
+    ),
+    (
+        "a filter of billions",
+        lambda: builders.single(
+            "Resize",
+            ["N", 4],
+            {"roi": np.array([0, 0, 1, 1e9]), "s": np.array([1, 1e-9])},
+            opset=19,
+            mode="linear",
+            antialias=1,
+            coordinate_transformation_mode="tf_crop_and_resize",
+        ),
+        "more than 4194304 indices",
     ),
     ("stack over the batch", lambda: builders.single("MatMul", ["N", 4], {"w": np.ones((3, 4, 2))}), "not multiply"),
     ("batch moved", lambda: builders.single("Transpose", ["N", 3], perm=[1, 0]), "moves the batch"),

@@ -15,7 +15,7 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
-from covey.ops.gather import MOST_ALONG_AN_AXIS, emit_pick
+from covey.ops.gather import emit_pick
 
 MOVES: dict[str, Literal["reflect", "edge", "wrap"]] = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 """Modes that only move elements, by what NumPy calls them."""
@@ -108,8 +108,7 @@ def _move(
     widths = list(zip(x.shape, before[1:], after[1:], strict=True))
     if min(*before, *after) < 0:
         raise node.unsupported(f"its pads crop in mode '{mode}'", "put a Slice before it")
-    if max(size + first + last for size, first, last in widths) > MOST_ALONG_AN_AXIS:
-        raise node.unsupported(f"an axis of more than {MOST_ALONG_AN_AXIS} elements", "check the model's shapes")
+    node.check_shape([size + first + last for size, first, last in widths])
     emit_pick(node, x, [np.pad(np.arange(size), (first, last), mode=mode).tolist() for size, first, last in widths])
 
 

@@ -11,7 +11,7 @@ from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Value
-from covey.ops.gather import ABSENT, MOST_ALONG_AN_AXIS, emit_pick
+from covey.ops.gather import ABSENT, MOST_INDICES, emit_pick
 from covey.ops.resample import Resample, Taps
 
 WAY_OUT = "only resizing of the data is supported, mode nearest, linear or cubic"
@@ -33,7 +33,7 @@ WHOLE: Region = (0.0, 1.0)
 def _resize(node: OnnxNode) -> None:
     x = node.activation(0)
     if node.opset < 11:
-        scales = [float(scale) for scale in node.constant(1, "scales").ravel()]
+        scales = _finite(node, node.constant(1, "scales"))
         _emit(
             node,
             x,
@@ -60,7 +60,7 @@ def _resize(node: OnnxNode) -> None:
                 scales[axis], sizes[axis] = chosen, int(np.floor(chosen * dims[axis] + 0.5))
     else:
         node.ignore("keep_aspect_ratio_policy")
-        given_scales = [float(scale) for scale in node.constant(2, "scales").ravel()]
+        given_scales = _finite(node, node.constant(2, "scales"))
         if len(given_scales) != len(axes):
             raise node.unsupported(f"its scales {given_scales} do not fit {x}", "repair the model")
         for axis, scale in zip(axes, given_scales, strict=True):
@@ -69,9 +69,16 @@ def _resize(node: OnnxNode) -> None:
     _emit(node, x, scales, sizes, mode, regions)
 
 
+def _finite(node: OnnxNode, given: Array) -> list[float]:
+    numbers = [float(number) for number in given.ravel()]
+    if not np.isfinite(numbers).all():
+        raise node.unsupported(f"it resizes by {numbers}", "repair the model")
+    return numbers
+
+
 def _regions(node: OnnxNode, x: Value, axes: Sequence[int]) -> list[Region]:
-    roi = [float(place) for place in node.constant(1, "roi").ravel()]
-    if len(roi) != 2 * len(axes) or not np.isfinite(roi).all():
+    roi = _finite(node, node.constant(1, "roi"))
+    if len(roi) != 2 * len(axes):
         raise node.unsupported(f"its region {roi} does not fit {x}", "repair the model")
     regions = [WHOLE] * x.rank
     for axis, first, last in zip(axes, roi[: len(axes)], roi[len(axes) :], strict=True):
@@ -84,8 +91,7 @@ def _regions(node: OnnxNode, x: Value, axes: Sequence[int]) -> list[Region]:
 @from_onnx("Upsample")
 def _upsample(node: OnnxNode) -> None:
     x = node.activation(0)
-    given = node.constant(1, "scales").ravel() if node.has(1) else node.attribute("scales", [])
-    scales = [float(scale) for scale in given]
+    scales = _finite(node, node.constant(1, "scales") if node.has(1) else np.array(node.attribute("scales", [])))
     _emit(
         node,
         x,
@@ -106,6 +112,7 @@ def _emit(
     regions = regions or [WHOLE] * x.rank
     if len(scales) != x.rank or scales[0] != 1.0 or min(sizes) < 1:
         raise node.unsupported(f"its scales {scales} resize the batch or do not fit {x}", WAY_OUT)
+    node.check_shape(sizes[1:])
     mode = node.attribute("mode", "nearest")
     mode = "linear" if mode == "bilinear" else mode
     if mode not in ("nearest", "linear", "cubic"):
@@ -143,8 +150,8 @@ def _emit(
     for axis, places in changed.items():
         # A filter that is to keep what its samples cannot show out of the result is as wide as they are apart.
         stretch = min(scales[axis + 1], 1.0) if antialias else 1.0
-        if radius / stretch > MOST_ALONG_AN_AXIS:
-            raise node.unsupported(f"its scale {stretch:g} leaves nothing of {x}", "check the model's shapes")
+        if 2 * len(places) * radius / stretch > MOST_INDICES:
+            raise node.unsupported(f"it reads elements at more than {MOST_INDICES} indices", "check the model's shapes")
         taps = _weigh(places, x.shape[axis], kernel, radius, stretch, exclude)
         steps.append(_taps(axis, *taps, x.shape[axis], outside.get(axis)))
     node.emit(Resample(tuple(steps)), [x])
