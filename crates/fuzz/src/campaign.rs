@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use crate::corpus::Corpus;
@@ -50,11 +52,27 @@ pub struct Summary {
     pub findings: BTreeMap<String, usize>,
 }
 
-/// Runs one target.
+/// Runs targets, as many at a time as there are cores; their summaries are in the order of the targets.
 ///
 /// # Errors
 /// If there is no corpus, or no worker can be started.
-pub fn run(target: &'static Target, seed: u64, length: Length, places: &Places) -> Result<Summary, String> {
+pub fn all(targets: &[&'static Target], seed: u64, length: Length, places: &Places) -> Result<Vec<Summary>, String> {
+    let next = AtomicUsize::new(0);
+    let run_next = || {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        targets.get(at).map(|target| (at, run(target, seed, length, places)))
+    };
+    let cores = available_parallelism().map_or(1, |cores| cores.get());
+    let mut done: Vec<(usize, Result<Summary, String>)> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..cores).map(|_| scope.spawn(|| std::iter::from_fn(run_next).collect::<Vec<_>>())).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("a campaign")).collect()
+    });
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, summary)| summary).collect()
+}
+
+fn run(target: &'static Target, seed: u64, length: Length, places: &Places) -> Result<Summary, String> {
     let mut corpus = Corpus::read(&places.corpus.join(target.name))?;
     let mut rng = Rng::new(seed, target.name);
     let mut supervisor = Supervisor::new(target, &places.workers);

@@ -103,7 +103,7 @@ impl Common {
         let workers = Workers {
             python: self.python.clone(),
             script: "python/tests/fuzz_worker.py".into(),
-            log: self.findings.join("worker.log"),
+            logs: self.findings.clone(),
         };
         Ok(Places { corpus: self.corpus.clone(), findings: self.findings.clone(), workers, keep })
     }
@@ -135,14 +135,11 @@ fn find(name: &str) -> Result<&'static Target, String> {
 fn run(names: &[String], seconds: u64, keep: bool, verbose: bool, common: &Common) -> Result<bool, String> {
     let all: Vec<String> = TARGETS.iter().map(|target| target.name.to_string()).collect();
     let chosen = if names.is_empty() { &all } else { names };
+    let targets = chosen.iter().map(|name| find(name)).collect::<Result<Vec<_>, _>>()?;
     let (seed, places) = (common.seed(), common.places(keep)?);
-    let mut summaries = Vec::new();
-    for name in chosen {
-        let summary = campaign::run(find(name)?, seed, Length::Time(Duration::from_secs(seconds)), &places)?;
-        if verbose {
-            println!("{name}:\n{}", campaign::outcomes(&summary));
-        }
-        summaries.push(summary);
+    let summaries = campaign::all(&targets, seed, Length::Time(Duration::from_secs(seconds)), &places)?;
+    for summary in summaries.iter().filter(|_| verbose) {
+        println!("{}:\n{}", summary.name, campaign::outcomes(summary));
     }
     println!("{}", campaign::table(&summaries));
     Ok(summaries.iter().all(|summary| summary.findings.is_empty()))
@@ -150,12 +147,8 @@ fn run(names: &[String], seconds: u64, keep: bool, verbose: bool, common: &Commo
 
 fn corrupt(files: usize, common: &Common) -> Result<bool, String> {
     let (seed, places) = (common.seed(), common.places(false)?);
-    let readers: Vec<&str> = TARGETS.iter().filter(|target| target.file).map(|target| target.name).collect();
-    let mut summaries = Vec::new();
-    for name in &readers {
-        let length = Length::Files(files.div_ceil(readers.len()));
-        summaries.push(campaign::run(find(name)?, seed, length, &places)?);
-    }
+    let readers: Vec<&Target> = TARGETS.iter().filter(|target| target.file).collect();
+    let summaries = campaign::all(&readers, seed, Length::Files(files.div_ceil(readers.len())), &places)?;
     println!("{}", campaign::table(&summaries));
     Ok(summaries.iter().all(|summary| summary.findings.is_empty()))
 }

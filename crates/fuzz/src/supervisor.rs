@@ -27,8 +27,14 @@ pub struct Workers {
     pub python: PathBuf,
     /// `python/tests/fuzz_worker.py`.
     pub script: PathBuf,
-    /// Where their error output goes.
-    pub log: PathBuf,
+    /// The folder that their error output goes to.
+    pub logs: PathBuf,
+}
+
+impl Workers {
+    fn log(&self, target: &Target) -> PathBuf {
+        self.logs.join(format!("{}.log", target.name))
+    }
 }
 
 /// What came of an input, seen from outside.
@@ -68,7 +74,7 @@ impl Worker {
                 command
             }
         };
-        let log = File::create(&workers.log).map_err(failed)?;
+        let log = File::create(workers.log(target)).map_err(failed)?;
         let streams = command.arg(target.name).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = streams.spawn().map_err(failed)?;
         let (input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
@@ -173,10 +179,10 @@ impl<'a> Supervisor<'a> {
             return Err(format!(
                 "the worker of {} ends at once: {ended}; {}",
                 self.target.name,
-                last_words(&self.workers.log)
+                last_words(&self.workers.log(self.target))
             ));
         }
-        Ok(Seen::Died(format!("{ended}; {}", last_words(&self.workers.log))))
+        Ok(Seen::Died(format!("{ended}; {}", last_words(&self.workers.log(self.target)))))
     }
 }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use covey_program::{Program, Weights};
 use covey_protocols::Options;
+use covey_protocols::beaver::Beaver;
 use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
-use covey_ring::Tensor;
+use covey_ring::{Tensor, Word};
 use covey_runtime::clear::run_clear;
 use covey_runtime::plan::plan;
 
@@ -51,7 +52,7 @@ fn run(folder: &Path, bytes: &[u8]) -> Result<(), String> {
     let program = Arc::new(program);
     if is_small(&program) {
         execute(&program)?;
-        two_plans(&program)?;
+        plans(&program)?;
     }
     Ok(())
 }
@@ -91,16 +92,18 @@ fn execute(program: &Arc<Program>) -> Result<(), String> {
     line(run_clear(program, &weights, &inputs)).map(drop)
 }
 
-fn two_plans(program: &Arc<Program>) -> Result<(), String> {
-    let options = Options::default();
-    let (trio, two) = match program.ring().bits() {
-        0..=32 => {
-            (plan::<Trio<u32>>(program, options, 1).map(drop), plan::<TwoParty<u32>>(program, options, 1).map(drop))
-        }
-        _ => (plan::<Trio<u64>>(program, options, 1).map(drop), plan::<TwoParty<u64>>(program, options, 1).map(drop)),
-    };
-    line(trio)?;
-    line(two)
+/// What it costs in every protocol.
+fn plans(program: &Arc<Program>) -> Result<(), String> {
+    fn all<W: Word>(program: &Arc<Program>) -> Result<(), String> {
+        let options = Options::default();
+        line(plan::<Trio<W>>(program, options, 1))?;
+        line(plan::<TwoParty<W>>(program, options, 1))?;
+        line(plan::<Beaver<W>>(program, options, 1)).map(drop)
+    }
+    match program.ring().bits() {
+        0..=32 => all::<u32>(program),
+        _ => all::<u64>(program),
+    }
 }
 
 /// The programs that the conformance suite keeps.
