@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
 from covey import _core
 from covey._core import Program, Weights
-from covey.errors import CoveyError
+from covey.errors import CoveyError, OptionError
 from covey.inputs import Data, batch_of, read_inputs
 from covey.model import Source, load
-from covey.result import PartyUsage, Profile, Result, Work
+from covey.result import PartyUsage, Profile, Result, Results, Work
 
 Progress = Callable[[int, int, str], None]
 """How far long work is: done, total and what is being done."""
@@ -59,7 +59,9 @@ class Client:
 
         Options: `adder` ("auto", "fewest-bytes", "balanced", "fewest-rounds", "digits", "log-depth" or "ripple"), the
         network it chooses for by `latency_us` one way and `bandwidth` in bits per second, `tile` and `window`;
-        `key_bits` makes comparisons approximate: they read that many bits from their bound down.
+        `key_bits` makes comparisons approximate: they read that many bits from their bound down. `lanes` is how many
+        inferences of `infer_all` are under way at a time; `inter_linear=False` and `inner_layer=False` switch pipelines
+        off, to see what they bring.
         """
         program = load(model).program
         return Session(program, _core.Session(self.config, program, protocol, **options))
@@ -71,7 +73,7 @@ class Client:
         loaded = load(model, data=x)
         read_inputs(x, loaded.program)  # refused before anybody is called
         with self.session(loaded.program, protocol, **options) as session:
-            return session.infer(x, progress=progress)
+            return session.infer_split(x, options.get("lanes") or 1, progress=progress)
 
     def stored(self) -> Stored:
         """What the parties have ahead for this client's sessions. Raises `CoveyError` naming a party that is silent."""
@@ -138,6 +140,23 @@ class Session:
         work = Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
         return Result.of(self.program, outputs, work.profile, work.parties)
 
+    def infer_all(self, inputs: Sequence[Data], *, phase: Phase = "joint", progress: Progress | None = None) -> Results:
+        """One inference on each of `inputs`, all of as many samples, several at a time if the session has lanes."""
+        read = [read_inputs(x, self.program) for x in inputs]
+        for one in read:
+            batch_of(one, self.program)
+        start = time.perf_counter()
+        opened, latencies, profile, parties = self._session.infer_all(read, phase, progress)
+        work = Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
+        return Results([Result.of(self.program, outputs) for outputs in opened], latencies, work)
+
+    def infer_split(self, x: Data, parts: int, *, phase: Phase = "joint", progress: Progress | None = None) -> Result:
+        """One result from inferences on `parts` mini-batches of `x` [N, ..], one a lane."""
+        if parts == 1:
+            return self.infer(x, phase=phase, progress=progress)
+        done = self.infer_all(mini_batches(x, self.program, parts), phase=phase, progress=progress)
+        return Result.joined(done)
+
     def fill_store(self, batch: int = 1, count: int = 1, *, progress: Progress | None = None) -> Work:
         """Have the parties make ahead the correlated OTs of `count` inferences of `batch` samples in later sessions.
 
@@ -158,3 +177,17 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def mini_batches(x: Data, program: Program, parts: int) -> list[Data]:
+    """The samples of `x` in so many inputs of one size. Raises `OptionError`."""
+    inputs = read_inputs(x, program)
+    samples = batch_of(inputs, program)
+    if samples % parts:
+        raise OptionError(f"{samples} samples do not go into {parts} lanes evenly: give a multiple, or other --lanes")
+    size = samples // parts
+    batched = {entry["name"] for entry in program.inputs if entry["batched"]}
+    return [
+        {name: array[part * size : (part + 1) * size] if name in batched else array for name, array in inputs.items()}
+        for part in range(parts)
+    ]

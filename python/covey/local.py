@@ -168,7 +168,8 @@ class Parties:
         self.share(loaded, progress)
         session = self._open(loaded)
         try:
-            return session.infer(inputs, phase=phase, progress=progress)
+            parts = self.options.get("lanes") or 1
+            return session.infer_split(inputs, parts, phase=phase, progress=progress)
         except BaseException:
             self._drop_session()
             raise

@@ -26,14 +26,18 @@ def check_plot(path: Path | None) -> None:
 
 
 def draw(profile: Profile, path: Path, title: str) -> None:
-    """Bars of milliseconds and of bytes, offline and online, for the nodes in the order of execution."""
+    """Bars of milliseconds, computing and waiting, and of bytes, offline and online, in the order of execution."""
     nodes = _shown(profile.nodes)
     labels = [f"{node.name} ({node.op})" if node.op else node.name for node in nodes]
     places = list(range(len(nodes)))
     figure = _figure()(figsize=(11, max(3.0, 0.28 * len(nodes) + 1.2)), layout="constrained")
     times, traffic = figure.subplots(1, 2, sharey=True)
-    times.barh(places, [node.milliseconds for node in nodes], color="tab:gray")
+    waiting = [min(node.waiting_milliseconds, node.milliseconds) for node in nodes]
+    computing = [node.milliseconds - wait for node, wait in zip(nodes, waiting, strict=True)]
+    times.barh(places, computing, color="tab:gray", label="computing")
+    times.barh(places, waiting, left=computing, color="tab:red", label="waiting for others")
     times.set_xlabel("milliseconds")
+    times.legend(loc="lower right")
     times.set_yticks(places, labels, fontsize=8)
     times.invert_yaxis()
     offline, online = ([getattr(node, name) / 1e6 for node in nodes] for name in ("offline_bytes", "online_bytes"))
@@ -63,6 +67,7 @@ def _shown(nodes: list[NodeProfile]) -> list[NodeProfile]:
         rest.offline_bytes,
         rest.online_bytes,
         [],
+        rest.waiting_milliseconds,
     )
     return [*(nodes[index] for index in sorted(dearest)), left]
 

@@ -31,6 +31,8 @@ class NodeProfile:
     offline_bytes: int
     online_bytes: int
     links: list[dict[str, Any]] = field(repr=False)
+    waiting_milliseconds: float = 0.0
+    """Those in which the party that took longest waited for others; in the rest it computed."""
 
     @property
     def bytes(self) -> int:
@@ -41,6 +43,15 @@ class NodeProfile:
     def messages(self) -> int:
         """Offline and online together."""
         return sum(int(link["messages"]) for link in self.links)
+
+    @property
+    def gigabits_per_second(self) -> float:
+        """What the link that carried most carried in the step's time; 0 where no time is known."""
+        sent: dict[tuple[int, int], int] = {}
+        for link in self.links:
+            key = (int(link["from"]), int(link["to"]))
+            sent[key] = sent.get(key, 0) + int(link["bytes"])
+        return max(sent.values(), default=0) * 8 / self.milliseconds / 1e6 if self.milliseconds else 0.0
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> NodeProfile:
@@ -57,6 +68,7 @@ class NodeProfile:
             offline_bytes=total(True),
             online_bytes=total(False),
             links=list(row["links"]),
+            waiting_milliseconds=float(row.get("waiting_milliseconds", 0.0)),
         )
 
 
@@ -84,6 +96,7 @@ class Profile:
             offline_bytes=sum(node.offline_bytes for node in self.nodes),
             online_bytes=sum(node.online_bytes for node in self.nodes),
             links=[link for node in self.nodes for link in node.links],
+            waiting_milliseconds=sum(node.waiting_milliseconds for node in self.nodes),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -95,6 +108,7 @@ class Profile:
                     "name": node.name,
                     "op": node.op,
                     "milliseconds": node.milliseconds,
+                    "waiting_milliseconds": node.waiting_milliseconds,
                     "rounds": node.rounds,
                     "links": node.links,
                 }
@@ -131,6 +145,19 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Results:
+    """Several inferences of one session, as many at a time as it has lanes.
+
+    `latencies` are the seconds of each; times of steps in `work` are added up over all of them, while its `seconds` are
+    from the request to the last result.
+    """
+
+    results: list[Result]
+    latencies: list[float]
+    work: Work
+
+
+@dataclass(frozen=True)
 class Result:
     """The opened outputs of a run.
 
@@ -149,6 +176,17 @@ class Result:
     def logits(self) -> dict[str, Floats]:
         """The outputs before what is done in the clear, as real numbers."""
         return {name: integers / 2.0 ** self.scales[name] for name, integers in self.integers.items()}
+
+    @staticmethod
+    def joined(done: Results) -> Result:
+        """One result of mini-batches one after the other."""
+
+        def rows(part: str) -> dict[str, Any]:
+            parts = [getattr(result, part) for result in done.results]
+            return {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
+
+        first = done.results[0]
+        return Result(rows("outputs"), rows("integers"), first.scales, done.work.profile, done.work.parties)
 
     @staticmethod
     def of(

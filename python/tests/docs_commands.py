@@ -23,6 +23,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "docs/two-hosts.md": (),
     "docs/gallery.md": (),
     "docs/n-parties.md": (),
+    "docs/pipelines.md": (),
     "docs/reports.md": ("matplotlib",),
     "docs/pytorch.md": ("torch",),
     "docs/tuning.md": ("torch", "sklearn"),

@@ -18,6 +18,6 @@ pub use config::{ClientConfig, ConfigError, DEFAULT_TIMEOUT, Peer, PeerTable, Ro
 pub use data::{Input, Output};
 pub use error::ClientError;
 pub use place::{own_role, take_place};
-pub use session::{Inference, Progress, Session, SessionOptions};
+pub use session::{Inference, Inferences, Progress, Session, SessionOptions};
 pub use sharing::{ShareReport, payload_bytes, share_weights};
 pub use status::status;

@@ -14,11 +14,14 @@ use covey_transport::{Connection, Endpoint, Network, Options as TransportOptions
 
 use crate::data::{self, Input, Output};
 use crate::messages::{
-    CONTROL_STREAM, Done, Fill, Hex, Infer, PROTOCOL_STREAM, PhaseMessage, Proceed, Reply, Request, Run, SessionReply,
-    SessionRequest, Terms, Usage, is_name, one_line,
+    CONTROL_STREAM, Done, Fill, Hex, Infer, PhaseMessage, Proceed, Reply, Request, Run, SessionReply, SessionRequest,
+    Terms, Usage, is_name, lane_of, lane_stream, one_line,
 };
 use crate::parties::{check_all, connect_all, expect, keys, unexpected};
 use crate::{ClientConfig, ClientError, wire};
+
+/// Most inferences of one request.
+const MAX_COUNT: u32 = 1 << 16;
 
 /// What a session is opened with.
 #[derive(Clone, Copy, Debug)]
@@ -65,12 +68,24 @@ pub struct Inference {
     pub seconds: f64,
 }
 
+/// The results of several inferences, as many of them at a time as the session has lanes.
+#[derive(Clone, Debug)]
+pub struct Inferences {
+    /// The outputs of each inference, in the order they were asked for.
+    pub outputs: Vec<Vec<Output>>,
+    /// Wall-clock seconds of each: from its first message to its last, beside others.
+    pub latencies: Vec<f64>,
+    /// All of them together: `outputs` is empty there, times of steps are added up over inferences and lanes, `seconds` is from the
+    /// request to the last result.
+    pub together: Inference,
+}
+
 /// A running session. Dropped or closed, it ends for the parties too.
 pub struct Session {
     program: Arc<Program>,
     streams: Streams,
     control: Box<dyn Endpoint>,
-    protocol: Box<dyn Half>,
+    lanes: Vec<Box<dyn Half>>,
     names: Vec<String>,
     /// Number of the next preprocessing or joint run.
     next: u64,
@@ -81,15 +96,17 @@ pub struct Session {
 
 /// This client's half of the protocol, whatever protocol and ring.
 trait Half: Send {
-    /// Takes in the inputs of the next run, checked; returns its batch size.
+    /// Takes in the inputs of one more run, checked; returns its batch size.
     fn load(&mut self, program: &Program, inputs: &[Input]) -> Result<usize, ClientError>;
-    /// Shares what was loaded and receives the outputs.
+    /// Forgets what was loaded.
+    fn clear(&mut self);
+    /// Shares what was loaded first and receives the outputs.
     fn run(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError>;
 }
 
 struct Loaded<W, C> {
     client: C,
-    inputs: Vec<Tensor<W>>,
+    inputs: VecDeque<Vec<Tensor<W>>>,
 }
 
 impl Session {
@@ -120,8 +137,11 @@ impl Session {
         let peers = peers.map(|(role, (connection, name))| (role, name.clone(), connection)).collect();
         let streams = Streams::start((parties, &config.name), parties, peers, transport_options(&terms))?;
         let mut control = streams.endpoint(CONTROL_STREAM)?;
-        let endpoint = streams.endpoint(PROTOCOL_STREAM)?;
-        let protocol = choose(protocol, program.ring(), Opening { endpoint, program, options })??;
+        let lane = |lane: usize| {
+            let opening = Opening { endpoint: streams.endpoint(lane_stream(lane))?, program, options };
+            choose(protocol, program.ring(), opening)?
+        };
+        let lanes = (0..options.lanes).map(lane).collect::<Result<Vec<_>, ClientError>>()?;
         for role in 0..parties {
             match wire::receive_control(&mut *control, role, &streams.name(role))? {
                 SessionReply::Opened => {}
@@ -129,7 +149,7 @@ impl Session {
             }
         }
         let program = Arc::new(program.clone());
-        Ok(Session { program, streams, control, protocol, names, next: 1, stored: VecDeque::new(), left: false })
+        Ok(Session { program, streams, control, lanes, names, next: 1, stored: VecDeque::new(), left: false })
     }
 
     /// The parties' names, in role order.
@@ -154,8 +174,8 @@ impl Session {
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Vec<Done>, ClientError> {
         data::check_batch(&self.program, batch)?;
-        if !(1..=1 << 16).contains(&count) {
-            return Err(ClientError::Request(format!("{count} inferences to preprocess: ask for 1 to {}", 1 << 16)));
+        if !(1..=MAX_COUNT).contains(&count) {
+            return Err(ClientError::Request(format!("{count} inferences to preprocess: ask for 1 to {MAX_COUNT}")));
         }
         let run = Run { phase: PhaseMessage::Preprocess, batch, inference: self.next, count };
         self.request(&SessionRequest::Run(run))?;
@@ -177,10 +197,9 @@ impl Session {
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Vec<Done>, ClientError> {
         data::check_batch(&self.program, batch)?;
-        if !(1..=1 << 16).contains(&count) {
+        if !(1..=MAX_COUNT).contains(&count) {
             return Err(ClientError::Request(format!(
-                "{count} inferences to make ahead for: ask for 1 to {}",
-                1 << 16
+                "{count} inferences to make ahead for: ask for 1 to {MAX_COUNT}"
             )));
         }
         self.request(&SessionRequest::Fill(Fill { batch, count }))?;
@@ -199,31 +218,70 @@ impl Session {
         inputs: &[Input],
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Inference, ClientError> {
-        let batch = self.protocol.load(&self.program, inputs)?;
-        let inference = self.number(phase, batch)?;
+        let mut done = self.infer_all(phase, &[inputs], progress)?;
+        let outputs = done.outputs.pop().unwrap_or_default();
+        Ok(Inference { outputs, ..done.together })
+    }
+
+    /// One inference for each of `requests`, all of one batch size, as many at a time as the session has lanes.
+    ///
+    /// # Errors
+    /// As [`Session::infer`], for any of them.
+    pub fn infer_all(
+        &mut self,
+        phase: PhaseMessage,
+        requests: &[impl AsRef<[Input]>],
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Inferences, ClientError> {
+        let count = u32::try_from(requests.len()).ok().filter(|count| (1..=MAX_COUNT).contains(count));
+        let Some(count) = count else {
+            return Err(ClientError::Request(format!("{} inferences: ask for 1 to {MAX_COUNT}", requests.len())));
+        };
+        let first = self.due(phase)?;
+        let loaded = self.load(first, requests).and_then(|batch| self.take(phase, batch, first, count).map(|()| batch));
+        let batch = loaded.inspect_err(|_| self.lanes.iter_mut().for_each(|lane| lane.clear()))?;
         let start = Instant::now();
         self.streams.meter().take();
-        self.request(&SessionRequest::Run(Run { phase, batch, inference, count: 1 }))?;
-        // The protocol runs beside the control stream, on which the parties report. Where one half fails the other must
+        self.request(&SessionRequest::Run(Run { phase, batch, inference: first, count }))?;
+        // The protocol runs beside the control stream, on which the parties report. Where one half fails the others must
         // not wait on.
         let (program, streams) = (&self.program, &self.streams);
-        let (protocol, control) = (&mut self.protocol, &mut self.control);
-        let (outputs, reports) = std::thread::scope(|scope| {
-            let outputs = scope.spawn(|| protocol.run(program, batch).map_err(|error| session_failure(streams, error)));
+        let (lanes, control) = (&mut self.lanes, &mut self.control);
+        let many = lanes.len();
+        let numbers = move |lane: usize| (first..).take(count as usize).filter(move |run| lane_of(*run, many) == lane);
+        let run = |half: &mut Box<dyn Half>| -> Result<(Vec<Output>, f64), ClientError> {
+            let start = Instant::now();
+            let outputs = half.run(program, batch).map_err(|error| session_failure(streams, error))?;
+            Ok((outputs, start.elapsed().as_secs_f64()))
+        };
+        let (opened, reports) = std::thread::scope(|scope| {
+            let lanes = lanes.iter_mut().enumerate().map(|(lane, half)| {
+                let each = move || numbers(lane).map(|number| Ok((number, run(half)?))).collect::<Result<Vec<_>, _>>();
+                scope.spawn(each)
+            });
+            let lanes: Vec<_> = lanes.collect();
             let reports = reports(&mut **control, streams, progress).map_err(|error| session_failure(streams, error));
-            (outputs.join(), reports)
+            let vanished = |_| Err(ClientError::Unexpected("this process".into()));
+            let opened = lanes.into_iter().map(|lane| lane.join().unwrap_or_else(vanished));
+            (opened.collect::<Result<Vec<_>, ClientError>>(), reports)
         });
         let seconds = start.elapsed().as_secs_f64();
-        let outputs = outputs.unwrap_or_else(|_| Err(ClientError::Unexpected("this process".into())));
-        let (outputs, reports) = (outputs?, reports?);
+        let (mut opened, reports) = (opened?.concat(), reports?);
+        opened.sort_by_key(|(number, _)| *number);
+        let (outputs, latencies) = opened.into_iter().map(|(_, opened)| opened).unzip();
+        Ok(Inferences { outputs, latencies, together: self.account(reports, seconds) })
+    }
+
+    /// What inferences took, from the parties' reports and this client's own meter.
+    fn account(&self, reports: Vec<Done>, seconds: f64) -> Inference {
         let mut snapshot = self.streams.meter().take();
         // Control messages belong to no node and to no protocol.
         snapshot.rows.retain(|row| row.node == INPUTS || row.node == OUTPUTS);
         let me = self.streams.me();
         let payload =
             |sent: bool| snapshot.rows.iter().filter(|row| (row.from == me) == sent).map(|row| row.bytes).sum();
-        Ok(Inference {
-            outputs,
+        Inference {
+            outputs: Vec::new(),
             client_bytes_sent: payload(true),
             client_bytes_received: payload(false),
             socket_bytes_sent: reports.iter().map(|report| report.socket_bytes_sent).collect(),
@@ -234,7 +292,22 @@ impl Session {
                 .chain([Profile::new(Vec::new(), me, &snapshot)])
                 .collect(),
             seconds,
-        })
+        }
+    }
+
+    /// Gives each lane the inputs of its runs, of which `first` is the first. Returns the batch size.
+    fn load(&mut self, first: u64, requests: &[impl AsRef<[Input]>]) -> Result<usize, ClientError> {
+        let lanes = self.lanes.len();
+        let mut batch = None;
+        for (number, inputs) in (first..).zip(requests) {
+            let size = self.lanes[lane_of(number, lanes)].load(&self.program, inputs.as_ref())?;
+            let batch = *batch.get_or_insert(size);
+            if batch != size {
+                let sizes = format!("{batch} and of {size} samples");
+                return Err(ClientError::Request(format!("inferences of {sizes} in one request: give all as many")));
+            }
+        }
+        Ok(batch.unwrap_or_default())
     }
 
     /// Ends the session for all.
@@ -253,25 +326,39 @@ impl Session {
     }
 
     /// The number of the run to come.
-    fn number(&mut self, phase: PhaseMessage, batch: usize) -> Result<u64, ClientError> {
-        match phase {
-            PhaseMessage::Joint => {
-                self.next += 1;
-                Ok(self.next - 1)
-            }
-            PhaseMessage::Preprocess => {
-                Err(ClientError::Request("preprocessing takes no inputs: use preprocess, then infer online".into()))
-            }
+    fn due(&self, phase: PhaseMessage) -> Result<u64, ClientError> {
+        let problem = match phase {
+            PhaseMessage::Joint => return Ok(self.next),
+            PhaseMessage::Preprocess => "preprocessing takes no inputs: use preprocess, then infer online",
             PhaseMessage::Online => match self.stored.front() {
-                Some((_, due)) if *due != batch => Err(ClientError::Request(format!(
-                    "the next preprocessed inference is for {due} samples, not {batch}: give as many, or use phase joint"
-                ))),
-                Some(_) => Ok(self.stored.pop_front().map_or(0, |(inference, _)| inference)),
-                None => Err(ClientError::Request(
-                    "no preprocessed material is left: preprocess more, or use phase joint".into(),
-                )),
+                Some((inference, _)) => return Ok(*inference),
+                None => "no preprocessed material is left: preprocess more, or use phase joint",
             },
+        };
+        Err(ClientError::Request(problem.into()))
+    }
+
+    /// Uses up the numbers of `count` runs of `batch` samples from `first` on.
+    fn take(&mut self, phase: PhaseMessage, batch: usize, first: u64, count: u32) -> Result<(), ClientError> {
+        if phase != PhaseMessage::Online {
+            self.next += u64::from(count);
+            return Ok(());
         }
+        for number in (first..).take(count as usize) {
+            let problem = match self.stored.get((number - first) as usize) {
+                Some((_, due)) if *due != batch => format!(
+                    "the next preprocessed inference is for {due} samples, not {batch}: give as many, or use phase joint"
+                ),
+                Some((next, _)) if *next == number => continue,
+                _ => format!(
+                    "{} inferences were preprocessed in one go, and {count} are asked for: preprocess more, or use phase joint",
+                    number - first
+                ),
+            };
+            return Err(ClientError::Request(problem));
+        }
+        self.stored.drain(..count as usize);
+        Ok(())
     }
 
     fn request(&mut self, request: &SessionRequest) -> Result<(), ClientError> {
@@ -388,20 +475,25 @@ impl Visitor for Opening<'_> {
 
     fn served<P: Served>(self) -> Self::Output {
         let client = P::client(self.endpoint, self.program.ring(), self.options);
-        Ok(Box::new(Loaded::<P::Word, _> { client, inputs: Vec::new() }))
+        Ok(Box::new(Loaded::<P::Word, _> { client, inputs: VecDeque::new() }))
     }
 }
 
 impl<W: Word, C: ClientHalf<W>> Half for Loaded<W, C> {
     fn load(&mut self, program: &Program, inputs: &[Input]) -> Result<usize, ClientError> {
         let (inputs, batch) = data::encode_inputs(program, inputs)?;
-        self.inputs = inputs;
+        self.inputs.push_back(inputs);
         Ok(batch)
+    }
+
+    fn clear(&mut self) {
+        self.inputs.clear();
     }
 
     fn run(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError> {
         self.client.enter(INPUTS);
-        std::mem::take(&mut self.inputs).iter().try_for_each(|input| self.client.send(input))?;
+        let inputs = self.inputs.pop_front().unwrap_or_default();
+        inputs.iter().try_for_each(|input| self.client.send(input))?;
         self.client.enter(OUTPUTS);
         let outputs = program.outputs().iter().enumerate();
         outputs

@@ -37,7 +37,7 @@ pub struct Extended;
 impl Source for Extended {
     fn party<W: Word>(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Result<TwoParty<W>> {
         let keys = keys(endpoint.me());
-        TwoParty::start(endpoint, keys, ring, options)
+        TwoParty::start(endpoint, keys, ring, options, 0)
     }
 }
 

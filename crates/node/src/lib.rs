@@ -5,6 +5,7 @@
 mod config;
 mod error;
 mod handshake;
+mod lanes;
 mod own;
 mod place;
 mod quota;

@@ -6,8 +6,8 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use covey_client::messages::{
-    CONTROL_STREAM, COVEY_VERSION, Done, Hex, Infer, Key, PROTOCOL_STREAM, PartyHello, PhaseMessage, Proceed, Reply,
-    RingMessage, Run, SessionReply, SessionRequest, is_name, one_line,
+    CONTROL_STREAM, COVEY_VERSION, Done, Hex, Infer, Key, PartyHello, PhaseMessage, Proceed, Reply, RingMessage, Run,
+    SessionReply, SessionRequest, is_name, one_line,
 };
 use covey_client::wire;
 use covey_protocols::randomness::SessionKeys;
@@ -17,12 +17,13 @@ use covey_ring::Ring;
 use covey_runtime::plan::plan_rounded;
 use covey_runtime::profile::Timing;
 use covey_runtime::session::{ProtocolKind, UnknownProtocol, Visitor, choose};
-use covey_runtime::{Executor, Observer, Profile, Step};
+use covey_runtime::{Observer, Profile, Step};
 use covey_transport::{Connection, Endpoint, Meter, Network, Options as TransportOptions, PeerId, Session as Streams};
 use tracing::{info, warn};
 
 use crate::error::Failure;
 use crate::handshake::{self, Agreement, Joined};
+use crate::lanes::{Lanes, Request};
 use crate::quota::Quotas;
 use crate::serve::{Party, Seat};
 use crate::state::Held;
@@ -34,7 +35,7 @@ use crate::weights::{self, Prepared};
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// The party that reports progress: it works through every step online, whatever the protocol.
 const REPORTER: usize = 1;
-/// Most inferences of one preprocessing request.
+/// Most inferences of one request.
 const MAX_COUNT: u32 = 1 << 16;
 
 /// What was checked of a client's request before the others are met.
@@ -227,7 +228,10 @@ impl Quota<'_> {
     fn charge(&self, run: &Run) -> Result<(), String> {
         match run.phase {
             PhaseMessage::Preprocess => Ok(()),
-            _ => self.quotas.charge(&self.client, &self.program, run.batch as u64, self.limit),
+            _ => {
+                let samples = (run.batch as u64).saturating_mul(run.count.into());
+                self.quotas.charge(&self.client, &self.program, samples, self.limit)
+            }
         }
     }
 }
@@ -242,10 +246,9 @@ impl Visitor for Runs<'_> {
     fn served<P: Served>(self) -> Self::Output {
         let spoken = |error: covey_transport::TransportError| error.to_string();
         let mut control = self.streams.endpoint(CONTROL_STREAM).map_err(spoken)?;
-        let endpoint = self.streams.endpoint(PROTOCOL_STREAM).map_err(spoken)?;
-        let mut protocol = P::start(endpoint, self.keys, self.ring, self.options).map_err(|error| error.to_string())?;
+        let mut lanes = Lanes::<P>::start(self.streams, &self.keys, self.ring, self.options)?;
         let sharing = P::sharing(self.options.parties);
-        let executor = weights::prepared(self.held, &sharing, &mut protocol, self.session, self.prepared)
+        let executor = weights::prepared(self.held, &sharing, lanes.first(), self.session, self.prepared)
             .inspect_err(|problem| warn!("{problem}"))?;
         let client_name = self.streams.name(self.client);
         wire::send_control(&mut *control, self.client, &SessionReply::Opened).map_err(|error| error.to_string())?;
@@ -285,23 +288,33 @@ impl Visitor for Runs<'_> {
             if let Some(quota) = &self.quota {
                 quota.charge(&run).map_err(|problem| format!("{client_name} asked for {problem}"))?;
             }
-            let supply = match &mut supplies {
-                Some(supplies) if run.phase != PhaseMessage::Online => {
-                    supplies.draw(&mut *control, || demand(run.batch, run.count))?
+            let mut supplied = false;
+            if let Some(supplies) = supplies.as_mut().filter(|_| run.phase != PhaseMessage::Online) {
+                let runs = run.inference..run.inference + u64::from(run.count);
+                for (protocol, count) in lanes.of(runs.clone()) {
+                    if let Some(ots) = supplies.draw(&mut *control, || demand(run.batch, count))? {
+                        protocol.supply(runs.clone(), ots);
+                        supplied = true;
+                    }
                 }
-                _ => None,
-            };
-            let supplied = supply.is_some();
-            if let Some(ots) = supply {
-                protocol.supply(run.inference..run.inference + u64::from(run.count), ots);
             }
-            let reporter = Reporter {
+            let mut reporter = Reporter {
                 control: &mut *control,
                 client: self.client,
                 reports: self.streams.me() == REPORTER,
                 last: Instant::now(),
             };
-            let mut done = run_once(self.streams, &mut protocol, &executor, run, self.round_bits, reporter)?;
+            let phase = match run.phase {
+                PhaseMessage::Joint => Phase::Joint,
+                PhaseMessage::Preprocess => Phase::Preprocess,
+                PhaseMessage::Online => Phase::Online,
+            };
+            let (streams, executor) = (self.streams, &executor);
+            let request = Request { streams, executor, phase, run, round_bits };
+            streams.meter().take();
+            let cpu = usage::cpu_seconds();
+            let timings = lanes.run(&request, &mut reporter)?;
+            let mut done = report(streams, timings, lanes.stored(), cpu);
             if supplied {
                 done.profile.add_from_store();
             }
@@ -339,36 +352,6 @@ fn report(streams: &Streams, timings: Vec<Timing>, stored: usize, cpu: Option<f6
     Done { profile, stored, socket_bytes_sent, usage: usage::since(cpu) }
 }
 
-/// The runs of one request, and the report on them.
-fn run_once<P: Served>(
-    streams: &Streams,
-    protocol: &mut P,
-    executor: &Executor<P>,
-    run: Run,
-    round_bits: u32,
-    mut observer: Reporter,
-) -> Result<Done, String> {
-    streams.meter().take();
-    let cpu = usage::cpu_seconds();
-    let phase = match run.phase {
-        PhaseMessage::Joint => Phase::Joint,
-        PhaseMessage::Preprocess => Phase::Preprocess,
-        PhaseMessage::Online => Phase::Online,
-    };
-    let mut timings: Vec<Timing> = Vec::new();
-    for inference in (run.inference..).take(run.count as usize) {
-        let times = executor
-            .run_rounded(protocol, phase, inference, run.batch, round_bits, &mut observer)
-            .map_err(|error| error.to_string())?;
-        if timings.is_empty() {
-            timings = times;
-        } else {
-            timings.iter_mut().zip(times).for_each(|(sum, time)| sum.milliseconds += time.milliseconds);
-        }
-    }
-    Ok(report(streams, timings, protocol.stored(), cpu))
-}
-
 /// Which run numbers were used. A number draws the same randomness every time, so no two runs may share one, except the
 /// online half of a preprocessed run.
 #[derive(Default)]
@@ -380,18 +363,17 @@ struct Numbers {
 impl Numbers {
     fn admit(&mut self, run: &Run) -> Result<(), String> {
         let Run { phase, batch, inference, count } = *run;
-        let fits = match phase {
-            PhaseMessage::Preprocess => (1..=MAX_COUNT).contains(&count),
-            _ => count == 1,
-        };
-        if !fits || batch == 0 {
-            return Err(format!("{count} runs of {batch} samples at once, which no run allows"));
+        if !(1..=MAX_COUNT).contains(&count) || batch == 0 {
+            return Err(format!("{count} runs of {batch} samples in one request: 1 to {MAX_COUNT} of some samples go"));
         }
         if phase == PhaseMessage::Online {
-            return match self.stored.pop_front() {
-                Some((number, size)) if (number, size) == (inference, batch) => Ok(()),
-                _ => Err(format!("run {inference} of {batch} samples online, which is not the next one preprocessed")),
-            };
+            for number in (inference..).take(count as usize) {
+                if self.stored.pop_front() != Some((number, batch)) {
+                    let of = format!("run {number} of {batch} samples online");
+                    return Err(format!("{of}, which is not the next one preprocessed"));
+                }
+            }
+            return Ok(());
         }
         let after = inference.checked_add(count.into()).ok_or("a run number out of range")?;
         if inference < self.next {
@@ -445,7 +427,17 @@ mod tests {
         assert!(numbers.admit(&run(Online, 2, 2, 1)).is_err(), "used up");
         assert!(Numbers::default().admit(&run(Online, 1, 1, 1)).is_err());
         assert!(Numbers::default().admit(&run(Joint, 0, 1, 1)).is_err());
-        assert!(Numbers::default().admit(&run(Joint, 1, 1, 2)).is_err());
+        // Several at once.
+        let mut numbers = Numbers::default();
+        assert!(numbers.admit(&run(Joint, 1, 1, 3)).is_ok());
+        assert!(numbers.admit(&run(Joint, 1, 3, 1)).is_err());
+        assert!(numbers.admit(&run(Preprocess, 1, 4, 3)).is_ok());
+        assert!(numbers.admit(&run(Joint, 1, 7, 1)).is_ok());
+        assert!(numbers.admit(&run(Preprocess, 1, 8, 1)).is_ok());
+        assert!(numbers.admit(&run(Online, 1, 4, 2)).is_ok());
+        assert!(numbers.admit(&run(Online, 1, 6, 2)).unwrap_err().contains("run 7"), "a joint one");
+        assert!(Numbers::default().admit(&run(Joint, 1, 1, 0)).is_err());
+        assert!(Numbers::default().admit(&run(Joint, 1, 1, MAX_COUNT + 1)).is_err());
         assert!(Numbers::default().admit(&run(Preprocess, 1, u64::MAX, 2)).is_err());
     }
 }

@@ -191,6 +191,24 @@ impl NetworkProfile {
     }
 }
 
+/// Which of MPC-Pipe's pipelines within one inference are on. They change when messages travel, and no result. The third, several
+/// inferences at a time, is [`Options::lanes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pipelines {
+    /// Weights are opened once, when they are prepared. Off: their openings travel again in every run, in front of the layer that
+    /// multiplies by them, which is what protocols do that draw a product's masks anew each time. Only Beaver opens weights.
+    pub inter_linear: bool,
+    /// What a tile sends goes out while the next one is computed. Off: each round of a gate is computed in whole, then sent, then
+    /// received in whole.
+    pub inner_layer: bool,
+}
+
+impl Default for Pipelines {
+    fn default() -> Self {
+        Pipelines { inter_linear: true, inner_layer: true }
+    }
+}
+
 /// Choices made at run time by the initiator of a session and bound in its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
@@ -207,7 +225,14 @@ pub struct Options {
     pub key_bits: Option<u32>,
     /// Computing parties, of [`PARTIES`], where the protocol takes any number; the dealer is not counted. Other protocols ignore it.
     pub parties: usize,
+    /// Inferences of a session under way at a time, of [`LANES`].
+    pub lanes: usize,
+    /// Overlap within one inference.
+    pub pipelines: Pipelines,
 }
+
+/// How many inferences of a session can be under way at a time.
+pub const LANES: RangeInclusive<usize> = 1..=8;
 
 /// How many computing parties there can be where a protocol takes any number.
 pub const PARTIES: RangeInclusive<usize> = 2..=8;
@@ -218,7 +243,8 @@ impl Default for Options {
         // stays in a core's second-level cache.
         let network = NetworkProfile::default();
         let (adder, parties) = (Default::default(), *PARTIES.start());
-        Options { adder, network, tile: 1 << 14, window: network.window(), key_bits: None, parties }
+        let (tile, window) = (1 << 14, network.window());
+        Options { adder, network, tile, window, key_bits: None, parties, lanes: 1, pipelines: Pipelines::default() }
     }
 }
 

@@ -23,10 +23,11 @@ pub mod scheduler;
 pub mod served;
 mod shift;
 pub mod store;
+mod timed;
 pub mod trio;
 pub mod two_party;
 
 pub use api::{
-    Bias, Checked, Comparison, Epilogue, Geometry, MatmulShape, NetworkProfile, Options, PARTIES, Phase, Placement,
-    Protocol, ProtocolError, Rounding, Truncation, WeightKind, WeightSource,
+    Bias, Checked, Comparison, Epilogue, Geometry, LANES, MatmulShape, NetworkProfile, Options, PARTIES, Phase,
+    Pipelines, Placement, Protocol, ProtocolError, Rounding, Truncation, WeightKind, WeightSource,
 };

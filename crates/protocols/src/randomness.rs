@@ -224,3 +224,26 @@ pub(crate) mod script {
         Arc::new(Generators { sources: scripts.into_iter().map(|s| s.map(Source::Scripted)).collect() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// A run, a lane, a gate, a tile and a purpose: what differs in one of them draws from another stream.
+    #[test]
+    fn no_two_places_of_a_session_draw_the_same() {
+        let keys = SessionKeys::new(vec![None, Some([7; 32])]);
+        let mut seen = HashSet::new();
+        for inference in [0, 1, 2, 1 << 32, u64::MAX - 1, u64::MAX] {
+            for lane in [0, 1, 2, 7] {
+                let generators = keys.generators(inference, lane);
+                for (gate, tile, purpose) in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1 << 23, 1 << 27, 1 << 11)] {
+                    let drawn: Vec<u64> = generators.words(1, Place { gate, tile }, purpose, 2);
+                    assert!(seen.insert(drawn), "run {inference}, lane {lane}, gate {gate}, tile {tile}: drawn before");
+                }
+            }
+        }
+    }
+}

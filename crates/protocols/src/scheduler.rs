@@ -2,17 +2,21 @@
 
 use std::collections::VecDeque;
 
-use covey_transport::{Endpoint, Phase as StepKind};
+use covey_transport::{Endpoint, PeerId, Phase as StepKind};
 
 use crate::api::{Phase, ProtocolError, Result};
 use crate::cadence;
 use crate::machine::{Inbox, Machine, Outbox, Step};
 use crate::store::Store;
+use crate::timed::Timed;
 
 /// Runs machines over one endpoint.
 pub struct Scheduler {
-    endpoint: Box<dyn Endpoint>,
+    endpoint: Timed,
     window: usize,
+    /// What is to be sent waits for the end of the pass.
+    in_step: bool,
+    held: Vec<(PeerId, StepKind, Vec<u8>)>,
     works_ahead: bool,
     phase: Phase,
     store: Store,
@@ -41,8 +45,10 @@ impl Scheduler {
     pub fn new(endpoint: Box<dyn Endpoint>, peers: usize, window: usize) -> Self {
         let node = endpoint.meter().node();
         Scheduler {
-            endpoint,
+            endpoint: Timed(endpoint),
             window: window.max(1),
+            in_step: false,
+            held: Vec::new(),
             works_ahead: false,
             phase: Phase::Joint,
             store: Store::default(),
@@ -59,6 +65,15 @@ impl Scheduler {
     #[must_use]
     pub fn working_ahead(mut self) -> Self {
         self.works_ahead = true;
+        self
+    }
+
+    /// Without overlap within a gate: a pass (`cadence.rs`) is computed in whole, then sent, and then received in whole. Where a
+    /// party has to wait for a message within a pass, it sends what it has before that. Only this party's timing changes, and neither
+    /// the messages nor their order on any link.
+    #[must_use]
+    pub fn in_step(mut self, in_step: bool) -> Self {
+        self.in_step = in_step;
         self
     }
 
@@ -110,7 +125,7 @@ impl Scheduler {
     /// Exchanges messages outside of gates, filed under [`crate::cost::MATERIAL`]: correlated randomness for gates to come.
     pub fn make_material(&mut self, exchange: impl FnOnce(&mut dyn Endpoint) -> Result<()>) -> Result<()> {
         self.endpoint.meter().set_node(crate::cost::MATERIAL);
-        let result = exchange(&mut *self.endpoint);
+        let result = exchange(&mut self.endpoint);
         self.endpoint.meter().set_node(self.node);
         result
     }
@@ -179,13 +194,25 @@ impl Scheduler {
                 continue;
             }
             rounds += 1;
+            if self.in_step {
+                self.send_held()?;
+                self.arrivals.receive_all(&mut self.endpoint)?;
+            }
             for _ in 0..flight.len() {
                 if let Some(tile) = flight.pop_front() {
                     flight.extend(self.advance(tile, &mut done)?);
                 }
             }
         }
+        self.send_held()?;
         self.endpoint.meter().add_rounds(self.node, StepKind::Online, rounds);
+        Ok(())
+    }
+
+    fn send_held(&mut self) -> Result<()> {
+        for (to, kind, bytes) in self.held.drain(..) {
+            self.endpoint.send(to, kind, bytes)?;
+        }
         Ok(())
     }
 
@@ -280,6 +307,7 @@ impl Scheduler {
             }
             match stored {
                 true => self.endpoint.recycle(bytes),
+                false if self.in_step => self.held.push((message.to, step.kind(), bytes)),
                 false => self.endpoint.send(message.to, step.kind(), bytes)?,
             }
         }
@@ -303,7 +331,11 @@ impl Scheduler {
                 }
                 bytes
             } else {
-                self.arrivals.receive(&mut *self.endpoint, message.from, (index, step, message.len))?
+                let wanted = (index, step, message.len);
+                if self.arrivals.is_due(message.from, wanted) {
+                    self.send_held()?;
+                }
+                self.arrivals.receive(&mut self.endpoint, message.from, wanted)?
             };
             self.inbox.put(message.from, bytes);
             due = true;
@@ -320,6 +352,7 @@ impl Scheduler {
     /// Puts the offline messages for this party in the store.
     fn store_due<M: Machine>(&mut self, machine: &M) -> Result<()> {
         let me = self.me();
+        self.send_held()?;
         for message in machine.layout().due(Step::Offline, me) {
             let bytes = self.endpoint.recv(message.from, StepKind::Offline, message.len)?;
             self.store.put(&bytes);
@@ -340,6 +373,22 @@ struct Arrivals {
 }
 
 impl Arrivals {
+    /// Whether the message has yet to be received.
+    fn is_due(&self, from: usize, wanted: Arrival) -> bool {
+        !self.early.iter().any(|(sender, arrival, _)| (*sender, *arrival) == (from, wanted))
+    }
+
+    /// Receives all that the others have sent or will have sent by now.
+    fn receive_all(&mut self, endpoint: &mut dyn Endpoint) -> Result<()> {
+        for (from, due) in self.due.iter_mut().enumerate() {
+            while let Some(next) = due.pop_front() {
+                let (_, step, len) = next;
+                self.early.push((from, next, endpoint.recv(from, step.kind(), len)?));
+            }
+        }
+        Ok(())
+    }
+
     fn receive(&mut self, endpoint: &mut dyn Endpoint, from: usize, wanted: Arrival) -> Result<Vec<u8>> {
         if let Some(at) = self.early.iter().position(|(sender, arrival, _)| (*sender, *arrival) == (from, wanted)) {
             return Ok(self.early.swap_remove(at).2);

@@ -1,11 +1,12 @@
 //! The scheduler with a machine that does nothing but check what it is told, on links that carry both kinds of messages.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use covey_transport::{Network, memory};
+use covey_transport::{Meter, Network, TransportError, memory};
 
 use super::*;
 use crate::machine::Layout;
@@ -81,6 +82,17 @@ impl Machine for Echo {
 /// Runs `tiles` tiles in each of the phases at three parties. Returns, for each party, what each tile saw in the last phase,
 /// the local steps computed there, the most machines alive at once, and the rounds counted.
 fn run(tiles: usize, window: usize, rounds: usize, phases: &[Phase]) -> Vec<(Vec<Vec<u8>>, usize, usize, u64)> {
+    run_with(tiles, window, rounds, phases, [false; 3])
+}
+
+/// The same, each party in step or not.
+fn run_with(
+    tiles: usize,
+    window: usize,
+    rounds: usize,
+    phases: &[Phase],
+    in_step: [bool; 3],
+) -> Vec<(Vec<Vec<u8>>, usize, usize, u64)> {
     let networks = memory::network(3, Duration::from_secs(5));
     thread::scope(|scope| {
         let parties: Vec<_> = networks
@@ -88,7 +100,7 @@ fn run(tiles: usize, window: usize, rounds: usize, phases: &[Phase]) -> Vec<(Vec
             .map(|network| {
                 scope.spawn(move || {
                     let me = network.me();
-                    let scheduler = Scheduler::new(network.endpoint(0).unwrap(), 3, window);
+                    let scheduler = Scheduler::new(network.endpoint(0).unwrap(), 3, window).in_step(in_step[me]);
                     let mut scheduler = if me == 0 { scheduler.working_ahead() } else { scheduler };
                     let (mut outputs, mut most) = (Vec::new(), 0);
                     let computed = Rc::new(Cell::new(0));
@@ -148,10 +160,13 @@ fn tiles_meet_whatever_the_window_and_rounds_are_as_planned() {
         (6, 2, 0),
     ] {
         let name = format!("{tiles} tiles, window {window}, {rounds} rounds");
-        for (me, (outputs, _, most, counted)) in run(tiles, window, rounds, &[Phase::Joint]).into_iter().enumerate() {
-            assert_eq!(outputs, vec![heard(me, rounds, true, true); tiles], "{name}, P{me}");
-            assert!(most <= window, "{name}, P{me}: {most} at once");
-            assert_eq!(counted, cadence::rounds(tiles, window, rounds, rounds) as u64, "{name}, P{me}");
+        for in_step in [[false; 3], [true; 3], [true, false, false], [false, true, false]] {
+            let views = run_with(tiles, window, rounds, &[Phase::Joint], in_step);
+            for (me, (outputs, _, most, counted)) in views.into_iter().enumerate() {
+                assert_eq!(outputs, vec![heard(me, rounds, true, true); tiles], "{name}, P{me}");
+                assert!(most <= window, "{name}, P{me}: {most} at once");
+                assert_eq!(counted, cadence::rounds(tiles, window, rounds, rounds) as u64, "{name}, P{me}");
+            }
         }
     }
 }
@@ -163,10 +178,87 @@ fn phases_split_a_run_and_the_dealer_rests_online() {
         assert_eq!(computed, if me == 0 { tiles } else { 0 }, "P{me} preprocessing");
     }
     let phases = [Phase::Preprocess, Phase::Online];
-    for (me, (outputs, _, most, counted)) in run(tiles, window, rounds, &phases).into_iter().enumerate() {
-        assert_eq!(outputs, vec![heard(me, rounds, true, true); tiles], "P{me} online");
-        assert!(most <= window && counted == cadence::rounds(tiles, window, rounds, rounds) as u64);
+    for in_step in [false, true] {
+        for (me, (outputs, _, most, counted)) in
+            run_with(tiles, window, rounds, &phases, [in_step; 3]).into_iter().enumerate()
+        {
+            assert_eq!(outputs, vec![heard(me, rounds, true, true); tiles], "P{me} online");
+            assert!(most <= window && counted == cadence::rounds(tiles, window, rounds, rounds) as u64);
+        }
     }
+}
+
+/// One party of two that exchange a message each round; what it does, in order: a local part, a send, a receipt.
+#[test]
+fn in_step_a_pass_is_computed_then_sent_then_received() {
+    thread_local!(static EVENTS: RefCell<String> = const { RefCell::new(String::new()) });
+    fn note(event: char) {
+        EVENTS.with_borrow_mut(|events| events.push(event));
+    }
+    struct Noted(Box<dyn Endpoint>);
+    impl Endpoint for Noted {
+        fn me(&self) -> usize {
+            self.0.me()
+        }
+        fn parties(&self) -> usize {
+            self.0.parties()
+        }
+        fn stream(&self) -> u32 {
+            self.0.stream()
+        }
+        fn send(&mut self, to: usize, phase: StepKind, message: Vec<u8>) -> std::result::Result<(), TransportError> {
+            note('s');
+            self.0.send(to, phase, message)
+        }
+        fn recv(&mut self, from: usize, phase: StepKind, len: usize) -> std::result::Result<Vec<u8>, TransportError> {
+            note('r');
+            self.0.recv(from, phase, len)
+        }
+        fn meter(&self) -> &Arc<Meter> {
+            self.0.meter()
+        }
+    }
+    struct Exchange(Layout, usize);
+    impl Machine for Exchange {
+        type Output = ();
+        fn layout(&self) -> &Layout {
+            &self.0
+        }
+        fn local(&mut self, step: Step, out: &mut Outbox) {
+            if step != Step::Offline {
+                note('c');
+                out.bytes(1 - self.1, &[7]);
+            }
+        }
+        fn absorb(&mut self, _: Step, _: &mut Inbox) {}
+        fn finish(self) {}
+    }
+    let events = |in_step: bool| {
+        let networks = memory::network(2, Duration::from_secs(5));
+        thread::scope(|scope| {
+            let parties: Vec<_> = networks
+                .iter()
+                .map(|network| {
+                    scope.spawn(move || {
+                        let me = network.me();
+                        let endpoint = Box::new(Noted(network.endpoint(0).unwrap()));
+                        let mut scheduler = Scheduler::new(endpoint, 2, 8).in_step(in_step);
+                        let mut layout = Layout::default();
+                        (0..2).for_each(|round| {
+                            layout.bytes(Step::Online(round), 0, 1, 1);
+                            layout.bytes(Step::Online(round), 1, 0, 1);
+                        });
+                        scheduler.begin(Phase::Joint, 1).unwrap();
+                        scheduler.run((0..3).map(|_| Exchange(layout.clone(), me))).unwrap();
+                        EVENTS.take()
+                    })
+                })
+                .collect();
+            parties.into_iter().map(|party| party.join().unwrap()).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(events(true), ["cccsssrrrcccsssrrr"; 2]);
+    assert_eq!(events(false), ["cscscsrcsrcsrcsrrr"; 2]);
 }
 
 /// A gate in which the dealer has no part online.

@@ -29,8 +29,9 @@ pub trait Served: Protocol + Sized + 'static {
     /// Whether values `|x| < 2^bound` of `ring` can be divided exactly by `divisor`.
     fn admits_division(ring: Ring, divisor: u64, bound: u32) -> bool;
 
-    /// A party on `endpoint`, with the keys it shares with the others.
-    fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options) -> Result<Self>;
+    /// A party on `endpoint`, with the keys it shares with the others, for the runs of lane number `lane`. No two of a session have the
+    /// same number: what they draw from the keys differs by it.
+    fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options, lane: u32) -> Result<Self>;
 
     /// Whether the protocol uses correlated OTs that were made ahead of a session.
     const STOCKED: bool = false;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use covey_client::messages::{Done, OptionsMessage, PhaseMessage, Usage};
-use covey_client::{ClientConfig, ClientError, Inference, Progress, SessionOptions};
+use covey_client::{ClientConfig, ClientError, Inference, Inferences, Input, Progress, SessionOptions};
 use covey_node::{OwnSession, PartyConfig, own_stores};
 use covey_protocols::Options;
 use covey_protocols::circuits::UnknownAdder;
@@ -162,28 +162,39 @@ impl Session {
         phase: &str,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(Bound<'py, PyList>, String, String)> {
-        let phase = match phase {
-            "joint" => PhaseMessage::Joint,
-            "online" => PhaseMessage::Online,
-            other => return Err(Failure::new(format!("phase '{other}' is unknown: use joint or online")).into()),
-        };
-        let inputs: Vec<_> =
-            inputs_of(inputs)?.into_iter().map(|(name, (shape, values))| (name, shape, values)).collect();
+        let phase = phase_of(phase)?;
+        let inputs = named_inputs(inputs)?;
         let (names, result) = self.work(py, progress, move |session, reporter| {
             let names = session.names().to_vec();
             Ok((names, session.infer(phase, &inputs, &mut |step| tell(reporter, step))?))
         })?;
         let Inference { outputs, profiles, socket_bytes_sent, usage, .. } = result;
-        let outputs = outputs.into_iter().map(|output| {
-            let covey_client::Output { name, shape, scale, integers, .. } = output;
-            Output { name, shape, scale, integers }
-        });
         let profile = serde_json::to_string(&Profile::merged(profiles)).map_err(Failure::from)?;
-        Ok((
-            outputs_to(py, outputs.collect())?,
-            profile,
-            used(&names, socket_bytes_sent.into_iter(), usage.into_iter()),
-        ))
+        Ok((opened_to(py, outputs)?, profile, used(&names, socket_bytes_sent.into_iter(), usage.into_iter())))
+    }
+
+    /// One inference for each of `inputs`, which are of one batch size, as many at a time as the session has lanes. Returns the outputs
+    /// of each, the seconds of each, and of all together the parties' merged profile and what each used, as JSON.
+    #[pyo3(signature = (inputs, phase = "joint", progress = None))]
+    #[allow(clippy::type_complexity)] // A tuple for Python.
+    fn infer_all<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: Vec<Bound<'py, PyDict>>,
+        phase: &str,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(Vec<Bound<'py, PyList>>, Vec<f64>, String, String)> {
+        let phase = phase_of(phase)?;
+        let requests = inputs.iter().map(named_inputs).collect::<PyResult<Vec<_>>>()?;
+        let (names, done) = self.work(py, progress, move |session, reporter| {
+            let names = session.names().to_vec();
+            Ok((names, session.infer_all(phase, &requests, &mut |step| tell(reporter, step))?))
+        })?;
+        let Inferences { outputs, latencies, together } = done;
+        let outputs = outputs.into_iter().map(|one| opened_to(py, one)).collect::<PyResult<_>>()?;
+        let profile = serde_json::to_string(&Profile::merged(together.profiles)).map_err(Failure::from)?;
+        let used = used(&names, together.socket_bytes_sent.into_iter(), together.usage.into_iter());
+        Ok((outputs, latencies, profile, used))
     }
 
     /// Ends the session for all. While an interrupted inference still runs, it ends as soon as that does.
@@ -213,6 +224,26 @@ impl Session {
             work(held(&mut guard)?, reporter)
         })
     }
+}
+
+fn phase_of(name: &str) -> Result<PhaseMessage, Failure> {
+    match name {
+        "joint" => Ok(PhaseMessage::Joint),
+        "online" => Ok(PhaseMessage::Online),
+        other => Err(Failure::new(format!("phase '{other}' is unknown: use joint or online"))),
+    }
+}
+
+fn named_inputs(inputs: &Bound<'_, PyDict>) -> PyResult<Vec<Input>> {
+    Ok(inputs_of(inputs)?.into_iter().map(|(name, (shape, values))| (name, shape, values)).collect())
+}
+
+fn opened_to<'py>(py: Python<'py>, outputs: Vec<covey_client::Output>) -> PyResult<Bound<'py, PyList>> {
+    let outputs = outputs.into_iter().map(|output| {
+        let covey_client::Output { name, shape, scale, integers, .. } = output;
+        Output { name, shape, scale, integers }
+    });
+    outputs_to(py, outputs.collect())
 }
 
 /// The session, unless another call is using it.
@@ -254,7 +285,11 @@ fn tell(reporter: &Reporter, step: &Progress) {
 }
 
 /// Names of a session's options.
-pub(crate) const OPTIONS: [&str; 6] = ["adder", "bandwidth", "key_bits", "latency_us", "tile", "window"];
+pub(crate) const OPTIONS: [&str; 9] =
+    ["adder", "bandwidth", "inner_layer", "inter_linear", "key_bits", "lanes", "latency_us", "tile", "window"];
+
+/// Tiles in flight where they do not overlap: as many as a session may have, so that a gate's rounds are those of one tile.
+const WHOLE: usize = 4096;
 
 /// A session's options by name; `None` leaves one as it is. How many parties compute follows in a session from its configuration.
 pub(crate) fn options(given: Option<&Bound<'_, PyDict>>, parties: Option<usize>) -> PyResult<Options> {
@@ -271,11 +306,15 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>, parties: Option<usize>)
             "bandwidth" => options.network.bits_per_second = value.extract()?,
             "tile" => options.tile = value.extract()?,
             "window" => window = Some(value.extract()?),
+            "lanes" => options.lanes = value.extract()?,
+            "inter_linear" => options.pipelines.inter_linear = value.extract()?,
+            "inner_layer" => options.pipelines.inner_layer = value.extract()?,
             "key_bits" => options.key_bits = Some(value.extract()?),
             other => return Err(PyTypeError::new_err(format!("there is no option '{other}' of a session"))),
         }
     }
-    options.window = window.unwrap_or(options.network.window());
+    let usual = if options.pipelines.inner_layer { options.network.window() } else { WHOLE };
+    options.window = window.unwrap_or(usual);
     OptionsMessage::from(options).checked().map_err(Failure::new)?;
     Ok(options)
 }

@@ -62,6 +62,8 @@ pub struct NodeProfile {
     pub op: String,
     /// Wall-clock milliseconds.
     pub milliseconds: f64,
+    /// Those of them in which the party waited for others, and computed nothing.
+    pub waiting_milliseconds: f64,
     /// Online rounds.
     pub rounds: u64,
     /// Traffic, sorted by phase and link.
@@ -95,6 +97,9 @@ impl Profile {
         for rounds in snapshot.rounds.iter().filter(|rounds| rounds.phase == StepKind::Online) {
             profile.node(rounds.node).rounds += rounds.count;
         }
+        for wait in snapshot.waits.iter().filter(|wait| wait.node != Meter::NO_NODE) {
+            profile.node(wait.node).waiting_milliseconds += wait.nanoseconds as f64 / 1e6;
+        }
         profile.sort_links();
         profile
     }
@@ -104,7 +109,8 @@ impl Profile {
         self.node(MATERIAL).op = FROM_STORE.into();
     }
 
-    /// One profile of several parties' views of the same run: traffic adds, of times and rounds the longest stands.
+    /// One profile of several parties' views of the same run: traffic adds, of rounds the most stand, and of times those of
+    /// the party that took longest.
     pub fn merged(views: impl IntoIterator<Item = Profile>) -> Self {
         let mut views = views.into_iter();
         let mut merged = views.next().unwrap_or_default();
@@ -116,7 +122,9 @@ impl Profile {
                     continue;
                 }
             };
-            mine.milliseconds = mine.milliseconds.max(node.milliseconds);
+            if node.milliseconds > mine.milliseconds {
+                (mine.milliseconds, mine.waiting_milliseconds) = (node.milliseconds, node.waiting_milliseconds);
+            }
             mine.rounds = mine.rounds.max(node.rounds);
             mine.links.extend(node.links);
         }
@@ -138,6 +146,7 @@ impl Profile {
             name: "total".into(),
             op: String::new(),
             milliseconds: self.nodes.iter().map(|node| node.milliseconds).sum(),
+            waiting_milliseconds: self.nodes.iter().map(|node| node.waiting_milliseconds).sum(),
             rounds: self.nodes.iter().map(|node| node.rounds).sum(),
             links: links.into_values().collect(),
         }
@@ -170,6 +179,6 @@ impl Profile {
 impl NodeProfile {
     fn silent(timing: Timing) -> Self {
         let Timing { node, name, op, milliseconds } = timing;
-        NodeProfile { node, name, op, milliseconds, rounds: 0, links: Vec::new() }
+        NodeProfile { node, name, op, milliseconds, waiting_milliseconds: 0.0, rounds: 0, links: Vec::new() }
     }
 }

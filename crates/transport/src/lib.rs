@@ -27,7 +27,7 @@ pub use connection::Connection;
 pub use error::{ErrorKind, TransportError};
 pub use fingerprint::Fingerprint;
 pub use identity::Identity;
-pub use meter::{Meter, Rounds, Row, Snapshot, SocketTotals};
+pub use meter::{Meter, Rounds, Row, Snapshot, SocketTotals, Wait};
 pub use session::{Options, Session};
 pub use tcp::{Incoming, Listener, connect};
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::{PeerId, Phase};
 
@@ -35,6 +36,15 @@ pub struct Rounds {
     pub count: u64,
 }
 
+/// How long this peer waited for others under one node: in `recv`, and in `send` while a queue was full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wait {
+    /// The node's index in the program, or [`Meter::NO_NODE`].
+    pub node: u32,
+    /// How long, in nanoseconds.
+    pub nanoseconds: u64,
+}
+
 /// All bytes through the socket to one peer, payload included: framing, heartbeats and TLS records. Empty for
 /// transports without a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +64,8 @@ pub struct Snapshot {
     pub rows: Vec<Row>,
     /// Rounds.
     pub rounds: Vec<Rounds>,
+    /// Waits.
+    pub waits: Vec<Wait>,
     /// The sockets.
     pub sockets: Vec<SocketTotals>,
 }
@@ -62,6 +74,7 @@ pub struct Snapshot {
 struct Table {
     rows: HashMap<(u32, Phase, PeerId, PeerId), (u64, u64)>,
     rounds: HashMap<(u32, Phase), u64>,
+    waits: HashMap<u32, u64>,
     sockets: BTreeMap<PeerId, SocketTotals>,
 }
 
@@ -116,6 +129,12 @@ impl Meter {
         *self.lock().rounds.entry((node, phase)).or_default() += count;
     }
 
+    /// Adds a wait under the current node.
+    pub fn add_wait(&self, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        *self.lock().waits.entry(self.node()).or_default() += nanoseconds;
+    }
+
     /// Adds bytes that went through the socket to or from `peer`.
     pub fn count_socket(&self, peer: PeerId, sent: usize, received: usize) {
         let mut table = self.lock();
@@ -149,9 +168,11 @@ impl Table {
             .collect();
         let mut rounds: Vec<Rounds> =
             self.rounds.iter().map(|(&(node, phase), &count)| Rounds { node, phase, count }).collect();
+        let mut waits: Vec<Wait> = self.waits.iter().map(|(&node, &nanoseconds)| Wait { node, nanoseconds }).collect();
         rows.sort_unstable();
         rounds.sort_unstable();
-        Snapshot { rows, rounds, sockets: self.sockets.values().copied().collect() }
+        waits.sort_unstable();
+        Snapshot { rows, rounds, waits, sockets: self.sockets.values().copied().collect() }
     }
 }
 

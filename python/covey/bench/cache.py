@@ -47,16 +47,16 @@ def default_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "covey" / "bench"
 
 
-def kept(spec: models.Spec, ring: str, folder: Path, progress: Progress) -> Kept:
+def kept(spec: models.Spec, ring: str, folder: Path, progress: Progress, *, public_weights: bool = False) -> Kept:
     """The model's files, made unless they are there already. Files made from other sources are removed."""
-    label = f"{spec.label}-ring-{ring}"
+    label = f"{spec.label}-ring-{ring}" + ("-public" if public_weights else "")
     place = folder / f"{label}-{_fingerprint()}"
     if not place.is_dir():
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for stale in folder.glob(f"{label}-*"):
+            for stale in folder.glob(f"{label}-{'[0-9a-f]' * 16}"):
                 shutil.rmtree(stale)
-            _make(spec, ring, folder, place, progress)
+            _make(spec, ring, folder, place, progress, public_weights)
         except OSError as error:
             raise CoveyError(
                 f"cannot keep models in '{folder}': {error.strerror or error}; name another folder with --cache"
@@ -64,7 +64,7 @@ def kept(spec: models.Spec, ring: str, folder: Path, progress: Progress) -> Kept
     return Kept.under(place)
 
 
-def _make(spec: models.Spec, ring: str, folder: Path, place: Path, progress: Progress) -> None:
+def _make(spec: models.Spec, ring: str, folder: Path, place: Path, progress: Progress, public_weights: bool) -> None:
     temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
     try:
         files = Kept.under(temporary)
@@ -80,6 +80,7 @@ def _make(spec: models.Spec, ring: str, folder: Path, place: Path, progress: Pro
             input_range=(0, 1),
             ring=ring,
             name=spec.label,
+            public_weights=public_weights,
         )
         progress(2, 3, f"writing {spec.label}")
         compiled.save(files.program)

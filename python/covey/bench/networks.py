@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from covey.errors import OptionError
@@ -54,8 +55,22 @@ NETWORKS = {
 }
 
 
+LOCAL_ROUND_TRIP_MS = 0.3
+"""Of a local network."""
+
+
+def local_network(megabits: float) -> NetworkProfile:
+    """A local network of any rate."""
+    return NetworkProfile(f"{megabits / 1e3:.3g}g", megabits, LOCAL_ROUND_TRIP_MS)
+
+
 def network(name: str) -> NetworkProfile:
-    """A profile by name. Raises `OptionError`."""
-    if name not in NETWORKS:
-        raise OptionError(f"network '{name}' is unknown: use one of {', '.join(NETWORKS)}")
-    return NETWORKS[name]
+    """A profile by name, or a local network by its rate, such as 2.5g. Raises `OptionError`."""
+    if name in NETWORKS:
+        return NETWORKS[name]
+    rate = re.fullmatch(r"(\d{1,4}(?:\.\d{1,3})?)g", name)
+    if rate is None or float(rate[1]) == 0:
+        raise OptionError(
+            f"network '{name}' is unknown: use one of {', '.join(NETWORKS)}, or a rate in Gbit/s such as 2.5g"
+        )
+    return local_network(float(rate[1]) * 1e3)

@@ -1,4 +1,4 @@
-"""Measurements that papers report, made again here: CrypTFlow2 (Rathee and others, CCS 2020), section 7."""
+"""Measurements that papers report, made again here: CrypTFlow2 (Rathee and others, CCS 2020), section 7; MPC-Pipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 
 from covey import _core, models
-from covey.bench import primitives
+from covey.bench import mpc_pipe, primitives
 from covey.bench.networks import NetworkProfile, network
 from covey.bench.primitives import Primitive
 from covey.client import Phase, Progress
@@ -34,6 +34,8 @@ class Cell:
     planned: bool
     paper: str
     """What the paper gives for it."""
+    here: str = ""
+    """What was measured, in the same terms."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -139,6 +141,16 @@ def activations(model: str) -> list[int]:
     return sizes
 
 
+def _of_mpc_pipe(measure: mpc_pipe.Measure) -> Callable[[int, Progress], list[Cell]]:
+    def cells(times: int, say: Progress) -> list[Cell]:
+        return [
+            Cell(row.what, "Z_2^64", row.network, row.seconds, row.bytes, row.rounds, False, row.paper, row.here)
+            for row in measure(times, say)
+        ]
+
+    return cells
+
+
 PRESETS = {
     "cryptflow2-figure1": Preset(
         "CrypTFlow2, figure 1: ReLU by number",
@@ -153,5 +165,8 @@ PRESETS = {
         "two machines of 4 cores, without a stock.",
         _table_6,
     ),
+    **{
+        name: Preset(title, mpc_pipe.NOTE, _of_mpc_pipe(measure)) for name, (title, measure) in mpc_pipe.PRESETS.items()
+    },
 }
 """By name."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from covey.bench.networks import NETWORKS
-from covey.cli import console
+from covey.cli import bench_pipelines, console
 from covey.cli.options import Json, KeyBits, PartyCount, Protocol, check_served
 from covey.errors import CoveyError, OptionError
 from covey.protocols import PROTOCOLS
@@ -21,11 +21,14 @@ app = typer.Typer(
     help="Measure kernels, protocol primitives and models on this machine.", no_args_is_help=True, add_completion=False
 )
 
+app.command()(bench_pipelines.calibrate)
+app.command()(bench_pipelines.pipelines)
+
 Network = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="loopback; or emulated: " + ", ".join(list(NETWORKS)[1:]) + ".",
+        help="loopback; or emulated: " + ", ".join(list(NETWORKS)[1:]) + ", or any rate in Gbit/s such as 2.5g.",
     ),
 ]
 Repetitions = Annotated[int, typer.Option(min=1, help="How often each is measured; medians are shown.")]
@@ -192,7 +195,14 @@ def model(
 
 @app.command()
 def paper(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="cryptflow2-figure1 or cryptflow2-table6.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="cryptflow2-figure1, cryptflow2-table6; mpc-pipe-figure1, 4, 6, 7, 9; mpc-pipe-table1, 2, 3, 4, 6; "
+            "mpc-pipe-first-figure6, 7, 8.",
+        ),
+    ],
     repetitions: Repetitions = 3,
     as_json: Json = False,
 ) -> None:

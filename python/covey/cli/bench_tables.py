@@ -56,7 +56,9 @@ def primitives_table(rows: list[PrimitiveRow]) -> Table:
 
 def cells_table(title: str, cells: list[Cell]) -> Table:
     """A paper's figure or table, made again."""
-    table = console.table(title, ["what", "ring", "network"], ["time", "sent", "rounds", "the paper's"])
+    says = any(cell.here for cell in cells)
+    numbers = ["time", "sent", "rounds", *(["here"] if says else []), "the paper's"]
+    table = console.table(title, ["what", "ring", "network"], numbers)
     for cell in cells:
         table.add_row(
             console.cell(cell.what),
@@ -65,6 +67,7 @@ def cells_table(title: str, cells: list[Cell]) -> Table:
             console.duration(cell.seconds) + (" planned" if cell.planned else ""),
             console.amount(round(cell.bytes)),
             f"{cell.rounds:,}",
+            *([cell.here] if says else []),
             cell.paper,
         )
     return table

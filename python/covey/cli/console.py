@@ -92,13 +92,14 @@ def cell(text: str) -> Text:
 
 
 def profile_table(nodes: list[NodeProfile], total: NodeProfile, timed: bool = True) -> Table:
-    """Node by node: milliseconds, bytes and rounds."""
-    numbers = [*(["ms"] if timed else []), "offline bytes", "online bytes", "rounds"]
+    """Node by node: milliseconds and which of them were waits, bytes, what the busiest link carried, and rounds."""
+    numbers = [*(["ms", "waiting", "Gbit/s"] if timed else []), "offline bytes", "online bytes", "rounds"]
     made = table("node by node", ["node", "operator"], numbers)
     for node in [*nodes, total]:
         if node is total:
             made.add_section()
-        times = [f"{node.milliseconds:,.1f}"] if timed else []
+        waiting = f"{node.waiting_milliseconds / node.milliseconds:.0%}" if node.milliseconds else ""
+        times = [f"{node.milliseconds:,.1f}", waiting, f"{node.gigabits_per_second:.2f}"] if timed else []
         made.add_row(
             cell(node.name),
             cell(node.op),

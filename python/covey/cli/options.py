@@ -40,6 +40,10 @@ KeyBits = Annotated[
         help="Approximate comparisons of N bits: values near 0 pass for either sign.",
     ),
 ]
+Lanes = Annotated[
+    int,
+    typer.Option(min=1, max=8, metavar="K", help="Split the inputs into K mini-batches and compute them side by side."),
+]
 InputFile = Annotated[
     Path, typer.Option("--input", metavar="X.npy", help="The inputs, [N, ..]: .npy, or .npz by input name.")
 ]
@@ -60,13 +64,15 @@ def parse_range(text: str | None) -> tuple[float, float] | None:
     return low, high
 
 
-def session_options(key_bits: int | None, protocol_name: str = "trio") -> dict[str, Any]:
+def session_options(key_bits: int | None, protocol_name: str = "trio", lanes: int = 1) -> dict[str, Any]:
     """The options of a session that were given. Raises `OptionError` for one the protocol has not."""
-    if key_bits is None:
-        return {}
+    given = {"key_bits": key_bits, "lanes": lanes if lanes > 1 else None}
     if protocol_name == "clear":
-        raise OptionError("--key-bits approximates comparisons of a private run: clear has none")
-    return {"key_bits": key_bits}
+        if key_bits is not None:
+            raise OptionError("--key-bits approximates comparisons of a private run: clear has none")
+        if lanes > 1:
+            raise OptionError("--lanes is for private runs: clear has none")
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def check_protocol(name: str) -> str:

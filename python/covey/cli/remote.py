@@ -17,6 +17,7 @@ from covey.cli.options import (
     InputFile,
     Json,
     KeyBits,
+    Lanes,
     OutputFile,
     Protocol,
     Weights,
@@ -108,6 +109,7 @@ def infer(
     plot: PlotFile = None,
     protocol: Protocol = "trio",
     key_bits: KeyBits = None,
+    lanes: Lanes = 1,
     as_json: Json = False,
 ) -> None:
     """Run a private inference with the parties; the result opens here and nowhere else."""
@@ -124,7 +126,8 @@ def infer(
     check_output_path(output, len(program.outputs))
     inputs = read_inputs(input_file, program)
     with console.progress(quiet=as_json) as report:
-        result = Client(config).infer(program, inputs, protocol=kind, progress=report, **session_options(key_bits))
+        options = session_options(key_bits, kind, lanes)
+        result = Client(config).infer(program, inputs, protocol=kind, progress=report, **options)
     show(result, output=output, profile=profile, as_json=as_json)
     if plot is not None and result.profile is not None:
         draw(result.profile, plot, f"{program.name} on {kind}")

@@ -14,6 +14,7 @@ from covey.cli.options import (
     InputRange,
     Json,
     KeyBits,
+    Lanes,
     ModelArgument,
     OutputFile,
     PartyCount,
@@ -48,6 +49,7 @@ def run(
     plot: PlotFile = None,
     timeout: Timeout = 10.0,
     key_bits: KeyBits = None,
+    lanes: Lanes = 1,
     as_json: Json = False,
 ) -> None:
     """Run a model on inputs, with all parties as processes on this machine."""
@@ -64,7 +66,7 @@ def run(
             "`covey infer --config client.toml`"
         )
     count = PROTOCOLS[kind].count(parties)
-    options = session_options(key_bits, kind)
+    options = session_options(key_bits, kind, lanes)
     check_plot(plot)
     given = parse_range(input_range)
     loaded = load(model, weights=weights, data=input_file, calibration=calibration, input_range=given)

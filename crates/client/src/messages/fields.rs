@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use covey_program::ProgramHash;
 use covey_protocols::circuits::Adder;
-use covey_protocols::{NetworkProfile, Options, PARTIES};
+use covey_protocols::{LANES, NetworkProfile, Options, PARTIES, Pipelines};
 use covey_ring::{Ring, RingError};
 use covey_transport::Fingerprint;
 use serde::de::Error as _;
@@ -176,6 +176,12 @@ pub struct OptionsMessage {
     pub key_bits: Option<u32>,
     /// Computing parties, where the protocol takes any number.
     pub parties: u32,
+    /// Inferences under way at a time.
+    pub lanes: u32,
+    /// Weights are opened once, and not in every run.
+    pub inter_linear: bool,
+    /// Tiles travel while others are computed.
+    pub inner_layer: bool,
 }
 
 impl From<Options> for OptionsMessage {
@@ -189,6 +195,9 @@ impl From<Options> for OptionsMessage {
             window: count(options.window),
             key_bits: options.key_bits,
             parties: count(options.parties),
+            lanes: count(options.lanes),
+            inter_linear: options.pipelines.inter_linear,
+            inner_layer: options.pipelines.inner_layer,
         }
     }
 }
@@ -212,6 +221,9 @@ impl OptionsMessage {
         if !PARTIES.contains(&parties) {
             return Err(format!("{parties} computing parties: use {} to {}", PARTIES.start(), PARTIES.end()));
         }
+        if !LANES.contains(&(self.lanes as usize)) {
+            return Err(format!("{} inferences at a time: use {} to {} lanes", self.lanes, LANES.start(), LANES.end()));
+        }
         if self.profile.bandwidth == 0 {
             return Err("a network profile of 0 bits a second".into());
         }
@@ -222,16 +234,21 @@ impl OptionsMessage {
             window: self.window as usize,
             key_bits: self.key_bits,
             parties,
+            lanes: self.lanes as usize,
+            pipelines: Pipelines { inter_linear: self.inter_linear, inner_layer: self.inner_layer },
         })
     }
 }
 
 impl fmt::Display for OptionsMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OptionsMessage { adder: AdderMessage(adder), profile, tile, window, key_bits, parties } = self;
+        let OptionsMessage { adder: AdderMessage(adder), profile, tile, window, key_bits, parties, lanes, .. } = self;
         let ProfileMessage { latency_us, bandwidth } = profile;
         write!(f, "adder {} for {latency_us} us and {bandwidth} bit/s, tile {tile}, window {window}", adder.name())?;
-        write!(f, ", {parties} parties")?;
+        write!(f, ", {parties} parties, {lanes} lanes")?;
+        for (on, name) in [(self.inter_linear, "inter-linear"), (self.inner_layer, "inner-layer")] {
+            write!(f, ", {name} pipeline {}", if on { "on" } else { "off" })?;
+        }
         key_bits.map_or(Ok(()), |bits| write!(f, ", {bits} key bits"))
     }
 }
@@ -254,7 +271,9 @@ mod tests {
     fn options_round_trip() {
         for adder in Adder::ALL {
             let network = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
-            let options = Options { adder, network, tile: 128, window: 3, key_bits: Some(8), parties: 5 };
+            let pipelines = Pipelines { inter_linear: false, inner_layer: true };
+            let (key_bits, parties, lanes) = (Some(8), 5, 3);
+            let options = Options { adder, network, tile: 128, window: 3, key_bits, parties, lanes, pipelines };
             let message = OptionsMessage::from(options);
             assert_eq!(message.checked(), Ok(options));
             let text = serde_json::to_string(&message).unwrap();
@@ -285,6 +304,9 @@ mod tests {
         assert!(OptionsMessage { tile: u32::MAX, ..options }.checked().is_err());
         assert!(OptionsMessage { key_bits: Some(1), ..options }.checked().is_err());
         assert!(OptionsMessage { key_bits: Some(65), ..options }.checked().is_err());
+        for lanes in [0, 9, u32::MAX] {
+            assert!(OptionsMessage { lanes, ..options }.checked().unwrap_err().contains("use 1 to 8 lanes"));
+        }
         for parties in [0, 1, 9, u32::MAX] {
             assert!(OptionsMessage { parties, ..options }.checked().unwrap_err().contains("use 2 to 8"));
         }

@@ -25,6 +25,20 @@ pub const CONTROL_STREAM: u32 = 0;
 pub const PROTOCOL_STREAM: u32 = 1;
 /// The stream on which correlated OTs are made for later sessions.
 pub const STORE_STREAM: u32 = 2;
+
+/// The protocol's stream of lane number `lane`.
+pub fn lane_stream(lane: usize) -> u32 {
+    match lane {
+        0 => PROTOCOL_STREAM,
+        _ => STORE_STREAM + lane as u32,
+    }
+}
+
+/// The lane that run number `run` belongs to: what was preprocessed for it lies there.
+pub fn lane_of(run: u64, lanes: usize) -> usize {
+    (run % lanes.max(1) as u64) as usize
+}
+
 /// Longest name of a party or client, in characters.
 pub const MAX_NAME: usize = 32;
 
@@ -338,7 +352,7 @@ pub enum SessionRequest {
     Close,
 }
 
-/// `count` runs, numbered from `inference` on.
+/// `count` runs of one batch size, numbered from `inference` on, on the lanes that [`lane_of`] names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
@@ -348,7 +362,7 @@ pub struct Run {
     pub batch: usize,
     /// Number of the first run; no number is used for two preprocessing or joint runs.
     pub inference: u64,
-    /// Runs; 1 unless preprocessing.
+    /// Runs.
     pub count: u32,
 }
 

@@ -4,6 +4,7 @@ mod common;
 mod dealer;
 mod failures;
 mod inference;
+mod lanes;
 mod limits;
 mod refused;
 mod two_party;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use covey_kernels::{Buffer, LinearWeight, Part, elementwise, gemm_concat, large_zeros};
 use covey_ring::Word;
 
+use super::again::own_part;
 use super::open::{Exchange, Masked};
 use super::share::{Share, Stored};
 use super::site::{Site, purpose};
@@ -27,15 +28,17 @@ pub struct Weight<W> {
     public: bool,
     /// None where nothing is multiplied: a public weight at the dealer.
     kernel: Option<LinearWeight<W>>,
+    /// A party's part of E, where that is opened in every run.
+    own: Option<Fill<W>>,
 }
 
 /// The words of a share, from any element on.
-type Fill<W> = Arc<dyn Fn(usize, &mut [W]) + Send + Sync>;
+pub(super) type Fill<W> = Arc<dyn Fn(usize, &mut [W]) + Send + Sync>;
 
 impl<W: Word> Weight<W> {
     fn new(geometry: Geometry, public: bool, parts: Vec<Part<W>>) -> Self {
         let kernel = (!parts.is_empty()).then(|| geometry.kernel(parts));
-        Weight { geometry, public, kernel }
+        Weight { geometry, public, kernel, own: None }
     }
 
     /// Memory it takes.
@@ -46,8 +49,8 @@ impl<W: Word> Weight<W> {
 
 /// x - a as all parties know it, and the own part of a; at the dealer nothing, and a.
 pub(super) struct Opened<W> {
-    difference: Vec<W>,
-    mask: Vec<W>,
+    pub difference: Vec<W>,
+    pub mask: Vec<W>,
 }
 
 impl<W: Word> Beaver<W> {
@@ -75,7 +78,8 @@ impl<W: Word> Beaver<W> {
             }
             WeightSource::Stored(stored) => from_words(stored.words()),
         };
-        let opened = self.open_weight(len, &share, &masks, number)?;
+        let own = self.party().map(|_| own_part(share, masks[0].clone()));
+        let opened = self.open_weight(len, own.as_ref(), number)?;
         let mask: Fill<W> = Arc::new(move |start, out| {
             masks[0].fill(start, out);
             let mut more = Buffer::stale(out.len());
@@ -88,7 +92,8 @@ impl<W: Word> Beaver<W> {
             Some(_) => vec![Part::Stream(mask), Part::Words(opened)],
             None => vec![Part::Stream(mask)],
         };
-        Ok(Weight::new(geometry, false, parts))
+        let again = !self.options.pipelines.inter_linear;
+        Ok(Weight { own: own.filter(|_| again), ..Weight::new(geometry, false, parts) })
     }
 
     /// The own part of B for weight number `number`; at the dealer all of them.
@@ -97,18 +102,15 @@ impl<W: Word> Beaver<W> {
     }
 
     /// E = w - B.
-    fn open_weight(&mut self, len: usize, share: &Fill<W>, masks: &[Mask], number: u32) -> Result<Vec<W>> {
+    fn open_weight(&mut self, len: usize, own: Option<&Fill<W>>, number: u32) -> Result<Vec<W>> {
         let (tile, party) = (self.options.tile_size(), self.party());
         let range = |index: usize| index * tile..len.min((index + 1) * tile);
         let machines = (0..len.div_ceil(tile)).map(|index| {
             let range = range(index);
             let place = Place { gate: number, tile: index as u32 };
             let mut value = Buffer::zeros(range.len());
-            if party.is_some() {
-                share(range.start, &mut value);
-                let mut mask = Buffer::stale(range.len());
-                masks[0].fill(range.start, &mut mask);
-                elementwise::sub_assign(&mut value, &mask);
+            if let Some(own) = own {
+                own(range.start, &mut value);
             }
             Exchange::new(
                 Site { seat: self.seat(self.weight_generators.clone(), place, range.len()), ring: self.ring },
@@ -167,7 +169,10 @@ impl<W: Word> Beaver<W> {
         let opened = match weight.public {
             true => None,
             false => {
-                let mut opened = self.open_masked(x)?;
+                let mut opened = match self.options.pipelines.inter_linear {
+                    true => self.open_masked(x)?,
+                    false => self.open_beside(x, weight.geometry.weights_len(), weight.own.as_ref())?,
+                };
                 self.second(&mut opened);
                 Some(opened)
             }

@@ -4,6 +4,7 @@
 //! products of masks, or of what a comparison reads of them, turn what is open into shares of the result. The dealer works
 //! ahead of the inputs and sees no share.
 
+mod again;
 mod bits;
 mod convert;
 #[cfg(test)]
@@ -98,6 +99,7 @@ impl<W: Word> Beaver<W> {
         }
         let table = table_of(&options);
         let scheduler = Scheduler::new(endpoint, Self::peers(&options), options.window);
+        let scheduler = scheduler.in_step(!options.pipelines.inner_layer);
         let scheduler = if me == table.dealer { scheduler.working_ahead() } else { scheduler };
         let weight_generators = keys.generators(WEIGHTS_RUN, lane);
         let seed = |peer: usize| Seed::new(&weight_generators.seed(peer, Place { gate: 0, tile: 0 }, purpose::SEED));

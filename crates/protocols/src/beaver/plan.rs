@@ -5,7 +5,7 @@ use covey_ring::Ring;
 
 use super::fused::{Form, SignForm};
 use super::site::table_of;
-use super::{bits, convert, io, open, product, truncate};
+use super::{again, bits, convert, io, open, product, truncate};
 use crate::api::{Comparison, Options, Truncation, WeightKind};
 use crate::circuits::{Adder, CarryCircuit};
 use crate::clip::Ends;
@@ -33,7 +33,12 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
             let public = weight == WeightKind::Public;
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
-            let mut cost = if public { Cost::default() } else { opening(geometry.inputs(batch)) };
+            let inputs = geometry.inputs(batch);
+            let mut cost = match (public, options.pipelines.inter_linear) {
+                (true, _) => Cost::default(),
+                (false, true) => opening(inputs),
+                (false, false) => again::plan(geometry.weights_len(), inputs, ring, options),
+            };
             cost += &finished(lens, public, truncate, relu, ring, options);
             cost
         }

@@ -34,8 +34,8 @@ impl<W: Word> Served for Beaver<W> {
         false
     }
 
-    fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options) -> Result<Self> {
-        Beaver::new(endpoint, keys, ring, options, 0)
+    fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options, lane: u32) -> Result<Self> {
+        Beaver::new(endpoint, keys, ring, options, lane)
     }
 
     const PREPARES_TOGETHER: bool = true;

@@ -99,8 +99,8 @@ impl<W: Word> Served for Trio<W> {
         false
     }
 
-    fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options) -> Result<Self> {
-        Trio::new(endpoint, keys, ring, options, 0)
+    fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options, lane: u32) -> Result<Self> {
+        Trio::new(endpoint, keys, ring, options, lane)
     }
 
     fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> TrioClient<W> {

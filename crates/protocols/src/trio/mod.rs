@@ -87,7 +87,7 @@ impl<W: Word> Trio<W> {
         }
         // Tiles start at whole words of bit planes.
         let options = Options { tile: options.tile_size(), ..options };
-        let scheduler = Scheduler::new(endpoint, PEERS, options.window);
+        let scheduler = Scheduler::new(endpoint, PEERS, options.window).in_step(!options.pipelines.inner_layer);
         let scheduler = if role == Role::P0 { scheduler.working_ahead() } else { scheduler };
         Ok(Trio {
             role,

@@ -105,7 +105,7 @@ impl<W: Word> TwoParty<W> {
             let what = format!("party {me} computing in {ring}; use a ring of 16 to 64 bits");
             return Err(ProtocolError::Unsupported { node: "session".into(), protocol: Self::NAME, what });
         }
-        let scheduler = Scheduler::new(endpoint, PEERS, options.window);
+        let scheduler = Scheduler::new(endpoint, PEERS, options.window).in_step(!options.pipelines.inner_layer);
         Ok(TwoParty {
             me,
             ring,

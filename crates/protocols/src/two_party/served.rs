@@ -36,11 +36,11 @@ impl<W: Word> Served for TwoParty<W> {
         division::admits::<W>(ring, divisor, bound)
     }
 
-    fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options) -> Result<Self> {
+    fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options, lane: u32) -> Result<Self> {
         let me = endpoint.me().min(1);
         // Both derive the same from their key, which is fresh for the session; it may be public, as the key cannot be told from it.
-        let name = keys.generators(u64::MAX, 0).seed(1 - me, STOCK, 0);
-        TwoParty::new(endpoint, keys, silent_stock(me, name), ring, options, 0)
+        let name = keys.generators(u64::MAX, lane).seed(1 - me, STOCK, 0);
+        TwoParty::new(endpoint, keys, silent_stock(me, name), ring, options, lane)
     }
 
     const STOCKED: bool = true;

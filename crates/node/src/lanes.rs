@@ -1,0 +1,171 @@
+//! Runs of a session side by side: a lane is an instance of the protocol on a stream of its own, with randomness of its own, over the
+//! prepared weights of all.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+
+use covey_client::messages::{Run, lane_of, lane_stream, one_line};
+use covey_protocols::randomness::SessionKeys;
+use covey_protocols::served::Served;
+use covey_protocols::{Options, Phase};
+use covey_ring::Ring;
+use covey_runtime::profile::Timing;
+use covey_runtime::{Executor, Observer};
+use covey_transport::{Network, Session as Streams};
+
+/// The protocol's instances, by lane.
+pub(crate) struct Lanes<P>(Vec<P>);
+
+/// What all runs of a request have in common.
+pub(crate) struct Request<'a, P: Served> {
+    pub streams: &'a Streams,
+    pub executor: &'a Executor<P>,
+    pub phase: Phase,
+    pub run: Run,
+    pub round_bits: u32,
+}
+
+impl<P: Served> Lanes<P> {
+    pub fn start(streams: &Streams, keys: &SessionKeys, ring: Ring, options: Options) -> Result<Self, String> {
+        let lane = |lane: usize| {
+            let endpoint = streams.endpoint(lane_stream(lane)).map_err(|error| error.to_string())?;
+            P::start(endpoint, keys.clone(), ring, options, lane as u32).map_err(|error| error.to_string())
+        };
+        Ok(Lanes((0..options.lanes.max(1)).map(lane).collect::<Result<_, String>>()?))
+    }
+
+    /// The lane that prepares weights, for all.
+    pub fn first(&mut self) -> &mut P {
+        &mut self.0[0]
+    }
+
+    /// Inferences with preprocessed material left.
+    pub fn stored(&self) -> usize {
+        self.0.iter().map(P::stored).sum()
+    }
+
+    /// The lanes that runs of these numbers are on, with how many each has.
+    pub fn of(&mut self, runs: Range<u64>) -> impl Iterator<Item = (&mut P, u32)> {
+        let lanes = self.0.len();
+        self.0.iter_mut().enumerate().filter_map(move |(lane, protocol)| {
+            let count = numbers(&runs, lane, lanes).count() as u32;
+            (count > 0).then_some((protocol, count))
+        })
+    }
+
+    /// All runs of a request, each lane's one after the other. Returns the times of all added up. Where a lane fails the session is
+    /// over for all lanes and parties.
+    pub fn run(
+        &mut self,
+        request: &Request<P>,
+        observer: &mut (dyn Observer<P> + Send),
+    ) -> Result<Vec<Timing>, String> {
+        let lanes = self.0.len();
+        let run = &request.run;
+        let runs = run.inference..run.inference.saturating_add(run.count.into());
+        let mut watched = Some(observer);
+        let mut work: Vec<_> = self
+            .0
+            .iter_mut()
+            .enumerate()
+            .map(|(lane, protocol)| (protocol, numbers(&runs, lane, lanes)))
+            .filter(|(_, numbers)| numbers.clone().next().is_some())
+            .map(|(protocol, numbers)| (protocol, numbers, watched.take()))
+            .collect();
+        let last = work.pop();
+        thread::scope(|scope| {
+            let others: Vec<_> = work
+                .into_iter()
+                .map(|(protocol, numbers, observer)| {
+                    thread::Builder::new()
+                        .name("covey lane".into())
+                        .spawn_scoped(scope, move || request.one_lane(protocol, numbers, observer))
+                        .map_err(|error| request.over(format!("cannot start a thread: {error}")))
+                })
+                .collect();
+            let mut timings = Vec::new();
+            if let Some((protocol, numbers, observer)) = last {
+                add(&mut timings, request.one_lane(protocol, numbers, observer)?);
+            }
+            for lane in others {
+                let done = lane?.join().unwrap_or_else(|_| Err("a lane vanished".into()));
+                add(&mut timings, done?);
+            }
+            Ok(timings)
+        })
+    }
+}
+
+impl<P: Served> Request<'_, P> {
+    fn one_lane(
+        &self,
+        protocol: &mut P,
+        numbers: impl Iterator<Item = u64>,
+        observer: Option<&mut (dyn Observer<P> + Send)>,
+    ) -> Result<Vec<Timing>, String> {
+        let mut nobody = ();
+        let observer: &mut dyn Observer<P> = match observer {
+            Some(observer) => observer,
+            None => &mut nobody,
+        };
+        let runs = || {
+            let mut timings = Vec::new();
+            for number in numbers {
+                let (phase, batch) = (self.phase, self.run.batch);
+                let times = self.executor.run_rounded(protocol, phase, number, batch, self.round_bits, observer);
+                add(&mut timings, times.map_err(|error| error.to_string())?);
+            }
+            Ok(timings)
+        };
+        // What a panic leaves half-changed is of no use any more: the session is over.
+        let ended = catch_unwind(AssertUnwindSafe(runs));
+        ended.unwrap_or_else(|_| Err("internal error in a lane: please report it".into())).map_err(|e| self.over(e))
+    }
+
+    /// Ends the session for all, unless it has ended already: another lane may be waiting for a peer whose lane this one was.
+    fn over(&self, reason: String) -> String {
+        match self.streams.failure() {
+            Some(failure) => failure.to_string(),
+            None => self.streams.abort(self.streams.me(), &one_line(&reason)).to_string(),
+        }
+    }
+}
+
+/// Those of `runs` that are on a lane.
+fn numbers(runs: &Range<u64>, lane: usize, lanes: usize) -> impl Iterator<Item = u64> + Clone + use<> {
+    runs.clone().filter(move |run| lane_of(*run, lanes) == lane)
+}
+
+fn add(sum: &mut Vec<Timing>, times: Vec<Timing>) {
+    if sum.is_empty() {
+        *sum = times;
+    } else {
+        sum.iter_mut().zip(times).for_each(|(sum, time)| sum.milliseconds += time.milliseconds);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With the run's number and the lane's in every draw, no two runs of a session draw the same: a run is on one lane, and it is the
+    /// same lane when it is preprocessed and when it is online, whatever else was asked for in between.
+    #[test]
+    fn a_run_is_on_one_lane_whatever_request_it_is_part_of() {
+        for lanes in 1..=8 {
+            let all: Vec<Vec<u64>> = (0..lanes).map(|lane| numbers(&(5..105), lane, lanes).collect()).collect();
+            let mut sorted = all.concat();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (5..105).collect::<Vec<_>>());
+            assert!(all.iter().all(|numbers| numbers.is_sorted() && numbers.len() >= 100 / lanes));
+            for (lane, whole) in all.iter().enumerate() {
+                let parts = [5..6, 6..50, 50..50, 50..105].map(|part| numbers(&part, lane, lanes).collect::<Vec<_>>());
+                assert_eq!(*whole, parts.concat());
+            }
+            let streams: std::collections::HashSet<u32> = (0..lanes).map(lane_stream).collect();
+            let taken = [covey_client::messages::CONTROL_STREAM, covey_client::messages::STORE_STREAM];
+            assert!(streams.len() == lanes && taken.iter().all(|stream| !streams.contains(stream)));
+        }
+    }
+}

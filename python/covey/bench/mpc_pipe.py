@@ -1,0 +1,269 @@
+"""Measurements that MPC-Pipe reports for inference, made again: Wang and others, both versions.
+
+Transformers and training, which they report too, are not there yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from covey.bench.cache import default_folder
+from covey.bench.networks import NetworkProfile, network
+from covey.bench.pipelines import LANES, NONE, TWO, VARIANTS, Row, Variant, bed, by_kind
+from covey.bench.primitives import relu
+from covey.bench.runs import nodes, parties, repeat
+from covey.client import Progress
+from covey.models import Spec
+
+NOTE = (
+    "Beaver at 64 bits on ImageNet's shape, one image a mini-batch, online with its material made before, as in the "
+    "paper. The paper has a GPU for each party; here all share this machine's processors. Without the inter-linear "
+    "pipeline the parties send weights' openings in front of each product; Transformers and training are not there yet."
+)
+
+MODELS = {"VGG16": Spec("vgg16", "imagenet", "max"), "ResNet50": Spec("resnet50", "imagenet", "max")}
+
+ALL = Variant("all", True, True, LANES)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One cell: seconds and what it says, beside what the paper says."""
+
+    what: str
+    network: str
+    seconds: float
+    bytes: float
+    rounds: int
+    here: str
+    paper: str
+
+
+Measure = Callable[[int, Progress], list[Measured]]
+
+
+def _cell(what: str, row: Row, here: str, paper: str = "", seconds: float | None = None) -> Measured:
+    shown = row.latency.median if seconds is None else seconds
+    return Measured(what, row.network.name, shown, row.bytes, row.rounds, here, paper)
+
+
+def _rows(
+    label: str,
+    networks: list[NetworkProfile],
+    variants: list[Variant],
+    times: int,
+    say: Progress,
+    *,
+    computing: int = 2,
+    public: bool = False,
+) -> list[list[Row]]:
+    """Of one model: for each network a row a variant."""
+    with bed(MODELS[label], default_folder(), say, parties=computing, public_weights=public) as made:
+        return [[made.measure(variant, each, times, say) for variant in variants] for each in networks]
+
+
+def _split(row: Row) -> str:
+    return f"computes {row.computing_seconds:.3g} s, waits {row.waiting_seconds:.3g} s"
+
+
+def _improvement(base: Row, row: Row) -> str:
+    return f"throughput {row.more_throughput(base):+.0%}, latency {-row.less_latency(base):+.1%}"
+
+
+def figure_1(times: int, say: Progress) -> list[Measured]:
+    """Computation and communication without pipelines."""
+    paper = {"VGG16": "GPUs idle 60 %", "ResNet50": "GPUs idle 63 %"}
+    cells = []
+    for label in MODELS:
+        ((row,),) = _rows(label, [network("10g")], [NONE], times, say)
+        cells.append(_cell(label, row, _split(row), paper[label]))
+    return cells
+
+
+def figure_4(times: int, say: Progress) -> list[Measured]:
+    """A non-linear layer by its number of tiles."""
+    count = 1 << 20
+    case = relu(count)(64)
+    profile = network("10g")
+    cells = []
+    for tiles in (1, 2, 4, 8, 16, 64):
+        options = {"tile": count // tiles, "window": tiles}
+        with parties("beaver", profile, options, say) as running:
+            runs, _ = repeat(running, case.model, case.inputs, batch=case.samples, phase="online", repetitions=times)
+        milliseconds = sum(node.milliseconds for node in nodes(runs.profile))
+        total = runs.profile.total
+        paper = "best on their GPU" if tiles == 4 else ""
+        here = f"waits {total.waiting_milliseconds / total.milliseconds:.0%}"
+        what = f"2^20 ReLUs in {tiles} {'tile' if tiles == 1 else 'tiles'}"
+        cells.append(Measured(what, profile.name, milliseconds / 1e3, total.online_bytes, total.rounds, here, paper))
+    return cells
+
+
+def figure_6(times: int, say: Progress) -> list[Measured]:
+    """Throughput with each pipeline and with all, LAN and WAN."""
+    paper = {("VGG16", "10g"): "+49.8 %", ("ResNet50", "10g"): "+34.0 %"}
+    cells = []
+    for label in MODELS:
+        for rows in _rows(label, [network("10g"), network("wan")], list(VARIANTS), times, say):
+            for row in rows:
+                here = f"throughput {row.more_throughput(rows[0]):+.0%}"
+                said = paper.get((label, row.network.name), "") if row.variant == ALL else ""
+                cells.append(_cell(f"{label}, {row.variant.name}", row, here, said, row.seconds_each))
+    return cells
+
+
+def figure_7(times: int, say: Progress) -> list[Measured]:
+    """VGG16's time and where it goes."""
+    paper = [
+        "14.25 s (linear layers 4.64 s, of which 0.34 s communicate)",
+        "0.29 s less",
+        "12.69 s",
+        "9.52 s each of 2",
+    ]
+    inter_linear = next(variant for variant in VARIANTS if variant.inter_linear and not variant.inner_layer)
+    (rows,) = _rows("VGG16", [network("10g")], [NONE, inter_linear, TWO, ALL], times, say)
+    return [
+        _cell(f"VGG16, {row.variant.name}", row, _split(row), said, row.seconds_each)
+        for row, said in zip(rows, paper, strict=True)
+    ]
+
+
+def figure_9(times: int, say: Progress) -> list[Measured]:
+    """Latency by kind of layer, LAN and WAN."""
+    paper = {
+        ("VGG16", "10g"): "-10.9 %",
+        ("ResNet50", "10g"): "-10.6 %",
+        ("VGG16", "wan"): "-9.5 %",
+        ("ResNet50", "wan"): "-10.6 %",
+    }
+    cells = []
+    for label in MODELS:
+        for base, row in _rows(label, [network("10g"), network("wan")], [NONE, TWO], times, say):
+            said = paper[label, row.network.name]
+            cells.append(_cell(label, row, f"latency {-row.less_latency(base):+.1%}", said))
+            cells += _kinds(label, base, row)
+    return cells
+
+
+def _kinds(label: str, base: Row, row: Row) -> list[Measured]:
+    before, after = by_kind(base), by_kind(row)
+    return [
+        _cell(f"{label}, {kind} layers", row, f"latency {after[kind] / seconds - 1:+.1%}", seconds=after[kind])
+        for kind, seconds in before.items()
+        if seconds > 0 and kind != "other"
+    ]
+
+
+def table_1(times: int, say: Progress) -> list[Measured]:
+    """Linear and non-linear layers."""
+    cells = []
+    for label in MODELS:
+        ((base, row),) = _rows(label, [network("10g")], [NONE, TWO], times, say)
+        cells += _kinds(label, base, row)
+    return cells
+
+
+_SPEEDS = {"10g": 10, "20g": 20, "40g": 40}
+
+
+def table_2(times: int, say: Progress) -> list[Measured]:
+    """Throughput by the link's speed."""
+    paper = {
+        ("VGG16", "10g", "none"): "4.21 a minute",
+        ("VGG16", "10g", "all"): "6.42 a minute",
+        ("VGG16", "20g", "none"): "6.31 a minute",
+    }
+    cells = []
+    for label in MODELS:
+        for rows in _rows(label, [network(speed) for speed in _SPEEDS], [NONE, ALL], times, say):
+            for row in rows:
+                said = paper.get((label, row.network.name, row.variant.name), "")
+                here = f"{row.per_minute:.3g} a minute"
+                cells.append(_cell(f"{label}, {row.variant.name}", row, here, said, row.seconds_each))
+    return cells
+
+
+def table_3(times: int, say: Progress) -> list[Measured]:
+    """Latency by the link's speed."""
+    paper = {
+        "VGG16": {"10g": ("14.25 s", "12.7 s"), "20g": ("9.6 s", "8.59 s"), "40g": ("7.36 s", "6.71 s")},
+        "ResNet50": {"10g": ("6.66 s", "5.96 s"), "20g": ("4.36 s", "3.92 s"), "40g": ("3.21 s", "2.86 s")},
+    }
+    cells = []
+    for label in MODELS:
+        for rows in _rows(label, [network(speed) for speed in _SPEEDS], [NONE, TWO], times, say):
+            for row, said in zip(rows, paper[label][rows[0].network.name], strict=True):
+                here = f"latency {-row.less_latency(rows[0]):+.1%}"
+                cells.append(_cell(f"{label}, {row.variant.name}", row, here, said))
+    return cells
+
+
+def _of_parties(
+    count: int, speed: str, paper: dict[str, str], times: int, say: Progress, *, public: bool = False
+) -> list[Measured]:
+    cells = []
+    for label, said in paper.items():
+        (rows,) = _rows(label, [network(speed)], [NONE, TWO, ALL], times, say, computing=count, public=public)
+        base, two, both = rows
+        here = f"throughput {both.more_throughput(base):+.0%}, latency {-two.less_latency(base):+.1%}"
+        what = f"{label}, {count} parties" + (", public weights" if public else "")
+        cells.append(_cell(what, two, here, said))
+    return cells
+
+
+def table_4(times: int, say: Progress) -> list[Measured]:
+    """Three parties on 10 Gbit/s."""
+    paper = {"VGG16": "throughput +51 %, latency -13 %", "ResNet50": "throughput +48 %, latency -10 %"}
+    return _of_parties(3, "10g", paper, times, say)
+
+
+def table_6(times: int, say: Progress) -> list[Measured]:
+    """Two parties on 10 Gbit/s, three on 20."""
+    two = {"VGG16": "throughput +49.8 %, latency -10.9 %", "ResNet50": "throughput +34.0 %, latency -10.6 %"}
+    three = {"VGG16": "", "ResNet50": "throughput +41 %, latency -11 %"}
+    return _of_parties(2, "10g", two, times, say) + _of_parties(3, "20g", three, times, say)
+
+
+def first_figure_6(times: int, say: Progress) -> list[Measured]:
+    """VGG16 with two parties and three."""
+    return _speedups("VGG16", ("7.31 %", "9.97 %"), times, say)
+
+
+def first_figure_7(times: int, say: Progress) -> list[Measured]:
+    """ResNet50 with two parties and three."""
+    return _speedups("ResNet50", ("8.32 %", "10.23 %"), times, say)
+
+
+def _speedups(label: str, paper: tuple[str, str], times: int, say: Progress) -> list[Measured]:
+    cells = []
+    for count, said in zip((2, 3), paper, strict=True):
+        ((base, row),) = _rows(label, [network("10g")], [NONE, TWO], times, say, computing=count)
+        speedup = base.latency.median / row.latency.median - 1
+        cells.append(_cell(f"{label}, {count} parties", row, f"{speedup:.1%} faster", f"{said} faster"))
+        cells += _kinds(f"{label}, {count} parties", base, row)
+    return cells
+
+
+def first_figure_8(times: int, say: Progress) -> list[Measured]:
+    """Public weights, two parties and three."""
+    none = dict.fromkeys(MODELS, "")
+    return [cell for count in (2, 3) for cell in _of_parties(count, "10g", none, times, say, public=True)]
+
+
+PRESETS: dict[str, tuple[str, Measure]] = {
+    "mpc-pipe-figure1": ("MPC-Pipe, figure 1: computation and communication without pipelines", figure_1),
+    "mpc-pipe-figure4": ("MPC-Pipe, figure 4: a non-linear layer by its number of tiles", figure_4),
+    "mpc-pipe-figure6": ("MPC-Pipe, figure 6: throughput with each pipeline, two parties", figure_6),
+    "mpc-pipe-figure7": ("MPC-Pipe, figure 7: VGG16 step by step, two parties", figure_7),
+    "mpc-pipe-figure9": ("MPC-Pipe, figure 9: latency by kind of layer, two parties", figure_9),
+    "mpc-pipe-table1": ("MPC-Pipe, table 1: linear and non-linear layers, two parties", table_1),
+    "mpc-pipe-table2": ("MPC-Pipe, table 2: throughput by the link's speed", table_2),
+    "mpc-pipe-table3": ("MPC-Pipe, table 3: latency by the link's speed", table_3),
+    "mpc-pipe-table4": ("MPC-Pipe, table 4: three parties on 10 Gbit/s", table_4),
+    "mpc-pipe-table6": ("MPC-Pipe, table 6: two parties and three, links scaled up", table_6),
+    "mpc-pipe-first-figure6": ("MPC-Pipe's first version, figure 6: VGG16", first_figure_6),
+    "mpc-pipe-first-figure7": ("MPC-Pipe's first version, figure 7: ResNet50", first_figure_7),
+    "mpc-pipe-first-figure8": ("MPC-Pipe's first version, figure 8: public weights", first_figure_8),
+}
+"""By name: title, and what measures it."""
