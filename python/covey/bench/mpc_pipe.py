@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from covey.bench.cache import default_folder
 from covey.bench.networks import NetworkProfile, network
-from covey.bench.pipelines import LANES, NONE, TWO, VARIANTS, Row, Variant, bed, by_kind
+from covey.bench.pipelines import ALL, NONE, TWO, VARIANTS, Row, Variant, bed, by_kind
 from covey.bench.primitives import relu
 from covey.bench.runs import nodes, parties, repeat
 from covey.client import Progress
@@ -23,8 +23,6 @@ NOTE = (
 )
 
 MODELS = {"VGG16": Spec("vgg16", "imagenet", "max"), "ResNet50": Spec("resnet50", "imagenet", "max")}
-
-ALL = Variant("all", True, True, LANES)
 
 
 @dataclass(frozen=True)
