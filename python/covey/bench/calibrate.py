@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from covey.bench.networks import NETWORKS, NetworkProfile
-from covey.bench.pipelines import NONE, TWO, Bed, Row, Variant, balanced
+from covey.bench.pipelines import NONE, TWO, Bed, Row, Variant, balanced, need_balanced
 from covey.client import Progress
 
 TILES = (1 << 12, 1 << 14, 1 << 16, 1 << 18)
@@ -40,7 +40,7 @@ class Calibration:
     """What was tried, what is best, and the rate at which an inference without pipelines computes half of its time."""
 
     network: NetworkProfile
-    balanced: NetworkProfile
+    balanced: NetworkProfile | None
     unpipelined: Row
     """On loopback: what `balanced` follows from."""
     trials: list[Trial]
@@ -54,7 +54,7 @@ class Calibration:
         """As plain data."""
         return {
             "network": str(self.network),
-            "balanced_megabits": self.balanced.megabits,
+            "balanced_megabits": None if self.balanced is None else self.balanced.megabits,
             "unpipelined_on_loopback": self.unpipelined.to_json(),
             "options": self.options,
             "trials": [trial.to_json() for trial in self.trials],
@@ -65,7 +65,7 @@ def calibrate(bed: Bed, network: NetworkProfile | None, repetitions: int, progre
     """Try tiles, windows and lanes, each with the best of those before; on the balanced network if none is given."""
     unpipelined = bed.measure(NONE, NETWORKS["loopback"], repetitions, progress)
     rate = balanced(unpipelined)
-    chosen = network or rate
+    chosen = network or need_balanced(unpipelined)
     usual = {"tile": 1 << 14, "window": 16 if chosen.round_trip_ms <= 2 else 256, "lanes": 1}
     best: dict[str, int] = {}
     trials: list[Trial] = []

@@ -223,16 +223,27 @@ def bed(
         yield Bed(running, spec, model, batch)
 
 
-def balanced(unpipelined: Row) -> NetworkProfile:
+def balanced(unpipelined: Row) -> NetworkProfile | None:
     """The local network on which an inference without pipelines communicates for as long as it computes.
 
     That is the rate at which the busiest link's bytes, and a local network's latency in every round, take the time that
-    was computed on loopback. Raises `OptionError` where rounds alone take longer.
+    was computed on loopback. `None` where rounds alone take longer.
     """
     left = unpipelined.computing_seconds - unpipelined.rounds * LOCAL_ROUND_TRIP_MS / 2e3
     if left <= 0:
-        raise OptionError("this model computes for less time than its rounds take on any network: use a larger one")
+        return None
     return local_network(_busiest_link(Profile(unpipelined.nodes, 0.0)) * 8 / left / 1e6)
+
+
+def need_balanced(unpipelined: Row) -> NetworkProfile:
+    """The same. Raises `OptionError` where there is none."""
+    found = balanced(unpipelined)
+    if found is None:
+        raise OptionError(
+            "no rate makes this model's communication as short as its computation, as its rounds alone take longer: "
+            "use a larger model, or name a --network"
+        )
+    return found
 
 
 def table(

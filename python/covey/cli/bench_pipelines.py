@@ -96,7 +96,7 @@ def pipelines(
     with console.progress(quiet=as_json) as report:
         with _bed(name, shape, pool, batch, protocol, parties, ring, cache, report) as bed:
             networks = [
-                each or bench.balanced(bed.measure(bench.NONE, NETWORKS["loopback"], repetitions, report))
+                each or bench.need_balanced(bed.measure(bench.NONE, NETWORKS["loopback"], repetitions, report))
                 for each in named
             ]
             rows = bench.table(bed, networks, variants, repetitions, report)
@@ -168,11 +168,11 @@ def _table(rows: list[Row]) -> Table:
 
 def _print_calibration(label: str, protocol: str, result: Calibration) -> None:
     base = result.unpipelined
-    rate = result.balanced.name.removesuffix("g")
-    console.say(
-        f"{label} with {protocol}: without pipelines an inference computes for "
-        f"{console.duration(base.computing_seconds)} and communicates as long at {rate} Gbit/s"
-    )
+    as_long = "its rounds take longer than that on any local network"
+    if result.balanced is not None:
+        as_long = f"communicates as long at {result.balanced.name.removesuffix('g')} Gbit/s"
+    computes = console.duration(base.computing_seconds)
+    console.say(f"{label} with {protocol}: without pipelines an inference computes for {computes} and {as_long}")
     table = console.table(f"settings on {result.network}", ["option", "value"], ["seconds", ""])
     for trial in result.trials:
         table.add_row(
