@@ -1,11 +1,14 @@
 //! Several inferences of one session at a time, and the pipelines switched off.
 
+use std::sync::Arc;
+
 use crate::common::{Cluster, Model, cnn, expected, images, infer_and_compare, message, slow_session};
 use covey_client::messages::PhaseMessage::{self, Joint, Online};
 use covey_client::{Inferences, Session, SessionOptions};
 use covey_protocols::{Options, Pipelines};
 use covey_ring::Ring;
 use covey_runtime::Profile;
+use covey_runtime::plan::plan;
 use covey_runtime::session::ProtocolKind;
 
 fn open(cluster: &Cluster, model: &Model, options: Options) -> Session {
@@ -83,6 +86,7 @@ fn a_failure_on_one_lane_ends_the_session_for_all() {
 fn without_its_pipelines_beaver_sends_what_the_plan_says() {
     use covey_protocols::beaver::Beaver;
     let model = cnn("cnn", Ring::Pow2(32), false);
+    let program = Arc::new(model.program.clone());
     let mut bytes = Vec::new();
     for (inter_linear, inner_layer) in [(true, true), (false, true), (true, false), (false, false)] {
         let cluster = Cluster::start_of(ProtocolKind::Beaver);
@@ -93,7 +97,7 @@ fn without_its_pipelines_beaver_sends_what_the_plan_says() {
         session.preprocess(2, 2, &mut |_| {}).unwrap();
         all(&mut session, &model, Online, 7, 2, 2);
         let profile = Profile::merged(infer_and_compare(&mut session, &model, Joint, 1, 2).profiles).total();
-        let plan = covey_runtime::plan::<Beaver<u32>>(&model.program, options, 2).unwrap().total;
+        let plan = plan::<Beaver<u32>>(&program, options, 2).unwrap().total;
         assert_eq!((profile.bytes(true), profile.bytes(false)), (plan.bytes(true), plan.bytes(false)));
         assert_eq!(profile.rounds, plan.rounds);
         bytes.push((profile.bytes(false), profile.rounds));
