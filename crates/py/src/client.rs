@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use covey_client::messages::{Done, OptionsMessage, PhaseMessage, Usage};
+use covey_client::messages::{Done, IN_FLIGHT, OptionsMessage, PhaseMessage, Usage};
 use covey_client::{ClientConfig, ClientError, Inference, Inferences, Input, Progress, SessionOptions};
 use covey_node::{OwnSession, PartyConfig, own_stores};
 use covey_protocols::Options;
@@ -288,9 +288,6 @@ fn tell(reporter: &Reporter, step: &Progress) {
 pub(crate) const OPTIONS: [&str; 9] =
     ["adder", "bandwidth", "inner_layer", "inter_linear", "key_bits", "lanes", "latency_us", "tile", "window"];
 
-/// Tiles in flight where they do not overlap: as many as a session may have, so that a gate's rounds are those of one tile.
-const WHOLE: usize = 4096;
-
 /// A session's options by name; `None` leaves one as it is. How many parties compute follows in a session from its configuration.
 pub(crate) fn options(given: Option<&Bound<'_, PyDict>>, parties: Option<usize>) -> PyResult<Options> {
     let mut options = Options::default();
@@ -313,7 +310,9 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>, parties: Option<usize>)
             other => return Err(PyTypeError::new_err(format!("there is no option '{other}' of a session"))),
         }
     }
-    let usual = if options.pipelines.inner_layer { options.network.window() } else { WHOLE };
+    // Without overlap as many as there may be, so that a gate's rounds are those of one tile.
+    let most = (IN_FLIGHT / options.tile.max(1)).clamp(1, 4096);
+    let usual = if options.pipelines.inner_layer { options.network.window().min(most) } else { most };
     options.window = window.unwrap_or(usual);
     OptionsMessage::from(options).checked().map_err(Failure::new)?;
     Ok(options)

@@ -15,6 +15,9 @@ TILES = (1 << 12, 1 << 14, 1 << 16, 1 << 18)
 
 WINDOWS = (4, 16, 64, 256)
 
+IN_FLIGHT = 1 << 24
+"""Elements of a gate that may be in flight."""
+
 LANES = (1, 2, 3)
 
 MARGIN = 0.03
@@ -84,6 +87,6 @@ def calibrate(bed: Bed, network: NetworkProfile | None, repetitions: int, progre
         trials.extend(Trial(option, value, took, value == least) for value, took in tried.items())
 
     attempt("tile", TILES)
-    attempt("window", WINDOWS)
+    attempt("window", [window for window in WINDOWS if window * best["tile"] <= IN_FLIGHT])
     attempt("lanes", LANES)
     return Calibration(chosen, rate, unpipelined, trials)

@@ -157,6 +157,10 @@ pub struct ProfileMessage {
     pub bandwidth: u64,
 }
 
+/// Most elements of one gate in flight. All of them are sent before any is received, so they have to fit what links hold: 128 MiB of
+/// 64-bit words, of the 320 MiB that a sender's queue and a receiver's take.
+pub const IN_FLIGHT: usize = 1 << 24;
+
 /// Bits that an approximate comparison may read: the sign and one more at least.
 pub const KEY_BITS: std::ops::RangeInclusive<u32> = 2..=64;
 
@@ -213,6 +217,10 @@ impl OptionsMessage {
         }
         if !(1..=4096).contains(&self.window) {
             return Err(format!("{} tiles in flight: use 1 to 4096", self.window));
+        }
+        if self.tile as usize * self.window as usize > IN_FLIGHT {
+            let (tile, window) = (self.tile, self.window);
+            return Err(format!("{window} tiles of {tile} elements in flight: use at most {IN_FLIGHT} elements"));
         }
         if let Some(bits) = self.key_bits.filter(|bits| !KEY_BITS.contains(bits)) {
             return Err(format!("comparisons of {bits} key bits: use {} to {}", KEY_BITS.start(), KEY_BITS.end()));
@@ -304,6 +312,9 @@ mod tests {
         assert!(OptionsMessage { tile: u32::MAX, ..options }.checked().is_err());
         assert!(OptionsMessage { key_bits: Some(1), ..options }.checked().is_err());
         assert!(OptionsMessage { key_bits: Some(65), ..options }.checked().is_err());
+        let much = OptionsMessage { tile: 1 << 14, window: 1025, ..options };
+        assert!(much.checked().unwrap_err().contains("1025 tiles of 16384 elements in flight"));
+        assert!(OptionsMessage { window: 1024, ..much }.checked().is_ok());
         for lanes in [0, 9, u32::MAX] {
             assert!(OptionsMessage { lanes, ..options }.checked().unwrap_err().contains("use 1 to 8 lanes"));
         }

@@ -7,7 +7,7 @@ use covey_runtime::Profile;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-pub use fields::{AdderMessage, Hex, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
+pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
 
 /// Version of these messages. Both sides must speak the same.
 pub const WIRE_VERSION: u32 = 2;
