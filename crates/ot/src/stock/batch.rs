@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::blocks::Blocks;
 use super::by_sender;
 use crate::silent::Parameters;
-use crate::store::{self, Items, Kind, Material};
+use crate::store::{self, BatchName, Items, Kind, Material};
 use crate::{Block, HashKey, Instance, OtError, Received, Result, Sent};
 
 pub(super) const OTS: Kind = *b"cot-v2  ";
@@ -18,9 +18,6 @@ pub(super) const STATE: Kind = *b"cotnext2";
 
 /// OTs read from disk at once.
 const READ_AHEAD: u64 = 1 << 18;
-
-/// The name of a batch, the same at both parties.
-pub type BatchName = [u8; 16];
 
 /// A range of a batch, for both directions, by sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +103,6 @@ pub(super) struct Batch {
 struct Direction {
     material: Material,
     about: About,
-    /// What this process skipped, in case the peer, which works on several sessions at once, asks for it later.
-    skipped: Vec<Range<u64>>,
 }
 
 impl Batch {
@@ -138,8 +133,8 @@ impl Batch {
             end.map_or(u64::MAX..u64::MAX, |end| portion.start[sender]..end)
         };
         let (sent, received) = (range(self.me), range(1 - self.me));
-        self.sent.claim(&sent)?;
-        self.received.claim(&received)?;
+        self.sent.material.claim(&sent)?;
+        self.received.material.claim(&received)?;
         self.reserved(sent, received)
     }
 
@@ -155,36 +150,7 @@ impl Direction {
         let about = About::from_bytes(material.about())
             .filter(|about| usize::from(about.instance.sender) == sender)
             .ok_or_else(|| store::refuse(path, "what it says of its OTs cannot be read"))?;
-        Ok(Direction { material, about, skipped: Vec::new() })
-    }
-
-    fn claim(&mut self, range: &Range<u64>) -> Result<()> {
-        let (gone, total) = (self.material.journal().gone(), self.material.journal().total());
-        if range.end > total {
-            return Err(store::refuse(self.material.path(), "the other party asks for more than there is"));
-        }
-        if range.is_empty() {
-            return Ok(());
-        }
-        if range.start >= gone {
-            self.material.advance(range.end)?;
-            if gone < range.start {
-                self.skipped.push(gone..range.start);
-            }
-            return Ok(());
-        }
-        let within = |skipped: &&mut Range<u64>| skipped.start <= range.start && range.end <= skipped.end;
-        let Some(skipped) = self.skipped.iter_mut().find(within) else {
-            return Err(store::refuse(
-                self.material.path(),
-                "the other party offers what was used before: its copy is an older one, put back",
-            ));
-        };
-        let rest = range.end..skipped.end;
-        skipped.end = range.start;
-        self.skipped.push(rest);
-        self.skipped.retain(|skipped| !skipped.is_empty());
-        Ok(())
+        Ok(Direction { material, about })
     }
 
     fn run(&self, range: Range<u64>) -> Result<Run> {

@@ -8,21 +8,18 @@
 //! The directory also keeps what the next extension starts from, a material of one item: where both parties hold the same, a
 //! fill goes on from it, and otherwise starts with base OTs.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::batch::{About, Batch, BatchName, OTS, Portion, Reserved, STATE};
+use super::batch::{About, Batch, OTS, Portion, Reserved, STATE};
 use super::{by_sender, cold_bytes, parameters_for};
 use crate::base::Ristretto;
 use crate::instance::random;
 use crate::silent::{self, Parameters, Secret, Side, SilentReceiver, SilentSender};
-use crate::store::{self, Contents, Material};
+use crate::store::{self, BatchName, Contents, Material, UNFINISHED, hex, remove};
 use crate::{Block, Channel, HashKey, Instance, OtError, Result};
 
-/// What the names of unfinished batches end in.
-const UNFINISHED: &str = "new";
-const LOCK: &str = "lock";
 /// What each party says before a fill: random bytes, and the names of the states it could go on from, by sender.
 const GREETING: usize = 3 * 32;
 const DONE: [u8; 1] = [1];
@@ -54,27 +51,13 @@ impl DiskStock {
     /// # Errors
     /// If the directory cannot be made or read, or is open in another process.
     pub fn open(place: &Path, me: usize) -> Result<(DiskStock, Vec<OtError>)> {
-        let unreadable = |error| store::failed(place, "read it")(error);
-        if !place.is_dir() {
-            store::create_private_directory(place)?;
-        }
-        let path = place.join(LOCK);
-        let file = store::open_private(&path)?;
-        file.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => store::refuse(place, "another process uses this stock"),
-            TryLockError::Error(error) => store::failed(&path, "lock it")(error),
-        })?;
+        let file = store::lock_directory(place)?;
         let (mut batches, mut problems) = (Vec::new(), Vec::new());
-        for entry in std::fs::read_dir(place).map_err(unreadable)? {
-            let path = entry.map_err(unreadable)?.path();
-            if path.extension().is_some_and(|extension| extension == UNFINISHED) {
-                remove(&path)?;
-            } else if let Some(name) = path.file_name().and_then(|name| parse(name.to_str()?)) {
-                match Batch::open(&path, name, me) {
-                    Ok(batch) if batch.left() == [0; 2] && !has_state(&path) => remove(&batch.place)?,
-                    Ok(batch) => batches.push(batch),
-                    Err(problem) => problems.push(problem),
-                }
+        for (name, path) in store::finished_batches(place)? {
+            match Batch::open(&path, name, me) {
+                Ok(batch) if batch.left() == [0; 2] && !has_state(&path) => remove(&batch.place)?,
+                Ok(batch) => batches.push(batch),
+                Err(problem) => problems.push(problem),
             }
         }
         batches.sort_by_key(|batch| batch.name);
@@ -312,28 +295,4 @@ fn make<S: Side>(place: &Path, name: &str, start: Start, wanted: u64, channel: &
     Material::create(&state_path(place, name), &contents, |out| {
         state.take().iter().for_each(|state| out.extend_from_slice(state));
     })
-}
-
-/// Removes a directory, if it is there.
-fn remove(path: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(store::failed(path, "remove it")(error)),
-        _ => Ok(()),
-    }
-}
-
-fn hex(name: &BatchName) -> String {
-    name.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn parse(name: &str) -> Option<BatchName> {
-    let digits = name.as_bytes().as_chunks::<2>();
-    let mut out = [0; 16];
-    if digits.0.len() != out.len() || !digits.1.is_empty() {
-        return None;
-    }
-    for (byte, digits) in out.iter_mut().zip(digits.0) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(out)
 }

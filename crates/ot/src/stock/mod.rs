@@ -12,7 +12,8 @@ use crate::silent::{self, Parameters, Side, SilentReceiver, SilentSender};
 use crate::{Block, Channel, HashKey, Instance, OtError, Received, Result, Sent};
 use blocks::Blocks;
 
-pub use batch::{BatchName, Portion, Reserved};
+pub use crate::store::BatchName;
+pub use batch::{Portion, Reserved};
 pub use disk::DiskStock;
 
 /// One party's side of the OTs of both directions. Not `Debug`.

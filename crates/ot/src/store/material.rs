@@ -24,6 +24,8 @@ pub struct Material {
     journal: Journal,
     /// What goes with all items.
     about: Zeroizing<Vec<u8>>,
+    /// What this process skipped, in case the holder of another copy, which works on several sessions at once, asks for it later.
+    skipped: Vec<Range<u64>>,
 }
 
 /// The items of a file, for whoever has reserved some of them.
@@ -137,7 +139,7 @@ impl Material {
             return Err(refuse(path, "the file does not verify, or its journal is another's"));
         }
         let items = Items { file, path: path.into(), id: journal.id(), item, count, start };
-        Ok(Material { items, journal, about })
+        Ok(Material { items, journal, about, skipped: Vec::new() })
     }
 
     /// Its journal.
@@ -169,6 +171,45 @@ impl Material {
     /// As [`Journal::reserve`].
     pub fn reserve(&mut self, count: u64) -> Result<Range<u64>> {
         self.journal.reserve(count)
+    }
+
+    /// Marks a range as gone that the holder of another side of this material has reserved; now, and never again, it may be used.
+    /// Ranges may come in another order than they were reserved in, as long as this process lives.
+    ///
+    /// # Errors
+    /// If there are fewer items, some of the range was used before, or the mark cannot be written.
+    pub fn claim(&mut self, range: &Range<u64>) -> Result<()> {
+        let gone = self.journal.gone();
+        if range.end > self.journal.total() {
+            return Err(refuse(self.path(), "the other party asks for more than there is"));
+        }
+        if range.is_empty() {
+            return Ok(());
+        }
+        if range.start >= gone {
+            self.journal.advance(range.end)?;
+            if gone < range.start {
+                self.skipped.push(gone..range.start);
+            }
+            return Ok(());
+        }
+        let within = |skipped: &&mut Range<u64>| skipped.start <= range.start && range.end <= skipped.end;
+        let Some(skipped) = self.skipped.iter_mut().find(within) else {
+            return Err(refuse(
+                self.path(),
+                "the other party offers what was used before: its copy is an older one, put back",
+            ));
+        };
+        let rest = range.end..skipped.end;
+        skipped.end = range.start;
+        self.skipped.push(rest);
+        self.skipped.retain(|skipped| !skipped.is_empty());
+        Ok(())
+    }
+
+    /// No item is left, skipped ones included.
+    pub fn is_used_up(&self) -> bool {
+        self.journal.left() == 0 && self.skipped.is_empty()
     }
 
     /// The items, opened once more.

@@ -1,12 +1,14 @@
 //! Material on disk that may be used once: a [`Journal`] says how much of it is gone, a [`Material`] is a file of items under
-//! one. Neither knows what the items are.
+//! one, [`Batches`] a folder of such files. None of them knows what the items are.
 
+mod batches;
 mod journal;
 mod material;
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::path::Path;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
 
+pub use batches::{Batches, Reserved, Stored};
 pub use journal::Journal;
 pub use material::{Contents, Items, Material};
 
@@ -14,6 +16,13 @@ use crate::{OtError, Result};
 
 /// Eight bytes that say what kind of material a file holds.
 pub type Kind = [u8; 8];
+
+/// The name of a batch, the same at all who hold a side of it.
+pub type BatchName = [u8; 16];
+
+/// What the names of unfinished batches end in.
+pub(crate) const UNFINISHED: &str = "new";
+const LOCK: &str = "lock";
 
 /// The error about the file at `path`.
 pub(crate) fn refuse(path: &Path, detail: impl Into<String>) -> OtError {
@@ -57,4 +66,58 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
         File::open(directory).and_then(|file| file.sync_all()).map_err(failed(directory, "write it to the disk"))?;
     }
     Ok(())
+}
+
+/// Makes the directory if need be, and keeps other processes out of it until the file is closed.
+pub(crate) fn lock_directory(place: &Path) -> Result<File> {
+    if !place.is_dir() {
+        create_private_directory(place)?;
+    }
+    let path = place.join(LOCK);
+    let file = open_private(&path)?;
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => refuse(place, "another process uses this stock"),
+        TryLockError::Error(error) => failed(&path, "lock it")(error),
+    })?;
+    Ok(file)
+}
+
+/// The batches in a directory, by name. Unfinished ones are removed.
+pub(crate) fn finished_batches(place: &Path) -> Result<Vec<(BatchName, PathBuf)>> {
+    let unreadable = |error| failed(place, "read it")(error);
+    let mut batches = Vec::new();
+    for entry in std::fs::read_dir(place).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == UNFINISHED) {
+            remove(&path)?;
+        } else if let Some(name) = path.file_name().and_then(|name| parse(name.to_str()?)) {
+            batches.push((name, path));
+        }
+    }
+    batches.sort_unstable();
+    Ok(batches)
+}
+
+/// Removes a directory, if it is there.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(path, "remove it")(error)),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn hex(name: &BatchName) -> String {
+    name.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn parse(name: &str) -> Option<BatchName> {
+    let digits = name.as_bytes().as_chunks::<2>();
+    let mut out = [0; 16];
+    if digits.0.len() != out.len() || !digits.1.is_empty() {
+        return None;
+    }
+    for (byte, digits) in out.iter_mut().zip(digits.0) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(out)
 }

@@ -1,0 +1,407 @@
+//! A folder of batches that several parties hold a side of each, and set items of aside for a purpose.
+//!
+//! A batch is a directory with one [`Material`]. One party, always the same, reserves items in its journal ([`Batches::reserve`]) and tells
+//! the others, who mark the same items in theirs ([`Batches::claim`]); only when all have done so are they used. Who is asked for items
+//! that it has marked before knows that the asking party's folder is an older copy, put back, and refuses. A copy of its own that is
+//! behind skips ahead.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use zeroize::Zeroizing;
+
+use super::{
+    BatchName, Contents, Items, Kind, Material, UNFINISHED, create_private_directory, finished_batches, hex,
+    lock_directory, refuse, remove, sync_directory,
+};
+use crate::{OtError, Result};
+
+const FILE: &str = "items.material";
+
+/// One party's batches of a kind. While they are open no other process can open them.
+pub struct Batches {
+    place: PathBuf,
+    kind: Kind,
+    batches: Mutex<Vec<Batch>>,
+    _lock: File,
+}
+
+struct Batch {
+    name: BatchName,
+    place: PathBuf,
+    material: Material,
+}
+
+/// What there is of a batch.
+pub struct Stored {
+    /// Its name.
+    pub name: BatchName,
+    /// What goes with all its items.
+    pub about: Zeroizing<Vec<u8>>,
+    /// Items left.
+    pub left: u64,
+}
+
+/// Items set aside: whoever has this alone uses them, once. Dropped, they are lost. Not `Debug`.
+pub struct Reserved {
+    /// The batch.
+    pub name: BatchName,
+    /// Which they are.
+    pub range: Range<u64>,
+    /// What goes with all items of the batch.
+    pub about: Zeroizing<Vec<u8>>,
+    items: Items,
+}
+
+/// A batch that is on the disk, but not among those that items are taken from.
+pub struct Finished(Batch);
+
+impl Batches {
+    /// Opens the batches of `kind` in `place`, making the folder if need be. Also returns what is wrong with those that cannot be used.
+    ///
+    /// # Errors
+    /// If the folder cannot be made or read, or is open in another process.
+    pub fn open(place: &Path, kind: &Kind) -> Result<(Batches, Vec<OtError>)> {
+        let lock = lock_directory(place)?;
+        let (mut batches, mut problems) = (Vec::new(), Vec::new());
+        for (name, place) in finished_batches(place)? {
+            match Material::open(&place.join(FILE), kind) {
+                Ok(material) if material.journal().id() != id(kind, &name, material.journal().total()) => {
+                    problems.push(refuse(&place, "this is another batch than its name says"));
+                }
+                Ok(material) => batches.push(Batch { name, place, material }),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        let batches = Batches { place: place.into(), kind: *kind, batches: Mutex::new(batches), _lock: lock };
+        batches.remove_used_up(&mut batches.lock())?;
+        Ok((batches, problems))
+    }
+
+    /// What is left of each.
+    pub fn stored(&self) -> Vec<Stored> {
+        let stored = |batch: &Batch| Stored {
+            name: batch.name,
+            about: Zeroizing::new(batch.material.about().to_vec()),
+            left: batch.material.journal().left(),
+        };
+        self.lock().iter().map(stored).collect()
+    }
+
+    /// Writes a batch of `count` items, which `item` makes one after the other, all of the same length; where it makes none, nothing is
+    /// left of the batch. It serves once it has been added.
+    ///
+    /// # Errors
+    /// If there is a batch of this name, or it cannot be written.
+    pub fn create(
+        &self,
+        name: BatchName,
+        about: &[u8],
+        count: u64,
+        mut item: impl FnMut(u64) -> Option<Zeroizing<Vec<u8>>>,
+    ) -> Result<Finished> {
+        let place = self.place.join(hex(&name));
+        let unfinished = place.with_extension(UNFINISHED);
+        create_private_directory(&unfinished)?;
+        let made = self.write(&unfinished.join(FILE), &name, about, count, &mut item).and_then(|()| {
+            sync_directory(&unfinished)?;
+            std::fs::rename(&unfinished, &place).map_err(super::failed(&place, "put it in place"))?;
+            sync_directory(&self.place)?;
+            Material::open(&place.join(FILE), &self.kind)
+        });
+        match made {
+            Ok(material) => Ok(Finished(Batch { name, place, material })),
+            Err(error) => {
+                let _ = remove(&unfinished);
+                Err(error)
+            }
+        }
+    }
+
+    fn write(
+        &self,
+        path: &Path,
+        name: &BatchName,
+        about: &[u8],
+        count: u64,
+        item: &mut impl FnMut(u64) -> Option<Zeroizing<Vec<u8>>>,
+    ) -> Result<()> {
+        let missing = || refuse(path, "an item of it was not made");
+        let mut next = if count > 0 { Some(item(0).ok_or_else(missing)?) } else { None };
+        let len = next.as_ref().map_or(0, |first| first.len() as u64);
+        let contents = Contents { kind: &self.kind, id: id(&self.kind, name, count), item: len, count, about };
+        let (mut made, mut sound) = (1, true);
+        let created = Material::create(path, &contents, |out| {
+            while let Some(bytes) = next.take() {
+                sound &= bytes.len() as u64 == len;
+                out.extend_from_slice(&bytes);
+                if made < count && sound {
+                    next = item(made);
+                    sound = next.is_some();
+                    made += 1;
+                }
+                if len > 0 {
+                    break;
+                }
+            }
+        });
+        if sound { created } else { Err(missing()) }
+    }
+
+    /// From now on items are taken from a finished batch.
+    pub fn add(&self, Finished(batch): Finished) {
+        self.lock().push(batch);
+    }
+
+    /// Sets aside the next `count` items of the first batch that is `fit`, from what goes with its items, and has so many left. They
+    /// may be used once all others have claimed them.
+    ///
+    /// # Errors
+    /// If the mark cannot be written.
+    pub fn reserve(&self, fit: impl Fn(&[u8]) -> bool, count: u64) -> Result<Option<Reserved>> {
+        let mut batches = self.lock();
+        let enough = |batch: &&mut Batch| batch.material.journal().left() >= count && fit(batch.material.about());
+        let Some(batch) = batches.iter_mut().find(enough) else { return Ok(None) };
+        let range = batch.material.reserve(count)?;
+        let reserved = batch.reserved(range)?;
+        self.remove_used_up(&mut batches)?;
+        Ok(Some(reserved))
+    }
+
+    /// Sets aside the items of a batch that another party has reserved.
+    ///
+    /// # Errors
+    /// If the batch is not here, the items were used before, or the mark cannot be written.
+    pub fn claim(&self, name: BatchName, range: Range<u64>) -> Result<Reserved> {
+        let mut batches = self.lock();
+        let Some(batch) = batches.iter_mut().find(|batch| batch.name == name) else {
+            return Err(refuse(&self.place, "the other party offers a batch that is not here"));
+        };
+        batch.material.claim(&range)?;
+        let reserved = batch.reserved(range)?;
+        self.remove_used_up(&mut batches)?;
+        Ok(reserved)
+    }
+
+    /// Removes a batch that is not to be trusted, or of no use, any more; whether there was one.
+    ///
+    /// # Errors
+    /// If its files cannot be removed; it serves no more in this process either way.
+    pub fn discard(&self, name: BatchName) -> Result<bool> {
+        let mut batches = self.lock();
+        match batches.iter().position(|batch| batch.name == name) {
+            Some(index) => self.dispose(&batches.remove(index)).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// [`Batches::discard`] of a batch that was never added.
+    ///
+    /// # Errors
+    /// If its files cannot be removed.
+    pub fn withdraw(&self, Finished(batch): Finished) -> Result<()> {
+        self.dispose(&batch)
+    }
+
+    fn remove_used_up(&self, batches: &mut Vec<Batch>) -> Result<()> {
+        let used_up: Vec<Batch> = batches.extract_if(.., |batch| batch.material.is_used_up()).collect();
+        used_up.iter().try_for_each(|batch| self.dispose(batch))
+    }
+
+    /// By another name first: what a crash leaves of it is no batch.
+    fn dispose(&self, batch: &Batch) -> Result<()> {
+        let gone = batch.place.with_extension(UNFINISHED);
+        match std::fs::rename(&batch.place, &gone) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(super::failed(&batch.place, "remove it")(error));
+            }
+            _ => remove(&gone)?,
+        }
+        sync_directory(&self.place)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Batch>> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Batch {
+    fn reserved(&self, range: Range<u64>) -> Result<Reserved> {
+        let about = Zeroizing::new(self.material.about().to_vec());
+        Ok(Reserved { name: self.name, range, about, items: self.material.items()? })
+    }
+}
+
+impl Reserved {
+    /// Reads the items.
+    ///
+    /// # Errors
+    /// If they cannot be read or do not verify.
+    pub fn read(mut self) -> Result<Zeroizing<Vec<u8>>> {
+        self.items.read(self.range)
+    }
+}
+
+/// The name of the material of a batch.
+fn id(kind: &Kind, name: &BatchName, count: u64) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("covey 2026 batch of material: name");
+    hasher.update(kind).update(name).update(&count.to_le_bytes());
+    hasher.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: Kind = *b"test    ";
+    const NAME: BatchName = [7; 16];
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("covey-batches-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        path
+    }
+
+    fn open(place: &Path) -> Batches {
+        let (batches, problems) = Batches::open(place, &KIND).unwrap();
+        assert!(problems.is_empty(), "{problems:?}");
+        batches
+    }
+
+    fn item(number: u64, len: usize) -> Zeroizing<Vec<u8>> {
+        Zeroizing::new((0..len).map(|at| (number * 31 + at as u64) as u8).collect())
+    }
+
+    fn made(place: &Path, count: u64, len: usize) -> Batches {
+        let batches = open(place);
+        let finished = batches.create(NAME, b"about", count, |number| Some(item(number, len))).unwrap();
+        assert!(batches.stored().is_empty() && batches.reserve(|_| true, 1).unwrap().is_none(), "not added yet");
+        batches.add(finished);
+        batches
+    }
+
+    fn next(batches: &Batches, count: u64) -> Range<u64> {
+        batches.reserve(|about| about == b"about", count).unwrap().unwrap().range
+    }
+
+    fn copy(from: &Path, to: &Path) {
+        let _ = std::fs::remove_dir_all(to);
+        std::fs::create_dir_all(to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap().map(std::result::Result::unwrap) {
+            match entry.path().is_dir() {
+                true => copy(&entry.path(), &to.join(entry.file_name())),
+                false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+            }
+        }
+    }
+
+    #[test]
+    fn items_are_set_aside_once_across_openings_and_the_last_takes_the_batch_away() {
+        let place = directory("once");
+        for (count, len) in [(5, 40), (3, 3 << 20), (4, 0), (1, 1 << 20)] {
+            let mut batches = made(&place, count, len);
+            for number in 0..count {
+                assert_eq!(batches.stored()[0].left, count - number);
+                assert!(batches.reserve(|about| about == b"other", 1).unwrap().is_none());
+                assert!(batches.reserve(|_| true, count - number + 1).unwrap().is_none());
+                let reserved = batches.reserve(|about| about == b"about", 1).unwrap().unwrap();
+                assert_eq!(
+                    (reserved.name, &reserved.range, &reserved.about[..]),
+                    (NAME, &(number..number + 1), &b"about"[..])
+                );
+                assert!(*reserved.read().unwrap() == *item(number, len));
+                drop(batches);
+                batches = open(&place);
+            }
+            assert!(batches.stored().is_empty() && !place.join(hex(&NAME)).exists());
+        }
+    }
+
+    #[test]
+    fn others_claim_in_any_order_and_refuse_what_was_claimed() {
+        let places = ["claim-0", "claim-1"].map(directory);
+        let [zero, one] = places.each_ref().map(|place| made(place, 10, 8));
+        let ranges = [2, 1, 3].map(|count| next(&zero, count));
+        for index in [2, 0, 1] {
+            let claimed = one.claim(NAME, ranges[index].clone()).unwrap();
+            assert_eq!(claimed.read().unwrap()[..8], item(ranges[index].start, 8)[..]);
+            assert!(one.claim(NAME, ranges[index].clone()).err().unwrap().to_string().contains("older one, put back"));
+        }
+        assert!(one.claim(NAME, 9..11).err().unwrap().to_string().contains("more than there is"));
+        assert!(one.claim([8; 16], 0..1).err().unwrap().to_string().contains("not here"));
+        // The claiming side is behind: it skips ahead.
+        assert_eq!(next(&zero, 1), 6..7);
+        let last = next(&zero, 3);
+        one.claim(NAME, last).unwrap();
+        assert_eq!(one.stored()[0].left, 0, "kept for the one skipped");
+        one.claim(NAME, 6..7).unwrap();
+        assert!(one.stored().is_empty() && zero.stored().is_empty());
+    }
+
+    #[test]
+    fn an_older_copy_that_is_put_back_is_refused() {
+        let (places, backup) = (["backup-0", "backup-1"].map(directory), directory("backup-copy"));
+        let [zero, one] = places.each_ref().map(|place| made(place, 10, 8));
+        one.claim(NAME, next(&zero, 2)).unwrap();
+        drop(zero);
+        copy(&places[0], &backup);
+        let zero = open(&places[0]);
+        one.claim(NAME, next(&zero, 2)).unwrap();
+        drop(zero);
+        copy(&backup, &places[0]);
+        let zero = open(&places[0]);
+        let offered = next(&zero, 1);
+        assert!(one.claim(NAME, offered).err().unwrap().to_string().contains("older one, put back"));
+        for batches in [&zero, &one] {
+            assert!(batches.discard(NAME).unwrap() && !batches.discard(NAME).unwrap());
+        }
+        assert!(places.iter().all(|place| !place.join(hex(&NAME)).exists()));
+    }
+
+    #[test]
+    fn unfinished_damaged_and_renamed_batches_serve_nobody() {
+        let place = directory("damaged");
+        let batches = open(&place);
+        for fails in [0, 1, 2] {
+            let made = batches.create(NAME, b"", 3, |number| (number != fails).then(|| item(number, 4)));
+            assert!(made.err().unwrap().to_string().contains("not made"));
+            let made = batches.create(NAME, b"", 3, |number| (number != fails).then(|| item(number, 0)));
+            assert!(made.err().unwrap().to_string().contains("not made"));
+        }
+        let uneven = batches.create(NAME, b"", 3, |number| Some(item(number, 4 + number as usize)));
+        assert!(uneven.is_err() && !place.join(hex(&NAME)).with_extension(UNFINISHED).exists());
+        let finished = batches.create(NAME, b"about", 3, |number| Some(item(number, 4))).unwrap();
+        batches.withdraw(finished).unwrap();
+        batches.add(batches.create(NAME, b"about", 3, |number| Some(item(number, 4))).unwrap());
+        assert!(batches.create(NAME, b"about", 3, |number| Some(item(number, 4))).is_err(), "there is one already");
+        assert!(Batches::open(&place, &KIND).err().unwrap().to_string().contains("another process"));
+        drop(batches);
+
+        let folder = place.join(hex(&NAME));
+        let file = folder.join(FILE);
+        let good = std::fs::read(&file).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (at % 8);
+            std::fs::write(&file, &bad).unwrap();
+            let (batches, problems) = Batches::open(&place, &KIND).unwrap();
+            // Either the file is refused as a whole, or the items of the part that is damaged.
+            let read = batches.reserve(|_| true, 0).unwrap().map(|none| batches.claim(NAME, none.range).is_ok());
+            assert!(problems.len() == 1 && read.is_none() || read == Some(true));
+            if read.is_some() {
+                let mut items = batches.lock()[0].material.items().unwrap();
+                assert!(items.read(0..3).err().unwrap().to_string().contains("does not verify"), "byte {at}");
+            }
+        }
+        std::fs::write(&file, &good).unwrap();
+        let other = place.join(hex(&[9; 16]));
+        std::fs::rename(&folder, &other).unwrap();
+        let (batches, problems) = Batches::open(&place, &KIND).unwrap();
+        assert!(batches.stored().is_empty() && problems[0].to_string().contains("another batch"), "{problems:?}");
+        drop(batches);
+        std::fs::rename(&other, folder.with_extension(UNFINISHED)).unwrap();
+        assert!(open(&place).stored().is_empty() && !folder.with_extension(UNFINISHED).exists());
+    }
+}
