@@ -7,7 +7,7 @@ use covey_kernels::Prg;
 #[cfg(test)]
 use covey_kernels::elementwise;
 use covey_ring::{BitTensor, Word};
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// The keys one party shares with each other party, agreed afresh for each session.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
@@ -19,6 +19,49 @@ impl SessionKeys {
     /// `keys[p]` is the key shared with party p; `None` for oneself and for parties without one.
     pub fn new(keys: Vec<Option<[u8; 32]>>) -> Self {
         SessionKeys { keys }
+    }
+
+    /// Keys for runs that are kept in a store of this name, which no other store has: of these the session's own keys cannot be
+    /// told.
+    pub fn for_store(&self, store: &[u8; 16]) -> SessionKeys {
+        let derive = |key: &[u8; 32]| {
+            let mut material = [0u8; 48];
+            material[..32].copy_from_slice(key);
+            material[32..].copy_from_slice(store);
+            let derived = blake3::derive_key("covey 2026 session randomness: store", &material);
+            material.zeroize();
+            derived
+        };
+        SessionKeys { keys: self.keys.iter().map(|key| key.as_ref().map(derive)).collect() }
+    }
+
+    /// The keys as they are kept with a store: for each other party 1 and the key, or 0.
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut out = Zeroizing::new(Vec::with_capacity(33 * self.keys.len()));
+        for key in &self.keys {
+            out.push(u8::from(key.is_some()));
+            key.iter().for_each(|key| out.extend_from_slice(key));
+        }
+        out
+    }
+
+    /// [`SessionKeys::to_bytes`] read back; `None` for anything else.
+    pub fn from_bytes(mut bytes: &[u8]) -> Option<SessionKeys> {
+        let mut keys = SessionKeys { keys: Vec::with_capacity(bytes.len() / 33 + 1) };
+        while let Some((&flag, rest)) = bytes.split_first() {
+            bytes = match (flag, rest.split_first_chunk()) {
+                (0, _) => {
+                    keys.keys.push(None);
+                    rest
+                }
+                (1, Some((key, rest))) => {
+                    keys.keys.push(Some(*key));
+                    rest
+                }
+                _ => return None,
+            };
+        }
+        Some(keys)
     }
 
     /// The generators of one inference on one lane.

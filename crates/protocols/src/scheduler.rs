@@ -7,7 +7,7 @@ use covey_transport::{Endpoint, PeerId, Phase as StepKind};
 use crate::api::{Phase, ProtocolError, Result};
 use crate::cadence;
 use crate::machine::{Inbox, Machine, Outbox, Step};
-use crate::store::Store;
+use crate::store::{Material, Store};
 use crate::timed::Timed;
 
 /// Runs machines over one endpoint.
@@ -110,6 +110,22 @@ impl Scheduler {
         }
         self.phase = phase;
         Ok(())
+    }
+
+    /// Starts run `run`, above all earlier ones, online with what was stored for a run of an earlier session.
+    pub fn begin_supplied(&mut self, run: u64, material: Material) -> Result<()> {
+        if self.last_run.is_some_and(|last| run <= last) {
+            return Err(ProtocolError::RunUsed { run });
+        }
+        self.last_run = Some(run);
+        self.store.supply(material);
+        self.phase = Phase::Online;
+        Ok(())
+    }
+
+    /// Takes out what preprocessing stored for `run`, to be kept for a later session.
+    pub fn take_stored(&mut self, run: u64) -> Option<Material> {
+        self.store.remove(run)
     }
 
     /// Inferences with offline material left.

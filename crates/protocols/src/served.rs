@@ -8,10 +8,12 @@ use std::sync::Arc;
 use covey_ot::stock::Reserved;
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
+use zeroize::Zeroizing;
 
 use crate::api::{Options, Protocol, Result, Truncation};
 use crate::randomness::SessionKeys;
 use crate::scheduler::Scheduler;
+use crate::store::Material;
 
 /// A protocol among servers.
 pub trait Served: Protocol + Sized + 'static {
@@ -46,6 +48,32 @@ pub trait Served: Protocol + Sized + 'static {
         let _ = (runs, ots);
     }
 
+    /// Whether what the runs of a session were dealt can be kept for later sessions.
+    const KEEPS_RUNS: bool = false;
+
+    /// Takes out what a preprocessing run was dealt, to be kept for a later session.
+    fn take_run(&mut self, run: u64) -> Option<Material> {
+        let _ = run;
+        None
+    }
+
+    /// Makes run `run` of this session, begun in phase online, use up what a run of an earlier session was dealt. All parties are given
+    /// the parts of the same run.
+    fn supply_run(&mut self, run: u64, dealt: Dealt) {
+        let _ = (run, dealt);
+    }
+
+    /// Where parties prepare weights together: what this one draws the masks of weights from, to be kept for later sessions.
+    fn weight_masks(&self) -> Zeroizing<Vec<u8>> {
+        Zeroizing::default()
+    }
+
+    /// Prepares weights under the masks of an earlier session, before any is prepared: the same version of the same weights, as a mask serves
+    /// one value. False for what is none of this role's.
+    fn restore_weight_masks(&mut self, masks: &[u8]) -> bool {
+        masks.is_empty()
+    }
+
     /// The client on `endpoint`.
     fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Self::Client;
 
@@ -65,6 +93,16 @@ pub trait Served: Protocol + Sized + 'static {
         tensor: u64,
         words: Option<Vec<Self::Word>>,
     ) -> Option<Self::Stored>;
+}
+
+/// What a run of an earlier session was dealt.
+pub struct Dealt {
+    /// The keys that it drew from.
+    pub keys: SessionKeys,
+    /// Its number under these keys.
+    pub run: u64,
+    /// What the dealer sent.
+    pub material: Material,
 }
 
 /// What a model owner sends of its weights: once for all of them seeds, and for each secret parameter words or none.

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use zeroize::Zeroizing;
+
 /// Bytes of a chunk, the first and the largest: material lies in few large buffers, given back as they are used up.
 const FIRST_CHUNK: usize = 64 << 10;
 const CHUNK: usize = 4 << 20;
@@ -14,9 +16,9 @@ pub struct Store {
     open: Material,
 }
 
-/// Messages one after the other; none straddles two chunks.
+/// What a run was dealt: messages one after the other; none straddles two chunks. Not `Debug`.
 #[derive(Default)]
-struct Material {
+pub struct Material {
     chunks: VecDeque<Chunk>,
     lengths: VecDeque<usize>,
     /// Bytes of the first chunk that have been taken.
@@ -62,6 +64,31 @@ impl Material {
         Some(())
     }
 
+    /// The messages as they are kept on disk: how many, the length of each, then all of them, numbers little-endian.
+    pub fn to_bytes(mut self) -> Zeroizing<Vec<u8>> {
+        let held = self.chunks.iter().map(|chunk| chunk.0.len()).sum::<usize>() - self.taken;
+        let mut out = Zeroizing::new(Vec::with_capacity(4 * (1 + self.lengths.len()) + held));
+        out.extend_from_slice(&(self.lengths.len() as u32).to_le_bytes());
+        self.lengths.iter().for_each(|&length| out.extend_from_slice(&(length as u32).to_le_bytes()));
+        while let Some(chunk) = self.chunks.pop_front() {
+            out.extend_from_slice(&chunk.0[std::mem::take(&mut self.taken)..]);
+        }
+        out
+    }
+
+    /// [`Material::to_bytes`] read back; `None` for anything else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Material> {
+        let (count, rest) = bytes.split_first_chunk()?;
+        let (lengths, mut rest) = rest.split_at_checked((u32::from_le_bytes(*count) as usize).checked_mul(4)?)?;
+        let mut material = Material::default();
+        for length in lengths.as_chunks().0 {
+            let (message, after) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            material.put(message);
+            rest = after;
+        }
+        rest.is_empty().then_some(material)
+    }
+
     fn bytes(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.0.capacity()).sum::<usize>() + self.lengths.capacity() * size_of::<usize>()
     }
@@ -92,6 +119,17 @@ impl Store {
             }
             _ => false,
         }
+    }
+
+    /// Opens what was stored for a run in an earlier session.
+    pub fn supply(&mut self, material: Material) {
+        self.open = material;
+    }
+
+    /// Takes out what is stored for `run`, to be kept for a later session; none if it is not there (any more).
+    pub fn remove(&mut self, run: u64) -> Option<Material> {
+        let at = self.runs.iter().position(|(number, _)| *number == run)?;
+        self.runs.remove(at).map(|(_, material)| material)
     }
 
     /// Moves the next message of the open run into `out`. False if there is none.
@@ -156,5 +194,30 @@ mod tests {
             assert!(taken(&mut store) == Some(vec![number as u8; size]), "message {number}");
         }
         assert!(store.bytes() < 2 * CHUNK && taken(&mut store).is_none());
+    }
+
+    #[test]
+    fn what_is_kept_between_sessions_comes_back_and_nothing_else_is_read() {
+        let sizes = [0, 7, CHUNK, 1, 0];
+        let mut store = Store::default();
+        for run in 3..6 {
+            store.begin(run);
+            sizes.iter().for_each(|&size| store.put(&vec![run as u8; size]));
+        }
+        let kept = store.remove(4).unwrap().to_bytes();
+        assert!(store.len() == 2 && store.remove(4).is_none() && !store.open(4));
+        assert_eq!(kept.len(), 4 * (1 + sizes.len()) + sizes.iter().sum::<usize>());
+        store.supply(Material::from_bytes(&kept).unwrap());
+        for size in sizes {
+            assert!(taken(&mut store) == Some(vec![4; size]));
+        }
+        assert!(taken(&mut store).is_none());
+        let empty = Material::default().to_bytes();
+        assert!(Material::from_bytes(&empty).is_some() && empty.len() == 4);
+        let long = [&kept[..], &[0]].concat();
+        let many = [&u32::MAX.to_le_bytes()[..], &kept[4..]].concat();
+        for wrong in [&[][..], &kept[..3], &kept[..5], &kept[..kept.len() - 1], &long, &many] {
+            assert!(Material::from_bytes(wrong).is_none());
+        }
     }
 }

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::Endpoint;
+use zeroize::Zeroizing;
 
 pub use io::BeaverClient;
 pub use linear::Weight;
@@ -48,7 +49,7 @@ use crate::masked::{Seat, Table};
 use crate::memory::Held;
 use crate::randomness::{Generators, Place, SessionKeys};
 use crate::scheduler::Scheduler;
-use crate::served::{ClientGates, Served};
+use crate::served::{ClientGates, Dealt, Served};
 use site::{Site, purpose, table_of};
 
 /// The run whose generators the masks of weights are drawn from: no inference has its number.
@@ -66,9 +67,13 @@ pub struct Beaver<W> {
     generators: Option<Arc<Generators>>,
     weight_generators: Arc<Generators>,
     /// Of the masks of weights: the own one; at the dealer every party's.
+    mask_seeds: Zeroizing<Vec<u8>>,
+    /// Their generators.
     weight_seeds: Vec<Seed>,
     /// Weights prepared so far.
     weights: u32,
+    /// What an earlier session dealt, for a run of this number.
+    supplied: Option<(u64, Dealt)>,
     scheduler: Scheduler,
     gate: u32,
     node: u32,
@@ -102,9 +107,10 @@ impl<W: Word> Beaver<W> {
         let scheduler = scheduler.in_step(!options.pipelines.inner_layer);
         let scheduler = if me == table.dealer { scheduler.working_ahead() } else { scheduler };
         let weight_generators = keys.generators(WEIGHTS_RUN, lane);
-        let seed = |peer: usize| Seed::new(&weight_generators.seed(peer, Place { gate: 0, tile: 0 }, purpose::SEED));
-        let weight_seeds =
+        let seed = |peer: usize| weight_generators.seed(peer, Place { gate: 0, tile: 0 }, purpose::SEED);
+        let mask_seeds: Vec<[u8; 32]> =
             if me == table.dealer { table.peers().map(seed).collect() } else { vec![seed(table.dealer)] };
+        let mask_seeds = Zeroizing::new(Zeroizing::new(mask_seeds).concat());
         Ok(Beaver {
             table,
             me,
@@ -113,9 +119,11 @@ impl<W: Word> Beaver<W> {
             keys,
             lane,
             generators: None,
-            weight_seeds,
+            weight_seeds: seeds_of(&mask_seeds),
+            mask_seeds,
             weight_generators: Arc::new(weight_generators),
             weights: 0,
+            supplied: None,
             scheduler,
             gate: 0,
             node: 0,
@@ -238,6 +246,11 @@ impl<W: Word> Beaver<W> {
     }
 }
 
+/// The generators of seeds one after the other.
+fn seeds_of(seeds: &[u8]) -> Vec<Seed> {
+    seeds.as_chunks().0.iter().map(Seed::new).collect()
+}
+
 /// Puts a tile's bits, plane after plane, in their place.
 fn place_planes(out: &mut BitTensor, range: Range<usize>, bits: &[u64]) {
     let words = range.start / 64..range.end.div_ceil(64);
@@ -284,9 +297,19 @@ impl<W: Word> Protocol for Beaver<W> {
         if inference == WEIGHTS_RUN {
             return Err(ProtocolError::RunUsed { run: inference });
         }
-        self.scheduler.begin(phase, inference)?;
+        let supplied = self.supplied.take_if(|(run, _)| phase == Phase::Online && *run == inference);
+        let generators = match supplied {
+            Some((_, Dealt { keys, run, material })) => {
+                self.scheduler.begin_supplied(inference, material)?;
+                keys.generators(run, 0)
+            }
+            None => {
+                self.scheduler.begin(phase, inference)?;
+                self.keys.generators(inference, self.lane)
+            }
+        };
         self.gate = 0;
-        self.generators = Some(Arc::new(self.keys.generators(inference, self.lane)));
+        self.generators = Some(Arc::new(generators));
         Ok(())
     }
 

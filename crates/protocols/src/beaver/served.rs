@@ -6,14 +6,16 @@ use std::sync::Arc;
 use covey_kernels::elementwise;
 use covey_ring::{Ring, Word};
 use covey_transport::Endpoint;
+use zeroize::Zeroizing;
 
-use super::Beaver;
 use super::io::BeaverClient;
 use super::share::{Share, Stored};
+use super::{Beaver, seeds_of};
 use crate::api::{Options, Result, Truncation};
 use crate::masked::seed::{Seed, expand};
 use crate::randomness::SessionKeys;
-use crate::served::{Part, Served, Sharing};
+use crate::served::{Dealt, Part, Served, Sharing};
+use crate::store::Material;
 
 impl<W: Word> Served for Beaver<W> {
     type Client = BeaverClient<W>;
@@ -39,6 +41,29 @@ impl<W: Word> Served for Beaver<W> {
     }
 
     const PREPARES_TOGETHER: bool = true;
+
+    const KEEPS_RUNS: bool = true;
+
+    fn take_run(&mut self, run: u64) -> Option<Material> {
+        self.scheduler.take_stored(run)
+    }
+
+    fn supply_run(&mut self, run: u64, dealt: Dealt) {
+        self.supplied = Some((run, dealt));
+    }
+
+    fn weight_masks(&self) -> Zeroizing<Vec<u8>> {
+        self.mask_seeds.clone()
+    }
+
+    fn restore_weight_masks(&mut self, masks: &[u8]) -> bool {
+        if masks.len() != self.mask_seeds.len() || self.weights > 0 {
+            return false;
+        }
+        self.mask_seeds = Zeroizing::new(masks.to_vec());
+        self.weight_seeds = seeds_of(masks);
+        true
+    }
 
     fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> BeaverClient<W> {
         BeaverClient::new(endpoint, ring, options)
