@@ -185,11 +185,11 @@ impl Session {
         Ok(reports)
     }
 
-    /// Has the parties make, for `count` inferences of `batch` samples in later sessions, the correlated OTs they will use up, and
-    /// keep them on disk. Returns the parties' reports, in role order.
+    /// Has the parties make, for `count` inferences of `batch` samples in later sessions, the correlated randomness they will use up,
+    /// and keep it on disk. Returns the parties' reports, in role order.
     ///
     /// # Errors
-    /// An empty or too large batch or count, or the session's failure: a protocol without such OTs, a client that may not.
+    /// An empty or too large batch or count, or the session's failure: a protocol without a store, a client that may not.
     pub fn fill_store(
         &mut self,
         batch: usize,

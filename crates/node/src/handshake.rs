@@ -34,6 +34,8 @@ pub(crate) struct Agreement {
     pub keys: SessionKeys,
     /// Whether all still have the weights as they prepared them in one and the same session.
     pub prepared: bool,
+    /// Whether all have kept the same masks of them.
+    pub masks: bool,
 }
 
 /// How weights are shared among the listed parties; a list that this one has no place in is refused. A session's `client` may be one
@@ -139,7 +141,8 @@ fn meet_all(config: &PartyConfig, hello: &PartyHello, joins: &Receiver<Joined>) 
     compare(&hellos)?;
     let keys = agree_keys(hello, &hellos, &mut connections, deadline)?;
     let prepared = hello.prepared.is_some() && hellos.iter().all(|other| other.prepared == hello.prepared);
-    Ok(Agreement { names: hellos.into_iter().map(|hello| hello.name).collect(), connections, keys, prepared })
+    let masks = hello.masks.is_some() && hellos.iter().all(|other| other.masks == hello.masks);
+    Ok(Agreement { names: hellos.into_iter().map(|hello| hello.name).collect(), connections, keys, prepared, masks })
 }
 
 fn left(deadline: Instant) -> Duration {

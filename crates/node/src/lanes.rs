@@ -7,7 +7,7 @@ use std::thread;
 
 use covey_client::messages::{Run, lane_of, lane_stream, one_line};
 use covey_protocols::randomness::SessionKeys;
-use covey_protocols::served::Served;
+use covey_protocols::served::{Dealt, Served};
 use covey_protocols::{Options, Phase};
 use covey_ring::Ring;
 use covey_runtime::profile::Timing;
@@ -52,6 +52,14 @@ impl<P: Served> Lanes<P> {
             let count = numbers(&runs, lane, lanes).count() as u32;
             (count > 0).then_some((protocol, count))
         })
+    }
+
+    /// Gives the runs from number `first` on what earlier sessions were dealt, each on its lane.
+    pub fn supply_runs(&mut self, first: u64, dealt: Vec<Dealt>) {
+        let lanes = self.0.len();
+        for (run, dealt) in (first..).zip(dealt) {
+            self.0[lane_of(run, lanes)].supply_run(run, dealt);
+        }
     }
 
     /// All runs of a request, each lane's one after the other. Returns the times of all added up. Where a lane fails the session is

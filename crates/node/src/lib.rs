@@ -2,13 +2,16 @@
 //!
 //! A party never sees weights, inputs or results. It answers only clients and parties whose keys its configuration pins.
 
+mod ahead;
 mod config;
 mod error;
 mod handshake;
 mod lanes;
+mod masks;
 mod own;
 mod place;
 mod quota;
+mod runs;
 mod serve;
 mod session;
 mod sharing;

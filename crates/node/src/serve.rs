@@ -16,7 +16,9 @@ use tracing::{info, warn};
 use crate::config::{AllowedClient, PartyConfig};
 use crate::error::{Failure, NodeError};
 use crate::handshake::Joined;
+use crate::masks::MaskStore;
 use crate::quota::Quotas;
+use crate::runs::RunStore;
 use crate::state::{Held, Store};
 use crate::supply::Stores;
 use crate::{place, session, sharing};
@@ -36,6 +38,8 @@ pub(crate) struct Party {
     pub store: Store,
     pub quotas: Quotas,
     pub stores: Stores,
+    pub runs: RunStore,
+    pub masks: MaskStore,
     seats: Arc<Seats>,
     connections: AtomicUsize,
 }
@@ -103,8 +107,9 @@ pub fn serve(config: PartyConfig, ready: impl FnOnce(SocketAddr), stop: Arc<Atom
     let listener = Listener::bind(&config.listen, config.identity.clone(), config.timeout)?;
     let held = store.list().len();
     let stores = Stores::new(&config.state);
+    let (runs, masks) = (RunStore::new(&config.state), MaskStore::new(&config.state));
     let (seats, connections) = (Arc::default(), AtomicUsize::new(0));
-    let party = Arc::new(Party { config, store, quotas, stores, seats, connections });
+    let party = Arc::new(Party { config, store, quotas, stores, runs, masks, seats, connections });
     if let Some(address) = listener.address() {
         info!(party = party.config.name, %address, programs = held, "listening");
         ready(address);
@@ -240,7 +245,8 @@ impl Party {
 
     fn status(&self) -> PartyStatus {
         let (stores, problems) = self.stores.status();
-        problems.iter().for_each(|problem| warn!("{problem}"));
+        let (runs, problem) = self.runs.status();
+        problems.iter().chain(&problem).for_each(|problem| warn!("{problem}"));
         PartyStatus {
             name: self.config.name.clone(),
             covey: COVEY_VERSION.into(),
@@ -248,6 +254,7 @@ impl Party {
             protocols: ProtocolKind::served().map(|kind| kind.name().into()).collect(),
             programs: self.store.list(),
             stores,
+            runs,
             sessions: self.seats.taken.load(Ordering::Acquire),
         }
     }

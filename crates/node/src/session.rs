@@ -6,8 +6,8 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use covey_client::messages::{
-    CONTROL_STREAM, COVEY_VERSION, Done, Hex, Infer, Key, PartyHello, PhaseMessage, Proceed, Reply, RingMessage, Run,
-    SessionReply, SessionRequest, is_name, one_line,
+    CONTROL_STREAM, COVEY_VERSION, Done, Fill, Hex, Infer, Key, PartyHello, PhaseMessage, Proceed, Reply, RingMessage,
+    Run, SessionReply, SessionRequest, is_name, one_line,
 };
 use covey_client::wire;
 use covey_protocols::randomness::SessionKeys;
@@ -17,19 +17,22 @@ use covey_ring::Ring;
 use covey_runtime::plan::plan_rounded;
 use covey_runtime::profile::Timing;
 use covey_runtime::session::{ProtocolKind, UnknownProtocol, Visitor, choose};
-use covey_runtime::{Observer, Profile, Step};
+use covey_runtime::{Executor, Observer, Profile, Step};
 use covey_transport::{Connection, Endpoint, Meter, Network, Options as TransportOptions, PeerId, Session as Streams};
 use tracing::{info, warn};
 
+use crate::ahead::Ahead;
 use crate::error::Failure;
 use crate::handshake::{self, Agreement, Joined};
 use crate::lanes::{Lanes, Request};
+use crate::masks::Masks;
 use crate::quota::Quotas;
+use crate::runs::{Purpose, RunStore};
 use crate::serve::{Party, Seat};
 use crate::state::Held;
 use crate::supply::{Stores, Supplies};
 use crate::usage;
-use crate::weights::{self, Prepared};
+use crate::weights::{self, Prepared, Ready};
 
 /// How often a party reports progress, at most.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -46,6 +49,8 @@ struct Admitted {
     held: Arc<Held>,
     /// The working form of the weights that this party has.
     prepared: Option<Prepared>,
+    /// The masks of the weights that it has kept.
+    masks: Option<Masks>,
     hello: PartyHello,
 }
 
@@ -67,9 +72,9 @@ pub(crate) fn serve(
             return Err(failure);
         }
     };
-    let Agreement { names, connections, keys, prepared: common } = agreement;
+    let Agreement { names, connections, keys, prepared: same_form, masks: same_masks } = agreement;
     wire::send(&mut client, &Reply::Started { names: names.clone() }, timeout)?;
-    let Admitted { protocol, options, ring, held, prepared, hello } = admitted;
+    let Admitted { protocol, options, ring, held, prepared, masks, hello } = admitted;
     let parties = names.len();
     let mut peers: Vec<(PeerId, String, Connection)> =
         connections.into_iter().map(|(role, connection)| (role, names[role].clone(), connection)).collect();
@@ -94,11 +99,16 @@ pub(crate) fn serve(
         ring,
         held: &held,
         session: hello.terms.session,
-        prepared: prepared.filter(|_| common),
+        ready: Ready {
+            common: prepared.filter(|_| same_form),
+            masks: masks.filter(|_| same_masks),
+            store: &party.masks,
+        },
         client: parties,
         quota,
         round_bits,
         stores: &party.stores,
+        stored_runs: &party.runs,
         parties: &hello.terms.parties,
         may_fill: party.config.client(&hello.client.0).is_some_and(|client| client.fill_store),
     };
@@ -181,7 +191,7 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
             terms.ring
         )));
     }
-    let prepared = held.cache.get();
+    let (prepared, masks) = (held.cache.get(), party.masks.get(&held.head.upload));
     let hello = PartyHello {
         covey: COVEY_VERSION.into(),
         role,
@@ -189,10 +199,11 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
         client: asking,
         sharing: held.head.upload.sharing,
         prepared: prepared.as_ref().map(|prepared| prepared.session),
+        masks: masks.as_ref().map(|masks| masks.session),
         round_bits: party.round_bits(&client.fingerprint()),
         terms,
     };
-    Ok(Admitted { protocol, options, ring, held, prepared, hello })
+    Ok(Admitted { protocol, options, ring, held, prepared, masks, hello })
 }
 
 /// The running session, for the protocol and ring chosen.
@@ -203,14 +214,16 @@ struct Runs<'a> {
     ring: Ring,
     held: &'a Held,
     session: Hex<16>,
-    /// The working form of the weights, if all parties have it from the same session.
-    prepared: Option<Prepared>,
+    /// The working form of the weights, and their masks, if all parties have them from the same session.
+    ready: Ready<'a>,
     client: PeerId,
     /// Counts what the client asks for, where it may not ask for everything.
     quota: Option<Quota<'a>>,
     round_bits: u32,
     /// Correlated OTs that were made ahead.
     stores: &'a Stores,
+    /// Runs that were dealt ahead.
+    stored_runs: &'a RunStore,
     parties: &'a [Key],
     /// The client may have more of them made.
     may_fill: bool,
@@ -246,15 +259,36 @@ impl Visitor for Runs<'_> {
     fn served<P: Served>(self) -> Self::Output {
         let spoken = |error: covey_transport::TransportError| error.to_string();
         let mut control = self.streams.endpoint(CONTROL_STREAM).map_err(spoken)?;
-        let mut lanes = Lanes::<P>::start(self.streams, &self.keys, self.ring, self.options)?;
+        let (keys, mask_store) = (self.keys, self.ready.store);
+        let mut lanes = Lanes::<P>::start(self.streams, &keys, self.ring, self.options)?;
         let sharing = P::sharing(self.options.parties);
-        let executor = weights::prepared(self.held, &sharing, lanes.first(), self.session, self.prepared)
+        let (executor, masks) = weights::prepared(self.held, &sharing, lanes.first(), self.session, self.ready)
             .inspect_err(|problem| warn!("{problem}"))?;
         let client_name = self.streams.name(self.client);
         wire::send_control(&mut *control, self.client, &SessionReply::Opened).map_err(|error| error.to_string())?;
         let mut numbers = Numbers::default();
         let mut supplies = match P::STOCKED {
             true => Some(Supplies::start(self.stores, self.streams, self.parties, &mut *control)?),
+            false => None,
+        };
+        let mut ahead = match P::KEEPS_RUNS {
+            true => {
+                let purpose = Purpose {
+                    covey: COVEY_VERSION.into(),
+                    protocol: P::NAME.into(),
+                    program: self.held.head.upload.program,
+                    sharing: self.held.head.upload.sharing,
+                    masks: masks.as_ref().map(|masks| masks.session),
+                    ring: self.ring.into(),
+                    options: self.options.into(),
+                    parties: self.parties.to_vec(),
+                    round_bits: self.round_bits,
+                    batch: 0,
+                };
+                let deals = sharing.roles.get(self.streams.me()) == Some(&Part::Dealer);
+                let session = (self.session, keys);
+                Some(Ahead::start(self.stored_runs, self.streams, session, purpose, deals, &mut *control)?)
+            }
             false => None,
         };
         let (options, round_bits) = (self.options, self.round_bits);
@@ -268,17 +302,26 @@ impl Visitor for Runs<'_> {
         loop {
             let request =
                 wire::receive_control(&mut *control, self.client, &client_name).map_err(|error| error.to_string())?;
-            let run = match request {
+            let mut run = match request {
                 SessionRequest::Run(run) => run,
                 SessionRequest::Close => return Ok(()),
                 SessionRequest::Fill(fill) => {
                     if !self.may_fill {
                         return Err(format!("'{client_name}' may not fill-store here: add it to `may`"));
                     }
-                    let Some(supplies) = &mut supplies else {
-                        return Err(format!("{} keeps nothing between sessions that could be made ahead", P::NAME));
+                    let done = match (&mut supplies, &mut ahead) {
+                        (Some(supplies), _) => {
+                            fill_store(self.streams, supplies, &mut *control, || demand(fill.batch, fill.count))?
+                        }
+                        (None, Some(ahead)) => {
+                            // The masks that the runs are dealt under must outlive this process as the runs do.
+                            masks.iter().try_for_each(|masks| mask_store.put(&self.held.head.upload, masks))?;
+                            store_runs(self.streams, ahead, &mut *control, &executor, fill)?
+                        }
+                        _ => {
+                            return Err(format!("{} keeps nothing between sessions that could be made ahead", P::NAME));
+                        }
                     };
-                    let done = fill_store(self.streams, supplies, &mut *control, || demand(fill.batch, fill.count))?;
                     wire::send_control(&mut *control, self.client, &SessionReply::Done(done))
                         .map_err(|error| error.to_string())?;
                     continue;
@@ -297,6 +340,13 @@ impl Visitor for Runs<'_> {
                         supplied = true;
                     }
                 }
+            }
+            if run.phase == PhaseMessage::Joint
+                && let Some(ahead) = &mut ahead
+                && let Some(dealt) = ahead.draw(&mut *control, run.batch, run.count)?
+            {
+                lanes.supply_runs(run.inference, dealt);
+                (run.phase, supplied) = (PhaseMessage::Online, true);
             }
             let mut reporter = Reporter {
                 control: &mut *control,
@@ -338,6 +388,23 @@ fn fill_store(
     streams.meter().take();
     let cpu = usage::cpu_seconds();
     supplies.fill(control, wanted)?;
+    Ok(report(streams, Vec::new(), 0, cpu))
+}
+
+/// Deals runs for later sessions, and reports on it.
+fn store_runs<P: Served>(
+    streams: &Streams,
+    ahead: &mut Ahead,
+    control: &mut dyn Endpoint,
+    executor: &Executor<P>,
+    fill: Fill,
+) -> Result<Done, String> {
+    if !(1..=MAX_COUNT).contains(&fill.count) {
+        return Err(format!("{} runs to be made ahead, which no fill allows", fill.count));
+    }
+    streams.meter().take();
+    let cpu = usage::cpu_seconds();
+    ahead.fill(control, executor, fill)?;
     Ok(report(streams, Vec::new(), 0, cpu))
 }
 

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+use covey_ot::store::Batches;
 use zeroize::Zeroizing;
 
+use crate::masks::MaskStore;
 use crate::quota::Quotas;
+use crate::runs::{self, About};
 use crate::state::{Payload, Store};
 
 const PIECE: usize = 1 << 16;
@@ -19,14 +22,39 @@ pub fn read_state(folder: &Path) -> Result<usize, String> {
         return Err(problem);
     }
     Quotas::open(folder)?;
-    let held = store.list();
+    let (held, masks) = (store.list(), MaskStore::new(folder));
     for program in &held {
         let held = store.get(&program.program).ok_or("a program that was listed is gone")?;
+        masks.get(&held.head.upload);
         held.ring()?;
         let (_, payload) = held.open()?;
         read(payload)?;
     }
     Ok(held.len())
+}
+
+/// Sets aside and reads all runs in a state folder: how many are sound.
+///
+/// # Errors
+/// The first file or run that is refused, in one line.
+pub fn read_runs(folder: &Path) -> Result<usize, String> {
+    let (batches, problems) =
+        Batches::open(&folder.join(runs::FOLDER), &runs::KIND).map_err(|error| error.to_string())?;
+    let mut read = 0;
+    for stored in batches.stored() {
+        let about = About::from_bytes(&stored.about).ok_or("what it says of its runs cannot be read")?;
+        about.purpose.options.checked()?;
+        for _ in 0..stored.left.min(4) {
+            let mine = |bytes: &[u8]| *bytes == *stored.about;
+            let reserved = batches.reserve(mine, 1).map_err(|error| error.to_string())?;
+            let Some(reserved) = reserved else { break };
+            let again = batches.claim(reserved.name, reserved.range.clone());
+            assert!(again.is_err(), "a run was set aside twice");
+            runs::read(reserved, &about.purpose, about.role)?;
+            read += 1;
+        }
+    }
+    problems.first().map_or(Ok(read), |problem| Err(problem.to_string()))
 }
 
 fn read(mut payload: Payload) -> Result<(), String> {

@@ -9,8 +9,10 @@ use covey_program::{Program, Visibility};
 use covey_protocols::served::{Served, Sharing};
 use covey_ring::Tensor;
 use covey_runtime::{Executor, Parameter, Preparation, RuntimeError};
+use tracing::warn;
 use zeroize::Zeroizing;
 
+use crate::masks::{MaskStore, Masks};
 use crate::state::{Held, Payload};
 
 /// Bytes of a seed.
@@ -23,8 +25,10 @@ pub(crate) struct Cache(Mutex<Option<Prepared>>);
 /// Such a form; which type it has follows from protocol and ring.
 #[derive(Clone)]
 pub(crate) struct Prepared {
-    /// The session it was made in.
+    /// The session it was made in, or its masks were drawn in.
     pub session: Hex<16>,
+    /// What masks are drawn from where the parties prepare weights together.
+    pub masks: Option<Masks>,
     executor: Arc<dyn Any + Send + Sync>,
 }
 
@@ -46,36 +50,66 @@ impl Prepared {
     }
 }
 
-/// The program with its weights, ready to run as `protocol`'s role. Loaded from the file the first time, and while one
-/// session loads it others wait for that. Where the parties prepare weights together, it is what `common` holds, which all of them
-/// still have, or made in this session by all.
+/// What weights may be prepared with.
+pub(crate) struct Ready<'a> {
+    /// The form that all roles still have from the same session.
+    pub common: Option<Prepared>,
+    /// The masks that all roles have kept from the same session.
+    pub masks: Option<Masks>,
+    /// Where masks are kept.
+    pub store: &'a MaskStore,
+}
+
+/// The program with its weights, ready to run as `protocol`'s role, and what the parties drew masks from to get there. Loaded from the
+/// file the first time, and while one session loads it others wait for that. Where the parties prepare weights together, it is what they
+/// have in common, or made in this session by all, under masks of an earlier session if they have them in common.
 pub(crate) fn prepared<P: Served>(
     held: &Held,
     sharing: &Sharing,
     protocol: &mut P,
     session: Hex<16>,
-    common: Option<Prepared>,
-) -> Result<Arc<Executor<P>>, String> {
-    let mut load = || -> Result<Arc<Executor<P>>, String> {
-        let (program, payload) = held.open()?;
-        Ok(Arc::new(prepare(protocol, sharing, Arc::new(program), held.role(), payload)?))
-    };
+    ready: Ready,
+) -> Result<(Arc<Executor<P>>, Option<Masks>), String> {
     if P::PREPARES_TOGETHER {
         // Not under the lock: two sessions that prepare at once would wait for each other.
-        let executor = match common.and_then(|common| common.executor()) {
-            Some(ready) => return Ok(ready),
-            None => load()?,
-        };
-        *held.cache.lock() = Some(Prepared { session, executor: executor.clone() });
-        return Ok(executor);
+        return prepared_together(held, sharing, protocol, session, ready);
     }
     let mut cache = held.cache.lock();
-    if let Some(ready) = cache.as_ref().and_then(Prepared::executor) {
-        return Ok(ready);
+    if let Some(executor) = cache.as_ref().and_then(Prepared::executor) {
+        return Ok((executor, None));
     }
-    let executor = load()?;
-    *cache = Some(Prepared { session, executor: executor.clone() });
-    Ok(executor)
+    let executor = load(held, sharing, protocol)?;
+    *cache = Some(Prepared { session, masks: None, executor: executor.clone() });
+    Ok((executor, None))
+}
+
+fn prepared_together<P: Served>(
+    held: &Held,
+    sharing: &Sharing,
+    protocol: &mut P,
+    session: Hex<16>,
+    Ready { common, masks, store }: Ready,
+) -> Result<(Arc<Executor<P>>, Option<Masks>), String> {
+    if let Some((executor, masks)) = common.and_then(|common| Some((common.executor()?, common.masks))) {
+        return Ok((executor, masks));
+    }
+    let kept = masks.is_some();
+    let masks = masks.unwrap_or_else(|| Masks { session, seeds: Arc::new(protocol.weight_masks()) });
+    if kept && !protocol.restore_weight_masks(&masks.seeds) {
+        return Err("the masks of its weights are another role's: share the weights of this program again".into());
+    }
+    let executor = load(held, sharing, protocol)?;
+    if !kept && let Err(problem) = store.put(&held.head.upload, &masks) {
+        warn!("{problem}: weights are prepared anew after a restart");
+    }
+    *held.cache.lock() =
+        Some(Prepared { session: masks.session, masks: Some(masks.clone()), executor: executor.clone() });
+    Ok((executor, Some(masks)))
+}
+
+fn load<P: Served>(held: &Held, sharing: &Sharing, protocol: &mut P) -> Result<Arc<Executor<P>>, String> {
+    let (program, payload) = held.open()?;
+    Ok(Arc::new(prepare(protocol, sharing, Arc::new(program), held.role(), payload)?))
 }
 
 /// Brings every parameter into its working form as it is read.

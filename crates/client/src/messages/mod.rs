@@ -23,7 +23,7 @@ pub const MAX_CHUNK: usize = 1 << 20;
 pub const CONTROL_STREAM: u32 = 0;
 /// The stream of the protocol's first lane.
 pub const PROTOCOL_STREAM: u32 = 1;
-/// The stream on which correlated OTs are made for later sessions.
+/// The stream on which what later sessions will use up is made.
 pub const STORE_STREAM: u32 = 2;
 
 /// The protocol's stream of lane number `lane`.
@@ -232,6 +232,8 @@ pub struct PartyHello {
     pub sharing: Hex<16>,
     /// The session in which it prepared them, where it still has what it made then.
     pub prepared: Option<Hex<16>>,
+    /// The session whose masks of them it keeps on disk.
+    pub masks: Option<Hex<16>>,
     /// Low bits that outputs lose before they open to the client.
     pub round_bits: u32,
     /// What the client asked it for.
@@ -296,6 +298,8 @@ pub struct PartyStatus {
     pub programs: Vec<HeldProgram>,
     /// Correlated OTs it has ahead.
     pub stores: Vec<StoreStatus>,
+    /// Runs it has been dealt the correlated randomness of.
+    pub runs: Vec<RunsStatus>,
     /// Sessions under way.
     pub sessions: usize,
 }
@@ -310,6 +314,26 @@ pub struct StoreStatus {
     pub role: usize,
     /// How many are left of each batch, by the role that holds the correlation.
     pub batches: Vec<(Hex<16>, [u64; 2])>,
+}
+
+/// Runs of a program that were dealt in one go, for later sessions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunsStatus {
+    /// The name of the batch, the same at all roles.
+    pub name: Hex<16>,
+    /// The program.
+    pub program: Hex<32>,
+    /// The protocol.
+    pub protocol: String,
+    /// Run-time choices of the sessions they serve.
+    pub options: OptionsMessage,
+    /// Samples a run.
+    pub batch: usize,
+    /// Low bits that outputs lose.
+    pub round_bits: u32,
+    /// How many are left.
+    pub left: u64,
 }
 
 /// A program a party holds weights of.
@@ -346,7 +370,7 @@ pub enum PhaseMessage {
 pub enum SessionRequest {
     /// Runs of the program.
     Run(Run),
-    /// Correlated OTs for inferences of later sessions.
+    /// What inferences of later sessions will use up: correlated OTs, or runs.
     Fill(Fill),
     /// The session is over.
     Close,
@@ -376,15 +400,17 @@ pub struct Fill {
     pub count: u32,
 }
 
-/// What two parties say to each other about correlated OTs that they have ahead.
+/// What parties say to each other about what they have ahead: correlated OTs of two parties, or runs of all roles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoreMessage {
-    /// P1 has batches of these names.
+    /// P1 has batches of OTs of these names.
     Has(Vec<Hex<16>>),
+    /// Whether P0 has runs that may serve this session.
+    Ahead(bool),
     /// P0 has none left for the next runs.
     Nothing,
-    /// P0 has set these aside for the next runs.
+    /// P0 has set these OTs aside for the next runs.
     Offer {
         /// The batch.
         batch: Hex<16>,
@@ -393,9 +419,16 @@ pub enum StoreMessage {
         /// How many, likewise.
         count: [u64; 2],
     },
-    /// P1 has set the same aside.
+    /// P0 has set this run aside.
+    OfferRun {
+        /// The batch.
+        batch: Hex<16>,
+        /// The run's number in it.
+        run: u64,
+    },
+    /// The same is set aside, or a fill finished, here.
     Agreed,
-    /// P1 cannot, and why: the batch is of no use any more.
+    /// It cannot be, and why: the batch is of no use any more.
     Refused {
         /// Why, in one line.
         reason: String,

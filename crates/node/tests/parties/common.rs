@@ -16,7 +16,9 @@ use covey_node::{PartyConfig, serve};
 use covey_program::{Op, Program, ProgramBuilder, Rounding, Visibility, Weights, Window};
 use covey_protocols::served::Part;
 use covey_ring::{Ring, Tensor, fixed};
+use covey_runtime::Profile;
 use covey_runtime::clear::run_clear;
+use covey_runtime::profile::NodeProfile;
 use covey_runtime::session::ProtocolKind;
 use covey_transport::Identity;
 use tempfile::TempDir;
@@ -347,4 +349,31 @@ pub fn only_file(folder: &Path) -> PathBuf {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(files.len(), 1, "{files:?}");
     files.remove(0)
+}
+
+/// A folder and what is in it.
+pub fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        match entry.path().is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+/// What the profile says of correlated randomness: bytes, and where it came from.
+pub fn material(inference: &Inference) -> (u64, String) {
+    let merged = Profile::merged(inference.profiles.clone());
+    let nodes: Vec<&NodeProfile> = merged.nodes.iter().filter(|node| node.name == "correlated randomness").collect();
+    assert!(nodes.len() <= 1);
+    nodes.first().map_or((0, String::new()), |node| (node.bytes(true) + node.bytes(false), node.op.clone()))
+}
+
+/// The one folder in a folder.
+pub fn only_folder(folder: &Path) -> PathBuf {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
+    assert_eq!(folders.len(), 1, "{folders:?}");
+    folders.remove(0)
 }

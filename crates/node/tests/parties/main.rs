@@ -7,4 +7,5 @@ mod inference;
 mod lanes;
 mod limits;
 mod refused;
+mod stored_runs;
 mod two_party;

@@ -1,18 +1,17 @@
 //! Two parties: correlated OTs ahead of sessions, and data owners who are P1 themselves.
 
-use std::path::Path;
-
 use crate::common::{
-    CLIENTS, Cluster, Model, Process, cnn, eventually, expected, images, infer_and_compare, log, message, slow_session,
+    CLIENTS, Cluster, Model, Process, cnn, copy, eventually, expected, images, infer_and_compare, log, material,
+    message, slow_session,
 };
 use covey_client::messages::PhaseMessage::{Joint, Online};
-use covey_client::{Inference, Session, SessionOptions, share_weights, status};
+use covey_client::{Session, SessionOptions, share_weights, status};
 use covey_node::{OwnSession, own_stores};
 use covey_ring::Ring;
+use covey_runtime::Profile;
 use covey_runtime::plan::{Plan, plan_rounded};
 use covey_runtime::profile::FROM_STORE;
 use covey_runtime::session::ProtocolKind::{Trio, TwoParty};
-use covey_runtime::{Profile, profile::NodeProfile};
 
 fn model() -> Model {
     cnn("cnn", Ring::Pow2(32), true)
@@ -30,14 +29,6 @@ fn demand(model: &Model) -> [u64; 2] {
     planned(model, 0).transfers
 }
 
-/// What the profile says of correlated randomness: bytes, and where it came from.
-fn material(inference: &Inference) -> (u64, String) {
-    let merged = Profile::merged(inference.profiles.clone());
-    let nodes: Vec<&NodeProfile> = merged.nodes.iter().filter(|node| node.name == "correlated randomness").collect();
-    assert!(nodes.len() <= 1);
-    nodes.first().map_or((0, String::new()), |node| (node.bytes(true) + node.bytes(false), node.op.clone()))
-}
-
 /// What is left at P0 and P1, by the role that holds the correlation.
 fn left(cluster: &Cluster) -> [[u64; 2]; 2] {
     let answers: Vec<_> = status(&cluster.client("data")).into_iter().map(Result::unwrap).collect();
@@ -49,16 +40,6 @@ fn left(cluster: &Cluster) -> [[u64; 2]; 2] {
 
 fn less(before: [u64; 2], demand: [u64; 2]) -> [u64; 2] {
     [before[0] - demand[0], before[1] - demand[1]]
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
-        match entry.path().is_dir() {
-            true => copy(&entry.path(), &to.join(entry.file_name())),
-            false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
-        }
-    }
 }
 
 #[test]

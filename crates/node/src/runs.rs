@@ -1,0 +1,190 @@
+//! Runs that were dealt ahead of the sessions that use them: what this role was sent of each, and the keys that they draw from, on disk.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use covey_client::messages::{Hex, Key, OptionsMessage, RingMessage, RunsStatus};
+use covey_ot::store::{Batches, Kind, Reserved};
+use covey_protocols::randomness::SessionKeys;
+use covey_protocols::served::Dealt;
+use covey_protocols::store::Material;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+use zeroize::Zeroizing;
+
+pub(crate) const FOLDER: &str = "stored-runs";
+pub(crate) const KIND: Kind = *b"runs-v1 ";
+
+/// Everything that a run's messages and randomness depend on, the same at all roles; a run serves nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Purpose {
+    /// The release: layouts of messages follow it.
+    pub covey: String,
+    pub protocol: String,
+    pub program: Hex<32>,
+    /// The version of the weights.
+    pub sharing: Hex<16>,
+    /// The session whose masks the weights are prepared under; none where they need none.
+    pub masks: Option<Hex<16>>,
+    pub ring: RingMessage,
+    pub options: OptionsMessage,
+    /// All roles' keys, in their order.
+    pub parties: Vec<Key>,
+    pub round_bits: u32,
+    /// Samples a run.
+    pub batch: usize,
+}
+
+/// What goes with the runs of a batch: the purpose's length (u32, little-endian), the purpose (JSON), the role, and the keys.
+pub(crate) struct About {
+    pub purpose: Purpose,
+    pub role: usize,
+    /// None at a dealer: its part is over.
+    pub keys: Option<SessionKeys>,
+}
+
+impl About {
+    pub fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, String> {
+        let purpose = serde_json::to_vec(&self.purpose).map_err(|error| error.to_string())?;
+        let keys = self.keys.as_ref().map(SessionKeys::to_bytes).unwrap_or_default();
+        let mut out = Zeroizing::new(Vec::with_capacity(5 + purpose.len() + keys.len()));
+        out.extend_from_slice(&(purpose.len() as u32).to_le_bytes());
+        out.extend_from_slice(&purpose);
+        out.push(self.role as u8);
+        out.extend_from_slice(&keys);
+        Ok(out)
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (len, rest) = bytes.split_first_chunk()?;
+        let (purpose, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        let (&role, keys) = rest.split_first()?;
+        let keys = if keys.is_empty() { None } else { Some(SessionKeys::from_bytes(keys)?) };
+        Some(About { purpose: serde_json::from_slice(purpose).ok()?, role: role.into(), keys })
+    }
+}
+
+/// The stored runs of a party, opened when they are first used.
+pub(crate) struct RunStore {
+    folder: PathBuf,
+    open: Mutex<Option<Arc<Batches>>>,
+}
+
+impl RunStore {
+    /// Those in a party's state folder.
+    pub fn new(state: &Path) -> Self {
+        RunStore { folder: state.join(FOLDER), open: Mutex::default() }
+    }
+
+    /// The batches; none where there are none yet, unless the folder is to be made.
+    pub fn open(&self, make: bool) -> Result<Option<Arc<Batches>>, String> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.is_none() && (make || self.folder.is_dir()) {
+            let parent = self.folder.parent().unwrap_or(Path::new("."));
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
+            made.map_err(|error| format!("{}: cannot make it: {error}", parent.display()))?;
+            let (batches, problems) = Batches::open(&self.folder, &KIND).map_err(|error| error.to_string())?;
+            problems.iter().for_each(|problem| warn!("{problem}"));
+            *open = Some(Arc::new(batches));
+        }
+        Ok(open.clone())
+    }
+
+    /// What there is, and why it cannot be opened.
+    pub fn status(&self) -> (Vec<RunsStatus>, Option<String>) {
+        let batches = match self.open(false) {
+            Ok(Some(batches)) => batches,
+            Ok(None) => return (Vec::new(), None),
+            Err(problem) => return (Vec::new(), Some(problem)),
+        };
+        let describe = |stored: covey_ot::store::Stored| {
+            let Purpose { program, protocol, options, batch, round_bits, .. } =
+                About::from_bytes(&stored.about)?.purpose;
+            let (name, left) = (Hex(stored.name), stored.left);
+            Some(RunsStatus { name, program, protocol, options, batch, round_bits, left })
+        };
+        let mut runs: Vec<RunsStatus> = batches.stored().into_iter().filter_map(describe).collect();
+        runs.sort_by_key(|runs| (runs.program, runs.name));
+        (runs, None)
+    }
+}
+
+/// Reads a run that was set aside for `purpose` at `role`.
+pub(crate) fn read(reserved: Reserved, purpose: &Purpose, role: usize) -> Result<Dealt, String> {
+    let run = reserved.range.start;
+    let about = About::from_bytes(&reserved.about).filter(|about| about.purpose == *purpose && about.role == role);
+    let about = about.ok_or("the run offered is one for another purpose or role")?;
+    let bytes = reserved.read().map_err(|error| error.to_string())?;
+    let Some(keys) = about.keys else {
+        return Ok(Dealt {
+            keys: SessionKeys::new(vec![None; purpose.parties.len()]),
+            run,
+            material: Material::default(),
+        });
+    };
+    let material = Material::from_bytes(&bytes).ok_or("a stored run that cannot be read")?;
+    Ok(Dealt { keys, run, material })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use covey_protocols::Options;
+    use covey_ring::Ring;
+
+    use super::*;
+
+    pub fn purpose() -> Purpose {
+        Purpose {
+            covey: "1".into(),
+            protocol: "beaver".into(),
+            program: Hex([1; 32]),
+            sharing: Hex([2; 16]),
+            masks: Some(Hex([3; 16])),
+            ring: Ring::Pow2(32).into(),
+            options: Options::default().into(),
+            parties: Vec::new(),
+            round_bits: 0,
+            batch: 1,
+        }
+    }
+
+    #[test]
+    fn what_goes_with_runs_comes_back() {
+        let keys = SessionKeys::new(vec![None, Some([5; 32]), Some([6; 32])]);
+        for (role, keys) in [(0, Some(keys)), (2, None)] {
+            let about = About { purpose: purpose(), role, keys };
+            let bytes = about.to_bytes().unwrap();
+            let read = About::from_bytes(&bytes).unwrap();
+            assert!(read.purpose == about.purpose && read.role == role);
+            assert_eq!(read.keys.map(|keys| keys.to_bytes()), about.keys.map(|keys| keys.to_bytes()));
+            for len in 0..bytes.len() {
+                assert!(About::from_bytes(&bytes[..len]).is_none_or(|about| about.keys.is_none()), "{len} bytes");
+            }
+            assert!(About::from_bytes(&[&bytes[..], &[2]].concat()).is_none());
+        }
+    }
+
+    #[test]
+    fn a_run_is_read_for_its_purpose_and_role_alone() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let store = RunStore::new(&folder.path().join("state"));
+        assert!(store.open(false).unwrap().is_none() && store.status().0.is_empty());
+        let batches = store.open(true).unwrap().unwrap();
+        let about = About { purpose: purpose(), role: 0, keys: Some(SessionKeys::new(vec![None, Some([5; 32])])) };
+        let about = about.to_bytes().unwrap();
+        // Not a run's material.
+        let item = |number| Some(if number < 3 { Material::default().to_bytes() } else { Zeroizing::new(vec![9; 4]) });
+        batches.add(batches.create([4; 16], &about, 4, item).unwrap());
+        let next = || batches.reserve(|_| true, 1).unwrap().unwrap();
+        assert!(read(next(), &Purpose { batch: 2, ..purpose() }, 0).is_err());
+        assert!(read(next(), &purpose(), 1).is_err());
+        let status = store.status().0;
+        assert_eq!((status[0].name, status[0].batch, status[0].left), (Hex([4; 16]), 1, 2));
+        assert_eq!(read(next(), &purpose(), 0).unwrap().run, 2);
+        assert!(read(next(), &purpose(), 0).err().unwrap().contains("cannot be read"));
+        assert!(store.status().0.is_empty());
+    }
+}

@@ -1,0 +1,237 @@
+//! Runs that are dealt in one session and used in later ones.
+
+use crate::common::{
+    CLIENTS, Cluster, Model, Process, cnn, copy, eventually, images, infer_and_compare, log, material, message,
+    slow_session,
+};
+use covey_client::messages::PhaseMessage::{Joint, Online};
+use covey_client::{Inference, Session, SessionOptions, status};
+use covey_ring::Ring;
+use covey_runtime::Profile;
+use covey_runtime::profile::FROM_STORE;
+use covey_runtime::session::ProtocolKind::Beaver;
+
+/// Two parties and a dealer.
+const ROLES: usize = 3;
+
+fn model() -> Model {
+    cnn("cnn", Ring::Pow2(32), true)
+}
+
+/// Runs left at each role.
+fn left(cluster: &Cluster) -> Vec<u64> {
+    let answers = status(&cluster.client("data")).into_iter().map(Result::unwrap);
+    answers.map(|status| status.runs.iter().map(|runs| runs.left).sum()).collect()
+}
+
+/// Whether an inference took a stored run, and used nothing else.
+fn stored(inference: &Inference) -> bool {
+    let total = Profile::merged(inference.profiles.clone()).total();
+    let from_store = material(inference) == (0, FROM_STORE.into());
+    assert!(total.bytes(false) > 0 && from_store == (total.bytes(true) == 0), "{from_store}");
+    from_store
+}
+
+fn infer(session: &mut Session, model: &Model, seed: u64) -> bool {
+    stored(&infer_and_compare(session, model, Joint, seed, 1))
+}
+
+fn folder(cluster: &Cluster, role: usize) -> std::path::PathBuf {
+    cluster.path(&format!("state-{}/stored-runs", cluster.names[role]))
+}
+
+fn restart(cluster: &Cluster, processes: &mut [Process], roles: impl IntoIterator<Item = usize>) {
+    for role in roles {
+        processes[role].signal("TERM");
+        processes[role].0.wait().unwrap();
+        processes[role] = Process::start(cluster, role);
+    }
+}
+
+#[test]
+fn runs_serve_sessions_after_restarts_each_once_and_an_older_copy_is_refused() {
+    let cluster = Cluster::of(Beaver);
+    let mut processes: Vec<Process> = cluster.roles().into_iter().map(|role| Process::start(&cluster, role)).collect();
+    let model = model();
+    cluster.share(&model);
+    let mut session = cluster.open(&model).unwrap();
+    assert!(!infer(&mut session, &model, 1) && left(&cluster) == [0; ROLES]);
+    let filled = session.fill_store(1, 12, &mut |_| {}).unwrap();
+    let dealt = Profile::merged(filled.into_iter().map(|done| done.profile)).total();
+    assert!(dealt.bytes(true) > 12 * 1000 && dealt.bytes(false) == 0);
+    assert!(dealt.links.iter().all(|link| link.from == 2), "the dealer deals");
+    assert_eq!(left(&cluster), [12; ROLES]);
+
+    // The session that made them, between runs of its own.
+    session.preprocess(1, 2, &mut |_| {}).unwrap();
+    assert!(infer(&mut session, &model, 2));
+    infer_and_compare(&mut session, &model, Online, 3, 1);
+    assert!(infer(&mut session, &model, 4));
+    infer_and_compare(&mut session, &model, Online, 5, 1);
+    assert!(!stored(&infer_and_compare(&mut session, &model, Joint, 6, 2)), "dealt for one sample");
+    assert_eq!(left(&cluster), [10; ROLES]);
+
+    // All start anew, and two sessions take from it at the same time.
+    drop(session);
+    restart(&cluster, &mut processes, 0..ROLES);
+    assert_eq!(left(&cluster), [10; ROLES]);
+    let mut sessions = [0, 1].map(|_| cluster.open(&model).unwrap());
+    for seed in 7..9 {
+        assert!(sessions.iter_mut().all(|session| infer(session, &model, seed)));
+    }
+    assert_eq!(left(&cluster), [6; ROLES]);
+    drop(sessions);
+
+    // Other run-time choices take other messages.
+    let mut options: SessionOptions = cluster.options();
+    options.options.tile = 64;
+    let mut other = Session::open(&cluster.client("data"), &model.program, options).unwrap();
+    assert!(!infer(&mut other, &model, 9));
+    drop(other);
+
+    // Killed in the middle of a run: that run is gone, at all.
+    let backup = cluster.path("backup");
+    for victim in 0..ROLES {
+        let expect = 6 - victim as u64 - 1;
+        let mut session = slow_session(&cluster, &model);
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| session.infer(Joint, &[images(10, 1)], &mut |_| {}).map(|_| ()));
+            eventually("the run to begin", || left(&cluster) == [expect; ROLES]);
+            std::thread::sleep(std::time::Duration::from_millis(250));
+            assert!(!run.is_finished());
+            processes[victim].signal("KILL");
+            message(run.join().unwrap().unwrap_err());
+        });
+        processes[victim].0.wait().unwrap();
+        processes[victim] = Process::start(&cluster, victim);
+        assert_eq!(left(&cluster), [expect; ROLES], "nothing comes back");
+    }
+    assert!(infer(&mut cluster.open(&model).unwrap(), &model, 11));
+    assert_eq!(left(&cluster), [2; ROLES]);
+
+    // P0's store put back from a backup: refused and removed by all, and the session goes on without.
+    processes[0].signal("TERM");
+    processes[0].0.wait().unwrap();
+    copy(&folder(&cluster, 0), &backup);
+    processes[0] = Process::start(&cluster, 0);
+    assert!(infer(&mut cluster.open(&model).unwrap(), &model, 12));
+    processes[0].signal("TERM");
+    processes[0].0.wait().unwrap();
+    std::fs::remove_dir_all(folder(&cluster, 0)).unwrap();
+    copy(&backup, &folder(&cluster, 0));
+    processes[0] = Process::start(&cluster, 0);
+    assert_eq!(left(&cluster), [2, 1, 1]);
+    let mut session = cluster.open(&model).unwrap();
+    assert!(!infer(&mut session, &model, 13) && !infer(&mut session, &model, 14));
+    assert_eq!(left(&cluster), [0; ROLES]);
+    for role in cluster.roles() {
+        let log = log(&cluster, role);
+        let line = log.lines().find(|line| line.contains("is refused and its batch removed")).expect("a line");
+        assert!(line.contains("older one, put back") && line.contains("covey store fill"), "{line}");
+        assert!(!log.contains("panicked"), "{log}");
+    }
+    // Another one's copy is behind: it skips ahead.
+    session.fill_store(1, 3, &mut |_| {}).unwrap();
+    drop(session);
+    restart(&cluster, &mut processes, [1]);
+    std::fs::remove_dir_all(&backup).unwrap();
+    copy(&folder(&cluster, 1), &backup);
+    assert!(infer(&mut cluster.open(&model).unwrap(), &model, 15));
+    processes[1].signal("TERM");
+    processes[1].0.wait().unwrap();
+    std::fs::remove_dir_all(folder(&cluster, 1)).unwrap();
+    copy(&backup, &folder(&cluster, 1));
+    processes[1] = Process::start(&cluster, 1);
+    assert_eq!(left(&cluster), [2, 3, 2]);
+    assert!(infer(&mut cluster.open(&model).unwrap(), &model, 16));
+    // A role that lost its masks: all prepare under new ones, and what was dealt under the old ones goes.
+    processes[2].signal("TERM");
+    processes[2].0.wait().unwrap();
+    std::fs::remove_dir_all(cluster.path("state-dealer/weight-masks")).unwrap();
+    processes[2] = Process::start(&cluster, 2);
+    assert!(!infer(&mut cluster.open(&model).unwrap(), &model, 17));
+    assert_eq!(left(&cluster), [0; ROLES]);
+}
+
+#[test]
+fn runs_are_of_one_version_of_the_weights_and_lost_or_damaged_ones_are_refused() {
+    let mut cluster = Cluster::of_parties(Beaver, 3).started();
+    let model = cnn("cnn", Ring::Pow2(64), false);
+    cluster.share(&model);
+    let mut session = cluster.open(&model).unwrap();
+    session.fill_store(1, 2, &mut |_| {}).unwrap();
+    session.fill_store(2, 1, &mut |_| {}).unwrap();
+    assert_eq!(left(&cluster), [3; 4]);
+    assert!(infer(&mut session, &model, 1));
+    assert!(stored(&infer_and_compare(&mut session, &model, Joint, 2, 2)));
+    assert!(infer(&mut session, &model, 3) && !infer(&mut session, &model, 4), "used up");
+    assert_eq!(left(&cluster), [0; 4]);
+    session.fill_store(1, 2, &mut |_| {}).unwrap();
+    drop(session);
+    cluster.share(&model);
+    let mut session = cluster.open(&model).unwrap();
+    assert!(!infer(&mut session, &model, 5));
+    assert_eq!(left(&cluster), [0; 4], "of other weights");
+
+    // One role's files damaged, then lost.
+    for lost in [false, true] {
+        session.fill_store(1, 2, &mut |_| {}).unwrap();
+        drop(session);
+        cluster.stop_party(2);
+        let batch = crate::common::only_folder(&folder(&cluster, 2));
+        if lost {
+            std::fs::remove_dir_all(&batch).unwrap();
+        } else {
+            let file = batch.join("items.material");
+            let mut bytes = std::fs::read(&file).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            std::fs::write(&file, bytes).unwrap();
+        }
+        cluster.start_party(2);
+        session = cluster.open(&model).unwrap();
+        assert!(!infer(&mut session, &model, 6) && !infer(&mut session, &model, 7));
+        assert_eq!(left(&cluster), [0; 4]);
+    }
+}
+
+#[test]
+fn one_session_fills_while_another_takes() {
+    let cluster = Cluster::of(Beaver).started();
+    let model = model();
+    cluster.share(&model);
+    let mut filling = cluster.open(&model).unwrap();
+    filling.fill_store(1, 2, &mut |_| {}).unwrap();
+    let mut taking = cluster.open(&model).unwrap();
+    std::thread::scope(|scope| {
+        let fills = scope.spawn(move || {
+            for _ in 0..3 {
+                filling.fill_store(1, 4, &mut |_| {}).unwrap();
+            }
+        });
+        let (mut taken, mut seed) = (0, 0);
+        while taken < 14 {
+            taken += u32::from(infer(&mut taking, &model, seed));
+            seed += 1;
+            assert!(seed < 2000, "the runs that are made meanwhile are taken");
+        }
+        fills.join().unwrap();
+    });
+    assert_eq!(left(&cluster), [0; ROLES]);
+    assert!(!infer(&mut taking, &model, 1));
+}
+
+#[test]
+fn filling_with_runs_is_a_right() {
+    let mut cluster = Cluster::of(Beaver);
+    cluster.write("dealer.toml", &(cluster.party_toml(2, &CLIENTS) + "may = [\"infer\"]\n"));
+    cluster.roles().into_iter().for_each(|role| cluster.start_party(role));
+    let model = model();
+    cluster.share(&model);
+    let refusal = message(cluster.open(&model).unwrap().fill_store(1, 1, &mut |_| {}).unwrap_err());
+    assert!(refusal.contains("may not fill-store") && refusal.contains("dealer"), "{refusal}");
+    let refusal = message(cluster.open(&model).unwrap().fill_store(1, 0, &mut |_| {}).unwrap_err());
+    assert!(refusal.contains("0 inferences"), "{refusal}");
+    assert!(!infer(&mut cluster.open(&model).unwrap(), &model, 1));
+    assert_eq!(left(&cluster), [0; ROLES]);
+}
