@@ -71,6 +71,19 @@ pub fn write(folder: &Path, entries: &[Entry]) -> std::io::Result<()> {
     Ok(())
 }
 
+/// The files in `folder`, as [`write`] takes them.
+pub fn read(folder: &Path) -> Result<Vec<Entry>, String> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|error| error.to_string())?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let bytes = fs::read(entry.path()).map_err(|error| error.to_string())?;
+        let bytes = if name.ends_with(".journal") { without_zeros(&bytes) } else { bytes };
+        entries.push((name, bytes));
+    }
+    entries.sort();
+    Ok(entries)
+}
+
 fn pages(mut bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for used in JOURNAL {
@@ -84,6 +97,6 @@ fn pages(mut bytes: &[u8]) -> Vec<u8> {
 }
 
 /// What [`pages`] fills up again.
-pub fn without_zeros(journal: &[u8]) -> Vec<u8> {
+fn without_zeros(journal: &[u8]) -> Vec<u8> {
     JOURNAL.iter().enumerate().flat_map(|(page, used)| journal[PAGE * page..][..*used].to_vec()).collect()
 }

@@ -8,6 +8,7 @@ mod key;
 mod messages;
 mod program;
 mod python;
+mod runs;
 mod state;
 mod stock;
 mod weights;
@@ -44,7 +45,7 @@ pub enum Run {
 pub type Parse = fn(&Path, &[u8]) -> Result<(), String>;
 
 /// All of them.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     program::PROGRAM,
     weights::WEIGHTS,
     frames::FRAMES,
@@ -53,6 +54,7 @@ pub const TARGETS: [Target; 12] = [
     certificate::CERTIFICATE,
     key::KEY,
     stock::STOCK,
+    runs::RUNS,
     state::STATE,
     python::ONNX,
     python::ACCURACY,

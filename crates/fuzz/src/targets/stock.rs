@@ -1,6 +1,5 @@
 //! Correlated OTs on disk: a batch's journals and materials, opened, read, and filled up with a peer who sends rubbish.
 
-use std::fs;
 use std::path::Path;
 
 use covey_ot::stock::{DiskStock, Portion};
@@ -37,7 +36,7 @@ fn put(bytes: &mut [u8], at: usize, digest: [u8; DIGEST]) {
 }
 
 /// Digests over what the files say now.
-fn seal((name, bytes): &mut Entry) {
+pub fn seal((name, bytes): &mut Entry) {
     let id: Vec<u8> = bytes.get(16..48).unwrap_or_default().to_vec();
     if name.ends_with(".journal") && bytes.len() >= HEADER + DIGEST + 2 * (SLOT + DIGEST) {
         let journal = "covey 2026 journal of material";
@@ -62,7 +61,8 @@ fn seal((name, bytes): &mut Entry) {
     }
 }
 
-fn mutate(rng: &mut Rng, corpus: &Corpus) -> Vec<u8> {
+/// A batch's files, damaged, most often with digests that fit what they say now.
+pub fn mutate(rng: &mut Rng, corpus: &Corpus) -> Vec<u8> {
     let (input, other) = pair(rng, corpus);
     if rng.once_in(10) {
         return damage(rng, input, other);
@@ -145,15 +145,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
                 }))?;
             }
         }
-        let mut entries = Vec::new();
-        for entry in line(fs::read_dir(folder.path()))?.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let bytes = line(fs::read(entry.path()))?;
-            let bytes = if name.ends_with(".journal") { archive::without_zeros(&bytes) } else { bytes };
-            entries.push((name, bytes));
-        }
-        entries.sort();
-        Ok(entries)
+        archive::read(folder.path())
     };
     write().map(|entries| ("batch".to_string(), archive::pack(&entries))).into_iter().collect()
 }
