@@ -12,13 +12,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint kills bad-input fuzz fuzz-replay onnx-vectors instruction-sets docs-commands clean
+.PHONY: help demo test lint kills store-kills bad-input fuzz fuzz-replay onnx-vectors instruction-sets docs-commands clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
 	@echo "make test   everything that must hold"
 	@echo "make lint   formatting and static checks"
 	@echo "make kills  each party killed at 20 random moments"
+	@echo "make store-kills  processes killed while they use what is in store; RUNS=1000 of each kind"
 	@echo "make bad-input  every mistake a user can make, over every protocol"
 	@echo "make fuzz   damaged files and messages for every parser; SECONDS=60 for each"
 	@echo "make onnx-vectors  the test vectors of the onnx package, through compiler and interpreter"
@@ -57,6 +58,10 @@ lint: $(VENV)/ready
 
 kills: $(VENV)/installed
 	$(BIN)/python python/tests/kills.py
+
+RUNS ?= 1000
+store-kills: $(VENV)/installed
+	$(BIN)/python python/tests/store_kills.py --runs $(RUNS)
 
 bad-input: $(VENV)/ready
 	$(BIN)/python python/tests/bad_input.py
