@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use covey_client::messages::{Hex, ShareWeights, one_line};
+use covey_client::messages::{COVEY_VERSION, Hex, ShareWeights, one_line};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zeroize::Zeroizing;
@@ -35,6 +35,8 @@ pub(crate) struct MaskStore {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Head {
+    /// The release: which mask is whose follows from the order in which it prepares weights.
+    covey: String,
     /// The weights that they are for.
     weights: ShareWeights,
     session: Hex<16>,
@@ -64,7 +66,7 @@ impl MaskStore {
             return None;
         };
         let seeds = Arc::new(Zeroizing::new(seeds.to_vec()));
-        (head.weights == *weights).then_some(Masks { session: head.session, seeds })
+        (head.weights == *weights && head.covey == COVEY_VERSION).then_some(Masks { session: head.session, seeds })
     }
 
     /// Keeps `masks` in place of others of the program.
@@ -75,7 +77,11 @@ impl MaskStore {
 
     fn write(&self, path: &Path, weights: &ShareWeights, masks: &Masks) -> std::io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
-        let head = serde_json::to_vec(&Head { weights: weights.clone(), session: masks.session })?;
+        let head = serde_json::to_vec(&Head {
+            covey: COVEY_VERSION.into(),
+            weights: weights.clone(),
+            session: masks.session,
+        })?;
         let parts = [&MAGIC[..], &(head.len() as u32).to_le_bytes(), &head, &masks.seeds];
         let mut bytes = Zeroizing::new(Vec::with_capacity(parts.iter().map(|part| part.len()).sum::<usize>() + 32));
         parts.iter().for_each(|part| bytes.extend_from_slice(part));
