@@ -129,8 +129,8 @@ impl<'a> Ahead<'a> {
         Ok(refused)
     }
 
-    /// Sets the next stored run of `batch` samples aside, at all roles or at none.
-    pub fn draw(&mut self, control: &mut dyn Endpoint, batch: usize) -> Result<Option<Dealt>, String> {
+    /// Sets the next `count` stored runs of `batch` samples aside, at all roles or at none.
+    pub fn draw(&mut self, control: &mut dyn Endpoint, batch: usize, count: u32) -> Result<Option<Vec<Dealt>>, String> {
         if !self.asks {
             return Ok(None);
         }
@@ -138,7 +138,7 @@ impl<'a> Ahead<'a> {
         let me = self.streams.me();
         let (name, dealt) = if me == OFFERS {
             let fit = |about: &[u8]| About::from_bytes(about).is_some_and(|about| about.purpose == purpose);
-            let reserved = self.batches().map(|batches| batches.reserve(fit, 1)).transpose();
+            let reserved = self.batches().map(|batches| batches.reserve(fit, count.into())).transpose();
             let Some(reserved) = reserved
                 .unwrap_or_else(|problem| {
                     warn!("{problem}: correlated randomness is dealt in the session");
@@ -149,18 +149,20 @@ impl<'a> Ahead<'a> {
                 self.tell(control, &StoreMessage::Nothing)?;
                 return Ok(None);
             };
-            let (name, run) = (reserved.name, reserved.range.start);
-            self.tell(control, &StoreMessage::OfferRun { batch: Hex(name), run })?;
+            let (name, start) = (reserved.name, reserved.range.start);
+            self.tell(control, &StoreMessage::OfferRuns { batch: Hex(name), start, count })?;
             (name, read(reserved, &purpose, me))
         } else {
-            let (name, run) = match self.hear(control, OFFERS)? {
+            let (name, start) = match self.hear(control, OFFERS)? {
                 StoreMessage::Nothing => return Ok(None),
-                StoreMessage::OfferRun { batch, run } => (batch.0, run),
+                StoreMessage::OfferRuns { batch, start, count: offered } if offered == count => (batch.0, start),
                 _ => return Err(self.unexpected(OFFERS)),
             };
-            let claimed = match (self.store.open(false), run.checked_add(1)) {
-                (Ok(Some(batches)), Some(end)) => batches.claim(name, run..end).map_err(|problem| problem.to_string()),
-                (Ok(_), _) => Err("the run that is offered is not here".into()),
+            let claimed = match (self.store.open(false), start.checked_add(count.into())) {
+                (Ok(Some(batches)), Some(end)) => {
+                    batches.claim(name, start..end).map_err(|problem| problem.to_string())
+                }
+                (Ok(_), _) => Err("the batch that is offered is not here".into()),
                 (Err(problem), _) => Err(problem),
             };
             (name, claimed.and_then(|reserved| read(reserved, &purpose, me)))
@@ -178,7 +180,7 @@ impl<'a> Ahead<'a> {
     /// A batch on which the roles disagree serves nobody any more.
     fn discard(&self, name: BatchName, reason: &str) {
         warn!(
-            "a stored run of program {} is refused and its batch removed ({reason}); correlated randomness is dealt in the session, \
+            "stored runs of program {} are refused and removed ({reason}); correlated randomness is dealt in the session, \
              `covey store fill` stores new runs",
             self.purpose.program.short()
         );
@@ -201,7 +203,7 @@ impl<'a> Ahead<'a> {
         let endpoint = self.streams.endpoint(STORE_STREAM).map_err(|error| error.to_string())?;
         let options = purpose.options.checked()?;
         let ring = executor.program().ring();
-        let mut protocol = P::start(endpoint, keys.clone(), ring, options).map_err(|error| error.to_string())?;
+        let mut protocol = P::start(endpoint, keys.clone(), ring, options, 0).map_err(|error| error.to_string())?;
         let about = About { purpose, role: me, keys: (!self.deals).then_some(keys) }.to_bytes()?;
         let (deals, round_bits, mut failed) = (self.deals, self.purpose.round_bits, None);
         let made = batches.create(name, &about, fill.count.into(), |run| {

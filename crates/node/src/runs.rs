@@ -112,21 +112,23 @@ impl RunStore {
     }
 }
 
-/// Reads a run that was set aside for `purpose` at `role`.
-pub(crate) fn read(reserved: Reserved, purpose: &Purpose, role: usize) -> Result<Dealt, String> {
-    let run = reserved.range.start;
+/// Reads runs that were set aside for `purpose` at `role`.
+pub(crate) fn read(reserved: Reserved, purpose: &Purpose, role: usize) -> Result<Vec<Dealt>, String> {
+    let runs = reserved.range.clone();
     let about = About::from_bytes(&reserved.about).filter(|about| about.purpose == *purpose && about.role == role);
-    let about = about.ok_or("the run offered is one for another purpose or role")?;
+    let about = about.ok_or("the runs offered are for another purpose or role")?;
     let bytes = reserved.read().map_err(|error| error.to_string())?;
     let Some(keys) = about.keys else {
-        return Ok(Dealt {
-            keys: SessionKeys::new(vec![None; purpose.parties.len()]),
-            run,
-            material: Material::default(),
-        });
+        let keys = SessionKeys::new(vec![None; purpose.parties.len()]);
+        return Ok(runs.map(|run| Dealt { keys: keys.clone(), run, material: Material::default() }).collect());
     };
-    let material = Material::from_bytes(&bytes).ok_or("a stored run that cannot be read")?;
-    Ok(Dealt { keys, run, material })
+    // All runs of a batch take the same messages.
+    let len = bytes.len() / runs.clone().count().max(1);
+    let read = |(run, bytes): (u64, &[u8])| {
+        let material = Material::from_bytes(bytes).ok_or("a stored run that cannot be read")?;
+        Ok(Dealt { keys: keys.clone(), run, material })
+    };
+    runs.zip(bytes.chunks(len.max(1))).map(read).collect()
 }
 
 #[cfg(test)]
@@ -183,7 +185,7 @@ pub(crate) mod tests {
         assert!(read(next(), &purpose(), 1).is_err());
         let status = store.status().0;
         assert_eq!((status[0].name, status[0].batch, status[0].left), (Hex([4; 16]), 1, 2));
-        assert_eq!(read(next(), &purpose(), 0).unwrap().run, 2);
+        assert_eq!(read(next(), &purpose(), 0).unwrap()[0].run, 2);
         assert!(read(next(), &purpose(), 0).err().unwrap().contains("cannot be read"));
         assert!(store.status().0.is_empty());
     }

@@ -280,7 +280,8 @@ impl Visitor for Runs<'_> {
                     sharing: self.held.head.upload.sharing,
                     masks: masks.as_ref().map(|masks| masks.session),
                     ring: self.ring.into(),
-                    options: self.options.into(),
+                    // On which lane a run goes changes nothing of it.
+                    options: Options { lanes: 1, ..self.options }.into(),
                     parties: self.parties.to_vec(),
                     round_bits: self.round_bits,
                     batch: 0,

@@ -419,12 +419,14 @@ pub enum StoreMessage {
         /// How many, likewise.
         count: [u64; 2],
     },
-    /// P0 has set this run aside.
-    OfferRun {
+    /// P0 has set these runs aside for the next ones.
+    OfferRuns {
         /// The batch.
         batch: Hex<16>,
-        /// The run's number in it.
-        run: u64,
+        /// The number of the first in it.
+        start: u64,
+        /// How many.
+        count: u32,
     },
     /// The same is set aside, or a fill finished, here.
     Agreed,

@@ -92,7 +92,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
     let runs = Runs { phase: PhaseMessage::Joint, batch: 1, inference: 2, count: 1 };
     let done = Done { profile: Profile::default(), stored: 0, socket_bytes_sent: 9, usage: Usage::default() };
     let offer = StoreMessage::Offer { batch: Hex([1; 16]), start: [0, 1], count: [2, 3] };
-    let offer_run = StoreMessage::OfferRun { batch: Hex([1; 16]), run: 4 };
+    let offer_runs = StoreMessage::OfferRuns { batch: Hex([1; 16]), start: 4, count: 2 };
     let place = TakePlace { protocol: "two-party".into(), program: Hex([6; 32]), role: 1, has: Some(Hex([2; 16])) };
     vec![
         ("status".into(), messages::encode(&Request::Status)),
@@ -106,6 +106,6 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("fill".into(), messages::encode(&SessionRequest::Fill(Fill { batch: 1, count: 3 }))),
         ("done".into(), messages::encode(&SessionReply::Done(done))),
         ("offer".into(), messages::encode(&offer)),
-        ("offer-run".into(), messages::encode(&offer_run)),
+        ("offer-runs".into(), messages::encode(&offer_runs)),
     ]
 }

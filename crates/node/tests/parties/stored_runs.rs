@@ -126,7 +126,7 @@ fn runs_serve_sessions_after_restarts_each_once_and_an_older_copy_is_refused() {
     assert_eq!(left(&cluster), [0; ROLES]);
     for role in cluster.roles() {
         let log = log(&cluster, role);
-        let line = log.lines().find(|line| line.contains("is refused and its batch removed")).expect("a line");
+        let line = log.lines().find(|line| line.contains("are refused and removed")).expect("a line");
         assert!(line.contains("older one, put back") && line.contains("covey store fill"), "{line}");
         assert!(!log.contains("panicked"), "{log}");
     }

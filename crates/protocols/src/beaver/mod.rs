@@ -22,6 +22,7 @@ mod site;
 mod tree;
 mod truncate;
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -72,8 +73,8 @@ pub struct Beaver<W> {
     weight_seeds: Vec<Seed>,
     /// Weights prepared so far.
     weights: u32,
-    /// What an earlier session dealt, for a run of this number.
-    supplied: Option<(u64, Dealt)>,
+    /// What earlier sessions dealt, for runs of these numbers.
+    supplied: VecDeque<(u64, Dealt)>,
     scheduler: Scheduler,
     gate: u32,
     node: u32,
@@ -123,7 +124,7 @@ impl<W: Word> Beaver<W> {
             mask_seeds,
             weight_generators: Arc::new(weight_generators),
             weights: 0,
-            supplied: None,
+            supplied: VecDeque::new(),
             scheduler,
             gate: 0,
             node: 0,
@@ -297,7 +298,7 @@ impl<W: Word> Protocol for Beaver<W> {
         if inference == WEIGHTS_RUN {
             return Err(ProtocolError::RunUsed { run: inference });
         }
-        let supplied = self.supplied.take_if(|(run, _)| phase == Phase::Online && *run == inference);
+        let supplied = self.supplied.pop_front_if(|(run, _)| phase == Phase::Online && *run == inference);
         let generators = match supplied {
             Some((_, Dealt { keys, run, material })) => {
                 self.scheduler.begin_supplied(inference, material)?;

@@ -49,7 +49,7 @@ impl<W: Word> Served for Beaver<W> {
     }
 
     fn supply_run(&mut self, run: u64, dealt: Dealt) {
-        self.supplied = Some((run, dealt));
+        self.supplied.push_back((run, dealt));
     }
 
     fn weight_masks(&self) -> Zeroizing<Vec<u8>> {
