@@ -298,7 +298,8 @@ impl<W: Word> Protocol for Beaver<W> {
         if inference == WEIGHTS_RUN {
             return Err(ProtocolError::RunUsed { run: inference });
         }
-        let supplied = self.supplied.pop_front_if(|(run, _)| phase == Phase::Online && *run == inference);
+        let is_due = phase == Phase::Online && self.supplied.front().is_some_and(|(run, _)| *run == inference);
+        let supplied = if is_due { self.supplied.pop_front() } else { None };
         let generators = match supplied {
             Some((_, Dealt { keys, run, material })) => {
                 self.scheduler.begin_supplied(inference, material)?;
