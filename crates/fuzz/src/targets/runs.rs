@@ -7,7 +7,6 @@ use covey_node::untrusted::read_runs;
 use covey_ot::store::Batches;
 use covey_protocols::Options;
 use serde_json::json;
-use zeroize::Zeroizing;
 
 use super::{Run, Target, archive, line, stock};
 
@@ -55,7 +54,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         let (batches, _) = line(Batches::open(folder.path(), &KIND))?;
         let lengths = [MESSAGES as u32; MESSAGES + 1].map(u32::to_le_bytes).concat();
         let item = if role < 2 { [&lengths[..], &[3; MESSAGES * MESSAGES]].concat() } else { Vec::new() };
-        let made = line(batches.create([7; 16], &about(role), 2, |_| Some(Zeroizing::new(item.clone()))))?;
+        let made = line(batches.create([7; 16], &about(role), 2, |_| Some(item.clone().into())))?;
         batches.add(made);
         Ok(archive::pack(&archive::read(&folder.path().join(NAME))?))
     };
