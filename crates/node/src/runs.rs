@@ -16,6 +16,8 @@ use zeroize::Zeroizing;
 
 pub(crate) const FOLDER: &str = "stored-runs";
 pub(crate) const KIND: Kind = *b"runs-v1 ";
+/// Bytes that a key takes in a file.
+const KEY: usize = 33;
 
 /// Everything that a run's messages and randomness depend on, the same at all roles; a run serves nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +124,10 @@ pub(crate) fn read(reserved: Reserved, purpose: &Purpose, role: usize) -> Result
         let keys = SessionKeys::new(vec![None; purpose.parties.len()]);
         return Ok(runs.map(|run| Dealt { keys: keys.clone(), run, material: Material::default() }).collect());
     };
+    // One with every role but the own.
+    if keys.to_bytes().len() + KEY - 1 != KEY * purpose.parties.len() {
+        return Err("stored runs without the keys that they draw from".into());
+    }
     // All runs of a batch take the same messages.
     let len = bytes.len() / runs.clone().count().max(1);
     let read = |(run, bytes): (u64, &[u8])| {
@@ -132,13 +138,13 @@ pub(crate) fn read(reserved: Reserved, purpose: &Purpose, role: usize) -> Result
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use covey_protocols::Options;
     use covey_ring::Ring;
 
     use super::*;
 
-    pub fn purpose() -> Purpose {
+    fn purpose() -> Purpose {
         Purpose {
             covey: "1".into(),
             protocol: "beaver".into(),
@@ -147,7 +153,7 @@ pub(crate) mod tests {
             masks: Some(Hex([3; 16])),
             ring: Ring::Pow2(32).into(),
             options: Options::default().into(),
-            parties: Vec::new(),
+            parties: vec![Key(format!("covey:{}", "1".repeat(64)).parse().unwrap()); 2],
             round_bits: 0,
             batch: 1,
         }
@@ -161,9 +167,10 @@ pub(crate) mod tests {
             let bytes = about.to_bytes().unwrap();
             let read = About::from_bytes(&bytes).unwrap();
             assert!(read.purpose == about.purpose && read.role == role);
-            assert_eq!(read.keys.map(|keys| keys.to_bytes()), about.keys.map(|keys| keys.to_bytes()));
-            for len in 0..bytes.len() {
-                assert!(About::from_bytes(&bytes[..len]).is_none_or(|about| about.keys.is_none()), "{len} bytes");
+            assert_eq!(read.keys.map(|keys| keys.to_bytes()), about.keys.as_ref().map(SessionKeys::to_bytes));
+            let keys = about.keys.map_or(0, |keys| keys.to_bytes().len());
+            for len in 0..bytes.len() - keys {
+                assert!(About::from_bytes(&bytes[..len]).is_none(), "{len} bytes");
             }
             assert!(About::from_bytes(&[&bytes[..], &[2]].concat()).is_none());
         }
@@ -181,7 +188,7 @@ pub(crate) mod tests {
         let item = |number| Some(if number < 3 { Material::default().to_bytes() } else { Zeroizing::new(vec![9; 4]) });
         batches.add(batches.create([4; 16], &about, 4, item).unwrap());
         let next = || batches.reserve(|_| true, 1).unwrap().unwrap();
-        assert!(read(next(), &Purpose { batch: 2, ..purpose() }, 0).is_err());
+        assert!(read(next(), &Purpose { batch: 2, ..purpose() }, 0).err().unwrap().contains("another purpose"));
         assert!(read(next(), &purpose(), 1).is_err());
         let status = store.status().0;
         assert_eq!((status[0].name, status[0].batch, status[0].left), (Hex([4; 16]), 1, 2));

@@ -34,7 +34,7 @@ fn about(role: u8) -> Vec<u8> {
         "masks": Hex([4; 16]),
         "ring": RingMessage::Pow2(32),
         "options": OptionsMessage::from(Options::default()),
-        "parties": [],
+        "parties": vec![format!("covey:{}", "1".repeat(64)); 3],
         "round_bits": 0,
         "batch": 1,
     });
