@@ -91,7 +91,7 @@ fn runs_serve_sessions_after_restarts_each_once_and_an_older_copy_is_refused() {
 
     // Killed in the middle of a run: that run is gone, at all.
     let backup = cluster.path("backup");
-    for victim in 0..ROLES {
+    for (victim, process) in processes.iter_mut().enumerate() {
         let expect = 6 - victim as u64 - 1;
         let mut session = slow_session(&cluster, &model);
         std::thread::scope(|scope| {
@@ -99,11 +99,11 @@ fn runs_serve_sessions_after_restarts_each_once_and_an_older_copy_is_refused() {
             eventually("the run to begin", || left(&cluster) == [expect; ROLES]);
             std::thread::sleep(std::time::Duration::from_millis(250));
             assert!(!run.is_finished());
-            processes[victim].signal("KILL");
+            process.signal("KILL");
             message(run.join().unwrap().unwrap_err());
         });
-        processes[victim].0.wait().unwrap();
-        processes[victim] = Process::start(&cluster, victim);
+        process.0.wait().unwrap();
+        *process = Process::start(&cluster, victim);
         assert_eq!(left(&cluster), [expect; ROLES], "nothing comes back");
     }
     assert!(infer(&mut cluster.open(&model).unwrap(), &model, 11));
