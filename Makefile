@@ -60,8 +60,8 @@ kills: $(VENV)/installed
 	$(BIN)/python python/tests/kills.py
 
 RUNS ?= 1000
-store-kills:
-	cargo run --quiet --release --locked -p covey-ot --example store_kills -- --runs $(RUNS)
+store-kills: $(VENV)/installed
+	$(BIN)/python python/tests/store_kills.py --runs $(RUNS)
 
 bad-input: $(VENV)/ready
 	$(BIN)/python python/tests/bad_input.py

@@ -94,6 +94,16 @@ class Client:
         pairs = [[min(mine, theirs) for mine, theirs in zip(held[0][n], held[1][n], strict=True)] for n in common]
         return Stored([(first, second) for first, second in pairs])
 
+    def stored_runs(self) -> StoredRuns:
+        """The runs that the parties and their dealer have ahead. Raises `CoveyError` naming one that is silent."""
+        held: list[dict[str, dict[str, Any]]] = []
+        for answer in self.status():
+            if "error" in answer:
+                raise CoveyError(str(answer["error"]))
+            held.append({runs["name"]: runs for runs in answer["status"]["runs"]})
+        common = [name for name in held[0] if all(name in runs for runs in held)]
+        return StoredRuns([{**held[0][name], "left": min(runs[name]["left"] for runs in held)} for name in common])
+
     def status(self) -> list[dict[str, Any]]:
         """What each party says about itself, in role order: a dict of its answers, or of `error` alone."""
         answers: list[dict[str, Any]] = json.loads(_core.status(self.config))
@@ -116,6 +126,18 @@ class Stored:
             min(left // count for left, count in zip(ots, plan["transfers"], strict=True) if count)
             for ots in self.batches
         )
+
+
+@dataclass(frozen=True)
+class StoredRuns:
+    """Runs that all roles have the material of, a batch for each `fill_store`, as the parties describe them."""
+
+    batches: list[dict[str, Any]]
+
+    def of(self, program: Program, batch: int = 1, *, protocol: str = "beaver", round_bits: int = 0) -> list[int]:
+        """How many inferences of `batch` samples of a program are left of each batch that is for such."""
+        wanted = {"program": program.hash, "protocol": protocol, "batch": batch, "round_bits": round_bits}
+        return [runs["left"] for runs in self.batches if all(runs[key] == value for key, value in wanted.items())]
 
 
 class Session:
@@ -158,9 +180,10 @@ class Session:
         return Result.joined(done)
 
     def fill_store(self, batch: int = 1, count: int = 1, *, progress: Progress | None = None) -> Work:
-        """Have the parties make ahead the correlated OTs of `count` inferences of `batch` samples in later sessions.
+        """Have the parties make ahead the correlated randomness of `count` inferences of `batch` samples.
 
-        They keep them on disk; a session takes what it needs from there, and makes the rest. Two-party only.
+        They keep it on disk: correlated OTs (two-party) or what the dealer deals for runs (beaver). Later sessions, and
+        this one, take what they need from there, and make the rest.
         """
         start = time.perf_counter()
         profile, parties = self._session.fill_store(batch, count, progress)

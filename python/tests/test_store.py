@@ -1,4 +1,4 @@
-"""Two parties of which the data owner is one, and correlated OTs made ahead."""
+"""What parties have ahead of sessions: correlated OTs of two, of which the data owner may be one; runs of a dealer."""
 
 from __future__ import annotations
 
@@ -63,3 +63,33 @@ def test_what_cannot_be(command: Command, digits: Path) -> None:
     rounded = json.loads(command.succeeds("explain", digits, "--round-bits", 4, "--json").out)
     exact = json.loads(command.succeeds("explain", digits, "--json").out)
     assert rounded["total"]["rounds"] > exact["total"]["rounds"]
+
+
+def test_runs_are_dealt_ahead_and_counted(command: Command, digits: Path) -> None:
+    images = np.load(DIGITS / "test-images.npy")[:1]
+    model = load(digits)
+    due = {name: values.tolist() for name, values in run_clear(model, images).integers.items()}
+    plan = json.loads(command.succeeds("explain", digits, "--protocol", "beaver", "--json").out)
+    with covey.local("beaver", timeout=5) as parties:
+        Client(parties.owner_config).share_weights(digits, protocol="beaver")
+        client = Client(parties.client_config)
+        given = [digits, "--config", parties.client_config, "--protocol", "beaver"]
+        assert json.loads(command.succeeds("store", "show", *given, "--json").out)["batches"] == []
+        filled = json.loads(command.succeeds("store", "fill", *given, "--inferences", 3, "--json").out)
+        dealt = sum(link["bytes"] for node in plan["nodes"] for link in node["links"] if link["offline"])
+        assert filled["bytes"] == 3 * dealt
+        assert "3 inference(s) of 1 sample(s)" in command.succeeds("store", "show", *given).out
+        for party in parties.parties:
+            party.kill()
+            party.spawn()
+            party.wait_until_ready()
+        stored = client.infer(digits, images, protocol="beaver")
+        assert json.loads(command.succeeds("store", "show", *given, "--json").out)["batches"] == [2]
+        for other in (["--batch", 2], ["--round-bits", 3]):
+            shown = json.loads(command.succeeds("store", "show", *given, *other, "--json").out)
+            assert (shown["inferences"], shown["batches"]) == (0, [])
+    assert stored.profile is not None
+    rows = {node.name: node for node in stored.profile.nodes}
+    assert rows["correlated randomness"].op == "from the store" and stored.profile.total.offline_bytes == 0
+    assert {name: values.tolist() for name, values in stored.integers.items()} == due
+    command.refuses("store", "show", digits, "--config", "x.toml", "--protocol", "trio", saying="trio keeps nothing")

@@ -1,24 +1,33 @@
-"""store fill, show: correlated OTs that two parties make ahead of sessions."""
+"""store fill, show: what the parties make ahead of sessions: correlated OTs of two parties, runs dealt by a dealer."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from covey.cli import console
-from covey.cli.options import Json
+from covey.cli.options import Json, check_served
 from covey.cli.remote import ClientConfig, OptionalModel, model_beside, warn_of_own_expiry
+from covey.errors import OptionError
 
-app = typer.Typer(help="Make and count what two parties have ahead of sessions.", no_args_is_help=True)
+app = typer.Typer(help="Make and count what the parties have ahead of sessions.", no_args_is_help=True)
 
-PROTOCOL = "two-party"
+OTS, RUNS = "two-party", "beaver"
 
+Protocol = Annotated[str, typer.Option(help=f"{OTS} (correlated OTs) or {RUNS} (runs that the dealer has dealt).")]
 Batch = Annotated[int, typer.Option(min=1, help="Samples in one inference.")]
 RoundBits = Annotated[
     int, typer.Option(min=0, max=24, metavar="N", help="The `round_bits` that the parties grant you.")
 ]
+
+
+def check_kept(name: str) -> str:
+    """The name of a protocol that keeps something between sessions. Raises `OptionError`."""
+    if check_served(name) not in (OTS, RUNS):
+        raise OptionError(f"{name} keeps nothing between sessions that could be made ahead: use {OTS} or {RUNS}")
+    return name
 
 
 @app.command()
@@ -27,24 +36,27 @@ def fill(
     model: OptionalModel = None,
     inferences: Annotated[int, typer.Option(min=1, max=1 << 16, help="For how many.")] = 1,
     batch: Batch = 1,
+    protocol: Protocol = OTS,
     as_json: Json = False,
 ) -> None:
-    """Have both parties make the correlated OTs of so many inferences of a program, and keep them on disk."""
+    """Have the parties make the correlated randomness of so many inferences of a program, and keep it on disk."""
     from covey.client import Client
     from covey.model import load
 
+    kind = check_kept(protocol)
     warn_of_own_expiry(config)
     program = load(model or model_beside(config)).program
     start = time.perf_counter()
-    with console.progress(quiet=as_json) as report, Client(config).session(program, PROTOCOL) as session:
+    with console.progress(quiet=as_json) as report, Client(config).session(program, kind) as session:
         report(0, 0, "filling the store")
         work = session.fill_store(batch, inferences)
     seconds, sent = time.perf_counter() - start, work.profile.total.bytes
     if as_json:
         console.print_json({"inferences": inferences, "batch": batch, "bytes": sent, "seconds": seconds})
         return
+    what = "correlated OTs for" if kind == OTS else "correlated randomness dealt for"
     console.say(
-        f"the parties have correlated OTs for {inferences} more inference(s) of {batch} sample(s) of '{program.name}': "
+        f"the parties have {what} {inferences} more inference(s) of {batch} sample(s) of '{program.name}': "
         f"{console.amount(sent)} sent in {console.duration(seconds)}"
     )
 
@@ -55,22 +67,27 @@ def show(
     model: OptionalModel = None,
     batch: Batch = 1,
     round_bits: RoundBits = 0,
+    protocol: Protocol = OTS,
     as_json: Json = False,
 ) -> None:
-    """Say how many correlated OTs the parties have ahead, and for how many inferences of a program they last."""
+    """Say what the parties have ahead, and for how many inferences of a program it lasts."""
     from covey.client import Client
     from covey.model import load
 
+    kind = check_kept(protocol)
     warn_of_own_expiry(config)
     program = load(model or model_beside(config)).program
-    stored = Client(config).stored()
-    count = stored.inferences(program, batch, round_bits=round_bits)
+    batches: list[Any]
+    if kind == RUNS:
+        batches = Client(config).stored_runs().of(program, batch, round_bits=round_bits)
+        count, held = sum(batches), "runs"
+    else:
+        stored = Client(config).stored()
+        count, batches = stored.inferences(program, batch, round_bits=round_bits), [list(b) for b in stored.batches]
+        held = f"{sum(map(sum, batches)):,} correlated OTs"
     if as_json:
-        batches = [list(ots) for ots in stored.batches]
         console.print_json({"inferences": count, "batch": batch, "batches": batches})
         return
-    ots = sum(sum(ots) for ots in stored.batches)
     console.say(
-        f"{ots:,} correlated OTs in store, {len(stored.batches)} batch(es): {count} inference(s) of {batch} sample(s) "
-        f"of '{program.name}'"
+        f"{held} in store, {len(batches)} batch(es): {count} inference(s) of {batch} sample(s) of '{program.name}'"
     )
