@@ -45,13 +45,18 @@ class NodeProfile:
         return sum(int(link["messages"]) for link in self.links)
 
     @property
-    def gigabits_per_second(self) -> float:
-        """What the link that carried most carried in the step's time; 0 where no time is known."""
+    def busiest_link_bytes(self) -> int:
+        """What the directed link that carried most carried, offline and online together."""
         sent: dict[tuple[int, int], int] = {}
         for link in self.links:
             key = (int(link["from"]), int(link["to"]))
             sent[key] = sent.get(key, 0) + int(link["bytes"])
-        return max(sent.values(), default=0) * 8 / self.milliseconds / 1e6 if self.milliseconds else 0.0
+        return max(sent.values(), default=0)
+
+    @property
+    def gigabits_per_second(self) -> float:
+        """Of the busiest link, over the step's time; 0 where no time is known."""
+        return self.busiest_link_bytes * 8 / self.milliseconds / 1e6 if self.milliseconds else 0.0
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> NodeProfile:

@@ -5,10 +5,8 @@ Transformers and training, which they report too, are not there yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from covey.bench.cache import default_folder
+from covey.bench.cells import Cell, Preset
 from covey.bench.networks import NetworkProfile, network
 from covey.bench.pipelines import ALL, NONE, TWO, VARIANTS, Row, Variant, bed, by_kind
 from covey.bench.primitives import relu
@@ -22,28 +20,14 @@ NOTE = (
     "pipeline the parties send weights' openings in front of each product; Transformers and training are not there yet."
 )
 
+DOMAIN = "Z_2^64"
+
 MODELS = {"VGG16": Spec("vgg16", "imagenet", "max"), "ResNet50": Spec("resnet50", "imagenet", "max")}
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One cell: seconds and what it says, beside what the paper says."""
-
-    what: str
-    network: str
-    seconds: float
-    bytes: float
-    rounds: int
-    here: str
-    paper: str
-
-
-Measure = Callable[[int, Progress], list[Measured]]
-
-
-def _cell(what: str, row: Row, here: str, paper: str = "", seconds: float | None = None) -> Measured:
+def _cell(what: str, row: Row, here: str, paper: str = "", seconds: float | None = None) -> Cell:
     shown = row.latency.median if seconds is None else seconds
-    return Measured(what, row.network.name, shown, row.bytes, row.rounds, here, paper)
+    return Cell(what, DOMAIN, row.network.name, shown, row.bytes, row.rounds, False, paper, here)
 
 
 def _rows(
@@ -69,7 +53,7 @@ def _improvement(base: Row, row: Row) -> str:
     return f"throughput {row.more_throughput(base):+.0%}, latency {-row.less_latency(base):+.1%}"
 
 
-def figure_1(times: int, say: Progress) -> list[Measured]:
+def figure_1(times: int, say: Progress) -> list[Cell]:
     """Computation and communication without pipelines."""
     paper = {"VGG16": "GPUs idle 60 %", "ResNet50": "GPUs idle 63 %"}
     cells = []
@@ -79,7 +63,7 @@ def figure_1(times: int, say: Progress) -> list[Measured]:
     return cells
 
 
-def figure_4(times: int, say: Progress) -> list[Measured]:
+def figure_4(times: int, say: Progress) -> list[Cell]:
     """A non-linear layer by its number of tiles."""
     count = 1 << 20
     case = relu(count)(64)
@@ -89,16 +73,16 @@ def figure_4(times: int, say: Progress) -> list[Measured]:
         options = {"tile": count // tiles, "window": tiles}
         with parties("beaver", profile, options, say) as running:
             runs, _ = repeat(running, case.model, case.inputs, batch=case.samples, phase="online", repetitions=times)
-        milliseconds = sum(node.milliseconds for node in nodes(runs.profile))
+        seconds = sum(node.milliseconds for node in nodes(runs.profile)) / 1e3
         total = runs.profile.total
         paper = "best on their GPU" if tiles == 4 else ""
         here = f"waits {total.waiting_milliseconds / total.milliseconds:.0%}"
         what = f"2^20 ReLUs in {tiles} {'tile' if tiles == 1 else 'tiles'}"
-        cells.append(Measured(what, profile.name, milliseconds / 1e3, total.online_bytes, total.rounds, here, paper))
+        cells.append(Cell(what, DOMAIN, profile.name, seconds, total.online_bytes, total.rounds, False, paper, here))
     return cells
 
 
-def figure_6(times: int, say: Progress) -> list[Measured]:
+def figure_6(times: int, say: Progress) -> list[Cell]:
     """Throughput with each pipeline and with all, LAN and WAN."""
     paper = {("VGG16", "10g"): "+49.8 %", ("ResNet50", "10g"): "+34.0 %"}
     cells = []
@@ -111,7 +95,7 @@ def figure_6(times: int, say: Progress) -> list[Measured]:
     return cells
 
 
-def figure_7(times: int, say: Progress) -> list[Measured]:
+def figure_7(times: int, say: Progress) -> list[Cell]:
     """VGG16's time and where it goes."""
     paper = [
         "14.25 s (linear layers 4.64 s, of which 0.34 s communicate)",
@@ -127,7 +111,7 @@ def figure_7(times: int, say: Progress) -> list[Measured]:
     ]
 
 
-def figure_9(times: int, say: Progress) -> list[Measured]:
+def figure_9(times: int, say: Progress) -> list[Cell]:
     """Latency by kind of layer, LAN and WAN."""
     paper = {
         ("VGG16", "10g"): "-10.9 %",
@@ -144,7 +128,7 @@ def figure_9(times: int, say: Progress) -> list[Measured]:
     return cells
 
 
-def _kinds(label: str, base: Row, row: Row) -> list[Measured]:
+def _kinds(label: str, base: Row, row: Row) -> list[Cell]:
     before, after = by_kind(base), by_kind(row)
     return [
         _cell(f"{label}, {kind} layers", row, f"latency {after[kind] / seconds - 1:+.1%}", seconds=after[kind])
@@ -153,7 +137,7 @@ def _kinds(label: str, base: Row, row: Row) -> list[Measured]:
     ]
 
 
-def table_1(times: int, say: Progress) -> list[Measured]:
+def table_1(times: int, say: Progress) -> list[Cell]:
     """Linear and non-linear layers."""
     cells = []
     for label in MODELS:
@@ -165,7 +149,7 @@ def table_1(times: int, say: Progress) -> list[Measured]:
 _SPEEDS = {"10g": 10, "20g": 20, "40g": 40}
 
 
-def table_2(times: int, say: Progress) -> list[Measured]:
+def table_2(times: int, say: Progress) -> list[Cell]:
     """Throughput by the link's speed."""
     paper = {
         ("VGG16", "10g", "none"): "4.21 a minute",
@@ -182,7 +166,7 @@ def table_2(times: int, say: Progress) -> list[Measured]:
     return cells
 
 
-def table_3(times: int, say: Progress) -> list[Measured]:
+def table_3(times: int, say: Progress) -> list[Cell]:
     """Latency by the link's speed."""
     paper = {
         "VGG16": {"10g": ("14.25 s", "12.7 s"), "20g": ("9.6 s", "8.59 s"), "40g": ("7.36 s", "6.71 s")},
@@ -199,7 +183,7 @@ def table_3(times: int, say: Progress) -> list[Measured]:
 
 def _of_parties(
     count: int, speed: str, paper: dict[str, str], times: int, say: Progress, *, public: bool = False
-) -> list[Measured]:
+) -> list[Cell]:
     cells = []
     for label, said in paper.items():
         (rows,) = _rows(label, [network(speed)], [NONE, TWO, ALL], times, say, computing=count, public=public)
@@ -210,30 +194,30 @@ def _of_parties(
     return cells
 
 
-def table_4(times: int, say: Progress) -> list[Measured]:
+def table_4(times: int, say: Progress) -> list[Cell]:
     """Three parties on 10 Gbit/s."""
     paper = {"VGG16": "throughput +51 %, latency -13 %", "ResNet50": "throughput +48 %, latency -10 %"}
     return _of_parties(3, "10g", paper, times, say)
 
 
-def table_6(times: int, say: Progress) -> list[Measured]:
+def table_6(times: int, say: Progress) -> list[Cell]:
     """Two parties on 10 Gbit/s, three on 20."""
     two = {"VGG16": "throughput +49.8 %, latency -10.9 %", "ResNet50": "throughput +34.0 %, latency -10.6 %"}
     three = {"VGG16": "", "ResNet50": "throughput +41 %, latency -11 %"}
     return _of_parties(2, "10g", two, times, say) + _of_parties(3, "20g", three, times, say)
 
 
-def first_figure_6(times: int, say: Progress) -> list[Measured]:
+def first_figure_6(times: int, say: Progress) -> list[Cell]:
     """VGG16 with two parties and three."""
     return _speedups("VGG16", ("7.31 %", "9.97 %"), times, say)
 
 
-def first_figure_7(times: int, say: Progress) -> list[Measured]:
+def first_figure_7(times: int, say: Progress) -> list[Cell]:
     """ResNet50 with two parties and three."""
     return _speedups("ResNet50", ("8.32 %", "10.23 %"), times, say)
 
 
-def _speedups(label: str, paper: tuple[str, str], times: int, say: Progress) -> list[Measured]:
+def _speedups(label: str, paper: tuple[str, str], times: int, say: Progress) -> list[Cell]:
     cells = []
     for count, said in zip((2, 3), paper, strict=True):
         ((base, row),) = _rows(label, [network("10g")], [NONE, TWO], times, say, computing=count)
@@ -243,25 +227,25 @@ def _speedups(label: str, paper: tuple[str, str], times: int, say: Progress) -> 
     return cells
 
 
-def first_figure_8(times: int, say: Progress) -> list[Measured]:
+def first_figure_8(times: int, say: Progress) -> list[Cell]:
     """Public weights, two parties and three."""
     none = dict.fromkeys(MODELS, "")
     return [cell for count in (2, 3) for cell in _of_parties(count, "10g", none, times, say, public=True)]
 
 
-PRESETS: dict[str, tuple[str, Measure]] = {
-    "mpc-pipe-figure1": ("MPC-Pipe, figure 1: computation and communication without pipelines", figure_1),
-    "mpc-pipe-figure4": ("MPC-Pipe, figure 4: a non-linear layer by its number of tiles", figure_4),
-    "mpc-pipe-figure6": ("MPC-Pipe, figure 6: throughput with each pipeline, two parties", figure_6),
-    "mpc-pipe-figure7": ("MPC-Pipe, figure 7: VGG16 step by step, two parties", figure_7),
-    "mpc-pipe-figure9": ("MPC-Pipe, figure 9: latency by kind of layer, two parties", figure_9),
-    "mpc-pipe-table1": ("MPC-Pipe, table 1: linear and non-linear layers, two parties", table_1),
-    "mpc-pipe-table2": ("MPC-Pipe, table 2: throughput by the link's speed", table_2),
-    "mpc-pipe-table3": ("MPC-Pipe, table 3: latency by the link's speed", table_3),
-    "mpc-pipe-table4": ("MPC-Pipe, table 4: three parties on 10 Gbit/s", table_4),
-    "mpc-pipe-table6": ("MPC-Pipe, table 6: two parties and three, links scaled up", table_6),
-    "mpc-pipe-first-figure6": ("MPC-Pipe's first version, figure 6: VGG16", first_figure_6),
-    "mpc-pipe-first-figure7": ("MPC-Pipe's first version, figure 7: ResNet50", first_figure_7),
-    "mpc-pipe-first-figure8": ("MPC-Pipe's first version, figure 8: public weights", first_figure_8),
+PRESETS = {
+    "mpc-pipe-figure1": Preset("MPC-Pipe, figure 1: computation and communication without pipelines", NOTE, figure_1),
+    "mpc-pipe-figure4": Preset("MPC-Pipe, figure 4: a non-linear layer by its number of tiles", NOTE, figure_4),
+    "mpc-pipe-figure6": Preset("MPC-Pipe, figure 6: throughput with each pipeline, two parties", NOTE, figure_6),
+    "mpc-pipe-figure7": Preset("MPC-Pipe, figure 7: VGG16 step by step, two parties", NOTE, figure_7),
+    "mpc-pipe-figure9": Preset("MPC-Pipe, figure 9: latency by kind of layer, two parties", NOTE, figure_9),
+    "mpc-pipe-table1": Preset("MPC-Pipe, table 1: linear and non-linear layers, two parties", NOTE, table_1),
+    "mpc-pipe-table2": Preset("MPC-Pipe, table 2: throughput by the link's speed", NOTE, table_2),
+    "mpc-pipe-table3": Preset("MPC-Pipe, table 3: latency by the link's speed", NOTE, table_3),
+    "mpc-pipe-table4": Preset("MPC-Pipe, table 4: three parties on 10 Gbit/s", NOTE, table_4),
+    "mpc-pipe-table6": Preset("MPC-Pipe, table 6: two parties and three, links scaled up", NOTE, table_6),
+    "mpc-pipe-first-figure6": Preset("MPC-Pipe's first version, figure 6: VGG16", NOTE, first_figure_6),
+    "mpc-pipe-first-figure7": Preset("MPC-Pipe's first version, figure 7: ResNet50", NOTE, first_figure_7),
+    "mpc-pipe-first-figure8": Preset("MPC-Pipe's first version, figure 8: public weights", NOTE, first_figure_8),
 }
-"""By name: title, and what measures it."""
+"""By name."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import onnx
 
 from covey import _core, models
 from covey.bench import mpc_pipe, primitives
+from covey.bench.cells import Cell, Preset
 from covey.bench.networks import NetworkProfile, network
 from covey.bench.primitives import Primitive
 from covey.client import Phase, Progress
@@ -19,37 +19,6 @@ from covey.errors import OptionError
 
 LONGEST = 600.0
 """Seconds on the wire beyond which a cell is planned and not measured."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One figure: seconds measured, or planned from rounds and bytes where measuring would take too long."""
-
-    what: str
-    domain: str
-    network: str
-    seconds: float
-    bytes: float
-    rounds: int
-    planned: bool
-    paper: str
-    """What the paper gives for it."""
-    here: str = ""
-    """What was measured, in the same terms."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A figure or table of a paper."""
-
-    title: str
-    note: str
-    measure: Callable[[int, Progress], list[Cell]]
-    """The cells, from so many repetitions."""
 
 
 def find(name: str) -> Preset:
@@ -141,16 +110,6 @@ def activations(model: str) -> list[int]:
     return sizes
 
 
-def _of_mpc_pipe(measure: mpc_pipe.Measure) -> Callable[[int, Progress], list[Cell]]:
-    def cells(times: int, say: Progress) -> list[Cell]:
-        return [
-            Cell(row.what, "Z_2^64", row.network, row.seconds, row.bytes, row.rounds, False, row.paper, row.here)
-            for row in measure(times, say)
-        ]
-
-    return cells
-
-
 PRESETS = {
     "cryptflow2-figure1": Preset(
         "CrypTFlow2, figure 1: ReLU by number",
@@ -165,8 +124,6 @@ PRESETS = {
         "two machines of 4 cores, without a stock.",
         _table_6,
     ),
-    **{
-        name: Preset(title, mpc_pipe.NOTE, _of_mpc_pipe(measure)) for name, (title, measure) in mpc_pipe.PRESETS.items()
-    },
+    **mpc_pipe.PRESETS,
 }
 """By name."""

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from covey import models
 from covey.bench.cache import kept
 from covey.bench.networks import LOCAL_ROUND_TRIP_MS, NetworkProfile, local_network
@@ -167,7 +165,7 @@ class Bed:
         total = results[-1].work.profile.total
         seconds = sum(done.work.profile.seconds for done in together)
         count = sum(len(done.results) for done in together)
-        busiest = sum(_busiest_link(done.work.profile) for done in together)
+        busiest = sum(done.work.profile.total.busiest_link_bytes for done in together)
         info = PROTOCOLS[self.running.protocol]
         computing = len(self.running.names) - info.dealer
         used = [[done.work.parties[party].cpu_seconds for done in together] for party in range(computing)]
@@ -232,7 +230,7 @@ def balanced(unpipelined: Row) -> NetworkProfile | None:
     left = unpipelined.computing_seconds - unpipelined.rounds * LOCAL_ROUND_TRIP_MS / 2e3
     if left <= 0:
         return None
-    return local_network(_busiest_link(Profile(unpipelined.nodes, 0.0)) * 8 / left / 1e6)
+    return local_network(Profile(unpipelined.nodes, 0.0).total.busiest_link_bytes * 8 / left / 1e6)
 
 
 def need_balanced(unpipelined: Row) -> NetworkProfile:
@@ -263,17 +261,3 @@ def by_kind(row: Row) -> dict[str, float]:
         kind = next((kind for kind in kinds if any(known.get(op) == kind for op in ops)), "other")
         sums[kind] += node.milliseconds / 1e3
     return sums
-
-
-def _busiest_link(profile: Profile) -> int:
-    sums: dict[tuple[int, int], int] = {}
-    for link in profile.total.links:
-        key = (int(link["from"]), int(link["to"]))
-        sums[key] = sums.get(key, 0) + int(link["bytes"])
-    return max(sums.values(), default=0)
-
-
-def mean(values: Sequence[float | None]) -> float | None:
-    """Of those that are known, if all are."""
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known and len(known) == len(values) else None

@@ -7,8 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from covey.bench.networks import NETWORKS
 from covey.cli import bench_pipelines, console
+from covey.cli.bench_options import (
+    Adder,
+    Batch,
+    Cache,
+    Check,
+    MedianRepetitions,
+    ModelName,
+    Network,
+    Phase,
+    Pool,
+    Ring,
+    Shape,
+    WarmUp,
+)
 from covey.cli.options import Json, KeyBits, PartyCount, Protocol, check_served
 from covey.errors import CoveyError, OptionError
 from covey.protocols import PROTOCOLS
@@ -23,35 +36,6 @@ app = typer.Typer(
 
 app.command()(bench_pipelines.calibrate)
 app.command()(bench_pipelines.pipelines)
-
-Network = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="loopback; or emulated: " + ", ".join(list(NETWORKS)[1:]) + ", or any rate in Gbit/s such as 2.5g.",
-    ),
-]
-Repetitions = Annotated[int, typer.Option(min=1, help="How often each is measured; medians are shown.")]
-WarmUp = Annotated[int, typer.Option(min=0, help="Runs before that, which do not count.")]
-Adder = Annotated[
-    str | None,
-    typer.Option(
-        "--adder",
-        "--comparison",
-        metavar="NAME",
-        help="How comparisons are done: auto, fewest-bytes, balanced, fewest-rounds, digits, log-depth or ripple.",
-    ),
-]
-Shape = Annotated[str | None, typer.Option(metavar="NAME", help="mnist, cifar or imagenet; by default the smallest.")]
-Pool = Annotated[str, typer.Option(metavar="KIND", help="max or avg.")]
-Batch = Annotated[int, typer.Option(min=1, help="Images in one inference.")]
-Ring = Annotated[str, typer.Option(metavar="BITS", help="auto, 32 or 64.")]
-Phase = Annotated[str, typer.Option(metavar="NAME", help="joint; or online: preprocessing apart, ahead of each run.")]
-Check = Annotated[bool, typer.Option("--check/--no-check", help="Compare the first inference with clear.")]
-Cache = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Where built models are kept; by default ~/.cache/covey/bench.")
-]
-ModelName = Annotated[str, typer.Argument(metavar="NAME", help="lenet5, alexnet, vgg16, resnet18/32/50 or minionn.")]
 
 
 @app.command()
@@ -89,7 +73,7 @@ def primitives(
     phase: Phase = "joint",
     network: Network = "loopback",
     adder: Adder = None,
-    repetitions: Repetitions = 5,
+    repetitions: MedianRepetitions = 5,
     warm_up: WarmUp = 1,
     as_json: Json = False,
 ) -> None:
@@ -163,7 +147,7 @@ def model(
     adder: Adder = None,
     key_bits: KeyBits = None,
     network: Network = "loopback",
-    repetitions: Repetitions = 3,
+    repetitions: MedianRepetitions = 3,
     warm_up: WarmUp = 1,
     check: Check = True,
     nodes: Annotated[bool, typer.Option("--nodes", help="Show time, bytes and rounds node by node.")] = False,
@@ -203,7 +187,7 @@ def paper(
             "mpc-pipe-first-figure6, 7, 8.",
         ),
     ],
-    repetitions: Repetitions = 3,
+    repetitions: MedianRepetitions = 3,
     as_json: Json = False,
 ) -> None:
     """A figure or table of a paper, measured here; what would take over ten minutes is planned and says so."""
@@ -255,7 +239,7 @@ def gains(
     protocol: Protocol = "trio",
     ring: Ring = "auto",
     network: Network = "loopback",
-    repetitions: Repetitions = 3,
+    repetitions: MedianRepetitions = 3,
     warm_up: WarmUp = 1,
     cache: Cache = None,
     as_json: Json = False,

@@ -11,6 +11,18 @@ import typer
 from rich.table import Table
 
 from covey.cli import console
+from covey.cli.bench_options import (
+    BALANCED,
+    Batch,
+    Cache,
+    ModelName,
+    NetworkOrBalanced,
+    NetworksOrBalanced,
+    Pool,
+    Repetitions,
+    Ring,
+    Shape,
+)
 from covey.cli.options import Json, PartyCount, Protocol, check_served
 from covey.protocols import PROTOCOLS
 
@@ -18,30 +30,6 @@ if TYPE_CHECKING:
     from covey.bench.calibrate import Calibration
     from covey.bench.pipelines import Bed, Row
     from covey.client import Progress
-
-BALANCED = "balanced"
-
-ModelName = Annotated[str, typer.Argument(metavar="NAME", help="lenet5, alexnet, vgg16, resnet18/32/50 or minionn.")]
-Shape = Annotated[str | None, typer.Option(metavar="NAME", help="mnist, cifar or imagenet; by default the smallest.")]
-Pool = Annotated[str, typer.Option(metavar="KIND", help="max or avg.")]
-Batch = Annotated[int, typer.Option(min=1, help="Images in one inference.")]
-Ring = Annotated[str, typer.Option(metavar="BITS", help="auto, 32 or 64.")]
-Networks = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--network",
-        metavar="NAME",
-        help="As for the others, a rate such as 2.5g, or balanced: where communication takes as long as computation "
-        "without pipelines. May be given several times.",
-    ),
-]
-Network = Annotated[
-    str, typer.Option(metavar="NAME", help="The network to choose for; balanced, or as for the others.")
-]
-Repetitions = Annotated[int, typer.Option(min=1, help="How often each is measured.")]
-Cache = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Where built models are kept; by default ~/.cache/covey/bench.")
-]
 
 
 def calibrate(
@@ -52,7 +40,7 @@ def calibrate(
     protocol: Protocol = "beaver",
     parties: PartyCount = None,
     ring: Ring = "auto",
-    network: Network = BALANCED,
+    network: NetworkOrBalanced = BALANCED,
     repetitions: Repetitions = 2,
     cache: Cache = None,
     as_json: Json = False,
@@ -80,7 +68,7 @@ def pipelines(
     protocol: Protocol = "beaver",
     parties: PartyCount = None,
     ring: Ring = "64",
-    network: Networks = None,
+    network: NetworksOrBalanced = None,
     brief: Annotated[bool, typer.Option("--brief", help="None and all, without each by itself.")] = False,
     repetitions: Repetitions = 2,
     cache: Cache = None,

@@ -14,10 +14,10 @@ from covey.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
     from covey.bench import gallery
+    from covey.bench.cells import Cell
     from covey.bench.gains import KernelGain
     from covey.bench.gains import Row as GainsRow
     from covey.bench.kernels import Figure
-    from covey.bench.papers import Cell
     from covey.bench.primitives import Row as PrimitiveRow
 
 

@@ -1,0 +1,55 @@
+"""Options that commands of `covey bench` share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covey.bench.networks import NETWORKS
+
+BALANCED = "balanced"
+"""Where communication takes as long as computation without pipelines, among the names of networks."""
+
+ModelName = Annotated[str, typer.Argument(metavar="NAME", help="lenet5, alexnet, vgg16, resnet18/32/50 or minionn.")]
+Shape = Annotated[str | None, typer.Option(metavar="NAME", help="mnist, cifar or imagenet; by default the smallest.")]
+Pool = Annotated[str, typer.Option(metavar="KIND", help="max or avg.")]
+Batch = Annotated[int, typer.Option(min=1, help="Images in one inference.")]
+Ring = Annotated[str, typer.Option(metavar="BITS", help="auto, 32 or 64.")]
+Network = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="loopback; or emulated: " + ", ".join(list(NETWORKS)[1:]) + ", or any rate in Gbit/s such as 2.5g.",
+    ),
+]
+NetworkOrBalanced = Annotated[
+    str, typer.Option(metavar="NAME", help="The network to choose for; balanced, or as for the others.")
+]
+NetworksOrBalanced = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--network",
+        metavar="NAME",
+        help="As for the others, a rate such as 2.5g, or balanced: where communication takes as long as computation "
+        "without pipelines. May be given several times.",
+    ),
+]
+Phase = Annotated[str, typer.Option(metavar="NAME", help="joint; or online: preprocessing apart, ahead of each run.")]
+Adder = Annotated[
+    str | None,
+    typer.Option(
+        "--adder",
+        "--comparison",
+        metavar="NAME",
+        help="How comparisons are done: auto, fewest-bytes, balanced, fewest-rounds, digits, log-depth or ripple.",
+    ),
+]
+Repetitions = Annotated[int, typer.Option(min=1, help="How often each is measured.")]
+MedianRepetitions = Annotated[int, typer.Option(min=1, help="How often each is measured; medians are shown.")]
+WarmUp = Annotated[int, typer.Option(min=0, help="Runs before that, which do not count.")]
+Check = Annotated[bool, typer.Option("--check/--no-check", help="Compare the first inference with clear.")]
+Cache = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Where built models are kept; by default ~/.cache/covey/bench.")
+]
