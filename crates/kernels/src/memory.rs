@@ -4,8 +4,6 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use covey_ring::Word;
-
 /// Asks the allocator to keep freed memory for the next tile rather than give it back to the kernel, for the whole process.
 ///
 /// Gates allocate and free buffers of tens to hundreds of kilobytes for each tile. glibc by default gives the end of a
@@ -30,21 +28,11 @@ pub fn keep_freed_memory() {
     }
 }
 
-/// Zeros, in pages of 2 MiB where they fill some, for what is then filled bit by bit. Nothing is written yet where the memory is fresh.
-pub fn large_zeros<W: Word>(len: usize) -> Vec<W> {
-    let mut zeros = vec![W::ZERO; len];
-    prefer_large_pages_in(zeros.as_mut_ptr().cast(), size_of_val(&zeros[..]));
-    zeros
-}
-
 /// Asks for pages of 2 MiB in the room that `buffer` has. Filling hundreds of megabytes of fresh memory otherwise spends a tenth of
 /// its time in page faults.
 pub fn prefer_large_pages<T: Copy>(buffer: &mut Vec<T>) {
     let room = buffer.spare_capacity_mut();
-    prefer_large_pages_in(room.as_mut_ptr().cast(), size_of_val(room));
-}
-
-fn prefer_large_pages_in(start: *mut u8, len: usize) {
+    let (start, len) = (room.as_mut_ptr().cast::<u8>(), size_of_val(room));
     let skip = start.align_offset(LARGE_PAGE);
     if let Some(len) = len.checked_sub(skip).filter(|len| *len >= LARGE_PAGE) {
         advise(start.wrapping_add(skip), len / LARGE_PAGE * LARGE_PAGE);

@@ -16,8 +16,6 @@ use zeroize::Zeroizing;
 
 pub(crate) const FOLDER: &str = "stored-runs";
 pub(crate) const KIND: Kind = *b"runs-v1 ";
-/// Bytes that a key takes in a file.
-const KEY: usize = 33;
 
 /// Everything that a run's messages and randomness depend on, the same at all roles; a run serves nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,8 +122,7 @@ pub(crate) fn read(reserved: Reserved, purpose: &Purpose, role: usize) -> Result
         let keys = SessionKeys::new(vec![None; purpose.parties.len()]);
         return Ok(runs.map(|run| Dealt { keys: keys.clone(), run, material: Material::default() }).collect());
     };
-    // One with every role but the own.
-    if keys.to_bytes().len() + KEY - 1 != KEY * purpose.parties.len() {
+    if !keys.are_of(role, purpose.parties.len()) {
         return Err("stored runs without the keys that they draw from".into());
     }
     // All runs of a batch take the same messages.

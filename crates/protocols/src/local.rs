@@ -1,14 +1,8 @@
 //! What shares of every kind have in common, component by component.
 
-use covey_kernels::large_zeros;
 use covey_ring::{Tensor, Word};
 
 use crate::api::{ProtocolError, Result, ZERO};
-
-/// A tensor to be filled tile by tile.
-pub(crate) fn zeros<W: Word>(shape: &[usize]) -> Tensor<W> {
-    Tensor::new(shape, large_zeros(shape.iter().product()))
-}
 
 /// Element i is `x[indices[i]]`, or 0 where the index is [`ZERO`].
 pub(crate) fn gathered<W: Word>(x: &Tensor<W>, indices: &[u32], shape: &[usize]) -> Result<Tensor<W>> {

@@ -35,6 +35,11 @@ impl SessionKeys {
         SessionKeys { keys: self.keys.iter().map(|key| key.as_ref().map(derive)).collect() }
     }
 
+    /// Whether they are those of role `me` of so many: one with every other role.
+    pub fn are_of(&self, me: usize, roles: usize) -> bool {
+        self.keys.len() == roles && self.keys.iter().enumerate().all(|(role, key)| key.is_some() == (role != me))
+    }
+
     /// The keys as they are kept with a store: for each other party 1 and the key, or 0.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         let mut out = Zeroizing::new(Vec::with_capacity(33 * self.keys.len()));

@@ -93,43 +93,43 @@ fn run_with(
     phases: &[Phase],
     in_step: [bool; 3],
 ) -> Vec<(Vec<Vec<u8>>, usize, usize, u64)> {
-    let networks = memory::network(3, Duration::from_secs(5));
+    each_party(3, |network| {
+        let me = network.me();
+        let scheduler = Scheduler::new(network.endpoint(0).unwrap(), 3, window).in_step(in_step[me]);
+        let mut scheduler = if me == 0 { scheduler.working_ahead() } else { scheduler };
+        let (mut outputs, mut most) = (Vec::new(), 0);
+        let computed = Rc::new(Cell::new(0));
+        for &phase in phases {
+            scheduler.begin(phase, 7).unwrap();
+            computed.set(0);
+            outputs = vec![Vec::new(); tiles];
+            let alive = Rc::new(Cell::new(0));
+            let mut next = 0;
+            let machines = (0..tiles).map(|index| {
+                alive.set(alive.get() + 1);
+                most = most.max(alive.get());
+                let (layout, computed) = (layout(index, rounds), computed.clone());
+                Echo { layout, index, me, computed, seen: Vec::new() }
+            });
+            let finished = |index: usize, output| {
+                assert_eq!(index, next, "equal tiles finish in order");
+                next += 1;
+                alive.set(alive.get() - 1);
+                outputs[index] = output;
+            };
+            scheduler.run_each(machines, finished).unwrap();
+        }
+        let counted = network.meter().snapshot().rounds.iter().map(|rounds| rounds.count).sum();
+        (outputs, computed.get(), most, counted)
+    })
+}
+
+/// What each of so many parties, in a thread of its own, makes of its place in a network.
+fn each_party<T: Send>(parties: usize, run: impl Fn(&memory::MemoryNetwork) -> T + Sync) -> Vec<T> {
+    let networks = memory::network(parties, Duration::from_secs(5));
     thread::scope(|scope| {
-        let parties: Vec<_> = networks
-            .iter()
-            .map(|network| {
-                scope.spawn(move || {
-                    let me = network.me();
-                    let scheduler = Scheduler::new(network.endpoint(0).unwrap(), 3, window).in_step(in_step[me]);
-                    let mut scheduler = if me == 0 { scheduler.working_ahead() } else { scheduler };
-                    let (mut outputs, mut most) = (Vec::new(), 0);
-                    let computed = Rc::new(Cell::new(0));
-                    for &phase in phases {
-                        scheduler.begin(phase, 7).unwrap();
-                        computed.set(0);
-                        outputs = vec![Vec::new(); tiles];
-                        let alive = Rc::new(Cell::new(0));
-                        let mut next = 0;
-                        let machines = (0..tiles).map(|index| {
-                            alive.set(alive.get() + 1);
-                            most = most.max(alive.get());
-                            let (layout, computed) = (layout(index, rounds), computed.clone());
-                            Echo { layout, index, me, computed, seen: Vec::new() }
-                        });
-                        let finished = |index: usize, output| {
-                            assert_eq!(index, next, "equal tiles finish in order");
-                            next += 1;
-                            alive.set(alive.get() - 1);
-                            outputs[index] = output;
-                        };
-                        scheduler.run_each(machines, finished).unwrap();
-                    }
-                    let counted = network.meter().snapshot().rounds.iter().map(|rounds| rounds.count).sum();
-                    (outputs, computed.get(), most, counted)
-                })
-            })
-            .collect();
-        parties.into_iter().map(|party| party.join().unwrap()).collect()
+        let threads: Vec<_> = networks.iter().map(|network| scope.spawn(|| run(network))).collect();
+        threads.into_iter().map(|party| party.join().unwrap()).collect()
     })
 }
 
@@ -234,27 +234,18 @@ fn in_step_a_pass_is_computed_then_sent_then_received() {
         fn finish(self) {}
     }
     let events = |in_step: bool| {
-        let networks = memory::network(2, Duration::from_secs(5));
-        thread::scope(|scope| {
-            let parties: Vec<_> = networks
-                .iter()
-                .map(|network| {
-                    scope.spawn(move || {
-                        let me = network.me();
-                        let endpoint = Box::new(Noted(network.endpoint(0).unwrap()));
-                        let mut scheduler = Scheduler::new(endpoint, 2, 8).in_step(in_step);
-                        let mut layout = Layout::default();
-                        (0..2).for_each(|round| {
-                            layout.bytes(Step::Online(round), 0, 1, 1);
-                            layout.bytes(Step::Online(round), 1, 0, 1);
-                        });
-                        scheduler.begin(Phase::Joint, 1).unwrap();
-                        scheduler.run((0..3).map(|_| Exchange(layout.clone(), me))).unwrap();
-                        EVENTS.take()
-                    })
-                })
-                .collect();
-            parties.into_iter().map(|party| party.join().unwrap()).collect::<Vec<_>>()
+        each_party(2, |network| {
+            let me = network.me();
+            let endpoint = Box::new(Noted(network.endpoint(0).unwrap()));
+            let mut scheduler = Scheduler::new(endpoint, 2, 8).in_step(in_step);
+            let mut layout = Layout::default();
+            (0..2).for_each(|round| {
+                layout.bytes(Step::Online(round), 0, 1, 1);
+                layout.bytes(Step::Online(round), 1, 0, 1);
+            });
+            scheduler.begin(Phase::Joint, 1).unwrap();
+            scheduler.run((0..3).map(|_| Exchange(layout.clone(), me))).unwrap();
+            EVENTS.take()
         })
     };
     assert_eq!(events(true), ["cccsssrrrcccsssrrr"; 2]);
@@ -264,33 +255,24 @@ fn in_step_a_pass_is_computed_then_sent_then_received() {
 /// A gate in which the dealer has no part online.
 #[test]
 fn a_dealer_without_a_part_online_computes_nothing_there() {
-    let networks = memory::network(2, Duration::from_secs(5));
-    let computed = thread::scope(|scope| {
-        let parties: Vec<_> = networks
-            .iter()
-            .map(|network| {
-                scope.spawn(move || {
-                    let me = network.me();
-                    let scheduler = Scheduler::new(network.endpoint(0).unwrap(), 2, 2);
-                    let mut scheduler = if me == 0 { scheduler.working_ahead() } else { scheduler };
-                    let computed = Rc::new(Cell::new(0));
-                    for phase in [Phase::Preprocess, Phase::Online] {
-                        scheduler.begin(phase, 1).unwrap();
-                        assert_eq!(scheduler.computes(), (me == 0) == (phase == Phase::Preprocess));
-                        computed.set(0);
-                        let machines = (0..5).map(|index| {
-                            let mut layout = Layout::default();
-                            layout.bytes(Step::Offline, 0, 1, 3);
-                            Echo { layout, index, me, computed: computed.clone(), seen: Vec::new() }
-                        });
-                        scheduler.run(machines).unwrap();
-                    }
-                    assert!(scheduler.stored() == 0 && scheduler.begin(Phase::Online, 1).is_err());
-                    computed.get()
-                })
-            })
-            .collect();
-        parties.into_iter().map(|party| party.join().unwrap()).collect::<Vec<_>>()
+    let computed = each_party(2, |network| {
+        let me = network.me();
+        let scheduler = Scheduler::new(network.endpoint(0).unwrap(), 2, 2);
+        let mut scheduler = if me == 0 { scheduler.working_ahead() } else { scheduler };
+        let computed = Rc::new(Cell::new(0));
+        for phase in [Phase::Preprocess, Phase::Online] {
+            scheduler.begin(phase, 1).unwrap();
+            assert_eq!(scheduler.computes(), (me == 0) == (phase == Phase::Preprocess));
+            computed.set(0);
+            let machines = (0..5).map(|index| {
+                let mut layout = Layout::default();
+                layout.bytes(Step::Offline, 0, 1, 3);
+                Echo { layout, index, me, computed: computed.clone(), seen: Vec::new() }
+            });
+            scheduler.run(machines).unwrap();
+        }
+        assert!(scheduler.stored() == 0 && scheduler.begin(Phase::Online, 1).is_err());
+        computed.get()
     });
     assert_eq!(computed, [0, 5]);
 }

@@ -40,12 +40,27 @@ fn folder(cluster: &Cluster, role: usize) -> std::path::PathBuf {
     cluster.path(&format!("state-{}/stored-runs", cluster.names[role]))
 }
 
+/// Stops a role, does something to its files, and starts it again.
+fn restart_after(cluster: &Cluster, processes: &mut [Process], role: usize, meanwhile: impl FnOnce()) {
+    processes[role].signal("TERM");
+    processes[role].0.wait().unwrap();
+    meanwhile();
+    processes[role] = Process::start(cluster, role);
+}
+
 fn restart(cluster: &Cluster, processes: &mut [Process], roles: impl IntoIterator<Item = usize>) {
-    for role in roles {
-        processes[role].signal("TERM");
-        processes[role].0.wait().unwrap();
-        processes[role] = Process::start(cluster, role);
-    }
+    roles.into_iter().for_each(|role| restart_after(cluster, processes, role, || {}));
+}
+
+/// Puts a role's store back from a copy that was made before an inference.
+fn use_and_put_back(cluster: &Cluster, processes: &mut [Process], role: usize, model: &Model, seed: u64) {
+    let backup = cluster.path(&format!("backup-{role}"));
+    restart_after(cluster, processes, role, || copy(&folder(cluster, role), &backup));
+    assert!(infer(&mut cluster.open(model).unwrap(), model, seed));
+    restart_after(cluster, processes, role, || {
+        std::fs::remove_dir_all(folder(cluster, role)).unwrap();
+        copy(&backup, &folder(cluster, role));
+    });
 }
 
 #[test]
@@ -90,7 +105,6 @@ fn runs_serve_sessions_after_restarts_each_once_and_an_older_copy_is_refused() {
     drop(other);
 
     // Killed in the middle of a run: that run is gone, at all.
-    let backup = cluster.path("backup");
     for (victim, process) in processes.iter_mut().enumerate() {
         let expect = 6 - victim as u64 - 1;
         let mut session = slow_session(&cluster, &model);
@@ -110,16 +124,7 @@ fn runs_serve_sessions_after_restarts_each_once_and_an_older_copy_is_refused() {
     assert_eq!(left(&cluster), [2; ROLES]);
 
     // P0's store put back from a backup: refused and removed by all, and the session goes on without.
-    processes[0].signal("TERM");
-    processes[0].0.wait().unwrap();
-    copy(&folder(&cluster, 0), &backup);
-    processes[0] = Process::start(&cluster, 0);
-    assert!(infer(&mut cluster.open(&model).unwrap(), &model, 12));
-    processes[0].signal("TERM");
-    processes[0].0.wait().unwrap();
-    std::fs::remove_dir_all(folder(&cluster, 0)).unwrap();
-    copy(&backup, &folder(&cluster, 0));
-    processes[0] = Process::start(&cluster, 0);
+    use_and_put_back(&cluster, &mut processes, 0, &model, 12);
     assert_eq!(left(&cluster), [2, 1, 1]);
     let mut session = cluster.open(&model).unwrap();
     assert!(!infer(&mut session, &model, 13) && !infer(&mut session, &model, 14));
@@ -133,22 +138,13 @@ fn runs_serve_sessions_after_restarts_each_once_and_an_older_copy_is_refused() {
     // Another one's copy is behind: it skips ahead.
     session.fill_store(1, 3, &mut |_| {}).unwrap();
     drop(session);
-    restart(&cluster, &mut processes, [1]);
-    std::fs::remove_dir_all(&backup).unwrap();
-    copy(&folder(&cluster, 1), &backup);
-    assert!(infer(&mut cluster.open(&model).unwrap(), &model, 15));
-    processes[1].signal("TERM");
-    processes[1].0.wait().unwrap();
-    std::fs::remove_dir_all(folder(&cluster, 1)).unwrap();
-    copy(&backup, &folder(&cluster, 1));
-    processes[1] = Process::start(&cluster, 1);
+    use_and_put_back(&cluster, &mut processes, 1, &model, 15);
     assert_eq!(left(&cluster), [2, 3, 2]);
     assert!(infer(&mut cluster.open(&model).unwrap(), &model, 16));
     // A role that lost its masks: all prepare under new ones, and what was dealt under the old ones goes.
-    processes[2].signal("TERM");
-    processes[2].0.wait().unwrap();
-    std::fs::remove_dir_all(cluster.path("state-dealer/weight-masks")).unwrap();
-    processes[2] = Process::start(&cluster, 2);
+    restart_after(&cluster, &mut processes, 2, || {
+        std::fs::remove_dir_all(cluster.path("state-dealer/weight-masks")).unwrap();
+    });
     assert!(!infer(&mut cluster.open(&model).unwrap(), &model, 17));
     assert_eq!(left(&cluster), [0; ROLES]);
 }

@@ -9,15 +9,13 @@ use covey_ring::{Ring, Word};
 
 use super::linear::{Fill, Opened};
 use super::open::{Exchange, Masked};
-use super::site::{Site, purpose};
+use super::site::purpose;
 use super::{Arith, Beaver, open};
 use crate::api::{Options, Result};
 use crate::cost::Cost;
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
-use crate::masked::Seat;
 use crate::masked::pieces::tile_lens;
 use crate::masked::seed::Mask;
-use crate::randomness::Place;
 
 /// A party's part of E = w - B, from any element on.
 pub(super) fn own_part<W: Word>(share: Fill<W>, mask: Mask) -> Fill<W> {
@@ -78,39 +76,31 @@ pub(super) fn plan(weights: usize, inputs: usize, ring: Ring, options: &Options)
 impl<W: Word> Beaver<W> {
     /// [`Beaver::open_masked`] of x, beside `len` elements of a weight of which this party's part is `own`.
     pub(super) fn open_beside(&mut self, x: &Arith<W>, len: usize, own: Option<&Fill<W>>) -> Result<Opened<W>> {
-        let (gate, tile, ring) = (self.gate, self.options.tile_size(), self.ring);
-        self.gate += 1;
-        let (generators, computes) = (self.generators()?, self.computes());
-        let held = if computes { x.len() } else { 0 };
-        let (table, party) = (self.table, self.party());
-        let mut opened =
-            Opened { difference: vec![W::ZERO; if party.is_some() { held } else { 0 }], mask: vec![W::ZERO; held] };
+        let (tile, site) = (self.options.tile_size(), self.next_sites()?);
+        let mut opened = self.nothing_opened(x.len());
         if self.rests() {
             return Ok(opened);
         }
-        let weights = len.div_ceil(tile);
-        let machines = (0..weights + x.len().div_ceil(tile)).map(|index| {
-            let (first, all) = if index < weights { (0, len) } else { (weights, x.len()) };
-            let range = (index - first) * tile..all.min((index - first + 1) * tile);
-            let place = Place { gate, tile: (index - first) as u32 };
-            let seat = Seat { table, party, generators: generators.clone(), place, len: range.len() };
-            let site = Site { seat, ring };
-            if first > 0 || weights == 0 {
-                return Opening::Input(Masked::new(site, purpose::OPENING, x.tile(range)));
+        let (computes, weights) = (self.computes(), len.div_ceil(tile));
+        let range = |index: usize, all: usize| index * tile..all.min((index + 1) * tile);
+        let machines = (0..weights + x.len().div_ceil(tile)).map(|index| match index.checked_sub(weights) {
+            Some(index) => {
+                let range = range(index, x.len());
+                Opening::Input(Masked::new(site(index, range.len()), purpose::OPENING, x.tile(range)))
             }
-            let mut value = Buffer::zeros(range.len());
-            if let Some(own) = own.filter(|_| computes) {
-                own(range.start, &mut value);
+            // It draws nothing, so that the input's tiles may have the same numbers.
+            None => {
+                let range = range(index, len);
+                let mut value = Buffer::zeros(range.len());
+                if let Some(own) = own.filter(|_| computes) {
+                    own(range.start, &mut value);
+                }
+                Opening::Weight(Exchange::new(site(index, range.len()), value))
             }
-            Opening::Weight(Exchange::new(site, value))
         });
         self.scheduler.run_each(machines, |index, output| {
-            if let Some((difference, mask)) = output.filter(|_| held > 0) {
-                let start = (index - weights) * tile;
-                if party.is_some() {
-                    opened.difference[start..start + difference.len()].copy_from_slice(&difference);
-                }
-                opened.mask[start..start + mask.len()].copy_from_slice(&mask);
+            if let Some(tile) = output {
+                opened.put(range(index - weights, x.len()), &tile);
             }
         })?;
         Ok(opened)

@@ -2,10 +2,11 @@
 //! version of it. Then x·w = Δ·B + A·E + Δ·E + A·B: the dealer knows A·B, and every party computes its part of the rest in one
 //! accumulation, Δ·Bᵢ + Aᵢ·E, the first one with Δ + A₀ for A₀.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use covey_kernels::{Buffer, LinearWeight, Part, elementwise, gemm_concat, large_zeros};
-use covey_ring::Word;
+use covey_kernels::{Buffer, LinearWeight, Part, elementwise, gemm_concat};
+use covey_ring::{Tensor, Word};
 
 use super::again::own_part;
 use super::open::{Exchange, Masked};
@@ -14,13 +15,11 @@ use super::site::{Site, purpose};
 use super::{Arith, Beaver, fused, product, truncate};
 use crate::api::{Bias, Comparison, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Truncation, WeightSource};
 use crate::linear_map::Applied;
-use crate::local::zeros;
 use crate::machine::Machine;
 use crate::masked::pieces::{
     Feed, PIECE, Pieces, Rows, add_residual, by_chunks, chunks, consecutive, piece_of, rows_of, tiles,
 };
 use crate::masked::seed::Mask;
-use crate::randomness::Place;
 
 /// One version of a weight: Bᵢ and E at a party, B at the dealer; of a public weight the weight.
 pub struct Weight<W> {
@@ -49,8 +48,19 @@ impl<W: Word> Weight<W> {
 
 /// x - a as all parties know it, and the own part of a; at the dealer nothing, and a.
 pub(super) struct Opened<W> {
-    pub difference: Vec<W>,
-    pub mask: Vec<W>,
+    difference: Vec<W>,
+    mask: Vec<W>,
+}
+
+impl<W: Word> Opened<W> {
+    /// Puts a tile's difference and mask in their places, where there is room for any.
+    pub fn put(&mut self, range: Range<usize>, (difference, mask): &(Buffer<W>, Buffer<W>)) {
+        for (whole, tile) in [(&mut self.difference, difference), (&mut self.mask, mask)] {
+            if !whole.is_empty() {
+                whole[range.clone()].copy_from_slice(tile);
+            }
+        }
+    }
 }
 
 impl<W: Word> Beaver<W> {
@@ -105,20 +115,16 @@ impl<W: Word> Beaver<W> {
     fn open_weight(&mut self, len: usize, own: Option<&Fill<W>>, number: u32) -> Result<Vec<W>> {
         let (tile, party) = (self.options.tile_size(), self.party());
         let range = |index: usize| index * tile..len.min((index + 1) * tile);
+        let site = self.sites(self.weight_generators.clone(), number);
         let machines = (0..len.div_ceil(tile)).map(|index| {
             let range = range(index);
-            let place = Place { gate: number, tile: index as u32 };
             let mut value = Buffer::zeros(range.len());
             if let Some(own) = own {
                 own(range.start, &mut value);
             }
-            Exchange::new(
-                Site { seat: self.seat(self.weight_generators.clone(), place, range.len()), ring: self.ring },
-                value,
-            )
+            Exchange::new(site(index, range.len()), value)
         });
-        let machines: Vec<_> = machines.collect();
-        let mut opened = large_zeros(if party.is_some() { len } else { 0 });
+        let mut opened = vec![W::ZERO; if party.is_some() { len } else { 0 }];
         self.scheduler.run_each(machines, |index, value| {
             if party.is_some() {
                 opened[range(index)].copy_from_slice(&value);
@@ -127,26 +133,21 @@ impl<W: Word> Beaver<W> {
         Ok(opened)
     }
 
+    /// Room for the opening of `len` elements: of what this role has of it, in a run in which it has anything.
+    pub(super) fn nothing_opened(&self, len: usize) -> Opened<W> {
+        let len = if self.computes() { len } else { 0 };
+        Opened { difference: vec![W::ZERO; if self.party().is_some() { len } else { 0 }], mask: vec![W::ZERO; len] }
+    }
+
     /// Opens a tensor under fresh masks.
     pub(super) fn open_masked(&mut self, x: &Arith<W>) -> Result<Opened<W>> {
-        let party = self.party().is_some();
-        let len = if self.computes() { x.len() } else { 0 };
-        let mut difference = large_zeros(if party { len } else { 0 });
-        let mut mask = large_zeros(len);
+        let mut opened = self.nothing_opened(x.len());
         self.each_tile(
             x.len(),
             |site, range| Masked::new(site, purpose::OPENING, x.tile(range)),
-            |range, (opened, drawn)| {
-                if len == 0 {
-                    return;
-                }
-                if party {
-                    difference[range.clone()].copy_from_slice(&opened);
-                }
-                mask[range].copy_from_slice(&drawn);
-            },
+            |range, tile| opened.put(range, &tile),
         )?;
-        Ok(Opened { difference, mask })
+        Ok(opened)
     }
 
     /// What a product's second operand, the one that E multiplies, is: Aᵢ, or Δ + A₀ at the first party; at the dealer A.
@@ -310,7 +311,7 @@ impl<W: Word> Beaver<W> {
         Own: FnMut(usize, &mut [W]),
         Placed: Fn(usize, usize, &[W], &mut [W]),
     {
-        let mut out = zeros(shape);
+        let mut out = Tensor::zeros(shape);
         if self.party().is_some() && self.computes() {
             let Pieces { lens, mut own, place } = pieces;
             let mut words = Vec::new();
@@ -336,22 +337,17 @@ impl<W: Word> Beaver<W> {
         Own: FnMut(usize, &mut [W]),
         Placed: Fn(usize, usize, &[W], &mut [W]),
     {
-        let gate = self.gate;
-        self.gate += 1;
-        let mut out = zeros(shape);
+        let (site, mut out) = (self.next_sites()?, Tensor::zeros(shape));
         if self.rests() {
             return Ok(Arith(out));
         }
-        let (generators, computes) = (self.generators()?, self.computes());
         let Pieces { lens, own, place } = pieces;
         let tiles = tiles(&lens, self.options.tile_size());
-        let mut feed = Feed::new(lens, own, computes);
-        let (table, party, ring) = (self.table, self.party(), self.ring);
-        let machines = tiles.iter().enumerate().map(|(index, (piece, range))| {
-            let place = Place { gate, tile: index as u32 };
-            let seat = crate::masked::Seat { table, party, generators: generators.clone(), place, len: range.len() };
-            machine(Site { seat, ring }, feed.tile(*piece, range.clone()))
-        });
+        let mut feed = Feed::new(lens, own, self.computes());
+        let machines = tiles
+            .iter()
+            .enumerate()
+            .map(|(index, (piece, range))| machine(site(index, range.len()), feed.tile(*piece, range.clone())));
         self.scheduler.run_each(machines, |index, output| {
             let (piece, range) = &tiles[index];
             place(*piece, range.start, &value(output), out.data_mut());

@@ -42,7 +42,7 @@ use crate::api::{
     Result, Truncation, WeightSource,
 };
 use crate::cost::{Cost, Gate, WEIGHTS};
-use crate::local::{gathered, joined, summed, zeros};
+use crate::local::{gathered, joined, summed};
 use crate::machine::Machine;
 use crate::masked::fused::Task;
 use crate::masked::seed::Seed;
@@ -153,8 +153,20 @@ impl<W: Word> Beaver<W> {
         self.generators.clone().ok_or(ProtocolError::Internal("a gate before the first run"))
     }
 
-    fn seat(&self, generators: Arc<Generators>, place: Place, len: usize) -> Seat {
-        Seat { table: self.table, party: self.party(), generators, place, len }
+    /// Tile by tile, given its number and its elements, where gate number `gate` runs and what it draws from.
+    fn sites(&self, generators: Arc<Generators>, gate: u32) -> impl Fn(usize, usize) -> Site + use<W> {
+        let (table, party, ring) = (self.table, self.party(), self.ring);
+        move |tile, len| {
+            let place = Place { gate, tile: tile as u32 };
+            Site { seat: Seat { table, party, generators: generators.clone(), place, len }, ring }
+        }
+    }
+
+    /// The next gate's.
+    fn next_sites(&mut self) -> Result<impl Fn(usize, usize) -> Site + use<W>> {
+        let gate = self.gate;
+        self.gate += 1;
+        Ok(self.sites(self.generators()?, gate))
     }
 
     /// Runs one gate over `len` elements, tile by tile, and hands out where each output belongs.
@@ -164,18 +176,14 @@ impl<W: Word> Beaver<W> {
         machine: impl Fn(Site, Range<usize>) -> M,
         mut done: impl FnMut(Range<usize>, M::Output),
     ) -> Result<()> {
-        let (gate, tile, ring) = (self.gate, self.options.tile_size(), self.ring);
-        self.gate += 1;
-        let generators = self.generators()?;
+        let (tile, site) = (self.options.tile_size(), self.next_sites()?);
         if self.rests() {
             return Ok(());
         }
-        let (table, party) = (self.table, self.party());
         let range = |index: usize| index * tile..len.min((index + 1) * tile);
         let machines = (0..len.div_ceil(tile)).map(|index| {
-            let (range, place) = (range(index), Place { gate, tile: index as u32 });
-            let seat = Seat { table, party, generators: generators.clone(), place, len: range.len() };
-            machine(Site { seat, ring }, range)
+            let range = range(index);
+            machine(site(index, range.len()), range)
         });
         self.scheduler.run_each(machines, |index, output| done(range(index), output))
     }
@@ -185,7 +193,7 @@ impl<W: Word> Beaver<W> {
     where
         M: Machine<Output = Buffer<W>>,
     {
-        let mut out = zeros(shape);
+        let mut out = Tensor::zeros(shape);
         let held = self.party().is_some();
         self.each_tile(shape.iter().product(), machine, |range, words| {
             if held {
@@ -326,10 +334,8 @@ impl<W: Word> Protocol for Beaver<W> {
         {
             return Err(ProtocolError::Internal("the owner of an input"));
         }
-        let place = Place { gate: self.gate, tile: 0 };
-        self.gate += 1;
-        let seat = self.seat(self.generators()?, place, shape.iter().product());
-        let share = io::input(&Site { seat, ring: self.ring }, owner, value.map(Tensor::data));
+        let site = self.next_sites()?(0, shape.iter().product());
+        let share = io::input(&site, owner, value.map(Tensor::data));
         Ok(Arith(Tensor::new(shape, share.to_vec())))
     }
 

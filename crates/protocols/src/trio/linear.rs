@@ -1,7 +1,7 @@
 //! Linear maps: products of shares computed chunk by chunk, one accumulation per output, each chunk masked and sent while the next
 //! is computed; then one reshare, one shift or one clamp.
 
-use covey_kernels::{Chunk, LinearWeight, Part, elementwise, large_zeros};
+use covey_kernels::{Chunk, LinearWeight, Part, elementwise};
 use covey_ring::{Tensor, Word};
 
 use super::share::{Arith, Role};
@@ -142,7 +142,7 @@ impl<W: Word> Trio<W> {
 
     /// What `compute` writes, or zeros where this party computes nothing.
     fn computed(&self, len: usize, compute: impl FnOnce(&mut [W])) -> Vec<W> {
-        let mut out = large_zeros(len);
+        let mut out = vec![W::ZERO; len];
         if self.computes() {
             compute(&mut out);
         }

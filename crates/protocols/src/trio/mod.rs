@@ -39,7 +39,7 @@ use crate::api::{
     Truncation, WeightSource,
 };
 use crate::cost::{Cost, Gate};
-use crate::local::{gathered, joined, summed, zeros};
+use crate::local::{gathered, joined, summed};
 use crate::machine::Machine;
 use crate::masked::fused::Task;
 use crate::memory::Held;
@@ -154,7 +154,7 @@ impl<W: Word> Trio<W> {
     {
         if self.rests() {
             self.gate += 1;
-            return Ok(Arith { first: zeros(shape), second: zeros(shape) });
+            return Ok(Arith { first: Tensor::zeros(shape), second: Tensor::zeros(shape) });
         }
         self.joined(shape, machine)
     }
@@ -164,7 +164,7 @@ impl<W: Word> Trio<W> {
     where
         M: Machine<Output = (Buffer<W>, Buffer<W>)>,
     {
-        let (mut first, mut second) = (zeros(shape), zeros(shape));
+        let (mut first, mut second) = (Tensor::zeros(shape), Tensor::zeros(shape));
         self.each_tile(shape.iter().product(), machine, |range, (a, b)| {
             first.data_mut()[range.clone()].copy_from_slice(&a);
             second.data_mut()[range].copy_from_slice(&b);

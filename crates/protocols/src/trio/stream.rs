@@ -2,13 +2,12 @@
 //! while the next is computed.
 
 use covey_kernels::Buffer;
-use covey_ring::Word;
+use covey_ring::{Tensor, Word};
 
 use super::share::Arith;
 use super::site::Site;
 use super::{Trio, fused, product, truncate};
 use crate::api::{Comparison, ProtocolError, Result, Truncation};
-use crate::local::zeros;
 use crate::machine::Machine;
 use crate::masked::pieces::{Feed, Pieces, tiles};
 use crate::randomness::Place;
@@ -57,7 +56,7 @@ impl<W: Word> Trio<W> {
     {
         let gate = self.gate;
         self.gate += 1;
-        let (mut first, mut second) = (zeros(shape), zeros(shape));
+        let (mut first, mut second) = (Tensor::zeros(shape), Tensor::zeros(shape));
         if self.rests() {
             return Ok(Arith { first, second });
         }

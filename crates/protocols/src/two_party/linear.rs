@@ -1,6 +1,6 @@
 //! Linear maps and products of matrices: what a party multiplies alone, and the products across.
 
-use covey_kernels::{LinearWeight, Part, gemm, im2col, large_zeros};
+use covey_kernels::{LinearWeight, Part, gemm, im2col};
 use covey_ring::{Ring, Tensor, Word};
 
 use super::product::{self, Product, Shape, Strides, Tile};
@@ -110,7 +110,7 @@ impl<W: Word> TwoParty<W> {
         epilogue.check(&applied)?;
         let Applied { shape, batch, .. } = applied;
         epilogue.truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
-        let mut sum = large_zeros(shape.iter().product());
+        let mut sum = vec![W::ZERO; shape.iter().product()];
         if self.computes() {
             self.own_map(x, weight, batch, &mut sum);
             let run = match &weight.geometry {
@@ -184,7 +184,7 @@ impl<W: Word> TwoParty<W> {
         }
         truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
         let (a, b) = (x.0.data(), y.0.data());
-        let mut sum = large_zeros(batch * rows * columns);
+        let mut sum = vec![W::ZERO; batch * rows * columns];
         if self.computes() {
             for unit in 0..batch {
                 let a = &a[unit * rows * inner..][..rows * inner];
