@@ -68,7 +68,8 @@ bad-input: $(VENV)/ready
 
 # Every parser for SECONDS each, after 10,000 files damaged as a bad disk would. SEED=n repeats a run's random choices.
 SECONDS ?= 60
-FUZZ = cargo run --quiet --locked -p covey-fuzz --
+# Not by `-p covey-fuzz`: of a package alone, dependencies have fewer features, and all would be compiled again after the tests.
+FUZZ = cargo run --quiet --locked --bin covey-fuzz --
 
 fuzz: $(VENV)/ready
 	$(FUZZ) corrupt --files 10000 $(if $(SEED),--seed $(SEED))

@@ -49,10 +49,6 @@ def _split(row: Row) -> str:
     return f"computes {row.computing_seconds:.3g} s, waits {row.waiting_seconds:.3g} s"
 
 
-def _improvement(base: Row, row: Row) -> str:
-    return f"throughput {row.more_throughput(base):+.0%}, latency {-row.less_latency(base):+.1%}"
-
-
 def figure_1(times: int, say: Progress) -> list[Cell]:
     """Computation and communication without pipelines."""
     paper = {"VGG16": "GPUs idle 60 %", "ResNet50": "GPUs idle 63 %"}
@@ -146,7 +142,7 @@ def table_1(times: int, say: Progress) -> list[Cell]:
     return cells
 
 
-_SPEEDS = {"10g": 10, "20g": 20, "40g": 40}
+_SPEEDS = ("10g", "20g", "40g")
 
 
 def table_2(times: int, say: Progress) -> list[Cell]:
