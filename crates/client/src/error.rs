@@ -29,6 +29,14 @@ pub enum ClientError {
         /// What it said.
         reason: String,
     },
+    /// The dealer cannot be reached, and the parties cannot go on without.
+    #[error("{dealer}; without the dealer: {refusal}")]
+    NoDealer {
+        /// Why it cannot be reached.
+        dealer: TransportError,
+        /// Why the parties cannot go on.
+        refusal: Box<ClientError>,
+    },
     /// A party answered something else than was asked for.
     #[error("{0} broke the format: an answer to another question; install the same Covey release on all machines")]
     Unexpected(String),

@@ -8,7 +8,7 @@ use covey_transport::{Connection, TransportError, connect};
 
 use crate::messages::{Key, Reply};
 use crate::wire::{self, Answer};
-use crate::{ClientConfig, ClientError};
+use crate::{ClientConfig, ClientError, Peer};
 
 /// How many parties compute (`Options::parties`), by the list of all roles; a list that is not the protocol's is refused.
 pub(crate) fn check_all(config: &ClientConfig, protocol: ProtocolKind) -> Result<usize, ClientError> {
@@ -55,9 +55,24 @@ pub(crate) fn connect_all(config: &ClientConfig) -> Result<Vec<Connection>, Clie
     config.parties.iter().map(|party| connect_one(config, party).map_err(ClientError::from)).collect()
 }
 
+/// A connection to every computing party, in role order.
+pub(crate) fn connect_computing(config: &ClientConfig) -> Result<Vec<Connection>, ClientError> {
+    let computing = config.parties.iter().filter(|party| !party.dealer);
+    computing.map(|party| connect_one(config, party).map_err(ClientError::from)).collect()
+}
+
 /// A connection to one party.
-pub(crate) fn connect_one(config: &ClientConfig, party: &crate::Peer) -> Result<Connection, TransportError> {
-    connect(&party.address, &config.identity, party.fingerprint, &party.name, config.timeout)
+pub(crate) fn connect_one(config: &ClientConfig, party: &Peer) -> Result<Connection, TransportError> {
+    connect_within(config, party, config.timeout)
+}
+
+/// A connection to one party, which is given so long.
+pub(crate) fn connect_within(
+    config: &ClientConfig,
+    party: &Peer,
+    patience: Duration,
+) -> Result<Connection, TransportError> {
+    connect(&party.address, &config.identity, party.fingerprint, &party.name, patience)
 }
 
 /// The party's answer, which must be no refusal.

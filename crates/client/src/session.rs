@@ -10,14 +10,15 @@ use covey_protocols::served::{ClientHalf, Served};
 use covey_ring::{Tensor, Word};
 use covey_runtime::session::{ProtocolKind, Visitor, choose, supports};
 use covey_runtime::{INPUTS, OUTPUTS, Profile};
-use covey_transport::{Connection, Endpoint, Network, Options as TransportOptions, PeerId, Session as Streams};
+use covey_transport::{Endpoint, Network, Options as TransportOptions, PeerId, Session as Streams};
 
 use crate::data::{self, Input, Output};
 use crate::messages::{
-    CONTROL_STREAM, Done, Fill, Hex, Infer, PhaseMessage, Proceed, Reply, Request, Run, SessionReply, SessionRequest,
-    Terms, Usage, is_name, lane_of, lane_stream, one_line,
+    CONTROL_STREAM, Done, Fill, PhaseMessage, Run, SessionReply, SessionRequest, Terms, Usage, lane_of, lane_stream,
+    one_line,
 };
-use crate::parties::{check_all, connect_all, expect, keys, unexpected};
+use crate::opening::{AbsentDealer, Opened, open};
+use crate::parties::check_all;
 use crate::{ClientConfig, ClientError, wire};
 
 /// Most inferences of one request.
@@ -87,6 +88,7 @@ pub struct Session {
     control: Box<dyn Endpoint>,
     lanes: Vec<Box<dyn Half>>,
     names: Vec<String>,
+    absent_dealer: Option<AbsentDealer>,
     /// Number of the next preprocessing or joint run.
     next: u64,
     /// Preprocessed runs and their batch sizes.
@@ -110,7 +112,7 @@ struct Loaded<W, C> {
 }
 
 impl Session {
-    /// Opens a session for `program` with all parties.
+    /// Opens a session for `program` with all parties; without the dealer, where it cannot be reached and the parties have stored runs.
     ///
     /// # Errors
     /// Before anything is sent: a program the protocol cannot run, a wrong number of parties. Then: a party that cannot be
@@ -119,20 +121,9 @@ impl Session {
         let SessionOptions { protocol, mut options } = options;
         options.parties = check_all(config, protocol)?;
         supports(protocol, program)?;
-        let terms = Terms {
-            session: Hex::random()?,
-            protocol: protocol.name().into(),
-            ring: program.ring().into(),
-            program: program.hash().into(),
-            options: options.into(),
-            parties: keys(config),
-            client: config.name.clone(),
-            silence_ms: config.timeout.as_millis() as u64,
-            network: config.network,
-        };
-        let mut connections = connect_all(config)?;
-        let names = agree(&mut connections, &terms, config.timeout)?;
-        let parties = connections.len();
+        let (terms, Opened { connections, names, absent_dealer }) = open(config, program, protocol, options)?;
+        // An absent dealer keeps its place.
+        let parties = config.parties.len();
         let peers = connections.into_iter().zip(&names).enumerate();
         let peers = peers.map(|(role, (connection, name))| (role, name.clone(), connection)).collect();
         let streams = Streams::start((parties, &config.name), parties, peers, transport_options(&terms))?;
@@ -142,17 +133,23 @@ impl Session {
             choose(protocol, program.ring(), opening)?
         };
         let lanes = (0..options.lanes).map(lane).collect::<Result<Vec<_>, ClientError>>()?;
-        for role in 0..parties {
+        for role in present(&streams) {
             match wire::receive_control(&mut *control, role, &streams.name(role))? {
                 SessionReply::Opened => {}
                 _ => return Err(ClientError::Unexpected(streams.name(role))),
             }
         }
         let program = Arc::new(program.clone());
-        Ok(Session { program, streams, control, lanes, names, next: 1, stored: VecDeque::new(), left: false })
+        let stored = VecDeque::new();
+        Ok(Session { program, streams, control, lanes, names, absent_dealer, next: 1, stored, left: false })
     }
 
-    /// The parties' names, in role order.
+    /// The dealer, if the session goes on without it.
+    pub fn absent_dealer(&self) -> Option<&AbsentDealer> {
+        self.absent_dealer.as_ref()
+    }
+
+    /// The names of the parties that take part, in role order.
     pub fn names(&self) -> &[String] {
         &self.names
     }
@@ -362,8 +359,9 @@ impl Session {
     }
 
     fn request(&mut self, request: &SessionRequest) -> Result<(), ClientError> {
-        let sent =
-            (0..self.streams.parties()).try_for_each(|role| wire::send_control(&mut *self.control, role, request));
+        let sent = present(&self.streams)
+            .into_iter()
+            .try_for_each(|role| wire::send_control(&mut *self.control, role, request));
         sent.map_err(|error| session_failure(&self.streams, error.into()))
     }
 
@@ -390,40 +388,9 @@ impl Drop for Session {
     }
 }
 
-/// Asks every party, and goes on only if none refuses. Returns the parties' names.
-fn agree(connections: &mut [Connection], terms: &Terms, timeout: Duration) -> Result<Vec<String>, ClientError> {
-    for (role, connection) in connections.iter_mut().enumerate() {
-        wire::send(connection, &Request::Infer(Infer { role, terms: terms.clone() }), timeout)?;
-    }
-    let answers: Vec<_> = connections.iter_mut().map(|connection| expect(connection, timeout)).collect();
-    if let Some(role) = answers.iter().position(Result::is_err) {
-        let refusal = answers.into_iter().nth(role).and_then(Result::err);
-        let refusal = refusal.unwrap_or_else(|| unexpected(&connections[role]));
-        let reason = one_line(&refusal.to_string());
-        for connection in connections.iter_mut() {
-            let _ = wire::send(connection, &Proceed::Cancel { reason: reason.clone() }, timeout);
-        }
-        return Err(refusal);
-    }
-    for connection in connections.iter_mut() {
-        wire::send(connection, &Proceed::Proceed, timeout)?;
-    }
-    // Each party may take its time-out to find the others.
-    let mut answers: Vec<_> = connections.iter_mut().map(|connection| expect(connection, 2 * timeout)).collect();
-    // A reason says more than a connection that ended because of it.
-    if let Some(refused) = answers.iter().position(|answer| matches!(answer, Err(ClientError::Refused { .. }))) {
-        answers.swap(0, refused);
-    }
-    let mut agreed: Option<Vec<String>> = None;
-    for (connection, answer) in connections.iter().zip(answers) {
-        match answer? {
-            Reply::Started { names } if names.len() == connections.len() && names.iter().all(|name| is_name(name)) => {
-                agreed.get_or_insert(names);
-            }
-            _ => return Err(unexpected(connection)),
-        }
-    }
-    Ok(agreed.unwrap_or_default())
+/// The roles that take part in a session.
+fn present(streams: &Streams) -> Vec<PeerId> {
+    streams.peers().into_iter().filter(|peer| *peer < streams.parties()).collect()
 }
 
 /// How a session's streams are set, from what all peers know.
@@ -443,8 +410,9 @@ fn reports(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Vec<Done>, ClientError> {
     // P1 tells its progress; P0 may be far ahead.
-    let order = [1, 0].into_iter().chain(2..streams.parties());
-    let mut reports: Vec<(PeerId, _)> = Vec::with_capacity(streams.parties());
+    let mut order = present(streams);
+    order.sort_by_key(|role| (*role != 1, *role));
+    let mut reports: Vec<(PeerId, _)> = Vec::with_capacity(order.len());
     for role in order {
         loop {
             match wire::receive_control(control, role, &streams.name(role))? {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use covey_client::messages::{Fill, Hex, STORE_STREAM, StoreMessage, one_line};
 use covey_client::wire;
-use covey_ot::store::{BatchName, Batches};
+use covey_ot::store::{BatchName, Batches, Reserved};
 use covey_protocols::Phase;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::{Dealt, Served};
@@ -13,65 +13,95 @@ use covey_runtime::Executor;
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 use tracing::{info, warn};
 
-use crate::runs::{About, Purpose, RunStore, read};
+use crate::runs::{About, Purpose, RunStore, read, serving};
+
+const WAY_OUT: &str = "start it and open a new session";
 
 /// The role that offers.
 const OFFERS: PeerId = 0;
 
+/// The session that stored runs are used in.
+pub(crate) struct Setting<'a> {
+    pub store: &'a RunStore,
+    pub streams: &'a Streams,
+    pub session: Hex<16>,
+    pub keys: SessionKeys,
+    /// Of its runs; the number of samples is each run's own.
+    pub purpose: Purpose,
+    /// This role only deals: it keeps nothing but which runs are gone.
+    pub deals: bool,
+    /// The dealer is absent: there is nothing but what is in store.
+    pub alone: bool,
+}
+
+/// Runs of one batch that all roles have set aside.
+enum Portion {
+    Runs(Vec<Dealt>),
+    /// A batch is refused and removed: what became of it, in words.
+    Refused(String),
+    /// P0 has too few.
+    Nothing,
+}
+
 /// One session's use of stored runs.
 pub(crate) struct Ahead<'a> {
-    store: &'a RunStore,
-    streams: &'a Streams,
-    session: Hex<16>,
-    keys: SessionKeys,
-    /// Of its runs; the number of samples is each run's own.
-    purpose: Purpose,
-    /// This role only deals: it keeps nothing but which runs are gone.
-    deals: bool,
+    setting: Setting<'a>,
     fills: u32,
     /// P0 says before each run whether it offers one: it had some when the session began, or the session has made some.
     asks: bool,
 }
 
 impl<'a> Ahead<'a> {
-    /// P0 says whether it has any.
-    pub fn start(
-        store: &'a RunStore,
-        streams: &'a Streams,
-        (session, keys): (Hex<16>, SessionKeys),
-        purpose: Purpose,
-        deals: bool,
-        control: &mut dyn Endpoint,
-    ) -> Result<Self, String> {
-        let mut ahead = Ahead { store, streams, session, keys, purpose, deals, fills: 0, asks: false };
+    /// P0 says what it has. Batches `known` were here before the parties met.
+    pub fn start(setting: Setting<'a>, known: &[BatchName], control: &mut dyn Endpoint) -> Result<Self, String> {
+        let mut ahead = Ahead { setting, fills: 0, asks: false };
         ahead.retire();
-        if streams.me() == OFFERS {
-            let any = |batches: &Batches| {
-                let mut abouts = batches.stored().into_iter().filter_map(|stored| About::from_bytes(&stored.about));
-                abouts.any(|About { purpose, .. }| Purpose { batch: 0, ..purpose } == ahead.purpose)
-            };
-            ahead.asks = ahead.batches().is_some_and(|batches| any(&batches));
-            ahead.tell(control, &StoreMessage::Ahead(ahead.asks))?;
+        let (store, purpose) = (ahead.setting.store, &ahead.setting.purpose);
+        if ahead.me() == OFFERS {
+            let any = ahead.batches().is_some_and(|batches| serving(&batches, purpose).next().is_some());
+            let gone = store.gone(purpose).map(|gone| gone.into_iter().map(|(name, gone)| (Hex(name), gone)).collect());
+            ahead.tell(control, &StoreMessage::Ahead { any, gone })?;
+            ahead.asks = any;
         } else {
-            ahead.asks = match ahead.hear(control, OFFERS)? {
-                StoreMessage::Ahead(asks) => asks,
-                _ => return Err(ahead.unexpected(OFFERS)),
+            let StoreMessage::Ahead { any, gone } = ahead.hear(control, OFFERS)? else {
+                return Err(ahead.unexpected(OFFERS));
             };
+            if let (Some(batches), Some(gone)) = (ahead.batches(), gone) {
+                let serving: Vec<BatchName> = serving(&batches, purpose).map(|(stored, _)| stored.name).collect();
+                let known: Vec<BatchName> = known.iter().filter(|name| serving.contains(name)).copied().collect();
+                let gone: Vec<(BatchName, u64)> = gone.into_iter().map(|(name, gone)| (name.0, gone)).collect();
+                if let Err(problem) = batches.follow(&known, &gone) {
+                    warn!("{problem}");
+                }
+            }
+            ahead.asks = any;
         }
         Ok(ahead)
     }
 
+    fn me(&self) -> PeerId {
+        self.setting.streams.me()
+    }
+
     fn batches(&self) -> Option<Arc<Batches>> {
-        self.store.open(false).unwrap_or_else(|problem| {
-            warn!("{problem}: correlated randomness is dealt in the session");
+        self.setting.store.open(false).unwrap_or_else(|problem| {
+            warn!("{problem}: stored runs are out of reach");
             None
         })
+    }
+
+    /// That somebody is there who deals, for what takes new runs.
+    pub fn need_dealer(&self) -> Result<(), String> {
+        match self.setting.alone {
+            true => Err(format!("the dealer is absent, who alone can deal new runs: {WAY_OUT}")),
+            false => Ok(()),
+        }
     }
 
     /// Removes runs of this program that no session will use: of another version of the weights, or under other masks.
     fn retire(&self) {
         let Some(batches) = self.batches() else { return };
-        let Purpose { program, sharing, masks, .. } = &self.purpose;
+        let Purpose { program, sharing, masks, .. } = &self.setting.purpose;
         let stale = |about: &About| {
             about.purpose.program == *program && (about.purpose.sharing, about.purpose.masks) != (*sharing, *masks)
         };
@@ -90,8 +120,8 @@ impl<'a> Ahead<'a> {
     }
 
     fn others(&self) -> impl Iterator<Item = PeerId> {
-        let me = self.streams.me();
-        (0..self.streams.parties()).filter(move |role| *role != me)
+        let parties = self.setting.streams.parties();
+        self.setting.streams.peers().into_iter().filter(move |peer| *peer < parties)
     }
 
     fn tell(&self, control: &mut dyn Endpoint, message: &StoreMessage) -> Result<(), String> {
@@ -100,11 +130,11 @@ impl<'a> Ahead<'a> {
     }
 
     fn hear(&self, control: &mut dyn Endpoint, from: PeerId) -> Result<StoreMessage, String> {
-        wire::receive_control(control, from, &self.streams.name(from)).map_err(|error| error.to_string())
+        wire::receive_control(control, from, &self.setting.streams.name(from)).map_err(|error| error.to_string())
     }
 
     fn unexpected(&self, role: PeerId) -> String {
-        format!("{} broke the format: an answer to another question", self.streams.name(role))
+        format!("{} broke the format: an answer to another question", self.setting.streams.name(role))
     }
 
     /// Tells all others how it went here, and hears how it went there: the first reason why it did not.
@@ -121,7 +151,7 @@ impl<'a> Ahead<'a> {
             match self.hear(control, from)? {
                 StoreMessage::Agreed => {}
                 StoreMessage::Refused { reason } => {
-                    refused.get_or_insert(format!("{}: {}", self.streams.name(from), one_line(&reason)));
+                    refused.get_or_insert(format!("{}: {}", self.setting.streams.name(from), one_line(&reason)));
                 }
                 _ => return Err(self.unexpected(from)),
             }
@@ -129,64 +159,85 @@ impl<'a> Ahead<'a> {
         Ok(refused)
     }
 
-    /// Sets the next `count` stored runs of `batch` samples aside, at all roles or at none.
+    /// Sets the next `count` stored runs of `batch` samples aside, at all roles. `None` where they are to be dealt in the session.
     pub fn draw(&mut self, control: &mut dyn Endpoint, batch: usize, count: u32) -> Result<Option<Vec<Dealt>>, String> {
-        if !self.asks {
-            return Ok(None);
+        let purpose = Purpose { batch, ..self.setting.purpose.clone() };
+        let mut drawn = Vec::new();
+        let mut why = format!("no stored run of {batch} sample(s) is left");
+        while drawn.len() < count as usize {
+            let missing = count - drawn.len() as u32;
+            match if self.asks { self.portion(control, &purpose, missing)? } else { Portion::Nothing } {
+                Portion::Runs(runs) => drawn.extend(runs),
+                Portion::Refused(what) => why = what,
+                Portion::Nothing if self.setting.alone => {
+                    return Err(format!("{why}, and the dealer is absent: {WAY_OUT}"));
+                }
+                Portion::Nothing => return Ok(None),
+            }
         }
-        let purpose = Purpose { batch, ..self.purpose.clone() };
-        let me = self.streams.me();
-        let (name, dealt) = if me == OFFERS {
-            let fit = |about: &[u8]| About::from_bytes(about).is_some_and(|about| about.purpose == purpose);
-            let reserved = self.batches().map(|batches| batches.reserve(fit, count.into())).transpose();
-            let Some(reserved) = reserved
-                .unwrap_or_else(|problem| {
-                    warn!("{problem}: correlated randomness is dealt in the session");
-                    None
-                })
-                .flatten()
-            else {
+        Ok(Some(drawn))
+    }
+
+    /// Some of the next `count` runs.
+    fn portion(&self, control: &mut dyn Endpoint, purpose: &Purpose, count: u32) -> Result<Portion, String> {
+        let _moving = self.setting.store.moving();
+        let (name, dealt) = if self.me() == OFFERS {
+            let Some(reserved) = self.reserve(purpose, count) else {
                 self.tell(control, &StoreMessage::Nothing)?;
-                return Ok(None);
+                return Ok(Portion::Nothing);
             };
-            let (name, start) = (reserved.name, reserved.range.start);
-            self.tell(control, &StoreMessage::OfferRuns { batch: Hex(name), start, count })?;
-            (name, read(reserved, &purpose, me))
+            let (batch, range) = (Hex(reserved.name), reserved.range.clone());
+            let offered = (range.end - range.start) as u32;
+            self.tell(control, &StoreMessage::OfferRuns { batch, start: range.start, count: offered })?;
+            (batch.0, read(reserved, purpose, OFFERS))
         } else {
-            let (name, start) = match self.hear(control, OFFERS)? {
-                StoreMessage::Nothing => return Ok(None),
-                StoreMessage::OfferRuns { batch, start, count: offered } if offered == count => (batch.0, start),
+            let (name, start, offered) = match self.hear(control, OFFERS)? {
+                StoreMessage::Nothing => return Ok(Portion::Nothing),
+                StoreMessage::OfferRuns { batch, start, count: offered } if (1..=count).contains(&offered) => {
+                    (batch.0, start, offered)
+                }
                 _ => return Err(self.unexpected(OFFERS)),
             };
-            let claimed = match (self.store.open(false), start.checked_add(count.into())) {
+            let claimed = match (self.setting.store.open(false), start.checked_add(offered.into())) {
                 (Ok(Some(batches)), Some(end)) => {
                     batches.claim(name, start..end).map_err(|problem| problem.to_string())
                 }
                 (Ok(_), _) => Err("the batch that is offered is not here".into()),
                 (Err(problem), _) => Err(problem),
             };
-            (name, claimed.and_then(|reserved| read(reserved, &purpose, me)))
+            (name, claimed.and_then(|reserved| read(reserved, purpose, self.me())))
         };
         let here = dealt.as_ref().map(|_| ()).map_err(Clone::clone);
-        match self.settle(control, &here)? {
-            None => Ok(dealt.ok()),
-            Some(reason) => {
-                self.discard(name, &reason);
-                Ok(None)
-            }
-        }
+        Ok(match (self.settle(control, &here)?, dealt) {
+            (None, Ok(dealt)) => Portion::Runs(dealt),
+            (Some(reason), _) | (None, Err(reason)) => Portion::Refused(self.discard(name, &reason)),
+        })
     }
 
-    /// A batch on which the roles disagree serves nobody any more.
-    fn discard(&self, name: BatchName, reason: &str) {
-        warn!(
-            "stored runs of program {} are refused and removed ({reason}); correlated randomness is dealt in the session, \
-             `covey store fill` stores new runs",
-            self.purpose.program.short()
-        );
+    /// At P0: the next runs that serve, of one batch, if there are `count` in all of them.
+    fn reserve(&self, purpose: &Purpose, count: u32) -> Option<Reserved> {
+        let batches = self.batches()?;
+        let fit = |about: &[u8]| About::from_bytes(about).is_some_and(|about| about.purpose == *purpose);
+        let left: Vec<u64> = serving(&batches, purpose)
+            .filter(|(stored, batch)| *batch == purpose.batch && stored.left > 0)
+            .map(|(stored, _)| stored.left)
+            .collect();
+        let first = *left.first().filter(|_| left.iter().sum::<u64>() >= count.into())?;
+        batches.reserve(fit, first.min(count.into())).unwrap_or_else(|problem| {
+            warn!("{problem}");
+            None
+        })
+    }
+
+    /// A batch on which the roles disagree serves nobody any more. What became of it, in words.
+    fn discard(&self, name: BatchName, reason: &str) -> String {
+        let program = self.setting.purpose.program.short();
+        let what = format!("stored runs of program {program} are refused and removed ({reason})");
+        warn!("{what}; `covey store fill` stores new ones");
         if let Some(Err(problem)) = self.batches().map(|batches| batches.discard(name)) {
             warn!("{problem}");
         }
+        what
     }
 
     /// Deals the runs of `fill` and keeps them, at all roles or at none. Beside the runs that sessions take at the same time.
@@ -196,16 +247,18 @@ impl<'a> Ahead<'a> {
         executor: &Executor<P>,
         fill: Fill,
     ) -> Result<(), String> {
-        let batches = self.store.open(true)?.ok_or("its store cannot be made")?;
-        let purpose = Purpose { batch: fill.batch, ..self.purpose.clone() };
-        let (name, me) = (self.next_name(), self.streams.me());
-        let keys = self.keys.for_store(&name);
-        let endpoint = self.streams.endpoint(STORE_STREAM).map_err(|error| error.to_string())?;
+        let store = self.setting.store;
+        let batches = store.open(true)?.ok_or("its store cannot be made")?;
+        let _moving = store.moving();
+        let purpose = Purpose { batch: fill.batch, ..self.setting.purpose.clone() };
+        let (name, me) = (self.next_name(), self.me());
+        let keys = self.setting.keys.for_store(&name);
+        let endpoint = self.setting.streams.endpoint(STORE_STREAM).map_err(|error| error.to_string())?;
         let options = purpose.options.checked()?;
         let ring = executor.program().ring();
         let mut protocol = P::start(endpoint, keys.clone(), ring, options, 0).map_err(|error| error.to_string())?;
-        let about = About { purpose, role: me, keys: (!self.deals).then_some(keys) }.to_bytes()?;
-        let (deals, round_bits, mut failed) = (self.deals, self.purpose.round_bits, None);
+        let about = About { purpose, role: me, keys: (!self.setting.deals).then_some(keys) }.to_bytes()?;
+        let (deals, round_bits, mut failed) = (self.setting.deals, self.setting.purpose.round_bits, None);
         let made = batches.create(name, &about, fill.count.into(), |run| {
             let dealt = executor.run_rounded(&mut protocol, Phase::Preprocess, run, fill.batch, round_bits, &mut ());
             failed = dealt.err().map(|error| error.to_string());
@@ -231,7 +284,7 @@ impl<'a> Ahead<'a> {
         if let Some(reason) = refused {
             return Err(reason);
         }
-        info!(program = self.purpose.program.short(), runs = fill.count, batch = fill.batch, "store filled");
+        info!(program = self.setting.purpose.program.short(), runs = fill.count, batch = fill.batch, "store filled");
         self.asks = true;
         Ok(())
     }
@@ -239,7 +292,7 @@ impl<'a> Ahead<'a> {
     /// The name of a batch that this session makes, the same at all roles.
     fn next_name(&mut self) -> BatchName {
         let mut hasher = blake3::Hasher::new_derive_key("covey 2026 stored runs: name");
-        hasher.update(&self.session.0).update(&self.fills.to_le_bytes());
+        hasher.update(&self.setting.session.0).update(&self.fills.to_le_bytes());
         self.fills += 1;
         let mut name = BatchName::default();
         hasher.finalize_xof().fill(&mut name);

@@ -156,6 +156,13 @@ fn dials(hello: &PartyHello, role: usize, other: usize) -> bool {
     if is_client(role) == is_client(other) { role < other } else { is_client(role) }
 }
 
+/// The roles that take part: all, but for an absent dealer's.
+fn present(hello: &PartyHello) -> impl Iterator<Item = (usize, &Key)> {
+    let listed = hello.terms.parties.len();
+    let present = if hello.terms.without_dealer { listed.saturating_sub(1) } else { listed };
+    hello.terms.parties.iter().enumerate().take(present)
+}
+
 /// Dials some of the parties and waits for the others.
 fn gather(
     config: &PartyConfig,
@@ -166,7 +173,7 @@ fn gather(
 ) -> Result<(), Failure> {
     let PartyHello { role, terms, .. } = hello;
     let (mut dialled, mut awaited) = (Vec::new(), Vec::new());
-    for (other, key) in terms.parties.iter().enumerate().filter(|(other, _)| other != role) {
+    for (other, key) in present(hello).filter(|(other, _)| other != role) {
         if dials(hello, *role, other) { dialled.push((other, key)) } else { awaited.push(other) }
     }
     for (other, key) in dialled {
@@ -203,13 +210,14 @@ fn gather(
 fn compare(hellos: &[PartyHello]) -> Result<(), Failure> {
     type Item = (&'static str, fn(&PartyHello) -> String, &'static str);
     const SAME_CLIENT: &str = "open the session again with one client";
-    let items: [Item; 12] = [
+    let items: [Item; 13] = [
         ("Covey release", |h| h.covey.clone(), "install the same release on all machines"),
         ("protocol", |h| h.terms.protocol.clone(), SAME_CLIENT),
         ("ring", |h| h.terms.ring.to_string(), SAME_CLIENT),
         ("program", |h| h.terms.program.short(), "share the weights of one program with all parties"),
         ("weights of the program", |h| h.sharing.short(), "share them again"),
         ("parties", |h| format!("{:?}", h.terms.parties), "list the same parties in the same order everywhere"),
+        ("dealer", |h| if h.terms.without_dealer { "none" } else { "one" }.into(), SAME_CLIENT),
         ("client", |h| format!("{} {}", h.terms.client, h.client.0), SAME_CLIENT),
         ("output rounding", |h| format!("{} bits", h.round_bits), "give the client the same round_bits at every party"),
         ("options", |h| h.terms.options.to_string(), SAME_CLIENT),
@@ -262,7 +270,8 @@ fn agree_keys(
         connection.send_frame(&*contribution, left(deadline))?;
         ours.push(contribution);
     }
-    let mut keys = vec![None; hellos.len()];
+    // An absent dealer keeps its place.
+    let mut keys = vec![None; own.terms.parties.len()];
     for ((role, connection), ours) in connections.iter_mut().zip(&ours) {
         let theirs = Zeroizing::new(connection.recv_frame(32, left(deadline))?);
         if theirs.len() != 32 {

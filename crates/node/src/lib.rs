@@ -8,6 +8,7 @@ mod error;
 mod handshake;
 mod lanes;
 mod masks;
+mod numbers;
 mod own;
 mod place;
 mod quota;

@@ -1,12 +1,13 @@
 //! Runs that were dealt ahead of the sessions that use them: what this role was sent of each, and the keys that they draw from, on disk.
 
+use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use covey_client::messages::{Hex, Key, OptionsMessage, RingMessage, RunsStatus};
-use covey_ot::store::{Batches, Kind, Reserved};
+use covey_ot::store::{BatchName, Batches, Kind, Reserved, Stored};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::Dealt;
 use covey_protocols::store::Material;
@@ -71,12 +72,14 @@ impl About {
 pub(crate) struct RunStore {
     folder: PathBuf,
     open: Mutex<Option<Arc<Batches>>>,
+    /// Sessions that set runs aside or make some have a share of it until all roles have done so.
+    moving: RwLock<()>,
 }
 
 impl RunStore {
     /// Those in a party's state folder.
     pub fn new(state: &Path) -> Self {
-        RunStore { folder: state.join(FOLDER), open: Mutex::default() }
+        RunStore { folder: state.join(FOLDER), open: Mutex::default(), moving: RwLock::default() }
     }
 
     /// The batches; none where there are none yet, unless the folder is to be made.
@@ -93,6 +96,32 @@ impl RunStore {
         Ok(open.clone())
     }
 
+    /// Held while runs are set aside or made.
+    pub fn moving(&self) -> RwLockReadGuard<'_, ()> {
+        self.moving.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How much is gone of each batch for `purpose`, of any number of samples; none while runs are set aside or made.
+    pub fn gone(&self, purpose: &Purpose) -> Option<Vec<(BatchName, u64)>> {
+        let _nobody = self.moving.try_write().ok()?;
+        let batches = self.open(false).ok()??;
+        Some(serving(&batches, purpose).map(|(stored, _)| (stored.name, stored.gone)).collect())
+    }
+
+    /// The batches there are.
+    pub fn names(&self) -> Vec<BatchName> {
+        let batches = self.open(false).ok().flatten();
+        batches.map(|batches| batches.stored().iter().map(|stored| stored.name).collect()).unwrap_or_default()
+    }
+
+    /// Runs left for `purpose`, with how many samples they are of.
+    pub fn left(&self, purpose: &Purpose) -> Vec<(usize, u64)> {
+        let Ok(Some(batches)) = self.open(false) else { return Vec::new() };
+        let mut left = BTreeMap::new();
+        serving(&batches, purpose).for_each(|(stored, batch)| *left.entry(batch).or_insert(0) += stored.left);
+        left.into_iter().filter(|(_, left)| *left > 0).collect()
+    }
+
     /// What there is, and why it cannot be opened.
     pub fn status(&self) -> (Vec<RunsStatus>, Option<String>) {
         let batches = match self.open(false) {
@@ -100,7 +129,7 @@ impl RunStore {
             Ok(None) => return (Vec::new(), None),
             Err(problem) => return (Vec::new(), Some(problem)),
         };
-        let describe = |stored: covey_ot::store::Stored| {
+        let describe = |stored: Stored| {
             let Purpose { program, protocol, options, batch, round_bits, .. } =
                 About::from_bytes(&stored.about)?.purpose;
             let (name, left) = (Hex(stored.name), stored.left);
@@ -110,6 +139,15 @@ impl RunStore {
         runs.sort_by_key(|runs| (runs.program, runs.name));
         (runs, None)
     }
+}
+
+/// The batches for `purpose`, of any number of samples, with that number.
+pub(crate) fn serving(batches: &Batches, purpose: &Purpose) -> impl Iterator<Item = (Stored, usize)> {
+    batches.stored().into_iter().filter_map(|stored| {
+        let of = About::from_bytes(&stored.about)?.purpose;
+        let batch = of.batch;
+        (Purpose { batch: purpose.batch, ..of } == *purpose).then_some((stored, batch))
+    })
 }
 
 /// Reads runs that were set aside for `purpose` at `role`.
@@ -189,6 +227,13 @@ mod tests {
         assert!(read(next(), &purpose(), 1).is_err());
         let status = store.status().0;
         assert_eq!((status[0].name, status[0].batch, status[0].left), (Hex([4; 16]), 1, 2));
+        assert_eq!((store.names(), store.left(&Purpose { batch: 0, ..purpose() })), (vec![[4; 16]], vec![(1, 2)]));
+        assert_eq!(store.gone(&purpose()), Some(vec![([4; 16], 2)]));
+        let moving = store.moving();
+        assert_eq!(store.gone(&purpose()), None);
+        drop(moving);
+        let other = Purpose { round_bits: 1, ..purpose() };
+        assert!(store.gone(&other) == Some(Vec::new()) && store.left(&other).is_empty());
         assert_eq!(read(next(), &purpose(), 0).unwrap()[0].run, 2);
         assert!(read(next(), &purpose(), 0).err().unwrap().contains("cannot be read"));
         assert!(store.status().0.is_empty());

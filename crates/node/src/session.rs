@@ -1,6 +1,5 @@
 //! One session: agreed with the client and the other parties, then runs of the program as the client asks for them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use covey_client::messages::{
     Run, SessionReply, SessionRequest, is_name, one_line,
 };
 use covey_client::wire;
+use covey_ot::store::BatchName;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::{Part, Served};
 use covey_protocols::{Options, Phase, Protocol};
@@ -21,11 +21,12 @@ use covey_runtime::{Executor, Observer, Profile, Step};
 use covey_transport::{Connection, Endpoint, Meter, Network, Options as TransportOptions, PeerId, Session as Streams};
 use tracing::{info, warn};
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, Setting};
 use crate::error::Failure;
 use crate::handshake::{self, Agreement, Joined};
 use crate::lanes::{Lanes, Request};
 use crate::masks::Masks;
+use crate::numbers::{MAX_COUNT, Numbers};
 use crate::quota::Quotas;
 use crate::runs::{Purpose, RunStore};
 use crate::serve::{Party, Seat};
@@ -38,8 +39,6 @@ use crate::weights::{self, Prepared, Ready};
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// The party that reports progress: it works through every step online, whatever the protocol.
 const REPORTER: usize = 1;
-/// Most inferences of one request.
-const MAX_COUNT: u32 = 1 << 16;
 
 /// What was checked of a client's request before the others are met.
 struct Admitted {
@@ -51,7 +50,45 @@ struct Admitted {
     prepared: Option<Prepared>,
     /// The masks of the weights that it has kept.
     masks: Option<Masks>,
+    /// Of stored runs, the batches that it has.
+    batches: Vec<BatchName>,
+    /// Without a dealer, the stored runs that are left for the session, and of how many samples they are.
+    stored_runs: Vec<(usize, u64)>,
     hello: PartyHello,
+}
+
+impl Admitted {
+    /// What stored runs serve the session, prepared under the masks of session `masks`.
+    fn purpose(&self, masks: Option<Hex<16>>) -> Purpose {
+        let PartyHello { sharing, round_bits, terms, .. } = &self.hello;
+        Purpose {
+            covey: COVEY_VERSION.into(),
+            protocol: terms.protocol.clone(),
+            program: terms.program,
+            sharing: *sharing,
+            masks,
+            ring: terms.ring,
+            // On which lane a run goes changes nothing of it.
+            options: Options { lanes: 1, ..self.options }.into(),
+            parties: terms.parties.clone(),
+            round_bits: *round_bits,
+            batch: 0,
+        }
+    }
+
+    /// Without a dealer there must be stored runs, dealt under the masks that the weights are prepared under.
+    fn check_alone(&mut self, party: &Party) -> Result<(), Failure> {
+        let masks = self.prepared.as_ref().map(|prepared| prepared.session);
+        let masks = masks.or(self.masks.as_ref().map(|masks| masks.session));
+        self.stored_runs = party.runs.left(&self.purpose(masks));
+        match masks.is_some() && !self.stored_runs.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::refused(format!(
+                "it has no stored runs of program {} for a session without the dealer: start the dealer",
+                self.hello.terms.program.short()
+            ))),
+        }
+    }
 }
 
 /// Serves one session from the client's request to its end.
@@ -73,9 +110,12 @@ pub(crate) fn serve(
         }
     };
     let Agreement { names, connections, keys, prepared: same_form, masks: same_masks } = agreement;
-    wire::send(&mut client, &Reply::Started { names: names.clone() }, timeout)?;
-    let Admitted { protocol, options, ring, held, prepared, masks, hello } = admitted;
-    let parties = names.len();
+    let purpose = admitted.purpose(None);
+    let Admitted { protocol, options, ring, held, prepared, masks, batches, stored_runs, hello } = admitted;
+    let started = Reply::Started { names: names.clone(), stored_runs: stored_runs.clone() };
+    wire::send(&mut client, &started, timeout)?;
+    // A dealer that is absent keeps its place.
+    let parties = hello.terms.parties.len();
     let mut peers: Vec<(PeerId, String, Connection)> =
         connections.into_iter().map(|(role, connection)| (role, names[role].clone(), connection)).collect();
     peers.push((parties, hello.terms.client.clone(), client));
@@ -88,6 +128,10 @@ pub(crate) fn serve(
     let streams = Arc::new(Streams::start((hello.role, &party.config.name), parties, peers, transport)?);
     seat.enter(&streams);
     info!(session = hello.terms.session.short(), client = hello.terms.client, role = hello.role, "session starts");
+    if hello.terms.without_dealer {
+        let left = stored_runs.iter().map(|(_, left)| left).sum::<u64>();
+        warn!("the dealer is absent: the session can use {left} stored run(s), and fails when they end");
+    }
     let limit = party.config.client(&hello.client.0).and_then(|client| client.queries);
     let quota =
         limit.map(|limit| Quota { quotas: &party.quotas, client: hello.client, program: hello.terms.program, limit });
@@ -109,6 +153,9 @@ pub(crate) fn serve(
         round_bits,
         stores: &party.stores,
         stored_runs: &party.runs,
+        purpose,
+        batches,
+        alone: hello.terms.without_dealer,
         parties: &hello.terms.parties,
         may_fill: party.config.client(&hello.client.0).is_some_and(|client| client.fill_store),
     };
@@ -145,6 +192,11 @@ fn set_up(
         }
     }
     let agreement = handshake::meet(&party.config, &admitted.hello, joins)?;
+    if admitted.hello.terms.without_dealer && !(agreement.prepared || agreement.masks) {
+        return Err(Failure::refused(
+            "not all parties have kept the masks of the weights that runs were dealt under: start the dealer",
+        ));
+    }
     Ok((agreement, admitted))
 }
 
@@ -155,6 +207,11 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
     let asking = Key(client.fingerprint());
     let options = terms.options.checked().map_err(Failure::Refused)?;
     let sharing = handshake::check_parties(&party.config, protocol, role, &terms.parties, Some(asking))?;
+    if terms.without_dealer && (!protocol.has_dealer() || sharing.roles.get(role) == Some(&Part::Dealer)) {
+        return Err(Failure::refused(
+            "a session without a dealer is not for a dealer, or for a protocol that has none",
+        ));
+    }
     if protocol.sharing(options.parties).is_none_or(|due| due != sharing) {
         let (listed, computing) = (terms.parties.len(), options.parties);
         let dealer = if protocol.has_dealer() { " and a dealer" } else { "" };
@@ -203,7 +260,12 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
         round_bits: party.round_bits(&client.fingerprint()),
         terms,
     };
-    Ok(Admitted { protocol, options, ring, held, prepared, masks, hello })
+    let (batches, stored_runs, alone) = (party.runs.names(), Vec::new(), hello.terms.without_dealer);
+    let mut admitted = Admitted { protocol, options, ring, held, prepared, masks, batches, stored_runs, hello };
+    if alone {
+        admitted.check_alone(party)?;
+    }
+    Ok(admitted)
 }
 
 /// The running session, for the protocol and ring chosen.
@@ -224,6 +286,12 @@ struct Runs<'a> {
     stores: &'a Stores,
     /// Runs that were dealt ahead.
     stored_runs: &'a RunStore,
+    /// Which of them serve.
+    purpose: Purpose,
+    /// The batches of them that were here before the parties met.
+    batches: Vec<BatchName>,
+    /// There is no dealer.
+    alone: bool,
     parties: &'a [Key],
     /// The client may have more of them made.
     may_fill: bool,
@@ -273,22 +341,16 @@ impl Visitor for Runs<'_> {
         };
         let mut ahead = match P::KEEPS_RUNS {
             true => {
-                let purpose = Purpose {
-                    covey: COVEY_VERSION.into(),
-                    protocol: P::NAME.into(),
-                    program: self.held.head.upload.program,
-                    sharing: self.held.head.upload.sharing,
-                    masks: masks.as_ref().map(|masks| masks.session),
-                    ring: self.ring.into(),
-                    // On which lane a run goes changes nothing of it.
-                    options: Options { lanes: 1, ..self.options }.into(),
-                    parties: self.parties.to_vec(),
-                    round_bits: self.round_bits,
-                    batch: 0,
+                let setting = Setting {
+                    store: self.stored_runs,
+                    streams: self.streams,
+                    session: self.session,
+                    keys,
+                    purpose: Purpose { masks: masks.as_ref().map(|masks| masks.session), ..self.purpose },
+                    deals: sharing.roles.get(self.streams.me()) == Some(&Part::Dealer),
+                    alone: self.alone,
                 };
-                let deals = sharing.roles.get(self.streams.me()) == Some(&Part::Dealer);
-                let session = (self.session, keys);
-                Some(Ahead::start(self.stored_runs, self.streams, session, purpose, deals, &mut *control)?)
+                Some(Ahead::start(setting, &self.batches, &mut *control)?)
             }
             false => None,
         };
@@ -315,6 +377,7 @@ impl Visitor for Runs<'_> {
                             fill_store(self.streams, supplies, &mut *control, || demand(fill.batch, fill.count))?
                         }
                         (None, Some(ahead)) => {
+                            ahead.need_dealer()?;
                             // The masks that the runs are dealt under must outlive this process as the runs do.
                             masks.iter().try_for_each(|masks| mask_store.put(&self.held.head.upload, masks))?;
                             store_runs(self.streams, ahead, &mut *control, &executor, fill)?
@@ -331,6 +394,9 @@ impl Visitor for Runs<'_> {
             numbers.admit(&run).map_err(|problem| format!("{client_name} asked for {problem}"))?;
             if let Some(quota) = &self.quota {
                 quota.charge(&run).map_err(|problem| format!("{client_name} asked for {problem}"))?;
+            }
+            if let Some(ahead) = ahead.as_ref().filter(|_| run.phase == PhaseMessage::Preprocess) {
+                ahead.need_dealer()?;
             }
             let mut supplied = false;
             if let Some(supplies) = supplies.as_mut().filter(|_| run.phase != PhaseMessage::Online) {
@@ -420,41 +486,6 @@ fn report(streams: &Streams, timings: Vec<Timing>, stored: usize, cpu: Option<f6
     Done { profile, stored, socket_bytes_sent, usage: usage::since(cpu) }
 }
 
-/// Which run numbers were used. A number draws the same randomness every time, so no two runs may share one, except the
-/// online half of a preprocessed run.
-#[derive(Default)]
-struct Numbers {
-    next: u64,
-    stored: VecDeque<(u64, usize)>,
-}
-
-impl Numbers {
-    fn admit(&mut self, run: &Run) -> Result<(), String> {
-        let Run { phase, batch, inference, count } = *run;
-        if !(1..=MAX_COUNT).contains(&count) || batch == 0 {
-            return Err(format!("{count} runs of {batch} samples in one request: 1 to {MAX_COUNT} of some samples go"));
-        }
-        if phase == PhaseMessage::Online {
-            for number in (inference..).take(count as usize) {
-                if self.stored.pop_front() != Some((number, batch)) {
-                    let of = format!("run {number} of {batch} samples online");
-                    return Err(format!("{of}, which is not the next one preprocessed"));
-                }
-            }
-            return Ok(());
-        }
-        let after = inference.checked_add(count.into()).ok_or("a run number out of range")?;
-        if inference < self.next {
-            return Err(format!("run number {inference} a second time"));
-        }
-        self.next = after;
-        if phase == PhaseMessage::Preprocess {
-            self.stored.extend((inference..after).map(|number| (number, batch)));
-        }
-        Ok(())
-    }
-}
-
 /// Tells the client how far the run is.
 struct Reporter<'a> {
     control: &'a mut dyn Endpoint,
@@ -471,41 +502,5 @@ impl<P: Protocol> Observer<P> for Reporter<'_> {
             // If this fails the session has failed, which the protocol's next message finds out.
             let _ = wire::send_control(self.control, self.client, &progress);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(phase: PhaseMessage, batch: usize, inference: u64, count: u32) -> Run {
-        Run { phase, batch, inference, count }
-    }
-
-    #[test]
-    fn no_run_number_is_used_twice() {
-        use PhaseMessage::{Joint, Online, Preprocess};
-        let mut numbers = Numbers::default();
-        assert!(numbers.admit(&run(Joint, 1, 1, 1)).is_ok());
-        assert!(numbers.admit(&run(Joint, 1, 1, 1)).unwrap_err().contains("a second time"));
-        assert!(numbers.admit(&run(Preprocess, 2, 2, 3)).is_ok());
-        assert!(numbers.admit(&run(Joint, 1, 4, 1)).is_err());
-        assert!(numbers.admit(&run(Joint, 1, 5, 1)).is_ok());
-        assert!(numbers.admit(&run(Online, 2, 2, 1)).is_ok());
-        assert!(numbers.admit(&run(Online, 2, 2, 1)).is_err(), "used up");
-        assert!(Numbers::default().admit(&run(Online, 1, 1, 1)).is_err());
-        assert!(Numbers::default().admit(&run(Joint, 0, 1, 1)).is_err());
-        // Several at once.
-        let mut numbers = Numbers::default();
-        assert!(numbers.admit(&run(Joint, 1, 1, 3)).is_ok());
-        assert!(numbers.admit(&run(Joint, 1, 3, 1)).is_err());
-        assert!(numbers.admit(&run(Preprocess, 1, 4, 3)).is_ok());
-        assert!(numbers.admit(&run(Joint, 1, 7, 1)).is_ok());
-        assert!(numbers.admit(&run(Preprocess, 1, 8, 1)).is_ok());
-        assert!(numbers.admit(&run(Online, 1, 4, 2)).is_ok());
-        assert!(numbers.admit(&run(Online, 1, 6, 2)).unwrap_err().contains("run 7"), "a joint one");
-        assert!(Numbers::default().admit(&run(Joint, 1, 1, 0)).is_err());
-        assert!(Numbers::default().admit(&run(Joint, 1, 1, MAX_COUNT + 1)).is_err());
-        assert!(Numbers::default().admit(&run(Preprocess, 1, u64::MAX, 2)).is_err());
     }
 }

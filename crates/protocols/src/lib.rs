@@ -12,6 +12,7 @@ pub mod circuits;
 pub mod clear;
 pub mod clip;
 pub mod cost;
+mod dealt;
 mod linear_map;
 mod local;
 pub mod machine;

@@ -21,6 +21,11 @@ impl SessionKeys {
         SessionKeys { keys }
     }
 
+    /// Whether there is a key shared with `peer`.
+    pub fn has(&self, peer: usize) -> bool {
+        self.keys.get(peer).is_some_and(Option::is_some)
+    }
+
     /// Keys for runs that are kept in a store of this name, which no other store has: of these the session's own keys cannot be
     /// told.
     pub fn for_store(&self, store: &[u8; 16]) -> SessionKeys {

@@ -40,21 +40,25 @@ pub(crate) fn share_weights(
     })
 }
 
-/// What each party that the file `config` names says about itself, as JSON: `status`, or `error` and whether it was the party
-/// that `refused`. A party's file names the other two, a client's all in role order.
+/// What each party that the file `config` names says about itself, as JSON: whether it is the `dealer`, and `status`, or `error` and
+/// whether it was the party that `refused`. A party's file names the other two, a client's all in role order.
 #[pyfunction]
 pub(crate) fn status(py: Python<'_>, config: PathBuf) -> PyResult<String> {
     attended(py, None, move |_| {
         let config = read_either(config)?;
         let answers = covey_client::status(&config);
         let rows = config.parties.iter().zip(answers).map(|(party, answer)| {
-            let (name, address) = (&party.name, &party.address);
+            let (name, address, dealer) = (&party.name, &party.address, party.dealer);
             match answer {
-                Ok(status) => serde_json::json!({ "name": name, "address": address, "status": status }),
+                Ok(status) => {
+                    serde_json::json!({ "name": name, "address": address, "dealer": dealer, "status": status })
+                }
                 Err(error) => {
                     let refused = matches!(error, ClientError::Refused { .. });
                     let error = error.to_string();
-                    serde_json::json!({ "name": name, "address": address, "error": error, "refused": refused })
+                    serde_json::json!({
+                        "name": name, "address": address, "dealer": dealer, "error": error, "refused": refused
+                    })
                 }
             }
         });
@@ -113,6 +117,13 @@ impl Session {
         Ok(held(&mut session)?.names().to_vec())
     }
 
+    /// Where the session goes on without its dealer: why, and with what, in one line.
+    #[getter]
+    fn absent_dealer(&self) -> PyResult<Option<String>> {
+        let mut session = lock(&self.0)?;
+        Ok(held(&mut session)?.absent_dealer().map(ToString::to_string))
+    }
+
     /// Inferences that can run in phase online, and the batch size of the next.
     #[getter]
     fn stored(&self) -> PyResult<(usize, Option<usize>)> {
@@ -136,7 +147,7 @@ impl Session {
         })
     }
 
-    /// Has the parties make correlated OTs for `count` inferences of `batch` samples in later sessions. Returns their merged
+    /// Has the parties make correlated OTs, or deal runs, for `count` inferences of `batch` samples in later sessions. Returns their merged
     /// profile and what each used, as JSON.
     #[pyo3(signature = (batch, count = 1, progress = None))]
     fn fill_store(

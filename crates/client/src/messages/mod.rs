@@ -181,6 +181,9 @@ pub struct Terms {
     pub silence_ms: u64,
     /// Emulated network.
     pub network: NetworkMessage,
+    /// The session goes on without its dealer, whom the client cannot reach: it has stored runs only.
+    #[serde(default)]
+    pub without_dealer: bool,
 }
 
 /// A data owner's request to one party.
@@ -257,6 +260,9 @@ pub enum Reply {
     Started {
         /// The names of all parties, in role order.
         names: Vec<String>,
+        /// Without a dealer: the stored runs that are left, and of how many samples they are.
+        #[serde(default)]
+        stored_runs: Vec<(usize, u64)>,
     },
     /// No, and why, in one line.
     Refused {
@@ -406,8 +412,13 @@ pub struct Fill {
 pub enum StoreMessage {
     /// P1 has batches of OTs of these names.
     Has(Vec<Hex<16>>),
-    /// Whether P0 has runs that may serve this session.
-    Ahead(bool),
+    /// What P0 has of runs.
+    Ahead {
+        /// Some may serve this session.
+        any: bool,
+        /// How many are gone of each batch for such sessions, unless P0 is just setting some aside or making some.
+        gone: Option<Vec<(Hex<16>, u64)>>,
+    },
     /// P0 has none left for the next runs.
     Nothing,
     /// P0 has set these OTs aside for the next runs.

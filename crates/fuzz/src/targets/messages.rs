@@ -88,6 +88,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         client: "data".into(),
         silence_ms: 3000,
         network: Default::default(),
+        without_dealer: false,
     };
     let runs = Runs { phase: PhaseMessage::Joint, batch: 1, inference: 2, count: 1 };
     let done = Done { profile: Profile::default(), stored: 0, socket_bytes_sent: 9, usage: Usage::default() };

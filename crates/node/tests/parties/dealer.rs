@@ -152,6 +152,7 @@ fn the_wrong_dealer_is_refused() {
         client: "data".into(),
         silence_ms: 3000,
         network: Default::default(),
+        without_dealer: false,
     };
     assert_eq!(ask(terms(2)), "ready");
     assert_eq!(ask(terms(3)), "3 parties are listed for a session of 3 and a dealer");

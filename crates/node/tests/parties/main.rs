@@ -9,3 +9,4 @@ mod limits;
 mod refused;
 mod stored_runs;
 mod two_party;
+mod without_dealer;

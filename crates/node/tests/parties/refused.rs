@@ -17,7 +17,7 @@ fn contains(message: &str, parts: &[&str]) {
 }
 
 /// The three parties' answers to one request for a session, past the first step where all are ready.
-fn ask(config: &ClientConfig, terms: impl Fn(usize) -> Terms) -> Vec<String> {
+pub fn ask(config: &ClientConfig, terms: impl Fn(usize) -> Terms) -> Vec<String> {
     let timeout = Duration::from_secs(10);
     let mut connections: Vec<Connection> = (0..3)
         .map(|role| {
@@ -40,7 +40,7 @@ fn ask(config: &ClientConfig, terms: impl Fn(usize) -> Terms) -> Vec<String> {
     connections.iter_mut().map(&mut answer).collect()
 }
 
-fn terms(config: &ClientConfig, model: &Model) -> Terms {
+pub fn terms(config: &ClientConfig, model: &Model) -> Terms {
     Terms {
         session: Hex::random().unwrap(),
         protocol: "trio".into(),
@@ -51,6 +51,7 @@ fn terms(config: &ClientConfig, model: &Model) -> Terms {
         client: "data".into(),
         silence_ms: 3000,
         network: Default::default(),
+        without_dealer: false,
     }
 }
 
@@ -109,6 +110,7 @@ fn requests_that_differ_or_make_no_sense() {
     };
     all(Terms { ring: RingMessage::Pow2(64), ..sound.clone() }, &["computes in Z_2^32, not in Z_2^64"]);
     all(Terms { protocol: "quad".into(), ..sound.clone() }, &["'quad' is not known"]);
+    all(Terms { without_dealer: true, ..sound.clone() }, &["a session without a dealer", "has none"]);
     all(Terms { silence_ms: 1, ..sound.clone() }, &["time-out"]);
     all(Terms { client: "two\nlines".into(), ..sound.clone() }, &["client's name"]);
     let mut options = sound.options;

@@ -40,6 +40,8 @@ pub struct Stored {
     pub name: BatchName,
     /// What goes with all its items.
     pub about: Zeroizing<Vec<u8>>,
+    /// Items gone.
+    pub gone: u64,
     /// Items left.
     pub left: u64,
 }
@@ -85,6 +87,7 @@ impl Batches {
         let stored = |batch: &Batch| Stored {
             name: batch.name,
             about: Zeroizing::new(batch.material.about().to_vec()),
+            gone: batch.material.journal().gone(),
             left: batch.material.journal().left(),
         };
         self.lock().iter().map(stored).collect()
@@ -183,6 +186,25 @@ impl Batches {
         let reserved = batch.reserved(range)?;
         self.remove_used_up(&mut batches)?;
         Ok(reserved)
+    }
+
+    /// Takes over how far the party that reserves has come at a moment when all that it had reserved was claimed: of the batches `known`
+    /// to be here before that moment, items before the position that it tells are gone, and batches of which it tells none altogether.
+    /// So items that were used while this party was away are not claimed later on.
+    ///
+    /// # Errors
+    /// If a mark cannot be written, or files cannot be removed.
+    pub fn follow(&self, known: &[BatchName], told: &[(BatchName, u64)]) -> Result<()> {
+        let mut batches = self.lock();
+        let position = |name: &BatchName| told.iter().find(|(told, _)| told == name).map(|(_, position)| *position);
+        let lost = batches.extract_if(.., |batch| known.contains(&batch.name) && position(&batch.name).is_none());
+        let lost: Vec<Batch> = lost.collect();
+        lost.iter().try_for_each(|batch| self.dispose(batch))?;
+        for batch in batches.iter_mut().filter(|batch| known.contains(&batch.name)) {
+            let position = position(&batch.name).unwrap_or_default().min(batch.material.journal().total());
+            batch.material.advance(position)?;
+        }
+        self.remove_used_up(&mut batches)
     }
 
     /// Removes a batch that is not to be trusted, or of no use, any more; whether there was one.
@@ -358,6 +380,35 @@ mod tests {
             assert!(batches.discard(NAME).unwrap() && !batches.discard(NAME).unwrap());
         }
         assert!(places.iter().all(|place| !place.join(hex(&NAME)).exists()));
+    }
+
+    #[test]
+    fn who_was_away_follows_and_claims_nothing_of_what_was_used_meanwhile() {
+        let place = directory("follow");
+        let batches = made(&place, 10, 8);
+        let claim = |range| batches.claim(NAME, range).map(|_| ()).map_err(|error| error.to_string());
+        claim(1..2).unwrap();
+        claim(5..6).unwrap();
+        batches.follow(&[], &[]).unwrap();
+        batches.follow(&[NAME], &[(NAME, 4), ([9; 16], 1)]).unwrap();
+        assert_eq!((batches.stored()[0].gone, batches.stored()[0].left), (6, 4), "no less is gone than before");
+        for gone in [0..1, 2..3, 3..5] {
+            assert!(claim(gone).unwrap_err().contains("older one, put back"));
+        }
+        claim(4..5).unwrap();
+        batches.follow(&[NAME], &[(NAME, 8)]).unwrap();
+        assert!(claim(7..8).unwrap_err().contains("older one, put back"));
+        claim(9..10).unwrap();
+        // What the other has no more of is of no use.
+        batches.follow(&[[8; 16]], &[]).unwrap();
+        assert_eq!(batches.stored().len(), 1, "it came later");
+        batches.follow(&[NAME], &[]).unwrap();
+        assert!(batches.stored().is_empty() && !place.join(hex(&NAME)).exists());
+        drop(batches);
+        // All of it was used.
+        let batches = made(&place, 3, 8);
+        batches.follow(&[NAME], &[(NAME, 3)]).unwrap();
+        assert!(batches.stored().is_empty() && !place.join(hex(&NAME)).exists());
     }
 
     #[test]

@@ -152,12 +152,15 @@ impl Material {
         &self.about
     }
 
-    /// Marks all items before number `position` as gone.
+    /// Marks all items before number `position` as gone, those included that this process skipped.
     ///
     /// # Errors
     /// As [`Journal::advance`].
     pub fn advance(&mut self, position: u64) -> Result<()> {
-        self.journal.advance(position)
+        self.journal.advance(position)?;
+        self.skipped.iter_mut().for_each(|skipped| skipped.start = skipped.start.max(position));
+        self.skipped.retain(|skipped| !skipped.is_empty());
+        Ok(())
     }
 
     /// Where the file is.

@@ -77,6 +77,11 @@ impl<W: Word> Beaver<W> {
         let number = self.weights;
         self.weights += 1;
         let masks = self.weight_masks(number);
+        if masks.is_empty() {
+            return Err(ProtocolError::Internal(
+                "weights prepared without a dealer and without masks of an earlier session",
+            ));
+        }
         let share: Fill<W> = match source {
             WeightSource::Public(w) => {
                 let parts = if self.party().is_some() { vec![Part::Words(w.data().to_vec())] } else { Vec::new() };

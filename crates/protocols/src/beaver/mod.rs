@@ -22,7 +22,6 @@ mod site;
 mod tree;
 mod truncate;
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -42,6 +41,7 @@ use crate::api::{
     Result, Truncation, WeightSource,
 };
 use crate::cost::{Cost, Gate, WEIGHTS};
+use crate::dealt::Runs;
 use crate::local::{gathered, joined, summed};
 use crate::machine::Machine;
 use crate::masked::fused::Task;
@@ -50,7 +50,7 @@ use crate::masked::{Seat, Table};
 use crate::memory::Held;
 use crate::randomness::{Generators, Place, SessionKeys};
 use crate::scheduler::Scheduler;
-use crate::served::{ClientGates, Dealt, Served};
+use crate::served::{ClientGates, Served};
 use site::{Site, purpose, table_of};
 
 /// The run whose generators the masks of weights are drawn from: no inference has its number.
@@ -62,19 +62,16 @@ pub struct Beaver<W> {
     me: usize,
     ring: Ring,
     options: Options,
-    keys: SessionKeys,
-    lane: u32,
+    runs: Runs,
     /// Of the current run; none before the first.
     generators: Option<Arc<Generators>>,
     weight_generators: Arc<Generators>,
-    /// Of the masks of weights: the own one; at the dealer every party's.
+    /// Of the masks of weights: the own one; at the dealer every party's; none without the dealer, until they are restored.
     mask_seeds: Zeroizing<Vec<u8>>,
     /// Their generators.
     weight_seeds: Vec<Seed>,
     /// Weights prepared so far.
     weights: u32,
-    /// What earlier sessions dealt, for runs of these numbers.
-    supplied: VecDeque<(u64, Dealt)>,
     scheduler: Scheduler,
     gate: u32,
     node: u32,
@@ -83,7 +80,8 @@ pub struct Beaver<W> {
 }
 
 impl<W: Word> Beaver<W> {
-    /// Party or dealer `endpoint.me()`, with the keys it shares with all others. `ring` is Z_2^l, 4 <= l <= the word's width.
+    /// Party or dealer `endpoint.me()`, with the keys it shares with all others. Without one for the dealer it runs what was dealt in
+    /// earlier sessions, and prepares weights under masks of earlier sessions. `ring` is Z_2^l, 4 <= l <= the word's width.
     ///
     /// # Errors
     /// If the ring or the number of parties does not fit, or the endpoint belongs to neither a party nor the dealer.
@@ -109,22 +107,21 @@ impl<W: Word> Beaver<W> {
         let scheduler = if me == table.dealer { scheduler.working_ahead() } else { scheduler };
         let weight_generators = keys.generators(WEIGHTS_RUN, lane);
         let seed = |peer: usize| weight_generators.seed(peer, Place { gate: 0, tile: 0 }, purpose::SEED);
+        let dealer = keys.has(table.dealer).then_some(table.dealer);
         let mask_seeds: Vec<[u8; 32]> =
-            if me == table.dealer { table.peers().map(seed).collect() } else { vec![seed(table.dealer)] };
+            if me == table.dealer { table.peers().map(seed).collect() } else { dealer.map(seed).into_iter().collect() };
         let mask_seeds = Zeroizing::new(Zeroizing::new(mask_seeds).concat());
         Ok(Beaver {
             table,
             me,
             ring,
             options,
-            keys,
-            lane,
+            runs: Runs::new(keys, lane, me != table.dealer && dealer.is_none()),
             generators: None,
             weight_seeds: seeds_of(&mask_seeds),
             mask_seeds,
             weight_generators: Arc::new(weight_generators),
             weights: 0,
-            supplied: VecDeque::new(),
             scheduler,
             gate: 0,
             node: 0,
@@ -306,20 +303,8 @@ impl<W: Word> Protocol for Beaver<W> {
         if inference == WEIGHTS_RUN {
             return Err(ProtocolError::RunUsed { run: inference });
         }
-        let is_due = phase == Phase::Online && self.supplied.front().is_some_and(|(run, _)| *run == inference);
-        let supplied = if is_due { self.supplied.pop_front() } else { None };
-        let generators = match supplied {
-            Some((_, Dealt { keys, run, material })) => {
-                self.scheduler.begin_supplied(inference, material)?;
-                keys.generators(run, 0)
-            }
-            None => {
-                self.scheduler.begin(phase, inference)?;
-                self.keys.generators(inference, self.lane)
-            }
-        };
+        self.generators = Some(self.runs.begin(&mut self.scheduler, phase, inference)?);
         self.gate = 0;
-        self.generators = Some(Arc::new(generators));
         Ok(())
     }
 

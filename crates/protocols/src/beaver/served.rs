@@ -12,7 +12,7 @@ use super::io::BeaverClient;
 use super::share::{Share, Stored};
 use super::{Beaver, seeds_of};
 use crate::api::{Options, Result, Truncation};
-use crate::masked::seed::{Seed, expand};
+use crate::masked::seed::{SEED_BYTES, Seed, expand};
 use crate::randomness::SessionKeys;
 use crate::served::{Dealt, Part, Served, Sharing};
 use crate::store::Material;
@@ -49,7 +49,7 @@ impl<W: Word> Served for Beaver<W> {
     }
 
     fn supply_run(&mut self, run: u64, dealt: Dealt) {
-        self.supplied.push_back((run, dealt));
+        self.runs.supply(run, dealt);
     }
 
     fn weight_masks(&self) -> Zeroizing<Vec<u8>> {
@@ -57,7 +57,8 @@ impl<W: Word> Served for Beaver<W> {
     }
 
     fn restore_weight_masks(&mut self, masks: &[u8]) -> bool {
-        if masks.len() != self.mask_seeds.len() || self.weights > 0 {
+        let seeds = if self.party().is_some() { 1 } else { self.table.parties };
+        if masks.len() != seeds * SEED_BYTES || self.weights > 0 {
             return false;
         }
         self.mask_seeds = Zeroizing::new(masks.to_vec());

@@ -12,7 +12,8 @@ use crate::api::{Options, Result, Truncation};
 use crate::masked::seed::{Mask, Seed, expand};
 use crate::randomness::SessionKeys;
 use crate::scheduler::Scheduler;
-use crate::served::{Client, ClientGates, Part, Served, Sharing};
+use crate::served::{Client, ClientGates, Dealt, Part, Served, Sharing};
+use crate::store::Material;
 
 /// An outside data owner's end of a session.
 pub type TrioClient<W> = Client<Trio<W>>;
@@ -101,6 +102,16 @@ impl<W: Word> Served for Trio<W> {
 
     fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options, lane: u32) -> Result<Self> {
         Trio::new(endpoint, keys, ring, options, lane)
+    }
+
+    const KEEPS_RUNS: bool = true;
+
+    fn take_run(&mut self, run: u64) -> Option<Material> {
+        self.scheduler.take_stored(run)
+    }
+
+    fn supply_run(&mut self, run: u64, dealt: Dealt) {
+        self.runs.supply(run, dealt);
     }
 
     fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> TrioClient<W> {

@@ -39,6 +39,7 @@ use crate::api::{
     Truncation, WeightSource,
 };
 use crate::cost::{Cost, Gate};
+use crate::dealt::Runs;
 use crate::local::{gathered, joined, summed};
 use crate::machine::Machine;
 use crate::masked::fused::Task;
@@ -57,8 +58,7 @@ pub struct Trio<W> {
     role: Role,
     ring: Ring,
     options: Options,
-    keys: SessionKeys,
-    lane: u32,
+    runs: Runs,
     /// Of the current run; none before the first.
     generators: Option<Arc<Generators>>,
     scheduler: Scheduler,
@@ -94,8 +94,7 @@ impl<W: Word> Trio<W> {
             ring,
             options,
             generators: None,
-            keys,
-            lane,
+            runs: Runs::new(keys, lane, false),
             scheduler,
             gate: 0,
             node: String::new(),
@@ -250,9 +249,8 @@ impl<W: Word> Protocol for Trio<W> {
     }
 
     fn begin(&mut self, phase: Phase, inference: u64) -> Result<()> {
-        self.scheduler.begin(phase, inference)?;
+        self.generators = Some(self.runs.begin(&mut self.scheduler, phase, inference)?);
         self.gate = 0;
-        self.generators = Some(Arc::new(self.keys.generators(inference, self.lane)));
         Ok(())
     }
 

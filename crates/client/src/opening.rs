@@ -1,0 +1,136 @@
+//! Reaching all parties for a session, and agreeing with them on what it is; where the dealer cannot be reached, going on without it.
+
+use std::fmt;
+use std::time::Duration;
+
+use covey_program::Program;
+use covey_protocols::Options;
+use covey_runtime::session::ProtocolKind;
+use covey_transport::{Connection, ErrorKind, TransportError};
+
+use crate::messages::{Hex, Infer, Proceed, Reply, Request, Terms, is_name, one_line};
+use crate::parties::{connect_computing, connect_within, expect, keys, unexpected};
+use crate::{ClientConfig, ClientError, wire};
+
+/// How long a dealer is waited for where the parties may go on without it.
+const DEALER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A dealer that cannot be reached, in a session that goes on with stored runs.
+#[derive(Clone, Debug)]
+pub struct AbsentDealer {
+    /// Why it cannot be reached.
+    pub error: TransportError,
+    /// The runs that were left when the session began, and of how many samples they are.
+    pub stored_runs: Vec<(usize, u64)>,
+}
+
+impl fmt::Display for AbsentDealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let left = self.stored_runs.iter().map(|(batch, left)| format!("{left} of {batch} sample(s)"));
+        let left = left.collect::<Vec<_>>().join(", ");
+        let why = self.error.reason();
+        write!(f, "{why}; stored runs that are left: {left}; when they end the session fails: start the dealer by then")
+    }
+}
+
+/// Parties that have agreed on a session.
+pub(crate) struct Opened {
+    /// To each that takes part, in role order.
+    pub connections: Vec<Connection>,
+    /// Their names.
+    pub names: Vec<String>,
+    pub absent_dealer: Option<AbsentDealer>,
+}
+
+/// Opens a session with all parties; without the dealer, where it cannot be reached and the parties have stored runs. Returns what was
+/// agreed.
+pub(crate) fn open(
+    config: &ClientConfig,
+    program: &Program,
+    protocol: ProtocolKind,
+    options: Options,
+) -> Result<(Terms, Opened), ClientError> {
+    let ask = |connections: Vec<Connection>, absent: Option<TransportError>| {
+        let terms = Terms {
+            session: Hex::random()?,
+            protocol: protocol.name().into(),
+            ring: program.ring().into(),
+            program: program.hash().into(),
+            options: options.into(),
+            parties: keys(config),
+            client: config.name.clone(),
+            silence_ms: config.timeout.as_millis() as u64,
+            network: config.network,
+            without_dealer: absent.is_some(),
+        };
+        let opened = agree(connections, &terms, config.timeout, absent)?;
+        Ok((terms, opened))
+    };
+    let mut connections = connect_computing(config)?;
+    let Some(dealer) = config.parties.iter().find(|party| party.dealer) else { return ask(connections, None) };
+    let patience = config.timeout.min(DEALER_PATIENCE);
+    let absent = match connect_within(config, dealer, patience) {
+        Err(absent) if absent.kind() == ErrorKind::Unreachable => absent,
+        met => {
+            connections.push(met?);
+            return ask(connections, None);
+        }
+    };
+    match ask(connections, Some(absent)) {
+        Err(refusal @ ClientError::Refused { .. }) => {
+            // It is needed, and may be about to start.
+            let met = connect_within(config, dealer, config.timeout.saturating_sub(patience));
+            let met = met.map_err(|dealer| ClientError::NoDealer { dealer, refusal: refusal.into() })?;
+            let mut connections = connect_computing(config)?;
+            connections.push(met);
+            ask(connections, None)
+        }
+        opened => opened,
+    }
+}
+
+/// Asks every party, and goes on only if none refuses.
+fn agree(
+    mut connections: Vec<Connection>,
+    terms: &Terms,
+    timeout: Duration,
+    absent: Option<TransportError>,
+) -> Result<Opened, ClientError> {
+    for (role, connection) in connections.iter_mut().enumerate() {
+        wire::send(connection, &Request::Infer(Infer { role, terms: terms.clone() }), timeout)?;
+    }
+    let answers: Vec<_> = connections.iter_mut().map(|connection| expect(connection, timeout)).collect();
+    if let Some(role) = answers.iter().position(Result::is_err) {
+        let refusal = answers.into_iter().nth(role).and_then(Result::err);
+        let refusal = refusal.unwrap_or_else(|| unexpected(&connections[role]));
+        let reason = one_line(&refusal.to_string());
+        for connection in connections.iter_mut() {
+            let _ = wire::send(connection, &Proceed::Cancel { reason: reason.clone() }, timeout);
+        }
+        return Err(refusal);
+    }
+    for connection in connections.iter_mut() {
+        wire::send(connection, &Proceed::Proceed, timeout)?;
+    }
+    // Each party may take its time-out to find the others.
+    let mut answers: Vec<_> = connections.iter_mut().map(|connection| expect(connection, 2 * timeout)).collect();
+    // A reason says more than a connection that ended because of it.
+    if let Some(refused) = answers.iter().position(|answer| matches!(answer, Err(ClientError::Refused { .. }))) {
+        answers.swap(0, refused);
+    }
+    // P0's answer counts: it is P0 who offers stored runs.
+    let mut agreed = None;
+    for (connection, answer) in connections.iter().zip(answers) {
+        match answer? {
+            Reply::Started { names, stored_runs }
+                if names.len() == connections.len() && names.iter().all(|name| is_name(name)) =>
+            {
+                agreed.get_or_insert((names, stored_runs));
+            }
+            _ => return Err(unexpected(connection)),
+        }
+    }
+    let (names, stored_runs) = agreed.unwrap_or_default();
+    let absent_dealer = absent.map(|error| AbsentDealer { error, stored_runs });
+    Ok(Opened { connections, names, absent_dealer })
+}
