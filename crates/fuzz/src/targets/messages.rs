@@ -94,6 +94,8 @@ fn seed() -> Vec<(String, Vec<u8>)> {
     let done = Done { profile: Profile::default(), stored: 0, socket_bytes_sent: 9, usage: Usage::default() };
     let offer = StoreMessage::Offer { batch: Hex([1; 16]), start: [0, 1], count: [2, 3] };
     let offer_runs = StoreMessage::OfferRuns { batch: Hex([1; 16]), start: 4, count: 2 };
+    let ahead = StoreMessage::Ahead { any: true, gone: Some(vec![(Hex([1; 16]), 3)]) };
+    let started = Reply::Started { names: vec!["alpha".into(), "beta".into()], stored_runs: vec![(1, 2)] };
     let place = TakePlace { protocol: "two-party".into(), program: Hex([6; 32]), role: 1, has: Some(Hex([2; 16])) };
     vec![
         ("status".into(), messages::encode(&Request::Status)),
@@ -101,12 +103,13 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("join".into(), messages::encode(&Request::Join(Join { session: Hex([5; 16]), role: 2 }))),
         ("place".into(), messages::encode(&Request::TakePlace(place))),
         ("refused".into(), messages::encode(&Reply::Refused { reason: "no".into() })),
-        ("started".into(), messages::encode(&Reply::Started { names: vec!["alpha".into(), "beta".into()] })),
+        ("started".into(), messages::encode(&started)),
         ("proceed".into(), messages::encode(&Proceed::Proceed)),
         ("run".into(), messages::encode(&SessionRequest::Run(runs))),
         ("fill".into(), messages::encode(&SessionRequest::Fill(Fill { batch: 1, count: 3 }))),
         ("done".into(), messages::encode(&SessionReply::Done(done))),
         ("offer".into(), messages::encode(&offer)),
         ("offer-runs".into(), messages::encode(&offer_runs)),
+        ("ahead".into(), messages::encode(&ahead)),
     ]
 }

@@ -11,7 +11,7 @@ use covey_ring::Ring;
 use covey_runtime::Profile;
 use covey_runtime::plan::{Plan, plan_rounded};
 use covey_runtime::profile::FROM_STORE;
-use covey_runtime::session::ProtocolKind::{Trio, TwoParty};
+use covey_runtime::session::ProtocolKind::TwoParty;
 
 fn model() -> Model {
     cnn("cnn", Ring::Pow2(32), true)
