@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -73,6 +74,8 @@ class Client:
         loaded = load(model, data=x)
         read_inputs(x, loaded.program)  # refused before anybody is called
         with self.session(loaded.program, protocol, **options) as session:
+            if session.absent_dealer is not None:
+                warnings.warn(session.absent_dealer, stacklevel=2)
             return session.infer_split(x, options.get("lanes") or 1, progress=progress)
 
     def stored(self) -> Stored:
@@ -95,9 +98,14 @@ class Client:
         return Stored([(first, second) for first, second in pairs])
 
     def stored_runs(self) -> StoredRuns:
-        """The runs that the parties and their dealer have ahead. Raises `CoveyError` naming one that is silent."""
+        """The runs that the parties have ahead, and their dealer if it answers: they serve sessions without it, too.
+
+        Raises `CoveyError` naming a party that is silent.
+        """
         held: list[dict[str, dict[str, Any]]] = []
         for answer in self.status():
+            if "error" in answer and answer["dealer"]:
+                continue
             if "error" in answer:
                 raise CoveyError(str(answer["error"]))
             held.append({runs["name"]: runs for runs in answer["status"]["runs"]})
@@ -147,6 +155,11 @@ class Session:
         self.program = program
         self._session = session
 
+    @property
+    def absent_dealer(self) -> str | None:
+        """Where the dealer cannot be reached and the session goes on with stored runs: one line that says so."""
+        return self._session.absent_dealer
+
     def preprocess(self, batch: int, count: int = 1, *, progress: Progress | None = None) -> Work:
         """Do what does not depend on inputs ahead of time, for `count` inferences of `batch` samples."""
         start = time.perf_counter()
@@ -182,7 +195,7 @@ class Session:
     def fill_store(self, batch: int = 1, count: int = 1, *, progress: Progress | None = None) -> Work:
         """Have the parties make ahead the correlated randomness of `count` inferences of `batch` samples.
 
-        They keep it on disk: correlated OTs (two-party) or what the dealer deals for runs (beaver). Later sessions, and
+        They keep it on disk: correlated OTs (two-party) or what is dealt for runs (trio, beaver). Later sessions, and
         this one, take what they need from there, and make the rest.
         """
         start = time.perf_counter()

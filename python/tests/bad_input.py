@@ -21,7 +21,8 @@ PROTOCOLS = ("trio", "two-party", "beaver", "clear")
 
 NO_PARTIES = "one process, no parties"
 NO_SECRETS = "values are shared: only the compiler, `verify` and clear see one leave its bound"
-NO_STORE = "keeps nothing between sessions"
+NO_DEALER = "no dealer"
+NO_RUNS = "keeps correlated OTs and no runs"
 NO_TRANSFER = "no oblivious transfer"
 
 
@@ -157,17 +158,31 @@ ROWS = [
         "store of other parties, damaged store",
         mine("test_stores"),
         "covey-ot --test stock",
-        trio=NO_STORE,
-        beaver=NO_STORE,
-        clear=NO_STORE,
+        trio=NO_TRANSFER,
+        beaver=NO_TRANSFER,
+        clear=NO_PARTIES,
+    ),
+    row(
+        "stored runs put back, lost, damaged",
+        parties("stored_runs"),
+        two_party=NO_RUNS,
+        clear=NO_PARTIES,
+    ),
+    row(
+        "dealer away: runs in store, and when they end",
+        "test_store.py::test_stored_runs_need_no_dealer",
+        parties("without_dealer"),
+        trio=NO_DEALER,
+        two_party=NO_DEALER,
+        clear=NO_PARTIES,
     ),
     row("disk full at a party", mine("test_a_full_disk_at_a_party[{}]"), clear=NO_PARTIES),
     row(
         "disk full: store",
         mine("test_a_full_disk_while_a_store_is_filled"),
-        trio=NO_STORE,
-        beaver=NO_STORE,
-        clear=NO_STORE,
+        trio=NO_TRANSFER,
+        beaver=NO_TRANSFER,
+        clear=NO_PARTIES,
     ),
     row(
         "disk full: outputs", mine("test_a_full_disk_at_a_client[{}]"), mine("test_standard_output_on_a_full_disk[{}]")
@@ -182,9 +197,9 @@ ROWS = [
     row(
         "Ctrl-C: filling a store",
         "test_interrupts.py::test_filling_a_store",
-        trio=NO_STORE,
-        beaver=NO_STORE,
-        clear=NO_STORE,
+        trio=NO_TRANSFER,
+        beaver=NO_TRANSFER,
+        clear=NO_PARTIES,
     ),
     row("Ctrl-C: compiler, keys", "test_interrupts.py::test_compiling", "test_interrupts.py::test_making_keys"),
     row("Ctrl-C: party", "test_local.py::test_a_party_takes_leave_when_asked", clear=NO_PARTIES),

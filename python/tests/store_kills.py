@@ -5,8 +5,9 @@
 First `--runs` kills of a process that does nothing but take pieces from a store on disk, for each kind of store: the
 hash of each piece used is written down, and none may come twice (`crates/ot/examples/store_kills.rs`). Then
 `--daemon-kills` kills of parties, and of the dealer, at random moments of inferences that take their correlated
-randomness from the store, for two-party and beaver: once the one killed is back, the next inference must equal the
-clear one and take from the store within 5 s, and no party may have more in store than before. Last, P0's store is put
+randomness from the store, for each protocol: once the one killed is back, the next inference must equal the clear one
+and take from the store within 5 s, and no party may have more in store than before. While the dealer is away they take
+from the store without it. Last, P0's store is put
 back from a copy: the others must refuse it. Prints tables; exit code 1 if anything did not hold.
 """
 
@@ -38,7 +39,8 @@ DIGITS = Path(covey.__file__).parent / "data" / "digits"
 TIMEOUT = 3.0
 RESUME = 5.0
 PUT_BACK = "older one, put back"
-FOLDERS = {"two-party": "correlated-ots", "beaver": "stored-runs"}
+DEALER = "dealer"
+FOLDERS = {"two-party": "correlated-ots", "trio": "stored-runs", "beaver": "stored-runs"}
 
 
 def campaign(runs: int) -> int:
@@ -64,7 +66,8 @@ class Place:
 
     def infer(self) -> tuple[bool, bool]:
         """Whether one inference equals the clear one, and whether it took from the store."""
-        result = Client(self.parties.client_config).infer(self.model.program, self.images, protocol=self.name)
+        with Client(self.parties.client_config).session(self.model.program, self.name) as session:
+            result = session.infer(self.images)
         right = all((result.integers[name] == due).all() for name, due in self.clear.integers.items())
         assert result.profile is not None
         return right, any(node.op == "from the store" for node in result.profile.nodes)
@@ -72,7 +75,7 @@ class Place:
     def left(self) -> list[int]:
         """What each party has in store: OTs or runs."""
         sides = [answer["status"] for answer in Client(self.parties.client_config).status()]
-        if self.name == "beaver":
+        if self.name != "two-party":
             return [sum(runs["left"] for runs in side["runs"]) for side in sides]
         return [sum(sum(left) for store in side["stores"] for _, left in store["batches"]) for side in sides]
 
@@ -105,11 +108,13 @@ def kill_once(place: Place, victim: Party, moment: float) -> tuple[float, str]:
     except covey.CoveyError:
         pass
     killer.join()
+    problems = []
+    if victim.name == DEALER and place.infer() != (True, True):
+        problems.append("no inference from the store without the dealer")
     start = restart(victim)
     after = place.left()
     right, stored = place.infer()
     seconds = time.monotonic() - start
-    problems = []
     if not right:
         problems.append("the next inference is wrong")
     if not stored:

@@ -65,15 +65,16 @@ def test_what_cannot_be(command: Command, digits: Path) -> None:
     assert rounded["total"]["rounds"] > exact["total"]["rounds"]
 
 
-def test_runs_are_dealt_ahead_and_counted(command: Command, digits: Path) -> None:
+@pytest.mark.parametrize("protocol", ["beaver", "trio"])
+def test_runs_are_dealt_ahead_and_counted(command: Command, digits: Path, protocol: str) -> None:
     images = np.load(DIGITS / "test-images.npy")[:1]
     model = load(digits)
     due = {name: values.tolist() for name, values in run_clear(model, images).integers.items()}
-    plan = json.loads(command.succeeds("explain", digits, "--protocol", "beaver", "--json").out)
-    with covey.local("beaver", timeout=5) as parties:
-        Client(parties.owner_config).share_weights(digits, protocol="beaver")
+    plan = json.loads(command.succeeds("explain", digits, "--protocol", protocol, "--json").out)
+    with covey.local(protocol, timeout=5) as parties:
+        Client(parties.owner_config).share_weights(digits, protocol=protocol)
         client = Client(parties.client_config)
-        given = [digits, "--config", parties.client_config, "--protocol", "beaver"]
+        given = [digits, "--config", parties.client_config, "--protocol", protocol]
         assert json.loads(command.succeeds("store", "show", *given, "--json").out)["batches"] == []
         filled = json.loads(command.succeeds("store", "fill", *given, "--inferences", 3, "--json").out)
         dealt = sum(link["bytes"] for node in plan["nodes"] for link in node["links"] if link["offline"])
@@ -83,7 +84,7 @@ def test_runs_are_dealt_ahead_and_counted(command: Command, digits: Path) -> Non
             party.kill()
             party.spawn()
             party.wait_until_ready()
-        stored = client.infer(digits, images, protocol="beaver")
+        stored = client.infer(digits, images, protocol=protocol)
         assert json.loads(command.succeeds("store", "show", *given, "--json").out)["batches"] == [2]
         for other in (["--batch", 2], ["--round-bits", 3]):
             shown = json.loads(command.succeeds("store", "show", *given, *other, "--json").out)
@@ -92,4 +93,35 @@ def test_runs_are_dealt_ahead_and_counted(command: Command, digits: Path) -> Non
     rows = {node.name: node for node in stored.profile.nodes}
     assert rows["correlated randomness"].op == "from the store" and stored.profile.total.offline_bytes == 0
     assert {name: values.tolist() for name, values in stored.integers.items()} == due
-    command.refuses("store", "show", digits, "--config", "x.toml", "--protocol", "trio", saying="trio keeps nothing")
+    command.refuses("store", "show", digits, "--config", "x.toml", "--protocol", "clear", saying="clear has no parties")
+
+
+def test_stored_runs_need_no_dealer(command: Command, digits: Path, tmp_path: Path) -> None:
+    images = np.load(DIGITS / "test-images.npy")[:1]
+    np.save(tmp_path / "x.npy", images)
+    due = {name: values.tolist() for name, values in run_clear(load(digits), images).integers.items()}
+    with covey.local("beaver", timeout=4) as parties:
+        Client(parties.owner_config).share_weights(digits, protocol="beaver")
+        client = Client(parties.client_config)
+        given = [digits, "--config", parties.client_config, "--protocol", "beaver"]
+        command.succeeds("store", "fill", *given, "--inferences", 2)
+        dealer = parties.parties[-1]
+        dealer.kill()
+        outcome = command.succeeds("infer", *given, "--input", tmp_path / "x.npy")
+        (line,) = [line for line in outcome.err.splitlines() if line.startswith("warning: ")]
+        assert "dealer: cannot be reached" in line and "2 of 1 sample(s)" in line and "start the dealer by then" in line
+        assert "1 inference(s) of 1 sample(s)" in command.succeeds("store", "show", *given).out
+        command.refuses("store", "fill", *given, saying="the dealer is absent")
+        with pytest.warns(UserWarning, match=r"left: 1 of 1 sample"):
+            alone = client.infer(digits, images, protocol="beaver")
+        assert {name: values.tolist() for name, values in alone.integers.items()} == due
+        line = command.refuses(
+            "infer", *given, "--input", tmp_path / "x.npy", saying="it has no stored runs of program"
+        )
+        assert "dealer: cannot be reached" in line
+        dealer.spawn()
+        dealer.wait_until_ready()
+        with client.session(digits, "beaver") as session:
+            assert session.absent_dealer is None
+            again = session.infer(images)
+        assert {name: values.tolist() for name, values in again.integers.items()} == due

@@ -125,9 +125,11 @@ def infer(
     program = load(model or model_beside(config), data=input_file).program
     check_output_path(output, len(program.outputs))
     inputs = read_inputs(input_file, program)
-    with console.progress(quiet=as_json) as report:
-        options = session_options(key_bits, kind, lanes)
-        result = Client(config).infer(program, inputs, protocol=kind, progress=report, **options)
+    options = session_options(key_bits, kind, lanes)
+    with console.progress(quiet=as_json) as report, Client(config).session(program, kind, **options) as session:
+        if session.absent_dealer is not None:
+            console.warn(session.absent_dealer)
+        result = session.infer_split(inputs, lanes, progress=report)
     show(result, output=output, profile=profile, as_json=as_json)
     if plot is not None and result.profile is not None:
         draw(result.profile, plot, f"{program.name} on {kind}")

@@ -1,4 +1,4 @@
-"""store fill, show: what the parties make ahead of sessions: correlated OTs of two parties, runs dealt by a dealer."""
+"""store fill, show: what the parties make ahead of sessions: correlated OTs of two parties, dealt runs of others."""
 
 from __future__ import annotations
 
@@ -10,24 +10,18 @@ import typer
 from covey.cli import console
 from covey.cli.options import Json, check_served
 from covey.cli.remote import ClientConfig, OptionalModel, model_beside, warn_of_own_expiry
-from covey.errors import OptionError
 
 app = typer.Typer(help="Make and count what the parties have ahead of sessions.", no_args_is_help=True)
 
-OTS, RUNS = "two-party", "beaver"
+OTS = "two-party"
 
-Protocol = Annotated[str, typer.Option(help=f"{OTS} (correlated OTs) or {RUNS} (runs that the dealer has dealt).")]
+Protocol = Annotated[
+    str, typer.Option(help=f"{OTS} (correlated OTs), or trio or beaver (runs that P0 or a dealer deals).")
+]
 Batch = Annotated[int, typer.Option(min=1, help="Samples in one inference.")]
 RoundBits = Annotated[
     int, typer.Option(min=0, max=24, metavar="N", help="The `round_bits` that the parties grant you.")
 ]
-
-
-def check_kept(name: str) -> str:
-    """The name of a protocol that keeps something between sessions. Raises `OptionError`."""
-    if check_served(name) not in (OTS, RUNS):
-        raise OptionError(f"{name} keeps nothing between sessions that could be made ahead: use {OTS} or {RUNS}")
-    return name
 
 
 @app.command()
@@ -43,7 +37,7 @@ def fill(
     from covey.client import Client
     from covey.model import load
 
-    kind = check_kept(protocol)
+    kind = check_served(protocol)
     warn_of_own_expiry(config)
     program = load(model or model_beside(config)).program
     start = time.perf_counter()
@@ -74,12 +68,12 @@ def show(
     from covey.client import Client
     from covey.model import load
 
-    kind = check_kept(protocol)
+    kind = check_served(protocol)
     warn_of_own_expiry(config)
     program = load(model or model_beside(config)).program
     batches: list[Any]
-    if kind == RUNS:
-        batches = Client(config).stored_runs().of(program, batch, round_bits=round_bits)
+    if kind != OTS:
+        batches = Client(config).stored_runs().of(program, batch, protocol=kind, round_bits=round_bits)
         count, held = sum(batches), "runs"
     else:
         stored = Client(config).stored()
