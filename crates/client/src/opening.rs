@@ -66,24 +66,25 @@ pub(crate) fn open(
         let opened = agree(connections, &terms, config.timeout, absent)?;
         Ok((terms, opened))
     };
-    let mut connections = connect_computing(config)?;
-    let Some(dealer) = config.parties.iter().find(|party| party.dealer) else { return ask(connections, None) };
+    let Some(dealer) = config.parties.iter().find(|party| party.dealer) else {
+        return ask(connect_computing(config)?, None);
+    };
+    // The dealer first: parties do not wait long for a request.
+    let with = |dealer: Connection| {
+        let mut connections = connect_computing(config)?;
+        connections.push(dealer);
+        ask(connections, None)
+    };
     let patience = config.timeout.min(DEALER_PATIENCE);
     let absent = match connect_within(config, dealer, patience) {
         Err(absent) if absent.kind() == ErrorKind::Unreachable => absent,
-        met => {
-            connections.push(met?);
-            return ask(connections, None);
-        }
+        met => return with(met?),
     };
-    match ask(connections, Some(absent)) {
+    match ask(connect_computing(config)?, Some(absent)) {
         Err(refusal @ ClientError::Refused { .. }) => {
             // It is needed, and may be about to start.
             let met = connect_within(config, dealer, config.timeout.saturating_sub(patience));
-            let met = met.map_err(|dealer| ClientError::NoDealer { dealer, refusal: refusal.into() })?;
-            let mut connections = connect_computing(config)?;
-            connections.push(met);
-            ask(connections, None)
+            with(met.map_err(|dealer| ClientError::NoDealer { dealer, refusal: refusal.into() })?)
         }
         opened => opened,
     }
