@@ -108,8 +108,8 @@ def test_stored_runs_need_no_dealer(command: Command, digits: Path, tmp_path: Pa
         dealer = parties.parties[-1]
         dealer.kill()
         outcome = command.succeeds("infer", *given, "--input", tmp_path / "x.npy")
-        (line,) = [line for line in outcome.err.splitlines() if line.startswith("warning: ")]
-        assert "dealer: cannot be reached" in line and "2 of 1 sample(s)" in line and "start the dealer by then" in line
+        (line,) = [line for line in outcome.err.splitlines() if line.startswith("warning: dealer: cannot be reached")]
+        assert "2 of 1 sample(s)" in line and "start the dealer by then" in line
         assert "1 inference(s) of 1 sample(s)" in command.succeeds("store", "show", *given).out
         command.refuses("store", "fill", *given, saying="the dealer is absent")
         with pytest.warns(UserWarning, match=r"left: 1 of 1 sample"):
