@@ -232,9 +232,9 @@ def run_rust(tests: set[str]) -> dict[str, bool]:
     outcomes = {}
     for target, names in sorted(targets.items()):
         _, *more = target.split()
-        exact = [] if "" in names else ["--exact", *sorted(names)]
+        filters = [] if "" in names else sorted(names)
         # As `make test` builds them: for a package alone, with fewer features, dependencies would be compiled again.
-        call = ["cargo", "test", "--locked", "--workspace", *more, "--", *exact]
+        call = ["cargo", "test", "--locked", "--workspace", *more, "--", *filters]
         print(" ".join(call), flush=True)
         done = subprocess.run(call, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         print(done.stdout, flush=True)
@@ -245,8 +245,8 @@ def run_rust(tests: set[str]) -> dict[str, bool]:
 
 
 def verdict(test: str, outcomes: dict[str, bool]) -> bool:
-    """Whether a test passed, in each of its cases."""
-    cases = [passed for name, passed in outcomes.items() if name == test or name.startswith(f"{test}[")]
+    """Whether a test passed, in each of its cases, or a module in each of its tests."""
+    cases = [passed for name, passed in outcomes.items() if name == test or name.startswith((f"{test}[", f"{test}::"))]
     return bool(cases) and all(cases)
 
 
