@@ -95,6 +95,11 @@ fn check_conv<W: Word>(g: &ConvGeometry, batch: usize, parts: usize, elements: u
             by_chunks(&weight, batch, &xs, elements, expected.len()) == expected,
             "{g:?}, {batch}, {parts}, {isa:?}"
         );
+        let first = &xs[..1];
+        assert!(
+            by_chunks(&weight, batch, first, elements, expected.len()) == convolution(g, batch, first, &ws),
+            "{g:?}, {batch}, the first of {parts}, {isa:?}"
+        );
         let chunks = weight.chunks(batch, elements);
         assert_eq!(chunks, Chunk::of_conv2d(g, batch, elements));
         assert_eq!(*cut.get_or_insert(chunks.clone()), chunks, "chunks depend on the instruction set");
@@ -112,6 +117,8 @@ fn check_dense<W: Word>((m, n, k): (usize, usize, usize), parts: usize, elements
             assert_eq!(weight.bytes(), held * n * k * W::BYTES);
             let out = by_chunks(&weight, m, &xs, elements, m * n);
             assert!(out == expected, "{m} x {n} x {k}, {parts}, {isa:?}, streams {streams}");
+            let first = &xs[..1];
+            assert!(by_chunks(&weight, m, first, elements, m * n) == matrix((m, n, k), first, &ws));
         }
     });
 }

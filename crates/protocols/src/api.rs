@@ -297,6 +297,9 @@ pub enum ProtocolError {
         /// The number.
         run: u64,
     },
+    /// A party did not keep to the protocol. What differs, and where; nothing was opened.
+    #[error("{0}; nothing is output")]
+    CheckFailed(String),
     /// Correlated randomness could not be made or read.
     #[error("{0}")]
     Material(String),

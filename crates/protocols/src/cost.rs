@@ -41,6 +41,11 @@ pub enum Gate {
         /// Elements.
         count: usize,
     },
+    /// [`crate::Protocol::check`].
+    Check {
+        /// Nodes entered since the last one.
+        layers: usize,
+    },
     /// [`crate::Protocol::prepare`].
     Prepare {
         /// The map.
@@ -153,7 +158,7 @@ impl Gate {
     /// Elements of a gate's result.
     pub(crate) fn elements(&self) -> usize {
         match *self {
-            Gate::Prepare { .. } => 0,
+            Gate::Check { .. } | Gate::Prepare { .. } => 0,
             Gate::Linear { geometry, batch, .. } => geometry.outputs(batch),
             Gate::Matmul { shape, .. } => shape.batch * shape.rows * shape.columns,
             Gate::Input { count, .. }

@@ -19,6 +19,7 @@ pub mod machine;
 mod masked;
 pub mod memory;
 pub mod planner;
+pub mod quad;
 pub mod randomness;
 pub mod scheduler;
 pub mod served;

@@ -185,6 +185,11 @@ impl Inbox {
         std::mem::take(&mut self.buffers[from].0)
     }
 
+    /// All that came from `from`, read or not.
+    pub(crate) fn peek(&self, from: usize) -> &[u8] {
+        &self.buffers[from].0
+    }
+
     /// The next `len` bytes from `from`.
     pub fn bytes(&mut self, from: usize, len: usize) -> &[u8] {
         let (buffer, next) = &mut self.buffers[from];

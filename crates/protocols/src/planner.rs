@@ -19,6 +19,8 @@ pub struct Planner<P> {
     ring: Ring,
     options: Options,
     node: u32,
+    /// Nodes entered since the last check.
+    layers: usize,
     ledger: BTreeMap<u32, Cost>,
     memory: Ledger,
     /// Correlated randomness used so far, and the memory its stock takes, by direction.
@@ -60,7 +62,7 @@ impl<P: Protocol> Planner<P> {
     pub fn new(ring: Ring, options: Options) -> Self {
         let (ledger, memory) = (BTreeMap::new(), Ledger::default());
         let (node, used, stock) = (Meter::NO_NODE, Demand::default(), [None, None]);
-        Planner { ring, options, node, ledger, memory, used, stock, protocol: PhantomData }
+        Planner { ring, options, node, layers: 0, ledger, memory, used, stock, protocol: PhantomData }
     }
 
     /// The cost so far, by the node numbers given to [`Protocol::enter`].
@@ -165,6 +167,7 @@ impl<P: Protocol> Protocol for Planner<P> {
 
     fn enter(&mut self, node: u32, _name: &str) {
         self.node = node;
+        self.layers += 1;
     }
 
     fn begin(&mut self, _phase: Phase, _inference: u64) -> Result<()> {
@@ -188,6 +191,8 @@ impl<P: Protocol> Protocol for Planner<P> {
     }
 
     fn check(&mut self) -> Result<Checked> {
+        let layers = std::mem::take(&mut self.layers);
+        self.charge(Gate::Check { layers });
         Ok(Checked(()))
     }
 

@@ -88,14 +88,15 @@ impl<W: Word> Weight<W> {
                 Form::Direct(_) => unreachable!("handled above"),
                 Form::Rows(words) => {
                     let k = xs.len() * geometry.depth();
-                    let a = &words[from * k..to * k];
+                    let stride = words.len() / geometry.out_channels;
+                    let a = &words[from * stride..to * stride];
                     out.fill(W::ZERO);
                     let operands = Product {
                         m: rows.len(),
                         n: columns,
                         k,
                         a,
-                        stride: k,
+                        stride,
                         b: &patches,
                         columns: Columns::plain(columns),
                     };
@@ -105,7 +106,9 @@ impl<W: Word> Weight<W> {
                 Form::Tiles(groups) => {
                     let out = amx::Output { words: out, stride: columns, add: false };
                     // SAFETY: weights are packed in tiles only where the process may use them.
-                    unsafe { amx::product_packed(&groups[group], rows, &patches, columns, out) }
+                    unsafe {
+                        amx::product_packed(&groups[group], xs.len() * geometry.depth(), rows, &patches, columns, out)
+                    }
                 }
             }
         }

@@ -91,8 +91,8 @@ impl<W: Word> LinearWeight<W> {
         }
     }
 
-    /// Writes one chunk of the map of `xs`, one tensor for each part, to `out`. Tensors are `[batch, in_channels, height,
-    /// width]` or `[batch, inputs]`.
+    /// Writes one chunk of the map of `xs`, one tensor for each part, or for each of the first parts, to `out`. Tensors are
+    /// `[batch, in_channels, height, width]` or `[batch, inputs]`.
     ///
     /// # Panics
     /// If a slice has another length or the chunk is not one of [`LinearWeight::chunks`] for this `batch`.
@@ -101,7 +101,7 @@ impl<W: Word> LinearWeight<W> {
             Form::Conv2d(weight) => weight.geometry.input_len(),
             Form::Dense(weight) => weight.inputs,
         };
-        let fit = xs.len() == self.parts && xs.iter().all(|x| x.len() == batch * input_len);
+        let fit = (1..=self.parts).contains(&xs.len()) && xs.iter().all(|x| x.len() == batch * input_len);
         assert!(fit && out.len() == chunk.len(), "linear map: sizes do not match");
         match &self.form {
             // Compiled here, for both words, and not in every crate that multiplies.

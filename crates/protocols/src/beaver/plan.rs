@@ -26,6 +26,7 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::Open { count } => opening(count),
         Gate::OpenBits { count, planes } => tiled(count, &|len| io::open_planes_layout(table, len, planes)),
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(table, len, ring)),
+        Gate::Check { .. } => Cost::default(),
         Gate::Prepare { geometry, weight } => match weight {
             WeightKind::Public => Cost::default(),
             _ => opening(geometry.weights_len()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use covey_kernels::Prg;
+use covey_kernels::{Prg, elementwise};
 use covey_ring::Word;
 use zeroize::Zeroize;
 
@@ -62,6 +62,26 @@ impl Mask {
             out[..head].copy_from_slice(&words[skip..skip + head]);
         }
         prg.fill_words_from(*tensor, (block + usize::from(skip > 0)) as u64, &mut out[head..]);
+    }
+
+    /// Adds the mask's words from element `start` on.
+    pub fn add<W: Word>(&self, start: usize, out: &mut [W]) {
+        const AT_ONCE: usize = 1 << 10;
+        let mut words = [W::ZERO; AT_ONCE];
+        for (index, out) in out.chunks_mut(AT_ONCE).enumerate() {
+            let words = &mut words[..out.len()];
+            self.fill(start + index * AT_ONCE, words);
+            elementwise::add_assign(out, words);
+        }
+    }
+
+    /// What tells this mask's seed from another without telling anything of it.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        /// Above all tensors' numbers.
+        const STREAM: u64 = 1 << 63;
+        let mut words = [0u64; 4];
+        self.seed.0.fill_words(STREAM | self.tensor, &mut words);
+        *blake3::hash(&words.map(u64::to_le_bytes).concat()).as_bytes()
     }
 
     /// Subtracts the whole mask.

@@ -13,16 +13,16 @@ use crate::circuits::{Adder, CarryCircuit};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
 /// The sign of a shared x = C - R over one tile.
-pub(super) struct Sign<W> {
+pub(crate) struct Sign<W> {
     layout: Layout,
     site: Site,
     /// C at P1 and P2, R = la at P0.
-    sum: Buffer<W>,
-    comparison: Comparison,
+    pub(crate) sum: Buffer<W>,
+    pub(crate) comparison: Comparison,
 }
 
 /// The messages of [`Sign`] with the circuit `plan`.
-pub(super) fn sign_layout(plan: &Plan, len: usize) -> Layout {
+pub(crate) fn sign_layout(plan: &Plan, len: usize) -> Layout {
     let mut layout = Layout::default();
     plan.layout(len, 0, &mut layout);
     layout
@@ -69,9 +69,9 @@ impl<W: Word> Machine for Sign<W> {
 
 /// Which circuit takes x = C - R apart.
 #[derive(Clone)]
-pub(super) struct AllForm {
-    circuit: Arc<CarryCircuit>,
-    bits: usize,
+pub(crate) struct AllForm {
+    pub(crate) circuit: Arc<CarryCircuit>,
+    pub(crate) bits: usize,
 }
 
 impl AllForm {
@@ -89,13 +89,13 @@ impl AllForm {
 }
 
 /// All bits of a shared x = C - R over one tile: the borrow circuit, then C ⊕ R ⊕ borrow.
-pub(super) struct All<W> {
+pub(crate) struct All<W> {
     layout: Layout,
-    form: AllForm,
+    pub(crate) form: AllForm,
     site: Site,
     /// C at P1 and P2, R = la at P0.
-    sum: Buffer<W>,
-    borrow: Borrow,
+    pub(crate) sum: Buffer<W>,
+    pub(crate) borrow: Borrow,
 }
 
 impl<W: Word> All<W> {
@@ -142,14 +142,14 @@ impl<W: Word> Machine for All<W> {
 }
 
 /// x ∧ y over one tile of several planes: honest-majority multiplication over bits, one round.
-pub(super) struct And {
+pub(crate) struct And {
     layout: Layout,
     site: Site,
-    x: Vec<Wire>,
-    y: Vec<Wire>,
+    pub(crate) x: Vec<Wire>,
+    pub(crate) y: Vec<Wire>,
     dealt: Vec<Buffer<u64>>,
     own: Vec<Buffer<u64>>,
-    result: Vec<Wire>,
+    pub(crate) result: Vec<Wire>,
 }
 
 impl And {
@@ -214,7 +214,7 @@ impl Machine for And {
 }
 
 /// The tile `start..start + len` of plane `plane`; `start` is a multiple of 64.
-pub(super) fn tile_of(first: &BitTensor, second: &BitTensor, plane: usize, start: usize, len: usize) -> Wire {
+pub(crate) fn tile_of(first: &BitTensor, second: &BitTensor, plane: usize, start: usize, len: usize) -> Wire {
     let words = start / 64..start / 64 + BitTensor::words_per_plane(len);
     Wire {
         first: Buffer::copy_of(&first.plane(plane)[words.clone()]),

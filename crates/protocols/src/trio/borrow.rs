@@ -17,7 +17,7 @@ use crate::machine::{Inbox, Layout, Outbox};
 
 /// Adds the messages of a circuit, over `dealt` bits of R, to a gate's layout; its online rounds start at `round`. Returns
 /// how many it takes.
-pub(super) fn layout(circuit: &CarryCircuit, dealt: usize, len: usize, round: usize, layout: &mut Layout) -> usize {
+pub(crate) fn layout(circuit: &CarryCircuit, dealt: usize, len: usize, round: usize, layout: &mut Layout) -> usize {
     layout.deal_planes(len, dealt + circuit.ands());
     let multiplied = circuit.multiplied();
     layout.reshare_planes(round, len, (0..circuit.bits).filter(|&i| multiplied[i]).count());
@@ -29,23 +29,23 @@ pub(super) fn layout(circuit: &CarryCircuit, dealt: usize, len: usize, round: us
 }
 
 /// One party's state of the circuit over one tile.
-pub(super) struct Borrow {
+pub(crate) struct Borrow {
     site: Site,
-    circuit: Arc<CarryCircuit>,
-    multiplied: Vec<bool>,
+    pub(crate) circuit: Arc<CarryCircuit>,
+    pub(crate) multiplied: Vec<bool>,
     /// Low bits of R that P0 deals: those of the circuit, and more where the gate needs them.
-    bits: usize,
+    pub(crate) bits: usize,
     /// P1, P2: the own share of those bits, plane-major.
     dealt: Buffer<u64>,
     /// P2: the dealt halves of the ANDs, in circuit order.
     products: Vec<Buffer<u64>>,
     next_product: usize,
     /// ¬C, plane-major, at P1 and P2.
-    not_c: Buffer<u64>,
-    generate: Vec<Option<Wire>>,
-    propagate: Vec<Option<Wire>>,
+    pub(crate) not_c: Buffer<u64>,
+    pub(crate) generate: Vec<Option<Wire>>,
+    pub(crate) propagate: Vec<Option<Wire>>,
     /// Sharings of ¬C ⊕ R for the bits above the circuit.
-    top: Vec<Option<Wire>>,
+    pub(crate) top: Vec<Option<Wire>>,
     /// Own terms of the round under way.
     pending: Vec<(Buffer<u64>, Buffer<u64>)>,
 }

@@ -15,7 +15,7 @@ use crate::masked::digits::{self, DEEPEST, Digits, Output, Program};
 
 /// A circuit, shared by a gate's tiles.
 #[derive(Clone)]
-pub(super) enum Plan {
+pub(crate) enum Plan {
     /// A carry circuit, and the bits of R it deals.
     Bits(Arc<CarryCircuit>, usize),
     Digits(Arc<Program>),
@@ -72,7 +72,7 @@ impl Plan {
 }
 
 /// One party's state of a circuit over one tile.
-pub(super) enum Comparison {
+pub(crate) enum Comparison {
     Bits(Borrow),
     Digits(Digits, Role),
 }

@@ -21,27 +21,27 @@ const BIT_TIMES_MASK_TO: usize = 1;
 ///
 /// Select: with A = a + la known to P1 and P2, b·a = m·A - m·la + (1-2m)·(y·A - y·la): P0 deals y and y·la, then
 /// t_i = (1-2m)·(A·y_i - (y·la)_i) - m·la_i beside the public m·A. Bit2A is the same with A = 1, la = 0.
-pub(super) struct Select<W> {
+pub(crate) struct Select<W> {
     layout: Layout,
     site: Site,
-    bit: Wire,
-    value: Option<Operand<W>>,
+    pub(crate) bit: Wire,
+    pub(crate) value: Option<Operand<W>>,
     dealt: Buffer<W>,
     dealt_product: Buffer<W>,
-    own: Buffer<W>,
-    first: Buffer<W>,
-    second: Buffer<W>,
+    pub(crate) own: Buffer<W>,
+    pub(crate) first: Buffer<W>,
+    pub(crate) second: Buffer<W>,
 }
 
 /// a over one tile.
-pub(super) struct Operand<W> {
+pub(crate) struct Operand<W> {
     /// A = a + la at P1 and P2, la at P0.
     pub sum: Buffer<W>,
     /// l1 at P1, l2 at P2.
     pub mask: Buffer<W>,
 }
 
-pub(super) fn layout(len: usize, ring: Ring, select: bool) -> Layout {
+pub(crate) fn layout(len: usize, ring: Ring, select: bool) -> Layout {
     let mut layout = Layout::default();
     layout.deal_words(BIT_TO, len, ring);
     if select {

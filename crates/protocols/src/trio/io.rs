@@ -10,11 +10,11 @@ use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::masked::seed::{SEED_BYTES, expand};
 
 /// The client's number on the parties' endpoints.
-pub(super) const CLIENT: usize = 3;
+pub(crate) const CLIENT: usize = 3;
 
 /// A value known to party `owner`. P1 sends x + l1 to P2 with l2 = 0, P2 sends x + l2 to P1 with l1 = 0, P0 sends x + l2 to P1
 /// and x + l1 to P2. Masks come from the keys, so that they do not depend on x.
-pub(super) struct Input<W> {
+pub(crate) struct Input<W> {
     layout: Layout,
     site: Site,
     owner: Role,
@@ -23,7 +23,7 @@ pub(super) struct Input<W> {
     second: Buffer<W>,
 }
 
-pub(super) fn input_layout(owner: Role, len: usize, ring: Ring) -> Layout {
+pub(crate) fn input_layout(owner: Role, len: usize, ring: Ring) -> Layout {
     let mut layout = Layout::default();
     match owner {
         Role::P0 => {
@@ -113,7 +113,7 @@ impl<W: Word> Machine for Input<W> {
 
 /// A value of the client: P1 and P2 hand it seeds of the masks they share with P0, it sends C = x + l1 + l2 to both. The
 /// masks come from the parties' keys, so P0 can work before the client is there.
-pub(super) struct ClientInput<W> {
+pub(crate) struct ClientInput<W> {
     layout: Layout,
     site: ClientSite,
     ring: Ring,
@@ -125,12 +125,12 @@ pub(super) struct ClientInput<W> {
     second: Buffer<W>,
 }
 
-pub(super) enum ClientSite {
+pub(crate) enum ClientSite {
     Party(Site),
     Client,
 }
 
-pub(super) fn client_input_layout(len: usize, ring: Ring) -> Layout {
+pub(crate) fn client_input_layout(len: usize, ring: Ring) -> Layout {
     let mut layout = Layout::default();
     for party in [1, 2] {
         layout.bytes(Step::Online(0), party, CLIENT, SEED_BYTES);
@@ -220,7 +220,7 @@ impl<W: Word> Machine for ClientInput<W> {
 }
 
 /// The value to all parties: P0 sends l2 to P1 and l1 to P2 (offline), P2 sends x + l1 to P0.
-pub(super) struct Open<W> {
+pub(crate) struct Open<W> {
     layout: Layout,
     site: Site,
     first: Vec<W>,
@@ -228,7 +228,7 @@ pub(super) struct Open<W> {
     result: Vec<W>,
 }
 
-pub(super) fn open_layout(len: usize, ring: Ring) -> Layout {
+pub(crate) fn open_layout(len: usize, ring: Ring) -> Layout {
     let mut layout = Layout::default();
     layout.words(Step::Offline, 0, 1, len, ring);
     layout.words(Step::Offline, 0, 2, len, ring);
@@ -286,14 +286,14 @@ impl<W: Word> Machine for Open<W> {
 }
 
 /// One bit plane to all parties, as [`Open`].
-pub(super) struct OpenPlane {
+pub(crate) struct OpenPlane {
     layout: Layout,
     site: Site,
     wire: Wire,
     result: Vec<u64>,
 }
 
-pub(super) fn open_plane_layout(len: usize) -> Layout {
+pub(crate) fn open_plane_layout(len: usize) -> Layout {
     let mut layout = Layout::default();
     layout.planes(Step::Offline, 0, 1, len, 1);
     layout.planes(Step::Offline, 0, 2, len, 1);
@@ -352,7 +352,7 @@ impl Machine for OpenPlane {
 
 /// The value to the client alone: P0 sends la + ρ, P1 sends C + ρ, with a fresh pad ρ from k01. The client learns x, and of
 /// the masks nothing.
-pub(super) struct Reveal<W> {
+pub(crate) struct Reveal<W> {
     layout: Layout,
     site: ClientSite,
     ring: Ring,
@@ -361,7 +361,7 @@ pub(super) struct Reveal<W> {
     sum: Vec<W>,
 }
 
-pub(super) fn reveal_layout(len: usize, ring: Ring) -> Layout {
+pub(crate) fn reveal_layout(len: usize, ring: Ring) -> Layout {
     let mut layout = Layout::default();
     layout.words(Step::Online(0), 0, CLIENT, len, ring);
     layout.words(Step::Online(0), 1, CLIENT, len, ring);

@@ -3,24 +3,24 @@
 //! P0 holds masks only and works ahead of the inputs; P1 and P2 hold masked values and compute online. Every gate is a deal
 //! by P0, local work, and a reshare between P1 and P2 ([`site`]).
 
-mod bits;
-mod borrow;
+pub(crate) mod bits;
+pub(crate) mod borrow;
 mod client;
-mod comparison;
-mod convert;
+pub(crate) mod comparison;
+pub(crate) mod convert;
 #[cfg(test)]
 mod enumeration;
-mod fused;
+pub(crate) mod fused;
 mod io;
 mod linear;
 mod matmul;
 mod memory;
 mod plan;
-mod product;
-mod share;
-mod site;
+pub(crate) mod product;
+pub(crate) mod share;
+pub(crate) mod site;
 mod stream;
-mod truncate;
+pub(crate) mod truncate;
 
 use std::ops::Range;
 use std::sync::Arc;

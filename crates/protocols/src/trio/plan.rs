@@ -31,7 +31,7 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             cost
         }
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(len, ring)),
-        Gate::Prepare { .. } => Cost::default(),
+        Gate::Check { .. } | Gate::Prepare { .. } => Cost::default(),
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
             let public = weight == WeightKind::Public;
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();

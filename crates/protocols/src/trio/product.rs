@@ -12,7 +12,7 @@ use super::share::Role;
 use super::site::{Moves, Site, purpose};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
-pub(super) fn layout(len: usize, ring: Ring) -> Layout {
+pub(crate) fn layout(len: usize, ring: Ring) -> Layout {
     let mut layout = Layout::default();
     layout.deal_words(2, len, ring);
     layout.reshare_words(0, len, ring);
@@ -20,12 +20,12 @@ pub(super) fn layout(len: usize, ring: Ring) -> Layout {
 }
 
 /// The product's sharing over one tile.
-pub(super) struct Product<W> {
+pub(crate) struct Product<W> {
     layout: Layout,
     site: Site,
-    own: Buffer<W>,
-    first: Buffer<W>,
-    second: Buffer<W>,
+    pub(crate) own: Buffer<W>,
+    pub(crate) first: Buffer<W>,
+    pub(crate) second: Buffer<W>,
 }
 
 impl<W: Word> Product<W> {

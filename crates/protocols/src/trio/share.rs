@@ -47,13 +47,13 @@ impl Role {
 #[derive(Clone)]
 pub struct Arith<W> {
     /// l1, x + l2 or x + l1.
-    pub(super) first: Tensor<W>,
+    pub(crate) first: Tensor<W>,
     /// l2, l1 or l2.
-    pub(super) second: Tensor<W>,
+    pub(crate) second: Tensor<W>,
 }
 
 impl<W: Word> Arith<W> {
-    pub(super) fn new(shape: &[usize], first: Vec<W>, second: Vec<W>) -> Self {
+    pub(crate) fn new(shape: &[usize], first: Vec<W>, second: Vec<W>) -> Self {
         Arith { first: Tensor::new(shape, first), second: Tensor::new(shape, second) }
     }
 
@@ -73,24 +73,24 @@ impl<W: Word> Arith<W> {
     }
 
     /// C at P1 and P2, la at P0, for elements `range`.
-    pub(super) fn sum(&self, range: std::ops::Range<usize>) -> Buffer<W> {
+    pub(crate) fn sum(&self, range: std::ops::Range<usize>) -> Buffer<W> {
         let mut sum = Buffer::stale(range.len());
         elementwise::add(&mut sum, &self.first.data()[range.clone()], &self.second.data()[range]);
         sum
     }
 
     /// `f` of each component.
-    pub(super) fn map(&self, f: impl Fn(&Tensor<W>) -> Tensor<W>) -> Self {
+    pub(crate) fn map(&self, f: impl Fn(&Tensor<W>) -> Tensor<W>) -> Self {
         Arith { first: f(&self.first), second: f(&self.second) }
     }
 
     /// `f` of each pair of components.
-    pub(super) fn zip(&self, other: &Self, f: impl Fn(W, W) -> W) -> Self {
+    pub(crate) fn zip(&self, other: &Self, f: impl Fn(W, W) -> W) -> Self {
         Arith { first: self.first.zip(&other.first, &f), second: self.second.zip(&other.second, &f) }
     }
 
     /// x + c for public c: only holders of x add it.
-    pub(super) fn add_public(&self, role: Role, c: &Tensor<W>) -> Self {
+    pub(crate) fn add_public(&self, role: Role, c: &Tensor<W>) -> Self {
         match role {
             Role::P1 | Role::P2 => Arith { first: self.first.zip(c, W::add), second: self.second.clone() },
             _ => self.clone(),
@@ -102,9 +102,9 @@ impl<W: Word> Arith<W> {
 #[derive(Clone)]
 pub struct Bool {
     /// l1, x ⊕ l2 or x ⊕ l1.
-    pub(super) first: BitTensor,
+    pub(crate) first: BitTensor,
     /// l2, l1 or l2.
-    pub(super) second: BitTensor,
+    pub(crate) second: BitTensor,
 }
 
 impl Bool {
@@ -126,7 +126,7 @@ impl Bool {
 
 /// One plane over one tile: the working form of circuits.
 #[derive(Clone)]
-pub(super) struct Wire {
+pub(crate) struct Wire {
     pub first: Buffer<u64>,
     pub second: Buffer<u64>,
 }
@@ -147,25 +147,25 @@ impl Wire {
     }
 }
 
-pub(super) fn xor(x: &[u64], y: &[u64]) -> Buffer<u64> {
+pub(crate) fn xor(x: &[u64], y: &[u64]) -> Buffer<u64> {
     let mut out = Buffer::stale(x.len());
     bits::xor(&mut out, x, y);
     out
 }
 
-pub(super) fn and(x: &[u64], y: &[u64]) -> Buffer<u64> {
+pub(crate) fn and(x: &[u64], y: &[u64]) -> Buffer<u64> {
     let mut out = Buffer::stale(x.len());
     bits::and(&mut out, x, y);
     out
 }
 
 /// What P0 deals for the AND of two wires: l2·l1' ⊕ l1·l2' ⊕ l1·l1'.
-pub(super) fn dealt_term(x: &Wire, y: &Wire) -> Buffer<u64> {
+pub(crate) fn dealt_term(x: &Wire, y: &Wire) -> Buffer<u64> {
     each(x.first.len(), |i| ((x.second[i] ^ x.first[i]) & y.first[i]) ^ (x.first[i] & y.second[i]))
 }
 
 /// P1's term of the AND of two wires: (x⊕l2)·l1' ⊕ (y⊕l2')·l1. P2's is (x⊕l1)·(y⊕l1').
-pub(super) fn p1_term(x: &Wire, y: &Wire) -> Buffer<u64> {
+pub(crate) fn p1_term(x: &Wire, y: &Wire) -> Buffer<u64> {
     each(x.first.len(), |i| (x.first[i] & y.second[i]) ^ (y.first[i] & x.second[i]))
 }
 

@@ -16,10 +16,10 @@ use crate::masked::{CIRCUIT, Seat, Table};
 use crate::randomness::{Generators, Place};
 
 /// P0 deals to P1 and P2.
-pub(super) const TABLE: Table = Table { first: 1, parties: 2, dealer: 0 };
+pub(crate) const TABLE: Table = Table { first: 1, parties: 2, dealer: 0 };
 
 /// Numbers of the draws of one gate. Circuits use those from `CIRCUIT` on.
-pub(super) mod purpose {
+pub(crate) mod purpose {
     pub const MASK: u32 = 0;
     pub const OPENING: u32 = 1;
     pub const PAD: u32 = 2;
@@ -30,7 +30,7 @@ pub(super) mod purpose {
 }
 
 #[derive(Clone)]
-pub(super) struct Site {
+pub(crate) struct Site {
     pub role: Role,
     pub ring: Ring,
     pub generators: Arc<Generators>,
@@ -155,7 +155,7 @@ impl Site {
 }
 
 /// The messages of the two moves.
-pub(super) trait Moves {
+pub(crate) trait Moves {
     fn deal_words(&mut self, to: usize, len: usize, ring: Ring);
     fn deal_planes(&mut self, len: usize, planes: usize);
     fn reshare_words(&mut self, round: usize, len: usize, ring: Ring);

@@ -25,13 +25,13 @@ const BORROW_TO: usize = 1;
 
 /// The shape of a truncation gate, shared by its tiles.
 #[derive(Clone)]
-pub(super) struct Form {
-    bits: u32,
-    rounding: Rounding,
+pub(crate) struct Form {
+    pub(crate) bits: u32,
+    pub(crate) rounding: Rounding,
     /// Whether the gate starts by opening C.
-    opens: bool,
-    ring: Ring,
-    circuit: Plan,
+    pub(crate) opens: bool,
+    pub(crate) ring: Ring,
+    pub(crate) circuit: Plan,
 }
 
 impl Form {
@@ -44,12 +44,12 @@ impl Form {
     }
 
     /// Round in which the circuit, or else the reshare, starts.
-    fn start(&self) -> usize {
+    pub(crate) fn start(&self) -> usize {
         usize::from(self.opens)
     }
 
     /// Round of the last reshare.
-    fn last(&self) -> usize {
+    pub(crate) fn last(&self) -> usize {
         match self.rounding {
             Rounding::Exact => self.start() + self.circuit.rounds(),
             Rounding::Ulp => self.start(),
@@ -58,7 +58,7 @@ impl Form {
     }
 
     /// The ring in which msb(R) is dealt: times 2^(l-f), only its low f bits count.
-    fn wrap_ring(&self) -> Ring {
+    pub(crate) fn wrap_ring(&self) -> Ring {
         Ring::Pow2(self.bits)
     }
 
@@ -82,20 +82,20 @@ impl Form {
 }
 
 /// The shift over one tile.
-pub(super) struct Truncate<W> {
+pub(crate) struct Truncate<W> {
     layout: Layout,
-    form: Form,
+    pub(crate) form: Form,
     site: Site,
     /// R at P0, C at P1 and P2, offset included; before the opening, the own part of the product.
-    value: Buffer<W>,
+    pub(crate) value: Buffer<W>,
     /// P1, P2: shares of R≫f, msb(R) and P0's part of β.
     shifted: Buffer<W>,
     wrap: Buffer<W>,
     mask_bit: Buffer<W>,
-    borrow: Comparison,
-    own: Buffer<W>,
-    first: Buffer<W>,
-    second: Buffer<W>,
+    pub(crate) borrow: Comparison,
+    pub(crate) own: Buffer<W>,
+    pub(crate) first: Buffer<W>,
+    pub(crate) second: Buffer<W>,
 }
 
 impl<W: Word> Truncate<W> {
@@ -274,7 +274,7 @@ impl<W: Word> Machine for Truncate<W> {
 }
 
 /// `values` ≫ `bits`.
-fn shifted_right<W: Word>(values: &[W], bits: u32) -> Buffer<W> {
+pub(crate) fn shifted_right<W: Word>(values: &[W], bits: u32) -> Buffer<W> {
     let mut out = Buffer::copy_of(values);
     elementwise::shr_assign(&mut out, bits);
     out

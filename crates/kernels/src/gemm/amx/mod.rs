@@ -133,8 +133,8 @@ struct LeftPanels {
     rows: usize,
 }
 
-/// `c = packed rows · b`, or `c +=` that: `rows` (from a multiple of 16) of the left operand, `columns` columns of `b`; `c` is
-/// row-major with rows `stride` words apart.
+/// `c = packed rows · b`, or `c +=` that: `rows` (from a multiple of 16) of the left operand and its first `depth` columns, `columns`
+/// columns of `b`; `c` is row-major with rows `stride` words apart.
 ///
 /// # Safety
 /// The process is permitted to use tiles.
@@ -143,19 +143,23 @@ struct LeftPanels {
 /// If `c` is too short or `rows` does not exist.
 pub(crate) unsafe fn product_packed<W: Word, B: Panels<W>>(
     left: &Packed<W>,
+    depth: usize,
     rows: Range<usize>,
     right: &B,
     columns: usize,
     c: Output<'_, W>,
 ) {
-    assert!(rows.start.is_multiple_of(SIDE) && rows.end <= left.rows, "matrix product: sizes do not match");
+    assert!(
+        rows.start.is_multiple_of(SIDE) && rows.end <= left.rows && depth <= left.depth,
+        "matrix product: sizes do not match"
+    );
     let step = W::BYTES * TILE;
     let stride = left.depth.div_ceil(DEPTH) * step;
     let mut c = c;
     c.check(rows.len(), columns);
     // SAFETY: permission is the caller's promise.
     let _session = unsafe { Session::new() };
-    for range in passes(left.depth, STEPS) {
+    for range in passes(depth, STEPS) {
         // SAFETY: the operand holds this row block and step.
         let first =
             unsafe { left.lines.as_ptr().cast::<u8>().add(rows.start / SIDE * stride + range.start / DEPTH * step) };

@@ -12,8 +12,17 @@ use crate::machine::Outbox;
 /// Words of a plane worked on at once: a vector register's worth.
 const LANES: usize = 8;
 
-/// Deals `program` over R. Returns the results' masks.
-pub(super) fn deal<W: Word>(program: &Program, seat: &Seat, r: &[W], out: &mut Outbox) -> Vec<Output> {
+/// What the dealer knows of a comparison when it has dealt it, planes one after the other.
+#[derive(Default)]
+pub(super) struct Masks {
+    /// The bits of R.
+    pub r: Buffer<u64>,
+    /// α of every wire.
+    pub alpha: Buffer<u64>,
+}
+
+/// Deals `program` over R. Returns the results' masks, and all of them.
+pub(super) fn deal<W: Word>(program: &Program, seat: &Seat, r: &[W], out: &mut Outbox) -> (Vec<Output>, Masks) {
     let width = seat.plane_words();
     let parties = seat.table.parties;
     let bits = program.bits + usize::from(program.sign);
@@ -44,7 +53,8 @@ pub(super) fn deal<W: Word>(program: &Program, seat: &Seat, r: &[W], out: &mut O
     }
     let plane = |planes: &[u64], wire: usize| Buffer::copy_of(&planes[wire * width..(wire + 1) * width]);
     let output = |&wire: &usize| Output { value: plane(&dealer.alpha, wire), mask: plane(&dealer.first, wire) };
-    program.outputs.iter().map(output).collect()
+    let outputs = program.outputs.iter().map(output).collect();
+    (outputs, Masks { r: dealer.r, alpha: dealer.alpha })
 }
 
 struct Dealer<'a> {
@@ -159,7 +169,7 @@ impl Dealer<'_> {
 
 vectorised! {
     /// Planes [digit = j] for every j, from the digit's bits, lowest first.
-    fn one_hot(out: &mut [u64], bits: &[u64], count: usize, width: usize) {
+    pub(crate) fn one_hot(out: &mut [u64], bits: &[u64], count: usize, width: usize) {
         let mut table = vec![[0u64; LANES]; 1 << count];
         for start in (0..width).step_by(LANES) {
             let lanes = LANES.min(width - start);

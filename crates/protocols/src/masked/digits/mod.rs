@@ -6,7 +6,7 @@
 
 mod deal;
 mod online;
-mod program;
+pub(crate) mod program;
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use covey_kernels::Buffer;
 use covey_kernels::bits::xor;
 use covey_ring::Word;
 
+pub(crate) use deal::one_hot;
 pub(crate) use program::Program;
 
 use super::{Seat, Table};
@@ -61,17 +62,28 @@ pub(crate) struct Digits {
     seat: Seat,
     program: Arc<Program>,
     outputs: Vec<Output>,
+    dealt: deal::Masks,
     online: online::Online,
 }
 
 impl Digits {
     pub fn new(seat: Seat, program: Arc<Program>) -> Self {
-        Digits { seat, program, outputs: Vec::new(), online: online::Online::default() }
+        Digits { seat, program, outputs: Vec::new(), dealt: deal::Masks::default(), online: online::Online::default() }
     }
 
     /// The dealer: deals everything, from R.
     pub fn deal<W: Word>(&mut self, r: &[W], out: &mut Outbox) {
-        self.outputs = deal::deal(&self.program, &self.seat, r, out);
+        (self.outputs, self.dealt) = deal::deal(&self.program, &self.seat, r, out);
+    }
+
+    /// The dealer: the bits of R that it dealt, and α of every wire, planes one after the other.
+    pub fn masks(&self) -> (&[u64], &[u64]) {
+        (&self.dealt.r, &self.dealt.alpha)
+    }
+
+    /// A party: the bits of C, and X of every wire that is open by now, planes one after the other.
+    pub fn opened(&self) -> (&[u64], &[u64]) {
+        self.online.opened()
     }
 
     /// A party: what the dealer sent.

@@ -70,6 +70,10 @@ impl Online {
         }
     }
 
+    pub fn opened(&self) -> (&[u64], &[u64]) {
+        (&self.c, &self.public)
+    }
+
     pub fn outputs(&self, program: &Program, seat: &Seat) -> Vec<Output> {
         let width = seat.plane_words();
         let output = |wire: &usize| Output {

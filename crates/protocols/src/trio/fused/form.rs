@@ -14,7 +14,7 @@ use crate::masked::fused::Task;
 
 /// How the result is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::trio) enum Select {
+pub(crate) enum Select {
     /// In the result's ring, from the sign and (1 - sign)·borrow (`balanced`).
     Full,
     /// In the ring of the shifted value, extended in one round more (`fewest-bytes`).
@@ -25,7 +25,7 @@ pub(in crate::trio) enum Select {
 
 /// A gate's form, shared by its tiles.
 #[derive(Clone)]
-pub(in crate::trio) struct Form {
+pub(crate) struct Form {
     pub task: Task,
     pub select: Select,
     pub program: Arc<Program>,

@@ -18,19 +18,19 @@ use crate::masked::select as loops;
 /// - flat: τ, τ·A, A, τ·b, b, where b is the mask of the borrow;
 /// - and modulo 2^(bits of the ring above v≫f): full τ·msb(R), σ·msb(R); flat τ·msb(R), msb(R); reduced κ and κ + t, where κ
 ///   is the carry out of the low k-f bits of the result's masks and t the highest of those bits of their sum.
-pub(in crate::trio) struct Fused<W> {
+pub(crate) struct Fused<W> {
     layout: Layout,
-    form: Form,
+    pub(crate) form: Form,
     site: Site,
-    digits: Digits,
+    pub(crate) digits: Digits,
     /// R at P0, C at P1 and P2; before the opening, the own part of the product.
-    value: Buffer<W>,
+    pub(crate) value: Buffer<W>,
     /// P1, P2: what P0 sent, by deal.
     dealt: Vec<Buffer<W>>,
     /// P1, P2: what is sent in the round under way.
-    own: Buffer<W>,
-    first: Buffer<W>,
-    second: Buffer<W>,
+    pub(crate) own: Buffer<W>,
+    pub(crate) first: Buffer<W>,
+    pub(crate) second: Buffer<W>,
 }
 
 impl<W: Word> Fused<W> {
@@ -185,7 +185,7 @@ impl<W: Word> Fused<W> {
 }
 
 /// How far below 0 the result may come out: not at all, unless bits are left out.
-fn below_zero<W: Word>(task: Task) -> W {
+pub(crate) fn below_zero<W: Word>(task: Task) -> W {
     if task.skipped == 0 { W::ZERO } else { W::ONE.shl(task.skipped) }
 }
 

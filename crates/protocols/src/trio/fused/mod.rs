@@ -8,7 +8,5 @@
 mod form;
 mod gate;
 
-pub(super) use form::Form;
-#[cfg(test)]
-pub(super) use form::Select;
-pub(super) use gate::Fused;
+pub(crate) use form::{Form, Select};
+pub(crate) use gate::{Fused, below_zero};

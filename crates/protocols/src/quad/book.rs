@@ -1,0 +1,302 @@
+//! What lets P3 check a gate, over one tile.
+//!
+//! P1 and P2 open masked values X to each other. For each of them P3 learns V = X + w, w a fresh mask from the key of P0, P1 and
+//! P2, without taking their word for it: X is a sum of products c·v of values c that P1 and P2 know with values v that P0 and P3
+//! know.
+//!
+//! - *disclose(c)*: P2 sends P3 E = c + r, r from the same key; P1 knows it too and vouches for it with a digest.
+//! - *settle(X)*: P0 sends P3 o = Σ r·v - w ahead of the inputs. P3 has V = Σ E·v - o, and P1 and P2 vouch for V with digests.
+//!
+//! If P1 or P2 sends the other a wrong message, the other's X and so its V are wrong; E comes twice, from P2 and as P1's digest; o
+//! enters V with the fixed coefficient -1, so a wrong one shows in every case and not in one that depends on a secret. What P0
+//! deals to P1 and P2, P3 computes too and vouches for. One of each pair is honest (`docs/quad.md` has the table).
+//!
+//! All go through the same calls in the same order, so that draws, messages and digests meet.
+
+use std::sync::Arc;
+
+use covey_kernels::bits::xor_assign;
+use covey_kernels::{Buffer, elementwise, packing};
+use covey_ring::{BitTensor, Ring, Word, wire};
+
+use super::share::Role;
+use super::tape::{Line, Tape};
+use crate::machine::{Outbox, Step};
+use crate::randomness::{Generators, Place};
+
+/// Slot of the key of P0, P1 and P2 at each of them.
+pub(super) const ONLINE_KEY: usize = 3;
+/// Numbers of the draws from that key: masks of what is disclosed, masks of what is settled.
+const DISCLOSED: u32 = 0;
+const SETTLED: u32 = 1 << 11;
+
+/// P3's number among the peers, and those it learns from.
+pub(super) const VERIFIER: usize = 3;
+pub(super) const DEALER: usize = 0;
+pub(super) const DISCLOSER: usize = 2;
+
+/// One party's side of a tile's checks.
+pub(super) struct Book {
+    pub role: Role,
+    generators: Arc<Generators>,
+    place: Place,
+    /// Elements of the tile.
+    pub len: usize,
+    disclosed: u32,
+    settled: u32,
+    /// P3: what P0 and P2 sent.
+    dealt: Pages,
+    received: Pages,
+    tape: Tape,
+    /// For what a party hashes without sending it.
+    packed: Vec<u8>,
+}
+
+/// Messages, read in the order they were written.
+#[derive(Default)]
+struct Pages {
+    bytes: Vec<u8>,
+    read: usize,
+}
+
+impl Pages {
+    fn next(&mut self, len: usize) -> &[u8] {
+        self.read += len;
+        &self.bytes[self.read - len..self.read]
+    }
+}
+
+impl Book {
+    pub fn new(role: Role, generators: Arc<Generators>, place: Place, len: usize) -> Self {
+        Book {
+            role,
+            generators,
+            place,
+            len,
+            disclosed: DISCLOSED,
+            settled: SETTLED,
+            dealt: Pages::default(),
+            received: Pages::default(),
+            tape: Tape::default(),
+            packed: Vec::new(),
+        }
+    }
+
+    /// P3: what arrived in `step`.
+    pub fn receive(&mut self, step: Step, bytes: &[u8]) {
+        let pages = if step == Step::Offline { &mut self.dealt } else { &mut self.received };
+        pages.bytes.extend_from_slice(bytes);
+    }
+
+    /// What this party has to vouch for or to compare.
+    pub fn close(self) -> Tape {
+        self.tape
+    }
+
+    /// Adds to the tape of `line`.
+    pub fn note(&mut self, line: Line, bytes: &[u8]) {
+        self.tape.note(line, bytes);
+    }
+
+    fn draw_words<W: Word>(&self, purpose: u32, len: usize) -> Buffer<W> {
+        let mut out = Buffer::stale(len);
+        self.generators.words_into(ONLINE_KEY, self.place, purpose, &mut out);
+        out
+    }
+
+    fn draw_planes(&self, purpose: u32, planes: usize) -> Buffer<u64> {
+        let mut out = Buffer::stale(self.width() * planes);
+        self.generators.planes_into(ONLINE_KEY, self.place, purpose, self.len, &mut out);
+        out
+    }
+
+    /// Words of a plane.
+    pub fn width(&self) -> usize {
+        BitTensor::words_per_plane(self.len)
+    }
+
+    fn next_disclosed(&mut self) -> u32 {
+        self.disclosed += 1;
+        self.disclosed - 1
+    }
+
+    fn next_settled(&mut self) -> u32 {
+        self.settled += 1;
+        self.settled - 1
+    }
+
+    // P1 and P2.
+
+    /// P1, P2: lets P3 know `c` under a mask.
+    pub fn disclose<W: Word>(&mut self, c: &[W], ring: Ring, out: &mut Outbox) {
+        let purpose = self.next_disclosed();
+        let mut masked = Buffer::copy_of(c);
+        self.generators.add_words(ONLINE_KEY, self.place, purpose, &mut masked);
+        self.hand_on(&masked, ring, out);
+    }
+
+    /// The same, returning the mask.
+    pub fn disclose_under<W: Word>(&mut self, c: &[W], ring: Ring, out: &mut Outbox) -> Buffer<W> {
+        let purpose = self.next_disclosed();
+        let mask = self.draw_words(purpose, c.len());
+        let mut masked = mask.clone();
+        elementwise::add_assign(&mut masked, c);
+        self.hand_on(&masked, ring, out);
+        mask
+    }
+
+    fn hand_on<W: Word>(&mut self, masked: &[W], ring: Ring, out: &mut Outbox) {
+        if self.role == Role::P2 {
+            return out.words(VERIFIER, masked, ring);
+        }
+        self.packed.clear();
+        packing::pack_words(masked, ring, &mut self.packed);
+        self.tape.note(Line::P1ToP3, &self.packed);
+    }
+
+    /// P1, P2: lets P3 know planes, one after the other in `c`, under masks, which are returned.
+    pub fn disclose_planes(&mut self, c: &[u64], out: &mut Outbox) -> Buffer<u64> {
+        let purpose = self.next_disclosed();
+        let mask = self.draw_planes(purpose, c.len() / self.width().max(1));
+        let mut masked = mask.clone();
+        xor_assign(&mut masked, c);
+        if self.role == Role::P2 {
+            out.planes(VERIFIER, &masked, self.len);
+        } else {
+            self.pack_planes(&masked);
+            self.tape.note(Line::P1ToP3, &self.packed);
+        }
+        mask
+    }
+
+    /// P1, P2: vouches for a value X of `ring` that P3 computes under a mask, which is returned.
+    pub fn settle<W: Word>(&mut self, x: &[W], ring: Ring) -> Buffer<W> {
+        let purpose = self.next_settled();
+        let mask = self.draw_words(purpose, x.len());
+        let mut masked = mask.clone();
+        elementwise::add_assign(&mut masked, x);
+        self.vouch(&masked, ring);
+        mask
+    }
+
+    /// P1, P2: the same for planes, one after the other in `x`.
+    pub fn settle_planes(&mut self, x: &[u64]) -> Buffer<u64> {
+        let purpose = self.next_settled();
+        let mask = self.draw_planes(purpose, x.len() / self.width().max(1));
+        let mut masked = mask.clone();
+        xor_assign(&mut masked, x);
+        self.pack_planes(&masked);
+        self.note_value();
+        mask
+    }
+
+    // P0 and P3.
+
+    /// Whether constants count: at P3, which computes V, and not at P0, which computes its part of o.
+    pub fn constants(&self) -> bool {
+        self.role == Role::P3
+    }
+
+    /// P0: the mask r of what is disclosed next. P3: E.
+    pub fn disclosed<W: Word>(&mut self, ring: Ring) -> Buffer<W> {
+        let purpose = self.next_disclosed();
+        if self.role == Role::P0 {
+            return self.draw_words(purpose, self.len);
+        }
+        let mut words = Buffer::stale(self.len);
+        let bytes = self.received.next(wire::words_len(self.len, ring));
+        self.tape.note(Line::P1ToP3, bytes);
+        packing::unpack_words_into(bytes, ring, &mut words);
+        words
+    }
+
+    /// P0: the masks of the planes disclosed next. P3: those planes under their masks.
+    pub fn disclosed_planes(&mut self, planes: usize) -> Buffer<u64> {
+        let purpose = self.next_disclosed();
+        if self.role == Role::P0 {
+            return self.draw_planes(purpose, planes);
+        }
+        let (width, each) = (self.width(), wire::planes_len(self.len, 1));
+        let mut words = Buffer::stale(width * planes);
+        for plane in words.chunks_exact_mut(width.max(1)) {
+            let bytes = self.received.next(each);
+            self.tape.note(Line::P1ToP3, bytes);
+            packing::unpack_plane_into(bytes, plane);
+        }
+        words
+    }
+
+    /// P0: `sum`, Σ r·v, becomes o, which is sent, and the mask w is returned. P3: `sum`, Σ E·v and what is constant, becomes V, for
+    /// which P1 and P2 have to vouch.
+    pub fn settled<W: Word>(&mut self, mut sum: Buffer<W>, ring: Ring, out: &mut Outbox) -> Buffer<W> {
+        let purpose = self.next_settled();
+        if self.role == Role::P0 {
+            let mask = self.draw_words(purpose, sum.len());
+            elementwise::sub_assign(&mut sum, &mask);
+            out.words(VERIFIER, &sum, ring);
+            return mask;
+        }
+        let mut o = Buffer::stale(sum.len());
+        packing::unpack_words_into(self.dealt.next(wire::words_len(sum.len(), ring)), ring, &mut o);
+        elementwise::sub_assign(&mut sum, &o);
+        self.vouch(&sum, ring);
+        sum
+    }
+
+    /// P0, P3: before `count` planes are settled, one after the other. P0 has their masks, P3 what P0 sent.
+    pub fn settling(&mut self, count: usize) -> Buffer<u64> {
+        let purpose = self.next_settled();
+        if self.role == Role::P0 {
+            return self.draw_planes(purpose, count);
+        }
+        let (width, each) = (self.width(), wire::planes_len(self.len, 1));
+        let mut planes = Buffer::stale(width * count);
+        for plane in planes.chunks_exact_mut(width.max(1)) {
+            packing::unpack_plane_into(self.dealt.next(each), plane);
+        }
+        planes
+    }
+
+    /// P0, P3: settles plane `index` of `known`, of what [`Book::settling`] gave: from then on that is w at P0 and V at P3. `sum` is as in
+    /// [`Book::settled`].
+    pub fn settle_plane(&mut self, known: &mut [u64], index: usize, sum: &mut [u64], out: &mut Outbox) {
+        let width = self.width();
+        let own = &mut known[index * width..(index + 1) * width];
+        if self.role == Role::P0 {
+            xor_assign(sum, own);
+            return out.plane(VERIFIER, sum, self.len);
+        }
+        xor_assign(own, sum);
+    }
+
+    /// P3: all planes of `known` are settled.
+    pub fn settled_planes(&mut self, known: &[u64]) {
+        if self.role == Role::P3 {
+            self.pack_planes(known);
+            self.note_value();
+        }
+    }
+
+    fn pack_planes(&mut self, planes: &[u64]) {
+        self.packed.clear();
+        for plane in planes.chunks_exact(self.width().max(1)) {
+            packing::pack_plane(plane, self.len, &mut self.packed);
+        }
+    }
+
+    /// Notes V, which P1, P2 and P3 each have come to.
+    pub fn vouch<W: Word>(&mut self, v: &[W], ring: Ring) {
+        self.packed.clear();
+        packing::pack_words(v, ring, &mut self.packed);
+        self.note_value();
+    }
+
+    /// P3 compares with both.
+    fn note_value(&mut self) {
+        for line in [Line::P1ToP3, Line::P2ToP3] {
+            if line.ends().contains(&(self.role as usize)) {
+                self.tape.note(line, &self.packed);
+            }
+        }
+    }
+}

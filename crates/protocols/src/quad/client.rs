@@ -1,0 +1,201 @@
+//! The client's half: sharing inputs, receiving results, and sharing weights ahead of any session.
+
+use std::sync::Arc;
+
+use covey_kernels::elementwise;
+use covey_ring::{Ring, Word};
+use covey_transport::Endpoint;
+
+use super::share::{Arith, Role};
+use super::{PEERS, Quad, input, output};
+use crate::api::{Options, ProtocolError, Result, Truncation};
+use crate::masked::seed::{Mask, Seed, expand};
+use crate::randomness::SessionKeys;
+use crate::scheduler::Scheduler;
+use crate::served::{Client, ClientGates, Dealt, Part, Served, Sharing};
+use crate::store::Material;
+
+/// An outside data owner's end of a session.
+pub type QuadClient<W> = Client<Quad<W>>;
+
+impl<W: Word> ClientGates<W> for Quad<W> {
+    fn peers(_: &Options) -> usize {
+        PEERS
+    }
+
+    fn share(scheduler: &mut Scheduler, ring: Ring, tiles: impl ExactSizeIterator<Item = Vec<W>>) -> Result<()> {
+        let mut agreed = true;
+        let machines = tiles.map(|tile| input::ClientInput::client(ring, tile));
+        scheduler.run_each(machines, |_, (_, _, _, same)| agreed &= same)?;
+        agreed.then_some(()).ok_or(ProtocolError::CheckFailed(
+            "two parties gave this client different masks for its input, so that none of its values was sent: one of the four cheats".into(),
+        ))
+    }
+
+    fn receive(
+        scheduler: &mut Scheduler,
+        ring: Ring,
+        lens: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<Vec<Vec<W>>> {
+        let tiles = scheduler.run(lens.map(|len| output::Reveal::client(ring, len)))?;
+        if tiles.iter().any(|(_, agreed)| !agreed) {
+            return Err(ProtocolError::CheckFailed(
+                "P0 and P1 gave this client another output than P2 and P3, so it takes neither: one of the four cheats"
+                    .into(),
+            ));
+        }
+        Ok(tiles.into_iter().map(|(words, _)| words).collect())
+    }
+}
+
+/// What one party holds of a client's tensor that outlives sessions: the seeds of the masks it knows, and X = x + l1 + l2 at P1 and P2,
+/// x + w at P3. Not `Debug`.
+pub struct Stored<W> {
+    pub(super) shape: Vec<usize>,
+    pub(super) l1: Option<Mask>,
+    pub(super) l2: Option<Mask>,
+    pub(super) w: Option<Mask>,
+    pub(super) words: Vec<W>,
+}
+
+impl<W: Word> Stored<W> {
+    /// The whole share.
+    pub(super) fn share(self, role: Role) -> Arith<W> {
+        let Stored { shape, l1, l2, w, words } = self;
+        let len = shape.iter().product();
+        let mask = |mask: Option<Mask>| mask.expect("the role has it").words::<W>(len);
+        let less = |mut words: Vec<W>, mask: &[W]| {
+            elementwise::sub_assign(&mut words, mask);
+            words
+        };
+        let (first, second, extra) = match role {
+            Role::P1 => {
+                let l1 = mask(l1);
+                (less(words, &l1), l1, mask(w))
+            }
+            Role::P2 => {
+                let l2 = mask(l2);
+                (less(words, &l2), l2, mask(w))
+            }
+            Role::P0 => (mask(l1), mask(l2), mask(w)),
+            _ => {
+                let (l1, l2, mut v) = (mask(l1), mask(l2), words);
+                elementwise::add_assign(&mut v, &l1);
+                elementwise::add_assign(&mut v, &l2);
+                (l1, l2, v)
+            }
+        };
+        Arith::new(&shape, first, second, extra)
+    }
+}
+
+/// The seeds of a sharing, 0 of l1, 1 of l2, 2 of w, that a role is given.
+fn seeds_of(role: Role) -> &'static [usize] {
+    match role {
+        Role::P0 => &[0, 1, 2],
+        Role::P1 => &[0, 2],
+        Role::P2 => &[1, 2],
+        _ => &[0, 1],
+    }
+}
+
+impl<W: Word> Served for Quad<W> {
+    type Client = QuadClient<W>;
+    type Seeds = Vec<Seed>;
+
+    fn sharing(_: usize) -> Sharing {
+        let part = |role| Part::Secret { seeds: seeds_of(role).to_vec(), words: role != Role::P0 };
+        Sharing { seeds: 3, roles: [Role::P0, Role::P1, Role::P2, Role::P3].map(part).to_vec() }
+    }
+
+    fn admits_shift(ring: Ring, truncation: Truncation) -> bool {
+        truncation.fits_masked(ring)
+    }
+
+    fn admits_division(_: Ring, _: u64, _: u32) -> bool {
+        false
+    }
+
+    fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options, lane: u32) -> Result<Self> {
+        Quad::new(endpoint, keys, ring, options, lane)
+    }
+
+    const KEEPS_RUNS: bool = true;
+
+    fn take_run(&mut self, run: u64) -> Option<Material> {
+        self.scheduler.take_stored(run)
+    }
+
+    fn supply_run(&mut self, run: u64, dealt: Dealt) {
+        self.runs.supply(run, dealt);
+    }
+
+    fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> QuadClient<W> {
+        QuadClient::new(endpoint, ring, options)
+    }
+
+    fn share_parameter(value: &[W], seeds: &[&[u8; 32]], tensor: u64, ring: Ring) -> Vec<Arc<[W]>> {
+        let [l1, l2, w] = [0, 1, 2].map(|index| expand::<W>(seeds[index], tensor, value.len()));
+        let masked = |masks: &[&[W]]| -> Arc<[W]> {
+            let mut words = value.to_vec();
+            masks.iter().for_each(|mask| elementwise::add_assign(&mut words, mask));
+            words.iter().map(|&word| ring.reduce(word)).collect()
+        };
+        let public = masked(&[&l1, &l2]);
+        vec![public.clone(), public, masked(&[&w])]
+    }
+
+    fn open_seeds(_: usize, seeds: &[&[u8; 32]]) -> Vec<Seed> {
+        seeds.iter().map(|seed| Seed::new(seed)).collect()
+    }
+
+    fn load(
+        role: usize,
+        (shape, _): (&[usize], u32),
+        seeds: &Vec<Seed>,
+        tensor: u64,
+        words: Option<Vec<W>>,
+    ) -> Option<Stored<W>> {
+        let role = Role::of(role);
+        let given = seeds_of(role);
+        let mask = |number: usize| {
+            let at = given.iter().position(|&seed| seed == number)?;
+            Some(seeds.get(at)?.mask(tensor))
+        };
+        let words = match role {
+            Role::Client => return None,
+            Role::P0 => Vec::new(),
+            _ => words.filter(|words| words.len() == shape.iter().product::<usize>())?,
+        };
+        let shape = shape.to_vec();
+        (seeds.len() == given.len()).then(|| Stored { shape, l1: mask(0), l2: mask(1), w: mask(2), words })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_stands_for_the_value() {
+        let (seeds, value, ring) = ([[1; 32], [2; 32], [3; 32]], vec![5u32, 6, u32::MAX], Ring::Pow2(32));
+        let words = Quad::<u32>::share_parameter(&value, &seeds.each_ref(), 9, ring);
+        let share = |role: Role| {
+            let seeds = seeds_of(role).iter().map(|&seed| Seed::new(&seeds[seed])).collect();
+            let words = (role as usize).checked_sub(1).map(|index| words[index].to_vec());
+            Quad::load(role as usize, (&[3], 32), &seeds, 9, words).unwrap().share(role)
+        };
+        let [p0, p1, p2, p3] = [Role::P0, Role::P1, Role::P2, Role::P3].map(share);
+        for (i, &x) in value.iter().enumerate() {
+            let of =
+                |share: &Arith<u32>| (share.inner.first.data()[i], share.inner.second.data()[i], share.extra.data()[i]);
+            let (l1, l2, w) = of(&p0);
+            assert_eq!(of(&p1), (x.wrapping_add(l2), l1, w));
+            assert_eq!(of(&p2), (x.wrapping_add(l1), l2, w));
+            assert_eq!(of(&p3), (l1, l2, x.wrapping_add(l1).wrapping_add(l2).wrapping_add(w)));
+        }
+        let two = vec![Seed::new(&seeds[0]), Seed::new(&seeds[2])];
+        assert!(Quad::<u32>::load(1, (&[3], 32), &two, 9, Some(words[0][1..].to_vec())).is_none());
+        assert!(Quad::<u32>::load(0, (&[3], 32), &two, 9, None).is_none());
+    }
+}

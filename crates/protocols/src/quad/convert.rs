@@ -1,0 +1,116 @@
+//! Bits into the ring, checked. A bit b = m ⊕ y, m known to P1 and P2, y to P0 and P3.
+//!
+//! Bit2A: b = y + m·(1-2y), m disclosed. Select, with A = a + la: b·a = mA·(1-2y) + A·y - m·la·(1-2y) - y·la, mA and m disclosed; A is
+//! known to P3 under its mask.
+
+use covey_kernels::{Buffer, elementwise, vectorised};
+use covey_ring::{Ring, Word, wire};
+
+use super::audit::{Audited, Site, discloses, settles};
+use super::book::Book;
+use super::fused::{times, words_of};
+use crate::machine::{Layout, Outbox};
+use crate::trio::convert::{Operand, Select as Inner};
+use crate::trio::share::Wire;
+
+/// The messages of [`Select`].
+pub(super) fn layout(len: usize, ring: Ring, select: bool) -> Layout {
+    let mut layout = crate::trio::convert::layout(len, ring, select);
+    let words = wire::words_len(len, ring);
+    discloses(&mut layout, 0, words * (1 + usize::from(select)));
+    settles(&mut layout, words);
+    layout
+}
+
+/// [`Inner`], checked.
+pub(super) struct Select<W> {
+    inner: Inner<W>,
+    /// w or V of a.
+    extra: Option<Buffer<W>>,
+    ring: Ring,
+    len: usize,
+}
+
+impl<W: Word> Select<W> {
+    /// b, or b·a: a's part of Trio, and what is beside it.
+    pub fn new(site: &Site, bit: Wire, value: Option<(Operand<W>, Buffer<W>)>) -> Self {
+        let (value, extra) = value.unzip();
+        Select { inner: Inner::new(site.inner(), bit, value), extra, ring: site.ring, len: site.len }
+    }
+
+    /// m at P1 and P2, y at P0 and P3.
+    fn bit(&self) -> Buffer<W> {
+        words_of(&self.inner.bit.sum(), self.len)
+    }
+}
+
+impl<W: Word> Audited for Select<W> {
+    type Inner = Inner<W>;
+    type Extra = Buffer<W>;
+
+    fn inner(&mut self) -> &mut Inner<W> {
+        &mut self.inner
+    }
+
+    fn into_inner(self) -> Inner<W> {
+        self.inner
+    }
+
+    fn layout(&self) -> Layout {
+        layout(self.len, self.ring, self.extra.is_some())
+    }
+
+    fn disclose(&mut self, round: usize, book: &mut Book, out: &mut Outbox) {
+        if round == 0 {
+            let m = self.bit();
+            if let Some(value) = &self.inner.value {
+                book.disclose(&times(&m, &value.sum), self.ring, out);
+            }
+            book.disclose(&m, self.ring, out);
+        }
+    }
+
+    fn settle(&mut self, book: &mut Book) -> Buffer<W> {
+        let mut x = self.inner.first.clone();
+        elementwise::add_assign(&mut x, &self.inner.second);
+        book.settle(&x, self.ring)
+    }
+
+    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Buffer<W> {
+        let y = self.bit();
+        let one = if book.constants() { W::ONE } else { W::ZERO };
+        let mut sum = match (&self.inner.value, &self.extra) {
+            (Some(value), Some(extra)) => {
+                let mut sum = book.disclosed::<W>(self.ring);
+                let m = book.disclosed::<W>(self.ring);
+                selected(&mut sum, &m, extra, &value.sum, &y, one);
+                sum
+            }
+            _ => {
+                let mut sum = book.disclosed::<W>(self.ring);
+                converted(&mut sum, &y, one);
+                sum
+            }
+        };
+        if book.constants() {
+            elementwise::add_assign(&mut sum, &self.inner.first);
+            elementwise::add_assign(&mut sum, &self.inner.second);
+        }
+        book.settled(sum, self.ring, out)
+    }
+}
+
+vectorised! {
+    /// From mA in `sum`: mA·(1-2y) + A·y - m·la·(1-2y) - one·y·la
+    fn selected<W: Word>(sum: &mut [W], m: &[W], a: &[W], la: &[W], y: &[W], one: W) {
+        for ((sum, (&m, &a)), (&la, &y)) in sum.iter_mut().zip(m.iter().zip(a)).zip(la.iter().zip(y)) {
+            let sign = W::ONE.sub(y.add(y));
+            *sum = sum.sub(m.mul(la)).mul(sign).add(y.mul(a.sub(one.mul(la))));
+        }
+    }
+
+    /// From m in `sum`: m·(1-2y) + one·y
+    fn converted<W: Word>(sum: &mut [W], y: &[W], one: W) {
+        sum.iter_mut().zip(y).for_each(|(sum, &y)| *sum = sum.mul(W::ONE.sub(y.add(y))).add(one.mul(y)));
+    }
+}

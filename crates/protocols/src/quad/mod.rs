@@ -1,0 +1,619 @@
+//! Quad: four parties, one of them may do anything; the others then stop without output (PIGEON's Quad, made exact; `docs/quad.md`).
+//!
+//! P0, P1 and P2 run Trio, P0 dealing with masks it draws from keys of three. P3 knows those masks too: it repeats what P0 deals, and
+//! it learns every value that P1 and P2 open under a mask it lacks, on two ways of which one is honest ([`book`]). Before anything is
+//! opened, digests of all of that are compared and all four agree that they match ([`verdict`]).
+//!
+//! PIGEON's P3 is this P0 and the other way round: who deals has the same number as in Trio.
+
+mod audit;
+mod bits;
+mod book;
+mod borrow;
+mod client;
+mod comparison;
+mod convert;
+mod digits;
+mod fused;
+mod input;
+mod linear;
+mod matmul;
+mod memory;
+mod output;
+mod plan;
+mod product;
+mod share;
+mod stream;
+mod tape;
+mod truncate;
+mod verdict;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use covey_kernels::{Buffer, elementwise};
+use covey_ring::{BitTensor, Ring, Tensor, Word};
+use covey_transport::Endpoint;
+
+pub use client::{QuadClient, Stored};
+pub use linear::Weight;
+pub use share::{Arith, Bool, Role};
+
+use crate::api::{
+    Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
+    Truncation, WeightSource,
+};
+use crate::cost::{Cost, Gate};
+use crate::dealt::Runs;
+use crate::local::{gathered, joined, summed};
+use crate::machine::Machine;
+use crate::masked::fused::Task;
+use crate::memory::Held;
+use crate::randomness::{Generators, Place, SessionKeys};
+use crate::scheduler::Scheduler;
+use crate::trio;
+use audit::{Audit, Audited, Site, put, put_plane};
+use tape::{Digests, Line, Transcript};
+use verdict::{Check, Verdict};
+
+/// The client's number among the peers of a party, and how many there are: four parties and the client.
+pub(crate) const CLIENT: usize = 4;
+const PEERS: usize = 5;
+
+/// Trio's part of a share over one tile.
+type Parts<W> = (Buffer<W>, Buffer<W>);
+
+/// The keys as the protocol looks them up at `role`: of P0, P1 and P3, of P0, P2 and P3, and of P0, P1 and P2, those that the role has.
+/// Under the number of the peer with which Trio's role shares the key of a mask, and under P3's number that of w.
+pub fn session_keys(role: usize, [k013, k023, k012]: [Option<[u8; 32]>; 3]) -> SessionKeys {
+    SessionKeys::new(match Role::of(role) {
+        Role::P0 => vec![None, k013, k023, k012],
+        Role::P1 => vec![k013, None, None, k012],
+        Role::P2 => vec![k023, None, None, k012],
+        _ => vec![None, k013, k023, None],
+    })
+}
+
+/// One party of the protocol, over words of type `W`.
+pub struct Quad<W> {
+    role: Role,
+    ring: Ring,
+    options: Options,
+    runs: Runs,
+    /// Of the current run; none before the first.
+    generators: Option<Arc<Generators>>,
+    scheduler: Scheduler,
+    /// What is to be compared before anything is opened.
+    transcript: Transcript,
+    gate: u32,
+    node: String,
+    word: std::marker::PhantomData<W>,
+}
+
+impl<W: Word> Quad<W> {
+    /// Party `endpoint.me()`, with the keys of [`session_keys`]. `ring` is Z_2^l, 4 <= l <= the word's width.
+    ///
+    /// # Errors
+    /// If the ring does not fit, or the endpoint belongs to no party.
+    pub fn new(
+        endpoint: Box<dyn Endpoint>,
+        keys: SessionKeys,
+        ring: Ring,
+        options: Options,
+        lane: u32,
+    ) -> Result<Self> {
+        let role = Role::of(endpoint.me());
+        let fits = matches!(ring, Ring::Pow2(bits) if (4..=W::BITS).contains(&bits));
+        if role == Role::Client || !fits {
+            let what = format!("party {} computing in {ring}; use ring 32 or 64", endpoint.me());
+            return Err(ProtocolError::Unsupported { node: "session".into(), protocol: Self::NAME, what });
+        }
+        // Tiles start at whole words of bit planes.
+        let options = Options { tile: options.tile_size(), ..options };
+        let scheduler = Scheduler::new(endpoint, PEERS, options.window).in_step(!options.pipelines.inner_layer);
+        let scheduler = if role == Role::P0 { scheduler.working_ahead() } else { scheduler };
+        Ok(Quad {
+            role,
+            ring,
+            options,
+            generators: None,
+            runs: Runs::new(keys, lane, false),
+            scheduler,
+            transcript: Transcript::default(),
+            gate: 0,
+            node: String::new(),
+            word: std::marker::PhantomData,
+        })
+    }
+
+    /// This party's role.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Whether this party's values mean anything in the current run.
+    fn computes(&self) -> bool {
+        self.scheduler.computes()
+    }
+
+    /// Online, P0 has a part in the checks, in what is opened, and in its own inputs only; of all other gates it knows the shapes.
+    fn rests(&self) -> bool {
+        self.role == Role::P0 && !self.computes()
+    }
+
+    /// Runs one gate over `len` elements, tile by tile, and hands out where each output belongs. What `done` returns of each tile is
+    /// compared before anything is opened.
+    fn each_tile<M: Machine>(
+        &mut self,
+        len: usize,
+        machine: impl Fn(Site, Range<usize>) -> M,
+        mut done: impl FnMut(Range<usize>, M::Output) -> Digests,
+    ) -> Result<()> {
+        let (gate, tile) = (self.gate, self.options.tile);
+        self.gate += 1;
+        let (role, ring) = (self.role, self.ring);
+        let generators = self.generators.clone().ok_or(ProtocolError::Internal("a gate before the first run"))?;
+        let range = |index: usize| index * tile..len.min((index + 1) * tile);
+        let machines = (0..len.div_ceil(tile)).map(|index| {
+            let range = range(index);
+            let place = Place { gate, tile: index as u32 };
+            machine(Site { role, ring, generators: generators.clone(), place, len: range.len() }, range)
+        });
+        let mut digests = vec![Digests::default(); len.div_ceil(tile)];
+        self.scheduler.run_each(machines, |index, output| digests[index] = done(range(index), output))?;
+        digests.iter().for_each(|digests| self.transcript.add(digests));
+        Ok(())
+    }
+
+    /// Runs a gate that yields a sharing.
+    fn shares<A>(&mut self, shape: &[usize], gate: impl Fn(&Site, Range<usize>) -> A) -> Result<Arith<W>>
+    where
+        A: Audited<Extra = Buffer<W>>,
+        A::Inner: Machine<Output = Parts<W>>,
+    {
+        if self.rests() {
+            self.gate += 1;
+            return Ok(Arith::zeros(shape));
+        }
+        self.joined(
+            shape,
+            |site, range| Audit::new(&site, gate(&site, range)),
+            |(parts, extra, digests)| (parts, extra, digests),
+        )
+    }
+
+    /// The same of machines that P0 may have a part in online.
+    fn joined<M: Machine>(
+        &mut self,
+        shape: &[usize],
+        machine: impl Fn(Site, Range<usize>) -> M,
+        output: impl Fn(M::Output) -> (Parts<W>, Buffer<W>, Digests),
+    ) -> Result<Arith<W>> {
+        let mut result = Arith::zeros(shape);
+        let Arith { inner, extra } = &mut result;
+        self.each_tile(shape.iter().product(), machine, |range, out| {
+            let ((a, b), own, digests) = output(out);
+            inner.first.data_mut()[range.clone()].copy_from_slice(&a);
+            inner.second.data_mut()[range.clone()].copy_from_slice(&b);
+            put(&own, &mut extra.data_mut()[range]);
+            digests
+        })?;
+        Ok(result)
+    }
+
+    /// Runs a gate that yields `planes` bit planes.
+    fn planes<A>(&mut self, len: usize, planes: usize, gate: impl Fn(&Site, Range<usize>) -> A) -> Result<Bool>
+    where
+        A: Audited<Extra = Vec<Buffer<u64>>>,
+        A::Inner: Machine<Output = Vec<trio::share::Wire>>,
+    {
+        let mut result = Bool::zeros(len, planes);
+        if self.rests() {
+            self.gate += 1;
+            return Ok(result);
+        }
+        let Bool { inner, extra } = &mut result;
+        let machine = |site: Site, range| Audit::new(&site, gate(&site, range));
+        self.each_tile(len, machine, |range, (wires, own, digests)| {
+            let words = range.start / 64..range.end.div_ceil(64);
+            for (plane, wire) in wires.iter().enumerate() {
+                inner.first.plane_mut(plane)[words.clone()].copy_from_slice(&wire.first);
+                inner.second.plane_mut(plane)[words.clone()].copy_from_slice(&wire.second);
+            }
+            for (plane, own) in own.iter().enumerate() {
+                put_plane(own, &mut extra.plane_mut(plane)[words.clone()], range.len());
+            }
+            digests
+        })?;
+        Ok(result)
+    }
+
+    /// Runs a gate that opens something, of which `output` says whether this party was told the same twice.
+    fn opened<M: Machine<Output = (Vec<T>, bool)>, T: Clone>(
+        &mut self,
+        len: usize,
+        machine: impl Fn(Site, Range<usize>) -> M,
+    ) -> Result<Vec<T>> {
+        let mut parts: Vec<Vec<T>> = vec![Vec::new(); len.div_ceil(self.options.tile)];
+        let (mut agreed, tile) = (true, self.options.tile);
+        self.each_tile(len, machine, |range, (part, same)| {
+            parts[range.start / tile] = part;
+            agreed &= same;
+            Digests::default()
+        })?;
+        if agreed || !self.opens() {
+            return Ok(parts.concat());
+        }
+        let sources = output::sources_of(self.role);
+        Err(self.failed(format!(
+            "{sources} told P{} different parts of what is opened: one of them cheats",
+            self.role as usize
+        )))
+    }
+
+    /// Whether anything is opened in this run.
+    fn opens(&self) -> bool {
+        self.scheduler.phase() != Phase::Preprocess
+    }
+
+    fn failed(&self, what: String) -> ProtocolError {
+        let phase = match self.scheduler.phase() {
+            Phase::Joint => "joint",
+            Phase::Preprocess => "preprocess",
+            Phase::Online => "online",
+        };
+        ProtocolError::CheckFailed(format!("quad, phase {phase}: {what}"))
+    }
+
+    /// Refuses a truncation the protocol cannot do exactly inside its bound.
+    fn admit(&self, truncation: Truncation) -> Result<()> {
+        if truncation.fits_masked(self.ring) {
+            return Ok(());
+        }
+        Err(truncation.refused(self.ring, self.ring.bits() - 2, &self.node, Self::NAME))
+    }
+
+    /// Refuses shapes that differ: a defect in the caller, as programs are validated.
+    fn same_shape(&self, x: &Arith<W>, y: &[usize]) -> Result<()> {
+        if x.shape() == y { Ok(()) } else { Err(ProtocolError::Internal("the shapes of an element-wise operation")) }
+    }
+
+    fn one_plane(&self, b: &Bool, shape: &[usize]) -> Result<()> {
+        let fits = b.planes() == 1 && b.len() == shape.iter().product();
+        fits.then_some(()).ok_or(ProtocolError::Internal("the size of a plane"))
+    }
+
+    /// The gate for max(v≫f, 0) over `count` elements, from the parts of a product v, which it opens, or from a sharing.
+    fn fused_form(&self, opens: bool, truncate: Option<Truncation>, relu: Comparison, count: usize) -> fused::Form {
+        let task = Task::new(opens, truncate, relu, self.ring, &self.options);
+        fused::Form::new(trio::fused::Form::choose(task, &self.options, count))
+    }
+
+    fn truncate_form(&self, truncation: Truncation, opens: bool, count: usize) -> truncate::Form {
+        truncate::Form::new(trio::truncate::Form::new(truncation, opens, self.ring, &self.options, count))
+    }
+
+    /// max(x≫f, 0) of a sharing in one gate.
+    fn fused_relu(&mut self, x: &Arith<W>, truncate: Option<Truncation>, relu: Comparison) -> Result<Arith<W>> {
+        let form = self.fused_form(false, truncate, relu, x.len());
+        self.shares(x.shape(), |site, range| fused::Fused::new(site, form.clone(), x.sum(range), Buffer::new()))
+    }
+
+    /// Notes what a client gave this party of a parameter, for all to see that it fits what it gave the others: each seed at all three
+    /// that have it, X at P1 and P2, and X + w at those and P3.
+    fn vouch_for(&mut self, stored: &Stored<W>) {
+        const AT_ONCE: usize = 1 << 16;
+        let Stored { l1, l2, w, words, .. } = stored;
+        let mut tape = tape::Tape::default();
+        let lines: &[(Line, &Option<crate::masked::seed::Mask>)] = match self.role {
+            Role::P0 => &[(Line::P0ToP1, w), (Line::P0ToP3, l1), (Line::P0ToP3, l2)],
+            Role::P1 => &[(Line::P0ToP1, w), (Line::P1ToP2, w), (Line::P1ToP3, l1)],
+            Role::P2 => &[(Line::P1ToP2, w), (Line::P2ToP3, l2)],
+            _ => &[(Line::P0ToP3, l1), (Line::P0ToP3, l2), (Line::P1ToP3, l1), (Line::P2ToP3, l2)],
+        };
+        for (line, mask) in lines {
+            mask.iter().for_each(|mask| tape.note(*line, &mask.fingerprint()));
+        }
+        let values: &[Line] = match self.role {
+            Role::P1 => &[Line::P1ToP3],
+            Role::P2 => &[Line::P2ToP3],
+            _ => &[Line::P1ToP3, Line::P2ToP3],
+        };
+        let mut packed = Vec::new();
+        for (index, words) in words.chunks(AT_ONCE).enumerate() {
+            let mut note = |lines: &[Line], words: &[W]| {
+                packed.clear();
+                covey_kernels::packing::pack_words(words, self.ring, &mut packed);
+                lines.iter().for_each(|line| tape.note(*line, &packed));
+            };
+            if self.role.is_online() {
+                note(&[Line::P1ToP2], words);
+            }
+            let missing: &[&Option<_>] = if self.role == Role::P3 { &[l1, l2] } else { &[w] };
+            let mut v = words.to_vec();
+            missing.iter().copied().flatten().for_each(|mask| mask.add(index * AT_ONCE, &mut v));
+            note(values, &v);
+        }
+        self.transcript.add(&tape.digests());
+    }
+}
+
+impl<W: Word> Protocol for Quad<W> {
+    type Word = W;
+    type Arith = Arith<W>;
+    type Bool = Bool;
+    type Stored = Stored<W>;
+    type Weight = Weight<W>;
+
+    const NAME: &'static str = "quad";
+    const FUSES_RELU: bool = true;
+
+    fn ring(&self) -> Ring {
+        self.ring
+    }
+
+    fn shape(x: &Arith<W>) -> &[usize] {
+        x.shape()
+    }
+
+    fn stored_shape(x: &Stored<W>) -> &[usize] {
+        &x.shape
+    }
+
+    fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {
+        self.vouch_for(&x);
+        Ok(x.share(self.role))
+    }
+
+    fn enter(&mut self, node: u32, name: &str) {
+        self.node.clear();
+        self.node.push_str(name);
+        self.transcript.enter(name);
+        self.scheduler.enter(node);
+    }
+
+    fn begin(&mut self, phase: Phase, inference: u64) -> Result<()> {
+        self.generators = Some(self.runs.begin(&mut self.scheduler, phase, inference)?);
+        self.gate = 0;
+        Ok(())
+    }
+
+    fn stored(&self) -> usize {
+        self.scheduler.stored()
+    }
+
+    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
+        let owner = Role::of(owner);
+        if owner == Role::Client || (owner == self.role) != value.is_some() || value.is_some_and(|v| v.shape() != shape)
+        {
+            return Err(ProtocolError::Internal("the owner of an input"));
+        }
+        let machine =
+            |site, range: Range<usize>| input::Input::new(site, owner, value.map(|v| v.data()[range].to_vec()));
+        self.joined(shape, machine, |output| output)
+    }
+
+    fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
+        if self.rests() {
+            self.gate += 1;
+            return Ok(Arith::zeros(shape));
+        }
+        let machine = |site, _| input::ClientInput::party(site);
+        self.joined(shape, machine, |(parts, extra, digests, _)| (parts, extra, digests))
+    }
+
+    fn check(&mut self) -> Result<Checked> {
+        let found = self.scheduler.run_one(Check::new(self.role, &self.transcript))?;
+        if !self.opens() {
+            return Ok(Checked(()));
+        }
+        let Some((party, Verdict::Differs { line, layer })) = found else {
+            self.transcript.clear();
+            return Ok(Checked(()));
+        };
+        let what = Line::ALL.get(line as usize).map_or("it told the others different things", |line| line.dispute());
+        let layer = self.transcript.name(layer as usize);
+        Err(self.failed(format!("node '{layer}': P{party} finds that {what}: one of the four cheats")))
+    }
+
+    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
+        let words = self.opened(x.len(), |site, range| {
+            let [first, second, extra] =
+                [&x.inner.first, &x.inner.second, &x.extra].map(|part| &part.data()[range.clone()]);
+            output::Open::new(site, first, second, extra)
+        })?;
+        Ok(Tensor::new(x.shape(), words))
+    }
+
+    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
+        let mut words = Vec::with_capacity(x.extra.words().len());
+        for plane in 0..x.planes() {
+            words.extend(self.opened(x.len(), |site, range| output::OpenPlane::new(site, x.tile(plane, range)))?);
+        }
+        Ok(BitTensor::new(x.len(), x.planes(), words))
+    }
+
+    fn reveal(&mut self, x: &Arith<W>, _: &Checked) -> Result<()> {
+        self.each_tile(
+            x.len(),
+            |site, range| output::Reveal::party(&site, x.sum(range.clone()), &x.extra.data()[range]),
+            |_, _| Digests::default(),
+        )
+    }
+
+    fn constant(&self, value: &Tensor<W>) -> Arith<W> {
+        Arith::zeros(value.shape()).add_public(self.role, value)
+    }
+
+    fn add(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
+        self.same_shape(x, y.shape())?;
+        Ok(x.zip(y, W::add))
+    }
+
+    fn sub(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
+        self.same_shape(x, y.shape())?;
+        Ok(x.zip(y, W::sub))
+    }
+
+    fn add_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
+        self.same_shape(x, c.shape())?;
+        Ok(x.add_public(self.role, c))
+    }
+
+    fn mul_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
+        self.same_shape(x, c.shape())?;
+        Ok(x.map(|component| component.zip(c, W::mul)))
+    }
+
+    fn gather(&mut self, x: &Arith<W>, indices: &[u32], shape: &[usize]) -> Result<Arith<W>> {
+        let Arith { inner, extra } = x;
+        let part = |component| gathered(component, indices, shape);
+        Ok(Arith {
+            inner: trio::Arith { first: part(&inner.first)?, second: part(&inner.second)? },
+            extra: part(extra)?,
+        })
+    }
+
+    fn concat(&mut self, parts: &[&Arith<W>]) -> Result<Arith<W>> {
+        let first = joined(parts.iter().map(|part| &part.inner.first));
+        let second = joined(parts.iter().map(|part| &part.inner.second));
+        Ok(Arith { inner: trio::Arith { first, second }, extra: joined(parts.iter().map(|part| &part.extra)) })
+    }
+
+    fn sum_last(&mut self, x: &Arith<W>) -> Result<Arith<W>> {
+        let Arith { inner, extra } = x;
+        let part = |component| summed(component, W::add);
+        Ok(Arith {
+            inner: trio::Arith { first: part(&inner.first)?, second: part(&inner.second)? },
+            extra: part(extra)?,
+        })
+    }
+
+    fn reshape(&mut self, x: &Arith<W>, shape: &[usize]) -> Arith<W> {
+        x.map(|component| component.clone().reshaped(shape))
+    }
+
+    fn xor(&mut self, x: &Bool, y: &Bool) -> Bool {
+        let part = |x: &BitTensor, y: &BitTensor| x.zip(y, |a, b| a ^ b);
+        let (first, second) = (part(&x.inner.first, &y.inner.first), part(&x.inner.second, &y.inner.second));
+        Bool { inner: trio::Bool { first, second }, extra: part(&x.extra, &y.extra) }
+    }
+
+    fn not(&mut self, x: &Bool) -> Bool {
+        let mut out = x.clone();
+        match self.role {
+            Role::P1 | Role::P2 => out.inner.first = x.inner.first.map(|word| !word),
+            Role::P3 => out.extra = x.extra.map(|word| !word),
+            _ => {}
+        }
+        out
+    }
+
+    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
+        if let WeightSource::Stored(stored) = &source {
+            self.vouch_for(stored);
+        }
+        Weight::new(self.role, source, geometry)
+    }
+
+    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
+        let result = self.linear_map(x, weight, epilogue)?;
+        match epilogue.relu {
+            Some(comparison) if !self.options.adder.fuses() => self.relu(&result, comparison),
+            _ => Ok(result),
+        }
+    }
+
+    fn matmul(
+        &mut self,
+        x: &Arith<W>,
+        y: &Arith<W>,
+        shape: MatmulShape,
+        truncate: Option<Truncation>,
+    ) -> Result<Arith<W>> {
+        self.matrix_product(x, y, shape, truncate)
+    }
+
+    fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, truncate: Option<Truncation>) -> Result<Arith<W>> {
+        self.elementwise_product(x, y, truncate)
+    }
+
+    fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
+        self.admit(truncation)?;
+        let form = self.truncate_form(truncation, false, x.len());
+        self.shares(x.shape(), |site, range| truncate::Truncate::new(site, form.clone(), x.sum(range), Buffer::new()))
+    }
+
+    fn div_exact(&mut self, _: &Arith<W>, divisor: u64, _: u32) -> Result<Arith<W>> {
+        let what = format!("exact division (DivExact by {divisor}); compile with --division mul-shift");
+        Err(ProtocolError::Unsupported { node: self.node.clone(), protocol: Self::NAME, what })
+    }
+
+    fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
+        let (read, skipped) = comparison.read(self.ring.bits(), &self.options);
+        let circuit = trio::comparison::Plan::sign(read as usize, &self.options, x.len());
+        let form = bits::SignForm::new(circuit, read as usize);
+        self.planes(x.len(), 1, |site, range| {
+            let mut sum = x.sum(range);
+            elementwise::shr_assign(&mut sum, skipped);
+            bits::Sign::new(site, form.clone(), sum)
+        })
+    }
+
+    fn and(&mut self, x: &Bool, y: &Bool) -> Result<Bool> {
+        if x.len() != y.len() || x.planes() != y.planes() {
+            return Err(ProtocolError::Internal("the sizes of an AND"));
+        }
+        let (len, planes) = (x.len(), x.planes());
+        self.planes(len, planes, |site, range| {
+            let wires = |b: &Bool| (0..planes).map(|plane| b.tile(plane, range.clone())).collect();
+            bits::And::new(site, wires(x), wires(y))
+        })
+    }
+
+    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
+        let form = bits::AllForm::new(trio::bits::AllForm::new(self.ring, self.options.adder));
+        self.planes(x.len(), self.ring.bits() as usize, |site, range| bits::All::new(site, form.clone(), x.sum(range)))
+    }
+
+    fn bit2a(&mut self, x: &Bool, shape: &[usize]) -> Result<Arith<W>> {
+        self.one_plane(x, shape)?;
+        self.shares(shape, |site, range| convert::Select::new(site, x.tile(0, range).inner, None))
+    }
+
+    fn select(&mut self, b: &Bool, x: &Arith<W>) -> Result<Arith<W>> {
+        self.one_plane(b, x.shape())?;
+        self.shares(x.shape(), |site, range| {
+            let mask = Buffer::copy_of(&x.inner.second.data()[range.clone()]);
+            let operand = trio::convert::Operand { sum: x.sum(range.clone()), mask };
+            let extra = Buffer::copy_of(&x.extra.data()[range.clone()]);
+            convert::Select::new(site, b.tile(0, range).inner, Some((operand, extra)))
+        })
+    }
+
+    fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
+        if self.options.adder.fuses() {
+            return self.fused_relu(x, None, comparison);
+        }
+        let negative = self.msb(x, comparison)?;
+        let positive = self.not(&negative);
+        self.select(&positive, x)
+    }
+
+    fn truncate_relu(&mut self, x: &Arith<W>, truncation: Truncation, comparison: Comparison) -> Result<Arith<W>> {
+        if self.options.adder.fuses() {
+            self.admit(truncation)?;
+            return self.fused_relu(x, Some(truncation), comparison);
+        }
+        let shifted = self.truncate(x, truncation)?;
+        self.relu(&shifted, comparison)
+    }
+
+    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
+        plan::plan(gate, ring, options)
+    }
+
+    fn memory(held: &Held, _: Ring, options: &Options) -> Vec<u64> {
+        memory::bytes::<W>(held, options)
+    }
+}

@@ -1,0 +1,131 @@
+//! Digests of what one party can vouch for to another, tile by tile, and of what a gate's tiles make of them, layer by layer.
+
+use blake3::Hasher;
+
+/// Bytes of a digest.
+pub(super) const DIGEST: usize = 32;
+
+/// Who vouches for what: the first sends a digest, the second compares it with its own. Of online values digests go to P3 only, which
+/// computes none that the others take up, and of dealt ones only away from it: otherwise one who changes a message could learn from
+/// the digest of what another made of it. P1 and P2 compare nothing but the masked inputs that both were sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// What P0 deals to P1.
+    P3ToP1,
+    /// What P0 deals to P2.
+    P3ToP2,
+    /// What P2 discloses, and what P1 opened.
+    P1ToP3,
+    /// What P2 opened.
+    P2ToP3,
+    /// Masked values that P1 and P2 were both given, and seeds.
+    P1ToP2,
+    /// Seeds of masks that a client gave both.
+    P0ToP1,
+    /// The same.
+    P0ToP3,
+}
+
+impl Line {
+    pub const ALL: [Line; 7] =
+        [Line::P3ToP1, Line::P3ToP2, Line::P1ToP3, Line::P2ToP3, Line::P1ToP2, Line::P0ToP1, Line::P0ToP3];
+
+    /// Who vouches, and who compares.
+    pub fn ends(self) -> [usize; 2] {
+        match self {
+            Line::P3ToP1 => [3, 1],
+            Line::P3ToP2 => [3, 2],
+            Line::P1ToP3 => [1, 3],
+            Line::P2ToP3 => [2, 3],
+            Line::P1ToP2 => [1, 2],
+            Line::P0ToP1 => [0, 1],
+            Line::P0ToP3 => [0, 3],
+        }
+    }
+
+    /// What a difference says.
+    pub fn dispute(self) -> &'static str {
+        match self {
+            Line::P3ToP1 => "what P0 dealt to P1 is not what P3 computes",
+            Line::P3ToP2 => "what P0 dealt to P2 is not what P3 computes",
+            Line::P1ToP3 => "what P0, P1, P2 and P3 make of P1's values does not agree",
+            Line::P2ToP3 => "what P0, P1, P2 and P3 make of P2's values does not agree",
+            Line::P1ToP2 => "P1 and P2 were given different inputs",
+            Line::P0ToP1 => "P0 and P1 were given different masks",
+            Line::P0ToP3 => "P0 and P3 were given different masks",
+        }
+    }
+}
+
+/// One tile's digests under way.
+#[derive(Default)]
+pub(super) struct Tape {
+    // Boxed: most parties have part in few lines, and a hasher takes two kilobytes.
+    lines: [Option<Box<Hasher>>; Line::ALL.len()],
+}
+
+impl Tape {
+    pub fn note(&mut self, line: Line, bytes: &[u8]) {
+        self.lines[line as usize].get_or_insert_default().update(bytes);
+    }
+
+    /// The digests, of the lines that something was noted for.
+    pub fn digests(self) -> Digests {
+        self.lines.map(|line| line.map(|hasher| hasher.finalize().into()))
+    }
+}
+
+/// By line.
+pub(super) type Digests = [Option<[u8; DIGEST]>; Line::ALL.len()];
+
+/// Everything since the last check, layer by layer.
+#[derive(Default)]
+pub(super) struct Transcript {
+    layers: Vec<Layer>,
+}
+
+/// What ran under one node.
+pub(super) struct Layer {
+    pub name: String,
+    lines: [Hasher; Line::ALL.len()],
+}
+
+impl Transcript {
+    /// What follows belongs to `name`.
+    pub fn enter(&mut self, name: &str) {
+        self.layers.push(Layer { name: name.to_string(), lines: Default::default() });
+    }
+
+    /// Adds a tile. Tiles of a gate come in their order.
+    pub fn add(&mut self, digests: &Digests) {
+        if self.layers.is_empty() {
+            self.enter("session");
+        }
+        let layer = self.layers.last_mut().expect("there is one");
+        for (hasher, digest) in layer.lines.iter_mut().zip(digests) {
+            if let Some(digest) = digest {
+                hasher.update(digest);
+            }
+        }
+    }
+
+    /// Layers so far.
+    pub fn len(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// The name of layer `index`, which a peer may have made up.
+    pub fn name(&self, index: usize) -> &str {
+        self.layers.get(index).map_or("unknown", |layer| &layer.name)
+    }
+
+    /// A line's digests, layer after layer.
+    pub fn line(&self, line: Line) -> Vec<u8> {
+        self.layers.iter().flat_map(|layer| *layer.lines[line as usize].finalize().as_bytes()).collect()
+    }
+
+    /// Starts again.
+    pub fn clear(&mut self) {
+        self.layers.clear();
+    }
+}
