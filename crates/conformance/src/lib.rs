@@ -14,6 +14,7 @@ pub mod harness;
 pub mod off_by_one;
 pub mod program;
 pub mod programs;
+pub mod quad;
 pub mod samples;
 pub mod session;
 pub mod suites;

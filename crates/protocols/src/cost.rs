@@ -43,7 +43,7 @@ pub enum Gate {
     },
     /// [`crate::Protocol::check`].
     Check {
-        /// Nodes entered since the last one.
+        /// The node it was at after the last one, and those entered since.
         layers: usize,
     },
     /// [`crate::Protocol::prepare`].

@@ -19,7 +19,7 @@ pub struct Planner<P> {
     ring: Ring,
     options: Options,
     node: u32,
-    /// Nodes entered since the last check.
+    /// The node since the last check, and those entered since.
     layers: usize,
     ledger: BTreeMap<u32, Cost>,
     memory: Ledger,
@@ -62,7 +62,7 @@ impl<P: Protocol> Planner<P> {
     pub fn new(ring: Ring, options: Options) -> Self {
         let (ledger, memory) = (BTreeMap::new(), Ledger::default());
         let (node, used, stock) = (Meter::NO_NODE, Demand::default(), [None, None]);
-        Planner { ring, options, node, layers: 0, ledger, memory, used, stock, protocol: PhantomData }
+        Planner { ring, options, node, layers: 1, ledger, memory, used, stock, protocol: PhantomData }
     }
 
     /// The cost so far, by the node numbers given to [`Protocol::enter`].
@@ -191,7 +191,7 @@ impl<P: Protocol> Protocol for Planner<P> {
     }
 
     fn check(&mut self) -> Result<Checked> {
-        let layers = std::mem::take(&mut self.layers);
+        let layers = std::mem::replace(&mut self.layers, 1);
         self.charge(Gate::Check { layers });
         Ok(Checked(()))
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use covey_conformance::beaver::BeaverHarness;
 use covey_conformance::program::{Case, conform, run_numbers};
+use covey_conformance::quad::QuadHarness;
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::two_party::TwoPartyHarness;
 use covey_conformance::{Harness, Session, Transport, programs};
@@ -67,6 +68,8 @@ programs! {
     beaver_2: BeaverHarness<u32, 2>, 32;
     beaver_2_64: BeaverHarness<u64, 2>, 64;
     beaver_3: BeaverHarness<u64, 3>, 64;
+    quad_32: QuadHarness<u32>, 32;
+    quad_64: QuadHarness<u64>, 64;
     two_party_32: TwoPartyHarness<u32>, 32;
     two_party_37: TwoPartyHarness<u64>, 37;
 }

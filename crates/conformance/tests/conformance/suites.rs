@@ -1,6 +1,7 @@
 //! Every suite on every protocol over every transport. A protocol is one line of [`conformance!`].
 
 use covey_conformance::beaver::BeaverHarness;
+use covey_conformance::quad::QuadHarness;
 use covey_conformance::samples::Samples;
 use covey_conformance::suites::{
     Arithmetic, ClientHalves, Comparisons, Conversion, Layers, Roundings, Suite, Truncations,
@@ -125,6 +126,12 @@ conformance! {
     beaver_2_4: BeaverHarness<u32, 2>, exhaustive Pow2(4);
     beaver_3_5: BeaverHarness<u32, 3>, exhaustive Pow2(5);
     beaver_8_6: BeaverHarness<u64, 8>, exhaustive Pow2(6);
+    quad_32: QuadHarness<u32>, full Pow2(32);
+    quad_64: QuadHarness<u64>, full Pow2(64);
+    quad_37: QuadHarness<u64>, full Pow2(37);
+    quad_4: QuadHarness<u32>, exhaustive Pow2(4);
+    quad_5: QuadHarness<u32>, exhaustive Pow2(5);
+    quad_6: QuadHarness<u64>, exhaustive Pow2(6);
     two_party_16: TwoPartyHarness<u32>, narrow Pow2(16);
     two_party_32: TwoPartyHarness<u32>, wide Pow2(32);
     two_party_37: TwoPartyHarness<u64>, wide Pow2(37);

@@ -47,7 +47,9 @@ pub(super) trait Audited {
     fn into_inner(self) -> Self::Inner;
     /// All messages: Trio's, and those to P3.
     fn layout(&self) -> Layout;
-    /// P1, P2: discloses and settles what is known before this party's part of online round `round`.
+    /// Whether a round's part comes before what is disclosed in it.
+    const COMPUTES_FIRST: bool = false;
+    /// P1, P2: discloses and settles what is known before this party's part of online round `round`, or after it.
     fn disclose(&mut self, round: usize, book: &mut Book, out: &mut Outbox);
     /// P1, P2: settles what is known at the end.
     fn settle(&mut self, book: &mut Book) -> Self::Extra;
@@ -107,8 +109,13 @@ impl<A: Audited> Machine for Audit<A> {
                 self.extra = self.gate.settle_dealt(&mut self.book, out);
             }
             (Role::P1 | Role::P2, Step::Online(round)) => {
+                if A::COMPUTES_FIRST {
+                    self.gate.inner().local(step, out);
+                }
                 self.gate.disclose(round, &mut self.book, out);
-                self.gate.inner().local(step, out);
+                if !A::COMPUTES_FIRST {
+                    self.gate.inner().local(step, out);
+                }
             }
             (Role::P3, Step::Online(_)) => {}
             _ => self.gate.inner().local(step, out),

@@ -58,6 +58,9 @@ impl<W: Word> Audited for Sign<W> {
     type Inner = InnerSign<W>;
     type Extra = Vec<Buffer<u64>>;
 
+    // The first round sets the bits of C.
+    const COMPUTES_FIRST: bool = true;
+
     fn inner(&mut self) -> &mut Self::Inner {
         &mut self.inner
     }
@@ -135,6 +138,8 @@ impl<W: Word> All<W> {
 impl<W: Word> Audited for All<W> {
     type Inner = InnerAll<W>;
     type Extra = Vec<Buffer<u64>>;
+
+    const COMPUTES_FIRST: bool = true;
 
     fn inner(&mut self) -> &mut Self::Inner {
         &mut self.inner

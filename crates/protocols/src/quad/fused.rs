@@ -84,14 +84,15 @@ pub(super) struct Fused<W> {
     /// Of an opening gate: the product of the public parts at P1 and P2; what P0 and P3 add up to their part of C's check.
     aside: Buffer<W>,
     len: usize,
-    /// P1, P2: the mask of Y.
+    /// P1, P2: the mask of Y, and the carry of both.
     low: Buffer<W>,
+    carry: Buffer<W>,
 }
 
 impl<W: Word> Fused<W> {
     pub fn new(site: &Site, form: Form, value: Buffer<W>, aside: Buffer<W>) -> Self {
         let inner = crate::trio::fused::Fused::new(site.inner(), form.inner.clone(), value);
-        Fused { form, inner, aside, len: site.len, low: Buffer::new() }
+        Fused { form, inner, aside, len: site.len, low: Buffer::new(), carry: Buffer::new() }
     }
 
     /// P1, P2: the public values that the select's checks take, in the order of [`Form::disclosed`].
@@ -203,7 +204,7 @@ impl<W: Word> Audited for Fused<W> {
             elementwise::add_assign(&mut carry, &low);
             elementwise::shr_assign(&mut carry, task.shifted());
             book.disclose(&carry, above, out);
-            self.low = low;
+            (self.low, self.carry) = (low, carry);
         }
     }
 
@@ -212,7 +213,9 @@ impl<W: Word> Audited for Fused<W> {
         let (own, second) = (&self.inner.own, &self.inner.second);
         if self.form.inner.select == Select::Reduced {
             // `value` is Q in the ring above Y.
-            let above = book.settle(&self.inner.value, Ring::Pow2(task.above()));
+            let mut above = std::mem::take(&mut self.carry);
+            elementwise::add_assign(&mut above, &self.inner.value);
+            let above = book.settle(&above, Ring::Pow2(task.above()));
             let mut extra = std::mem::take(&mut self.low);
             loops::join(&mut extra, &above, &Buffer::zeros(self.len), task.shifted());
             return extra;

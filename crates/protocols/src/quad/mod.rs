@@ -119,7 +119,7 @@ impl<W: Word> Quad<W> {
             generators: None,
             runs: Runs::new(keys, lane, false),
             scheduler,
-            transcript: Transcript::default(),
+            transcript: Transcript::new("session"),
             gate: 0,
             node: String::new(),
             word: std::marker::PhantomData,

@@ -79,8 +79,8 @@ impl Tape {
 pub(super) type Digests = [Option<[u8; DIGEST]>; Line::ALL.len()];
 
 /// Everything since the last check, layer by layer.
-#[derive(Default)]
 pub(super) struct Transcript {
+    /// At least one.
     layers: Vec<Layer>,
 }
 
@@ -91,6 +91,13 @@ pub(super) struct Layer {
 }
 
 impl Transcript {
+    /// What follows belongs to `name`, until another is entered.
+    pub fn new(name: &str) -> Self {
+        let mut transcript = Transcript { layers: Vec::new() };
+        transcript.enter(name);
+        transcript
+    }
+
     /// What follows belongs to `name`.
     pub fn enter(&mut self, name: &str) {
         self.layers.push(Layer { name: name.to_string(), lines: Default::default() });
@@ -98,9 +105,6 @@ impl Transcript {
 
     /// Adds a tile. Tiles of a gate come in their order.
     pub fn add(&mut self, digests: &Digests) {
-        if self.layers.is_empty() {
-            self.enter("session");
-        }
         let layer = self.layers.last_mut().expect("there is one");
         for (hasher, digest) in layer.lines.iter_mut().zip(digests) {
             if let Some(digest) = digest {
@@ -124,8 +128,8 @@ impl Transcript {
         self.layers.iter().flat_map(|layer| *layer.lines[line as usize].finalize().as_bytes()).collect()
     }
 
-    /// Starts again.
+    /// Starts again where it is.
     pub fn clear(&mut self) {
-        self.layers.clear();
+        *self = Transcript::new(&self.layers.last().expect("there is one").name);
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn layout(layers: usize) -> Layout {
     let mut layout = Layout::default();
     for line in Line::ALL {
         let [from, to] = line.ends();
-        layout.bytes(Step::Online(0), from, to, layers.max(1) * DIGEST);
+        layout.bytes(Step::Online(0), from, to, layers * DIGEST);
     }
     for from in 0..PARTIES {
         for to in (0..PARTIES).filter(|&to| to != from) {
@@ -80,12 +80,7 @@ fn passed_on(from: usize, to: usize) -> impl Iterator<Item = usize> {
 
 impl Check {
     pub fn new(me: Role, transcript: &Transcript) -> Self {
-        let layers = transcript.len().max(1);
-        let lines = Line::ALL.map(|line| {
-            let mut digests = transcript.line(line);
-            digests.resize(layers * DIGEST, 0);
-            digests
-        });
+        let (layers, lines) = (transcript.len(), Line::ALL.map(|line| transcript.line(line)));
         let told = [[Verdict::Well; PARTIES]; PARTIES];
         Check { layout: layout(layers), me, lines, own: Verdict::Well, told }
     }
