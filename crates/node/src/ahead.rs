@@ -137,21 +137,29 @@ impl<'a> Ahead<'a> {
         format!("{} broke the format: an answer to another question", self.setting.streams.name(role))
     }
 
-    /// Tells all others how it went here, and hears how it went there: the first reason why it did not.
-    fn settle(&self, control: &mut dyn Endpoint, here: &Result<(), String>) -> Result<Option<String>, String> {
-        self.tell(
-            control,
-            &match here {
-                Ok(()) => StoreMessage::Agreed,
-                Err(reason) => StoreMessage::Refused { reason: one_line(reason) },
-            },
-        )?;
+    /// Tells all others how `what` went here, and hears how it went there: the first reason why it did not. All must mean the same by it:
+    /// P0 may have told each another thing.
+    fn settle(
+        &self,
+        control: &mut dyn Endpoint,
+        what: StoreMessage,
+        here: &Result<(), String>,
+    ) -> Result<Option<String>, String> {
+        let told = match here {
+            Ok(()) => what.clone(),
+            Err(reason) => StoreMessage::Refused { reason: one_line(reason) },
+        };
+        self.tell(control, &told)?;
         let mut refused = here.as_ref().err().cloned();
         for from in self.others() {
+            let name = self.setting.streams.name(from);
             match self.hear(control, from)? {
-                StoreMessage::Agreed => {}
+                heard if heard == what => {}
                 StoreMessage::Refused { reason } => {
-                    refused.get_or_insert(format!("{}: {}", self.setting.streams.name(from), one_line(&reason)));
+                    refused.get_or_insert(format!("{name}: {}", one_line(&reason)));
+                }
+                StoreMessage::OfferRuns { .. } => {
+                    refused.get_or_insert(format!("{name} was offered other runs"));
                 }
                 _ => return Err(self.unexpected(from)),
             }
@@ -181,17 +189,19 @@ impl<'a> Ahead<'a> {
     /// Some of the next `count` runs.
     fn portion(&self, control: &mut dyn Endpoint, purpose: &Purpose, count: u32) -> Result<Portion, String> {
         let _moving = self.setting.store.moving();
-        let (name, dealt) = if self.me() == OFFERS {
+        let (offer, name, dealt) = if self.me() == OFFERS {
             let Some(reserved) = self.reserve(purpose, count) else {
                 self.tell(control, &StoreMessage::Nothing)?;
                 return Ok(Portion::Nothing);
             };
             let (batch, range) = (Hex(reserved.name), reserved.range.clone());
             let offered = (range.end - range.start) as u32;
-            self.tell(control, &StoreMessage::OfferRuns { batch, start: range.start, count: offered })?;
-            (batch.0, read(reserved, purpose, OFFERS))
+            let offer = StoreMessage::OfferRuns { batch, start: range.start, count: offered };
+            self.tell(control, &offer)?;
+            (offer, batch.0, read(reserved, purpose, OFFERS))
         } else {
-            let (name, start, offered) = match self.hear(control, OFFERS)? {
+            let offer = self.hear(control, OFFERS)?;
+            let (name, start, offered) = match offer {
                 StoreMessage::Nothing => return Ok(Portion::Nothing),
                 StoreMessage::OfferRuns { batch, start, count: offered } if (1..=count).contains(&offered) => {
                     (batch.0, start, offered)
@@ -205,10 +215,10 @@ impl<'a> Ahead<'a> {
                 (Ok(_), _) => Err("the batch that is offered is not here".into()),
                 (Err(problem), _) => Err(problem),
             };
-            (name, claimed.and_then(|reserved| read(reserved, purpose, self.me())))
+            (offer, name, claimed.and_then(|reserved| read(reserved, purpose, self.me())))
         };
         let here = dealt.as_ref().map(|_| ()).map_err(Clone::clone);
-        Ok(match (self.settle(control, &here)?, dealt) {
+        Ok(match (self.settle(control, offer, &here)?, dealt) {
             (None, Ok(dealt)) => Portion::Runs(dealt),
             (Some(reason), _) | (None, Err(reason)) => Portion::Refused(self.discard(name, &reason)),
         })
@@ -274,7 +284,7 @@ impl<'a> Ahead<'a> {
         if me != OFFERS {
             kept.take().into_iter().for_each(|made| batches.add(made));
         }
-        let refused = self.settle(control, &Ok(())).unwrap_or_else(Some);
+        let refused = self.settle(control, StoreMessage::Agreed, &Ok(())).unwrap_or_else(Some);
         match (kept, &refused) {
             (Some(made), None) => batches.add(made),
             (Some(made), Some(_)) => batches.withdraw(made).map_err(|error| error.to_string())?,

@@ -2,27 +2,27 @@
 //!
 //! Each party tells each other one everything the session is bound to: release, protocol, ring, program, version of the
 //! weights, roles and keys, client, options. All compare, in the same order, so that all refuse a mismatch for the same
-//! reason. Then each pair agrees on a key from fresh random bytes of both, bound to all of that.
+//! reason. Then they agree on the session's keys (`keys`), bound to all of that.
 
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use covey_client::messages::{Hex, Join, Key, PartyHello, PartyMessage, Request, is_name, one_line};
+use covey_client::messages::{Join, Key, PartyHello, PartyMessage, Request, is_name, one_line};
 use covey_client::wire;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::{Part, Sharing};
 use covey_runtime::session::ProtocolKind;
 use covey_transport::{Connection, connect};
-use zeroize::{Zeroize, Zeroizing};
 
 use crate::config::PartyConfig;
 use crate::error::Failure;
+use crate::keys;
 
 /// A party that has dialled this one for a session, and the role it claims.
 pub(crate) type Joined = (Connection, usize);
 
 /// Another party of the session, by role.
-type Met = (usize, Connection);
+pub(crate) type Met = (usize, Connection);
 
 /// What the handshake gives.
 pub(crate) struct Agreement {
@@ -30,7 +30,7 @@ pub(crate) struct Agreement {
     pub names: Vec<String>,
     /// The other parties, by role.
     pub connections: Vec<Met>,
-    /// The keys shared with each.
+    /// This party's keys.
     pub keys: SessionKeys,
     /// Whether all still have the weights as they prepared them in one and the same session.
     pub prepared: bool,
@@ -105,11 +105,21 @@ fn check_own_part(config: &PartyConfig, deals: bool) -> Result<(), Failure> {
 /// Meets the other parties of the session that `hello` describes. The lower role dials; `joins` brings those that have
 /// dialled this party. Ends within the time-out.
 /// Whatever fails is a reason to refuse the client.
-pub(crate) fn meet(config: &PartyConfig, hello: &PartyHello, joins: &Receiver<Joined>) -> Result<Agreement, Failure> {
-    meet_all(config, hello, joins).map_err(|failure| Failure::Refused(failure.to_string()))
+pub(crate) fn meet(
+    config: &PartyConfig,
+    protocol: ProtocolKind,
+    hello: &PartyHello,
+    joins: &Receiver<Joined>,
+) -> Result<Agreement, Failure> {
+    meet_all(config, protocol, hello, joins).map_err(|failure| Failure::Refused(failure.to_string()))
 }
 
-fn meet_all(config: &PartyConfig, hello: &PartyHello, joins: &Receiver<Joined>) -> Result<Agreement, Failure> {
+fn meet_all(
+    config: &PartyConfig,
+    protocol: ProtocolKind,
+    hello: &PartyHello,
+    joins: &Receiver<Joined>,
+) -> Result<Agreement, Failure> {
     let deadline = Instant::now() + config.timeout;
     let mut connections = Vec::new();
     if let Err(failure) = gather(config, hello, joins, deadline, &mut connections) {
@@ -139,13 +149,14 @@ fn meet_all(config: &PartyConfig, hello: &PartyHello, joins: &Receiver<Joined>) 
     }
     hellos.sort_by_key(|hello| hello.role);
     compare(&hellos)?;
-    let keys = agree_keys(hello, &hellos, &mut connections, deadline)?;
+    let holders = protocol.key_holders(hello.role, hello.terms.parties.len());
+    let keys = keys::agree(hello, &hellos, &holders, &mut connections, deadline)?;
     let prepared = hello.prepared.is_some() && hellos.iter().all(|other| other.prepared == hello.prepared);
     let masks = hello.masks.is_some() && hellos.iter().all(|other| other.masks == hello.masks);
     Ok(Agreement { names: hellos.into_iter().map(|hello| hello.name).collect(), connections, keys, prepared, masks })
 }
 
-fn left(deadline: Instant) -> Duration {
+pub(crate) fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
 }
 
@@ -241,61 +252,4 @@ fn compare(hellos: &[PartyHello]) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// The part of a hello that is the same at every party.
-fn transcript(hellos: &[PartyHello]) -> [u8; 32] {
-    let mut hasher = blake3::Hasher::new_derive_key("covey 2026 session handshake transcript");
-    for hello in hellos {
-        // Fixed fields in a fixed order: every party gets the same bytes.
-        let bytes = serde_json::to_vec(hello).unwrap_or_default();
-        hasher.update(&(bytes.len() as u64).to_le_bytes()).update(&bytes);
-    }
-    *hasher.finalize().as_bytes()
-}
-
-/// A key with each other party, from contributions of both that nobody else sees: they travel inside TLS.
-fn agree_keys(
-    own: &PartyHello,
-    hellos: &[PartyHello],
-    connections: &mut [Met],
-    deadline: Instant,
-) -> Result<SessionKeys, Failure> {
-    let transcript = transcript(hellos);
-    let mut ours = Vec::with_capacity(connections.len());
-    for (_, connection) in connections.iter_mut() {
-        let mut contribution = Zeroizing::new([0u8; 32]);
-        getrandom::fill(&mut *contribution)
-            .map_err(|error| Failure::refused(format!("its operating system gives no random bytes: {error}")))?;
-        connection.send_frame(&*contribution, left(deadline))?;
-        ours.push(contribution);
-    }
-    // An absent dealer keeps its place.
-    let mut keys = vec![None; own.terms.parties.len()];
-    for ((role, connection), ours) in connections.iter_mut().zip(&ours) {
-        let theirs = Zeroizing::new(connection.recv_frame(32, left(deadline))?);
-        if theirs.len() != 32 {
-            return Err(Failure::refused(format!(
-                "P{role} broke the format: a key contribution of {} bytes",
-                theirs.len()
-            )));
-        }
-        let (low, high): (&[u8], &[u8]) = if own.role < *role { (&**ours, &theirs) } else { (&theirs, &**ours) };
-        keys[*role] =
-            Some(pair_key(&transcript, &own.terms.session, (own.role.min(*role), own.role.max(*role)), low, high));
-    }
-    Ok(SessionKeys::new(keys))
-}
-
-/// The key of a pair from both contributions, the lower role's first.
-fn pair_key(transcript: &[u8; 32], session: &Hex<16>, roles: (usize, usize), low: &[u8], high: &[u8]) -> [u8; 32] {
-    let mut material = Vec::with_capacity(32 + 16 + 2 + 64);
-    material.extend_from_slice(transcript);
-    material.extend_from_slice(&session.0);
-    material.extend_from_slice(&[roles.0 as u8, roles.1 as u8]);
-    material.extend_from_slice(low);
-    material.extend_from_slice(high);
-    let key = blake3::derive_key("covey 2026 session key of two parties", &material);
-    material.zeroize();
-    key
 }

@@ -6,6 +6,7 @@ mod ahead;
 mod config;
 mod error;
 mod handshake;
+mod keys;
 mod lanes;
 mod masks;
 mod numbers;

@@ -11,6 +11,7 @@ use covey_ot::store::{BatchName, Batches, Kind, Reserved, Stored};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::Dealt;
 use covey_protocols::store::Material;
+use covey_runtime::session::{ProtocolKind, UnknownProtocol};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zeroize::Zeroizing;
@@ -160,7 +161,8 @@ pub(crate) fn read(reserved: Reserved, purpose: &Purpose, role: usize) -> Result
         let keys = SessionKeys::new(vec![None; purpose.parties.len()]);
         return Ok(runs.map(|run| Dealt { keys: keys.clone(), run, material: Material::default() }).collect());
     };
-    if !keys.are_of(role, purpose.parties.len()) {
+    let protocol: ProtocolKind = purpose.protocol.parse().map_err(|error: UnknownProtocol| error.to_string())?;
+    if !keys.are_of(&protocol.key_holders(role, purpose.parties.len())) {
         return Err("stored runs without the keys that they draw from".into());
     }
     // All runs of a batch take the same messages.

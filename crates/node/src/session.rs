@@ -191,7 +191,7 @@ fn set_up(
             return Err(Failure::Lost(format!("the client gave up: {}", one_line(&reason))));
         }
     }
-    let agreement = handshake::meet(&party.config, &admitted.hello, joins)?;
+    let agreement = handshake::meet(&party.config, admitted.protocol, &admitted.hello, joins)?;
     if admitted.hello.terms.without_dealer && !(agreement.prepared || agreement.masks) {
         return Err(Failure::refused(
             "not all parties have kept the masks of the weights that runs were dealt under: start the dealer",

@@ -1,4 +1,4 @@
-//! Correlated randomness from keys two parties share.
+//! Correlated randomness from keys that parties share.
 //!
 //! Every draw names its place: (session or store id, inference, lane) through the key, (gate, tile, purpose) through the
 //! counter block. The phase is no part of it, so preprocessing and online runs draw the same values.
@@ -9,19 +9,20 @@ use covey_kernels::elementwise;
 use covey_ring::{BitTensor, Word};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-/// The keys one party shares with each other party, agreed afresh for each session.
+/// The keys one party shares with others, agreed afresh for each session.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct SessionKeys {
     keys: Vec<Option<[u8; 32]>>,
 }
 
 impl SessionKeys {
-    /// `keys[p]` is the key shared with party p; `None` for oneself and for parties without one.
+    /// The key in each slot: whose they are, the protocol says (`Served::key_holders`), most often `keys[p]` that with party p; `None` for
+    /// oneself and for parties without one.
     pub fn new(keys: Vec<Option<[u8; 32]>>) -> Self {
         SessionKeys { keys }
     }
 
-    /// Whether there is a key shared with `peer`.
+    /// Whether there is a key in the slot of `peer`.
     pub fn has(&self, peer: usize) -> bool {
         self.keys.get(peer).is_some_and(Option::is_some)
     }
@@ -40,9 +41,10 @@ impl SessionKeys {
         SessionKeys { keys: self.keys.iter().map(|key| key.as_ref().map(derive)).collect() }
     }
 
-    /// Whether they are those of role `me` of so many: one with every other role.
-    pub fn are_of(&self, me: usize, roles: usize) -> bool {
-        self.keys.len() == roles && self.keys.iter().enumerate().all(|(role, key)| key.is_some() == (role != me))
+    /// Whether there is a key in each slot that has holders, and in no other.
+    pub fn are_of(&self, holders: &[Option<Vec<usize>>]) -> bool {
+        self.keys.len() == holders.len()
+            && self.keys.iter().zip(holders).all(|(key, holders)| key.is_some() == holders.is_some())
     }
 
     /// The keys as they are kept with a store: for each other party 1 and the key, or 0.

@@ -25,6 +25,12 @@ pub trait Served: Protocol + Sized + 'static {
     /// What a model owner sends to whom; `parties` is [`Options::parties`].
     fn sharing(parties: usize) -> Sharing;
 
+    /// Who shares the key in each slot of the [`SessionKeys`] of `role`, of so many: roles in ascending order, `role` among them; `None`
+    /// for a slot without a key. By default a key with each other role, in the slot of its number.
+    fn key_holders(role: usize, roles: usize) -> Vec<Option<Vec<usize>>> {
+        (0..roles).map(|other| (other != role).then(|| vec![role.min(other), role.max(other)])).collect()
+    }
+
     /// Whether values can be shifted like that in `ring`.
     fn admits_shift(ring: Ring, truncation: Truncation) -> bool;
 

@@ -60,6 +60,16 @@ impl ProtocolKind {
         }
     }
 
+    /// Who shares each key of `role`, of so many ([`Served::key_holders`]).
+    pub fn key_holders(self, role: usize, roles: usize) -> Vec<Option<Vec<usize>>> {
+        match self {
+            ProtocolKind::Clear => Vec::new(),
+            ProtocolKind::Trio => Trio::<u32>::key_holders(role, roles),
+            ProtocolKind::TwoParty => TwoParty::<u32>::key_holders(role, roles),
+            ProtocolKind::Beaver => Beaver::<u32>::key_holders(role, roles),
+        }
+    }
+
     /// Roles: of the computing parties, and the dealer's where there is one.
     pub fn roles(self, parties: usize) -> usize {
         self.sharing(parties).map_or(1, |sharing| sharing.roles.len())

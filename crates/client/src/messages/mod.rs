@@ -430,7 +430,7 @@ pub enum StoreMessage {
         /// How many, likewise.
         count: [u64; 2],
     },
-    /// P0 has set these runs aside for the next ones.
+    /// P0 has set these runs aside for the next ones; each other role says it once it has done the same.
     OfferRuns {
         /// The batch.
         batch: Hex<16>,
@@ -439,7 +439,7 @@ pub enum StoreMessage {
         /// How many.
         count: u32,
     },
-    /// The same is set aside, or a fill finished, here.
+    /// The same OTs are set aside, or a fill finished, here.
     Agreed,
     /// It cannot be, and why: the batch is of no use any more.
     Refused {
