@@ -195,8 +195,8 @@ class Session:
     def fill_store(self, batch: int = 1, count: int = 1, *, progress: Progress | None = None) -> Work:
         """Have the parties make ahead the correlated randomness of `count` inferences of `batch` samples.
 
-        They keep it on disk: correlated OTs (two-party) or what is dealt for runs (trio, beaver). Later sessions, and
-        this one, take what they need from there, and make the rest.
+        They keep it on disk: correlated OTs (two-party) or what is dealt for runs (trio, quad, beaver). Later sessions,
+        and this one, take what they need from there, and make the rest.
         """
         start = time.perf_counter()
         profile, parties = self._session.fill_store(batch, count, progress)

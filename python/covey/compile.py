@@ -25,7 +25,7 @@ from covey.passes import rewrite
 from covey.passes.scale_choice import Choice, choose
 
 RINGS = range(16, 65)
-"""Bits of the rings that programs are compiled for. Two parties compute in any of them, three in 32 or 64."""
+"""Bits of the rings that programs are compiled for. Two parties compute in any of them, others in 32 or 64."""
 
 FINE_ENOUGH = 0.015
 """The largest relative error on calibration data that lets the narrower of two rings do; `verify` allows 2 %."""

@@ -52,11 +52,11 @@ def local(
 ) -> Iterator[Parties]:
     """Parties on this machine, for as long as the `with` block lasts.
 
-    `trio` starts three processes, each with its own key in a private folder that is removed afterwards; `clear` starts
-    none. `parties` is how many compute, where the protocol takes any number; a dealer comes on top. `timeout` is how
-    many seconds a silent party is waited for. `network` is one to emulate on every link (`latency_ms` one way,
-    `bandwidth_mbit`), `options` are those of a session. With `data_owner_computes` this process is the data owner's
-    and the last party, which two-party allows. The processes end with this one, however it ends.
+    `trio` starts three processes, `quad` four, each with its own key in a private folder that is removed afterwards;
+    `clear` starts none. `parties` is how many compute, where the protocol takes any number; a dealer comes on top.
+    `timeout` is how many seconds a silent party is waited for. `network` is one to emulate on every link (`latency_ms`
+    one way, `bandwidth_mbit`), `options` are those of a session. With `data_owner_computes` this process is the data
+    owner's and the last party, which two-party allows. The processes end with this one, however it ends.
     """
     running = Parties(
         protocol,

@@ -88,6 +88,18 @@ PROTOCOLS: Mapping[str, ProtocolInfo] = {
             "are random to each of them, unless two of them pool what they hold or one of them leaves the protocol.",
         ),
         ProtocolInfo(
+            "quad",
+            (4,),
+            (32, 64),
+            "quad: four parties, malicious with abort: one may do whatever it likes, and what it changes ends the run",
+            "Quad: four parties compute; any one of them may do whatever it likes, and neither learns anything about "
+            "inputs, weights or outputs nor makes the data owner accept a wrong result: the run ends instead, as long "
+            "as no two of them work together (malicious, with abort, one of four).",
+            "Who could have learnt what: the data owner alone learnt the {count} results, and the model owner nothing; "
+            "{parties} saw the program, the batch size and the timing, and beyond that only numbers that "
+            "are random to each of them, even if one of them left the protocol, unless two of them work together.",
+        ),
+        ProtocolInfo(
             "two-party",
             (2,),
             range(16, 65),

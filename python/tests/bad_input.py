@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PROTOCOLS = ("trio", "two-party", "beaver", "clear")
+PROTOCOLS = ("trio", "quad", "two-party", "beaver", "clear")
 
 NO_PARTIES = "one process, no parties"
 NO_SECRETS = "values are shared: only the compiler, `verify` and clear see one leave its bound"
@@ -107,7 +107,14 @@ ROWS = [
         mine("test_rings_a_protocol_does_not_support[{}]"),
         clear="takes every ring a program can have",
     ),
-    row("overflow", mine("test_overflow_in_the_clear"), trio=NO_SECRETS, two_party=NO_SECRETS, beaver=NO_SECRETS),
+    row(
+        "overflow",
+        mine("test_overflow_in_the_clear"),
+        trio=NO_SECRETS,
+        quad=NO_SECRETS,
+        two_party=NO_SECRETS,
+        beaver=NO_SECRETS,
+    ),
     row("batch above the plan", mine("test_batches_above_the_plan[{}]"), clear="plans and preprocesses nothing"),
     row(
         "bad calibration data",
@@ -151,6 +158,7 @@ ROWS = [
         "covey-ot --test hostile points_that_are_none_are_refused",
         "covey-ot --test hostile random_messages_end_without_a_panic",
         trio=NO_TRANSFER,
+        quad=NO_TRANSFER,
         beaver=NO_TRANSFER,
         clear=NO_TRANSFER,
     ),
@@ -159,6 +167,7 @@ ROWS = [
         mine("test_stores"),
         "covey-ot --test stock",
         trio=NO_TRANSFER,
+        quad=NO_TRANSFER,
         beaver=NO_TRANSFER,
         clear=NO_PARTIES,
     ),
@@ -173,6 +182,7 @@ ROWS = [
         "test_store.py::test_stored_runs_need_no_dealer",
         parties("without_dealer"),
         trio=NO_DEALER,
+        quad=NO_DEALER,
         two_party=NO_DEALER,
         clear=NO_PARTIES,
     ),
@@ -181,6 +191,7 @@ ROWS = [
         "disk full: store",
         mine("test_a_full_disk_while_a_store_is_filled"),
         trio=NO_TRANSFER,
+        quad=NO_TRANSFER,
         beaver=NO_TRANSFER,
         clear=NO_PARTIES,
     ),
@@ -198,6 +209,7 @@ ROWS = [
         "Ctrl-C: filling a store",
         "test_interrupts.py::test_filling_a_store",
         trio=NO_TRANSFER,
+        quad=NO_TRANSFER,
         beaver=NO_TRANSFER,
         clear=NO_PARTIES,
     ),

@@ -28,8 +28,8 @@ from covey.protocols import DEALER
 TIMEOUT = 2.0
 """Seconds in the configuration files of every party and client."""
 
-PROTOCOLS = ("trio", "two-party", "beaver", "clear")
-SERVED = ("trio", "two-party", "beaver")
+PROTOCOLS = ("trio", "quad", "two-party", "beaver", "clear")
+SERVED = ("trio", "quad", "two-party", "beaver")
 
 
 def network(seed: int) -> covey.Compiled:

@@ -40,7 +40,7 @@ TIMEOUT = 3.0
 RESUME = 5.0
 PUT_BACK = "older one, put back"
 DEALER = "dealer"
-FOLDERS = {"two-party": "correlated-ots", "trio": "stored-runs", "beaver": "stored-runs"}
+FOLDERS = {"two-party": "correlated-ots", "trio": "stored-runs", "quad": "stored-runs", "beaver": "stored-runs"}
 
 
 def campaign(runs: int) -> int:

@@ -270,11 +270,13 @@ def test_run_says_what_it_chose_for_onnx(command: Command, tmp_path: Path, image
 
 def test_protocols_are_chosen_by_name(command: Command, digits: Path) -> None:
     x = DIGITS / "test-images.npy"
-    command.refuses("run", digits, "--input", x, "--protocol", "quad", saying="use trio, two-party, beaver or clear")
+    command.refuses(
+        "run", digits, "--input", x, "--protocol", "quintet", saying="use trio, quad, two-party, beaver or clear"
+    )
     command.refuses("run", digits, "--input", x, saying="--local")
-    command.refuses("explain", digits, "--protocol", "quad", saying="use trio, two-party, beaver or clear")
-    command.refuses("demo", "--protocol", "quad", saying="use trio, two-party, beaver or clear")
-    command.refuses("verify", digits, "--protocol", "quad", saying="use trio, two-party, beaver or clear")
+    command.refuses("explain", digits, "--protocol", "quintet", saying="use trio, quad, two-party, beaver or clear")
+    command.refuses("demo", "--protocol", "quintet", saying="use trio, quad, two-party, beaver or clear")
+    command.refuses("verify", digits, "--protocol", "quintet", saying="use trio, quad, two-party, beaver or clear")
 
 
 # Keys.

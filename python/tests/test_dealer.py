@@ -115,6 +115,8 @@ def test_the_number_of_parties_is_checked(command: Command, digits: Path) -> Non
             wrong = f"beaver takes 2 to 8 parties, not {count}"
             command.refuses(*call, "--protocol", "beaver", "--parties", count, saying=wrong)
         command.refuses(*call, "--parties", 3, saying="trio always has 3 parties: leave --parties out, or use beaver")
+        wrong = "quad always has 4 parties: leave --parties out, or use beaver"
+        command.refuses(*call, "--protocol", "quad", "--parties", 3, saying=wrong)
     command.refuses("demo", "--protocol", "clear", "--parties", 2, saying="clear has no parties")
     with pytest.raises(covey.OptionError, match="2 to 8"), covey.local("beaver", parties=9):
         pass

@@ -25,7 +25,7 @@ PADS = [1, 1, 1, 1]
 def costs(compiled: Compiled) -> np.ndarray:
     """Bytes and rounds of an inference, a row for each protocol."""
     program = _core.Program(compiled.program_bytes)
-    totals = [json.loads(_core.plan(program, protocol))["total"] for protocol in ("trio", "two-party")]
+    totals = [json.loads(_core.plan(program, protocol))["total"] for protocol in ("trio", "quad", "two-party")]
     return np.array([[sum(link["bytes"] for link in total["links"]), total["rounds"]] for total in totals])
 
 

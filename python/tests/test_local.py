@@ -289,24 +289,18 @@ def test_verify_passes_the_digits(command: Command, digits: Path) -> None:
     assert found["distinct outputs"] == "6 for 6 distinct samples"
 
 
-def test_two_parties_compute_the_same(command: Command, digits: Path, images: np.ndarray) -> None:
-    verify = [
-        "verify",
-        digits,
-        "--protocol",
-        "two-party",
-        "--samples",
-        4,
-        "--data",
-        DIGITS / "test-images.npy",
-        "--json",
-    ]
+@pytest.mark.parametrize("protocol", ["two-party", "quad"])
+def test_two_and_four_parties_compute_the_same(
+    command: Command, digits: Path, images: np.ndarray, protocol: str
+) -> None:
+    verify = ["verify", digits, "--protocol", protocol, "--samples", 4, "--data", DIGITS / "test-images.npy", "--json"]
     verdict = json.loads(command.succeeds(*verify).out)
     found = {check["check"]: check["found"] for check in verdict["checks"]}
-    assert found["fc2_out: two-party against clear"] == "0 of 40 elements differ"
-    plan = json.loads(command.succeeds("explain", digits, "--protocol", "two-party", "--batch", 2, "--json").out)
-    with covey.local("two-party", timeout=5) as parties:
-        assert [party.name for party in parties.parties] == ["alpha", "beta"]
+    assert found[f"fc2_out: {protocol} against clear"] == "0 of 40 elements differ"
+    plan = json.loads(command.succeeds("explain", digits, "--protocol", protocol, "--batch", 2, "--json").out)
+    with covey.local(protocol, timeout=5) as parties:
+        names = [party.name for party in parties.parties]
+        assert names == ["alpha", "beta", "gamma", "delta"][: 4 if protocol == "quad" else 2]
         joint = parties.run(digits, images[:2])
         assert joint.profile is not None
 
@@ -325,8 +319,9 @@ def test_two_parties_compute_the_same(command: Command, digits: Path, images: np
     assert online.profile is not None and all(not row["offline"] for node in online.profile.nodes for row in node.links)
 
 
-def test_the_demo(command: Command) -> None:
-    outcome = json.loads(command.succeeds("demo", "--protocol", "trio", "--json").out)
+@pytest.mark.parametrize("protocol", ["trio", "quad"])
+def test_the_demo(command: Command, protocol: str) -> None:
+    outcome = json.loads(command.succeeds("demo", "--protocol", protocol, "--json").out)
     assert outcome["outputs"] == 450
     assert outcome["outputs_differing"] == 0
     assert outcome["logits"] == 4500

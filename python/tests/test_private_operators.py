@@ -21,7 +21,7 @@ from covey.local import Parties
 from covey.model import load
 
 
-@pytest.fixture(scope="module", params=["trio", "two-party"])
+@pytest.fixture(scope="module", params=["trio", "quad", "two-party"])
 def parties(request: pytest.FixtureRequest) -> Iterator[Parties]:
     with covey.local(request.param) as running:
         yield running

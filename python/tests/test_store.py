@@ -1,4 +1,4 @@
-"""What parties have ahead of sessions: correlated OTs of two, of which the data owner may be one; runs of a dealer."""
+"""What parties have ahead of sessions: correlated OTs of two, of which the data owner may be one; dealt runs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_what_cannot_be(command: Command, digits: Path) -> None:
     assert rounded["total"]["rounds"] > exact["total"]["rounds"]
 
 
-@pytest.mark.parametrize("protocol", ["beaver", "trio"])
+@pytest.mark.parametrize("protocol", ["beaver", "trio", "quad"])
 def test_runs_are_dealt_ahead_and_counted(command: Command, digits: Path, protocol: str) -> None:
     images = np.load(DIGITS / "test-images.npy")[:1]
     model = load(digits)

@@ -7,6 +7,7 @@ use covey_nn::clip::{Ends, difference_bound};
 use covey_program::{Kind, Op, Program};
 use covey_protocols::beaver::Beaver;
 use covey_protocols::clear::Clear;
+use covey_protocols::quad::Quad;
 use covey_protocols::served::{Part, Served, Sharing};
 use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
@@ -23,6 +24,8 @@ pub enum ProtocolKind {
     Clear,
     /// Three parties, semi-honest, one corrupted.
     Trio,
+    /// Four parties, one malicious, with abort.
+    Quad,
     /// Two parties, semi-honest, no dealer.
     TwoParty,
     /// Any number of parties and a dealer, semi-honest, all but one party corrupted.
@@ -31,14 +34,15 @@ pub enum ProtocolKind {
 
 impl ProtocolKind {
     /// All of them.
-    pub const ALL: [ProtocolKind; 4] =
-        [ProtocolKind::Clear, ProtocolKind::Trio, ProtocolKind::TwoParty, ProtocolKind::Beaver];
+    pub const ALL: [ProtocolKind; 5] =
+        [ProtocolKind::Clear, ProtocolKind::Trio, ProtocolKind::Quad, ProtocolKind::TwoParty, ProtocolKind::Beaver];
 
     /// Name on the command line and in the handshake.
     pub fn name(self) -> &'static str {
         match self {
             ProtocolKind::Clear => Clear::NAME,
             ProtocolKind::Trio => <Trio<u32> as Protocol>::NAME,
+            ProtocolKind::Quad => <Quad<u32> as Protocol>::NAME,
             ProtocolKind::TwoParty => <TwoParty<u32> as Protocol>::NAME,
             ProtocolKind::Beaver => <Beaver<u32> as Protocol>::NAME,
         }
@@ -55,6 +59,7 @@ impl ProtocolKind {
         match self {
             ProtocolKind::Clear => None,
             ProtocolKind::Trio => Some(Trio::<u32>::sharing(parties)),
+            ProtocolKind::Quad => Some(Quad::<u32>::sharing(parties)),
             ProtocolKind::TwoParty => Some(TwoParty::<u32>::sharing(parties)),
             ProtocolKind::Beaver => Some(Beaver::<u32>::sharing(parties)),
         }
@@ -65,6 +70,7 @@ impl ProtocolKind {
         match self {
             ProtocolKind::Clear => Vec::new(),
             ProtocolKind::Trio => Trio::<u32>::key_holders(role, roles),
+            ProtocolKind::Quad => Quad::<u32>::key_holders(role, roles),
             ProtocolKind::TwoParty => TwoParty::<u32>::key_holders(role, roles),
             ProtocolKind::Beaver => Beaver::<u32>::key_holders(role, roles),
         }
@@ -106,7 +112,7 @@ impl fmt::Display for ProtocolKind {
 
 /// A protocol nobody has heard of.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("protocol '{0}' is not known: use clear, trio, two-party or beaver")]
+#[error("protocol '{0}' is not known: use clear, trio, quad, two-party or beaver")]
 pub struct UnknownProtocol(pub String);
 
 impl FromStr for ProtocolKind {
@@ -137,11 +143,13 @@ pub fn choose<V: Visitor>(kind: ProtocolKind, ring: Ring, visitor: V) -> Result<
         (ProtocolKind::Clear, _) => Ok(visitor.clear()),
         (ProtocolKind::Trio, Ring::Pow2(32)) => Ok(visitor.served::<Trio<u32>>()),
         (ProtocolKind::Trio, Ring::Pow2(64)) => Ok(visitor.served::<Trio<u64>>()),
+        (ProtocolKind::Quad, Ring::Pow2(32)) => Ok(visitor.served::<Quad<u32>>()),
+        (ProtocolKind::Quad, Ring::Pow2(64)) => Ok(visitor.served::<Quad<u64>>()),
         (ProtocolKind::TwoParty, ring) if (16..=32).contains(&ring.bits()) => Ok(visitor.served::<TwoParty<u32>>()),
         (ProtocolKind::TwoParty, ring) if (33..=64).contains(&ring.bits()) => Ok(visitor.served::<TwoParty<u64>>()),
         (ProtocolKind::Beaver, Ring::Pow2(32)) => Ok(visitor.served::<Beaver<u32>>()),
         (ProtocolKind::Beaver, Ring::Pow2(64)) => Ok(visitor.served::<Beaver<u64>>()),
-        (ProtocolKind::Trio | ProtocolKind::Beaver, _) => {
+        (ProtocolKind::Trio | ProtocolKind::Quad | ProtocolKind::Beaver, _) => {
             Err(Unsupported::Ring { protocol: kind.name(), ring, rings: "32 or --ring 64" })
         }
         (ProtocolKind::TwoParty, _) => Err(Unsupported::Ring { protocol: kind.name(), ring, rings: "16 to 64" }),

@@ -4,9 +4,11 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{cnn, integers, run_trio, tensor, truncate, weights};
+use common::{cnn, integers, run_in, tensor, truncate, weights};
 use covey_program::{Op, ProgramBuilder, Weights, Window};
 use covey_protocols::clear::{Clear, OnViolation};
+use covey_protocols::quad::Quad;
+use covey_protocols::served::Served;
 use covey_protocols::trio::Trio;
 use covey_protocols::{Options, Phase, ProtocolError};
 use covey_ring::{Ring, Tensor};
@@ -159,29 +161,36 @@ fn wrong_inputs_are_refused_by_name() {
 }
 
 #[test]
-fn trio_equals_clear_and_its_plan_the_meter() {
-    both_phases::<u32>(Ring::Pow2(32));
-    both_phases::<u64>(Ring::Pow2(64));
+fn trio_and_quad_equal_clear_and_their_plans_the_meter() {
+    both_phases::<Trio<u32>>(ProtocolKind::Trio, Ring::Pow2(32));
+    both_phases::<Trio<u64>>(ProtocolKind::Trio, Ring::Pow2(64));
+    both_phases::<Quad<u32>>(ProtocolKind::Quad, Ring::Pow2(32));
+    both_phases::<Quad<u64>>(ProtocolKind::Quad, Ring::Pow2(64));
 }
 
-fn both_phases<W: covey_ring::Word>(ring: Ring) {
+fn both_phases<P: Served>(kind: ProtocolKind, ring: Ring) {
     let program = cnn(ring);
-    supports(ProtocolKind::Trio, &program).unwrap();
+    supports(kind, &program).unwrap();
     let weights = weights(&program, 7);
     let values = integers(5, 2 * 72, 256);
     let due = run_clear(&program, &weights, &[tensor(ring, &[2, 2, 6, 6], &values)]).unwrap();
-    let x = [tensor::<W>(ring, &[2, 2, 6, 6], &values)];
-    let planned = plan::<Trio<W>>(&program, Options::default(), 2).unwrap();
+    let x = [tensor::<P::Word>(ring, &[2, 2, 6, 6], &values)];
+    let planned = plan::<P>(&program, Options::default(), 2).unwrap();
     for phases in [&[Phase::Joint][..], &[Phase::Preprocess, Phase::Online]] {
-        let run = run_trio(&program, &weights, &x, phases);
+        let run = run_in::<P>(&program, &weights, &x, phases);
         for (output, due) in run.outputs.iter().zip(&due.outputs) {
-            assert_eq!(covey_runtime::verify::compare("output", due, output, ring).differing, 0, "{phases:?}");
+            assert_eq!(
+                covey_runtime::verify::compare("output", due, output, ring).differing,
+                0,
+                "{}, {phases:?}",
+                P::NAME
+            );
         }
         let measured = Profile::merged(run.profiles);
         for cost in &planned.nodes {
             let node = measured.nodes.iter().find(|node| node.node == cost.node).unwrap();
-            assert_eq!(node.links, cost.links, "traffic of {} in {ring}, {phases:?}", cost.name);
-            assert_eq!(node.rounds, cost.rounds, "rounds of {} in {ring}, {phases:?}", cost.name);
+            assert_eq!(node.links, cost.links, "traffic of {} in {kind}, {ring}, {phases:?}", cost.name);
+            assert_eq!(node.rounds, cost.rounds, "rounds of {} in {kind}, {ring}, {phases:?}", cost.name);
         }
         assert_eq!(measured.nodes.len(), planned.nodes.len());
         let json = serde_json::to_string(&measured).unwrap();
@@ -193,7 +202,7 @@ fn both_phases<W: covey_ring::Word>(ring: Ring) {
 }
 
 #[test]
-fn trio_refuses_by_name_what_it_cannot_do() {
+fn trio_and_quad_refuse_by_name_what_they_cannot_do() {
     let program = |op: Op, bits: u32, ring: Ring| {
         let mut b = ProgramBuilder::new("refused", ring);
         let x = b.input("x", &[1, 4, 4], 8);
@@ -222,5 +231,5 @@ fn trio_refuses_by_name_what_it_cannot_do() {
     let x = tensor(Ring::Odd(1_000_003), &[1, 1, 4, 4], &[-7; 16]);
     let out = run_clear(&odd, &none, &[x]).unwrap();
     assert_eq!(Ring::Odd(1_000_003).signed(out.outputs[0].data()[0]), -3);
-    assert!("quad".parse::<ProtocolKind>().unwrap_err().to_string().contains("'quad' is not known"));
+    assert!("quintet".parse::<ProtocolKind>().unwrap_err().to_string().contains("'quintet' is not known"));
 }

@@ -4,14 +4,21 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{integers, run_trio, tensor};
-use covey_program::{Op, ProgramBuilder, Rounding, Weights};
+use common::{Run, integers, run_in, tensor};
+use covey_program::{Op, Program, ProgramBuilder, Rounding, Weights};
 use covey_protocols::Phase;
-use covey_ring::Ring;
+use covey_protocols::quad::Quad;
+use covey_protocols::trio::Trio;
+use covey_ring::{Ring, Tensor};
 use covey_runtime::clear::run_clear;
 use covey_runtime::verify::compare;
 
 const RING: Ring = Ring::Pow2(32);
+
+/// In Trio and in Quad.
+fn run_in_each(program: &Arc<Program>, weights: &Weights, inputs: &[Tensor<u32>]) -> [Run<u32>; 2] {
+    [run_in::<Trio<u32>>, run_in::<Quad<u32>>].map(|run| run(program, weights, inputs, &[Phase::Joint]))
+}
 
 #[test]
 fn operations_the_cnn_does_not_have() {
@@ -67,8 +74,9 @@ fn operations_the_cnn_does_not_have() {
     assert_eq!(found, due);
 
     let x = [tensor::<u32>(RING, &[2, 2, 3], &values)];
-    let run = run_trio(&program, &none, &x, &[Phase::Joint]);
-    assert_eq!(compare("both", &out.outputs[0], &run.outputs[0], RING).differing, 0);
+    for run in run_in_each(&program, &none, &x) {
+        assert_eq!(compare("both", &out.outputs[0], &run.outputs[0], RING).differing, 0);
+    }
 }
 
 #[test]
@@ -122,8 +130,9 @@ fn gathers_signs_and_stacked_images() {
     let picked = signs.chunks(16).flat_map(|s| [s[11], s[11], s[13], 0, 0, 0, s[3], s[3], s[5]]).collect::<Vec<_>>();
     assert_eq!((out.outputs[2].shape(), found(2)), (&[3, 3, 3][..], picked));
 
-    let run = run_trio(&program, &weights, &[tensor::<u32>(RING, &[3, 2, 1, 3, 3], &values)], &[Phase::Joint]);
-    for (due, got) in out.outputs.iter().zip(&run.outputs) {
-        assert_eq!(compare("output", due, got, RING).differing, 0);
+    for run in run_in_each(&program, &weights, &[tensor(RING, &[3, 2, 1, 3, 3], &values)]) {
+        for (due, got) in out.outputs.iter().zip(&run.outputs) {
+            assert_eq!(compare("output", due, got, RING).differing, 0);
+        }
     }
 }

@@ -51,7 +51,7 @@ class Primitive:
     macs: int
     build: Callable[[int], Case]
     """The case in a ring of so many bits."""
-    protocols: tuple[str, ...] = ("trio", "beaver")
+    protocols: tuple[str, ...] = ("trio", "quad", "beaver")
     """Where it is measured unless it is asked for by name: what takes minutes is left out."""
 
 
@@ -319,7 +319,7 @@ def _range(width: int | None, ring: int) -> tuple[int, bool]:
 
 
 MEGA = 1 << 20
-DEALT = ("trio", "beaver")
+DEALT = ("trio", "quad", "beaver")
 ALL = (*DEALT, "two-party")
 
 PRIMITIVES = [

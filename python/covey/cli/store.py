@@ -16,7 +16,7 @@ app = typer.Typer(help="Make and count what the parties have ahead of sessions."
 OTS = "two-party"
 
 Protocol = Annotated[
-    str, typer.Option(help=f"{OTS} (correlated OTs), or trio or beaver (runs that P0 or a dealer deals).")
+    str, typer.Option(help=f"{OTS} (correlated OTs), or trio, quad or beaver (runs that P0 or a dealer deals).")
 ]
 Batch = Annotated[int, typer.Option(min=1, help="Samples in one inference.")]
 RoundBits = Annotated[

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use covey_program::{Program, Weights};
 use covey_protocols::Options;
 use covey_protocols::beaver::Beaver;
+use covey_protocols::quad::Quad;
 use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
 use covey_ring::{Tensor, Word};
@@ -97,6 +98,7 @@ fn plans(program: &Arc<Program>) -> Result<(), String> {
     fn all<W: Word>(program: &Arc<Program>) -> Result<(), String> {
         let options = Options::default();
         line(plan::<Trio<W>>(program, options, 1))?;
+        line(plan::<Quad<W>>(program, options, 1))?;
         line(plan::<TwoParty<W>>(program, options, 1))?;
         line(plan::<Beaver<W>>(program, options, 1)).map(drop)
     }

@@ -23,7 +23,7 @@ use covey_runtime::session::ProtocolKind;
 use covey_transport::Identity;
 use tempfile::TempDir;
 
-pub const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
+pub const NAMES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
 pub const DEALER: &str = "dealer";
 pub const CLIENTS: [&str; 2] = ["owner", "data"];
 /// Seconds in every configuration.

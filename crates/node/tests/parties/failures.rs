@@ -38,6 +38,12 @@ fn killed_and_stopped_parties_are_named_by_all() {
 }
 
 #[test]
+fn killed_and_stopped_ones_of_four_parties_are_named_by_all() {
+    let kills = [0, 1, 2, 3].map(|victim| (victim, "KILL", "connection lost"));
+    strike_all(&Cluster::of(ProtocolKind::Quad), &[&kills[..], &[(3, "STOP", "silent for 3 s")]].concat());
+}
+
+#[test]
 fn a_killed_or_stopped_one_of_two_parties_is_named() {
     let blows = [(0, "KILL", "connection lost"), (1, "KILL", "connection lost"), (0, "STOP", "silent for 3 s")];
     strike_all(&Cluster::of(ProtocolKind::TwoParty), &blows);

@@ -1,4 +1,4 @@
-//! Private inferences over mutual TLS between three parties, equal to the specification bit for bit.
+//! Private inferences over mutual TLS between three parties and four, equal to the specification bit for bit.
 
 use crate::common::{Cluster, cnn, images, infer_and_compare, only_file};
 use covey_client::messages::PhaseMessage::{Joint, Online, Preprocess};
@@ -9,18 +9,26 @@ use covey_runtime::session::ProtocolKind;
 
 #[test]
 fn private_inference_equals_the_specification() {
-    let cluster = Cluster::start();
+    infer_in(ProtocolKind::Trio);
+}
+
+#[test]
+fn four_parties_do_as_well() {
+    infer_in(ProtocolKind::Quad);
+}
+
+fn infer_in(protocol: ProtocolKind) {
+    let cluster = Cluster::start_of(protocol);
     let model = cnn("cnn", Ring::Pow2(32), true);
     let mut seen = Vec::new();
     let owner = cluster.client("owner");
-    let report = share_weights(&owner, &model.program, &model.weights, ProtocolKind::Trio, &mut |done, total| {
-        seen.push((done, total))
-    })
-    .unwrap();
+    let report =
+        share_weights(&owner, &model.program, &model.weights, protocol, &mut |done, total| seen.push((done, total)))
+            .unwrap();
     assert_eq!(seen.last(), Some(&(report.bytes.iter().sum(), report.bytes.iter().sum())));
 
     let mut session = cluster.open(&model).unwrap();
-    assert_eq!(session.names(), crate::common::NAMES);
+    assert_eq!(session.names(), cluster.names);
     let first = infer_and_compare(&mut session, &model, Joint, 1, 3);
     let second = infer_and_compare(&mut session, &model, Joint, 2, 1);
     infer_and_compare(&mut session, &model, Joint, 3, 3);
@@ -37,7 +45,7 @@ fn private_inference_equals_the_specification() {
     let status = status(&cluster.client("data"));
     for (role, status) in status.into_iter().enumerate() {
         let status = status.unwrap();
-        assert_eq!(status.name, crate::common::NAMES[role]);
+        assert_eq!(status.name, cluster.names[role]);
         assert_eq!(status.programs[0].sharing, report.sharing);
         assert_eq!((status.programs[0].role, status.programs[0].name.as_str()), (role, "cnn"));
         assert!((8..=10).contains(&status.certificate_days_left));
@@ -46,7 +54,16 @@ fn private_inference_equals_the_specification() {
 
 #[test]
 fn preprocessing_then_online() {
-    let cluster = Cluster::start();
+    preprocess_in(ProtocolKind::Trio);
+}
+
+#[test]
+fn four_parties_preprocess_then_go_online() {
+    preprocess_in(ProtocolKind::Quad);
+}
+
+fn preprocess_in(protocol: ProtocolKind) {
+    let cluster = Cluster::start_of(protocol);
     let model = cnn("cnn", Ring::Pow2(64), false);
     cluster.share(&model);
     let mut session = cluster.open(&model).unwrap();
@@ -102,17 +119,18 @@ fn sessions_side_by_side_and_shares_that_outlive_the_daemon() {
 #[test]
 fn state_files_are_private_and_say_nothing() {
     use std::os::unix::fs::PermissionsExt;
-    let cluster = Cluster::start();
-    let model = cnn("cnn", Ring::Pow2(64), false);
-    cluster.share(&model);
-    let weights = model.weights.get("fc.weight").unwrap();
-    let pattern: Vec<u8> = weights[..4].iter().flat_map(|v| v.to_le_bytes()).collect();
-    for name in crate::common::NAMES {
-        let folder = cluster.path(&format!("state-{name}"));
-        let file = only_file(&folder);
-        assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
-        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        let bytes = std::fs::read(&file).unwrap();
-        assert!(!bytes.windows(pattern.len()).any(|window| window == pattern), "{name} holds weights in the clear");
+    for cluster in [ProtocolKind::Trio, ProtocolKind::Quad].map(Cluster::start_of) {
+        let model = cnn("cnn", Ring::Pow2(64), false);
+        cluster.share(&model);
+        let weights = model.weights.get("fc.weight").unwrap();
+        let pattern: Vec<u8> = weights[..4].iter().flat_map(|v| v.to_le_bytes()).collect();
+        for name in &cluster.names {
+            let folder = cluster.path(&format!("state-{name}"));
+            let file = only_file(&folder);
+            assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+            assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+            let bytes = std::fs::read(&file).unwrap();
+            assert!(!bytes.windows(pattern.len()).any(|window| window == pattern), "{name} holds weights in the clear");
+        }
     }
 }

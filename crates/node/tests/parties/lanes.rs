@@ -32,7 +32,7 @@ fn all(session: &mut Session, model: &Model, phase: PhaseMessage, seed: u64, cou
 
 #[test]
 fn several_inferences_at_a_time_equal_the_specification_in_order() {
-    for protocol in [ProtocolKind::Trio, ProtocolKind::TwoParty, ProtocolKind::Beaver] {
+    for protocol in [ProtocolKind::Trio, ProtocolKind::Quad, ProtocolKind::TwoParty, ProtocolKind::Beaver] {
         let cluster = Cluster::start_of(protocol);
         let model = cnn("cnn", Ring::Pow2(32), false);
         cluster.share(&model);

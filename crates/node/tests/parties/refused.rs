@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Cluster, Model, NAMES, cnn, images, infer_and_compare, message};
+use crate::common::{Cluster, Model, cnn, images, infer_and_compare, message};
 use covey_client::messages::PhaseMessage::Joint;
 use covey_client::messages::{Hex, Infer, Key, Proceed, Reply, Request, RingMessage, ShareWeights, Terms};
 use covey_client::wire::{self, Answer};
@@ -109,7 +109,7 @@ fn requests_that_differ_or_make_no_sense() {
         answers.iter().for_each(|answer| contains(answer, parts));
     };
     all(Terms { ring: RingMessage::Pow2(64), ..sound.clone() }, &["computes in Z_2^32, not in Z_2^64"]);
-    all(Terms { protocol: "quad".into(), ..sound.clone() }, &["'quad' is not known"]);
+    all(Terms { protocol: "quintet".into(), ..sound.clone() }, &["'quintet' is not known"]);
     all(Terms { without_dealer: true, ..sound.clone() }, &["a session without a dealer", "has none"]);
     all(Terms { silence_ms: 1, ..sound.clone() }, &["time-out"]);
     all(Terms { client: "two\nlines".into(), ..sound.clone() }, &["client's name"]);
@@ -212,7 +212,7 @@ fn a_full_party_says_so() {
 #[test]
 fn rights_of_clients() {
     let cluster = Cluster::new();
-    for (party, name) in NAMES.into_iter().enumerate() {
+    for (party, name) in cluster.names.iter().enumerate() {
         let text = cluster.party_toml(party, &["owner"]) + "may = [\"share-weights\"]\n";
         let data = format!(
             "[[client]]\nname = \"data\"\nfingerprint = \"{}\"\nmay = [\"infer\"]\n",

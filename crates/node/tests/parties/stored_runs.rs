@@ -9,10 +9,7 @@ use covey_client::{Inference, Session, SessionOptions, status};
 use covey_ring::Ring;
 use covey_runtime::Profile;
 use covey_runtime::profile::FROM_STORE;
-use covey_runtime::session::ProtocolKind::{self, Beaver, Trio};
-
-/// Two parties and a dealer, or Trio's three.
-const ROLES: usize = 3;
+use covey_runtime::session::ProtocolKind::{self, Beaver, Quad, Trio};
 
 fn model() -> Model {
     cnn("cnn", Ring::Pow2(32), true)
@@ -73,19 +70,33 @@ fn trios_runs_do_as_well() {
     serve_each_once(Trio);
 }
 
+#[test]
+fn quads_runs_do_as_well() {
+    serve_each_once(Quad);
+}
+
+/// As many at each role.
+fn each(cluster: &Cluster, count: u64) -> Vec<u64> {
+    vec![count; cluster.names.len()]
+}
+
 fn serve_each_once(protocol: ProtocolKind) {
     let cluster = Cluster::of(protocol);
+    let roles = cluster.names.len();
+    let each = |count: u64| each(&cluster, count);
+    // One for each role's kill among them.
+    let all = 9 + roles as u64;
     let mut processes: Vec<Process> = cluster.roles().into_iter().map(|role| Process::start(&cluster, role)).collect();
     let model = model();
     cluster.share(&model);
     let mut session = cluster.open(&model).unwrap();
-    assert!(!infer(&mut session, &model, 1) && left(&cluster) == [0; ROLES]);
-    let filled = session.fill_store(1, 12, &mut |_| {}).unwrap();
+    assert!(!infer(&mut session, &model, 1) && left(&cluster) == each(0));
+    let filled = session.fill_store(1, all as u32, &mut |_| {}).unwrap();
     let dealt = Profile::merged(filled.into_iter().map(|done| done.profile)).total();
-    assert!(dealt.bytes(true) > 12 * 1000 && dealt.bytes(false) == 0);
-    let deals = if protocol == Trio { 0 } else { 2 };
+    assert!(dealt.bytes(true) > all * 1000 && dealt.bytes(false) == 0);
+    let deals = if protocol == Beaver { 2 } else { 0 };
     assert!(dealt.links.iter().all(|link| link.from == deals), "one deals");
-    assert_eq!(left(&cluster), [12; ROLES]);
+    assert_eq!(left(&cluster), each(all));
 
     // The session that made them, between runs of its own.
     session.preprocess(1, 2, &mut |_| {}).unwrap();
@@ -94,17 +105,17 @@ fn serve_each_once(protocol: ProtocolKind) {
     assert!(infer(&mut session, &model, 4));
     infer_and_compare(&mut session, &model, Online, 5, 1);
     assert!(!stored(&infer_and_compare(&mut session, &model, Joint, 6, 2)), "dealt for one sample");
-    assert_eq!(left(&cluster), [10; ROLES]);
+    assert_eq!(left(&cluster), each(all - 2));
 
     // All start anew, and two sessions take from it at the same time.
     drop(session);
-    restart(&cluster, &mut processes, 0..ROLES);
-    assert_eq!(left(&cluster), [10; ROLES]);
+    restart(&cluster, &mut processes, 0..roles);
+    assert_eq!(left(&cluster), each(all - 2));
     let mut sessions = [0, 1].map(|_| cluster.open(&model).unwrap());
     for seed in 7..9 {
         assert!(sessions.iter_mut().all(|session| infer(session, &model, seed)));
     }
-    assert_eq!(left(&cluster), [6; ROLES]);
+    assert_eq!(left(&cluster), each(all - 6));
     drop(sessions);
 
     // Other run-time choices take other messages.
@@ -116,11 +127,11 @@ fn serve_each_once(protocol: ProtocolKind) {
 
     // Killed in the middle of a run: that run is gone, at all.
     for (victim, process) in processes.iter_mut().enumerate() {
-        let expect = 6 - victim as u64 - 1;
+        let expect = all - 6 - victim as u64 - 1;
         let mut session = slow_session(&cluster, &model);
         std::thread::scope(|scope| {
             let run = scope.spawn(|| session.infer(Joint, &[images(10, 1)], &mut |_| {}).map(|_| ()));
-            eventually("the run to begin", || left(&cluster) == [expect; ROLES]);
+            eventually("the run to begin", || left(&cluster) == each(expect));
             std::thread::sleep(std::time::Duration::from_millis(250));
             assert!(!run.is_finished());
             process.signal("KILL");
@@ -128,17 +139,17 @@ fn serve_each_once(protocol: ProtocolKind) {
         });
         process.0.wait().unwrap();
         *process = Process::start(&cluster, victim);
-        assert_eq!(left(&cluster), [expect; ROLES], "nothing comes back");
+        assert_eq!(left(&cluster), each(expect), "nothing comes back");
     }
     assert!(infer(&mut cluster.open(&model).unwrap(), &model, 11));
-    assert_eq!(left(&cluster), [2; ROLES]);
+    assert_eq!(left(&cluster), each(2));
 
     // P0's store put back from a backup: refused and removed by all, and the session goes on without.
     use_and_put_back(&cluster, &mut processes, 0, &model, 12);
-    assert_eq!(left(&cluster), [2, 1, 1]);
+    assert!(left(&cluster)[0] == 2 && left(&cluster)[1..].iter().all(|&left| left == 1));
     let mut session = cluster.open(&model).unwrap();
     assert!(!infer(&mut session, &model, 13) && !infer(&mut session, &model, 14));
-    assert_eq!(left(&cluster), [0; ROLES]);
+    assert_eq!(left(&cluster), each(0));
     for role in cluster.roles() {
         let log = log(&cluster, role);
         let line = log.lines().find(|line| line.contains("are refused and removed")).expect("a line");
@@ -149,17 +160,17 @@ fn serve_each_once(protocol: ProtocolKind) {
     session.fill_store(1, 3, &mut |_| {}).unwrap();
     drop(session);
     use_and_put_back(&cluster, &mut processes, 1, &model, 15);
-    assert_eq!(left(&cluster), [2, 3, 2]);
+    assert!(left(&cluster).iter().enumerate().all(|(role, &left)| left == if role == 1 { 3 } else { 2 }));
     assert!(infer(&mut cluster.open(&model).unwrap(), &model, 16));
-    if protocol == Trio {
-        return; // Its weights are under no masks but those that they are shared under.
+    if protocol != Beaver {
+        return; // Weights are under no masks but those that they are shared under.
     }
     // A role that lost its masks: all prepare under new ones, and what was dealt under the old ones goes.
     restart_after(&cluster, &mut processes, 2, || {
         std::fs::remove_dir_all(cluster.path("state-dealer/weight-masks")).unwrap();
     });
     assert!(!infer(&mut cluster.open(&model).unwrap(), &model, 17));
-    assert_eq!(left(&cluster), [0; ROLES]);
+    assert_eq!(left(&cluster), each(0));
 }
 
 #[test]
@@ -226,7 +237,7 @@ fn one_session_fills_while_another_takes() {
         }
         fills.join().unwrap();
     });
-    assert_eq!(left(&cluster), [0; ROLES]);
+    assert_eq!(left(&cluster), each(&cluster, 0));
     assert!(!infer(&mut taking, &model, 1));
 }
 
@@ -242,5 +253,5 @@ fn filling_with_runs_is_a_right() {
     let refusal = message(cluster.open(&model).unwrap().fill_store(1, 0, &mut |_| {}).unwrap_err());
     assert!(refusal.contains("0 inferences"), "{refusal}");
     assert!(!infer(&mut cluster.open(&model).unwrap(), &model, 1));
-    assert_eq!(left(&cluster), [0; ROLES]);
+    assert_eq!(left(&cluster), each(&cluster, 0));
 }

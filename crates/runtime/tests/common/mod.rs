@@ -1,4 +1,4 @@
-//! Small programs with weights and inputs, and the three parties of Trio as threads.
+//! Small programs with weights and inputs, and the parties of a protocol as threads.
 #![allow(dead_code)]
 
 use std::collections::{BTreeMap, HashMap};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use covey_program::{Op, Program, ProgramBuilder, Rounding, ValueId, Weights, Window};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::ClientHalf;
-use covey_protocols::trio::{Trio, TrioClient};
+use covey_protocols::served::Served;
 use covey_protocols::{Options, Phase, Protocol};
 use covey_ring::{Ring, Tensor, Word};
 use covey_runtime::{Executor, INPUTS, OUTPUTS, Parameter, Profile};
@@ -82,22 +82,23 @@ pub fn cnn(ring: Ring) -> Arc<Program> {
     Arc::new(b.build().unwrap())
 }
 
-pub struct TrioRun<W> {
+pub struct Run<W> {
     pub outputs: Vec<Tensor<W>>,
     /// Of each party and of the client, whose profile has no steps of its own.
     pub profiles: Vec<Profile>,
 }
 
-/// Inference 1 of `program` with Trio in memory, in the phases given one after the other.
-pub fn run_trio<W: Word>(
+/// Inference 1 of `program` in memory, in the phases given one after the other.
+pub fn run_in<P: Served>(
     program: &Arc<Program>,
     weights: &Weights,
-    inputs: &[Tensor<W>],
+    inputs: &[Tensor<P::Word>],
     phases: &[Phase],
-) -> TrioRun<W> {
+) -> Run<P::Word> {
     let batch = inputs[0].shape()[0];
     let (ring, options) = (program.ring(), Options::default());
-    let mut networks = memory::network_with_clients(3, 1, Duration::from_secs(20));
+    let roles = P::sharing(options.parties).roles.len();
+    let mut networks = memory::network_with_clients(roles, 1, Duration::from_secs(20));
     let client_network = networks.pop().unwrap();
     std::thread::scope(|scope| {
         let parties: Vec<_> = networks
@@ -105,22 +106,23 @@ pub fn run_trio<W: Word>(
             .map(|network| {
                 scope.spawn(move || {
                     let me = network.me();
-                    let keys = (0..3).map(|peer| (peer != me).then(|| [(1 << me | 1 << peer) as u8; 32])).collect();
-                    let keys = SessionKeys::new(keys);
-                    let mut trio = Trio::<W>::new(network.endpoint(0).unwrap(), keys, ring, options, 0).unwrap();
-                    let parameters = share_weights(&mut trio, program, weights, me);
-                    let executor = Executor::new(&mut trio, program.clone(), parameters).unwrap();
+                    let key = |holders: Vec<usize>| [holders.iter().map(|role| 1 << role).sum(); 32];
+                    let keys = P::key_holders(me, roles).into_iter().map(|holders| holders.map(key));
+                    let keys = SessionKeys::new(keys.collect());
+                    let mut protocol = P::start(network.endpoint(0).unwrap(), keys, ring, options, 0).unwrap();
+                    let parameters = share_weights(&mut protocol, program, weights, me);
+                    let executor = Executor::new(&mut protocol, program.clone(), parameters).unwrap();
                     network.meter().take();
                     let mut timings = Vec::new();
                     for &phase in phases {
-                        timings = executor.run(&mut trio, phase, 1, batch, &mut ()).unwrap();
+                        timings = executor.run(&mut protocol, phase, 1, batch, &mut ()).unwrap();
                     }
                     let profile = Profile::new(timings, me, &network.meter().snapshot());
                     (profile, network)
                 })
             })
             .collect();
-        let mut client = TrioClient::<W>::new(client_network.endpoint(0).unwrap(), ring, options);
+        let mut client = P::client(client_network.endpoint(0).unwrap(), ring, options);
         client.enter(INPUTS);
         inputs.iter().for_each(|input| client.send(input).unwrap());
         client.enter(OUTPUTS);
@@ -129,23 +131,23 @@ pub fn run_trio<W: Word>(
         // A party leaves only when all are done.
         let done: Vec<_> = parties.into_iter().map(|party| party.join().unwrap()).collect();
         let mut profiles: Vec<Profile> = done.into_iter().map(|(profile, _)| profile).collect();
-        profiles.push(Profile::new(Vec::new(), 3, &client_network.meter().snapshot()));
-        TrioRun { outputs, profiles }
+        profiles.push(Profile::new(Vec::new(), roles, &client_network.meter().snapshot()));
+        Run { outputs, profiles }
     })
 }
 
-fn share_weights<W: Word>(
-    trio: &mut Trio<W>,
+fn share_weights<P: Served>(
+    protocol: &mut P,
     program: &Program,
     weights: &Weights,
     me: usize,
-) -> HashMap<ValueId, Parameter<Trio<W>>> {
-    trio.begin(Phase::Joint, 0).unwrap();
-    trio.enter(Meter::NO_NODE, "weights");
+) -> HashMap<ValueId, Parameter<P>> {
+    protocol.begin(Phase::Joint, 0).unwrap();
+    protocol.enter(Meter::NO_NODE, "weights");
     let mut parameters = HashMap::new();
     for (id, value) in program.parameters() {
         let data = tensor(program.ring(), &value.shape, weights.get(&value.name).unwrap());
-        let share = trio.input(0, &value.shape, (me == 0).then_some(&data)).unwrap();
+        let share = protocol.input(0, &value.shape, (me == 0).then_some(&data)).unwrap();
         parameters.insert(id, Parameter::Shared(share));
     }
     parameters
