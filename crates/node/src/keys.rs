@@ -103,8 +103,8 @@ fn confirm(
             };
             let group: Vec<String> = group.iter().map(|&role| called(role)).collect();
             return Err(Failure::refused(format!(
-                "{} and {} do not have the same key of the group of {}: one of the group has told the others different things; find \
-                 out which before a new session",
+                "{} and {} do not have the same key of the group of {}: a party has told the others different things; find out which \
+                 before a new session",
                 called(own.role),
                 called(*role),
                 group.join(", ")
@@ -295,7 +295,7 @@ mod tests {
             connections.iter_mut().map(|(_, connection)| rest(connection)).collect::<Vec<_>>()
         });
         assert_eq!(frames, [2, 1, 1]);
-        let group = "do not have the same key of the group of P0 (alpha), P1 (beta), P3 (delta): one of the group";
+        let group = "do not have the same key of the group of P0 (alpha), P1 (beta), P3 (delta): a party has told";
         for (role, pair) in [(0, "P0 (alpha) and P1 (beta)"), (1, "P1 (beta) and P0 (alpha)")] {
             let refusal = others[role].as_ref().err().unwrap();
             assert!(refusal.starts_with(&format!("{pair} {group}")), "{refusal}");

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use covey_program::{Op, Program, ProgramBuilder, Rounding, ValueId, Weights, Window};
 use covey_protocols::randomness::SessionKeys;
-use covey_protocols::served::ClientHalf;
-use covey_protocols::served::Served;
-use covey_protocols::{Options, Phase, Protocol};
+use covey_protocols::served::{ClientHalf, Served};
+use covey_protocols::{Options, Phase};
 use covey_ring::{Ring, Tensor, Word};
 use covey_runtime::{Executor, INPUTS, OUTPUTS, Parameter, Profile};
 use covey_transport::{Meter, Network, memory};
