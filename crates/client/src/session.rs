@@ -376,7 +376,7 @@ fn session_failure(streams: &Streams, error: ClientError) -> ClientError {
     match streams.failure() {
         Some(failure) => failure.into(),
         None => {
-            streams.abort(streams.me(), &error.to_string());
+            streams.abort(Some(streams.me()), &error.to_string());
             error
         }
     }

@@ -101,7 +101,7 @@ fn to_the_end<T>(network: &dyn Network, job: impl FnOnce() -> Result<T, Failure>
     match &result {
         Ok(_) => network.close(),
         Err(failure) => {
-            network.abort(network.me(), &failure.to_string());
+            network.abort(Some(network.me()), &failure.to_string());
         }
     }
     result

@@ -8,11 +8,11 @@ use std::thread;
 use covey_client::messages::{Run, lane_of, lane_stream, one_line};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::{Dealt, Served};
-use covey_protocols::{Options, Phase};
+use covey_protocols::{Options, Phase, ProtocolError};
 use covey_ring::Ring;
 use covey_runtime::profile::Timing;
-use covey_runtime::{Executor, Observer};
-use covey_transport::{Network, Session as Streams};
+use covey_runtime::{Executor, Observer, RuntimeError};
+use covey_transport::{Network, PeerId, Session as Streams};
 
 /// The protocol's instances, by lane.
 pub(crate) struct Lanes<P>(Vec<P>);
@@ -122,21 +122,31 @@ impl<P: Served> Request<'_, P> {
             for number in numbers {
                 let (phase, batch) = (self.phase, self.run.batch);
                 let times = self.executor.run_rounded(protocol, phase, number, batch, self.round_bits, observer);
-                add(&mut timings, times.map_err(|error| error.to_string())?);
+                add(&mut timings, times.map_err(|error| self.failure(&error))?);
             }
             Ok(timings)
         };
         // What a panic leaves half-changed is of no use any more: the session is over.
         let ended = catch_unwind(AssertUnwindSafe(runs));
-        ended.unwrap_or_else(|_| Err("internal error in a lane: please report it".into())).map_err(|e| self.over(e))
+        ended.unwrap_or_else(|_| Err(self.over("internal error in a lane: please report it".into())))
+    }
+
+    fn failure(&self, error: &RuntimeError) -> String {
+        match error {
+            // All find it, and know no more than that it was one of them.
+            RuntimeError::Protocol(ProtocolError::CheckFailed(_)) => self.end(None, &error.to_string()),
+            _ => self.over(error.to_string()),
+        }
     }
 
     /// Ends the session for all, unless it has ended already: another lane may be waiting for a peer whose lane this one was.
     fn over(&self, reason: String) -> String {
-        match self.streams.failure() {
-            Some(failure) => failure.to_string(),
-            None => self.streams.abort(self.streams.me(), &one_line(&reason)).to_string(),
-        }
+        self.end(Some(self.streams.me()), &reason)
+    }
+
+    fn end(&self, culprit: Option<PeerId>, reason: &str) -> String {
+        let failure = self.streams.failure();
+        failure.unwrap_or_else(|| self.streams.abort(culprit, &one_line(reason))).to_string()
     }
 }
 

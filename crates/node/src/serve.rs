@@ -291,7 +291,7 @@ impl Party {
     fn end_sessions(&self) {
         let running: Vec<Arc<Streams>> = lock(&self.seats.running).iter().filter_map(Weak::upgrade).collect();
         for session in running {
-            session.abort(session.me(), "was stopped by its operator");
+            session.abort(Some(session.me()), "was stopped by its operator");
         }
         let patience = Instant::now() + FAREWELL;
         while self.seats.taken.load(Ordering::Acquire) > 0 && Instant::now() < patience {

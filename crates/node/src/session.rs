@@ -168,7 +168,7 @@ pub(crate) fn serve(
         }
         Err(reason) => {
             // The first failure holds; where it is this party's own, this tells all others.
-            let failure = streams.failure().unwrap_or_else(|| streams.abort(hello.role, &one_line(&reason)));
+            let failure = streams.failure().unwrap_or_else(|| streams.abort(Some(hello.role), &one_line(&reason)));
             Err(Failure::Lost(failure.to_string()))
         }
     }

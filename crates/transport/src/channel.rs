@@ -85,9 +85,9 @@ pub trait Network: Send + Sync {
     /// Why the session failed, if it has.
     fn failure(&self) -> Option<TransportError>;
 
-    /// Ends the session for everyone, naming `culprit` (which may be this peer) and one line of reason. The first
-    /// failure of a session wins; returns the one that holds.
-    fn abort(&self, culprit: PeerId, reason: &str) -> TransportError;
+    /// Ends the session for everyone, naming `culprit` (which may be this peer; nobody, where all find the same and it accuses no one) and
+    /// one line of reason. The first failure of a session wins; returns the one that holds.
+    fn abort(&self, culprit: Option<PeerId>, reason: &str) -> TransportError;
 
     /// Ends this peer's part cleanly: what is queued still goes out, then a goodbye. Waits at most the time-out.
     fn close(&self);

@@ -19,7 +19,7 @@ pub enum ErrorKind {
     Format = 4,
     /// The peer said goodbye while it was still needed.
     Left = 5,
-    /// A peer ended the session for a reason of its own.
+    /// A peer ended the session for a reason of its own, or all for one they agree on.
     Aborted = 6,
     /// The handshake failed: wrong, unknown or expired key, or no TLS 1.3.
     Refused = 7,
@@ -71,8 +71,13 @@ impl TransportError {
         Self { culprit: None, name: Some(name.into()), kind, detail: detail.into() }
     }
 
+    /// A failure that is nobody's in particular.
+    pub(crate) fn nobodys(kind: ErrorKind, detail: impl Into<String>) -> Self {
+        Self { culprit: None, name: None, kind, detail: detail.into() }
+    }
+
     pub(crate) fn local(detail: impl Into<String>) -> Self {
-        Self { culprit: None, name: None, kind: ErrorKind::Local, detail: detail.into() }
+        Self::nobodys(ErrorKind::Local, detail)
     }
 
     /// The peer at fault, if it has a place in the session.

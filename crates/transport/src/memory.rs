@@ -127,8 +127,8 @@ impl Network for MemoryNetwork {
         self.place.hub.failure.get().cloned()
     }
 
-    fn abort(&self, culprit: PeerId, reason: &str) -> TransportError {
-        self.place.hub.fail(self.place.roster.error(culprit, ErrorKind::Aborted, reason))
+    fn abort(&self, culprit: Option<PeerId>, reason: &str) -> TransportError {
+        self.place.hub.fail(self.place.roster.aborted(culprit, reason))
     }
 
     fn close(&self) {

@@ -108,6 +108,9 @@ impl Shared {
 
 const LEFT: &str = "left the session before it was over";
 
+/// In an abort frame: no peer.
+const NOBODY: u8 = u8::MAX;
+
 /// The body of an abort frame: culprit, kind, length of the culprit's name, the name, the reason.
 fn encode_abort(failure: &TransportError) -> Vec<u8> {
     let cut = |text: &str, most: usize| {
@@ -115,7 +118,7 @@ fn encode_abort(failure: &TransportError) -> Vec<u8> {
         text.as_bytes()[..end].to_vec()
     };
     let name = cut(failure.peer().unwrap_or(""), 255);
-    let culprit = failure.culprit().and_then(|id| u8::try_from(id).ok()).unwrap_or(u8::MAX);
+    let culprit = failure.culprit().and_then(|id| u8::try_from(id).ok()).unwrap_or(NOBODY);
     let mut body = vec![culprit, failure.kind() as u8, name.len() as u8];
     body.extend(name);
     body.extend(cut(failure.detail(), 700));
@@ -125,10 +128,14 @@ fn encode_abort(failure: &TransportError) -> Vec<u8> {
 pub(crate) fn decode_abort(roster: &Roster, body: &[u8]) -> Option<TransportError> {
     let (&[culprit, kind, name_len], rest) = body.split_first_chunk()?;
     let (name, detail) = rest.split_at_checked(name_len as usize)?;
+    let kind = ErrorKind::from_code(kind)?;
+    if culprit == NOBODY && name.is_empty() {
+        return Some(TransportError::nobodys(kind, words(detail)));
+    }
     let culprit = PeerId::from(culprit);
     // Each peer has its own name for a key; one it has no link to goes by the name it came with.
     let name = if roster.knows(culprit) { roster.label(culprit) } else { words(name) };
-    Some(TransportError::of(culprit, name, ErrorKind::from_code(kind)?, words(detail)))
+    Some(TransportError::of(culprit, name, kind, words(detail)))
 }
 
 /// The reader thread of one connection.

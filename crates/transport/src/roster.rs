@@ -41,6 +41,14 @@ impl Roster {
         TransportError::of(culprit, self.label(culprit), kind, detail)
     }
 
+    /// A peer's decision to end the session, on account of `culprit` or of nobody in particular.
+    pub fn aborted(&self, culprit: Option<PeerId>, reason: impl Into<String>) -> TransportError {
+        match culprit {
+            Some(culprit) => self.error(culprit, ErrorKind::Aborted, reason),
+            None => TransportError::nobodys(ErrorKind::Aborted, reason),
+        }
+    }
+
     /// Refuses a message to or from anyone who is not another peer of this session.
     pub fn check(&self, peer: PeerId) -> Result<(), TransportError> {
         match peer {

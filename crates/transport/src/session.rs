@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::channel::{Endpoint, Network};
-use crate::frame::MAX_MESSAGE;
+use crate::frame::{MAX_MESSAGE, words};
 use crate::inbox::{Failure, Inbox, Queue, Wait};
 use crate::link::{Link, WRITE_TICK};
 use crate::mux::{LINGER, Reader, Shared};
@@ -224,9 +224,9 @@ impl Network for Session {
         self.place.shared.failure.get().cloned()
     }
 
-    fn abort(&self, culprit: PeerId, reason: &str) -> TransportError {
+    fn abort(&self, culprit: Option<PeerId>, reason: &str) -> TransportError {
         let shared = &self.place.shared;
-        shared.fail(shared.error(culprit, ErrorKind::Aborted, reason))
+        shared.fail(shared.roster.aborted(culprit, words(reason.as_bytes())))
     }
 
     fn close(&self) {

@@ -231,15 +231,17 @@ fn what_was_sent_before_a_goodbye_arrives(make: fn(usize, usize) -> Networks) {
 }
 
 fn an_abort_reaches_everyone(make: fn(usize, usize) -> Networks) {
-    let networks = make(3, 1);
-    let name = networks[0].name(2);
-    let errors = each(networks, |network| match network.me() {
-        0 => network.abort(2, "its check failed"),
-        me => failure_of(&*network, (me + 1) % 3),
-    });
-    for error in errors {
-        assert_eq!(error.reason(), format!("{name}: its check failed"));
-        assert_eq!(error.kind(), ErrorKind::Aborted);
+    for culprit in [Some(2), None] {
+        let networks = make(3, 1);
+        let name = culprit.map_or(String::new(), |culprit| format!("{}: ", networks[0].name(culprit)));
+        let errors = each(networks, |network| match network.me() {
+            0 => network.abort(culprit, "a check failed"),
+            me => failure_of(&*network, (me + 1) % 3),
+        });
+        for error in errors {
+            assert_eq!(error.to_string(), format!("{name}a check failed"));
+            assert_eq!((error.kind(), error.culprit()), (ErrorKind::Aborted, culprit));
+        }
     }
 }
 
