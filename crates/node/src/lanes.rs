@@ -89,7 +89,7 @@ impl<P: Served> Lanes<P> {
                     thread::Builder::new()
                         .name("covey lane".into())
                         .spawn_scoped(scope, move || request.one_lane(protocol, numbers, observer))
-                        .map_err(|error| request.over(format!("cannot start a thread: {error}")))
+                        .map_err(|error| end_here(request.streams, &format!("cannot start a thread: {error}")))
                 })
                 .collect();
             let mut timings = Vec::new();
@@ -122,32 +122,31 @@ impl<P: Served> Request<'_, P> {
             for number in numbers {
                 let (phase, batch) = (self.phase, self.run.batch);
                 let times = self.executor.run_rounded(protocol, phase, number, batch, self.round_bits, observer);
-                add(&mut timings, times.map_err(|error| self.failure(&error))?);
+                add(&mut timings, times.map_err(|error| over(self.streams, &error))?);
             }
             Ok(timings)
         };
         // What a panic leaves half-changed is of no use any more: the session is over.
         let ended = catch_unwind(AssertUnwindSafe(runs));
-        ended.unwrap_or_else(|_| Err(self.over("internal error in a lane: please report it".into())))
+        ended.unwrap_or_else(|_| Err(end_here(self.streams, "internal error in a lane: please report it")))
     }
+}
 
-    fn failure(&self, error: &RuntimeError) -> String {
-        match error {
-            // All find it, and know no more than that it was one of them.
-            RuntimeError::Protocol(ProtocolError::CheckFailed(_)) => self.end(None, &error.to_string()),
-            _ => self.over(error.to_string()),
-        }
+/// Ends the session for all, unless it has ended already: another lane may be waiting for a peer whose lane this one was.
+pub(crate) fn over(streams: &Streams, error: &RuntimeError) -> String {
+    match error {
+        // All find it, and know no more than that it was one of them.
+        RuntimeError::Protocol(ProtocolError::CheckFailed(_)) => end(streams, None, &error.to_string()),
+        _ => end_here(streams, &error.to_string()),
     }
+}
 
-    /// Ends the session for all, unless it has ended already: another lane may be waiting for a peer whose lane this one was.
-    fn over(&self, reason: String) -> String {
-        self.end(Some(self.streams.me()), &reason)
-    }
+fn end_here(streams: &Streams, reason: &str) -> String {
+    end(streams, Some(streams.me()), reason)
+}
 
-    fn end(&self, culprit: Option<PeerId>, reason: &str) -> String {
-        let failure = self.streams.failure();
-        failure.unwrap_or_else(|| self.streams.abort(culprit, &one_line(reason))).to_string()
-    }
+fn end(streams: &Streams, culprit: Option<PeerId>, reason: &str) -> String {
+    streams.failure().unwrap_or_else(|| streams.abort(culprit, &one_line(reason))).to_string()
 }
 
 /// Those of `runs` that are on a lane.

@@ -330,8 +330,9 @@ impl Visitor for Runs<'_> {
         let (keys, mask_store) = (self.keys, self.ready.store);
         let mut lanes = Lanes::<P>::start(self.streams, &keys, self.ring, self.options)?;
         let sharing = P::sharing(self.options.parties);
-        let (executor, masks) = weights::prepared(self.held, &sharing, lanes.first(), self.session, self.ready)
-            .inspect_err(|problem| warn!("{problem}"))?;
+        let (executor, masks) =
+            weights::prepared(self.held, &sharing, lanes.first(), (self.streams, self.session), self.ready)
+                .inspect_err(|problem| warn!("{problem}"))?;
         let client_name = self.streams.name(self.client);
         wire::send_control(&mut *control, self.client, &SessionReply::Opened).map_err(|error| error.to_string())?;
         let mut numbers = Numbers::default();

@@ -9,9 +9,11 @@ use covey_program::{Program, Visibility};
 use covey_protocols::served::{Served, Sharing};
 use covey_ring::Tensor;
 use covey_runtime::{Executor, Parameter, Preparation, RuntimeError};
+use covey_transport::Session as Streams;
 use tracing::warn;
 use zeroize::Zeroizing;
 
+use crate::lanes::over;
 use crate::masks::{MaskStore, Masks};
 use crate::state::{Held, Payload};
 
@@ -67,18 +69,18 @@ pub(crate) fn prepared<P: Served>(
     held: &Held,
     sharing: &Sharing,
     protocol: &mut P,
-    session: Hex<16>,
+    (streams, session): (&Streams, Hex<16>),
     ready: Ready,
 ) -> Result<(Arc<Executor<P>>, Option<Masks>), String> {
     if P::PREPARES_TOGETHER {
         // Not under the lock: two sessions that prepare at once would wait for each other.
-        return prepared_together(held, sharing, protocol, session, ready);
+        return prepared_together(held, sharing, protocol, (streams, session), ready);
     }
     let mut cache = held.cache.lock();
     if let Some(executor) = cache.as_ref().and_then(Prepared::executor) {
         return Ok((executor, None));
     }
-    let executor = load(held, sharing, protocol)?;
+    let executor = load(held, sharing, protocol, streams)?;
     *cache = Some(Prepared { session, masks: None, executor: executor.clone() });
     Ok((executor, None))
 }
@@ -87,29 +89,37 @@ fn prepared_together<P: Served>(
     held: &Held,
     sharing: &Sharing,
     protocol: &mut P,
-    session: Hex<16>,
+    (streams, session): (&Streams, Hex<16>),
     Ready { common, masks, store }: Ready,
 ) -> Result<(Arc<Executor<P>>, Option<Masks>), String> {
     if let Some((executor, masks)) = common.and_then(|common| Some((common.executor()?, common.masks))) {
         return Ok((executor, masks));
     }
-    let kept = masks.is_some();
-    let masks = masks.unwrap_or_else(|| Masks { session, seeds: Arc::new(protocol.weight_masks()) });
-    if kept && !protocol.restore_weight_masks(&masks.seeds) {
+    if masks.as_ref().is_some_and(|masks| !protocol.restore_weight_masks(&masks.seeds)) {
         return Err("the masks of its weights are another role's: share the weights of this program again".into());
     }
-    let executor = load(held, sharing, protocol)?;
-    if !kept && let Err(problem) = store.put(&held.head.upload, &masks) {
+    let (kept, seeds) = (masks.is_some(), protocol.weight_masks());
+    let masks = masks.or_else(|| (!seeds.is_empty()).then(|| Masks { session, seeds: Arc::new(seeds) }));
+    let executor = load(held, sharing, protocol, streams)?;
+    if let Some(masks) = masks.as_ref().filter(|_| !kept)
+        && let Err(problem) = store.put(&held.head.upload, masks)
+    {
         warn!("{problem}: weights are prepared anew after a restart");
     }
-    *held.cache.lock() =
-        Some(Prepared { session: masks.session, masks: Some(masks.clone()), executor: executor.clone() });
-    Ok((executor, Some(masks)))
+    let session = masks.as_ref().map_or(session, |masks| masks.session);
+    *held.cache.lock() = Some(Prepared { session, masks: masks.clone(), executor: executor.clone() });
+    Ok((executor, masks))
 }
 
-fn load<P: Served>(held: &Held, sharing: &Sharing, protocol: &mut P) -> Result<Arc<Executor<P>>, String> {
+fn load<P: Served>(
+    held: &Held,
+    sharing: &Sharing,
+    protocol: &mut P,
+    streams: &Streams,
+) -> Result<Arc<Executor<P>>, String> {
     let (program, payload) = held.open()?;
-    Ok(Arc::new(prepare(protocol, sharing, Arc::new(program), held.role(), payload)?))
+    let preparation = prepare(protocol, sharing, Arc::new(program), held.role(), payload)?;
+    Ok(Arc::new(preparation.finish(protocol).map_err(|error| over(streams, &error))?))
 }
 
 /// Brings every parameter into its working form as it is read.
@@ -119,7 +129,7 @@ fn prepare<P: Served>(
     program: Arc<Program>,
     role: usize,
     mut payload: Payload,
-) -> Result<Executor<P>, String> {
+) -> Result<Preparation<P>, String> {
     let said = |error: RuntimeError| error.to_string();
     let part = sharing.roles.get(role).filter(|_| payload.left() == payload_bytes(sharing, &program, role));
     let Some(part) = part else {
@@ -150,5 +160,5 @@ fn prepare<P: Served>(
         preparation.add(protocol, id, parameter).map_err(said)?;
     }
     payload.finish()?;
-    preparation.finish().map_err(said)
+    Ok(preparation)
 }

@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use covey_nn::{Operand, Window, linear};
 use covey_program::{Kind, Op, Program, ValueId};
+use covey_protocols::cost::WEIGHTS;
 use covey_protocols::{Phase, Placement, Protocol, ProtocolError, Rounding, Truncation, WeightSource};
 use covey_ring::Tensor;
 
 use crate::batch::check_batch;
-use crate::profile::Timing;
+use crate::profile::{Timing, WEIGHTS_NAME};
 use crate::schedule::{INPUTS, OUTPUTS, Schedule, Step};
 use crate::session::{self, Unsupported};
 use crate::{RuntimeError, step};
@@ -93,7 +94,7 @@ impl<P: Protocol> Executor<P> {
                 preparation.add(protocol, id, parameter)?;
             }
         }
-        preparation.finish()
+        preparation.finish(protocol)
     }
 
     /// The program.
@@ -242,11 +243,11 @@ impl<P: Protocol> Preparation<P> {
         self.take_in(protocol, id, parameter)
     }
 
-    /// The executor.
+    /// The executor. Whether the parties' parts of the parameters fit is checked before any run uses them.
     ///
     /// # Errors
-    /// If a parameter is missing.
-    pub fn finish(self) -> Result<Executor<P>, RuntimeError> {
+    /// If a parameter is missing, or the check fails.
+    pub fn finish(self, protocol: &mut P) -> Result<Executor<P>, RuntimeError> {
         if let Some(id) = self.missing.iter().min() {
             return Err(RuntimeError::MissingParameter(self.program.value(*id).name.clone()));
         }
@@ -257,6 +258,8 @@ impl<P: Protocol> Preparation<P> {
             let weight = step.inputs.get(1).map(|id| program.value(*id).name.clone());
             return Err(RuntimeError::MissingParameter(weight.unwrap_or_default()));
         }
+        protocol.enter(WEIGHTS, WEIGHTS_NAME);
+        protocol.check()?;
         Ok(Executor { program, schedule, weights, resident })
     }
 

@@ -108,6 +108,14 @@ impl<W: Word> Served for Quad<W> {
         Sharing { seeds: 3, roles: [Role::P0, Role::P1, Role::P2, Role::P3].map(part).to_vec() }
     }
 
+    fn key_holders(role: usize, _: usize) -> Vec<Option<Vec<usize>>> {
+        let held = |group: [usize; 3]| group.contains(&role).then(|| group.to_vec());
+        super::by_slot(role, [[0, 1, 3], [0, 2, 3], [0, 1, 2]].map(held))
+    }
+
+    /// They find out whether what they were given of the weights fits.
+    const PREPARES_TOGETHER: bool = true;
+
     fn admits_shift(ring: Ring, truncation: Truncation) -> bool {
         truncation.fits_masked(ring)
     }

@@ -65,13 +65,17 @@ type Parts<W> = (Buffer<W>, Buffer<W>);
 
 /// The keys as the protocol looks them up at `role`: of P0, P1 and P3, of P0, P2 and P3, and of P0, P1 and P2, those that the role has.
 /// Under the number of the peer with which Trio's role shares the key of a mask, and under P3's number that of w.
-pub fn session_keys(role: usize, [k013, k023, k012]: [Option<[u8; 32]>; 3]) -> SessionKeys {
-    SessionKeys::new(match Role::of(role) {
+pub fn session_keys(role: usize, keys: [Option<[u8; 32]>; 3]) -> SessionKeys {
+    SessionKeys::new(by_slot(role, keys))
+}
+
+fn by_slot<T>(role: usize, [k013, k023, k012]: [Option<T>; 3]) -> Vec<Option<T>> {
+    match Role::of(role) {
         Role::P0 => vec![None, k013, k023, k012],
         Role::P1 => vec![k013, None, None, k012],
         Role::P2 => vec![k023, None, None, k012],
         _ => vec![None, k013, k023, None],
-    })
+    }
 }
 
 /// One party of the protocol, over words of type `W`.
