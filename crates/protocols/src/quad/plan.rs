@@ -120,3 +120,49 @@ fn product(
     }
     cost
 }
+
+#[cfg(test)]
+mod tests {
+    use covey_transport::Phase as StepKind;
+
+    use super::*;
+    use crate::api::{Geometry, Rounding};
+    use crate::circuits::Adder;
+
+    /// Bits an element on all links, offline and online, and rounds.
+    fn bits(gate: &Gate, count: usize, adder: Adder, ring: Ring) -> (u64, u64, u64) {
+        let options = Options { adder, ..Options::default() };
+        let cost = plan(gate, ring, &options);
+        let bits = |wanted: StepKind| {
+            let links = cost.links.iter().filter(|((kind, ..), _)| *kind == wanted);
+            links.map(|(_, traffic)| traffic.bytes).sum::<u64>() * 8 / count as u64
+        };
+        (bits(StepKind::Offline), bits(StepKind::Online), cost.rounds)
+    }
+
+    #[test]
+    fn the_figures_of_the_design_note() {
+        let ring = Ring::Pow2(32);
+        let count = 1 << 14;
+        let truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
+        let comparison = Comparison { bound: 31, proved: false };
+        let linear = Gate::Linear {
+            geometry: Geometry::Dense { inputs: 4, outputs: 64 },
+            batch: count / 64,
+            weight: WeightKind::Stored { bits: 10 },
+            truncate: Some(truncation),
+            relu: Some(comparison),
+        };
+        let fused = [Adder::FewestBytes, Adder::Balanced, Adder::FewestRounds].map(|a| bits(&linear, count, a, ring));
+        let relu = Gate::Relu { count, truncate: None, comparison };
+        let relu = [Adder::FewestBytes, Adder::Balanced].map(|adder| bits(&relu, count, adder, ring));
+        let product = Gate::Product { count, square: false, truncate: None };
+        let shifted = Gate::Product { count, square: false, truncate: Some(truncation) };
+        let others =
+            [&product, &shifted, &Gate::Bit2a { count }, &Gate::Select { count }, &Gate::And { count, planes: 1 }]
+                .map(|gate| bits(gate, count, Adder::FewestBytes, ring));
+        assert_eq!(fused, [(289, 418, 7), (346, 474, 5), (531, 666, 4)]);
+        assert_eq!(relu, [(239, 303, 5), (251, 316, 4)]);
+        assert_eq!(others, [(0, 0, 0); 5]);
+    }
+}
