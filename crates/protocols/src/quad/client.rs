@@ -129,8 +129,6 @@ impl<W: Word> Served for Quad<W> {
     }
 
     const KEEPS_RUNS: bool = true;
-    // They check that what a client gave them fits together.
-    const PREPARES_TOGETHER: bool = true;
 
     fn take_run(&mut self, run: u64) -> Option<Material> {
         self.scheduler.take_stored(run)

@@ -238,15 +238,19 @@ impl<W: Word> Machine for ClientInput<W> {
             }
             (None, Step::Online(1)) => {
                 let Masks { l1, l2, w } = &self.received.masks;
-                let mut masked = Buffer::copy_of(&self.value);
-                // What one party made up must not mask anything.
-                if !self.agreed {
-                    masked = Buffer::zeros(self.len);
-                }
+                // What one party made up must not mask anything: then it is no value that is sent, and something else to each party, so
+                // that whichever made it up the two others find that it does not fit.
+                let (mut masked, step) = match self.agreed {
+                    true => (Buffer::copy_of(&self.value), W::ZERO),
+                    false => (Buffer::zeros(self.len), W::ONE),
+                };
+                let another = |words: &mut [W]| words.iter_mut().for_each(|word| *word = word.add(step));
                 elementwise::add_assign(&mut masked, l1);
                 elementwise::add_assign(&mut masked, l2);
                 out.words(1, &masked, self.ring);
+                another(&mut masked);
                 out.words(2, &masked, self.ring);
+                another(&mut masked);
                 elementwise::add_assign(&mut masked, w);
                 out.words(VERIFIER, &masked, self.ring);
             }

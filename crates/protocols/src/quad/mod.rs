@@ -54,7 +54,7 @@ use crate::scheduler::Scheduler;
 use crate::trio;
 use audit::{Audit, Audited, Site, put, put_plane};
 use tape::{Digests, Line, Transcript};
-use verdict::{Check, Verdict};
+use verdict::{Check, Finding};
 
 /// The client's number among the peers of a party, and how many there are: four parties and the client.
 pub(crate) const CLIENT: usize = 4;
@@ -232,12 +232,19 @@ impl<W: Word> Quad<W> {
         Ok(result)
     }
 
+    /// Refuses to open what has not been checked: a defect in the caller.
+    fn settled(&self) -> Result<()> {
+        let checked = !self.transcript.is_open();
+        checked.then_some(()).ok_or(ProtocolError::Internal("what is opened before it is checked"))
+    }
+
     /// Runs a gate that opens something, of which `output` says whether this party was told the same twice.
     fn opened<M: Machine<Output = (Vec<T>, bool)>, T: Clone>(
         &mut self,
         len: usize,
         machine: impl Fn(Site, Range<usize>) -> M,
     ) -> Result<Vec<T>> {
+        self.settled()?;
         let mut parts: Vec<Vec<T>> = vec![Vec::new(); len.div_ceil(self.options.tile)];
         let (mut agreed, tile) = (true, self.options.tile);
         self.each_tile(len, machine, |range, (part, same)| {
@@ -310,9 +317,16 @@ impl<W: Word> Quad<W> {
         let Stored { l1, l2, w, words, .. } = stored;
         let mut tape = tape::Tape::default();
         let lines: &[(Line, &Option<crate::masked::seed::Mask>)] = match self.role {
-            Role::P0 => &[(Line::P0ToP1, w), (Line::P0ToP3, l1), (Line::P0ToP3, l2)],
-            Role::P1 => &[(Line::P0ToP1, w), (Line::P1ToP2, w), (Line::P1ToP3, l1)],
-            Role::P2 => &[(Line::P1ToP2, w), (Line::P2ToP3, l2)],
+            Role::P0 => &[
+                (Line::P0ToP1, l1),
+                (Line::P0ToP1, w),
+                (Line::P0ToP2, l2),
+                (Line::P0ToP2, w),
+                (Line::P0ToP3, l1),
+                (Line::P0ToP3, l2),
+            ],
+            Role::P1 => &[(Line::P0ToP1, l1), (Line::P0ToP1, w), (Line::P1ToP2, w), (Line::P1ToP3, l1)],
+            Role::P2 => &[(Line::P0ToP2, l2), (Line::P0ToP2, w), (Line::P1ToP2, w), (Line::P2ToP3, l2)],
             _ => &[(Line::P0ToP3, l1), (Line::P0ToP3, l2), (Line::P1ToP3, l1), (Line::P2ToP3, l2)],
         };
         for (line, mask) in lines {
@@ -372,10 +386,7 @@ impl<W: Word> Protocol for Quad<W> {
     fn enter(&mut self, node: u32, name: &str) {
         self.node.clear();
         self.node.push_str(name);
-        // In a preprocessing run there is nothing to compare yet.
-        if self.opens() {
-            self.transcript.enter(name);
-        }
+        self.transcript.enter(name);
         self.scheduler.enter(node);
     }
 
@@ -411,17 +422,12 @@ impl<W: Word> Protocol for Quad<W> {
 
     fn check(&mut self) -> Result<Checked> {
         let found = self.scheduler.run_one(Check::new(self.role, &self.transcript))?;
-        if !self.opens() {
-            // Nothing was computed that could be compared.
-            self.transcript.clear();
-            return Ok(Checked(()));
-        }
-        let Some((party, Verdict::Differs { line, layer })) = found else {
+        // In a preprocessing run nothing was computed that could be compared.
+        let Some(Finding { party, what, layer }) = found.filter(|_| self.opens()) else {
             self.transcript.clear();
             return Ok(Checked(()));
         };
-        let what = Line::ALL.get(line as usize).map_or("it told the others different things", |line| line.dispute());
-        let layer = self.transcript.name(layer as usize);
+        let layer = self.transcript.name(layer);
         Err(self.failed(format!("node '{layer}': P{party} finds that {what}: one of the four cheats")))
     }
 
@@ -443,6 +449,7 @@ impl<W: Word> Protocol for Quad<W> {
     }
 
     fn reveal(&mut self, x: &Arith<W>, _: &Checked) -> Result<()> {
+        self.settled()?;
         self.each_tile(
             x.len(),
             |site, range| output::Reveal::party(&site, x.sum(range.clone()), &x.extra.data()[range]),

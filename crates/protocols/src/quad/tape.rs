@@ -7,7 +7,9 @@ pub(super) const DIGEST: usize = 32;
 
 /// Who vouches for what: the first sends a digest, the second compares it with its own. Of online values digests go to P3 only, which
 /// computes none that the others take up, and of dealt ones only away from it: otherwise one who changes a message could learn from
-/// the digest of what another made of it. P1 and P2 compare nothing but the masked inputs that both were sent.
+/// the digest of what another made of it. P1 and P2 compare nothing but the masked inputs that both were sent. What P0, or a client, gave
+/// the parties is compared first, and if it differs nobody sends P3 anything: of two values that differ by something it chose, P3 could
+/// find a secret factor from one and the digest of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// What P0 deals to P1.
@@ -23,12 +25,20 @@ pub(super) enum Line {
     /// Seeds of masks that a client gave both.
     P0ToP1,
     /// The same.
+    P0ToP2,
+    /// The same.
     P0ToP3,
 }
 
+/// What is given, compared before anything of what is computed.
+pub(super) const GIVEN: [Line; 6] =
+    [Line::P3ToP1, Line::P3ToP2, Line::P1ToP2, Line::P0ToP1, Line::P0ToP2, Line::P0ToP3];
+
+/// What is computed from it.
+pub(super) const COMPUTED: [Line; 2] = [Line::P1ToP3, Line::P2ToP3];
+
 impl Line {
-    pub const ALL: [Line; 7] =
-        [Line::P3ToP1, Line::P3ToP2, Line::P1ToP3, Line::P2ToP3, Line::P1ToP2, Line::P0ToP1, Line::P0ToP3];
+    const COUNT: usize = 8;
 
     /// Who vouches, and who compares.
     pub fn ends(self) -> [usize; 2] {
@@ -39,6 +49,7 @@ impl Line {
             Line::P2ToP3 => [2, 3],
             Line::P1ToP2 => [1, 2],
             Line::P0ToP1 => [0, 1],
+            Line::P0ToP2 => [0, 2],
             Line::P0ToP3 => [0, 3],
         }
     }
@@ -48,10 +59,10 @@ impl Line {
         match self {
             Line::P3ToP1 => "what P0 dealt to P1 is not what P3 computes",
             Line::P3ToP2 => "what P0 dealt to P2 is not what P3 computes",
-            Line::P1ToP3 => "what P0, P1, P2 and P3 make of P1's values does not agree",
-            Line::P2ToP3 => "what P0, P1, P2 and P3 make of P2's values does not agree",
+            Line::P1ToP3 | Line::P2ToP3 => "what P1 and P2 opened is not what P3 computes with P0's help",
             Line::P1ToP2 => "P1 and P2 were given different inputs",
             Line::P0ToP1 => "P0 and P1 were given different masks",
+            Line::P0ToP2 => "P0 and P2 were given different masks",
             Line::P0ToP3 => "P0 and P3 were given different masks",
         }
     }
@@ -61,7 +72,7 @@ impl Line {
 #[derive(Default)]
 pub(super) struct Tape {
     // Boxed: most parties have part in few lines, and a hasher takes two kilobytes.
-    lines: [Option<Box<Hasher>>; Line::ALL.len()],
+    lines: [Option<Box<Hasher>>; Line::COUNT],
 }
 
 impl Tape {
@@ -76,24 +87,26 @@ impl Tape {
 }
 
 /// By line.
-pub(super) type Digests = [Option<[u8; DIGEST]>; Line::ALL.len()];
+pub(super) type Digests = [Option<[u8; DIGEST]>; Line::COUNT];
 
 /// Everything since the last check, layer by layer.
 pub(super) struct Transcript {
     /// At least one.
     layers: Vec<Layer>,
+    /// Whether there is something to compare.
+    noted: bool,
 }
 
 /// What ran under one node.
 pub(super) struct Layer {
     pub name: String,
-    lines: [Hasher; Line::ALL.len()],
+    lines: [Hasher; Line::COUNT],
 }
 
 impl Transcript {
     /// What follows belongs to `name`, until another is entered.
     pub fn new(name: &str) -> Self {
-        let mut transcript = Transcript { layers: Vec::new() };
+        let mut transcript = Transcript { layers: Vec::new(), noted: false };
         transcript.enter(name);
         transcript
     }
@@ -108,9 +121,15 @@ impl Transcript {
         let layer = self.layers.last_mut().expect("there is one");
         for (hasher, digest) in layer.lines.iter_mut().zip(digests) {
             if let Some(digest) = digest {
+                self.noted = true;
                 hasher.update(digest);
             }
         }
+    }
+
+    /// Whether something has been computed since the last check.
+    pub fn is_open(&self) -> bool {
+        self.noted
     }
 
     /// Layers so far.

@@ -1,57 +1,52 @@
 //! The check before anything is opened: digests are compared, then all four agree whether all compared well.
 //!
-//! Round 0: who vouches sends its digests, layer by layer. Round 1: every party sends every other its verdict: all well, or the first
-//! layer and line that differ. Round 2: every party sends every other the verdicts it was sent. Of each party's verdict there are then
-//! three copies at each other party, of which two are honest if that party is not: the majority is the same everywhere, and so is what
-//! the honest parties do.
+//! Round 0: who vouches for what was *given* sends its digests, layer by layer ([`super::tape`]). Round 1: every party tells every other
+//! whether they compared well. Round 2: if nobody said otherwise, P1 and P2 send P3 the digests of what they *computed*. Round 3: every
+//! party sends every other its verdict on both. Round 4: every party sends every other the verdicts it was sent. Of each party's verdict
+//! there are then three copies, of which two are honest: the majority is the same everywhere, and so is what the honest parties do.
+//!
+//! That there is a difference, and in which layer the first one is, follows from what the cheater did and from no secret: P3 names the
+//! first layer in which either of P1 and P2 differs, and not which of them.
 
 use super::share::Role;
-use super::tape::{DIGEST, Line, Transcript};
+use super::tape::{COMPUTED, DIGEST, GIVEN, Line, Transcript};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
 /// Computing parties.
 const PARTIES: usize = 4;
-/// Bytes of a verdict: line + 1 or 0, layer.
+/// Bytes of a verdict: zeros if all is well, else what differs, and the layer.
 const VERDICT: usize = 5;
+type Verdict = [u8; VERDICT];
+const WELL: Verdict = [0; VERDICT];
 
-/// What a party says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Well,
-    /// Where the first difference is. A peer may have made it up.
-    Differs {
-        line: u8,
-        layer: u32,
-    },
-}
+/// What differs, in a verdict: a line that was given, by its place, what was computed, or what another party said.
+const FIRST_LINE: u8 = 1;
+const OPENED: u8 = 100;
+const TOLD: u8 = 101;
 
-impl Verdict {
-    fn to_bytes(self) -> [u8; VERDICT] {
-        let (line, layer) = match self {
-            Verdict::Well => (0, 0),
-            Verdict::Differs { line, layer } => (line + 1, layer),
-        };
-        let [a, b, c, d] = layer.to_le_bytes();
-        [line, a, b, c, d]
-    }
+/// The rounds.
+const DIGESTS_OF_GIVEN: Step = Step::Online(0);
+const OPINIONS: Step = Step::Online(1);
+const DIGESTS_OF_COMPUTED: Step = Step::Online(2);
+const VERDICTS: Step = Step::Online(3);
+const COPIES: Step = Step::Online(4);
 
-    fn from_bytes(bytes: &[u8]) -> Self {
-        match bytes {
-            [0, 0, 0, 0, 0] => Verdict::Well,
-            &[line, a, b, c, d] => {
-                Verdict::Differs { line: line.wrapping_sub(1), layer: u32::from_le_bytes([a, b, c, d]) }
-            }
-            _ => Verdict::Differs { line: u8::MAX, layer: u32::MAX },
-        }
-    }
+/// What the parties agree on when something differs.
+pub(super) struct Finding {
+    /// Who found it.
+    pub party: usize,
+    pub what: &'static str,
+    /// The number of the layer; the party may have made it up.
+    pub layer: usize,
 }
 
 /// The agreement, at one party.
 pub(super) struct Check {
     layout: Layout,
     me: Role,
-    /// Digests of each line, layer after layer.
-    lines: [Vec<u8>; Line::ALL.len()],
+    /// Digests by line, layer after layer.
+    given: [Vec<u8>; GIVEN.len()],
+    computed: [Vec<u8>; COMPUTED.len()],
     own: Verdict,
     /// By sender: what it told this party, and what the others say it told them.
     told: [[Verdict; PARTIES]; PARTIES],
@@ -60,49 +55,83 @@ pub(super) struct Check {
 /// The messages of a check of `layers` layers.
 pub(super) fn layout(layers: usize) -> Layout {
     let mut layout = Layout::default();
-    for line in Line::ALL {
-        let [from, to] = line.ends();
-        layout.bytes(Step::Online(0), from, to, layers * DIGEST);
-    }
+    let mut digests = |step, lines: &[Line]| {
+        for line in lines {
+            let [from, to] = line.ends();
+            layout.bytes(step, from, to, layers * DIGEST);
+        }
+    };
+    digests(DIGESTS_OF_GIVEN, &GIVEN);
+    digests(DIGESTS_OF_COMPUTED, &COMPUTED);
     for from in 0..PARTIES {
-        for to in (0..PARTIES).filter(|&to| to != from) {
-            layout.bytes(Step::Online(1), from, to, VERDICT);
-            layout.bytes(Step::Online(2), from, to, VERDICT * (PARTIES - 2));
+        for to in others(from) {
+            layout.bytes(OPINIONS, from, to, VERDICT);
+            layout.bytes(VERDICTS, from, to, VERDICT);
+            layout.bytes(COPIES, from, to, VERDICT * (PARTIES - 2));
         }
     }
     layout
 }
 
+fn others(party: usize) -> impl Iterator<Item = usize> {
+    (0..PARTIES).filter(move |&other| other != party)
+}
+
 /// The parties whose verdicts `from` passes on to `to`.
 fn passed_on(from: usize, to: usize) -> impl Iterator<Item = usize> {
-    (0..PARTIES).filter(move |&party| party != from && party != to)
+    others(from).filter(move |&party| party != to)
+}
+
+fn verdict(what: u8, layer: usize) -> Verdict {
+    let [a, b, c, d] = (layer as u32).to_le_bytes();
+    [what, a, b, c, d]
+}
+
+/// The first layer in which digests differ.
+fn difference(own: &[u8], other: &[u8]) -> Option<usize> {
+    own.chunks(DIGEST).zip(other.chunks(DIGEST)).position(|(own, other)| own != other)
 }
 
 impl Check {
     pub fn new(me: Role, transcript: &Transcript) -> Self {
-        let (layers, lines) = (transcript.len(), Line::ALL.map(|line| transcript.line(line)));
-        let told = [[Verdict::Well; PARTIES]; PARTIES];
-        Check { layout: layout(layers), me, lines, own: Verdict::Well, told }
+        Check {
+            layout: layout(transcript.len()),
+            me,
+            given: GIVEN.map(|line| transcript.line(line)),
+            computed: COMPUTED.map(|line| transcript.line(line)),
+            own: WELL,
+            told: [[WELL; PARTIES]; PARTIES],
+        }
+    }
+
+    /// Sends every other party this party's verdict so far.
+    fn say(&self, out: &mut Outbox) {
+        others(self.me as usize).for_each(|to| out.bytes(to, &self.own));
+    }
+
+    fn hear(&mut self, inbox: &mut Inbox) {
+        let me = self.me as usize;
+        for from in others(me) {
+            self.told[from][me] = inbox.bytes(from, VERDICT).try_into().expect("sized");
+        }
     }
 
     /// What most of those say who know what `party` said, the party itself among them.
     fn agreed(&self, party: usize) -> Verdict {
-        if party == self.me as usize {
+        let me = self.me as usize;
+        if party == me {
             return self.own;
         }
-        let direct = self.told[party][self.me as usize];
-        let copies = passed_on(self.me as usize, party).map(|witness| self.told[party][witness]);
-        let all: Vec<Verdict> = std::iter::once(direct).chain(copies).collect();
-        let count = |verdict: &Verdict| all.iter().filter(|other| *other == verdict).count();
+        let copies = passed_on(me, party).map(|witness| self.told[party][witness]);
+        let all: Vec<Verdict> = std::iter::once(self.told[party][me]).chain(copies).collect();
+        let most = |verdict: &&Verdict| all.iter().filter(|other| other == verdict).count() >= 2;
         // It told everyone something else: whatever that was, it was not that all is well.
-        let none = Verdict::Differs { line: u8::MAX, layer: u32::MAX };
-        all.iter().copied().find(|verdict| count(verdict) >= 2).unwrap_or(none)
+        all.iter().find(most).copied().unwrap_or(verdict(u8::MAX, 0))
     }
 }
 
 impl Machine for Check {
-    /// Who found what first, in the order of roles.
-    type Output = Option<(usize, Verdict)>;
+    type Output = Option<Finding>;
 
     fn layout(&self) -> &Layout {
         &self.layout
@@ -112,20 +141,24 @@ impl Machine for Check {
         let me = self.me as usize;
         match step {
             Step::Offline => {}
-            Step::Online(0) => {
-                for line in Line::ALL {
-                    let [from, to] = line.ends();
-                    if from == me {
-                        out.bytes(to, &self.lines[line as usize]);
+            DIGESTS_OF_GIVEN => {
+                for (line, digests) in GIVEN.iter().zip(&self.given).filter(|(line, _)| line.ends()[0] == me) {
+                    out.bytes(line.ends()[1], digests);
+                }
+            }
+            OPINIONS | VERDICTS => self.say(out),
+            DIGESTS_OF_COMPUTED => {
+                let well = self.own == WELL;
+                for (line, digests) in COMPUTED.iter().zip(&self.computed).filter(|(line, _)| line.ends()[0] == me) {
+                    match well {
+                        true => out.bytes(line.ends()[1], digests),
+                        false => out.bytes(line.ends()[1], &vec![0; digests.len()]),
                     }
                 }
             }
-            Step::Online(1) => {
-                (0..PARTIES).filter(|&to| to != me).for_each(|to| out.bytes(to, &self.own.to_bytes()));
-            }
             Step::Online(_) => {
-                for to in (0..PARTIES).filter(|&to| to != me) {
-                    passed_on(me, to).for_each(|party| out.bytes(to, &self.told[party][me].to_bytes()));
+                for to in others(me) {
+                    passed_on(me, to).for_each(|party| out.bytes(to, &self.told[party][me]));
                 }
             }
         }
@@ -135,29 +168,38 @@ impl Machine for Check {
         let me = self.me as usize;
         match step {
             Step::Offline => {}
-            Step::Online(0) => {
-                for line in Line::ALL {
+            DIGESTS_OF_GIVEN => {
+                for (index, (line, own)) in GIVEN.iter().zip(&self.given).enumerate() {
                     let [from, to] = line.ends();
-                    if to != me {
-                        continue;
-                    }
-                    let own = &self.lines[line as usize];
-                    let digests = inbox.bytes(from, own.len());
-                    let differs = own.chunks(DIGEST).zip(digests.chunks(DIGEST)).position(|(own, other)| own != other);
-                    if let (Some(layer), Verdict::Well) = (differs, self.own) {
-                        self.own = Verdict::Differs { line: line as u8, layer: layer as u32 };
+                    if to == me
+                        && let Some(layer) = difference(own, inbox.bytes(from, own.len()))
+                        && self.own == WELL
+                    {
+                        self.own = verdict(FIRST_LINE + index as u8, layer);
                     }
                 }
             }
-            Step::Online(1) => {
-                for from in (0..PARTIES).filter(|&from| from != me) {
-                    self.told[from][me] = Verdict::from_bytes(inbox.bytes(from, VERDICT));
+            OPINIONS => {
+                self.hear(inbox);
+                if self.own == WELL && self.told.iter().any(|told| told[me] != WELL) {
+                    self.own = verdict(TOLD, 0);
                 }
             }
+            DIGESTS_OF_COMPUTED => {
+                let layer = COMPUTED
+                    .iter()
+                    .zip(&self.computed)
+                    .filter_map(|(line, own)| difference(own, inbox.bytes(line.ends()[0], own.len())))
+                    .min();
+                if let Some(layer) = layer.filter(|_| self.own == WELL) {
+                    self.own = verdict(OPENED, layer);
+                }
+            }
+            VERDICTS => self.hear(inbox),
             Step::Online(_) => {
-                for from in (0..PARTIES).filter(|&from| from != me) {
+                for from in others(me) {
                     for party in passed_on(from, me) {
-                        self.told[party][from] = Verdict::from_bytes(inbox.bytes(from, VERDICT));
+                        self.told[party][from] = inbox.bytes(from, VERDICT).try_into().expect("sized");
                     }
                 }
             }
@@ -165,6 +207,110 @@ impl Machine for Check {
     }
 
     fn finish(self) -> Self::Output {
-        (0..PARTIES).map(|party| (party, self.agreed(party))).find(|(_, verdict)| *verdict != Verdict::Well)
+        let found = (0..PARTIES).map(|party| (party, self.agreed(party))).filter(|(_, verdict)| *verdict != WELL);
+        // Who found something itself goes before who was told.
+        let (party, [what, a, b, c, d]) = found.min_by_key(|(party, verdict)| (verdict[0] == TOLD, *party))?;
+        let layer = u32::from_le_bytes([a, b, c, d]) as usize;
+        let line = what.checked_sub(FIRST_LINE).and_then(|index| GIVEN.get(usize::from(index)));
+        let what = match (what, line) {
+            (_, Some(line)) => line.dispute(),
+            (OPENED, _) => Line::P1ToP3.dispute(),
+            _ => "something differs, and not what",
+        };
+        Some(Finding { party, what, layer })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tape::Digests;
+    use super::*;
+
+    /// Runs the agreement; `noted` is what each party has on each line, `lie` changes a message of `cheater`.
+    fn run(noted: &dyn Fn(usize, Line) -> u8, lie: &dyn Fn(Step, usize, usize, &mut Vec<u8>)) -> Vec<Option<Finding>> {
+        let transcript = |me: usize| {
+            let mut transcript = Transcript::new("first");
+            for layer in 0..2u8 {
+                let mut digests = Digests::default();
+                for line in GIVEN.into_iter().chain(COMPUTED) {
+                    digests[line as usize] = Some([layer + noted(me, line); DIGEST]);
+                }
+                transcript.add(&digests);
+                transcript.enter("second");
+            }
+            transcript
+        };
+        let mut parties: Vec<Check> = (0..PARTIES).map(|me| Check::new(Role::of(me), &transcript(me))).collect();
+        for step in (0..5).map(Step::Online) {
+            let mut sent: Vec<Outbox> = (0..PARTIES).map(|_| Outbox::new(PARTIES)).collect();
+            parties.iter_mut().zip(&mut sent).for_each(|(party, out)| party.local(step, out));
+            for (me, party) in parties.iter_mut().enumerate() {
+                let mut inbox = Inbox::new(PARTIES);
+                let due: Vec<_> = party.layout().due(step, me).copied().collect();
+                for message in &due {
+                    let mut bytes = sent[message.from].take(me);
+                    lie(step, message.from, me, &mut bytes);
+                    assert_eq!(bytes.len(), message.len);
+                    inbox.put(message.from, bytes);
+                }
+                if !due.is_empty() {
+                    party.absorb(step, &mut inbox);
+                }
+            }
+        }
+        parties.into_iter().map(Check::finish).collect()
+    }
+
+    fn agree(found: &[Option<Finding>], honest: &[usize]) -> Option<(usize, &'static str, usize)> {
+        let of = |party: &usize| found[*party].as_ref().map(|f| (f.party, f.what, f.layer));
+        let all: Vec<_> = honest.iter().map(of).collect();
+        assert!(all.iter().all(|found| *found == all[0]), "{all:?}");
+        all[0]
+    }
+
+    #[test]
+    fn a_difference_on_any_line_stops_all_four() {
+        assert!(agree(&run(&|_, _| 0, &|_, _, _, _| {}), &[0, 1, 2, 3]).is_none());
+        for line in GIVEN.into_iter().chain(COMPUTED) {
+            let [from, to] = line.ends();
+            let found = run(&|me, on| u8::from(me == from && on == line), &|_, _, _, _| {});
+            assert_eq!(agree(&found, &[0, 1, 2, 3]), Some((to, line.dispute(), 0)));
+        }
+    }
+
+    #[test]
+    fn honest_parties_agree_whatever_the_fourth_says() {
+        for cheater in 0..PARTIES {
+            let honest: Vec<usize> = others(cheater).collect();
+            // Each receiver is told something else, in each round, for all four ways to tell two of three apart.
+            for round in 0..5 {
+                for pattern in 1..8u8 {
+                    let lie = |step: Step, from: usize, to: usize, bytes: &mut Vec<u8>| {
+                        let place = honest.iter().position(|&party| party == to);
+                        if from == cheater
+                            && step == Step::Online(round)
+                            && place.is_some_and(|p| pattern >> p & 1 == 1)
+                        {
+                            bytes.iter_mut().for_each(|byte| *byte ^= 0x55 + to as u8);
+                        }
+                    };
+                    agree(&run(&|_, _| 0, &lie), &honest);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_computed_is_vouched_for_where_what_was_given_differs() {
+        let digests = std::cell::RefCell::new(Vec::new());
+        let lie = |step: Step, _: usize, _: usize, bytes: &mut Vec<u8>| {
+            if step == DIGESTS_OF_COMPUTED {
+                digests.borrow_mut().push(bytes.clone());
+            }
+        };
+        run(&|me, line| u8::from(me == 2 && line == Line::P1ToP2), &lie);
+        assert!(
+            digests.borrow().iter().all(|bytes| bytes.iter().all(|&byte| byte == 0)) && digests.borrow().len() == 2
+        );
     }
 }
