@@ -203,10 +203,12 @@ impl Book {
         if self.role == Role::P0 {
             return self.draw_words(purpose, self.len);
         }
-        let mut words = Buffer::stale(self.len);
+        let mut words = Buffer::<W>::stale(self.len);
         let bytes = self.received.next(wire::words_len(self.len, ring));
         self.tape.note(Line::P1ToP3, bytes);
         packing::unpack_words_into(bytes, ring, &mut words);
+        #[cfg(test)]
+        super::enumeration::see(words.iter().map(|word| word.to_u64()));
         words
     }
 
@@ -222,6 +224,8 @@ impl Book {
             let bytes = self.received.next(each);
             self.tape.note(Line::P1ToP3, bytes);
             packing::unpack_plane_into(bytes, plane);
+            #[cfg(test)]
+            super::enumeration::see((0..self.len).map(|e| plane[e / 64] >> (e % 64) & 1));
         }
         words
     }
@@ -236,8 +240,10 @@ impl Book {
             out.words(VERIFIER, &sum, ring);
             return mask;
         }
-        let mut o = Buffer::stale(sum.len());
+        let mut o = Buffer::<W>::stale(sum.len());
         packing::unpack_words_into(self.dealt.next(wire::words_len(sum.len(), ring)), ring, &mut o);
+        #[cfg(test)]
+        super::enumeration::see(o.iter().map(|word| word.to_u64()));
         elementwise::sub_assign(&mut sum, &o);
         self.vouch(&sum, ring);
         sum
@@ -253,6 +259,8 @@ impl Book {
         let mut planes = Buffer::stale(width * count);
         for plane in planes.chunks_exact_mut(width.max(1)) {
             packing::unpack_plane_into(self.dealt.next(each), plane);
+            #[cfg(test)]
+            super::enumeration::see((0..self.len).map(|e| plane[e / 64] >> (e % 64) & 1));
         }
         planes
     }

@@ -14,6 +14,8 @@ mod client;
 mod comparison;
 mod convert;
 mod digits;
+#[cfg(test)]
+mod enumeration;
 mod fused;
 mod input;
 mod linear;
