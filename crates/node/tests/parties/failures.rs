@@ -169,3 +169,44 @@ fn damaged_state_files_are_refused_by_name() {
     cluster.share(&model);
     infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 1, 1);
 }
+
+/// Changes one bit of what a party holds of the weights, so many bytes from the end, as a party that cheats would.
+fn falsify(cluster: &Cluster, processes: &mut [Process], party: usize, from_end: usize) {
+    processes[party].signal("TERM");
+    processes[party].0.wait().unwrap();
+    let file = crate::common::only_file(&cluster.path(&format!("state-{}", cluster.names[party])));
+    let mut bytes = std::fs::read(&file).unwrap();
+    let end = bytes.len() - 32;
+    bytes[end - from_end] ^= 1;
+    let checksum = blake3::hash(&bytes[..end]);
+    bytes[end..].copy_from_slice(checksum.as_bytes());
+    std::fs::write(&file, bytes).unwrap();
+    processes[party] = Process::start(cluster, party);
+}
+
+#[test]
+fn whichever_of_four_parties_cheats_nothing_opens() {
+    let cluster = Cluster::of(ProtocolKind::Quad);
+    let mut processes: Vec<Process> =
+        cluster.roles().into_iter().map(|party| Process::start(&cluster, party)).collect();
+    let model = cnn("cnn", Ring::Pow2(32), true);
+    cluster.share(&model);
+    // A seed, of which P0 has all; words of the dense layer; the convolution's bias, which is public.
+    let (seed, dense, bias) = (16 + 1, 4, 640 * 4 + 16);
+    for (cheat, place) in [(0, seed), (1, dense), (2, dense), (3, dense), (1, bias), (2, bias), (3, bias)] {
+        falsify(&cluster, &mut processes, cheat, place);
+        let before: Vec<usize> = cluster.roles().into_iter().map(|party| log(&cluster, party).len()).collect();
+        let failure = match cluster.open(&model) {
+            Ok(mut session) if place == bias => session.infer(Joint, &[images(1, 1)], &mut |_| {}).map(|_| ()),
+            opened => opened.map(|_| ()),
+        };
+        let failure = message(failure.expect_err("found before the session opens, or when the run is over"));
+        assert!(failure.starts_with("quad, phase joint: node '"), "{failure}");
+        assert!(failure.ends_with("one of the four cheats; nothing is output"), "{failure}");
+        for (party, before) in cluster.roles().into_iter().zip(before) {
+            crate::common::eventually("the log line", || log(&cluster, party)[before..].contains(&failure));
+        }
+        falsify(&cluster, &mut processes, cheat, place);
+    }
+    infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 2, 1);
+}
