@@ -5,6 +5,8 @@
 //! suite states them, every message with the plan. [`program`] does the same for whole programs through the runtime's
 //! executor. A [`Harness`] is all a protocol brings: how its parties, its client and its shares of a weight come to be.
 
+#[cfg(feature = "tampering")]
+pub mod adversary;
 pub mod beaver;
 pub mod bench;
 pub mod conform;

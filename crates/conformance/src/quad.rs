@@ -18,8 +18,8 @@ pub struct QuadHarness<W>(PhantomData<W>);
 /// One party's stored part of a weight.
 #[derive(Clone)]
 pub struct StoredWeight<W> {
-    seeds: Vec<[u8; 32]>,
-    words: Option<Arc<[W]>>,
+    pub(crate) seeds: Vec<[u8; 32]>,
+    pub(crate) words: Option<Arc<[W]>>,
     number: u64,
 }
 

@@ -29,6 +29,9 @@ mod timed;
 pub mod trio;
 pub mod two_party;
 
+/// Whether this build can leave out checks: none that serves anyone.
+pub const TAMPERING: bool = cfg!(feature = "tampering");
+
 pub use api::{
     Bias, Checked, Comparison, Epilogue, Geometry, LANES, MatmulShape, NetworkProfile, Options, PARTIES, Phase,
     Pipelines, Placement, Protocol, ProtocolError, Rounding, Truncation, WeightKind, WeightSource,

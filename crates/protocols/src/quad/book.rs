@@ -20,6 +20,7 @@ use covey_kernels::{Buffer, elementwise, packing};
 use covey_ring::{BitTensor, Ring, Word, wire};
 
 use super::share::Role;
+use super::tampering::{Check, is_done};
 use super::tape::{Line, Tape};
 use crate::machine::{Outbox, Step};
 use crate::randomness::{Generators, Place};
@@ -151,7 +152,7 @@ impl Book {
         }
         self.packed.clear();
         packing::pack_words(masked, ring, &mut self.packed);
-        self.tape.note(Line::P1ToP3, &self.packed);
+        self.note_disclosed();
     }
 
     /// P1, P2: lets P3 know planes, one after the other in `c`, under masks, which are returned.
@@ -164,9 +165,16 @@ impl Book {
             out.planes(VERIFIER, &masked, self.len);
         } else {
             self.pack_planes(&masked);
-            self.tape.note(Line::P1ToP3, &self.packed);
+            self.note_disclosed();
         }
         mask
+    }
+
+    /// P1: for P3 to compare with what P2 sends.
+    fn note_disclosed(&mut self) {
+        if is_done(Check::Disclosed) {
+            self.tape.note(Line::P1ToP3, &self.packed);
+        }
     }
 
     /// P1, P2: vouches for a value X of `ring` that P3 computes under a mask, which is returned.
@@ -175,7 +183,7 @@ impl Book {
         let mask = self.draw_words(purpose, x.len());
         let mut masked = mask.clone();
         elementwise::add_assign(&mut masked, x);
-        self.vouch(&masked, ring);
+        self.vouch(&masked, ring, Check::Settled);
         mask
     }
 
@@ -186,7 +194,7 @@ impl Book {
         let mut masked = mask.clone();
         xor_assign(&mut masked, x);
         self.pack_planes(&masked);
-        self.note_value();
+        self.note_value(Check::Settled);
         mask
     }
 
@@ -205,7 +213,9 @@ impl Book {
         }
         let mut words = Buffer::<W>::stale(self.len);
         let bytes = self.received.next(wire::words_len(self.len, ring));
-        self.tape.note(Line::P1ToP3, bytes);
+        if is_done(Check::Disclosed) {
+            self.tape.note(Line::P1ToP3, bytes);
+        }
         packing::unpack_words_into(bytes, ring, &mut words);
         #[cfg(test)]
         super::enumeration::see(words.iter().map(|word| word.to_u64()));
@@ -222,7 +232,9 @@ impl Book {
         let mut words = Buffer::stale(width * planes);
         for plane in words.chunks_exact_mut(width.max(1)) {
             let bytes = self.received.next(each);
-            self.tape.note(Line::P1ToP3, bytes);
+            if is_done(Check::Disclosed) {
+                self.tape.note(Line::P1ToP3, bytes);
+            }
             packing::unpack_plane_into(bytes, plane);
             #[cfg(test)]
             super::enumeration::see((0..self.len).map(|e| plane[e / 64] >> (e % 64) & 1));
@@ -245,7 +257,7 @@ impl Book {
         #[cfg(test)]
         super::enumeration::see(o.iter().map(|word| word.to_u64()));
         elementwise::sub_assign(&mut sum, &o);
-        self.vouch(&sum, ring);
+        self.vouch(&sum, ring, Check::Settled);
         sum
     }
 
@@ -281,7 +293,7 @@ impl Book {
     pub fn settled_planes(&mut self, known: &[u64]) {
         if self.role == Role::P3 {
             self.pack_planes(known);
-            self.note_value();
+            self.note_value(Check::Settled);
         }
     }
 
@@ -293,14 +305,17 @@ impl Book {
     }
 
     /// Notes V, which P1, P2 and P3 each have come to.
-    pub fn vouch<W: Word>(&mut self, v: &[W], ring: Ring) {
+    pub fn vouch<W: Word>(&mut self, v: &[W], ring: Ring, check: Check) {
         self.packed.clear();
         packing::pack_words(v, ring, &mut self.packed);
-        self.note_value();
+        self.note_value(check);
     }
 
     /// P3 compares with both.
-    fn note_value(&mut self) {
+    fn note_value(&mut self, check: Check) {
+        if !is_done(check) {
+            return;
+        }
         for line in [Line::P1ToP3, Line::P2ToP3] {
             if line.ends().contains(&(self.role as usize)) {
                 self.tape.note(line, &self.packed);

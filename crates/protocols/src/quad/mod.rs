@@ -26,6 +26,8 @@ mod plan;
 mod product;
 mod share;
 mod stream;
+#[cfg_attr(not(feature = "tampering"), allow(dead_code, unreachable_pub))]
+pub mod tampering;
 mod tape;
 mod truncate;
 mod verdict;
@@ -55,6 +57,7 @@ use crate::randomness::{Generators, Place, SessionKeys};
 use crate::scheduler::Scheduler;
 use crate::trio;
 use audit::{Audit, Audited, Site, put, put_plane};
+use tampering::{Check as Tested, is_done};
 use tape::{Digests, Line, Transcript};
 use verdict::{Check, Finding};
 
@@ -254,7 +257,7 @@ impl<W: Word> Quad<W> {
             agreed &= same;
             Digests::default()
         })?;
-        if agreed || !self.opens() {
+        if agreed || !self.opens() || !is_done(Tested::Opening) {
             return Ok(parts.concat());
         }
         let sources = output::sources_of(self.role);
@@ -332,7 +335,8 @@ impl<W: Word> Quad<W> {
             _ => &[(Line::P0ToP3, l1), (Line::P0ToP3, l2), (Line::P1ToP3, l1), (Line::P2ToP3, l2)],
         };
         for (line, mask) in lines {
-            mask.iter().for_each(|mask| tape.note(*line, &mask.fingerprint()));
+            let seeds = mask.iter().filter(|_| is_done(Tested::StoredSeeds));
+            seeds.for_each(|mask| tape.note(*line, &mask.fingerprint()));
         }
         let values: &[Line] = match self.role {
             Role::P1 => &[Line::P1ToP3],
@@ -341,18 +345,21 @@ impl<W: Word> Quad<W> {
         };
         let mut packed = Vec::new();
         for (index, words) in words.chunks(AT_ONCE).enumerate() {
-            let mut note = |lines: &[Line], words: &[W]| {
+            let mut note = |lines: &[Line], words: &[W], check: Tested| {
+                if !is_done(check) {
+                    return;
+                }
                 packed.clear();
                 covey_kernels::packing::pack_words(words, self.ring, &mut packed);
                 lines.iter().for_each(|line| tape.note(*line, &packed));
             };
             if self.role.is_online() {
-                note(&[Line::P1ToP2], words);
+                note(&[Line::P1ToP2], words, Tested::StoredMasked);
             }
             let missing: &[&Option<_>] = if self.role == Role::P3 { &[l1, l2] } else { &[w] };
             let mut v = words.to_vec();
             missing.iter().copied().flatten().for_each(|mask| mask.add(index * AT_ONCE, &mut v));
-            note(values, &v);
+            note(values, &v, Tested::StoredValue);
         }
         self.transcript.add(&tape.digests());
     }

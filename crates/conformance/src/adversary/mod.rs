@@ -1,0 +1,46 @@
+//! `make adversary`: one of Quad's parties, or its client, does what it likes, in thousands of runs of a program that has every gate.
+//!
+//! - [`messages`]: every message of every gate is changed, replayed, swapped, withheld, cut, or taken from another session.
+//! - [`strategies`]: named ways of cheating that fit together.
+//! - [`checks`]: the strategies again with each check left out in turn, which some of them must then get past.
+//!
+//! An honest peer has the right output or none; nothing is opened before the check has passed at all honest parties; the check passes
+//! at all of them or at none; what they tell of it depends on no secret; and all end.
+
+pub mod checks;
+pub mod circuit;
+pub mod judge;
+pub mod messages;
+pub mod report;
+pub mod strategies;
+pub mod wire;
+pub mod world;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// Runs at a time: most of those whose messages do not come are waits.
+const AT_ONCE: usize = 8;
+
+/// `job` of every item, several at a time; results in the order of items.
+fn each<T: Sync, R: Send>(items: &[T], job: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::with_capacity(items.len()));
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((index, item)) = {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    items.get(index).map(|item| (index, item))
+                } {
+                    let result = job(item);
+                    results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((index, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}

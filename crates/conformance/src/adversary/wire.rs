@@ -1,0 +1,218 @@
+//! Between a party and its endpoint: at an honest one what it sends is noted, at the cheater rules change it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use covey_transport::{Endpoint, Meter, PeerId, Phase, TransportError};
+
+/// Which message: the gate's node, offline or online, its link, and its number among those.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Spot {
+    /// The gate's.
+    pub node: u32,
+    /// Offline or online.
+    pub offline: bool,
+    /// The sender.
+    pub from: PeerId,
+    /// The receiver.
+    pub to: PeerId,
+    /// From 0.
+    pub number: u32,
+}
+
+/// What the cheater does with a message that it sends, or with one that it receives before it reads it.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// Flips one bit.
+    Flip(usize),
+    /// Adds to the word at this byte.
+    Add(usize, u32),
+    /// Adds to the word that starts so many bytes before the end.
+    AddBack(usize, u32),
+    /// Sends this in its place.
+    Replace(Vec<u8>),
+    /// Sends in its place the last one of the same length that it sent.
+    Replay,
+    /// Sends the link's next message first.
+    Swap,
+    /// Sends nothing.
+    Withhold,
+    /// Sends it less its last byte.
+    Truncate,
+    /// Sends it only once something else has been received.
+    Wait,
+    /// Sends nothing from here on.
+    Stop,
+}
+
+/// A message and what becomes of it.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// The message.
+    pub spot: Spot,
+    /// Whether the cheater receives it.
+    pub received: bool,
+    /// What becomes of it.
+    pub act: Act,
+}
+
+/// What was sent, in order, by all that are listened to.
+pub type Log = Arc<Mutex<Vec<(Spot, Vec<u8>)>>>;
+
+/// An endpoint that notes, and follows rules.
+pub struct Wire {
+    inner: Box<dyn Endpoint>,
+    rules: Arc<Vec<Rule>>,
+    log: Log,
+    sent: HashMap<(u32, bool, PeerId), u32>,
+    received: HashMap<(u32, bool, PeerId), u32>,
+    history: Vec<Vec<u8>>,
+    /// What waits for the next message of its link, or for one to be received.
+    held: Vec<(PeerId, Phase, Vec<u8>)>,
+    waiting: VecDeque<(PeerId, Phase, Vec<u8>)>,
+    /// Whether any rule has changed anything.
+    changed: Arc<Mutex<bool>>,
+    stopped: bool,
+}
+
+impl Wire {
+    /// `inner`, under `rules`.
+    pub fn new(inner: Box<dyn Endpoint>, rules: Arc<Vec<Rule>>, log: Log, changed: Arc<Mutex<bool>>) -> Self {
+        Wire {
+            inner,
+            rules,
+            log,
+            changed,
+            sent: HashMap::new(),
+            received: HashMap::new(),
+            history: Vec::new(),
+            held: Vec::new(),
+            waiting: VecDeque::new(),
+            stopped: false,
+        }
+    }
+
+    fn change(&self) {
+        *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    fn altered(&self, act: &Act, message: &[u8]) -> Vec<u8> {
+        let mut bytes = message.to_vec();
+        match act {
+            Act::Flip(bit) => {
+                let bit = bit % (8 * bytes.len());
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            Act::Add(at, delta) => {
+                add(&mut bytes, *at, *delta);
+            }
+            Act::AddBack(back, delta) => {
+                let at = bytes.len().saturating_sub(*back);
+                add(&mut bytes, at, *delta);
+            }
+            Act::Replace(other) => bytes.clone_from(other),
+            Act::Replay => {
+                if let Some(earlier) = self.history.iter().rev().find(|m| m.len() == message.len()) {
+                    bytes.clone_from(earlier);
+                }
+            }
+            Act::Truncate => {
+                bytes.pop();
+            }
+            Act::Swap | Act::Withhold | Act::Wait | Act::Stop => {}
+        }
+        if bytes != message {
+            self.change();
+        }
+        bytes
+    }
+
+    fn rule(&self, spot: Spot, received: bool) -> Option<Act> {
+        self.rules.iter().find(|rule| rule.spot == spot && rule.received == received).map(|rule| rule.act.clone())
+    }
+
+    fn spot(&mut self, phase: Phase, peer: PeerId, received: bool) -> Spot {
+        let (node, offline, me) = (self.inner.meter().node(), phase == Phase::Offline, self.inner.me());
+        let counts = if received { &mut self.received } else { &mut self.sent };
+        let count = counts.entry((node, offline, peer)).or_insert(0);
+        let number = *count;
+        *count += 1;
+        let (from, to) = if received { (peer, me) } else { (me, peer) };
+        Spot { node, offline, from, to, number }
+    }
+}
+
+impl Endpoint for Wire {
+    fn me(&self) -> PeerId {
+        self.inner.me()
+    }
+
+    fn parties(&self) -> usize {
+        self.inner.parties()
+    }
+
+    fn stream(&self) -> u32 {
+        self.inner.stream()
+    }
+
+    fn send(&mut self, to: PeerId, phase: Phase, message: Vec<u8>) -> Result<(), TransportError> {
+        let spot = self.spot(phase, to, false);
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).push((spot, message.clone()));
+        if self.stopped {
+            return Ok(());
+        }
+        let act = self.rule(spot, false);
+        let own = if self.rules.is_empty() { message } else {
+            let altered = act.as_ref().map_or_else(|| message.clone(), |act| self.altered(act, &message));
+            self.history.push(message);
+            altered
+        };
+        match act {
+            Some(Act::Withhold) => return Ok(self.change()),
+            Some(Act::Stop) => {
+                self.stopped = true;
+                return Ok(self.change());
+            }
+            Some(Act::Swap) => {
+                self.held.push((to, phase, own));
+                return Ok(self.change());
+            }
+            Some(Act::Wait) => return Ok(self.waiting.push_back((to, phase, own))),
+            _ => {}
+        }
+        self.inner.send(to, phase, own)?;
+        if let Some(at) = self.held.iter().position(|(peer, ..)| *peer == to) {
+            let (to, phase, message) = self.held.swap_remove(at);
+            self.inner.send(to, phase, message)?;
+        }
+        Ok(())
+    }
+
+    fn recv(&mut self, from: PeerId, phase: Phase, len: usize) -> Result<Vec<u8>, TransportError> {
+        let bytes = self.inner.recv(from, phase, len)?;
+        while let Some((to, phase, message)) = self.waiting.pop_front() {
+            self.change();
+            self.inner.send(to, phase, message)?;
+        }
+        let spot = self.spot(phase, from, true);
+        Ok(match self.rule(spot, true) {
+            Some(act) => self.altered(&act, &bytes),
+            None => bytes,
+        })
+    }
+
+    fn meter(&self) -> &Arc<Meter> {
+        self.inner.meter()
+    }
+}
+
+/// Adds to the word at byte `at`, or to what there is of one.
+fn add(bytes: &mut [u8], at: usize, delta: u32) {
+    let at = if at < bytes.len() { at } else { 0 };
+    let part = &mut bytes[at..];
+    let len = part.len().min(4);
+    let mut word = [0; 4];
+    word[..len].copy_from_slice(&part[..len]);
+    let sum = u32::from_le_bytes(word).wrapping_add(delta).to_le_bytes();
+    part[..len].copy_from_slice(&sum[..len]);
+}

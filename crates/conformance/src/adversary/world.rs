@@ -1,0 +1,250 @@
+//! One run: four parties and a client as threads on a simulated network, one of them under rules; and what became of each.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use covey_protocols::circuits::Adder;
+use covey_protocols::quad::tampering::{Check, leave_out};
+use covey_protocols::quad::{Quad, QuadClient, session_keys};
+use covey_protocols::served::ClientHalf;
+use covey_protocols::{Options, Protocol, ProtocolError};
+use covey_transport::sim::{self, Line};
+use covey_transport::{Network, PeerId};
+
+use super::circuit::{CHECKS, OPENINGS, RING, Secrets, W, Walk, phases};
+use super::wire::{Log, Rule, Spot, Wire};
+
+/// Parties; the client's number.
+pub const PARTIES: usize = 4;
+/// Node of the client's input, as the client enters it.
+pub const CLIENT_INPUT: u32 = 6;
+/// The longest wait for a message, and for a whole run before it counts as hanging.
+const PATIENCE: Duration = Duration::from_millis(500);
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What a run takes place in.
+#[derive(Clone, Copy, Debug)]
+pub struct World {
+    /// How comparisons are done.
+    pub adder: Adder,
+    /// Preprocessing first.
+    pub ahead: bool,
+    /// Chooses all keys.
+    pub session: u8,
+    /// Which of two sets of secrets.
+    pub secrets: i64,
+    /// The check that nobody does.
+    pub left_out: Option<Check>,
+}
+
+/// What the owner of the parameters gives one party that does not fit what it gives the others.
+#[derive(Clone, Copy, Debug)]
+pub struct Misfit {
+    /// The party.
+    pub party: usize,
+    /// The number of the parameter; all if none.
+    pub parameter: Option<usize>,
+    /// Which of the seeds it is given, or none: its words.
+    pub seed: Option<usize>,
+}
+
+/// Who cheats, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Cheat {
+    /// The cheaters: one party, or the client, or both.
+    pub cheaters: Vec<PeerId>,
+    /// What becomes of messages.
+    pub rules: Vec<Rule>,
+    /// What does not fit.
+    pub misfits: Vec<Misfit>,
+}
+
+/// What became of a peer.
+#[derive(Clone, Debug, Default)]
+pub struct End {
+    /// What was opened to it.
+    pub output: Option<Vec<u64>>,
+    /// Why it stopped.
+    pub error: Option<String>,
+    /// What each check said; none of one that was cut short.
+    pub checks: Vec<bool>,
+    /// It ended by a panic.
+    pub panicked: bool,
+}
+
+/// What became of a run.
+pub struct Run {
+    /// Of each peer, the client last; none of one that did not end.
+    pub ends: Vec<Option<End>>,
+    /// What honest parties, and a cheater before its rules, sent.
+    pub log: Vec<(Spot, Vec<u8>)>,
+    /// Names of nodes.
+    pub nodes: Vec<&'static str>,
+    /// Whether a rule changed anything.
+    pub changed: bool,
+}
+
+impl Run {
+    /// Whether `peer` sent part of an opening.
+    pub fn opened(&self, peer: PeerId) -> bool {
+        self.log.iter().any(|(spot, _)| spot.from == peer && spot.node >= OPENINGS)
+    }
+
+    /// What `peer` said in checks beside digests: verdicts and echoes.
+    pub fn said(&self, peer: PeerId) -> Vec<(Spot, Vec<u8>)> {
+        const DIGEST: usize = 32;
+        let said = |(spot, bytes): &&(Spot, Vec<u8>)| {
+            spot.from == peer && CHECKS.contains(&spot.node) && bytes.len() < DIGEST
+        };
+        self.log.iter().filter(said).cloned().collect()
+    }
+}
+
+struct Job {
+    me: PeerId,
+    world: World,
+    network: Arc<dyn Network>,
+    rules: Arc<Vec<Rule>>,
+    misfits: Vec<Misfit>,
+    log: Log,
+    changed: Arc<Mutex<bool>>,
+}
+
+/// Runs the program in `world` under `cheat`.
+pub fn run(world: World, cheat: &Cheat) -> Run {
+    let options = sim::Options { clients: 1, timeout: PATIENCE, ..sim::Options::new(PARTIES, Line::LAN) };
+    let networks: Vec<Arc<dyn Network>> =
+        sim::network(options).into_iter().map(|network| Arc::new(network) as Arc<dyn Network>).collect();
+    let (log, changed) = (Log::default(), Arc::new(Mutex::new(!cheat.misfits.is_empty())));
+    let (report, ended) = channel();
+    for network in &networks {
+        let me = network.me();
+        let rules = if cheat.cheaters.contains(&me) { cheat.rules.clone() } else { Vec::new() };
+        let job = Job {
+            me,
+            world,
+            network: network.clone(),
+            rules: Arc::new(rules),
+            misfits: cheat.misfits.clone(),
+            log: log.clone(),
+            changed: changed.clone(),
+        };
+        let report = report.clone();
+        thread::spawn(move || job.report(&report));
+    }
+    let (ends, nodes) = collect(&ended, &*networks[0]);
+    let log = std::mem::take(&mut *log.lock().unwrap_or_else(PoisonError::into_inner));
+    let changed = *changed.lock().unwrap_or_else(PoisonError::into_inner);
+    Run { ends, log, nodes, changed }
+}
+
+type Report = (PeerId, End, Vec<&'static str>);
+
+/// Waits for all. Who fails a check keeps silent, as if what it tells the others came late; the client is told once all parties ended.
+fn collect(ended: &Receiver<Report>, network: &dyn Network) -> (Vec<Option<End>>, Vec<&'static str>) {
+    let mut ends: Vec<Option<End>> = vec![None; PARTIES + 1];
+    let (mut nodes, start) = (Vec::new(), Instant::now());
+    while ends.iter().any(Option::is_none) {
+        match ended.recv_timeout(LIMIT.saturating_sub(start.elapsed())) {
+            Ok((peer, end, names)) => {
+                ends[peer] = Some(end);
+                nodes = if peer == PARTIES { nodes } else { names };
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+        }
+        let parties = &ends[..PARTIES];
+        if parties.iter().all(Option::is_some) && parties.iter().flatten().any(|end| end.error.is_some()) {
+            network.abort(network.me(), "a check failed");
+        }
+    }
+    (ends, nodes)
+}
+
+impl Job {
+    fn report(self, report: &Sender<Report>) {
+        let mut end = End::default();
+        let mut nodes = Vec::new();
+        let result = catch_unwind(AssertUnwindSafe(|| match self.me {
+            PARTIES => self.client(),
+            _ => self.party(&mut end, &mut nodes),
+        }));
+        match result {
+            Ok(Ok(output)) => end.output = Some(output),
+            Ok(Err(error)) => end.error = Some(error.to_string()),
+            Err(_) => end.panicked = true,
+        }
+        // The run may be over already: it was given up.
+        let _ = report.send((self.me, end, nodes));
+    }
+
+    fn options(&self) -> Options {
+        Options { adder: self.world.adder, tile: 64, window: 2, ..Options::default() }
+    }
+
+    fn wire(&self) -> Result<Box<Wire>, ProtocolError> {
+        let (rules, log, changed) = (self.rules.clone(), self.log.clone(), self.changed.clone());
+        Ok(Box::new(Wire::new(self.network.endpoint(0)?, rules, log, changed)))
+    }
+
+    fn party(&self, end: &mut End, nodes: &mut Vec<&'static str>) -> Result<Vec<u64>, ProtocolError> {
+        leave_out(self.world.left_out);
+        let session = self.world.session;
+        let keys = [2, 1, 3].map(|missing| {
+            Some(blake3::derive_key("covey conformance 2026 keys of three, adversary", &[missing, session]))
+        });
+        let mut party = Quad::<W>::new(self.wire()?, session_keys(self.me, keys), RING, self.options(), 0)?;
+        let (secrets, mut opened) = (Secrets::new(self.world.secrets), Vec::new());
+        let mut dealt = secrets.dealt();
+        for misfit in self.misfits.iter().filter(|misfit| misfit.party == self.me) {
+            let parameters = 0..dealt.len();
+            for number in parameters.filter(|&number| misfit.parameter.is_none_or(|only| only == number)) {
+                let own = &mut dealt[number][self.me];
+                match misfit.seed {
+                    Some(seed) => own.seeds[seed][0] ^= 1,
+                    None => {
+                        let mut words = own.words.as_deref().unwrap_or_default().to_vec();
+                        words.iter_mut().take(1).for_each(|word| *word = word.wrapping_add(5));
+                        own.words = Some(words.into());
+                    }
+                }
+            }
+        }
+        for &phase in phases(self.world.ahead) {
+            party.begin(phase, 1)?;
+            let mut walk = Walk { party: &mut party, me: self.me, nodes: Vec::new() };
+            let mut note = |found: Result<(), ProtocolError>| {
+                match &found {
+                    Ok(()) => end.checks.push(true),
+                    Err(ProtocolError::CheckFailed(_)) => end.checks.push(false),
+                    Err(_) => {}
+                }
+                found
+            };
+            let results = walk.gates(&secrets, &dealt, &mut note)?;
+            let checked = walk.check();
+            let token = match checked {
+                Ok(token) => {
+                    note(Ok(()))?;
+                    token
+                }
+                Err(error) => return Err(note(Err(error)).err().unwrap_or(ProtocolError::StoreEmpty)),
+            };
+            opened = walk.open(&results, &token)?;
+            nodes.clone_from(&walk.nodes);
+        }
+        Ok(opened)
+    }
+
+    fn client(&self) -> Result<Vec<u64>, ProtocolError> {
+        leave_out(self.world.left_out);
+        let mut client = QuadClient::<W>::new(self.wire()?, RING, self.options());
+        client.enter(CLIENT_INPUT);
+        client.send(&Secrets::new(self.world.secrets).of_the_client())?;
+        client.enter(OPENINGS + 2);
+        let received = client.receive(&[super::circuit::RESULTS])?;
+        Ok(received.data().iter().map(|&word| word.into()).collect())
+    }
+}

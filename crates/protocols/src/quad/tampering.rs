@@ -1,0 +1,120 @@
+//! Checks that conformance leaves out, one at a time, to see that each is missed. Without the feature `tampering` none can be.
+
+use super::tape::Line;
+
+/// One check of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// What P0 deals to P1 is what P3 computes.
+    DealtToP1,
+    /// What P0 deals to P2 is what P3 computes.
+    DealtToP2,
+    /// All that P3 compares with P1.
+    P1WithP3,
+    /// All that P3 compares with P2.
+    P2WithP3,
+    /// All that P1 and P2 compare.
+    P1WithP2,
+    /// Seeds at P0 and P1.
+    P0WithP1,
+    /// Seeds at P0 and P2.
+    P0WithP2,
+    /// Seeds at P0 and P3.
+    P0WithP3,
+    /// Nothing is said of what was computed where what was given differs.
+    GivenFirst,
+    /// What P2 discloses to P3 is what P1 would.
+    Disclosed,
+    /// What a gate opens, under P3's mask.
+    Settled,
+    /// P1 and P2 were given the same masked input.
+    InputMasked,
+    /// P3 was given the same input as P1 and P2.
+    InputValue,
+    /// Seeds of parameters at rest.
+    StoredSeeds,
+    /// P1 and P2 were given the same masked parameter.
+    StoredMasked,
+    /// P3 was given the same parameter as P1 and P2.
+    StoredValue,
+    /// What a party says of the comparison is what it told the others.
+    Echoes,
+    /// Two parties gave the client the same seeds.
+    ClientSeeds,
+    /// The client was told the same result twice.
+    ClientOutput,
+    /// A party was told the same twice when a value is opened.
+    Opening,
+}
+
+impl Check {
+    /// All of them.
+    pub const ALL: [Check; 20] = [
+        Check::DealtToP1,
+        Check::DealtToP2,
+        Check::P1WithP3,
+        Check::P2WithP3,
+        Check::P1WithP2,
+        Check::P0WithP1,
+        Check::P0WithP2,
+        Check::P0WithP3,
+        Check::GivenFirst,
+        Check::Disclosed,
+        Check::Settled,
+        Check::InputMasked,
+        Check::InputValue,
+        Check::StoredSeeds,
+        Check::StoredMasked,
+        Check::StoredValue,
+        Check::Echoes,
+        Check::ClientSeeds,
+        Check::ClientOutput,
+        Check::Opening,
+    ];
+
+    /// The comparison of a line.
+    pub(super) fn of(line: Line) -> Check {
+        match line {
+            Line::P3ToP1 => Check::DealtToP1,
+            Line::P3ToP2 => Check::DealtToP2,
+            Line::P1ToP3 => Check::P1WithP3,
+            Line::P2ToP3 => Check::P2WithP3,
+            Line::P1ToP2 => Check::P1WithP2,
+            Line::P0ToP1 => Check::P0WithP1,
+            Line::P0ToP2 => Check::P0WithP2,
+            Line::P0ToP3 => Check::P0WithP3,
+        }
+    }
+}
+
+/// Whether the check is done.
+#[cfg(not(feature = "tampering"))]
+pub(super) const fn is_done(_: Check) -> bool {
+    true
+}
+
+#[cfg(feature = "tampering")]
+pub(super) use chosen::is_done;
+#[cfg(feature = "tampering")]
+pub use chosen::leave_out;
+
+/// A thread is one party.
+#[cfg(feature = "tampering")]
+mod chosen {
+    use std::cell::Cell;
+
+    use super::Check;
+
+    thread_local! {
+        static LEFT_OUT: Cell<Option<Check>> = const { Cell::new(None) };
+    }
+
+    /// From now on the party of this thread does without `check`.
+    pub fn leave_out(check: Option<Check>) {
+        LEFT_OUT.set(check);
+    }
+
+    pub(in crate::quad) fn is_done(check: Check) -> bool {
+        LEFT_OUT.get() != Some(check)
+    }
+}
