@@ -4,7 +4,8 @@ use covey_protocols::quad::tampering::Check;
 
 use super::each;
 use super::judge::judge;
-use super::strategies::{Script, WORLD, strategies};
+use super::strategies::{Script, WORLD};
+use super::ways::strategies;
 use super::world::{Run, World, run};
 
 /// What becomes of the strategies without one check.
@@ -12,7 +13,7 @@ use super::world::{Run, World, run};
 pub struct Row {
     /// The check.
     pub check: String,
-    /// Strategies that end in a wrong output or in honest parties that disagree.
+    /// Strategies that then end in a wrong output, or in honest parties that disagree.
     pub missed: usize,
     /// One of them.
     pub example: Option<String>,
@@ -30,27 +31,30 @@ impl Row {
 /// Every check.
 pub fn campaign() -> Result<Vec<Row>, String> {
     let (script, [due, _]) = Script::new(WORLD)?;
-    let strategies = strategies(&script);
     // What is waited for in vain tells nothing of checks.
-    let strategies: Vec<_> = strategies.into_iter().filter(|strategy| !strategy.waits()).collect();
-    let honest: Vec<Vec<String>> = each(&strategies, |strategy| findings(&run(WORLD, &strategy.cheat)));
-    let mut rows = Vec::new();
-    for check in Check::ALL {
-        let world = World { left_out: Some(check), ..WORLD };
-        let outcomes = each(&strategies, |strategy| {
+    let strategies: Vec<_> = strategies(&script).into_iter().filter(|strategy| !strategy.waits()).collect();
+    let outcomes = |world: World| {
+        each(&strategies, |strategy| {
             let run = run(world, &strategy.cheat);
             let tally = judge(&run, &strategy.cheat, &due);
             (tally.wrong + tally.split > 0, findings(&run))
-        });
-        let missed: Vec<usize> = (0..outcomes.len()).filter(|&index| outcomes[index].0).collect();
-        let elsewhere = outcomes.iter().zip(&honest).filter(|((missed, found), due)| !missed && found != *due).count();
-        let example = missed.first().map(|&index| strategies[index].name.clone());
+        })
+    };
+    let with_all = outcomes(WORLD);
+    let mut rows = Vec::new();
+    for check in Check::ALL {
+        let without = outcomes(World { left_out: Some(check), ..WORLD });
+        let is_missed = |&index: &usize| without[index].0 && !with_all[index].0;
+        let missed: Vec<usize> = (0..without.len()).filter(is_missed).collect();
+        let is_elsewhere = |index: &usize| !without[*index].0 && without[*index].1 != with_all[*index].1;
+        let elsewhere = (0..without.len()).filter(is_elsewhere).count();
+        let example = missed.first().map(|&index| format!("{} ({})", strategies[index].name, strategies[index].place));
         rows.push(Row { check: format!("{check:?}"), missed: missed.len(), example, elsewhere });
     }
     Ok(rows)
 }
 
-/// What the peers say of it.
+/// What the peers found.
 fn findings(run: &Run) -> Vec<String> {
     run.ends.iter().flatten().filter_map(|end| end.error.clone()).filter(|error| error.contains("cheats")).collect()
 }

@@ -1,12 +1,11 @@
 //! One small program with every gate, each under a node of its own, so that a message's node, link and number say what it is.
 
-use std::sync::Arc;
-
 use covey_protocols::api::{MatmulShape, Result};
 use covey_protocols::clip::Ends;
 use covey_protocols::quad::{Arith, Bool, Quad};
 use covey_protocols::{
-    Bias, Comparison, Epilogue, Geometry, Phase, Placement, Protocol, Rounding, Truncation, WeightSource,
+    Bias, Checked, Comparison, Epilogue, Geometry, Phase, Placement, Protocol, ProtocolError, Rounding, Truncation,
+    WeightSource,
 };
 use covey_ring::{Ring, Tensor, Word};
 
@@ -100,25 +99,24 @@ impl Walk<'_> {
         gate(self.party)
     }
 
-    /// All gates. `checked` is told what a check of the weights ahead of all other gates says.
+    /// All gates, after a check of the weights. `found` is what checks said.
     pub fn gates(
         &mut self,
         secrets: &Secrets,
         dealt: &[Vec<StoredWeight<W>>],
-        checked: &mut dyn FnMut(Result<()>) -> Result<()>,
+        found: &mut Vec<bool>,
     ) -> Result<Results> {
         let me = self.me;
         let load = |number: usize| {
             let stored = QuadHarness::<W>::load(dealt[number][me].clone(), me, SHAPES[number], 5);
-            stored.ok_or(covey_protocols::ProtocolError::Internal("what a party holds of a parameter"))
+            stored.ok_or(ProtocolError::Internal("what a party holds of a parameter"))
         };
         let geometry = Geometry::Dense { inputs: LEN, outputs: LEN };
         let vector = self.at("parameter", |party| party.restore(load(1)?))?;
         self.node("weight");
         let stored = self.party.prepare(WeightSource::Stored(load(0)?), geometry, Placement::Cpu)?;
         self.party.enter(CHECKS.start, "check of weights");
-        let found = self.party.check().map(|_| ());
-        checked(found)?;
+        noted(self.party.check(), found)?;
 
         let names = ["input of P0", "input of P1", "input of P2", "input of P3"];
         let mut inputs = Vec::new();
@@ -127,7 +125,7 @@ impl Walk<'_> {
             inputs.push(self.at(name, |party| party.input(owner, &[LEN], (owner == me).then_some(&value)))?);
         }
         let client = self.at("input of the client", |party| party.client_input(&[LEN]))?;
-        let [x, y, z, other] = &inputs[..] else { return Err(covey_protocols::ProtocolError::Internal("inputs")) };
+        let [x, y, z, other] = &inputs[..] else { return Err(ProtocolError::Internal("inputs")) };
         let mut results: Vec<Arith<W>> = vec![vector.clone(), client.clone()];
         results.extend(inputs.iter().cloned());
 
@@ -147,9 +145,9 @@ impl Walk<'_> {
         let residual = self.party.reshape(other, &[1, LEN]);
         let constant: Tensor<W> = tensor(&[LEN], &[3, -5, 7]);
         let maps = [
-            (&stored, ["stored weight", "stored weight, shift", "stored weight, shift, sum, ReLU", "stored weight, ReLU"]),
-            (&shared, ["shared weight", "shared weight, shift", "shared weight, shift, sum, ReLU", "shared weight, ReLU"]),
-            (&public, ["public weight", "public weight, shift", "public weight, shift, sum, ReLU", "public weight, ReLU"]),
+            (&stored, ["stored", "stored, shift", "stored, shift, sum, ReLU", "stored, ReLU"]),
+            (&shared, ["shared", "shared, shift", "shared, shift, sum, ReLU", "shared, ReLU"]),
+            (&public, ["public", "public, shift", "public, shift, sum, ReLU", "public, ReLU"]),
         ];
         for (weight, [plain, shift, all, relu]) in maps {
             let epilogues: [(&'static str, Epilogue<Quad<W>>); 4] = [
@@ -210,28 +208,36 @@ impl Walk<'_> {
     }
 
     /// The check before anything is opened.
-    pub fn check(&mut self) -> Result<covey_protocols::Checked> {
+    pub fn check(&mut self, found: &mut Vec<bool>) -> Result<Checked> {
         self.party.enter(CHECKS.start + 1, "check");
-        self.party.check()
+        noted(self.party.check(), found)
     }
 
     /// Opens everything to all, and reveals the words to the client.
-    pub fn open(&mut self, results: &Results, checked: &covey_protocols::Checked) -> Result<Vec<u64>> {
+    pub fn open(&mut self, results: &Results, checked: &Checked, opened: &mut Vec<u64>) -> Result<()> {
         self.party.enter(OPENINGS, "open");
-        let mut opened: Vec<u64> =
-            self.party.open(&results.words, checked)?.data().iter().map(|&word| word.into()).collect();
+        opened.extend(self.party.open(&results.words, checked)?.data().iter().map(|&word| u64::from(word)));
         self.party.enter(OPENINGS + 1, "open bits");
         for planes in &results.planes {
             opened.extend_from_slice(self.party.open_bits(planes, checked)?.words());
         }
         self.party.enter(OPENINGS + 2, "reveal");
-        self.party.reveal(&results.words, checked)?;
-        Ok(opened)
+        self.party.reveal(&results.words, checked)
     }
 }
 
+/// Notes what a check said, if it was not cut short.
+fn noted(check: Result<Checked>, found: &mut Vec<bool>) -> Result<Checked> {
+    match &check {
+        Ok(_) => found.push(true),
+        Err(ProtocolError::CheckFailed(_)) => found.push(false),
+        Err(_) => {}
+    }
+    check
+}
+
 /// The name of a node.
-pub fn name(nodes: &Arc<Vec<&'static str>>, node: u32) -> &'static str {
+pub fn name(nodes: &[&'static str], node: u32) -> &'static str {
     match node {
         _ if node == CHECKS.start => "check of weights",
         _ if CHECKS.contains(&node) => "check",

@@ -2,7 +2,7 @@
 
 use covey_transport::PeerId;
 
-use super::circuit::CHECKS;
+use super::wire::Act;
 use super::world::{Cheat, PARTIES, Run, World, run};
 
 /// How often what happened.
@@ -61,7 +61,7 @@ impl Due {
         for (peer, end) in run.ends.iter().enumerate() {
             let end = end.as_ref().ok_or(format!("peer {peer} did not end in an honest run"))?;
             let why = || format!("peer {peer} in an honest run: {}", end.error.as_deref().unwrap_or("a panic"));
-            outputs.push(end.output.clone().ok_or_else(why)?);
+            outputs.push(end.done.then(|| end.output.clone()).ok_or_else(why)?);
         }
         let client = outputs.pop().unwrap_or_default();
         if outputs.windows(2).any(|pair| pair[0] != pair[1]) || !outputs[0].starts_with(&client) {
@@ -85,10 +85,8 @@ pub fn judge(run: &Run, cheat: &Cheat, due: &Due) -> Tally {
     let peers: Vec<PeerId> = (0..=PARTIES).filter(honest).collect();
     let ends: Vec<_> = peers.iter().map(|&peer| (peer, run.ends[peer].as_ref())).collect();
     let stuck = ends.iter().any(|(_, end)| end.is_none_or(|end| end.panicked));
-    let wrong = ends.iter().any(|(peer, end)| {
-        end.and_then(|end| end.output.as_ref()).is_some_and(|output| output != due.of_peer(*peer))
-    });
-    let complete = ends.iter().all(|(_, end)| end.is_some_and(|end| end.output.is_some()));
+    let wrong = ends.iter().any(|(peer, end)| end.is_some_and(|end| !due.of_peer(*peer).starts_with(&end.output)));
+    let complete = ends.iter().all(|(_, end)| end.is_some_and(|end| end.done));
     let checks = |peer: PeerId| run.ends[peer].as_ref().map_or(&[][..], |end| &end.checks);
     let longest = parties.iter().map(|&peer| checks(peer).len()).max().unwrap_or(0);
     let split = (0..longest).any(|number| {
@@ -114,7 +112,9 @@ pub fn judge(run: &Run, cheat: &Cheat, due: &Due) -> Tally {
 pub fn tells(one: &Run, other: &Run, cheat: &Cheat) -> bool {
     // Where a run was cut short, what had been said by then depends on who was faster.
     let whole = |run: &Run| run.ends[..PARTIES].iter().flatten().all(|end| end.checks.last() == Some(&false));
-    if !one.changed || !other.changed || !whole(one) || !whole(other) {
+    // What the cheater has from another session depends on the secrets of that one.
+    let alien = cheat.rules.iter().any(|rule| matches!(&rule.act, Act::Replace(bytes) if bytes.len() > VERDICTS));
+    if alien || !one.changed || !other.changed || !whole(one) || !whole(other) {
         return false;
     }
     let honest = (0..PARTIES).filter(|peer| !cheat.cheaters.contains(peer));
@@ -123,10 +123,12 @@ pub fn tells(one: &Run, other: &Run, cheat: &Cheat) -> bool {
 }
 
 const VERIFIER: PeerId = 3;
+/// Bytes of what is passed on in a check, the longest of its messages beside digests.
+const VERDICTS: usize = 10;
 
 /// Whether the verifier itself found that digests of P1 or P2 are not what it computes: then they depend on what it does not know.
 fn surprises(run: &Run) -> bool {
-    let first = run.said(VERIFIER).into_iter().find(|(spot, _)| CHECKS.contains(&spot.node) && spot.to == 0);
-    let verdicts = run.said(VERIFIER);
-    first.is_some() && verdicts.iter().any(|(_, bytes)| bytes.len() == 5 && matches!(bytes[0], 3 | 4))
+    /// Bytes of a verdict, and how one begins that names a line of P1 or P2.
+    const VERDICT: usize = 5;
+    run.said(VERIFIER).iter().any(|(_, bytes)| bytes.len() == VERDICT && matches!(bytes[0], 3 | 4))
 }

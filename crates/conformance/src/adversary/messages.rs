@@ -1,6 +1,6 @@
 //! Every message, one at a time: changed, replayed, swapped, withheld, cut, or taken from another session.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use covey_kernels::Prg;
 use covey_protocols::circuits::Adder;
@@ -12,28 +12,22 @@ use super::wire::{Act, Rule, Spot};
 use super::world::{Cheat, PARTIES, World, run};
 
 /// What is done to a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     TopBit,
-    Flip,
     Add,
     OtherSession,
+    Flip,
     Replay,
     Truncate,
     Swap,
     Withhold,
+    Invert,
 }
 
-const KINDS: [Kind; 8] = [
-    Kind::TopBit,
-    Kind::Add,
-    Kind::OtherSession,
-    Kind::Flip,
-    Kind::Replay,
-    Kind::Truncate,
-    Kind::Swap,
-    Kind::Withhold,
-];
+/// In turn. All bits are inverted where nothing else has had an effect.
+const KINDS: [Kind; 8] =
+    [Kind::TopBit, Kind::Add, Kind::OtherSession, Kind::Flip, Kind::Replay, Kind::Truncate, Kind::Swap, Kind::Withhold];
 
 /// One gate's messages: what became of the runs in which one was changed.
 #[derive(Clone, Debug, Default, serde::Serialize)]
@@ -44,128 +38,163 @@ pub struct Row {
     pub types: usize,
     /// Those that were changed.
     pub changed: usize,
-    /// Types whose change was harmless whenever it was tried.
-    pub always_harmless: Vec<String>,
+    /// Types whose change was harmless whenever it was tried, all bits inverted among it.
+    pub harmless: Vec<String>,
+    /// What was done where something happened that must not.
+    pub bad: Vec<String>,
     /// Runs.
     pub tally: Tally,
 }
 
-struct Target {
-    world: World,
-    kind: Kind,
-    spot: Spot,
-    act: Act,
-    name: (usize, &'static str),
+/// A message's type: the gate, and the step and link within it. The adder and the run do not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Type {
+    node: u32,
+    gate: &'static str,
+    offline: bool,
+    from: usize,
+    to: usize,
+    number: u32,
 }
 
-/// A message's type: the gate, and step and link within it. The adder and the run do not count.
-type Type = (usize, &'static str, bool, usize, usize, u32);
+impl std::fmt::Display for Type {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Type { offline, from, to, number, .. } = self;
+        write!(f, "{} message {number} of P{from} to {to}", if *offline { "offline" } else { "online" })
+    }
+}
 
+/// What honest runs send.
 struct Honest {
+    world: World,
     due: [Due; 2],
     log: Vec<(Spot, Vec<u8>)>,
+    /// In another session.
     other: HashMap<Spot, Vec<u8>>,
-    nodes: std::sync::Arc<Vec<&'static str>>,
+    nodes: Vec<&'static str>,
 }
 
 impl Honest {
     fn new(world: World) -> Result<Honest, String> {
         let (due, run) = Due::of(world)?;
-        let (other_due, _) = Due::of(World { secrets: 1, ..world })?;
+        let (second, _) = Due::of(World { secrets: 1, ..world })?;
         let (_, other) = Due::of(World { session: world.session + 1, ..world })?;
-        let nodes = std::sync::Arc::new(run.nodes);
-        Ok(Honest { due: [due, other_due], log: run.log, other: other.log.into_iter().collect(), nodes })
+        Ok(Honest { world, due: [due, second], log: run.log, other: other.log.into_iter().collect(), nodes: run.nodes })
     }
+
+    fn kind(&self, spot: &Spot) -> Type {
+        let Spot { node, offline, from, to, number } = *spot;
+        Type { node, gate: circuit::name(&self.nodes, node), offline, from, to, number }
+    }
+}
+
+/// A message of an honest run.
+#[derive(Clone, Copy)]
+struct Message {
+    world: usize,
+    spot: Spot,
+    len: usize,
+}
+
+struct Campaign {
+    honest: Vec<Honest>,
+    types: BTreeMap<Type, Vec<Message>>,
+    random: Random,
+    rows: BTreeMap<Type, Row>,
 }
 
 /// At least `runs` runs, and at least one of every type of message.
 pub fn campaign(runs: usize, seed: u64) -> Result<Vec<Row>, String> {
-    let worlds = Adder::ALL.into_iter().flat_map(|adder| {
-        [false, true].map(|ahead| World { adder, ahead, session: 1, secrets: 0, left_out: None })
-    });
-    let worlds: Vec<World> = worlds.collect();
-    let honest = worlds.iter().map(|&world| Honest::new(world)).collect::<Result<Vec<_>, _>>()?;
-    let mut random = Random::new(seed);
-
-    let name = |honest: &Honest, spot: &Spot| -> Type {
-        let name = circuit::name(&honest.nodes, spot.node);
-        (spot.node as usize, name, spot.offline, spot.from, spot.to, spot.number)
-    };
-    // By type, each message of it in some world.
-    let mut types: BTreeMap<Type, Vec<(usize, Spot, usize)>> = BTreeMap::new();
+    let mut honest = Vec::new();
+    for adder in Adder::ALL {
+        for ahead in [false, true] {
+            honest.push(Honest::new(World { adder, ahead, session: 1, secrets: 0, left_out: None })?);
+        }
+    }
+    let mut types: BTreeMap<Type, Vec<Message>> = BTreeMap::new();
     for (world, honest) in honest.iter().enumerate() {
         for (spot, bytes) in honest.log.iter().filter(|(spot, _)| spot.from < PARTIES) {
-            types.entry(name(honest, spot)).or_default().push((world, *spot, bytes.len()));
+            types.entry(honest.kind(spot)).or_default().push(Message { world, spot: *spot, len: bytes.len() });
         }
     }
-    let mut targets = Vec::new();
-    let mut round = 0;
-    while targets.len() < runs.max(types.len()) {
-        for (index, places) in types.values().enumerate() {
-            let (world, spot, len) = places[random.below(places.len())];
-            let kind = KINDS[(index + round) % KINDS.len()];
-            let act = match kind {
-                Kind::TopBit => Act::Flip(if len < 4 { 0 } else { 31 }),
-                Kind::Flip => Act::Flip(random.below(8 * len)),
-                Kind::Add => Act::Add(4 * random.below(len.div_ceil(4)), 1),
-                Kind::OtherSession => Act::Replace(honest[world].other[&spot].clone()),
-                Kind::Replay => Act::Replay,
-                Kind::Truncate => Act::Truncate,
-                Kind::Swap => Act::Swap,
-                Kind::Withhold => Act::Withhold,
-            };
-            let (node, gate, ..) = name(&honest[world], &spot);
-            targets.push((world, Target { world: worlds[world], kind, spot, act, name: (node, gate) }));
-        }
-        round += 1;
-    }
-    targets.truncate(runs.max(types.len()));
+    let mut campaign = Campaign { honest, types, random: Random::new(seed), rows: BTreeMap::new() };
+    let count = runs.max(campaign.types.len());
+    let kinds: Vec<Type> = campaign.types.keys().copied().collect();
+    let turns = kinds.iter().enumerate().cycle().take(count).enumerate();
+    let targets: Vec<(Type, Kind)> =
+        turns.map(|(turn, (index, kind))| (*kind, KINDS[(index + turn / kinds.len()) % KINDS.len()])).collect();
+    campaign.run(&targets);
+    let without_effect = |(_, row): &(&Type, &Row)| row.tally.harmless == row.tally.runs;
+    let again: Vec<(Type, Kind)> =
+        campaign.rows.iter().filter(without_effect).map(|(kind, _)| (*kind, Kind::Invert)).collect();
+    campaign.run(&again);
+    Ok(campaign.by_gate())
+}
 
-    let results = each(&targets, |(world, target)| {
-        let cheat = Cheat {
-            cheaters: vec![target.spot.from],
-            rules: vec![Rule { spot: target.spot, received: false, act: target.act.clone() }],
-            misfits: Vec::new(),
-        };
-        let first = run(target.world, &cheat);
-        let mut tally = judge(&first, &cheat, &honest[*world].due[0]);
-        let waits = matches!(target.kind, Kind::Swap | Kind::Withhold | Kind::Truncate | Kind::OtherSession);
-        if tally.runs > 0 && !waits {
-            let other = run(World { secrets: 1, ..target.world }, &cheat);
-            tally.told = usize::from(tells(&first, &other, &cheat));
-            tally.add(&judge(&other, &cheat, &honest[*world].due[1]));
+impl Campaign {
+    fn run(&mut self, targets: &[(Type, Kind)]) {
+        let jobs: Vec<_> = targets
+            .iter()
+            .map(|&(of, kind)| {
+                let places = &self.types[&of];
+                let message = places[self.random.below(places.len())];
+                (of, kind, message, self.act(kind, message))
+            })
+            .collect();
+        let honest = &self.honest;
+        let tallies = each(&jobs, |(_, kind, message, act)| {
+            let Honest { world, due, .. } = &honest[message.world];
+            let rules = vec![Rule { spot: message.spot, received: false, act: act.clone() }];
+            let cheat = Cheat { cheaters: vec![message.spot.from], rules, misfits: Vec::new() };
+            let first = run(*world, &cheat);
+            let mut tally = judge(&first, &cheat, &due[0]);
+            let ends_early = matches!(kind, Kind::Swap | Kind::Withhold | Kind::Truncate | Kind::OtherSession);
+            if tally.runs > 0 && !ends_early {
+                let other = run(World { secrets: 1, ..*world }, &cheat);
+                tally.told = usize::from(tells(&first, &other, &cheat));
+                tally.add(&judge(&other, &cheat, &due[1]));
+            }
+            tally
+        });
+        for ((of, kind, message, act), tally) in jobs.iter().zip(&tallies) {
+            let row = self.rows.entry(*of).or_default();
+            row.tally.add(tally);
+            if tally.is_bad() {
+                let World { adder, ahead, .. } = self.honest[message.world].world;
+                row.bad.push(format!("{of}, {kind:?} ({act:?}), {adder:?}, ahead: {ahead}: {tally:?}"));
+            }
         }
-        tally
-    });
+    }
 
-    let mut rows: BTreeMap<usize, Row> = BTreeMap::new();
-    let (mut changed, mut harmful) = (HashSet::new(), HashSet::new());
-    for ((world, target), tally) in targets.iter().zip(&results) {
-        let kind = name(&honest[*world], &target.spot);
-        if tally.runs > 0 {
-            changed.insert(kind);
-        }
-        if tally.harmless < tally.runs {
-            harmful.insert(kind);
-        }
-        let row = rows.entry(target.name.0).or_default();
-        row.gate = target.name.1.into();
-        row.tally.add(tally);
-        if tally.is_bad() {
-            eprintln!("{:?} of {:?} in {:?}, {:?}: {tally:?}", target.kind, kind, target.world.adder, target.act);
+    fn act(&mut self, kind: Kind, Message { world, spot, len }: Message) -> Act {
+        match kind {
+            Kind::TopBit => Act::Flip(if len < 4 { 0 } else { 31 }),
+            Kind::Flip => Act::Flip(self.random.below(8 * len)),
+            Kind::Add => Act::Add(4 * self.random.below(len.div_ceil(4)), 1),
+            Kind::OtherSession => Act::Replace(self.honest[world].other.get(&spot).cloned().unwrap_or_default()),
+            Kind::Replay => Act::Replay,
+            Kind::Truncate => Act::Truncate,
+            Kind::Swap => Act::Swap,
+            Kind::Withhold => Act::Withhold,
+            Kind::Invert => Act::Invert,
         }
     }
-    for kind in types.keys() {
-        let row = rows.entry(kind.0).or_default();
-        row.types += 1;
-        row.changed += usize::from(changed.contains(kind));
-        if changed.contains(kind) && !harmful.contains(kind) {
-            let (_, _, offline, from, to, number) = kind;
-            let step = if *offline { "offline" } else { "online" };
-            row.always_harmless.push(format!("{step} {number} from {from} to {to}"));
+
+    fn by_gate(self) -> Vec<Row> {
+        let mut gates: BTreeMap<u32, Row> = BTreeMap::new();
+        let tried: BTreeSet<Type> = self.rows.iter().filter(|(_, row)| row.tally.runs > 0).map(|(of, _)| *of).collect();
+        for (of, row) in self.rows {
+            let gate = gates.entry(of.node).or_insert_with(|| Row { gate: of.gate.into(), ..Row::default() });
+            gate.types += 1;
+            gate.changed += usize::from(tried.contains(&of));
+            gate.tally.add(&row.tally);
+            gate.bad.extend(row.bad);
+            if row.tally.harmless == row.tally.runs {
+                gate.harmless.push(of.to_string());
+            }
         }
+        gates.into_values().collect()
     }
-    Ok(rows.into_values().collect())
 }
 
 /// Numbers from a seed.

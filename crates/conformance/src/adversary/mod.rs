@@ -1,7 +1,7 @@
 //! `make adversary`: one of Quad's parties, or its client, does what it likes, in thousands of runs of a program that has every gate.
 //!
 //! - [`messages`]: every message of every gate is changed, replayed, swapped, withheld, cut, or taken from another session.
-//! - [`strategies`]: named ways of cheating that fit together.
+//! - [`strategies`]: named ways of cheating that fit together ([`ways`]).
 //! - [`checks`]: the strategies again with each check left out in turn, which some of them must then get past.
 //!
 //! An honest peer has the right output or none; nothing is opened before the check has passed at all honest parties; the check passes
@@ -13,6 +13,7 @@ pub mod judge;
 pub mod messages;
 pub mod report;
 pub mod strategies;
+pub mod ways;
 pub mod wire;
 pub mod world;
 

@@ -31,52 +31,73 @@ impl Report {
 
     /// Whether all is as it must be.
     pub fn is_well(&self) -> bool {
-        let covered = self.messages.iter().all(|row| row.changed == row.types && !row.tally.is_bad());
-        covered && self.strategies.iter().all(|row| !row.tally.is_bad()) && self.checks.iter().all(checks::Row::is_noticed)
+        self.messages.iter().all(|row| row.changed == row.types && !row.tally.is_bad())
+            && self.strategies.iter().all(|row| row.tally.runs > 0 && !row.tally.is_bad())
+            && self.checks.iter().all(checks::Row::is_noticed)
     }
 
     /// For a terminal.
     pub fn table(&self) -> String {
         let mut out = String::new();
         let (mut types, mut changed, mut all) = (0, 0, Tally::default());
-        line(&mut out, "messages of", "types", None);
+        head(&mut out, "messages of", "types");
         for row in &self.messages {
-            line(&mut out, &row.gate, &format!("{}/{}", row.changed, row.types), Some(&row.tally));
+            line(&mut out, &row.gate, &format!("{}/{}", row.changed, row.types), &row.tally);
             types += row.types;
             changed += row.changed;
             all.add(&row.tally);
         }
-        line(&mut out, "all", &format!("{changed}/{types}"), Some(&all));
-        let harmless = self.messages.iter().flat_map(|row| row.always_harmless.iter().map(|kind| (&row.gate, kind)));
-        harmless.for_each(|(gate, kind)| _ = writeln!(out, "never mattered: {gate}, {kind}"));
-        let mut all = Tally::default();
-        _ = writeln!(out);
-        line(&mut out, "strategies", "", None);
+        line(&mut out, "all", &format!("{changed}/{types}"), &all);
+        let harmless: usize = self.messages.iter().map(|row| row.harmless.len()).sum();
+        if harmless > 0 {
+            _ = writeln!(out, "{harmless} types of messages never mattered:");
+        }
+        for row in self.messages.iter().filter(|row| !row.harmless.is_empty()) {
+            _ = writeln!(out, "  {}: {}", row.gate, row.harmless.join("; "));
+        }
+        let (mut places, mut all) = (0, Tally::default());
+        head(&mut out, "\nstrategies", "places");
         for row in &self.strategies {
-            line(&mut out, &row.strategy, "", Some(&row.tally));
+            line(&mut out, row.strategy, &row.places.len().to_string(), &row.tally);
+            places += row.places.len();
             all.add(&row.tally);
         }
-        line(&mut out, &format!("all {}", self.strategies.len()), "", Some(&all));
-        _ = writeln!(out, "\nwithout the check: strategies that get past, that another check finds");
+        line(&mut out, &format!("all {}", self.strategies.len()), &places.to_string(), &all);
+        _ = writeln!(out, "\nwithout the check: strategies that get past it, that another check finds");
         for row in &self.checks {
             let example = row.example.as_deref().unwrap_or(if row.is_noticed() { "-" } else { "NOT MISSED" });
-            _ = writeln!(out, "{:<14} {:>4} {:>4}  {example}", row.check, row.missed, row.elsewhere);
+            _ = writeln!(out, "{:<12} {:>4} {:>4}  {example}", row.check, row.missed, row.elsewhere);
+        }
+        let bad = |name: &str, bad: &[String]| bad.iter().map(|what| format!("{name}: {what}\n")).collect::<String>();
+        let found: String = self
+            .messages
+            .iter()
+            .map(|row| bad(&row.gate, &row.bad))
+            .chain(self.strategies.iter().map(|row| bad(row.strategy, &row.bad)))
+            .collect();
+        if !found.is_empty() {
+            _ = writeln!(out, "\nwhat must not happen:\n{found}");
         }
         out
     }
 }
 
-fn line(out: &mut String, name: &str, types: &str, tally: Option<&Tally>) {
-    let name: String = name.chars().take(46).collect();
-    let cells = match tally {
-        None => ["runs", "refused", "harmless", "wrong", "early", "split", "told", "stuck"].map(String::from),
-        Some(t) => {
-            [t.runs, t.refused, t.harmless, t.wrong, t.early, t.split, t.told, t.stuck].map(|count| count.to_string())
-        }
-    };
-    let [runs, refused, harmless, wrong, early, split, told, stuck] = cells;
-    _ = writeln!(
-        out,
-        "{name:<46} {types:>9} {runs:>6} {refused:>7} {harmless:>8} {wrong:>5} {early:>5} {split:>5} {told:>4} {stuck:>5}"
-    );
+const COLUMNS: [(&str, usize); 8] =
+    [("runs", 6), ("refused", 8), ("same", 5), ("wrong", 6), ("early", 6), ("split", 6), ("told", 5), ("stuck", 6)];
+const NAME: usize = 44;
+
+fn head(out: &mut String, name: &str, types: &str) {
+    // A line of its own in front takes no room.
+    let width = NAME + name.len() - name.trim_start().len();
+    _ = write!(out, "{name:<width$}{types:>9}");
+    COLUMNS.iter().for_each(|(name, width)| _ = write!(out, "{name:>width$}"));
+    out.push('\n');
+}
+
+fn line(out: &mut String, name: &str, types: &str, tally: &Tally) {
+    let Tally { runs, refused, harmless, wrong, early, split, told, stuck } = *tally;
+    _ = write!(out, "{name:<NAME$}{types:>9}");
+    let counts = [runs, refused, harmless, wrong, early, split, told, stuck];
+    COLUMNS.iter().zip(counts).for_each(|((_, width), count)| _ = write!(out, "{count:>width$}"));
+    out.push('\n');
 }

@@ -25,6 +25,8 @@ pub struct Spot {
 pub enum Act {
     /// Flips one bit.
     Flip(usize),
+    /// Flips all bits.
+    Invert,
     /// Adds to the word at this byte.
     Add(usize, u32),
     /// Adds to the word that starts so many bytes before the end.
@@ -103,6 +105,7 @@ impl Wire {
                 let bit = bit % (8 * bytes.len());
                 bytes[bit / 8] ^= 1 << (bit % 8);
             }
+            Act::Invert => bytes.iter_mut().for_each(|byte| *byte = !*byte),
             Act::Add(at, delta) => {
                 add(&mut bytes, *at, *delta);
             }
@@ -162,7 +165,9 @@ impl Endpoint for Wire {
             return Ok(());
         }
         let act = self.rule(spot, false);
-        let own = if self.rules.is_empty() { message } else {
+        let own = if self.rules.is_empty() {
+            message
+        } else {
             let altered = act.as_ref().map_or_else(|| message.clone(), |act| self.altered(act, &message));
             self.history.push(message);
             altered

@@ -66,7 +66,9 @@ pub struct Cheat {
 #[derive(Clone, Debug, Default)]
 pub struct End {
     /// What was opened to it.
-    pub output: Option<Vec<u64>>,
+    pub output: Vec<u64>,
+    /// It came to its end.
+    pub done: bool,
     /// Why it stopped.
     pub error: Option<String>,
     /// What each check said; none of one that was cut short.
@@ -96,9 +98,8 @@ impl Run {
     /// What `peer` said in checks beside digests: verdicts and echoes.
     pub fn said(&self, peer: PeerId) -> Vec<(Spot, Vec<u8>)> {
         const DIGEST: usize = 32;
-        let said = |(spot, bytes): &&(Spot, Vec<u8>)| {
-            spot.from == peer && CHECKS.contains(&spot.node) && bytes.len() < DIGEST
-        };
+        let said =
+            |(spot, bytes): &&(Spot, Vec<u8>)| spot.from == peer && CHECKS.contains(&spot.node) && bytes.len() < DIGEST;
         self.log.iter().filter(said).cloned().collect()
     }
 }
@@ -168,11 +169,11 @@ impl Job {
         let mut end = End::default();
         let mut nodes = Vec::new();
         let result = catch_unwind(AssertUnwindSafe(|| match self.me {
-            PARTIES => self.client(),
+            PARTIES => self.client(&mut end),
             _ => self.party(&mut end, &mut nodes),
         }));
         match result {
-            Ok(Ok(output)) => end.output = Some(output),
+            Ok(Ok(())) => end.done = true,
             Ok(Err(error)) => end.error = Some(error.to_string()),
             Err(_) => end.panicked = true,
         }
@@ -189,14 +190,14 @@ impl Job {
         Ok(Box::new(Wire::new(self.network.endpoint(0)?, rules, log, changed)))
     }
 
-    fn party(&self, end: &mut End, nodes: &mut Vec<&'static str>) -> Result<Vec<u64>, ProtocolError> {
+    fn party(&self, end: &mut End, nodes: &mut Vec<&'static str>) -> Result<(), ProtocolError> {
         leave_out(self.world.left_out);
         let session = self.world.session;
         let keys = [2, 1, 3].map(|missing| {
             Some(blake3::derive_key("covey conformance 2026 keys of three, adversary", &[missing, session]))
         });
         let mut party = Quad::<W>::new(self.wire()?, session_keys(self.me, keys), RING, self.options(), 0)?;
-        let (secrets, mut opened) = (Secrets::new(self.world.secrets), Vec::new());
+        let secrets = Secrets::new(self.world.secrets);
         let mut dealt = secrets.dealt();
         for misfit in self.misfits.iter().filter(|misfit| misfit.party == self.me) {
             let parameters = 0..dealt.len();
@@ -215,36 +216,24 @@ impl Job {
         for &phase in phases(self.world.ahead) {
             party.begin(phase, 1)?;
             let mut walk = Walk { party: &mut party, me: self.me, nodes: Vec::new() };
-            let mut note = |found: Result<(), ProtocolError>| {
-                match &found {
-                    Ok(()) => end.checks.push(true),
-                    Err(ProtocolError::CheckFailed(_)) => end.checks.push(false),
-                    Err(_) => {}
-                }
-                found
-            };
-            let results = walk.gates(&secrets, &dealt, &mut note)?;
-            let checked = walk.check();
-            let token = match checked {
-                Ok(token) => {
-                    note(Ok(()))?;
-                    token
-                }
-                Err(error) => return Err(note(Err(error)).err().unwrap_or(ProtocolError::StoreEmpty)),
-            };
-            opened = walk.open(&results, &token)?;
+            let results = walk.gates(&secrets, &dealt, &mut end.checks)?;
+            let checked = walk.check(&mut end.checks)?;
             nodes.clone_from(&walk.nodes);
+            // What is opened in a preprocessing run means nothing.
+            end.output.clear();
+            walk.open(&results, &checked, &mut end.output)?;
         }
-        Ok(opened)
+        Ok(())
     }
 
-    fn client(&self) -> Result<Vec<u64>, ProtocolError> {
+    fn client(&self, end: &mut End) -> Result<(), ProtocolError> {
         leave_out(self.world.left_out);
         let mut client = QuadClient::<W>::new(self.wire()?, RING, self.options());
         client.enter(CLIENT_INPUT);
         client.send(&Secrets::new(self.world.secrets).of_the_client())?;
         client.enter(OPENINGS + 2);
         let received = client.receive(&[super::circuit::RESULTS])?;
-        Ok(received.data().iter().map(|&word| word.into()).collect())
+        end.output = received.data().iter().map(|&word| word.into()).collect();
+        Ok(())
     }
 }

@@ -1,0 +1,226 @@
+//! Ways of cheating that fit together: each names who cheats, and does what it can so that what it changed is not missed elsewhere.
+
+use covey_transport::PeerId;
+
+use super::strategies::{Script, Strategy, others};
+use super::wire::{Act, Rule};
+use super::world::{Cheat, Misfit, PARTIES};
+
+/// What is added to a word. Where a value enters with either sign, `TOP` is the same.
+const ERROR: u32 = 0x1_0001;
+const TOP: u32 = 1 << 31;
+
+/// All of them.
+pub fn strategies(script: &Script) -> Vec<Strategy> {
+    let mut list = Vec::new();
+    products(script, &mut list);
+    material(script, &mut list);
+    inputs(script, &mut list);
+    at_rest(&mut list);
+    verdicts(script, &mut list);
+    digests(script, &mut list);
+    openings(script, &mut list);
+    other_sessions(script, &mut list);
+    list
+}
+
+fn push(list: &mut Vec<Strategy>, name: &'static str, place: impl Into<String>, cheater: PeerId, rules: Vec<Rule>) {
+    let cheat = Cheat { cheaters: vec![cheater], rules, misfits: Vec::new() };
+    list.push(Strategy { name, place: place.into(), cheat });
+}
+
+/// P1 and P2 in products and what follows them.
+fn products(script: &Script, list: &mut Vec<Strategy>) {
+    let add = || Act::Add(0, ERROR);
+    for gate in ["product", "matrix product", "stored", "select", "product, exact shift", "stored, shift"] {
+        for (me, other) in [(1, 2), (2, 1)] {
+            let place = || format!("P{me}, {gate}");
+            let sent = || script.online(gate, [me, other], add());
+            let taken = || script.taken(gate, [other, me], add());
+            push(list, "adds to its message", place(), me, vec![sent()]);
+            push(list, "adds, and takes the wrong value itself", place(), me, vec![sent(), taken()]);
+            push(list, "takes a wrong value itself", place(), me, vec![taken()]);
+        }
+        let lie = || script.online(gate, [2, 3], add());
+        let taken = || script.taken(gate, [1, 2], add());
+        push(list, "discloses a wrong value", format!("P2, {gate}"), 2, vec![lie()]);
+        push(list, "discloses wrong, and vouches", format!("P2, {gate}"), 2, vec![lie(), taken()]);
+        let rules = vec![lie(), taken(), script.online(gate, [2, 1], add())];
+        push(list, "discloses wrong, vouches, P1 has it so", format!("P2, {gate}"), 2, rules);
+    }
+    for gate in ["sign", "and", "bits", "sign of few bits", "maximum", "ReLU"] {
+        for (me, other) in [(1, 2), (2, 1)] {
+            let flip = || Act::Flip(0);
+            let rules = vec![script.online(gate, [me, other], flip()), script.taken(gate, [other, me], flip())];
+            push(list, "flips a bit, and its own", format!("P{me}, {gate}"), me, rules);
+        }
+        let rules = vec![script.online(gate, [2, 3], Act::Flip(0))];
+        push(list, "discloses a wrong bit", format!("P2, {gate}"), 2, rules);
+    }
+}
+
+/// P0 deals wrong material, and where it can, what it sends P3 fits.
+fn material(script: &Script, list: &mut Vec<Strategy>) {
+    /// Bytes of the words that a gate's message ends with.
+    const WORDS: usize = 12;
+    let back = |delta: u32| Act::AddBack(WORDS, delta);
+    let minus = ERROR.wrapping_neg();
+    let deal = |gate: &str, to: PeerId, act: Act| script.offline(gate, [0, to], act);
+    push(list, "deals a wrong product of masks", "P0", 0, vec![deal("product", 2, back(ERROR))]);
+    let rules = vec![deal("product", 2, back(ERROR)), deal("product", 3, back(minus))];
+    push(list, "deals a wrong product, P3 has it so", "P0", 0, rules);
+    for gate in ["product", "stored", "select", "exact shift", "product, exact shift", "ReLU"] {
+        push(list, "gives P3 a wrong sum", format!("P0, {gate}"), 0, vec![deal(gate, 3, back(ERROR))]);
+    }
+    for gate in ["exact shift", "ulp shift", "product, exact shift", "product, ulp shift"] {
+        let place = || format!("P0, {gate}");
+        let shifted = || deal(gate, 2, back(ERROR));
+        push(list, "deals a wrong shifted mask", place(), 0, vec![shifted()]);
+        let rules = vec![shifted(), deal(gate, 3, back(ERROR))];
+        push(list, "deals a wrong shifted mask, P3 has it so", place(), 0, rules);
+        push(list, "deals a wrong sign of a mask", place(), 0, vec![deal(gate, 1, Act::Add(0, 8))]);
+    }
+    for gate in ["probabilistic shift", "product, probabilistic shift"] {
+        push(list, "deals a wrong shifted mask", format!("P0, {gate}"), 0, vec![deal(gate, 2, back(ERROR))]);
+    }
+    push(list, "deals a wrong borrow", "P0, exact shift", 0, vec![deal("exact shift", 1, back(1))]);
+    for gate in ["sign", "bits", "ReLU", "shift, ReLU", "stored, ReLU"] {
+        push(list, "deals a wrong bit of a table", format!("P0, {gate}"), 0, vec![deal(gate, 2, Act::Flip(0))]);
+        push(list, "gives P3 a wrong bit", format!("P0, {gate}"), 0, vec![deal(gate, 3, Act::Flip(0))]);
+    }
+    for gate in ["select", "bit to word"] {
+        let place = || format!("P0, {gate}");
+        push(list, "deals a wrong bit", place(), 0, vec![deal(gate, 2, Act::Add(0, 1))]);
+        // What becomes of it is the lowest bit of what P1 and P2 have of the word.
+        push(list, "asks for the lowest bit of a word", place(), 0, vec![deal(gate, 2, Act::Add(0, TOP))]);
+    }
+    let rules = vec![deal("select", 1, back(TOP)), deal("select", 3, back(TOP))];
+    push(list, "deals a wrong masked bit, P3 has it so", "P0, select", 0, rules);
+}
+
+/// Inputs that do not fit together, seeds that are none.
+fn inputs(script: &Script, list: &mut Vec<Strategy>) {
+    for (owner, gate) in ["input of P0", "input of P1", "input of P2", "input of P3"].into_iter().enumerate() {
+        for to in [1, 2, 3].into_iter().filter(|&to| to != owner) {
+            let given = |delta| vec![script.online(gate, [owner, to], Act::Add(0, delta))];
+            let place = || format!("P{owner} to P{to}");
+            push(list, "gives one party another input", place(), owner, given(ERROR));
+            push(list, "gives one another top bit of its input", place(), owner, given(TOP));
+        }
+    }
+    for to in [1, 2, 3] {
+        let rules = vec![script.online("input of the client", [PARTIES, to], Act::Add(0, ERROR))];
+        push(list, "gives one party another input", format!("client to P{to}"), PARTIES, rules);
+    }
+    for (me, masks) in [(1, ["l1", "w"]), (2, ["l2", "w"]), (3, ["l1", "l2"])] {
+        for (index, mask) in masks.into_iter().enumerate() {
+            let rules = vec![script.online("input of the client", [me, PARTIES], Act::Flip(256 * index))];
+            push(list, "gives the client another seed", format!("P{me}, {mask}"), me, rules);
+        }
+    }
+}
+
+/// Parameters at rest that do not fit together: one party's words, or one of its seeds.
+fn at_rest(list: &mut Vec<Strategy>) {
+    let seeds: [&[&str]; 4] = [&["l1", "l2", "w"], &["l1", "w"], &["l2", "w"], &["l1", "l2"]];
+    for (parameter, what) in ["weight", "vector"].into_iter().enumerate() {
+        for (party, seeds) in seeds.into_iter().enumerate() {
+            let mut misfit = |name, seed: Option<usize>, place: String| {
+                let misfits = vec![Misfit { party, parameter: Some(parameter), seed }];
+                let cheat = Cheat { cheaters: vec![PARTIES], rules: Vec::new(), misfits };
+                list.push(Strategy { name, place, cheat });
+            };
+            for (index, seed) in seeds.iter().enumerate() {
+                misfit("owner gives a party another seed", Some(index), format!("{what}, P{party}, {seed}"));
+            }
+            if party != 0 {
+                misfit("owner gives a party other words", None, format!("{what}, P{party}"));
+            }
+        }
+    }
+}
+
+const WELL: [u8; 5] = [0; 5];
+const DIFFERS: [u8; 5] = [1, 0, 0, 0, 0];
+/// That no line differs, but in layer 1.
+const STRANGE: [u8; 5] = [0, 1, 0, 0, 0];
+
+/// What is said of a comparison.
+fn verdicts(script: &Script, list: &mut Vec<Strategy>) {
+    for me in 0..PARTIES {
+        let place = || format!("P{me}");
+        let say = |to: PeerId, what: [u8; 5]| script.said("check", [me, to], false, Act::Replace(what.to_vec()));
+        let echo = |to: PeerId| script.said("check", [me, to], true, Act::Replace([DIFFERS, DIFFERS].concat()));
+        let to_all = |what: [u8; 5]| others(me).map(|to| say(to, what)).collect::<Vec<_>>();
+        push(list, "says that something differs", place(), me, to_all(DIFFERS));
+        push(list, "says what no party would", place(), me, to_all(STRANGE));
+        for only in others(me) {
+            let place = || format!("P{me} to P{only}");
+            push(list, "says to one alone that something differs", place(), me, vec![say(only, DIFFERS)]);
+            let rules = others(me).map(|to| say(to, if to == only { WELL } else { DIFFERS })).collect();
+            push(list, "says well to one, differs to the others", place(), me, rules);
+        }
+        push(list, "passes on differences nobody told it", place(), me, others(me).map(echo).collect());
+        let first = others(me).next().unwrap_or(0);
+        push(list, "tells one of its own and others'", place(), me, vec![say(first, DIFFERS), echo(first)]);
+        for (name, echo) in [("gives no verdict", false), ("passes no verdict on", true)] {
+            let rules = others(me).map(|to| script.said("check", [me, to], echo, Act::Withhold)).collect();
+            push(list, name, place(), me, rules);
+        }
+        let last = others(me).last().unwrap_or(0);
+        let rules = vec![script.said("check", [me, last], true, Act::Stop)];
+        push(list, "stops right after the check", place(), me, rules);
+    }
+    for (me, other) in [(1, 2), (2, 1)] {
+        let mut rules = vec![script.online("product", [me, other], Act::Add(0, ERROR))];
+        for to in others(me) {
+            rules.push(script.said("check", [me, to], false, Act::Replace(WELL.to_vec())));
+            rules.push(script.said("check", [me, to], true, Act::Replace([WELL, WELL].concat())));
+        }
+        push(list, "adds, and says all told it that all is well", format!("P{me}"), me, rules);
+    }
+}
+
+/// What is compared.
+fn digests(script: &Script, list: &mut Vec<Strategy>) {
+    let lines = [[3, 1], [3, 2], [1, 3], [2, 3], [1, 2]].map(|link| ("check", link));
+    // Of P0's seeds nothing is left to compare once weights are checked.
+    for (check, link) in lines.into_iter().chain([[0, 1], [0, 3]].map(|link| ("check of weights", link))) {
+        let ([me, to], digest) = (link, |act: Act| script.online(check, link, act));
+        let place = || format!("P{me} to P{to}");
+        push(list, "gives a wrong digest", place(), me, vec![digest(Act::Flip(0))]);
+        push(list, "gives digests once it has seen others'", place(), me, vec![digest(Act::Wait)]);
+        push(list, "stops right before its digests", place(), me, vec![digest(Act::Stop)]);
+    }
+}
+
+/// Lies when values are opened.
+fn openings(script: &Script, list: &mut Vec<Strategy>) {
+    for me in 0..PARTIES {
+        let receivers = if matches!(me, 1 | 2) { [0, 3] } else { [1, 2] };
+        let wrong = |to: PeerId| script.online("open", [me, to], Act::Add(0, ERROR));
+        for to in receivers {
+            let place = || format!("P{me} to P{to}");
+            push(list, "opens a wrong value to one", place(), me, vec![wrong(to)]);
+            let rules = vec![script.online("open bits", [me, to], Act::Flip(0))];
+            push(list, "opens a wrong bit to one", place(), me, rules);
+        }
+        let place = || format!("P{me}");
+        push(list, "opens the same wrong value to both", place(), me, receivers.map(wrong).to_vec());
+        let withheld = receivers.map(|to| script.online("open", [me, to], Act::Withhold)).to_vec();
+        push(list, "takes the output and opens nothing", place(), me, withheld);
+        let rules = vec![script.online("reveal", [me, PARTIES], Act::Add(0, ERROR))];
+        push(list, "reveals a wrong value to the client", place(), me, rules);
+    }
+}
+
+/// Messages of another session.
+fn other_sessions(script: &Script, list: &mut Vec<Strategy>) {
+    push(list, "deals what it dealt in another session", "P0", 0, script.all(0, true, true));
+    for me in 1..=2 {
+        push(list, "sends what it sent in another session", format!("P{me}"), me, script.all(me, true, false));
+    }
+    for me in 0..PARTIES {
+        push(list, "ends as it ended another session", format!("P{me}"), me, script.all(me, false, false));
+    }
+}
