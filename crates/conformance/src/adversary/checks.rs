@@ -3,7 +3,7 @@
 use covey_protocols::quad::tampering::Check;
 
 use super::each;
-use super::judge::judge;
+use super::judge::{judge, tells};
 use super::strategies::{Script, WORLD};
 use super::ways::strategies;
 use super::world::{Run, World, run};
@@ -13,7 +13,7 @@ use super::world::{Run, World, run};
 pub struct Row {
     /// The check.
     pub check: String,
-    /// Strategies that then end in a wrong output, or in honest parties that disagree.
+    /// Strategies that then end in a wrong output, in honest parties that disagree, or in something told that depends on secrets.
     pub missed: usize,
     /// One of them.
     pub example: Option<String>,
@@ -35,9 +35,11 @@ pub fn campaign() -> Result<Vec<Row>, String> {
     let strategies: Vec<_> = strategies(&script).into_iter().filter(|strategy| !strategy.waits()).collect();
     let outcomes = |world: World| {
         each(&strategies, |strategy| {
-            let run = run(world, &strategy.cheat);
-            let tally = judge(&run, &strategy.cheat, &due);
-            (tally.wrong + tally.split > 0, findings(&run))
+            let first = run(world, &strategy.cheat);
+            let other = run(World { secrets: 1, ..world }, &strategy.cheat);
+            let tally = judge(&first, &strategy.cheat, &due);
+            let missed = tally.wrong + tally.split > 0 || tells(&first, &other, &strategy.cheat);
+            (missed, findings(&first))
         })
     };
     let with_all = outcomes(WORLD);

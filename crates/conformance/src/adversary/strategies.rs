@@ -23,6 +23,22 @@ pub struct Strategy {
     pub cheat: Cheat,
 }
 
+/// What is told in a check, after the digests of what was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// Whether those compared well.
+    Opinion,
+    /// The digests of what was computed, to P3.
+    Computed,
+    /// Whether all compared well.
+    Verdict,
+    /// What others told.
+    Copies,
+}
+
+/// Who sends whom digests of what was given.
+pub const GIVEN: [[PeerId; 2]; 6] = [[3, 1], [3, 2], [1, 2], [0, 1], [0, 2], [0, 3]];
+
 /// What became of a strategy's runs.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
@@ -86,11 +102,16 @@ impl Script {
         Rule { received: true, ..self.online(gate, link, act) }
     }
 
-    /// What `from` sends to `to` in a check: before it come digests, if it owes any.
-    pub fn said(&self, check: &str, link: [PeerId; 2], echo: bool, act: Act) -> Rule {
+    /// What one party tells another in a check.
+    pub fn said(&self, check: &str, link: [PeerId; 2], what: Said, act: Act) -> Rule {
         let node = self.node(check);
-        let messages = self.sent.iter().filter(|spot| spot.node == node && [spot.from, spot.to] == link).count();
-        let number = messages as u32 - if echo { 1 } else { 2 };
+        let messages = self.sent.iter().filter(|spot| spot.node == node && [spot.from, spot.to] == link).count() as u32;
+        let number = match what {
+            Said::Opinion => u32::from(GIVEN.contains(&link)),
+            Said::Computed => 1,
+            Said::Verdict => messages.saturating_sub(2),
+            Said::Copies => messages.saturating_sub(1),
+        };
         self.sent(check, false, link, number, act)
     }
 

@@ -2,13 +2,16 @@
 
 use covey_transport::PeerId;
 
-use super::strategies::{Script, Strategy, others};
+use super::strategies::{GIVEN, Said, Script, Strategy, others};
 use super::wire::{Act, Rule};
 use super::world::{Cheat, Misfit, PARTIES};
 
 /// What is added to a word. Where a value enters with either sign, `TOP` is the same.
 const ERROR: u32 = 0x1_0001;
 const TOP: u32 = 1 << 31;
+
+/// The seeds that each party is given with parameters.
+const SEEDS: [&[&str]; 4] = [&["l1", "l2", "w"], &["l1", "w"], &["l2", "w"], &["l1", "l2"]];
 
 /// All of them.
 pub fn strategies(script: &Script) -> Vec<Strategy> {
@@ -17,6 +20,7 @@ pub fn strategies(script: &Script) -> Vec<Strategy> {
     material(script, &mut list);
     inputs(script, &mut list);
     at_rest(&mut list);
+    with_the_owner(script, &mut list);
     verdicts(script, &mut list);
     digests(script, &mut list);
     openings(script, &mut list);
@@ -122,9 +126,8 @@ fn inputs(script: &Script, list: &mut Vec<Strategy>) {
 
 /// Parameters at rest that do not fit together: one party's words, or one of its seeds.
 fn at_rest(list: &mut Vec<Strategy>) {
-    let seeds: [&[&str]; 4] = [&["l1", "l2", "w"], &["l1", "w"], &["l2", "w"], &["l1", "l2"]];
     for (parameter, what) in ["weight", "vector"].into_iter().enumerate() {
-        for (party, seeds) in seeds.into_iter().enumerate() {
+        for (party, seeds) in SEEDS.into_iter().enumerate() {
             let mut misfit = |name, seed: Option<usize>, place: String| {
                 let misfits = vec![Misfit { party, parameter: Some(parameter), seed }];
                 let cheat = Cheat { cheaters: vec![PARTIES], rules: Vec::new(), misfits };
@@ -145,12 +148,17 @@ const DIFFERS: [u8; 5] = [1, 0, 0, 0, 0];
 /// That no line differs, but in layer 1.
 const STRANGE: [u8; 5] = [0, 1, 0, 0, 0];
 
+fn words(verdicts: &[[u8; 5]]) -> Act {
+    Act::Replace(verdicts.concat())
+}
+
 /// What is said of a comparison.
 fn verdicts(script: &Script, list: &mut Vec<Strategy>) {
     for me in 0..PARTIES {
         let place = || format!("P{me}");
-        let say = |to: PeerId, what: [u8; 5]| script.said("check", [me, to], false, Act::Replace(what.to_vec()));
-        let echo = |to: PeerId| script.said("check", [me, to], true, Act::Replace([DIFFERS, DIFFERS].concat()));
+        let say = |to: PeerId, what: [u8; 5]| script.said("check", [me, to], Said::Verdict, words(&[what]));
+        let opinion = |to: PeerId, what: [u8; 5]| script.said("check", [me, to], Said::Opinion, words(&[what]));
+        let echo = |to: PeerId| script.said("check", [me, to], Said::Copies, words(&[DIFFERS; 2]));
         let to_all = |what: [u8; 5]| others(me).map(|to| say(to, what)).collect::<Vec<_>>();
         push(list, "says that something differs", place(), me, to_all(DIFFERS));
         push(list, "says what no party would", place(), me, to_all(STRANGE));
@@ -159,38 +167,74 @@ fn verdicts(script: &Script, list: &mut Vec<Strategy>) {
             push(list, "says to one alone that something differs", place(), me, vec![say(only, DIFFERS)]);
             let rules = others(me).map(|to| say(to, if to == only { WELL } else { DIFFERS })).collect();
             push(list, "says well to one, differs to the others", place(), me, rules);
+            push(list, "says early to one that something differs", place(), me, vec![opinion(only, DIFFERS)]);
+            push(list, "says early to one what no party would", place(), me, vec![opinion(only, STRANGE)]);
         }
         push(list, "passes on differences nobody told it", place(), me, others(me).map(echo).collect());
         let first = others(me).next().unwrap_or(0);
         push(list, "tells one of its own and others'", place(), me, vec![say(first, DIFFERS), echo(first)]);
-        for (name, echo) in [("gives no verdict", false), ("passes no verdict on", true)] {
-            let rules = others(me).map(|to| script.said("check", [me, to], echo, Act::Withhold)).collect();
+        let stages = [
+            ("gives no opinion", Said::Opinion),
+            ("gives no verdict", Said::Verdict),
+            ("passes no verdict on", Said::Copies),
+        ];
+        for (name, what) in stages {
+            let rules = others(me).map(|to| script.said("check", [me, to], what, Act::Withhold)).collect();
             push(list, name, place(), me, rules);
         }
         let last = others(me).last().unwrap_or(0);
-        let rules = vec![script.said("check", [me, last], true, Act::Stop)];
+        let rules = vec![script.said("check", [me, last], Said::Copies, Act::Stop)];
         push(list, "stops right after the check", place(), me, rules);
     }
     for (me, other) in [(1, 2), (2, 1)] {
         let mut rules = vec![script.online("product", [me, other], Act::Add(0, ERROR))];
-        for to in others(me) {
-            rules.push(script.said("check", [me, to], false, Act::Replace(WELL.to_vec())));
-            rules.push(script.said("check", [me, to], true, Act::Replace([WELL, WELL].concat())));
-        }
+        rules.extend(denied(script, "check", me));
+        let copies = others(me).map(|to| script.said("check", [me, to], Said::Copies, words(&[WELL; 2])));
+        rules.extend(copies);
         push(list, "adds, and says all told it that all is well", format!("P{me}"), me, rules);
     }
 }
 
+/// `me` says in a check that all is well, whatever it finds.
+fn denied(script: &Script, check: &str, me: PeerId) -> Vec<Rule> {
+    let stages = [Said::Opinion, Said::Verdict];
+    others(me).flat_map(|to| stages.map(|what| script.said(check, [me, to], what, words(&[WELL])))).collect()
+}
+
 /// What is compared.
 fn digests(script: &Script, list: &mut Vec<Strategy>) {
-    let lines = [[3, 1], [3, 2], [1, 3], [2, 3], [1, 2]].map(|link| ("check", link));
     // Of P0's seeds nothing is left to compare once weights are checked.
-    for (check, link) in lines.into_iter().chain([[0, 1], [0, 3]].map(|link| ("check of weights", link))) {
-        let ([me, to], digest) = (link, |act: Act| script.online(check, link, act));
+    let check = |from: PeerId| if from == 0 { "check of weights" } else { "check" };
+    let given = GIVEN.map(|link| (link, script.online(check(link[0]), link, Act::Wait).spot));
+    let computed = [[1, 3], [2, 3]].map(|link| (link, script.said("check", link, Said::Computed, Act::Wait).spot));
+    for ([me, to], spot) in given.into_iter().chain(computed) {
+        let digest = |act: Act| vec![Rule { spot, received: false, act }];
         let place = || format!("P{me} to P{to}");
-        push(list, "gives a wrong digest", place(), me, vec![digest(Act::Flip(0))]);
-        push(list, "gives digests once it has seen others'", place(), me, vec![digest(Act::Wait)]);
-        push(list, "stops right before its digests", place(), me, vec![digest(Act::Stop)]);
+        push(list, "gives a wrong digest", place(), me, digest(Act::Flip(0)));
+        push(list, "gives digests once it has seen others'", place(), me, digest(Act::Wait));
+        push(list, "stops right before its digests", place(), me, digest(Act::Stop));
+    }
+}
+
+/// The owner of the parameters and a party that says that all fits.
+fn with_the_owner(script: &Script, list: &mut Vec<Strategy>) {
+    for helper in 0..PARTIES {
+        let rules = [denied(script, "check of weights", helper), denied(script, "check", helper)].concat();
+        for party in others(helper) {
+            for (index, seed) in SEEDS[party].iter().enumerate() {
+                let misfit = |party, seed| Misfit { party, parameter: None, seed: Some(seed) };
+                let mut misfits = vec![misfit(party, index)];
+                let cheaters = vec![helper, PARTIES];
+                let place = format!("P{helper}; P{party}, {seed}");
+                let cheat = Cheat { cheaters: cheaters.clone(), rules: rules.clone(), misfits: misfits.clone() };
+                list.push(Strategy { name: "with the owner, who gives another seed", place: place.clone(), cheat });
+                if let Some(own) = SEEDS[helper].iter().position(|other| other == seed) {
+                    misfits.push(misfit(helper, own));
+                    let cheat = Cheat { cheaters, rules: rules.clone(), misfits };
+                    list.push(Strategy { name: "with the owner, who gives both another seed", place, cheat });
+                }
+            }
+        }
     }
 }
 

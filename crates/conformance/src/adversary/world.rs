@@ -158,7 +158,7 @@ fn collect(ended: &Receiver<Report>, network: &dyn Network) -> (Vec<Option<End>>
         }
         let parties = &ends[..PARTIES];
         if parties.iter().all(Option::is_some) && parties.iter().flatten().any(|end| end.error.is_some()) {
-            network.abort(network.me(), "a check failed");
+            network.abort(Some(network.me()), "a check failed");
         }
     }
     (ends, nodes)
