@@ -68,7 +68,11 @@ impl Report {
             let example = row.example.as_deref().unwrap_or(if row.is_noticed() { "-" } else { "NOT MISSED" });
             _ = writeln!(out, "{:<12} {:>4} {:>4}  {example}", row.check, row.missed, row.elsewhere);
         }
-        let bad = |name: &str, bad: &[String]| bad.iter().map(|what| format!("{name}: {what}\n")).collect::<String>();
+        let bad = |name: &str, bad: &[String]| {
+            let shown = bad.iter().take(SHOWN).map(|what| format!("{name}: {what}\n")).collect::<String>();
+            let rest = bad.len().saturating_sub(SHOWN);
+            if rest > 0 { format!("{shown}{name}: {rest} more, which --json lists\n") } else { shown }
+        };
         let found: String = self
             .messages
             .iter()
@@ -85,6 +89,8 @@ impl Report {
 const COLUMNS: [(&str, usize); 8] =
     [("runs", 6), ("refused", 8), ("same", 5), ("wrong", 6), ("early", 6), ("split", 6), ("told", 5), ("stuck", 6)];
 const NAME: usize = 44;
+/// Findings of each row in the table.
+const SHOWN: usize = 3;
 
 fn head(out: &mut String, name: &str, types: &str) {
     // A line of its own in front takes no room.

@@ -10,7 +10,7 @@ use covey_protocols::circuits::Adder;
 use covey_protocols::quad::tampering::{Check, leave_out};
 use covey_protocols::quad::{Quad, QuadClient, session_keys};
 use covey_protocols::served::ClientHalf;
-use covey_protocols::{Options, Protocol, ProtocolError};
+use covey_protocols::{Options, Phase, Protocol, ProtocolError};
 use covey_transport::sim::{self, Line};
 use covey_transport::{Network, PeerId};
 
@@ -219,9 +219,12 @@ impl Job {
             let results = walk.gates(&secrets, &dealt, &mut end.checks)?;
             let checked = walk.check(&mut end.checks)?;
             nodes.clone_from(&walk.nodes);
-            // What is opened in a preprocessing run means nothing.
-            end.output.clear();
             walk.open(&results, &checked, &mut end.output)?;
+            if phase == Phase::Preprocess {
+                // What is checked and opened in such a run means nothing.
+                end.checks.clear();
+                end.output.clear();
+            }
         }
         Ok(())
     }
