@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint kills store-kills bad-input fuzz fuzz-replay onnx-vectors instruction-sets docs-commands clean
+.PHONY: help demo test lint kills store-kills bad-input fuzz fuzz-replay adversary onnx-vectors instruction-sets docs-commands clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
@@ -22,6 +22,7 @@ help:
 	@echo "make store-kills  processes killed while they use what is in store; RUNS=1000 of each kind"
 	@echo "make bad-input  every mistake a user can make, over every protocol"
 	@echo "make fuzz   damaged files and messages for every parser; SECONDS=60 for each"
+	@echo "make adversary PROTOCOL=quad  a party that cheats, in every message and in named ways; RUNS=1000 messages"
 	@echo "make onnx-vectors  the test vectors of the onnx package, through compiler and interpreter"
 	@echo "make instruction-sets  kernels and protocols without AMX, without AVX-512, and in the portable build"
 	@echo "make clean  remove what was built"
@@ -77,6 +78,11 @@ fuzz: $(VENV)/ready
 
 fuzz-replay: $(VENV)/ready
 	$(FUZZ) replay $(TARGET) $(FILE)
+
+# Alone in a build of its own: checks can be left out of it, which what serves anyone refuses to be built with.
+adversary:
+	cargo run --quiet --locked -p covey-conformance --features tampering --bin adversary -- \
+		--protocol $(or $(PROTOCOL),quad) --runs $(RUNS) $(if $(SEED),--seed $(SEED))
 
 onnx-vectors: $(VENV)/ready
 	$(BIN)/python python/tests/onnx_vectors.py --details target/onnx-vectors.txt

@@ -24,6 +24,12 @@ pub mod untrusted;
 mod usage;
 mod weights;
 
+/// Cargo unites the features of all packages of a build.
+const _: () = assert!(
+    !covey_protocols::TAMPERING,
+    "built with the feature `tampering`, by which checks can be left out: leave it out"
+);
+
 pub use config::{AllowedClient, PartyConfig};
 pub use error::NodeError;
 pub use own::{OwnSession, own_stores};

@@ -12,6 +12,12 @@ mod work;
 
 use pyo3::prelude::*;
 
+/// Cargo unites the features of all packages of a build.
+const _: () = assert!(
+    !covey_protocols::TAMPERING,
+    "built with the feature `tampering`, by which checks can be left out: leave it out"
+);
+
 /// The Rust core of Covey.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -25,14 +25,14 @@ const SHIFT: u32 = 4;
 const WIDE: u32 = 16;
 const ANY: Comparison = Comparison { bound: 31, proved: false };
 
-/// Parameters at rest: a weight, and a vector that is used as it is.
-const SHAPES: [&[usize]; 2] = [&[LEN, LEN], &[LEN]];
+/// Parameters at rest: a weight, a vector that is a bias, and one that is opened as it is.
+const SHAPES: [&[usize]; 3] = [&[LEN, LEN], &[LEN], &[LEN]];
 
 /// What the parties and the client bring. Two of these differ in every secret.
 pub struct Secrets {
     inputs: [Vec<i64>; 4],
     client: Vec<i64>,
-    parameters: [Vec<i64>; 2],
+    parameters: [Vec<i64>; 3],
 }
 
 impl Secrets {
@@ -42,7 +42,7 @@ impl Secrets {
         Secrets {
             inputs: [1, 2, 3, 4].map(|owner| vector(owner, LEN as i64)),
             client: vector(5, LEN as i64),
-            parameters: [vector(6, (LEN * LEN) as i64), vector(7, LEN as i64)],
+            parameters: [vector(6, (LEN * LEN) as i64), vector(7, LEN as i64), vector(8, LEN as i64)],
         }
     }
 
@@ -71,7 +71,7 @@ pub struct Results {
 }
 
 /// Words that are opened.
-pub const RESULTS: usize = 95;
+pub const RESULTS: usize = 98;
 
 /// Number of the first node in which anything is opened.
 pub const OPENINGS: u32 = 1000;
@@ -113,6 +113,7 @@ impl Walk<'_> {
         };
         let geometry = Geometry::Dense { inputs: LEN, outputs: LEN };
         let vector = self.at("parameter", |party| party.restore(load(1)?))?;
+        let kept = self.at("parameter that is opened", |party| party.restore(load(2)?))?;
         self.node("weight");
         let stored = self.party.prepare(WeightSource::Stored(load(0)?), geometry, Placement::Cpu)?;
         self.party.enter(CHECKS.start, "check of weights");
@@ -126,7 +127,7 @@ impl Walk<'_> {
         }
         let client = self.at("input of the client", |party| party.client_input(&[LEN]))?;
         let [x, y, z, other] = &inputs[..] else { return Err(ProtocolError::Internal("inputs")) };
-        let mut results: Vec<Arith<W>> = vec![vector.clone(), client.clone()];
+        let mut results: Vec<Arith<W>> = vec![vector.clone(), kept, client.clone()];
         results.extend(inputs.iter().cloned());
 
         let exact = Truncation { bits: SHIFT, rounding: Rounding::Exact, bound: WIDE };

@@ -126,7 +126,7 @@ fn inputs(script: &Script, list: &mut Vec<Strategy>) {
 
 /// Parameters at rest that do not fit together: one party's words, or one of its seeds.
 fn at_rest(list: &mut Vec<Strategy>) {
-    for (parameter, what) in ["weight", "vector"].into_iter().enumerate() {
+    for (parameter, what) in ["weight", "bias", "vector"].into_iter().enumerate() {
         for (party, seeds) in SEEDS.into_iter().enumerate() {
             let mut misfit = |name, seed: Option<usize>, place: String| {
                 let misfits = vec![Misfit { party, parameter: Some(parameter), seed }];
@@ -221,6 +221,12 @@ fn with_the_owner(script: &Script, list: &mut Vec<Strategy>) {
     for helper in 0..PARTIES {
         let rules = [denied(script, "check of weights", helper), denied(script, "check", helper)].concat();
         for party in others(helper) {
+            if party != 0 {
+                let misfits = vec![Misfit { party, parameter: None, seed: None }];
+                let cheat = Cheat { cheaters: vec![helper, PARTIES], rules: rules.clone(), misfits };
+                let place = format!("P{helper}; P{party}");
+                list.push(Strategy { name: "with the owner, who gives other words", place, cheat });
+            }
             for (index, seed) in SEEDS[party].iter().enumerate() {
                 let misfit = |party, seed| Misfit { party, parameter: None, seed: Some(seed) };
                 let mut misfits = vec![misfit(party, index)];

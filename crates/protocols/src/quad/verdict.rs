@@ -121,7 +121,7 @@ impl Check {
     fn agreed(&self, party: usize) -> Verdict {
         let me = self.me as usize;
         if party == me {
-            return self.own;
+            return if is_done(Tested::Own) { self.own } else { WELL };
         }
         if !is_done(Tested::Echoes) {
             return self.told[party][me];
