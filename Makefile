@@ -53,6 +53,7 @@ test: $(VENV)/ready
 lint: $(VENV)/ready
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy -p covey-conformance --all-targets --features tampering --locked -- -D warnings
 	$(BIN)/ruff check python examples
 	$(BIN)/ruff format --check python
 	$(BIN)/mypy --python-executable $(BIN)/python

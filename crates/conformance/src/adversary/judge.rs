@@ -95,7 +95,7 @@ pub fn judge(run: &Run, cheat: &Cheat, due: &Due) -> Tally {
         found(true) && found(false)
     });
     let failed = parties.iter().any(|&peer| checks(peer).contains(&false));
-    let early = parties.iter().any(|&peer| run.opened(peer) && (failed || checks(peer).len() < 2));
+    let early = parties.iter().any(|&peer| run.opened(peer) && (failed || checks(peer).len() < CHECKED));
     let harmless = complete && !wrong && !stuck;
     Tally {
         runs: 1,
@@ -111,18 +111,23 @@ pub fn judge(run: &Run, cheat: &Cheat, due: &Due) -> Tally {
 
 /// Whether two runs that differ in secrets alone told the cheater different things, or the verifier was sent what it cannot foretell.
 pub fn tells(one: &Run, other: &Run, cheat: &Cheat) -> bool {
-    // Where a run was cut short, what had been said by then depends on who was faster.
-    let whole = |run: &Run| run.ends[..PARTIES].iter().flatten().all(|end| end.checks.last() == Some(&false));
+    let honest: Vec<PeerId> = (0..PARTIES).filter(|peer| !cheat.cheaters.contains(peer)).collect();
+    // Where a check was cut short, what had been said by then depends on who was faster.
+    let whole = |run: &Run| {
+        let mut checks = honest.iter().map(|&peer| run.ends[peer].as_ref().map_or(&[][..], |end| &end.checks));
+        checks.all(|checks| checks.len() == CHECKED || checks.last() == Some(&false))
+    };
     // What the cheater has from another session depends on the secrets of that one.
     let alien = cheat.rules.iter().any(|rule| matches!(&rule.act, Act::Replace(bytes) if bytes.len() > VERDICTS));
     if alien || !one.changed || !other.changed || !whole(one) || !whole(other) {
         return false;
     }
-    let honest = (0..PARTIES).filter(|peer| !cheat.cheaters.contains(peer));
-    let said = honest.into_iter().any(|peer| one.said(peer) != other.said(peer));
+    let said = honest.iter().any(|&peer| one.said(peer) != other.said(peer));
     said || cheat.cheaters.contains(&VERIFIER) && surprises(one)
 }
 
+/// Checks of a run.
+const CHECKED: usize = 2;
 const VERIFIER: PeerId = 3;
 /// Bytes of what is passed on in a check, the longest of its messages beside digests.
 const VERDICTS: usize = 10;

@@ -31,10 +31,9 @@ fn each<T: Sync, R: Send>(items: &[T], job: impl Fn(&T) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
-                while let Some((index, item)) = {
+                loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    items.get(index).map(|item| (index, item))
-                } {
+                    let Some(item) = items.get(index) else { break };
                     let result = job(item);
                     results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((index, result));
                 }

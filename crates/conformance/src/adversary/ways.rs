@@ -42,6 +42,8 @@ fn products(script: &Script, list: &mut Vec<Strategy>) {
             let sent = || script.online(gate, [me, other], add());
             let taken = || script.taken(gate, [other, me], add());
             push(list, "adds to its message", place(), me, vec![sent()]);
+            let top = vec![script.online(gate, [me, other], Act::Add(0, TOP))];
+            push(list, "adds to the top bit of its message", place(), me, top);
             push(list, "adds, and takes the wrong value itself", place(), me, vec![sent(), taken()]);
             push(list, "takes a wrong value itself", place(), me, vec![taken()]);
         }
@@ -110,6 +112,8 @@ fn inputs(script: &Script, list: &mut Vec<Strategy>) {
             let place = || format!("P{owner} to P{to}");
             push(list, "gives one party another input", place(), owner, given(ERROR));
             push(list, "gives one another top bit of its input", place(), owner, given(TOP));
+            let rules = [given(ERROR), denied(script, "check", owner)].concat();
+            push(list, "gives one another input, and denies it", place(), owner, rules);
         }
     }
     for to in [1, 2, 3] {
@@ -216,28 +220,28 @@ fn digests(script: &Script, list: &mut Vec<Strategy>) {
     }
 }
 
-/// The owner of the parameters and a party that says that all fits.
+/// The owner of the parameters and a party that says that all fits: all parameters, or only the one that nothing is computed from.
 fn with_the_owner(script: &Script, list: &mut Vec<Strategy>) {
     for helper in 0..PARTIES {
         let rules = [denied(script, "check of weights", helper), denied(script, "check", helper)].concat();
-        for party in others(helper) {
+        let mut add = |name, misfits, place| {
+            let cheat = Cheat { cheaters: vec![helper, PARTIES], rules: rules.clone(), misfits };
+            list.push(Strategy { name, place, cheat });
+        };
+        for (party, parameter) in others(helper).flat_map(|party| [(party, None), (party, Some(2))]) {
+            let what = if parameter.is_none() { "all" } else { "vector" };
+            let misfit = |party, seed| Misfit { party, parameter, seed };
             if party != 0 {
-                let misfits = vec![Misfit { party, parameter: None, seed: None }];
-                let cheat = Cheat { cheaters: vec![helper, PARTIES], rules: rules.clone(), misfits };
-                let place = format!("P{helper}; P{party}");
-                list.push(Strategy { name: "with the owner, who gives other words", place, cheat });
+                let place = format!("P{helper}; P{party}, {what}");
+                add("with the owner, who gives other words", vec![misfit(party, None)], place);
             }
             for (index, seed) in SEEDS[party].iter().enumerate() {
-                let misfit = |party, seed| Misfit { party, parameter: None, seed: Some(seed) };
-                let mut misfits = vec![misfit(party, index)];
-                let cheaters = vec![helper, PARTIES];
-                let place = format!("P{helper}; P{party}, {seed}");
-                let cheat = Cheat { cheaters: cheaters.clone(), rules: rules.clone(), misfits: misfits.clone() };
-                list.push(Strategy { name: "with the owner, who gives another seed", place: place.clone(), cheat });
+                let place = || format!("P{helper}; P{party}, {what}, {seed}");
+                let given = misfit(party, Some(index));
+                add("with the owner, who gives another seed", vec![given], place());
                 if let Some(own) = SEEDS[helper].iter().position(|other| other == seed) {
-                    misfits.push(misfit(helper, own));
-                    let cheat = Cheat { cheaters, rules: rules.clone(), misfits };
-                    list.push(Strategy { name: "with the owner, who gives both another seed", place, cheat });
+                    let both = vec![given, misfit(helper, Some(own))];
+                    add("with the owner, who gives both another seed", both, place());
                 }
             }
         }

@@ -26,7 +26,6 @@ mod plan;
 mod product;
 mod share;
 mod stream;
-#[cfg_attr(not(feature = "tampering"), allow(dead_code, unreachable_pub))]
 pub mod tampering;
 mod tape;
 mod truncate;
