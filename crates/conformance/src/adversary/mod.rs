@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 /// Runs at a time: most of those whose messages do not come are waits.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 
 /// `job` of every item, several at a time; results in the order of items.
 fn each<T: Sync, R: Send>(items: &[T], job: impl Fn(&T) -> R + Sync) -> Vec<R> {

@@ -222,7 +222,7 @@ fn digests(script: &Script, list: &mut Vec<Strategy>) {
 
 /// The owner of the parameters and a party that says that all fits: all parameters, or only the one that nothing is computed from.
 fn with_the_owner(script: &Script, list: &mut Vec<Strategy>) {
-    for helper in 0..PARTIES {
+    for (helper, own_seeds) in SEEDS.into_iter().enumerate() {
         let rules = [denied(script, "check of weights", helper), denied(script, "check", helper)].concat();
         let mut add = |name, misfits, place| {
             let cheat = Cheat { cheaters: vec![helper, PARTIES], rules: rules.clone(), misfits };
@@ -239,7 +239,7 @@ fn with_the_owner(script: &Script, list: &mut Vec<Strategy>) {
                 let place = || format!("P{helper}; P{party}, {what}, {seed}");
                 let given = misfit(party, Some(index));
                 add("with the owner, who gives another seed", vec![given], place());
-                if let Some(own) = SEEDS[helper].iter().position(|other| other == seed) {
+                if let Some(own) = own_seeds.iter().position(|other| other == seed) {
                     let both = vec![given, misfit(helper, Some(own))];
                     add("with the owner, who gives both another seed", both, place());
                 }

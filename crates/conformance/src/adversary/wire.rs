@@ -1,6 +1,6 @@
 //! Between a party and its endpoint: at an honest one what it sends is noted, at the cheater rules change it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use covey_transport::{Endpoint, Meter, PeerId, Phase, TransportError};
@@ -71,7 +71,7 @@ pub struct Wire {
     history: Vec<Vec<u8>>,
     /// What waits for the next message of its link, or for one to be received.
     held: Vec<(PeerId, Phase, Vec<u8>)>,
-    waiting: VecDeque<(PeerId, Phase, Vec<u8>)>,
+    waiting: Vec<(PeerId, Phase, Vec<u8>)>,
     /// Whether any rule has changed anything.
     changed: Arc<Mutex<bool>>,
     stopped: bool,
@@ -89,7 +89,7 @@ impl Wire {
             received: HashMap::new(),
             history: Vec::new(),
             held: Vec::new(),
-            waiting: VecDeque::new(),
+            waiting: Vec::new(),
             stopped: false,
         }
     }
@@ -172,18 +172,18 @@ impl Endpoint for Wire {
             self.history.push(message);
             altered
         };
-        match act {
-            Some(Act::Withhold) => return Ok(self.change()),
-            Some(Act::Stop) => {
-                self.stopped = true;
-                return Ok(self.change());
+        if let Some(act @ (Act::Withhold | Act::Stop | Act::Swap | Act::Wait)) = act {
+            match act {
+                Act::Stop => self.stopped = true,
+                Act::Swap => self.held.push((to, phase, own)),
+                Act::Wait => self.waiting.push((to, phase, own)),
+                _ => {}
             }
-            Some(Act::Swap) => {
-                self.held.push((to, phase, own));
-                return Ok(self.change());
+            // What waits counts once it has waited for something.
+            if !matches!(act, Act::Wait) {
+                self.change();
             }
-            Some(Act::Wait) => return Ok(self.waiting.push_back((to, phase, own))),
-            _ => {}
+            return Ok(());
         }
         self.inner.send(to, phase, own)?;
         if let Some(at) = self.held.iter().position(|(peer, ..)| *peer == to) {
@@ -195,7 +195,7 @@ impl Endpoint for Wire {
 
     fn recv(&mut self, from: PeerId, phase: Phase, len: usize) -> Result<Vec<u8>, TransportError> {
         let bytes = self.inner.recv(from, phase, len)?;
-        while let Some((to, phase, message)) = self.waiting.pop_front() {
+        for (to, phase, message) in std::mem::take(&mut self.waiting) {
             self.change();
             self.inner.send(to, phase, message)?;
         }

@@ -24,7 +24,7 @@ pub const CLIENT_INPUT: u32 = 7;
 /// Bytes of a digest.
 pub const DIGEST: usize = 32;
 /// The longest wait for a message, and for a whole run before it counts as hanging.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// What a run takes place in.

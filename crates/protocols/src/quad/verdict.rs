@@ -152,7 +152,7 @@ impl Machine for Check {
             }
             OPINIONS | VERDICTS => self.say(out),
             DIGESTS_OF_COMPUTED => {
-                let well = self.own == WELL || !is_done(Tested::GivenFirst);
+                let well = self.own == WELL || !is_done(Tested::GivenFirst) || !is_done(Tested::Own);
                 for (line, digests) in COMPUTED.iter().zip(&self.computed).filter(|(line, _)| line.ends()[0] == me) {
                     match well {
                         true => out.bytes(line.ends()[1], digests),
