@@ -22,7 +22,7 @@ help:
 	@echo "make store-kills  processes killed while they use what is in store; RUNS=1000 of each kind"
 	@echo "make bad-input  every mistake a user can make, over every protocol"
 	@echo "make fuzz   damaged files and messages for every parser; SECONDS=60 for each"
-	@echo "make adversary PROTOCOL=quad  a party that cheats, in every message and in named ways; RUNS=1000 messages"
+	@echo "make adversary PROTOCOL=quad  a party that cheats, in every message and in named ways; RUNS=5000 messages"
 	@echo "make onnx-vectors  the test vectors of the onnx package, through compiler and interpreter"
 	@echo "make instruction-sets  kernels and protocols without AMX, without AVX-512, and in the portable build"
 	@echo "make clean  remove what was built"

@@ -1,4 +1,4 @@
-//! Each check left out in turn: some strategy must then get past it, or be found by another check in another place.
+//! Each check left out in turn: some strategy must then get past. Others are found by another check, in another place.
 
 use covey_protocols::quad::tampering::Check;
 
@@ -24,7 +24,7 @@ pub struct Row {
 impl Row {
     /// Whether the campaign would notice that the check is gone.
     pub fn is_noticed(&self) -> bool {
-        self.missed + self.elsewhere > 0
+        self.missed > 0
     }
 }
 
