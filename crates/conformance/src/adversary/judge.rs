@@ -1,5 +1,6 @@
 //! What is to be said of a run.
 
+use covey_protocols::quad::tampering::COMPUTED_DIFFERS;
 use covey_transport::PeerId;
 
 use super::circuit::CHECKS;
@@ -134,9 +135,8 @@ const VERDICTS: usize = 10;
 
 /// Whether the verifier itself found that digests of P1 or P2 are not what it computes: then they depend on what it does not know.
 fn surprises(run: &Run) -> bool {
-    /// Bytes of a verdict, and how one begins that says so.
+    /// Bytes of a verdict.
     const VERDICT: usize = 5;
-    const COMPUTED: u8 = 100;
     // Zeros are sent in place of digests where something was found before.
     let sends_none = |(spot, bytes): &(Spot, Vec<u8>)| {
         CHECKS.contains(&spot.node)
@@ -144,6 +144,6 @@ fn surprises(run: &Run) -> bool {
             && bytes.iter().all(|&byte| byte == 0)
             && bytes.len() >= DIGEST
     };
-    let differs = |(_, bytes): &(Spot, Vec<u8>)| bytes.len() == VERDICT && bytes[0] == COMPUTED;
+    let differs = |(_, bytes): &(Spot, Vec<u8>)| bytes.len() == VERDICT && bytes[0] == COMPUTED_DIFFERS;
     run.said(VERIFIER).iter().any(differs) && !run.log.iter().any(sends_none)
 }

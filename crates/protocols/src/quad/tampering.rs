@@ -2,6 +2,9 @@
 
 use super::tape::Line;
 
+/// How a verdict begins that says that P3 was sent other digests of what was computed than its own.
+pub const COMPUTED_DIFFERS: u8 = super::verdict::OPENED;
+
 /// One check of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {

@@ -22,7 +22,7 @@ const WELL: Verdict = [0; VERDICT];
 
 /// What differs, in a verdict: a line that was given, by its place, what was computed, or what another party said.
 const FIRST_LINE: u8 = 1;
-const OPENED: u8 = 100;
+pub(super) const OPENED: u8 = 100;
 const TOLD: u8 = 101;
 
 /// The rounds.
