@@ -100,12 +100,11 @@ fn shared_bit(site: &Site, index: u32, x: u64) -> Wire {
 /// What the four parties have at the end.
 type Ended<A> = Vec<(<<A as Audited>::Inner as Machine>::Output, <A as Audited>::Extra, Digests)>;
 
+/// Changes a message from one party to another in a step.
+type Alter<'a> = dyn Fn(Step, usize, usize, &mut Vec<u8>) + 'a;
+
 /// Runs a gate at all four, message by message through `alter`.
-fn run<A: Audited>(
-    sites: &[Site],
-    gate: &dyn Fn(&Site) -> A,
-    alter: &dyn Fn(Step, usize, usize, &mut Vec<u8>),
-) -> Ended<A> {
+fn run<A: Audited>(sites: &[Site], gate: &dyn Fn(&Site) -> A, alter: &Alter) -> Ended<A> {
     let mut machines: Vec<Audit<A>> = sites.iter().map(|site| Audit::new(site, gate(site))).collect();
     let rounds = machines[0].layout().rounds();
     for step in std::iter::once(Step::Offline).chain((0..rounds).map(Step::Online)) {

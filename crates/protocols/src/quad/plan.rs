@@ -30,7 +30,7 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             cost
         }
         Gate::Reveal { count } => tiled(count, &|len| output::reveal_layout(len, ring)),
-        Gate::Check { layers } => Cost::tiled(1, 1, 1, &|_| verdict::layout(layers)),
+        Gate::Check { layers } => Cost::tiled(1, 1, 1, |_| verdict::layout(layers)),
         Gate::Prepare { .. } => Cost::default(),
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
             let public = weight == WeightKind::Public;

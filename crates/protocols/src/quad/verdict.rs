@@ -232,8 +232,11 @@ mod tests {
     use super::super::tape::Digests;
     use super::*;
 
+    /// Changes a message from one party to another in a step.
+    type Lie<'a> = dyn Fn(Step, usize, usize, &mut Vec<u8>) + 'a;
+
     /// Runs the agreement; `noted` is what each party has on each line, `lie` changes a message of `cheater`.
-    fn run(noted: &dyn Fn(usize, Line) -> u8, lie: &dyn Fn(Step, usize, usize, &mut Vec<u8>)) -> Vec<Option<Finding>> {
+    fn run(noted: &dyn Fn(usize, Line) -> u8, lie: &Lie) -> Vec<Option<Finding>> {
         let transcript = |me: usize| {
             let mut transcript = Transcript::new("first");
             for layer in 0..2u8 {
