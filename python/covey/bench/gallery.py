@@ -22,11 +22,10 @@ from covey.emit import HEADER_BYTES
 from covey.errors import OptionError
 from covey.model import load
 from covey.models import Spec
-from covey.protocols import PROTOCOLS
 from covey.result import NodeProfile
 
-PROTOCOLS_SHOWN = tuple(name for name, info in PROTOCOLS.items() if len(info.computing) == 1)
-"""Those whose cost does not depend on how many take part."""
+PROTOCOLS_SHOWN = ("trio", "two-party")
+"""One of three parties and one of two: Quad has Trio's rounds, and Beaver's cost depends on how many take part."""
 
 TORCHVISION = ("squeezenet1_1", "mobilenet_v2", "densenet121", "googlenet")
 """Those that only torchvision has, on 224 × 224 images."""

@@ -182,7 +182,7 @@ def _print_plan(
         out.print(_dearest(nodes, total))
         if plan["weights"]:
             once = NodeProfile.of(plan["weights"])
-            out.print(f"opening the weights under masks, once for a version of them: {console.amount(once.bytes)}")
+            out.print(f"preparing the weights together, once for a version of them: {console.amount(once.bytes)}")
     out.print()
     for estimate in plan["estimates"]:
         network = estimate["network"]
