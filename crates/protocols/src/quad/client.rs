@@ -6,10 +6,11 @@ use covey_kernels::elementwise;
 use covey_ring::{Ring, Word};
 use covey_transport::Endpoint;
 
-use super::share::{Arith, Role};
+use super::share::Role;
+use super::stored::Stored;
 use super::{PEERS, Quad, input, output};
 use crate::api::{Options, ProtocolError, Result, Truncation};
-use crate::masked::seed::{Mask, Seed, expand};
+use crate::masked::seed::{Seed, expand};
 use crate::randomness::SessionKeys;
 use crate::scheduler::Scheduler;
 use crate::served::{Client, ClientGates, Dealt, Part, Served, Sharing};
@@ -45,47 +46,6 @@ impl<W: Word> ClientGates<W> for Quad<W> {
             ));
         }
         Ok(tiles.into_iter().map(|(words, _)| words).collect())
-    }
-}
-
-/// What one party holds of a client's tensor that outlives sessions: the seeds of the masks it knows, and X = x + l1 + l2 at P1 and P2,
-/// x + w at P3. Not `Debug`.
-pub struct Stored<W> {
-    pub(super) shape: Vec<usize>,
-    pub(super) l1: Option<Mask>,
-    pub(super) l2: Option<Mask>,
-    pub(super) w: Option<Mask>,
-    pub(super) words: Vec<W>,
-}
-
-impl<W: Word> Stored<W> {
-    /// The whole share.
-    pub(super) fn share(self, role: Role) -> Arith<W> {
-        let Stored { shape, l1, l2, w, words } = self;
-        let len = shape.iter().product();
-        let mask = |mask: Option<Mask>| mask.expect("the role has it").words::<W>(len);
-        let less = |mut words: Vec<W>, mask: &[W]| {
-            elementwise::sub_assign(&mut words, mask);
-            words
-        };
-        let (first, second, extra) = match role {
-            Role::P1 => {
-                let l1 = mask(l1);
-                (less(words, &l1), l1, mask(w))
-            }
-            Role::P2 => {
-                let l2 = mask(l2);
-                (less(words, &l2), l2, mask(w))
-            }
-            Role::P0 => (mask(l1), mask(l2), mask(w)),
-            _ => {
-                let (l1, l2, mut v) = (mask(l1), mask(l2), words);
-                elementwise::add_assign(&mut v, &l1);
-                elementwise::add_assign(&mut v, &l2);
-                (l1, l2, v)
-            }
-        };
-        Arith::new(&shape, first, second, extra)
     }
 }
 
@@ -182,6 +142,7 @@ impl<W: Word> Served for Quad<W> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::share::Arith;
     use super::*;
 
     #[test]

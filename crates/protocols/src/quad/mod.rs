@@ -24,7 +24,9 @@ mod memory;
 mod output;
 mod plan;
 mod product;
+mod run;
 mod share;
+mod stored;
 mod stream;
 pub mod tampering;
 mod tape;
@@ -38,9 +40,10 @@ use covey_kernels::{Buffer, elementwise};
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
-pub use client::{QuadClient, Stored};
+pub use client::QuadClient;
 pub use linear::Weight;
 pub use share::{Arith, Bool, Role};
+pub use stored::Stored;
 
 use crate::api::{
     Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
@@ -49,15 +52,12 @@ use crate::api::{
 use crate::cost::{Cost, Gate};
 use crate::dealt::Runs;
 use crate::local::{gathered, joined, summed};
-use crate::machine::Machine;
 use crate::masked::fused::Task;
 use crate::memory::Held;
-use crate::randomness::{Generators, Place, SessionKeys};
+use crate::randomness::{Generators, SessionKeys};
 use crate::scheduler::Scheduler;
 use crate::trio;
-use audit::{Audit, Audited, Site, put, put_plane};
-use tampering::{Check as Tested, is_done};
-use tape::{Digests, Line, Transcript};
+use tape::{Digests, Transcript};
 use verdict::{Check, Finding};
 
 /// The client's number among the peers of a party, and how many there are: four parties and the client.
@@ -149,123 +149,6 @@ impl<W: Word> Quad<W> {
         self.role == Role::P0 && !self.computes()
     }
 
-    /// Runs one gate over `len` elements, tile by tile, and hands out where each output belongs. What `done` returns of each tile is
-    /// compared before anything is opened.
-    fn each_tile<M: Machine>(
-        &mut self,
-        len: usize,
-        machine: impl Fn(Site, Range<usize>) -> M,
-        mut done: impl FnMut(Range<usize>, M::Output) -> Digests,
-    ) -> Result<()> {
-        let (gate, tile) = (self.gate, self.options.tile);
-        self.gate += 1;
-        let (role, ring) = (self.role, self.ring);
-        let generators = self.generators.clone().ok_or(ProtocolError::Internal("a gate before the first run"))?;
-        let range = |index: usize| index * tile..len.min((index + 1) * tile);
-        let machines = (0..len.div_ceil(tile)).map(|index| {
-            let range = range(index);
-            let place = Place { gate, tile: index as u32 };
-            machine(Site { role, ring, generators: generators.clone(), place, len: range.len() }, range)
-        });
-        let mut digests = vec![Digests::default(); len.div_ceil(tile)];
-        self.scheduler.run_each(machines, |index, output| digests[index] = done(range(index), output))?;
-        digests.iter().for_each(|digests| self.transcript.add(digests));
-        Ok(())
-    }
-
-    /// Runs a gate that yields a sharing.
-    fn shares<A>(&mut self, shape: &[usize], gate: impl Fn(&Site, Range<usize>) -> A) -> Result<Arith<W>>
-    where
-        A: Audited<Extra = Buffer<W>>,
-        A::Inner: Machine<Output = Parts<W>>,
-    {
-        if self.rests() {
-            self.gate += 1;
-            return Ok(Arith::zeros(shape));
-        }
-        self.joined(
-            shape,
-            |site, range| Audit::new(&site, gate(&site, range)),
-            |(parts, extra, digests)| (parts, extra, digests),
-        )
-    }
-
-    /// The same of machines that P0 may have a part in online.
-    fn joined<M: Machine>(
-        &mut self,
-        shape: &[usize],
-        machine: impl Fn(Site, Range<usize>) -> M,
-        output: impl Fn(M::Output) -> (Parts<W>, Buffer<W>, Digests),
-    ) -> Result<Arith<W>> {
-        let mut result = Arith::zeros(shape);
-        let Arith { inner, extra } = &mut result;
-        self.each_tile(shape.iter().product(), machine, |range, out| {
-            let ((a, b), own, digests) = output(out);
-            inner.first.data_mut()[range.clone()].copy_from_slice(&a);
-            inner.second.data_mut()[range.clone()].copy_from_slice(&b);
-            put(&own, &mut extra.data_mut()[range]);
-            digests
-        })?;
-        Ok(result)
-    }
-
-    /// Runs a gate that yields `planes` bit planes.
-    fn planes<A>(&mut self, len: usize, planes: usize, gate: impl Fn(&Site, Range<usize>) -> A) -> Result<Bool>
-    where
-        A: Audited<Extra = Vec<Buffer<u64>>>,
-        A::Inner: Machine<Output = Vec<trio::share::Wire>>,
-    {
-        let mut result = Bool::zeros(len, planes);
-        if self.rests() {
-            self.gate += 1;
-            return Ok(result);
-        }
-        let Bool { inner, extra } = &mut result;
-        let machine = |site: Site, range| Audit::new(&site, gate(&site, range));
-        self.each_tile(len, machine, |range, (wires, own, digests)| {
-            let words = range.start / 64..range.end.div_ceil(64);
-            for (plane, wire) in wires.iter().enumerate() {
-                inner.first.plane_mut(plane)[words.clone()].copy_from_slice(&wire.first);
-                inner.second.plane_mut(plane)[words.clone()].copy_from_slice(&wire.second);
-            }
-            for (plane, own) in own.iter().enumerate() {
-                put_plane(own, &mut extra.plane_mut(plane)[words.clone()], range.len());
-            }
-            digests
-        })?;
-        Ok(result)
-    }
-
-    /// Refuses to open what has not been checked: a defect in the caller.
-    fn settled(&self) -> Result<()> {
-        let checked = !self.transcript.is_open();
-        checked.then_some(()).ok_or(ProtocolError::Internal("what is opened before it is checked"))
-    }
-
-    /// Runs a gate that opens something, of which `output` says whether this party was told the same twice.
-    fn opened<M: Machine<Output = (Vec<T>, bool)>, T: Clone>(
-        &mut self,
-        len: usize,
-        machine: impl Fn(Site, Range<usize>) -> M,
-    ) -> Result<Vec<T>> {
-        self.settled()?;
-        let mut parts: Vec<Vec<T>> = vec![Vec::new(); len.div_ceil(self.options.tile)];
-        let (mut agreed, tile) = (true, self.options.tile);
-        self.each_tile(len, machine, |range, (part, same)| {
-            parts[range.start / tile] = part;
-            agreed &= same;
-            Digests::default()
-        })?;
-        if agreed || !self.opens() || !is_done(Tested::Opening) {
-            return Ok(parts.concat());
-        }
-        let sources = output::sources_of(self.role);
-        Err(self.failed(format!(
-            "{sources} told P{} different parts of what is opened: one of them cheats",
-            self.role as usize
-        )))
-    }
-
     /// Whether anything is opened in this run.
     fn opens(&self) -> bool {
         self.scheduler.phase() != Phase::Preprocess
@@ -312,55 +195,6 @@ impl<W: Word> Quad<W> {
     fn fused_relu(&mut self, x: &Arith<W>, truncate: Option<Truncation>, relu: Comparison) -> Result<Arith<W>> {
         let form = self.fused_form(false, truncate, relu, x.len());
         self.shares(x.shape(), |site, range| fused::Fused::new(site, form.clone(), x.sum(range), Buffer::new()))
-    }
-
-    /// Notes what a client gave this party of a parameter, for all to see that it fits what it gave the others: each seed at all three
-    /// that have it, X at P1 and P2, and X + w at those and P3.
-    fn vouch_for(&mut self, stored: &Stored<W>) {
-        const AT_ONCE: usize = 1 << 16;
-        let Stored { l1, l2, w, words, .. } = stored;
-        let mut tape = tape::Tape::default();
-        let lines: &[(Line, &Option<crate::masked::seed::Mask>)] = match self.role {
-            Role::P0 => &[
-                (Line::P0ToP1, l1),
-                (Line::P0ToP1, w),
-                (Line::P0ToP2, l2),
-                (Line::P0ToP2, w),
-                (Line::P0ToP3, l1),
-                (Line::P0ToP3, l2),
-            ],
-            Role::P1 => &[(Line::P0ToP1, l1), (Line::P0ToP1, w), (Line::P1ToP2, w), (Line::P1ToP3, l1)],
-            Role::P2 => &[(Line::P0ToP2, l2), (Line::P0ToP2, w), (Line::P1ToP2, w), (Line::P2ToP3, l2)],
-            _ => &[(Line::P0ToP3, l1), (Line::P0ToP3, l2), (Line::P1ToP3, l1), (Line::P2ToP3, l2)],
-        };
-        for (line, mask) in lines {
-            let seeds = mask.iter().filter(|_| is_done(Tested::StoredSeeds));
-            seeds.for_each(|mask| tape.note(*line, &mask.fingerprint()));
-        }
-        let values: &[Line] = match self.role {
-            Role::P1 => &[Line::P1ToP3],
-            Role::P2 => &[Line::P2ToP3],
-            _ => &[Line::P1ToP3, Line::P2ToP3],
-        };
-        let mut packed = Vec::new();
-        for (index, words) in words.chunks(AT_ONCE).enumerate() {
-            let mut note = |lines: &[Line], words: &[W], check: Tested| {
-                if !is_done(check) {
-                    return;
-                }
-                packed.clear();
-                covey_kernels::packing::pack_words(words, self.ring, &mut packed);
-                lines.iter().for_each(|line| tape.note(*line, &packed));
-            };
-            if self.role.is_online() {
-                note(&[Line::P1ToP2], words, Tested::StoredMasked);
-            }
-            let missing: &[&Option<_>] = if self.role == Role::P3 { &[l1, l2] } else { &[w] };
-            let mut v = words.to_vec();
-            missing.iter().copied().flatten().for_each(|mask| mask.add(index * AT_ONCE, &mut v));
-            note(values, &v, Tested::StoredValue);
-        }
-        self.transcript.add(&tape.digests());
     }
 }
 

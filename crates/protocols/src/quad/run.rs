@@ -1,0 +1,139 @@
+//! How a party runs gates: tile by tile, with what is added to Trio's, noting what is to be compared.
+
+use std::ops::Range;
+
+use covey_kernels::Buffer;
+use covey_ring::Word;
+
+use super::audit::{Audit, Audited, Site, put, put_plane};
+use super::tampering::{Check, is_done};
+use super::tape::Digests;
+use super::{Arith, Bool, Parts, Quad, output};
+use crate::api::{ProtocolError, Result};
+use crate::machine::Machine;
+use crate::randomness::Place;
+use crate::trio;
+
+impl<W: Word> Quad<W> {
+    /// Runs one gate over `len` elements, tile by tile, and hands out where each output belongs. What `done` returns of each tile is
+    /// compared before anything is opened.
+    pub(super) fn each_tile<M: Machine>(
+        &mut self,
+        len: usize,
+        machine: impl Fn(Site, Range<usize>) -> M,
+        mut done: impl FnMut(Range<usize>, M::Output) -> Digests,
+    ) -> Result<()> {
+        let (gate, tile) = (self.gate, self.options.tile);
+        self.gate += 1;
+        let (role, ring) = (self.role, self.ring);
+        let generators = self.generators.clone().ok_or(ProtocolError::Internal("a gate before the first run"))?;
+        let range = |index: usize| index * tile..len.min((index + 1) * tile);
+        let machines = (0..len.div_ceil(tile)).map(|index| {
+            let range = range(index);
+            let place = Place { gate, tile: index as u32 };
+            machine(Site { role, ring, generators: generators.clone(), place, len: range.len() }, range)
+        });
+        let mut digests = vec![Digests::default(); len.div_ceil(tile)];
+        self.scheduler.run_each(machines, |index, output| digests[index] = done(range(index), output))?;
+        digests.iter().for_each(|digests| self.transcript.add(digests));
+        Ok(())
+    }
+
+    /// Runs a gate that yields a sharing.
+    pub(super) fn shares<A>(&mut self, shape: &[usize], gate: impl Fn(&Site, Range<usize>) -> A) -> Result<Arith<W>>
+    where
+        A: Audited<Extra = Buffer<W>>,
+        A::Inner: Machine<Output = Parts<W>>,
+    {
+        if self.rests() {
+            self.gate += 1;
+            return Ok(Arith::zeros(shape));
+        }
+        self.joined(
+            shape,
+            |site, range| Audit::new(&site, gate(&site, range)),
+            |(parts, extra, digests)| (parts, extra, digests),
+        )
+    }
+
+    /// The same of machines that P0 may have a part in online.
+    pub(super) fn joined<M: Machine>(
+        &mut self,
+        shape: &[usize],
+        machine: impl Fn(Site, Range<usize>) -> M,
+        output: impl Fn(M::Output) -> (Parts<W>, Buffer<W>, Digests),
+    ) -> Result<Arith<W>> {
+        let mut result = Arith::zeros(shape);
+        let Arith { inner, extra } = &mut result;
+        self.each_tile(shape.iter().product(), machine, |range, out| {
+            let ((a, b), own, digests) = output(out);
+            inner.first.data_mut()[range.clone()].copy_from_slice(&a);
+            inner.second.data_mut()[range.clone()].copy_from_slice(&b);
+            put(&own, &mut extra.data_mut()[range]);
+            digests
+        })?;
+        Ok(result)
+    }
+
+    /// Runs a gate that yields `planes` bit planes.
+    pub(super) fn planes<A>(
+        &mut self,
+        len: usize,
+        planes: usize,
+        gate: impl Fn(&Site, Range<usize>) -> A,
+    ) -> Result<Bool>
+    where
+        A: Audited<Extra = Vec<Buffer<u64>>>,
+        A::Inner: Machine<Output = Vec<trio::share::Wire>>,
+    {
+        let mut result = Bool::zeros(len, planes);
+        if self.rests() {
+            self.gate += 1;
+            return Ok(result);
+        }
+        let Bool { inner, extra } = &mut result;
+        let machine = |site: Site, range| Audit::new(&site, gate(&site, range));
+        self.each_tile(len, machine, |range, (wires, own, digests)| {
+            let words = range.start / 64..range.end.div_ceil(64);
+            for (plane, wire) in wires.iter().enumerate() {
+                inner.first.plane_mut(plane)[words.clone()].copy_from_slice(&wire.first);
+                inner.second.plane_mut(plane)[words.clone()].copy_from_slice(&wire.second);
+            }
+            for (plane, own) in own.iter().enumerate() {
+                put_plane(own, &mut extra.plane_mut(plane)[words.clone()], range.len());
+            }
+            digests
+        })?;
+        Ok(result)
+    }
+
+    /// Refuses to open what has not been checked: a defect in the caller.
+    pub(super) fn settled(&self) -> Result<()> {
+        let checked = !self.transcript.is_open();
+        checked.then_some(()).ok_or(ProtocolError::Internal("what is opened before it is checked"))
+    }
+
+    /// Runs a gate that opens something, of which `output` says whether this party was told the same twice.
+    pub(super) fn opened<M: Machine<Output = (Vec<T>, bool)>, T: Clone>(
+        &mut self,
+        len: usize,
+        machine: impl Fn(Site, Range<usize>) -> M,
+    ) -> Result<Vec<T>> {
+        self.settled()?;
+        let mut parts: Vec<Vec<T>> = vec![Vec::new(); len.div_ceil(self.options.tile)];
+        let (mut agreed, tile) = (true, self.options.tile);
+        self.each_tile(len, machine, |range, (part, same)| {
+            parts[range.start / tile] = part;
+            agreed &= same;
+            Digests::default()
+        })?;
+        if agreed || !self.opens() || !is_done(Check::Opening) {
+            return Ok(parts.concat());
+        }
+        let sources = output::sources_of(self.role);
+        Err(self.failed(format!(
+            "{sources} told P{} different parts of what is opened: one of them cheats",
+            self.role as usize
+        )))
+    }
+}

@@ -1,0 +1,102 @@
+//! What a party holds of a parameter between sessions, and what it notes of it for all to compare.
+
+use covey_kernels::{elementwise, packing};
+use covey_ring::Word;
+
+use super::Quad;
+use super::share::{Arith, Role};
+use super::tampering::{Check, is_done};
+use super::tape::{Line, Tape};
+use crate::masked::seed::Mask;
+
+/// What one party holds of a client's tensor that outlives sessions: the seeds of the masks it knows, and X = x + l1 + l2 at P1 and P2,
+/// x + w at P3. Not `Debug`.
+pub struct Stored<W> {
+    pub(super) shape: Vec<usize>,
+    pub(super) l1: Option<Mask>,
+    pub(super) l2: Option<Mask>,
+    pub(super) w: Option<Mask>,
+    pub(super) words: Vec<W>,
+}
+
+impl<W: Word> Stored<W> {
+    /// The whole share.
+    pub(super) fn share(self, role: Role) -> Arith<W> {
+        let Stored { shape, l1, l2, w, words } = self;
+        let len = shape.iter().product();
+        let mask = |mask: Option<Mask>| mask.expect("the role has it").words::<W>(len);
+        let less = |mut words: Vec<W>, mask: &[W]| {
+            elementwise::sub_assign(&mut words, mask);
+            words
+        };
+        let (first, second, extra) = match role {
+            Role::P1 => {
+                let l1 = mask(l1);
+                (less(words, &l1), l1, mask(w))
+            }
+            Role::P2 => {
+                let l2 = mask(l2);
+                (less(words, &l2), l2, mask(w))
+            }
+            Role::P0 => (mask(l1), mask(l2), mask(w)),
+            _ => {
+                let (l1, l2, mut v) = (mask(l1), mask(l2), words);
+                elementwise::add_assign(&mut v, &l1);
+                elementwise::add_assign(&mut v, &l2);
+                (l1, l2, v)
+            }
+        };
+        Arith::new(&shape, first, second, extra)
+    }
+}
+
+impl<W: Word> Quad<W> {
+    /// Notes what a client gave this party of a parameter, for all to see that it fits what it gave the others: each seed at all three
+    /// that have it, X at P1 and P2, and X + w at those and P3.
+    pub(super) fn vouch_for(&mut self, stored: &Stored<W>) {
+        const AT_ONCE: usize = 1 << 16;
+        let Stored { l1, l2, w, words, .. } = stored;
+        let mut tape = Tape::default();
+        let lines: &[(Line, &Option<Mask>)] = match self.role {
+            Role::P0 => &[
+                (Line::P0ToP1, l1),
+                (Line::P0ToP1, w),
+                (Line::P0ToP2, l2),
+                (Line::P0ToP2, w),
+                (Line::P0ToP3, l1),
+                (Line::P0ToP3, l2),
+            ],
+            Role::P1 => &[(Line::P0ToP1, l1), (Line::P0ToP1, w), (Line::P1ToP2, w), (Line::P1ToP3, l1)],
+            Role::P2 => &[(Line::P0ToP2, l2), (Line::P0ToP2, w), (Line::P1ToP2, w), (Line::P2ToP3, l2)],
+            _ => &[(Line::P0ToP3, l1), (Line::P0ToP3, l2), (Line::P1ToP3, l1), (Line::P2ToP3, l2)],
+        };
+        for (line, mask) in lines {
+            let seeds = mask.iter().filter(|_| is_done(Check::StoredSeeds));
+            seeds.for_each(|mask| tape.note(*line, &mask.fingerprint()));
+        }
+        let values: &[Line] = match self.role {
+            Role::P1 => &[Line::P1ToP3],
+            Role::P2 => &[Line::P2ToP3],
+            _ => &[Line::P1ToP3, Line::P2ToP3],
+        };
+        let mut packed = Vec::new();
+        for (index, words) in words.chunks(AT_ONCE).enumerate() {
+            let mut note = |lines: &[Line], words: &[W], check: Check| {
+                if !is_done(check) {
+                    return;
+                }
+                packed.clear();
+                packing::pack_words(words, self.ring, &mut packed);
+                lines.iter().for_each(|line| tape.note(*line, &packed));
+            };
+            if self.role.is_online() {
+                note(&[Line::P1ToP2], words, Check::StoredMasked);
+            }
+            let missing: &[&Option<_>] = if self.role == Role::P3 { &[l1, l2] } else { &[w] };
+            let mut v = words.to_vec();
+            missing.iter().copied().flatten().for_each(|mask| mask.add(index * AT_ONCE, &mut v));
+            note(values, &v, Check::StoredValue);
+        }
+        self.transcript.add(&tape.digests());
+    }
+}
