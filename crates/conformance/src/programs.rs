@@ -84,6 +84,50 @@ pub fn sensitive(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     b.build().map(Arc::new)
 }
 
+/// Products so wide that some protocols check them by combinations: convolutions, one with a bias and one with a residual, a dense layer
+/// of many rows, and a product of secret matrices.
+pub fn wide(ring: Ring) -> Result<Arc<Program>, ProgramError> {
+    const CHANNELS: usize = 192;
+    let mut b = ProgramBuilder::new("wide", ring);
+    let x = b.input("x", &[8, 16, 12], 24);
+    b.bound(x, 9);
+    let w1 = b.parameter("w1", &[CHANNELS, 8, 3, 3], 8);
+    let b1 = b.parameter("b1", &[CHANNELS], 32);
+    let w2 = b.parameter("w2", &[CHANNELS, CHANNELS, 1, 1], 8);
+    let w3 = b.parameter("w3", &[CHANNELS, CHANNELS], 8);
+    for id in [w1, b1, w2, w3] {
+        b.bound(id, 7);
+    }
+    let conv = b.node("conv1", Op::Conv2d { window: Window::square(3, 1, 1), groups: 1 }, &[x, w1, b1]);
+    b.bound(conv, 23);
+    let conv = b.node("conv1", truncate(8), &[conv]);
+    b.bound(conv, 15);
+    let relu1 = b.node("relu1", Op::Relu, &[conv]);
+    b.bound(relu1, 15);
+    let conv = b.node("conv2", Op::Conv2d { window: Window::square(1, 1, 0), groups: 1 }, &[relu1, w2]);
+    b.bound(conv, 30);
+    let conv = b.node("conv2", truncate(8), &[conv]);
+    b.bound(conv, 22);
+    let sum = b.node("add", Op::Add, &[conv, relu1]);
+    b.bound(sum, 23);
+    let relu2 = b.node("relu2", Op::Relu, &[sum]);
+    b.bound(relu2, 23);
+    let small = b.node("small", truncate(12), &[relu2]);
+    b.bound(small, 11);
+    let square = b.reshape("square", small, &[CHANNELS, CHANNELS]);
+    b.bound(square, 11);
+    let dense = b.node("dense", Op::Dense, &[square, w3]);
+    b.bound(dense, 26);
+    let dense = b.node("dense", truncate(16), &[dense]);
+    b.bound(dense, 10);
+    let product = b.node("product", Op::Matmul, &[dense, square]);
+    b.bound(product, 29);
+    let product = b.node("product", truncate(10), &[product]);
+    b.bound(product, 19);
+    b.output(product);
+    b.build().map(Arc::new)
+}
+
 /// What the CNN does not have: public operands, broadcasting, clips, pads, moves, products of secrets.
 pub fn operations(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     let mut b = ProgramBuilder::new("operations", ring);

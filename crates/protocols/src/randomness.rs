@@ -27,6 +27,18 @@ impl SessionKeys {
         self.keys.get(peer).is_some_and(Option::is_some)
     }
 
+    /// Generators of what serves as long as the keys do, whatever the inference and the lane.
+    pub fn lasting(&self) -> Generators {
+        // Numbers that no run and no lane has.
+        self.generators(u64::MAX, u32::MAX)
+    }
+
+    /// What tells these keys from others and nothing else of them.
+    pub fn fingerprint(&self) -> [u8; 16] {
+        let digest = blake3::derive_key("covey 2026 session randomness: fingerprint", &self.to_bytes());
+        digest[..16].try_into().expect("16 bytes")
+    }
+
     /// Keys for runs that are kept in a store of this name, which no other store has: of these the session's own keys cannot be
     /// told.
     pub fn for_store(&self, store: &[u8; 16]) -> SessionKeys {

@@ -25,24 +25,37 @@ const SHIFT: u32 = 4;
 const WIDE: u32 = 16;
 const ANY: Comparison = Comparison { bound: 31, proved: false };
 
-/// Parameters at rest: a weight, a vector that is a bias, and one that is opened as it is.
-const SHAPES: [&[usize]; 3] = [&[LEN, LEN], &[LEN], &[LEN]];
+/// Rows, inputs and outputs of a layer so wide that what it opens is checked by combinations.
+const ROWS: usize = 10;
+const INPUTS: usize = 128;
+const OUTPUTS: usize = 256;
+
+/// Parameters at rest: a weight, a vector that is a bias, one that is opened as it is, and a wide weight.
+const SHAPES: [&[usize]; 4] = [&[LEN, LEN], &[LEN], &[LEN], &[INPUTS, OUTPUTS]];
 
 /// What the parties and the client bring. Two of these differ in every secret.
 pub struct Secrets {
     inputs: [Vec<i64>; 4],
     client: Vec<i64>,
-    parameters: [Vec<i64>; 3],
+    parameters: [Vec<i64>; 4],
 }
 
 impl Secrets {
     /// Number `which` of two.
     pub fn new(which: i64) -> Self {
         let vector = |k: i64, len: i64| (0..len).map(|i| (7 * k + 5 * i + 13 * i * k) % 31 - 15 + which).collect();
+        // Few inputs count for each output, so that sums stay as small as elsewhere.
+        let wide =
+            |i: usize| if (i / OUTPUTS + i % OUTPUTS).is_multiple_of(43) { (i % 29) as i64 - 14 + which } else { 0 };
         Secrets {
             inputs: [1, 2, 3, 4].map(|owner| vector(owner, LEN as i64)),
             client: vector(5, LEN as i64),
-            parameters: [vector(6, (LEN * LEN) as i64), vector(7, LEN as i64), vector(8, LEN as i64)],
+            parameters: [
+                vector(6, (LEN * LEN) as i64),
+                vector(7, LEN as i64),
+                vector(8, LEN as i64),
+                (0..INPUTS * OUTPUTS).map(wide).collect(),
+            ],
         }
     }
 
@@ -71,7 +84,7 @@ pub struct Results {
 }
 
 /// Words that are opened.
-pub const RESULTS: usize = 98;
+pub const RESULTS: usize = 100;
 
 /// Number of the first node in which anything is opened.
 pub const OPENINGS: u32 = 1000;
@@ -116,6 +129,9 @@ impl Walk<'_> {
         let kept = self.at("parameter that is opened", |party| party.restore(load(2)?))?;
         self.node("weight");
         let stored = self.party.prepare(WeightSource::Stored(load(0)?), geometry, Placement::Cpu)?;
+        self.node("wide weight");
+        let wide = Geometry::Dense { inputs: INPUTS, outputs: OUTPUTS };
+        let stored_wide = self.party.prepare(WeightSource::Stored(load(3)?), wide, Placement::Cpu)?;
         self.party.enter(CHECKS.start, "check of weights");
         noted(self.party.check(), found)?;
 
@@ -168,6 +184,30 @@ impl Walk<'_> {
             for (name, epilogue) in epilogues {
                 results.push(self.at(name, |party| party.linear(&row, weight, &epilogue))?);
             }
+        }
+
+        let repeated = |party: &mut Quad<W>, of: &Arith<W>, shape: &[usize]| {
+            let indices: Vec<u32> = (0..shape.iter().product::<usize>()).map(|i| (i % LEN) as u32).collect();
+            party.gather(of, &indices, shape)
+        };
+        let rows = repeated(self.party, &client, &[ROWS, INPUTS])?;
+        let bias = repeated(self.party, &vector, &[OUTPUTS])?;
+        let residual = repeated(self.party, other, &[ROWS, OUTPUTS])?;
+        let shifted = Epilogue {
+            truncate: Some(exact),
+            bias: Some(Bias::Public(&tensor(&[OUTPUTS], &[5; OUTPUTS]))),
+            ..Epilogue::default()
+        };
+        let all = Epilogue {
+            truncate: Some(exact),
+            bias: Some(Bias::Shared(&bias)),
+            residual: Some(&residual),
+            relu: Some(ANY),
+        };
+        for (name, epilogue) in [("wide, shift", shifted), ("wide, shift, sum, ReLU", all)] {
+            let mapped = self.at(name, |party| party.linear(&rows, &stored_wide, &epilogue))?;
+            let mapped = self.party.reshape(&mapped, &[1, ROWS * OUTPUTS]);
+            results.push(self.party.sum_last(&mapped)?);
         }
 
         let shape = MatmulShape { batch: 1, rows: 1, inner: LEN, columns: 1 };

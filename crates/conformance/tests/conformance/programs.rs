@@ -62,6 +62,22 @@ macro_rules! programs {
     })* };
 }
 
+macro_rules! wide {
+    ($($name:ident: $harness:ty, $bits:expr;)*) => { $(mod $name {
+        use super::*;
+        #[test] fn wide_in_memory() { check::<$harness>(Transport::Memory, $bits, programs::wide); }
+        #[test] fn wide_simulated() { check::<$harness>(Transport::Simulated, $bits, programs::wide); }
+        #[test] fn wide_over_tls() { check::<$harness>(Transport::Tls, $bits, programs::wide); }
+    })* };
+}
+
+// Products of secret matrices of this size take two parties without a dealer minutes.
+wide! {
+    trio_32_wide: TrioHarness<u32>, 32;
+    quad_32_wide: QuadHarness<u32>, 32;
+    quad_64_wide: QuadHarness<u64>, 64;
+}
+
 programs! {
     trio_32: TrioHarness<u32>, 32;
     trio_64: TrioHarness<u64>, 64;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use covey_ring::Word;
 
-use crate::ConvGeometry;
+use crate::{ConvGeometry, gemm};
 
 /// Columns of packed inputs a chunk has at least, where the tensor has them: all weights are read again for each chunk, and
 /// fewer products than this for each weight would leave the kernels waiting for memory.
@@ -152,6 +152,31 @@ impl Chunk {
     fn pieces(&self) -> impl Iterator<Item = usize> + '_ {
         let starts = self.rows.clone().flat_map(|row| self.images.clone().map(move |image| (row, image)));
         starts.map(|(row, image)| row * self.row_stride + image * self.image_stride + self.run.start)
+    }
+
+    /// Adds to `out` the chunk's elements with their channels combined to `combined` others: `out` is `[batch, combined, height, width]`
+    /// and `matrix` `[combined, out_channels]`, or of a dense layer `[batch, combined]` and `[outputs, combined]`.
+    ///
+    /// # Panics
+    /// If a slice is too short or `chunk` has another length than the chunk.
+    pub fn add_combined<W: Word>(&self, combined: usize, matrix: &[W], chunk: &[W], out: &mut [W]) {
+        assert_eq!(chunk.len(), self.len(), "the size of a chunk");
+        let columns = self.columns();
+        if self.axis == Axis::Columns {
+            let matrix = &matrix[self.run.start * combined..self.run.end * combined];
+            let out = &mut out[self.rows.start * combined..self.rows.end * combined];
+            return gemm(self.rows.len(), combined, columns, chunk, matrix, out);
+        }
+        let channels = matrix.len() / combined.max(1);
+        let rows: Vec<W> = matrix.chunks_exact(channels).flat_map(|row| &row[self.rows.clone()]).copied().collect();
+        let mut sums = vec![W::ZERO; combined * columns];
+        gemm(combined, columns, self.rows.len(), &rows, chunk, &mut sums);
+        let (run, positions) = (self.run.len(), self.row_stride);
+        for (index, sums) in sums.chunks_exact(run).enumerate() {
+            let (channel, image) = (index / self.images.len(), self.images.start + index % self.images.len());
+            let start = (image * combined + channel) * positions + self.run.start;
+            out[start..start + run].iter_mut().zip(sums).for_each(|(out, &sum)| *out = out.add(sum));
+        }
     }
 
     /// Adds each output channel's bias to the chunk's elements; `bias` is that of all channels.

@@ -37,6 +37,13 @@ impl<W: Word> Weight<W> {
         self.parts.iter().map(bytes).sum()
     }
 
+    pub(super) fn words(&self, index: usize) -> Option<&[W]> {
+        match self.parts.get(index)? {
+            Part::Words(words) => Some(words),
+            Part::Stream(_) => None,
+        }
+    }
+
     pub(super) fn product(&self, batch: usize, xs: &[&[W]], chunk: &Chunk, out: &mut [W]) {
         let (inputs, outputs) = (self.inputs, self.outputs);
         assert!(chunk.rows.end <= batch && chunk.run.end <= outputs, "linear map: sizes do not match");

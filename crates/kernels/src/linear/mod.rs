@@ -82,6 +82,14 @@ impl<W: Word> LinearWeight<W> {
         }
     }
 
+    /// The words of part `index`, if they are held as they came.
+    pub fn words(&self, index: usize) -> Option<&[W]> {
+        match &self.form {
+            Form::Conv2d(_) => None,
+            Form::Dense(weight) => weight.words(index),
+        }
+    }
+
     /// How the output for `batch` images or samples is cut into chunks of about `elements` elements: [`Chunk::of_conv2d`]
     /// or [`Chunk::of_dense`].
     pub fn chunks(&self, batch: usize, elements: usize) -> Vec<Chunk> {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Ring, Word};
 
 use super::book::{Book, DEALER, DISCLOSER, VERIFIER};
@@ -37,10 +38,31 @@ impl Site {
     }
 }
 
+/// What a share has beside Trio's part, over one tile.
+pub(super) struct Beside<W> {
+    /// w at P0, P1 and P2, V at P3. Empty in runs in which this party computes nothing.
+    pub extra: Buffer<W>,
+    /// Of an opening that is checked by combinations of its elements (`folding.rs`): the message from P1, and that from P2, of which the
+    /// other has all and P3 the masks.
+    pub messages: [Buffer<W>; 2],
+}
+
+impl<W: Word> Default for Beside<W> {
+    fn default() -> Self {
+        Buffer::default().into()
+    }
+}
+
+impl<W: Word> From<Buffer<W>> for Beside<W> {
+    fn from(extra: Buffer<W>) -> Self {
+        Beside { extra, messages: Default::default() }
+    }
+}
+
 /// A gate of Trio's that P3 can check.
 pub(super) trait Audited {
     type Inner: Machine;
-    /// What the result has beside Trio's part: w at P0, P1 and P2, V at P3. Empty in runs in which this party computes nothing.
+    /// What the result has beside Trio's part.
     type Extra: Default;
 
     fn inner(&mut self) -> &mut Self::Inner;
@@ -51,6 +73,8 @@ pub(super) trait Audited {
     const COMPUTES_FIRST: bool = false;
     /// P1, P2: discloses and settles what is known before this party's part of online round `round`, or after it.
     fn disclose(&mut self, round: usize, book: &mut Book, out: &mut Outbox);
+    /// P1, P2: looks at what arrived in `step`, before Trio's gate takes it.
+    fn receive(&mut self, _step: Step, _inbox: &Inbox) {}
     /// P1, P2: settles what is known at the end.
     fn settle(&mut self, book: &mut Book) -> Self::Extra;
     /// P0, once it has dealt, and P3, at the end.
@@ -136,6 +160,7 @@ impl<A: Audited> Machine for Audit<A> {
                 self.book.note(line, inbox.peek(message.from));
             }
         }
+        self.gate.receive(step, inbox);
         if self.gate.inner().layout().due(step, self.book.role as usize).next().is_some() {
             self.gate.inner().absorb(step, inbox);
         }

@@ -304,6 +304,24 @@ impl Book {
         }
     }
 
+    /// P1, P2: vouches on `line` for a value of `ring` that P3 computes under a mask. P3: `sum` less what P0 sent is that.
+    pub fn combine<W: Word>(&mut self, mut sum: Buffer<W>, ring: Ring, line: Line) {
+        let purpose = self.next_settled();
+        let has_part = line.ends().contains(&(self.role as usize));
+        if self.role == Role::P3 {
+            let mut o = Buffer::<W>::stale(sum.len());
+            packing::unpack_words_into(self.dealt.next(wire::words_len(sum.len(), ring)), ring, &mut o);
+            elementwise::sub_assign(&mut sum, &o);
+        } else if has_part {
+            self.generators.add_words(ONLINE_KEY, self.place, purpose, &mut sum);
+        }
+        if has_part && is_done(Check::Combined) {
+            self.packed.clear();
+            packing::pack_words(&sum, ring, &mut self.packed);
+            self.tape.note(line, &self.packed);
+        }
+    }
+
     /// Notes V, which P1, P2 and P3 each have come to.
     pub fn vouch<W: Word>(&mut self, v: &[W], ring: Ring, check: Check) {
         self.packed.clear();

@@ -6,7 +6,7 @@
 use covey_kernels::{Buffer, elementwise, vectorised};
 use covey_ring::{Ring, Word, wire};
 
-use super::audit::{Audited, Site, discloses, settles};
+use super::audit::{Audited, Beside, Site, discloses, settles};
 use super::book::Book;
 use super::fused::{times, words_of};
 use crate::machine::{Layout, Outbox};
@@ -46,7 +46,7 @@ impl<W: Word> Select<W> {
 
 impl<W: Word> Audited for Select<W> {
     type Inner = Inner<W>;
-    type Extra = Buffer<W>;
+    type Extra = Beside<W>;
 
     fn inner(&mut self) -> &mut Inner<W> {
         &mut self.inner
@@ -70,13 +70,13 @@ impl<W: Word> Audited for Select<W> {
         }
     }
 
-    fn settle(&mut self, book: &mut Book) -> Buffer<W> {
+    fn settle(&mut self, book: &mut Book) -> Beside<W> {
         let mut x = self.inner.first.clone();
         elementwise::add_assign(&mut x, &self.inner.second);
-        book.settle(&x, self.ring)
+        book.settle(&x, self.ring).into()
     }
 
-    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Buffer<W> {
+    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Beside<W> {
         let y = self.bit();
         let one = if book.constants() { W::ONE } else { W::ZERO };
         let mut sum = match (&self.inner.value, &self.extra) {
@@ -96,7 +96,7 @@ impl<W: Word> Audited for Select<W> {
             elementwise::add_assign(&mut sum, &self.inner.first);
             elementwise::add_assign(&mut sum, &self.inner.second);
         }
-        book.settled(sum, self.ring, out)
+        book.settled(sum, self.ring, out).into()
     }
 }
 

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Ring, Word};
 
-use super::audit::{Audit, Audited, Site};
+use super::audit::{Audit, Audited, Beside, Site};
 use super::share::{Role, Wire};
 use super::tape::{COMPUTED, Digests, GIVEN};
 use super::{bits, convert, fused, product, truncate};
@@ -189,13 +189,13 @@ fn check<A: Audited>(
 /// V = X + w in `ring`.
 fn words_fit<A>(ring: Ring) -> impl Fn(&Ended<A>, usize) -> bool
 where
-    A: Audited<Extra = Buffer<u32>>,
+    A: Audited<Extra = Beside<u32>>,
     A::Inner: Machine<Output = (Buffer<u32>, Buffer<u32>)>,
 {
     move |ended, e| {
-        let masked = |p: usize| ring.reduce(ended[p].0.0[e].add(ended[p].0.1[e]).add(ended[p].1[e]));
-        let same = masked(1) == ring.reduce(ended[3].1[e]) && masked(2) == masked(1);
-        same && ring.reduce(ended[0].1[e]) == ring.reduce(ended[1].1[e])
+        let masked = |p: usize| ring.reduce(ended[p].0.0[e].add(ended[p].0.1[e]).add(ended[p].1.extra[e]));
+        let same = masked(1) == ring.reduce(ended[3].1.extra[e]) && masked(2) == masked(1);
+        same && ring.reduce(ended[0].1.extra[e]) == ring.reduce(ended[1].1.extra[e])
     }
 }
 
@@ -252,7 +252,7 @@ fn shift_gate(site: &Site, value: u64, rounding: Rounding, opens: bool) -> trunc
     let inner = trio::truncate::Form::new(truncation, opens, site.ring, &options(Adder::FewestBytes), 1);
     let (x, one) = (Shared::new(site, 0, value), Shared::new(site, 1, 1));
     let (own, aside) = if opens { parts(site, &x, &one, true) } else { (x.sum(), Buffer::new()) };
-    truncate::Truncate::new(site, truncate::Form::new(inner), own, aside)
+    truncate::Truncate::new(site, truncate::Form::new(inner, false), own, aside)
 }
 
 fn select_gate(site: &Site, s: &[u64]) -> convert::Select<u32> {
@@ -351,7 +351,7 @@ fn fused_gate(site: &Site, select: trio::fused::Select, opens: bool) -> fused::F
     assert_eq!(form.select, select);
     let (x, y) = (Shared::new(site, 0, 12_345), Shared::new(site, 1, 77));
     let (own, aside) = if opens { parts(site, &x, &y, true) } else { (x.sum(), Buffer::new()) };
-    fused::Fused::new(site, fused::Form::new(form), own, aside)
+    fused::Fused::new(site, fused::Form::new(form, false), own, aside)
 }
 
 #[test]

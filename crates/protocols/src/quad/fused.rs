@@ -11,13 +11,14 @@
 use std::sync::Arc;
 
 use covey_kernels::bits::expand_bits;
-use covey_kernels::{Buffer, elementwise, vectorised};
+use covey_kernels::{Buffer, elementwise, packing, vectorised};
 use covey_ring::{Ring, Word, wire};
 
-use super::audit::{Audited, Site, discloses, settles};
+use super::audit::{Audited, Beside, Site, discloses, settles};
 use super::book::Book;
 use super::digits;
-use crate::machine::{Layout, Outbox};
+use super::share::Role;
+use crate::machine::{Inbox, Layout, Outbox, Step};
 use crate::masked::fused::{bits, mask};
 use crate::masked::select as loops;
 use crate::trio::fused::{Form as Inner, Select, below_zero};
@@ -27,12 +28,19 @@ use crate::trio::fused::{Form as Inner, Select, below_zero};
 pub(super) struct Form {
     inner: Inner,
     digits: Arc<digits::Audit>,
+    /// Whether what is opened first is checked by combinations, of a whole product at once (`folding.rs`), and not here.
+    folded: bool,
 }
 
 impl Form {
-    pub fn new(inner: Inner) -> Self {
+    pub fn new(inner: Inner, folded: bool) -> Self {
         let digits = Arc::new(digits::Audit::new(&inner.program));
-        Form { inner, digits }
+        Form { inner, digits, folded }
+    }
+
+    /// Whether P3 learns what is opened first.
+    fn settles_opening(&self) -> bool {
+        self.inner.task.opens && !self.folded
     }
 
     pub fn layout(&self, len: usize) -> Layout {
@@ -40,7 +48,7 @@ impl Form {
         let mut out = form.layout(len);
         let layout = &mut out;
         let words = |ring| wire::words_len(len, ring);
-        if form.task.opens {
+        if self.settles_opening() {
             discloses(layout, 0, words(form.task.opened()));
             settles(layout, words(form.task.opened()));
         }
@@ -87,12 +95,14 @@ pub(super) struct Fused<W> {
     /// P1, P2: the mask of Y, and the carry of both.
     low: Buffer<W>,
     carry: Buffer<W>,
+    /// P1, P2: the other's message in the opening, where it is checked with others.
+    message: Buffer<W>,
 }
 
 impl<W: Word> Fused<W> {
     pub fn new(site: &Site, form: Form, value: Buffer<W>, aside: Buffer<W>) -> Self {
         let inner = crate::trio::fused::Fused::new(site.inner(), form.inner.clone(), value);
-        Fused { form, inner, aside, len: site.len, low: Buffer::new(), carry: Buffer::new() }
+        Fused { form, inner, aside, len: site.len, low: Buffer::new(), carry: Buffer::new(), message: Buffer::new() }
     }
 
     /// P1, P2: the public values that the select's checks take, in the order of [`Form::disclosed`].
@@ -163,7 +173,7 @@ impl<W: Word> Fused<W> {
 
 impl<W: Word> Audited for Fused<W> {
     type Inner = crate::trio::fused::Fused<W>;
-    type Extra = Buffer<W>;
+    type Extra = Beside<W>;
 
     fn inner(&mut self) -> &mut Self::Inner {
         &mut self.inner
@@ -180,10 +190,10 @@ impl<W: Word> Audited for Fused<W> {
     fn disclose(&mut self, round: usize, book: &mut Book, out: &mut Outbox) {
         let form = &self.form.inner;
         let (task, last) = (form.task, form.last());
-        if round == 0 && task.opens {
+        if round == 0 && self.form.settles_opening() {
             book.disclose(&std::mem::take(&mut self.aside), task.opened(), out);
         }
-        if round == form.start() && task.opens {
+        if round == form.start() && self.form.settles_opening() {
             book.settle(&self.inner.value, task.opened());
         }
         if round == last {
@@ -208,7 +218,39 @@ impl<W: Word> Audited for Fused<W> {
         }
     }
 
-    fn settle(&mut self, book: &mut Book) -> Buffer<W> {
+    fn receive(&mut self, step: Step, inbox: &Inbox) {
+        if step == Step::Online(0) && self.form.folded {
+            self.message = received(inbox, self.inner.other(), self.len, self.form.inner.task.opened());
+        }
+    }
+
+    fn settle(&mut self, book: &mut Book) -> Beside<W> {
+        let extra = self.settle_result(book);
+        Beside { extra, messages: of_the_other(book.role, std::mem::take(&mut self.message)) }
+    }
+
+    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Beside<W> {
+        let extra = self.settle_dealt_result(book, out);
+        let folds = self.form.folded && book.role == Role::P3;
+        let masks = folds.then(|| self.inner.opening_masks());
+        Beside { extra, messages: masks.unwrap_or_default().into() }
+    }
+}
+
+/// What `from` sent in an opening, in `ring`.
+pub(super) fn received<W: Word>(inbox: &Inbox, from: usize, len: usize, ring: Ring) -> Buffer<W> {
+    let mut words = Buffer::stale(len);
+    packing::unpack_words_into(&inbox.peek(from)[..wire::words_len(len, ring)], ring, &mut words);
+    words
+}
+
+/// The message of the other than `role`.
+pub(super) fn of_the_other<W: Word>(role: Role, message: Buffer<W>) -> [Buffer<W>; 2] {
+    if role == Role::P1 { [Buffer::default(), message] } else { [message, Buffer::default()] }
+}
+
+impl<W: Word> Fused<W> {
+    fn settle_result(&mut self, book: &mut Book) -> Buffer<W> {
         let task = self.form.inner.task;
         let (own, second) = (&self.inner.own, &self.inner.second);
         if self.form.inner.select == Select::Reduced {
@@ -225,10 +267,10 @@ impl<W: Word> Audited for Fused<W> {
         book.settle(&x, task.ring)
     }
 
-    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Buffer<W> {
+    fn settle_dealt_result(&mut self, book: &mut Book, out: &mut Outbox) -> Buffer<W> {
         let form = self.form.inner.clone();
         let (task, len) = (form.task, self.len);
-        if task.opens {
+        if self.form.settles_opening() {
             let mut sum = book.disclosed::<W>(task.opened());
             elementwise::add_assign(&mut sum, &self.aside);
             if book.constants() {

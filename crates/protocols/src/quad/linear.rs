@@ -1,16 +1,20 @@
 //! Linear maps: products of shares computed chunk by chunk, with their asides (`product.rs` has the equations).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use covey_kernels::{Chunk, LinearWeight, Part, elementwise};
-use covey_ring::{Tensor, Word};
+use covey_ring::{Ring, Tensor, Word};
 
+use super::folding::{self, Folded, FoldedMap, Source};
 use super::share::{Arith, Role};
+use super::stream::Compared;
 use super::{Quad, Stored};
-use crate::api::{Bias, Epilogue, Geometry, ProtocolError, Result, WeightSource};
+use crate::api::{Bias, Comparison, Epilogue, Geometry, ProtocolError, Result, Truncation, WeightSource};
 use crate::linear_map::Applied;
+use crate::masked::fused::Task;
 use crate::masked::pieces::{add_residual, by_chunks, chunks};
 use crate::masked::seed::Mask;
+use crate::randomness::SessionKeys;
 
 /// This party's working form of one version of a weight, with masks λ' = l1' + l2' and w':
 ///
@@ -24,6 +28,9 @@ pub struct Weight<W> {
     geometry: Geometry,
     public: bool,
     kernel: LinearWeight<W>,
+    /// Of a stored weight: what combinations of its columns are computed from, and those that were last.
+    source: Option<Source<W>>,
+    folded: Mutex<Option<Arc<Folded<W>>>>,
 }
 
 impl<W: Word> Weight<W> {
@@ -37,6 +44,10 @@ impl<W: Word> Weight<W> {
         if len != geometry.weights_len() {
             return Err(ProtocolError::Internal("the size of a weight"));
         }
+        let kept = match &source {
+            WeightSource::Stored(stored) => Source::new(role, stored, &geometry),
+            _ => None,
+        };
         let parts = match source {
             WeightSource::Shared(w) => {
                 let main = w.sum(0..len).to_vec();
@@ -50,12 +61,24 @@ impl<W: Word> Weight<W> {
             WeightSource::Stored(w) => stored_parts(role, w),
             WeightSource::Public(w) => vec![Part::Words(w.data().to_vec())],
         };
-        Ok(Weight { kernel: geometry.kernel(parts), geometry, public })
+        Ok(Weight { kernel: geometry.kernel(parts), geometry, public, source: kept, folded: Mutex::new(None) })
     }
 
     /// Memory it takes.
     pub fn bytes(&self) -> usize {
-        self.kernel.bytes()
+        let folded = self.folded.lock().unwrap_or_else(PoisonError::into_inner);
+        let beside = self.source.as_ref().map_or(0, Source::bytes) + folded.as_ref().map_or(0, |folded| folded.bytes());
+        self.kernel.bytes() + beside
+    }
+
+    /// What checks its maps of `batch` images or rows by combinations under `keys`, if that pays.
+    fn folded(&self, role: Role, batch: usize, keys: &SessionKeys) -> Option<Arc<Folded<W>>> {
+        let source = self.source.as_ref().filter(|_| folding::pays_for_map(&self.geometry, batch))?;
+        let mut folded = self.folded.lock().unwrap_or_else(PoisonError::into_inner);
+        if !folded.as_ref().is_some_and(|folded| folded.is_of(keys)) {
+            *folded = Some(Arc::new(Folded::new(role, keys, &self.geometry, source, &self.kernel)));
+        }
+        folded.clone()
     }
 }
 
@@ -99,7 +122,8 @@ impl<W: Word> Quad<W> {
         }
         let (role, opens) = (self.role, !weight.public && !plain);
         let scale = epilogue.truncate.map_or(0, |truncation| truncation.bits);
-        let inputs = self.inputs(x, weight.public);
+        let folded = if opens { weight.folded(role, batch, self.runs.keys()) } else { None };
+        let inputs = self.inputs(x, weight.public, folded.is_some());
         let residual = epilogue.residual.map(Bias::Shared);
         let added =
             [own_of, aside_of].map(|of| (of(role, opens, epilogue.bias.as_ref()), of(role, opens, residual.as_ref())));
@@ -120,16 +144,42 @@ impl<W: Word> Quad<W> {
                 residual.iter().for_each(|part| add_residual(chunk, part, scale, &mut scratch, out));
             }
         };
-        let aside = (!weight.public).then(|| part(true));
-        let mut out = self.finish_product(&shape, by_chunks(&chunks, part(false)), aside, epilogue.truncate, relu)?;
+        let pieces = by_chunks(&chunks, part(false));
+        if let Some(folded) = folded {
+            let taken = [epilogue.bias.as_ref(), residual.as_ref()].map(|addend| taken_of(role, addend));
+            let [bias, residual] = taken;
+            let mut fold =
+                FoldedMap::new(&folded, &chunks, folding::settled_by_map(&weight.geometry, batch), |piece, words| {
+                    // Less what is added: everything changes its sign twice.
+                    let chunk: &Chunk = &chunks[piece];
+                    elementwise::neg_assign(words);
+                    bias.iter().for_each(|part| chunk.add_bias(part, words));
+                    residual.iter().for_each(|part| add_residual(chunk, part, scale, &mut Vec::new(), words));
+                    elementwise::neg_assign(words);
+                });
+            let compared = Compared::<W, fn(usize, &mut [W])>::Combined(&mut fold);
+            let out = self.finish_product(&shape, pieces, compared, epilogue.truncate, relu)?;
+            let sums = fold.sums;
+            let sums = if self.computes() { folded.finish(role, batch, x, sums) } else { sums };
+            let ring = self.opened_ring(epilogue.truncate, relu);
+            self.settle_folded(sums, ring)?;
+            return Ok(out);
+        }
+        let compared = if weight.public { Compared::Sharing } else { Compared::ByElement(part(true)) };
+        let mut out = self.finish_product(&shape, pieces, compared, epilogue.truncate, relu)?;
         if plain {
             self.share_bias(epilogue, &chunks, &mut out);
         }
         Ok(out)
     }
 
+    /// The ring in which what a shift or clamp begins with is opened.
+    pub(super) fn opened_ring(&self, truncate: Option<Truncation>, relu: Option<Comparison>) -> Ring {
+        relu.map_or(self.ring, |relu| Task::new(true, truncate, relu, self.ring, &self.options).opened())
+    }
+
     /// What a weight's parts multiply.
-    fn inputs(&self, x: &Arith<W>, public: bool) -> Inputs<W> {
+    fn inputs(&self, x: &Arith<W>, public: bool, combined: bool) -> Inputs<W> {
         let computed = |compute: &dyn Fn(&mut [W])| {
             let mut out = vec![W::ZERO; x.len()];
             if self.computes() {
@@ -145,6 +195,9 @@ impl<W: Word> Quad<W> {
         }
         let negated = |x: &[W]| computed(&|out| elementwise::sub(out, &vec![W::ZERO; x.len()], x));
         match self.role {
+            Role::P1 if combined => Inputs { own: vec![second.to_vec(), sum], aside: Vec::new() },
+            Role::P2 if combined => Inputs { own: vec![first.to_vec(), negated(&sum)], aside: Vec::new() },
+            _ if combined => Inputs { own: vec![sum], aside: Vec::new() },
             Role::P1 => Inputs { own: vec![second.to_vec(), sum.clone()], aside: vec![sum] },
             Role::P2 => Inputs { own: vec![first.to_vec(), negated(&sum)], aside: vec![sum] },
             _ => Inputs { aside: vec![negated(extra), negated(&sum)], own: vec![sum] },
@@ -222,6 +275,16 @@ fn own_of<W: Word>(role: Role, opens: bool, addend: Option<&Bias<Quad<W>>>) -> V
         (Some(Bias::Shared(x)), Role::P0 | Role::P2 | Role::P3) => vec![x.inner.first.data().to_vec()],
         (Some(Bias::Public(x)), Role::P2) => vec![x.data().to_vec()],
         (Some(Bias::Public(x)), Role::P1) if !opens => vec![x.data().to_vec()],
+        _ => Vec::new(),
+    }
+}
+
+/// What P2's message has of it beside what P1 has to take off and P3 to add: A at P1, and l2 at P3.
+fn taken_of<W: Word>(role: Role, addend: Option<&Bias<Quad<W>>>) -> Vec<Vec<W>> {
+    match (addend, role) {
+        (Some(Bias::Shared(x)), Role::P1) => vec![x.sum(0..x.len()).to_vec()],
+        (Some(Bias::Shared(x)), Role::P3) => vec![x.inner.second.data().to_vec()],
+        (Some(Bias::Public(x)), Role::P1) => vec![x.data().to_vec()],
         _ => Vec::new(),
     }
 }

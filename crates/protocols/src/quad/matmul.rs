@@ -4,7 +4,9 @@ use covey_kernels::{elementwise, gemm_concat, vectorised};
 use covey_ring::Word;
 
 use super::Quad;
+use super::folding::{self, FoldedProduct};
 use super::share::{Arith, Role};
+use super::stream::Compared;
 use crate::api::{MatmulShape, ProtocolError, Result, Truncation};
 use crate::masked::pieces::{PIECE, Rows, consecutive, piece_of, rows_of};
 
@@ -105,7 +107,7 @@ impl<W: Word> Quad<W> {
             }
         };
         let pieces = consecutive(x.len(), PIECE, part(false));
-        self.finish_product(x.shape(), pieces, Some(part(true)), truncate, None)
+        self.finish_product(x.shape(), pieces, Compared::ByElement(part(true)), truncate, None)
     }
 
     pub(super) fn matrix_product(
@@ -143,6 +145,15 @@ impl<W: Word> Quad<W> {
         };
         let count = batch * rows * columns;
         let pieces = consecutive(count, piece_of(&shape), part(false));
-        self.finish_product(&[batch, rows, columns], pieces, Some(part(true)), truncate, None)
+        let out = [batch, rows, columns];
+        if !opens || !folding::pays_for_product(&shape) {
+            return self.finish_product(&out, pieces, Compared::ByElement(part(true)), truncate, None);
+        }
+        let mut fold = FoldedProduct::new(role, self.runs.keys(), shape);
+        let compared = Compared::<W, fn(usize, &mut [W])>::Combined(&mut fold);
+        let result = self.finish_product(&out, pieces, compared, truncate, None)?;
+        let sums = fold.finish(role, x, y, self.computes());
+        self.settle_folded(sums, self.ring)?;
+        Ok(result)
     }
 }

@@ -2,6 +2,7 @@
 
 use covey_ring::{BitTensor, Word};
 
+use super::folding;
 use crate::api::{Geometry, Options, WeightKind};
 use crate::cost::Gate;
 use crate::masked::pieces;
@@ -20,10 +21,28 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
                 (false, false) => [2, 2, 2, 2],
                 (false, true) => [0, 1, 1, 1],
             };
-            parts.map(|parts| parts * word * geometry.weights_len() as u64).to_vec()
+            // Combinations of its columns, and what they are computed from where the kernel has it in another order.
+            let combined = matches!(kind, WeightKind::Stored { .. }) && folding::pays_for_map(&geometry, 1);
+            let [challenges, narrow, kept] = if combined { folding::weight_words(&geometry) } else { [0; 3] };
+            let beside = [
+                2 * challenges + 4 * narrow,
+                challenges + narrow + kept,
+                challenges,
+                2 * challenges + 4 * narrow + kept,
+            ];
+            let words = parts.map(|parts| parts * geometry.weights_len() as u64);
+            words.iter().zip(beside).map(|(words, beside)| word * (words + beside as u64)).collect()
         }
         Held::Gate(gate) => {
             let working = pieces::memory::<W>(gate.elements(), options);
+            let combined = match gate {
+                Gate::Linear { geometry, batch, weight: WeightKind::Stored { .. }, truncate, relu }
+                    if (truncate.is_some() || relu.is_some()) && folding::pays_for_map(geometry, *batch) =>
+                {
+                    Some(folding::settled_by_map(geometry, *batch))
+                }
+                _ => None,
+            };
             let inputs = match gate {
                 Gate::Linear { geometry, batch, .. } => geometry.inputs(*batch) as u64 * word,
                 _ => 0,
@@ -31,7 +50,13 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
             // The inputs of a map are copied in the form that its parts multiply, three times unless the weight is public; products
             // come with their asides.
             let public = matches!(gate, Gate::Linear { weight: WeightKind::Public, .. });
-            vec![if public { inputs } else { 3 * inputs } + 2 * working; 4]
+            let words = match combined {
+                // Sums of both messages and a product that is taken off them; pieces of what both sent.
+                Some(settled) => 2 * inputs + 3 * word * settled as u64 + 2 * working,
+                None if public => inputs + 2 * working,
+                None => 3 * inputs + 2 * working,
+            };
+            vec![words; 4]
         }
     }
 }

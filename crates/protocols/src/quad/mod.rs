@@ -16,6 +16,7 @@ mod convert;
 mod digits;
 #[cfg(test)]
 mod enumeration;
+mod folding;
 mod fused;
 mod input;
 mod linear;
@@ -57,6 +58,7 @@ use crate::memory::Held;
 use crate::randomness::{Generators, SessionKeys};
 use crate::scheduler::Scheduler;
 use crate::trio;
+use stream::Opening;
 use tape::{Digests, Transcript};
 use verdict::{Check, Finding};
 
@@ -182,18 +184,25 @@ impl<W: Word> Quad<W> {
     }
 
     /// The gate for max(v≫f, 0) over `count` elements, from the parts of a product v, which it opens, or from a sharing.
-    fn fused_form(&self, opens: bool, truncate: Option<Truncation>, relu: Comparison, count: usize) -> fused::Form {
-        let task = Task::new(opens, truncate, relu, self.ring, &self.options);
-        fused::Form::new(trio::fused::Form::choose(task, &self.options, count))
+    fn fused_form(
+        &self,
+        opening: Opening,
+        truncate: Option<Truncation>,
+        relu: Comparison,
+        count: usize,
+    ) -> fused::Form {
+        let task = Task::new(opening.opens(), truncate, relu, self.ring, &self.options);
+        fused::Form::new(trio::fused::Form::choose(task, &self.options, count), opening.folded())
     }
 
-    fn truncate_form(&self, truncation: Truncation, opens: bool, count: usize) -> truncate::Form {
-        truncate::Form::new(trio::truncate::Form::new(truncation, opens, self.ring, &self.options, count))
+    fn truncate_form(&self, truncation: Truncation, opening: Opening, count: usize) -> truncate::Form {
+        let form = trio::truncate::Form::new(truncation, opening.opens(), self.ring, &self.options, count);
+        truncate::Form::new(form, opening.folded())
     }
 
     /// max(x≫f, 0) of a sharing in one gate.
     fn fused_relu(&mut self, x: &Arith<W>, truncate: Option<Truncation>, relu: Comparison) -> Result<Arith<W>> {
-        let form = self.fused_form(false, truncate, relu, x.len());
+        let form = self.fused_form(Opening::None, truncate, relu, x.len());
         self.shares(x.shape(), |site, range| fused::Fused::new(site, form.clone(), x.sum(range), Buffer::new()))
     }
 }
@@ -398,7 +407,7 @@ impl<W: Word> Protocol for Quad<W> {
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.admit(truncation)?;
-        let form = self.truncate_form(truncation, false, x.len());
+        let form = self.truncate_form(truncation, Opening::None, x.len());
         self.shares(x.shape(), |site, range| truncate::Truncate::new(site, form.clone(), x.sum(range), Buffer::new()))
     }
 

@@ -5,7 +5,7 @@ use covey_ring::Ring;
 
 use super::bits::{AllForm, SignForm, and_layout};
 use super::share::Role;
-use super::{convert, fused, input, output, product, truncate, verdict};
+use super::{convert, folding, fused, input, output, product, truncate, verdict};
 use crate::api::{Comparison, Options, Truncation, WeightKind};
 use crate::clip::Ends;
 use crate::cost::{Cost, Gate};
@@ -33,17 +33,29 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::Check { layers } => Cost::tiled(1, 1, 1, |_| verdict::layout(layers)),
         Gate::Prepare { .. } => Cost::default(),
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
-            let public = weight == WeightKind::Public;
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
-            product(lens, public, truncate, relu, ring, options)
+            let begins = match weight {
+                WeightKind::Public => Begins::Shared,
+                WeightKind::Stored { .. } if folding::pays_for_map(&geometry, batch) => {
+                    Begins::Combined(folding::settled_by_map(&geometry, batch))
+                }
+                _ => Begins::ByElement,
+            };
+            product(lens, begins, truncate, relu, ring, options)
         }
         Gate::Matmul { shape, truncate } => {
             let count = shape.batch * shape.rows * shape.columns;
-            product(lens(count, piece_of(&shape)), false, truncate, None, ring, options)
+            let begins = match folding::pays_for_product(&shape) {
+                true => Begins::Combined(folding::settled_by_product(&shape)),
+                false => Begins::ByElement,
+            };
+            product(lens(count, piece_of(&shape)), begins, truncate, None, ring, options)
         }
-        Gate::Product { count, truncate, .. } => product(lens(count, PIECE), false, truncate, None, ring, options),
+        Gate::Product { count, truncate, .. } => {
+            product(lens(count, PIECE), Begins::ByElement, truncate, None, ring, options)
+        }
         Gate::Truncate { count, truncation } => {
-            let form = truncate::Form::new(trio::truncate::Form::new(truncation, false, ring, options, count));
+            let form = truncate::Form::new(trio::truncate::Form::new(truncation, false, ring, options, count), false);
             tiled(count, &|len| form.layout(len))
         }
         Gate::Msb { count, comparison } => {
@@ -61,11 +73,8 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         // Refused by `div_exact` and by the session's check before any plan is asked for.
         Gate::DivExact { .. } => Cost::default(),
         Gate::Relu { count, truncate, comparison } if options.adder.fuses() => {
-            let form = fused::Form::new(trio::fused::Form::choose(
-                Task::new(false, truncate, comparison, ring, options),
-                options,
-                count,
-            ));
+            let task = Task::new(false, truncate, comparison, ring, options);
+            let form = fused::Form::new(trio::fused::Form::choose(task, options, count), false);
             tiled(count, &|len| form.layout(len))
         }
         Gate::Relu { count, truncate: Some(truncation), comparison } => {
@@ -86,31 +95,48 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
     }
 }
 
+/// How a gate begins: with a sharing, or with what a product opens, checked by element, or as so many combinations of each message.
+#[derive(Clone, Copy)]
+enum Begins {
+    Shared,
+    ByElement,
+    Combined(usize),
+}
+
 /// A product computed in pieces of these lengths, with what follows it.
 fn product(
     lens: Vec<usize>,
-    public: bool,
+    begins: Begins,
     truncate: Option<Truncation>,
     relu: Option<Comparison>,
     ring: Ring,
     options: &Options,
 ) -> Cost {
     let count = lens.iter().sum();
+    let (public, folded) = (matches!(begins, Begins::Shared), matches!(begins, Begins::Combined(_)));
+    let combined = |ring: Ring| match begins {
+        Begins::Combined(len) => {
+            Cost::tiled(len, options.tile_size(), options.window, |len| folding::layout(len, ring))
+        }
+        _ => Cost::default(),
+    };
     let tiled = |layout: &dyn Fn(usize) -> Layout| {
         Cost::of_tiles(tile_lens(lens.clone(), options.tile_size()), options.window, layout)
     };
     if let Some(comparison) = relu.filter(|_| options.adder.fuses()) {
-        let form = fused::Form::new(trio::fused::Form::choose(
-            Task::new(!public, truncate, comparison, ring, options),
-            options,
-            count,
-        ));
-        return tiled(&|len| form.layout(len));
+        let task = Task::new(!public, truncate, comparison, ring, options);
+        let form = fused::Form::new(trio::fused::Form::choose(task, options, count), folded);
+        let mut cost = tiled(&|len| form.layout(len));
+        cost += &combined(task.opened());
+        return cost;
     }
     let mut cost = match truncate {
         Some(truncation) => {
-            let form = truncate::Form::new(trio::truncate::Form::new(truncation, !public, ring, options, count));
-            tiled(&|len| form.layout(len))
+            let form = trio::truncate::Form::new(truncation, !public, ring, options, count);
+            let form = truncate::Form::new(form, folded);
+            let mut cost = tiled(&|len| form.layout(len));
+            cost += &combined(ring);
+            cost
         }
         None if public => Cost::default(),
         None => tiled(&|len| product::layout(len, ring)),

@@ -7,7 +7,7 @@
 use covey_kernels::{Buffer, elementwise};
 use covey_ring::{Ring, Word, wire};
 
-use super::audit::{Audited, Site, discloses, settles};
+use super::audit::{Audited, Beside, Site, discloses, settles};
 use super::book::Book;
 use crate::machine::{Layout, Outbox};
 
@@ -36,7 +36,7 @@ impl<W: Word> Product<W> {
 
 impl<W: Word> Audited for Product<W> {
     type Inner = crate::trio::product::Product<W>;
-    type Extra = Buffer<W>;
+    type Extra = Beside<W>;
 
     fn inner(&mut self) -> &mut Self::Inner {
         &mut self.inner
@@ -56,19 +56,19 @@ impl<W: Word> Audited for Product<W> {
         }
     }
 
-    fn settle(&mut self, book: &mut Book) -> Buffer<W> {
+    fn settle(&mut self, book: &mut Book) -> Beside<W> {
         let mut z = self.inner.first.clone();
         elementwise::add_assign(&mut z, &self.inner.second);
-        book.settle(&z, self.ring)
+        book.settle(&z, self.ring).into()
     }
 
-    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Buffer<W> {
+    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Beside<W> {
         let mut sum = book.disclosed::<W>(self.ring);
         elementwise::add_assign(&mut sum, &self.aside);
         if book.constants() {
             elementwise::add_assign(&mut sum, &self.inner.first);
             elementwise::add_assign(&mut sum, &self.inner.second);
         }
-        book.settled(sum, self.ring, out)
+        book.settled(sum, self.ring, out).into()
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use covey_kernels::Buffer;
 use covey_ring::Word;
 
-use super::audit::{Audit, Audited, Site, put, put_plane};
+use super::audit::{Audit, Audited, Beside, Site, put, put_plane};
 use super::tampering::{Check, is_done};
 use super::tape::Digests;
 use super::{Arith, Bool, Parts, Quad, output};
@@ -42,7 +42,7 @@ impl<W: Word> Quad<W> {
     /// Runs a gate that yields a sharing.
     pub(super) fn shares<A>(&mut self, shape: &[usize], gate: impl Fn(&Site, Range<usize>) -> A) -> Result<Arith<W>>
     where
-        A: Audited<Extra = Buffer<W>>,
+        A: Audited<Extra = Beside<W>>,
         A::Inner: Machine<Output = Parts<W>>,
     {
         if self.rests() {
@@ -52,7 +52,7 @@ impl<W: Word> Quad<W> {
         self.joined(
             shape,
             |site, range| Audit::new(&site, gate(&site, range)),
-            |(parts, extra, digests)| (parts, extra, digests),
+            |(parts, beside, digests)| (parts, beside.extra, digests),
         )
     }
 

@@ -1,23 +1,91 @@
 //! Tensors computed in pieces, as Trio's are, with their asides.
 
+use std::ops::Range;
+
 use covey_kernels::Buffer;
 use covey_ring::Word;
 
-use super::audit::{Audit, Audited, Site, put};
+use super::audit::{Audit, Audited, Beside, Site, put};
+use super::folding::{Fold, MESSAGES};
 use super::share::Arith;
 use super::{Parts, Quad, fused, product, truncate};
 use crate::api::{Comparison, ProtocolError, Result, Truncation};
 use crate::masked::pieces::{Feed, Pieces, tiles};
 use crate::randomness::Place;
 
+/// How what a product opens is checked.
+pub(super) enum Compared<'a, W, Aside> {
+    /// Nothing is opened: a sharing is shifted or clamped.
+    Sharing,
+    /// Element by element: writes what goes beside piece `index` (`product.rs`).
+    ByElement(Aside),
+    /// By combinations (`folding.rs`).
+    Combined(&'a mut dyn Fold<W>),
+}
+
+/// How a gate begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// With a sharing.
+    None,
+    /// With an opening that the gate checks.
+    ByElement,
+    /// With an opening that is checked beside the gate.
+    Combined,
+}
+
+impl Opening {
+    pub fn opens(self) -> bool {
+        self != Opening::None
+    }
+
+    pub fn folded(self) -> bool {
+        self == Opening::Combined
+    }
+}
+
+impl<W, Aside> Compared<'_, W, Aside> {
+    fn opening(&self) -> Opening {
+        match self {
+            Compared::Sharing => Opening::None,
+            Compared::ByElement(_) => Opening::ByElement,
+            Compared::Combined(_) => Opening::Combined,
+        }
+    }
+}
+
+/// Puts tiles of messages together to the pieces that are combined.
+struct Gathered<'a, W> {
+    fold: &'a mut dyn Fold<W>,
+    lens: Vec<usize>,
+    messages: [Vec<W>; 2],
+}
+
+impl<W: Word> Gathered<'_, W> {
+    /// Takes the tile `range` of a piece. Tiles come in their order.
+    fn take(&mut self, piece: usize, range: &Range<usize>, tile: &[Buffer<W>; 2]) {
+        for (message, tile) in MESSAGES.into_iter().zip(tile) {
+            // A role has nothing of some messages, and in a preprocessing run of none.
+            if tile.len() != range.len() {
+                continue;
+            }
+            let words = &mut self.messages[message];
+            words.resize(self.lens[piece], W::ZERO);
+            words[range.clone()].copy_from_slice(tile);
+            if range.end == words.len() {
+                self.fold.take(piece, message, words);
+            }
+        }
+    }
+}
+
 impl<W: Word> Quad<W> {
     /// What follows a product whose own parts are `pieces`: a shift, and a ReLU that joins the gate; with neither, the plain resharing.
-    /// `aside` writes what goes beside piece `index` (`product.rs`); where nothing is opened, there is none.
     pub(super) fn finish_product<Own, Placed, Aside>(
         &mut self,
         shape: &[usize],
         pieces: Pieces<Own, Placed>,
-        aside: Option<Aside>,
+        checked: Compared<'_, W, Aside>,
         truncate: Option<Truncation>,
         relu: Option<Comparison>,
     ) -> Result<Arith<W>>
@@ -27,17 +95,17 @@ impl<W: Word> Quad<W> {
         Aside: FnMut(usize, &mut [W]),
     {
         truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
-        let (count, opens) = (shape.iter().product(), aside.is_some());
+        let (count, opening) = (shape.iter().product(), checked.opening());
         if let Some(relu) = relu {
-            let form = self.fused_form(opens, truncate, relu, count);
+            let form = self.fused_form(opening, truncate, relu, count);
             return self
-                .stream(shape, pieces, aside, |site, own, aside| fused::Fused::new(site, form.clone(), own, aside));
+                .stream(shape, pieces, checked, |site, own, aside| fused::Fused::new(site, form.clone(), own, aside));
         }
         match truncate {
-            None => self.stream(shape, pieces, aside, product::Product::new),
+            None => self.stream(shape, pieces, checked, product::Product::new),
             Some(truncation) => {
-                let form = self.truncate_form(truncation, opens, count);
-                self.stream(shape, pieces, aside, |site, own, aside| {
+                let form = self.truncate_form(truncation, opening, count);
+                self.stream(shape, pieces, checked, |site, own, aside| {
                     truncate::Truncate::new(site, form.clone(), own, aside)
                 })
             }
@@ -49,11 +117,11 @@ impl<W: Word> Quad<W> {
         &mut self,
         shape: &[usize],
         pieces: Pieces<Own, Placed>,
-        aside: Option<Aside>,
+        checked: Compared<'_, W, Aside>,
         gate: impl Fn(&Site, Buffer<W>, Buffer<W>) -> A,
     ) -> Result<Arith<W>>
     where
-        A: Audited<Extra = Buffer<W>>,
+        A: Audited<Extra = Beside<W>>,
         A::Inner: crate::machine::Machine<Output = Parts<W>>,
         Own: FnMut(usize, &mut [W]),
         Placed: Fn(usize, usize, &[W], &mut [W]),
@@ -69,7 +137,13 @@ impl<W: Word> Quad<W> {
         let (role, ring, computes) = (self.role, self.ring, self.computes());
         let Pieces { lens, own, place } = pieces;
         let tiles = tiles(&lens, self.options.tile);
-        let mut aside = aside.map(|aside| Feed::new(lens.clone(), aside, computes));
+        let (mut aside, mut fold) = match checked {
+            Compared::Sharing => (None, None),
+            Compared::ByElement(aside) => (Some(Feed::new(lens.clone(), aside, computes)), None),
+            Compared::Combined(fold) => {
+                (None, Some(Gathered { fold, lens: lens.clone(), messages: Default::default() }))
+            }
+        };
         let mut feed = Feed::new(lens, own, computes);
         let machines = tiles.iter().enumerate().map(|(index, (piece, range))| {
             let place = Place { gate: number, tile: index as u32 };
@@ -81,12 +155,15 @@ impl<W: Word> Quad<W> {
         let mut digests = vec![Default::default(); tiles.len()];
         let Arith { inner, extra } = &mut result;
         let mut whole = Buffer::new();
-        self.scheduler.run_each(machines, |index, ((a, b), own, digest)| {
+        self.scheduler.run_each(machines, |index, ((a, b), beside, digest)| {
             let (piece, range) = &tiles[index];
+            if let Some(fold) = &mut fold {
+                fold.take(*piece, range, &beside.messages);
+            }
             place(*piece, range.start, &a, inner.first.data_mut());
             place(*piece, range.start, &b, inner.second.data_mut());
             whole = Buffer::zeros(range.len());
-            put(&own, &mut whole);
+            put(&beside.extra, &mut whole);
             place(*piece, range.start, &whole, extra.data_mut());
             digests[index] = digest;
         })?;

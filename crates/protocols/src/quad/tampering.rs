@@ -30,6 +30,8 @@ pub enum Check {
     Disclosed,
     /// What a gate opens, under P3's mask.
     Settled,
+    /// Combinations of what is opened of a matrix product.
+    Combined,
     /// P1 and P2 were given the same masked input.
     InputMasked,
     /// P3 was given the same input as P1 and P2.
@@ -54,7 +56,7 @@ pub enum Check {
 
 impl Check {
     /// All that honest parties do.
-    pub const ALL: [Check; 20] = [
+    pub const ALL: [Check; 21] = [
         Check::DealtToP1,
         Check::DealtToP2,
         Check::P1WithP3,
@@ -66,6 +68,7 @@ impl Check {
         Check::GivenFirst,
         Check::Disclosed,
         Check::Settled,
+        Check::Combined,
         Check::InputMasked,
         Check::InputValue,
         Check::StoredSeeds,

@@ -7,12 +7,13 @@ use covey_kernels::bits::expand_bits;
 use covey_kernels::{Buffer, elementwise, vectorised};
 use covey_ring::{Word, wire};
 
-use super::audit::{Audited, Site, discloses, settles};
+use super::audit::{Audited, Beside, Site, discloses, settles};
 use super::book::Book;
 use super::comparison;
-use super::fused::not_bit;
+use super::fused::{not_bit, of_the_other, received};
+use super::share::Role;
 use crate::api::Rounding;
-use crate::machine::{Layout, Outbox};
+use crate::machine::{Inbox, Layout, Outbox, Step};
 use crate::trio::truncate::{Form as Inner, shifted_right};
 
 /// A gate's form, shared by its tiles.
@@ -20,12 +21,19 @@ use crate::trio::truncate::{Form as Inner, shifted_right};
 pub(super) struct Form {
     inner: Inner,
     borrow: Option<comparison::Audit>,
+    /// Whether what is opened first is checked by combinations, of a whole product at once (`folding.rs`), and not here.
+    folded: bool,
 }
 
 impl Form {
-    pub fn new(inner: Inner) -> Self {
+    pub fn new(inner: Inner, folded: bool) -> Self {
         let borrow = (inner.rounding == Rounding::Exact).then(|| comparison::Audit::new(&inner.circuit));
-        Form { inner, borrow }
+        Form { inner, borrow, folded }
+    }
+
+    /// Whether P3 learns what is opened first.
+    fn settles_opening(&self) -> bool {
+        self.inner.opens && !self.folded
     }
 
     /// Round before which all that is disclosed of the result is known.
@@ -40,7 +48,7 @@ impl Form {
         let (form, last) = (&self.inner, self.last());
         let mut layout = form.layout(len);
         let words = wire::words_len(len, form.ring);
-        if form.opens {
+        if self.settles_opening() {
             discloses(&mut layout, 0, words);
             settles(&mut layout, words);
         }
@@ -66,12 +74,14 @@ pub(super) struct Truncate<W> {
     len: usize,
     /// P1, P2: of a probabilistic shift, the result's mask.
     mask: Buffer<W>,
+    /// P1, P2: the other's message in the opening, where it is checked with others.
+    message: Buffer<W>,
 }
 
 impl<W: Word> Truncate<W> {
     pub fn new(site: &Site, form: Form, value: Buffer<W>, aside: Buffer<W>) -> Self {
         let inner = crate::trio::truncate::Truncate::new(site.inner(), form.inner.clone(), value);
-        Truncate { form, inner, aside, len: site.len, mask: Buffer::new() }
+        Truncate { form, inner, aside, len: site.len, mask: Buffer::new(), message: Buffer::new() }
     }
 
     /// P1, P2: C, offset included.
@@ -88,7 +98,7 @@ impl<W: Word> Truncate<W> {
 
 impl<W: Word> Audited for Truncate<W> {
     type Inner = crate::trio::truncate::Truncate<W>;
-    type Extra = Buffer<W>;
+    type Extra = Beside<W>;
 
     fn inner(&mut self) -> &mut Self::Inner {
         &mut self.inner
@@ -103,7 +113,8 @@ impl<W: Word> Audited for Truncate<W> {
     }
 
     fn disclose(&mut self, round: usize, book: &mut Book, out: &mut Outbox) {
-        let Inner { bits: f, rounding, opens, ring, .. } = self.form.inner;
+        let Inner { bits: f, rounding, ring, .. } = self.form.inner;
+        let opens = self.form.settles_opening();
         if round == 0 && opens {
             book.disclose(&std::mem::take(&mut self.aside), ring, out);
         }
@@ -137,7 +148,27 @@ impl<W: Word> Audited for Truncate<W> {
         book.disclose(&not_bit(&c, ring.bits() - 1), self.form.inner.wrap_ring(), out);
     }
 
-    fn settle(&mut self, book: &mut Book) -> Buffer<W> {
+    fn receive(&mut self, step: Step, inbox: &Inbox) {
+        if step == Step::Online(0) && self.form.folded {
+            self.message = received(inbox, self.inner.other(), self.len, self.form.inner.ring);
+        }
+    }
+
+    fn settle(&mut self, book: &mut Book) -> Beside<W> {
+        let extra = self.settle_result(book);
+        Beside { extra, messages: of_the_other(book.role, std::mem::take(&mut self.message)) }
+    }
+
+    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Beside<W> {
+        let extra = self.settle_dealt_result(book, out);
+        let folds = self.form.folded && book.role == Role::P3;
+        let masks = folds.then(|| self.inner.opening_masks());
+        Beside { extra, messages: masks.unwrap_or_default().into() }
+    }
+}
+
+impl<W: Word> Truncate<W> {
+    fn settle_result(&mut self, book: &mut Book) -> Buffer<W> {
         if self.form.inner.rounding == Rounding::Probabilistic {
             return std::mem::take(&mut self.mask);
         }
@@ -146,10 +177,10 @@ impl<W: Word> Audited for Truncate<W> {
         book.settle(&x, self.form.inner.ring)
     }
 
-    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Buffer<W> {
-        let Inner { bits: f, rounding, opens, ring, .. } = self.form.inner;
+    fn settle_dealt_result(&mut self, book: &mut Book, out: &mut Outbox) -> Buffer<W> {
+        let Inner { bits: f, rounding, ring, .. } = self.form.inner;
         let r = &self.inner.value;
-        if opens {
+        if self.form.settles_opening() {
             let mut sum = book.disclosed::<W>(ring);
             elementwise::add_assign(&mut sum, &self.aside);
             if book.constants() {

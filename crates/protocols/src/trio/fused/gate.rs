@@ -50,6 +50,16 @@ impl<W: Word> Fused<W> {
         }
     }
 
+    /// P0: the masks of what P1 and P2 send in the opening.
+    pub(crate) fn opening_masks(&self) -> (Buffer<W>, Buffer<W>) {
+        self.site.masks(purpose::OPENING)
+    }
+
+    /// P1 for P2 and P2 for P1.
+    pub(crate) fn other(&self) -> usize {
+        self.site.other()
+    }
+
     /// P0, all it ever does.
     fn deal(&mut self, out: &mut Outbox) {
         let (site, task) = (&self.site, self.form.task);

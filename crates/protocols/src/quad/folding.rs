@@ -1,0 +1,657 @@
+//! Openings of matrix products, checked by random combinations of their columns instead of column by column.
+//!
+//! For v = x·y + a, P1 and P2 open C = m1 + m2, with r1, r2 the masks of the opening and X, Y', A what they know of x, y and a:
+//!
+//! - P1 sends m1 = r1 - X·l1' - l1·Y',
+//! - P2 sends m2 = r2 + X·(Y' - l2') - l2·Y' + A - l2_a.
+//!
+//! Whoever receives one checks it with P3 under B, some random columns from the key of three that the sender lacks: k023 for m1, k013
+//! for m2. As X·l1' + l1·Y' = V·l1' + l1·V' - w·l1' - l1·w',
+//!
+//! - m1·B = [r1·B - V·(l1'B) - l1·(V'B)] - [-w·(l1'B) - l1·(w'B)], of P3 and of P0,
+//! - m2·B - A·B - X·(Y'B) = [(r2 - l2_a)·B - V·(l2'B) - l2·(V'B)] - [-w·(l2'B) - l2·(w'B)],
+//!
+//! so each is settled as in [`super::book`]: P0 sends its part under a mask of k012, P3 has the value under that mask, and P2 (P1)
+//! vouches for what it comes to. A message that differs by e ≠ 0 passes if e·B = 0. Where e has its lowest set bit, half of the values
+//! that a column may have there lead to something other than 0: 2^-[`COLUMNS`] for all of them. The sender knows nothing of B, and
+//! whether it is found tells it no more than that; so one B serves as long as the keys do.
+//!
+//! The same B serves all columns of parts that a tensor is cut into; e·B is summed over them.
+
+use covey_kernels::{Buffer, Chunk, LinearWeight, Part, elementwise, gemm};
+use covey_ring::{Ring, Word, wire};
+
+use super::audit::{Site, settles};
+use super::book::Book;
+use super::share::{Arith, Role};
+use super::tape::{Digests, Line};
+use super::{Quad, Stored};
+use crate::api::{Geometry, MatmulShape, Result};
+use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
+use crate::masked::pieces::piece_of;
+use crate::masked::seed::Mask;
+use crate::randomness::{Generators, Place, SessionKeys};
+
+/// Columns of B.
+pub(super) const COLUMNS: usize = 48;
+
+/// Uses of a stored weight over which the cost of multiplying it by B is spread.
+const USES: usize = 16;
+
+/// Which of the two messages: P1's, checked by P2, or P2's, checked by P1.
+pub(super) const MESSAGES: [usize; 2] = [0, 1];
+
+/// Whether combinations take fewer products than six asides, for `rows` x `inner` by `inner` x `columns`; B times the second factor is
+/// computed for `uses` products.
+fn pays(rows: usize, inner: usize, columns: usize, uses: usize) -> bool {
+    let [n, k, m, uses, narrow] = [rows, inner, columns, uses, COLUMNS].map(|size| size as u128);
+    let factors = 9 * narrow * (n * k + k * m / uses);
+    let messages = 4 * narrow * n * m;
+    factors + messages < 6 * n * k * m
+}
+
+/// Whether the opening of a stored weight's map is checked so. It follows from sizes alone.
+pub(super) fn pays_for_map(geometry: &Geometry, batch: usize) -> bool {
+    let (outputs, is_whole) = columns_of(geometry);
+    is_whole && pays(geometry.outputs(batch) / outputs, geometry.weights_len() / outputs, outputs, USES)
+}
+
+/// The same of matrix products.
+pub(super) fn pays_for_product(shape: &MatmulShape) -> bool {
+    pays(shape.rows, shape.inner, shape.columns, 1)
+}
+
+/// Columns of a map as a matrix product, and whether it is one: groups are several.
+fn columns_of(geometry: &Geometry) -> (usize, bool) {
+    match geometry {
+        Geometry::Conv2d(conv) => (conv.out_channels, conv.groups == 1),
+        Geometry::Dense { outputs, .. } => (*outputs, true),
+    }
+}
+
+/// The map to B's columns instead of the weight's.
+fn narrow(geometry: &Geometry) -> Geometry {
+    match *geometry {
+        Geometry::Conv2d(conv) => Geometry::Conv2d(covey_kernels::ConvGeometry { out_channels: COLUMNS, ..conv }),
+        Geometry::Dense { inputs, .. } => Geometry::Dense { inputs, outputs: COLUMNS },
+    }
+}
+
+/// Words of B, of a summand of the weight times B, and of a summand that is kept beside the kernel.
+pub(super) fn weight_words(geometry: &Geometry) -> [usize; 3] {
+    let (columns, _) = columns_of(geometry);
+    let kept = if matches!(geometry, Geometry::Conv2d(_)) { geometry.weights_len() } else { 0 };
+    [columns * COLUMNS, narrow(geometry).weights_len(), kept]
+}
+
+/// Elements of what is settled for each message.
+pub(super) fn settled_by_map(geometry: &Geometry, batch: usize) -> usize {
+    narrow(geometry).outputs(batch)
+}
+
+/// The same of matrix products.
+pub(super) fn settled_by_product(shape: &MatmulShape) -> usize {
+    shape.batch * shape.rows * COLUMNS
+}
+
+/// B for each message, of as many rows as there are columns to combine: at P0 and P3 both, at P2 that for P1's, at P1 that for P2's.
+fn challenges<W: Word>(role: Role, generators: &Generators, rows: usize) -> [Option<Vec<W>>; 2] {
+    // Slots of k023 and k013.
+    let slots = match role {
+        Role::P1 => [None, Some(0)],
+        Role::P2 => [Some(0), None],
+        _ => [Some(2), Some(1)],
+    };
+    let place = Place { gate: 0, tile: 0 };
+    slots.map(|slot| slot.map(|slot| generators.words(slot, place, 0, rows * COLUMNS)))
+}
+
+/// What is wanted of a weight's shares to multiply it by B: more than its kernel has.
+pub(super) struct Source<W> {
+    l1: Option<Mask>,
+    l2: Option<Mask>,
+    w: Option<Mask>,
+    /// X at P1, x + w at P3, unless the kernel has them as they are in this part.
+    words: Vec<W>,
+    part: usize,
+}
+
+/// A summand of a product's share.
+#[derive(Clone, Copy)]
+enum Component {
+    L1,
+    L2,
+    W,
+    /// V.
+    Value,
+    /// X.
+    Public,
+}
+
+impl<W: Word> Source<W> {
+    /// Of what `role` holds of a weight, if its maps can be checked so.
+    pub fn new(role: Role, stored: &Stored<W>, geometry: &Geometry) -> Option<Self> {
+        let Stored { l1, l2, w, words, .. } = stored;
+        let (_, is_whole) = columns_of(geometry);
+        // Kernels of convolutions have them in an order of their own.
+        let words = match geometry {
+            Geometry::Conv2d(_) if matches!(role, Role::P1 | Role::P3) => words.clone(),
+            _ => Vec::new(),
+        };
+        let part = usize::from(role == Role::P3);
+        is_whole.then(|| Source { l1: l1.clone(), l2: l2.clone(), w: w.clone(), words, part })
+    }
+
+    /// Memory it takes.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.words[..])
+    }
+
+    /// The words of a component from number `start` on.
+    fn fill(&self, kernel: &LinearWeight<W>, component: Component, start: usize, out: &mut [W]) {
+        let words = kernel.words(self.part).unwrap_or(&self.words);
+        let fill = |mask: &Option<Mask>, out: &mut [W]| mask.as_ref().expect("the role has it").fill(start, out);
+        match component {
+            Component::L1 => fill(&self.l1, out),
+            Component::L2 => fill(&self.l2, out),
+            Component::W => fill(&self.w, out),
+            Component::Public => out.copy_from_slice(&words[start..start + out.len()]),
+            Component::Value => {
+                out.copy_from_slice(&words[start..start + out.len()]);
+                [&self.l1, &self.l2].into_iter().flatten().for_each(|mask| mask.add(start, out));
+            }
+        }
+    }
+}
+
+/// What a role's own products in [`Folded`] are of, message by message, in the order of the shares' components that they multiply.
+fn components(role: Role) -> [&'static [Component]; 2] {
+    match role {
+        Role::P0 => [&[Component::L1, Component::W], &[Component::L2, Component::W]],
+        Role::P1 => [&[], &[Component::Public]],
+        Role::P2 => [&[], &[]],
+        _ => [&[Component::L1, Component::Value], &[Component::L2, Component::Value]],
+    }
+}
+
+/// A stored weight times B, and B, for both messages, where the role needs them.
+pub(super) struct Folded<W> {
+    /// Of the keys that B is from.
+    keys: [u8; 16],
+    challenges: [Option<Vec<W>>; 2],
+    kernels: [Option<LinearWeight<W>>; 2],
+}
+
+impl<W: Word> Folded<W> {
+    /// Memory it takes.
+    pub fn bytes(&self) -> usize {
+        let challenges: usize = self.challenges.iter().flatten().map(|words| size_of_val(&words[..])).sum();
+        challenges + self.kernels.iter().flatten().map(LinearWeight::bytes).sum::<usize>()
+    }
+
+    /// Whether it is of these keys.
+    pub fn is_of(&self, keys: &SessionKeys) -> bool {
+        self.keys == keys.fingerprint()
+    }
+
+    pub fn new(
+        role: Role,
+        keys: &SessionKeys,
+        geometry: &Geometry,
+        source: &Source<W>,
+        kernel: &LinearWeight<W>,
+    ) -> Self {
+        let (columns, _) = columns_of(geometry);
+        let challenges = challenges(role, &keys.lasting(), columns);
+        let kernels = MESSAGES.map(|message| {
+            let challenge = challenges[message].as_ref()?;
+            let parts: Vec<Part<W>> = components(role)[message]
+                .iter()
+                .map(|&component| {
+                    let fill = |start: usize, out: &mut [W]| source.fill(kernel, component, start, out);
+                    Part::Words(folded(geometry, challenge, &fill))
+                })
+                .collect();
+            (!parts.is_empty()).then(|| narrow(geometry).kernel(parts))
+        });
+        Folded { keys: keys.fingerprint(), challenges, kernels }
+    }
+}
+
+/// A weight times B.
+fn folded<W: Word>(geometry: &Geometry, challenge: &[W], fill: &dyn Fn(usize, &mut [W])) -> Vec<W> {
+    /// Words of a dense layer's weight at once.
+    const AT_ONCE: usize = 1 << 20;
+    let (columns, _) = columns_of(geometry);
+    let depth = geometry.weights_len() / columns;
+    let mut out = vec![W::ZERO; COLUMNS * depth];
+    match geometry {
+        // Rows are output channels.
+        Geometry::Conv2d(_) => {
+            let mut words = vec![W::ZERO; columns * depth];
+            fill(0, &mut words);
+            gemm(COLUMNS, depth, columns, challenge, &words, &mut out);
+        }
+        Geometry::Dense { .. } => {
+            let rows = (AT_ONCE / columns.max(1)).clamp(1, depth.max(1));
+            let mut words = vec![W::ZERO; rows * columns];
+            for start in (0..depth).step_by(rows) {
+                let rows = rows.min(depth - start);
+                let words = &mut words[..rows * columns];
+                fill(start * columns, words);
+                gemm(rows, COLUMNS, columns, words, challenge, &mut out[start * COLUMNS..(start + rows) * COLUMNS]);
+            }
+        }
+    }
+    out
+}
+
+/// Sums up a product's messages times B, piece by piece.
+pub(super) trait Fold<W> {
+    /// Takes the elements of piece `piece` of a message that the role knows or has a part of.
+    fn take(&mut self, piece: usize, message: usize, words: &mut [W]);
+}
+
+/// [`Fold`] of a linear map.
+pub(super) struct FoldedMap<'a, W, Added> {
+    folded: &'a Folded<W>,
+    chunks: &'a [Chunk],
+    /// Takes off a piece of P2's message what is added to the product.
+    added: Added,
+    pub sums: [Vec<W>; 2],
+}
+
+impl<'a, W: Word, Added: FnMut(usize, &mut [W])> FoldedMap<'a, W, Added> {
+    /// `len` elements of each sum.
+    pub fn new(folded: &'a Folded<W>, chunks: &'a [Chunk], len: usize, added: Added) -> Self {
+        FoldedMap { folded, chunks, added, sums: MESSAGES.map(|_| vec![W::ZERO; len]) }
+    }
+}
+
+impl<W: Word, Added: FnMut(usize, &mut [W])> Fold<W> for FoldedMap<'_, W, Added> {
+    fn take(&mut self, piece: usize, message: usize, words: &mut [W]) {
+        if message == 1 {
+            (self.added)(piece, words);
+        }
+        if let Some(challenge) = &self.folded.challenges[message] {
+            self.chunks[piece].add_combined(COLUMNS, challenge, words, &mut self.sums[message]);
+        }
+    }
+}
+
+impl<W: Word> Folded<W> {
+    /// What this role adds to the sums, where it computes: `x` is the map's input.
+    pub fn finish(&self, role: Role, batch: usize, x: &Arith<W>, sums: [Vec<W>; 2]) -> [Vec<W>; 2] {
+        let (first, second, extra) = (x.inner.first.data(), x.inner.second.data(), x.extra.data());
+        let public = if role == Role::P1 { x.sum(0..x.len()) } else { Buffer::new() };
+        let mut sums = sums.into_iter();
+        MESSAGES.map(|message| {
+            let mut sum = sums.next().expect("of each message");
+            if let Some(kernel) = &self.kernels[message] {
+                let xs: &[&[W]] = match (role, message) {
+                    (Role::P1, _) => &[&public],
+                    (_, 0) => &[extra, first],
+                    _ => &[extra, second],
+                };
+                let mut product = vec![W::ZERO; sum.len()];
+                kernel.map(batch, xs, &mut product);
+                elementwise::sub_assign(&mut sum, &product);
+            }
+            sum
+        })
+    }
+}
+
+/// [`Fold`] of a product of two secret matrices.
+pub(super) struct FoldedProduct<W> {
+    shape: MatmulShape,
+    challenges: [Option<Vec<W>>; 2],
+    sums: [Vec<W>; 2],
+}
+
+impl<W: Word> FoldedProduct<W> {
+    pub fn new(role: Role, keys: &SessionKeys, shape: MatmulShape) -> Self {
+        let sums = MESSAGES.map(|_| vec![W::ZERO; settled_by_product(&shape)]);
+        FoldedProduct { shape, challenges: challenges(role, &keys.lasting(), shape.columns), sums }
+    }
+
+    /// The sums with what this role adds to them.
+    pub fn finish(self, role: Role, x: &Arith<W>, y: &Arith<W>, computes: bool) -> [Vec<W>; 2] {
+        let FoldedProduct { shape: MatmulShape { batch, rows, inner, columns }, challenges, mut sums } = self;
+        if !computes {
+            return sums;
+        }
+        let component = |t: &Arith<W>, component: Component| match component {
+            Component::L1 => t.inner.first.data().to_vec(),
+            Component::L2 => t.inner.second.data().to_vec(),
+            Component::W | Component::Value => t.extra.data().to_vec(),
+            Component::Public => t.sum(0..t.len()).to_vec(),
+        };
+        for message in MESSAGES {
+            let (Some(challenge), components) = (&challenges[message], components(role)[message]) else { continue };
+            // l·B times w or V, and w'·B or V'·B times l; X times Y'·B.
+            for (index, &right) in components.iter().enumerate() {
+                let left = components[components.len() - 1 - index];
+                let (left, right) = (component(x, left), component(y, right));
+                for matrix in 0..batch {
+                    let right = &right[matrix * inner * columns..(matrix + 1) * inner * columns];
+                    let mut folded = vec![W::ZERO; inner * COLUMNS];
+                    gemm(inner, COLUMNS, columns, right, challenge, &mut folded);
+                    elementwise::neg_assign(&mut folded);
+                    let left = &left[matrix * rows * inner..(matrix + 1) * rows * inner];
+                    let sum = &mut sums[message][matrix * rows * COLUMNS..(matrix + 1) * rows * COLUMNS];
+                    gemm(rows, COLUMNS, inner, left, &folded, sum);
+                }
+            }
+        }
+        sums
+    }
+}
+
+impl<W: Word> Fold<W> for FoldedProduct<W> {
+    fn take(&mut self, piece: usize, message: usize, words: &mut [W]) {
+        let Some(challenge) = &self.challenges[message] else { return };
+        let columns = self.shape.columns;
+        let first = piece * piece_of(&self.shape) / columns.max(1);
+        let rows = words.len() / columns.max(1);
+        let sum = &mut self.sums[message][first * COLUMNS..(first + rows) * COLUMNS];
+        gemm(rows, COLUMNS, columns, words, challenge, sum);
+    }
+}
+
+/// The messages of what is settled of both, of `len` elements.
+pub(super) fn layout(len: usize, ring: Ring) -> Layout {
+    let mut layout = Layout::default();
+    MESSAGES.iter().for_each(|_| settles(&mut layout, wire::words_len(len, ring)));
+    layout
+}
+
+/// Settles a tile of both sums.
+struct Settle<W> {
+    layout: Layout,
+    book: Book,
+    ring: Ring,
+    sums: [Buffer<W>; 2],
+    /// Whether this party computes: P0 ahead of the inputs, the others once they are known.
+    computes: bool,
+}
+
+impl<W: Word> Machine for Settle<W> {
+    type Output = Digests;
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        if (self.book.role, step) == (Role::P0, Step::Offline) {
+            for sum in std::mem::take(&mut self.sums) {
+                self.book.settled(sum, self.ring, out);
+            }
+        }
+    }
+
+    fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
+        for message in self.layout.due(step, self.book.role as usize) {
+            self.book.receive(step, inbox.bytes(message.from, message.len));
+        }
+    }
+
+    fn finish(mut self) -> Digests {
+        if self.computes && self.book.role != Role::P0 {
+            for (sum, line) in std::mem::take(&mut self.sums).into_iter().zip([Line::P2ToP3, Line::P1ToP3]) {
+                self.book.combine(sum, self.ring, line);
+            }
+        }
+        self.book.close().digests()
+    }
+}
+
+impl<W: Word> Quad<W> {
+    /// Settles what a product's messages come to, in the ring it was opened in.
+    pub(super) fn settle_folded(&mut self, sums: [Vec<W>; 2], ring: Ring) -> Result<()> {
+        if self.rests() {
+            self.gate += 1;
+            return Ok(());
+        }
+        let (len, computes) = (sums[0].len(), self.computes());
+        let machine = |site: Site, range: std::ops::Range<usize>| Settle {
+            layout: layout(site.len, ring),
+            book: site.book(),
+            ring,
+            sums: sums.each_ref().map(|sum| Buffer::copy_of(&sum[range.clone()])),
+            computes,
+        };
+        self.each_tile(len, machine, |_, found| found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use covey_ring::Tensor;
+
+    use super::super::session_keys;
+    use super::*;
+    use crate::masked::pieces::{chunks, lens};
+    use crate::masked::seed::Seed;
+    use crate::randomness::SessionKeys;
+
+    const KEYS: [Option<[u8; 32]>; 3] = [Some([1; 32]), Some([2; 32]), Some([3; 32])];
+    const RING: Ring = Ring::Pow2(32);
+
+    /// Words that look random and depend on `label`.
+    fn words(label: u64, len: usize) -> Vec<u32> {
+        SessionKeys::new(vec![Some([9; 32])]).generators(label, 0).words(0, Place { gate: 0, tile: 0 }, 0, len)
+    }
+
+    fn of(label: u64, len: usize) -> Masks {
+        let [x, l1, l2, w] = [0, 1, 2, 3].map(|part| words(10 * label + part, len));
+        Masks { x, l1, l2, w }
+    }
+
+    /// A secret and its masks.
+    struct Masks {
+        x: Vec<u32>,
+        l1: Vec<u32>,
+        l2: Vec<u32>,
+        w: Vec<u32>,
+    }
+
+    fn sum(parts: &[&[u32]]) -> Vec<u32> {
+        (0..parts[0].len()).map(|i| parts.iter().fold(0, |sum: u32, part| sum.wrapping_add(part[i]))).collect()
+    }
+
+    impl Masks {
+        fn public(&self) -> Vec<u32> {
+            sum(&[&self.x, &self.l1, &self.l2])
+        }
+
+        fn share(&self, role: usize, shape: &[usize]) -> Arith<u32> {
+            let Masks { x, l1, l2, w } = self;
+            let value = sum(&[x, l1, l2, w]);
+            let (first, second, extra) = match role {
+                1 => (sum(&[x, l2]), l1.clone(), w.clone()),
+                2 => (sum(&[x, l1]), l2.clone(), w.clone()),
+                3 => (l1.clone(), l2.clone(), value),
+                _ => (l1.clone(), l2.clone(), w.clone()),
+            };
+            let inner = crate::trio::Arith { first: Tensor::new(shape, first), second: Tensor::new(shape, second) };
+            Arith { inner, extra: Tensor::new(shape, extra) }
+        }
+    }
+
+    fn keys(role: usize) -> SessionKeys {
+        session_keys(role, KEYS)
+    }
+
+    /// X·l1' + l1·Y', and X·(Y' - l2') - l2·Y', by `product`.
+    fn own(x: &Masks, y: &Masks, product: &dyn Fn(&[u32], &[u32]) -> Vec<u32>) -> [Vec<u32>; 2] {
+        let neg = |v: &[u32]| v.iter().map(|v| v.wrapping_neg()).collect::<Vec<_>>();
+        let (left, right) = (x.public(), y.public());
+        let one = sum(&[&product(&left, &y.l1), &product(&x.l1, &right)]);
+        let lacking = sum(&[&right, &neg(&y.l2)]);
+        [one, sum(&[&product(&left, &lacking), &neg(&product(&x.l2, &right))])]
+    }
+
+    /// What the four come to of message `message`: the receiver's value less P3's and P0's, all zeros if nothing was changed.
+    fn difference(sums: &[[Vec<u32>; 2]], message: usize) -> Vec<u32> {
+        let receiver = 2 - message;
+        let due = sums[3][message].iter().zip(&sums[0][message]).map(|(v, o)| v.wrapping_sub(*o));
+        sums[receiver][message].iter().zip(due).map(|(found, due)| found.wrapping_sub(due)).collect()
+    }
+
+    /// Goes through no change, and changes of one bit and of the highest bits of two elements, of either message.
+    fn changes_show(len: usize, combined: &dyn Fn(&dyn Fn(usize, &mut [u32])) -> Vec<[Vec<u32>; 2]>) {
+        let zeros = |message: usize, sums: &[[Vec<u32>; 2]]| difference(sums, message).iter().all(|&word| word == 0);
+        let sums = combined(&|_, _| {});
+        assert!(MESSAGES.into_iter().all(|message| zeros(message, &sums)), "nothing was changed");
+        for message in MESSAGES {
+            for at in (0..len).step_by(len / 7) {
+                let sums = combined(&|which, words| {
+                    if which == message {
+                        words[at] ^= 1 << (at % 32)
+                    }
+                });
+                assert!(!zeros(message, &sums) && zeros(1 - message, &sums), "message {message}, element {at}");
+                let other = (at + 1) % len;
+                let sums = combined(&|which, words| {
+                    if which == message {
+                        words[at] ^= 1 << 31;
+                        words[other] ^= 1 << 31;
+                    }
+                });
+                assert!(!zeros(message, &sums), "message {message}, elements {at} and {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn changes_of_a_product_show() {
+        let shape = MatmulShape { batch: 2, rows: 5, inner: 7, columns: 6 };
+        let MatmulShape { batch, rows, inner, columns } = shape;
+        let (x, y) = (of(1, batch * rows * inner), of(2, batch * inner * columns));
+        let product = |a: &[u32], b: &[u32]| {
+            let mut out = vec![0; batch * rows * columns];
+            for matrix in 0..batch {
+                let (a, b) = (&a[matrix * rows * inner..], &b[matrix * inner * columns..]);
+                let out = &mut out[matrix * rows * columns..(matrix + 1) * rows * columns];
+                gemm(rows, columns, inner, &a[..rows * inner], &b[..inner * columns], out);
+            }
+            out
+        };
+        let [one, two] = own(&x, &y, &product);
+        let masks = [words(3, one.len()), words(4, one.len())];
+        let neg: Vec<u32> = one.iter().map(|v| v.wrapping_neg()).collect();
+        let sent = [sum(&[&masks[0], &neg]), sum(&[&masks[1], &two])];
+        changes_show(one.len(), &|change| {
+            (0..4)
+                .map(|role| {
+                    let mut fold = FoldedProduct::new(Role::of(role), &keys(role), shape);
+                    for message in MESSAGES {
+                        let mut words = match role {
+                            3 => masks[message].clone(),
+                            _ if role == 2 - message => sent[message].clone(),
+                            _ => continue,
+                        };
+                        if role == 2 - message {
+                            change(message, &mut words);
+                        }
+                        let size = piece_of(&shape);
+                        let mut start = 0;
+                        for (piece, len) in lens(words.len(), size).into_iter().enumerate() {
+                            fold.take(piece, message, &mut words[start..start + len]);
+                            start += len;
+                        }
+                    }
+                    let (x, y) = (x.share(role, &[batch, rows, inner]), y.share(role, &[batch, inner, columns]));
+                    fold.finish(Role::of(role), &x, &y, true)
+                })
+                .collect()
+        });
+    }
+
+    /// What `role` holds of a weight of which the masks are those under the seeds.
+    fn stored(role: usize, w: &[u32]) -> (Stored<u32>, Masks) {
+        let seeds = [11, 12, 13].map(|seed| Seed::new(&[seed; 32]));
+        let [l1, l2, mask] = seeds.each_ref().map(|seed| seed.mask(0));
+        let drawn = [&l1, &l2, &mask].map(|mask| mask.words::<u32>(w.len()));
+        let [d1, d2, d3] = drawn;
+        let masks = Masks { x: w.to_vec(), l1: d1, l2: d2, w: d3 };
+        let words = match role {
+            0 => Vec::new(),
+            3 => sum(&[&masks.x, &masks.w]),
+            _ => masks.public(),
+        };
+        let has = |roles: [usize; 3], mask: &Mask| roles.contains(&role).then(|| mask.clone());
+        let (l1, l2, w) = (has([0, 1, 3], &l1), has([0, 2, 3], &l2), has([0, 1, 2], &mask));
+        (Stored { shape: vec![masks.x.len()], l1, l2, w, words }, masks)
+    }
+
+    fn changes_of_a_map_show(geometry: Geometry, batch: usize) {
+        let kernel = |words: &[u32]| geometry.kernel(vec![Part::Words(words.to_vec())]);
+        let weight = words(5, geometry.weights_len());
+        let (_, y) = stored(0, &weight);
+        let x = of(6, geometry.inputs(batch));
+        let product = |x: &[u32], w: &[u32]| {
+            let mut out = vec![0; geometry.outputs(batch)];
+            kernel(w).map(batch, &[x], &mut out);
+            out
+        };
+        let [one, two] = own(&x, &y, &product);
+        let masks = [words(7, one.len()), words(8, one.len())];
+        let neg: Vec<u32> = one.iter().map(|v| v.wrapping_neg()).collect();
+        let sent = [sum(&[&masks[0], &neg]), sum(&[&masks[1], &two])];
+        let chunks = chunks(&geometry, batch);
+        changes_show(one.len(), &|change| {
+            (0..4)
+                .map(|role| {
+                    let (source, _) = stored(role, &weight);
+                    let kept = Source::new(Role::of(role), &source, &geometry).expect("a map of one group");
+                    let part = match role {
+                        1 => vec![Part::Words(source.words.clone())],
+                        // P3's second.
+                        3 => vec![Part::Words(source.words.clone()), Part::Words(source.words.clone())],
+                        _ => vec![Part::Words(vec![0; weight.len()])],
+                    };
+                    let own = geometry.kernel(part);
+                    let folded = Folded::new(Role::of(role), &keys(role), &geometry, &kept, &own);
+                    let mut fold = FoldedMap::new(&folded, &chunks, settled_by_map(&geometry, batch), |_, _| {});
+                    for message in MESSAGES {
+                        let mut words = match role {
+                            3 => masks[message].clone(),
+                            _ if role == 2 - message => sent[message].clone(),
+                            _ => continue,
+                        };
+                        if role == 2 - message {
+                            change(message, &mut words);
+                        }
+                        for (piece, chunk) in chunks.iter().enumerate() {
+                            let mut part = vec![0; chunk.len()];
+                            chunk.gather(&words, &mut part);
+                            fold.take(piece, message, &mut part);
+                        }
+                    }
+                    let sums = fold.sums;
+                    folded.finish(Role::of(role), batch, &x.share(role, &[geometry.inputs(batch)]), sums)
+                })
+                .collect()
+        });
+    }
+
+    #[test]
+    fn changes_of_maps_show() {
+        changes_of_a_map_show(Geometry::Dense { inputs: 9, outputs: 11 }, 4);
+        let conv = covey_kernels::ConvGeometry {
+            in_channels: 3,
+            out_channels: 7,
+            groups: 1,
+            input: [5, 6],
+            kernel: [3, 2],
+            strides: [1, 2],
+            pads: [1, 0, 1, 1],
+            dilations: [1, 1],
+        };
+        changes_of_a_map_show(Geometry::Conv2d(conv), 2);
+        assert_eq!(layout(64, RING).messages().len(), 1);
+    }
+}
