@@ -62,3 +62,38 @@ vectorised! {
         out.iter_mut().for_each(|out| *out = out.shl(bits));
     }
 }
+
+/// `out[i] = x[indices[i]]`, or 0 where the index is `u32::MAX`.
+///
+/// # Panics
+/// If lengths differ or another index is past the end of `x`.
+pub fn gather<W: Word>(out: &mut [W], x: &[W], indices: &[u32]) {
+    assert!(out.len() == indices.len(), "lengths differ");
+    let mut end = 0;
+    ends(indices, &mut end);
+    assert!(end as usize <= x.len(), "an index past the end");
+    if x.is_empty() {
+        return out.fill(W::ZERO);
+    }
+    picked(out, x, indices);
+}
+
+vectorised! {
+    /// One past the highest index that is not `u32::MAX`, or 0.
+    fn ends(indices: &[u32], end: &mut u32) {
+        // One more is 0 for `u32::MAX`.
+        *end = indices.iter().fold(0, |end, &index| end.max(index.wrapping_add(1)));
+    }
+
+    /// The body of [`gather`].
+    fn picked<W: Word>(out: &mut [W], x: &[W], indices: &[u32]) {
+        for (out, &index) in out.iter_mut().zip(indices) {
+            let is_there = index != u32::MAX;
+            let at = if is_there { index as usize } else { 0 };
+            // SAFETY: `x` has an element, and the only caller has seen that it has all the others. Checking each again would
+            // keep the loop from being vectorised.
+            let word = unsafe { *x.get_unchecked(at) };
+            *out = if is_there { word } else { W::ZERO };
+        }
+    }
+}

@@ -48,11 +48,31 @@ pub(crate) fn gather<P: Protocol>(
     shape: &[usize],
     indices: impl Iterator<Item = Option<usize>>,
 ) -> Result<P::Arith> {
-    let count: usize = P::shape(x).iter().product();
-    if count >= ZERO as usize {
-        return Err(ProtocolError::Internal("a tensor with 2^32 elements"));
-    }
+    let count = indexed::<P>(x)?;
     // An index past the end stays past the end, for the protocol to refuse.
-    let indices: Vec<u32> = indices.map(|index| index.map_or(ZERO, |index| index.min(count) as u32)).collect();
+    let indices: Vec<u32> = indices.map(|index| index.map_or(ZERO, |index| index.min(count as usize) as u32)).collect();
     protocol.gather(x, &indices, shape)
+}
+
+/// `run` elements of `x` from each of `starts` on: one after the other, flat.
+pub(crate) fn gather_runs<P: Protocol>(
+    protocol: &mut P,
+    x: &P::Arith,
+    starts: impl Iterator<Item = usize>,
+    run: usize,
+) -> Result<P::Arith> {
+    let count = indexed::<P>(x)?;
+    let mut indices: Vec<u32> = Vec::with_capacity(starts.size_hint().0 * run);
+    for start in starts {
+        let start = start.min(count as usize) as u32;
+        indices.extend(start..start.saturating_add(run as u32));
+    }
+    let len = indices.len();
+    protocol.gather(x, &indices, &[len])
+}
+
+/// Elements of `x`, if indices reach all of them.
+fn indexed<P: Protocol>(x: &P::Arith) -> Result<u32> {
+    let count = u32::try_from(P::shape(x).iter().product::<usize>()).ok().filter(|&count| count < ZERO);
+    count.ok_or(ProtocolError::Internal("a tensor with 2^32 elements"))
 }

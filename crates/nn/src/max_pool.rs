@@ -4,7 +4,7 @@ use covey_protocols::api::Result;
 use covey_protocols::{Comparison, Protocol, ProtocolError};
 
 use crate::Window;
-use crate::indexing::{Around, gather};
+use crate::indexing::{Around, gather_runs};
 use crate::tree::{pairs, rejoin};
 use crate::window::Slide;
 
@@ -37,7 +37,18 @@ fn along<P: Protocol>(
     shape[axis_of_x] = slide.count;
     let mut taps = slide.kernel;
     let width = around.outer * slide.count * around.inner;
-    let mut maxima = gather_taps(protocol, x, around, &slide)?;
+    let mut rows = |taps: &[usize]| gather_taps(protocol, x, around, &slide, taps);
+    if taps == 1 {
+        let only = rows(&[0])?;
+        return Ok(protocol.reshape(&only, &shape));
+    }
+    // The first level compares even taps with odd ones, a last one waits.
+    let of = |first: usize| (0..taps / 2).map(|pair| 2 * pair + first).collect::<Vec<_>>();
+    let (even, odd) = (rows(&of(0))?, rows(&of(1))?);
+    let rest = if taps % 2 == 1 { Some(rows(&[taps - 1])?) } else { None };
+    let (larger, _) = protocol.max(&even, &odd, comparison)?;
+    let mut maxima = rejoin(protocol, larger, rest.as_ref())?;
+    taps = taps.div_ceil(2);
     while taps > 1 {
         let level = pairs(protocol, &maxima, taps, width)?;
         let (larger, _) = protocol.max(&level.even, &level.odd, comparison)?;
@@ -47,22 +58,28 @@ fn along<P: Protocol>(
     Ok(protocol.reshape(&maxima, &shape))
 }
 
-/// One row per tap: what that tap of every window reads. A tap in the padding reads a real element of its window again,
+/// One row for each of `taps`: what that tap of every window reads. A tap in the padding reads a real element of its window again,
 /// which cannot change the maximum.
-fn gather_taps<P: Protocol>(protocol: &mut P, x: &P::Arith, around: Around, slide: &Slide) -> Result<P::Arith> {
+fn gather_taps<P: Protocol>(
+    protocol: &mut P,
+    x: &P::Arith,
+    around: Around,
+    slide: &Slide,
+    taps: &[usize],
+) -> Result<P::Arith> {
     let Around { outer, size, inner } = around;
-    let mut positions = Vec::with_capacity(slide.kernel * slide.count);
-    for tap in 0..slide.kernel {
+    let mut positions = Vec::with_capacity(taps.len() * slide.count);
+    for &tap in taps {
         for window in 0..slide.count {
             let position = slide.reads_inside(window, tap);
             positions.push(position.ok_or(ProtocolError::Internal("a pooling window without elements"))?);
         }
     }
-    let count = slide.count;
-    let indices = positions.chunks(count).flat_map(|taps| {
-        (0..outer).flat_map(move |o| {
-            taps.iter().flat_map(move |&position| (0..inner).map(move |i| Some((o * size + position) * inner + i)))
-        })
-    });
-    gather(protocol, x, &[slide.kernel * outer * count * inner], indices)
+    let mut starts = Vec::with_capacity(outer * positions.len());
+    for tap in positions.chunks(slide.count) {
+        for o in 0..outer {
+            starts.extend(tap.iter().map(|position| (o * size + position) * inner));
+        }
+    }
+    gather_runs(protocol, x, starts.into_iter(), inner)
 }

@@ -3,7 +3,7 @@
 use covey_protocols::Protocol;
 use covey_protocols::api::Result;
 
-use crate::indexing::gather;
+use crate::indexing::gather_runs;
 
 /// `count` rows of `width` elements, flat, cut into the even rows, the odd rows, and a last row without a partner.
 pub(crate) struct Pairs<A> {
@@ -20,14 +20,11 @@ pub(crate) fn pairs<P: Protocol>(
     width: usize,
 ) -> Result<Pairs<P::Arith>> {
     let half = count / 2;
-    let mut rows = |first: usize| {
-        let index = move |i: usize| Some((first + i / width * 2) * width + i % width);
-        gather(protocol, x, &[half * width], (0..half * width).map(index))
-    };
+    let mut rows = |first: usize| gather_runs(protocol, x, (0..half).map(|row| (first + 2 * row) * width), width);
     let (even, odd) = (rows(0)?, rows(1)?);
     let rest = match count % 2 {
         0 => None,
-        _ => Some(gather(protocol, x, &[width], ((count - 1) * width..count * width).map(Some))?),
+        _ => Some(gather_runs(protocol, x, std::iter::once((count - 1) * width), width)?),
     };
     Ok(Pairs { even, odd, rest })
 }

@@ -1,19 +1,21 @@
 //! What shares of every kind have in common, component by component.
 
+use covey_kernels::elementwise;
 use covey_ring::{Tensor, Word};
 
 use crate::api::{ProtocolError, Result, ZERO};
 
 /// Element i is `x[indices[i]]`, or 0 where the index is [`ZERO`].
 pub(crate) fn gathered<W: Word>(x: &Tensor<W>, indices: &[u32], shape: &[usize]) -> Result<Tensor<W>> {
-    let data = x.data();
-    if indices.len() != shape.iter().product::<usize>()
-        || indices.iter().any(|&i| i != ZERO && i as usize >= data.len())
-    {
+    const _: () = assert!(ZERO == u32::MAX, "what the kernel takes for 0");
+    // One past the highest index; `ZERO` wraps to 0.
+    let end = indices.iter().fold(0, |end, &index| index.wrapping_add(1).max(end));
+    if indices.len() != shape.iter().product::<usize>() || end as usize > x.len() {
         return Err(ProtocolError::Internal("the indices of a gather"));
     }
-    let element = |&i: &u32| if i == ZERO { W::ZERO } else { data[i as usize] };
-    Ok(Tensor::new(shape, indices.iter().map(element).collect()))
+    let mut out = Tensor::zeros(shape);
+    elementwise::gather(out.data_mut(), x.data(), indices);
+    Ok(out)
 }
 
 /// Sums over the last dimension.
