@@ -44,6 +44,27 @@ fn arithmetic_on_words() {
 }
 
 #[test]
+fn gathers() {
+    for len in lengths() {
+        let x = words::<u32>(len.max(1), 3);
+        let wide = words::<u64>(len.max(1), 4);
+        let absent = |i: usize| i % 5 == 2;
+        let index = |i: usize| if absent(i) { u32::MAX } else { (x[i] as usize % x.len()) as u32 };
+        let indices: Vec<u32> = (0..len).map(index).collect();
+        let due = |i: usize| indices[i] as usize;
+        compare("gather", len, |out| e::gather(out, &x, &indices), |i, _| if absent(i) { 0 } else { x[due(i)] });
+        compare("gather", len, |out| e::gather(out, &wide, &indices), |i, _| if absent(i) { 0 } else { wide[due(i)] });
+    }
+    e::gather::<u32>(&mut [7], &[], &[u32::MAX]);
+}
+
+#[test]
+#[should_panic(expected = "an index past the end")]
+fn gathers_stay_inside() {
+    e::gather(&mut [0u32; 3], &[1, 2], &[0, u32::MAX, 2]);
+}
+
+#[test]
 fn logic_on_planes() {
     for len in lengths() {
         let [a, b] = [1, 2].map(|seed| words::<u64>(len, seed));

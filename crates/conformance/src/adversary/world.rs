@@ -186,7 +186,7 @@ impl Job {
     }
 
     fn options(&self) -> Options {
-        Options { adder: self.world.adder, tile: 64, window: 2, ..Options::default() }
+        Options { adder: self.world.adder, tile: 1 << 12, window: 2, ..Options::default() }
     }
 
     /// What a cheater finds does not stop it.
