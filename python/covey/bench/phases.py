@@ -57,12 +57,8 @@ class Phases:
         if check is None:
             apart.append(online)
         else:
-            rest = {
-                "wall": online.wall - check.wall,
-                "bytes": online.bytes - check.bytes,
-                "rounds": online.rounds - check.rounds,
-            }
-            apart += [replace(online, spread=None, **rest), check]
+            sent, rounds = online.bytes - check.bytes, online.rounds - check.rounds
+            apart += [Row("online", online.wall - check.wall, None, online.cpu_seconds, sent, rounds), check]
         known = [row.cpu_seconds for row in apart if row.name != CHECK]
         together = Row(
             name="one after the other",

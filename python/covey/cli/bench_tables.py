@@ -110,7 +110,9 @@ def _figures(outcome: Outcome) -> Table:
             "preprocessed", f"{console.duration(ahead.seconds)}, {console.amount(ahead.total.bytes)} ahead of it"
         )
     if runs.check_wall is not None:
-        table.add_row("the check", f"{console.duration(runs.check_wall.median)} of it, once all parties have come to it")
+        table.add_row(
+            "the check", f"{console.duration(runs.check_wall.median)} of it, once all parties have come to it"
+        )
     planned = "as planned" if outcome.bytes == outcome.planned_bytes else f"planned {outcome.planned_bytes:,} B"
     table.add_row("sent on all links", f"{console.amount(outcome.bytes)}, {planned}")
     planned = "" if runs.profile.total.rounds == outcome.planned_rounds else f", planned {outcome.planned_rounds:,}"
