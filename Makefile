@@ -22,7 +22,7 @@ help:
 	@echo "make store-kills  processes killed while they use what is in store; RUNS=1000 of each kind"
 	@echo "make bad-input  every mistake a user can make, over every protocol"
 	@echo "make fuzz   damaged files and messages for every parser; SECONDS=60 for each"
-	@echo "make adversary PROTOCOL=quad  a party that cheats, in every message and in named ways; RUNS=5000 messages"
+	@echo "make adversary PROTOCOL=quad  a party that cheats, in every message and in named ways; RUNS=5000 messages, RING=64, JSON=1"
 	@echo "make onnx-vectors  the test vectors of the onnx package, through compiler and interpreter"
 	@echo "make instruction-sets  kernels and protocols without AMX, without AVX-512, and in the portable build"
 	@echo "make clean  remove what was built"
@@ -83,7 +83,7 @@ fuzz-replay: $(VENV)/ready
 # Alone in a build of its own: checks can be left out of it, which what serves anyone refuses to be built with.
 adversary:
 	cargo run --quiet --locked -p covey-conformance --features tampering --bin adversary -- \
-		--protocol $(or $(PROTOCOL),quad) --runs $(RUNS) $(if $(SEED),--seed $(SEED))
+		--protocol $(or $(PROTOCOL),quad) --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(RING),--ring $(RING)) $(if $(JSON),--json)
 
 onnx-vectors: $(VENV)/ready
 	$(BIN)/python python/tests/onnx_vectors.py --details target/onnx-vectors.txt

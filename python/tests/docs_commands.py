@@ -22,6 +22,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "README.md": (),
     "docs/two-hosts.md": (),
     "docs/gallery.md": (),
+    "docs/quad.md": (),
     "docs/n-parties.md": (),
     "docs/pipelines.md": (),
     "docs/reports.md": ("matplotlib",),

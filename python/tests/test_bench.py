@@ -18,6 +18,7 @@ from covey.bench.networks import NETWORKS, network
 from covey.bench.primitives import MEGA, PRIMITIVES, Primitive
 from covey.bench.runs import session_options
 from covey.bench.statistics import Summary
+from covey.cli.bench_tables import primitives_table
 from covey.errors import CoveyError, OptionError
 from covey.local import Parties
 
@@ -66,6 +67,24 @@ SMALL = [
 ]
 
 
+def test_primitives_of_a_protocol_that_checks() -> None:
+    (row,) = primitives.measure(
+        SMALL[:1],
+        protocol="quad",
+        ring=32,
+        network=network("loopback"),
+        options={},
+        repetitions=1,
+        warm_up=0,
+        progress=silent,
+    )
+    assert row.differing == 0 and row.as_planned
+    assert row.bits == 5 * 32
+    assert row.check_wall is not None and row.check_wall.median > 0
+    assert row.to_json()["check_wall"]["median"] == row.check_wall.median
+    assert "check" in [column.header for column in primitives_table([row]).columns]
+
+
 @pytest.mark.parametrize("ring", [32, 64])
 def test_primitives(ring: int) -> None:
     rows = primitives.measure(
@@ -84,6 +103,7 @@ def test_primitives(ring: int) -> None:
         assert row.differing == 0, row
         assert row.as_planned, row
         assert row.rounds > 0 and row.wall.median > 0
+        assert row.check_wall is None
         assert all(seconds is not None for seconds in row.cpu_seconds) or not LINUX
     # A deal and an exchange of one ring element each way.
     assert bits["multiplication"] == bits["matmul"] == bits["conv"] == 3 * ring
@@ -165,6 +185,44 @@ def test_a_model_online_on_an_emulated_network(command: Command, folder: Path) -
     assert 0 < online["link_use"] < 1
     # Every round waits for a message to cross.
     assert online["wall_seconds"]["median"] > online["rounds"] * 0.15e-3
+
+
+@pytest.mark.parametrize("protocol", ["trio", "quad"])
+def test_phases(command: Command, folder: Path, protocol: str) -> None:
+    arguments = ["bench", "phases", "lenet5", "--protocol", protocol, "--repetitions", 2, "--warm-up", 0]
+    figures = json.loads(command.succeeds(*arguments, "--cache", folder, "--json").out)
+    rows = {row["name"]: row for row in figures["rows"]}
+    checks = ["of it the check", "check"] if protocol == "quad" else []
+    expected = ["interleaved", *checks[:1], "preprocessing", "online", *checks[1:], "one after the other"]
+    assert list(rows) == expected
+    parts = [rows[name] for name in ("preprocessing", "online", *checks[1:])]
+    whole, together = rows["interleaved"], rows["one after the other"]
+    assert all(row["wall"] > 0 for row in rows.values())
+    assert together["wall"] == pytest.approx(sum(part["wall"] for part in parts))
+    online = figures["separate"]
+    assert together["wall"] == pytest.approx(
+        online["wall_seconds"]["median"] + online["preprocessing"]["wall_seconds"]["median"]
+    )
+    for name in ("bytes", "rounds"):
+        assert whole[name] == together[name] == sum(part[name] for part in parts), name
+    assert figures["interleaved_over_separate"] == pytest.approx(whole["wall"] / together["wall"])
+    assert figures["interleaved"]["differing_from_clear"] == online["differing_from_clear"] == 0
+    for run in (figures["interleaved"], online):
+        assert (run["check_wall_seconds"] is not None) == (protocol == "quad")
+    if protocol == "quad":
+        # The dealer rests online and comes to the check first: its wait for the others is not the check's time.
+        assert rows["check"]["wall"] < rows["online"]["wall"]
+        assert rows["check"]["rounds"] == rows["of it the check"]["rounds"] == 5
+    if LINUX:
+        assert together["cpu_seconds"] == pytest.approx(sum(part["cpu_seconds"] or 0.0 for part in parts))
+
+
+def test_phases_as_a_table(command: Command, folder: Path) -> None:
+    outcome = command.succeeds(
+        "bench", "phases", "--protocol", "quad", "--repetitions", 1, "--warm-up", 0, "--cache", folder
+    )
+    assert "one after the other" in outcome.out and "interleaved over one after the other:" in outcome.out
+    assert max(map(len, outcome.out.splitlines())) <= 100
 
 
 def test_a_model_as_a_table(command: Command, folder: Path) -> None:

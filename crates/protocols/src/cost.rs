@@ -196,6 +196,9 @@ pub const MATERIAL: u32 = u32::MAX - 3;
 /// The node under which what preparing weights exchanges is filed: it happens once for a version of a weight, not in every run.
 pub const WEIGHTS: u32 = u32::MAX - 4;
 
+/// The node under which the check before outputs are opened is filed, where a protocol has one.
+pub const CHECK: u32 = u32::MAX - 5;
+
 /// Correlated randomness that gates use up. It is made ahead of them and many at once, so that what making it costs follows
 /// from the sum over a run ([`crate::Protocol::plan_material`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,7 +19,7 @@ pub struct Planner<P> {
     ring: Ring,
     options: Options,
     node: u32,
-    /// The node since the last check, and those entered since.
+    /// The node since the last check or since the run began, and those entered since.
     layers: usize,
     ledger: BTreeMap<u32, Cost>,
     memory: Ledger,
@@ -171,6 +171,8 @@ impl<P: Protocol> Protocol for Planner<P> {
     }
 
     fn begin(&mut self, _phase: Phase, _inference: u64) -> Result<()> {
+        // What was before has been checked.
+        self.layers = 1;
         Ok(())
     }
 

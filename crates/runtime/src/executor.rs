@@ -6,12 +6,14 @@ use std::time::Instant;
 
 use covey_nn::{Operand, Window, linear};
 use covey_program::{Kind, Op, Program, ValueId};
-use covey_protocols::cost::WEIGHTS;
-use covey_protocols::{Phase, Placement, Protocol, ProtocolError, Rounding, Truncation, WeightSource};
+use covey_protocols::cost::{CHECK, Cost, Gate, WEIGHTS};
+use covey_protocols::{
+    Checked, Options, Phase, Placement, Protocol, ProtocolError, Rounding, Truncation, WeightSource,
+};
 use covey_ring::Tensor;
 
 use crate::batch::check_batch;
-use crate::profile::{Timing, WEIGHTS_NAME};
+use crate::profile::{CHECK_NAME, Timing, WEIGHTS_NAME};
 use crate::schedule::{INPUTS, OUTPUTS, Schedule, Step};
 use crate::session::{self, Unsupported};
 use crate::{RuntimeError, step};
@@ -163,23 +165,34 @@ impl<P: Protocol> Executor<P> {
             timings.push(Timing::new(step.node, &step.name, &step.op_name, start));
         }
 
-        let start = Instant::now();
+        let mut checking = Timing::new(CHECK, CHECK_NAME, "", Instant::now());
+        let checked = check(protocol, &mut checking)?;
+        let mut outputs = Timing::new(OUTPUTS, "outputs", "", Instant::now());
         protocol.enter(OUTPUTS, "outputs");
-        let checked = protocol.check()?;
         for id in self.program.outputs() {
             let value = values.get(id).ok_or(ProtocolError::Internal("the outputs of a run"))?;
             let output = self.program.value(*id);
             if round_bits == 0 || output.scale == 0 {
-                protocol.reveal(value, &checked)?;
+                outputs.add(|| protocol.reveal(value, &checked))?;
             } else {
-                let rounded = rounded(protocol, value, round_bits, output.bound.bits)?;
-                let checked = protocol.check()?;
-                protocol.reveal(&rounded, &checked)?;
+                let rounded = outputs.add(|| rounded(protocol, value, round_bits, output.bound.bits))?;
+                let checked = check(protocol, &mut checking)?;
+                protocol.enter(OUTPUTS, "outputs");
+                outputs.add(|| protocol.reveal(&rounded, &checked))?;
             }
         }
-        timings.push(Timing::new(OUTPUTS, "outputs", "", start));
+        // A protocol that checks nothing has no row of it.
+        let has_check = P::plan(&Gate::Check { layers: 1 }, protocol.ring(), &Options::default()) != Cost::default();
+        timings.extend(has_check.then_some(checking));
+        timings.push(outputs);
         Ok(timings)
     }
+}
+
+/// The check before something is opened, apart from what is opened.
+fn check<P: Protocol>(protocol: &mut P, timing: &mut Timing) -> Result<Checked, ProtocolError> {
+    protocol.enter(CHECK, CHECK_NAME);
+    timing.add(|| protocol.check())
 }
 
 /// The multiple of 2^`bits` nearest to each element: of one bit more first, so that adding a half passes no bound.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use covey_program::Program;
 use covey_protocols::api::Phase;
-use covey_protocols::cost::{Cost, MATERIAL, WEIGHTS};
+use covey_protocols::cost::{CHECK, Cost, MATERIAL, WEIGHTS};
 use covey_protocols::planner::Planner;
 use covey_protocols::{Options, Protocol};
 use covey_transport::Phase as StepKind;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::RuntimeError;
 use crate::executor::{Executor, Parameter};
-use crate::profile::{LinkTraffic, MATERIAL_NAME, WEIGHTS_NAME};
+use crate::profile::{CHECK_NAME, LinkTraffic, MATERIAL_NAME, WEIGHTS_NAME};
 use crate::schedule::{INPUTS, OUTPUTS};
 
 /// One step's cost.
@@ -21,7 +21,7 @@ use crate::schedule::{INPUTS, OUTPUTS};
 pub struct NodeCost {
     /// The step's node.
     pub node: u32,
-    /// The model's name of it; "inputs" and "outputs" for what belongs to no node.
+    /// The model's name of it; "inputs", "check" and "outputs" for what belongs to no node.
     pub name: String,
     /// The model's operator.
     pub op: String,
@@ -140,6 +140,9 @@ pub fn plan_rounded<P: Protocol>(
     let steps = executor.schedule().steps().iter();
     let mut nodes = vec![NodeCost::new(INPUTS, "inputs", "", cost(INPUTS))];
     nodes.extend(steps.map(|step| NodeCost::new(step.node, &step.name, &step.op_name, cost(step.node))));
+    if *cost(CHECK) != none {
+        nodes.push(NodeCost::new(CHECK, CHECK_NAME, "", cost(CHECK)));
+    }
     nodes.push(NodeCost::new(OUTPUTS, "outputs", "", cost(OUTPUTS)));
     let material = planner.material();
     if material != none {

@@ -7,11 +7,12 @@ use covey_transport::{Meter, Phase as StepKind, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::{INPUTS, OUTPUTS};
-use covey_protocols::cost::{MATERIAL, WEIGHTS};
+use covey_protocols::cost::{CHECK, MATERIAL, WEIGHTS};
 
 /// What profiles and plans call correlated randomness that was made outside of gates.
 pub(crate) const MATERIAL_NAME: &str = "correlated randomness";
 pub(crate) const WEIGHTS_NAME: &str = "weights";
+pub(crate) const CHECK_NAME: &str = "check";
 
 /// What stands in place of an operator where none of it was made in the session.
 pub const FROM_STORE: &str = "from the store";
@@ -33,6 +34,14 @@ impl Timing {
     pub(crate) fn new(node: u32, name: &str, op: &str, start: Instant) -> Self {
         let milliseconds = start.elapsed().as_secs_f64() * 1e3;
         Timing { node, name: name.to_string(), op: op.to_string(), milliseconds }
+    }
+
+    /// Adds what `work` takes.
+    pub(crate) fn add<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = work();
+        self.milliseconds += start.elapsed().as_secs_f64() * 1e3;
+        result
     }
 }
 
@@ -56,7 +65,7 @@ pub struct LinkTraffic {
 pub struct NodeProfile {
     /// The step's node.
     pub node: u32,
-    /// The model's name of it; "inputs", "outputs" and "other" for what belongs to no node.
+    /// The model's name of it; "inputs", "check", "outputs" and "other" for what belongs to no node.
     pub name: String,
     /// The model's operator.
     pub op: String,
@@ -110,7 +119,8 @@ impl Profile {
     }
 
     /// One profile of several parties' views of the same run: traffic adds, of rounds the most stand, and of times those of
-    /// the party that took longest.
+    /// the party that took longest. In a check, which all end together, those of the party that came to it last: the others'
+    /// are waits for what that one had to compute before.
     pub fn merged(views: impl IntoIterator<Item = Profile>) -> Self {
         let mut views = views.into_iter();
         let mut merged = views.next().unwrap_or_default();
@@ -122,7 +132,8 @@ impl Profile {
                     continue;
                 }
             };
-            if node.milliseconds > mine.milliseconds {
+            let stands = if node.node == CHECK { f64::lt } else { f64::gt };
+            if stands(&node.milliseconds, &mine.milliseconds) {
                 (mine.milliseconds, mine.waiting_milliseconds) = (node.milliseconds, node.waiting_milliseconds);
             }
             mine.rounds = mine.rounds.max(node.rounds);
@@ -160,6 +171,7 @@ impl Profile {
                 OUTPUTS => "outputs",
                 MATERIAL => MATERIAL_NAME,
                 WEIGHTS => WEIGHTS_NAME,
+                CHECK => CHECK_NAME,
                 _ => "other",
             };
             let timing = Timing { node, name: name.into(), op: String::new(), milliseconds: 0.0 };

@@ -186,7 +186,12 @@ fn both_phases<P: Served>(kind: ProtocolKind, ring: Ring) {
                 P::NAME
             );
         }
+        // Who comes first to the check waits in it for who comes last.
+        let of_check = |profile: &Profile| profile.nodes.iter().find(|node| node.name == "check").cloned();
+        let least = run.profiles.iter().filter_map(of_check).map(|check| check.milliseconds).reduce(f64::min);
         let measured = Profile::merged(run.profiles);
+        assert_eq!(of_check(&measured).map(|check| check.milliseconds), least);
+        assert_eq!(least.is_some(), kind == ProtocolKind::Quad);
         for cost in &planned.nodes {
             let node = measured.nodes.iter().find(|node| node.node == cost.node).unwrap();
             assert_eq!(node.links, cost.links, "traffic of {} in {kind}, {ring}, {phases:?}", cost.name);

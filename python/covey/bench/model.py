@@ -82,12 +82,10 @@ class Outcome:
     @property
     def cpu_ratio(self) -> float | None:
         """Processor time of all parties over that of plaintext, preprocessing included."""
-        total = self.runs.total_cpu_seconds
-        if self.plaintext is None or total is None:
+        total, ahead = self.runs.total_cpu_seconds, self.runs.total_preparation_cpu_seconds
+        if self.plaintext is None or total is None or ahead is None:
             return None
-        for party in self.runs.preparation.parties if self.runs.preparation else []:
-            total += party.cpu_seconds or 0.0
-        return total / self.plaintext.cpu_seconds
+        return (total + ahead) / self.plaintext.cpu_seconds
 
     def busiest_link(self) -> tuple[str, int] | None:
         """The directed link that carries most, and its bytes."""

@@ -63,6 +63,8 @@ class Row:
     elements: int
     macs: int
     wall: Summary
+    check_wall: Summary | None
+    """Of the check before the result is opened, which is no part of the rest."""
     cpu_seconds: list[float | None]
     bits: float
     gate_bits: float
@@ -86,7 +88,8 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        data = {**asdict(self), "wall": self.wall.to_json(), "as_planned": self.as_planned}
+        check = None if self.check_wall is None else self.check_wall.to_json()
+        data = {**asdict(self), "wall": self.wall.to_json(), "check_wall": check, "as_planned": self.as_planned}
         return {**data, "gmacs_per_party_core": self.gmacs_per_core}
 
 
@@ -151,6 +154,7 @@ def _row(primitive: Primitive, runs: Runs, twin: Runs, planned: list[NodeProfile
         elements=primitive.elements,
         macs=primitive.macs,
         wall=runs.nodes_wall,
+        check_wall=runs.check_wall,
         cpu_seconds=cpu,
         bits=sum(node.bytes for node in measured) * 8 / primitive.elements,
         gate_bits=sum(node.bytes for node in measured if node.name != MATERIAL) * 8 / primitive.elements,

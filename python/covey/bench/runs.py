@@ -20,7 +20,10 @@ from covey.result import NodeProfile, PartyUsage, Profile, Result, Work
 PATIENCE = 120.0
 """Seconds a silent party is waited for: on a loaded machine a large layer may take a while."""
 
-OUTSIDE = ("inputs", "outputs", "other")
+CHECK = "check"
+"""The row of a profile that has what is compared before outputs are opened."""
+
+OUTSIDE = ("inputs", CHECK, "outputs", "other")
 
 MATERIAL = "correlated randomness"
 """Rows of a profile that are no node of the program."""
@@ -39,20 +42,42 @@ class Runs:
     """Of the last repetition; `nodes_wall` has the others' times."""
     nodes_wall: Summary
     """Seconds in nodes of the program: sharing inputs and opening outputs stay out."""
-    preparation: Work | None
-    """What one inference's preprocessing took, where it was done ahead."""
+    check_wall: Summary | None
+    """Seconds in the check before outputs are opened, from when the last party comes to it; `None` without one."""
+    preparations: list[Work]
+    """What each repetition's preprocessing took, where it was done ahead."""
+
+    @property
+    def preparation(self) -> Work | None:
+        """What the last repetition's preprocessing took, where it was done ahead."""
+        return self.preparations[-1] if self.preparations else None
+
+    @property
+    def preparation_wall(self) -> Summary | None:
+        """Seconds of preprocessing, where it was done ahead."""
+        return Summary.of([work.profile.seconds for work in self.preparations]) if self.preparations else None
+
+    @property
+    def preparation_cpu_seconds(self) -> list[float | None]:
+        """Of one inference's preprocessing by party, in role order; empty where it was not done ahead."""
+        return [_mean_cpu(party) for party in zip(*(work.parties for work in self.preparations), strict=True)]
+
+    @property
+    def total_preparation_cpu_seconds(self) -> float | None:
+        """Of one inference's preprocessing, of all parties together; 0 where it was not done ahead."""
+        return _total(self.preparation_cpu_seconds)
 
     @property
     def total_cpu_seconds(self) -> float | None:
         """Of all parties together, for one inference."""
-        known = [seconds for seconds in self.cpu_seconds if seconds is not None]
-        return sum(known) if len(known) == len(self.cpu_seconds) else None
+        return _total(self.cpu_seconds)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         data: dict[str, Any] = {
             "wall_seconds": self.wall.to_json(),
             "nodes_wall_seconds": self.nodes_wall.to_json(),
+            "check_wall_seconds": None if self.check_wall is None else self.check_wall.to_json(),
             "cpu_seconds": self.cpu_seconds,
             "client_cpu_seconds": self.client_cpu_seconds,
             "peak_memory_bytes": self.peak_memory_bytes,
@@ -60,10 +85,10 @@ class Runs:
             "rounds": self.profile.total.rounds,
             "links": links(self.profile),
         }
-        if self.preparation is not None:
+        if self.preparation is not None and self.preparation_wall is not None:
             data["preprocessing"] = {
-                "seconds": self.preparation.profile.seconds,
-                "cpu_seconds": [party.cpu_seconds for party in self.preparation.parties],
+                "wall_seconds": self.preparation_wall.to_json(),
+                "cpu_seconds": self.preparation_cpu_seconds,
                 "links": links(self.preparation.profile),
             }
         return data
@@ -110,23 +135,25 @@ def repeat(
     """Run `warm_up` + `repetitions` times and sum up the latter; also the first result of all."""
     running.share(model, progress)
     results: list[Result] = []
+    preparations: list[Work | None] = []
     client_cpu = 0.0
-    preparation = None
     for index in range(warm_up + repetitions):
         if progress is not None:
             what = "warm-up" if index < warm_up else f"repetition {index - warm_up + 1} of {repetitions}"
             progress(index, warm_up + repetitions, what)
         if phase == "online":
-            preparation = running.preprocess(model, batch)
+            preparations.append(running.preprocess(model, batch))
         started = time.process_time()
         results.append(running.run(model, inputs, phase=phase))
         client_cpu += time.process_time() - started if index >= warm_up else 0.0
-    return _sum_up(results[warm_up:], client_cpu / repetitions, preparation), results[0]
+    counted = [work for work in preparations[warm_up:] if work is not None]
+    return _sum_up(results[warm_up:], client_cpu / repetitions, counted), results[0]
 
 
-def _sum_up(results: list[Result], client_cpu: float, preparation: Work | None) -> Runs:
+def _sum_up(results: list[Result], client_cpu: float, preparations: list[Work]) -> Runs:
     profiles = [result.profile for result in results if result.profile is not None]
     by_party = list(zip(*(result.parties for result in results), strict=True))
+    checks = [node.milliseconds / 1e3 for profile in profiles for node in profile.nodes if node.name == CHECK]
     return Runs(
         wall=Summary.of([profile.seconds for profile in profiles]),
         client_cpu_seconds=client_cpu,
@@ -135,8 +162,14 @@ def _sum_up(results: list[Result], client_cpu: float, preparation: Work | None) 
         socket_bytes_sent=[party[-1].socket_bytes_sent for party in by_party],
         profile=profiles[-1],
         nodes_wall=Summary.of([sum(node.milliseconds for node in nodes(profile)) / 1e3 for profile in profiles]),
-        preparation=preparation,
+        check_wall=Summary.of(checks) if checks else None,
+        preparations=preparations,
     )
+
+
+def _total(by_party: list[float | None]) -> float | None:
+    known = [seconds for seconds in by_party if seconds is not None]
+    return sum(known) if len(known) == len(by_party) else None
 
 
 def _mean_cpu(runs: tuple[PartyUsage, ...]) -> float | None:

@@ -178,6 +178,48 @@ def model(
 
 
 @app.command()
+def phases(
+    name: ModelName = "lenet5",
+    shape: Shape = None,
+    pool: Pool = "max",
+    batch: Batch = 1,
+    protocol: Protocol = "trio",
+    parties: PartyCount = None,
+    ring: Ring = "auto",
+    adder: Adder = None,
+    network: Network = "loopback",
+    repetitions: MedianRepetitions = 3,
+    warm_up: WarmUp = 1,
+    check: Check = True,
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """A model with its phases interleaved, against preprocessing, online and check one after the other."""
+    from covey.bench.phases import measure_phases
+    from covey.cli.bench_tables import phases_table
+
+    info = PROTOCOLS[check_served(protocol)]
+    count = info.count(parties)
+    setting = _setting(
+        name, shape, pool, network, {"adder": adder},
+        protocol=protocol, parties=count, batch=batch, ring=ring, repetitions=repetitions, warm_up=warm_up, check=check,
+    )  # fmt: skip
+    with console.progress(quiet=as_json) as report:
+        outcome = measure_phases(setting, _cache(cache), report)
+    if as_json:
+        console.print_json(outcome.to_json())
+    else:
+        console.say(
+            f"{setting.spec.label}, batch {batch}, {info.label(count)} on {setting.network}, {outcome.joint.ring}, "
+            f"exact, over TLS; medians of {repetitions} runs"
+        )
+        console.out().print(phases_table(outcome))
+        console.say(f"interleaved over one after the other: {outcome.ratio:.2f}. CPU: of all parties.")
+    if outcome.differing:
+        raise CoveyError(f"{outcome.differing} outputs differ from clear; please report it with the command")
+
+
+@app.command()
 def paper(
     name: Annotated[
         str,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from covey.bench.gains import KernelGain
     from covey.bench.gains import Row as GainsRow
     from covey.bench.kernels import Figure
+    from covey.bench.phases import Phases
     from covey.bench.primitives import Row as PrimitiveRow
 
 
@@ -38,13 +39,17 @@ def kernels_table(figures: list[Figure]) -> Table:
 
 def primitives_table(rows: list[PrimitiveRow]) -> Table:
     """One line a primitive."""
-    table = console.table("primitives", ["primitive"], ["time", "spread", "CPU P0 P1 P2", "bits", "rounds", "GMAC/s"])
+    checked = any(row.check_wall for row in rows)
+    parties = " ".join(f"P{number}" for number in range(max(len(row.cpu_seconds) for row in rows)))
+    numbers = ["time", "spread", *(["check"] if checked else []), f"CPU {parties}", "bits", "rounds", "GMAC/s"]
+    table = console.table("primitives", ["primitive"], numbers)
     for row in rows:
         rate = row.gmacs_per_core
         table.add_row(
             console.cell(row.name),
             console.duration(row.wall.median),
             f"{row.wall.spread:.0%}",
+            *([console.duration(row.check_wall.median) if row.check_wall else ""] if checked else []),
             " ".join("-" if seconds is None else f"{seconds:.2f}" for seconds in row.cpu_seconds),
             f"{row.bits:,.1f}"
             + ("" if row.as_planned else f" ({row.gate_bits:,.1f} for {row.planned_gate_bits:,.1f})"),
@@ -103,6 +108,10 @@ def _figures(outcome: Outcome) -> Table:
         ahead = runs.preparation.profile
         table.add_row(
             "preprocessed", f"{console.duration(ahead.seconds)}, {console.amount(ahead.total.bytes)} ahead of it"
+        )
+    if runs.check_wall is not None:
+        table.add_row(
+            "the check", f"{console.duration(runs.check_wall.median)} of it, once all parties have come to it"
         )
     planned = "as planned" if outcome.bytes == outcome.planned_bytes else f"planned {outcome.planned_bytes:,} B"
     table.add_row("sent on all links", f"{console.amount(outcome.bytes)}, {planned}")
@@ -164,6 +173,23 @@ def _links(outcome: Outcome) -> Table:
             console.amount(link["offline_bytes"]),
             console.amount(link["online_bytes"]),
             f"{link['messages']:,}",
+        )
+    return table
+
+
+def phases_table(phases: Phases) -> Table:
+    """One line a phase, and their sum beside the run that interleaves them."""
+    table = console.table("phases", ["phase"], ["wall", "spread", "CPU s", "sent", "rounds"])
+    for row in phases.rows:
+        if row.section:
+            table.add_section()
+        table.add_row(
+            row.name,
+            console.duration(row.wall),
+            "" if row.spread is None else f"{row.spread:.0%}",
+            "" if row.cpu_seconds is None else f"{row.cpu_seconds:.2f}",
+            console.amount(row.bytes),
+            f"{row.rounds:,}",
         )
     return table
 

@@ -1,12 +1,14 @@
 //! Each check left out in turn: some strategy must then get past. Others are found by another check, in another place.
 
 use covey_protocols::quad::tampering::Check;
+use covey_transport::PeerId;
 
+use super::circuit::CHECKS;
 use super::each;
 use super::judge::{judge, tells};
-use super::strategies::{Script, WORLD};
+use super::strategies::{Script, Strategy};
 use super::ways::strategies;
-use super::world::{Run, World, run};
+use super::world::{Cheat, PARTIES, Run, World, run};
 
 /// What becomes of the strategies without one check.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -28,32 +30,78 @@ impl Row {
     }
 }
 
-/// Every check.
-pub fn campaign() -> Result<Vec<Row>, String> {
-    let (script, [due, _]) = Script::new(WORLD)?;
+/// What became of a strategy.
+struct Outcome {
+    missed: bool,
+    findings: Vec<String>,
+    /// The checks without any one of which it could have ended otherwise.
+    behind: Vec<Check>,
+}
+
+/// Every check, in a ring of so many bits. A strategy is tried again without a check that had to do with how it ended; without any
+/// other it would end the same way.
+pub fn campaign(ring: u32) -> Result<Vec<Row>, String> {
+    let world = World::new(ring);
+    let (script, [due, _]) = Script::new(world)?;
     // What is waited for in vain tells nothing of checks.
     let strategies: Vec<_> = strategies(&script).into_iter().filter(|strategy| !strategy.waits()).collect();
-    let outcomes = |world: World| {
-        each(&strategies, |strategy| {
-            let first = run(world, &strategy.cheat);
-            let other = run(World { secrets: 1, ..world }, &strategy.cheat);
-            let tally = judge(&first, &strategy.cheat, &due);
-            let missed = tally.wrong + tally.split > 0 || tells(&first, &other, &strategy.cheat);
-            (missed, findings(&first))
-        })
+    let outcomes = |jobs: &[(&Strategy, Option<Check>)]| {
+        each(
+            jobs,
+            |_| false,
+            |(strategy, left_out)| {
+                let world = World { left_out: *left_out, ..world };
+                let first = run(world, &strategy.cheat);
+                let tally = judge(&first, &strategy.cheat, &due);
+                let told = || tells(&first, &run(World { secrets: 1, ..world }, &strategy.cheat), &strategy.cheat);
+                let missed = tally.wrong + tally.split > 0 || told();
+                Outcome { missed, findings: findings(&first), behind: behind(strategy, &first) }
+            },
+        )
     };
-    let with_all = outcomes(WORLD);
-    let mut rows = Vec::new();
-    for check in Check::ALL {
-        let without = outcomes(World { left_out: Some(check), ..WORLD });
-        let is_missed = |&index: &usize| without[index].0 && !with_all[index].0;
-        let missed: Vec<usize> = (0..without.len()).filter(is_missed).collect();
-        let is_elsewhere = |index: &usize| !without[*index].0 && without[*index].1 != with_all[*index].1;
-        let elsewhere = (0..without.len()).filter(is_elsewhere).count();
+    let with_all = outcomes(&strategies.iter().map(|strategy| (strategy, None)).collect::<Vec<_>>());
+    let tried: Vec<(usize, Check)> = Check::ALL
+        .iter()
+        .flat_map(|check| (0..strategies.len()).map(|index| (index, *check)))
+        .filter(|(index, check)| with_all[*index].behind.contains(check))
+        .collect();
+    let jobs: Vec<_> = tried.iter().map(|(index, check)| (&strategies[*index], Some(*check))).collect();
+    let without = outcomes(&jobs);
+    let row = |check: Check| {
+        let of_check = || tried.iter().zip(&without).filter(move |((_, tried), _)| *tried == check);
+        let is_missed = |index: usize, outcome: &Outcome| outcome.missed && !with_all[index].missed;
+        let missed: Vec<usize> = of_check()
+            .filter(|((index, _), outcome)| is_missed(*index, outcome))
+            .map(|((index, _), _)| *index)
+            .collect();
+        let is_elsewhere =
+            |index: usize, outcome: &Outcome| !outcome.missed && outcome.findings != with_all[index].findings;
+        let elsewhere = of_check().filter(|((index, _), outcome)| is_elsewhere(*index, outcome)).count();
         let example = missed.first().map(|&index| format!("{} ({})", strategies[index].name, strategies[index].place));
-        rows.push(Row { check: format!("{check:?}"), missed: missed.len(), example, elsewhere });
+        Row { check: format!("{check:?}"), missed: missed.len(), example, elsewhere }
+    };
+    Ok(Check::ALL.into_iter().map(row).collect())
+}
+
+/// The checks that had to do with how a run ended.
+fn behind(strategy: &Strategy, run: &Run) -> Vec<Check> {
+    let Cheat { cheaters, rules, .. } = &strategy.cheat;
+    // A cheater says what it finds, too, where no rule has it say something else.
+    let said = (0..PARTIES).flat_map(|party| run.said(party));
+    let mut behind: Vec<Check> =
+        said.flat_map(|(spot, verdict)| Check::behind(&verdict, spot.node == CHECKS.start)).collect();
+    let stopped = |peer: &PeerId| !cheaters.contains(peer) && run.ends[*peer].as_ref().is_none_or(|end| !end.done);
+    if behind.is_empty() && (0..=PARTIES).any(|peer| stopped(&peer)) {
+        behind.push(Check::Opening);
     }
-    Ok(rows)
+    if rules.iter().any(|rule| rule.spot.to == PARTIES) {
+        behind.extend([Check::ClientSeeds, Check::ClientOutput]);
+    }
+    // Whoever tells all others the same is understood alike, whether they ask each other or not.
+    if rules.iter().any(|rule| CHECKS.contains(&rule.spot.node)) {
+        behind.push(Check::Echoes);
+    }
+    behind
 }
 
 /// What the peers found.

@@ -13,17 +13,11 @@ use crate::harness::Harness;
 use crate::quad::{QuadHarness, StoredWeight};
 use crate::samples::wrapped;
 
-/// Of every share.
-pub const RING: Ring = Ring::Pow2(32);
-/// Words of the ring.
-pub type W = u32;
-
 /// Elements of an input.
-const LEN: usize = 3;
+pub const LEN: usize = 3;
 /// |x| < 2^6 of inputs, 2^4 of weights; products of three of each stay below 2^12.
 const SHIFT: u32 = 4;
 const WIDE: u32 = 16;
-const ANY: Comparison = Comparison { bound: 31, proved: false };
 
 /// Rows, inputs and outputs of a layer so wide that what it opens is checked by combinations.
 const ROWS: usize = 10;
@@ -60,25 +54,30 @@ impl Secrets {
     }
 
     /// What the client sends.
-    pub fn of_the_client(&self) -> Tensor<W> {
+    pub fn of_the_client<W: Word>(&self) -> Tensor<W> {
         tensor(&[LEN], &self.client)
     }
 
     /// What each party holds of the parameters, one after the other.
-    pub fn dealt(&self) -> Vec<Vec<StoredWeight<W>>> {
+    pub fn dealt<W: Word>(&self) -> Vec<Vec<StoredWeight<W>>> {
         let parameters = SHAPES.into_iter().zip(&self.parameters).enumerate();
         parameters
-            .map(|(number, (shape, values))| QuadHarness::<W>::deal(&tensor(shape, values), number as u64, RING))
+            .map(|(number, (shape, values))| QuadHarness::<W>::deal(&tensor(shape, values), number as u64, ring::<W>()))
             .collect()
     }
 }
 
-fn tensor<T: Word>(shape: &[usize], values: &[i64]) -> Tensor<T> {
-    Tensor::new(shape, wrapped(RING, values))
+/// The ring of the words.
+pub fn ring<W: Word>() -> Ring {
+    Ring::Pow2(W::BITS)
+}
+
+fn tensor<W: Word>(shape: &[usize], values: &[i64]) -> Tensor<W> {
+    Tensor::new(shape, wrapped(ring::<W>(), values))
 }
 
 /// What is opened and to be opened.
-pub struct Results {
+pub struct Results<W> {
     words: Arith<W>,
     planes: Vec<Bool>,
 }
@@ -92,7 +91,7 @@ pub const OPENINGS: u32 = 1000;
 pub const CHECKS: std::ops::Range<u32> = 900..OPENINGS;
 
 /// One party on its way through the program.
-pub struct Walk<'a> {
+pub struct Walk<'a, W: Word> {
     /// The protocol.
     pub party: &'a mut Quad<W>,
     /// This party.
@@ -101,7 +100,7 @@ pub struct Walk<'a> {
     pub nodes: Vec<&'static str>,
 }
 
-impl Walk<'_> {
+impl<W: Word> Walk<'_, W> {
     fn node(&mut self, name: &'static str) {
         self.party.enter(self.nodes.len() as u32, name);
         self.nodes.push(name);
@@ -118,7 +117,8 @@ impl Walk<'_> {
         secrets: &Secrets,
         dealt: &[Vec<StoredWeight<W>>],
         found: &mut Vec<bool>,
-    ) -> Result<Results> {
+    ) -> Result<Results<W>> {
+        let any = Comparison { bound: W::BITS - 1, proved: false };
         let me = self.me;
         let load = |number: usize| {
             let stored = QuadHarness::<W>::load(dealt[number][me].clone(), me, SHAPES[number], 5);
@@ -176,10 +176,10 @@ impl Walk<'_> {
                         bias: Some(Bias::Shared(&vector)),
                         truncate: Some(exact),
                         residual: Some(&residual),
-                        relu: Some(ANY),
+                        relu: Some(any),
                     },
                 ),
-                (relu, Epilogue { relu: Some(ANY), ..Epilogue::default() }),
+                (relu, Epilogue { relu: Some(any), ..Epilogue::default() }),
             ];
             for (name, epilogue) in epilogues {
                 results.push(self.at(name, |party| party.linear(&row, weight, &epilogue))?);
@@ -226,7 +226,7 @@ impl Walk<'_> {
         }
 
         self.node("sign");
-        let sign = self.party.msb(&client, ANY)?;
+        let sign = self.party.msb(&client, any)?;
         self.node("sign of few bits");
         let small = self.party.msb(y, Comparison { bound: 7, proved: true })?;
         self.node("and");
@@ -236,13 +236,13 @@ impl Walk<'_> {
         let either = self.party.xor(&sign, &small);
         results.push(self.at("bit to word", |party| party.bit2a(&either, &[LEN]))?);
         results.push(self.at("select", |party| party.select(&sign, x))?);
-        results.push(self.at("ReLU", |party| party.relu(z, ANY))?);
-        results.push(self.at("shift, ReLU", |party| party.truncate_relu(&product, exact, ANY))?);
+        results.push(self.at("ReLU", |party| party.relu(z, any))?);
+        results.push(self.at("shift, ReLU", |party| party.truncate_relu(&product, exact, any))?);
         self.node("maximum");
-        let (most, less) = self.party.max(x, &client, ANY)?;
+        let (most, less) = self.party.max(x, &client, any)?;
         results.push(most);
         let ends = Ends { low: Some(-3), high: Some(9) };
-        results.push(self.at("clip", |party| party.clip(other, ends, ANY))?);
+        results.push(self.at("clip", |party| party.clip(other, ends, any))?);
 
         let words = self.party.concat(&results.iter().collect::<Vec<_>>())?;
         Ok(Results { words, planes: vec![sign, both, planes, less] })
@@ -255,9 +255,9 @@ impl Walk<'_> {
     }
 
     /// Opens everything to all, and reveals the words to the client.
-    pub fn open(&mut self, results: &Results, checked: &Checked, opened: &mut Vec<u64>) -> Result<()> {
+    pub fn open(&mut self, results: &Results<W>, checked: &Checked, opened: &mut Vec<u64>) -> Result<()> {
         self.party.enter(OPENINGS, "open");
-        opened.extend(self.party.open(&results.words, checked)?.data().iter().map(|&word| u64::from(word)));
+        opened.extend(self.party.open(&results.words, checked)?.data().iter().map(|&word| word.to_u64()));
         self.party.enter(OPENINGS + 1, "open bits");
         for planes in &results.planes {
             opened.extend_from_slice(self.party.open_bits(planes, checked)?.words());

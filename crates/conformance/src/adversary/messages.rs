@@ -103,12 +103,12 @@ struct Campaign {
     rows: BTreeMap<Type, Row>,
 }
 
-/// At least `runs` runs, and at least one of every type of message.
-pub fn campaign(runs: usize, seed: u64) -> Result<Vec<Row>, String> {
+/// At least `runs` runs, and at least one of every type of message, in a ring of so many bits.
+pub fn campaign(runs: usize, seed: u64, ring: u32) -> Result<Vec<Row>, String> {
     let mut honest = Vec::new();
     for adder in Adder::ALL {
         for ahead in [false, true] {
-            honest.push(Honest::new(World { adder, ahead, session: 1, secrets: 0, left_out: None })?);
+            honest.push(Honest::new(World { adder, ahead, ..World::new(ring) })?);
         }
     }
     let mut types: BTreeMap<Type, Vec<Message>> = BTreeMap::new();
@@ -142,7 +142,8 @@ impl Campaign {
             })
             .collect();
         let honest = &self.honest;
-        let tallies = each(&jobs, |(_, kind, message, act)| {
+        let waits = |(_, kind, ..): &(Type, Kind, Message, Act)| matches!(kind, Kind::Swap | Kind::Withhold);
+        let tallies = each(&jobs, waits, |(_, kind, message, act)| {
             let Honest { world, due, .. } = &honest[message.world];
             let rules = vec![Rule { spot: message.spot, received: false, act: act.clone() }];
             let cheat = Cheat { cheaters: vec![message.spot.from], rules, misfits: Vec::new() };
@@ -167,10 +168,11 @@ impl Campaign {
     }
 
     fn act(&mut self, kind: Kind, Message { world, spot, len }: Message) -> Act {
+        let word = self.honest[world].world.word();
         match kind {
-            Kind::TopBit => Act::Flip(if len < 4 { 0 } else { 31 }),
+            Kind::TopBit => Act::Flip(if len < word { 0 } else { 8 * word - 1 }),
             Kind::Flip => Act::Flip(self.random.below(8 * len)),
-            Kind::Add => Act::Add(4 * self.random.below(len.div_ceil(4)), 1),
+            Kind::Add => Act::Add(word * self.random.below(len.div_ceil(word)), 1),
             Kind::OtherSession => Act::Replace(self.honest[world].other.get(&spot).cloned().unwrap_or_default()),
             Kind::Replay => Act::Replay,
             Kind::Truncate => Act::Truncate,

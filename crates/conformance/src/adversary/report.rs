@@ -10,6 +10,8 @@ use super::{checks, messages, strategies};
 pub struct Report {
     /// The protocol.
     pub protocol: &'static str,
+    /// Bits of its ring.
+    pub ring: u32,
     /// By gate.
     pub messages: Vec<messages::Row>,
     /// By strategy.
@@ -19,13 +21,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// Everything, with at least `runs` runs in which one message is changed.
-    pub fn of_quad(runs: usize, seed: u64) -> Result<Report, String> {
+    /// Everything, with at least `runs` runs in which one message is changed, in a ring of so many bits.
+    pub fn of_quad(runs: usize, seed: u64, ring: u32) -> Result<Report, String> {
         Ok(Report {
             protocol: "quad",
-            messages: messages::campaign(runs, seed)?,
-            strategies: strategies::campaign()?,
-            checks: checks::campaign()?,
+            ring,
+            messages: messages::campaign(runs, seed, ring)?,
+            strategies: strategies::campaign(ring)?,
+            checks: checks::campaign(ring)?,
         })
     }
 

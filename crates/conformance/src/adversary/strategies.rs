@@ -54,6 +54,8 @@ pub struct Row {
 
 /// An honest run's messages, by which strategies find theirs.
 pub struct Script {
+    /// Bytes of a word.
+    pub word: usize,
     nodes: Vec<&'static str>,
     sent: Vec<Spot>,
     /// The same messages of another session.
@@ -67,7 +69,10 @@ impl Script {
         let (second, _) = Due::of(World { secrets: 1, ..world })?;
         let (_, other) = Due::of(World { session: world.session + 1, ..world })?;
         let sent = run.log.iter().map(|(spot, _)| *spot).collect();
-        Ok((Script { nodes: run.nodes, sent, other: other.log.into_iter().collect() }, [due, second]))
+        Ok((
+            Script { word: world.word(), nodes: run.nodes, sent, other: other.log.into_iter().collect() },
+            [due, second],
+        ))
     }
 
     fn node(&self, gate: &str) -> u32 {
@@ -138,20 +143,19 @@ impl Strategy {
     }
 }
 
-/// The world that strategies are tried in where one is enough.
-pub const WORLD: World = World { adder: Adder::FewestBytes, ahead: false, session: 1, secrets: 0, left_out: None };
-
-/// Every strategy, in runs that preprocess and in runs that do not, with two sets of secrets and several adders.
-pub fn campaign() -> Result<Vec<Row>, String> {
+/// Every strategy, in runs that preprocess and in runs that do not, with two sets of secrets and several adders, in a ring of so
+/// many bits.
+pub fn campaign(ring: u32) -> Result<Vec<Row>, String> {
     let mut jobs = Vec::new();
     for adder in [Adder::FewestBytes, Adder::FewestRounds, Adder::LogDepth] {
         for ahead in [false, true] {
-            let world = World { adder, ahead, ..WORLD };
+            let world = World { adder, ahead, ..World::new(ring) };
             let (script, due) = Script::new(world)?;
             jobs.extend(strategies(&script).into_iter().map(|strategy| (world, strategy, due.clone())));
         }
     }
-    let tallies = each(&jobs, |(world, strategy, due)| {
+    let waits = |(_, strategy, _): &(World, Strategy, _)| strategy.waits();
+    let tallies = each(&jobs, waits, |(world, strategy, due)| {
         let first = run(*world, &strategy.cheat);
         let other = run(World { secrets: 1, ..*world }, &strategy.cheat);
         let mut tally = judge(&first, &strategy.cheat, &due[0]);

@@ -2,13 +2,18 @@
 
 use covey_transport::PeerId;
 
+use super::circuit::LEN;
 use super::strategies::{GIVEN, Said, Script, Strategy, others};
 use super::wire::{Act, Rule};
 use super::world::{Cheat, Misfit, PARTIES};
 
-/// What is added to a word. Where a value enters with either sign, `TOP` is the same.
-const ERROR: u32 = 0x1_0001;
-const TOP: u32 = 1 << 31;
+/// What is added to a word.
+const ERROR: u64 = 0x1_0001;
+
+/// What is added to a word where its value may enter with either sign: the top bit.
+fn top(script: &Script) -> u64 {
+    1 << (8 * script.word - 1)
+}
 
 /// The seeds that each party is given with parameters.
 const SEEDS: [&[&str]; 4] = [&["l1", "l2", "w"], &["l1", "w"], &["l2", "w"], &["l1", "l2"]];
@@ -42,7 +47,7 @@ fn products(script: &Script, list: &mut Vec<Strategy>) {
             let sent = || script.online(gate, [me, other], add());
             let taken = || script.taken(gate, [other, me], add());
             push(list, "adds to its message", place(), me, vec![sent()]);
-            let top = vec![script.online(gate, [me, other], Act::Add(0, TOP))];
+            let top = vec![script.online(gate, [me, other], Act::Add(0, top(script)))];
             push(list, "adds to the top bit of its message", place(), me, top);
             push(list, "adds, and takes the wrong value itself", place(), me, vec![sent(), taken()]);
             push(list, "takes a wrong value itself", place(), me, vec![taken()]);
@@ -67,9 +72,8 @@ fn products(script: &Script, list: &mut Vec<Strategy>) {
 
 /// P0 deals wrong material, and where it can, what it sends P3 fits.
 fn material(script: &Script, list: &mut Vec<Strategy>) {
-    /// Bytes of the words that a gate's message ends with.
-    const WORDS: usize = 12;
-    let back = |delta: u32| Act::AddBack(WORDS, delta);
+    // The words that a gate's message ends with.
+    let back = |delta: u64| Act::AddBack(LEN * script.word, delta);
     let minus = ERROR.wrapping_neg();
     let deal = |gate: &str, to: PeerId, act: Act| script.offline(gate, [0, to], act);
     push(list, "deals a wrong product of masks", "P0", 0, vec![deal("product", 2, back(ERROR))]);
@@ -98,9 +102,9 @@ fn material(script: &Script, list: &mut Vec<Strategy>) {
         let place = || format!("P0, {gate}");
         push(list, "deals a wrong bit", place(), 0, vec![deal(gate, 2, Act::Add(0, 1))]);
         // What becomes of it is the lowest bit of what P1 and P2 have of the word.
-        push(list, "asks for the lowest bit of a word", place(), 0, vec![deal(gate, 2, Act::Add(0, TOP))]);
+        push(list, "asks for the lowest bit of a word", place(), 0, vec![deal(gate, 2, Act::Add(0, top(script)))]);
     }
-    let rules = vec![deal("select", 1, back(TOP)), deal("select", 3, back(TOP))];
+    let rules = vec![deal("select", 1, back(top(script))), deal("select", 3, back(top(script)))];
     push(list, "deals a wrong masked bit, P3 has it so", "P0, select", 0, rules);
 }
 
@@ -111,7 +115,7 @@ fn inputs(script: &Script, list: &mut Vec<Strategy>) {
             let given = |delta| vec![script.online(gate, [owner, to], Act::Add(0, delta))];
             let place = || format!("P{owner} to P{to}");
             push(list, "gives one party another input", place(), owner, given(ERROR));
-            push(list, "gives one another top bit of its input", place(), owner, given(TOP));
+            push(list, "gives one another top bit of its input", place(), owner, given(top(script)));
             let rules = [given(ERROR), denied(script, "check", owner)].concat();
             push(list, "gives one another input, and denies it", place(), owner, rules);
         }

@@ -28,9 +28,9 @@ pub enum Act {
     /// Flips all bits.
     Invert,
     /// Adds to the word at this byte.
-    Add(usize, u32),
+    Add(usize, u64),
     /// Adds to the word that starts so many bytes before the end.
-    AddBack(usize, u32),
+    AddBack(usize, u64),
     /// Sends this in its place.
     Replace(Vec<u8>),
     /// Sends in its place the last one of the same length that it sent.
@@ -64,6 +64,8 @@ pub type Log = Arc<Mutex<Vec<(Spot, Vec<u8>)>>>;
 /// An endpoint that notes, and follows rules.
 pub struct Wire {
     inner: Box<dyn Endpoint>,
+    /// Bytes of a word.
+    word: usize,
     rules: Arc<Vec<Rule>>,
     log: Log,
     sent: HashMap<(u32, bool, PeerId), u32>,
@@ -78,10 +80,17 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// `inner`, under `rules`.
-    pub fn new(inner: Box<dyn Endpoint>, rules: Arc<Vec<Rule>>, log: Log, changed: Arc<Mutex<bool>>) -> Self {
+    /// `inner`, which carries words of so many bytes, under `rules`.
+    pub fn new(
+        inner: Box<dyn Endpoint>,
+        word: usize,
+        rules: Arc<Vec<Rule>>,
+        log: Log,
+        changed: Arc<Mutex<bool>>,
+    ) -> Self {
         Wire {
             inner,
+            word,
             rules,
             log,
             changed,
@@ -107,11 +116,11 @@ impl Wire {
             }
             Act::Invert => bytes.iter_mut().for_each(|byte| *byte = !*byte),
             Act::Add(at, delta) => {
-                add(&mut bytes, *at, *delta);
+                add(&mut bytes, self.word, *at, *delta);
             }
             Act::AddBack(back, delta) => {
                 let at = bytes.len().saturating_sub(*back);
-                add(&mut bytes, at, *delta);
+                add(&mut bytes, self.word, at, *delta);
             }
             Act::Replace(other) => bytes.clone_from(other),
             Act::Replay => {
@@ -212,12 +221,12 @@ impl Endpoint for Wire {
 }
 
 /// Adds to the word at byte `at`, or to what there is of one.
-fn add(bytes: &mut [u8], at: usize, delta: u32) {
+fn add(bytes: &mut [u8], word: usize, at: usize, delta: u64) {
     let at = if at < bytes.len() { at } else { 0 };
     let part = &mut bytes[at..];
-    let len = part.len().min(4);
-    let mut word = [0; 4];
-    word[..len].copy_from_slice(&part[..len]);
-    let sum = u32::from_le_bytes(word).wrapping_add(delta).to_le_bytes();
+    let len = part.len().min(word);
+    let mut own = [0; 8];
+    own[..len].copy_from_slice(&part[..len]);
+    let sum = u64::from_le_bytes(own).wrapping_add(delta).to_le_bytes();
     part[..len].copy_from_slice(&sum[..len]);
 }

@@ -11,10 +11,11 @@ use covey_protocols::quad::tampering::{Check, leave_out};
 use covey_protocols::quad::{Quad, QuadClient, session_keys};
 use covey_protocols::served::ClientHalf;
 use covey_protocols::{Options, Phase, Protocol, ProtocolError};
+use covey_ring::Word;
 use covey_transport::sim::{self, Line};
 use covey_transport::{Network, PeerId};
 
-use super::circuit::{CHECKS, OPENINGS, RING, Secrets, W, Walk, phases};
+use super::circuit::{CHECKS, OPENINGS, Secrets, Walk, phases, ring};
 use super::wire::{Log, Rule, Spot, Wire};
 
 /// Parties; the client's number.
@@ -30,6 +31,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// What a run takes place in.
 #[derive(Clone, Copy, Debug)]
 pub struct World {
+    /// Bits of the ring: 32 or 64.
+    pub ring: u32,
     /// How comparisons are done.
     pub adder: Adder,
     /// Preprocessing first.
@@ -40,6 +43,18 @@ pub struct World {
     pub secrets: i64,
     /// The check that nobody does.
     pub left_out: Option<Check>,
+}
+
+impl World {
+    /// One to begin with.
+    pub const fn new(ring: u32) -> Self {
+        World { ring, adder: Adder::FewestBytes, ahead: false, session: 1, secrets: 0, left_out: None }
+    }
+
+    /// Bytes of a word.
+    pub const fn word(self) -> usize {
+        self.ring as usize / 8
+    }
 }
 
 /// What the owner of the parameters gives one party that does not fit what it gives the others.
@@ -138,7 +153,10 @@ pub fn run(world: World, cheat: &Cheat) -> Run {
             changed: changed.clone(),
         };
         let report = report.clone();
-        thread::spawn(move || job.report(&report));
+        thread::spawn(move || match world.ring {
+            64 => job.report::<u64>(&report),
+            _ => job.report::<u32>(&report),
+        });
     }
     let (ends, nodes) = collect(&ended, &*networks[0]);
     let log = std::mem::take(&mut *log.lock().unwrap_or_else(PoisonError::into_inner));
@@ -169,12 +187,12 @@ fn collect(ended: &Receiver<Report>, network: &dyn Network) -> (Vec<Option<End>>
 }
 
 impl Job {
-    fn report(self, report: &Sender<Report>) {
+    fn report<W: Word>(self, report: &Sender<Report>) {
         let mut end = End::default();
         let mut nodes = Vec::new();
         let result = catch_unwind(AssertUnwindSafe(|| match self.me {
-            PARTIES => self.client(&mut end),
-            _ => self.party(&mut end, &mut nodes),
+            PARTIES => self.client::<W>(&mut end),
+            _ => self.party::<W>(&mut end, &mut nodes),
         }));
         match result {
             Ok(Ok(())) => end.done = true,
@@ -198,18 +216,18 @@ impl Job {
 
     fn wire(&self) -> Result<Box<Wire>, ProtocolError> {
         let (rules, log, changed) = (self.rules.clone(), self.log.clone(), self.changed.clone());
-        Ok(Box::new(Wire::new(self.network.endpoint(0)?, rules, log, changed)))
+        Ok(Box::new(Wire::new(self.network.endpoint(0)?, self.world.word(), rules, log, changed)))
     }
 
-    fn party(&self, end: &mut End, nodes: &mut Vec<&'static str>) -> Result<(), ProtocolError> {
+    fn party<W: Word>(&self, end: &mut End, nodes: &mut Vec<&'static str>) -> Result<(), ProtocolError> {
         self.choose_checks();
         let session = self.world.session;
         let keys = [2, 1, 3].map(|missing| {
             Some(blake3::derive_key("covey conformance 2026 keys of three, adversary", &[missing, session]))
         });
-        let mut party = Quad::<W>::new(self.wire()?, session_keys(self.me, keys), RING, self.options(), 0)?;
+        let mut party = Quad::<W>::new(self.wire()?, session_keys(self.me, keys), ring::<W>(), self.options(), 0)?;
         let secrets = Secrets::new(self.world.secrets);
-        let mut dealt = secrets.dealt();
+        let mut dealt = secrets.dealt::<W>();
         for misfit in self.misfits.iter().filter(|misfit| misfit.party == self.me) {
             let parameters = 0..dealt.len();
             for number in parameters.filter(|&number| misfit.parameter.is_none_or(|only| only == number)) {
@@ -218,7 +236,7 @@ impl Job {
                     Some(seed) => own.seeds[seed][0] ^= 1,
                     None => {
                         let mut words = own.words.as_deref().unwrap_or_default().to_vec();
-                        words.iter_mut().take(1).for_each(|word| *word = word.wrapping_add(5));
+                        words.iter_mut().take(1).for_each(|word| *word = word.add(W::from_u64(5)));
                         own.words = Some(words.into());
                     }
                 }
@@ -240,14 +258,14 @@ impl Job {
         Ok(())
     }
 
-    fn client(&self, end: &mut End) -> Result<(), ProtocolError> {
+    fn client<W: Word>(&self, end: &mut End) -> Result<(), ProtocolError> {
         self.choose_checks();
-        let mut client = QuadClient::<W>::new(self.wire()?, RING, self.options());
+        let mut client = QuadClient::<W>::new(self.wire()?, ring::<W>(), self.options());
         client.enter(CLIENT_INPUT);
         client.send(&Secrets::new(self.world.secrets).of_the_client())?;
         client.enter(OPENINGS + 2);
         let received = client.receive(&[super::circuit::RESULTS])?;
-        end.output = received.data().iter().map(|&word| word.into()).collect();
+        end.output = received.data().iter().map(|&word| word.to_u64()).collect();
         Ok(())
     }
 }

@@ -4,17 +4,18 @@ use std::process::ExitCode;
 
 use covey_conformance::adversary::report::Report;
 
-const USAGE: &str = "usage: adversary --protocol quad [--runs N] [--seed N] [--json]";
+const USAGE: &str = "usage: adversary --protocol quad [--runs N] [--seed N] [--ring 32|64] [--json]";
 
 struct Arguments {
     runs: usize,
     seed: u64,
+    ring: u32,
     json: bool,
 }
 
 impl Arguments {
     fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
-        let (mut parsed, mut protocol) = (Arguments { runs: 1000, seed: 1, json: false }, None);
+        let (mut parsed, mut protocol) = (Arguments { runs: 1000, seed: 1, ring: 32, json: false }, None);
         let mut arguments = arguments;
         while let Some(name) = arguments.next() {
             if name == "--json" {
@@ -27,6 +28,11 @@ impl Arguments {
                 "--protocol" => protocol = Some(value),
                 "--runs" => parsed.runs = number()? as usize,
                 "--seed" => parsed.seed = number()?,
+                "--ring" => match value.as_str() {
+                    "32" => parsed.ring = 32,
+                    "64" => parsed.ring = 64,
+                    _ => return Err(format!("--ring {value}: use 32 or 64\n{USAGE}")),
+                },
                 _ => return Err(format!("{name}: no such option\n{USAGE}")),
             }
         }
@@ -48,7 +54,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match Report::of_quad(arguments.runs, arguments.seed) {
+    match Report::of_quad(arguments.runs, arguments.seed, arguments.ring) {
         Ok(report) => {
             let text = if arguments.json { serde_json::to_string_pretty(&report).ok() } else { Some(report.table()) };
             println!("{}", text.unwrap_or_default());

@@ -244,6 +244,9 @@ impl<W: Word> Protocol for Quad<W> {
     fn begin(&mut self, phase: Phase, inference: u64) -> Result<()> {
         self.generators = Some(self.runs.begin(&mut self.scheduler, phase, inference)?);
         self.gate = 0;
+        if !self.transcript.is_open() {
+            self.transcript.clear();
+        }
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Checks that conformance leaves out, one at a time, to see that each is missed. Without the feature `tampering` none can be.
 
-use super::tape::Line;
+use super::tape::{GIVEN, Line};
+use super::verdict::FIRST_LINE;
 
 /// How a verdict begins that says that P3 was sent other digests of what was computed than its own.
 pub const COMPUTED_DIFFERS: u8 = super::verdict::OPENED;
@@ -79,6 +80,28 @@ impl Check {
         Check::ClientOutput,
         Check::Opening,
     ];
+
+    /// The checks without any one of which a party might not have come to `verdict`, in a check of weights or in a later one. A message of
+    /// copies of verdicts is none.
+    pub fn behind(verdict: &[u8], of_weights: bool) -> Vec<Check> {
+        let [what, _, _, _, _] = *verdict else { return Vec::new() };
+        // What is noted for lines; nothing is noted of what is dealt but all of it.
+        let computed = match of_weights {
+            true => vec![Check::StoredSeeds, Check::StoredValue],
+            false => vec![Check::Disclosed, Check::Settled, Check::InputValue],
+        };
+        let given = match of_weights {
+            true => vec![Check::StoredSeeds, Check::StoredMasked],
+            false => vec![Check::InputMasked],
+        };
+        let line = what.checked_sub(FIRST_LINE).and_then(|index| GIVEN.get(usize::from(index)));
+        match (what, line) {
+            (0, _) => Vec::new(),
+            (COMPUTED_DIFFERS, _) => [vec![Check::P1WithP3, Check::P2WithP3], computed].concat(),
+            (_, Some(line)) => [vec![Check::of(*line), Check::GivenFirst], given].concat(),
+            _ => vec![Check::GivenFirst],
+        }
+    }
 
     /// The comparison of a line.
     pub(super) fn of(line: Line) -> Check {

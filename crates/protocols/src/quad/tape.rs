@@ -68,11 +68,13 @@ impl Line {
     }
 }
 
+/// By line. Boxed: most parties have part in few lines, and a hasher takes two kilobytes.
+type Hashers = [Option<Box<Hasher>>; Line::COUNT];
+
 /// One tile's digests under way.
 #[derive(Default)]
 pub(super) struct Tape {
-    // Boxed: most parties have part in few lines, and a hasher takes two kilobytes.
-    lines: [Option<Box<Hasher>>; Line::COUNT],
+    lines: Hashers,
 }
 
 impl Tape {
@@ -100,7 +102,7 @@ pub(super) struct Transcript {
 /// What ran under one node.
 pub(super) struct Layer {
     pub name: String,
-    lines: [Hasher; Line::COUNT],
+    lines: Hashers,
 }
 
 impl Transcript {
@@ -122,7 +124,7 @@ impl Transcript {
         for (hasher, digest) in layer.lines.iter_mut().zip(digests) {
             if let Some(digest) = digest {
                 self.noted = true;
-                hasher.update(digest);
+                hasher.get_or_insert_default().update(digest);
             }
         }
     }
@@ -144,7 +146,9 @@ impl Transcript {
 
     /// A line's digests, layer after layer.
     pub fn line(&self, line: Line) -> Vec<u8> {
-        self.layers.iter().flat_map(|layer| *layer.lines[line as usize].finalize().as_bytes()).collect()
+        let empty = blake3::hash(&[]);
+        let digest = |layer: &Layer| layer.lines[line as usize].as_ref().map_or(empty, |hasher| hasher.finalize());
+        self.layers.iter().flat_map(|layer| *digest(layer).as_bytes()).collect()
     }
 
     /// Starts again where it is.

@@ -21,7 +21,7 @@ type Verdict = [u8; VERDICT];
 const WELL: Verdict = [0; VERDICT];
 
 /// What differs, in a verdict: a line that was given, by its place, what was computed, or what another party said.
-const FIRST_LINE: u8 = 1;
+pub(super) const FIRST_LINE: u8 = 1;
 pub(super) const OPENED: u8 = 100;
 const TOLD: u8 = 101;
 
