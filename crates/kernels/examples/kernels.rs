@@ -7,6 +7,8 @@ fn main() {
     dispatch::cap_from_environment();
     let rows = if std::env::args().nth(1).as_deref() == Some("targets") {
         measure::gemm::targets()
+    } else if std::env::args().nth(1).as_deref() == Some("vgg") {
+        measure::gemm::vgg()
     } else {
         measure::gemm::rows()
     };

@@ -13,7 +13,7 @@ use crate::{ConvGeometry, LinearWeight, Part, elementwise, gemm, gemm_concat};
 /// Time for one figure.
 const BUDGET: Duration = Duration::from_millis(300);
 /// Elements of a chunk.
-const CHUNK: usize = 1 << 16;
+const CHUNK: usize = 1 << 18;
 
 /// Every figure of this file.
 pub fn rows() -> Vec<Row> {
@@ -39,6 +39,25 @@ pub fn targets() -> Vec<Row> {
         dense::<u32>(1, 25088, 4096, 1),
         dense::<u64>(1, 25088, 4096, 1),
     ]
+}
+
+pub fn vgg() -> Vec<Row> {
+    let mut rows = vec![];
+    for shape in [
+        (64, 64, 224, 3, 1, 1),
+        (64, 128, 112, 3, 1, 1),
+        (128, 128, 112, 3, 1, 1),
+        (128, 256, 56, 3, 1, 1),
+        (256, 256, 56, 3, 1, 1),
+        (256, 512, 28, 3, 1, 1),
+        (512, 512, 28, 3, 1, 1),
+        (512, 512, 14, 3, 1, 1),
+    ] {
+        for parts in [1, 2] {
+            rows.push(convolution::<u32>(shape, 1, parts));
+        }
+    }
+    rows
 }
 
 /// An idea with and without it, in GMAC/s.
