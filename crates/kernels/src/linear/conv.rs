@@ -49,11 +49,11 @@ enum Form<W> {
 }
 
 impl<W: Word> Weight<W> {
-    pub(super) fn new(geometry: &ConvGeometry, parts: Vec<Part<W>>) -> Self {
+    pub(super) fn new(geometry: &ConvGeometry, parts: Vec<Part<W>>, fast: bool) -> Self {
         let len = geometry.weights_len();
         let parts: Vec<Vec<W>> = parts.into_iter().map(|part| part.into_words(len)).collect();
         let geometry = geometry.flattened();
-        let form = if geometry.is_depthwise() { Form::Direct(parts) } else { packed(&geometry, parts) };
+        let form = if geometry.is_depthwise() { Form::Direct(parts) } else { packed(&geometry, parts, fast) };
         Weight { geometry, form }
     }
 
@@ -130,14 +130,15 @@ impl<W: Word> Weight<W> {
 }
 
 /// The weights as a matrix for each group, for the instruction set in use.
-fn packed<W: Word>(geometry: &ConvGeometry, mut parts: Vec<Vec<W>>) -> Form<W> {
+#[cfg_attr(any(not(target_arch = "x86_64"), feature = "portable-only"), allow(unused_variables))]
+fn packed<W: Word>(geometry: &ConvGeometry, mut parts: Vec<Vec<W>>, fast: bool) -> Form<W> {
     let depth = geometry.depth();
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
     {
         /// Fewer rows leave most of a tile empty.
         const ROWS: usize = 6;
         let channels = geometry.out_channels / geometry.groups;
-        if level() == Isa::Amx && geometry.is_fast() {
+        if level() == Isa::Amx && fast {
             return Form::Fast(amx::fast::Weights::new(geometry, &parts));
         }
         if level() == Isa::Amx && channels >= ROWS {

@@ -106,6 +106,7 @@ unsafe fn run<W: Word>(
     let totals = totals.words::<W>();
     let mut inputs = Inputs::new(geometry, tiles, xs, plan);
     let mut sums = [BLOCK; 2];
+    let mut terms = Terms([[[W::ZERO; 2 * SIDE]; SIDE]; TERMS]);
     let depth = xs.len() * geometry.in_channels;
     for start in (0..depth).step_by(plan.steps * DEPTH) {
         let columns = start..depth.min(start + plan.steps * DEPTH);
@@ -138,7 +139,9 @@ unsafe fn run<W: Word>(
                         };
                         for unit in units(count, plan.panels) {
                             let mut totals = Totals { words: totals, stride, row_term, set };
-                            packed.multiply(&unit, &mut sums, &mut totals, || ahead.iter_mut().for_each(Ahead::fetch));
+                            packed.multiply(&unit, &mut sums, &mut terms, &mut totals, || {
+                                ahead.iter_mut().for_each(Ahead::fetch)
+                            });
                         }
                     }
                 }
@@ -174,6 +177,10 @@ fn units(blocks: usize, panels: usize) -> impl Iterator<Item = Unit> {
     pairs.chain((panels % 2 == 1).then_some(single))
 }
 
+/// The products of a unit: for each term, 16 rows of two squares.
+#[repr(align(64))]
+struct Terms<W>([[[W; 2 * SIDE]; SIDE]; TERMS]);
+
 /// The packed operands of one row term: for each row block, for each term, its steps; for each term, for each panel of tiles, the same.
 struct Packed {
     left: *const u8,
@@ -190,15 +197,15 @@ impl Packed {
     ///
     /// # Safety
     /// A session is alive, the processor has AVX-512. The unit's operands are packed.
-    #[inline(always)]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
     unsafe fn multiply<W: Word>(
         &self,
         unit: &Unit,
         sums: &mut [Block; 2],
+        terms: &mut Terms<W>,
         totals: &mut Totals<'_, W>,
         mut between: impl FnMut(),
     ) {
-        let mut terms = [[[W::ZERO; 2 * SIDE]; SIDE]; TERMS];
         let squares = &unit.squares[..unit.count];
         // SAFETY: as the caller promises; a block of words has 16 rows of 32.
         unsafe {
@@ -214,14 +221,14 @@ impl Packed {
                 }
                 // While the tiles are at this block, vectors are at the one before.
                 if term > 0 {
-                    let words = terms[term - 1].as_mut_ptr().cast::<W>();
+                    let words = terms.0[term - 1].as_mut_ptr().cast::<W>();
                     sums[(term - 1) % 2].store((SIDE, 2 * SIDE), words, 2 * SIDE, false);
                 }
             }
-            let words = terms[TERMS - 1].as_mut_ptr().cast::<W>();
+            let words = terms.0[TERMS - 1].as_mut_ptr().cast::<W>();
             sums[(TERMS - 1) % 2].store((SIDE, 2 * SIDE), words, 2 * SIDE, false);
             for (half, &square) in squares.iter().enumerate() {
-                totals.add(square, &terms, half * SIDE);
+                totals.add(square, terms, half * SIDE);
             }
         }
     }
@@ -283,10 +290,11 @@ impl<W: Word> Totals<'_, W> {
     ///
     /// # Safety
     /// The processor has AVX-512 F. `from` is 0 or 16.
-    #[inline(always)]
-    unsafe fn add(&mut self, (block, panel): (usize, usize), terms: &[[[W; 2 * SIDE]; SIDE]; TERMS], from: usize) {
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
+    unsafe fn add(&mut self, (block, panel): (usize, usize), terms: &Terms<W>, from: usize) {
         let &mut Totals { ref mut words, stride, row_term, set } = self;
         let (first, second) = members(row_term);
+        let entered = 1 + usize::from(second.is_some());
         let rows = words.chunks_exact_mut(PLACES * stride).skip(block * SIDE).take(SIDE);
         for (lane, places) in rows.enumerate() {
             for down in 0..fast::SIDE {
@@ -294,9 +302,9 @@ impl<W: Word> Totals<'_, W> {
                 let [a, b] = [[3, 4], [3, 5], [4, 5]][down];
                 // SAFETY: 16 words of 32 from `from`; 16 words of the totals.
                 unsafe {
-                    let words = |term: usize| load::<W>(u16::MAX, terms[term][lane].as_ptr().add(from));
+                    let words = |term: usize| load::<W>(u16::MAX, terms.0[term][lane].as_ptr().add(from));
                     let sum = add::<W>(add::<W>(words(down), words(a)), words(b));
-                    for right in [Some(first), second].into_iter().flatten() {
+                    for right in [first, second.unwrap_or(first)].iter().take(entered).copied() {
                         let places = &mut places[(down * fast::SIDE + right) * stride + panel * SIDE..][..SIDE];
                         let sum = if set { sum } else { add::<W>(sum, load::<W>(u16::MAX, places.as_ptr())) };
                         store::<W>(sum, places.as_mut_ptr());
