@@ -16,6 +16,20 @@ impl Line {
     }
 }
 
+/// Lines as words.
+#[cfg_attr(any(not(target_arch = "x86_64"), feature = "portable-only"), allow(dead_code))]
+pub(crate) fn words<W: Word>(lines: &[Line]) -> &[W] {
+    // SAFETY: as in `words_mut`; the borrow is shared.
+    unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines) / W::BYTES) }
+}
+
+/// [`words`], mutable.
+pub(crate) fn words_mut<W: Word>(lines: &mut [Line]) -> &mut [W] {
+    // SAFETY: lines are initialised bytes without padding, aligned beyond any word; words are u32 or u64, for which
+    // every bit pattern is valid; the borrow is exclusive.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines) / W::BYTES) }
+}
+
 /// What the memory is for; a kernel holds at most one of each at a time.
 #[derive(Clone, Copy)]
 #[cfg_attr(any(not(target_arch = "x86_64"), feature = "portable-only"), allow(dead_code))]
@@ -26,10 +40,14 @@ pub(crate) enum Use {
     Right,
     /// Weights made from a generator.
     Stream,
+    /// Inputs of fast convolutions.
+    Planes,
+    /// Outputs of fast convolutions.
+    Sums,
 }
 
 thread_local! {
-    static HELD: [Cell<Vec<Line>>; 3] = const { [const { Cell::new(Vec::new()) }; 3] };
+    static HELD: [Cell<Vec<Line>>; 5] = const { [const { Cell::new(Vec::new()) }; 5] };
 }
 
 /// Memory that goes back to the thread on drop. Its contents are whatever was left there.
@@ -55,10 +73,7 @@ impl Scratch {
 
     /// The memory as words.
     pub(crate) fn words<W: Word>(&mut self) -> &mut [W] {
-        let len = self.lines.len() * size_of::<Line>() / W::BYTES;
-        // SAFETY: lines are initialised bytes without padding, aligned beyond any word; words are u32 or u64, for which
-        // every bit pattern is valid; the borrow is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), len) }
+        words_mut(&mut self.lines)
     }
 }
 

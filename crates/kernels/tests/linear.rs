@@ -88,6 +88,8 @@ fn check_conv<W: Word>(g: &ConvGeometry, batch: usize, parts: usize, elements: u
     let xs: Vec<Vec<W>> = (0..parts).map(|p| words(batch * g.input_len(), 1 + p as u64)).collect();
     let ws: Vec<Vec<W>> = (0..parts).map(|p| words(g.weights_len(), 11 + p as u64)).collect();
     let expected = convolution(g, batch, &xs, &ws);
+    let first = &xs[..1];
+    let expected_first = convolution(g, batch, first, &ws);
     let mut cut = None;
     each_isa(|isa| {
         let weight = LinearWeight::conv2d(g, parts_of(&ws, parts == 2));
@@ -95,9 +97,8 @@ fn check_conv<W: Word>(g: &ConvGeometry, batch: usize, parts: usize, elements: u
             by_chunks(&weight, batch, &xs, elements, expected.len()) == expected,
             "{g:?}, {batch}, {parts}, {isa:?}"
         );
-        let first = &xs[..1];
         assert!(
-            by_chunks(&weight, batch, first, elements, expected.len()) == convolution(g, batch, first, &ws),
+            by_chunks(&weight, batch, first, elements, expected.len()) == expected_first,
             "{g:?}, {batch}, the first of {parts}, {isa:?}"
         );
         let chunks = weight.chunks(batch, elements);
@@ -178,6 +179,20 @@ fn shapes_of_real_networks() {
         check_conv::<u64>(&square((16, 32), 33, 3, 1, 1), 2, 2, elements);
         check_conv::<u32>(&square((1, 6), 28, 5, 1, 1), 3, 2, elements);
     }
+}
+
+/// Convolutions in tiles of 3 × 3 outputs: sizes that are and are no multiple of three, padding of all kinds, several images in a
+/// chunk, channels that fill no block.
+#[test]
+fn convolutions_in_tiles() {
+    let padded =
+        |channels, input, pads| ConvGeometry { input, pads, ..square(channels, 9, 3, 1, 1) }.checked().unwrap();
+    check_conv::<u32>(&padded((64, 128), [18, 18], [1; 4]), 1, 2, 1);
+    check_conv::<u32>(&padded((130, 70), [16, 18], [1, 0, 2, 3]), 1, 2, 1 << 14);
+    check_conv::<u64>(&padded((65, 130), [17, 23], [0, 2, 1, 1]), 1, 1, 5000);
+    check_conv::<u32>(&padded((64, 130), [4, 90], [1; 4]), 3, 1, 1 << 18);
+    check_conv::<u64>(&padded((70, 120), [12, 49], [1, 5, 4, 0]), 1, 2, 1 << 18);
+    check_conv::<u32>(&padded((90, 100), [20, 15], [0, 2, 0, 2]), 2, 3, 1 << 16);
 }
 
 #[test]

@@ -145,6 +145,20 @@ impl ConvGeometry {
         self.groups == self.in_channels && self.groups > 1
     }
 
+    /// Whether it is computed in tiles of 3 × 3 outputs ([`super::fast`]) where the processor has tiles: enough channels and positions to pay
+    /// for the sums and differences, and not much computed past the output's edges.
+    pub(crate) fn is_fast(&self) -> bool {
+        let shape = self.kernel == [3, 3] && self.strides == [1, 1] && self.dilations == [1, 1] && self.groups == 1;
+        let channels = self.in_channels >= 64 && self.out_channels >= 64;
+        let computed: usize = self.output().iter().map(|size| size.next_multiple_of(3)).product();
+        let positions = self.positions();
+        shape
+            && channels
+            && self.in_channels * self.out_channels >= 64 * 128
+            && positions >= 256
+            && computed * 4 <= positions * 5
+    }
+
     /// The same sums over fewer, longer rows where that is possible: a 1 × 1 kernel that visits every position does not care
     /// about rows.
     pub(crate) fn flattened(mut self) -> Self {

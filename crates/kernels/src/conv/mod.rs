@@ -5,6 +5,8 @@
 //! each patch, go row by row ([`depthwise`]).
 
 pub(crate) mod depthwise;
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+pub(crate) mod fast;
 mod geometry;
 mod patches;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]

@@ -48,13 +48,20 @@ impl Chunk {
         let (channels, positions, elements) = (geometry.out_channels, geometry.positions(), elements.max(1));
         let per_group = channels / geometry.groups;
         // A depthwise convolution re-reads no weights to speak of: whole planes of fewer channels then.
-        let least = if geometry.is_depthwise() { positions.min(elements) } else { COLUMNS };
+        let least = match geometry.is_depthwise() {
+            true => positions.min(elements),
+            // Square: the sums and differences of weights are made again for each run of columns, those of inputs for each of rows.
+            false if geometry.is_fast() => 7 * elements.isqrt() / 4,
+            false => COLUMNS,
+        };
         let columns = (elements / channels).max(least);
         let images = (columns / positions).max(1);
         let align = if geometry.groups == 1 { 16 } else { per_group };
+        // Whole bands of three rows, as a fast convolution computes them.
+        let band = if geometry.is_fast() { 3 * geometry.output()[1] } else { 32 };
         let mut chunks = Vec::new();
         for images in split(batch, images, 1) {
-            for run in split(positions, columns, 32) {
+            for run in split(positions, columns, band) {
                 for rows in split(channels, elements.div_ceil(images.len() * run.len()), align) {
                     chunks.push(Chunk {
                         axis: Axis::Rows,

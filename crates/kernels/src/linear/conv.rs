@@ -10,6 +10,7 @@ use crate::words::same;
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 use crate::{
+    conv::fast::Tiles,
     dispatch::{Isa, level},
     gemm::amx,
 };
@@ -42,14 +43,17 @@ enum Form<W> {
     /// The same for each group, in tiles of limbs.
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
     Tiles(Vec<amx::Packed<W>>),
+    /// Words in the order in which a fast convolution makes its terms of them.
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    Fast(amx::fast::Weights<W>),
 }
 
 impl<W: Word> Weight<W> {
-    pub(super) fn new(geometry: &ConvGeometry, parts: Vec<Part<W>>) -> Self {
+    pub(super) fn new(geometry: &ConvGeometry, parts: Vec<Part<W>>, fast: bool) -> Self {
         let len = geometry.weights_len();
         let parts: Vec<Vec<W>> = parts.into_iter().map(|part| part.into_words(len)).collect();
         let geometry = geometry.flattened();
-        let form = if geometry.is_depthwise() { Form::Direct(parts) } else { packed(&geometry, parts) };
+        let form = if geometry.is_depthwise() { Form::Direct(parts) } else { packed(&geometry, parts, fast) };
         Weight { geometry, form }
     }
 
@@ -59,6 +63,8 @@ impl<W: Word> Weight<W> {
             Form::Rows(words) => size_of_val(&words[..]),
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
             Form::Tiles(groups) => groups.iter().map(amx::Packed::bytes).sum(),
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            Form::Fast(weights) => weights.bytes(),
         }
     }
 
@@ -76,6 +82,12 @@ impl<W: Word> Weight<W> {
             }
             return;
         }
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        if let Form::Fast(weights) = &self.form {
+            let tiles = Tiles::new(geometry, chunk.images.clone(), chunk.run.clone());
+            // SAFETY: weights have this form only where the process may use tiles.
+            return unsafe { amx::fast::convolve(weights, geometry, xs, chunk.rows.clone(), &tiles, out) };
+        }
         let channels = geometry.out_channels / geometry.groups;
         let first = chunk.images.start * positions + chunk.run.start;
         for group in chunk.rows.start / channels..chunk.rows.end.div_ceil(channels) {
@@ -86,6 +98,8 @@ impl<W: Word> Weight<W> {
             let patches = Patches::new(geometry, group, xs, first);
             match &self.form {
                 Form::Direct(_) => unreachable!("handled above"),
+                #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+                Form::Fast(_) => unreachable!("handled above"),
                 Form::Rows(words) => {
                     let k = xs.len() * geometry.depth();
                     let stride = words.len() / geometry.out_channels;
@@ -116,13 +130,17 @@ impl<W: Word> Weight<W> {
 }
 
 /// The weights as a matrix for each group, for the instruction set in use.
-fn packed<W: Word>(geometry: &ConvGeometry, mut parts: Vec<Vec<W>>) -> Form<W> {
+#[cfg_attr(any(not(target_arch = "x86_64"), feature = "portable-only"), allow(unused_variables))]
+fn packed<W: Word>(geometry: &ConvGeometry, mut parts: Vec<Vec<W>>, fast: bool) -> Form<W> {
     let depth = geometry.depth();
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
     {
         /// Fewer rows leave most of a tile empty.
         const ROWS: usize = 6;
         let channels = geometry.out_channels / geometry.groups;
+        if level() == Isa::Amx && fast {
+            return Form::Fast(amx::fast::Weights::new(geometry, &parts));
+        }
         if level() == Isa::Amx && channels >= ROWS {
             let group = |group: usize| {
                 let of_group: Vec<&[W]> =

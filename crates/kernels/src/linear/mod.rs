@@ -62,7 +62,12 @@ impl<W: Word> LinearWeight<W> {
     /// If there is no part or one has another length, or `geometry` has not passed [`ConvGeometry::checked`].
     pub fn conv2d(geometry: &ConvGeometry, parts: Vec<Part<W>>) -> Self {
         assert!(!parts.is_empty(), "a weight has parts");
-        LinearWeight { parts: parts.len(), form: Form::Conv2d(conv::Weight::new(geometry, parts)) }
+        LinearWeight { parts: parts.len(), form: Form::Conv2d(conv::Weight::new(geometry, parts, geometry.is_fast())) }
+    }
+
+    /// [`LinearWeight::conv2d`] without fewer products than the definition has, to measure what they bring.
+    pub(crate) fn conv2d_by_patches(geometry: &ConvGeometry, parts: Vec<Part<W>>) -> Self {
+        LinearWeight { parts: parts.len(), form: Form::Conv2d(conv::Weight::new(geometry, parts, false)) }
     }
 
     /// The weight of a dense layer; parts are `[inputs, outputs]`.

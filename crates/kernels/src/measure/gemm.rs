@@ -12,8 +12,8 @@ use crate::{ConvGeometry, LinearWeight, Part, elementwise, gemm, gemm_concat};
 
 /// Time for one figure.
 const BUDGET: Duration = Duration::from_millis(300);
-/// Elements of a chunk.
-const CHUNK: usize = 1 << 16;
+/// Elements of a chunk, as many as protocols compute at once.
+const CHUNK: usize = 1 << 18;
 
 /// Every figure of this file.
 pub fn rows() -> Vec<Row> {
@@ -53,13 +53,14 @@ pub struct Gain {
 }
 
 /// What it brings to an online party's layer, a sum of two convolutions, that both are one accumulation, and that weights stay
-/// packed. The layer of many positions says most of the first, that of many weights of the second.
+/// packed. The layer of many positions says most of the first, that of many weights of the second. And what fewer products bring to a
+/// convolution of 3 × 3 taps, where it is computed so.
 pub fn gains() -> Vec<Gain> {
-    let layers = [(64, 64, 112), (256, 256, 28), (512, 512, 14)];
+    let layers = [(64, 64, 112), (128, 128, 112), (256, 256, 56), (512, 512, 28), (512, 512, 14)];
     layers.into_iter().flat_map(|(inputs, outputs, size)| gain(inputs, outputs, size)).collect()
 }
 
-fn gain(inputs: usize, outputs: usize, size: usize) -> [Gain; 2] {
+fn gain(inputs: usize, outputs: usize, size: usize) -> [Gain; 3] {
     let geometry = geometry((inputs, outputs, size, 3, 1, 1));
     let x = words::<u32>(geometry.input_len());
     let weights = words::<u32>(geometry.weights_len());
@@ -78,10 +79,12 @@ fn gain(inputs: usize, outputs: usize, size: usize) -> [Gain; 2] {
     let unpacked = fastest(BUDGET, || {
         LinearWeight::conv2d(&geometry, parts(2)).map(1, &[black_box(&x), &x], &mut sum);
     });
+    let by_patches = rate(map(&LinearWeight::conv2d_by_patches(&geometry, parts(2)), 1, &[&x, &x]));
     let layer = format!("{inputs} to {outputs} channels, {size}², 3²");
     [
         Gain { name: format!("fused product, {layer}"), with, without: rate(apart) },
         Gain { name: format!("packed weights, {layer}"), with, without: rate(unpacked) },
+        Gain { name: format!("fewer products, {layer}"), with, without: by_patches },
     ]
 }
 
@@ -189,6 +192,7 @@ fn convolutions<W: Word>() -> Vec<Row> {
         ((3, 64, 224, 3, 1, 1), 1),
         ((3, 64, 224, 7, 2, 1), 1),
         (CONV, 1),
+        ((128, 128, 112, 3, 1, 1), 1),
         ((256, 256, 56, 3, 1, 1), 1),
         ((512, 512, 28, 3, 1, 1), 1),
         ((64, 256, 56, 1, 1, 1), 1),

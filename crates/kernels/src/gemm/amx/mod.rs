@@ -4,6 +4,7 @@
 //! Sums wrap modulo 2^32, which a 32-bit word does not notice. Of a 64-bit word, weights 4 to 7 are scaled by 2^32 and more,
 //! so neither do they; weights 0 to 3 sum at most `4 * STEPS * DEPTH` products below 2^16 and never wrap.
 
+pub(crate) mod fast;
 mod matrix;
 mod pack;
 mod store;
@@ -253,8 +254,8 @@ unsafe fn pass<W: Word, B: Panels<W>>(
                     let first = packed.add(index * panel).cast_const();
                     let second = if column + SIDE < end { first.add(panel) } else { first };
                     let panels = tiles::Panels {
-                        left: left.start.add(row / SIDE * left.stride),
-                        right: [first, second],
+                        shared: left.start.add(row / SIDE * left.stride),
+                        pair: [first, second],
                         steps,
                         step,
                     };

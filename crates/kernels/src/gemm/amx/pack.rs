@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 
 use covey_ring::Word;
 
+use super::matrix::load;
 use super::tiles::{DEPTH, SIDE, TILE};
 
 /// Reads a right operand row after row, in groups of 16 columns.
@@ -76,7 +77,7 @@ pub(crate) unsafe fn right<W: Word, R: Rows>(mut rows: R, count: usize, groups: 
 
 /// Four rows of a group.
 #[inline(always)]
-unsafe fn store_quad<W: Word>(words: [[__m512i; 2]; 4], out: *mut u8) {
+pub(super) unsafe fn store_quad<W: Word>(words: [[__m512i; 2]; 4], out: *mut u8) {
     // SAFETY: as the caller of `right` promises.
     unsafe {
         if W::BITS == 32 {
@@ -133,16 +134,30 @@ unsafe fn store_limbs([w0, w1, w2, w3]: [__m512i; 4], out: *mut u8) {
 /// The processor has AVX-512 F, BW and VBMI. `out` is a cache-line boundary inside the first tile of a writable step.
 #[inline(always)]
 pub(crate) unsafe fn left_row<W: Word>(words: &[W; DEPTH], out: *mut u8) {
-    let words = words.as_ptr().cast::<__m512i>();
-    // SAFETY: 64 words are 4 or 8 vectors; each limb's row lies one tile on.
+    // SAFETY: as the caller promises.
+    unsafe {
+        let mut quarters = [[_mm512_setzero_si512(); 2]; 4];
+        for (quarter, words) in quarters.iter_mut().zip(words.chunks_exact(16)) {
+            *quarter = load::<W>(u16::MAX, words.as_ptr());
+        }
+        left_quarters::<W>(quarters, out);
+    }
+}
+
+/// [`left_row`] of words in vectors, 16 each, as [`Rows::load`] gives them.
+///
+/// # Safety
+/// As for [`left_row`].
+#[inline(always)]
+pub(super) unsafe fn left_quarters<W: Word>(words: [[__m512i; 2]; 4], out: *mut u8) {
+    // SAFETY: each limb's row lies one tile on.
     unsafe {
         let (mut low, mut high) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
         for quarter in 0..4 {
             if W::BITS == 32 {
-                low[quarter] = _mm512_loadu_si512(words.add(quarter));
+                low[quarter] = words[quarter][0];
             } else {
-                let pair = [_mm512_loadu_si512(words.add(2 * quarter)), _mm512_loadu_si512(words.add(2 * quarter + 1))];
-                [low[quarter], high[quarter]] = halves(pair);
+                [low[quarter], high[quarter]] = halves(words[quarter]);
             }
         }
         store_limb_rows(low, out);

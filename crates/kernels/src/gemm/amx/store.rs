@@ -1,12 +1,12 @@
-//! A block of 16 × 32 elements: its sums of limb products, and the words they make.
+//! A block of 16 × 32 elements, or of 32 × 16: its sums of limb products, and the words they make.
 
 use std::arch::x86_64::*;
 
 use covey_ring::Word;
 
-use super::tiles::{Panels, TILE, weights_1_0, weights_3_2, weights_5_4, weights_7_6};
+use super::tiles::{Panels, TILE, by_columns, by_rows};
 
-/// The sums, from the highest weight down, two tiles each: left and right 16 columns.
+/// The sums, from the highest weight down, two tiles each: left and right 16 columns, or upper and lower 16 rows.
 #[repr(C, align(64))]
 pub(super) struct Block([[u8; TILE]; 16]);
 
@@ -14,7 +14,7 @@ pub(super) struct Block([[u8; TILE]; 16]);
 pub(super) const BLOCK: Block = Block([[0; TILE]; 16]);
 
 impl Block {
-    /// Sums the products of two panels.
+    /// Sums the products of a left panel and two right ones.
     ///
     /// # Safety
     /// As for the kernels in [`super::tiles`], with `W::BYTES` tiles in a step.
@@ -24,13 +24,34 @@ impl Block {
         // SAFETY: as the caller promises; the block has room for 16 tiles.
         unsafe {
             if W::BITS == 32 {
-                weights_3_2(panels, out);
-                weights_1_0(panels, out.add(4 * TILE));
+                by_columns::weights_3_2(panels, out);
+                by_columns::weights_1_0(panels, out.add(4 * TILE));
             } else {
-                weights_7_6(panels, out);
-                weights_5_4(panels, out.add(4 * TILE));
-                weights_3_2(panels, out.add(8 * TILE));
-                weights_1_0(panels, out.add(12 * TILE));
+                by_columns::weights_7_6(panels, out);
+                by_columns::weights_5_4(panels, out.add(4 * TILE));
+                by_columns::weights_3_2(panels, out.add(8 * TILE));
+                by_columns::weights_1_0(panels, out.add(12 * TILE));
+            }
+        }
+    }
+
+    /// Sums the products of two left panels and a right one; [`Block::store`] then takes the lower 16 rows for columns 16 to 31.
+    ///
+    /// # Safety
+    /// As for [`Block::run`].
+    #[inline(always)]
+    pub(super) unsafe fn run_rows<W: Word>(&mut self, panels: Panels) {
+        let out = self.0.as_mut_ptr().cast::<u8>();
+        // SAFETY: as the caller promises; the block has room for 16 tiles.
+        unsafe {
+            if W::BITS == 32 {
+                by_rows::weights_3_2(panels, out);
+                by_rows::weights_1_0(panels, out.add(4 * TILE));
+            } else {
+                by_rows::weights_7_6(panels, out);
+                by_rows::weights_5_4(panels, out.add(4 * TILE));
+                by_rows::weights_3_2(panels, out.add(8 * TILE));
+                by_rows::weights_1_0(panels, out.add(12 * TILE));
             }
         }
     }

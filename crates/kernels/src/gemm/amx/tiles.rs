@@ -86,27 +86,37 @@ impl Drop for Session {
     }
 }
 
-/// A row of 16 × `depth` packed words against two columns of as many.
+/// A panel of 16 rows or columns of packed words against two of the other operand's.
 #[derive(Clone, Copy)]
 pub(super) struct Panels {
-    pub(super) left: *const u8,
-    pub(super) right: [*const u8; 2],
+    pub(super) shared: *const u8,
+    pub(super) pair: [*const u8; 2],
     /// Steps of [`DEPTH`] products.
     pub(super) steps: usize,
     /// Bytes from one step to the next.
     pub(super) step: usize,
 }
 
-/// The sums of limb products of one weight, and of the weight below it, as four tiles of 32-bit sums: (weight, column
-/// panel 0), (weight, 1), (weight - 1, 0), (weight - 1, 1). Products snake along the two anti-diagonals of the limb
-/// square, so each needs at most one new tile of either operand, and the two column panels share the left one.
+/// One product of tiles, where the shared panel is the left operand or the right one.
+macro_rules! product {
+    (left, $sums:literal, $shared:literal, $pair:literal) => {
+        concat!("tdpbuud ", $sums, ", ", $shared, ", ", $pair)
+    };
+    (right, $sums:literal, $shared:literal, $pair:literal) => {
+        concat!("tdpbuud ", $sums, ", ", $pair, ", ", $shared)
+    };
+}
+
+/// The sums of limb products of one weight, and of the weight below it, as four tiles of 32-bit sums: (weight, first panel of the
+/// pair), (weight, second), (weight - 1, first), (weight - 1, second). Products snake along the two anti-diagonals of the limb
+/// square, so each needs at most one new tile of either operand, and the pair's panels share the other one.
 macro_rules! anti_diagonals {
-    ($name:ident, $weight:literal, [$($limb:literal)*]) => {
+    ($name:ident, $shared:ident, $weight:literal, [$($limb:literal)*]) => {
         /// # Safety
         /// A [`Session`] is alive. Panels are readable for `steps * step` bytes and lie, like `out`, on cache-line
         /// boundaries; a step holds at least `weight + 1` tiles; `out` is writable for four tiles.
         #[inline(always)]
-        pub(super) unsafe fn $name(panels: Panels, out: *mut u8) {
+        pub(in crate::gemm::amx) unsafe fn $name(panels: Panels, out: *mut u8) {
             // SAFETY: as the caller promises; every register written is named.
             unsafe {
                 asm!(
@@ -115,32 +125,32 @@ macro_rules! anti_diagonals {
                     "tilezero tmm2",
                     "tilezero tmm3",
                     "2:",
-                    concat!("tileloadd tmm6, [{right0} + {row} + 1024*", $weight, "]"),
-                    concat!("tileloadd tmm7, [{right1} + {row} + 1024*", $weight, "]"),
+                    concat!("tileloadd tmm6, [{first} + {row} + 1024*", $weight, "]"),
+                    concat!("tileloadd tmm7, [{second} + {row} + 1024*", $weight, "]"),
                     $(
-                        concat!("tileloadd tmm4, [{left} + {row} + 1024*", $limb, "]"),
-                        "tdpbuud tmm0, tmm4, tmm6",
-                        concat!("tileloadd tmm6, [{right0} + {row} + 1024*(", $weight, "-1-", $limb, ")]"),
-                        "tdpbuud tmm1, tmm4, tmm7",
-                        concat!("tileloadd tmm7, [{right1} + {row} + 1024*(", $weight, "-1-", $limb, ")]"),
-                        "tdpbuud tmm2, tmm4, tmm6",
-                        "tdpbuud tmm3, tmm4, tmm7",
+                        concat!("tileloadd tmm4, [{shared} + {row} + 1024*", $limb, "]"),
+                        product!($shared, "tmm0", "tmm4", "tmm6"),
+                        concat!("tileloadd tmm6, [{first} + {row} + 1024*(", $weight, "-1-", $limb, ")]"),
+                        product!($shared, "tmm1", "tmm4", "tmm7"),
+                        concat!("tileloadd tmm7, [{second} + {row} + 1024*(", $weight, "-1-", $limb, ")]"),
+                        product!($shared, "tmm2", "tmm4", "tmm6"),
+                        product!($shared, "tmm3", "tmm4", "tmm7"),
                     )*
-                    concat!("tileloadd tmm5, [{left} + {row} + 1024*", $weight, "]"),
-                    "tdpbuud tmm0, tmm5, tmm6",
-                    "tdpbuud tmm1, tmm5, tmm7",
-                    "add {left}, {step}",
-                    "add {right0}, {step}",
-                    "add {right1}, {step}",
+                    concat!("tileloadd tmm5, [{shared} + {row} + 1024*", $weight, "]"),
+                    product!($shared, "tmm0", "tmm5", "tmm6"),
+                    product!($shared, "tmm1", "tmm5", "tmm7"),
+                    "add {shared}, {step}",
+                    "add {first}, {step}",
+                    "add {second}, {step}",
                     "dec {steps}",
                     "jnz 2b",
                     "tilestored [{out} + {row}], tmm0",
                     "tilestored [{out} + {row} + 1024], tmm1",
                     "tilestored [{out} + {row} + 2048], tmm2",
                     "tilestored [{out} + {row} + 3072], tmm3",
-                    left = inout(reg) panels.left => _,
-                    right0 = inout(reg) panels.right[0] => _,
-                    right1 = inout(reg) panels.right[1] => _,
+                    shared = inout(reg) panels.shared => _,
+                    first = inout(reg) panels.pair[0] => _,
+                    second = inout(reg) panels.pair[1] => _,
                     steps = inout(reg) panels.steps => _,
                     step = in(reg) panels.step,
                     row = in(reg) DEPTH,
@@ -154,7 +164,22 @@ macro_rules! anti_diagonals {
     };
 }
 
-anti_diagonals!(weights_1_0, 1, [0]);
-anti_diagonals!(weights_3_2, 3, [0 1 2]);
-anti_diagonals!(weights_5_4, 5, [0 1 2 3 4]);
-anti_diagonals!(weights_7_6, 7, [0 1 2 3 4 5 6]);
+/// A left panel against two right ones.
+pub(super) mod by_columns {
+    use super::*;
+
+    anti_diagonals!(weights_1_0, left, 1, [0]);
+    anti_diagonals!(weights_3_2, left, 3, [0 1 2]);
+    anti_diagonals!(weights_5_4, left, 5, [0 1 2 3 4]);
+    anti_diagonals!(weights_7_6, left, 7, [0 1 2 3 4 5 6]);
+}
+
+/// A right panel against two left ones.
+pub(super) mod by_rows {
+    use super::*;
+
+    anti_diagonals!(weights_1_0, right, 1, [0]);
+    anti_diagonals!(weights_3_2, right, 3, [0 1 2]);
+    anti_diagonals!(weights_5_4, right, 5, [0 1 2 3 4]);
+    anti_diagonals!(weights_7_6, right, 7, [0 1 2 3 4 5 6]);
+}
