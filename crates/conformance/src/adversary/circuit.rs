@@ -202,7 +202,7 @@ impl<W: Word> Walk<'_, W> {
             truncate: Some(exact),
             bias: Some(Bias::Shared(&bias)),
             residual: Some(&residual),
-            relu: Some(ANY),
+            relu: Some(any),
         };
         for (name, epilogue) in [("wide, shift", shifted), ("wide, shift, sum, ReLU", all)] {
             let mapped = self.at(name, |party| party.linear(&rows, &stored_wide, &epilogue))?;
