@@ -255,6 +255,42 @@ pub fn cnn(name: &str, ring: Ring, public_bias: bool) -> Model {
     Model { program, weights }
 }
 
+/// Two convolutions, the second so wide that Quad checks its opening by combinations, max-pooling and a dense layer.
+pub fn wide(name: &str) -> Model {
+    let mut builder = ProgramBuilder::new(name, Ring::Pow2(32));
+    let image = builder.input("image", &[1, 8, 8], 8);
+    builder.bound(image, 9);
+    builder.range(image, -1.0, 1.0);
+    let first = builder.parameter("first.weight", &[128, 1, 3, 3], 8);
+    let second = builder.parameter("second.weight", &[256, 128, 1, 1], 8);
+    let dense = builder.parameter("fc.weight", &[4096, 10], 8);
+    for id in [first, second, dense] {
+        builder.bound(id, 6);
+    }
+    let shift = Op::Truncate { bits: 8, rounding: Rounding::Exact };
+    let conv = |window| Op::Conv2d { window, groups: 1 };
+    let x = builder.node("first", conv(Window::square(3, 1, 1)), &[image, first]);
+    let x = builder.node("first", shift.clone(), &[x]);
+    let x = builder.node("relu", Op::Relu, &[x]);
+    builder.bound(x, 12);
+    let x = builder.node("second", conv(Window::square(1, 1, 0)), &[x, second]);
+    let x = builder.node("second", shift.clone(), &[x]);
+    let x = builder.node("relu", Op::Relu, &[x]);
+    builder.bound(x, 17);
+    let x = builder.node("pool", Op::MaxPool { window: Window::square(2, 2, 0) }, &[x]);
+    builder.bound(x, 17);
+    let x = builder.reshape("flatten", x, &[4096]);
+    builder.bound(x, 17);
+    let x = builder.node("fc", Op::Dense, &[x, dense]);
+    let x = builder.node("fc", shift, &[x]);
+    builder.output(x);
+    let program = builder.build().unwrap();
+    let tensors = [("first.weight", 128 * 9, 100), ("second.weight", 256 * 128, 100), ("fc.weight", 40_960, 30)];
+    let tensors = tensors.into_iter().map(|(name, count, span)| (name.to_string(), noise(count as u64, count, span)));
+    let weights = Weights::new(&program, tensors.collect()).unwrap();
+    Model { program, weights }
+}
+
 /// `batch` images.
 pub fn images(seed: u64, batch: usize) -> (String, Vec<usize>, Vec<f64>) {
     let values = noise(seed, batch * 64, 500).into_iter().map(|v| v as f64 / 256.0).collect();

@@ -2,7 +2,7 @@
 
 use crate::common::{
     CLIENTS, Cluster, Model, Process, cnn, copy, eventually, images, infer_and_compare, log, material, message,
-    slow_session,
+    slow_session, wide,
 };
 use covey_client::messages::PhaseMessage::{Joint, Online};
 use covey_client::{Inference, Session, SessionOptions, status};
@@ -73,6 +73,22 @@ fn trios_runs_do_as_well() {
 #[test]
 fn quads_runs_do_as_well() {
     serve_each_once(Quad);
+}
+
+#[test]
+fn quads_runs_of_wide_layers_serve_other_sessions() {
+    let cluster = Cluster::of(Quad).started();
+    let model = wide("wide");
+    cluster.share(&model);
+    let mut session = cluster.open(&model).unwrap();
+    session.fill_store(1, 3, &mut |_| {}).unwrap();
+    // What was dealt under these keys and what under others, in turn.
+    assert!(infer(&mut session, &model, 1));
+    assert!(!stored(&infer_and_compare(&mut session, &model, Joint, 2, 2)));
+    assert!(infer(&mut session, &model, 3));
+    drop(session);
+    let mut session = cluster.open(&model).unwrap();
+    assert!(infer(&mut session, &model, 4) && !infer(&mut session, &model, 5));
 }
 
 /// As many at each role.

@@ -83,6 +83,12 @@ impl Book {
         }
     }
 
+    /// P3: as many bytes will arrive ahead of the inputs, and online.
+    pub fn expect(&mut self, dealt: usize, received: usize) {
+        self.dealt.bytes.reserve_exact(dealt);
+        self.received.bytes.reserve_exact(received);
+    }
+
     /// P3: what arrived in `step`.
     pub fn receive(&mut self, step: Step, bytes: &[u8]) {
         let pages = if step == Step::Offline { &mut self.dealt } else { &mut self.received };

@@ -56,6 +56,12 @@ pub(super) fn pays_for_map(geometry: &Geometry, batch: usize) -> bool {
     is_whole && pays(geometry.outputs(batch) / outputs, geometry.weights_len() / outputs, outputs, USES)
 }
 
+/// Whether it is for a batch of any size.
+fn may_pay_for_map(geometry: &Geometry) -> bool {
+    let (outputs, is_whole) = columns_of(geometry);
+    is_whole && pays(1 << 20, geometry.weights_len() / outputs, outputs, USES)
+}
+
 /// The same of matrix products.
 pub(super) fn pays_for_product(shape: &MatmulShape) -> bool {
     pays(shape.rows, shape.inner, shape.columns, 1)
@@ -132,14 +138,13 @@ impl<W: Word> Source<W> {
     /// Of what `role` holds of a weight, if its maps can be checked so.
     pub fn new(role: Role, stored: &Stored<W>, geometry: &Geometry) -> Option<Self> {
         let Stored { l1, l2, w, words, .. } = stored;
-        let (_, is_whole) = columns_of(geometry);
         // Kernels of convolutions have them in an order of their own.
         let words = match geometry {
             Geometry::Conv2d(_) if matches!(role, Role::P1 | Role::P3) => words.clone(),
             _ => Vec::new(),
         };
         let part = usize::from(role == Role::P3);
-        is_whole.then(|| Source { l1: l1.clone(), l2: l2.clone(), w: w.clone(), words, part })
+        may_pay_for_map(geometry).then(|| Source { l1: l1.clone(), l2: l2.clone(), w: w.clone(), words, part })
     }
 
     /// Memory it takes.

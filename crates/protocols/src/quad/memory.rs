@@ -22,8 +22,8 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
                 (false, true) => [0, 1, 1, 1],
             };
             // Combinations of its columns, and what they are computed from where the kernel has it in another order.
-            let combined = matches!(kind, WeightKind::Stored { .. }) && folding::pays_for_map(&geometry, 1);
-            let [challenges, narrow, kept] = if combined { folding::weight_words(&geometry) } else { [0; 3] };
+            let combined = matches!(kind, WeightKind::Stored { .. }) && folding::pays_for_map(geometry, 1);
+            let [challenges, narrow, kept] = if combined { folding::weight_words(geometry) } else { [0; 3] };
             let beside = [
                 2 * challenges + 4 * narrow,
                 challenges + narrow + kept,

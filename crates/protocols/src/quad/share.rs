@@ -75,8 +75,9 @@ impl<W: Word> Arith<W> {
     }
 
     pub(super) fn zeros(shape: &[usize]) -> Self {
-        let zeros = Tensor::zeros(shape);
-        Arith { inner: trio::Arith { first: zeros.clone(), second: zeros.clone() }, extra: zeros }
+        // Not clones of one: fresh zeros are not written until they are overwritten.
+        let zeros = || Tensor::zeros(shape);
+        Arith { inner: trio::Arith { first: zeros(), second: zeros() }, extra: zeros() }
     }
 
     /// Dimensions.

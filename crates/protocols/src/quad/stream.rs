@@ -5,7 +5,7 @@ use std::ops::Range;
 use covey_kernels::Buffer;
 use covey_ring::Word;
 
-use super::audit::{Audit, Audited, Beside, Site, put};
+use super::audit::{Audit, Audited, Beside, Site};
 use super::folding::{Fold, MESSAGES};
 use super::share::Arith;
 use super::{Parts, Quad, fused, product, truncate};
@@ -154,7 +154,6 @@ impl<W: Word> Quad<W> {
         });
         let mut digests = vec![Default::default(); tiles.len()];
         let Arith { inner, extra } = &mut result;
-        let mut whole = Buffer::new();
         self.scheduler.run_each(machines, |index, ((a, b), beside, digest)| {
             let (piece, range) = &tiles[index];
             if let Some(fold) = &mut fold {
@@ -162,9 +161,8 @@ impl<W: Word> Quad<W> {
             }
             place(*piece, range.start, &a, inner.first.data_mut());
             place(*piece, range.start, &b, inner.second.data_mut());
-            whole = Buffer::zeros(range.len());
-            put(&beside.extra, &mut whole);
-            place(*piece, range.start, &whole, extra.data_mut());
+            // Nothing in runs in which this party computes nothing.
+            place(*piece, range.start, &beside.extra, extra.data_mut());
             digests[index] = digest;
         })?;
         digests.iter().for_each(|digests| self.transcript.add(digests));
