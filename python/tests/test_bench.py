@@ -295,7 +295,11 @@ def test_gains(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(gains, "SWITCHES", switches)
     arguments = ["bench", "gains", "lenet5", "--repetitions", 1, "--warm-up", 0, "--cache", folder]
     both = json.loads(command.succeeds(*arguments, "--json").out)
-    assert {row["name"].split(",")[0] for row in both["kernels"]} == {"fused product", "packed weights", "fewer products"}
+    assert {row["name"].split(",")[0] for row in both["kernels"]} == {
+        "fused product",
+        "packed weights",
+        "fewer products",
+    }
     assert all(row["gmac_per_second"] > 0 < row["gmac_per_second_without"] for row in both["kernels"])
     rows = both["model"]
     assert [row["name"] for row in rows] == ["all on", "without small tiles", "without one tile", "all off"]
