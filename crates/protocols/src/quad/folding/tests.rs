@@ -219,10 +219,11 @@ fn changes_of_a_map_show(geometry: Geometry, batch: usize) {
 
 #[test]
 fn changes_of_maps_show() {
-    changes_of_a_map_show(Geometry::Dense { inputs: 9, outputs: 11 }, 4);
+    // So wide that combinations may pay.
+    changes_of_a_map_show(Geometry::Dense { inputs: 100, outputs: 110 }, 4);
     let conv = covey_kernels::ConvGeometry {
-        in_channels: 3,
-        out_channels: 7,
+        in_channels: 18,
+        out_channels: 110,
         groups: 1,
         input: [5, 6],
         kernel: [3, 2],
