@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from covey.errors import CoveyError
+from covey.files import write_whole
 
 
 @dataclass(frozen=True)
@@ -103,19 +103,10 @@ def _replace(path: Path, text: str) -> None:
     """Rewrite a file whole or not at all, with the permissions it has."""
     path = path.resolve()
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.chmod(temporary, path.stat().st_mode & 0o777)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        mode = path.stat().st_mode & 0o777
+        write_whole({path: lambda stream: stream.write(text.encode())}, {path: mode})
     except OSError as error:
-        raise CoveyError(f"cannot write '{path}': {error.strerror}; it is unchanged") from None
+        raise CoveyError(f"cannot write '{path}': {error.strerror or error}; it is unchanged") from None
 
 
 def own_identity(path: str | os.PathLike[str]) -> Any:

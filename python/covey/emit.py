@@ -1,17 +1,17 @@
 """Writing the two files of a compiled model.
 
 `model.covey` is the public program, `model.weights.safetensors` the secret parameters; ARCHITECTURE.md gives both
-layouts. Each file is written beside its place and renamed, so an error leaves nothing half-written.
+layouts. Both are written or neither.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import struct
-import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from blake3 import blake3
@@ -19,6 +19,7 @@ from blake3 import blake3
 from covey._proto import program_pb2 as pb
 from covey._version import __version__
 from covey.errors import CoveyError
+from covey.files import write_whole
 
 MAGIC = b"COVEY\0"
 CONTAINER_VERSION = 1
@@ -68,34 +69,18 @@ def weights_file(weights: Mapping[str, np.ndarray], program_hash: str) -> bytes:
 
 
 def write_files(files: Mapping[Path, bytes], private: frozenset[Path] = frozenset()) -> None:
-    """Write all files or none: each to a temporary name, then renamed. Only their owner may read `private` ones."""
-    written: list[tuple[str, Path]] = []
-    placed: list[Path] = []
-    path = Path()
+    """Write all files or none. Only their owner may read `private` ones."""
     try:
-        for path, content in files.items():
+        for path in files:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            written.append((temporary, path))
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.chmod(temporary, 0o600 if path in private else 0o644)
-        while written:
-            temporary, path = written[0]
-            os.replace(temporary, path)
-            written.pop(0)
-            placed.append(path)
-    except BaseException as error:  # Ctrl-C too
-        for done in placed:
-            done.unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
-        # A full disk names no file.
-        where = error.filename or path
-        raise CoveyError(f"cannot write '{where}': {error.strerror}; nothing was left half-written") from None
-    finally:
-        for temporary, _ in written:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
+        write_whole(
+            {path: partial(_write, content) for path, content in files.items()},
+            {path: 0o600 if path in private else 0o644 for path in files},
+        )
+    except OSError as error:
+        reason = error.strerror or error
+        raise CoveyError(f"cannot write '{error.filename}': {reason}; nothing was left half-written") from None
+
+
+def _write(content: bytes, stream: BinaryIO) -> None:
+    stream.write(content)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from covey.cli import console
 from covey.errors import CoveyError, OptionError
+from covey.files import write_whole
 from covey.result import Result
 
 SHOWN_SAMPLES = 10
@@ -36,23 +35,17 @@ def check_output_path(path: Path | None, outputs: int) -> None:
 
 def save(path: Path, result: Result) -> None:
     """Write the outputs, whole or not at all."""
+
+    def write(stream: BinaryIO) -> None:
+        if path.suffix == ".npz":
+            np.savez(stream, allow_pickle=False, **result.outputs)
+        else:
+            np.save(stream, next(iter(result.outputs.values())), allow_pickle=False)
+
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                if path.suffix == ".npz":
-                    np.savez(stream, allow_pickle=False, **result.outputs)
-                else:
-                    np.save(stream, next(iter(result.outputs.values())), allow_pickle=False)
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(temporary, 0o666 & ~umask)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole({path: write})
     except OSError as error:
-        raise CoveyError(f"cannot write outputs '{path}': {error.strerror}") from None
+        raise CoveyError(f"cannot write outputs '{path}': {error.strerror or error}") from None
 
 
 def show(result: Result, *, output: Path | None, profile: bool, as_json: bool) -> None:
