@@ -13,6 +13,8 @@ use crate::harness::Harness;
 use crate::quad::{QuadHarness, StoredWeight};
 use crate::samples::wrapped;
 
+use super::world::CLIENT_INPUT;
+
 /// Elements of an input.
 pub const LEN: usize = 3;
 /// |x| < 2^6 of inputs, 2^4 of weights; products of three of each stay below 2^12.
@@ -142,6 +144,9 @@ impl<W: Word> Walk<'_, W> {
             inputs.push(self.at(name, |party| party.input(owner, &[LEN], (owner == me).then_some(&value)))?);
         }
         let client = self.at("input of the client", |party| party.client_input(&[LEN]))?;
+        if self.nodes.len() != CLIENT_INPUT as usize + 1 {
+            return Err(ProtocolError::Internal("the node of the client's input"));
+        }
         let [x, y, z, other] = &inputs[..] else { return Err(ProtocolError::Internal("inputs")) };
         let mut results: Vec<Arith<W>> = vec![vector.clone(), kept, client.clone()];
         results.extend(inputs.iter().cloned());

@@ -35,7 +35,7 @@ impl Report {
     /// Whether all is as it must be.
     pub fn is_well(&self) -> bool {
         self.messages.iter().all(|row| row.changed == row.types && !row.tally.is_bad())
-            && self.strategies.iter().all(|row| row.tally.runs > 0 && !row.tally.is_bad())
+            && self.strategies.iter().all(|row| row.idle.is_empty() && !row.tally.is_bad())
             && self.checks.iter().all(checks::Row::is_noticed)
     }
 
@@ -72,11 +72,14 @@ impl Report {
             let rest = bad.len().saturating_sub(SHOWN);
             if rest > 0 { format!("{shown}{name}: {rest} more, which --json lists\n") } else { shown }
         };
+        let idle = |row: &strategies::Row| -> String {
+            row.idle.iter().map(|place| format!("{}: {place}: never changed anything\n", row.strategy)).collect()
+        };
         let found: String = self
             .messages
             .iter()
             .map(|row| bad(&row.gate, &row.bad))
-            .chain(self.strategies.iter().map(|row| bad(row.strategy, &row.bad)))
+            .chain(self.strategies.iter().map(|row| bad(row.strategy, &row.bad) + &idle(row)))
             .collect();
         if !found.is_empty() {
             _ = writeln!(out, "\nwhat must not happen:\n{found}");

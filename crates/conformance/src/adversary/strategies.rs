@@ -48,6 +48,8 @@ pub struct Row {
     pub places: Vec<String>,
     /// Where something happened that must not.
     pub bad: Vec<String>,
+    /// Where it never changed anything, so that nothing was tried.
+    pub idle: Vec<String>,
     /// Its runs.
     pub tally: Tally,
 }
@@ -167,12 +169,16 @@ pub fn campaign(ring: u32) -> Result<Vec<Row>, String> {
     for ((world, strategy, _), tally) in jobs.iter().zip(&tallies) {
         let Strategy { name, place, .. } = strategy;
         let at = rows.iter().position(|row| row.strategy == *name).unwrap_or_else(|| {
-            rows.push(Row { strategy: name, places: Vec::new(), bad: Vec::new(), tally: Tally::default() });
+            rows.push(Row { strategy: name, places: Vec::new(), bad: Vec::new(), idle: Vec::new(), tally: Tally::default() });
             rows.len() - 1
         });
         let row = &mut rows[at];
         if !row.places.contains(place) {
             row.places.push(place.clone());
+            row.idle.push(place.clone());
+        }
+        if tally.runs > 0 {
+            row.idle.retain(|idle| idle != place);
         }
         if tally.is_bad() {
             row.bad.push(format!("{place}, {:?}, ahead: {}: {tally:?}", world.adder, world.ahead));

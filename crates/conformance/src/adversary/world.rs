@@ -20,8 +20,8 @@ use super::wire::{Log, Rule, Spot, Wire};
 
 /// Parties; the client's number.
 pub const PARTIES: usize = 4;
-/// Node of the client's input, as the client enters it.
-pub const CLIENT_INPUT: u32 = 7;
+/// Node of the client's input, which the client and the parties must enter alike.
+pub const CLIENT_INPUT: u32 = 8;
 /// Bytes of a digest.
 pub const DIGEST: usize = 32;
 /// The longest wait for a message, and for a whole run before it counts as hanging.

@@ -88,7 +88,7 @@ impl Check {
         // What is noted for lines; nothing is noted of what is dealt but all of it.
         let computed = match of_weights {
             true => vec![Check::StoredSeeds, Check::StoredValue],
-            false => vec![Check::Disclosed, Check::Settled, Check::InputValue],
+            false => vec![Check::Disclosed, Check::Settled, Check::Combined, Check::InputValue],
         };
         let given = match of_weights {
             true => vec![Check::StoredSeeds, Check::StoredMasked],
