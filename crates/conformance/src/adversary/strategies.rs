@@ -169,7 +169,13 @@ pub fn campaign(ring: u32) -> Result<Vec<Row>, String> {
     for ((world, strategy, _), tally) in jobs.iter().zip(&tallies) {
         let Strategy { name, place, .. } = strategy;
         let at = rows.iter().position(|row| row.strategy == *name).unwrap_or_else(|| {
-            rows.push(Row { strategy: name, places: Vec::new(), bad: Vec::new(), idle: Vec::new(), tally: Tally::default() });
+            rows.push(Row {
+                strategy: name,
+                places: Vec::new(),
+                bad: Vec::new(),
+                idle: Vec::new(),
+                tally: Tally::default(),
+            });
             rows.len() - 1
         });
         let row = &mut rows[at];

@@ -6,7 +6,7 @@ use std::time::Duration;
 use covey_ring::{Ring, Word};
 
 use super::{Row, fastest};
-use crate::{Prg, bits, elementwise, packing};
+use crate::{Prg, bits, compress, elementwise, packing};
 
 /// Elements of a tile.
 const TILE: usize = 1 << 14;
@@ -44,6 +44,11 @@ fn generator() -> Vec<Row> {
     };
     let mut rows: Vec<Row> = [1 << 16, 1 << 11, 64].map(|len| fill(len, &mut buffer)).into();
     let mut words = words::<u32>(TILE);
+    let (key, mut hashed) =
+        (self::words::<u64>(compress::KEY), vec![0; buffer.len() / compress::BLOCK * compress::HASHED]);
+    rows.push(rate("universal hash", "GB/s", buffer.len(), || {
+        compress::compress(&mut hashed, black_box(&buffer), &key);
+    }));
     rows.push(rate("AES-128-CTR added to u32", "GB/s", 4 * TILE, || prg.add_words(3, 0, black_box(&mut words))));
     rows
 }
