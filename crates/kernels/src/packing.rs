@@ -26,6 +26,16 @@ pub fn pack_words<W: Word>(values: &[W], ring: Ring, out: &mut Vec<u8>) {
     wire::pack_words(values, ring, out);
 }
 
+/// What [`pack_words`] writes: in `room`, or where `values` have these very bytes, in place.
+pub fn packed<'a, W: Word>(values: &'a [W], ring: Ring, room: &'a mut Vec<u8>) -> &'a [u8] {
+    if ring == Ring::Pow2(W::BITS) && cfg!(target_endian = "little") {
+        return bytes(values);
+    }
+    room.clear();
+    pack_words(values, ring, room);
+    room
+}
+
 /// [`pack_words`] into exactly [`wire::words_len`] bytes.
 ///
 /// # Panics

@@ -158,6 +158,17 @@ impl Generators {
         }
     }
 
+    /// The sum of [`Generators::words`] of two keys, which only those know who have both.
+    pub fn sum_words<W: Word>(&self, peers: [usize; 2], place: Place, purpose: u32, out: &mut [W]) {
+        // Chosen draws are of masks; what digests are made of is none.
+        #[cfg(test)]
+        if peers.iter().any(|&peer| matches!(self.sources[peer], Some(Source::Scripted(_)))) {
+            return out.fill(W::ONE);
+        }
+        self.words_into(peers[0], place, purpose, out);
+        self.add_words(peers[1], place, purpose, out);
+    }
+
     /// Subtracts [`Generators::words`] from `out`.
     pub fn sub_words<W: Word>(&self, peer: usize, place: Place, purpose: u32, out: &mut [W]) {
         match self.source(peer) {

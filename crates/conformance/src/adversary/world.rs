@@ -222,7 +222,7 @@ impl Job {
     fn party<W: Word>(&self, end: &mut End, nodes: &mut Vec<&'static str>) -> Result<(), ProtocolError> {
         self.choose_checks();
         let session = self.world.session;
-        let keys = [2, 1, 3].map(|missing| {
+        let keys = [2, 1, 3, 0].map(|missing| {
             Some(blake3::derive_key("covey conformance 2026 keys of three, adversary", &[missing, session]))
         });
         let mut party = Quad::<W>::new(self.wire()?, session_keys(self.me, keys), ring::<W>(), self.options(), 0)?;

@@ -11,7 +11,7 @@ use covey_ring::{BitTensor, Ring, Word};
 use super::book::{Book, DEALER, DISCLOSER, VERIFIER};
 use super::share::Role;
 use super::tape::{Digests, Line};
-use crate::machine::{Inbox, Layout, Machine, Message, Outbox, Step};
+use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::randomness::{Generators, Place};
 use crate::trio;
 
@@ -105,14 +105,12 @@ pub(super) struct Audit<A: Audited> {
 
 impl<A: Audited> Audit<A> {
     pub fn new(site: &Site, gate: A) -> Self {
-        let is_verifier = site.role == Role::P3;
-        let unsent = Outbox::new(if is_verifier { VERIFIER } else { 0 });
-        let (layout, mut book) = (gate.layout(), site.book());
-        if is_verifier {
-            let due = layout.messages().iter().filter(|message| message.to == VERIFIER);
-            let (dealt, received): (Vec<_>, Vec<_>) = due.partition(|message| message.step == Step::Offline);
-            let bytes = |messages: Vec<&Message>| messages.iter().map(|message| message.len).sum();
-            book.expect(bytes(dealt), bytes(received));
+        let (layout, book) = (gate.layout(), site.book());
+        let mut unsent = Outbox::new(if book.role == Role::P3 { VERIFIER } else { 0 });
+        if book.role == Role::P3 {
+            for message in layout.sent(Step::Offline, DEALER).filter(|message| message.to != VERIFIER) {
+                unsent.supply(message.to, Vec::with_capacity(message.len));
+            }
         }
         Audit { layout, gate, book, online: false, extra: A::Extra::default(), unsent }
     }
@@ -158,7 +156,7 @@ impl<A: Audited> Machine for Audit<A> {
     fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
         if self.book.role == Role::P3 {
             for message in self.layout.due(step, VERIFIER) {
-                self.book.receive(step, inbox.bytes(message.from, message.len));
+                self.book.receive(step, inbox.take(message.from));
             }
             return;
         }

@@ -13,6 +13,7 @@
 //!
 //! All go through the same calls in the same order, so that draws, messages and digests meet.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use covey_kernels::bits::xor_assign;
@@ -53,17 +54,21 @@ pub(super) struct Book {
     packed: Vec<u8>,
 }
 
-/// Messages, read in the order they were written.
+/// Messages, read in the order they were written: each to its end before the next.
 #[derive(Default)]
 struct Pages {
-    bytes: Vec<u8>,
+    messages: VecDeque<Vec<u8>>,
     read: usize,
 }
 
 impl Pages {
     fn next(&mut self, len: usize) -> &[u8] {
+        if self.messages.front().is_some_and(|message| message.len() == self.read) {
+            self.messages.pop_front();
+            self.read = 0;
+        }
         self.read += len;
-        &self.bytes[self.read - len..self.read]
+        self.messages.front().map_or(&[], |message| &message[self.read - len..self.read])
     }
 }
 
@@ -71,6 +76,7 @@ impl Book {
     pub fn new(role: Role, generators: Arc<Generators>, place: Place, len: usize) -> Self {
         Book {
             role,
+            tape: Tape::new(role, generators.clone(), place),
             generators,
             place,
             len,
@@ -78,21 +84,14 @@ impl Book {
             settled: SETTLED,
             dealt: Pages::default(),
             received: Pages::default(),
-            tape: Tape::default(),
             packed: Vec::new(),
         }
     }
 
-    /// P3: as many bytes will arrive ahead of the inputs, and online.
-    pub fn expect(&mut self, dealt: usize, received: usize) {
-        self.dealt.bytes.reserve_exact(dealt);
-        self.received.bytes.reserve_exact(received);
-    }
-
     /// P3: what arrived in `step`.
-    pub fn receive(&mut self, step: Step, bytes: &[u8]) {
+    pub fn receive(&mut self, step: Step, message: Vec<u8>) {
         let pages = if step == Step::Offline { &mut self.dealt } else { &mut self.received };
-        pages.bytes.extend_from_slice(bytes);
+        pages.messages.push_back(message);
     }
 
     /// What this party has to vouch for or to compare.
@@ -135,20 +134,17 @@ impl Book {
     // P1 and P2.
 
     /// P1, P2: lets P3 know `c` under a mask.
-    pub fn disclose<W: Word>(&mut self, c: &[W], ring: Ring, out: &mut Outbox) {
+    pub fn disclose<W: Word>(&mut self, mut c: Buffer<W>, ring: Ring, out: &mut Outbox) {
         let purpose = self.next_disclosed();
-        let mut masked = Buffer::copy_of(c);
-        self.generators.add_words(ONLINE_KEY, self.place, purpose, &mut masked);
-        self.hand_on(&masked, ring, out);
+        self.generators.add_words(ONLINE_KEY, self.place, purpose, &mut c);
+        self.hand_on(&c, ring, out);
     }
 
     /// The same, returning the mask.
     pub fn disclose_under<W: Word>(&mut self, c: &[W], ring: Ring, out: &mut Outbox) -> Buffer<W> {
         let purpose = self.next_disclosed();
         let mask = self.draw_words(purpose, c.len());
-        let mut masked = mask.clone();
-        elementwise::add_assign(&mut masked, c);
-        self.hand_on(&masked, ring, out);
+        self.hand_on(&sum(&mask, c), ring, out);
         mask
     }
 
@@ -156,29 +152,38 @@ impl Book {
         if self.role == Role::P2 {
             return out.words(VERIFIER, masked, ring);
         }
-        self.packed.clear();
-        packing::pack_words(masked, ring, &mut self.packed);
-        self.note_disclosed();
+        // For P3 to compare with what P2 sends.
+        if is_done(Check::Disclosed) {
+            self.tape.note(Line::P1ToP3, packing::packed(masked, ring, &mut self.packed));
+        }
     }
 
-    /// P1, P2: lets P3 know planes, one after the other in `c`, under masks, which are returned.
-    pub fn disclose_planes(&mut self, c: &[u64], out: &mut Outbox) -> Buffer<u64> {
-        let purpose = self.next_disclosed();
-        let mask = self.draw_planes(purpose, c.len() / self.width().max(1));
-        let mut masked = mask.clone();
-        xor_assign(&mut masked, c);
-        if self.role == Role::P2 {
-            out.planes(VERIFIER, &masked, self.len);
-        } else {
-            self.pack_planes(&masked);
-            self.note_disclosed();
-        }
+    /// P1, P2: lets P3 know planes, one after the other in `c`, under masks.
+    pub fn disclose_planes(&mut self, c: &[u64], out: &mut Outbox) {
+        let masked = self.draw_disclosed(c);
+        self.hand_on_planes(masked, c, out);
+    }
+
+    /// The same, returning the masks.
+    pub fn disclose_planes_under(&mut self, c: &[u64], out: &mut Outbox) -> Buffer<u64> {
+        let mask = self.draw_disclosed(c);
+        self.hand_on_planes(mask.clone(), c, out);
         mask
     }
 
-    /// P1: for P3 to compare with what P2 sends.
-    fn note_disclosed(&mut self) {
+    /// The masks of the planes `c`, disclosed next.
+    fn draw_disclosed(&mut self, c: &[u64]) -> Buffer<u64> {
+        let purpose = self.next_disclosed();
+        self.draw_planes(purpose, c.len() / self.width().max(1))
+    }
+
+    fn hand_on_planes(&mut self, mut masked: Buffer<u64>, c: &[u64], out: &mut Outbox) {
+        xor_assign(&mut masked, c);
+        if self.role == Role::P2 {
+            return out.planes(VERIFIER, &masked, self.len);
+        }
         if is_done(Check::Disclosed) {
+            self.pack_planes(&masked);
             self.tape.note(Line::P1ToP3, &self.packed);
         }
     }
@@ -187,9 +192,7 @@ impl Book {
     pub fn settle<W: Word>(&mut self, x: &[W], ring: Ring) -> Buffer<W> {
         let purpose = self.next_settled();
         let mask = self.draw_words(purpose, x.len());
-        let mut masked = mask.clone();
-        elementwise::add_assign(&mut masked, x);
-        self.vouch(&masked, ring, Check::Settled);
+        self.vouch(&sum(&mask, x), ring, Check::Settled);
         mask
     }
 
@@ -199,8 +202,7 @@ impl Book {
         let mask = self.draw_planes(purpose, x.len() / self.width().max(1));
         let mut masked = mask.clone();
         xor_assign(&mut masked, x);
-        self.pack_planes(&masked);
-        self.note_value(Check::Settled);
+        self.vouch_planes(&masked);
         mask
     }
 
@@ -298,9 +300,13 @@ impl Book {
     /// P3: all planes of `known` are settled.
     pub fn settled_planes(&mut self, known: &[u64]) {
         if self.role == Role::P3 {
-            self.pack_planes(known);
-            self.note_value(Check::Settled);
+            self.vouch_planes(known);
         }
+    }
+
+    fn vouch_planes(&mut self, planes: &[u64]) {
+        self.pack_planes(planes);
+        note_value(&mut self.tape, self.role, &self.packed, Check::Settled);
     }
 
     fn pack_planes(&mut self, planes: &[u64]) {
@@ -322,28 +328,30 @@ impl Book {
             self.generators.add_words(ONLINE_KEY, self.place, purpose, &mut sum);
         }
         if has_part && is_done(Check::Combined) {
-            self.packed.clear();
-            packing::pack_words(&sum, ring, &mut self.packed);
-            self.tape.note(line, &self.packed);
+            self.tape.note(line, packing::packed(&sum, ring, &mut self.packed));
         }
     }
 
     /// Notes V, which P1, P2 and P3 each have come to.
     pub fn vouch<W: Word>(&mut self, v: &[W], ring: Ring, check: Check) {
-        self.packed.clear();
-        packing::pack_words(v, ring, &mut self.packed);
-        self.note_value(check);
+        note_value(&mut self.tape, self.role, packing::packed(v, ring, &mut self.packed), check);
     }
+}
 
-    /// P3 compares with both.
-    fn note_value(&mut self, check: Check) {
-        if !is_done(check) {
-            return;
-        }
-        for line in [Line::P1ToP3, Line::P2ToP3] {
-            if line.ends().contains(&(self.role as usize)) {
-                self.tape.note(line, &self.packed);
-            }
+/// What P3 compares with both others.
+fn note_value(tape: &mut Tape, role: Role, bytes: &[u8], check: Check) {
+    if !is_done(check) {
+        return;
+    }
+    for line in [Line::P1ToP3, Line::P2ToP3] {
+        if line.ends().contains(&(role as usize)) {
+            tape.note(line, bytes);
         }
     }
+}
+
+fn sum<W: Word>(a: &[W], b: &[W]) -> Buffer<W> {
+    let mut out = Buffer::stale(a.len());
+    elementwise::add(&mut out, a, b);
+    out
 }

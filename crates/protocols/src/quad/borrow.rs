@@ -89,7 +89,7 @@ impl Audit {
                 planes.extend_from_slice(&and(&high, &sum(&borrow.propagate[combine.low])));
             }
         }
-        Buffer::copy_of(&book.disclose_planes(&planes, out)[..first])
+        Buffer::copy_of(&book.disclose_planes_under(&planes, out)[..first])
     }
 
     /// P1, P2, once all is open.

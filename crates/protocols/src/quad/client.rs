@@ -8,7 +8,7 @@ use covey_transport::Endpoint;
 
 use super::share::Role;
 use super::stored::Stored;
-use super::{PEERS, Quad, input, output};
+use super::{GROUPS, PEERS, Quad, input, output};
 use crate::api::{Options, ProtocolError, Result, Truncation};
 use crate::masked::seed::{Seed, expand};
 use crate::randomness::SessionKeys;
@@ -69,8 +69,7 @@ impl<W: Word> Served for Quad<W> {
     }
 
     fn key_holders(role: usize, _: usize) -> Vec<Option<Vec<usize>>> {
-        let held = |group: [usize; 3]| group.contains(&role).then(|| group.to_vec());
-        super::by_slot(role, [[0, 1, 3], [0, 2, 3], [0, 1, 2]].map(held))
+        super::by_slot(role, GROUPS.map(|group| group.contains(&role).then(|| group.to_vec())))
     }
 
     /// They find out whether what they were given of the weights fits.

@@ -64,9 +64,9 @@ impl<W: Word> Audited for Select<W> {
         if round == 0 {
             let m = self.bit();
             if let Some(value) = &self.inner.value {
-                book.disclose(&times(&m, &value.sum), self.ring, out);
+                book.disclose(times(&m, &value.sum), self.ring, out);
             }
-            book.disclose(&m, self.ring, out);
+            book.disclose(m, self.ring, out);
         }
     }
 

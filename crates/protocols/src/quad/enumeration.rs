@@ -11,7 +11,7 @@ use covey_ring::{BitTensor, Ring, Word};
 use super::audit::{Audit, Audited, Beside, Site};
 use super::share::{Role, Wire};
 use super::tape::{COMPUTED, Digests, GIVEN};
-use super::{bits, convert, fused, product, truncate};
+use super::{bits, by_slot, convert, fused, product, truncate};
 use crate::api::{Comparison, Options, Rounding, Truncation};
 use crate::circuits::Adder;
 use crate::machine::{Inbox, Machine, Outbox, Step};
@@ -304,19 +304,14 @@ fn signs() {
 
 /// Sites under keys of their own.
 fn keyed(ring: Ring, len: usize) -> Vec<Site> {
-    let keys = [1, 2, 3].map(|key| Some([key; 32]));
-    let slots = [
-        vec![None, keys[0], keys[1], keys[2]],
-        vec![keys[0], None, None, keys[2]],
-        vec![keys[1], None, None, keys[2]],
-        vec![None, keys[0], keys[1], None],
-    ];
-    let site = |(me, slots): (usize, Vec<Option<[u8; 32]>>)| {
-        let generators = SessionKeys::new(slots.into_iter().chain(keys).collect()).generators(1, 0);
+    let keys = [1, 2, 3, 4].map(|key| Some([key; 32]));
+    let site = |me: usize| {
+        let slots = by_slot(me, keys).into_iter().chain(keys);
+        let generators = SessionKeys::new(slots.collect()).generators(1, 0);
         let place = Place { gate: 0, tile: 0 };
         Site { role: Role::of(me), ring, generators: std::sync::Arc::new(generators), place, len }
     };
-    slots.into_iter().enumerate().map(site).collect()
+    (0..4).map(site).collect()
 }
 
 /// Flips every bit of every message in turn, in runs of their own, and wants a comparison to fail each time.

@@ -398,7 +398,7 @@ impl<W: Word> Machine for Settle<W> {
 
     fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
         for message in self.layout.due(step, self.book.role as usize) {
-            self.book.receive(step, inbox.bytes(message.from, message.len));
+            self.book.receive(step, inbox.take(message.from));
         }
     }
 

@@ -191,7 +191,7 @@ impl<W: Word> Audited for Fused<W> {
         let form = &self.form.inner;
         let (task, last) = (form.task, form.last());
         if round == 0 && self.form.settles_opening() {
-            book.disclose(&std::mem::take(&mut self.aside), task.opened(), out);
+            book.disclose(std::mem::take(&mut self.aside), task.opened(), out);
         }
         if round == form.start() && self.form.settles_opening() {
             book.settle(&self.inner.value, task.opened());
@@ -199,7 +199,7 @@ impl<W: Word> Audited for Fused<W> {
         if round == last {
             self.form.digits.disclose(&self.inner.digits, book, out);
             self.form.digits.settle(&self.inner.digits, book);
-            for (public, ring) in self.publics().iter().zip(self.form.disclosed()) {
+            for (public, ring) in self.publics().into_iter().zip(self.form.disclosed()) {
                 book.disclose(public, ring, out);
             }
         }
@@ -209,11 +209,11 @@ impl<W: Word> Audited for Fused<W> {
             // P3 has Y itself; it adds the offset.
             let mut low = book.settle(&self.inner.own, shifted);
             loops::reduce(&mut low, mask(shifted));
-            book.disclose(&not_bit(&y, task.shifted() - 1), above, out);
+            book.disclose(not_bit(&y, task.shifted() - 1), above, out);
             let mut carry = y;
             elementwise::add_assign(&mut carry, &low);
             elementwise::shr_assign(&mut carry, task.shifted());
-            book.disclose(&carry, above, out);
+            book.disclose(carry.clone(), above, out);
             (self.low, self.carry) = (low, carry);
         }
     }
@@ -262,8 +262,8 @@ impl<W: Word> Fused<W> {
             loops::join(&mut extra, &above, &Buffer::zeros(self.len), task.shifted());
             return extra;
         }
-        let mut x = own.clone();
-        elementwise::add_assign(&mut x, second);
+        let mut x = Buffer::stale(self.len);
+        elementwise::add(&mut x, own, second);
         book.settle(&x, task.ring)
     }
 

@@ -46,10 +46,8 @@ impl<W: Word> Received<W> {
         if online {
             match book.role {
                 Role::P1 | Role::P2 => {
-                    let mut packed = Vec::new();
-                    packing::pack_words(&value, ring, &mut packed);
                     if is_done(Check::InputMasked) {
-                        book.note(Line::P1ToP2, &packed);
+                        book.note(Line::P1ToP2, packing::packed(&value, ring, &mut Vec::new()));
                     }
                     let mut masked = value.clone();
                     elementwise::add_assign(&mut masked, &w);

@@ -1,5 +1,6 @@
 //! Linear maps: products of shares computed chunk by chunk, with their asides (`product.rs` has the equations).
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use covey_kernels::{Chunk, LinearWeight, Part, elementwise};
@@ -178,30 +179,40 @@ impl<W: Word> Quad<W> {
         relu.map_or(self.ring, |relu| Task::new(true, truncate, relu, self.ring, &self.options).opened())
     }
 
-    /// What a weight's parts multiply.
-    fn inputs(&self, x: &Arith<W>, public: bool, combined: bool) -> Inputs<W> {
-        let computed = |compute: &dyn Fn(&mut [W])| {
-            let mut out = vec![W::ZERO; x.len()];
-            if self.computes() {
-                compute(&mut out);
-            }
-            out
-        };
+    /// What a weight's parts multiply; nothing in runs in which this party computes nothing.
+    fn inputs<'a>(&self, x: &'a Arith<W>, public: bool, combined: bool) -> Inputs<'a, W> {
         let (first, second, extra) = (x.inner.first.data(), x.inner.second.data(), x.extra.data());
-        let sum = computed(&|out| elementwise::add(out, first, second));
+        if !self.computes() {
+            return Inputs { parts: Vec::new(), own: Vec::new(), aside: Vec::new() };
+        }
+        let sum = || {
+            let mut sum = vec![W::ZERO; x.len()];
+            elementwise::add(&mut sum, first, second);
+            sum
+        };
+        let negated = |mut x: Vec<W>| {
+            elementwise::neg_assign(&mut x);
+            Cow::Owned(x)
+        };
         if public {
             // A shift or clamp of a share needs no more than the sum of its components.
-            return Inputs { own: vec![sum], aside: Vec::new() };
+            return Inputs { parts: vec![Cow::Owned(sum())], own: vec![0], aside: Vec::new() };
         }
-        let negated = |x: &[W]| computed(&|out| elementwise::sub(out, &vec![W::ZERO; x.len()], x));
-        match self.role {
-            Role::P1 if combined => Inputs { own: vec![second.to_vec(), sum], aside: Vec::new() },
-            Role::P2 if combined => Inputs { own: vec![first.to_vec(), negated(&sum)], aside: Vec::new() },
-            _ if combined => Inputs { own: vec![sum], aside: Vec::new() },
-            Role::P1 => Inputs { own: vec![second.to_vec(), sum.clone()], aside: vec![sum] },
-            Role::P2 => Inputs { own: vec![first.to_vec(), negated(&sum)], aside: vec![sum] },
-            _ => Inputs { aside: vec![negated(extra), negated(&sum)], own: vec![sum] },
-        }
+        let (parts, own, aside) = match self.role {
+            Role::P1 => (vec![Cow::Borrowed(second), Cow::Owned(sum())], vec![0, 1], vec![1]),
+            Role::P2 if combined => (vec![Cow::Borrowed(first), negated(sum())], vec![0, 1], Vec::new()),
+            Role::P2 => {
+                let sum = sum();
+                (vec![Cow::Borrowed(first), negated(sum.clone()), Cow::Owned(sum)], vec![0, 1], vec![2])
+            }
+            _ if combined => (vec![Cow::Owned(sum())], vec![0], Vec::new()),
+            _ => {
+                let sum = sum();
+                let asides = [negated(extra.to_vec()), negated(sum.clone())];
+                (asides.into_iter().chain([Cow::Owned(sum)]).collect(), vec![2], vec![0, 1])
+            }
+        };
+        Inputs { parts, own, aside: if combined { Vec::new() } else { aside } }
     }
 
     /// A public weight applied to each component: nothing is sent.
@@ -255,15 +266,16 @@ impl<W: Word> Quad<W> {
 }
 
 /// What a weight's parts multiply, for the own part of a product and for its aside.
-struct Inputs<W> {
-    own: Vec<Vec<W>>,
-    aside: Vec<Vec<W>>,
+struct Inputs<'a, W: Clone> {
+    parts: Vec<Cow<'a, [W]>>,
+    own: Vec<usize>,
+    aside: Vec<usize>,
 }
 
-impl<W> Inputs<W> {
+impl<W: Clone> Inputs<'_, W> {
     fn of(&self, aside: bool) -> Vec<&[W]> {
-        let inputs = if aside { &self.aside } else { &self.own };
-        inputs.iter().map(|input| &input[..]).collect()
+        let numbers = if aside { &self.aside } else { &self.own };
+        numbers.iter().map(|&number| &*self.parts[number]).collect()
     }
 }
 

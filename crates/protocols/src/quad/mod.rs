@@ -69,18 +69,21 @@ const PEERS: usize = 5;
 /// Trio's part of a share over one tile.
 type Parts<W> = (Buffer<W>, Buffer<W>);
 
-/// The keys as the protocol looks them up at `role`: of P0, P1 and P3, of P0, P2 and P3, and of P0, P1 and P2, those that the role has.
-/// Under the number of the peer with which Trio's role shares the key of a mask, and under P3's number that of w.
-pub fn session_keys(role: usize, keys: [Option<[u8; 32]>; 3]) -> SessionKeys {
+/// Who shares each of the keys of three: k013, k023, k012, k123.
+const GROUPS: [[usize; 3]; 4] = [[0, 1, 3], [0, 2, 3], [0, 1, 2], [1, 2, 3]];
+
+/// The keys as the protocol looks them up at `role`: of [`GROUPS`], those that the role has. Under the number of the peer with which
+/// Trio's role shares the key of a mask, and under P3's number that of w; k123, which only digests take, where there is room.
+pub fn session_keys(role: usize, keys: [Option<[u8; 32]>; 4]) -> SessionKeys {
     SessionKeys::new(by_slot(role, keys))
 }
 
-fn by_slot<T>(role: usize, [k013, k023, k012]: [Option<T>; 3]) -> Vec<Option<T>> {
+fn by_slot<T>(role: usize, [k013, k023, k012, k123]: [Option<T>; 4]) -> Vec<Option<T>> {
     match Role::of(role) {
         Role::P0 => vec![None, k013, k023, k012],
-        Role::P1 => vec![k013, None, None, k012],
-        Role::P2 => vec![k023, None, None, k012],
-        _ => vec![None, k013, k023, None],
+        Role::P1 => vec![k013, None, k123, k012],
+        Role::P2 => vec![k023, k123, None, k012],
+        _ => vec![k123, k013, k023, None],
     }
 }
 

@@ -52,7 +52,7 @@ impl<W: Word> Audited for Product<W> {
 
     fn disclose(&mut self, round: usize, book: &mut Book, out: &mut Outbox) {
         if round == 0 {
-            book.disclose(&std::mem::take(&mut self.aside), self.ring, out);
+            book.disclose(std::mem::take(&mut self.aside), self.ring, out);
         }
     }
 

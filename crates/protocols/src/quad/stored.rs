@@ -1,5 +1,7 @@
 //! What a party holds of a parameter between sessions, and what it notes of it for all to compare.
 
+use std::sync::Arc;
+
 use covey_kernels::{elementwise, packing};
 use covey_ring::Word;
 
@@ -8,6 +10,7 @@ use super::share::{Arith, Role};
 use super::tampering::{Check, is_done};
 use super::tape::{Line, Tape};
 use crate::masked::seed::Mask;
+use crate::randomness::Place;
 
 /// What one party holds of a client's tensor that outlives sessions: the seeds of the masks it knows, and X = x + l1 + l2 at P1 and P2,
 /// x + w at P3. Not `Debug`.
@@ -56,7 +59,8 @@ impl<W: Word> Quad<W> {
     pub(super) fn vouch_for(&mut self, stored: &Stored<W>) {
         const AT_ONCE: usize = 1 << 16;
         let Stored { l1, l2, w, words, .. } = stored;
-        let mut tape = Tape::default();
+        let lasting = Arc::new(self.runs.keys().lasting());
+        let mut tape = Tape::new(self.role, lasting, Place { gate: 0, tile: 0 });
         let lines: &[(Line, &Option<Mask>)] = match self.role {
             Role::P0 => &[
                 (Line::P0ToP1, l1),
@@ -79,15 +83,14 @@ impl<W: Word> Quad<W> {
             Role::P2 => &[Line::P2ToP3],
             _ => &[Line::P1ToP3, Line::P2ToP3],
         };
-        let mut packed = Vec::new();
+        let mut room = Vec::new();
         for (index, words) in words.chunks(AT_ONCE).enumerate() {
             let mut note = |lines: &[Line], words: &[W], check: Check| {
                 if !is_done(check) {
                     return;
                 }
-                packed.clear();
-                packing::pack_words(words, self.ring, &mut packed);
-                lines.iter().for_each(|line| tape.note(*line, &packed));
+                let bytes = packing::packed(words, self.ring, &mut room);
+                lines.iter().for_each(|line| tape.note(*line, bytes));
             };
             if self.role.is_online() {
                 note(&[Line::P1ToP2], words, Check::StoredMasked);

@@ -1,9 +1,21 @@
 //! Digests of what one party can vouch for to another, tile by tile, and of what a gate's tiles make of them, layer by layer.
 
+use std::sync::Arc;
+
 use blake3::Hasher;
+use covey_kernels::compress::{BLOCK, HASHED, KEY, compress};
+use covey_kernels::packing;
+use covey_ring::Ring;
+
+use super::share::Role;
+use super::{GROUPS, by_slot};
+use crate::randomness::{Generators, Place};
 
 /// Bytes of a digest.
 pub(super) const DIGEST: usize = 32;
+
+/// Number of the draw of a line's hash key: beyond all others of a tile.
+const HASH_KEY: u32 = (1 << 12) - Line::COUNT as u32;
 
 /// Who vouches for what: the first sends a digest, the second compares it with its own. Of online values digests go to P3 only, which
 /// computes none that the others take up, and of dealt ones only away from it: otherwise one who changes a message could learn from
@@ -68,23 +80,97 @@ impl Line {
     }
 }
 
-/// By line. Boxed: most parties have part in few lines, and a hasher takes two kilobytes.
-type Hashers = [Option<Box<Hasher>>; Line::COUNT];
+/// A digest under way: the hash of universal hashes of kilobytes, under a key that the two alone have who compare it, and of the length.
+/// Another party that has a say in what is hashed finds two values of one digest with chance 2^-128 (`covey_kernels::compress`), and what
+/// a digest tells of what it is of is no more than a hash of all of it would tell.
+struct Digest {
+    key: Box<[u64]>,
+    block: [u8; BLOCK],
+    len: u64,
+    hasher: Hasher,
+}
+
+impl Digest {
+    fn new(key: Box<[u64]>) -> Self {
+        Digest { key, block: [0; BLOCK], len: 0, hasher: Hasher::new() }
+    }
+
+    fn update(&mut self, mut bytes: &[u8]) {
+        let Digest { key, block, hasher, .. } = self;
+        let waiting = (self.len % BLOCK as u64) as usize;
+        self.len += bytes.len() as u64;
+        if waiting > 0 {
+            let (first, rest) = bytes.split_at(bytes.len().min(BLOCK - waiting));
+            block[waiting..waiting + first.len()].copy_from_slice(first);
+            if waiting + first.len() < BLOCK {
+                return;
+            }
+            hash_blocks(hasher, block, key);
+            bytes = rest;
+        }
+        let (whole, rest) = bytes.split_at(bytes.len() / BLOCK * BLOCK);
+        hash_blocks(hasher, whole, key);
+        block[..rest.len()].copy_from_slice(rest);
+    }
+
+    fn finish(mut self) -> [u8; DIGEST] {
+        let waiting = (self.len % BLOCK as u64) as usize;
+        if waiting > 0 {
+            self.block[waiting..].fill(0);
+            hash_blocks(&mut self.hasher, &self.block, &self.key);
+        }
+        self.hasher.update(&self.len.to_le_bytes()).finalize().into()
+    }
+}
+
+fn hash_blocks(hasher: &mut Hasher, blocks: &[u8], key: &[u64]) {
+    /// Blocks hashed at once.
+    const AT_ONCE: usize = 64;
+    let (mut sums, mut room) = ([0u64; HASHED * AT_ONCE], Vec::new());
+    for blocks in blocks.chunks(AT_ONCE * BLOCK) {
+        let sums = &mut sums[..blocks.len() / BLOCK * HASHED];
+        compress(sums, blocks, key);
+        hasher.update(packing::packed(sums, Ring::Pow2(64), &mut room));
+    }
+}
+
+/// Slots at `role` of two keys of three that nobody has both of but `role` and `other`.
+fn common_keys(role: Role, other: usize) -> [usize; 2] {
+    let groups = by_slot(role as usize, GROUPS.map(Some));
+    let mut slots = (0..groups.len()).filter(|&slot| groups[slot].is_some_and(|group| group.contains(&other)));
+    [slots.next(), slots.next()].map(|slot| slot.expect("any two have two groups in common"))
+}
 
 /// One tile's digests under way.
-#[derive(Default)]
 pub(super) struct Tape {
-    lines: Hashers,
+    role: Role,
+    generators: Arc<Generators>,
+    place: Place,
+    /// By line. Boxed: most parties have part in few lines.
+    lines: [Option<Box<Digest>>; Line::COUNT],
 }
 
 impl Tape {
+    /// Whose keys are drawn at `place`.
+    pub fn new(role: Role, generators: Arc<Generators>, place: Place) -> Self {
+        Tape { role, generators, place, lines: Default::default() }
+    }
+
     pub fn note(&mut self, line: Line, bytes: &[u8]) {
-        self.lines[line as usize].get_or_insert_default().update(bytes);
+        let digest = self.lines[line as usize].get_or_insert_with(|| {
+            let [one, other] = line.ends();
+            let other = if one == self.role as usize { other } else { one };
+            let mut key = vec![0; KEY].into_boxed_slice();
+            let purpose = HASH_KEY + line as u32;
+            self.generators.sum_words(common_keys(self.role, other), self.place, purpose, &mut key);
+            Box::new(Digest::new(key))
+        });
+        digest.update(bytes);
     }
 
     /// The digests, of the lines that something was noted for.
     pub fn digests(self) -> Digests {
-        self.lines.map(|line| line.map(|hasher| hasher.finalize().into()))
+        self.lines.map(|line| line.map(|digest| digest.finish()))
     }
 }
 
@@ -102,7 +188,7 @@ pub(super) struct Transcript {
 /// What ran under one node.
 pub(super) struct Layer {
     pub name: String,
-    lines: Hashers,
+    lines: [Option<Box<Hasher>>; Line::COUNT],
 }
 
 impl Transcript {
@@ -154,5 +240,78 @@ impl Transcript {
     /// Starts again where it is.
     pub fn clear(&mut self) {
         *self = Transcript::new(&self.layers.last().expect("there is one").name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::session_keys;
+    use super::*;
+
+    const LINES: [Line; 8] = [
+        Line::P3ToP1,
+        Line::P3ToP2,
+        Line::P1ToP3,
+        Line::P2ToP3,
+        Line::P1ToP2,
+        Line::P0ToP1,
+        Line::P0ToP2,
+        Line::P0ToP3,
+    ];
+
+    fn generators(role: usize) -> Arc<Generators> {
+        Arc::new(session_keys(role, [1, 2, 3, 4].map(|key| Some([key; 32]))).generators(7, 0))
+    }
+
+    fn digest(role: usize, line: Line, place: Place, parts: &[&[u8]]) -> [u8; DIGEST] {
+        let mut tape = Tape::new(Role::of(role), generators(role), place);
+        parts.iter().for_each(|part| tape.note(line, part));
+        tape.digests()[line as usize].unwrap()
+    }
+
+    /// Both ends of a line come to the same digest, of the bytes and not of how they were cut, and no other line has it.
+    #[test]
+    fn the_ends_of_a_line_agree() {
+        let bytes: Vec<u8> = (0..3 * BLOCK + 17).map(|i| (i * i >> 3) as u8).collect();
+        let place = Place { gate: 3, tile: 5 };
+        let mut seen = Vec::new();
+        for line in LINES {
+            let [from, to] = line.ends();
+            for len in [1, 8, BLOCK - 1, BLOCK, BLOCK + 1, bytes.len()] {
+                let bytes = &bytes[..len];
+                let whole = digest(from, line, place, &[bytes]);
+                assert!(!seen.contains(&whole));
+                seen.push(whole);
+                for at in [0, len / 3, len.min(BLOCK), len.min(2 * BLOCK)] {
+                    let (first, rest) = bytes.split_at(at);
+                    assert_eq!(digest(to, line, place, &[first, rest]), whole, "{line:?}, {len} bytes, cut at {at}");
+                }
+            }
+            // A zero at the end is not the padding, and another tile has another key.
+            let padded = [&bytes[..], &[0]].concat();
+            assert_ne!(digest(from, line, place, &[&padded]), digest(from, line, place, &[&bytes]));
+            let elsewhere = Place { tile: 6, ..place };
+            assert_ne!(digest(from, line, elsewhere, &[&bytes]), digest(from, line, place, &[&bytes]));
+        }
+    }
+
+    /// The two ends of a line have both keys that its hash key is made of, and nobody else has.
+    #[test]
+    fn others_lack_a_key_of_the_hash() {
+        for line in LINES {
+            let [one, other] = line.ends();
+            let groups = |role: usize, to: usize| {
+                let of = by_slot(role, GROUPS.map(Some));
+                let mut groups = common_keys(Role::of(role), to).map(|slot| of[slot].unwrap());
+                groups.sort_unstable();
+                groups
+            };
+            let common = groups(one, other);
+            assert_eq!(common, groups(other, one));
+            assert_ne!(common[0], common[1]);
+            for role in 0..4 {
+                assert_eq!(common.iter().all(|group| group.contains(&role)), role == one || role == other);
+            }
+        }
     }
 }

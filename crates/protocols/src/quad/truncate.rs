@@ -116,7 +116,7 @@ impl<W: Word> Audited for Truncate<W> {
         let Inner { bits: f, rounding, ring, .. } = self.form.inner;
         let opens = self.form.settles_opening();
         if round == 0 && opens {
-            book.disclose(&std::mem::take(&mut self.aside), ring, out);
+            book.disclose(std::mem::take(&mut self.aside), ring, out);
         }
         if round != self.form.last() {
             return;
@@ -140,12 +140,12 @@ impl<W: Word> Audited for Truncate<W> {
             audit.settle(&self.inner.borrow, &leaves, book);
             let mut borrow = Buffer::<W>::stale(self.len);
             expand_bits(&self.inner.borrow.borrow().sum(), &mut borrow);
-            book.disclose(&borrow, ring, out);
             elementwise::sub_assign(&mut public, &borrow);
+            book.disclose(borrow, ring, out);
         }
         public.iter_mut().for_each(|public| *public = public.sub(offset));
-        book.disclose(&public, ring, out);
-        book.disclose(&not_bit(&c, ring.bits() - 1), self.form.inner.wrap_ring(), out);
+        book.disclose(public, ring, out);
+        book.disclose(not_bit(&c, ring.bits() - 1), self.form.inner.wrap_ring(), out);
     }
 
     fn receive(&mut self, step: Step, inbox: &Inbox) {

@@ -8,7 +8,7 @@ use crate::masked::pieces::{chunks, lens};
 use crate::masked::seed::Seed;
 use crate::randomness::SessionKeys;
 
-const KEYS: [Option<[u8; 32]>; 3] = [Some([1; 32]), Some([2; 32]), Some([3; 32])];
+const KEYS: [Option<[u8; 32]>; 4] = [Some([1; 32]), Some([2; 32]), Some([3; 32]), Some([4; 32])];
 const RING: Ring = Ring::Pow2(32);
 
 /// Words that look random and depend on `label`.
