@@ -1,9 +1,9 @@
-//! Universal hashing: a kilobyte becomes 32 bytes under a secret key, at the speed of memory.
+//! Universal hashing: a kilobyte becomes 16 bytes under a secret key, at the speed of memory.
 //!
-//! NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC, CRYPTO 1999), four times under keys of their own: of words m and keys k modulo
-//! 2^32 the sum of (m₀ + k₀)·(m₁ + k₁) over pairs, modulo 2^64. Two blocks that differ have the same sum under one key in at most
-//! 2^-32 of all keys, and all four sums in at most 2^-128. That holds for blocks chosen without knowledge of the key, and says nothing
-//! about what a sum tells of a block: whoever shows it to others hashes it again.
+//! NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC, CRYPTO 1999), twice under keys of their own: of words m and keys k modulo 2^32
+//! the sum of (m₀ + k₀)·(m₁ + k₁) over pairs, modulo 2^64. Two blocks that differ have the same sum under one key in at most 2^-32 of
+//! all keys, and both sums in at most 2^-64. That holds for blocks chosen without knowledge of the key, and says nothing about what a
+//! sum tells of a block: whoever shows it to others hashes it again.
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 use crate::dispatch::{Isa, isa};
@@ -13,7 +13,7 @@ use crate::vectorised;
 pub const BLOCK: usize = 1024;
 
 /// Words that a block becomes.
-pub const HASHED: usize = 4;
+pub const HASHED: usize = 2;
 
 /// Words of a key.
 pub const KEY: usize = HASHED * BLOCK / 8;
@@ -49,7 +49,7 @@ vectorised! {
     }
 }
 
-/// All four sums in one pass, where a compiler's loops would make four.
+/// All sums in one pass, where a compiler's loops would make one for each.
 ///
 /// # Safety
 /// Lengths are those that [`compress`] checks.

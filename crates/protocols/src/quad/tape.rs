@@ -81,7 +81,7 @@ impl Line {
 }
 
 /// A digest under way: the hash of universal hashes of kilobytes, under a key that the two alone have who compare it, and of the length.
-/// Another party that has a say in what is hashed finds two values of one digest with chance 2^-128 (`covey_kernels::compress`), and what
+/// Another party that has a say in what is hashed finds two values of one digest with chance 2^-64 (`covey_kernels::compress`), and what
 /// a digest tells of what it is of is no more than a hash of all of it would tell.
 struct Digest {
     key: Box<[u64]>,
@@ -272,7 +272,7 @@ mod tests {
     /// Both ends of a line come to the same digest, of the bytes and not of how they were cut, and no other line has it.
     #[test]
     fn the_ends_of_a_line_agree() {
-        let bytes: Vec<u8> = (0..3 * BLOCK + 17).map(|i| (i * i >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..3 * BLOCK + 17).map(|i| ((i * i) >> 3) as u8).collect();
         let place = Place { gate: 3, tile: 5 };
         let mut seen = Vec::new();
         for line in LINES {
