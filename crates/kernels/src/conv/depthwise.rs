@@ -83,8 +83,11 @@ fn by_rows<W: Word>(geometry: &ConvGeometry, block: &Block, x: &[W], w: &[W], ou
     let taps = Tap::all(geometry);
     let multiplier = geometry.out_channels / geometry.groups;
     let first = (block.positions.start / width, block.positions.start % width);
-    let planes = block.channels.clone().flat_map(|channel| block.images.clone().map(move |image| (channel, image)));
-    for ((channel, image), mut out) in planes.zip(out.chunks_exact_mut(block.positions.len())) {
+    // Image by image, as the input lies: its planes may be shorter than a page is long.
+    let planes = block.images.clone().flat_map(|image| block.channels.clone().map(move |channel| (image, channel)));
+    for (image, channel) in planes {
+        let row = (channel - block.channels.start) * block.images.len() + image - block.images.start;
+        let mut out = &mut out[row * block.positions.len()..][..block.positions.len()];
         let plane = image * geometry.in_channels + channel / multiplier;
         let x = &x[plane * height_in * width_in..];
         let w = &w[channel * taps.len()..][..taps.len()];
