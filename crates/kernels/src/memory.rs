@@ -8,7 +8,8 @@ use std::ptr::NonNull;
 ///
 /// Gates allocate and free buffers of tens to hundreds of kilobytes for each tile. glibc by default gives the end of a
 /// thread's heap back once 128 KiB are free and maps buffers of that size afresh, so that a party spends much of its time in
-/// page faults. Memory once used stays with the process. Does nothing where the allocator is another.
+/// page faults. A whole heap of a thread, 64 MiB, it gives back when nothing in it is used and the heap before has as much room at
+/// its end as the padding says. Memory once used stays with the process. Does nothing where the allocator is another.
 pub fn keep_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -21,7 +22,7 @@ pub fn keep_freed_memory() {
         // SAFETY: mallopt(3) may be called at any time; it refuses, with no effect, values it does not take.
         unsafe {
             mallopt(M_TRIM_THRESHOLD, 1 << 30);
-            mallopt(M_TOP_PAD, 8 << 20);
+            mallopt(M_TOP_PAD, 64 << 20);
             // The largest it takes: half of the heap of a thread.
             mallopt(M_MMAP_THRESHOLD, 32 << 20);
         }

@@ -140,7 +140,7 @@ impl Outbox {
     /// Appends bit planes of `len` bits, one after the other in `words`, to the message for `to`.
     pub fn planes(&mut self, to: usize, words: &[u64], len: usize) {
         for plane in words.chunks_exact(BitTensor::words_per_plane(len).max(1)) {
-            wire::pack_plane(plane, len, &mut self.buffers[to]);
+            packing::pack_plane(plane, len, &mut self.buffers[to]);
         }
     }
 

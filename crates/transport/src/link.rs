@@ -347,12 +347,19 @@ impl Link {
         for (header, body) in frames {
             for mut rest in [&header, body] {
                 while !rest.is_empty() {
-                    let (now, later) = rest.split_at(rest.len().min(STEP - plain.len()));
-                    plain.extend_from_slice(now);
-                    rest = later;
-                    if plain.len() == STEP {
-                        lock(&self.tls).seal(plain, sealed)?;
-                        plain.clear();
+                    // Whole records are sealed from where they lie; others are gathered first, to be as large.
+                    let whole = if plain.is_empty() { rest.len().min(STEP) / RECORD * RECORD } else { 0 };
+                    if whole > 0 {
+                        lock(&self.tls).seal(&rest[..whole], sealed)?;
+                        rest = &rest[whole..];
+                    } else {
+                        let (now, later) = rest.split_at(rest.len().min(RECORD - plain.len()));
+                        plain.extend_from_slice(now);
+                        rest = later;
+                        if plain.len() == RECORD {
+                            lock(&self.tls).seal(plain, sealed)?;
+                            plain.clear();
+                        }
                     }
                     if sealed.bytes().len() >= BATCH {
                         self.write_sealed(shared, sealed)?;

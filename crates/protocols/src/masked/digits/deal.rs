@@ -5,12 +5,10 @@ use covey_kernels::bits::{and, to_planes, xor, xor_assign};
 use covey_kernels::vectorised;
 use covey_ring::Word;
 
+use super::lanes::{LANES, load, store};
 use super::program::{Block, Digit, Mask, Node, Opening, Program, Propagate, Slot, Target};
 use super::{Output, Seat, draw};
 use crate::machine::Outbox;
-
-/// Words of a plane worked on at once: a vector register's worth.
-const LANES: usize = 8;
 
 /// What the dealer knows of a comparison when it has dealt it, planes one after the other.
 #[derive(Default)]
@@ -172,11 +170,9 @@ vectorised! {
     pub(crate) fn one_hot(out: &mut [u64], bits: &[u64], count: usize, width: usize) {
         let mut table = vec![[0u64; LANES]; 1 << count];
         for start in (0..width).step_by(LANES) {
-            let lanes = LANES.min(width - start);
             table[0] = [u64::MAX; LANES];
             for bit in 0..count {
-                let mut b = [0; LANES];
-                b[..lanes].copy_from_slice(&bits[bit * width + start..][..lanes]);
+                let b = load(&bits[bit * width..][..width], start);
                 let (low, high) = table.split_at_mut(1 << bit);
                 for (low, high) in low.iter_mut().zip(high) {
                     for lane in 0..LANES {
@@ -186,7 +182,7 @@ vectorised! {
                 }
             }
             for (plane, value) in out.chunks_exact_mut(width).zip(&table) {
-                plane[start..start + lanes].copy_from_slice(&value[..lanes]);
+                store(plane, start, value);
             }
         }
     }

@@ -5,6 +5,7 @@
 //! bits select, each adds a fresh mask, and they exchange the sums. Every opened bit has a mask of each party's, drawn by it.
 
 mod deal;
+mod lanes;
 mod online;
 pub(crate) mod program;
 

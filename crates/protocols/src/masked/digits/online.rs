@@ -5,12 +5,10 @@ use covey_kernels::bits::{and, and_xor_assign, not_assign, to_planes, xor, xor_a
 use covey_kernels::vectorised;
 use covey_ring::Word;
 
+use super::lanes::{LANES, load, store};
 use super::program::{Block, Digit, Mask, Node, Opening, Program, Propagate, Slot, Target};
 use super::{Output, Seat, draw};
 use crate::machine::{Inbox, Outbox};
-
-/// Words of a plane worked on at once: a vector register's worth.
-const LANES: usize = 8;
 
 /// State over one tile; planes one after the other in each field.
 #[derive(Default)]
@@ -198,19 +196,16 @@ vectorised! {
         // In each entry: [R greater than C], [R equal to C], [R among the entry's values].
         let mut table = vec![[[0u64; LANES]; 3]; entries];
         for start in (0..width).step_by(LANES) {
-            let lanes = LANES.min(width - start);
             let mut last = if adds_one { [u64::MAX; LANES] } else { [0; LANES] };
             for (entry, share) in table.iter_mut().zip(shares) {
-                let mut value = [0; LANES];
-                value[..lanes].copy_from_slice(&share[start..][..lanes]);
+                let value = load(share, start);
                 (0..LANES).for_each(|lane| last[lane] ^= value[lane]);
                 *entry = [[0; LANES], value, value];
             }
             table[entries - 1] = [[0; LANES], last, last];
             let mut half = entries;
             for bit in c.chunks_exact(width) {
-                let mut b = [0; LANES];
-                b[..lanes].copy_from_slice(&bit[start..][..lanes]);
+                let b = load(bit, start);
                 half /= 2;
                 for j in 0..half {
                     let ([g0, e0, m0], [g1, e1, m1]) = (table[2 * j], table[2 * j + 1]);
@@ -223,8 +218,8 @@ vectorised! {
                     }
                 }
             }
-            greater[start..start + lanes].copy_from_slice(&table[0][0][..lanes]);
-            equal[start..start + lanes].copy_from_slice(&table[0][1][..lanes]);
+            store(greater, start, &table[0][0]);
+            store(equal, start, &table[0][1]);
         }
     }
 }
