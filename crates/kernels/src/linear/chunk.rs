@@ -130,32 +130,17 @@ impl Chunk {
     ///
     /// # Panics
     /// If `part` goes past the end of the chunk or `tensor` is too short.
-    pub fn scatter_part<T: Copy>(&self, start: usize, part: &[T], tensor: &mut [T]) {
+    pub fn scatter_part<T: Copy>(&self, start: usize, mut part: &[T], tensor: &mut [T]) {
         assert!(start + part.len() <= self.len(), "the size of a chunk");
-        let row = self.columns();
-        let (begun, rest) = part.split_at(part.len().min(start.next_multiple_of(row) - start));
-        let (whole, last) = rest.split_at(rest.len() / row * row);
-        let first = start.div_ceil(row);
-        self.scatter_row(start, begun, tensor);
-        // Image by image, as the tensor lies: its planes may be shorter than a page is long.
         let run = self.run.len();
-        for image in 0..self.images.len() {
-            for (index, words) in whole.chunks_exact(row).enumerate() {
-                let place = self.place(first + index, image);
-                tensor[place..][..run].copy_from_slice(&words[image * run..][..run]);
-            }
-        }
-        self.scatter_row(start + begun.len() + whole.len(), last, tensor);
-    }
-
-    /// [`Chunk::scatter_part`] within one row.
-    fn scatter_row<T: Copy>(&self, start: usize, mut part: &[T], tensor: &mut [T]) {
-        let (row, run) = (start / self.columns(), self.run.len());
-        let (mut image, mut within) = (start % self.columns() / run, start % run);
-        while !part.is_empty() {
+        let mut within = start % run;
+        for place in self.pieces().skip(start / run) {
             let (piece, rest) = part.split_at(part.len().min(run - within));
-            tensor[self.place(row, image) + within..][..piece.len()].copy_from_slice(piece);
-            (part, image, within) = (rest, image + 1, 0);
+            tensor[place + within..][..piece.len()].copy_from_slice(piece);
+            (part, within) = (rest, 0);
+            if part.is_empty() {
+                break;
+            }
         }
     }
 
@@ -165,17 +150,15 @@ impl Chunk {
     /// As [`Chunk::scatter`].
     pub fn gather<T: Copy>(&self, tensor: &[T], chunk: &mut [T]) {
         assert_eq!(chunk.len(), self.len(), "the size of a chunk");
-        let (row, run) = (self.columns(), self.run.len());
-        for image in 0..self.images.len() {
-            for (index, words) in chunk.chunks_exact_mut(row).enumerate() {
-                words[image * run..][..run].copy_from_slice(&tensor[self.place(index, image)..][..run]);
-            }
+        for (piece, start) in chunk.chunks_exact_mut(self.run.len()).zip(self.pieces()) {
+            piece.copy_from_slice(&tensor[start..start + piece.len()]);
         }
     }
 
-    /// Where a run starts in the tensor: of which of the chunk's rows and of its images.
-    fn place(&self, row: usize, image: usize) -> usize {
-        (self.rows.start + row) * self.row_stride + (self.images.start + image) * self.image_stride + self.run.start
+    /// Where the chunk's runs start in the tensor, in the chunk's order.
+    fn pieces(&self) -> impl Iterator<Item = usize> + '_ {
+        let starts = self.rows.clone().flat_map(|row| self.images.clone().map(move |image| (row, image)));
+        starts.map(|(row, image)| row * self.row_stride + image * self.image_stride + self.run.start)
     }
 
     /// Adds to `out` the chunk's elements with their channels combined to `combined` others: `out` is `[batch, combined, height, width]`
