@@ -29,7 +29,7 @@ def write_whole(files: Mapping[Path, Writer], modes: Mapping[Path, int] | None =
     path = Path()
     try:
         for path, write in files.items():
-            with open(temporaries[path], "xb", opener=_owned if modes.get(path) == 0o600 else None) as stream:
+            with open(temporaries[path], "xb", opener=_owned if path in modes else None) as stream:
                 write(stream)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -50,7 +50,7 @@ def write_whole(files: Mapping[Path, Writer], modes: Mapping[Path, int] | None =
 
 
 def _owned(path: str, flags: int) -> int:
-    """Opens a file that nobody else can read at any moment."""
+    """Opens a new file that nobody else can read until it is given the permissions it is to have."""
     return os.open(path, flags, 0o600)
 
 

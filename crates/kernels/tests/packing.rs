@@ -3,7 +3,7 @@
 mod common;
 
 use common::{each_isa, words};
-use covey_kernels::packing::{pack_plane, pack_words, pack_words_into, unpack_plane_into, unpack_words_into};
+use covey_kernels::packing::{pack_plane, pack_words, pack_words_into, packed, unpack_plane_into, unpack_words_into};
 use covey_ring::{BitTensor, Ring, Word, wire};
 use proptest::prelude::*;
 
@@ -26,6 +26,7 @@ fn check<W: Word>(len: usize, ring: Ring) {
         let mut appended = vec![0xAA];
         pack_words(&values, ring, &mut appended);
         assert!(appended[0] == 0xAA && appended[1..] == expected, "{len} elements of {ring}, {isa:?}");
+        assert!(packed(&reduced, ring, &mut appended) == expected, "{len} elements of {ring}, {isa:?}");
         let mut into = vec![0x55; expected.len()];
         pack_words_into(&values, ring, &mut into);
         assert!(into == expected, "{len} elements of {ring}, {isa:?}");

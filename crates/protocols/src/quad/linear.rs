@@ -183,36 +183,29 @@ impl<W: Word> Quad<W> {
     fn inputs<'a>(&self, x: &'a Arith<W>, public: bool, combined: bool) -> Inputs<'a, W> {
         let (first, second, extra) = (x.inner.first.data(), x.inner.second.data(), x.extra.data());
         if !self.computes() {
-            return Inputs { parts: Vec::new(), own: Vec::new(), aside: Vec::new() };
+            return Inputs { own: Vec::new(), aside: Vec::new() };
         }
-        let sum = || {
-            let mut sum = vec![W::ZERO; x.len()];
-            elementwise::add(&mut sum, first, second);
-            sum
+        let mut sum = vec![W::ZERO; x.len()];
+        elementwise::add(&mut sum, first, second);
+        let negated = |x: &[W]| {
+            let mut out = x.to_vec();
+            elementwise::neg_assign(&mut out);
+            Cow::Owned(out)
         };
-        let negated = |mut x: Vec<W>| {
-            elementwise::neg_assign(&mut x);
-            Cow::Owned(x)
-        };
-        if public {
+        let (own, aside) = match self.role {
             // A shift or clamp of a share needs no more than the sum of its components.
-            return Inputs { parts: vec![Cow::Owned(sum())], own: vec![0], aside: Vec::new() };
-        }
-        let (parts, own, aside) = match self.role {
-            Role::P1 => (vec![Cow::Borrowed(second), Cow::Owned(sum())], vec![0, 1], vec![1]),
-            Role::P2 if combined => (vec![Cow::Borrowed(first), negated(sum())], vec![0, 1], Vec::new()),
-            Role::P2 => {
-                let sum = sum();
-                (vec![Cow::Borrowed(first), negated(sum.clone()), Cow::Owned(sum)], vec![0, 1], vec![2])
-            }
-            _ if combined => (vec![Cow::Owned(sum())], vec![0], Vec::new()),
+            _ if public => (vec![sum.into()], Vec::new()),
+            Role::P1 if combined => (vec![second.into(), sum.into()], Vec::new()),
+            Role::P2 if combined => (vec![first.into(), negated(&sum)], Vec::new()),
+            _ if combined => (vec![sum.into()], Vec::new()),
+            Role::P1 => (vec![second.into(), sum.clone().into()], vec![sum.into()]),
+            Role::P2 => (vec![first.into(), negated(&sum)], vec![sum.into()]),
             _ => {
-                let sum = sum();
-                let asides = [negated(extra.to_vec()), negated(sum.clone())];
-                (asides.into_iter().chain([Cow::Owned(sum)]).collect(), vec![2], vec![0, 1])
+                let aside = vec![negated(extra), negated(&sum)];
+                (vec![sum.into()], aside)
             }
         };
-        Inputs { parts, own, aside: if combined { Vec::new() } else { aside } }
+        Inputs { own, aside }
     }
 
     /// A public weight applied to each component: nothing is sent.
@@ -267,15 +260,14 @@ impl<W: Word> Quad<W> {
 
 /// What a weight's parts multiply, for the own part of a product and for its aside.
 struct Inputs<'a, W: Clone> {
-    parts: Vec<Cow<'a, [W]>>,
-    own: Vec<usize>,
-    aside: Vec<usize>,
+    own: Vec<Cow<'a, [W]>>,
+    aside: Vec<Cow<'a, [W]>>,
 }
 
 impl<W: Clone> Inputs<'_, W> {
     fn of(&self, aside: bool) -> Vec<&[W]> {
-        let numbers = if aside { &self.aside } else { &self.own };
-        numbers.iter().map(|&number| &*self.parts[number]).collect()
+        let inputs = if aside { &self.aside } else { &self.own };
+        inputs.iter().map(|input| &input[..]).collect()
     }
 }
 

@@ -248,16 +248,9 @@ mod tests {
     use super::super::session_keys;
     use super::*;
 
-    const LINES: [Line; 8] = [
-        Line::P3ToP1,
-        Line::P3ToP2,
-        Line::P1ToP3,
-        Line::P2ToP3,
-        Line::P1ToP2,
-        Line::P0ToP1,
-        Line::P0ToP2,
-        Line::P0ToP3,
-    ];
+    fn lines() -> impl Iterator<Item = Line> {
+        GIVEN.into_iter().chain(COMPUTED)
+    }
 
     fn generators(role: usize) -> Arc<Generators> {
         Arc::new(session_keys(role, [1, 2, 3, 4].map(|key| Some([key; 32]))).generators(7, 0))
@@ -275,7 +268,7 @@ mod tests {
         let bytes: Vec<u8> = (0..3 * BLOCK + 17).map(|i| ((i * i) >> 3) as u8).collect();
         let place = Place { gate: 3, tile: 5 };
         let mut seen = Vec::new();
-        for line in LINES {
+        for line in lines() {
             let [from, to] = line.ends();
             for len in [1, 8, BLOCK - 1, BLOCK, BLOCK + 1, bytes.len()] {
                 let bytes = &bytes[..len];
@@ -298,7 +291,7 @@ mod tests {
     /// The two ends of a line have both keys that its hash key is made of, and nobody else has.
     #[test]
     fn others_lack_a_key_of_the_hash() {
-        for line in LINES {
+        for line in lines() {
             let [one, other] = line.ends();
             let groups = |role: usize, to: usize| {
                 let of = by_slot(role, GROUPS.map(Some));
