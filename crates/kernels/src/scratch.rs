@@ -10,9 +10,11 @@ use covey_ring::Word;
 pub(crate) struct Line([u8; 64]);
 
 impl Line {
+    pub(crate) const ZERO: Line = Line([0; 64]);
+
     /// `bytes` zero bytes, rounded up to whole lines.
     pub(crate) fn zeroed(bytes: usize) -> Vec<Line> {
-        vec![Line([0; 64]); bytes.div_ceil(size_of::<Line>())]
+        vec![Self::ZERO; bytes.div_ceil(size_of::<Line>())]
     }
 }
 

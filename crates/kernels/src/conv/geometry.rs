@@ -120,6 +120,12 @@ impl ConvGeometry {
         self.output().iter().product()
     }
 
+    /// The size of the output and of the input over the strides, the larger of both.
+    pub(crate) fn grid(&self) -> [usize; 2] {
+        let output = self.output();
+        [0, 1].map(|axis| self.input[axis].div_ceil(self.strides[axis]).max(output[axis]))
+    }
+
     /// Products summed for one output element.
     pub(crate) fn depth(&self) -> usize {
         self.in_channels / self.groups * self.kernel[0] * self.kernel[1]

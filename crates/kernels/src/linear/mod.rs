@@ -1,6 +1,7 @@
 //! Linear maps with a weight that stays: packed once, multiplied many times, chunk by chunk.
 
 mod chunk;
+mod combine;
 mod conv;
 mod dense;
 
@@ -12,6 +13,7 @@ use crate::ConvGeometry;
 use crate::words::same;
 
 pub use chunk::Chunk;
+pub use combine::Positions;
 
 /// Writes a part's words from element `start` on into a slice.
 pub type Fill<W> = Arc<dyn Fn(usize, &mut [W]) + Send + Sync>;

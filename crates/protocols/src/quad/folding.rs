@@ -17,8 +17,13 @@
 //! whether it is found tells it no more than that; so one B serves as long as the keys do.
 //!
 //! The same B serves all columns of parts that a tensor is cut into; e·B is summed over them.
+//!
+//! Of a convolution the positions are combined as well, by bytes A from the same keys: message for message a square of A·m·B is
+//! settled. As A·(X·l1')·B = (A·X)·(l1'·B), that takes a product with one limb in place of one with all of them, and no more after
+//! it (`covey_kernels::Positions`). A difference that B leaves passes A with chance 2^-[`COLUMNS`] again: an odd number of bytes' lowest
+//! bits decides each combination of it.
 
-use covey_kernels::{Buffer, Chunk, LinearWeight, Part, elementwise, gemm};
+use covey_kernels::{Buffer, Chunk, LinearWeight, Part, Positions, elementwise, gemm};
 use covey_ring::{Ring, Word, wire};
 
 use super::audit::{Site, settles};
@@ -32,8 +37,8 @@ use crate::masked::pieces::piece_of;
 use crate::masked::seed::Mask;
 use crate::randomness::{Generators, Place, SessionKeys};
 
-/// Columns of B.
-pub(super) const COLUMNS: usize = 48;
+/// Columns of B, and rows of A.
+pub(super) const COLUMNS: usize = Positions::COUNT;
 
 /// Uses of a stored weight over which the cost of multiplying it by B is spread.
 const USES: usize = 16;
@@ -50,16 +55,33 @@ fn pays(rows: usize, inner: usize, columns: usize, uses: usize) -> bool {
     factors + messages < 6 * n * k * m
 }
 
+/// The same of a convolution, of whose products of words with bytes only four of ten limb products are left.
+fn pays_for_positions(places: usize, depth: usize, channels: usize) -> bool {
+    let [n, k, m, uses, narrow] = [places, depth, channels, USES, COLUMNS].map(|size| size as u128);
+    let factors = 9 * narrow * (2 * n * k + 5 * k * m / uses + 5 * narrow * k);
+    let messages = 4 * narrow * 2 * n * m;
+    factors + messages < 5 * 6 * n * k * m
+}
+
 /// Whether the opening of a stored weight's map is checked so. It follows from sizes alone.
 pub(super) fn pays_for_map(geometry: &Geometry, batch: usize) -> bool {
-    let (outputs, is_whole) = columns_of(geometry);
-    is_whole && pays(geometry.outputs(batch) / outputs, geometry.weights_len() / outputs, outputs, USES)
+    let (outputs, depth) = sizes(geometry);
+    match geometry {
+        Geometry::Conv2d(conv) => {
+            conv.groups == 1 && pays_for_positions(Positions::places(conv, batch), depth, outputs)
+        }
+        Geometry::Dense { .. } => pays(batch, depth, outputs, USES),
+    }
 }
 
 /// Whether it is for a batch of any size.
 fn may_pay_for_map(geometry: &Geometry) -> bool {
-    let (outputs, is_whole) = columns_of(geometry);
-    is_whole && pays(1 << 20, geometry.weights_len() / outputs, outputs, USES)
+    const MANY: usize = 1 << 40;
+    let (outputs, depth) = sizes(geometry);
+    match geometry {
+        Geometry::Conv2d(conv) => conv.groups == 1 && pays_for_positions(MANY, depth, outputs),
+        Geometry::Dense { .. } => pays(MANY, depth, outputs, USES),
+    }
 }
 
 /// The same of matrix products.
@@ -67,32 +89,39 @@ pub(super) fn pays_for_product(shape: &MatmulShape) -> bool {
     pays(shape.rows, shape.inner, shape.columns, 1)
 }
 
-/// Columns of a map as a matrix product, and whether it is one: groups are several.
-fn columns_of(geometry: &Geometry) -> (usize, bool) {
-    match geometry {
-        Geometry::Conv2d(conv) => (conv.out_channels, conv.groups == 1),
-        Geometry::Dense { outputs, .. } => (*outputs, true),
-    }
-}
-
-/// The map to B's columns instead of the weight's.
-fn narrow(geometry: &Geometry) -> Geometry {
-    match *geometry {
-        Geometry::Conv2d(conv) => Geometry::Conv2d(covey_kernels::ConvGeometry { out_channels: COLUMNS, ..conv }),
-        Geometry::Dense { inputs, .. } => Geometry::Dense { inputs, outputs: COLUMNS },
-    }
+/// Columns of a map as a matrix product, and products summed for each element.
+fn sizes(geometry: &Geometry) -> (usize, usize) {
+    let outputs = match geometry {
+        Geometry::Conv2d(conv) => conv.out_channels,
+        Geometry::Dense { outputs, .. } => *outputs,
+    };
+    (outputs, geometry.weights_len() / outputs)
 }
 
 /// Words of B, of a summand of the weight times B, and of a summand that is kept beside the kernel.
 pub(super) fn weight_words(geometry: &Geometry) -> [usize; 3] {
-    let (columns, _) = columns_of(geometry);
+    let (outputs, depth) = sizes(geometry);
     let kept = if matches!(geometry, Geometry::Conv2d(_)) { geometry.weights_len() } else { 0 };
-    [columns * COLUMNS, narrow(geometry).weights_len(), kept]
+    [outputs * COLUMNS, COLUMNS * depth, kept]
 }
 
 /// Elements of what is settled for each message.
 pub(super) fn settled_by_map(geometry: &Geometry, batch: usize) -> usize {
-    narrow(geometry).outputs(batch)
+    match geometry {
+        Geometry::Conv2d(_) => COLUMNS * COLUMNS,
+        Geometry::Dense { .. } => batch * COLUMNS,
+    }
+}
+
+/// Bytes of working memory: sums of both messages, a product that is taken off them, A for both.
+pub(super) fn memory_of_map<W: Word>(geometry: &Geometry, batch: usize) -> usize {
+    match geometry {
+        Geometry::Conv2d(conv) => {
+            let (outputs, depth) = sizes(geometry);
+            COLUMNS * (W::BYTES * (2 * outputs + depth) + 2 * Positions::places(conv, batch))
+        }
+        Geometry::Dense { .. } => 3 * W::BYTES * settled_by_map(geometry, batch),
+    }
 }
 
 /// The same of matrix products.
@@ -100,16 +129,32 @@ pub(super) fn settled_by_product(shape: &MatmulShape) -> usize {
     shape.batch * shape.rows * COLUMNS
 }
 
-/// B for each message, of as many rows as there are columns to combine: at P0 and P3 both, at P2 that for P1's, at P1 that for P2's.
-fn challenges<W: Word>(role: Role, generators: &Generators, rows: usize) -> [Option<Vec<W>>; 2] {
-    // Slots of k023 and k013.
-    let slots = match role {
+/// Numbers of the draws of B and A.
+const B: u32 = 0;
+const A: u32 = 1;
+
+const PLACE: Place = Place { gate: 0, tile: 0 };
+
+/// Slots of the keys that challenges are from: P0 and P3 have both, P2 that for P1's message, P1 that for P2's.
+fn slots(role: Role) -> [Option<usize>; 2] {
+    // Of k023 and k013.
+    match role {
         Role::P1 => [None, Some(0)],
         Role::P2 => [Some(0), None],
         _ => [Some(2), Some(1)],
-    };
-    let place = Place { gate: 0, tile: 0 };
-    slots.map(|slot| slot.map(|slot| generators.words(slot, place, 0, rows * COLUMNS)))
+    }
+}
+
+/// B for each message, of as many rows as there are columns to combine.
+fn challenges<W: Word>(role: Role, generators: &Generators, rows: usize) -> [Option<Vec<W>>; 2] {
+    slots(role).map(|slot| slot.map(|slot| generators.words(slot, PLACE, B, rows * COLUMNS)))
+}
+
+/// A for each message, over all positions of a convolution's output.
+fn positions(role: Role, generators: &Generators, geometry: &Geometry, batch: usize) -> [Option<Positions>; 2] {
+    let Geometry::Conv2d(conv) = geometry else { return [None, None] };
+    slots(role)
+        .map(|slot| slot.map(|slot| Positions::new(conv, batch, |out| generators.words_into(slot, PLACE, A, out))))
 }
 
 /// What is wanted of a weight's shares to multiply it by B: more than its kernel has.
@@ -183,15 +228,32 @@ fn components(role: Role) -> [&'static [Component]; 2] {
 pub(super) struct Folded<W> {
     /// Of the keys that B is from.
     keys: [u8; 16],
+    geometry: Geometry,
     challenges: [Option<Vec<W>>; 2],
-    kernels: [Option<LinearWeight<W>>; 2],
+    factors: [Factors<W>; 2],
+}
+
+/// The summands of a weight that the role multiplies, times B.
+enum Factors<W> {
+    /// `[COLUMNS, depth]` each.
+    Conv2d(Vec<Vec<W>>),
+    Dense(Option<LinearWeight<W>>),
+}
+
+impl<W: Word> Factors<W> {
+    fn bytes(&self) -> usize {
+        match self {
+            Factors::Conv2d(factors) => factors.iter().map(|words| size_of_val(&words[..])).sum(),
+            Factors::Dense(kernel) => kernel.as_ref().map_or(0, LinearWeight::bytes),
+        }
+    }
 }
 
 impl<W: Word> Folded<W> {
     /// Memory it takes.
     pub fn bytes(&self) -> usize {
         let challenges: usize = self.challenges.iter().flatten().map(|words| size_of_val(&words[..])).sum();
-        challenges + self.kernels.iter().flatten().map(LinearWeight::bytes).sum::<usize>()
+        challenges + self.factors.iter().map(Factors::bytes).sum::<usize>()
     }
 
     /// Whether it is of these keys.
@@ -206,20 +268,25 @@ impl<W: Word> Folded<W> {
         source: &Source<W>,
         kernel: &LinearWeight<W>,
     ) -> Self {
-        let (columns, _) = columns_of(geometry);
-        let challenges = challenges(role, &keys.lasting(), columns);
-        let kernels = MESSAGES.map(|message| {
-            let challenge = challenges[message].as_ref()?;
-            let parts: Vec<Part<W>> = components(role)[message]
-                .iter()
-                .map(|&component| {
+        let (outputs, _) = sizes(geometry);
+        let challenges = challenges(role, &keys.lasting(), outputs);
+        let factors = MESSAGES.map(|message| {
+            let summands = challenges[message].iter().flat_map(|challenge| {
+                components(role)[message].iter().map(|&component| {
                     let fill = |start: usize, out: &mut [W]| source.fill(kernel, component, start, out);
-                    Part::Words(folded(geometry, challenge, &fill))
+                    folded(geometry, challenge, &fill)
                 })
-                .collect();
-            (!parts.is_empty()).then(|| narrow(geometry).kernel(parts))
+            });
+            match *geometry {
+                Geometry::Conv2d(_) => Factors::Conv2d(summands.collect()),
+                Geometry::Dense { inputs, .. } => {
+                    let parts: Vec<Part<W>> = summands.map(Part::Words).collect();
+                    let narrow = Geometry::Dense { inputs, outputs: COLUMNS };
+                    Factors::Dense((!parts.is_empty()).then(|| narrow.kernel(parts)))
+                }
+            }
         });
-        Folded { keys: keys.fingerprint(), challenges, kernels }
+        Folded { keys: keys.fingerprint(), geometry: *geometry, challenges, factors }
     }
 }
 
@@ -227,8 +294,7 @@ impl<W: Word> Folded<W> {
 fn folded<W: Word>(geometry: &Geometry, challenge: &[W], fill: &dyn Fn(usize, &mut [W])) -> Vec<W> {
     /// Words of a dense layer's weight at once.
     const AT_ONCE: usize = 1 << 20;
-    let (columns, _) = columns_of(geometry);
-    let depth = geometry.weights_len() / columns;
+    let (columns, depth) = sizes(geometry);
     let mut out = vec![W::ZERO; COLUMNS * depth];
     match geometry {
         // Rows are output channels.
@@ -260,16 +326,69 @@ pub(super) trait Fold<W> {
 /// [`Fold`] of a linear map.
 pub(super) struct FoldedMap<'a, W, Added> {
     folded: &'a Folded<W>,
+    role: Role,
+    batch: usize,
     chunks: &'a [Chunk],
     /// Takes off a piece of P2's message what is added to the product.
     added: Added,
-    pub sums: [Vec<W>; 2],
+    /// A, of a convolution.
+    positions: [Option<Positions>; 2],
+    /// Of a convolution A times the messages, `[out_channels, COLUMNS]`, and of a dense layer the messages times B.
+    sums: [Vec<W>; 2],
 }
 
 impl<'a, W: Word, Added: FnMut(usize, &mut [W])> FoldedMap<'a, W, Added> {
-    /// `len` elements of each sum.
-    pub fn new(folded: &'a Folded<W>, chunks: &'a [Chunk], len: usize, added: Added) -> Self {
-        FoldedMap { folded, chunks, added, sums: MESSAGES.map(|_| vec![W::ZERO; len]) }
+    pub fn new(
+        folded: &'a Folded<W>,
+        role: Role,
+        keys: &SessionKeys,
+        batch: usize,
+        chunks: &'a [Chunk],
+        added: Added,
+    ) -> Self {
+        let positions = positions(role, &keys.lasting(), &folded.geometry, batch);
+        let rows = match folded.geometry {
+            Geometry::Conv2d(conv) => conv.out_channels,
+            Geometry::Dense { .. } => batch,
+        };
+        let sums = MESSAGES.map(|_| vec![W::ZERO; rows * COLUMNS]);
+        FoldedMap { folded, role, batch, chunks, added, positions, sums }
+    }
+
+    /// What is settled of each message, with what this role adds to it where it computes: `x` is the map's input.
+    pub fn finish(self, x: &Arith<W>, computes: bool) -> [Vec<W>; 2] {
+        let FoldedMap { folded, role, batch, positions, sums, .. } = self;
+        let settled = settled_by_map(&folded.geometry, batch);
+        if !computes {
+            return MESSAGES.map(|_| vec![W::ZERO; settled]);
+        }
+        let (first, second, extra) = (x.inner.first.data(), x.inner.second.data(), x.extra.data());
+        let public = if role == Role::P1 { x.sum(0..x.len()) } else { Buffer::new() };
+        let mut sums = sums.into_iter();
+        MESSAGES.map(|message| {
+            let mut sum = sums.next().expect("of each message");
+            let xs: &[&[W]] = match (role, message) {
+                (Role::P1, _) => &[&public],
+                (_, 0) => &[extra, first],
+                _ => &[extra, second],
+            };
+            let mut product = vec![W::ZERO; settled];
+            match &folded.factors[message] {
+                Factors::Conv2d(factors) => {
+                    let combined = sum;
+                    sum = vec![W::ZERO; settled];
+                    let (Some(b), Some(a)) = (&folded.challenges[message], &positions[message]) else { return sum };
+                    gemm(COLUMNS, COLUMNS, combined.len() / COLUMNS, b, &combined, &mut sum);
+                    for (factor, x) in factors.iter().zip(xs) {
+                        gemm(COLUMNS, COLUMNS, factor.len() / COLUMNS, factor, &a.of_inputs(x), &mut product);
+                    }
+                }
+                Factors::Dense(Some(kernel)) => kernel.map(batch, xs, &mut product),
+                Factors::Dense(None) => {}
+            }
+            elementwise::sub_assign(&mut sum, &product);
+            sum
+        })
     }
 }
 
@@ -278,32 +397,12 @@ impl<W: Word, Added: FnMut(usize, &mut [W])> Fold<W> for FoldedMap<'_, W, Added>
         if message == 1 {
             (self.added)(piece, words);
         }
-        if let Some(challenge) = &self.folded.challenges[message] {
-            self.chunks[piece].add_combined(COLUMNS, challenge, words, &mut self.sums[message]);
+        let (chunk, sums) = (&self.chunks[piece], &mut self.sums[message]);
+        match (&self.positions[message], &self.folded.challenges[message]) {
+            (Some(a), _) => a.add_outputs(chunk, words, sums),
+            (None, Some(b)) => chunk.add_combined(COLUMNS, b, words, sums),
+            _ => {}
         }
-    }
-}
-
-impl<W: Word> Folded<W> {
-    /// What this role adds to the sums, where it computes: `x` is the map's input.
-    pub fn finish(&self, role: Role, batch: usize, x: &Arith<W>, sums: [Vec<W>; 2]) -> [Vec<W>; 2] {
-        let (first, second, extra) = (x.inner.first.data(), x.inner.second.data(), x.extra.data());
-        let public = if role == Role::P1 { x.sum(0..x.len()) } else { Buffer::new() };
-        let mut sums = sums.into_iter();
-        MESSAGES.map(|message| {
-            let mut sum = sums.next().expect("of each message");
-            if let Some(kernel) = &self.kernels[message] {
-                let xs: &[&[W]] = match (role, message) {
-                    (Role::P1, _) => &[&public],
-                    (_, 0) => &[extra, first],
-                    _ => &[extra, second],
-                };
-                let mut product = vec![W::ZERO; sum.len()];
-                kernel.map(batch, xs, &mut product);
-                elementwise::sub_assign(&mut sum, &product);
-            }
-            sum
-        })
     }
 }
 

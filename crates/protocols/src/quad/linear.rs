@@ -149,19 +149,17 @@ impl<W: Word> Quad<W> {
         if let Some(folded) = folded {
             let taken = [epilogue.bias.as_ref(), residual.as_ref()].map(|addend| taken_of(role, addend));
             let [bias, residual] = taken;
-            let mut fold =
-                FoldedMap::new(&folded, &chunks, folding::settled_by_map(&weight.geometry, batch), |piece, words| {
-                    // Less what is added: everything changes its sign twice.
-                    let chunk: &Chunk = &chunks[piece];
-                    elementwise::neg_assign(words);
-                    bias.iter().for_each(|part| chunk.add_bias(part, words));
-                    residual.iter().for_each(|part| add_residual(chunk, part, scale, &mut Vec::new(), words));
-                    elementwise::neg_assign(words);
-                });
+            let mut fold = FoldedMap::new(&folded, role, self.runs.keys(), batch, &chunks, |piece, words| {
+                // Less what is added: everything changes its sign twice.
+                let chunk: &Chunk = &chunks[piece];
+                elementwise::neg_assign(words);
+                bias.iter().for_each(|part| chunk.add_bias(part, words));
+                residual.iter().for_each(|part| add_residual(chunk, part, scale, &mut Vec::new(), words));
+                elementwise::neg_assign(words);
+            });
             let compared = Compared::<W, fn(usize, &mut [W])>::Combined(&mut fold);
             let out = self.finish_product(&shape, pieces, compared, epilogue.truncate, relu)?;
-            let sums = fold.sums;
-            let sums = if self.computes() { folded.finish(role, batch, x, sums) } else { sums };
+            let sums = fold.finish(x, self.computes());
             let ring = self.opened_ring(epilogue.truncate, relu);
             self.settle_folded(sums, ring)?;
             return Ok(out);

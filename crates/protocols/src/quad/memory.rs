@@ -39,7 +39,7 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
                 Gate::Linear { geometry, batch, weight: WeightKind::Stored { .. }, truncate, relu }
                     if (truncate.is_some() || relu.is_some()) && folding::pays_for_map(geometry, *batch) =>
                 {
-                    Some(folding::settled_by_map(geometry, *batch))
+                    Some(folding::memory_of_map::<W>(geometry, *batch))
                 }
                 _ => None,
             };
@@ -51,8 +51,8 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
             // come with their asides.
             let public = matches!(gate, Gate::Linear { weight: WeightKind::Public, .. });
             let words = match combined {
-                // Sums of both messages and a product that is taken off them; pieces of what both sent.
-                Some(settled) => 2 * inputs + 3 * word * settled as u64 + 2 * working,
+                // And pieces of what both sent.
+                Some(sums) => 2 * inputs + sums as u64 + 2 * working,
                 None if public => inputs + 2 * working,
                 None => 3 * inputs + 2 * working,
             };

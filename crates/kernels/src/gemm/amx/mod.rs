@@ -4,6 +4,7 @@
 //! Sums wrap modulo 2^32, which a 32-bit word does not notice. Of a 64-bit word, weights 4 to 7 are scaled by 2^32 and more,
 //! so neither do they; weights 0 to 3 sum at most `4 * STEPS * DEPTH` products below 2^16 and never wrap.
 
+pub(crate) mod combine;
 pub(crate) mod fast;
 mod matrix;
 mod pack;
@@ -17,12 +18,12 @@ use covey_ring::Word;
 
 pub(crate) use matrix::{MatrixRows, load};
 pub(crate) use pack::{Rows, right as pack_rows};
-pub(crate) use tiles::permitted;
+pub(crate) use tiles::{Session, permitted};
 
 use super::blocked::Panels;
 use crate::scratch::{Line, Scratch, Use};
 use store::BLOCK;
-use tiles::{DEPTH, SIDE, Session, TILE};
+use tiles::{DEPTH, SIDE, TILE};
 
 /// Steps of [`DEPTH`] products that are summed in tiles, at most, before they are added to `c`.
 const STEPS: usize = 16;

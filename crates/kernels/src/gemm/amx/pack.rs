@@ -151,6 +151,16 @@ pub(crate) unsafe fn left_row<W: Word>(words: &[W; DEPTH], out: *mut u8) {
 #[inline(always)]
 pub(super) unsafe fn left_quarters<W: Word>(words: [[__m512i; 2]; 4], out: *mut u8) {
     // SAFETY: each limb's row lies one tile on.
+    unsafe { limb_rows::<W>(words, out, TILE) }
+}
+
+/// Rows of 64 limbs of words in vectors, 16 each, `stride` bytes apart.
+///
+/// # Safety
+/// The processor has AVX-512 F, BW and VBMI. Rows are cache lines, writable.
+#[inline(always)]
+pub(super) unsafe fn limb_rows<W: Word>(words: [[__m512i; 2]; 4], out: *mut u8, stride: usize) {
+    // SAFETY: as the caller promises.
     unsafe {
         let (mut low, mut high) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
         for quarter in 0..4 {
@@ -160,16 +170,16 @@ pub(super) unsafe fn left_quarters<W: Word>(words: [[__m512i; 2]; 4], out: *mut 
                 [low[quarter], high[quarter]] = halves(words[quarter]);
             }
         }
-        store_limb_rows(low, out);
+        store_limb_rows(low, out, stride);
         if W::BITS == 64 {
-            store_limb_rows(high, out.add(4 * TILE));
+            store_limb_rows(high, out.add(4 * stride), stride);
         }
     }
 }
 
-/// Byte `l` of all lanes of the four vectors, in order, becomes row `l`, one tile on from the one before.
+/// Byte `l` of all lanes of the four vectors, in order, becomes row `l`, `stride` bytes on from the one before.
 #[inline(always)]
-unsafe fn store_limb_rows(words: [__m512i; 4], out: *mut u8) {
+unsafe fn store_limb_rows(words: [__m512i; 4], out: *mut u8, stride: usize) {
     const fn by_limb() -> [u8; 64] {
         let mut index = [0; 64];
         let mut i = 0;
@@ -180,7 +190,7 @@ unsafe fn store_limb_rows(words: [__m512i; 4], out: *mut u8) {
         index
     }
     const BY_LIMB: [u8; 64] = by_limb();
-    // SAFETY: as the caller of `left_row` promises.
+    // SAFETY: as the caller of `limb_rows` promises.
     unsafe {
         // Limb by limb within each vector, 16 bytes of each; then the 4 × 4 quarters are transposed.
         let order = _mm512_loadu_si512(BY_LIMB.as_ptr().cast());
@@ -195,7 +205,7 @@ unsafe fn store_limb_rows(words: [__m512i; 4], out: *mut u8) {
             _mm512_shuffle_i64x2::<0xDD>(ab23, cd23),
         ];
         for (limb, &row) in rows.iter().enumerate() {
-            _mm512_store_si512(out.add(limb * TILE).cast(), row);
+            _mm512_store_si512(out.add(limb * stride).cast(), row);
         }
     }
 }

@@ -59,12 +59,12 @@ struct Configuration {
 }
 
 /// This thread's tile registers, all of 16 rows of 64 bytes, until drop.
-pub(super) struct Session(());
+pub(crate) struct Session(());
 
 impl Session {
     /// # Safety
     /// The process is permitted to use tiles, and no other session is alive on this thread.
-    pub(super) unsafe fn new() -> Self {
+    pub(crate) unsafe fn new() -> Self {
         let mut row_bytes = [0; 16];
         let mut rows = [0; 16];
         row_bytes[..8].fill(DEPTH as u16);

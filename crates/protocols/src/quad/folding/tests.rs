@@ -194,7 +194,7 @@ fn changes_of_a_map_show(geometry: Geometry, batch: usize) {
                 };
                 let own = geometry.kernel(part);
                 let folded = Folded::new(Role::of(role), &keys(role), &geometry, &kept, &own);
-                let mut fold = FoldedMap::new(&folded, &chunks, settled_by_map(&geometry, batch), |_, _| {});
+                let mut fold = FoldedMap::new(&folded, Role::of(role), &keys(role), batch, &chunks, |_, _| {});
                 for message in MESSAGES {
                     let mut words = match role {
                         3 => masks[message].clone(),
@@ -210,8 +210,7 @@ fn changes_of_a_map_show(geometry: Geometry, batch: usize) {
                         fold.take(piece, message, &mut part);
                     }
                 }
-                let sums = fold.sums;
-                folded.finish(Role::of(role), batch, &x.share(role, &[geometry.inputs(batch)]), sums)
+                fold.finish(&x.share(role, &[geometry.inputs(batch)]), true)
             })
             .collect()
     });
