@@ -24,18 +24,19 @@
 //! bits decides each combination of it.
 
 use covey_kernels::{Buffer, Chunk, LinearWeight, Part, Positions, elementwise, gemm};
-use covey_ring::{Ring, Word, wire};
+use covey_ring::Word;
 
-use super::audit::{Site, settles};
-use super::book::Book;
+use super::Stored;
 use super::share::{Arith, Role};
-use super::tape::{Digests, Line};
-use super::{Quad, Stored};
-use crate::api::{Geometry, MatmulShape, Result};
-use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
-use crate::masked::pieces::piece_of;
+use crate::api::{Geometry, MatmulShape};
 use crate::masked::seed::Mask;
 use crate::randomness::{Generators, Place, SessionKeys};
+
+mod product;
+mod settle;
+
+pub(super) use product::FoldedProduct;
+pub(super) use settle::layout;
 
 /// Columns of B, and rows of A.
 pub(super) const COLUMNS: usize = Positions::COUNT;
@@ -403,130 +404,6 @@ impl<W: Word, Added: FnMut(usize, &mut [W])> Fold<W> for FoldedMap<'_, W, Added>
             (None, Some(b)) => chunk.add_combined(COLUMNS, b, words, sums),
             _ => {}
         }
-    }
-}
-
-/// [`Fold`] of a product of two secret matrices.
-pub(super) struct FoldedProduct<W> {
-    shape: MatmulShape,
-    challenges: [Option<Vec<W>>; 2],
-    sums: [Vec<W>; 2],
-}
-
-impl<W: Word> FoldedProduct<W> {
-    pub fn new(role: Role, keys: &SessionKeys, shape: MatmulShape) -> Self {
-        let sums = MESSAGES.map(|_| vec![W::ZERO; settled_by_product(&shape)]);
-        FoldedProduct { shape, challenges: challenges(role, &keys.lasting(), shape.columns), sums }
-    }
-
-    /// The sums with what this role adds to them.
-    pub fn finish(self, role: Role, x: &Arith<W>, y: &Arith<W>, computes: bool) -> [Vec<W>; 2] {
-        let FoldedProduct { shape: MatmulShape { batch, rows, inner, columns }, challenges, mut sums } = self;
-        if !computes {
-            return sums;
-        }
-        let component = |t: &Arith<W>, component: Component| match component {
-            Component::L1 => t.inner.first.data().to_vec(),
-            Component::L2 => t.inner.second.data().to_vec(),
-            Component::W | Component::Value => t.extra.data().to_vec(),
-            Component::Public => t.sum(0..t.len()).to_vec(),
-        };
-        for message in MESSAGES {
-            let (Some(challenge), components) = (&challenges[message], components(role)[message]) else { continue };
-            // l·B times w or V, and w'·B or V'·B times l; X times Y'·B.
-            for (index, &right) in components.iter().enumerate() {
-                let left = components[components.len() - 1 - index];
-                let (left, right) = (component(x, left), component(y, right));
-                for matrix in 0..batch {
-                    let right = &right[matrix * inner * columns..(matrix + 1) * inner * columns];
-                    let mut folded = vec![W::ZERO; inner * COLUMNS];
-                    gemm(inner, COLUMNS, columns, right, challenge, &mut folded);
-                    elementwise::neg_assign(&mut folded);
-                    let left = &left[matrix * rows * inner..(matrix + 1) * rows * inner];
-                    let sum = &mut sums[message][matrix * rows * COLUMNS..(matrix + 1) * rows * COLUMNS];
-                    gemm(rows, COLUMNS, inner, left, &folded, sum);
-                }
-            }
-        }
-        sums
-    }
-}
-
-impl<W: Word> Fold<W> for FoldedProduct<W> {
-    fn take(&mut self, piece: usize, message: usize, words: &mut [W]) {
-        let Some(challenge) = &self.challenges[message] else { return };
-        let columns = self.shape.columns;
-        let first = piece * piece_of(&self.shape) / columns.max(1);
-        let rows = words.len() / columns.max(1);
-        let sum = &mut self.sums[message][first * COLUMNS..(first + rows) * COLUMNS];
-        gemm(rows, COLUMNS, columns, words, challenge, sum);
-    }
-}
-
-/// The messages of what is settled of both, of `len` elements.
-pub(super) fn layout(len: usize, ring: Ring) -> Layout {
-    let mut layout = Layout::default();
-    MESSAGES.iter().for_each(|_| settles(&mut layout, wire::words_len(len, ring)));
-    layout
-}
-
-/// Settles a tile of both sums.
-struct Settle<W> {
-    layout: Layout,
-    book: Book,
-    ring: Ring,
-    sums: [Buffer<W>; 2],
-    /// Whether this party computes: P0 ahead of the inputs, the others once they are known.
-    computes: bool,
-}
-
-impl<W: Word> Machine for Settle<W> {
-    type Output = Digests;
-
-    fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    fn local(&mut self, step: Step, out: &mut Outbox) {
-        if (self.book.role, step) == (Role::P0, Step::Offline) {
-            for sum in std::mem::take(&mut self.sums) {
-                self.book.settled(sum, self.ring, out);
-            }
-        }
-    }
-
-    fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
-        for message in self.layout.due(step, self.book.role as usize) {
-            self.book.receive(step, inbox.take(message.from));
-        }
-    }
-
-    fn finish(mut self) -> Digests {
-        if self.computes && self.book.role != Role::P0 {
-            for (sum, line) in std::mem::take(&mut self.sums).into_iter().zip([Line::P2ToP3, Line::P1ToP3]) {
-                self.book.combine(sum, self.ring, line);
-            }
-        }
-        self.book.close().digests()
-    }
-}
-
-impl<W: Word> Quad<W> {
-    /// Settles what a product's messages come to, in the ring it was opened in.
-    pub(super) fn settle_folded(&mut self, sums: [Vec<W>; 2], ring: Ring) -> Result<()> {
-        if self.rests() {
-            self.gate += 1;
-            return Ok(());
-        }
-        let (len, computes) = (sums[0].len(), self.computes());
-        let machine = |site: Site, range: std::ops::Range<usize>| Settle {
-            layout: layout(site.len, ring),
-            book: site.book(),
-            ring,
-            sums: sums.each_ref().map(|sum| Buffer::copy_of(&sum[range.clone()])),
-            computes,
-        };
-        self.each_tile(len, machine, |_, found| found)
     }
 }
 

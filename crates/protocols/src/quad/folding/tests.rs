@@ -1,10 +1,10 @@
 //! Both messages of a product and of a map, at all four: nothing differs unless something was changed.
 
-use covey_ring::Tensor;
+use covey_ring::{Ring, Tensor};
 
 use super::super::session_keys;
 use super::*;
-use crate::masked::pieces::{chunks, lens};
+use crate::masked::pieces::{chunks, lens, piece_of};
 use crate::masked::seed::Seed;
 use crate::randomness::SessionKeys;
 
