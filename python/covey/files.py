@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import BinaryIO
+
+from covey.interrupts import uninterrupted
 
 Writer = Callable[[BinaryIO], object]
 """Writes a file's content to a stream."""
@@ -35,7 +33,7 @@ def write_whole(files: Mapping[Path, Writer], modes: Mapping[Path, int] | None =
                 os.fsync(stream.fileno())
             if path in modes:
                 os.chmod(temporaries[path], modes[path])
-        with _uninterrupted():
+        with uninterrupted():
             for path, temporary in temporaries.items():
                 os.replace(temporary, path)
                 placed.append(path)
@@ -52,19 +50,3 @@ def write_whole(files: Mapping[Path, Writer], modes: Mapping[Path, int] | None =
 def _owned(path: str, flags: int) -> int:
     """Opens a new file that nobody else can read until it is given the permissions it is to have."""
     return os.open(path, flags, 0o600)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the end of the block."""
-    if threading.current_thread() is not threading.main_thread():  # where Python raises it never
-        yield
-        return
-    struck: list[tuple[int, FrameType | None]] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: struck.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
-    if struck and callable(before):
-        before(*struck[0])

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from covey.errors import CoveyError, OptionError
+from covey.interrupts import uninterrupted
 from covey.protocols import DEALER
 from covey.protocols import protocol as find_protocol
 
@@ -67,10 +68,13 @@ def local(
         data_owner_computes=data_owner_computes,
     )
     try:
-        running.start(progress)
-        yield running
+        try:
+            running.start(progress)
+            yield running
+        finally:
+            running.close()
     finally:
-        running.close()
+        running.close()  # Ctrl-C may have struck before the first had begun; else there is nothing left to do
 
 
 class Parties:
@@ -117,10 +121,12 @@ class Parties:
                     raise
 
     def _start(self, progress: Progress | None) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="covey-"))
+        with uninterrupted():
+            self.folder = Path(tempfile.mkdtemp(prefix="covey-"))
         self.parties = write_configuration(self.folder, self.names, self.timeout, self.network)
         for party in self.parties:
-            party.spawn()
+            with uninterrupted():  # or there would be a process that nobody knows
+                party.spawn()
         for index, party in enumerate(self.parties):
             if progress is not None:
                 progress(index, len(self.parties), f"starting {counted(self.names)}")
@@ -221,6 +227,10 @@ class Parties:
         try:
             self._drop_session()
         finally:
+            self._clear_away()
+
+    def _clear_away(self) -> None:
+        with uninterrupted():
             for party in self.parties:
                 party.hang_up()
             for party in self.parties:

@@ -25,7 +25,7 @@ from covey.local import Parties
 from covey.model import Model, load
 from covey.protocols import DEALER
 
-TIMEOUT = 2.0
+TIMEOUT = 3.0
 """Seconds in the configuration files of every party and client."""
 
 PROTOCOLS = ("trio", "quad", "two-party", "beaver", "clear")

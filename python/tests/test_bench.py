@@ -58,7 +58,7 @@ def test_options_that_sessions_have_not_are_refused() -> None:
 
 
 SMALL = [
-    Primitive("multiplication", 1000, 1000, primitives._products(1000)),
+    Primitive("multiplication", 2000, 2000, primitives._products(2, 1000)),
     *(Primitive(f"relu {k}", 1000, 0, primitives.relu(1000, k)) for k in (None, 24)),
     *(Primitive(f"layer {k}", 4 * 64, 4 * 4 * 64, primitives._linear(4, 8, k)) for k in (None, 20)),
     Primitive("matmul", 3 * 16 * 16, 3 * 16**3, primitives._matmul(3, 16)),

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import stat
-import sys
 from pathlib import Path
-from types import FrameType
 from typing import BinaryIO
 
 import pytest
 
-from covey import files
+from covey import files, interrupts
+from strikes import struck_at
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -34,39 +32,12 @@ def test_ctrl_c_at_every_line(tmp_path: Path) -> None:
     states, line, struck = [], 0, True
     while struck:
         write(tmp_path, b"0")
-        struck = interrupted_at(line, tmp_path)
+        struck = struck_at(line, [files.__file__, interrupts.__file__], lambda: write(tmp_path, b"1"))
         states.append(contents(tmp_path))
         assert states[-1] in (old, new), line
         line += 1
     assert states.count(old) > 5 and states.count(new) > 5
     assert states == sorted(states, key=lambda state: state == new)
-
-
-def interrupted_at(line: int, folder: Path) -> bool:
-    """Write, and strike before the n-th line of the module that is run; whether there was such a line."""
-    passed = 0
-
-    def trace(frame: FrameType, event: str, argument: object) -> object:
-        nonlocal passed
-        if frame.f_code.co_filename != files.__file__:
-            return None
-        if event == "line":
-            passed += 1
-            if passed == line + 1:
-                signal.raise_signal(signal.SIGINT)
-        return trace
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    tracing = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        write(folder, b"1")
-    except KeyboardInterrupt:
-        assert passed > line
-    finally:
-        sys.settrace(tracing)
-        signal.signal(signal.SIGINT, before)
-    return passed > line
 
 
 def test_permissions(tmp_path: Path) -> None:

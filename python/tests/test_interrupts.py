@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +16,12 @@ import numpy as np
 import pytest
 
 import builders
+import covey
 from command import Command
+from covey import interrupts
+from covey.local import Parties
 from served import PROTOCOLS, Place, environment, hear_interrupts, place, samples
+from strikes import struck_at
 
 MOMENTS = int(os.environ.get("COVEY_INTERRUPTS", "4"))
 """How often each command is interrupted."""
@@ -109,6 +115,26 @@ def test_local_runs(anywhere: Place, command: Command, tmp_path: Path) -> None:
     while (left := processes_about(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not left
+
+
+def test_ctrl_c_at_every_line_of_starting_and_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it strikes, keys and processes are gone. The parties only wait until they are told to end."""
+    party = tmp_path / "party"
+    party.write_text('#!/bin/sh\nmkdir "${5%/*}/state"\necho ready\ncat\n')
+    party.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(party))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def start_and_end() -> None:
+        with covey.local("two-party"):
+            pass
+
+    line, sources = 0, [inspect.getsourcefile(Parties), interrupts.__file__]
+    while struck_at(line, sources, start_and_end):
+        assert [path.name for path in tmp_path.iterdir()] == ["party"], line
+        assert not processes_about(tmp_path), line
+        line += 1
+    assert line > 100
 
 
 def processes_about(folder: Path) -> list[str]:

@@ -32,5 +32,5 @@ pub use buffer::Buffer;
 pub use conv::{ConvGeometry, GeometryError, conv2d, im2col};
 pub use gemm::{gemm, gemm_concat};
 pub use linear::{Chunk, LinearWeight, Part, Positions};
-pub use memory::{keep_freed_memory, prefer_large_pages};
+pub use memory::{keep_freed_memory, large_zeros, prefer_large_pages};
 pub use prg::Prg;

@@ -1,9 +1,14 @@
 //! What shares of every kind have in common, component by component.
 
-use covey_kernels::elementwise;
+use covey_kernels::{elementwise, large_zeros};
 use covey_ring::{Tensor, Word};
 
 use crate::api::{ProtocolError, Result, ZERO};
+
+/// A tensor to be filled.
+pub(crate) fn zeros<W: Word>(shape: &[usize]) -> Tensor<W> {
+    Tensor::new(shape, large_zeros(shape.iter().product()))
+}
 
 /// Element i is `x[indices[i]]`, or 0 where the index is [`ZERO`].
 pub(crate) fn gathered<W: Word>(x: &Tensor<W>, indices: &[u32], shape: &[usize]) -> Result<Tensor<W>> {
@@ -13,7 +18,7 @@ pub(crate) fn gathered<W: Word>(x: &Tensor<W>, indices: &[u32], shape: &[usize])
     if indices.len() != shape.iter().product::<usize>() || end as usize > x.len() {
         return Err(ProtocolError::Internal("the indices of a gather"));
     }
-    let mut out = Tensor::zeros(shape);
+    let mut out = zeros(shape);
     elementwise::gather(out.data_mut(), x.data(), indices);
     Ok(out)
 }

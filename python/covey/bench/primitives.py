@@ -181,13 +181,16 @@ def _case(builder: Builder, twin: Builder, output: int, due: int, samples: int =
     return Case(builder.model(output), twin.model(due), builder.data(samples), samples)
 
 
-def _products(size: int) -> Callable[[int], Case]:
+def _products(gates: int, size: int) -> Callable[[int], Case]:
+    """Gates one after the other: the first one's clock also runs where a party has its inputs before another has."""
+
     def build(ring: int) -> Case:
         one, two = Builder("multiplications", ring, FRACTION), Builder("twin", ring, FRACTION)
         for builder in (one, two):
             for name in ("x", "y"):
                 builder.input(name, (size,), FRACTION)
-        product = one.node(pb.Mul(), [0, 1], (size,), 2 * FRACTION, 2 * FRACTION)
+        products = [one.node(pb.Mul(), [0, 1], (size,), 2 * FRACTION, 2 * FRACTION) for _ in range(gates)]
+        product = products[-1]
         return _case(one, two, product, two.node(pb.Add(), [0, 1], (size,), FRACTION + 1, FRACTION))
 
     return build
@@ -327,7 +330,7 @@ DEALT = ("trio", "quad", "beaver")
 ALL = (*DEALT, "two-party")
 
 PRIMITIVES = [
-    Primitive("multiplication 2^24", 16 * MEGA, 16 * MEGA, _products(16 * MEGA)),
+    Primitive("multiplication 4 × 2^24", 64 * MEGA, 64 * MEGA, _products(4, 16 * MEGA)),
     *(
         Primitive(f"relu 2^20, {name}", MEGA, 0, relu(MEGA, k), ALL if k is None else DEALT)
         for name, k in RANGES.items()

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use covey_kernels::{Buffer, LinearWeight, Part, elementwise, gemm_concat};
-use covey_ring::{Tensor, Word};
+use covey_ring::Word;
 
 use super::again::own_part;
 use super::open::{Exchange, Masked};
@@ -15,6 +15,7 @@ use super::site::{Site, purpose};
 use super::{Arith, Beaver, fused, product, truncate};
 use crate::api::{Bias, Comparison, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Truncation, WeightSource};
 use crate::linear_map::Applied;
+use crate::local::zeros;
 use crate::machine::Machine;
 use crate::masked::pieces::{
     Feed, PIECE, Pieces, Rows, add_residual, by_chunks, chunks, consecutive, piece_of, rows_of, tiles,
@@ -316,7 +317,7 @@ impl<W: Word> Beaver<W> {
         Own: FnMut(usize, &mut [W]),
         Placed: Fn(usize, usize, &[W], &mut [W]),
     {
-        let mut out = Tensor::zeros(shape);
+        let mut out = zeros(shape);
         if self.party().is_some() && self.computes() {
             let Pieces { lens, mut own, place } = pieces;
             let mut words = Vec::new();
@@ -342,7 +343,7 @@ impl<W: Word> Beaver<W> {
         Own: FnMut(usize, &mut [W]),
         Placed: Fn(usize, usize, &[W], &mut [W]),
     {
-        let (site, mut out) = (self.next_sites()?, Tensor::zeros(shape));
+        let (site, mut out) = (self.next_sites()?, zeros(shape));
         if self.rests() {
             return Ok(Arith(out));
         }

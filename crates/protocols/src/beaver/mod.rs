@@ -42,7 +42,7 @@ use crate::api::{
 };
 use crate::cost::{Cost, Gate, WEIGHTS};
 use crate::dealt::Runs;
-use crate::local::{gathered, joined, summed};
+use crate::local::{gathered, joined, summed, zeros};
 use crate::machine::Machine;
 use crate::masked::fused::Task;
 use crate::masked::seed::Seed;
@@ -190,7 +190,7 @@ impl<W: Word> Beaver<W> {
     where
         M: Machine<Output = Buffer<W>>,
     {
-        let mut out = Tensor::zeros(shape);
+        let mut out = zeros(shape);
         let held = self.party().is_some();
         self.each_tile(shape.iter().product(), machine, |range, words| {
             if held {
@@ -223,7 +223,7 @@ impl<W: Word> Beaver<W> {
     /// max(x≫f, 0), and where there is no shift shares of the sign of x.
     fn fused_relu(&mut self, x: &Arith<W>, truncate: Option<Truncation>, relu: Comparison) -> Result<(Arith<W>, Bool)> {
         let form = self.fused_form(truncate, relu, x.len());
-        let (mut out, mut sign) = (Tensor::zeros(x.shape()), BitTensor::zeros(x.len(), 1));
+        let (mut out, mut sign) = (zeros(x.shape()), BitTensor::zeros(x.len(), 1));
         let held = self.party().is_some();
         self.each_tile(
             x.len(),

@@ -15,6 +15,7 @@ use std::ops::Range;
 use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Tensor, Word};
 
+use crate::local::zeros;
 use crate::trio::share as trio;
 
 /// A party's place in the protocol.
@@ -76,8 +77,7 @@ impl<W: Word> Arith<W> {
 
     pub(super) fn zeros(shape: &[usize]) -> Self {
         // Not clones of one: fresh zeros are not written until they are overwritten.
-        let zeros = || Tensor::zeros(shape);
-        Arith { inner: trio::Arith { first: zeros(), second: zeros() }, extra: zeros() }
+        Arith { inner: trio::Arith { first: zeros(shape), second: zeros(shape) }, extra: zeros(shape) }
     }
 
     /// Dimensions.

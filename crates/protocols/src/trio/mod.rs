@@ -40,7 +40,7 @@ use crate::api::{
 };
 use crate::cost::{Cost, Gate};
 use crate::dealt::Runs;
-use crate::local::{gathered, joined, summed};
+use crate::local::{gathered, joined, summed, zeros};
 use crate::machine::Machine;
 use crate::masked::fused::Task;
 use crate::memory::Held;
@@ -163,7 +163,7 @@ impl<W: Word> Trio<W> {
     where
         M: Machine<Output = (Buffer<W>, Buffer<W>)>,
     {
-        let (mut first, mut second) = (Tensor::zeros(shape), Tensor::zeros(shape));
+        let (mut first, mut second) = (zeros(shape), zeros(shape));
         self.each_tile(shape.iter().product(), machine, |range, (a, b)| {
             first.data_mut()[range.clone()].copy_from_slice(&a);
             second.data_mut()[range].copy_from_slice(&b);

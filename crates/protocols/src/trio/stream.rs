@@ -2,12 +2,13 @@
 //! while the next is computed.
 
 use covey_kernels::Buffer;
-use covey_ring::{Tensor, Word};
+use covey_ring::Word;
 
 use super::share::Arith;
 use super::site::Site;
 use super::{Trio, fused, product, truncate};
 use crate::api::{Comparison, ProtocolError, Result, Truncation};
+use crate::local::zeros;
 use crate::machine::Machine;
 use crate::masked::pieces::{Feed, Pieces, tiles};
 use crate::randomness::Place;
@@ -56,7 +57,7 @@ impl<W: Word> Trio<W> {
     {
         let gate = self.gate;
         self.gate += 1;
-        let (mut first, mut second) = (Tensor::zeros(shape), Tensor::zeros(shape));
+        let (mut first, mut second) = (zeros(shape), zeros(shape));
         if self.rests() {
             return Ok(Arith { first, second });
         }

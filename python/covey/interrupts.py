@@ -1,0 +1,25 @@
+"""Ctrl-C where half of what is done would be left behind."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the end of the block."""
+    if threading.current_thread() is not threading.main_thread():  # where Python raises it never
+        yield
+        return
+    struck: list[tuple[int, FrameType | None]] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: struck.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
+    if struck and callable(before):
+        before(*struck[0])
