@@ -34,7 +34,7 @@ pub fn keep_freed_memory() {
 /// Bytes from which on the allocator maps memory afresh each time.
 const MAPPED_AFRESH: usize = 32 << 20;
 
-/// Zeros. Those that are mapped afresh are in pages of 2 MiB: filling them spends two thirds of its time in page faults otherwise.
+/// Zeros. Those that are mapped afresh are in pages of 2 MiB: in small ones, page faults cost more than what fills them.
 pub fn large_zeros<W: Word>(len: usize) -> Vec<W> {
     let mut zeros = vec![W::ZERO; len];
     if size_of_val(&zeros[..]) >= MAPPED_AFRESH {
