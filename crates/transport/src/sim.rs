@@ -55,6 +55,9 @@ pub struct Options {
     pub seed: u64,
     /// The longest real wait for a message; one that never comes becomes an error after it.
     pub timeout: Duration,
+    /// Whether a wait is over, too, as soon as every peer waits or has ended: then nothing can come, and how it ends depends on no clock.
+    /// Every peer must then use one endpoint from one thread.
+    pub at_rest: bool,
 }
 
 impl Options {
@@ -68,6 +71,7 @@ impl Options {
             faults: Vec::new(),
             seed: 0,
             timeout: Duration::from_secs(10),
+            at_rest: false,
         }
     }
 }

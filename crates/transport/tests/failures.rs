@@ -139,8 +139,10 @@ fn a_reader_that_stands_still_holds_the_sender_and_nothing_breaks() {
 
 #[test]
 fn clean_ends_blame_nobody() {
+    // Long, so that who waits for a silence to be over is told from a busy machine.
+    const LONG: Duration = Duration::from_secs(30);
     for _ in 0..5 {
-        let sessions = common::sessions(3, 1, &options());
+        let sessions = common::sessions(3, 1, &Options { silence: LONG, ..Options::default() });
         thread::scope(|scope| {
             for session in &sessions {
                 scope.spawn(move || {
@@ -151,7 +153,7 @@ fn clean_ends_blame_nobody() {
                     }
                     let start = Instant::now();
                     session.close();
-                    assert!(start.elapsed() < SILENCE * 9 / 10, "close waited {:?}", start.elapsed());
+                    assert!(start.elapsed() < LONG * 9 / 10, "close waited {:?}", start.elapsed());
                     assert_eq!(session.failure(), None);
                 });
             }
@@ -159,8 +161,8 @@ fn clean_ends_blame_nobody() {
     }
 }
 
-/// Seconds for a ping-pong of `count` messages of `len` bytes each way.
-fn ping_pong(options: &Options, count: usize, len: usize) -> f64 {
+/// Seconds for 10 round trips of 100 bytes.
+fn ping_pong(options: &Options) -> f64 {
     let sessions = common::sessions(2, 0, options);
     let start = Instant::now();
     thread::scope(|scope| {
@@ -168,10 +170,10 @@ fn ping_pong(options: &Options, count: usize, len: usize) -> f64 {
             scope.spawn(move || {
                 let (me, peer) = (session.me(), 1 - session.me());
                 let mut endpoint = session.endpoint(0).unwrap();
-                for turn in 0..2 * count {
+                for turn in 0..20 {
                     match turn % 2 == me {
-                        true => endpoint.send(peer, Phase::Online, vec![0; len]).unwrap(),
-                        false => drop(endpoint.recv(peer, Phase::Online, len).unwrap()),
+                        true => endpoint.send(peer, Phase::Online, vec![0; 100]).unwrap(),
+                        false => drop(endpoint.recv(peer, Phase::Online, 100).unwrap()),
                     }
                 }
             });
@@ -180,26 +182,41 @@ fn ping_pong(options: &Options, count: usize, len: usize) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
+/// Whether `time` is always at least `least`, and under `most` once in some tries: a busy machine only ever adds.
+fn takes(least: f64, most: f64, mut time: impl FnMut() -> f64) {
+    let mut shortest = f64::INFINITY;
+    for _ in 0..10 {
+        shortest = shortest.min(time());
+        assert!(shortest >= least, "{shortest} s, where {least} are due");
+        if shortest < most {
+            return;
+        }
+    }
+    panic!("{shortest} s at least, where {most} are the most");
+}
+
 #[test]
 fn emulated_latency() {
     let latency = Duration::from_millis(20);
-    let seconds = ping_pong(&Options { latency, ..Options::default() }, 10, 100);
-    assert!((0.4..0.8).contains(&seconds), "10 round trips of 40 ms took {seconds} s");
+    takes(0.4, 0.8, || ping_pong(&Options { latency, ..Options::default() }));
 }
 
 #[test]
 fn emulated_bandwidth_and_pipelining() {
-    // 40 messages of 25 kB at 8 Mbit/s are one second; the latency comes once, not forty times.
+    // 40 messages of 25 kB at 8 Mbit/s are one second; the latency comes once, not forty times. To send is only to queue.
     let options = Options { latency: Duration::from_millis(50), bandwidth: Some(8_000_000), ..Options::default() };
-    let sessions = common::sessions(2, 0, &options);
-    let start = Instant::now();
-    let mut sender = sessions[0].endpoint(0).unwrap();
-    (0..40).for_each(|_| sender.send(1, Phase::Online, vec![0; 25_000]).unwrap());
-    assert!(start.elapsed() < Duration::from_millis(500), "send only queues");
-    let mut receiver = sessions[1].endpoint(0).unwrap();
-    (0..40).for_each(|_| drop(receiver.recv(0, Phase::Online, 25_000).unwrap()));
-    let seconds = start.elapsed().as_secs_f64();
-    assert!((1.04..1.6).contains(&seconds), "{seconds}");
+    let mut queued = f64::INFINITY;
+    takes(1.04, 1.6, || {
+        let sessions = common::sessions(2, 0, &options);
+        let start = Instant::now();
+        let mut sender = sessions[0].endpoint(0).unwrap();
+        (0..40).for_each(|_| sender.send(1, Phase::Online, vec![0; 25_000]).unwrap());
+        queued = queued.min(start.elapsed().as_secs_f64());
+        let mut receiver = sessions[1].endpoint(0).unwrap();
+        (0..40).for_each(|_| drop(receiver.recv(0, Phase::Online, 25_000).unwrap()));
+        start.elapsed().as_secs_f64()
+    });
+    assert!(queued < 0.5, "{queued} s to send");
 }
 
 #[test]

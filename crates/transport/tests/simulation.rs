@@ -17,7 +17,7 @@ fn line(latency: Duration, bandwidth: u64) -> Line {
 fn each<T: Send>(networks: Vec<SimNetwork>, run: impl Fn(&SimNetwork) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let run = &run;
-        let threads: Vec<_> = networks.into_iter().map(|net| scope.spawn(move || run(&net))).collect();
+        let threads: Vec<_> = networks.iter().map(|net| scope.spawn(move || run(net))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -25,8 +25,8 @@ fn each<T: Send>(networks: Vec<SimNetwork>, run: impl Fn(&SimNetwork) -> T + Syn
 #[test]
 fn a_round_trip_takes_what_it_should() {
     let start = Instant::now();
-    // 1 MB at 8 Mbit/s is a second, plus 40 ms; the short answer takes 1 µs and 40 ms.
-    let networks = network(Options::new(2, line(40 * MS, 8_000_000)));
+    // 1 MB at 80 kbit/s is 100 seconds, plus 40 ms; the short answer takes 100 µs and 40 ms.
+    let networks = network(Options::new(2, line(40 * MS, 80_000)));
     let times = each(networks, |net| {
         let mut endpoint = net.endpoint(0).unwrap();
         if net.me() == 0 {
@@ -40,8 +40,8 @@ fn a_round_trip_takes_what_it_should() {
         net.close();
         net.time()
     });
-    assert_eq!(times, [1090 * MS + Duration::from_micros(1), 1050 * MS]);
-    assert!(start.elapsed() < Duration::from_millis(900), "virtual seconds cost no real ones");
+    assert_eq!(times, [100_090 * MS + Duration::from_micros(100), 100_050 * MS]);
+    assert!(start.elapsed() < Duration::from_secs(50), "virtual seconds cost no real ones");
 }
 
 #[test]
@@ -113,6 +113,59 @@ fn faults_name_the_sender_everywhere() {
     all_report(Trigger::Truncate(5), ErrorKind::Format, "broke the format: 5 bytes on stream 0 where 103 were due");
     all_report(Trigger::Cut, ErrorKind::ConnectionLost, "connection to P1 lost");
     all_report(Trigger::Stall, ErrorKind::Stalled, "sent nothing on stream 0 for 300 ms");
+}
+
+/// A wait that ends only at rest would end this test after an hour.
+fn resting(parties: usize, faults: Vec<Fault>) -> Vec<SimNetwork> {
+    let timeout = Duration::from_secs(3600);
+    network(Options { faults, timeout, at_rest: true, ..Options::new(parties, Line::WAN) })
+}
+
+#[test]
+fn at_rest_a_wait_in_vain_ends_at_once() {
+    // In a ring everyone waits for the next: nobody is at fault, and the one named does not depend on who was last.
+    for _ in 0..50 {
+        let ends = each(resting(5, Vec::new()), |net| {
+            let mut endpoint = net.endpoint(0).unwrap();
+            endpoint.recv((net.me() + 1) % 5, Phase::Online, 1).unwrap_err()
+        });
+        ends.iter().for_each(|end| assert_eq!(end.reason(), "P1: sent nothing on stream 0 while all waited"));
+    }
+}
+
+#[test]
+fn at_rest_whoever_has_ended_is_not_waited_for() {
+    // P1 takes what P0 sent and ends; P0 waits for more.
+    let ends = each(resting(2, Vec::new()), |net| {
+        let mut endpoint = net.endpoint(0).unwrap();
+        if net.me() == 1 {
+            return endpoint.recv(0, Phase::Online, 1).map(|_| ());
+        }
+        endpoint.send(1, Phase::Online, vec![0]).unwrap();
+        endpoint.recv(1, Phase::Online, 1).map(|_| ())
+    });
+    assert!(ends[1].is_ok());
+    assert_eq!(ends[0].as_ref().unwrap_err().reason(), "P1: sent nothing on stream 0 while all waited");
+}
+
+#[test]
+fn at_rest_nobody_gives_up_on_what_comes() {
+    // Everyone mostly waits for everyone, so that all but one often do at once.
+    for seed in 0..20 {
+        let ends = each(resting(3, Vec::new()), |net| {
+            let (me, mut endpoint) = (net.me(), net.endpoint(0).unwrap());
+            for round in 0..300usize {
+                let from = (round + seed) % 3;
+                if me == from {
+                    (0..3).filter(|to| *to != me).for_each(|to| endpoint.send(to, Phase::Online, vec![0; 3]).unwrap());
+                } else {
+                    endpoint.recv(from, Phase::Online, 3)?;
+                }
+            }
+            Ok::<_, TransportError>(())
+        });
+        ends.into_iter().for_each(|end| end.unwrap());
+    }
 }
 
 #[test]

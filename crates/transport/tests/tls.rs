@@ -146,7 +146,7 @@ fn a_mute_caller_costs_a_bounded_wait() {
     let start = Instant::now();
     let error = listener.accept(&|_| None, PATIENCE).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Silent);
-    assert!(start.elapsed() < Duration::from_secs(1));
+    assert!(start.elapsed() < PATIENCE);
     assert!(listener.accept(&|_| None, Duration::from_millis(20)).unwrap().is_none());
 }
 

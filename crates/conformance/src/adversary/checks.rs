@@ -46,18 +46,14 @@ pub fn campaign(ring: u32) -> Result<Vec<Row>, String> {
     // What is waited for in vain tells nothing of checks.
     let strategies: Vec<_> = strategies(&script).into_iter().filter(|strategy| !strategy.waits()).collect();
     let outcomes = |jobs: &[(&Strategy, Option<Check>)]| {
-        each(
-            jobs,
-            |_| false,
-            |(strategy, left_out)| {
-                let world = World { left_out: *left_out, ..world };
-                let first = run(world, &strategy.cheat);
-                let tally = judge(&first, &strategy.cheat, &due);
-                let told = || tells(&first, &run(World { secrets: 1, ..world }, &strategy.cheat), &strategy.cheat);
-                let missed = tally.wrong + tally.split > 0 || told();
-                Outcome { missed, findings: findings(&first), behind: behind(strategy, &first) }
-            },
-        )
+        each(jobs, |(strategy, left_out)| {
+            let world = World { left_out: *left_out, ..world };
+            let first = run(world, &strategy.cheat);
+            let tally = judge(&first, &strategy.cheat, &due);
+            let told = || tells(&first, &run(World { secrets: 1, ..world }, &strategy.cheat), &strategy.cheat);
+            let missed = tally.wrong + tally.split > 0 || told();
+            Outcome { missed, findings: findings(&first), behind: behind(strategy, &first) }
+        })
     };
     let with_all = outcomes(&strategies.iter().map(|strategy| (strategy, None)).collect::<Vec<_>>());
     let tried: Vec<(usize, Check)> = Check::ALL

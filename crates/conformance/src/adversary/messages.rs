@@ -142,8 +142,7 @@ impl Campaign {
             })
             .collect();
         let honest = &self.honest;
-        let waits = |(_, kind, ..): &(Type, Kind, Message, Act)| matches!(kind, Kind::Swap | Kind::Withhold);
-        let tallies = each(&jobs, waits, |(_, kind, message, act)| {
+        let tallies = each(&jobs, |(_, kind, message, act)| {
             let Honest { world, due, .. } = &honest[message.world];
             let rules = vec![Rule { spot: message.spot, received: false, act: act.clone() }];
             let cheat = Cheat { cheaters: vec![message.spot.from], rules, misfits: Vec::new() };

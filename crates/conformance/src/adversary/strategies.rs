@@ -156,8 +156,7 @@ pub fn campaign(ring: u32) -> Result<Vec<Row>, String> {
             jobs.extend(strategies(&script).into_iter().map(|strategy| (world, strategy, due.clone())));
         }
     }
-    let waits = |(_, strategy, _): &(World, Strategy, _)| strategy.waits();
-    let tallies = each(&jobs, waits, |(world, strategy, due)| {
+    let tallies = each(&jobs, |(world, strategy, due)| {
         let first = run(*world, &strategy.cheat);
         let other = run(World { secrets: 1, ..*world }, &strategy.cheat);
         let mut tally = judge(&first, &strategy.cheat, &due[0]);

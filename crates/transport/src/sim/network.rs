@@ -1,6 +1,6 @@
 //! The simulated network itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::fault::{Fault, Trigger, corrupt};
 use super::{Line, Options};
 use crate::channel::{Endpoint, Network};
 use crate::error::spoken;
-use crate::inbox::{Failure, Inbox, Wait, lock};
+use crate::inbox::{Failure, Inbox, Queue, Wait, lock};
 use crate::roster::Roster;
 use crate::{ErrorKind, Meter, PeerId, Phase, TransportError};
 
@@ -22,12 +22,14 @@ pub fn network(options: Options) -> Vec<SimNetwork> {
     let failure: Failure = Arc::new(OnceLock::new());
     let timeout = options.timeout;
     let parties = options.parties;
+    // Nobody waits to send where waits end at rest: what is sent ends a wait at once.
+    let bound = if options.at_rest { usize::MAX } else { QUEUE_BYTES };
     let hub = Arc::new(Hub {
-        inboxes: (0..count).map(|_| Inbox::new(QUEUE_BYTES, failure.clone())).collect(),
+        inboxes: (0..count).map(|_| Inbox::new(bound, failure.clone())).collect(),
         failure,
         clocks: (0..count).map(|_| Mutex::new(0)).collect(),
         senders: (0..count).map(|_| Mutex::new(Sender::default())).collect(),
-        waits: Mutex::new(HashMap::new()),
+        standing: Mutex::new(Standing::default()),
         expected: (0..count).map(|_| Mutex::new(HashMap::new())).collect(),
         options,
     });
@@ -66,8 +68,16 @@ struct Hub {
     senders: Vec<Mutex<Sender>>,
     /// For each receiver, by sender and stream: the number the next message should have.
     expected: Vec<Mutex<HashMap<(PeerId, u32), u64>>>,
+    standing: Mutex<Standing>,
+}
+
+/// Who does not go on by itself.
+#[derive(Default)]
+struct Standing {
     /// Who waits for a message now.
-    waits: Mutex<HashMap<PeerId, Waiting>>,
+    waits: HashMap<PeerId, Waiting>,
+    /// Whose endpoint is gone.
+    gone: HashSet<PeerId>,
 }
 
 /// A peer's wait: for whom, on which stream, since when in virtual time.
@@ -93,9 +103,9 @@ impl Hub {
     /// wait, for a peer that waits for nobody; of a circle, the wait that began first in virtual time, which does not
     /// depend on whose real time-out fires first.
     fn root_of(&self, waiter: PeerId, mut wait: Waiting) -> Waiting {
-        let waits = lock(&self.waits);
+        let standing = lock(&self.standing);
         let mut seen = vec![(waiter, wait)];
-        while let Some(next) = waits.get(&wait.from) {
+        while let Some(next) = standing.waits.get(&wait.from) {
             if let Some(start) = seen.iter().position(|(peer, _)| *peer == wait.from) {
                 let first = seen[start..].iter().min_by_key(|(peer, wait)| (wait.since, *peer));
                 return first.map_or(wait, |(_, wait)| *wait);
@@ -104,6 +114,12 @@ impl Hub {
             wait = *next;
         }
         wait
+    }
+
+    /// Whether nobody can send any more. Who waits for what has been sent does not wait: [`Options::at_rest`].
+    fn is_at_rest(&self, standing: &Standing) -> bool {
+        let stands = |peer: &PeerId| standing.waits.contains_key(peer) || standing.gone.contains(peer);
+        self.options.at_rest && (0..self.inboxes.len()).all(|peer| stands(&peer))
     }
 
     fn has_left(&self, peer: PeerId) -> bool {
@@ -127,9 +143,61 @@ impl Place {
             Wait::Failed(failure) => return failure,
             Wait::Ended if self.hub.has_left(self.me()) => return TransportError::local("this session is closed"),
             Wait::Ended => (ErrorKind::Left, "left the session before it was over".to_string()),
-            Wait::TimedOut => (ErrorKind::Stalled, stalled(spoken(self.timeout))),
+            Wait::TimedOut if self.hub.options.at_rest => (ErrorKind::Stalled, stalled("while all waited".into())),
+            Wait::TimedOut => (ErrorKind::Stalled, stalled(format!("for {}", spoken(self.timeout)))),
         };
         self.hub.fail(self.roster.error(peer, kind, detail))
+    }
+
+    /// A message that this peer sent, into the queue of who receives it.
+    fn deliver(&self, to: PeerId, stream: u32, parcel: Parcel) -> Result<(), TransportError> {
+        let queue = self.hub.inboxes[to].queue(self.me(), stream);
+        // Under one lock, lest its receiver count as waiting for what is there.
+        let mut standing = self.hub.options.at_rest.then(|| lock(&self.hub.standing));
+        if let Some(standing) = &mut standing {
+            let ends = |wait: &Waiting| wait.from == self.me() && wait.stream == stream;
+            if standing.waits.get(&to).is_some_and(ends) {
+                standing.waits.remove(&to);
+            }
+        }
+        let len = parcel.body.len();
+        let pushed = queue.push(parcel, len, Instant::now() + self.timeout);
+        drop(standing);
+        pushed.map_err(|wait| self.give_up(to, wait, |time| format!("took no message {time}")))
+    }
+
+    /// The next message, or why none comes.
+    fn await_parcel(&self, from: PeerId, stream: u32) -> Result<Parcel, TransportError> {
+        let (hub, me) = (&*self.hub, self.me());
+        let queue = hub.inboxes[me].queue(from, stream);
+        let wait = Waiting { from, stream, since: *lock(&hub.clocks[me]) };
+        let popped = self.stand(&queue, wait).unwrap_or_else(|| queue.pop(Instant::now() + self.timeout));
+        if popped.is_ok() && !hub.options.at_rest {
+            lock(&hub.standing).waits.remove(&me);
+        }
+        popped.map_err(|ended| match ended {
+            Wait::TimedOut => self.in_vain(me, wait),
+            ended => self.give_up(from, ended, |_| String::new()),
+        })
+    }
+
+    /// Notes that this peer waits. Where waits end at rest: what is there already, or that nothing will come.
+    fn stand(&self, queue: &Queue<Parcel>, wait: Waiting) -> Option<Result<Parcel, Wait>> {
+        let mut standing = lock(&self.hub.standing);
+        if self.hub.options.at_rest {
+            let there = queue.pop(Instant::now());
+            if !matches!(there, Err(Wait::TimedOut)) {
+                return Some(there);
+            }
+        }
+        standing.waits.insert(self.me(), wait);
+        self.hub.is_at_rest(&standing).then_some(Err(Wait::TimedOut))
+    }
+
+    /// The end of `waiter`'s wait for what never came.
+    fn in_vain(&self, waiter: PeerId, wait: Waiting) -> TransportError {
+        let root = self.hub.root_of(waiter, wait);
+        self.give_up(root.from, Wait::TimedOut, |time| format!("sent nothing on stream {} {time}", root.stream))
     }
 
     /// Puts a message on the wire; returns what reaches the other side, if anything does.
@@ -229,6 +297,7 @@ impl Network for SimNetwork {
         if !self.place.hub.inboxes[self.me()].open(stream) {
             return Err(TransportError::local(format!("stream {stream} is open already")));
         }
+        lock(&self.place.hub.standing).gone.remove(&self.me());
         let meter = Arc::new(self.meter.view());
         Ok(Box::new(SimEndpoint { stream, place: self.place.clone(), meter }))
     }
@@ -279,12 +348,8 @@ impl Endpoint for SimEndpoint {
             return Err(place.give_up(to, Wait::Ended, |_| String::new()));
         }
         let len = message.len();
-        let queue = place.hub.inboxes[to].queue(place.me(), self.stream);
         for parcel in place.ship(to, self.stream, message)? {
-            let len = parcel.body.len();
-            queue
-                .push(parcel, len, Instant::now() + place.timeout)
-                .map_err(|wait| place.give_up(to, wait, |time| format!("took no message for {time}")))?;
+            place.deliver(to, self.stream, parcel)?;
         }
         self.meter.count(phase, self.me(), to, len);
         Ok(())
@@ -293,19 +358,7 @@ impl Endpoint for SimEndpoint {
     fn recv(&mut self, from: PeerId, phase: Phase, len: usize) -> Result<Vec<u8>, TransportError> {
         let (place, stream) = (&self.place, self.stream);
         place.roster.check(from)?;
-        let queue = place.hub.inboxes[place.me()].queue(from, stream);
-        let wait = Waiting { from, stream, since: *lock(&place.hub.clocks[place.me()]) };
-        lock(&place.hub.waits).insert(place.me(), wait);
-        let popped = queue.pop(Instant::now() + place.timeout);
-        let root = match popped {
-            Err(Wait::TimedOut) => place.hub.root_of(place.me(), wait),
-            _ => wait,
-        };
-        if popped.is_ok() {
-            lock(&place.hub.waits).remove(&place.me());
-        }
-        let stalled = |time: String| format!("sent nothing on stream {} for {time}", root.stream);
-        let parcel = popped.map_err(|wait| place.give_up(root.from, wait, stalled))?;
+        let parcel = place.await_parcel(from, stream)?;
         let broke = |what: String| {
             let detail = format!("broke the format: {what}");
             Err(place.hub.fail(place.roster.error(from, ErrorKind::Format, detail)))
@@ -337,6 +390,16 @@ impl Endpoint for SimEndpoint {
 
 impl Drop for SimEndpoint {
     fn drop(&mut self) {
-        self.place.hub.inboxes[self.place.me()].release(self.stream);
+        let (hub, me) = (&*self.place.hub, self.place.me());
+        hub.inboxes[me].release(self.stream);
+        let waits_in_vain = {
+            let mut standing = lock(&hub.standing);
+            standing.gone.insert(me);
+            let first = standing.waits.iter().min_by_key(|(peer, _)| **peer);
+            first.filter(|_| hub.is_at_rest(&standing)).map(|(peer, wait)| (*peer, *wait))
+        };
+        if let Some((waiter, wait)) = waits_in_vain {
+            self.place.in_vain(waiter, wait);
+        }
     }
 }
