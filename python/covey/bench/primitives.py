@@ -330,6 +330,7 @@ DEALT = ("trio", "quad", "beaver")
 ALL = (*DEALT, "two-party")
 
 PRIMITIVES = [
+    Primitive("multiplication 2^24", 16 * MEGA, 16 * MEGA, _products(1, 16 * MEGA)),
     Primitive("multiplication 4 × 2^24", 64 * MEGA, 64 * MEGA, _products(4, 16 * MEGA)),
     *(
         Primitive(f"relu 2^20, {name}", MEGA, 0, relu(MEGA, k), ALL if k is None else DEALT)
