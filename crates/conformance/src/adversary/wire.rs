@@ -41,7 +41,7 @@ pub enum Act {
     Withhold,
     /// Sends it less its last byte.
     Truncate,
-    /// Sends it only once something else has been received.
+    /// Sends it, and what follows it on its link, only once something else has been received.
     Wait,
     /// Sends nothing from here on.
     Stop,
@@ -192,6 +192,10 @@ impl Endpoint for Wire {
             if !matches!(act, Act::Wait) {
                 self.change();
             }
+            return Ok(());
+        }
+        if self.waiting.iter().any(|(peer, ..)| *peer == to) {
+            self.waiting.push((to, phase, own));
             return Ok(());
         }
         self.inner.send(to, phase, own)?;
