@@ -12,19 +12,26 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint kills store-kills bad-input fuzz fuzz-replay adversary onnx-vectors instruction-sets docs-commands clean
+.PHONY: help demo test lint kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors instruction-sets docs-commands bounds miri asan soak sbom lpn clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
 	@echo "make test   everything that must hold"
 	@echo "make lint   formatting and static checks"
+	@echo "make lpn    what attacks on the noise problems of oblivious transfer cost; fails below 2^128"
 	@echo "make kills  each party killed at 20 random moments"
 	@echo "make store-kills  processes killed while they use what is in store; RUNS=1000 of each kind"
 	@echo "make bad-input  every mistake a user can make, over every protocol"
+	@echo "make bounds  random and adversarial models against their bounds; MODELS=5000 in the clear, PRIVATE=500 privately"
 	@echo "make fuzz   damaged files and messages for every parser; SECONDS=60 for each"
+	@echo "make abuse  parties that serve two clients, flooded by strangers and a third; SECONDS=60 for all attacks, JSON=1"
 	@echo "make adversary PROTOCOL=quad  a party that cheats, in every message and in named ways; RUNS=5000 messages, RING=64, JSON=1"
 	@echo "make onnx-vectors  the test vectors of the onnx package, through compiler and interpreter"
 	@echo "make instruction-sets  kernels and protocols without AMX, without AVX-512, and in the portable build"
+	@echo "make miri   undefined behaviour in rings and portable kernels, interpreted"
+	@echo "make asan   memory errors in the kernels under every instruction set"
+	@echo "make soak   the digits network for QUERIES=100000 predictions; PROTOCOL=trio: memory must not grow"
+	@echo "make sbom   what a build is made of, as CycloneDX"
 	@echo "make clean  remove what was built"
 
 # The command `covey`, built as a release and installed as pip would install it. Skipped while nothing has changed.
@@ -57,6 +64,10 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check python examples
 	$(BIN)/ruff format --check python
 	$(BIN)/mypy --python-executable $(BIN)/python
+	$(BIN)/python python/tests/constant_seeds.py
+
+lpn:
+	$(PYTHON) crates/ot/tools/lpn.py --simulate
 
 kills: $(VENV)/installed
 	$(BIN)/python python/tests/kills.py
@@ -67,6 +78,11 @@ store-kills: $(VENV)/installed
 
 bad-input: $(VENV)/ready
 	$(BIN)/python python/tests/bad_input.py
+
+MODELS ?= 5000
+PRIVATE ?= 500
+bounds: $(VENV)/ready
+	$(BIN)/python python/tests/bounds.py --models $(MODELS) --private $(PRIVATE) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json)
 
 # Every parser for SECONDS each, after 10,000 files damaged as a bad disk would. SEED=n repeats a run's random choices.
 SECONDS ?= 60
@@ -80,6 +96,11 @@ fuzz: $(VENV)/ready
 fuzz-replay: $(VENV)/ready
 	$(FUZZ) replay $(TARGET) $(FILE)
 
+# The parties are those that cargo builds beside the driver.
+abuse:
+	cargo build --locked --bin covey-party --bin covey-abuse
+	target/debug/covey-abuse --seconds $(SECONDS) $(if $(JSON),--json)
+
 # Alone in a build of its own: checks can be left out of it, which what serves anyone refuses to be built with.
 adversary:
 	cargo run --quiet --locked -p covey-conformance --features tampering --bin adversary -- \
@@ -91,6 +112,27 @@ onnx-vectors: $(VENV)/ready
 instruction-sets:
 	for isa in avx512 avx2; do COVEY_MAX_ISA=$$isa cargo test --locked -p covey-kernels -p covey-ot -p covey-conformance; done
 	cargo test --locked -p covey-kernels -p covey-ot -p covey-conformance --features covey-kernels/portable-only
+
+# Undefined behaviour: the portable paths interpreted, at small sizes.
+miri:
+	@cargo +nightly miri --version >/dev/null 2>&1 || { echo "Miri is missing: rustup toolchain install nightly --component miri,rust-src" >&2; exit 1; }
+	MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-strict-provenance" PROPTEST_CASES=4 \
+		cargo +nightly miri test --locked -p covey-ring --lib
+	MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-strict-provenance" \
+		cargo +nightly miri test --locked -p covey-kernels --features portable-only --tests small_sizes
+
+# Memory errors: the kernels' tests under every instruction set of this processor, each access checked.
+asan:
+	@cargo +nightly --version >/dev/null 2>&1 || { echo "a nightly Rust is missing: rustup toolchain install nightly" >&2; exit 1; }
+	RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=1 \
+		cargo +nightly test --locked -p covey-kernels --tests --target $(shell rustc -vV | sed -n 's/host: //p') --target-dir target/asan
+
+QUERIES ?= 100000
+soak: $(VENV)/installed
+	$(BIN)/python python/tests/soak.py --queries $(QUERIES) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(JSON),--json)
+
+sbom: $(VENV)/ready
+	$(BIN)/python python/tests/sbom.py --output target/covey.cdx.json
 
 docs-commands: $(VENV)/ready
 	$(BIN)/python python/tests/docs_commands.py

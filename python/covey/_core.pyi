@@ -13,6 +13,9 @@ _Floats = npt.NDArray[np.float64]
 
 __version__: str
 
+KEY_EXCHANGE: str
+"""What every link's keys are agreed with."""
+
 SESSION_OPTIONS: list[str]
 """Names of a session's options."""
 

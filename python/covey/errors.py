@@ -72,14 +72,16 @@ class DoesNotFitError(NodeError):
         scale: int,
         calibrated: bool,
         way_out: str = "use a wider ring or a smaller scale",
+        reason: str | None = None,
     ) -> None:
         source = "by calibration, with its margin" if calibrated else "by interval analysis"
         shown = f"±{magnitude:.4g}" if math.isfinite(magnitude) else "beyond all bounds"
         super().__init__(
             node,
             op,
-            f"reaches {shown} ({source}), which takes {needed} bits at {scale} fractional bits where the ring leaves "
-            f"{available}",
+            reason
+            or f"reaches {shown} ({source}), which takes {needed} bits at {scale} fractional bits where the ring "
+            f"leaves {available}",
             way_out,
         )
         self.magnitude = magnitude
@@ -99,4 +101,5 @@ class DoesNotFitError(NodeError):
             scale=self.scale,
             calibrated=self.calibrated,
             way_out=way_out,
+            reason=self.reason,
         )

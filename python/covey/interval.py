@@ -1,11 +1,12 @@
-"""Interval arithmetic over whole tensors: one interval an element, batch dimension 1.
+"""Interval arithmetic over whole tensors of integers: one interval an element, batch dimension 1.
 
-Bounds are float64. Integers below 2^53 are exact in it; sums that may pass that are widened by their rounding error, so
-an interval always holds every value the integers can take.
+Both ends are whole numbers in float64, rounded outward wherever an operation may have rounded them: an interval always
+holds every value that the integers can take. Below 2^53 nothing is rounded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 EXACT = 2.0**53
-"""Below this magnitude float64 holds every integer."""
+"""Up to this magnitude float64 holds every integer."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,6 +30,20 @@ class Interval:
         """The interval that holds only `value`."""
         return Interval(value, value)
 
+    def __add__(self, other: Interval) -> Interval:
+        return Interval(self.low + other.low, self.high + other.high).outward()
+
+    def __sub__(self, other: Interval) -> Interval:
+        return Interval(self.low - other.high, self.high - other.low).outward()
+
+    def __mul__(self, other: Interval) -> Interval:
+        """All products of a value of each."""
+        if other.low is other.high:
+            ends = [self.low * other.low, self.high * other.low]
+        else:
+            ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
+        return Interval(np.minimum.reduce(ends), np.maximum.reduce(ends)).outward()
+
     @property
     def magnitude(self) -> float:
         """The largest absolute value of any element."""
@@ -36,18 +51,36 @@ class Interval:
 
     @property
     def centre(self) -> Array:
-        """Midpoint of each element's interval."""
+        """Each element's midpoint, or a number next to it."""
         return (self.low + self.high) / 2
 
     @property
     def radius(self) -> Array:
-        """Half the width of each element's interval."""
-        return (self.high - self.low) / 2
+        """How far from `centre` an element's values reach, at least."""
+        centre = self.centre
+        radius = np.maximum(self.high - centre, centre - self.low)
+        if self.magnitude < EXACT / 4:
+            return radius
+        return np.where(radius > 0.0, np.nextafter(radius, np.inf), radius)
 
     @property
     def bits(self) -> int:
         """The least b with |value| < 2^b for every element; the values are integers."""
         return integer_bits(self.magnitude)
+
+    @property
+    def positive(self) -> Interval:
+        """Of `max(value, 0)`."""
+        return Interval(np.maximum(self.low, 0), np.maximum(self.high, 0))
+
+    @property
+    def negative(self) -> Interval:
+        """Of `min(value, 0)`."""
+        return Interval(np.minimum(self.low, 0), np.minimum(self.high, 0))
+
+    def reshape(self, shape: Sequence[int]) -> Interval:
+        """The same elements in another shape."""
+        return Interval(self.low.reshape(shape), self.high.reshape(shape))
 
     def clamp(self, bound: float) -> Interval:
         """What is left of it within `[-bound, bound]`."""
@@ -55,15 +88,33 @@ class Interval:
 
     def widen(self, by: float) -> Interval:
         """`by` more on both sides."""
-        return Interval(self.low - by, self.high + by)
+        return Interval(self.low - by, self.high + by).outward()
 
     def scaled(self, factor: Array | float) -> Interval:
-        """Times a non-negative factor."""
-        return Interval(self.low * factor, self.high * factor)
+        """Times a non-negative whole factor."""
+        return Interval(self.low * factor, self.high * factor).outward()
+
+    def shifted_left(self, bits: int) -> Interval:
+        """Times 2^bits."""
+        return Interval(np.ldexp(self.low, bits), np.ldexp(self.high, bits))
 
     def shifted_right(self, bits: int) -> Interval:
         """Each bound floored after division by 2^bits."""
         return Interval(np.floor(np.ldexp(self.low, -bits)), np.floor(np.ldexp(self.high, -bits)))
+
+    def divided(self, divisor: int) -> Interval:
+        """Each bound floored after division by a positive whole number."""
+        result = Interval(np.floor(self.low / divisor), np.floor(self.high / divisor))
+        # A quotient that is rounded up to a whole number is one too large.
+        return result if self.magnitude < EXACT else result.widen(1.0)
+
+    def outward(self) -> Interval:
+        """The next float outside, for ends that one operation has made and may have rounded to the nearest."""
+        if self.magnitude < EXACT:
+            return self
+        low = np.where(np.abs(self.low) >= EXACT, np.nextafter(self.low, -np.inf), self.low)
+        high = np.where(np.abs(self.high) >= EXACT, np.nextafter(self.high, np.inf), self.high)
+        return Interval(low, high)
 
 
 def integer_bits(magnitude: float) -> int:
@@ -73,8 +124,17 @@ def integer_bits(magnitude: float) -> int:
     return int(np.floor(magnitude)).bit_length()
 
 
-def of_centre(centre: Array, radius: Array, terms: int, products: float) -> Interval:
-    """`centre ± radius` for sums of `terms` products of at most `products`, widened by what float64 may have lost."""
-    largest = terms * products
-    slack = largest * (terms + 2) * 2.0**-51 if largest >= EXACT / 4 else 0.0
-    return Interval(centre - radius - slack, centre + radius + slack)
+def of_sums(low: Array, high: Array, terms: int, largest: float) -> Interval:
+    """`low` and `high` are sums of `terms` numbers whose magnitudes add up to `largest` at most, in any order.
+
+    float64 may be off by gamma_n = n u / (1 - n u) of `largest`, u = 2^-53 (Higham, Accuracy and Stability of Numerical
+    Algorithms, 2002, section 3.1). Twice that is allowed: an end may be the sum of two such sums, and `largest` is
+    rounded itself. Below EXACT / 8 sums of products of halves are exact.
+    """
+    slack = largest * (terms + 8) * 2.0**-51 if not largest < EXACT / 8 else 0.0
+    return Interval(np.ceil(low - slack), np.floor(high + slack))
+
+
+def of_centre(centre: Array, radius: Array, terms: int, products: float, more: float = 0.0) -> Interval:
+    """`centre ± radius` for sums of `terms` products of at most `products` and one number more of at most `more`."""
+    return of_sums(centre - radius, centre + radius, terms + 1, terms * products + more)

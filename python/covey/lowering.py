@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NoReturn
 
 import numpy as np
 from google.protobuf.message import Message
@@ -26,6 +27,12 @@ MARGIN = 4.0
 
 GUARD_BITS = 2
 """Bits of the ring no value may use: the sign, and the room truncation and differences need."""
+
+MOST_WRAPS = 2.0**-10
+"""The most elements of an inference that probabilistic shifts may make wrap around, on average (docs/trio.md)."""
+
+MOST_SCALE = 62
+"""The most fractional bits that a program's value may have."""
 
 MOST_EXTRA_BITS = 16
 """The most fractional bits a small constant gets beyond the ordinary scale."""
@@ -122,6 +129,8 @@ class Lowering:
     program: pb.Program = field(default_factory=pb.Program)
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
+    wraps: float = 0.0
+    """How many elements of an inference the shifts so far make wrap around, on average, at the bounds."""
     _values: dict[str, Lowered] = field(default_factory=dict)
     _parameters: dict[tuple[str, int, float, int], Lowered] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
@@ -304,6 +313,9 @@ class Lowering:
 
     def truncate(self, node: Node, value: Lowered, bits: int, name: str | None = None) -> Lowered:
         """`floor(value / 2^bits)`, or near it as the settings allow."""
+        if bits >= self.settings.ring_bits:  # more than the ring has, whatever its integers take
+            self._refuse(node.name, node.source_op, value.interval.magnitude, value.scale, bits, value.calibrated)
+        self.count_wraps(node, value, value.interval)
         return self.emit(
             node,
             pb.Truncate(bits=bits, rounding=self.rounding),
@@ -313,6 +325,22 @@ class Lowering:
             interval=self.rounded(value.interval.shifted_right(bits)),
             name=name,
         )
+
+    def count_wraps(self, node: Node, value: Lowered, shifted: Interval) -> None:
+        """Count what a shift of the integers in `shifted` makes wrap around: each with probability |v| / 2^l."""
+        if self.settings.truncation is not Truncation.PROBABILISTIC:
+            return
+        largest = np.maximum(np.abs(shifted.low), np.abs(shifted.high))
+        elements = int(np.prod(value.shape, dtype=np.int64)) / max(largest.size, 1)
+        self.wraps += float(largest.sum()) * elements * 2.0**-self.settings.ring_bits
+        if self.wraps <= MOST_WRAPS:
+            return
+        needed = self.settings.available_bits + max(1, int(np.ceil(np.log2(self.wraps / MOST_WRAPS))))
+        reason = (
+            f"its probabilistic shift and those before make {self.wraps:.2g} elements of an inference wrap around on "
+            f"average in Z_2^{self.settings.ring_bits} at scale {self.scale}, and {MOST_WRAPS:.2g} may at most"
+        )
+        self._refuse(node.name, node.source_op, value.interval.magnitude, value.scale, needed, value.calibrated, reason)
 
     def rounded(self, interval: Interval) -> Interval:
         """An interval of floored quotients, with what inexact rounding may add."""
@@ -336,7 +364,7 @@ class Lowering:
             [value],
             shape=value.shape,
             scale=scale,
-            interval=value.interval.scaled(2.0**bits),
+            interval=value.interval.shifted_left(bits),
             name=self._fresh(name or f"{value.name}@{scale}"),
             magnitude=magnitude,
         )
@@ -409,17 +437,31 @@ class Lowering:
     def _check(self, node: str, op: str, magnitude: float, scale: int, calibrated: bool) -> None:
         if np.isnan(magnitude):
             raise ParameterError(node, op, "its range cannot be computed", "check the model's weights")
-        needed = integer_bits(magnitude)
+        # No program has a larger scale, whatever is left of the number.
+        needed = max(integer_bits(magnitude), scale if scale > MOST_SCALE else 0)
         if needed > self.settings.available_bits:
-            raise DoesNotFitError(
-                node,
-                op,
-                magnitude=float(np.ldexp(magnitude, -scale)),
-                needed=needed,
-                available=self.settings.available_bits,
-                scale=scale,
-                calibrated=calibrated,
-            )
+            self._refuse(node, op, magnitude, scale, needed, calibrated)
+
+    def _refuse(
+        self,
+        node: str,
+        op: str,
+        magnitude: float,
+        scale: int,
+        needed: int,
+        calibrated: bool,
+        reason: str | None = None,
+    ) -> NoReturn:
+        raise DoesNotFitError(
+            node,
+            op,
+            magnitude=float(np.ldexp(magnitude, -scale)),
+            needed=needed,
+            available=self.settings.available_bits,
+            scale=scale,
+            calibrated=calibrated,
+            reason=reason,
+        )
 
 
 def leading_zeros(constant: Array) -> int:

@@ -176,6 +176,8 @@ class Result:
     profile: Profile | None = field(default=None, repr=False)
     parties: list[PartyUsage] = field(default_factory=list, repr=False)
     """What the run took of each party's machine, in role order; empty without parties."""
+    at_bound: list[str] = field(default_factory=list)
+    """Outputs that touch a bound that calibration data gave: they, and what they come from, may have wrapped around."""
 
     @property
     def logits(self) -> dict[str, Floats]:
@@ -191,7 +193,8 @@ class Result:
             return {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
 
         first = done.results[0]
-        return Result(rows("outputs"), rows("integers"), first.scales, done.work.profile, done.work.parties)
+        touching = list(dict.fromkeys(name for result in done.results for name in result.at_bound))
+        return Result(rows("outputs"), rows("integers"), first.scales, done.work.profile, done.work.parties, touching)
 
     @staticmethod
     def of(
@@ -207,7 +210,15 @@ class Result:
         outputs = {name: values / 2.0 ** scales[name] for name, values in integers.items()}
         for name in softmaxes & outputs.keys():
             outputs[name] = softmax(outputs[name])
-        return Result(outputs, integers, scales, profile, list(parties))
+        calibrated = {entry["name"]: int(entry["bound_bits"]) for entry in program.outputs if not entry["proved"]}
+        at_bound = [name for name in integers if _touches(integers[name], calibrated.get(name))]
+        return Result(outputs, integers, scales, profile, list(parties), at_bound)
+
+
+def _touches(values: Integers, bits: int | None) -> bool:
+    if bits is None or not values.size:
+        return False
+    return max(int(values.max()), -int(values.min())) >= (1 << bits) - 1
 
 
 def softmax(values: Floats) -> Floats:

@@ -11,6 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from covey import reference
+from covey._core import Program
+from covey._proto import program_pb2 as pb
+from covey.emit import HEADER_BYTES
 from covey.errors import ModelError
 from covey.importers import torch_export
 from covey.importers.onnx import load
@@ -25,6 +28,9 @@ Call = Callable[[list[npt.NDArray[Any]]], list[npt.NDArray[Any]]]
 
 RELATIVE_ERROR_LIMIT = 0.02
 """The largest relative L2 error against floating point that passes."""
+
+APPROXIMATE_LIMIT = 0.01
+"""The largest relative L2 error against clear that passes where a program's shifts are inexact."""
 
 ALIVE_LIMIT = 0.10
 """The smallest fraction of values above zero after a ReLU that passes."""
@@ -59,6 +65,32 @@ class FloatReference:
     logits: dict[str, Floats]
     alive: dict[str, float] = field(default_factory=dict)
     note: str = ""
+
+
+def rounding_of(program: Program) -> tuple[str, int]:
+    """How the shifts of a program round, by the least exact of them, and how many are not exact."""
+    parsed = pb.Program.FromString(program.to_bytes()[HEADER_BYTES:])
+    kinds = [getattr(node, node.WhichOneof("op")) for node in parsed.nodes]
+    roundings = [op.rounding for op in kinds if isinstance(op, pb.Truncate | pb.MulShift)]
+    inexact = [rounding for rounding in roundings if rounding != pb.Rounding.EXACT]
+    if not inexact:
+        return "exact", 0
+    return ("probabilistic" if pb.Rounding.PROBABILISTIC in inexact else "ulp"), len(inexact)
+
+
+def within_budget(expected: Integers, actual: Integers | None, shifts: int) -> tuple[str, bool]:
+    """How far an output of inexact shifts is from clear, and whether that is what so many roundings explain.
+
+    Each is off by a unit of the last place: in all a relative error of `APPROXIMATE_LIMIT`, or a unit a shift where the
+    numbers themselves are small.
+    """
+    if actual is None or actual.shape != expected.shape:
+        return "missing or of another shape", False
+    difference = actual.astype(np.float64) - expected.astype(np.float64)
+    largest = float(np.abs(difference).max(initial=0.0))
+    error = relative_error(actual.astype(np.float64), expected.astype(np.float64))
+    found = f"{error:.3%} relative L2 error, {largest:.0f} units at most"
+    return found, error <= APPROXIMATE_LIMIT or largest <= shifts
 
 
 def compare(expected: Mapping[str, Integers], actual: Mapping[str, Integers]) -> list[Difference]:

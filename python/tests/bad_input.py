@@ -149,7 +149,8 @@ ROWS = [
     row("rubbish on a port", mine("test_rubbish_on_a_port[{}]"), clear=NO_PARTIES),
     row(
         "other version, broken messages",
-        mine("test_other_versions_and_broken_messages[{}]"),
+        parties("refused::other_versions_and_broken_messages"),
+        unit("covey-transport", "hostile_tests::malformed_frames_of_the_set_up_blame_their_sender"),
         unit("covey-client", "messages::tests::versions_and_rubbish_are_told_apart"),
         clear=NO_PARTIES,
     ),

@@ -6,15 +6,12 @@ on serving, with the state they had. `bad_input.py` prints which row of the tabl
 
 from __future__ import annotations
 
-import base64
 import itertools
 import os
 import resource
 import shutil
 import signal
 import socket
-import ssl
-import struct
 import subprocess
 import sys
 import time
@@ -305,70 +302,6 @@ def test_rubbish_on_a_port(served: Place, command: Command, tmp_path: Path) -> N
         stream.close()
     for party in served.served.parties:
         assert "panicked" not in party.log.read_text()
-
-
-def readable_key(path: Path) -> Path:
-    """The key file with its key in the older form, without the public key, which is all that OpenSSL 3.0 reads."""
-    text = path.read_text()
-    name = "PRIVATE KEY"
-    begin, end = f"-----BEGIN {name}-----", f"-----END {name}-----"
-    key = base64.b64decode(text.split(begin)[1].split(end)[0])
-    secret = key.split(bytes.fromhex("04220420"))[1][:32]
-    older = base64.b64encode(bytes.fromhex("302e020100300506032b657004220420") + secret).decode()
-    copy = path.with_name("older.pem")
-    copy.write_text(f"{begin}\n{older}\n{end}\n{text.split(end)[1].strip()}\n")
-    return copy
-
-
-class Caller:
-    """A client that speaks TLS and frames, and says in them what it likes."""
-
-    def __init__(self, config: Path, key: Path) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        context.load_cert_chain(readable_key(key))
-        context.set_alpn_protocols(["covey/1"])
-        plain = socket.create_connection(address_of(config), timeout=5)
-        self.stream = context.wrap_socket(plain)
-        assert self.frame()[0] == 6, "not welcome"
-
-    def frame(self) -> tuple[int, bytes]:
-        """The next frame: its kind and its body."""
-        header = self.exactly(9)
-        _, kind, length = struct.unpack(">IBI", header)
-        return kind, self.exactly(length)
-
-    def exactly(self, count: int) -> bytes:
-        out = b""
-        while len(out) < count and (piece := self.stream.recv(count - len(out))):
-            out += piece
-        return out
-
-    def say(self, body: bytes, kind: int = 5, length: int | None = None) -> None:
-        self.stream.sendall(struct.pack(">IBI", 0, kind, len(body) if length is None else length) + body)
-
-
-def test_other_versions_and_broken_messages(served: Place, command: Command, tmp_path: Path) -> None:
-    """From a client whom the parties know."""
-    key = served.served.client_config.parent / "key.pem"
-    for party in served.served.parties:
-        caller = Caller(party.config, key)
-        caller.say(b'{"version":999,"body":"status"}')
-        kind, body = caller.frame()
-        assert kind == 5 and b"version 999" in body and b"install the same Covey release" in body, body
-        for broken in (b"", b"{", b'{"version":2,"body":"nonsense"}', b"\xff" * 70_000):
-            caller = Caller(party.config, key)
-            caller.say(broken)
-            kind, body = caller.frame()
-            assert b"broke the format" in body and b"\\n" not in body, body
-        caller = Caller(party.config, key)
-        caller.say(b"", kind=9)
-        caller = Caller(party.config, key)
-        caller.say(b"", length=1 << 31)
-        caller.stream.close()
-        assert "panicked" not in party.log.read_text()
-    served.check_sound(command, tmp_path)
 
 
 # Plans.

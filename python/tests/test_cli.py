@@ -360,4 +360,6 @@ def test_bad_configurations_are_refused(command: Command, tmp_path: Path, text: 
 def test_doctor_examines_the_machine(command: Command) -> None:
     findings = json.loads(command.succeeds("doctor", "--json").out)
     assert {"covey", "runtime", "machine", "kernels"} <= {finding["what"] for finding in findings}
+    (exchange,) = [finding["found"] for finding in findings if finding["what"] == "key exchange"]
+    assert exchange.startswith("X25519MLKEM768:")
     assert "cores" in command.succeeds("doctor").out

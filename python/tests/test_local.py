@@ -191,6 +191,22 @@ def test_a_taken_port_is_named(command: Command, tmp_path: Path) -> None:
         command.refuses("party", "--config", first.config, saying=address)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_processes_with_secrets_leave_no_core_dump(parties: Parties, digits: Path) -> None:
+    client = (
+        "import contextlib, pathlib, sys; from covey import CoveyError, _core\n"
+        "with contextlib.suppress(CoveyError):\n"
+        "    _core.Session(pathlib.Path(sys.argv[1]), _core.Program(pathlib.Path(sys.argv[2])), 'trio')\n"
+        "print(pathlib.Path('/proc/self/limits').read_text())"
+    )
+    with started([sys.executable, "-c", client, str(parties.client_config), str(digits)]) as running:
+        limits = [running.communicate(timeout=60)[0]]
+    limits += [Path(f"/proc/{party.pid}/limits").read_text() for party in parties.parties]
+    for text in limits:
+        (core,) = [line.split()[4:6] for line in text.splitlines() if line.startswith("Max core file size")]
+        assert core == ["0", "0"]
+
+
 def test_parties_end_with_the_block() -> None:
     seen: list[tuple[Path, list[int]]] = []
 

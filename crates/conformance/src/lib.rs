@@ -24,6 +24,7 @@ pub mod tap;
 pub mod transports;
 pub mod trio;
 pub mod two_party;
+pub mod views;
 
 pub use conform::{Counts, conform, conform_clear};
 pub use failure::Failure;

@@ -54,6 +54,10 @@ impl<P: Protocol> Protocol for OffByOne<P> {
         self.0.restore(x)
     }
 
+    fn note_public(&mut self, value: &Tensor<P::Word>) {
+        self.0.note_public(value);
+    }
+
     fn enter(&mut self, node: u32, name: &str) {
         self.0.enter(node, name);
     }

@@ -56,6 +56,18 @@ impl<'a, H: Harness> Session<'a, H> {
         party: impl Fn(&mut H::Protocol, &dyn Network) -> Result<T, Failure> + Sync,
         client: impl FnOnce(&mut H::Client, &dyn Network) -> Result<C, Failure> + Send,
     ) -> Result<(Vec<T>, C), Failure> {
+        let (ring, options) = (self.ring, self.options);
+        self.run_with(|endpoint| H::party(endpoint, ring, options), |endpoint| endpoint, party, client)
+    }
+
+    /// [`Session::run`] with parties that `start` starts, and with what `tap` puts between the client and its endpoint.
+    pub fn run_with<T: Send, C: Send>(
+        &self,
+        start: impl Fn(Box<dyn Endpoint>) -> covey_protocols::api::Result<H::Protocol> + Sync,
+        tap: impl FnOnce(Box<dyn Endpoint>) -> Box<dyn Endpoint> + Send,
+        party: impl Fn(&mut H::Protocol, &dyn Network) -> Result<T, Failure> + Sync,
+        client: impl FnOnce(&mut H::Client, &dyn Network) -> Result<C, Failure> + Send,
+    ) -> Result<(Vec<T>, C), Failure> {
         let mut networks = self.transport.networks(H::PARTIES)?;
         let client_network = networks.pop().ok_or_else(|| Failure::Panic("no client's network".into()))?;
         let (ring, options) = (self.ring, self.options);
@@ -65,12 +77,12 @@ impl<'a, H: Harness> Session<'a, H> {
                 if let Some(wrap) = self.wrap {
                     endpoint = wrap(network.me(), endpoint);
                 }
-                party(&mut H::party(endpoint, ring, options)?, &*network)
+                party(&mut start(endpoint)?, &*network)
             })
         };
         let client = move || {
             to_the_end(&*client_network, || {
-                client(&mut H::client(client_network.endpoint(0)?, ring, options), &*client_network)
+                client(&mut H::client(tap(client_network.endpoint(0)?), ring, options), &*client_network)
             })
         };
         thread::scope(|scope| {

@@ -2,8 +2,9 @@
 
 use std::marker::PhantomData;
 
+use covey_kernels::Prg;
 use covey_ot::ideal::Dealer;
-use covey_ot::{HashKey, Received, Sent};
+use covey_ot::{Block, HashKey, Received, ReceivedBlocks, Sent, SentBlocks};
 use covey_protocols::Options;
 use covey_protocols::api::Result;
 use covey_protocols::cost::Demand;
@@ -26,8 +27,8 @@ pub struct Dealt;
 
 impl Source for Dealt {
     fn party<W: Word>(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Result<TwoParty<W>> {
-        let stock = DealtStock::new(endpoint.me());
-        with_stock(endpoint, stock, ring, options)
+        let (keys, stock) = (keys(endpoint.me()), DealtStock::new(endpoint.me()));
+        with_stock(endpoint, keys, stock, ring, options)
     }
 }
 
@@ -71,37 +72,106 @@ impl<W: Word, S: Source> Harness for TwoPartyHarness<W, S> {
 /// The party of `endpoint` that takes its OTs from `stock`.
 pub fn with_stock<W: Word>(
     endpoint: Box<dyn Endpoint>,
+    keys: SessionKeys,
     stock: DealtStock,
     ring: Ring,
     options: Options,
 ) -> Result<TwoParty<W>> {
-    let keys = keys(endpoint.me());
     TwoParty::new(endpoint, keys, Box::new(stock), ring, options, 0)
 }
 
-fn keys(me: usize) -> SessionKeys {
-    let mut keys = vec![Some(blake3::derive_key("covey conformance 2026 session keys", &[0, 1])); 2];
-    keys[me] = None;
-    SessionKeys::new(keys)
+/// Keys of party `me`: the same wherever a key has the same holders.
+pub fn keys(me: usize) -> SessionKeys {
+    let key = |holders: Vec<usize>| {
+        let holders: Vec<u8> = holders.into_iter().map(|holder| holder as u8).collect();
+        blake3::derive_key("covey conformance 2026 session keys", &holders)
+    };
+    SessionKeys::new(TwoParty::<u32>::key_holders(me, 2).into_iter().map(|holders| holders.map(key)).collect())
 }
 
 /// A stock that a dealer fills: both parties' dealers, of the same seeds, deal the same OTs.
 pub struct DealtStock {
     me: usize,
     /// By the party that holds the correlation.
-    dealers: [Dealer; 2],
+    dealers: [Deal; 2],
     sent: Run,
     received: Run,
-    delta: covey_ot::Block,
+    delta: Block,
     /// One OT that the parties hold differently: by the party that holds the correlation, and its number.
     flaw: Option<(usize, u64)>,
+}
+
+/// Who deals.
+enum Deal {
+    Ideal(Box<Dealer>),
+    Halves(Box<Halves>),
+}
+
+impl Deal {
+    fn deal(&mut self, count: usize) -> (SentBlocks, ReceivedBlocks) {
+        match self {
+            Deal::Ideal(dealer) => dealer.deal(count),
+            Deal::Halves(halves) => halves.deal(count),
+        }
+    }
+}
+
+/// OTs of which the party that `held` names has the same part whatever the salt; the other's is fresh for each salt. The sender has
+/// blocks s and a correlation d, the receiver s or s ^ d, by its choice.
+struct Halves {
+    /// The blocks of who holds the fixed part.
+    blocks: Prg,
+    /// Whether that is the receiver.
+    receives: bool,
+    choices: Prg,
+    delta: Block,
+    dealt: u64,
+}
+
+impl Halves {
+    fn new(sender: usize, held: Option<usize>, salt: u64) -> Self {
+        let prg = |what: &[u8], salt: u64| {
+            let material = [what, &[sender as u8], &salt.to_le_bytes()].concat();
+            let key = blake3::derive_key("covey conformance 2026 halves of OTs", &material);
+            Prg::new(key.first_chunk().expect("16 of 32 bytes"))
+        };
+        let of = |holder: usize| if held == Some(holder) { 0 } else { salt };
+        let receives = held == Some(1 - sender);
+        let mut delta = [0; 16];
+        prg(b"delta", of(sender)).fill(0, 0, &mut delta);
+        delta[0] |= 1;
+        let blocks = prg(b"blocks", if held.is_some() { 0 } else { salt });
+        Halves { blocks, receives, choices: prg(b"choices", salt), delta: Block::from_bytes(delta), dealt: 0 }
+    }
+
+    fn deal(&mut self, count: usize) -> (SentBlocks, ReceivedBlocks) {
+        let (mut words, mut choices) = (vec![0u64; 2 * count], vec![0u64; 2 * count]);
+        self.blocks.fill_words_from(0, self.dealt, &mut words);
+        self.choices.fill_words_from(0, self.dealt, &mut choices);
+        let held = words.chunks_exact(2).zip(choices.chunks_exact(2));
+        let (sent, received) = held
+            .map(|(words, choice)| {
+                let block = u128::from(words[0]) | u128::from(words[1]) << 64;
+                if self.receives {
+                    let received = Block::new(block);
+                    return (received ^ self.delta.times(received.low()), received);
+                }
+                // The sender's blocks end in 0, the correlation in 1, so that a received block ends in the choice.
+                let sent = Block::new(block & !1);
+                (sent, sent ^ self.delta.times(choice[0]))
+            })
+            .unzip();
+        let (key, first) = (HashKey(0x6865_6C64 << 64), self.dealt);
+        self.dealt += count as u64;
+        (SentBlocks::new(self.delta, key, first, sent), ReceivedBlocks::new(key, first, received))
+    }
 }
 
 /// OTs of one direction, and how many of them have been taken.
 struct Run {
     key: HashKey,
     first: u64,
-    blocks: Vec<covey_ot::Block>,
+    blocks: Vec<Block>,
     taken: usize,
 }
 
@@ -111,7 +181,7 @@ impl Run {
     }
 
     /// Gives up what was taken and adds `more`.
-    fn extend(&mut self, more: &[covey_ot::Block]) {
+    fn extend(&mut self, more: &[Block]) {
         self.blocks.drain(..self.taken);
         self.first += self.taken as u64;
         self.taken = 0;
@@ -122,7 +192,15 @@ impl Run {
 impl DealtStock {
     /// An empty one of party `me`.
     pub fn new(me: usize) -> Self {
-        let mut dealers = [1, 2].map(Dealer::new);
+        Self::of(me, [1, 2].map(|seed| Deal::Ideal(Box::new(Dealer::new(seed)))))
+    }
+
+    /// An empty one of party `me`: whatever `salt`, `held` holds the same part of the same OTs.
+    pub fn halved(me: usize, held: Option<usize>, salt: u64) -> Self {
+        Self::of(me, [0, 1].map(|sender| Deal::Halves(Box::new(Halves::new(sender, held, salt)))))
+    }
+
+    fn of(me: usize, mut dealers: [Deal; 2]) -> Self {
         let none = dealers[me].deal(0).0;
         let (delta, key) = (none.view().delta, none.view().key);
         let run = || Run { key, first: 0, blocks: Vec::new(), taken: 0 };
@@ -153,7 +231,7 @@ impl Stock for DealtStock {
             let run = if sender == self.me { &mut self.sent } else { &mut self.received };
             let index = at.checked_sub(run.first).map(|index| index as usize);
             if let Some(block) = index.and_then(|index| run.blocks.get_mut(index)) {
-                *block ^= covey_ot::Block::new(1 << 77);
+                *block ^= Block::new(1 << 77);
                 self.flaw = None;
             }
         }

@@ -59,7 +59,8 @@ fn prefer_large_pages_in(start: *mut u8, len: usize) {
 
 /// Asks for large pages in whole pages of this process's memory.
 fn advise(start: *mut u8, len: usize) {
-    #[cfg(target_os = "linux")]
+    // An interpreter has no pages.
+    #[cfg(all(target_os = "linux", not(miri)))]
     {
         unsafe extern "C" {
             fn madvise(address: *mut u8, length: usize, advice: i32) -> i32;
@@ -68,7 +69,7 @@ fn advise(start: *mut u8, len: usize) {
         // SAFETY: a hint that changes nothing of what memory holds, and may be refused.
         unsafe { madvise(start, len, MADV_HUGEPAGE) };
     }
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(not(all(target_os = "linux", not(miri))))]
     let _ = (start, len);
 }
 

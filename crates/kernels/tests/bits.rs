@@ -63,3 +63,12 @@ proptest! {
         });
     }
 }
+
+/// Small enough for an interpreter: `make miri`.
+#[test]
+fn small_sizes() {
+    for (len, planes) in [(0, 3), (1, 1), (65, 5), (130, 32)] {
+        check::<u32>(len, planes);
+        check::<u64>(len, planes + 31);
+    }
+}

@@ -58,3 +58,10 @@ fn blocks_that_differ_meet_under_few_keys() {
         assert!(keys.iter().all(|&keys| keys <= 16), "{m}, {other}");
     }
 }
+
+/// Small enough for an interpreter: `make miri`.
+#[test]
+fn small_sizes() {
+    let blocks: Vec<u8> = words::<u64>(BLOCK / 8, 3).iter().flat_map(|word| word.to_le_bytes()).collect();
+    check(&blocks, &words(KEY, 5));
+}

@@ -102,3 +102,14 @@ fn shapes_of_real_networks() {
     check::<u64>(&square((24, 24), 40, 5, 1, 24), 1);
     check::<u32>(&square((32, 64), 10, 3, 1, 4), 2);
 }
+
+/// Small enough for an interpreter: `make miri`.
+#[test]
+fn small_sizes() {
+    for g in
+        [square((1, 2), 5, 3, 1, 1), square((2, 4), 4, 3, 2, 2), square((3, 3), 4, 3, 1, 3), square((2, 3), 3, 1, 1, 1)]
+    {
+        check::<u32>(&g, 2);
+        check::<u64>(&g, 1);
+    }
+}

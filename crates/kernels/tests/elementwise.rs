@@ -81,3 +81,15 @@ fn logic_on_planes() {
 fn lengths_must_match() {
     e::add(&mut [0u32; 3], &[0; 3], &[0; 4]);
 }
+
+/// Small enough for an interpreter: `make miri`.
+#[test]
+fn small_sizes() {
+    for len in [0, 1, 7, 33] {
+        arithmetic::<u32>(len);
+        arithmetic::<u64>(len);
+        let mut out = words::<u64>(len, 1);
+        bits::not_assign(&mut out);
+        e::gather(&mut vec![0u32; len], &[1, 2, 3], &vec![2; len]);
+    }
+}

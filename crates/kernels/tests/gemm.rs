@@ -74,3 +74,12 @@ fn every_number_of_rows_left_over_past_the_first_depth_block() {
         check::<u64>(m, 25, 200);
     }
 }
+
+/// Small enough for an interpreter: `make miri`.
+#[test]
+fn small_sizes() {
+    for (m, n, k) in [(1, 1, 1), (3, 5, 7), (9, 17, 9), (5, 33, 3)] {
+        check::<u32>(m, n, k);
+        check::<u64>(m, n, k);
+    }
+}

@@ -76,3 +76,11 @@ fn numbers_parts_and_keys_separate() {
         }
     }
 }
+
+/// Small enough for an interpreter: `make miri`.
+#[test]
+fn small_sizes() {
+    // A key schedule takes an interpreter a second.
+    agrees::<Block>(7 << 100, 1, 30, 5);
+    agrees::<u32>(7, 9, 5, 1);
+}

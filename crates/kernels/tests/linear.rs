@@ -256,3 +256,12 @@ fn the_largest_limbs_do_not_wrap() {
         check::<u64>(k);
     }
 }
+
+/// Small enough for an interpreter: `make miri`.
+#[test]
+fn small_sizes() {
+    check_conv::<u32>(&square((1, 2), 3, 3, 1, 1), 2, 2, 16);
+    check_conv::<u64>(&square((2, 2), 3, 1, 2, 2), 1, 1, 100);
+    check_dense::<u32>((3, 5, 7), 2, 8);
+    check_dense::<u64>((2, 5, 4), 1, 100);
+}

@@ -86,3 +86,13 @@ proptest! {
         prop_assert_eq!(&back[..], plane.words());
     }
 }
+
+/// Small enough for an interpreter: `make miri`.
+#[test]
+fn small_sizes() {
+    for (len, bits) in [(0, 4), (1, 32), (9, 13), (21, 31)] {
+        check::<u32>(len, Ring::Pow2(bits));
+        check::<u64>(len, Ring::Pow2(bits + 32));
+    }
+    check::<u32>(5, Ring::Odd(65_537));
+}

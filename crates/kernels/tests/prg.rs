@@ -111,3 +111,16 @@ fn the_counter_wraps_without_touching_the_nonce() {
         assert_eq!(out, expected(&key, 5, u64::MAX - 8, out.len()));
     });
 }
+
+/// Small enough for an interpreter: `make miri`.
+#[test]
+fn small_sizes() {
+    let prg = Prg::new(&[9; 16]);
+    for len in [0, 1, 5, 37] {
+        combined::<u32>(&prg, 3, 0, len);
+        combined::<u64>(&prg, 4, u64::MAX - 5, len);
+    }
+    let mut out = [0; 100];
+    prg.fill(3, 1, &mut out);
+    assert_eq!(out[..], expected(&[9; 16], 3, 1, 100)[..]);
+}

@@ -75,3 +75,21 @@ fn rows_add_up_their_entries() {
         }
     });
 }
+
+/// Small enough for an interpreter: `make miri`.
+#[test]
+fn small_sizes() {
+    let (old, hash) = (blocks(5, 3), TreeHash::new(9));
+    let mut nodes = old.clone();
+    nodes.resize(10, Block::ZERO);
+    hash.double(&mut nodes);
+    assert!((0..5).all(|i| nodes[2 * i] == expected(9, old[i]) && nodes[2 * i + 1] == nodes[2 * i] ^ old[i]));
+    let secret = blocks(16, 4);
+    let (matrix, mut out) = (Prg::new(&[1; 16]), vec![Block::ZERO; 3]);
+    lpn::encode(&matrix, 0, &lpn::Secret::new(&secret), &mut out);
+    let mut indices = vec![0u32; 3 * lpn::WEIGHT];
+    matrix.fill_words(0, &mut indices);
+    for (out, row) in out.iter().zip(indices.chunks(lpn::WEIGHT)) {
+        assert!(*out == row.iter().fold(Block::ZERO, |sum, &index| sum ^ secret[index as usize % 16]));
+    }
+}

@@ -1,11 +1,12 @@
-//! A session's use of stored runs, by all roles: P0 sets a run aside and offers it, all others mark the same one, and it is used once
+//! A session's use of stored runs, by all roles: P0 sets the next run aside and offers it, all others mark the same one in its turn, and it is used once
 //! every role has told every other that it has; and the making of runs for later sessions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use covey_client::messages::{Fill, Hex, STORE_STREAM, StoreMessage, one_line};
 use covey_client::wire;
-use covey_ot::store::{BatchName, Batches, Reserved};
+use covey_ot::store::{BatchName, Batches, Reserved, Stored};
 use covey_protocols::Phase;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::{Dealt, Served};
@@ -16,6 +17,9 @@ use tracing::{info, warn};
 use crate::runs::{About, Purpose, RunStore, read, serving};
 
 const WAY_OUT: &str = "start it and open a new session";
+
+/// How long an offer waits for other sessions to take what is before it.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The role that offers.
 const OFFERS: PeerId = 0;
@@ -167,6 +171,12 @@ impl<'a> Ahead<'a> {
         Ok(refused)
     }
 
+    /// Whether `count` stored runs of `batch` samples may be used at once: they are all read before the first of them runs.
+    pub fn may_draw(&self, batch: usize, count: u32) -> bool {
+        let left = || self.setting.store.left(&self.setting.purpose);
+        self.asks && left().iter().any(|&(of, left)| of == batch && left >= count.into())
+    }
+
     /// Sets the next `count` stored runs of `batch` samples aside, at all roles. `None` where they are to be dealt in the session.
     pub fn draw(&mut self, control: &mut dyn Endpoint, batch: usize, count: u32) -> Result<Option<Vec<Dealt>>, String> {
         let purpose = Purpose { batch, ..self.setting.purpose.clone() };
@@ -208,13 +218,8 @@ impl<'a> Ahead<'a> {
                 }
                 _ => return Err(self.unexpected(OFFERS)),
             };
-            let claimed = match (self.setting.store.open(false), start.checked_add(offered.into())) {
-                (Ok(Some(batches)), Some(end)) => {
-                    batches.claim(name, start..end).map_err(|problem| problem.to_string())
-                }
-                (Ok(_), _) => Err("the batch that is offered is not here".into()),
-                (Err(problem), _) => Err(problem),
-            };
+            let end = start.checked_add(offered.into()).ok_or("runs are offered that no batch has".to_string());
+            let claimed = end.and_then(|end| self.setting.store.claim(purpose, name, start..end, PATIENCE));
             (offer, name, claimed.and_then(|reserved| read(reserved, purpose, self.me())))
         };
         let here = dealt.as_ref().map(|_| ()).map_err(Clone::clone);
@@ -224,16 +229,18 @@ impl<'a> Ahead<'a> {
         })
     }
 
-    /// At P0: the next runs that serve, of one batch, if there are `count` in all of them.
+    /// At P0: the next runs that serve, of one batch, if there are `count` in all of them: of that which was begun, or else the first by
+    /// name.
     fn reserve(&self, purpose: &Purpose, count: u32) -> Option<Reserved> {
         let batches = self.batches()?;
-        let fit = |about: &[u8]| About::from_bytes(about).is_some_and(|about| about.purpose == *purpose);
-        let left: Vec<u64> = serving(&batches, purpose)
+        let left: Vec<Stored> = serving(&batches, purpose)
             .filter(|(stored, batch)| *batch == purpose.batch && stored.left > 0)
-            .map(|(stored, _)| stored.left)
+            .map(|(stored, _)| stored)
             .collect();
-        let first = *left.first().filter(|_| left.iter().sum::<u64>() >= count.into())?;
-        batches.reserve(fit, first.min(count.into())).unwrap_or_else(|problem| {
+        let enough = left.iter().map(|stored| stored.left).sum::<u64>() >= count.into();
+        let next = left.iter().filter(|_| enough).min_by_key(|stored| (stored.gone == 0, stored.name))?;
+        // Its keys are in what goes with it, so no other has the same.
+        batches.reserve(|about| about == &next.about[..], next.left.min(count.into())).unwrap_or_else(|problem| {
             warn!("{problem}");
             None
         })

@@ -9,6 +9,8 @@ use covey_client::{ConfigError, Peer, PeerTable, RoleName, Source, default_state
 use covey_transport::{Fingerprint, Identity};
 use serde::Deserialize;
 
+use crate::budget::{ClientBudget, PartyBudget, mebibytes};
+
 /// Most bits that rounding takes off an output.
 const MOST_ROUNDED: u32 = 24;
 
@@ -27,6 +29,8 @@ pub struct PartyConfig {
     pub state: PathBuf,
     /// How long a peer or client may take to answer while a session is set up.
     pub timeout: Duration,
+    /// What sessions may take of it.
+    pub budget: PartyBudget,
     /// The other parties.
     pub peers: Vec<Peer>,
     /// Who may ask this party for anything.
@@ -50,6 +54,8 @@ pub struct AllowedClient {
     pub queries: Option<u64>,
     /// Low bits that outputs lose, rounded to the nearest, before they open to it.
     pub round_bits: u32,
+    /// What it may take of this party.
+    pub budget: ClientBudget,
 }
 
 #[derive(Deserialize)]
@@ -70,6 +76,8 @@ struct PartyTable {
     key: PathBuf,
     state: Option<PathBuf>,
     timeout: Option<f64>,
+    memory_mb: Option<u64>,
+    queue_mb: Option<u64>,
     #[serde(default)]
     role: RoleName,
 }
@@ -83,6 +91,10 @@ struct ClientTable {
     queries: Option<u64>,
     #[serde(default)]
     round_bits: u32,
+    memory_mb: Option<u64>,
+    queue_mb: Option<u64>,
+    sessions: Option<usize>,
+    runs: Option<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -128,7 +140,11 @@ impl PartyConfig {
         let peers = source.peers("peer", file.peer)?;
         let clients = clients(source, file.client)?;
         let dealer = file.party.role == RoleName::Dealer;
-        let config = PartyConfig { name, listen, identity, dealer, state, timeout, peers, clients };
+        let budget = PartyBudget {
+            memory: mebibytes(source, "party.memory_mb", file.party.memory_mb)?,
+            queue: mebibytes(source, "party.queue_mb", file.party.queue_mb)?.unwrap_or(PartyBudget::default().queue),
+        };
+        let config = PartyConfig { name, listen, identity, dealer, state, timeout, budget, peers, clients };
         config.check_keys(source)?;
         Ok(config)
     }
@@ -174,15 +190,32 @@ fn clients(source: &Source, entries: Vec<ClientTable>) -> Result<Vec<AllowedClie
         if !seen.insert(fingerprint) {
             return Err(source.refuse(&key("fingerprint"), "this key is listed twice: remove one entry"));
         }
-        let may = |right| entry.may.as_ref().is_none_or(|rights| rights.contains(&right));
+        // Least, where nothing is said.
+        let may = |right| entry.may.as_deref().unwrap_or(&[Right::Infer]).contains(&right);
         let (share_weights, infer) = (may(Right::ShareWeights), may(Right::Infer));
         let fill_store = may(Right::FillStore);
         let (queries, round_bits) = (entry.queries, entry.round_bits);
         if round_bits > MOST_ROUNDED {
             return Err(source.refuse(&key("round_bits"), &format!("outputs lose at most {MOST_ROUNDED} bits")));
         }
+        let usual = ClientBudget::default();
+        let budget = ClientBudget {
+            memory: mebibytes(source, &key("memory_mb"), entry.memory_mb)?,
+            queue: mebibytes(source, &key("queue_mb"), entry.queue_mb)?.unwrap_or(usual.queue),
+            sessions: entry.sessions.unwrap_or(usual.sessions),
+            runs: entry.runs.unwrap_or(usual.runs),
+        };
         let name = source.name(&key("name"), entry.name)?;
-        clients.push(AllowedClient { name, fingerprint, share_weights, infer, fill_store, queries, round_bits });
+        clients.push(AllowedClient {
+            name,
+            fingerprint,
+            share_weights,
+            infer,
+            fill_store,
+            queries,
+            round_bits,
+            budget,
+        });
     }
     Ok(clients)
 }

@@ -21,6 +21,14 @@ pub enum NodeError {
         /// What the system said.
         problem: String,
     },
+    /// The state folder is another process's.
+    #[error(
+        "state folder {folder} is in use by another party process: stop that one, or choose another `state` in the configuration"
+    )]
+    InUse {
+        /// The folder.
+        folder: String,
+    },
 }
 
 /// Why one conversation ends, in one line for the other side and the log.

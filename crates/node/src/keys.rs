@@ -3,24 +3,22 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use covey_client::messages::{Hex, PartyHello};
+use covey_client::messages::PartyHello;
+use covey_protocols::agreement::{Agreement, Binding, KEY, OPENING, Refusal, Secret, confirmation};
 use covey_protocols::randomness::SessionKeys;
-use zeroize::{Zeroize, Zeroizing};
 
 use crate::error::Failure;
 use crate::handshake::{Met, left};
 
-const LEN: usize = 32;
-
-/// What one member of a group adds to its key.
-type Contribution = Zeroizing<[u8; LEN]>;
-
 /// Those who share a key, by role, in ascending order.
 type Group = [usize];
 
-/// The keys of this party; `holders` are those who share the one in each slot. A key is told to nobody: its contributions travel inside
-/// TLS, to its holders alone. In a group of more than two, a member that tells the others different things is found out before the
-/// key is used.
+/// What is told in one round, or heard: by group, and by who tells.
+type Told<'a, const LEN: usize> = BTreeMap<(&'a Group, usize), Secret<LEN>>;
+
+/// The keys of this party; `holders` are those who share the one in each slot. A key is told to nobody: what makes it travels inside TLS,
+/// to its holders alone, each of whom commits to its part before it hears another's. In a group of more than two, a member that tells the
+/// others different things is found out before the key is used.
 pub(crate) fn agree(
     own: &PartyHello,
     hellos: &[PartyHello],
@@ -33,53 +31,76 @@ pub(crate) fn agree(
     let held = |group: &&Vec<usize>| group.contains(&own.role) && group.iter().all(here);
     let mut groups: Vec<&Group> = holders.iter().flatten().filter(held).map(Vec::as_slice).collect();
     groups.sort_unstable(); // The same order at both ends of a connection.
-    let mut contributions = BTreeMap::new();
-    for group in &groups {
-        contributions.insert((*group, own.role), draw()?);
-    }
-    exchange(own, connections, deadline, &groups, &mut contributions)?;
     let transcript = transcript(hellos);
-    let mut keys = BTreeMap::new();
-    for group in groups {
-        let contributions = group.iter().map(|&role| &contributions[&(group, role)]);
-        keys.insert(group, derive(&transcript, &own.terms.session, group, contributions));
+    let binding = |group| Binding { transcript: &transcript, session: &own.terms.session.0, group };
+    let agreements = groups.iter().map(|group| Ok((*group, Agreement::new(binding(*group), own.role, draw()?))));
+    let mut agreements: BTreeMap<&Group, Agreement> = agreements.collect::<Result<_, Failure>>()?;
+    let commitments =
+        agreements.iter().map(|(group, one)| ((*group, own.role), Secret::new(one.commitment()))).collect();
+    for ((group, by), commitment) in exchange::<KEY>(connections, deadline, &groups, commitments, own.role)? {
+        let taken = agreements.get_mut(group).map_or(Ok(()), |one| one.committed(by, *commitment));
+        taken.map_err(|refusal| refused(hellos, by, refusal))?;
     }
+    let openings = agreements.iter().filter_map(|(group, one)| Some(((*group, own.role), one.opening()?.clone())));
+    let openings = openings.collect();
+    for ((group, by), opening) in exchange::<OPENING>(connections, deadline, &groups, openings, own.role)? {
+        let taken = agreements.get_mut(group).map_or(Ok(()), |one| one.opened(by, opening));
+        taken.map_err(|refusal| refused(hellos, by, refusal))?;
+    }
+    let keys: BTreeMap<&Group, Secret<KEY>> =
+        agreements.iter().filter_map(|(group, one)| Some((*group, one.key()?))).collect();
     confirm(own, hellos, connections, deadline, &keys)?;
     let of = |group: &Option<Vec<usize>>| group.as_ref().and_then(|group| keys.get(group.as_slice())).map(|key| **key);
     Ok(SessionKeys::new(holders.iter().map(of).collect()))
 }
 
-fn draw() -> Result<Contribution, Failure> {
-    let mut contribution = Contribution::default();
-    getrandom::fill(&mut *contribution)
+fn draw() -> Result<Secret<OPENING>, Failure> {
+    let mut opening = Secret::new([0; OPENING]);
+    getrandom::fill(&mut *opening)
         .map_err(|error| Failure::refused(format!("its operating system gives no random bytes: {error}")))?;
-    Ok(contribution)
+    Ok(opening)
 }
 
-/// Tells each member of `groups` what this party has for them in `ours`, and adds what they have told.
-fn exchange<'a>(
-    own: &PartyHello,
+fn called(hellos: &[PartyHello], role: usize) -> String {
+    let name = hellos.iter().find(|hello| hello.role == role).map_or("", |hello| &hello.name);
+    format!("P{role} ({name})")
+}
+
+fn refused(hellos: &[PartyHello], by: usize, refusal: Refusal) -> Failure {
+    let who = called(hellos, by);
+    Failure::refused(match refusal {
+        Refusal::NotCommitted => format!(
+            "{who} told another part of a key than it had committed to: it does not keep to the protocol; find out why before a new session"
+        ),
+        Refusal::OutOfTurn => format!("{who} broke the format: a part of a key out of turn"),
+    })
+}
+
+/// Tells each member of `groups` what this party has for them in `told`; what they have told.
+fn exchange<'a, const LEN: usize>(
     connections: &mut [Met],
     deadline: Instant,
     groups: &[&'a Group],
-    told: &mut BTreeMap<(&'a Group, usize), Contribution>,
-) -> Result<(), Failure> {
+    told: Told<'a, LEN>,
+    me: usize,
+) -> Result<Told<'a, LEN>, Failure> {
     for (role, connection) in connections.iter_mut() {
         for group in groups.iter().filter(|group| group.contains(role)) {
-            connection.send_frame(&*told[&(*group, own.role)], left(deadline))?;
+            connection.send_frame(&*told[&(*group, me)], left(deadline))?;
         }
     }
+    let mut heard = Told::new();
     for (role, connection) in connections.iter_mut() {
         for group in groups.iter().filter(|group| group.contains(role)) {
-            let frame = Zeroizing::new(connection.recv_frame(LEN, left(deadline))?);
+            let frame = zeroize::Zeroizing::new(connection.recv_frame(LEN, left(deadline))?);
             let Ok(theirs) = <[u8; LEN]>::try_from(frame.as_slice()) else {
                 let len = frame.len();
-                return Err(Failure::refused(format!("P{role} broke the format: a key contribution of {len} bytes")));
+                return Err(Failure::refused(format!("P{role} broke the format: a part of a key of {len} bytes")));
             };
-            told.insert((*group, *role), Zeroizing::new(theirs));
+            heard.insert((*group, *role), Secret::new(theirs));
         }
     }
-    Ok(())
+    Ok(heard)
 }
 
 /// Makes sure that all members of a group have the same key.
@@ -88,56 +109,25 @@ fn confirm(
     hellos: &[PartyHello],
     connections: &mut [Met],
     deadline: Instant,
-    keys: &BTreeMap<&Group, Contribution>,
+    keys: &BTreeMap<&Group, Secret<KEY>>,
 ) -> Result<(), Failure> {
     // Of two, neither can tell others different things.
     let groups: Vec<&Group> = keys.keys().copied().filter(|group| group.len() > 2).collect();
-    let mut told = groups.iter().map(|group| ((*group, own.role), confirmation(&keys[group], own.role))).collect();
-    exchange(own, connections, deadline, &groups, &mut told)?;
-    for ((group, role), theirs) in &told {
+    let told = groups.iter().map(|group| ((*group, own.role), confirmation(&keys[group], own.role))).collect();
+    for ((group, role), theirs) in exchange::<KEY>(connections, deadline, &groups, told, own.role)? {
         // As hashes, which are compared in constant time.
-        if blake3::Hash::from(**theirs) != blake3::Hash::from(*confirmation(&keys[group], *role)) {
-            let called = |role: usize| {
-                let name = hellos.iter().find(|hello| hello.role == role).map_or("", |hello| &hello.name);
-                format!("P{role} ({name})")
-            };
-            let group: Vec<String> = group.iter().map(|&role| called(role)).collect();
+        if blake3::Hash::from(*theirs) != blake3::Hash::from(*confirmation(&keys[group], role)) {
+            let group: Vec<String> = group.iter().map(|&role| called(hellos, role)).collect();
             return Err(Failure::refused(format!(
                 "{} and {} do not have the same key of the group of {}: a party has told the others different things; find out which \
                  before a new session",
-                called(own.role),
-                called(*role),
+                called(hellos, own.role),
+                called(hellos, role),
                 group.join(", ")
             )));
         }
     }
     Ok(())
-}
-
-/// What the member in `role` shows the others of its key.
-fn confirmation(key: &Contribution, role: usize) -> Contribution {
-    let mut material = [0; LEN + 1];
-    material[..LEN].copy_from_slice(&**key);
-    material[LEN] = role as u8;
-    let confirmation = blake3::derive_key("covey 2026 session key confirmation", &material);
-    material.zeroize();
-    Zeroizing::new(confirmation)
-}
-
-/// The key of a group from all contributions, in the order of roles.
-fn derive<'a>(
-    transcript: &[u8; 32],
-    session: &Hex<16>,
-    group: &Group,
-    contributions: impl Iterator<Item = &'a Contribution>,
-) -> Contribution {
-    let mut material = Zeroizing::new(Vec::with_capacity(32 + 16 + 1 + group.len() * (1 + LEN)));
-    material.extend_from_slice(transcript);
-    material.extend_from_slice(&session.0);
-    material.push(group.len() as u8);
-    material.extend(group.iter().map(|&role| role as u8));
-    contributions.for_each(|contribution| material.extend_from_slice(&**contribution));
-    Zeroizing::new(blake3::derive_key("covey 2026 session key", &material))
 }
 
 /// The part of a hello that is the same at every party.
@@ -157,7 +147,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use covey_client::messages::{Key, Terms};
+    use covey_client::messages::{Hex, Key, Terms};
     use covey_protocols::Options;
     use covey_ring::Ring;
     use covey_transport::{Connection, Identity, Listener, connect};
@@ -181,6 +171,7 @@ mod tests {
             name: NAMES[role].into(),
             client: key,
             sharing: Hex([1; 16]),
+            public: Hex([4; 32]),
             prepared: None,
             masks: None,
             round_bits: 0,
@@ -262,38 +253,81 @@ mod tests {
         assert!(drawn[0] != drawn[1] && drawn[1] != drawn[2] && drawn[0] != drawn[2]);
     }
 
-    #[test]
-    fn who_tells_the_others_different_things_is_found_out() {
-        let patience = Duration::from_secs(5);
-        let (others, frames) = with(patience, |mut connections| {
-            let of = |other: usize| [vec![0, 1, 3], vec![0, 2, 3]].into_iter().filter(move |g| g.contains(&other));
-            // P1 is told something else than P0.
-            let ours = |other: usize| Contribution::new([if other == 1 { 8 } else { 7 }; LEN]);
-            for (other, connection) in &mut connections {
-                of(*other).for_each(|_| connection.send_frame(&*ours(*other), PATIENCE).unwrap());
+    /// The groups that P3 shares with a role.
+    fn common(other: usize) -> impl Iterator<Item = Vec<usize>> {
+        [vec![0, 1, 3], vec![0, 2, 3]].into_iter().filter(move |group| group.contains(&other))
+    }
+
+    /// What the others tell P3 in one round.
+    fn heard<const LEN: usize>(connections: &mut [Met]) -> BTreeMap<(Vec<usize>, usize), [u8; LEN]> {
+        let mut heard = BTreeMap::new();
+        for (other, connection) in connections {
+            for group in common(*other) {
+                let frame = connection.recv_frame(LEN, PATIENCE).unwrap();
+                heard.insert((group, *other), frame.as_slice().try_into().unwrap());
             }
-            let mut told = BTreeMap::new();
-            for (other, connection) in &mut connections {
-                for group in of(*other) {
-                    let frame = connection.recv_frame(LEN, PATIENCE).unwrap();
-                    told.insert((group, *other), Contribution::new(frame.try_into().unwrap()));
+        }
+        heard
+    }
+
+    /// P3's part of a key, told to P1 or to others.
+    type Part = dyn Fn(usize) -> Secret<OPENING>;
+
+    /// What the others make of a P3 that commits to one part of a key and tells another, and how many frames each still sends it.
+    fn with_p3(commits: &Part, tells: &Part) -> (Vec<Result<SessionKeys, String>>, Vec<usize>) {
+        let hellos: Vec<PartyHello> = (0..4).map(hello).collect();
+        let (transcript, session) = (transcript(&hellos), hellos[0].terms.session);
+        let connections = connections();
+        thread::scope(|scope| {
+            let agree = |(role, connections)| scope.spawn(move || agree_as(role, connections, Duration::from_secs(5)));
+            let mut connections = connections;
+            let mut own = connections.pop().unwrap();
+            let others: Vec<_> = connections.into_iter().enumerate().map(agree).collect();
+            for (other, connection) in &mut own {
+                for group in common(*other) {
+                    let binding = Binding { transcript: &transcript, session: &session.0, group: &group };
+                    let commitment = Agreement::new(binding, 3, commits(*other)).commitment();
+                    connection.send_frame(&commitment, PATIENCE).unwrap();
                 }
             }
-            let hellos: Vec<PartyHello> = (0..4).map(hello).collect();
-            let transcript = transcript(&hellos);
-            for (other, connection) in &mut connections {
-                for group in of(*other) {
-                    let ours = ours(*other);
-                    let all = group.iter().map(|&role| told.get(&(group.clone(), role)).unwrap_or(&ours));
-                    let key = derive(&transcript, &hellos[0].terms.session, &group, all);
-                    connection.send_frame(&*confirmation(&key, 3), PATIENCE).unwrap();
+            let commitments = heard::<KEY>(&mut own);
+            for (other, connection) in &mut own {
+                common(*other).for_each(|_| connection.send_frame(&*tells(*other), PATIENCE).unwrap());
+            }
+            let openings = heard::<OPENING>(&mut own);
+            for (other, connection) in &mut own {
+                for group in common(*other) {
+                    // As this one has it.
+                    let binding = Binding { transcript: &transcript, session: &session.0, group: &group };
+                    let mut agreement = Agreement::new(binding, 3, commits(*other));
+                    for &by in group.iter().filter(|by| **by != 3) {
+                        agreement.committed(by, commitments[&(group.clone(), by)]).unwrap();
+                    }
+                    for &by in group.iter().filter(|by| **by != 3) {
+                        agreement.opened(by, Secret::new(openings[&(group.clone(), by)])).unwrap();
+                    }
+                    let _ = connection.send_frame(&*confirmation(&agreement.key().unwrap(), 3), PATIENCE);
                 }
             }
-            // What each still says: its confirmations, and nothing of the key that is not P3's.
             let rest =
                 |connection: &mut Connection| std::iter::from_fn(|| connection.recv_frame(LEN, PATIENCE).ok()).count();
-            connections.iter_mut().map(|(_, connection)| rest(connection)).collect::<Vec<_>>()
-        });
+            let frames = own.iter_mut().map(|(_, connection)| rest(connection)).collect();
+            (others.into_iter().map(|other| other.join().unwrap()).collect(), frames)
+        })
+    }
+
+    const LEN: usize = KEY;
+
+    fn part(byte: u8) -> Secret<OPENING> {
+        Secret::new([byte; OPENING])
+    }
+
+    #[test]
+    fn who_tells_the_others_different_things_is_found_out() {
+        // P1 is told something else than P0.
+        let different = |other: usize| part(if other == 1 { 8 } else { 7 });
+        let (others, frames) = with_p3(&different, &different);
+        // What each still says: its confirmations, and nothing of the key that is not P3's.
         assert_eq!(frames, [2, 1, 1]);
         let group = "do not have the same key of the group of P0 (alpha), P1 (beta), P3 (delta): a party has told";
         for (role, pair) in [(0, "P0 (alpha) and P1 (beta)"), (1, "P1 (beta) and P0 (alpha)")] {
@@ -301,6 +335,30 @@ mod tests {
             assert!(refusal.starts_with(&format!("{pair} {group}")), "{refusal}");
         }
         assert!(others[2].is_ok(), "nobody told it two things");
+    }
+
+    /// P3 commits like the others and then tells another part, as it would to choose the key once it has heard theirs.
+    #[test]
+    fn nobody_chooses_a_key_by_speaking_last() {
+        let (others, _) = with_p3(&|_| part(7), &|_| part(7));
+        assert!(others.iter().all(Result::is_ok));
+        let (others, _) = with_p3(&|_| part(7), &|_| part(9));
+        for refusal in others {
+            let refusal = refusal.err().unwrap();
+            let names = refusal.starts_with("P3 (delta) told another part of a key than it had committed to");
+            assert!(names || refusal.contains("connection lost"), "{refusal}");
+        }
+    }
+
+    /// P3 commits to nothing before it has heard the others' parts: it hears none.
+    #[test]
+    fn nobody_tells_its_part_of_a_key_before_all_have_committed() {
+        let (others, told) = with(Duration::from_secs(2), |mut connections| {
+            heard::<KEY>(&mut connections);
+            let more = |connection: &mut Connection| connection.recv_frame(OPENING, Duration::from_secs(1)).is_ok();
+            connections.iter_mut().any(|(_, connection)| more(connection))
+        });
+        assert!(!told && others.iter().all(Result::is_err));
     }
 
     #[test]
@@ -320,7 +378,7 @@ mod tests {
         });
         for refusal in others {
             let refusal = refusal.err().unwrap();
-            let broke = "P3 broke the format: a key contribution of 31 bytes";
+            let broke = "P3 broke the format: a part of a key of 31 bytes";
             assert!(refusal == broke || refusal.contains("connection lost"), "{refusal}");
         }
     }

@@ -12,7 +12,7 @@ use covey_protocols::{Options, Phase, ProtocolError};
 use covey_ring::Ring;
 use covey_runtime::profile::Timing;
 use covey_runtime::{Executor, Observer, RuntimeError};
-use covey_transport::{Network, PeerId, Session as Streams};
+use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 
 /// The protocol's instances, by lane.
 pub(crate) struct Lanes<P>(Vec<P>);
@@ -28,11 +28,13 @@ pub(crate) struct Request<'a, P: Served> {
 
 impl<P: Served> Lanes<P> {
     pub fn start(streams: &Streams, keys: &SessionKeys, ring: Ring, options: Options) -> Result<Self, String> {
-        let lane = |lane: usize| {
-            let endpoint = streams.endpoint(lane_stream(lane)).map_err(|error| error.to_string())?;
+        // All streams first: what a faster party sends on one waits until it is open.
+        let open = |lane: usize| streams.endpoint(lane_stream(lane)).map_err(|error| error.to_string());
+        let endpoints = (0..options.lanes.max(1)).map(open).collect::<Result<Vec<_>, _>>()?;
+        let lane = |(lane, endpoint): (usize, Box<dyn Endpoint>)| {
             P::start(endpoint, keys.clone(), ring, options, lane as u32).map_err(|error| error.to_string())
         };
-        Ok(Lanes((0..options.lanes.max(1)).map(lane).collect::<Result<_, String>>()?))
+        Ok(Lanes(endpoints.into_iter().enumerate().map(lane).collect::<Result<_, String>>()?))
     }
 
     /// The lane that prepares weights, for all.
@@ -137,6 +139,9 @@ pub(crate) fn over(streams: &Streams, error: &RuntimeError) -> String {
     match error {
         // All find it, and know no more than that it was one of them.
         RuntimeError::Protocol(ProtocolError::CheckFailed(_)) => end(streams, None, &error.to_string()),
+        RuntimeError::Protocol(ProtocolError::ClientDiffers(_)) => {
+            end(streams, streams.peers().into_iter().find(|peer| *peer >= streams.parties()), &error.to_string())
+        }
         _ => end_here(streams, &error.to_string()),
     }
 }

@@ -3,7 +3,9 @@
 //! A party never sees weights, inputs or results. It answers only clients and parties whose keys its configuration pins.
 
 mod ahead;
+mod budget;
 mod config;
+mod dumps;
 mod error;
 mod handshake;
 mod keys;
@@ -12,6 +14,7 @@ mod masks;
 mod numbers;
 mod own;
 mod place;
+mod places;
 mod quota;
 mod runs;
 mod serve;
@@ -30,7 +33,9 @@ const _: () = assert!(
     "built with the feature `tampering`, by which checks can be left out: leave it out"
 );
 
+pub use budget::{ClientBudget, PartyBudget};
 pub use config::{AllowedClient, PartyConfig};
+pub use dumps::forbid_core_dumps;
 pub use error::NodeError;
 pub use own::{OwnSession, own_stores};
 pub use serve::serve;

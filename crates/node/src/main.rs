@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
-use covey_node::{NodeError, PartyConfig, serve};
+use covey_node::{NodeError, PartyConfig, forbid_core_dumps, serve};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
@@ -43,6 +43,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), NodeError> {
+    if let Err(error) = forbid_core_dumps() {
+        tracing::warn!("core dumps of this process stay possible: {error}");
+    }
     let config = PartyConfig::read(&arguments.config)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

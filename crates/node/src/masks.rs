@@ -1,7 +1,7 @@
 //! What the masks of prepared weights are drawn from, kept beside the weights: where all roles have kept the same, every session
 //! prepares under them, so that what was dealt under them goes on serving after restarts. A mask serves one version of the weights.
 //!
-//! A file is `COVEYMSK`, the head's length (u32), the head (JSON), the seeds, and the blake3 hash of all that; numbers little-endian.
+//! A file is `COVEYMS2`, the head's length (u32), the head (JSON), the seeds, and the blake3 hash of all that; numbers little-endian.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
@@ -9,13 +9,14 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use covey_client::messages::{COVEY_VERSION, Hex, ShareWeights, one_line};
+use covey_client::messages::{Hex, ShareWeights, one_line};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zeroize::Zeroizing;
 
 const FOLDER: &str = "weight-masks";
-const MAGIC: &[u8; 8] = b"COVEYMSK";
+/// Of files whose masks are numbered by the program's values.
+const MAGIC: &[u8; 8] = b"COVEYMS2";
 /// More than any of these files has.
 const MAX_FILE: u64 = 64 << 10;
 
@@ -35,8 +36,6 @@ pub(crate) struct MaskStore {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Head {
-    /// The release: which mask is whose follows from the order in which it prepares weights.
-    covey: String,
     /// The weights that they are for.
     weights: ShareWeights,
     session: Hex<16>,
@@ -62,11 +61,14 @@ impl MaskStore {
             Err(_) => return None,
         };
         let Some((head, seeds)) = parse(&bytes) else {
-            warn!("state file {} is corrupted: new masks are drawn", one_line(&path.display().to_string()));
+            warn!(
+                "state file {} is corrupted or of another release: new masks are drawn",
+                one_line(&path.display().to_string())
+            );
             return None;
         };
         let seeds = Arc::new(Zeroizing::new(seeds.to_vec()));
-        (head.weights == *weights && head.covey == COVEY_VERSION).then_some(Masks { session: head.session, seeds })
+        (head.weights == *weights).then_some(Masks { session: head.session, seeds })
     }
 
     /// Keeps `masks` in place of others of the program.
@@ -77,11 +79,7 @@ impl MaskStore {
 
     fn write(&self, path: &Path, weights: &ShareWeights, masks: &Masks) -> std::io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
-        let head = serde_json::to_vec(&Head {
-            covey: COVEY_VERSION.into(),
-            weights: weights.clone(),
-            session: masks.session,
-        })?;
+        let head = serde_json::to_vec(&Head { weights: weights.clone(), session: masks.session })?;
         let parts = [&MAGIC[..], &(head.len() as u32).to_le_bytes(), &head, &masks.seeds];
         let mut bytes = Zeroizing::new(Vec::with_capacity(parts.iter().map(|part| part.len()).sum::<usize>() + 32));
         parts.iter().for_each(|part| bytes.extend_from_slice(part));

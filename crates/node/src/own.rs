@@ -13,9 +13,10 @@ use covey_client::{ClientConfig, ClientError, Peer, Session, SessionOptions, own
 use covey_program::Program;
 use covey_runtime::session::{ProtocolKind, supports};
 
+use crate::budget::{ClientBudget, PartyBudget};
 use crate::config::{AllowedClient, PartyConfig};
-use crate::serve::serve;
-use crate::state::{Head, Store};
+use crate::serve::serve_in;
+use crate::state::{Claim, Head, Store};
 use crate::supply::Stores;
 
 /// How long this process takes at most to listen to itself.
@@ -76,6 +77,7 @@ impl OwnParty {
         protocol: ProtocolKind,
         role: usize,
     ) -> Result<Self, ClientError> {
+        let claim = Claim::shared(&config.state).map_err(|error| ClientError::Request(error.to_string()))?;
         let round_bits = prepare(config, program, protocol, role)?;
         let client = AllowedClient {
             name: config.name.clone(),
@@ -85,6 +87,8 @@ impl OwnParty {
             fill_store: true,
             queries: None,
             round_bits,
+            // It is this process itself.
+            budget: ClientBudget { memory: Some(u64::MAX), ..ClientBudget::default() },
         };
         let party = PartyConfig {
             name: config.name.clone(),
@@ -93,6 +97,7 @@ impl OwnParty {
             dealer: false,
             state: config.state.clone(),
             timeout: config.timeout,
+            budget: PartyBudget { memory: Some(u64::MAX), ..PartyBudget::default() },
             peers: config.parties.clone(),
             clients: vec![client],
         };
@@ -100,7 +105,7 @@ impl OwnParty {
         let (sender, receiver) = channel();
         let (told, stopped) = (sender.clone(), stop.clone());
         let run = move || {
-            let ended = serve(party, |address| drop(told.send(Ok(address.to_string()))), stopped);
+            let ended = serve_in(claim, party, |address| drop(told.send(Ok(address.to_string()))), stopped);
             drop(sender.send(Err(ended.map_or_else(|error| error.to_string(), |()| "it stopped".into()))));
         };
         let thread = std::thread::Builder::new().name("covey own party".into()).spawn(run);
@@ -148,7 +153,7 @@ fn prepare(config: &ClientConfig, program: &Program, protocol: ProtocolKind, rol
         payload_bytes: place.payload_bytes,
     };
     let name = program.name().chars().map(|c| if c.is_control() { ' ' } else { c }).take(64).collect();
-    let stored = store.begin(Head { name, ring: program.ring().into(), upload }).and_then(|mut writer| {
+    let stored = store.begin(Head { name, ring: program.ring().into(), upload, owner: None }).and_then(|mut writer| {
         writer.write(&file)?;
         writer.write(&payload)?;
         store.commit(writer)

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
+use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
 
 use covey_client::messages::{Hex, Key, OptionsMessage, RingMessage, RunsStatus};
 use covey_ot::store::{BatchName, Batches, Kind, Reserved, Stored};
@@ -75,12 +77,19 @@ pub(crate) struct RunStore {
     open: Mutex<Option<Arc<Batches>>>,
     /// Sessions that set runs aside or make some have a share of it until all roles have done so.
     moving: RwLock<()>,
+    /// Told whenever a session has set runs aside.
+    claims: (Mutex<()>, Condvar),
 }
 
 impl RunStore {
     /// Those in a party's state folder.
     pub fn new(state: &Path) -> Self {
-        RunStore { folder: state.join(FOLDER), open: Mutex::default(), moving: RwLock::default() }
+        RunStore {
+            folder: state.join(FOLDER),
+            open: Mutex::default(),
+            moving: RwLock::default(),
+            claims: Default::default(),
+        }
     }
 
     /// The batches; none where there are none yet, unless the folder is to be made.
@@ -100,6 +109,34 @@ impl RunStore {
     /// Held while runs are set aside or made.
     pub fn moving(&self) -> RwLockReadGuard<'_, ()> {
         self.moving.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets aside runs that P0 offers, once it is their turn: runs of a batch go in order, and a batch that was begun is used up before
+    /// another is. What is before them other sessions of this party set aside meanwhile, so that is waited for. P0, who knows all masks,
+    /// thus cannot pick a run.
+    pub fn claim(
+        &self,
+        purpose: &Purpose,
+        name: BatchName,
+        range: Range<u64>,
+        patience: Duration,
+    ) -> Result<Reserved, String> {
+        let batches = self.open(false)?.ok_or("the batch that is offered is not here")?;
+        let deadline = Instant::now() + patience;
+        let (lock, told) = &self.claims;
+        let mut guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(before) = before(&batches, purpose, name, range.start) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(format!("run {} is offered before {before}: runs are used in order", range.start));
+            }
+            // A batch may also be removed, of which nobody is told here.
+            let waited = told.wait_timeout(guard, left.min(Duration::from_millis(100)));
+            guard = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(guard, _)| guard);
+        }
+        let claimed = batches.claim(name, range).map_err(|problem| problem.to_string());
+        told.notify_all();
+        claimed
     }
 
     /// How much is gone of each batch for `purpose`, of any number of samples; none while runs are set aside or made.
@@ -151,6 +188,15 @@ pub(crate) fn serving(batches: &Batches, purpose: &Purpose) -> impl Iterator<Ite
     })
 }
 
+/// What of the runs for `purpose` is to be used before run `start` of batch `name`, in words.
+fn before(batches: &Batches, purpose: &Purpose, name: BatchName, start: u64) -> Option<String> {
+    let serving = serving(batches, purpose).filter(|(_, batch)| *batch == purpose.batch);
+    serving.map(|(stored, _)| stored).find_map(|stored| match stored.name == name {
+        true => (stored.gone < start).then(|| format!("run {}", stored.gone)),
+        false => (stored.gone > 0 && stored.left > 0).then(|| "the rest of another batch".into()),
+    })
+}
+
 /// Reads runs that were set aside for `purpose` at `role`.
 pub(crate) fn read(reserved: Reserved, purpose: &Purpose, role: usize) -> Result<Vec<Dealt>, String> {
     let runs = reserved.range.clone();
@@ -194,6 +240,39 @@ mod tests {
             round_bits: 0,
             batch: 1,
         }
+    }
+
+    /// P0, who knows the masks of all, can neither skip a run nor begin a batch while another is begun; what another session of the same
+    /// party sets aside meanwhile is waited for.
+    #[test]
+    fn nobody_chooses_a_run_by_offering_it_out_of_turn() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let store = RunStore::new(&folder.path().join("state"));
+        let batches = store.open(true).unwrap().unwrap();
+        let about = |key: u8| {
+            let keys = Some(SessionKeys::new(vec![None, Some([key; 32])]));
+            About { purpose: purpose(), role: 1, keys }.to_bytes().unwrap()
+        };
+        for name in [4, 5] {
+            let item = |_| Some(Material::default().to_bytes());
+            batches.add(batches.create([name; 16], &about(name), 4, item).unwrap());
+        }
+        let claim = |name: u8, range, millis| {
+            let claimed = store.claim(&purpose(), [name; 16], range, Duration::from_millis(millis));
+            claimed.map(|reserved| reserved.range)
+        };
+        assert_eq!(claim(4, 1..2, 0).unwrap_err(), "run 1 is offered before run 0: runs are used in order");
+        assert_eq!(claim(4, 0..1, 0), Ok(0..1));
+        assert!(claim(4, 0..1, 0).is_err() && claim(4, 2..4, 10).is_err());
+        let problem = "run 0 is offered before the rest of another batch: runs are used in order";
+        assert_eq!(claim(5, 0..2, 10).unwrap_err(), problem);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| claim(5, 0..1, 20_000));
+            let third = scope.spawn(|| claim(4, 2..4, 20_000));
+            assert_eq!(claim(4, 1..2, 0), Ok(1..2));
+            assert_eq!((third.join().unwrap(), waits.join().unwrap()), (Ok(2..4), Ok(0..1)));
+        });
+        assert!(claim(6, 0..1, 0).is_err());
     }
 
     #[test]

@@ -1,36 +1,37 @@
 //! The daemon: listens, learns who calls and what for, and gives every conversation a thread of its own.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use covey_client::messages::{COVEY_VERSION, Hex, Infer, Join, PartyStatus, Reply, Request, TakePlace, one_line};
 use covey_client::wire;
 use covey_runtime::session::ProtocolKind;
-use covey_transport::{Connection, Fingerprint, Incoming, Listener, Network, Session as Streams};
+use covey_transport::{Connection, Fingerprint, Incoming, Listener, Network};
 use tracing::{info, warn};
 
+use crate::budget::Memory;
 use crate::config::{AllowedClient, PartyConfig};
 use crate::error::{Failure, NodeError};
 use crate::handshake::Joined;
 use crate::masks::MaskStore;
+use crate::places::{Places, Seat};
 use crate::quota::Quotas;
 use crate::runs::RunStore;
-use crate::state::{Held, Store};
+use crate::state::{Claim, Held, Store};
 use crate::supply::Stores;
 use crate::{place, session, sharing};
 
-/// Most sessions and uploads at once.
-const MAX_SESSIONS: usize = 16;
-/// Most connections at once, those that have not said who they are included.
-const MAX_CONNECTIONS: usize = 128;
 /// How often the listener looks whether to stop.
 const TICK: Duration = Duration::from_millis(100);
 /// How long stopping waits for sessions to tell their peers.
 const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Lines about callers that do not show who they are, a second; the others are counted.
+const LINES: u32 = 10;
+/// What a program file takes in memory while it is received and read, in lengths of it.
+const PROGRAM_COPIES: u64 = 4;
 
 /// What all conversations of a party share.
 pub(crate) struct Party {
@@ -40,57 +41,17 @@ pub(crate) struct Party {
     pub stores: Stores,
     pub runs: RunStore,
     pub masks: MaskStore,
-    seats: Arc<Seats>,
-    connections: AtomicUsize,
+    pub memory: Arc<Memory>,
+    places: Arc<Places>,
+    strangers: Mutex<Strangers>,
 }
 
+/// What was said of callers that did not show who they are, in the second since `since`.
 #[derive(Default)]
-struct Seats {
-    taken: AtomicUsize,
-    /// Sessions that wait for other parties, by session id.
-    waiting: Mutex<HashMap<Hex<16>, Sender<Joined>>>,
-    /// Sessions under way, to be ended when this party stops.
-    running: Mutex<Vec<Weak<Streams>>>,
-}
-
-/// A place among this party's sessions; dropped, it is free again.
-pub(crate) struct Seat {
-    seats: Arc<Seats>,
-    session: Option<Hex<16>>,
-}
-
-impl Seat {
-    /// Parties that join this session are handed to `sender` from now on. A session's id may be taken once.
-    fn await_joins(&mut self, session: Hex<16>, sender: Sender<Joined>) -> Result<(), Failure> {
-        let mut waiting = lock(&self.seats.waiting);
-        if waiting.contains_key(&session) {
-            return Err(Failure::refused("a session of this id is open already: open a new one"));
-        }
-        waiting.insert(session, sender);
-        self.session = Some(session);
-        Ok(())
-    }
-
-    /// The session has started: it is ended when the party stops.
-    pub fn enter(&self, streams: &Arc<Streams>) {
-        let mut running = lock(&self.seats.running);
-        running.retain(|session| session.strong_count() > 0);
-        running.push(Arc::downgrade(streams));
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        if let Some(session) = self.session {
-            lock(&self.seats.waiting).remove(&session);
-        }
-        self.seats.taken.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing is left half-done under these locks.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+struct Strangers {
+    since: Option<Instant>,
+    said: u32,
+    unsaid: u32,
 }
 
 /// Serves until `stop` is set, then ends all sessions, telling their peers. `ready` is told the address listened on.
@@ -99,6 +60,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Before serving: the state folder, the certificate or the address. What goes wrong with a peer or client later ends
 /// that conversation only and goes to the log.
 pub fn serve(config: PartyConfig, ready: impl FnOnce(SocketAddr), stop: Arc<AtomicBool>) -> Result<(), NodeError> {
+    let claim = Claim::alone(&config.state)?;
+    serve_in(claim, config, ready, stop)
+}
+
+/// The same in a state folder that is claimed already.
+pub(crate) fn serve_in(
+    claim: Claim,
+    config: PartyConfig,
+    ready: impl FnOnce(SocketAddr),
+    stop: Arc<AtomicBool>,
+) -> Result<(), NodeError> {
     covey_kernels::keep_freed_memory();
     let (store, damaged) = Store::open(&config.state)?;
     damaged.iter().for_each(|problem| warn!("{problem}"));
@@ -108,8 +80,9 @@ pub fn serve(config: PartyConfig, ready: impl FnOnce(SocketAddr), stop: Arc<Atom
     let held = store.list().len();
     let stores = Stores::new(&config.state);
     let (runs, masks) = (RunStore::new(&config.state), MaskStore::new(&config.state));
-    let (seats, connections) = (Arc::default(), AtomicUsize::new(0));
-    let party = Arc::new(Party { config, store, quotas, stores, runs, masks, seats, connections });
+    let memory = Arc::new(Memory::new(&config.budget));
+    let (places, strangers) = (Arc::default(), Mutex::default());
+    let party = Arc::new(Party { config, store, quotas, stores, runs, masks, memory, places, strangers });
     if let Some(address) = listener.address() {
         info!(party = party.config.name, %address, programs = held, "listening");
         ready(address);
@@ -128,32 +101,50 @@ pub fn serve(config: PartyConfig, ready: impl FnOnce(SocketAddr), stop: Arc<Atom
     drop(listener);
     party.end_sessions();
     info!(party = party.config.name, "stopped");
+    drop(claim);
     Ok(())
 }
 
 impl Party {
-    /// Gives a caller a thread.
+    /// Gives a caller a thread. There are no more of them than places for callers and for connections of the keys that are pinned.
     fn meet(self: Arc<Self>, incoming: Incoming) {
-        if self.connections.fetch_add(1, Ordering::AcqRel) >= MAX_CONNECTIONS {
-            self.connections.fetch_sub(1, Ordering::AcqRel);
-            warn!(address = %incoming.address(), "turned away: {MAX_CONNECTIONS} connections are open already");
-            return;
-        }
-        let party = self.clone();
         let converse = move || {
-            if let Err(failure) = party.converse(incoming) {
+            if let Err(failure) = self.converse(incoming) {
                 warn!("{failure}");
             }
-            party.connections.fetch_sub(1, Ordering::AcqRel);
         };
         if let Err(error) = std::thread::Builder::new().name("covey conversation".into()).spawn(converse) {
-            self.connections.fetch_sub(1, Ordering::AcqRel);
             warn!("cannot start a thread: {error}");
         }
     }
 
+    /// Logs what became of a caller that did not show who it is, but not without end.
+    fn note_stranger(&self, problem: &covey_transport::TransportError) {
+        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        if strangers.since.is_none_or(|since| since.elapsed() >= Duration::from_secs(1)) {
+            if strangers.unsaid > 0 {
+                warn!("{} more callers did not show who they are", strangers.unsaid);
+            }
+            *strangers = Strangers { since: Some(Instant::now()), ..Strangers::default() };
+        }
+        if strangers.said < LINES {
+            strangers.said += 1;
+            warn!("{problem}");
+        } else {
+            strangers.unsaid += 1;
+        }
+    }
+
     fn converse(&self, incoming: Incoming) -> Result<(), Failure> {
-        let mut connection = incoming.authenticate(&|key| self.config.pinned(key))?;
+        let mut connection = match incoming.authenticate(&|key| self.config.pinned(key)) {
+            Ok(connection) => connection,
+            Err(problem) => {
+                self.note_stranger(&problem);
+                return Ok(());
+            }
+        };
+        let spot = self.places.spot(connection.fingerprint());
+        let _spot = tell_refusal(&mut connection, spot).map_err(|failure| about(&connection, failure))?;
         match self.answer(&mut connection)? {
             Next::Over => Ok(()),
             Next::Share(upload, _seat) => {
@@ -166,7 +157,7 @@ impl Party {
                     .map_err(|failure| Failure::Lost(format!("session of {name}: {failure}")))
             }
             Next::Join(join) => self.route(join, connection),
-            Next::TakePlace(request) => {
+            Next::TakePlace(request, _seat) => {
                 let handed = place::hand_out(self, &mut connection, &request);
                 tell_refusal(&mut connection, handed).map_err(|failure| about(&connection, failure))
             }
@@ -196,23 +187,26 @@ impl Party {
         };
         match request {
             Request::Status => {
-                wire::send(connection, &Reply::Status(self.status()), self.config.timeout)?;
+                let status = self.status(&connection.fingerprint());
+                wire::send(connection, &Reply::Status(status), self.config.timeout)?;
                 Ok(Next::Over)
             }
             Request::ShareWeights(upload) => {
                 permit(client, client.share_weights, "share-weights")?;
-                Ok(Next::Share(Box::new(upload), self.seat()?))
+                // A longer one is refused before any of it is received.
+                let length = Some(upload.program_bytes).filter(|length| *length <= sharing::MAX_PROGRAM);
+                let bytes = length.unwrap_or(0) * PROGRAM_COPIES;
+                Ok(Next::Share(Box::new(upload), self.seat(client, bytes, "an upload")?))
             }
             Request::Infer(request) => {
                 permit(client, client.infer, "infer")?;
-                let (sender, joins) = channel();
-                let mut seat = self.seat()?;
-                seat.await_joins(request.terms.session, sender)?;
+                let mut seat = self.seat(client, client.budget.queue, "a session")?;
+                let joins = seat.await_joins(&request)?;
                 Ok(Next::Infer(Box::new(request), seat, joins))
             }
             Request::TakePlace(request) => {
                 permit(client, client.infer, "infer")?;
-                Ok(Next::TakePlace(request))
+                Ok(Next::TakePlace(request, self.seat(client, 0, "a party's place")?))
             }
             Request::Join(_) => Ok(Next::Over),
         }
@@ -243,8 +237,10 @@ impl Party {
         self.config.client(client).map_or(0, |client| client.round_bits)
     }
 
-    fn status(&self) -> PartyStatus {
-        let (stores, problems) = self.stores.status();
+    /// What a client is told of this party: nothing of other clients.
+    fn status(&self, client: &Fingerprint) -> PartyStatus {
+        let (mut stores, problems) = self.stores.status();
+        stores.retain(|store| store.peer.0 == *client || self.config.peer(&store.peer.0).is_some());
         let (runs, problem) = self.runs.status();
         problems.iter().chain(&problem).for_each(|problem| warn!("{problem}"));
         PartyStatus {
@@ -255,32 +251,24 @@ impl Party {
             programs: self.store.list(),
             stores,
             runs,
-            sessions: self.seats.taken.load(Ordering::Acquire),
+            sessions: self.places.sessions(),
         }
     }
 
-    /// A place for one more session or upload.
-    fn seat(&self) -> Result<Seat, Failure> {
-        let taken = self.seats.taken.fetch_add(1, Ordering::AcqRel);
-        let seat = Seat { seats: self.seats.clone(), session: None };
-        match taken < MAX_SESSIONS {
-            true => Ok(seat),
-            false => Err(Failure::refused(format!("it serves {MAX_SESSIONS} sessions already: try again later"))),
-        }
+    /// A place for one more session or upload of a client's, for which `bytes` of memory are set aside.
+    fn seat(&self, client: &AllowedClient, bytes: u64, what: &str) -> Result<Seat, Failure> {
+        let memory = self.memory.take(client, bytes, what).map_err(|problem| format!("no room for {problem}"));
+        self.places.seat(client, memory.map_err(Failure::Refused)?)
     }
 
     /// Hands another party's connection to the session it joins.
-    fn route(&self, join: Join, mut connection: Connection) -> Result<(), Failure> {
-        let waiting = lock(&self.seats.waiting).get(&join.session).cloned();
-        let turned_away = match waiting {
-            Some(session) => session.send((connection, join.role)).err().map(|back| back.0.0),
-            None => {
-                let reason = "no session of this id waits here: open a new one".to_string();
-                let refused = covey_client::messages::PartyMessage::Refused { reason };
-                let _ = wire::send(&mut connection, &refused, Duration::from_secs(1));
-                Some(connection)
-            }
-        };
+    fn route(&self, join: Join, connection: Connection) -> Result<(), Failure> {
+        let turned_away = self.places.join(&join.session, join.role, connection).map(|mut connection| {
+            let reason = "no session of this id waits here for this role: open a new one".to_string();
+            let refused = covey_client::messages::PartyMessage::Refused { reason };
+            let _ = wire::send(&mut connection, &refused, Duration::from_secs(1));
+            connection
+        });
         match turned_away {
             None => Ok(()),
             Some(connection) => Err(Failure::Lost(format!("{}: no session waits for it", connection.name()))),
@@ -289,12 +277,11 @@ impl Party {
 
     /// Ends what is under way, so that the others learn why.
     fn end_sessions(&self) {
-        let running: Vec<Arc<Streams>> = lock(&self.seats.running).iter().filter_map(Weak::upgrade).collect();
-        for session in running {
+        for session in self.places.running() {
             session.abort(Some(session.me()), "was stopped by its operator");
         }
         let patience = Instant::now() + FAREWELL;
-        while self.seats.taken.load(Ordering::Acquire) > 0 && Instant::now() < patience {
+        while self.places.sessions() > 0 && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -306,7 +293,7 @@ enum Next {
     Share(Box<covey_client::messages::ShareWeights>, Seat),
     Infer(Box<Infer>, Seat, std::sync::mpsc::Receiver<Joined>),
     Join(Join),
-    TakePlace(TakePlace),
+    TakePlace(TakePlace, Seat),
 }
 
 fn permit(client: &AllowedClient, may: bool, what: &str) -> Result<(), Failure> {

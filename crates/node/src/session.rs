@@ -22,14 +22,17 @@ use covey_transport::{Connection, Endpoint, Meter, Network, Options as Transport
 use tracing::{info, warn};
 
 use crate::ahead::{Ahead, Setting};
+use crate::budget::{self, Memory};
+use crate::config::AllowedClient;
 use crate::error::Failure;
 use crate::handshake::{self, Agreement, Joined};
 use crate::lanes::{Lanes, Request};
 use crate::masks::Masks;
 use crate::numbers::{MAX_COUNT, Numbers};
+use crate::places::Seat;
 use crate::quota::Quotas;
 use crate::runs::{Purpose, RunStore};
-use crate::serve::{Party, Seat};
+use crate::serve::Party;
 use crate::state::Held;
 use crate::supply::{Stores, Supplies};
 use crate::usage;
@@ -119,10 +122,15 @@ pub(crate) fn serve(
     let mut peers: Vec<(PeerId, String, Connection)> =
         connections.into_iter().map(|(role, connection)| (role, names[role].clone(), connection)).collect();
     peers.push((parties, hello.terms.client.clone(), client));
+    let asking = party.config.client(&hello.client.0);
+    let asking = asking.ok_or_else(|| Failure::refused("its key is no client's any more"))?;
+    let bytes = |budget: u64| usize::try_from(budget).unwrap_or(usize::MAX);
     let transport = TransportOptions {
         silence: Duration::from_millis(hello.terms.silence_ms),
         latency: Duration::from_micros(hello.terms.network.latency_us),
         bandwidth: hello.terms.network.bandwidth,
+        peer_bytes: bytes(party.config.budget.queue.saturating_mul(options.lanes as u64)),
+        client_bytes: bytes(asking.budget.queue),
         ..TransportOptions::default()
     };
     let streams = Arc::new(Streams::start((hello.role, &party.config.name), parties, peers, transport)?);
@@ -132,9 +140,12 @@ pub(crate) fn serve(
         let left = stored_runs.iter().map(|(_, left)| left).sum::<u64>();
         warn!("the dealer is absent: the session can use {left} stored run(s), and fails when they end");
     }
-    let limit = party.config.client(&hello.client.0).and_then(|client| client.queries);
-    let quota =
-        limit.map(|limit| Quota { quotas: &party.quotas, client: hello.client, program: hello.terms.program, limit });
+    let quota = asking.queries.map(|limit| Quota {
+        quotas: &party.quotas,
+        client: hello.client,
+        program: hello.terms.program,
+        limit,
+    });
     let round_bits = hello.round_bits;
     let runs = Runs {
         streams: &streams,
@@ -157,7 +168,8 @@ pub(crate) fn serve(
         batches,
         alone: hello.terms.without_dealer,
         parties: &hello.terms.parties,
-        may_fill: party.config.client(&hello.client.0).is_some_and(|client| client.fill_store),
+        memory: &party.memory,
+        asking,
     };
     let ended = choose(protocol, ring, runs).map_err(|error| Failure::refused(error.to_string()))?;
     match ended {
@@ -255,6 +267,7 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
         name: party.config.name.clone(),
         client: asking,
         sharing: held.head.upload.sharing,
+        public: weights::public_digest(&held, &sharing).map_err(Failure::Refused)?,
         prepared: prepared.as_ref().map(|prepared| prepared.session),
         masks: masks.as_ref().map(|masks| masks.session),
         round_bits: party.round_bits(&client.fingerprint()),
@@ -293,8 +306,9 @@ struct Runs<'a> {
     /// There is no dealer.
     alone: bool,
     parties: &'a [Key],
-    /// The client may have more of them made.
-    may_fill: bool,
+    memory: &'a Arc<Memory>,
+    /// The client, and what it may ask for.
+    asking: &'a AllowedClient,
 }
 
 /// What the session's client may have predicted.
@@ -356,6 +370,9 @@ impl Visitor for Runs<'_> {
             false => None,
         };
         let (options, round_bits) = (self.options, self.round_bits);
+        let (role, of) = (self.streams.me(), (executor.program(), options));
+        let mut taken = budget::Runs::new(self.memory, self.asking, of, round_bits, role)?;
+        let asked = |problem: String| format!("{client_name} asked for {problem}");
         // What `count` inferences of `batch` samples use up.
         let demand = |batch: usize, count: u32| -> Result<[u64; 2], String> {
             let plan = plan_rounded::<P>(executor.program(), options, batch, round_bits);
@@ -370,9 +387,13 @@ impl Visitor for Runs<'_> {
                 SessionRequest::Run(run) => run,
                 SessionRequest::Close => return Ok(()),
                 SessionRequest::Fill(fill) => {
-                    if !self.may_fill {
+                    if !self.asking.fill_store {
                         return Err(format!("'{client_name}' may not fill-store here: add it to `may`"));
                     }
+                    if !(1..=MAX_COUNT).contains(&fill.count) {
+                        return Err(asked(format!("{} runs to be made ahead: 1 to {MAX_COUNT} go", fill.count)));
+                    }
+                    let _memory = taken.take_one::<P>(fill.batch).map_err(asked)?;
                     let done = match (&mut supplies, &mut ahead) {
                         (Some(supplies), _) => {
                             fill_store(self.streams, supplies, &mut *control, || demand(fill.batch, fill.count))?
@@ -392,9 +413,13 @@ impl Visitor for Runs<'_> {
                     continue;
                 }
             };
-            numbers.admit(&run).map_err(|problem| format!("{client_name} asked for {problem}"))?;
+            numbers.admit(&run).map_err(asked)?;
+            let asked_for = run;
+            let draws = |ahead: &Ahead| ahead.may_draw(run.batch, run.count);
+            let reads = run.phase == PhaseMessage::Joint && ahead.as_ref().is_some_and(draws);
+            let memory = taken.take::<P>(&run, reads).map_err(asked)?;
             if let Some(quota) = &self.quota {
-                quota.charge(&run).map_err(|problem| format!("{client_name} asked for {problem}"))?;
+                quota.charge(&run).map_err(asked)?;
             }
             if let Some(ahead) = ahead.as_ref().filter(|_| run.phase == PhaseMessage::Preprocess) {
                 ahead.need_dealer()?;
@@ -432,6 +457,8 @@ impl Visitor for Runs<'_> {
             streams.meter().take();
             let cpu = usage::cpu_seconds();
             let timings = lanes.run(&request, &mut reporter)?;
+            taken.used::<P>(&asked_for);
+            drop(memory);
             let mut done = report(streams, timings, lanes.stored(), cpu);
             if supplied {
                 done.profile.add_from_store();
@@ -467,9 +494,6 @@ fn store_runs<P: Served>(
     executor: &Executor<P>,
     fill: Fill,
 ) -> Result<Done, String> {
-    if !(1..=MAX_COUNT).contains(&fill.count) {
-        return Err(format!("{} runs to be made ahead, which no fill allows", fill.count));
-    }
     streams.meter().take();
     let cpu = usage::cpu_seconds();
     ahead.fill(control, executor, fill)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use covey_client::messages::{Hex, MAX_CHUNK, Proceed, Reply, ShareWeights};
+use covey_client::messages::{Hex, Key, MAX_CHUNK, Proceed, Reply, ShareWeights};
 use covey_client::{payload_bytes, wire};
 use covey_program::Program;
 use covey_runtime::session::{ProtocolKind, UnknownProtocol, supports};
@@ -16,13 +16,15 @@ use crate::state::{Head, Writer};
 /// The longest pause within an upload: the owner may be busy with the other parties' parts.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// No program file is larger.
-const MAX_PROGRAM: u64 = 1 << 30;
+pub(crate) const MAX_PROGRAM: u64 = 1 << 30;
 
 /// Takes in an upload: first the program, which says what else is due, then this role's part of the weights; puts it to
 /// use when the owner says that all parties have theirs.
 pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareWeights) -> Result<(), Failure> {
     let timeout = party.config.timeout;
     check(party, &upload)?;
+    let owner = Some(Key(connection.fingerprint()));
+    party.store.check_owner(&upload.program, owner).map_err(Failure::Refused)?;
     wire::send(connection, &ready(party), timeout)?;
     let program = receive_program(connection, &upload)?;
     let name: String = program.name().chars().map(|c| if c.is_control() { ' ' } else { c }).take(64).collect();
@@ -31,7 +33,7 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
         Failure::refused(format!("it cannot store the weights: {error}; make room in its state folder"))
     };
     let mut writer =
-        party.store.begin(Head { name, ring: program.ring().into(), upload: upload.clone() }).map_err(stuck)?;
+        party.store.begin(Head { name, ring: program.ring().into(), upload: upload.clone(), owner }).map_err(stuck)?;
     writer.write(&program.to_bytes()).map_err(stuck)?;
     wire::send(connection, &ready(party), timeout)?;
     receive_payload(connection, &mut writer, upload.payload_bytes)?;
@@ -42,7 +44,10 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
             return Err(Failure::Lost(format!("the owner gave up: {}", covey_client::messages::one_line(&reason))));
         }
     }
-    party.store.commit(writer).map_err(stuck)?;
+    party.store.commit(writer).map_err(|error| match error.kind() {
+        std::io::ErrorKind::Other => Failure::Refused(error.to_string()),
+        _ => stuck(error),
+    })?;
     info!(owner = connection.name(), hash = upload.program.short(), sharing = upload.sharing.short(), "weights stored");
     Ok(wire::send(connection, &Reply::Stored, timeout)?)
 }

@@ -4,11 +4,12 @@
 //! part of the weights as the owner sent it, and the blake3 hash of all that; numbers little-endian.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{BufReader, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use covey_client::messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights, one_line};
 use covey_program::Program;
@@ -28,6 +29,9 @@ const PIECE: usize = 1 << 18;
 const CHECKSUM: usize = blake3::OUT_LEN;
 const SUFFIX: &str = "share";
 const PARTIAL: &str = ".partial-";
+const LOCK: &str = "lock";
+/// How long a data owner's own party waits for another that starts.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a state file is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +43,9 @@ pub(crate) struct Head {
     pub ring: RingMessage,
     /// What the owner said of the upload.
     pub upload: ShareWeights,
+    /// The key of the client that shared the weights, who alone may replace them. Files of earlier releases do not say.
+    #[serde(default)]
+    pub owner: Option<Key>,
 }
 
 /// Weights this party holds. A session keeps the version it began with.
@@ -47,6 +54,8 @@ pub(crate) struct Held {
     path: PathBuf,
     /// Their working form, once a session has needed it.
     pub cache: Cache,
+    /// Of its public parameters, once a session has needed it (`weights::public_digest`).
+    pub public: OnceLock<Hex<32>>,
 }
 
 /// All weights this party holds, by program.
@@ -55,27 +64,87 @@ pub(crate) struct Store {
     held: Mutex<HashMap<Hex<32>, Arc<Held>>>,
 }
 
+/// The right to work in a state folder, until it is dropped or the process ends.
+pub(crate) struct Claim {
+    file: File,
+}
+
+impl Claim {
+    /// For a daemon, which counts queries and keeps weights there: for this process alone.
+    pub fn alone(folder: &Path) -> Result<Self, NodeError> {
+        let claim = Claim { file: lock_file(folder)? };
+        claim.file.try_lock().map_err(|error| in_use(folder, error))?;
+        clear_partial(folder)?;
+        Ok(claim)
+    }
+
+    /// For a data owner's own party, of which several may run: with others of that kind.
+    pub fn shared(folder: &Path) -> Result<Self, NodeError> {
+        let claim = Claim { file: lock_file(folder)? };
+        if claim.file.try_lock().is_ok() {
+            clear_partial(folder)?;
+            let _ = claim.file.unlock();
+        }
+        let patience = Instant::now() + CLAIM_PATIENCE;
+        while let Err(error) = claim.file.try_lock_shared() {
+            // Another may be looking for what an earlier one left, which takes no time.
+            if Instant::now() >= patience {
+                return Err(in_use(folder, error));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(claim)
+    }
+}
+
+/// The file to be locked, in a folder made if need be.
+fn lock_file(folder: &Path) -> Result<File, NodeError> {
+    let open = || {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        File::options().create(true).truncate(false).read(true).write(true).mode(0o600).open(folder.join(LOCK))
+    };
+    open().map_err(|error| refused(folder, &error))
+}
+
+fn in_use(folder: &Path, error: TryLockError) -> NodeError {
+    let folder = folder.display().to_string();
+    match error {
+        TryLockError::WouldBlock => NodeError::InUse { folder },
+        TryLockError::Error(error) => NodeError::State { folder, problem: format!("it cannot be locked: {error}") },
+    }
+}
+
+fn refused(folder: &Path, error: &std::io::Error) -> NodeError {
+    NodeError::State { folder: folder.display().to_string(), problem: error.to_string() }
+}
+
+/// Removes uploads that a process did not live to finish.
+fn clear_partial(folder: &Path) -> Result<(), NodeError> {
+    for entry in fs::read_dir(folder).map_err(|error| refused(folder, &error))?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(PARTIAL) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
+}
+
 impl Store {
     /// Opens the folder, making it if need be, and takes stock. Files that cannot be read are left alone and reported.
     pub fn open(folder: &Path) -> Result<(Self, Vec<String>), NodeError> {
-        let refuse = |error: std::io::Error| NodeError::State {
-            folder: folder.display().to_string(),
-            problem: error.to_string(),
-        };
+        let refuse = |error: std::io::Error| refused(folder, &error);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(refuse)?;
         let mut held = HashMap::new();
         let mut damaged = Vec::new();
         for entry in fs::read_dir(folder).map_err(refuse)? {
             let path = entry.map_err(refuse)?.path();
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            if name.starts_with(PARTIAL) {
-                // An upload this process did not live to finish.
-                let _ = fs::remove_file(&path);
-            } else if path.extension().is_some_and(|extension| extension == SUFFIX) {
+            if path.extension().is_some_and(|extension| extension == SUFFIX) {
                 match read_head(&path) {
                     Ok(head) => {
                         let program = head.upload.program;
-                        held.insert(program, Arc::new(Held { head, path, cache: Cache::default() }));
+                        held.insert(
+                            program,
+                            Arc::new(Held { head, path, cache: Cache::default(), public: OnceLock::new() }),
+                        );
                     }
                     Err(problem) => damaged.push(problem),
                 }
@@ -87,6 +156,15 @@ impl Store {
     /// The weights of a program.
     pub fn get(&self, program: &Hex<32>) -> Option<Arc<Held>> {
         self.lock().get(program).cloned()
+    }
+
+    /// That `owner` may put weights in place of those of a program. They belong to the client that shared them first, as long as their
+    /// file is there.
+    ///
+    /// # Errors
+    /// What to do about it.
+    pub fn check_owner(&self, program: &Hex<32>, owner: Option<Key>) -> Result<(), String> {
+        owned_by(&self.lock(), program, owner)
     }
 
     /// Whether a file of the program lies in the folder, though it could not be read.
@@ -128,7 +206,7 @@ impl Store {
         Ok(writer)
     }
 
-    /// Puts a finished file in place of the program's former one.
+    /// Puts a finished file in place of the program's former one. If that is another client's by now, the error is of kind `Other`.
     pub fn commit(&self, mut writer: Writer) -> std::io::Result<()> {
         let checksum = writer.hasher.finalize();
         writer.file.write_all(checksum.as_bytes())?;
@@ -136,10 +214,14 @@ impl Store {
         let program = writer.head.upload.program;
         let path = self.path(&program);
         let mut held = self.lock();
+        owned_by(&held, &program, writer.head.owner).map_err(std::io::Error::other)?;
         writer.file.persist(&path).map_err(|error| error.error)?;
         // The rename itself must last, too.
         File::open(&self.folder)?.sync_all()?;
-        held.insert(program, Arc::new(Held { head: writer.head, path, cache: Cache::default() }));
+        held.insert(
+            program,
+            Arc::new(Held { head: writer.head, path, cache: Cache::default(), public: OnceLock::new() }),
+        );
         Ok(())
     }
 
@@ -150,6 +232,17 @@ impl Store {
     fn lock(&self) -> MutexGuard<'_, HashMap<Hex<32>, Arc<Held>>> {
         // The map is whole between any two statements.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn owned_by(held: &HashMap<Hex<32>, Arc<Held>>, program: &Hex<32>, owner: Option<Key>) -> Result<(), String> {
+    match held.get(program).filter(|held| held.path.exists()).and_then(|held| held.head.owner) {
+        Some(other) if Some(other) != owner => Err(format!(
+            "another client has shared weights of program {} here: let that client share them again, or have the party's operator \
+             remove {program}.{SUFFIX} from its state folder",
+            program.short()
+        )),
+        _ => Ok(()),
     }
 }
 

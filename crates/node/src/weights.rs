@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use covey_client::messages::Hex;
 use covey_client::payload_bytes;
 use covey_program::{Program, Visibility};
-use covey_protocols::served::{Served, Sharing};
-use covey_ring::Tensor;
+use covey_protocols::served::{Part, Served, Sharing};
+use covey_ring::{Tensor, wire};
 use covey_runtime::{Executor, Parameter, Preparation, RuntimeError};
 use covey_transport::Session as Streams;
 use tracing::warn;
@@ -122,6 +122,40 @@ fn load<P: Served>(
     Ok(Arc::new(preparation.finish(protocol).map_err(|error| over(streams, &error))?))
 }
 
+/// The digest of the public parameters that this party holds and will compute with, which all parties compare before they do anything:
+/// their owner may have given them different words. The file is read for it where there are any, once.
+pub(crate) fn public_digest(held: &Held, sharing: &Sharing) -> Result<Hex<32>, String> {
+    if let Some(digest) = held.public.get() {
+        return Ok(*digest);
+    }
+    let (program, mut payload) = held.open()?;
+    let mut hasher = blake3::Hasher::new_derive_key("covey 2026 public parameters");
+    if program.parameters().any(|(_, value)| value.visibility == Visibility::Public) {
+        let part = part_of(sharing, &program, held.role(), &payload)?;
+        let mut bytes = Zeroizing::new(vec![0; part.seeds().len() * SEED]);
+        payload.fill(&mut bytes)?;
+        for (id, value) in program.parameters() {
+            let public = value.visibility == Visibility::Public;
+            if public || part.words() {
+                bytes.resize(wire::words_len(value.elements(), program.ring()), 0);
+                payload.fill(&mut bytes)?;
+            }
+            if public {
+                hasher.update(&(id.index() as u64).to_le_bytes()).update(&bytes);
+            }
+        }
+        payload.finish()?;
+    }
+    let digest = Hex(*hasher.finalize().as_bytes());
+    Ok(*held.public.get_or_init(|| digest))
+}
+
+/// What a role holds of the weights of `program`, which `payload` must be as long as.
+fn part_of<'a>(sharing: &'a Sharing, program: &Program, role: usize, payload: &Payload) -> Result<&'a Part, String> {
+    let part = sharing.roles.get(role).filter(|_| payload.left() == payload_bytes(sharing, program, role));
+    part.ok_or_else(|| "the weights are incomplete: share the weights of this program again".to_string())
+}
+
 /// Brings every parameter into its working form as it is read.
 fn prepare<P: Served>(
     protocol: &mut P,
@@ -131,10 +165,7 @@ fn prepare<P: Served>(
     mut payload: Payload,
 ) -> Result<Preparation<P>, String> {
     let said = |error: RuntimeError| error.to_string();
-    let part = sharing.roles.get(role).filter(|_| payload.left() == payload_bytes(sharing, &program, role));
-    let Some(part) = part else {
-        return Err("the weights are incomplete: share the weights of this program again".into());
-    };
+    let part = part_of(sharing, &program, role, &payload)?;
     let mut seed = || -> Result<Zeroizing<[u8; SEED]>, String> {
         let mut bytes = Zeroizing::new([0; SEED]);
         payload.fill(&mut *bytes)?;

@@ -148,10 +148,11 @@ impl Comparison {
         let bounded = if self.proved || options.key_bits.is_some() { self.bound } else { bits - 1 };
         let below = bounded.clamp(1, bits - 1);
         match options.key_bits {
-            // A borrow that is left out may carry the largest values past their bound, so the bit above it is read too.
-            Some(key) if key <= below => {
+            // A borrow that is left out may carry the largest values past their bound, so the bit above it is read too. In a ring that has
+            // none, the ends of the range would be taken for each other: there all bits are read.
+            Some(key) if key <= below && below < bits - 1 => {
                 let read = key.max(2) - 1;
-                (read, (below + 1).min(bits - 1) - read)
+                (read, below + 1 - read)
             }
             _ => (below, 0),
         }
@@ -221,7 +222,8 @@ pub struct Options {
     /// Tiles of one gate in flight.
     pub window: usize,
     /// Approximate comparisons: how many bits each reads, from the first that is always the sign down, a calibrated bound
-    /// counting as a proved one. A value nearer to 0 than 2^(bound + 2 - bits) may be taken for either sign. Exact if `None`.
+    /// counting as a proved one. A value nearer to 0 than 2^(bound + 2 - bits) may be taken for either sign. Exact if `None`, and
+    /// where the ring has no bit above the bound.
     pub key_bits: Option<u32>,
     /// Computing parties, of [`PARTIES`], where the protocol takes any number; the dealer is not counted. Other protocols ignore it.
     pub parties: usize,
@@ -300,6 +302,9 @@ pub enum ProtocolError {
     /// A party did not keep to the protocol. What differs, and where; nothing was opened.
     #[error("{0}; nothing is output")]
     CheckFailed(String),
+    /// The client did not keep to the protocol; nothing was opened.
+    #[error("the client sent {0} different values of its input; nothing is output")]
+    ClientDiffers(&'static str),
     /// Correlated randomness could not be made or read.
     #[error("{0}")]
     Material(String),
@@ -355,6 +360,12 @@ pub trait Protocol: Send {
     fn stored_shape(x: &Self::Stored) -> &[usize];
     /// The share that a stored parameter stands for.
     fn restore(&mut self, x: Self::Stored) -> Result<Self::Arith>;
+    /// Takes note of a public parameter that gates will use as it is, other than as a weight ([`Protocol::prepare`] takes note of those).
+    /// A protocol in which one party may cheat compares it among all parties in the next [`Protocol::check`]; others leave that to whoever
+    /// opens the session.
+    fn note_public(&mut self, value: &Tensor<Self::Word>) {
+        let _ = value;
+    }
     /// Names the program node that what follows belongs to, for errors, randomness and the meter.
     fn enter(&mut self, node: u32, name: &str);
     /// Starts run number `inference` in `phase`. `Joint` and `Preprocess` take numbers above all earlier ones, `Online` one
@@ -409,6 +420,17 @@ pub trait Protocol: Send {
     /// This party's working form of a weight. Cheap and repeatable: training prepares a new version each step.
     fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, placement: Placement)
     -> Result<Self::Weight>;
+    /// The same for value number `value` of the program: where masks of weights outlive a session, the number says which is whose.
+    fn prepare_value(
+        &mut self,
+        value: u32,
+        source: WeightSource<Self>,
+        geometry: Geometry,
+        placement: Placement,
+    ) -> Result<Self::Weight> {
+        let _ = value;
+        self.prepare(source, geometry, placement)
+    }
     /// The linear map of `weight` on x, then the epilogue.
     fn linear(&mut self, x: &Self::Arith, weight: &Self::Weight, epilogue: &Epilogue<Self>) -> Result<Self::Arith>;
     /// The batched product of two secrets, then the truncation. Both are read in the order of `shape`'s dimensions, whatever

@@ -5,6 +5,7 @@
 //! [`scheduler::Scheduler`]; the cost of each is a pure function, summed by [`planner::Planner`].
 
 mod additive;
+pub mod agreement;
 pub mod api;
 pub mod beaver;
 mod cadence;
@@ -13,6 +14,8 @@ pub mod clear;
 pub mod clip;
 pub mod cost;
 mod dealt;
+#[cfg(test)]
+mod exposure;
 mod linear_map;
 mod local;
 pub mod machine;

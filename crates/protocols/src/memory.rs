@@ -58,6 +58,11 @@ impl Ledger {
         Token { ledger: self.clone(), bytes }
     }
 
+    /// What is held, in role order.
+    pub fn now(&self) -> Vec<u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).now.clone()
+    }
+
     /// The peak, in role order.
     pub fn peak(&self) -> Vec<u64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).peak.clone()

@@ -75,6 +75,11 @@ impl<P: Protocol> Planner<P> {
         self.memory.peak()
     }
 
+    /// The memory that shares and weights take now, by party.
+    pub fn held_memory(&self) -> Vec<u64> {
+        self.memory.now()
+    }
+
     /// The correlated randomness of all gates so far.
     pub fn demand(&self) -> Demand {
         let mut demand = Demand::default();

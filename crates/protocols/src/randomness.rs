@@ -17,7 +17,7 @@ pub struct SessionKeys {
 
 impl SessionKeys {
     /// The key in each slot: whose they are, the protocol says (`Served::key_holders`), most often `keys[p]` that with party p; `None` for
-    /// oneself and for parties without one.
+    /// parties without one, and for oneself unless the protocol draws something that no other party may draw.
     pub fn new(keys: Vec<Option<[u8; 32]>>) -> Self {
         SessionKeys { keys }
     }
@@ -201,7 +201,7 @@ impl Generators {
         match self.source(peer) {
             Source::Keyed(prg) => prg.fill(nonce(place, purpose), 0, &mut out),
             #[cfg(test)]
-            Source::Scripted(_) => unreachable!("seeds are not enumerated"),
+            Source::Scripted(script) => out = script::seed(script, purpose),
         }
         out
     }
@@ -215,8 +215,10 @@ fn nonce(place: Place, purpose: u32) -> u64 {
 #[cfg(test)]
 pub(crate) mod script {
     //! Draws chosen element by element: element e of an enumerated key sees, over all its draws, the bits of the number e, so
-    //! that a tile of 2^b elements goes through every value of b drawn bits.
+    //! that a tile of 2^b elements goes through every value of b drawn bits. A seed stands for the draw of the words that are expanded
+    //! from it.
 
+    use std::cell::RefCell;
     use std::collections::HashMap;
     use std::sync::{Arc, Mutex};
 
@@ -241,6 +243,40 @@ pub(crate) mod script {
         drawn: Mutex<Drawn>,
     }
 
+    thread_local! {
+        /// The draw that each seed stands for.
+        static SEEDS: RefCell<Vec<(Arc<Script>, u32)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// The seed of draw `purpose`.
+    pub fn seed(script: &Arc<Script>, purpose: u32) -> [u8; 32] {
+        SEEDS.with_borrow_mut(|seeds| {
+            let known =
+                seeds.iter().position(|(other, other_purpose)| Arc::ptr_eq(other, script) && *other_purpose == purpose);
+            let number = known.unwrap_or_else(|| {
+                seeds.push((script.clone(), purpose));
+                seeds.len() - 1
+            });
+            let mut seed = [0x5C; 32];
+            seed[24..].copy_from_slice(&(number as u64).to_le_bytes());
+            seed
+        })
+    }
+
+    /// The words that `seed` stands for; none for seeds that are no script's.
+    pub fn expanded<W: Word>(seed: &[u8], len: usize) -> Option<Vec<W>> {
+        let (mark, number) = seed.split_last_chunk()?;
+        if seed.len() != 32 || mark.iter().any(|&byte| byte != 0x5C) {
+            return None;
+        }
+        SEEDS.with_borrow(|seeds| {
+            let (script, purpose) = seeds.get(u64::from_le_bytes(*number) as usize)?;
+            let mut words = vec![W::ZERO; len];
+            script.words(*purpose, &mut words);
+            Some(words)
+        })
+    }
+
     impl Script {
         pub fn new(
             enumerated: bool,
@@ -250,6 +286,12 @@ pub(crate) mod script {
             blank: Option<(u32, usize)>,
         ) -> Arc<Self> {
             Arc::new(Script { enumerated, base, width, seed, blank, drawn: Mutex::default() })
+        }
+
+        /// An enumerated script of draws of `bits` bits, from bit `start` of an element's number on.
+        pub fn from_bit(start: u32, width: fn(u32) -> u32) -> Arc<Self> {
+            let drawn = Mutex::new((HashMap::new(), start));
+            Arc::new(Script { enumerated: true, base: 0, width, seed: 0, blank: None, drawn })
         }
 
         /// Bits drawn so far.

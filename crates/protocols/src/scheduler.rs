@@ -146,6 +146,20 @@ impl Scheduler {
         result
     }
 
+    /// Sends `bytes` to `peer`, which tells this party as many in the same place. Neither waits for the other: what it tells is taken in
+    /// by [`Scheduler::told`], after any number of gates, and filed under the node of now, which is returned.
+    pub fn tell(&mut self, peer: PeerId, bytes: &[u8]) -> Result<u32> {
+        self.endpoint.send(peer, StepKind::Online, bytes.to_vec())?;
+        self.arrivals.due[peer].push_back((Of::Node(self.node), TELLING, bytes.len()));
+        Ok(self.node)
+    }
+
+    /// The first `len` bytes that `peer` has told this party at `node` and that have not been taken in.
+    pub fn told(&mut self, peer: PeerId, node: u32, len: usize) -> Result<Vec<u8>> {
+        self.send_held()?;
+        self.arrivals.receive(&mut self.endpoint, peer, (Of::Node(node), TELLING, len))
+    }
+
     /// Files what follows under `node` in the meter.
     pub fn enter(&mut self, node: u32) {
         self.node = node;
@@ -329,7 +343,7 @@ impl Scheduler {
         }
         if !stored && self.phase != Phase::Preprocess {
             for message in machine.layout().due(step, me) {
-                self.arrivals.due[message.from].push_back((index, step, message.len));
+                self.arrivals.due[message.from].push_back((Of::Tile(index), step, message.len));
             }
         }
         Ok(())
@@ -347,7 +361,7 @@ impl Scheduler {
                 }
                 bytes
             } else {
-                let wanted = (index, step, message.len);
+                let wanted = (Of::Tile(index), step, message.len);
                 if self.arrivals.is_due(message.from, wanted) {
                     self.send_held()?;
                 }
@@ -379,7 +393,19 @@ impl Scheduler {
 }
 
 /// A message of a tile's step, by its length.
-type Arrival = (usize, Step, usize);
+type Arrival = (Of, Step, usize);
+
+/// What a message belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// A tile of the gate that runs.
+    Tile(usize),
+    /// No gate: it is told under this node.
+    Node(u32),
+}
+
+/// The step of what is told.
+const TELLING: Step = Step::Online(0);
 
 /// What the others have sent or will have sent by now, in the order each sends it. A tile takes its offline message when it
 /// starts, ahead of online messages of earlier tiles that may be before it on the same link.
@@ -398,8 +424,7 @@ impl Arrivals {
     fn receive_all(&mut self, endpoint: &mut dyn Endpoint) -> Result<()> {
         for (from, due) in self.due.iter_mut().enumerate() {
             while let Some(next) = due.pop_front() {
-                let (_, step, len) = next;
-                self.early.push((from, next, endpoint.recv(from, step.kind(), len)?));
+                self.early.push((from, next, arrival(endpoint, from, next)?));
             }
         }
         Ok(())
@@ -407,11 +432,10 @@ impl Arrivals {
 
     fn receive(&mut self, endpoint: &mut dyn Endpoint, from: usize, wanted: Arrival) -> Result<Vec<u8>> {
         if let Some(at) = self.early.iter().position(|(sender, arrival, _)| (*sender, *arrival) == (from, wanted)) {
-            return Ok(self.early.swap_remove(at).2);
+            return Ok(self.early.remove(at).2);
         }
         while let Some(next) = self.due[from].pop_front() {
-            let (_, step, len) = next;
-            let bytes = endpoint.recv(from, step.kind(), len)?;
+            let bytes = arrival(endpoint, from, next)?;
             if next == wanted {
                 return Ok(bytes);
             }
@@ -419,6 +443,16 @@ impl Arrivals {
         }
         Err(ProtocolError::Internal("the order of messages"))
     }
+}
+
+fn arrival(endpoint: &mut dyn Endpoint, from: usize, (of, step, len): Arrival) -> Result<Vec<u8>> {
+    let now = endpoint.meter().node();
+    if let Of::Node(node) = of {
+        endpoint.meter().set_node(node);
+    }
+    let bytes = endpoint.recv(from, step.kind(), len);
+    endpoint.meter().set_node(now);
+    Ok(bytes?)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 use zeroize::Zeroizing;
 
-use crate::api::{Options, Protocol, Result, Truncation};
+use crate::api::{Options, Protocol, Result, Rounding, Truncation};
 use crate::randomness::SessionKeys;
 use crate::scheduler::Scheduler;
 use crate::store::Material;
@@ -29,6 +29,11 @@ pub trait Served: Protocol + Sized + 'static {
     /// for a slot without a key. By default a key with each other role, in the slot of its number.
     fn key_holders(role: usize, roles: usize) -> Vec<Option<Vec<usize>>> {
         (0..roles).map(|other| (other != role).then(|| vec![role.min(other), role.max(other)])).collect()
+    }
+
+    /// Whether shifts can be rounded like that.
+    fn admits_rounding(_: Rounding) -> bool {
+        true
     }
 
     /// Whether values can be shifted like that in `ring`.

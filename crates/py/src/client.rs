@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::error::Failure;
+use crate::node::keep_secrets_from_dumps;
 use crate::program::{Program, Weights};
 use crate::run::{Output, inputs_of, outputs_to};
 use crate::work::{Reporter, attended, detached};
@@ -31,6 +32,7 @@ pub(crate) fn share_weights(
 ) -> PyResult<String> {
     let protocol = protocol.parse().map_err(Failure::from)?;
     let (program, weights) = (program.0.clone(), weights.0.clone());
+    keep_secrets_from_dumps();
     attended(py, progress, move |reporter| {
         let config = ClientConfig::read(config)?;
         let mut progress = |done, total| reporter.report(done, total, "sharing weights");
@@ -103,6 +105,7 @@ impl Session {
         let protocol = protocol.parse().map_err(Failure::from)?;
         let options = self::options(options, None)?;
         let program = program.0.clone();
+        keep_secrets_from_dumps();
         let session = attended(py, None, move |_| {
             let config = ClientConfig::read(config)?;
             Ok(OwnSession::open(&config, &program, SessionOptions { protocol, options })?)

@@ -39,5 +39,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(client::status, module)?)?;
     module.add_function(wrap_pyfunction!(client::own_store, module)?)?;
     module.add_function(wrap_pyfunction!(node::serve_party, module)?)?;
+    module.add("KEY_EXCHANGE", covey_transport::key_exchange())?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use covey_node::PartyConfig;
+use covey_node::{PartyConfig, forbid_core_dumps};
 use pyo3::prelude::*;
 use tracing_subscriber::EnvFilter;
 
@@ -29,6 +29,7 @@ enum Event {
 #[pyo3(signature = (config, ready, dealer = false))]
 pub(crate) fn serve_party(py: Python<'_>, config: PathBuf, ready: Py<PyAny>, dealer: bool) -> PyResult<()> {
     log_to_stderr();
+    keep_secrets_from_dumps();
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, receiver) = channel();
     let (told, stopped) = (sender.clone(), stop.clone());
@@ -59,6 +60,13 @@ pub(crate) fn serve_party(py: Python<'_>, config: PathBuf, ready: Py<PyAny>, dea
             let _ = py.detach(|| server.join());
             return Err(error);
         }
+    }
+}
+
+/// For a process that comes to hold keys, shares or inputs.
+pub(crate) fn keep_secrets_from_dumps() {
+    if let Err(error) = forbid_core_dumps() {
+        eprintln!("warning: core dumps of this process stay possible: {error}");
     }
 }
 

@@ -44,7 +44,7 @@ pub fn encode<W: Word>(
     ring: Ring,
     (low, high): (f64, f64),
 ) -> Result<Vec<W>, CodecError> {
-    let factor = 2f64.powi(scale as i32);
+    let factor = power_of_two(scale as i32);
     let mut out = Vec::with_capacity(values.len());
     for (index, &value) in values.iter().enumerate() {
         if !value.is_finite() {
@@ -60,13 +60,27 @@ pub fn encode<W: Word>(
 
 /// `signed(word) / 2^scale` for each word.
 pub fn decode<W: Word>(words: &[W], scale: u32, ring: Ring) -> Vec<f64> {
-    let factor = 2f64.powi(-(scale as i32));
+    let factor = power_of_two(-(scale as i32));
     words.iter().map(|&word| ring.signed(word) as f64 * factor).collect()
+}
+
+/// 2^exponent, of a normal number: exact everywhere, which `powi` is not bound to be.
+fn power_of_two(exponent: i32) -> f64 {
+    f64::from_bits(((1023 + exponent) as u64) << 52)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn powers_of_two_are_exact() {
+        let (mut up, mut down) = (1.0, 1.0);
+        for exponent in 0..=200 {
+            assert_eq!((power_of_two(exponent), power_of_two(-exponent)), (up, down));
+            (up, down) = (up * 2.0, down / 2.0);
+        }
+    }
 
     #[test]
     fn refuses_what_it_cannot_represent() {

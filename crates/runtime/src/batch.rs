@@ -9,9 +9,14 @@ const MAX_ELEMENTS: usize = 1 << 31;
 
 /// Most samples one run of `program` takes.
 pub fn batch_limit(program: &Program) -> usize {
+    (MAX_ELEMENTS / largest(program).max(1)).max(1)
+}
+
+/// Elements of the largest tensor of a run, for one sample.
+pub(crate) fn largest(program: &Program) -> usize {
     let values = program.values().iter().filter(|value| value.batched).map(|value| value.elements());
     let windows = program.nodes().iter().map(|node| elements_gathered(program, node));
-    values.chain(windows).map(|elements| MAX_ELEMENTS / elements.max(1)).min().unwrap_or(MAX_ELEMENTS).max(1)
+    values.chain(windows).max().unwrap_or(1)
 }
 
 /// Refuses a batch that is empty or too large.

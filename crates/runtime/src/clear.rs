@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use covey_program::{Program, Value, ValueId, Weights};
-use covey_protocols::Phase;
 use covey_protocols::clear::{Clear, ClearTensor, OnViolation};
+use covey_protocols::{Phase, ProtocolError};
 use covey_ring::{Ring, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,7 @@ pub struct ValueStatistics {
 /// A program with its weights in the clear, ready for many runs.
 pub struct ClearRunner {
     protocol: Clear,
+    on_violation: OnViolation,
     executor: Executor<Clear>,
     inference: u64,
 }
@@ -59,7 +60,7 @@ impl ClearRunner {
             parameters.insert(id, Parameter::Public(Tensor::new(value.shape.clone(), words)));
         }
         let executor = Executor::new(&mut protocol, program.clone(), parameters)?;
-        Ok(ClearRunner { protocol, executor, inference: 0 })
+        Ok(ClearRunner { protocol, on_violation, executor, inference: 0 })
     }
 
     /// Runs the program on `inputs`, in its order, each with its batch dimension.
@@ -69,7 +70,8 @@ impl ClearRunner {
         self.protocol = self.protocol.renewed();
         self.protocol.provide(inputs.iter().cloned());
         self.inference += 1;
-        let mut observer = Statistics { ring: program.ring(), program: &program, values: BTreeMap::new() };
+        let enforced = self.on_violation == OnViolation::Refuse;
+        let mut observer = Statistics { ring: program.ring(), program: &program, enforced, values: BTreeMap::new() };
         let timings = self.executor.run(&mut self.protocol, Phase::Joint, self.inference, batch, &mut observer)?;
         let statistics = observer.values.into_values().collect();
         Ok(Outcome { outputs: self.protocol.take_revealed(), statistics, timings })
@@ -127,20 +129,30 @@ fn declared(value: &Value) -> String {
 struct Statistics<'a> {
     ring: Ring,
     program: &'a Program,
+    /// Whether a value outside its bound ends the run: not every gate that reads one would notice.
+    enforced: bool,
     values: BTreeMap<ValueId, ValueStatistics>,
 }
 
 impl Observer<Clear> for Statistics<'_> {
-    fn computed(&mut self, id: ValueId, share: &ClearTensor) {
+    fn computed(&mut self, id: ValueId, share: &ClearTensor) -> Result<(), ProtocolError> {
         let value = self.program.value(id);
-        let magnitudes = share.data().iter().map(|&word| self.ring.signed(word).unsigned_abs());
+        let bits = value.bound.bits;
+        let integers = || share.data().iter().map(|&word| self.ring.signed(word));
+        let passes = |integer: &i64| integer.unsigned_abs().checked_shr(bits).is_some_and(|rest| rest != 0);
+        if self.enforced
+            && let Some(integer) = integers().find(passes)
+        {
+            return Err(ProtocolError::BoundViolated { node: String::new(), value: integer.into(), bits });
+        }
         let statistics = ValueStatistics {
             value: value.name.clone(),
-            largest: magnitudes.max().unwrap_or(0),
-            bound: value.bound.bits,
+            largest: integers().map(i64::unsigned_abs).max().unwrap_or(0),
+            bound: bits,
             nonzero: share.data().iter().filter(|&&word| word != 0).count(),
             elements: share.data().len(),
         };
         self.values.insert(id, statistics);
+        Ok(())
     }
 }

@@ -60,9 +60,10 @@ pub trait Observer<P: Protocol> {
         let _ = (step, index, count);
     }
 
-    /// `share` of `value` has been received or computed.
-    fn computed(&mut self, value: ValueId, share: &P::Arith) {
+    /// `share` of `value` has been received or computed. An error ends the run.
+    fn computed(&mut self, value: ValueId, share: &P::Arith) -> Result<(), ProtocolError> {
         let _ = (value, share);
+        Ok(())
     }
 }
 
@@ -141,7 +142,7 @@ impl<P: Protocol> Executor<P> {
         protocol.enter(INPUTS, "inputs");
         for &id in self.program.inputs() {
             let share = protocol.client_input(&self.program.value(id).full_shape(batch))?;
-            observer.computed(id, &share);
+            observer.computed(id, &share)?;
             values.insert(id, share);
         }
         timings.push(Timing::new(INPUTS, "inputs", "", start));
@@ -157,7 +158,7 @@ impl<P: Protocol> Executor<P> {
             if P::shape(&result) != self.program.value(step.output).full_shape(batch) {
                 return Err(ProtocolError::Internal("the shape of a step's result").into());
             }
-            observer.computed(step.output, &result);
+            observer.computed(step.output, &result).map_err(|error| error.at(&step.name))?;
             values.insert(step.output, result);
             for id in &step.last_uses {
                 values.remove(id);
@@ -302,6 +303,9 @@ impl<P: Protocol> Preparation<P> {
             self.prepare(protocol, step, source)?;
         }
         if keep {
+            if let Resident::Public(tensor) = &resident {
+                protocol.note_public(tensor);
+            }
             self.resident.insert(id, resident);
         }
         Ok(())
@@ -318,7 +322,8 @@ impl<P: Protocol> Preparation<P> {
             _ => linear::dense_geometry(shape)?,
         };
         protocol.enter(step.node, &step.name);
-        self.weights.insert(step.node, protocol.prepare(source, geometry, Placement::Cpu)?);
+        let prepared = protocol.prepare_value(weight.index() as u32, source, geometry, Placement::Cpu)?;
+        self.weights.insert(step.node, prepared);
         Ok(())
     }
 }

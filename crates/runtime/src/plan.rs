@@ -8,6 +8,7 @@ use covey_protocols::api::Phase;
 use covey_protocols::cost::{CHECK, Cost, MATERIAL, WEIGHTS};
 use covey_protocols::planner::Planner;
 use covey_protocols::{Options, Protocol};
+use covey_ring::Word;
 use covey_transport::Phase as StepKind;
 use serde::{Deserialize, Serialize};
 
@@ -109,6 +110,10 @@ pub struct Plan {
 /// takes 60 MB less), then message buffers and freed memory that the allocator keeps.
 const PROCESS: u64 = 112_000_000;
 
+/// What a kept message takes beside its bytes, and what a correlated OT takes until it is used.
+const MESSAGE_KEPT: u64 = 16;
+const TRANSFER_KEPT: u64 = 24;
+
 /// Plans one inference of `program` over `batch` samples on protocol `P`.
 ///
 /// # Errors
@@ -127,12 +132,7 @@ pub fn plan_rounded<P: Protocol>(
     batch: usize,
     round_bits: u32,
 ) -> Result<Plan, RuntimeError> {
-    let mut planner = Planner::<P>::new(program.ring(), options);
-    let parameters: HashMap<_, _> = program
-        .parameters()
-        .map(|(id, value)| (id, Parameter::Stored(planner.stored(&value.shape, value.bound.bits))))
-        .collect();
-    let executor = Executor::new(&mut planner, program.clone(), parameters)?;
+    let (mut planner, executor) = prepared::<P>(program, options)?;
     executor.run_rounded(&mut planner, Phase::Joint, 0, batch, round_bits, &mut ())?;
 
     let none = Cost::default();
@@ -158,6 +158,66 @@ pub fn plan_rounded<P: Protocol>(
     let memory = planner.peak_memory().into_iter().map(|bytes| bytes + PROCESS).collect();
     let transfers = planner.demand().transfers;
     Ok(Plan { protocol: P::NAME.into(), batch, nodes, total, weights, transfers, estimates, memory })
+}
+
+/// A planner, and the program with its weights prepared on it.
+fn prepared<P: Protocol>(
+    program: &Arc<Program>,
+    options: Options,
+) -> Result<(Planner<P>, Executor<Planner<P>>), RuntimeError> {
+    let mut planner = Planner::<P>::new(program.ring(), options);
+    let parameters: HashMap<_, _> = program
+        .parameters()
+        .map(|(id, value)| (id, Parameter::Stored(planner.stored(&value.shape, value.bound.bits))))
+        .collect();
+    let executor = Executor::new(&mut planner, program.clone(), parameters)?;
+    Ok((planner, executor))
+}
+
+/// What a run takes of one role's memory: estimates in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// While it runs, beside the prepared weights.
+    pub run: u64,
+    /// What preprocessing keeps of it until it is online.
+    pub kept: u64,
+}
+
+/// Bytes of the largest tensor of a run over `batch` samples, which needs no plan: a plan takes about as much memory itself.
+pub fn largest_tensor<P: Protocol>(program: &Program, batch: usize) -> u64 {
+    (batch as u64).saturating_mul(crate::batch::largest(program) as u64).saturating_mul(P::Word::BYTES as u64)
+}
+
+/// Plans what one run of `program` over `batch` samples takes of `role`'s memory.
+///
+/// # Errors
+/// As [`plan`].
+pub fn footprint<P: Protocol>(
+    program: &Arc<Program>,
+    options: Options,
+    batch: usize,
+    round_bits: u32,
+    role: usize,
+) -> Result<Footprint, RuntimeError> {
+    let (mut planner, executor) = prepared::<P>(program, options)?;
+    let at = |bytes: Vec<u64>| bytes.get(role).copied().unwrap_or(0);
+    let weights = at(planner.held_memory());
+    executor.run_rounded(&mut planner, Phase::Joint, 0, batch, round_bits, &mut ())?;
+    let run = at(planner.peak_memory()).saturating_sub(weights);
+    let mut total = Cost::default();
+    planner.ledger().iter().filter(|(node, _)| **node != WEIGHTS).for_each(|(_, cost)| total += cost);
+    let bytes = |counts: &dyn Fn(StepKind, usize, usize) -> bool| {
+        let links = total.links.iter().filter(|&(&(kind, from, to), _)| counts(kind, from, to));
+        links.map(|(_, traffic)| traffic.bytes + traffic.messages * MESSAGE_KEPT).sum::<u64>()
+    };
+    let dealt = bytes(&|kind, _, to| kind == StepKind::Offline && to == role);
+    // Whoever is sent nothing online has computed what it sends there ahead, and keeps that.
+    let rests = !total.links.keys().any(|&(kind, _, to)| kind == StepKind::Online && to == role);
+    let ahead = if rests { bytes(&|kind, from, _| kind == StepKind::Online && from == role) } else { 0 };
+    let transfers = total.demand.transfers.iter().sum::<u64>() * TRANSFER_KEPT;
+    // Material lies in chunks that double up to 4 MiB.
+    let material = dealt + ahead;
+    Ok(Footprint { run, kept: material + material.min(4 << 20) + transfers })
 }
 
 fn estimate(network: Network, cost: &Cost) -> Estimate {

@@ -239,6 +239,9 @@ fn supported_by<P: Served>(program: &Program, protocol: &'static str) -> Result<
             }
             _ => None,
         };
+        if shift.is_some_and(|shift| !P::admits_rounding(shift.rounding)) {
+            return refuse("probabilistic shifts; compile with --truncation exact or ulp".into());
+        }
         if let Some(shift) = shift.filter(|&shift| !P::admits_shift(ring, shift)) {
             return refuse(format!(
                 "shifting values of {} bits by {} in {ring}; compile with a larger ring or a smaller scale",

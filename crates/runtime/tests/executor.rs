@@ -120,6 +120,33 @@ fn a_product_read_twice_is_not_fused() {
     assert_eq!(signed(&out.outputs[0]), [9, 289 % 256, 10_000 % 256, 65_025 % 256]);
 }
 
+/// A sum of a layer and its input that nothing compares: with a bound that was only measured, as behind a bottleneck.
+#[test]
+fn a_sum_past_its_bound_is_refused_though_nothing_compares_it() {
+    let ring = Ring::Pow2(32);
+    let mut b = ProgramBuilder::new("residual", ring);
+    let x = b.input("x", &[2], 8);
+    let w = b.parameter("w", &[2, 2], 8);
+    let product = b.node("layer", Op::Dense, &[x, w]);
+    b.bound(product, 26);
+    let short = b.node("layer", Op::Truncate { bits: 8, rounding: covey_program::Rounding::Exact }, &[product]);
+    b.bound(short, 18);
+    let sum = b.node("sum", Op::Add, &[short, x]);
+    b.bound(sum, 12);
+    b.output(sum);
+    let program = Arc::new(b.build().unwrap());
+    let identity = [("w".to_string(), vec![256, 0, 0, 256])];
+    let weights = Weights::new(&program, identity.into_iter().collect()).unwrap();
+    let run = |value| run_clear(&program, &weights, &[tensor(ring, &[1, 2], &[value, -value])]);
+    assert_eq!(signed(&run(2047).unwrap().outputs[0]), [4094, -4094]);
+    match run(2048) {
+        Err(RuntimeError::Protocol(ProtocolError::BoundViolated { node, value, bits })) => {
+            assert_eq!((node.as_str(), value, bits), ("sum", 4096, 12));
+        }
+        _ => panic!("the sum's bound was not enforced"),
+    }
+}
+
 #[test]
 fn a_broken_bound_names_its_node() {
     let program = cnn(RING);
@@ -138,7 +165,7 @@ fn a_broken_bound_names_its_node() {
     let y = tensor(RING, &[1, 1], &[100]);
     match run_clear(&narrow, &none, std::slice::from_ref(&y)) {
         Err(RuntimeError::Protocol(ProtocolError::BoundViolated { node, value, bits })) => {
-            assert_eq!((node.as_str(), value, bits), ("positive", 10_000, 10));
+            assert_eq!((node.as_str(), value, bits), ("square", 10_000, 10));
         }
         _ => panic!("the bound was not enforced"),
     }

@@ -6,7 +6,8 @@ use std::io::{ErrorKind as IoError, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use rustls::{AlertDescription, CertificateError};
+use rustls::{AlertDescription, CertificateError, PeerIncompatible};
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::fingerprint::Fingerprint;
 use crate::frame::{Frame, FrameReader, Kind, MAX_FRAME, header, words};
@@ -53,7 +54,7 @@ impl Connection {
     ///
     /// # Errors
     /// A lost connection, silence, a longer message, or anything but a control message (the peer broke the format).
-    pub fn recv_frame(&mut self, max_len: usize, timeout: Duration) -> Result<Vec<u8>, TransportError> {
+    pub fn recv_frame(&mut self, max_len: usize, timeout: Duration) -> Result<Zeroizing<Vec<u8>>, TransportError> {
         let deadline = Instant::now() + timeout;
         loop {
             let frame = self.wire.receive(deadline).map_err(|fault| fault.named(&self.name, timeout))?;
@@ -61,7 +62,7 @@ impl Connection {
                 |what: String| TransportError::with(&self.name, ErrorKind::Format, format!("broke the format: {what}"));
             return match frame.kind {
                 Kind::Heartbeat => continue,
-                Kind::Control if frame.body.len() <= max_len => Ok(frame.body),
+                Kind::Control if frame.body.len() <= max_len => Ok(Zeroizing::new(frame.body)),
                 Kind::Control => {
                     Err(broke(format!("{} bytes of set-up where at most {max_len} are allowed", frame.body.len())))
                 }
@@ -97,23 +98,67 @@ impl Fault {
     }
 }
 
-/// A socket with its TLS state, used by one thread; every operation ends by its deadline.
+/// A socket with its TLS state, used by one thread; every operation ends by its deadline. What passes through may be parts of keys,
+/// so its buffers are wiped.
 pub(crate) struct Wire {
     pub stream: TcpStream,
     pub tls: Tls,
-    /// Bytes that have arrived and make no whole record yet.
-    pub incoming: Vec<u8>,
+    pub incoming: Incoming,
     pub reader: FrameReader,
-    /// Frames that have arrived and nobody asked for yet.
-    pub frames: VecDeque<Frame>,
+    pub frames: Waiting,
+}
+
+/// Bytes that have arrived and make no whole record yet. TLS decrypts where they lie.
+#[derive(Default)]
+pub(crate) struct Incoming {
+    bytes: Vec<u8>,
+    filled: usize,
+}
+
+impl Incoming {
+    /// Room for one read.
+    fn room(&mut self) -> &mut [u8] {
+        if self.bytes.len() < self.filled + RECORD {
+            self.bytes.resize(self.filled + RECORD, 0);
+        }
+        &mut self.bytes[self.filled..]
+    }
+
+    /// Wipes the first `used` bytes and brings the rest to the front.
+    fn discard(&mut self, used: usize) {
+        self.bytes[..used].zeroize();
+        self.bytes.copy_within(used..self.filled, 0);
+        self.filled -= used;
+    }
+
+    #[cfg(test)]
+    pub fn all(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What is left for the session.
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        self.bytes.truncate(self.filled);
+        self.bytes
+    }
+}
+
+/// Frames that have arrived and nobody asked for yet.
+#[derive(Default)]
+pub(crate) struct Waiting(pub VecDeque<Frame>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(|frame| frame.body.zeroize());
+    }
 }
 
 impl Wire {
     /// Runs the TLS handshake over a fresh socket.
     pub fn handshake(stream: TcpStream, tls: Tls, refusal: &Refusal, deadline: Instant) -> Result<Self, Fault> {
         stream.set_nodelay(true).map_err(|_| Fault::Lost)?;
-        let (reader, frames) = (FrameReader::default(), VecDeque::new());
-        let mut wire = Self { stream, tls, incoming: Vec::new(), reader, frames };
+        let (reader, frames) = (FrameReader::default(), Waiting::default());
+        let mut wire = Self { stream, tls, incoming: Incoming::default(), reader, frames };
         wire.take_in(refusal, deadline)?;
         wire.flush(deadline)?;
         while wire.tls.common().is_handshaking() {
@@ -134,7 +179,7 @@ impl Wire {
     }
 
     pub fn send(&mut self, kind: Kind, body: &[u8], deadline: Instant) -> Result<(), Fault> {
-        self.say(&[&header(0, kind, body.len()), body].concat(), deadline)
+        self.say(&Zeroizing::new([&header(0, kind, body.len()), body].concat()), deadline)
     }
 
     /// Sends plain bytes, whatever they are.
@@ -146,7 +191,7 @@ impl Wire {
 
     pub fn receive(&mut self, deadline: Instant) -> Result<Frame, Fault> {
         loop {
-            if let Some(frame) = self.frames.pop_front() {
+            if let Some(frame) = self.frames.0.pop_front() {
                 return Ok(frame);
             }
             self.fill(&Refusal::default(), deadline)?;
@@ -175,14 +220,10 @@ impl Wire {
 
     /// Reads once from the socket and takes in what came.
     fn fill(&mut self, refusal: &Refusal, deadline: Instant) -> Result<(), Fault> {
-        let have = self.incoming.len();
         self.stream.set_read_timeout(Some(time_left(deadline)?)).map_err(|_| Fault::Lost)?;
-        self.incoming.resize(have + RECORD, 0);
-        let read = self.stream.read(&mut self.incoming[have..]);
-        self.incoming.truncate(have + read.as_ref().map_or(0, |count| *count));
-        match read {
+        match self.stream.read(self.incoming.room()) {
             Ok(0) => return Err(Fault::Lost),
-            Ok(_) => {}
+            Ok(count) => self.incoming.filled += count,
             Err(error) if error.kind() == IoError::Interrupted => return Ok(()),
             Err(error) => return Err(Fault::io(&error)),
         }
@@ -192,13 +233,14 @@ impl Wire {
     /// Opens what has arrived.
     fn take_in(&mut self, refusal: &Refusal, deadline: Instant) -> Result<(), Fault> {
         let (reader, mut frames) = (&mut self.reader, Vec::new());
-        let opened = self.tls.open(&mut self.incoming, &mut |plain| reader.feed(plain, &mut frames));
-        self.frames.extend(frames);
+        let Incoming { bytes, filled } = &mut self.incoming;
+        let opened = self.tls.open(&mut bytes[..*filled], &mut |plain| reader.feed(plain, &mut frames));
+        self.frames.0.extend(frames);
+        // After an error nothing of it is of use.
+        let used = *opened.as_ref().unwrap_or(filled);
+        self.incoming.discard(used);
         match opened {
-            Ok(used) => {
-                self.incoming.drain(..used);
-                Ok(())
-            }
+            Ok(_) => Ok(()),
             Err(OpenError::Frame(what)) => Err(Fault::Broken(what)),
             Err(OpenError::Tls(error)) => {
                 // The alert tells the other side, as far as its code goes.
@@ -231,6 +273,13 @@ fn explain(error: &rustls::Error) -> String {
         rustls::Error::AlertReceived(Alert::CertificateRequired) | rustls::Error::NoCertificatesPresented => {
             "a key of one's own is needed on both sides".into()
         }
+        rustls::Error::PeerIncompatible(
+            PeerIncompatible::NoKxGroupsInCommon | PeerIncompatible::NamedGroupsExtensionRequired,
+        )
+        | rustls::Error::AlertReceived(Alert::HandshakeFailure) => format!(
+            "it does not offer the key exchange {}; both sides need the same version of Covey",
+            tls::key_exchange()
+        ),
         rustls::Error::AlertReceived(alert) => format!("it ended the handshake with the TLS alert {alert:?}"),
         rustls::Error::InvalidMessage(_) => "it does not speak TLS".into(),
         rustls::Error::PeerIncompatible(_) => {

@@ -51,33 +51,46 @@ impl ErrorKind {
     }
 }
 
-/// A failure of the transport. [`TransportError::reason`] is the same on all peers of a session; `Display` adds a way
-/// out where there is one.
+/// A failure of the transport. [`TransportError::reason`] is the same on all peers of a session; `Display` adds whose word it
+/// is, where this peer did not see it itself, and a way out where there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransportError {
     culprit: Option<PeerId>,
     name: Option<String>,
     kind: ErrorKind,
     detail: String,
+    /// Whose word it is, and what that peer is called. Boxed, as results of this error are everywhere.
+    teller: Option<Box<(PeerId, String)>>,
 }
 
 impl TransportError {
     pub(crate) fn of(culprit: PeerId, name: impl Into<String>, kind: ErrorKind, detail: impl Into<String>) -> Self {
-        Self { culprit: Some(culprit), name: Some(name.into()), kind, detail: detail.into() }
+        Self { culprit: Some(culprit), name: Some(name.into()), kind, detail: detail.into(), teller: None }
     }
 
     /// A failure while connecting, when the other side has a name or an address but no place in a session yet.
     pub(crate) fn with(name: impl Into<String>, kind: ErrorKind, detail: impl Into<String>) -> Self {
-        Self { culprit: None, name: Some(name.into()), kind, detail: detail.into() }
+        Self { culprit: None, name: Some(name.into()), kind, detail: detail.into(), teller: None }
     }
 
     /// A failure that is nobody's in particular.
     pub(crate) fn nobodys(kind: ErrorKind, detail: impl Into<String>) -> Self {
-        Self { culprit: None, name: None, kind, detail: detail.into() }
+        Self { culprit: None, name: None, kind, detail: detail.into(), teller: None }
+    }
+
+    /// The same, as the word of another peer, which may not be true.
+    pub(crate) fn told_by(mut self, teller: PeerId, name: String) -> Self {
+        self.teller = Some(Box::new((teller, name)));
+        self
     }
 
     pub(crate) fn local(detail: impl Into<String>) -> Self {
         Self::nobodys(ErrorKind::Local, detail)
+    }
+
+    /// The peer whose word this is, where this peer did not see it itself.
+    pub fn teller(&self) -> Option<PeerId> {
+        self.teller.as_ref().map(|told| told.0)
     }
 
     /// The peer at fault, if it has a place in the session.
@@ -111,6 +124,9 @@ impl TransportError {
 
 impl fmt::Display for TransportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(told) = &self.teller {
+            write!(f, "{} says: ", told.1)?;
+        }
         match self.kind.way_out() {
             "" => write!(f, "{}", self.reason()),
             way_out => write!(f, "{} ({way_out})", self.reason()),

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use zeroize::Zeroize;
+
 use crate::pool::Pool;
 
 /// Bytes of a frame's header.
@@ -79,6 +81,15 @@ pub(crate) struct FrameReader {
     have: usize,
     /// The frame under way and the length its body will have.
     open: Option<(Frame, usize)>,
+}
+
+impl Drop for FrameReader {
+    fn drop(&mut self) {
+        // Part of a key, if the connection ended during the set-up.
+        if let Some((frame, _)) = &mut self.open {
+            frame.body.zeroize();
+        }
+    }
 }
 
 impl FrameReader {

@@ -1,10 +1,11 @@
-//! What has arrived and waits to be received: one bounded queue per sender and stream, and the one failure of the
-//! session, which wakes everyone.
+//! What has arrived and waits to be received: a queue per sender and stream, a budget per sender over all its streams, and the
+//! one failure of the session, which wakes everyone.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::budget::{Budget, cost};
 use crate::{PeerId, TransportError};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -25,11 +26,12 @@ pub(crate) enum Wait {
     TimedOut,
 }
 
-/// Messages of one sender on one stream, with the payload bytes they hold.
+/// Messages of one sender on one stream, with what each takes of the sender's budget.
 struct Waiting<M> {
     messages: VecDeque<(M, usize)>,
-    bytes: usize,
     ended: bool,
+    /// An endpoint of this stream is there, or was.
+    opened: bool,
     /// Threads asleep on this queue: a wake-up is a system call, saved where nobody sleeps.
     sleepers: usize,
 }
@@ -37,39 +39,42 @@ struct Waiting<M> {
 pub(crate) struct Queue<M> {
     waiting: Mutex<Waiting<M>>,
     changed: Condvar,
-    bound: usize,
+    budget: Arc<Budget>,
     failure: Failure,
 }
 
 impl<M> Queue<M> {
-    fn new(bound: usize, failure: Failure, ended: bool) -> Self {
-        let waiting = Waiting { messages: VecDeque::new(), bytes: 0, ended, sleepers: 0 };
-        Self { waiting: Mutex::new(waiting), changed: Condvar::new(), bound, failure }
+    fn new(budget: Arc<Budget>, failure: Failure, ended: bool, opened: bool) -> Self {
+        let waiting = Waiting { messages: VecDeque::new(), ended, opened, sleepers: 0 };
+        Self { waiting: Mutex::new(waiting), changed: Condvar::new(), budget, failure }
     }
 
-    /// Adds a message of `bytes` bytes. While the queue is over its bound it waits until `deadline`; a message larger
-    /// than the bound passes when the queue is empty.
+    /// Adds a message of `bytes` bytes, waiting until `deadline` while the sender's budget has no room for it.
     pub fn push(&self, message: M, bytes: usize, deadline: Instant) -> Result<(), Wait> {
-        let mut waiting = lock(&self.waiting);
-        while waiting.bytes > 0 && waiting.bytes + bytes > self.bound {
-            if let Some(failure) = self.failure.get() {
-                return Err(Wait::Failed(failure.clone()));
-            }
-            waiting = self.wait(waiting, deadline)?;
-        }
-        waiting.messages.push_back((message, bytes));
-        waiting.bytes += bytes;
-        self.release(waiting);
+        self.budget.take(cost(bytes), 0, deadline)?;
+        self.put(message, cost(bytes));
         Ok(())
+    }
+
+    /// Adds a message for which `taken` of the sender's budget was taken.
+    pub fn put(&self, message: M, taken: usize) {
+        let mut waiting = lock(&self.waiting);
+        waiting.messages.push_back((message, taken));
+        self.release(waiting);
+    }
+
+    /// Whether an endpoint of this stream is there, or was.
+    pub fn is_opened(&self) -> bool {
+        lock(&self.waiting).opened
     }
 
     /// Takes the next message, waiting for it until `deadline`. What has arrived is handed out even after a failure.
     pub fn pop(&self, deadline: Instant) -> Result<M, Wait> {
         let mut waiting = lock(&self.waiting);
         loop {
-            if let Some((message, bytes)) = waiting.messages.pop_front() {
-                waiting.bytes -= bytes;
-                self.release(waiting);
+            if let Some((message, taken)) = waiting.messages.pop_front() {
+                drop(waiting);
+                self.budget.give(taken);
                 return Ok(message);
             }
             if let Some(failure) = self.failure.get() {
@@ -126,31 +131,48 @@ pub(crate) struct Inbox<M> {
 
 struct State<M> {
     queues: HashMap<(PeerId, u32), Arc<Queue<M>>>,
+    budgets: HashMap<PeerId, Arc<Budget>>,
     ended: HashSet<PeerId>,
     open: HashSet<u32>,
+    opened: HashSet<u32>,
 }
 
 impl<M> Inbox<M> {
-    /// An inbox whose queues hold up to `bound` bytes each.
+    /// An inbox in which each sender may have up to `bound` bytes waiting, over all its streams.
     pub fn new(bound: usize, failure: Failure) -> Self {
-        let state = State { queues: HashMap::new(), ended: HashSet::new(), open: HashSet::new() };
+        let (ended, open, opened) = (HashSet::new(), HashSet::new(), HashSet::new());
+        let state = State { queues: HashMap::new(), budgets: HashMap::new(), ended, open, opened };
         Self { state: Mutex::new(state), bound, failure }
     }
 
     /// The queue of one sender and stream, made at first use.
     pub fn queue(&self, from: PeerId, stream: u32) -> Arc<Queue<M>> {
+        let budget = self.budget(from, self.bound);
         let mut state = lock(&self.state);
-        let ended = state.ended.contains(&from);
+        let (ended, opened) = (state.ended.contains(&from), state.opened.contains(&stream));
         state
             .queues
             .entry((from, stream))
-            .or_insert_with(|| Arc::new(Queue::new(self.bound, self.failure.clone(), ended)))
+            .or_insert_with(|| Arc::new(Queue::new(budget, self.failure.clone(), ended, opened)))
             .clone()
+    }
+
+    /// What this sender may have waiting, `bound` bytes where nobody asked before.
+    pub fn budget(&self, from: PeerId, bound: usize) -> Arc<Budget> {
+        let mut state = lock(&self.state);
+        let ended = state.ended.contains(&from);
+        let budget = || Arc::new(Budget::new(bound, self.failure.clone(), ended));
+        state.budgets.entry(from).or_insert_with(budget).clone()
     }
 
     /// Marks a stream as in use by an endpoint; false if it is already.
     pub fn open(&self, stream: u32) -> bool {
-        lock(&self.state).open.insert(stream)
+        let mut state = lock(&self.state);
+        if state.opened.insert(stream) {
+            let queues = state.queues.iter().filter(|((_, number), _)| *number == stream);
+            queues.for_each(|(_, queue)| lock(&queue.waiting).opened = true);
+        }
+        state.open.insert(stream)
     }
 
     /// The endpoint of this stream is gone.
@@ -163,6 +185,7 @@ impl<M> Inbox<M> {
         let mut state = lock(&self.state);
         state.ended.insert(from);
         state.queues.iter().filter(|((sender, _), _)| *sender == from).for_each(|(_, queue)| queue.end());
+        state.budgets.get(&from).into_iter().for_each(|budget| budget.end());
     }
 
     /// Whether this peer said goodbye.
@@ -172,6 +195,8 @@ impl<M> Inbox<M> {
 
     /// Wakes every waiter, so that it sees the failure.
     pub fn wake(&self) {
-        lock(&self.state).queues.values().for_each(|queue| queue.wake());
+        let state = lock(&self.state);
+        state.queues.values().for_each(|queue| queue.wake());
+        state.budgets.values().for_each(|budget| budget.wake());
     }
 }

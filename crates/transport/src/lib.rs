@@ -1,6 +1,7 @@
 //! Bytes between parties: numbered streams of whole messages over mutual-TLS TCP, in memory, or over a simulated
 //! network. Blocking threads and bounded queues; no tensor, no protocol. `docs/transport.md` holds the contract.
 
+mod budget;
 mod channel;
 mod connection;
 mod error;
@@ -9,6 +10,7 @@ mod frame;
 mod identity;
 mod inbox;
 mod link;
+mod lobby;
 pub mod memory;
 mod meter;
 mod mux;
@@ -30,6 +32,7 @@ pub use identity::Identity;
 pub use meter::{Meter, Rounds, Row, Snapshot, SocketTotals, Wait};
 pub use session::{Options, Session};
 pub use tcp::{Incoming, Listener, connect};
+pub use tls::key_exchange;
 
 #[cfg(test)]
 mod hostile_tests;

@@ -203,7 +203,8 @@ impl Link {
     /// Lets the writer push out what TLS itself has to say, with a heartbeat.
     pub fn nudge(&self, shared: &Shared) {
         let mut outgoing = lock(&self.outgoing);
-        if !outgoing.ending {
+        // One is enough, however often a peer that reads nothing makes TLS answer.
+        if !outgoing.ending && outgoing.urgent.is_empty() {
             outgoing.urgent.push_back(urgent(shared, Kind::Heartbeat, Vec::new()));
             self.wake_writer(outgoing);
         }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::budget::{Budget, cost};
 use crate::error::spoken;
 use crate::frame::{Frame, FrameReader, Kind, MAX_MESSAGE, words};
 use crate::inbox::{Failure, Inbox, Queue, Wait, lock};
@@ -30,8 +31,16 @@ const READ: usize = 256 << 10;
 /// Bytes opened under one lock on the TLS state, so that the writer never waits for long: some whole records.
 const STEP: usize = 5 * RECORD;
 
-/// Streams one peer may use; more would be an attack on memory.
-const MAX_STREAMS: usize = 4096;
+/// Streams that no endpoint here has opened yet, on which one peer may have messages waiting: a faster peer is ahead by the few
+/// streams of a session.
+const EARLY_STREAMS: usize = 16;
+
+/// Bytes that may wait there; more are read once the stream is opened, which is waited for so long at most.
+const EARLY_BYTES: usize = 1 << 20;
+const EARLY_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often that wait looks again.
+const EARLY_TICK: Duration = Duration::from_millis(5);
 
 pub(crate) struct Shared {
     pub roster: Roster,
@@ -67,6 +76,11 @@ impl Shared {
             self.inbox.wake();
         }
         failure.clone()
+    }
+
+    /// Bytes that `peer` may have waiting here.
+    pub fn waiting_bytes(&self, peer: PeerId) -> usize {
+        if self.roster.is_party(peer) { self.options.peer_bytes } else { self.options.client_bytes }
     }
 
     pub fn is_closed(&self) -> bool {
@@ -111,31 +125,39 @@ const LEFT: &str = "left the session before it was over";
 /// In an abort frame: no peer.
 const NOBODY: u8 = u8::MAX;
 
-/// The body of an abort frame: culprit, kind, length of the culprit's name, the name, the reason.
+/// The body of an abort frame: culprit, kind, the peer it was heard from, length of the culprit's name, the name, the reason.
 fn encode_abort(failure: &TransportError) -> Vec<u8> {
     let cut = |text: &str, most: usize| {
         let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         text.as_bytes()[..end].to_vec()
     };
     let name = cut(failure.peer().unwrap_or(""), 255);
-    let culprit = failure.culprit().and_then(|id| u8::try_from(id).ok()).unwrap_or(NOBODY);
-    let mut body = vec![culprit, failure.kind() as u8, name.len() as u8];
+    let code = |peer: Option<PeerId>| peer.and_then(|id| u8::try_from(id).ok()).unwrap_or(NOBODY);
+    let (culprit, heard_from) = (code(failure.culprit()), code(failure.teller()));
+    let mut body = vec![culprit, failure.kind() as u8, heard_from, name.len() as u8];
     body.extend(name);
     body.extend(cut(failure.detail(), 700));
     body
 }
 
-pub(crate) fn decode_abort(roster: &Roster, body: &[u8]) -> Option<TransportError> {
-    let (&[culprit, kind, name_len], rest) = body.split_first_chunk()?;
+/// What the abort of peer `from` says. What it says of itself stands; of others, or in nobody's name, it is that peer's word.
+pub(crate) fn decode_abort(roster: &Roster, from: PeerId, body: &[u8]) -> Option<TransportError> {
+    let (&[culprit, kind, heard_from, name_len], rest) = body.split_first_chunk()?;
     let (name, detail) = rest.split_at_checked(name_len as usize)?;
     let kind = ErrorKind::from_code(kind)?;
+    let heard_from = (heard_from != NOBODY).then(|| PeerId::from(heard_from));
+    let teller = match heard_from {
+        Some(other) => format!("{}, who heard it from {},", roster.label(from), roster.label(other)),
+        None => roster.label(from),
+    };
     if culprit == NOBODY && name.is_empty() {
-        return Some(TransportError::nobodys(kind, words(detail)));
+        return Some(TransportError::nobodys(kind, words(detail)).told_by(from, teller));
     }
     let culprit = PeerId::from(culprit);
     // Each peer has its own name for a key; one it has no link to goes by the name it came with.
     let name = if roster.knows(culprit) { roster.label(culprit) } else { words(name) };
-    Some(TransportError::of(culprit, name, kind, words(detail)))
+    let said = TransportError::of(culprit, name, kind, words(detail));
+    Some(if culprit == from && heard_from.is_none() { said } else { said.told_by(from, teller) })
 }
 
 /// The reader thread of one connection.
@@ -147,8 +169,21 @@ pub(crate) struct Reader {
     bytes: Vec<u8>,
     filled: usize,
     queues: HashMap<u32, Arc<Queue<Vec<u8>>>>,
+    /// Bytes that wait on streams not opened yet.
+    early: HashMap<u32, usize>,
+    budget: Arc<Budget>,
+    /// The longest message from this peer.
+    longest: usize,
     /// The message under way, where it comes in parts.
-    partial: Option<(u32, Vec<u8>)>,
+    partial: Option<Partial>,
+}
+
+/// A message of which parts are here.
+struct Partial {
+    stream: u32,
+    message: Vec<u8>,
+    /// What was taken for it of the peer's budget.
+    taken: usize,
 }
 
 impl Reader {
@@ -157,7 +192,12 @@ impl Reader {
         frames.pool = shared.pool.clone();
         let (filled, mut bytes) = (incoming.len(), incoming);
         bytes.resize(filled + READ, 0);
-        Self { shared, link, frames, bytes, filled, queues: HashMap::new(), partial: None }
+        let bound = shared.waiting_bytes(link.peer);
+        // A party's messages are as long as the protocol wants them; a client's share a tile at most.
+        let longest = if shared.roster.is_party(link.peer) { MAX_MESSAGE } else { bound.min(MAX_MESSAGE) };
+        let budget = shared.inbox.budget(link.peer, bound);
+        let (queues, early) = (HashMap::new(), HashMap::new());
+        Self { shared, link, frames, bytes, filled, queues, early, budget, longest, partial: None }
     }
 
     /// Reads until the connection ends; `early` are frames that came before the session started.
@@ -258,18 +298,12 @@ impl Reader {
                 Kind::Data | Kind::Part if self.shared.inbox.has_ended(self.link.peer) => {
                     return Err("a message after its goodbye".into());
                 }
-                Kind::Data => {
-                    if let Some(message) = self.join(frame.stream, frame.body, true)? {
-                        self.push(frame.stream, message)?;
-                    }
-                }
-                Kind::Part => {
-                    self.join(frame.stream, frame.body, false)?;
-                }
+                Kind::Data => self.join(frame.stream, frame.body, true)?,
+                Kind::Part => self.join(frame.stream, frame.body, false)?,
                 Kind::Heartbeat => {}
                 Kind::Abort => {
-                    let failure =
-                        decode_abort(&self.shared.roster, &frame.body).ok_or("an abort that cannot be read")?;
+                    let failure = decode_abort(&self.shared.roster, self.link.peer, &frame.body)
+                        .ok_or("an abort that cannot be read")?;
                     if !self.shared.is_closed() {
                         self.shared.fail(failure);
                     }
@@ -288,43 +322,94 @@ impl Reader {
         Ok(())
     }
 
-    /// Adds a part to the message under way; returns it when it is whole. Parts of two messages never mix.
-    fn join(&mut self, stream: u32, body: Vec<u8>, last: bool) -> Result<Option<Vec<u8>>, String> {
-        let message = match self.partial.take() {
-            None => body,
-            Some((open, mut message)) if open == stream => {
-                if message.len() + body.len() > MAX_MESSAGE {
-                    return Err(format!("a message of more than {MAX_MESSAGE} bytes"));
-                }
-                message.extend_from_slice(&body);
-                self.shared.pool.give(body);
-                message
+    /// Adds a part to the message under way, and hands the message on when it is whole. Parts of two messages never mix.
+    fn join(&mut self, stream: u32, body: Vec<u8>, last: bool) -> Result<(), String> {
+        let mut partial = match self.partial.take() {
+            Some(partial) if partial.stream != stream => {
+                return Err(format!("stream {stream} inside a message of stream {}", partial.stream));
             }
-            Some((open, _)) => return Err(format!("stream {stream} inside a message of stream {open}")),
+            Some(partial) => partial,
+            None => Partial { stream, message: Vec::new(), taken: 0 },
         };
-        if last {
-            return Ok(Some(message));
+        let (have, len) = (partial.message.capacity(), partial.message.len() + body.len());
+        if len > self.longest {
+            return Err(format!("a message of more than {} bytes", self.longest));
         }
-        self.partial = Some((stream, message));
-        Ok(None)
+        // What the message takes is counted before it is there.
+        let room = match partial.taken {
+            0 => body.capacity(),
+            _ if len <= have => have,
+            _ => len.max(2 * have),
+        };
+        let more = cost(room) - partial.taken;
+        if more > 0 && !self.take(more, partial.taken) {
+            return Ok(());
+        }
+        if partial.taken == 0 {
+            partial.message = body;
+        } else {
+            partial.message.reserve_exact(room - partial.message.len());
+            partial.message.extend_from_slice(&body);
+            self.shared.pool.give(body);
+        }
+        partial.taken += more;
+        if last {
+            return self.push(partial);
+        }
+        self.partial = Some(partial);
+        Ok(())
     }
 
-    fn push(&mut self, stream: u32, message: Vec<u8>) -> Result<(), String> {
-        let (shared, peer) = (&self.shared, self.link.peer);
-        if !self.queues.contains_key(&stream) {
-            if self.queues.len() == MAX_STREAMS {
-                return Err(format!("more than {MAX_STREAMS} streams"));
-            }
-            self.queues.insert(stream, shared.inbox.queue(peer, stream));
-        }
-        let len = message.len();
-        let deadline = Instant::now() + shared.options.message;
-        if let Some(queue) = self.queues.get(&stream)
-            && let Err(Wait::TimedOut) = queue.push(message, len, deadline)
-        {
+    /// Takes so much of the peer's budget for a message that has taken `own`. False where the session ends meanwhile.
+    fn take(&self, bytes: usize, own: usize) -> bool {
+        let shared = &self.shared;
+        let taken = self.budget.take(bytes, own, Instant::now() + shared.options.message);
+        if let Err(Wait::TimedOut) = taken {
             let detail = format!("took no message for {}", spoken(shared.options.message));
             shared.fail(shared.error(shared.roster.me, ErrorKind::Stalled, &detail));
         }
+        taken.is_ok()
+    }
+
+    fn push(&mut self, Partial { stream, message, taken }: Partial) -> Result<(), String> {
+        let shared = &self.shared;
+        let queue = self.queues.get(&stream).cloned().unwrap_or_else(|| shared.inbox.queue(self.link.peer, stream));
+        if !self.queues.contains_key(&stream) {
+            if queue.is_opened() {
+                self.early.remove(&stream);
+                self.queues.insert(stream, queue.clone());
+            } else {
+                self.admit_early(stream, &queue, taken)?;
+            }
+        }
+        queue.put(message, taken);
+        Ok(())
+    }
+
+    /// Admits a message on a stream that no endpoint here has opened yet. Few wait, and for longer ones the connection is not read until
+    /// the stream is opened.
+    fn admit_early(&mut self, stream: u32, queue: &Queue<Vec<u8>>, taken: usize) -> Result<(), String> {
+        let shared = &self.shared;
+        self.early.retain(|number, _| !shared.inbox.queue(self.link.peer, *number).is_opened());
+        if !self.early.contains_key(&stream) && self.early.len() == EARLY_STREAMS {
+            return Err(format!("messages on more than {EARLY_STREAMS} streams that are not open here"));
+        }
+        let waiting: usize = self.early.values().sum();
+        if waiting + taken > EARLY_BYTES {
+            let patience = shared.options.message.min(EARLY_PATIENCE);
+            let deadline = Instant::now() + patience;
+            while !queue.is_opened() && shared.over.get().is_none() {
+                if Instant::now() >= deadline {
+                    return Err(format!(
+                        "more than {EARLY_BYTES} bytes on stream {stream}, which was not open here for {}",
+                        spoken(patience)
+                    ));
+                }
+                std::thread::sleep(EARLY_TICK);
+            }
+            return Ok(());
+        }
+        *self.early.entry(stream).or_default() += taken;
         Ok(())
     }
 }

@@ -25,12 +25,17 @@ impl Roster {
     /// How errors call this peer: `P1 (alpha)`, `client beta`.
     pub fn label(&self, id: PeerId) -> String {
         let name = self.names.get(&id).map_or("", String::as_str);
-        match (id < self.parties, name.is_empty()) {
+        match (self.is_party(id), name.is_empty()) {
             (true, true) => format!("P{id}"),
             (true, false) => format!("P{id} ({name})"),
             (false, true) => format!("client {id}"),
             (false, false) => format!("client {name}"),
         }
+    }
+
+    /// Whether this is a computing party, and no client.
+    pub fn is_party(&self, id: PeerId) -> bool {
+        id < self.parties
     }
 
     pub fn knows(&self, id: PeerId) -> bool {

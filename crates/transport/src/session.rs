@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::channel::{Endpoint, Network};
-use crate::frame::{MAX_MESSAGE, words};
+use crate::frame::{Frame, MAX_MESSAGE, words};
 use crate::inbox::{Failure, Inbox, Queue, Wait};
 use crate::link::{Link, WRITE_TICK};
 use crate::mux::{LINGER, Reader, Shared};
@@ -23,9 +23,11 @@ pub struct Options {
     pub message: Duration,
     /// Bytes queued to one peer before `send` waits. Default 64 MiB.
     pub queue_bytes: usize,
-    /// Bytes one peer may have waiting on one stream before its connection is no longer read. Heartbeats and aborts
+    /// Bytes one party may have waiting here, over all its streams, before its connection is no longer read. Heartbeats and aborts
     /// of this peer wait with them, so it is generous. Default 256 MiB.
-    pub stream_bytes: usize,
+    pub peer_bytes: usize,
+    /// The same for a client, and its longest message. Default 64 MiB.
+    pub client_bytes: usize,
     /// Emulated one-way latency of every link. Default none.
     pub latency: Duration,
     /// Emulated bandwidth of every link and direction by itself, in bits per second: the links of a machine do not share
@@ -39,7 +41,8 @@ impl Default for Options {
             silence: Duration::from_secs(10),
             message: Duration::from_secs(600),
             queue_bytes: 64 << 20,
-            stream_bytes: 256 << 20,
+            peer_bytes: 256 << 20,
+            client_bytes: 64 << 20,
             latency: Duration::ZERO,
             bandwidth: None,
         }
@@ -101,11 +104,13 @@ impl Session {
                 .and_then(|()| wire.stream.set_write_timeout(Some(WRITE_TICK)))
                 .map_err(|_| roster.error(id, ErrorKind::ConnectionLost, "connection lost"))?;
             let link = Arc::new(Link::new(id, wire.stream, wire.tls));
-            readers.push((link.clone(), wire.reader, wire.frames, wire.incoming));
+            let mut early = wire.frames;
+            let early: Vec<Frame> = std::mem::take(&mut early.0).into();
+            readers.push((link.clone(), wire.reader, early, wire.incoming.into_bytes()));
             links.insert(id, link);
         }
         let shared = Arc::new(Shared {
-            inbox: Inbox::new(options.stream_bytes, failure.clone()),
+            inbox: Inbox::new(options.peer_bytes, failure.clone()),
             meter: Arc::new(Meter::new()),
             pool: Arc::default(),
             closed: AtomicBool::new(false),
@@ -119,7 +124,7 @@ impl Session {
         let session = Self { place: Arc::new(Place { shared: shared.clone() }) };
         for (link, frames, early, incoming) in readers {
             let reader = Reader::new(shared.clone(), link.clone(), frames, incoming);
-            spawn("reader", move || reader.run(early.into()))?;
+            spawn("reader", move || reader.run(early))?;
             let shared = shared.clone();
             spawn("writer", move || link.run_writer(&shared))?;
         }

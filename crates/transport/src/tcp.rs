@@ -14,6 +14,7 @@ use crate::error::spoken;
 use crate::fingerprint::Fingerprint;
 use crate::frame::Kind;
 use crate::identity::Identity;
+use crate::lobby::{Lobby, Visit};
 use crate::tls::{self, Refusal};
 use crate::{ErrorKind, TransportError};
 
@@ -26,6 +27,7 @@ pub struct Listener {
     socket: TcpListener,
     identity: Arc<Identity>,
     handshake: Duration,
+    lobby: Arc<Lobby>,
 }
 
 impl Listener {
@@ -47,7 +49,7 @@ impl Listener {
         socket
             .set_nonblocking(true)
             .map_err(|error| TransportError::local(format!("cannot listen on {address}: {error}")))?;
-        Ok(Self { socket, identity, handshake })
+        Ok(Self { socket, identity, handshake, lobby: Arc::default() })
     }
 
     /// The address listened on, with the port taken.
@@ -56,17 +58,20 @@ impl Listener {
     }
 
     /// Waits at most `timeout` for somebody to connect; `None` when nobody did. The handshake comes with
-    /// [`Incoming::authenticate`], which may run on a thread of its own so that a slow caller delays nobody.
+    /// [`Incoming::authenticate`], which may run on a thread of its own so that a slow caller delays nobody. Of those who have not
+    /// shown who they are, 128 at most, and 32 of one address, the oldest is cut off when another comes.
     ///
     /// # Errors
     /// A broken listening socket.
     pub fn incoming(&self, timeout: Duration) -> Result<Option<Incoming>, TransportError> {
         let deadline = Instant::now() + timeout;
+        let unable = |error| TransportError::local(format!("cannot accept connections: {error}"));
         loop {
             match self.socket.accept() {
                 Ok((stream, address)) => {
-                    let handshake = self.handshake;
-                    return Ok(Some(Incoming { stream, address, identity: self.identity.clone(), handshake }));
+                    let (handshake, identity) = (self.handshake, self.identity.clone());
+                    let visit = self.lobby.enter(address.ip(), &stream).map_err(unable)?;
+                    return Ok(Some(Incoming { stream, address, identity, handshake, visit }));
                 }
                 Err(error) if error.kind() == IoError::WouldBlock => {
                     if Instant::now() >= deadline {
@@ -76,7 +81,7 @@ impl Listener {
                 }
                 // A caller that was gone before it was met.
                 Err(error) if matches!(error.kind(), IoError::ConnectionAborted | IoError::Interrupted) => {}
-                Err(error) => return Err(TransportError::local(format!("cannot accept connections: {error}"))),
+                Err(error) => return Err(unable(error)),
             }
         }
     }
@@ -100,6 +105,7 @@ pub struct Incoming {
     address: SocketAddr,
     identity: Arc<Identity>,
     handshake: Duration,
+    visit: Visit,
 }
 
 impl Incoming {
@@ -133,6 +139,8 @@ impl Incoming {
                 let reason = format!("its key {fingerprint} is not pinned here; pin it with `covey keys pin`");
                 return Err(named(Fault::Refused(reason)));
             };
+            // From here on nobody else's coming ends this connection.
+            drop(self.visit);
             wire.send(Kind::Welcome, &[], deadline).map_err(|fault| fault.named(&name, self.handshake))?;
             Ok(Connection::new(name, fingerprint, wire))
         };

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
+use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
+use rustls::crypto::{CryptoProvider, SupportedKxGroup, WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -51,13 +52,27 @@ pub(crate) fn read_certificate(der: &CertificateDer<'_>) -> Result<Facts, String
     })
 }
 
+/// The one key exchange: X25519 and ML-KEM-768 together (draft-ietf-tls-ecdhe-mlkem). Shares recorded today stay closed as long
+/// as either holds; there is no other group to fall back to.
+const KEY_EXCHANGE: &dyn SupportedKxGroup = kx_group::X25519MLKEM768;
+
+/// What every link's keys are agreed with, by its name in TLS.
+pub fn key_exchange() -> String {
+    format!("{:?}", KEY_EXCHANGE.name())
+}
+
 fn provider() -> Arc<CryptoProvider> {
-    let mut provider = rustls::crypto::ring::default_provider();
+    provider_with(KEY_EXCHANGE)
+}
+
+fn provider_with(group: &'static dyn SupportedKxGroup) -> Arc<CryptoProvider> {
+    let mut provider = aws_lc_rs::default_provider();
+    provider.kx_groups = vec![group];
     // AES-GCM first whatever the build prefers: every machine this is meant for has it in hardware.
     provider.cipher_suites = vec![
-        rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256,
-        rustls::crypto::ring::cipher_suite::TLS13_AES_256_GCM_SHA384,
-        rustls::crypto::ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        cipher_suite::TLS13_AES_128_GCM_SHA256,
+        cipher_suite::TLS13_AES_256_GCM_SHA384,
+        cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
     ];
     Arc::new(provider)
 }
@@ -108,6 +123,20 @@ pub(crate) fn client_config(
     config.resumption = rustls::client::Resumption::disabled();
     config.enable_early_data = false;
     Ok(Arc::new(config))
+}
+
+/// A caller that knows X25519 alone, as all did before ML-KEM.
+#[cfg(test)]
+pub(crate) fn classical_client() -> Arc<ClientConfig> {
+    let verifier = Arc::new(Verifier::new(None, &Refusal::default()));
+    let mut config = ClientConfig::builder_with_provider(provider_with(kx_group::X25519))
+        .with_protocol_versions(&[&version::TLS13])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Arc::new(config)
 }
 
 fn unusable(error: rustls::Error) -> TransportError {

@@ -18,7 +18,7 @@ pub fn read_frames(bytes: &[u8], piece: usize) -> Result<usize, String> {
         for frame in frames.drain(..) {
             count += 1;
             if frame.kind == Kind::Abort {
-                let abort = mux::decode_abort(&roster, &frame.body).ok_or("an abort that cannot be read")?;
+                let abort = mux::decode_abort(&roster, 1, &frame.body).ok_or("an abort that cannot be read")?;
                 return Err(abort.to_string());
             }
         }

@@ -116,7 +116,7 @@ fn a_live_peer_that_never_sends() {
 
 #[test]
 fn a_reader_that_stands_still_holds_the_sender_and_nothing_breaks() {
-    let options = Options { silence: SILENCE, queue_bytes: 1 << 20, stream_bytes: 1 << 20, ..Options::default() };
+    let options = Options { silence: SILENCE, queue_bytes: 1 << 20, peer_bytes: 1 << 20, ..Options::default() };
     let sessions = common::sessions(2, 0, &options);
     thread::scope(|scope| {
         for session in &sessions {

@@ -47,8 +47,8 @@ fn pinned_peers_meet_and_talk() {
     assert_eq!((dialled.name(), dialled.fingerprint()), ("alpha", alpha.fingerprint()));
     accepted.send_frame(b"version 1", PATIENCE).unwrap();
     accepted.send_frame(&[9; 70_000], PATIENCE).unwrap();
-    assert_eq!(dialled.recv_frame(100, PATIENCE).unwrap(), b"version 1");
-    assert_eq!(dialled.recv_frame(70_000, PATIENCE).unwrap(), [9; 70_000]);
+    assert_eq!(*dialled.recv_frame(100, PATIENCE).unwrap(), b"version 1");
+    assert_eq!(*dialled.recv_frame(70_000, PATIENCE).unwrap(), [9; 70_000]);
     dialled.send_frame(&[0; 101], PATIENCE).unwrap();
     let error = accepted.recv_frame(100, PATIENCE).unwrap_err();
     assert_eq!(error.reason(), "beta: broke the format: 101 bytes of set-up where at most 100 are allowed");

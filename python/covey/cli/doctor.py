@@ -71,6 +71,7 @@ def _machine() -> list[Finding]:
             "kernels", kernels + (": no AVX2, so several times slower" if slow else ""), "warning" if slow else "ok"
         )
     )
+    findings.append(Finding("key exchange", f"{_core.KEY_EXCHANGE}: hybrid post-quantum, on every link"))
     return findings
 
 

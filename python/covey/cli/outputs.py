@@ -57,6 +57,11 @@ def show(result: Result, *, output: Path | None, profile: bool, as_json: bool) -
         return
     for name, values in result.outputs.items():
         _show_one(name, values)
+    for name in result.at_bound:
+        console.note(
+            f"output '{name}' touches the bound that the calibration data gave it, so it may be wrong: compile with "
+            f"more --calibration data or a larger ring"
+        )
     if output is not None:
         console.say(f"saved to {output}")
     if result.profile is None:
@@ -92,6 +97,8 @@ def _plain(result: Result, output: Path | None, profile: bool) -> dict[str, Any]
             for name, values in result.outputs.items()
         }
     }
+    if result.at_bound:
+        data["at_bound"] = result.at_bound
     if output is not None:
         data["saved"] = str(output)
     if result.profile is not None:

@@ -163,12 +163,20 @@ def judge(
 
     checks: list[Check] = []
     notes: list[str] = []
+    rounding, shifts = compare_with.rounding_of(loaded.program)
     for difference in compare_with.compare(clear.integers, private.integers):
+        if shifts and protocol != "clear" and clear.scales[difference.output]:
+            due, got = clear.integers[difference.output], private.integers.get(difference.output)
+            found, within = compare_with.within_budget(due, got, shifts)
+            most = f"at most {compare_with.APPROXIMATE_LIMIT:.0%}, or {shifts} units ({rounding} shifts)"
+            checks.append(Check(f"{difference.output}: {protocol} against clear", found, most, within))
+            continue
         found = f"{difference.differing:,} of {difference.elements:,} elements differ"
         if difference.first:
             found += f", the first {difference.first}"
         what, equal = f"{difference.output}: {protocol} against clear", difference.differing == 0
-        checks.append(Check(what, found, "approximate", None) if approximate else Check(what, found, "0", equal))
+        told = approximate or shifts > 0  # a class number tells of any difference before it
+        checks.append(Check(what, found, "approximate", None) if told else Check(what, found, "0", equal))
 
     counts = compare_with.distinct(inputs, private)
     if counts is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import Operand, TorchNode, from_torch
-from covey.interval import Array
+from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
 
@@ -20,6 +20,9 @@ class Add(Op):
         return broadcast(*inputs)
 
     def reference(self, *inputs: Array) -> Array:
+        return inputs[0] + inputs[1]
+
+    def interval(self, *inputs: Interval) -> Interval:
         return inputs[0] + inputs[1]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:

@@ -42,7 +42,7 @@ class Affine(Op):
             [result, low.constant(node, "summand", offset, result.scale)],
             shape=x.shape,
             scale=result.scale,
-            interval=Interval(result.interval.low + offset, result.interval.high + offset),
+            interval=result.interval + Interval.constant(offset),
         )
 
 
@@ -62,14 +62,14 @@ def multiplied(low: Lowering, node: Node, x: Lowered, factor: float) -> Lowered:
     """x times a public factor, not yet truncated."""
     bits, integer = bits_of(factor, low.scale), slope(factor, low.scale)
     magnitude = low.magnitude(node.inputs[0])
-    ends = (x.interval.low * integer, x.interval.high * integer)
+    multiplier = np.array(float(integer))
     return low.emit(
         node,
         pb.Mul(),
-        [x, low.constant(node, "factor", np.array(float(integer)), bits)],
+        [x, low.constant(node, "factor", multiplier, bits)],
         shape=x.shape,
         scale=x.scale + bits,
-        interval=Interval(np.minimum(*ends), np.maximum(*ends)),
+        interval=x.interval * Interval.constant(multiplier),
         name=f"{node.output}.product",
         magnitude=None if magnitude is None else magnitude * abs(factor),
     )

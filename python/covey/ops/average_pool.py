@@ -13,7 +13,7 @@ from covey._proto import program_pb2 as pb
 from covey.errors import UnsupportedError
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
-from covey.interval import Array, Interval, integer_bits
+from covey.interval import Array, Interval, integer_bits, of_sums
 from covey.ir import Node, Op, Shape, Value, spatial
 from covey.linear import can_divide
 from covey.lowering import Division, Lowered, Lowering
@@ -46,6 +46,10 @@ class SumPool(Op):
 
     def reference(self, *inputs: Array) -> Array:
         return np.asarray(self.window.slide(inputs[0], 0.0).sum(axis=(-2, -1)))
+
+    def interval(self, *inputs: Interval) -> Interval:
+        x, terms = inputs[0], math.prod(self.window.kernel)
+        return of_sums(self.reference(x.low), self.reference(x.high), terms, terms * x.magnitude)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
@@ -114,9 +118,13 @@ class AveragePool(Op):
                 "compile with --division mul-shift or set count_include_pad",
             )
         divisor = int(counts.max())
-        interval = Interval(np.floor(sums.interval.low / divisor), np.floor(sums.interval.high / divisor))
         return low.emit(
-            node, pb.DivExact(divisor=divisor), [sums], shape=sums.shape, scale=sums.scale, interval=interval
+            node,
+            pb.DivExact(divisor=divisor),
+            [sums],
+            shape=sums.shape,
+            scale=sums.scale,
+            interval=sums.interval.divided(divisor),
         )
 
     def _multiply(self, low: Lowering, node: Node, sums: Lowered, counts: npt.NDArray[np.int64]) -> Lowered:
@@ -124,6 +132,7 @@ class AveragePool(Op):
         multipliers = np.rint(2.0**shift / counts)
         products = sums.interval.scaled(multipliers)
         low.check_constant(node, _largest_product(sums, multipliers), sums.scale + shift, calibrated=sums.calibrated)
+        low.count_wraps(node, sums, products)
         # A sum that was left at a product's scale is brought to the ordinary one by the same shift.
         beyond = max(0, sums.scale - low.scale)
         values = multipliers.astype(np.int64)

@@ -86,7 +86,7 @@ def difference(low: Lowering, node: Node, x: str, y: str, name: str = "differenc
         [left, right],
         shape=low.graph.values[node.output].shape,
         scale=left.scale,
-        interval=Interval(left.interval.low - right.interval.high, left.interval.high - right.interval.low),
+        interval=left.interval - right.interval,
         name=f"{node.output}.{name}",
         magnitude=low.magnitude_sum(x, y),
     )
@@ -122,7 +122,7 @@ def reshaped(low: Lowering, node: Node, x: Lowered, shape: Shape, name: str | No
         [x],
         shape=shape,
         scale=x.scale,
-        interval=Interval(x.interval.low.reshape(1, *shape), x.interval.high.reshape(1, *shape)),
+        interval=x.interval.reshape((1, *shape)),
         name=None if name is None else f"{node.output}.{name}",
         magnitude=float(x.interval.magnitude) * 2.0**-x.scale if name is not None else None,
         unconditional=x.scale == 0,

@@ -53,8 +53,9 @@ class Conv2d(Op):
         return of_centre(
             self.reference(x.centre, weight, *bias),
             self.reference(x.radius, np.abs(weight)),
-            terms=weight[0].size + 1,
+            terms=weight[0].size,
             products=float(np.abs(weight).max()) * x.magnitude,
+            more=float(np.abs(bias).max(initial=0.0)),
         )
 
     def lower(self, low: Lowering, node: Node) -> Lowered:

@@ -40,8 +40,9 @@ class Dense(Op):
         return of_centre(
             self.reference(x.centre, weight, *bias),
             self.reference(x.radius, np.abs(weight)),
-            terms=weight.shape[0] + 1,
+            terms=weight.shape[0],
             products=float(np.abs(weight).max()) * x.magnitude,
+            more=float(np.abs(bias).max(initial=0.0)),
         )
 
     def lower(self, low: Lowering, node: Node) -> Lowered:

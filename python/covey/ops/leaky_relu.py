@@ -35,7 +35,8 @@ class TwoSlopes(Op):
         ends = (self.reference(x.low), self.reference(x.high))
         crosses = (x.low <= 0) & (x.high >= 0)
         low, high = np.minimum(*ends), np.maximum(*ends)
-        return Interval(np.where(crosses, np.minimum(low, 0), low), np.where(crosses, np.maximum(high, 0), high))
+        low, high = np.where(crosses, np.minimum(low, 0), low), np.where(crosses, np.maximum(high, 0), high)
+        return Interval(low, high).outward()
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
@@ -48,21 +49,21 @@ class TwoSlopes(Op):
             [x],
             shape=x.shape,
             scale=x.scale,
-            interval=Interval(np.maximum(x.interval.low, 0), np.maximum(x.interval.high, 0)),
+            interval=x.interval.positive,
             name=f"{node.output}.relu",
             magnitude=magnitude,
         )
         terms = []
         for value, factor, name in ((x, below, "below"), (relu, above - below, "gain")):
-            ends = (value.interval.low * factor, value.interval.high * factor)
+            multiplier = np.array(float(factor))
             terms.append(
                 low.emit(
                     node,
                     pb.Mul(),
-                    [value, low.constant(node, f"{name}.factor", np.array(float(factor)), bits)],
+                    [value, low.constant(node, f"{name}.factor", multiplier, bits)],
                     shape=x.shape,
                     scale=x.scale + bits,
-                    interval=Interval(np.minimum(*ends), np.maximum(*ends)),
+                    interval=value.interval * Interval.constant(multiplier),
                     name=f"{node.output}.{name}",
                     magnitude=None if magnitude is None else magnitude * abs(factor) * 2.0**-bits,
                 )
@@ -96,8 +97,6 @@ class PRelu(Op):
         x = low.value(node.inputs[0])
         slope = low.parameter(node, node.inputs[1], low.scale)
         magnitude = low.magnitude(node.inputs[0])
-        positive = Interval(np.maximum(x.interval.low, 0), np.maximum(x.interval.high, 0))
-        negative = Interval(np.minimum(x.interval.low, 0), np.minimum(x.interval.high, 0))
 
         def part(op: Message, inputs: Sequence[Lowered], interval: Interval, hint: str) -> Lowered:
             name = f"{node.output}.{hint}"
@@ -105,11 +104,8 @@ class PRelu(Op):
                 node, op, inputs, shape=x.shape, scale=x.scale, interval=interval, name=name, magnitude=magnitude
             )
 
-        relu = part(pb.Relu(), [x], positive, "relu")
-        rest = part(pb.Sub(), [x, relu], negative, "negative")
-        factors = slope.interval.low
-        ends = (negative.low * factors, negative.high * factors)
-        product = Interval(np.minimum(*ends), np.maximum(*ends))
+        relu = part(pb.Relu(), [x], x.interval.positive, "relu")
+        rest = part(pb.Sub(), [x, relu], x.interval.negative, "negative")
         largest = None if magnitude is None else magnitude * float(np.abs(low.graph.parameters[node.inputs[1]]).max())
         wide = x.scale + slope.scale
         sloped = low.emit(
@@ -118,12 +114,12 @@ class PRelu(Op):
             [rest, slope],
             shape=x.shape,
             scale=wide,
-            interval=product,
+            interval=x.interval.negative * slope.interval,
             name=f"{node.output}.sloped",
             magnitude=largest,
         )
         raised = low.shift_left(node, relu, wide, magnitude)
-        interval = Interval(raised.interval.low + product.low, raised.interval.high + product.high)
+        interval = raised.interval + sloped.interval
         return low.emit(node, pb.Add(), [raised, sloped], shape=x.shape, scale=wide, interval=interval)
 
 

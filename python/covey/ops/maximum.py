@@ -9,7 +9,7 @@ import numpy as np
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
-from covey.interval import Array, Interval
+from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
 
@@ -29,7 +29,7 @@ class Extreme(Op):
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x, y = low.operands_at_one_scale(node)
         shape = low.graph.values[node.output].shape
-        gap = Interval(x.interval.low - y.interval.high, x.interval.high - y.interval.low)
+        gap = x.interval - y.interval
         magnitude = low.magnitude_sum(*node.inputs)
         difference = low.emit(
             node,
@@ -47,7 +47,7 @@ class Extreme(Op):
             [difference],
             shape=shape,
             scale=x.scale,
-            interval=Interval(np.maximum(gap.low, 0), np.maximum(gap.high, 0)),
+            interval=gap.positive,
             name=f"{node.output}.excess",
             magnitude=magnitude,
         )

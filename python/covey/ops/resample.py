@@ -135,14 +135,13 @@ def _times(
     tap: int,
 ) -> Lowered:
     spread = _along(weights.tolist(), behind)
-    ends = (x.interval.low * spread, x.interval.high * spread)
     return low.emit(
         node,
         pb.Mul(),
         [x, low.constant(node, f"weights{tap}", spread, bits)],
         shape=x.shape,
         scale=x.scale + bits,
-        interval=Interval(np.minimum(*ends), np.maximum(*ends)),
+        interval=x.interval * Interval.constant(spread),
         magnitude=magnitude,
         name=f"{node.output}.weighted",
     )
@@ -155,7 +154,7 @@ def _sum(low: Lowering, node: Node, x: Lowered, y: Lowered, magnitude: float | N
         [x, y],
         shape=x.shape,
         scale=x.scale,
-        interval=Interval(x.interval.low + y.interval.low, x.interval.high + y.interval.high),
+        interval=x.interval + y.interval,
         magnitude=magnitude,
         name=f"{node.output}.sum",
     )

@@ -11,7 +11,7 @@ import numpy as np
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
-from covey.interval import Array, Interval
+from covey.interval import Array, Interval, of_sums
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 
@@ -63,9 +63,17 @@ class Pieces:
     start: float
 
     def __call__(self, x: Array) -> Array:
-        # Exact beyond 2^53, too: outside the knots it is constant.
+        # Outside the knots it is constant.
         x = np.clip(x, self.knots[0], self.knots[-1])
         return np.asarray(self.start + (np.maximum(x[..., None] - self.knots, 0) * self.gains).sum(axis=-1))
+
+    def interval(self, x: Interval) -> Interval:
+        """Where the results lie: between those of the ends, and of the knots in between where some piece falls."""
+        ends = [self(x.low), self(x.high)]
+        if self.gains.cumsum().min() < 0:
+            ends += [self(np.clip(knot, x.low, x.high)) for knot in self.knots]
+        largest = abs(self.start) + float((self.knots[-1] - self.knots[0]) * np.abs(self.gains).sum())
+        return of_sums(np.minimum.reduce(ends), np.maximum.reduce(ends), len(self.knots) + 1, largest)
 
 
 def pieces(knots: Sequence[float] | Array, heights: Sequence[float] | Array, scale: int, bits: int) -> Pieces:
@@ -110,7 +118,7 @@ class PiecewiseLinear(Op):
             [x],
             shape=(size, 1),
             scale=x.scale,
-            interval=Interval(x.interval.low.reshape(1, size, 1), x.interval.high.reshape(1, size, 1)),
+            interval=x.interval.reshape((1, size, 1)),
             name=f"{node.output}.column",
             magnitude=magnitude,
         )
@@ -120,7 +128,7 @@ class PiecewiseLinear(Op):
             [column, low.constant(node, "knots", function.knots, x.scale)],
             shape=(size, count),
             scale=x.scale,
-            interval=Interval(column.interval.low - function.knots, column.interval.high - function.knots),
+            interval=column.interval - Interval.constant(function.knots),
             name=f"{node.output}.shifted",
             magnitude=far,
         )
@@ -130,7 +138,7 @@ class PiecewiseLinear(Op):
             [shifted],
             shape=(size, count),
             scale=x.scale,
-            interval=Interval(np.maximum(shifted.interval.low, 0), np.maximum(shifted.interval.high, 0)),
+            interval=shifted.interval.positive,
             name=f"{node.output}.hinges",
             magnitude=far,
         )
@@ -145,22 +153,19 @@ class PiecewiseLinear(Op):
             ],
             shape=(size, 1),
             scale=wide,
-            interval=Interval(
-                function(column.interval.low[..., 0])[..., None], function(column.interval.high[..., 0])[..., None]
-            ),
+            interval=function.interval(column.interval.reshape((1, size))).reshape((1, size, 1)),
             name=f"{node.output}.sum",
             unconditional=True,
         )
         if wide > low.scale:
             total = low.truncate(node, total, wide - low.scale, name=f"{node.output}.flat")
-        shape = x.interval.low.shape
         return low.emit(
             node,
             pb.Reshape(),
             [total],
             shape=x.shape,
             scale=total.scale,
-            interval=Interval(total.interval.low.reshape(shape), total.interval.high.reshape(shape)),
+            interval=total.interval.reshape(x.interval.low.shape),
         )
 
 

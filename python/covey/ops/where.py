@@ -47,7 +47,7 @@ class Where(Op):
         condition = low.value(node.inputs[0])
         shape = low.graph.values[node.output].shape
         x, y = low.operands_at_one_scale(node, node.inputs[1:])
-        gap = Interval(x.interval.low - y.interval.high, x.interval.high - y.interval.low)
+        gap = x.interval - y.interval
         between = np.broadcast_shapes(*(low.graph.values[name].shape for name in node.inputs[1:]))
         magnitude = low.magnitude_sum(*node.inputs[1:])
         difference = low.emit(

@@ -212,8 +212,8 @@ impl OptionsMessage {
     /// # Errors
     /// Names what is out of range.
     pub fn checked(self) -> Result<Options, String> {
-        if !(1..=1 << 24).contains(&self.tile) {
-            return Err(format!("tiles of {} elements: use 1 to {}", self.tile, 1 << 24));
+        if !(1..=1 << 23).contains(&self.tile) {
+            return Err(format!("tiles of {} elements: use 1 to {}", self.tile, 1 << 23));
         }
         if !(1..=4096).contains(&self.window) {
             return Err(format!("{} tiles in flight: use 1 to 4096", self.window));

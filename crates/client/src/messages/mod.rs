@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
 
-/// Version of these messages. Both sides must speak the same.
-pub const WIRE_VERSION: u32 = 2;
+/// Version of these messages, and of what the protocols exchange. Both sides must speak the same.
+pub const WIRE_VERSION: u32 = 3;
 /// The release, which parties of one session must share: message layouts of protocols follow it.
 pub const COVEY_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Longest control message of the set-up, in bytes.
@@ -233,6 +233,8 @@ pub struct PartyHello {
     pub client: Key,
     /// Which version of the weights it holds.
     pub sharing: Hex<16>,
+    /// Of the words of all public parameters, as it holds them.
+    pub public: Hex<32>,
     /// The session in which it prepared them, where it still has what it made then.
     pub prepared: Option<Hex<16>>,
     /// The session whose masks of them it keeps on disk.
@@ -501,12 +503,12 @@ mod tests {
     fn versions_and_rubbish_are_told_apart() {
         let bytes = encode(&Request::Status);
         assert!(matches!(decode::<Request>(&bytes), Ok(Request::Status)));
-        let newer = String::from_utf8(bytes.clone()).unwrap().replace("\"version\":2", "\"version\":7");
+        let newer = String::from_utf8(bytes.clone()).unwrap().replace("\"version\":3", "\"version\":7");
         assert_eq!(decode::<Request>(newer.as_bytes()).unwrap_err(), MessageError::Version(7));
-        for rubbish in [&b""[..], b"{}", b"[2]", b"\xff\xfe", b"{\"version\":2,\"body\":\"rubbish\"}", &bytes[1..]] {
+        for rubbish in [&b""[..], b"{}", b"[3]", b"\xff\xfe", b"{\"version\":3,\"body\":\"rubbish\"}", &bytes[1..]] {
             assert_eq!(decode::<Request>(rubbish).unwrap_err(), MessageError::Malformed);
         }
-        let extra = b"{\"version\":2,\"body\":\"status\",\"more\":1}";
+        let extra = b"{\"version\":3,\"body\":\"status\",\"more\":1}";
         assert_eq!(decode::<Request>(extra).unwrap_err(), MessageError::Malformed);
     }
 

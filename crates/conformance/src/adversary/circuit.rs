@@ -4,7 +4,7 @@ use covey_protocols::api::{MatmulShape, Result};
 use covey_protocols::clip::Ends;
 use covey_protocols::quad::{Arith, Bool, Quad};
 use covey_protocols::{
-    Bias, Checked, Comparison, Epilogue, Geometry, Phase, Placement, Protocol, ProtocolError, Rounding, Truncation,
+    Bias, Checked, Comparison, Epilogue, Geometry, Placement, Protocol, ProtocolError, Rounding, Truncation,
     WeightSource,
 };
 use covey_ring::{Ring, Tensor, Word};
@@ -28,6 +28,16 @@ const OUTPUTS: usize = 256;
 
 /// Parameters at rest: a weight, a vector that is a bias, one that is opened as it is, and a wide weight.
 const SHAPES: [&[usize]; 4] = [&[LEN, LEN], &[LEN], &[LEN], &[INPUTS, OUTPUTS]];
+
+/// Public parameters: a weight, biases of narrow and of wide layers, a factor and an addend.
+const PUBLIC_SHAPES: [&[usize]; 5] = [&[LEN, LEN], &[LEN], &[OUTPUTS], &[LEN], &[LEN]];
+
+/// What the owner gives every party of the public parameters.
+pub fn publics<W: Word>() -> Vec<Tensor<W>> {
+    let values = |k: usize, len: usize| (0..len).map(|i| ((5 * k + 7 * i) % 29) as i64 - 14).collect::<Vec<_>>();
+    let shapes = PUBLIC_SHAPES.into_iter().enumerate();
+    shapes.map(|(number, shape)| tensor(shape, &values(number, shape.iter().product()))).collect()
+}
 
 /// What the parties and the client bring. Two of these differ in every secret.
 pub struct Secrets {
@@ -118,6 +128,7 @@ impl<W: Word> Walk<'_, W> {
         &mut self,
         secrets: &Secrets,
         dealt: &[Vec<StoredWeight<W>>],
+        publics: &[Tensor<W>],
         found: &mut Vec<bool>,
     ) -> Result<Results<W>> {
         let any = Comparison { bound: W::BITS - 1, proved: false };
@@ -134,6 +145,13 @@ impl<W: Word> Walk<'_, W> {
         self.node("wide weight");
         let wide = Geometry::Dense { inputs: INPUTS, outputs: OUTPUTS };
         let stored_wide = self.party.prepare(WeightSource::Stored(load(3)?), wide, Placement::Cpu)?;
+        let [public, constant, wide_constant, factor, addend] = publics else {
+            return Err(ProtocolError::Internal("the public parameters"));
+        };
+        self.node("public parameters");
+        [constant, wide_constant, factor, addend].into_iter().for_each(|value| self.party.note_public(value));
+        self.node("public weight");
+        let public = self.party.prepare(WeightSource::Public(public), geometry, Placement::Cpu)?;
         self.party.enter(CHECKS.start, "check of weights");
         noted(self.party.check(), found)?;
 
@@ -153,19 +171,15 @@ impl<W: Word> Walk<'_, W> {
 
         let exact = Truncation { bits: SHIFT, rounding: Rounding::Exact, bound: WIDE };
         let ulp = Truncation { rounding: Rounding::Ulp, ..exact };
-        let probabilistic = Truncation { rounding: Rounding::Probabilistic, ..exact };
 
-        let public = tensor(&[LEN, LEN], &secrets.parameters[0]);
         let shared = {
             let parts = [x, y, z];
             let weight = self.party.concat(&parts)?;
             let weight = self.party.reshape(&weight, &[LEN, LEN]);
             self.party.prepare(WeightSource::Shared(&weight), geometry, Placement::Cpu)?
         };
-        let public = self.party.prepare(WeightSource::Public(&public), geometry, Placement::Cpu)?;
         let row = self.party.reshape(&client, &[1, LEN]);
         let residual = self.party.reshape(other, &[1, LEN]);
-        let constant: Tensor<W> = tensor(&[LEN], &[3, -5, 7]);
         let maps = [
             (&stored, ["stored", "stored, shift", "stored, shift, sum, ReLU", "stored, ReLU"]),
             (&shared, ["shared", "shared, shift", "shared, shift, sum, ReLU", "shared, ReLU"]),
@@ -174,7 +188,7 @@ impl<W: Word> Walk<'_, W> {
         for (weight, [plain, shift, all, relu]) in maps {
             let epilogues: [(&'static str, Epilogue<Quad<W>>); 4] = [
                 (plain, Epilogue { bias: Some(Bias::Shared(&vector)), ..Epilogue::default() }),
-                (shift, Epilogue { bias: Some(Bias::Public(&constant)), truncate: Some(exact), ..Epilogue::default() }),
+                (shift, Epilogue { bias: Some(Bias::Public(constant)), truncate: Some(exact), ..Epilogue::default() }),
                 (
                     all,
                     Epilogue {
@@ -198,11 +212,8 @@ impl<W: Word> Walk<'_, W> {
         let rows = repeated(self.party, &client, &[ROWS, INPUTS])?;
         let bias = repeated(self.party, &vector, &[OUTPUTS])?;
         let residual = repeated(self.party, other, &[ROWS, OUTPUTS])?;
-        let shifted = Epilogue {
-            truncate: Some(exact),
-            bias: Some(Bias::Public(&tensor(&[OUTPUTS], &[5; OUTPUTS]))),
-            ..Epilogue::default()
-        };
+        let shifted =
+            Epilogue { truncate: Some(exact), bias: Some(Bias::Public(wide_constant)), ..Epilogue::default() };
         let all = Epilogue {
             truncate: Some(exact),
             bias: Some(Bias::Shared(&bias)),
@@ -220,15 +231,15 @@ impl<W: Word> Walk<'_, W> {
         results.push(self.at("matrix product, shift", |party| party.matmul(&client, z, shape, Some(exact)))?);
         let product = self.at("product", |party| party.mul(x, y, None))?;
         results.push(product.clone());
-        let shifts = [
-            (exact, ["product, exact shift", "exact shift"]),
-            (ulp, ["product, ulp shift", "ulp shift"]),
-            (probabilistic, ["product, probabilistic shift", "probabilistic shift"]),
-        ];
+        let shifts = [(exact, ["product, exact shift", "exact shift"]), (ulp, ["product, ulp shift", "ulp shift"])];
         for (truncation, [joined, alone]) in shifts {
             results.push(self.at(joined, |party| party.mul(&client, other, Some(truncation)))?);
             results.push(self.at(alone, |party| party.truncate(&product, truncation))?);
         }
+        let scaled = self.party.mul_public(x, factor)?;
+        let scaled = self.party.add_public(&scaled, addend)?;
+        results.push(self.at("product of a public one", |party| party.mul(&scaled, y, Some(exact)))?);
+        results.push(scaled);
 
         self.node("sign");
         let sign = self.party.msb(&client, any)?;
@@ -292,9 +303,4 @@ pub fn name(nodes: &[&'static str], node: u32) -> &'static str {
         _ if node == OPENINGS + 2 => "reveal",
         _ => nodes.get(node as usize).copied().unwrap_or("client"),
     }
-}
-
-/// The phases of a run: all at once, or ahead of the inputs and then online.
-pub fn phases(ahead: bool) -> &'static [Phase] {
-    if ahead { &[Phase::Preprocess, Phase::Online] } else { &[Phase::Joint] }
 }

@@ -5,7 +5,7 @@ use covey_transport::PeerId;
 
 use super::circuit::CHECKS;
 use super::wire::{Act, Spot};
-use super::world::{Cheat, DIGEST, PARTIES, Run, World, run};
+use super::world::{Cheat, Choice, DIGEST, PARTIES, Run, World, run};
 
 /// How often what happened.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
@@ -58,7 +58,12 @@ pub struct Due {
 impl Due {
     /// Of a run in which nobody cheats.
     pub fn of(world: World) -> Result<(Due, Run), String> {
-        let run = run(world, &Cheat::default());
+        Self::with(world, None)
+    }
+
+    /// Of a run in which nobody cheats and all take this stored run: inexact shifts round by its masks.
+    pub fn with(world: World, choice: Option<Choice>) -> Result<(Due, Run), String> {
+        let run = run(world, &Cheat { choice, ..Cheat::default() });
         let mut outputs = Vec::new();
         for (peer, end) in run.ends.iter().enumerate() {
             let end = end.as_ref().ok_or(format!("peer {peer} did not end in an honest run"))?;

@@ -145,7 +145,7 @@ impl Campaign {
         let tallies = each(&jobs, |(_, kind, message, act)| {
             let Honest { world, due, .. } = &honest[message.world];
             let rules = vec![Rule { spot: message.spot, received: false, act: act.clone() }];
-            let cheat = Cheat { cheaters: vec![message.spot.from], rules, misfits: Vec::new() };
+            let cheat = Cheat { cheaters: vec![message.spot.from], rules, ..Cheat::default() };
             let first = run(*world, &cheat);
             let mut tally = judge(&first, &cheat, &due[0]);
             let ends_early = matches!(kind, Kind::Swap | Kind::Withhold | Kind::Truncate | Kind::OtherSession);

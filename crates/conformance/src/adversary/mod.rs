@@ -2,6 +2,7 @@
 //!
 //! - [`messages`]: every message of every gate is changed, replayed, swapped, withheld, cut, or taken from another session.
 //! - [`strategies`]: named ways of cheating that fit together ([`ways`]).
+//! - [`keys`]: ways to choose a key of three.
 //! - [`checks`]: the strategies again with each check left out in turn, which some of them must then get past.
 //!
 //! An honest peer has the right output or none; nothing is opened before the check has passed at all honest parties; the check passes
@@ -10,6 +11,7 @@
 pub mod checks;
 pub mod circuit;
 pub mod judge;
+pub mod keys;
 pub mod messages;
 pub mod report;
 pub mod strategies;

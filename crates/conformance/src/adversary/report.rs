@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::judge::Tally;
-use super::{checks, messages, strategies};
+use super::{checks, keys, messages, strategies};
 
 /// All of it.
 #[derive(Debug, serde::Serialize)]
@@ -27,7 +27,7 @@ impl Report {
             protocol: "quad",
             ring,
             messages: messages::campaign(runs, seed, ring)?,
-            strategies: strategies::campaign(ring)?,
+            strategies: [strategies::campaign(ring)?, keys::campaign()].concat(),
             checks: checks::campaign(ring)?,
         })
     }

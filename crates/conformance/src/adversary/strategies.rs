@@ -10,7 +10,7 @@ use super::each;
 use super::judge::{Due, Tally, judge, tells};
 use super::ways::strategies;
 use super::wire::{Act, Rule, Spot};
-use super::world::{CLIENT_INPUT, Cheat, PARTIES, World, run};
+use super::world::{CLIENT_INPUT, Cheat, Choice, PARTIES, World, run};
 
 /// A way of cheating.
 #[derive(Clone, Debug)]
@@ -153,7 +153,13 @@ pub fn campaign(ring: u32) -> Result<Vec<Row>, String> {
         for ahead in [false, true] {
             let world = World { adder, ahead, ..World::new(ring) };
             let (script, due) = Script::new(world)?;
-            jobs.extend(strategies(&script).into_iter().map(|strategy| (world, strategy, due.clone())));
+            let with = |secrets, choice| Due::with(World { secrets, ..world }, choice).map(|(due, _)| due);
+            let chosen = Some(Choice::ForAll);
+            let of_chosen = [with(0, chosen)?, with(1, chosen)?];
+            jobs.extend(strategies(&script).into_iter().map(|strategy| {
+                let due = if strategy.cheat.choice == chosen { &of_chosen } else { &due };
+                (world, strategy, due.clone())
+            }));
         }
     }
     let tallies = each(&jobs, |(world, strategy, due)| {

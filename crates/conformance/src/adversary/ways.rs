@@ -5,7 +5,7 @@ use covey_transport::PeerId;
 use super::circuit::LEN;
 use super::strategies::{GIVEN, Said, Script, Strategy, others};
 use super::wire::{Act, Rule};
-use super::world::{Cheat, Misfit, PARTIES};
+use super::world::{Cheat, Choice, Given, Misfit, PARTIES};
 
 /// What is added to a word.
 const ERROR: u64 = 0x1_0001;
@@ -26,15 +26,17 @@ pub fn strategies(script: &Script) -> Vec<Strategy> {
     inputs(script, &mut list);
     at_rest(&mut list);
     with_the_owner(script, &mut list);
+    public_words(script, &mut list);
     verdicts(script, &mut list);
     digests(script, &mut list);
     openings(script, &mut list);
     other_sessions(script, &mut list);
+    stored_runs(&mut list);
     list
 }
 
 fn push(list: &mut Vec<Strategy>, name: &'static str, place: impl Into<String>, cheater: PeerId, rules: Vec<Rule>) {
-    let cheat = Cheat { cheaters: vec![cheater], rules, misfits: Vec::new() };
+    let cheat = Cheat { cheaters: vec![cheater], rules, ..Cheat::default() };
     list.push(Strategy { name, place: place.into(), cheat });
 }
 
@@ -100,9 +102,6 @@ fn material(script: &Script, list: &mut Vec<Strategy>) {
         push(list, "deals a wrong shifted mask, P3 has it so", place(), 0, rules);
         push(list, "deals a wrong sign of a mask", place(), 0, vec![deal(gate, 1, Act::Add(0, 8))]);
     }
-    for gate in ["probabilistic shift", "product, probabilistic shift"] {
-        push(list, "deals a wrong shifted mask", format!("P0, {gate}"), 0, vec![deal(gate, 2, back(ERROR))]);
-    }
     push(list, "deals a wrong borrow", "P0, exact shift", 0, vec![deal("exact shift", 1, back(1))]);
     for gate in ["sign", "bits", "ReLU", "shift, ReLU", "stored, ReLU"] {
         push(list, "deals a wrong bit of a table", format!("P0, {gate}"), 0, vec![deal(gate, 2, Act::Flip(0))]);
@@ -146,16 +145,16 @@ fn inputs(script: &Script, list: &mut Vec<Strategy>) {
 fn at_rest(list: &mut Vec<Strategy>) {
     for (parameter, what) in ["weight", "bias", "vector"].into_iter().enumerate() {
         for (party, seeds) in SEEDS.into_iter().enumerate() {
-            let mut misfit = |name, seed: Option<usize>, place: String| {
-                let misfits = vec![Misfit { party, parameter: Some(parameter), seed }];
-                let cheat = Cheat { cheaters: vec![PARTIES], rules: Vec::new(), misfits };
+            let mut misfit = |name, what: Given, place: String| {
+                let misfits = vec![Misfit { party, parameter: Some(parameter), what }];
+                let cheat = Cheat { cheaters: vec![PARTIES], misfits, ..Cheat::default() };
                 list.push(Strategy { name, place, cheat });
             };
             for (index, seed) in seeds.iter().enumerate() {
-                misfit("owner gives a party another seed", Some(index), format!("{what}, P{party}, {seed}"));
+                misfit("owner gives a party another seed", Given::Seed(index), format!("{what}, P{party}, {seed}"));
             }
             if party != 0 {
-                misfit("owner gives a party other words", None, format!("{what}, P{party}"));
+                misfit("owner gives a party other words", Given::Words, format!("{what}, P{party}"));
             }
         }
     }
@@ -242,24 +241,47 @@ fn with_the_owner(script: &Script, list: &mut Vec<Strategy>) {
     for (helper, own_seeds) in SEEDS.into_iter().enumerate() {
         let rules = [denied(script, "check of weights", helper), denied(script, "check", helper)].concat();
         let mut add = |name, misfits, place| {
-            let cheat = Cheat { cheaters: vec![helper, PARTIES], rules: rules.clone(), misfits };
+            let cheat = Cheat { cheaters: vec![helper, PARTIES], rules: rules.clone(), misfits, ..Cheat::default() };
             list.push(Strategy { name, place, cheat });
         };
         for (party, parameter) in others(helper).flat_map(|party| [(party, None), (party, Some(2))]) {
             let what = if parameter.is_none() { "all" } else { "vector" };
-            let misfit = |party, seed| Misfit { party, parameter, seed };
+            let misfit = |party, what| Misfit { party, parameter, what };
             if party != 0 {
                 let place = format!("P{helper}; P{party}, {what}");
-                add("with the owner, who gives other words", vec![misfit(party, None)], place);
+                add("with the owner, who gives other words", vec![misfit(party, Given::Words)], place);
             }
             for (index, seed) in SEEDS[party].iter().enumerate() {
                 let place = || format!("P{helper}; P{party}, {what}, {seed}");
-                let given = misfit(party, Some(index));
+                let given = misfit(party, Given::Seed(index));
                 add("with the owner, who gives another seed", vec![given], place());
                 if let Some(own) = own_seeds.iter().position(|other| other == seed) {
-                    let both = vec![given, misfit(helper, Some(own))];
+                    let both = vec![given, misfit(helper, Given::Seed(own))];
                     add("with the owner, who gives both another seed", both, place());
                 }
+            }
+        }
+    }
+}
+
+/// The owner gives one party other public words, alone or with a party that says that all fits. Of a word that differs in its top bit, what
+/// is computed with it differs only where the other factor is odd.
+fn public_words(script: &Script, list: &mut Vec<Strategy>) {
+    let names = ["weight", "bias", "wide bias", "factor", "addend"];
+    let places =
+        (0..PARTIES).flat_map(|party| names.iter().enumerate().map(move |(number, what)| (party, number, what)));
+    for (party, number, what) in places {
+        for (by, delta) in [("5", 5), ("the top bit", top(script))] {
+            let misfits = vec![Misfit { party, parameter: Some(number), what: Given::Public(delta) }];
+            let mut add = |name, cheaters: Vec<PeerId>, rules| {
+                let who = if let [helper, _] = cheaters[..] { format!("P{helper}; ") } else { String::new() };
+                let cheat = Cheat { cheaters, rules, misfits: misfits.clone(), ..Cheat::default() };
+                list.push(Strategy { name, place: format!("{who}P{party}, {what}, {by}"), cheat });
+            };
+            add("owner gives a party other public words", vec![PARTIES], Vec::new());
+            for helper in others(party) {
+                let rules = [denied(script, "check of weights", helper), denied(script, "check", helper)].concat();
+                add("with the owner, who gives other public words", vec![helper, PARTIES], rules);
             }
         }
     }
@@ -293,5 +315,18 @@ fn other_sessions(script: &Script, list: &mut Vec<Strategy>) {
     }
     for me in 0..PARTIES {
         push(list, "ends as it ended another session", format!("P{me}"), me, script.all(me, false, false));
+    }
+}
+
+/// Of stored runs, another than the others take, or the one that suits the cheater.
+fn stored_runs(list: &mut Vec<Strategy>) {
+    for me in 0..PARTIES {
+        for (name, choice) in [
+            ("takes another stored run than the others", Choice::Alone),
+            ("has all take the stored run it likes", Choice::ForAll),
+        ] {
+            let cheat = Cheat { cheaters: vec![me], choice: Some(choice), ..Cheat::default() };
+            list.push(Strategy { name, place: format!("P{me}"), cheat });
+        }
     }
 }

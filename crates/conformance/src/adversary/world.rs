@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 use covey_protocols::circuits::Adder;
 use covey_protocols::quad::tampering::{Check, leave_out};
 use covey_protocols::quad::{Quad, QuadClient, session_keys};
-use covey_protocols::served::ClientHalf;
+use covey_protocols::served::{ClientHalf, Dealt, Served};
 use covey_protocols::{Options, Phase, Protocol, ProtocolError};
 use covey_ring::Word;
 use covey_transport::sim::{self, Line};
 use covey_transport::{Network, PeerId};
 
-use super::circuit::{CHECKS, OPENINGS, Secrets, Walk, phases, ring};
+use super::circuit::{CHECKS, OPENINGS, Secrets, Walk, publics, ring};
 use super::wire::{Log, Rule, Spot, Wire};
 
 /// Parties; the client's number.
 pub const PARTIES: usize = 4;
 /// Node of the client's input, which the client and the parties must enter alike.
-pub const CLIENT_INPUT: u32 = 8;
+pub const CLIENT_INPUT: u32 = 10;
 /// Bytes of a digest.
 pub const DIGEST: usize = 32;
 /// After which a run counts as hanging. Waits in vain end by themselves, at once: nobody can send any more.
@@ -61,10 +61,30 @@ impl World {
 pub struct Misfit {
     /// The party.
     pub party: usize,
-    /// The number of the parameter; all if none.
+    /// The number of the parameter, of the public ones where it is one of those; all if none.
     pub parameter: Option<usize>,
-    /// Which of the seeds it is given, or none: its words.
-    pub seed: Option<usize>,
+    /// What of it.
+    pub what: Given,
+}
+
+/// What a party is given of a parameter.
+#[derive(Clone, Copy, Debug)]
+pub enum Given {
+    /// Its words.
+    Words,
+    /// This one of its seeds.
+    Seed(usize),
+    /// Of a public parameter: its words, to whose first this is added.
+    Public(u64),
+}
+
+/// Which of two stored runs is taken, both dealt ahead under the same keys: by others the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The cheater alone takes the second.
+    Alone,
+    /// It has all take the second, having seen the masks of both.
+    ForAll,
 }
 
 /// Who cheats, and how.
@@ -76,6 +96,8 @@ pub struct Cheat {
     pub rules: Vec<Rule>,
     /// What does not fit.
     pub misfits: Vec<Misfit>,
+    /// Which stored run is taken, where any is.
+    pub choice: Option<Choice>,
 }
 
 /// What became of a peer.
@@ -126,6 +148,7 @@ struct Job {
     cheats: bool,
     rules: Arc<Vec<Rule>>,
     misfits: Vec<Misfit>,
+    choice: Option<Choice>,
     log: Log,
     changed: Arc<Mutex<bool>>,
 }
@@ -135,7 +158,7 @@ pub fn run(world: World, cheat: &Cheat) -> Run {
     let options = sim::Options { clients: 1, timeout: LIMIT, at_rest: true, ..sim::Options::new(PARTIES, Line::LAN) };
     let networks: Vec<Arc<dyn Network>> =
         sim::network(options).into_iter().map(|network| Arc::new(network) as Arc<dyn Network>).collect();
-    let (log, changed) = (Log::default(), Arc::new(Mutex::new(!cheat.misfits.is_empty())));
+    let (log, changed) = (Log::default(), Arc::new(Mutex::new(!cheat.misfits.is_empty() || cheat.choice.is_some())));
     let (report, ended) = channel();
     for network in &networks {
         let me = network.me();
@@ -148,6 +171,7 @@ pub fn run(world: World, cheat: &Cheat) -> Run {
             cheats,
             rules: Arc::new(rules),
             misfits: cheat.misfits.clone(),
+            choice: cheat.choice,
             log: log.clone(),
             changed: changed.clone(),
         };
@@ -224,27 +248,45 @@ impl Job {
         let keys = [2, 1, 3, 0].map(|missing| {
             Some(blake3::derive_key("covey conformance 2026 keys of three, adversary", &[missing, session]))
         });
-        let mut party = Quad::<W>::new(self.wire()?, session_keys(self.me, keys), ring::<W>(), self.options(), 0)?;
+        let keys = session_keys(self.me, keys);
+        let mut party = Quad::<W>::new(self.wire()?, keys.clone(), ring::<W>(), self.options(), 0)?;
         let secrets = Secrets::new(self.world.secrets);
         let mut dealt = secrets.dealt::<W>();
+        let mut publics = publics::<W>();
         for misfit in self.misfits.iter().filter(|misfit| misfit.party == self.me) {
-            let parameters = 0..dealt.len();
-            for number in parameters.filter(|&number| misfit.parameter.is_none_or(|only| only == number)) {
+            let is_meant = |number: &usize| misfit.parameter.is_none_or(|only| only == *number);
+            let raise = |words: &mut [W], by: u64| {
+                words.iter_mut().take(1).for_each(|word| *word = word.add(W::from_u64(by)));
+            };
+            if let Given::Public(by) = misfit.what {
+                (0..publics.len()).filter(is_meant).for_each(|number| raise(publics[number].data_mut(), by));
+                continue;
+            }
+            for number in (0..dealt.len()).filter(is_meant) {
                 let own = &mut dealt[number][self.me];
-                match misfit.seed {
-                    Some(seed) => own.seeds[seed][0] ^= 1,
-                    None => {
-                        let mut words = own.words.as_deref().unwrap_or_default().to_vec();
-                        words.iter_mut().take(1).for_each(|word| *word = word.add(W::from_u64(5)));
-                        own.words = Some(words.into());
-                    }
+                if let Given::Seed(seed) = misfit.what {
+                    own.seeds[seed][0] ^= 1;
+                } else {
+                    let mut words = own.words.as_deref().unwrap_or_default().to_vec();
+                    raise(&mut words, 5);
+                    own.words = Some(words.into());
                 }
             }
         }
-        for &phase in phases(self.world.ahead) {
-            party.begin(phase, 1)?;
+        let runs: &[(Phase, u64)] = match (self.choice, self.world.ahead) {
+            (Some(_), _) => &[(Phase::Preprocess, 1), (Phase::Preprocess, 2), (Phase::Online, 3)],
+            (None, true) => &[(Phase::Preprocess, 1), (Phase::Online, 1)],
+            (None, false) => &[(Phase::Joint, 1)],
+        };
+        for &(phase, number) in runs {
+            if let Some(choice) = self.choice.filter(|_| phase == Phase::Online) {
+                let run = if self.cheats || choice == Choice::ForAll { 2 } else { 1 };
+                let material = party.take_run(run).ok_or(ProtocolError::StoreEmpty)?;
+                party.supply_run(number, Dealt { keys: keys.clone(), run, material });
+            }
+            party.begin(phase, number)?;
             let mut walk = Walk { party: &mut party, me: self.me, nodes: Vec::new() };
-            let results = walk.gates(&secrets, &dealt, &mut end.checks)?;
+            let results = walk.gates(&secrets, &dealt, &publics, &mut end.checks)?;
             let checked = walk.check(&mut end.checks)?;
             nodes.clone_from(&walk.nodes);
             walk.open(&results, &checked, &mut end.output)?;

@@ -19,7 +19,7 @@ pub use client::ClientHalves;
 pub use comparison::Comparisons;
 pub use conversion::Conversion;
 pub use layers::Layers;
-pub use truncation::{Roundings, Truncations};
+pub use truncation::{Probabilistic, Roundings, Truncations};
 pub use volume::{Primitive, Volume};
 
 /// One circuit, written once.

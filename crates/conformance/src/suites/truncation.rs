@@ -10,8 +10,11 @@ use crate::samples::{Samples, cycled, spread, top};
 /// Exact shifts, bit for bit.
 pub struct Truncations(pub Samples);
 
-/// Ulp and probabilistic shifts, within their stated errors.
+/// Ulp shifts, within their stated error.
 pub struct Roundings(pub Samples);
+
+/// Probabilistic shifts, within theirs: not of a protocol in which a party may cheat.
+pub struct Probabilistic(pub Samples);
 
 impl Suite for Truncations {
     const NAME: &'static str = "truncation";
@@ -32,17 +35,26 @@ impl Suite for Roundings {
     const NAME: &'static str = "roundings";
 
     fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
-        for rounding in [Rounding::Ulp, Rounding::Probabilistic] {
-            let cases = Cases { samples: self.0, rounding };
-            for bits in cases.shifts() {
-                cases.alone(bench, bits)?;
-                cases.after_products(bench, bits)?;
-                cases.after_linear(bench, bits)?;
-            }
-            cases.lengths(bench)?;
-        }
-        Ok(())
+        inexact(bench, self.0, Rounding::Ulp)
     }
+}
+
+impl Suite for Probabilistic {
+    const NAME: &'static str = "probabilistic";
+
+    fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+        inexact(bench, self.0, Rounding::Probabilistic)
+    }
+}
+
+fn inexact<P: Protocol>(bench: &mut Bench<P>, samples: Samples, rounding: Rounding) -> Result<()> {
+    let cases = Cases { samples, rounding };
+    for bits in cases.shifts() {
+        cases.alone(bench, bits)?;
+        cases.after_products(bench, bits)?;
+        cases.after_linear(bench, bits)?;
+    }
+    cases.lengths(bench)
 }
 
 struct Cases {

@@ -1,7 +1,9 @@
 //! Conformance, as one binary: the protocols are compiled once for all of it.
 
 mod clear;
+mod clients;
 mod goldens;
+mod key_bits;
 mod material;
 mod mutants;
 mod programs;
@@ -9,4 +11,6 @@ mod rings;
 mod suites;
 mod two_party;
 mod uniformity;
+mod views;
 mod volume;
+mod weight_masks;

@@ -3,19 +3,25 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use covey_conformance::beaver::BeaverHarness;
 use covey_conformance::bench::Bench;
 use covey_conformance::off_by_one::OffByOneHarness;
 use covey_conformance::program::{Case, differences, run};
+use covey_conformance::quad::QuadHarness;
 use covey_conformance::samples::Samples;
 use covey_conformance::suites::{Layers, Suite, Truncations};
 use covey_conformance::trio::{StoredWeight, TrioHarness};
-use covey_conformance::two_party::{DealtStock, Source, TwoPartyHarness, with_stock};
+use covey_conformance::two_party::{DealtStock, Source, TwoPartyHarness, keys, with_stock};
+use covey_conformance::views::{Holders, leak};
 use covey_conformance::{Failure, Harness, Session, Transport, conform, programs};
 use covey_program::Program;
+use covey_protocols::beaver::Beaver;
 use covey_protocols::clear::OnViolation;
 use covey_protocols::planner::Planner;
+use covey_protocols::served::Served;
+use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
-use covey_protocols::{Options, Phase, Protocol, ProtocolError};
+use covey_protocols::{Geometry, Options, Phase, Placement, Protocol, ProtocolError, WeightSource};
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 use covey_transport::sim::{Fault, Trigger};
@@ -48,30 +54,65 @@ fn verify_reports_one_flipped_bit_of_a_stored_weight() {
     assert_eq!(differing(&case, &run(&session, &case, JOINT, None).unwrap()), 0);
     for (id, value) in case.program.parameters() {
         let weight = id.index();
-        // The masked integers of P1 and P2: one bit of one element. Of a bias that meets a shift P1 reads nothing, and its
-        // lowest bits may be shifted out.
-        let flips: &[(usize, u32)] =
-            if value.shape.len() > 1 { &[(1, 0), (1, 17), (2, 0), (2, 13)] } else { &[(2, 13)] };
-        for &(party, bit) in flips {
-            let flip = |me: usize, id: usize, stored: &mut StoredWeight<u32>| {
-                if (me, id) == (party, weight) {
-                    let masked = stored.masked.as_mut().unwrap();
-                    let middle = masked.len() / 2;
-                    masked[middle] ^= 1 << bit;
+        // The masked integers of P1 and P2: one bit of one element. The lowest bits of a bias may be shifted out.
+        for bit in if value.shape.len() > 1 { [5, 17] } else { [13, 17] } {
+            let flip = |parties: &'static [usize]| {
+                move |me: usize, id: usize, stored: &mut StoredWeight<u32>| {
+                    if parties.contains(&me) && id == weight {
+                        let masked = stored.masked.as_mut().unwrap();
+                        let middle = masked.len() / 2;
+                        masked[middle] ^= 1 << bit;
+                    }
                 }
             };
-            let outcome = run(&session, &case, JOINT, Some(&flip)).unwrap();
-            assert!(differing(&case, &outcome) > 0, "bit {bit} of '{}' at P{party}", value.name);
+            let outcome = run(&session, &case, JOINT, Some(&flip(&[1, 2]))).unwrap();
+            assert!(differing(&case, &outcome) > 0, "bit {bit} of '{}'", value.name);
+            for party in [&[1], &[2]] {
+                let refusal = run(&session, &case, JOINT, Some(&flip(party))).err().unwrap().to_string();
+                assert!(refusal.contains("gave P1 and P2 different masked weights"), "{refusal}");
+            }
         }
         // All that P0 stores of a weight is two seeds.
-        let flip = |me: usize, id: usize, stored: &mut StoredWeight<u32>| {
-            if (me, id) == (0, weight) {
-                stored.seed_01.as_mut().unwrap()[7] ^= 4;
-            }
-        };
-        let outcome = run(&session, &case, JOINT, Some(&flip)).unwrap();
-        assert!(differing(&case, &outcome) > 0, "a seed of '{}' at P0", value.name);
+        for (pair, of) in [(1, "P0 and P1"), (2, "P0 and P2")] {
+            let flip = |me: usize, id: usize, stored: &mut StoredWeight<u32>| {
+                if (me, id) == (0, weight) {
+                    let seed = if pair == 1 { &mut stored.seed_01 } else { &mut stored.seed_02 };
+                    seed.as_mut().unwrap()[7] ^= 4;
+                }
+            };
+            let refusal = run(&session, &case, JOINT, Some(&flip)).err().unwrap().to_string();
+            assert!(refusal.contains(&format!("gave {of} different seeds")), "{refusal}");
+        }
     }
+}
+
+/// P0 draws the seed that it gives a client from the key that it has with P1, so that P1 can draw it too.
+#[test]
+fn a_client_seed_that_p1_can_draw_is_caught_by_the_views() {
+    let common: Holders = |role, roles| {
+        let mut holders = TwoParty::<u32>::key_holders(role, roles);
+        if role == 0 {
+            holders[0] = Some(vec![0, 1]);
+        }
+        holders
+    };
+    let found = leak::<Two>(common).unwrap().unwrap();
+    assert!(found.starts_with("an input of the client: roles [1] see through step 0 of 1 from role 2"), "{found}");
+}
+
+/// One key for two pairs of parties: each then draws the masks that hide a value from it.
+#[test]
+fn a_key_that_too_many_have_is_caught_by_the_views() {
+    let trio: Holders = |role, roles| {
+        let one = |holders: Vec<usize>| if holders == [0, 2] { vec![0, 1] } else { holders };
+        Trio::<u32>::key_holders(role, roles).into_iter().map(|holders| holders.map(one)).collect()
+    };
+    assert!(leak::<Honest>(trio).unwrap().unwrap().contains("roles [1] see"));
+    let beaver: Holders = |role, roles| {
+        let one = |holders: Vec<usize>| if holders == [1, 2] { vec![0, 2] } else { holders };
+        Beaver::<u32>::key_holders(role, roles).into_iter().map(|holders| holders.map(one)).collect()
+    };
+    assert!(leak::<BeaverHarness<u32, 2>>(beaver).unwrap().unwrap().contains("roles [0] see"));
 }
 
 /// All that P0 stores is the weights themselves.
@@ -139,13 +180,14 @@ impl Source for Flawed {
         ring: Ring,
         options: Options,
     ) -> covey_protocols::api::Result<TwoParty<W>> {
-        let stock = DealtStock::new(endpoint.me());
+        let me = endpoint.me();
+        let stock = DealtStock::new(me);
         let flaw = *FLAW.lock().unwrap_or_else(PoisonError::into_inner);
-        let stock = match flaw.filter(|_| endpoint.me() == 0) {
+        let stock = match flaw.filter(|_| me == 0) {
             Some((sender, at)) => stock.flawed(sender, at),
             None => stock,
         };
-        with_stock(endpoint, stock, ring, options)
+        with_stock(endpoint, keys(me), stock, ring, options)
     }
 }
 
@@ -292,4 +334,36 @@ fn a_message_of_another_size_is_an_error() {
     let case = case(programs::sensitive(RING).unwrap());
     check::<Honest>(&case);
     check::<Two>(&case);
+}
+
+/// What each party of Quad says of its check, where `other` has another word of a public parameter.
+fn verdicts(other: Option<usize>, as_weight: bool) -> Vec<Result<(), String>> {
+    let party = |protocol: &mut <QuadHarness<u32> as Harness>::Protocol, network: &dyn covey_transport::Network| {
+        let last = if other == Some(network.me()) { 4 ^ 1 << 31 } else { 4 };
+        let value = Tensor::new([2, 2], vec![1, 2, 3, last]);
+        protocol.enter(0, "public");
+        if as_weight {
+            let geometry = Geometry::Dense { inputs: 2, outputs: 2 };
+            protocol.prepare(WeightSource::Public(&value), geometry, Placement::Cpu)?;
+        } else {
+            protocol.note_public(&value);
+        }
+        Ok(protocol.check().map(|_| ()).map_err(|error| error.to_string()))
+    };
+    session::<QuadHarness<u32>>(Transport::Memory).run(party, |_, _| Ok(())).unwrap().0
+}
+
+/// Else what is computed with them would be compared: whether it differs tells who knows the words a bit of the other factor.
+#[test]
+fn quad_compares_public_parameters_before_anything_is_computed_with_them() {
+    for as_weight in [false, true] {
+        assert!(verdicts(None, as_weight).iter().all(Result::is_ok));
+        for other in 0..4 {
+            let found = verdicts(Some(other), as_weight);
+            let refused = |verdict: &Result<(), String>| {
+                verdict.as_ref().is_err_and(|why| why.contains("node 'public'") && why.contains("given"))
+            };
+            assert!(found.iter().all(refused), "P{other}: {found:?}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use covey_conformance::beaver::BeaverHarness;
 use covey_conformance::quad::QuadHarness;
 use covey_conformance::samples::Samples;
 use covey_conformance::suites::{
-    Arithmetic, ClientHalves, Comparisons, Conversion, Layers, Roundings, Suite, Truncations,
+    Arithmetic, ClientHalves, Comparisons, Conversion, Layers, Probabilistic, Roundings, Suite, Truncations,
 };
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::two_party::TwoPartyHarness;
@@ -67,7 +67,7 @@ macro_rules! conformance {
     };
     (@over $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
         over!($name, $transport, $scale, $adders, $harness, $ring, [
-            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion,
+            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, conversion = Conversion,
             comparison = Comparisons, layers = Layers, client = ClientHalves
         ]);
     };
@@ -85,7 +85,7 @@ macro_rules! conformance {
     };
     (@without_layers $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
         over!($name, $transport, $scale, $adders, $harness, $ring, [
-            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion,
+            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, conversion = Conversion,
             comparison = Comparisons, client = ClientHalves
         ]);
     };
@@ -97,12 +97,30 @@ macro_rules! conformance {
     };
     (@without_bits $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
         over!($name, $transport, $scale, $adders, $harness, $ring, [
-            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, comparison = Comparisons,
+            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, comparison = Comparisons,
             client = ClientHalves
         ]);
     };
     // Every value and every pair; too few bits for the values of a layer.
     (@exhaustive $harness:ty, $ring:expr) => {
+        over!(memory, Transport::Memory, IN_MEMORY, ALL, $harness, $ring, [
+            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, conversion = Conversion,
+            comparison = Comparisons, client = ClientHalves
+        ]);
+    };
+    // One party may cheat: nothing that it could make fail.
+    (@checked $harness:ty, $ring:expr) => {
+        conformance!(@over_checked memory, Transport::Memory, IN_MEMORY, SOME, $harness, $ring);
+        conformance!(@over_checked simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple, Adder::Balanced], $harness, $ring);
+        conformance!(@over_checked tls, Transport::Tls, OVER_TLS, &[Adder::Auto], $harness, $ring);
+    };
+    (@over_checked $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
+        over!($name, $transport, $scale, $adders, $harness, $ring, [
+            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion,
+            comparison = Comparisons, layers = Layers, client = ClientHalves
+        ]);
+    };
+    (@exhaustive_checked $harness:ty, $ring:expr) => {
         over!(memory, Transport::Memory, IN_MEMORY, ALL, $harness, $ring, [
             arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion,
             comparison = Comparisons, client = ClientHalves
@@ -126,12 +144,12 @@ conformance! {
     beaver_2_4: BeaverHarness<u32, 2>, exhaustive Pow2(4);
     beaver_3_5: BeaverHarness<u32, 3>, exhaustive Pow2(5);
     beaver_8_6: BeaverHarness<u64, 8>, exhaustive Pow2(6);
-    quad_32: QuadHarness<u32>, full Pow2(32);
-    quad_64: QuadHarness<u64>, full Pow2(64);
-    quad_37: QuadHarness<u64>, full Pow2(37);
-    quad_4: QuadHarness<u32>, exhaustive Pow2(4);
-    quad_5: QuadHarness<u32>, exhaustive Pow2(5);
-    quad_6: QuadHarness<u64>, exhaustive Pow2(6);
+    quad_32: QuadHarness<u32>, checked Pow2(32);
+    quad_64: QuadHarness<u64>, checked Pow2(64);
+    quad_37: QuadHarness<u64>, checked Pow2(37);
+    quad_4: QuadHarness<u32>, exhaustive_checked Pow2(4);
+    quad_5: QuadHarness<u32>, exhaustive_checked Pow2(5);
+    quad_6: QuadHarness<u64>, exhaustive_checked Pow2(6);
     two_party_16: TwoPartyHarness<u32>, narrow Pow2(16);
     two_party_32: TwoPartyHarness<u32>, wide Pow2(32);
     two_party_37: TwoPartyHarness<u64>, wide Pow2(37);
@@ -145,4 +163,13 @@ conformance! {
     two_party_n37: TwoPartyHarness<u64>, odd Odd(137_352_314_881);
     two_party_n41: TwoPartyHarness<u64>, odd Odd(2_198_100_901_889);
     two_party_n5: TwoPartyHarness<u32>, odd Odd(31);
+}
+
+/// P0 and P3 know all masks, and could end runs until one comes under which a chosen element fails.
+#[test]
+fn quad_refuses_probabilistic_shifts() {
+    let session = Session::<QuadHarness<u32>>::new(Transport::Memory, Pow2(32), options(Adder::Auto, 64));
+    let failure = conform(&session, &Probabilistic(Samples { ring: Pow2(32), count: 10, tile: 64 })).unwrap_err();
+    let refusal = "quad does not support probabilistic shifts; compile with --truncation exact or ulp";
+    assert!(failure.to_string().contains(refusal), "{failure}");
 }

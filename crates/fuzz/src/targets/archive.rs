@@ -8,7 +8,7 @@ use crate::rng::Rng;
 
 const PAGE: usize = 4096;
 /// Bytes in use of a journal's pages.
-const JOURNAL: [usize; 3] = [88, 48, 48];
+const JOURNAL: [usize; 3] = [88, 88, 88];
 
 /// A file: its name, and its bytes.
 pub type Entry = (String, Vec<u8>);

@@ -56,11 +56,11 @@ fn run(_: &Path, bytes: &[u8]) -> Result<(), String> {
 
 fn seed() -> Vec<(String, Vec<u8>)> {
     let frame = |kind: u8, body: &[u8]| [&[0, 0, 0, 1, kind][..], &(body.len() as u32).to_be_bytes(), body].concat();
-    let abort = [&[1, 3, 4][..], b"betasilent for 10 s"].concat();
+    let abort = [&[1, 3, 255, 4][..], b"betasilent for 10 s"].concat();
     let kinds = [
         ("message", vec![frame(1, &[7; 40]), frame(0, b"end"), frame(2, b""), frame(4, b"")]),
         ("abort", vec![frame(0, b"words"), frame(3, &abort)]),
-        ("control", vec![frame(6, b""), frame(5, b"{\"version\":2,\"body\":\"status\"}")]),
+        ("control", vec![frame(6, b""), frame(5, b"{\"version\":3,\"body\":\"status\"}")]),
         ("refusal", vec![frame(7, b"its key is not pinned")]),
     ];
     kinds.into_iter().map(|(name, frames)| (name.into(), [vec![16], frames.concat()].concat())).collect()

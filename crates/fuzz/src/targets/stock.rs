@@ -18,7 +18,8 @@ const NAME: &str = "000102030405060708090a0b0c0d0e0f";
 /// Bytes of a material's header and of a journal's first page before their digests, and of a slot.
 const MATERIAL: usize = 72;
 const HEADER: usize = 56;
-const SLOT: usize = 16;
+const SLOT: usize = 56;
+const PAGE: usize = 4096;
 const DIGEST: usize = 32;
 /// The greeting of a fill.
 const GREETING: usize = 96;
@@ -38,11 +39,11 @@ fn put(bytes: &mut [u8], at: usize, digest: [u8; DIGEST]) {
 /// Digests over what the files say now.
 pub fn seal((name, bytes): &mut Entry) {
     let id: Vec<u8> = bytes.get(16..48).unwrap_or_default().to_vec();
-    if name.ends_with(".journal") && bytes.len() >= HEADER + DIGEST + 2 * (SLOT + DIGEST) {
+    if name.ends_with(".journal") && bytes.len() >= 2 * PAGE + SLOT + DIGEST {
         let journal = "covey 2026 journal of material";
         let check = digest(journal, &[&bytes[..HEADER]]);
         put(bytes, HEADER, check);
-        for slot in [HEADER + DIGEST, HEADER + 2 * DIGEST + SLOT] {
+        for slot in [PAGE, 2 * PAGE] {
             let check = digest(journal, &[&id, &bytes[slot..slot + SLOT]]);
             put(bytes, slot + SLOT, check);
         }
@@ -123,7 +124,7 @@ impl Channel for Rubbish {
 /// What goes with the OTs of a direction: instance, sizes, number of the first, key, Δ.
 fn about(sender: u8) -> Vec<u8> {
     let mut out = [&[9; 32][..], &[sender], &0u32.to_le_bytes(), &0u64.to_le_bytes()].concat();
-    [850u64, 16, 10, 0].iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+    [1060u64, 17, 10, 0].iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
     out.extend_from_slice(&[3; 16]);
     out.extend_from_slice(if sender == 0 { &[1; 16] } else { &[0; 16] });
     out

@@ -142,6 +142,7 @@ impl Cluster {
         }
         for client in clients {
             text += &format!("[[client]]\nname = \"{client}\"\nfingerprint = \"{}\"\n", self.fingerprint(client));
+            text += "may = [\"share-weights\", \"infer\", \"fill-store\"]\n";
         }
         text
     }
@@ -190,6 +191,11 @@ impl Drop for Cluster {
     }
 }
 
+/// A party's configuration in which the last client has only these rights.
+pub fn last_may(toml: &str, rights: &str) -> String {
+    format!("{}may = [{rights}]\n", &toml[..toml.rfind("may = ").unwrap()])
+}
+
 /// The line that says that somebody of this name is a dealer.
 fn role(name: &str) -> &'static str {
     if name == DEALER { "role = \"dealer\"\n" } else { "" }
@@ -222,6 +228,11 @@ pub fn noise(seed: u64, count: usize, span: i64) -> Vec<i64> {
 
 /// Convolution, ReLU, max-pooling, a dense layer; `public_bias` makes the convolution's bias public.
 pub fn cnn(name: &str, ring: Ring, public_bias: bool) -> Model {
+    pooling(name, ring, public_bias, Op::MaxPool { window: Window::square(2, 2, 0) })
+}
+
+/// The same with another pooling.
+pub fn pooling(name: &str, ring: Ring, public_bias: bool, pool: Op) -> Model {
     let mut builder = ProgramBuilder::new(name, ring);
     let image = builder.input("image", &[1, 8, 8], 8);
     builder.bound(image, 9);
@@ -241,7 +252,7 @@ pub fn cnn(name: &str, ring: Ring, public_bias: bool) -> Model {
         builder.bound(id, 10);
     }
     builder.bound(x, 20);
-    let x = builder.node("pool", Op::MaxPool { window: Window::square(2, 2, 0) }, &[x]);
+    let x = builder.node("pool", pool, &[x]);
     builder.bound(x, 20);
     let x = builder.reshape("flatten", x, &[64]);
     builder.bound(x, 20);
@@ -328,6 +339,11 @@ pub struct Process(pub Child);
 
 impl Process {
     pub fn start(cluster: &Cluster, party: usize) -> Self {
+        Process::start_logging(cluster, party, "info")
+    }
+
+    /// With a log as talkative as that.
+    pub fn start_logging(cluster: &Cluster, party: usize, level: &str) -> Self {
         let name = cluster.names[party];
         let log =
             std::fs::OpenOptions::new().create(true).append(true).open(cluster.path(&format!("{name}.log"))).unwrap();
@@ -335,6 +351,7 @@ impl Process {
             .arg("--config")
             .arg(cluster.path(&format!("{name}.toml")))
             .arg("--print-address")
+            .env("COVEY_LOG", level)
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
@@ -381,8 +398,10 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     panic!("{what} did not happen within 20 s");
 }
 
+/// The one file in a state folder beside that which the party locks.
 pub fn only_file(folder: &Path) -> PathBuf {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| !file.ends_with("lock"));
     assert_eq!(files.len(), 1, "{files:?}");
     files.remove(0)
 }

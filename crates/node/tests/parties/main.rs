@@ -1,5 +1,7 @@
 //! Parties and clients over mutual TLS on this machine: what they compute, what they refuse, how they fail.
 
+mod abuse;
+mod canaries;
 mod common;
 mod dealer;
 mod failures;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Cluster, Model, cnn, images, infer_and_compare, message};
+use crate::common::{CLIENTS, Cluster, Model, cnn, images, infer_and_compare, last_may, message};
 use covey_client::messages::PhaseMessage::Joint;
 use covey_client::messages::{Hex, Infer, Key, Proceed, Reply, Request, RingMessage, ShareWeights, Terms};
 use covey_client::wire::{self, Answer};
@@ -146,6 +146,32 @@ fn requests_that_differ_or_make_no_sense() {
     infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 1, 1);
 }
 
+/// From a client whom the parties know.
+#[test]
+fn other_versions_and_broken_messages() {
+    let cluster = Cluster::start();
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let (config, timeout) = (cluster.client("data"), Duration::from_secs(10));
+    for party in &config.parties {
+        let answer = |words: &[u8]| {
+            let (address, identity) = (&party.address, &config.identity);
+            let mut connection =
+                covey_transport::connect(address, identity, party.fingerprint, &party.name, timeout).unwrap();
+            connection.send_frame(words, timeout).unwrap();
+            String::from_utf8_lossy(&connection.recv_frame(1 << 16, timeout).unwrap()).into_owned()
+        };
+        let other = answer(br#"{"version":999,"body":"status"}"#);
+        contains(&other, &["version 999", "install the same Covey release"]);
+        for broken in [&b""[..], b"{", br#"{"version":3,"body":"nonsense"}"#, &[0xff; 70_000]] {
+            let said = answer(broken);
+            contains(&said, &["broke the format"]);
+            assert!(!said.contains("\\n"), "{said}");
+        }
+    }
+    infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 1, 1);
+}
+
 #[test]
 fn keys_clients_and_roles() {
     let cluster = Cluster::start();
@@ -197,7 +223,12 @@ fn a_party_that_cannot_reach_another_says_which() {
 
 #[test]
 fn a_full_party_says_so() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::new();
+    for (party, name) in cluster.names.iter().enumerate() {
+        // The data owner's entry is the last.
+        cluster.write(&format!("{name}.toml"), &(cluster.party_toml(party, &CLIENTS) + "sessions = 16\n"));
+    }
+    let cluster = cluster.started();
     let model = cnn("cnn", Ring::Pow2(32), false);
     cluster.share(&model);
     let mut sessions: Vec<Session> = (0..16).map(|_| cluster.open(&model).unwrap()).collect();
@@ -213,7 +244,7 @@ fn a_full_party_says_so() {
 fn rights_of_clients() {
     let cluster = Cluster::new();
     for (party, name) in cluster.names.iter().enumerate() {
-        let text = cluster.party_toml(party, &["owner"]) + "may = [\"share-weights\"]\n";
+        let text = last_may(&cluster.party_toml(party, &["owner"]), "\"share-weights\"");
         let data = format!(
             "[[client]]\nname = \"data\"\nfingerprint = \"{}\"\nmay = [\"infer\"]\n",
             cluster.fingerprint("data")
@@ -232,6 +263,62 @@ fn rights_of_clients() {
         message(Session::open(&cluster.client("owner"), &model.program, SessionOptions::default()).err().unwrap());
     contains(&refusal, &["'owner' may not infer"]);
     assert!(status(&data).iter().all(Result::is_ok));
+}
+
+#[test]
+fn a_client_entry_without_may_only_infers() {
+    let cluster = Cluster::new();
+    let text = cluster.party_toml(0, &["owner"]);
+    cluster.write("silent.toml", &text[..text.rfind("may = ").unwrap()]);
+    let client = PartyConfig::read(cluster.path("silent.toml")).unwrap().clients.remove(0);
+    assert_eq!((client.share_weights, client.infer, client.fill_store), (false, true, false));
+}
+
+#[test]
+fn weights_belong_to_the_client_that_shared_them_first() {
+    let mut cluster = Cluster::start();
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let config = cluster.client("data");
+    let replace =
+        || share_weights(&config, &model.program, &model.weights, ProtocolKind::Trio, &mut |_, _| {}).map(|_| ());
+    let file = crate::common::only_file(&cluster.path("state-alpha"));
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let due = ["alpha refused: another client has shared weights of program", "have the party's operator remove", name];
+    contains(&message(replace().unwrap_err()), &due);
+    // After a restart, too.
+    cluster.stop_party(0);
+    cluster.start_party(0);
+    contains(&message(replace().unwrap_err()), &due);
+    infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 1, 1);
+    // The owner may; and so may anyone once the operators have removed the files.
+    cluster.share(&model);
+    for party in &cluster.names {
+        std::fs::remove_file(crate::common::only_file(&cluster.path(&format!("state-{party}")))).unwrap();
+    }
+    replace().unwrap();
+    infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 2, 1);
+    contains(
+        &message(
+            share_weights(&cluster.client("owner"), &model.program, &model.weights, ProtocolKind::Trio, &mut |_, _| {})
+                .unwrap_err(),
+        ),
+        &due,
+    );
+}
+
+#[test]
+fn a_state_folder_serves_one_daemon() {
+    let cluster = Cluster::start();
+    let upload = cluster.path("state-alpha/.partial-of-the-first");
+    std::fs::write(&upload, "under way").unwrap();
+    let text = cluster.party_toml(0, &CLIENTS).replace(&cluster.ports[0].to_string(), "0");
+    cluster.write("second.toml", &text);
+    let second = PartyConfig::read(cluster.path("second.toml")).unwrap();
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let refusal = message(covey_node::serve(second, |_| {}, stop).unwrap_err());
+    contains(&refusal, &["state-alpha is in use by another party process", "choose another `state`"]);
+    assert!(upload.exists(), "the first one's upload is left alone");
 }
 
 #[test]
@@ -290,7 +377,7 @@ fn bad_uploads_leave_the_old_weights_in_place() {
     // Complete, but never put to use by its owner.
     assert_eq!(upload(sound.clone(), &[&file, &vec![0; sound.payload_bytes as usize]]), "taken");
     infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 1, 1);
-    crate::common::eventually("cleaning up", || std::fs::read_dir(cluster.path("state-beta")).unwrap().count() == 1);
+    crate::common::eventually("cleaning up", || std::fs::read_dir(cluster.path("state-beta")).unwrap().count() == 2);
 }
 
 #[test]
@@ -344,7 +431,7 @@ fn configurations() {
         &party.replace(cluster.fingerprint("owner"), cluster.fingerprint("beta")),
         &["client[0].fingerprint", "own"],
     );
-    refused(&(party.clone() + "may = [\"everything\"]\n"), &["client[0].may", "everything"]);
+    refused(&last_may(&party, "\"everything\""), &["client[0].may", "everything"]);
     let missing = message(PartyConfig::read(cluster.path("absent.toml")).err().unwrap());
     contains(&missing, &["absent.toml", "cannot read"]);
 

@@ -1,8 +1,8 @@
 //! Runs that are dealt in one session and used in later ones.
 
 use crate::common::{
-    CLIENTS, Cluster, Model, Process, cnn, copy, eventually, images, infer_and_compare, log, material, message,
-    slow_session, wide,
+    CLIENTS, Cluster, Model, Process, cnn, copy, eventually, images, infer_and_compare, last_may, log, material,
+    message, slow_session, wide,
 };
 use covey_client::messages::PhaseMessage::{Joint, Online};
 use covey_client::{Inference, Session, SessionOptions, status};
@@ -260,7 +260,7 @@ fn one_session_fills_while_another_takes() {
 #[test]
 fn filling_with_runs_is_a_right() {
     let mut cluster = Cluster::of(Beaver);
-    cluster.write("dealer.toml", &(cluster.party_toml(2, &CLIENTS) + "may = [\"infer\"]\n"));
+    cluster.write("dealer.toml", &last_may(&cluster.party_toml(2, &CLIENTS), "\"infer\""));
     cluster.roles().into_iter().for_each(|role| cluster.start_party(role));
     let model = model();
     cluster.share(&model);

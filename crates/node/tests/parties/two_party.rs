@@ -1,8 +1,8 @@
 //! Two parties: correlated OTs ahead of sessions, and data owners who are P1 themselves.
 
 use crate::common::{
-    CLIENTS, Cluster, Model, Process, cnn, copy, eventually, expected, images, infer_and_compare, log, material,
-    message, slow_session,
+    CLIENTS, Cluster, Model, Process, cnn, copy, eventually, expected, images, infer_and_compare, last_may, log,
+    material, message, slow_session,
 };
 use covey_client::messages::PhaseMessage::{Joint, Online};
 use covey_client::{Session, SessionOptions, share_weights, status};
@@ -133,7 +133,7 @@ fn a_store_serves_sessions_across_kills_and_its_older_copy_is_refused() {
 #[test]
 fn filling_is_a_right() {
     let mut cluster = Cluster::of(TwoParty);
-    let may = cluster.party_toml(1, &CLIENTS) + "may = [\"infer\"]\n";
+    let may = last_may(&cluster.party_toml(1, &CLIENTS), "\"infer\"");
     cluster.write("beta.toml", &may);
     (0..2).for_each(|party| cluster.start_party(party));
     let model = model();
@@ -172,6 +172,15 @@ fn server() -> (Cluster, Process, Model) {
 fn share(cluster: &Cluster, model: &Model) {
     let shared = share_weights(&cluster.client("owner"), &model.program, &model.weights, TwoParty, &mut |_, _| {});
     assert_eq!(shared.unwrap().bytes.len(), 1, "the server alone");
+}
+
+/// `data` has a store at the server; `other` and the owner are told nothing of it.
+fn only_its_own_stores_are_told(cluster: &Cluster) {
+    let stores = |client: &str| status(&cluster.client(client)).remove(0).unwrap().stores;
+    assert_eq!(stores("data").len(), 1);
+    for client in ["other", "owner"] {
+        assert!(stores(client).is_empty(), "{client}");
+    }
 }
 
 fn own(cluster: &Cluster, client: &str, model: &Model) -> Result<OwnSession, String> {
@@ -255,6 +264,7 @@ fn a_data_owners_store_outlives_its_process_half() {
     assert_eq!(sum(&own_stores(&cluster.client("data")).unwrap()), less(full, one));
     let status = status(&cluster.client("data")).remove(0).unwrap();
     assert_eq!(sum(&status.stores), less(full, one));
+    only_its_own_stores_are_told(&cluster);
     // It may not fill.
     let mut other = own(&cluster, "other", &model).unwrap();
     let refusal = message(session(&mut other).fill_store(1, 1, &mut |_| {}).unwrap_err());

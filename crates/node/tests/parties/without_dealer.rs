@@ -2,12 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{CLIENTS, Cluster, Model, Process, TIMEOUT, cnn, copy, eventually, expected, images, log, message};
+use crate::common::{
+    CLIENTS, Cluster, Model, Process, TIMEOUT, cnn, copy, eventually, expected, images, infer_and_compare, log,
+    message, pooling,
+};
 use crate::refused;
 use crate::stored_runs::{folder, infer, stored};
 use covey_client::messages::PhaseMessage::Joint;
 use covey_client::messages::{Hex, Terms};
-use covey_client::{ClientError, Session, status};
+use covey_client::{ClientError, Session, SessionOptions, status};
+use covey_program::{Op, Window};
+use covey_protocols::Options;
 use covey_ring::Ring;
 use covey_runtime::session::ProtocolKind::Beaver;
 
@@ -219,4 +224,28 @@ fn parties_agree_on_whether_there_is_a_dealer_and_on_masks() {
     cluster.start_party(DEALER);
     let line = fails(|| cluster.open(&model));
     assert!(line.contains("dealer") && line.contains("not pinned there"), "{line}");
+}
+
+/// The windows' ones are a weight that each run prepares on its lane: public, so that it takes no mask of an earlier session.
+#[test]
+fn sums_over_windows_need_no_dealer_on_any_lane() {
+    let mut cluster = Cluster::of(Beaver);
+    cluster.roles().into_iter().for_each(|role| cluster.start_party(role));
+    let model = pooling("sums", Ring::Pow2(32), true, Op::SumPool { window: Window::square(2, 2, 0) });
+    cluster.share(&model);
+    cluster.open(&model).unwrap().fill_store(1, 6, &mut |_| {}).unwrap();
+    cluster.stop_party(DEALER);
+    assert!(infer(&mut alone(&cluster, &model).0, &model, 1));
+    assert_eq!(left(&cluster), [5, 5]);
+
+    let options = SessionOptions { options: Options { lanes: 2, ..Options::default() }, ..cluster.options() };
+    let mut session = Session::open(&cluster.client("data"), &model.program, options).unwrap();
+    let inputs = [2, 3, 4].map(|seed| [images(seed, 1)]);
+    let done = session.infer_all(Joint, &inputs, &mut |_| {}).unwrap();
+    for (outputs, input) in done.outputs.iter().zip(&inputs) {
+        assert_eq!(outputs[0].integers, expected(&model, &input[0]));
+    }
+    assert!(stored(&done.together));
+    infer_and_compare(&mut session, &model, Joint, 5, 1);
+    assert_eq!(left(&cluster), [1, 1]);
 }

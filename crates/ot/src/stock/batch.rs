@@ -6,11 +6,12 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::blocks::Blocks;
 use super::by_sender;
 use crate::silent::Parameters;
-use crate::store::{self, BatchName, Items, Kind, Material};
+use crate::store::{self, BatchName, InUse, Items, Kind, Material};
 use crate::{Block, HashKey, Instance, OtError, Received, Result, Sent};
 
 pub(super) const OTS: Kind = *b"cot-v2  ";
@@ -97,6 +98,7 @@ pub(super) struct Batch {
     me: usize,
     sent: Direction,
     received: Direction,
+    in_use: Arc<InUse>,
 }
 
 /// The OTs of one direction.
@@ -109,7 +111,7 @@ impl Batch {
     pub fn open(place: &Path, name: BatchName, me: usize) -> Result<Self> {
         let sent = Direction::open(&place.join("sent.material"), me)?;
         let received = Direction::open(&place.join("received.material"), 1 - me)?;
-        Ok(Batch { name, place: place.into(), me, sent, received })
+        Ok(Batch { name, place: place.into(), me, sent, received, in_use: Arc::default() })
     }
 
     /// How many are left, by sender.
@@ -122,8 +124,8 @@ impl Batch {
         let (me, batch) = (self.me, self.name);
         let sent = self.sent.material.reserve(count[me])?;
         let received = self.received.material.reserve(count[1 - me])?;
-        let start = by_sender(me, sent.start, received.start);
-        Ok((Portion { batch, start, count }, self.reserved(sent, received)?))
+        let start = by_sender(me, sent.0.start, received.0.start);
+        Ok((Portion { batch, start, count }, self.reserved(sent, received)))
     }
 
     /// Sets aside what the peer has set aside.
@@ -133,14 +135,18 @@ impl Batch {
             end.map_or(u64::MAX..u64::MAX, |end| portion.start[sender]..end)
         };
         let (sent, received) = (range(self.me), range(1 - self.me));
-        self.sent.material.claim(&sent)?;
-        self.received.material.claim(&received)?;
-        self.reserved(sent, received)
+        let (from, to) = (self.sent.material.claim(&sent)?, self.received.material.claim(&received)?);
+        Ok(self.reserved((sent, from), (received, to)))
     }
 
-    fn reserved(&self, sent: Range<u64>, received: Range<u64>) -> Result<Reserved> {
-        let (sent, received) = (self.sent.run(sent)?, self.received.run(received)?);
-        Ok(Reserved { me: self.me, sent, received })
+    fn reserved(&self, sent: (Range<u64>, Items), received: (Range<u64>, Items)) -> Reserved {
+        let (sent, received) = (self.sent.run(sent), self.received.run(received));
+        Reserved { me: self.me, sent, received, _in_use: self.in_use.clone() }
+    }
+
+    /// Removes its files, once nobody reads of them.
+    pub fn dispose(&self) -> Result<()> {
+        store::dispose(&self.place, &self.in_use)
     }
 }
 
@@ -153,14 +159,9 @@ impl Direction {
         Ok(Direction { material, about })
     }
 
-    fn run(&self, range: Range<u64>) -> Result<Run> {
+    fn run(&self, (range, items): (Range<u64>, Items)) -> Run {
         let About { key, delta, first, .. } = self.about;
-        Ok(Run {
-            items: self.material.items()?,
-            blocks: Blocks::new(key, delta, first + range.start),
-            next: range.start,
-            end: range.end,
-        })
+        Run { items, blocks: Blocks::new(key, delta, first + range.start) }
     }
 }
 
@@ -169,14 +170,13 @@ pub struct Reserved {
     me: usize,
     sent: Run,
     received: Run,
+    _in_use: Arc<InUse>,
 }
 
 /// Those of one direction, read as they are used.
 struct Run {
     items: Items,
     blocks: Blocks,
-    next: u64,
-    end: u64,
 }
 
 impl Reserved {
@@ -197,20 +197,19 @@ impl Reserved {
 
 impl Run {
     fn left(&self) -> u64 {
-        self.blocks.left() as u64 + (self.end - self.next)
+        self.blocks.left() as u64 + self.items.left()
     }
 
     fn take(&mut self, count: usize) -> Result<usize> {
         self.blocks.wipe_taken();
         let here = self.blocks.left();
         if here < count {
-            let (more, on_disk) = ((count - here) as u64, self.end - self.next);
+            let (more, on_disk) = ((count - here) as u64, self.items.left());
             if more > on_disk {
                 return Err(OtError::Short { wanted: count as u64, left: self.left() });
             }
             let more = more.max(READ_AHEAD).min(on_disk);
-            let bytes = self.items.read(self.next..self.next + more)?;
-            self.next += more;
+            let bytes = self.items.take(more)?;
             self.blocks.append(more as usize, |blocks| {
                 blocks.extend(bytes.as_chunks().0.iter().map(|block| Block::from_bytes(*block)));
                 Ok::<(), OtError>(())

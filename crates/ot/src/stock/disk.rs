@@ -55,7 +55,7 @@ impl DiskStock {
         let (mut batches, mut problems) = (Vec::new(), Vec::new());
         for (name, path) in store::finished_batches(place)? {
             match Batch::open(&path, name, me) {
-                Ok(batch) if batch.left() == [0; 2] && !has_state(&path) => remove(&batch.place)?,
+                Ok(batch) if batch.left() == [0; 2] && !has_state(&path) => batch.dispose()?,
                 Ok(batch) => batches.push(batch),
                 Err(problem) => problems.push(problem),
             }
@@ -102,7 +102,7 @@ impl DiskStock {
     pub fn discard(&self, name: BatchName) -> Result<()> {
         let mut batches = lock(&self.batches);
         match batches.iter().position(|batch| batch.name == name) {
-            Some(index) => remove(&batches.remove(index).place),
+            Some(index) => batches.remove(index).dispose(),
             None => Ok(()),
         }
     }
@@ -255,7 +255,8 @@ fn make<S: Side>(place: &Path, name: &str, start: Start, wanted: u64, channel: &
             (about, Some(extension.ok_or(OtError::Interrupted)?))
         }
         Start::Cold(instance, parameters) => {
-            let about = About { instance, parameters, first: 0, key: HashKey(0), delta: Block::ZERO };
+            let key = HashKey(0); // public constant: the extension brings its own before anything is hashed
+            let about = About { instance, parameters, first: 0, key, delta: Block::ZERO };
             let extension = match wanted {
                 0 => None,
                 _ => Some(S::set_up(&Ristretto, channel, &instance, parameters)?),

@@ -119,7 +119,8 @@ impl Stock {
 
 impl<S: Side> Direction<S> {
     fn new(instance: Instance, parameters: Parameters) -> Self {
-        Direction { instance, parameters, extension: None, blocks: Blocks::new(HashKey(0), Block::ZERO, 0) }
+        let key = HashKey(0); // public constant: the extension brings its own before anything is hashed
+        Direction { instance, parameters, extension: None, blocks: Blocks::new(key, Block::ZERO, 0) }
     }
 
     /// How many more an extension to `wanted` has to make; none if there are enough.

@@ -8,13 +8,13 @@
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zeroize::Zeroizing;
 
 use super::{
-    BatchName, Contents, Items, Kind, Material, UNFINISHED, create_private_directory, finished_batches, hex,
-    lock_directory, refuse, remove, sync_directory,
+    BatchName, Contents, InUse, Items, Kind, Material, UNFINISHED, create_private_directory, dispose, finished_batches,
+    hex, lock_directory, refuse, remove, sync_directory,
 };
 use crate::{OtError, Result};
 
@@ -32,6 +32,7 @@ struct Batch {
     name: BatchName,
     place: PathBuf,
     material: Material,
+    in_use: Arc<InUse>,
 }
 
 /// What there is of a batch.
@@ -55,6 +56,7 @@ pub struct Reserved {
     /// What goes with all items of the batch.
     pub about: Zeroizing<Vec<u8>>,
     items: Items,
+    _in_use: Arc<InUse>,
 }
 
 /// A batch that is on the disk, but not among those that items are taken from.
@@ -73,7 +75,7 @@ impl Batches {
                 Ok(material) if material.journal().id() != id(kind, &name, material.journal().total()) => {
                     problems.push(refuse(&place, "this is another batch than its name says"));
                 }
-                Ok(material) => batches.push(Batch { name, place, material }),
+                Ok(material) => batches.push(Batch::new(name, place, material)),
                 Err(problem) => problems.push(problem),
             }
         }
@@ -115,7 +117,7 @@ impl Batches {
             Material::open(&place.join(FILE), &self.kind)
         });
         match made {
-            Ok(material) => Ok(Finished(Batch { name, place, material })),
+            Ok(material) => Ok(Finished(Batch::new(name, place, material))),
             Err(error) => {
                 let _ = remove(&unfinished);
                 Err(error)
@@ -167,8 +169,8 @@ impl Batches {
         let mut batches = self.lock();
         let enough = |batch: &&mut Batch| batch.material.journal().left() >= count && fit(batch.material.about());
         let Some(batch) = batches.iter_mut().find(enough) else { return Ok(None) };
-        let range = batch.material.reserve(count)?;
-        let reserved = batch.reserved(range)?;
+        let (range, items) = batch.material.reserve(count)?;
+        let reserved = batch.reserved(range, items);
         self.remove_used_up(&mut batches)?;
         Ok(Some(reserved))
     }
@@ -182,8 +184,8 @@ impl Batches {
         let Some(batch) = batches.iter_mut().find(|batch| batch.name == name) else {
             return Err(refuse(&self.place, "the other party offers a batch that is not here"));
         };
-        batch.material.claim(&range)?;
-        let reserved = batch.reserved(range)?;
+        let items = batch.material.claim(&range)?;
+        let reserved = batch.reserved(range, items);
         self.remove_used_up(&mut batches)?;
         Ok(reserved)
     }
@@ -199,7 +201,7 @@ impl Batches {
         let position = |name: &BatchName| told.iter().find(|(told, _)| told == name).map(|(_, position)| *position);
         let lost = batches.extract_if(.., |batch| known.contains(&batch.name) && position(&batch.name).is_none());
         let lost: Vec<Batch> = lost.collect();
-        lost.iter().try_for_each(|batch| self.dispose(batch))?;
+        lost.iter().try_for_each(Batch::dispose)?;
         for batch in batches.iter_mut().filter(|batch| known.contains(&batch.name)) {
             let position = position(&batch.name).unwrap_or_default().min(batch.material.journal().total());
             batch.material.advance(position)?;
@@ -214,7 +216,7 @@ impl Batches {
     pub fn discard(&self, name: BatchName) -> Result<bool> {
         let mut batches = self.lock();
         match batches.iter().position(|batch| batch.name == name) {
-            Some(index) => self.dispose(&batches.remove(index)).map(|()| true),
+            Some(index) => batches.remove(index).dispose().map(|()| true),
             None => Ok(false),
         }
     }
@@ -224,24 +226,12 @@ impl Batches {
     /// # Errors
     /// If its files cannot be removed.
     pub fn withdraw(&self, Finished(batch): Finished) -> Result<()> {
-        self.dispose(&batch)
+        batch.dispose()
     }
 
     fn remove_used_up(&self, batches: &mut Vec<Batch>) -> Result<()> {
         let used_up: Vec<Batch> = batches.extract_if(.., |batch| batch.material.is_used_up()).collect();
-        used_up.iter().try_for_each(|batch| self.dispose(batch))
-    }
-
-    /// By another name first: what a crash leaves of it is no batch.
-    fn dispose(&self, batch: &Batch) -> Result<()> {
-        let gone = batch.place.with_extension(UNFINISHED);
-        match std::fs::rename(&batch.place, &gone) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(super::failed(&batch.place, "remove it")(error));
-            }
-            _ => remove(&gone)?,
-        }
-        sync_directory(&self.place)
+        used_up.iter().try_for_each(Batch::dispose)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Batch>> {
@@ -250,9 +240,17 @@ impl Batches {
 }
 
 impl Batch {
-    fn reserved(&self, range: Range<u64>) -> Result<Reserved> {
+    fn new(name: BatchName, place: PathBuf, material: Material) -> Self {
+        Batch { name, place, material, in_use: Arc::default() }
+    }
+
+    fn reserved(&self, range: Range<u64>, items: Items) -> Reserved {
         let about = Zeroizing::new(self.material.about().to_vec());
-        Ok(Reserved { name: self.name, range, about, items: self.material.items()? })
+        Reserved { name: self.name, range, about, items, _in_use: self.in_use.clone() }
+    }
+
+    fn dispose(&self) -> Result<()> {
+        dispose(&self.place, &self.in_use)
     }
 }
 
@@ -262,7 +260,7 @@ impl Reserved {
     /// # Errors
     /// If they cannot be read or do not verify.
     pub fn read(mut self) -> Result<Zeroizing<Vec<u8>>> {
-        self.items.read(self.range)
+        self.items.take(self.range.end - self.range.start)
     }
 }
 
@@ -432,7 +430,7 @@ mod tests {
 
         let folder = place.join(hex(&NAME));
         let file = folder.join(FILE);
-        let good = std::fs::read(&file).unwrap();
+        let [good, journal] = [&file, &file.with_extension("journal")].map(|path| std::fs::read(path).unwrap());
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 1 << (at % 8);
@@ -442,8 +440,9 @@ mod tests {
             let read = batches.reserve(|_| true, 0).unwrap().map(|none| batches.claim(NAME, none.range).is_ok());
             assert!(problems.len() == 1 && read.is_none() || read == Some(true));
             if read.is_some() {
-                let mut items = batches.lock()[0].material.items().unwrap();
-                assert!(items.read(0..3).err().unwrap().to_string().contains("does not verify"), "byte {at}");
+                let taken = batches.lock()[0].material.take(3);
+                assert!(taken.err().unwrap().to_string().contains("does not verify"), "byte {at}");
+                std::fs::write(file.with_extension("journal"), &journal).unwrap();
             }
         }
         std::fs::write(&file, &good).unwrap();

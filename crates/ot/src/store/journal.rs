@@ -4,7 +4,8 @@
 //! items are gone. [`Journal::reserve`] writes the older slot and waits for the disk before it returns a range; so whatever a
 //! process that dies has used is marked, and what it had marked and not used is lost. A slot lies in one sector, which disks write
 //! whole. A journal of which any part does not verify is refused: what remains of its material is not worth the risk that it
-//! was used before.
+//! was used before. A slot also says up to where the material was overwritten on the disk, and carries what verifies the items that
+//! follow the position in a part of the file whose first items are overwritten.
 //!
 //! What a journal cannot know is that an older copy of it was put back. Where two parties hold the two sides of the material,
 //! each takes the larger of both positions when they meet ([`Journal::advance`]).
@@ -17,13 +18,13 @@ use std::path::{Path, PathBuf};
 use super::{Kind, create_private, failed, refuse};
 use crate::Result;
 
-const MAGIC: [u8; 8] = *b"COVEYJN1";
+const MAGIC: [u8; 8] = *b"COVEYJN2";
 const PAGE: usize = 4096;
 const FILE: usize = 3 * PAGE;
 const DIGEST: usize = 32;
 /// Bytes in use of the first page, and of a slot, before their digest.
 const HEADER: usize = 8 + 8 + 32 + 8;
-const SLOT: usize = 16;
+const SLOT: usize = 3 * 8 + DIGEST;
 
 /// How much of some material is gone. While it is open no other process can open it.
 pub struct Journal {
@@ -31,11 +32,19 @@ pub struct Journal {
     path: PathBuf,
     id: [u8; 32],
     total: u64,
-    gone: u64,
+    mark: Mark,
     /// The number of the newer slot.
     sequence: u64,
     /// A write failed: nobody knows what is on the disk.
     broken: bool,
+}
+
+/// What a slot says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    gone: u64,
+    erased: u64,
+    rest: [u8; DIGEST],
 }
 
 fn digest(parts: &[&[u8]]) -> [u8; DIGEST] {
@@ -55,20 +64,23 @@ fn header(kind: &Kind, id: &[u8; 32], total: u64) -> [u8; HEADER + DIGEST] {
     page
 }
 
-fn slot(id: &[u8; 32], sequence: u64, gone: u64) -> [u8; SLOT + DIGEST] {
+fn slot(id: &[u8; 32], sequence: u64, mark: &Mark) -> [u8; SLOT + DIGEST] {
     let mut page = [0; SLOT + DIGEST];
     page[..8].copy_from_slice(&sequence.to_le_bytes());
-    page[8..16].copy_from_slice(&gone.to_le_bytes());
+    page[8..16].copy_from_slice(&mark.gone.to_le_bytes());
+    page[16..24].copy_from_slice(&mark.erased.to_le_bytes());
+    page[24..SLOT].copy_from_slice(&mark.rest);
     let digest = digest(&[id, &page[..SLOT]]);
     page[SLOT..].copy_from_slice(&digest);
     page
 }
 
-/// Number and items gone of a slot, if it verifies.
-fn read_slot(id: &[u8; 32], page: &[u8]) -> Option<(u64, u64)> {
+/// Number and mark of a slot, if it verifies.
+fn read_slot(id: &[u8; 32], page: &[u8]) -> Option<(u64, Mark)> {
     let number = |at: usize| page[at..at + 8].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    let (sequence, gone) = (number(0), number(8));
-    (page[..SLOT + DIGEST] == slot(id, sequence, gone)).then_some((sequence, gone))
+    let mut mark = Mark { gone: number(8), erased: number(16), rest: [0; DIGEST] };
+    mark.rest.copy_from_slice(&page[24..SLOT]);
+    (page[..SLOT + DIGEST] == slot(id, number(0), &mark)).then_some((number(0), mark))
 }
 
 /// Keeps other processes out until the file is closed.
@@ -89,13 +101,13 @@ impl Journal {
         let header = header(kind, &id, total);
         pages[..header.len()].copy_from_slice(&header);
         for sequence in 0..2 {
-            let slot = slot(&id, sequence, 0);
+            let slot = slot(&id, sequence, &Mark::default());
             pages[PAGE * (1 + sequence as usize)..][..slot.len()].copy_from_slice(&slot);
         }
         let mut file = create_private(path)?;
         file.write_all(&pages).and_then(|()| file.sync_all()).map_err(failed(path, "write it"))?;
         lock(&file, path)?;
-        Ok(Journal { file, path: path.into(), id, total, gone: 0, sequence: 1, broken: false })
+        Ok(Journal { file, path: path.into(), id, total, mark: Mark::default(), sequence: 1, broken: false })
     }
 
     /// Opens the journal at `path`.
@@ -131,10 +143,11 @@ impl Journal {
         };
         let (older, newer) = if even.0 < odd.0 { (even, odd) } else { (odd, even) };
         let in_turn = even.0.is_multiple_of(2) && older.0.checked_add(1) == Some(newer.0);
-        if !in_turn || older.1 > newer.1 || newer.1 > total {
+        let mark = newer.1;
+        if !in_turn || older.1.gone > mark.gone || mark.gone > total || mark.erased > mark.gone {
             return Err(damaged("the slots of the journal contradict each other"));
         }
-        Ok(Journal { file, path: path.into(), id, total, gone: newer.1, sequence: newer.0, broken: false })
+        Ok(Journal { file, path: path.into(), id, total, mark, sequence: newer.0, broken: false })
     }
 
     /// The name of the material.
@@ -149,12 +162,22 @@ impl Journal {
 
     /// How many are gone: the number of the next.
     pub fn gone(&self) -> u64 {
-        self.gone
+        self.mark.gone
+    }
+
+    /// Up to which of those gone the material was overwritten when it was last looked through.
+    pub(super) fn erased(&self) -> u64 {
+        self.mark.erased
+    }
+
+    /// What the last mark said of the items that follow it.
+    pub(super) fn rest(&self) -> [u8; 32] {
+        self.mark.rest
     }
 
     /// How many are left.
     pub fn left(&self) -> u64 {
-        self.total - self.gone
+        self.total - self.mark.gone
     }
 
     /// Marks the next `count` items as gone and returns which these are; now, and never again, they may be used.
@@ -162,7 +185,7 @@ impl Journal {
     /// # Errors
     /// If there are fewer, or the mark cannot be written; the journal then gives nothing any more.
     pub fn reserve(&mut self, count: u64) -> Result<Range<u64>> {
-        let start = self.gone;
+        let start = self.mark.gone;
         match start.checked_add(count).filter(|end| *end <= self.total) {
             Some(end) => self.advance(end)?,
             None => {
@@ -180,21 +203,38 @@ impl Journal {
     /// # Errors
     /// As [`Journal::reserve`].
     pub fn advance(&mut self, position: u64) -> Result<()> {
-        if self.broken || position > self.total {
+        self.advance_with(position, [0; DIGEST])
+    }
+
+    /// [`Journal::advance`], with what is to be said of the items that follow.
+    pub(super) fn advance_with(&mut self, position: u64, rest: [u8; 32]) -> Result<()> {
+        match position <= self.mark.gone && !self.broken {
+            true => Ok(()),
+            false => self.write(Mark { gone: position, rest, ..self.mark }),
+        }
+    }
+
+    /// Marks that all items gone are overwritten on the disk.
+    pub(super) fn all_erased(&mut self) -> Result<()> {
+        match self.mark.erased == self.mark.gone {
+            true => Ok(()),
+            false => self.write(Mark { erased: self.mark.gone, ..self.mark }),
+        }
+    }
+
+    fn write(&mut self, mark: Mark) -> Result<()> {
+        if self.broken || mark.gone > self.total {
             let why = if self.broken { "an earlier mark could not be written" } else { "a mark past the end" };
             return Err(refuse(&self.path, format!("{why}: its material cannot be used any more")));
-        }
-        if position <= self.gone {
-            return Ok(());
         }
         let sequence = self.sequence + 1;
         self.broken = true;
         self.file
             .seek(SeekFrom::Start((PAGE * (1 + sequence as usize % 2)) as u64))
-            .and_then(|_| self.file.write_all(&slot(&self.id, sequence, position)))
+            .and_then(|_| self.file.write_all(&slot(&self.id, sequence, &mark)))
             .and_then(|()| self.file.sync_data())
             .map_err(failed(&self.path, "mark material as used"))?;
-        (self.sequence, self.gone, self.broken) = (sequence, position, false);
+        (self.sequence, self.mark, self.broken) = (sequence, mark, false);
         Ok(())
     }
 }
@@ -306,7 +346,7 @@ mod tests {
         }
         // Two good slots that were never neighbours.
         let mut bad = good.clone();
-        bad[2 * PAGE..][..SLOT + DIGEST].copy_from_slice(&slot(&[5; 32], 7, 900));
+        bad[2 * PAGE..][..SLOT + DIGEST].copy_from_slice(&slot(&[5; 32], 7, &Mark { gone: 900, ..Mark::default() }));
         std::fs::write(&path, &bad).unwrap();
         assert!(error(&path).contains("contradict"));
     }

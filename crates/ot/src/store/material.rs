@@ -1,13 +1,19 @@
-//! A file of items under a journal: read in ranges that were reserved before, each part checked when it is read.
+//! A file of items under a journal: read in ranges that were reserved before, each part checked when it is read, and overwritten in
+//! the file as soon as it is in memory.
+//!
+//! First the journal says that items are gone, then zeros take their place; what a process that died left standing is overwritten when
+//! the file is opened. A part of which some items are gone and others not is held in memory from then on, and the journal carries a
+//! digest of what follows its position, since that of the whole part verifies no more.
 
-use std::fs::File;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
-use super::{Journal, Kind, create_private, failed, refuse};
+use super::{Journal, Kind, create_private, failed, overwrite, overwrite_all, refuse};
 use crate::Result;
 
 const MAGIC: [u8; 8] = *b"COVEYMT1";
@@ -17,19 +23,36 @@ const PART: u64 = 1 << 20;
 /// Bytes of the header before its digest.
 const HEADER: usize = 8 + 8 + 32 + 3 * 8;
 
+/// Digests of what is left of a part have this bit in their number.
+const REST: u64 = 1 << 63;
+
 /// Items in a file, used once. The file holds a header, what goes with all items, the items, and a digest of each part; only its
-/// owner may read it, and that is all that protects it.
+/// owner may read it, and that is all that protects what was not used yet.
 pub struct Material {
-    items: Items,
+    body: Body,
     journal: Journal,
     /// What goes with all items.
     about: Zeroizing<Vec<u8>>,
     /// What this process skipped, in case the holder of another copy, which works on several sessions at once, asks for it later.
     skipped: Vec<Range<u64>>,
+    /// Parts of which some items are gone and others not.
+    parts: BTreeMap<u64, Part>,
 }
 
-/// The items of a file, for whoever has reserved some of them.
+/// Items that were set aside, for whoever has this; overwritten in the file when they are read, or this is dropped.
 pub struct Items {
+    body: Body,
+    /// Those not taken yet.
+    range: Range<u64>,
+    /// What is in memory, and no more in the file.
+    parts: BTreeMap<u64, Part>,
+}
+
+/// The bytes of a part, other items' zero; none if it does not verify.
+type Part = Option<Zeroizing<Vec<u8>>>;
+
+/// The items of a file. Offsets are from where they begin.
+struct Body {
     file: File,
     path: PathBuf,
     id: [u8; 32],
@@ -117,7 +140,7 @@ impl Material {
     /// If they do not verify, do not belong together or are open elsewhere.
     pub fn open(path: &Path, kind: &Kind) -> Result<Material> {
         let journal = Journal::open(&journal_path(path), kind)?;
-        let mut file = File::open(path).map_err(failed(path, "open it"))?;
+        let mut file = open(path)?;
         let len = file.metadata().map_err(failed(path, "read it"))?.len();
         let mut header = [0; HEADER + DIGEST];
         file.read_exact(&mut header).map_err(failed(path, "read it"))?;
@@ -138,8 +161,16 @@ impl Material {
         if header[HEADER..] != check || header[16..48] != journal.id() || count != journal.total() {
             return Err(refuse(path, "the file does not verify, or its journal is another's"));
         }
-        let items = Items { file, path: path.into(), id: journal.id(), item, count, start };
-        Ok(Material { items, journal, about, skipped: Vec::new() })
+        let mut body = Body { file, path: path.into(), id: journal.id(), item, count, start };
+        let mut journal = journal;
+        if journal.erased() < journal.gone() {
+            let bytes = start + journal.erased() * item..start + journal.gone() * item;
+            overwrite(&mut body.file, bytes)
+                .and_then(|()| body.file.sync_data())
+                .map_err(failed(path, "overwrite what was used of it"))?;
+            journal.all_erased()?;
+        }
+        Ok(Material { body, journal, about, skipped: Vec::new(), parts: BTreeMap::new() })
     }
 
     /// Its journal.
@@ -157,23 +188,38 @@ impl Material {
     /// # Errors
     /// As [`Journal::advance`].
     pub fn advance(&mut self, position: u64) -> Result<()> {
-        self.journal.advance(position)?;
+        let gone = self.journal.gone();
+        if position > self.journal.total() {
+            return self.journal.advance(position);
+        }
+        if position > gone {
+            self.set_aside(gone..position, position)?;
+        }
+        let before = |skipped: &Range<u64>| skipped.start..skipped.end.min(position);
+        let lost: Vec<Range<u64>> = self.skipped.iter().map(before).filter(|lost| !lost.is_empty()).collect();
         self.skipped.iter_mut().for_each(|skipped| skipped.start = skipped.start.max(position));
         self.skipped.retain(|skipped| !skipped.is_empty());
-        Ok(())
+        lost.into_iter().try_for_each(|lost| self.set_aside(lost, position).map(drop))
     }
 
     /// Where the file is.
     pub fn path(&self) -> &Path {
-        &self.items.path
+        &self.body.path
     }
 
-    /// Marks the next `count` items as gone and returns which these are; now, and never again, they may be used.
+    /// Marks the next `count` items as gone and returns which these are, and the items; now, and never again, they may be used.
     ///
     /// # Errors
     /// As [`Journal::reserve`].
-    pub fn reserve(&mut self, count: u64) -> Result<Range<u64>> {
-        self.journal.reserve(count)
+    pub fn reserve(&mut self, count: u64) -> Result<(Range<u64>, Items)> {
+        let start = self.journal.gone();
+        match start.checked_add(count).filter(|end| *end <= self.journal.total()) {
+            Some(end) => Ok((start..end, self.set_aside(start..end, end)?)),
+            None => {
+                let left = self.journal.left();
+                Err(refuse(self.path(), format!("{count} items of its material asked for, {left} left")))
+            }
+        }
     }
 
     /// Marks a range as gone that the holder of another side of this material has reserved; now, and never again, it may be used.
@@ -181,20 +227,24 @@ impl Material {
     ///
     /// # Errors
     /// If there are fewer items, some of the range was used before, or the mark cannot be written.
-    pub fn claim(&mut self, range: &Range<u64>) -> Result<()> {
+    pub fn claim(&mut self, range: &Range<u64>) -> Result<Items> {
         let gone = self.journal.gone();
         if range.end > self.journal.total() {
             return Err(refuse(self.path(), "the other party asks for more than there is"));
         }
         if range.is_empty() {
-            return Ok(());
+            return self.set_aside(gone..gone, gone);
         }
         if range.start >= gone {
-            self.journal.advance(range.end)?;
+            let before = self.skipped.len();
             if gone < range.start {
                 self.skipped.push(gone..range.start);
             }
-            return Ok(());
+            let items = self.set_aside(range.clone(), range.end);
+            if items.is_err() {
+                self.skipped.truncate(before);
+            }
+            return items;
         }
         let within = |skipped: &&mut Range<u64>| skipped.start <= range.start && range.end <= skipped.end;
         let Some(skipped) = self.skipped.iter_mut().find(within) else {
@@ -207,7 +257,7 @@ impl Material {
         skipped.end = range.start;
         self.skipped.push(rest);
         self.skipped.retain(|skipped| !skipped.is_empty());
-        Ok(())
+        self.set_aside(range.clone(), gone)
     }
 
     /// No item is left, skipped ones included.
@@ -215,54 +265,177 @@ impl Material {
         self.journal.left() == 0 && self.skipped.is_empty()
     }
 
-    /// The items, opened once more.
-    ///
-    /// # Errors
-    /// If the file cannot be opened.
-    pub fn items(&self) -> Result<Items> {
-        let Items { ref path, id, item, count, start, .. } = self.items;
-        let file = File::open(path).map_err(failed(path, "open it"))?;
-        Ok(Items { file, path: path.clone(), id, item, count, start })
-    }
-
     /// The next `count` items, marked as gone on the disk before they are read.
     ///
     /// # Errors
     /// If there are fewer, the mark cannot be written, or they do not verify.
     pub fn take(&mut self, count: u64) -> Result<Zeroizing<Vec<u8>>> {
-        let items = self.journal.reserve(count)?;
-        self.items.read(items)
+        self.reserve(count)?.1.take(count)
+    }
+
+    /// Marks all before `position` as gone, if they are not, and hands out `range`, which nobody has. What it shares parts with is
+    /// in memory by then: nothing else of those parts could be verified once the items are overwritten.
+    fn set_aside(&mut self, range: Range<u64>, position: u64) -> Result<Items> {
+        for number in [self.journal.gone(), range.start, range.end, position] {
+            self.hold_part_around(number)?;
+        }
+        let rest = self.rest(position);
+        self.journal.advance_with(position, rest)?;
+        let mut items = Items { body: self.body.reopen()?, range, parts: BTreeMap::new() };
+        let bytes = items.bytes();
+        for (&number, part) in self.parts.range_mut(parts(&bytes)) {
+            let (begin, end) = (bytes.start.max(number * PART), bytes.end.min((number + 1) * PART));
+            let inside = (begin - number * PART) as usize..(end - number * PART) as usize;
+            let taken = part.as_mut().map(|part| {
+                let mut taken = Zeroizing::new(vec![0; part.len()]);
+                taken[inside.clone()].copy_from_slice(&part[inside.clone()]);
+                part[inside].zeroize();
+                taken
+            });
+            items.parts.insert(number, taken);
+            items.body.erase(begin..end)?;
+        }
+        let (item, gone, skipped) = (self.body.item, self.journal.gone(), &self.skipped);
+        let live = |number: u64| {
+            let lives =
+                |items: &Range<u64>| items.start * item < (number + 1) * PART && items.end * item > number * PART;
+            lives(&(gone..self.body.count)) || skipped.iter().any(lives)
+        };
+        self.parts.retain(|&number, _| live(number));
+        Ok(items)
+    }
+
+    /// Reads the part that begins before item `number` and ends after its beginning, if there is one.
+    fn hold_part_around(&mut self, number: u64) -> Result<()> {
+        let (at, gone) = (number * self.body.item, self.journal.gone() * self.body.item);
+        let part = at / PART;
+        if at.is_multiple_of(PART) || at == self.body.len() || self.parts.contains_key(&part) {
+            return Ok(());
+        }
+        let bytes = match part * PART < gone && gone < (part + 1) * PART {
+            false => self.body.part(part)?,
+            // The process before this one used some of it.
+            true => {
+                let bytes = self.body.read_part(part)?;
+                let rest = &bytes[(gone - part * PART) as usize..];
+                (digest(&self.body.id, REST | part, rest) == self.journal.rest()).then_some(bytes)
+            }
+        };
+        self.parts.insert(part, bytes);
+        Ok(())
+    }
+
+    /// What verifies the rest of the part from item `position` on. Of a part that does not verify nothing does.
+    fn rest(&self, position: u64) -> [u8; DIGEST] {
+        let at = position * self.body.item;
+        match self.parts.get(&(at / PART)) {
+            Some(Some(bytes)) if !at.is_multiple_of(PART) => {
+                digest(&self.body.id, REST | (at / PART), &bytes[(at % PART) as usize..])
+            }
+            _ => [0; DIGEST],
+        }
     }
 }
 
 impl Items {
-    /// The items in `range`, which the caller has reserved.
+    /// How many are left.
+    pub fn left(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// The next `count` items; they are in memory alone afterwards.
     ///
     /// # Errors
     /// If there are fewer or they do not verify.
-    pub fn read(&mut self, range: Range<u64>) -> Result<Zeroizing<Vec<u8>>> {
-        if range.end > self.count {
-            return Err(refuse(&self.path, "there are fewer items than were asked for"));
+    pub fn take(&mut self, count: u64) -> Result<Zeroizing<Vec<u8>>> {
+        if count > self.left() {
+            return Err(refuse(&self.body.path, "there are fewer items than were asked for"));
         }
-        let total = self.count * self.item;
-        let (from, to) = (range.start * self.item, range.end * self.item);
+        let from = self.range.start * self.body.item;
+        let to = from + count * self.body.item;
         let mut out = Zeroizing::new(Vec::with_capacity((to - from) as usize));
-        let mut part = Zeroizing::new(Vec::new());
-        for number in from / PART..to.div_ceil(PART) {
-            let begin = number * PART;
-            part.resize((total - begin).min(PART) as usize, 0);
-            let mut expected = [0; DIGEST];
-            let mut read =
-                |at: u64, out: &mut [u8]| self.file.seek(SeekFrom::Start(at)).and_then(|_| self.file.read_exact(out));
-            read(self.start + begin, &mut part)
-                .and_then(|()| read(self.start + total + number * DIGEST as u64, &mut expected))
-                .map_err(failed(&self.path, "read it"))?;
-            if digest(&self.id, number, &part) != expected {
-                return Err(refuse(&self.path, format!("part {number} does not verify: its material is refused")));
+        for number in parts(&(from..to)) {
+            if !self.parts.contains_key(&number) {
+                let part = self.body.part(number)?;
+                self.parts.insert(number, part);
+                self.body.erase(self.body.part_bytes(number))?;
             }
+            let Some(Some(part)) = self.parts.get(&number) else {
+                let refused = format!("part {number} does not verify: its material is refused");
+                return Err(refuse(&self.body.path, refused));
+            };
+            let begin = number * PART;
             let inside = from.max(begin) - begin..to.min(begin + PART) - begin;
             out.extend_from_slice(&part[inside.start as usize..inside.end as usize]);
         }
+        self.range.start += count;
+        self.parts.retain(|&number, _| (number + 1) * PART > to);
         Ok(out)
     }
+
+    fn bytes(&self) -> Range<u64> {
+        self.range.start * self.body.item..self.range.end * self.body.item
+    }
+}
+
+impl Drop for Items {
+    fn drop(&mut self) {
+        let bytes = self.bytes();
+        for number in parts(&bytes) {
+            if !self.parts.contains_key(&number) {
+                // What fails here is done when the file is opened.
+                let _ = self.body.erase(self.body.part_bytes(number));
+            }
+        }
+    }
+}
+
+impl Body {
+    fn len(&self) -> u64 {
+        self.count * self.item
+    }
+
+    fn part_bytes(&self, number: u64) -> Range<u64> {
+        number * PART..((number + 1) * PART).min(self.len())
+    }
+
+    /// The same file, opened once more.
+    fn reopen(&self) -> Result<Body> {
+        let Body { ref path, id, item, count, start, .. } = *self;
+        Ok(Body { file: open(path)?, path: path.clone(), id, item, count, start })
+    }
+
+    fn read(&mut self, at: u64, out: &mut [u8]) -> Result<()> {
+        let read = self.file.seek(SeekFrom::Start(self.start + at)).and_then(|_| self.file.read_exact(out));
+        read.map_err(failed(&self.path, "read it"))
+    }
+
+    fn read_part(&mut self, number: u64) -> Result<Zeroizing<Vec<u8>>> {
+        let bytes = self.part_bytes(number);
+        let mut part = Zeroizing::new(vec![0; (bytes.end - bytes.start) as usize]);
+        self.read(bytes.start, &mut part)?;
+        Ok(part)
+    }
+
+    /// A part of which nothing was used, if it verifies.
+    fn part(&mut self, number: u64) -> Result<Part> {
+        let part = self.read_part(number)?;
+        let mut expected = [0; DIGEST];
+        self.read(self.len() + number * DIGEST as u64, &mut expected)?;
+        Ok((digest(&self.id, number, &part) == expected).then_some(part))
+    }
+
+    fn erase(&mut self, bytes: Range<u64>) -> Result<()> {
+        let bytes = self.start + bytes.start..self.start + bytes.end;
+        overwrite_all(&mut self.file, bytes).map_err(failed(&self.path, "overwrite what was used of it"))
+    }
+}
+
+/// The parts that these bytes lie in.
+fn parts(bytes: &Range<u64>) -> Range<u64> {
+    if bytes.is_empty() { 0..0 } else { bytes.start / PART..bytes.end.div_ceil(PART) }
+}
+
+fn open(path: &Path) -> Result<File> {
+    OpenOptions::new().read(true).write(true).open(path).map_err(failed(path, "open it"))
 }

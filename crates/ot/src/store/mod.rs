@@ -6,7 +6,12 @@ mod journal;
 mod material;
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use zeroize::Zeroizing;
 
 pub use batches::{Batches, Reserved, Stored};
 pub use journal::Journal;
@@ -98,12 +103,70 @@ pub(crate) fn finished_batches(place: &Path) -> Result<Vec<(BatchName, PathBuf)>
     Ok(batches)
 }
 
-/// Removes a directory, if it is there.
+/// Removes a directory, if it is there. Its files are overwritten first: what is merely deleted stays on the disk.
 pub(crate) fn remove(path: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            let erased = OpenOptions::new().read(true).write(true).open(entry.path()).and_then(|mut file| {
+                let len = file.metadata()?.len();
+                overwrite(&mut file, 0..len)?;
+                file.sync_data()
+            });
+            erased.map_err(failed(&entry.path(), "overwrite it"))?;
+        }
+    }
     match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(path, "remove it")(error)),
         _ => Ok(()),
     }
+}
+
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+/// Writes zeros over `bytes` of a file.
+fn overwrite_all(file: &mut File, bytes: Range<u64>) -> std::io::Result<()> {
+    file.seek(SeekFrom::Start(bytes.start))?;
+    let mut steps = bytes.clone().step_by(ZEROS.len());
+    steps.try_for_each(|at| file.write_all(&ZEROS[..(bytes.end - at).min(ZEROS.len() as u64) as usize]))
+}
+
+/// The same where there are none yet.
+fn overwrite(file: &mut File, bytes: Range<u64>) -> std::io::Result<()> {
+    let mut piece = Zeroizing::new(vec![0; ZEROS.len()]);
+    for at in bytes.clone().step_by(ZEROS.len()) {
+        let len = (bytes.end - at).min(ZEROS.len() as u64) as usize;
+        file.seek(SeekFrom::Start(at))?;
+        file.read_exact(&mut piece[..len])?;
+        if piece[..len] != ZEROS[..len] {
+            file.seek(SeekFrom::Start(at))?;
+            file.write_all(&ZEROS[..len])?;
+        }
+    }
+    Ok(())
+}
+
+/// Held by a batch and by all who read of it, so that nothing is overwritten under their eyes.
+#[derive(Default)]
+pub(crate) struct InUse(Mutex<Option<PathBuf>>);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        if let Some(place) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            // What fails here is done when the store is opened.
+            let _ = remove(place);
+        }
+    }
+}
+
+/// Removes a batch at `place`: now by name, so that what a crash leaves of it is no batch, and its files once nobody reads of them.
+pub(crate) fn dispose(place: &Path, in_use: &Arc<InUse>) -> Result<()> {
+    let gone = place.with_extension(UNFINISHED);
+    match std::fs::rename(place, &gone) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(place, "remove it")(error)),
+        _ if Arc::strong_count(in_use) == 1 => remove(&gone)?,
+        _ => *in_use.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(gone),
+    }
+    place.parent().map_or(Ok(()), sync_directory)
 }
 
 pub(crate) fn hex(name: &BatchName) -> String {

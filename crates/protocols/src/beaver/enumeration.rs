@@ -2,6 +2,8 @@
 //! dealer. Outputs must be right for each, and what all other parties together receive must be distributed the same for
 //! every secret, their own keys being fixed at several values.
 
+mod io;
+
 use std::cell::RefCell;
 use std::sync::Arc;
 

@@ -65,7 +65,7 @@ impl<W: Word> ClientInput<W> {
         ClientInput { layout, table, site: Some(site), ring, value: Buffer::zeros(len) }
     }
 
-    fn client(table: Table, ring: Ring, value: Vec<W>) -> Self {
+    pub fn client(table: Table, ring: Ring, value: Vec<W>) -> Self {
         let layout = client_input_layout(table, value.len(), ring);
         ClientInput { layout, table, site: None, ring, value: Buffer::copy_of(&value) }
     }
@@ -235,7 +235,7 @@ impl<W: Word> Reveal<W> {
         Reveal { layout: reveal_layout(table, site.len(), ring), table, site: Some(site), ring, value }
     }
 
-    fn client(table: Table, ring: Ring, len: usize) -> Self {
+    pub fn client(table: Table, ring: Ring, len: usize) -> Self {
         Reveal { layout: reveal_layout(table, len, ring), table, site: None, ring, value: Buffer::zeros(len) }
     }
 }

@@ -12,7 +12,7 @@ use super::again::own_part;
 use super::open::{Exchange, Masked};
 use super::share::{Share, Stored};
 use super::site::{Site, purpose};
-use super::{Arith, Beaver, fused, product, truncate};
+use super::{Arith, Beaver, UNNUMBERED, fused, product, truncate};
 use crate::api::{Bias, Comparison, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Truncation, WeightSource};
 use crate::linear_map::Applied;
 use crate::local::zeros;
@@ -65,7 +65,7 @@ impl<W: Word> Opened<W> {
 }
 
 impl<W: Word> Beaver<W> {
-    pub(super) fn prepared(&mut self, source: WeightSource<Self>, geometry: Geometry) -> Result<Weight<W>> {
+    pub(super) fn prepared(&mut self, value: u32, source: WeightSource<Self>, geometry: Geometry) -> Result<Weight<W>> {
         let len = geometry.weights_len();
         let given = match &source {
             WeightSource::Shared(w) => w.len(),
@@ -75,15 +75,8 @@ impl<W: Word> Beaver<W> {
         if given != len {
             return Err(ProtocolError::Internal("the size of a weight"));
         }
-        let number = self.weights;
-        self.weights += 1;
-        let masks = self.weight_masks(number);
-        if masks.is_empty() {
-            return Err(ProtocolError::Internal(
-                "weights prepared without a dealer and without masks of an earlier session",
-            ));
-        }
         let share: Fill<W> = match source {
+            // It takes no mask, so that it can be prepared in any session, on any lane.
             WeightSource::Public(w) => {
                 let parts = if self.party().is_some() { vec![Part::Words(w.data().to_vec())] } else { Vec::new() };
                 return Ok(Weight::new(geometry, true, parts));
@@ -94,8 +87,9 @@ impl<W: Word> Beaver<W> {
             }
             WeightSource::Stored(stored) => from_words(stored.words()),
         };
+        let masks = self.weight_masks(value)?;
         let own = self.party().map(|_| own_part(share, masks[0].clone()));
-        let opened = self.open_weight(len, own.as_ref(), number)?;
+        let opened = self.open_weight(len, own.as_ref())?;
         let mask: Fill<W> = Arc::new(move |start, out| {
             masks[0].fill(start, out);
             let mut more = Buffer::stale(out.len());
@@ -112,16 +106,29 @@ impl<W: Word> Beaver<W> {
         Ok(Weight { own: own.filter(|_| again), ..Weight::new(geometry, false, parts) })
     }
 
-    /// The own part of B for weight number `number`; at the dealer all of them.
-    fn weight_masks(&self, number: u32) -> Vec<Mask> {
-        self.weight_seeds.iter().map(|seed| seed.mask(u64::from(number))).collect()
+    /// The own part of the next B for value number `value`; at the dealer all of them. The number is the value's and, as a mask serves one
+    /// version of one value, how often this session prepared it: whatever else is prepared, and in which order, changes no mask.
+    fn weight_masks(&mut self, value: u32) -> Result<Vec<Mask>> {
+        if self.weight_seeds.is_empty() {
+            return Err(ProtocolError::Internal(
+                "weights prepared without a dealer and without masks of an earlier session",
+            ));
+        }
+        if value > UNNUMBERED || value == UNNUMBERED && self.restored {
+            return Err(ProtocolError::Internal("the number of a weight under masks of an earlier session"));
+        }
+        let times = self.prepared.entry(value).or_default();
+        let number = u64::from(value) << 32 | u64::from(*times);
+        *times += 1;
+        Ok(self.weight_seeds.iter().map(|seed| seed.mask(number)).collect())
     }
 
     /// E = w - B.
-    fn open_weight(&mut self, len: usize, own: Option<&Fill<W>>, number: u32) -> Result<Vec<W>> {
+    fn open_weight(&mut self, len: usize, own: Option<&Fill<W>>) -> Result<Vec<W>> {
         let (tile, party) = (self.options.tile_size(), self.party());
         let range = |index: usize| index * tile..len.min((index + 1) * tile);
-        let site = self.sites(self.weight_generators.clone(), number);
+        let site = self.sites(self.weight_generators.clone(), self.weights);
+        self.weights += 1;
         let machines = (0..len.div_ceil(tile)).map(|index| {
             let range = range(index);
             let mut value = Buffer::zeros(range.len());

@@ -22,6 +22,7 @@ mod site;
 mod tree;
 mod truncate;
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -56,6 +57,9 @@ use site::{Site, purpose, table_of};
 /// The run whose generators the masks of weights are drawn from: no inference has its number.
 const WEIGHTS_RUN: u64 = u64::MAX;
 
+/// Above the numbers of a program's values: of weights that have none. Masks under it serve this session only.
+const UNNUMBERED: u32 = (1 << 31) - 1;
+
 /// One party of the protocol, or the dealer, over words of type `W`.
 pub struct Beaver<W> {
     table: Table,
@@ -70,7 +74,11 @@ pub struct Beaver<W> {
     mask_seeds: Zeroizing<Vec<u8>>,
     /// Their generators.
     weight_seeds: Vec<Seed>,
-    /// Weights prepared so far.
+    /// The masks are those of an earlier session, which may have used any of them.
+    restored: bool,
+    /// How often each value was prepared as a secret weight.
+    prepared: HashMap<u32, u32>,
+    /// Secret weights prepared so far.
     weights: u32,
     scheduler: Scheduler,
     gate: u32,
@@ -121,6 +129,8 @@ impl<W: Word> Beaver<W> {
             weight_seeds: seeds_of(&mask_seeds),
             mask_seeds,
             weight_generators: Arc::new(weight_generators),
+            restored: false,
+            prepared: HashMap::new(),
             weights: 0,
             scheduler,
             gate: 0,
@@ -406,10 +416,20 @@ impl<W: Word> Protocol for Beaver<W> {
         if self.me == 0 { Bool(x.0.map(|word| !word)) } else { x.clone() }
     }
 
-    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
+    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, placement: Placement) -> Result<Weight<W>> {
+        self.prepare_value(UNNUMBERED, source, geometry, placement)
+    }
+
+    fn prepare_value(
+        &mut self,
+        value: u32,
+        source: WeightSource<Self>,
+        geometry: Geometry,
+        _: Placement,
+    ) -> Result<Weight<W>> {
         // Once for a version of a weight, so apart from what its layer exchanges in every run.
         self.scheduler.enter(WEIGHTS);
-        let prepared = self.prepared(source, geometry);
+        let prepared = self.prepared(value, source, geometry);
         self.scheduler.enter(self.node);
         prepared
     }

@@ -63,6 +63,7 @@ impl<W: Word> Served for Beaver<W> {
         }
         self.mask_seeds = Zeroizing::new(masks.to_vec());
         self.weight_seeds = seeds_of(masks);
+        self.restored = true;
         true
     }
 

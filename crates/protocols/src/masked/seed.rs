@@ -12,6 +12,10 @@ pub(crate) const SEED_BYTES: usize = 32;
 /// `count` mask words from a seed: what a party and a client it gave the seed to both compute. `tensor` numbers tensors
 /// under one seed.
 pub(crate) fn expand<W: Word>(seed: &[u8; SEED_BYTES], tensor: u64, count: usize) -> Vec<W> {
+    #[cfg(test)]
+    if let Some(words) = crate::randomness::script::expanded(seed, count) {
+        return words;
+    }
     let mut out = vec![W::ZERO; count];
     masks_of(seed).fill_words(tensor, &mut out);
     out

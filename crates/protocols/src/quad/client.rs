@@ -9,7 +9,7 @@ use covey_transport::Endpoint;
 use super::share::Role;
 use super::stored::Stored;
 use super::{GROUPS, PEERS, Quad, input, output};
-use crate::api::{Options, ProtocolError, Result, Truncation};
+use crate::api::{Options, ProtocolError, Result, Rounding, Truncation};
 use crate::masked::seed::{Seed, expand};
 use crate::randomness::SessionKeys;
 use crate::scheduler::Scheduler;
@@ -74,6 +74,12 @@ impl<W: Word> Served for Quad<W> {
 
     /// They find out whether what they were given of the weights fits.
     const PREPARES_TOGETHER: bool = true;
+
+    /// A probabilistic shift fails under some masks, which P0 and P3 know before anybody has a value: they could end runs until one comes
+    /// that fails where they like.
+    fn admits_rounding(rounding: Rounding) -> bool {
+        rounding != Rounding::Probabilistic
+    }
 
     fn admits_shift(ring: Ring, truncation: Truncation) -> bool {
         truncation.fits_masked(ring)

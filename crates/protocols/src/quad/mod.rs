@@ -57,6 +57,7 @@ use crate::masked::fused::Task;
 use crate::memory::Held;
 use crate::randomness::{Generators, SessionKeys};
 use crate::scheduler::Scheduler;
+use crate::served::Served;
 use crate::trio;
 use stream::Opening;
 use tape::{Digests, Transcript};
@@ -170,6 +171,10 @@ impl<W: Word> Quad<W> {
 
     /// Refuses a truncation the protocol cannot do exactly inside its bound.
     fn admit(&self, truncation: Truncation) -> Result<()> {
+        if !Self::admits_rounding(truncation.rounding) {
+            let what = "probabilistic shifts; compile with --truncation exact or ulp".into();
+            return Err(ProtocolError::Unsupported { node: self.node.clone(), protocol: Self::NAME, what });
+        }
         if truncation.fits_masked(self.ring) {
             return Ok(());
         }
@@ -235,6 +240,10 @@ impl<W: Word> Protocol for Quad<W> {
     fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {
         self.vouch_for(&x);
         Ok(x.share(self.role))
+    }
+
+    fn note_public(&mut self, value: &Tensor<W>) {
+        self.vouch_for_public(value);
     }
 
     fn enter(&mut self, node: u32, name: &str) {
@@ -383,8 +392,10 @@ impl<W: Word> Protocol for Quad<W> {
     }
 
     fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
-        if let WeightSource::Stored(stored) = &source {
-            self.vouch_for(stored);
+        match &source {
+            WeightSource::Stored(stored) => self.vouch_for(stored),
+            WeightSource::Public(value) => self.vouch_for_public(value),
+            WeightSource::Shared(_) => {}
         }
         Weight::new(self.role, source, geometry)
     }

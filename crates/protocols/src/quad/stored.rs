@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use covey_kernels::{elementwise, packing};
-use covey_ring::Word;
+use covey_ring::{Tensor, Word};
 
 use super::Quad;
 use super::share::{Arith, Role};
 use super::tampering::{Check, is_done};
-use super::tape::{Line, Tape};
+use super::tape::{GIVEN, Line, Tape};
 use crate::masked::seed::Mask;
 use crate::randomness::Place;
 
@@ -53,14 +53,36 @@ impl<W: Word> Stored<W> {
     }
 }
 
+/// Words hashed at once.
+const AT_ONCE: usize = 1 << 16;
+
 impl<W: Word> Quad<W> {
+    /// Digests of what parties are given ahead of any run.
+    fn given(&self) -> Tape {
+        let lasting = Arc::new(self.runs.keys().lasting());
+        Tape::new(self.role, lasting, Place { gate: 0, tile: 0 })
+    }
+
+    /// Notes a public parameter on every line of what is given, so that all pairs compare it before anything computed with it is
+    /// compared: of two products with different public factors, the digest of one tells who knows the difference the other factor.
+    pub(super) fn vouch_for_public(&mut self, value: &Tensor<W>) {
+        if !is_done(Check::Public) {
+            return;
+        }
+        let (mut tape, me) = (self.given(), self.role as usize);
+        let mut room = Vec::new();
+        for words in value.data().chunks(AT_ONCE) {
+            let bytes = packing::packed(words, self.ring, &mut room);
+            GIVEN.into_iter().filter(|line| line.ends().contains(&me)).for_each(|line| tape.note(line, bytes));
+        }
+        self.transcript.add(&tape.digests());
+    }
+
     /// Notes what a client gave this party of a parameter, for all to see that it fits what it gave the others: each seed at all three
     /// that have it, X at P1 and P2, and X + w at those and P3.
     pub(super) fn vouch_for(&mut self, stored: &Stored<W>) {
-        const AT_ONCE: usize = 1 << 16;
         let Stored { l1, l2, w, words, .. } = stored;
-        let lasting = Arc::new(self.runs.keys().lasting());
-        let mut tape = Tape::new(self.role, lasting, Place { gate: 0, tile: 0 });
+        let mut tape = self.given();
         let lines: &[(Line, &Option<Mask>)] = match self.role {
             Role::P0 => &[
                 (Line::P0ToP1, l1),

@@ -43,6 +43,8 @@ pub enum Check {
     StoredMasked,
     /// P3 was given the same parameter as P1 and P2.
     StoredValue,
+    /// All parties were given the same public parameters.
+    Public,
     /// What a party says of the comparison is what it told the others.
     Echoes,
     /// Two parties gave the client the same seeds.
@@ -57,7 +59,7 @@ pub enum Check {
 
 impl Check {
     /// All that honest parties do.
-    pub const ALL: [Check; 21] = [
+    pub const ALL: [Check; 22] = [
         Check::DealtToP1,
         Check::DealtToP2,
         Check::P1WithP3,
@@ -75,6 +77,7 @@ impl Check {
         Check::StoredSeeds,
         Check::StoredMasked,
         Check::StoredValue,
+        Check::Public,
         Check::Echoes,
         Check::ClientSeeds,
         Check::ClientOutput,
@@ -91,7 +94,7 @@ impl Check {
             false => vec![Check::Disclosed, Check::Settled, Check::Combined, Check::InputValue],
         };
         let given = match of_weights {
-            true => vec![Check::StoredSeeds, Check::StoredMasked],
+            true => vec![Check::StoredSeeds, Check::StoredMasked, Check::Public],
             false => vec![Check::InputMasked],
         };
         let line = what.checked_sub(FIRST_LINE).and_then(|index| GIVEN.get(usize::from(index)));

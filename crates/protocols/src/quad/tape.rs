@@ -24,17 +24,17 @@ const HASH_KEY: u32 = (1 << 12) - Line::COUNT as u32;
 /// find a secret factor from one and the digest of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// What P0 deals to P1.
+    /// What P0 deals to P1, and public parameters.
     P3ToP1,
-    /// What P0 deals to P2.
+    /// What P0 deals to P2, and public parameters.
     P3ToP2,
     /// What P2 discloses, and what P1 opened.
     P1ToP3,
     /// What P2 opened.
     P2ToP3,
-    /// Masked values that P1 and P2 were both given, and seeds.
+    /// Masked values that P1 and P2 were both given, seeds, and public parameters.
     P1ToP2,
-    /// Seeds of masks that a client gave both.
+    /// Seeds of masks that a client gave both, and public parameters.
     P0ToP1,
     /// The same.
     P0ToP2,
@@ -69,13 +69,13 @@ impl Line {
     /// What a difference says.
     pub fn dispute(self) -> &'static str {
         match self {
-            Line::P3ToP1 => "what P0 dealt to P1 is not what P3 computes",
-            Line::P3ToP2 => "what P0 dealt to P2 is not what P3 computes",
+            Line::P3ToP1 => "what P1 was dealt or given is not what P3 has",
+            Line::P3ToP2 => "what P2 was dealt or given is not what P3 has",
             Line::P1ToP3 | Line::P2ToP3 => "what P1 and P2 opened is not what P3 computes with P0's help",
-            Line::P1ToP2 => "P1 and P2 were given different inputs",
-            Line::P0ToP1 => "P0 and P1 were given different masks",
-            Line::P0ToP2 => "P0 and P2 were given different masks",
-            Line::P0ToP3 => "P0 and P3 were given different masks",
+            Line::P1ToP2 => "P1 and P2 were given different inputs or parameters",
+            Line::P0ToP1 => "P0 and P1 were given different masks or parameters",
+            Line::P0ToP2 => "P0 and P2 were given different masks or parameters",
+            Line::P0ToP3 => "P0 and P3 were given different masks or parameters",
         }
     }
 }

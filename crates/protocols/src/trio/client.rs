@@ -7,7 +7,7 @@ use covey_transport::Endpoint;
 
 use super::io;
 use super::share::{Arith, Role};
-use super::{PEERS, Trio};
+use super::{PEERS, Trio, consistency};
 use crate::api::{Options, Result, Truncation};
 use crate::masked::seed::{Mask, Seed, expand};
 use crate::randomness::SessionKeys;
@@ -44,6 +44,8 @@ pub struct Stored<W> {
     pub(super) masks: Vec<Mask>,
     /// The first component at P1 and P2, empty at P0.
     pub(super) masked: Vec<W>,
+    /// Of C, at P1 and P2.
+    pub(super) digest: [u8; consistency::DIGEST],
 }
 
 impl<W: Word> Stored<W> {
@@ -59,12 +61,15 @@ impl<W: Word> Stored<W> {
         let mask = |index: usize| seeds[index].map(|seed| seed.mask(tensor));
         let shape = shape.to_vec();
         if role == Role::P0 {
-            return Some(Stored { shape, masks: vec![mask(0)?, mask(1)?], masked: Vec::new() });
+            let digest = [0; consistency::DIGEST];
+            return Some(Stored { shape, masks: vec![mask(0)?, mask(1)?], masked: Vec::new(), digest });
         }
         let mask = mask(usize::from(role == Role::P2))?;
         let mut masked = masked.filter(|masked| masked.len() == shape.iter().product::<usize>())?;
+        let mut hasher = blake3::Hasher::new();
+        consistency::add_words(&mut hasher, &masked);
         mask.subtract(&mut masked);
-        Some(Stored { shape, masks: vec![mask], masked })
+        Some(Stored { shape, masks: vec![mask], masked, digest: *hasher.finalize().as_bytes() })
     }
 
     /// The whole share.
@@ -103,6 +108,9 @@ impl<W: Word> Served for Trio<W> {
     fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options, lane: u32) -> Result<Self> {
         Trio::new(endpoint, keys, ring, options, lane)
     }
+
+    /// They find out whether what they were given of the weights fits.
+    const PREPARES_TOGETHER: bool = true;
 
     const KEEPS_RUNS: bool = true;
 

@@ -6,6 +6,7 @@
 
 mod fused;
 mod gates;
+mod io;
 
 use std::cell::RefCell;
 use std::sync::Arc;

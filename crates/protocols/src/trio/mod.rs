@@ -7,6 +7,7 @@ pub(crate) mod bits;
 pub(crate) mod borrow;
 mod client;
 pub(crate) mod comparison;
+mod consistency;
 pub(crate) mod convert;
 #[cfg(test)]
 mod enumeration;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use covey_kernels::{Buffer, elementwise};
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::Endpoint;
+use zeroize::Zeroizing;
 
 pub use crate::masked::seed::Seed;
 pub use client::{Stored, TrioClient, mask_parameter};
@@ -47,8 +49,9 @@ use crate::memory::Held;
 use crate::randomness::{Generators, Place, SessionKeys};
 use crate::scheduler::Scheduler;
 use crate::served::Served;
+use consistency::{DIGEST, Given};
 use share::Wire;
-use site::Site;
+use site::{Site, purpose};
 
 /// Peers of a party: three parties and the client.
 const PEERS: usize = 4;
@@ -62,6 +65,9 @@ pub struct Trio<W> {
     /// Of the current run; none before the first.
     generators: Option<Arc<Generators>>,
     scheduler: Scheduler,
+    /// Of the client's inputs that have yet to be compared: the node, and the own digest.
+    inputs: Vec<(u32, [u8; DIGEST])>,
+    weights: Given,
     gate: u32,
     node: String,
     word: std::marker::PhantomData<W>,
@@ -96,6 +102,8 @@ impl<W: Word> Trio<W> {
             generators: None,
             runs: Runs::new(keys, lane, false),
             scheduler,
+            inputs: Vec::new(),
+            weights: Given::new(),
             gate: 0,
             node: String::new(),
             word: std::marker::PhantomData,
@@ -191,6 +199,35 @@ impl<W: Word> Trio<W> {
         Ok(result)
     }
 
+    /// P1, P2: tells the other a digest of C of an input that gate number `gate` took in, under a key that only the two have.
+    fn tell_input(&mut self, x: &Arith<W>, gate: u32) -> Result<()> {
+        if !self.role.is_online() || !self.computes() {
+            return Ok(());
+        }
+        let other = 3 - self.role as usize;
+        let generators = self.generators.as_ref().ok_or(ProtocolError::Internal("a gate before the first run"))?;
+        let key = Zeroizing::new(generators.seed(other, Place { gate, tile: 0 }, purpose::DIGEST));
+        let mut hasher = blake3::Hasher::new_keyed(&key);
+        let tile = self.options.tile;
+        for start in (0..x.len()).step_by(tile) {
+            consistency::add_words(&mut hasher, &x.sum(start..x.len().min(start + tile)));
+        }
+        let digest = *hasher.finalize().as_bytes();
+        let node = self.scheduler.tell(other, &digest)?;
+        self.inputs.push((node, digest));
+        Ok(())
+    }
+
+    /// P1, P2: whether both were sent the same inputs.
+    fn compare_inputs(&mut self) -> Result<()> {
+        let mut same = true;
+        for (node, own) in std::mem::take(&mut self.inputs) {
+            let theirs = self.scheduler.told(3 - self.role as usize, node, DIGEST)?;
+            same &= consistency::same(&own, &theirs);
+        }
+        if same { Ok(()) } else { Err(ProtocolError::ClientDiffers("P1 and P2")) }
+    }
+
     /// Refuses a truncation the protocol cannot do exactly inside its bound.
     fn admit(&self, truncation: Truncation) -> Result<()> {
         if Self::admits_shift(self.ring, truncation) {
@@ -239,6 +276,7 @@ impl<W: Word> Protocol for Trio<W> {
     }
 
     fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {
+        self.weights.note(self.role, &x);
         Ok(x.share())
     }
 
@@ -249,6 +287,8 @@ impl<W: Word> Protocol for Trio<W> {
     }
 
     fn begin(&mut self, phase: Phase, inference: u64) -> Result<()> {
+        // Of a run that opened nothing.
+        self.compare_inputs()?;
         self.generators = Some(self.runs.begin(&mut self.scheduler, phase, inference)?);
         self.gate = 0;
         Ok(())
@@ -268,10 +308,17 @@ impl<W: Word> Protocol for Trio<W> {
     }
 
     fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
-        self.shares(shape, |site, _| io::ClientInput::party(site))
+        let gate = self.gate;
+        let x = self.shares(shape, |site, _| io::ClientInput::party(site))?;
+        self.tell_input(&x, gate)?;
+        Ok(x)
     }
 
     fn check(&mut self) -> Result<Checked> {
+        if let Some(comparison) = self.weights.take(self.role) {
+            self.scheduler.run_one(comparison)??;
+        }
+        self.compare_inputs()?;
         Ok(Checked(()))
     }
 
@@ -347,6 +394,9 @@ impl<W: Word> Protocol for Trio<W> {
     }
 
     fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
+        if let WeightSource::Stored(stored) = &source {
+            self.weights.note(self.role, stored);
+        }
         Weight::new(self.role, source, geometry)
     }
 

@@ -5,6 +5,7 @@ use covey_ring::Ring;
 
 use super::bits::{AllForm, And, sign_layout};
 use super::comparison::Plan;
+use super::consistency;
 use super::fused;
 use super::share::Role;
 use super::{convert, io, product, truncate};
@@ -21,7 +22,11 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
     };
     match *gate {
         Gate::Input { owner, count } => tiled(count, &|len| io::input_layout(Role::of(owner), len, ring)),
-        Gate::ClientInput { count } => tiled(count, &|len| io::client_input_layout(len, ring)),
+        Gate::ClientInput { count } => {
+            let mut cost = tiled(count, &|len| io::client_input_layout(len, ring));
+            cost += &consistency::input_cost();
+            cost
+        }
         Gate::Open { count } => tiled(count, &|len| io::open_layout(len, ring)),
         Gate::OpenBits { count, planes } => {
             // One gate a plane, one after the other.

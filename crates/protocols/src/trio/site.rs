@@ -25,6 +25,7 @@ pub(crate) mod purpose {
     pub const PAD: u32 = 2;
     pub const SEED: u32 = 3;
     pub const DEAL: u32 = 4; // and the following, one for each deal of words
+    pub const DIGEST: u32 = 14; // from the key of P1 and P2
     pub const BITS: u32 = 15;
     pub const CIRCUIT: u32 = super::CIRCUIT;
 }

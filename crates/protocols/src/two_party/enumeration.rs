@@ -5,6 +5,7 @@
 
 mod distributions;
 mod formulas;
+mod io;
 mod products;
 mod rings;
 mod views;

@@ -35,6 +35,10 @@ pub(super) fn input<W: Word>(site: &Site, owner: usize, value: Option<&[W]>) -> 
 
 /// Uniform elements from a seed: what P0 and a client it gave the seed to both compute.
 fn expand<W: Word>(seed: &[u8; SEED_BYTES], ring: Ring, len: usize) -> Vec<W> {
+    #[cfg(test)]
+    if let Some(words) = crate::randomness::script::expanded(seed, len) {
+        return words;
+    }
     let mut key = blake3::derive_key("covey 2026 two-party mask of a client's input", seed);
     let prg = Prg::new(key.first_chunk().expect("16 of 32 bytes"));
     key.zeroize();
@@ -52,7 +56,8 @@ fn expand<W: Word>(seed: &[u8; SEED_BYTES], ring: Ring, len: usize) -> Vec<W> {
     }
 }
 
-/// A value of an outside client: P0 hands it the seed of P0's share, it sends x - r to P1. P0's share depends on no input.
+/// A value of an outside client: P0 hands it the seed of P0's share, it sends x - r to P1. P0's share depends on no input. The seed
+/// comes from a key that is P0's alone: with r, P1 would have x.
 pub(super) struct ClientInput<W> {
     layout: Layout,
     /// `None` at the client.
@@ -77,7 +82,7 @@ impl<W: Word> ClientInput<W> {
         ClientInput { layout, site: Some(site), ring, len, value }
     }
 
-    fn client(ring: Ring, value: Vec<W>) -> Self {
+    pub fn client(ring: Ring, value: Vec<W>) -> Self {
         ClientInput { layout: client_input_layout(value.len(), ring), site: None, ring, len: value.len(), value }
     }
 }
@@ -92,7 +97,7 @@ impl<W: Word> Machine for ClientInput<W> {
     fn local(&mut self, step: Step, out: &mut Outbox) {
         match (&self.site, step) {
             (Some(site), Step::Online(0)) if site.me == 0 => {
-                let mut seed = site.generators.seed(1, site.place, purpose::SEED);
+                let mut seed = site.generators.seed(site.me, site.place, purpose::SEED);
                 out.bytes(CLIENT, &seed);
                 self.value = expand(&seed, self.ring, self.len);
                 seed.zeroize();
@@ -237,7 +242,7 @@ impl<W: Word> Reveal<W> {
         Reveal { layout: reveal_layout(len, ring), site: Some(site), ring, len, value }
     }
 
-    fn client(ring: Ring, len: usize) -> Self {
+    pub fn client(ring: Ring, len: usize) -> Self {
         Reveal { layout: reveal_layout(len, ring), site: None, ring, len, value: vec![W::ZERO; len] }
     }
 }

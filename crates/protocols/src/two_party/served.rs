@@ -25,6 +25,14 @@ impl<W: Word> Served for TwoParty<W> {
         Sharing { seeds: 0, roles: vec![Part::Secret { seeds: Vec::new(), words: true }, Part::Open] }
     }
 
+    /// Beside the one in common, P0 has a key of its own: from it come the seeds that it gives a client, which P1 must not have.
+    fn key_holders(role: usize, _: usize) -> Vec<Option<Vec<usize>>> {
+        match role {
+            0 => vec![Some(vec![0]), Some(vec![0, 1])],
+            _ => vec![Some(vec![0, 1]), None],
+        }
+    }
+
     fn admits_shift(ring: Ring, Truncation { bits, bound, .. }: Truncation) -> bool {
         match ring {
             Ring::Pow2(l) => (1..=l - 2).contains(&bits) && bound < l,

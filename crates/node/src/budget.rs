@@ -1,0 +1,252 @@
+//! What clients may take of this party: memory, sessions, preprocessed runs. Memory is counted before it is taken, by estimates that
+//! follow from the program and the number of samples alone.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use covey_client::ConfigError;
+use covey_client::Source;
+use covey_client::messages::{Hex, OptionsMessage, PhaseMessage, Run};
+use covey_program::Program;
+use covey_protocols::Options;
+use covey_protocols::served::Served;
+use covey_runtime::plan::{Footprint, footprint, largest_tensor};
+use covey_transport::Fingerprint;
+
+use crate::config::AllowedClient;
+
+const MIB: u64 = 1 << 20;
+/// More than any machine has; sums of such stay in range.
+const MOST: u64 = 1 << 60;
+/// Footprints kept, so that a request for what was asked before needs no plan.
+const PLANS: usize = 256;
+
+/// What all clients and peers together may take of this party.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartyBudget {
+    /// Bytes of memory for all sessions; three quarters of the machine's if `None`.
+    pub memory: Option<u64>,
+    /// Bytes that one party may have waiting in a session, a lane.
+    pub queue: u64,
+}
+
+/// What one client may take of this party.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientBudget {
+    /// Bytes of memory for all its sessions; half of the machine's if `None`.
+    pub memory: Option<u64>,
+    /// Bytes that it may have waiting in a session.
+    pub queue: u64,
+    /// Sessions and uploads at once.
+    pub sessions: usize,
+    /// Runs of a session that are preprocessed and not used yet.
+    pub runs: usize,
+}
+
+impl Default for PartyBudget {
+    fn default() -> Self {
+        PartyBudget { memory: None, queue: 256 * MIB }
+    }
+}
+
+impl Default for ClientBudget {
+    fn default() -> Self {
+        ClientBudget { memory: None, queue: 64 * MIB, sessions: 8, runs: 1 << 16 }
+    }
+}
+
+/// A number of MiB from a configuration, in bytes.
+pub(crate) fn mebibytes(source: &Source, key: &str, given: Option<u64>) -> Result<Option<u64>, ConfigError> {
+    match given {
+        Some(mib) if !(1..=1 << 30).contains(&mib) => Err(source.refuse(key, "a budget has 1 to 1073741824 MiB")),
+        given => Ok(given.map(|mib| mib * MIB)),
+    }
+}
+
+/// How much memory sessions take, and what they may.
+pub(crate) struct Memory {
+    party: u64,
+    client: u64,
+    taken: Mutex<HashMap<Fingerprint, u64>>,
+    plans: Mutex<HashMap<PlanOf, Footprint>>,
+}
+
+/// Everything that a run's footprint follows from.
+type PlanOf = (Hex<32>, &'static str, String, usize, u32, usize);
+
+/// Memory that is counted as a client's until this is dropped.
+pub(crate) struct Charge {
+    memory: Arc<Memory>,
+    client: AllowedClient,
+    bytes: u64,
+}
+
+impl Memory {
+    pub fn new(budget: &PartyBudget) -> Self {
+        let machine = machine_memory().unwrap_or(MOST).min(MOST);
+        let party = budget.memory.unwrap_or(machine / 4 * 3).min(MOST);
+        Memory { party, client: party.min(machine / 2), taken: Mutex::default(), plans: Mutex::default() }
+    }
+
+    /// Counts `bytes` as the client's.
+    ///
+    /// # Errors
+    /// One line that says what `what` takes, what is left of which budget, and the way out.
+    pub fn take(self: &Arc<Self>, client: &AllowedClient, bytes: u64, what: &str) -> Result<Charge, String> {
+        let mut charge = Charge { memory: self.clone(), client: client.clone(), bytes: 0 };
+        charge.grow(bytes, what)?;
+        Ok(charge)
+    }
+}
+
+impl Charge {
+    /// Counts `bytes` more.
+    pub fn grow(&mut self, bytes: u64, what: &str) -> Result<(), String> {
+        let Memory { party, client: usual, .. } = *self.memory;
+        let mut taken = self.memory.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = taken.get(&self.client.fingerprint).copied().unwrap_or(0);
+        let limit = self.client.budget.memory.unwrap_or(usual).min(MOST);
+        let (left, left_of_all) = (limit.saturating_sub(own), party.saturating_sub(taken.values().sum()));
+        if bytes <= left.min(left_of_all) {
+            taken.insert(self.client.fingerprint, own + bytes);
+            self.bytes += bytes;
+            return Ok(());
+        }
+        let name = &self.client.name;
+        let (takes, of) = (spoken(bytes), |left, limit| format!("{} of the {} MB", spoken(left), spoken(limit)));
+        Err(if bytes > left {
+            let left = of(left, limit);
+            format!(
+                "{what}, which takes about {takes} MB; {left} that '{name}' may take here are left: ask for fewer samples or runs at a \
+                 time, or have `memory_mb` of its [[client]] entry raised"
+            )
+        } else {
+            let left = of(left_of_all, party);
+            format!(
+                "{what}, which takes about {takes} MB; {left} that this party gives to all its clients are left: try again later, or have \
+                 `memory_mb` of its [party] raised"
+            )
+        })
+    }
+
+    /// Counts `bytes` less.
+    pub fn shrink(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        let mut taken = self.memory.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = taken.get_mut(&self.client.fingerprint) {
+            *own = own.saturating_sub(bytes);
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
+}
+
+/// In millions of bytes, rounded up.
+fn spoken(bytes: u64) -> u64 {
+    bytes.div_ceil(1_000_000)
+}
+
+/// What a session's runs take of its client's memory.
+pub(crate) struct Runs<'a> {
+    memory: &'a Arc<Memory>,
+    client: &'a AllowedClient,
+    program: &'a Arc<Program>,
+    options: Options,
+    round_bits: u32,
+    role: usize,
+    /// Of runs that are preprocessed and not used yet.
+    kept: Charge,
+    ahead: usize,
+}
+
+impl<'a> Runs<'a> {
+    pub fn new(
+        memory: &'a Arc<Memory>,
+        client: &'a AllowedClient,
+        (program, options): (&'a Arc<Program>, Options),
+        round_bits: u32,
+        role: usize,
+    ) -> Result<Self, String> {
+        let kept = memory.take(client, 0, "nothing")?;
+        Ok(Runs { memory, client, program, options, round_bits, role, kept, ahead: 0 })
+    }
+
+    /// Counts what a request takes while it runs, and of preprocessing also what it leaves behind. With `supplied` what runs of a store
+    /// were dealt is read before they run.
+    pub fn take<P: Served>(&mut self, run: &Run, supplied: bool) -> Result<Charge, String> {
+        let Run { phase, batch, count, .. } = *run;
+        let ahead = self.ahead + if phase == PhaseMessage::Preprocess { count as usize } else { 0 };
+        let most = self.client.budget.runs;
+        if ahead > most {
+            return Err(format!(
+                "{count} more preprocessed runs where '{}' may have {most} in a session, of which {} are there: use them, or have `runs` of \
+                 its [[client]] entry raised",
+                self.client.name, self.ahead
+            ));
+        }
+        let (mut charge, footprint) = self.footprint::<P>(batch, &format!("{count} run(s) of {batch} sample(s)"))?;
+        let what = format!("{count} run(s) of {batch} sample(s)");
+        let side_by_side = self.options.lanes.min(count as usize).max(1) as u64;
+        let mut due = footprint.run.saturating_mul(side_by_side);
+        let kept = footprint.kept.saturating_mul(count.into());
+        if supplied {
+            due = due.saturating_add(kept);
+        }
+        charge.grow(due.saturating_sub(charge.bytes), &what)?;
+        if phase == PhaseMessage::Preprocess {
+            self.kept.grow(kept, &what)?;
+            self.ahead = ahead;
+        }
+        Ok(charge)
+    }
+
+    /// Counts what making `batch` samples' runs ahead takes, one at a time.
+    pub fn take_one<P: Served>(&mut self, batch: usize) -> Result<Charge, String> {
+        let what = format!("runs of {batch} sample(s) made ahead");
+        let (mut charge, Footprint { run, kept }) = self.footprint::<P>(batch, &what)?;
+        charge.grow(run.saturating_add(kept).saturating_sub(charge.bytes), &what)?;
+        Ok(charge)
+    }
+
+    /// Runs that were preprocessed have been used.
+    pub fn used<P: Served>(&mut self, run: &Run) {
+        if let (PhaseMessage::Online, Ok((_, footprint))) = (run.phase, self.footprint::<P>(run.batch, "")) {
+            self.kept.shrink(footprint.kept.saturating_mul(run.count.into()));
+            self.ahead = self.ahead.saturating_sub(run.count as usize);
+        }
+    }
+
+    /// What one run takes, planned once. To plan it takes memory as well, about as much as its largest tensor, which is counted first.
+    fn footprint<P: Served>(&self, batch: usize, what: &str) -> Result<(Charge, Footprint), String> {
+        let options = format!("{:?}", OptionsMessage::from(Options { lanes: 1, ..self.options }));
+        let plan_of = (self.program.hash().into(), P::NAME, options, batch, self.round_bits, self.role);
+        let plans = || self.memory.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = plans().get(&plan_of).copied() {
+            return Ok((self.memory.take(self.client, 0, what)?, known));
+        }
+        let charge = self.memory.take(self.client, largest_tensor::<P>(self.program, batch), what)?;
+        let planned = footprint::<P>(self.program, self.options, batch, self.round_bits, self.role);
+        let planned = planned.map_err(|error| error.to_string())?;
+        let mut plans = plans();
+        if plans.len() == PLANS {
+            plans.clear();
+        }
+        plans.insert(plan_of, planned);
+        Ok((charge, planned))
+    }
+}
+
+/// The memory of this machine, or what this process may have of it, as Linux tells it.
+fn machine_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let total = line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)?;
+    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    Some(limit.map_or(total, |limit: u64| limit.min(total)))
+}

@@ -1,0 +1,77 @@
+//! The client's values in and out.
+
+use std::sync::Arc;
+
+use covey_ring::Ring;
+
+use super::super::io::{ClientInput, Reveal};
+use super::super::{Site, TwoParty};
+use crate::exposure::{Exchange, singles, splits};
+use crate::randomness::{Generators, Place};
+use crate::served::Served;
+
+const RING: Ring = Ring::Pow2(4);
+
+fn site(me: usize, generators: Arc<Generators>, len: usize) -> Site {
+    Site { me, ring: RING, generators, place: Place { gate: 0, tile: 0 }, len }
+}
+
+fn holders(role: usize) -> Vec<Option<Vec<usize>>> {
+    if role < 2 { TwoParty::<u32>::key_holders(role, 2) } else { Vec::new() }
+}
+
+/// Whether what a party sees depends on the client's value.
+fn client_input(holders: &dyn Fn(usize) -> Vec<Option<Vec<usize>>>) -> impl Fn(usize) -> bool + '_ {
+    move |viewer| {
+        Exchange {
+            name: "an input of the client",
+            roles: 3,
+            holders,
+            build: &|role, generators, len, secrets| {
+                let machine = match role {
+                    2 => ClientInput::<u32>::client(RING, vec![secrets[0] as u32; len]),
+                    _ => ClientInput::party(site(role, generators, len)),
+                };
+                (machine, Vec::new())
+            },
+        }
+        .leaks(&[viewer], &singles())
+    }
+}
+
+#[test]
+fn no_party_sees_the_clients_input() {
+    let leaks = client_input(&holders);
+    assert!(!leaks(0) && !leaks(1));
+}
+
+/// Where P0 draws the client's seed from the key that it has with P1, P1 has x.
+#[test]
+fn a_seed_that_p1_can_draw_is_seen() {
+    let common = |role: usize| {
+        let mut holders = holders(role);
+        if role == 0 {
+            holders[0] = Some(vec![0, 1]);
+        }
+        holders
+    };
+    let leaks = client_input(&common);
+    assert!(leaks(1) && !leaks(0));
+}
+
+#[test]
+fn a_result_shows_the_client_no_share() {
+    let reveal = Exchange {
+        name: "a result for the client",
+        roles: 3,
+        holders: &holders,
+        build: &|role, generators, len, secrets| match role {
+            2 => (Reveal::<u32>::client(RING, len), Vec::new()),
+            _ => (Reveal::party(site(role, generators, len), vec![secrets[role] as u32; len]), Vec::new()),
+        },
+    };
+    for x in [0, 7, 15] {
+        reveal.hides(&[2], &splits(x));
+    }
+    assert!(reveal.leaks(&[2], &[splits(3)[0].clone(), splits(4)[0].clone()]), "it learns the result");
+}
