@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors instruction-sets docs-commands bounds miri asan soak sbom lpn clean
+.PHONY: help demo test lint kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
@@ -28,6 +28,7 @@ help:
 	@echo "make adversary PROTOCOL=quad  a party that cheats, in every message and in named ways; RUNS=5000 messages, RING=64, JSON=1"
 	@echo "make onnx-vectors  the test vectors of the onnx package, through compiler and interpreter"
 	@echo "make instruction-sets  kernels and protocols without AMX, without AVX-512, and in the portable build"
+	@echo "make constant-time  branches and addresses that depend on secrets, by Valgrind and by timing"
 	@echo "make miri   undefined behaviour in rings and portable kernels, interpreted"
 	@echo "make asan   memory errors in the kernels under every instruction set"
 	@echo "make soak   the digits network for QUERIES=100000 predictions; PROTOCOL=trio: memory must not grow"
@@ -112,6 +113,17 @@ onnx-vectors: $(VENV)/ready
 instruction-sets:
 	for isa in avx512 avx2; do COVEY_MAX_ISA=$$isa cargo test --locked -p covey-kernels -p covey-ot -p covey-conformance; done
 	cargo test --locked -p covey-kernels -p covey-ot -p covey-conformance --features covey-kernels/portable-only
+
+# Secrets count as uninitialised: Valgrind's memory checker reports what branches or indexes on them. It knows no AVX-512, AMX
+# and VAES; kernels of these are timed.
+MEASUREMENTS ?= 1000000
+constant-time:
+	@command -v valgrind >/dev/null || { echo "Valgrind is missing: apt-get install valgrind" >&2; exit 1; }
+	cargo build --quiet --release --locked -p covey-conformance --features constant-time --bin constant-time
+	for isa in avx2 portable; do COVEY_MAX_ISA=$$isa valgrind --quiet --error-limit=no \
+		--suppressions=crates/conformance/constant-time.supp \
+		--log-file=target/constant-time-$$isa.log target/release/constant-time; done
+	cargo run --quiet --release --locked -p covey-kernels --example timing -- --measurements $(MEASUREMENTS)
 
 # Undefined behaviour: the portable paths interpreted, at small sizes.
 miri:

@@ -12,6 +12,7 @@ use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
 use crate::harness::Harness;
+use crate::secrets;
 
 /// Beaver among `N` parties over words of type `W`.
 pub struct BeaverHarness<W, const N: usize>(PhantomData<W>);
@@ -45,7 +46,8 @@ impl<W: Word, const N: usize> Harness for BeaverHarness<W, N> {
     }
 
     fn deal(value: &Tensor<W>, number: u64, ring: Ring) -> Vec<StoredWeight<W>> {
-        let seed = |party: usize| blake3::derive_key("covey conformance 2026 weight seeds", &[party as u8]);
+        let seed =
+            |party: usize| secrets::key(blake3::derive_key("covey conformance 2026 weight seeds", &[party as u8]));
         let seeds: Vec<[u8; 32]> = (0..N - 1).map(seed).collect();
         let last = Beaver::<W>::share_parameter(value.data(), &seeds.iter().collect::<Vec<_>>(), number, ring).pop();
         let drawn = seeds.into_iter().map(|seed| StoredWeight { seed: Some(seed), words: None, number });
@@ -64,7 +66,7 @@ impl<W: Word, const N: usize> Harness for BeaverHarness<W, N> {
 fn keys(me: usize, roles: usize) -> SessionKeys {
     let key = |peer: usize| {
         let pair = [me.min(peer) as u8, me.max(peer) as u8];
-        (peer != me).then(|| blake3::derive_key("covey conformance 2026 session keys", &pair))
+        (peer != me).then(|| secrets::key(blake3::derive_key("covey conformance 2026 session keys", &pair)))
     };
     SessionKeys::new((0..roles).map(key).collect())
 }

@@ -6,6 +6,7 @@ use covey_ring::{BitTensor, Ring, Tensor};
 use covey_runtime::{INPUTS, OUTPUTS};
 
 use crate::samples::wrapped;
+use crate::secrets;
 
 /// What a protocol may make of an element.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,6 +89,8 @@ impl<'a, P: Protocol> Bench<'a, P> {
     /// A secret of party `owner`.
     pub fn input(&mut self, owner: usize, shape: &[usize], values: &[i64]) -> Result<P::Arith> {
         let value = self.tensor(shape, values);
+        // Clear and the planner keep no secrets.
+        let value = if self.me.is_some() { secrets::tensor(value) } else { value };
         let mine = self.me.is_none_or(|me| me == owner);
         self.protocol.input(owner, shape, mine.then_some(&value))
     }
@@ -123,7 +126,7 @@ impl<'a, P: Protocol> Bench<'a, P> {
     /// Opens `x`.
     pub fn open(&mut self, x: &P::Arith, due: Option<Vec<i64>>, allowed: Allowed) -> Result<()> {
         let checked = self.protocol.check()?;
-        let opened = self.protocol.open(x, &checked)?;
+        let opened = secrets::opened(self.protocol.open(x, &checked)?);
         let ring = self.ring();
         let values = opened.data().iter().map(|&word| ring.signed(word)).collect();
         self.records.push(Record { case: self.case.clone(), values, due, allowed });
@@ -142,7 +145,7 @@ impl<'a, P: Protocol> Bench<'a, P> {
 
     fn open_bits(&mut self, x: &P::Bool, due: Option<Vec<i64>>) -> Result<()> {
         let checked = self.protocol.check()?;
-        let opened = self.protocol.open_bits(x, &checked)?;
+        let opened = secrets::opened_bits(self.protocol.open_bits(x, &checked)?);
         let values = bits_of(&opened);
         self.records.push(Record { case: self.case.clone(), values, due, allowed: Allowed::Exact });
         Ok(())

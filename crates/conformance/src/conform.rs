@@ -13,6 +13,7 @@ use covey_transport::{Phase as StepKind, Snapshot};
 use crate::bench::{Allowed, Bench, Record};
 use crate::harness::{ClientHalf, Harness, WordOf};
 use crate::samples::{modulo, seed, wrapped};
+use crate::secrets;
 use crate::suites::Suite;
 use crate::{Failure, Session};
 
@@ -63,8 +64,10 @@ pub fn conform<H: Harness, S: Suite>(session: &Session<H>, suite: &S) -> Result<
     let mut bench = Bench::new(&mut planner, None, H::COMPUTING);
     suite.run(&mut bench).map_err(|source| Failure::Protocol { place: place::<S>("the plan"), source })?;
 
-    let inputs: Vec<Tensor<WordOf<H>>> =
-        suite.client_inputs().iter().map(|(shape, values)| Tensor::new(shape.clone(), wrapped(ring, values))).collect();
+    let inputs = suite.client_inputs();
+    let secret =
+        |(shape, values): &(Vec<usize>, Vec<i64>)| secrets::tensor(Tensor::new(shape.clone(), wrapped(ring, values)));
+    let inputs: Vec<Tensor<WordOf<H>>> = inputs.iter().map(secret).collect();
     let revealed_shapes: Vec<Vec<usize>> = revealed.iter().map(|tensor| tensor.shape().to_vec()).collect();
     let start = Instant::now();
     let (parties, (received, client_meter)) = session.run(
@@ -80,7 +83,7 @@ pub fn conform<H: Harness, S: Suite>(session: &Session<H>, suite: &S) -> Result<
             client.enter(INPUTS);
             inputs.iter().try_for_each(|input| client.send(input))?;
             client.enter(OUTPUTS);
-            let received = revealed_shapes.iter().map(|shape| client.receive(shape));
+            let received = revealed_shapes.iter().map(|shape| client.receive(shape).map(secrets::opened));
             let received = received.collect::<Result<Vec<_>, _>>()?;
             Ok((received, network.meter().snapshot()))
         },

@@ -18,6 +18,7 @@ pub mod program;
 pub mod programs;
 pub mod quad;
 pub mod samples;
+pub mod secrets;
 pub mod session;
 pub mod suites;
 pub mod tap;

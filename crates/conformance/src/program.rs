@@ -15,6 +15,7 @@ use covey_transport::{Phase as StepKind, Snapshot};
 
 use crate::harness::{ClientHalf, Harness, WordOf};
 use crate::samples::wrapped;
+use crate::secrets;
 use crate::{Failure, Session};
 
 /// A program, its weights, and the inputs of each run that reveals something.
@@ -68,11 +69,13 @@ pub fn run<H: Harness>(
                 if *phase != Phase::Preprocess {
                     client.enter(INPUTS);
                     for input in inputs.next().into_iter().flatten() {
-                        client.send(&words(input, ring))?;
+                        client.send(&secrets::tensor(words(input, ring)))?;
                     }
                     client.enter(OUTPUTS);
                     let shapes = program.outputs().iter().map(|id| program.value(*id).full_shape(batch));
-                    let received = shapes.map(|shape| client.receive(&shape)).collect::<Result<Vec<_>, _>>()?;
+                    let received = shapes
+                        .map(|shape| client.receive(&shape).map(secrets::opened))
+                        .collect::<Result<Vec<_>, _>>()?;
                     outputs.push(received.iter().map(|output| words(output, ring)).collect());
                 }
                 meters.push(network.meter().take());
@@ -189,7 +192,7 @@ fn deal<H: Harness>(program: &Program, weights: &Weights, ring: Ring) -> HashMap
     let secret = program.parameters().filter(|(_, value)| value.visibility == Visibility::Secret);
     let dealt = secret.map(|(id, value)| {
         let data = wrapped::<WordOf<H>>(ring, weights.get(&value.name).unwrap_or_default());
-        (id, H::deal(&Tensor::new(value.shape.clone(), data), id.index() as u64, ring))
+        (id, H::deal(&secrets::tensor(Tensor::new(value.shape.clone(), data)), id.index() as u64, ring))
     });
     dealt.collect()
 }

@@ -11,6 +11,7 @@ use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
 use crate::harness::Harness;
+use crate::secrets;
 
 /// Quad over words of type `W`.
 pub struct QuadHarness<W>(PhantomData<W>);
@@ -31,7 +32,7 @@ impl<W: Word> Harness for QuadHarness<W> {
 
     fn party(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Result<Quad<W>> {
         let me = endpoint.me();
-        let key = |missing: u8| blake3::derive_key("covey conformance 2026 keys of three", &[missing]);
+        let key = |missing: u8| secrets::key(blake3::derive_key("covey conformance 2026 keys of three", &[missing]));
         Quad::new(endpoint, session_keys(me, [2, 1, 3, 0].map(|missing| Some(key(missing)))), ring, options, 0)
     }
 
@@ -41,7 +42,8 @@ impl<W: Word> Harness for QuadHarness<W> {
 
     fn deal(value: &Tensor<W>, number: u64, ring: Ring) -> Vec<StoredWeight<W>> {
         let sharing = Quad::<W>::sharing(Self::PARTIES);
-        let seed = |index: usize| blake3::derive_key("covey conformance 2026 weight seeds", &[index as u8]);
+        let seed =
+            |index: usize| secrets::key(blake3::derive_key("covey conformance 2026 weight seeds", &[index as u8]));
         let seeds: Vec<[u8; 32]> = (0..sharing.seeds).map(seed).collect();
         let mut words =
             Quad::<W>::share_parameter(value.data(), &seeds.iter().collect::<Vec<_>>(), number, ring).into_iter();

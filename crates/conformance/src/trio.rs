@@ -10,6 +10,7 @@ use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
 use crate::harness::Harness;
+use crate::secrets;
 
 /// Trio over words of type `W`.
 pub struct TrioHarness<W>(PhantomData<W>);
@@ -42,7 +43,8 @@ impl<W: Word> Harness for TrioHarness<W> {
     }
 
     fn deal(value: &Tensor<W>, number: u64, ring: Ring) -> Vec<StoredWeight<W>> {
-        let [seed_01, seed_02] = [1, 2].map(|pair| blake3::derive_key("covey conformance 2026 weight seeds", &[pair]));
+        let seed = |pair: u8| secrets::key(blake3::derive_key("covey conformance 2026 weight seeds", &[pair]));
+        let [seed_01, seed_02] = [1, 2].map(seed);
         let masked = mask_parameter(value.data(), &seed_01, &seed_02, number, ring);
         let (one, two, masked) = (Some(seed_01), Some(seed_02), Some(masked));
         vec![
@@ -63,7 +65,7 @@ impl<W: Word> Harness for TrioHarness<W> {
 fn keys(me: usize) -> SessionKeys {
     let key = |peer: usize| {
         let pair = [me.min(peer) as u8, me.max(peer) as u8];
-        (peer != me).then(|| blake3::derive_key("covey conformance 2026 session keys", &pair))
+        (peer != me).then(|| secrets::key(blake3::derive_key("covey conformance 2026 session keys", &pair)))
     };
     SessionKeys::new((0..3).map(key).collect())
 }

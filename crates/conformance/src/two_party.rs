@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use covey_kernels::Prg;
+use covey_kernels::{Prg, constant_time};
 use covey_ot::ideal::Dealer;
 use covey_ot::{Block, HashKey, Received, ReceivedBlocks, Sent, SentBlocks};
 use covey_protocols::Options;
@@ -15,6 +15,7 @@ use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
 use crate::harness::Harness;
+use crate::secrets;
 
 /// Where the parties' OTs come from.
 pub trait Source: 'static {
@@ -84,7 +85,7 @@ pub fn with_stock<W: Word>(
 pub fn keys(me: usize) -> SessionKeys {
     let key = |holders: Vec<usize>| {
         let holders: Vec<u8> = holders.into_iter().map(|holder| holder as u8).collect();
-        blake3::derive_key("covey conformance 2026 session keys", &holders)
+        secrets::key(blake3::derive_key("covey conformance 2026 session keys", &holders))
     };
     SessionKeys::new(TwoParty::<u32>::key_holders(me, 2).into_iter().map(|holders| holders.map(key)).collect())
 }
@@ -203,6 +204,7 @@ impl DealtStock {
     fn of(me: usize, mut dealers: [Deal; 2]) -> Self {
         let none = dealers[me].deal(0).0;
         let (delta, key) = (none.view().delta, none.view().key);
+        constant_time::secret(&[delta]);
         let run = || Run { key, first: 0, blocks: Vec::new(), taken: 0 };
         DealtStock { me, dealers, sent: run(), received: run(), delta, flaw: None }
     }
@@ -224,8 +226,10 @@ impl Stock for DealtStock {
     fn fill(&mut self, wanted: Demand, _: &mut dyn Endpoint) -> Result<()> {
         let missing = |sender: usize, left: u64| wanted.transfers[sender].saturating_sub(left) as usize;
         let sent = self.dealers[self.me].deal(missing(self.me, self.sent.left())).0;
+        constant_time::secret(sent.view().blocks);
         self.sent.extend(sent.view().blocks);
         let received = self.dealers[1 - self.me].deal(missing(1 - self.me, self.received.left())).1;
+        constant_time::secret(received.view().blocks);
         self.received.extend(received.view().blocks);
         if let Some((sender, at)) = self.flaw {
             let run = if sender == self.me { &mut self.sent } else { &mut self.received };

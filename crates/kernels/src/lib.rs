@@ -9,6 +9,7 @@ pub mod bits;
 mod block;
 mod buffer;
 pub mod compress;
+pub mod constant_time;
 pub mod conv;
 #[doc(hidden)]
 pub mod dispatch;

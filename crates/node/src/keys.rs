@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use covey_client::messages::PartyHello;
+use covey_kernels::constant_time::equal_bytes;
 use covey_protocols::agreement::{Agreement, Binding, KEY, OPENING, Refusal, Secret, confirmation};
 use covey_protocols::randomness::SessionKeys;
 
@@ -115,8 +116,7 @@ fn confirm(
     let groups: Vec<&Group> = keys.keys().copied().filter(|group| group.len() > 2).collect();
     let told = groups.iter().map(|group| ((*group, own.role), confirmation(&keys[group], own.role))).collect();
     for ((group, role), theirs) in exchange::<KEY>(connections, deadline, &groups, told, own.role)? {
-        // As hashes, which are compared in constant time.
-        if blake3::Hash::from(*theirs) != blake3::Hash::from(*confirmation(&keys[group], role)) {
+        if !equal_bytes(&*theirs, &*confirmation(&keys[group], role)) {
             let group: Vec<String> = group.iter().map(|&role| called(hellos, role)).collect();
             return Err(Failure::refused(format!(
                 "{} and {} do not have the same key of the group of {}: a party has told the others different things; find out which \

@@ -32,6 +32,10 @@ const _: () = assert!(
     !covey_protocols::TAMPERING,
     "built with the feature `tampering`, by which checks can be left out: leave it out"
 );
+const _: () = assert!(
+    !covey_kernels::constant_time::MARKS,
+    "built with the feature `constant-time`, which marks secrets for a checker: leave it out"
+);
 
 pub use budget::{ClientBudget, PartyBudget};
 pub use config::{AllowedClient, PartyConfig};

@@ -1,5 +1,6 @@
 //! Names of instances, and keys that serve one of them only.
 
+use covey_kernels::constant_time;
 use zeroize::Zeroize;
 
 use crate::{OtError, Result};
@@ -53,5 +54,6 @@ impl Instance {
 pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut out = [0; N];
     getrandom::fill(&mut out).map_err(OtError::Randomness)?;
+    constant_time::secret(&out);
     Ok(out)
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use covey_kernels::constant_time::equal_bytes;
 use zeroize::Zeroizing;
 
 /// Bytes of a key, of a commitment and of a confirmation.
@@ -82,8 +83,7 @@ impl<'a> Agreement<'a> {
         let commitment =
             self.commitments.get(&by).filter(|_| self.opening().is_some() && !self.openings.contains_key(&by));
         let commitment = commitment.ok_or(Refusal::OutOfTurn)?;
-        // As hashes, which are compared in constant time.
-        if blake3::Hash::from(*commitment) != blake3::Hash::from(self.binding.commitment(by, &opening)) {
+        if !equal_bytes(commitment, &self.binding.commitment(by, &opening)) {
             return Err(Refusal::NotCommitted);
         }
         self.openings.insert(by, opening);

@@ -3,12 +3,14 @@
 
 mod bits;
 pub mod fixed;
+mod modulus;
 mod ring;
 mod tensor;
 pub mod wire;
 mod word;
 
 pub use bits::BitTensor;
+pub use modulus::Modulus;
 pub use ring::{Ring, RingError};
 pub use tensor::Tensor;
 pub use word::Word;

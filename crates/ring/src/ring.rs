@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::Word;
+use crate::modulus::{self, Modulus};
 
 /// The ring a program computes in. Elements are stored in [`Word`]s of at least [`Ring::bits`] bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +55,7 @@ impl Ring {
         match self {
             Ring::Pow2(bits) if bits >= W::BITS => word,
             Ring::Pow2(bits) => word & W::from_u64((1u64 << bits) - 1),
-            Ring::Odd(modulus) => W::from_u64(word.to_u64() % modulus),
+            Ring::Odd(modulus) => W::from_u64(modulus::reduce(word.to_u64(), modulus)),
         }
     }
 
@@ -67,8 +68,9 @@ impl Ring {
                 ((word.to_u64() << shift) as i64) >> shift
             }
             Ring::Odd(modulus) => {
-                let value = word.to_u64() % modulus;
-                if value > (modulus - 1) / 2 { -((modulus - value) as i64) } else { value as i64 }
+                let value = modulus::reduce(word.to_u64(), modulus);
+                let above = u64::from(value > (modulus - 1) / 2);
+                value.wrapping_sub(modulus * above) as i64
             }
         }
     }
@@ -78,7 +80,12 @@ impl Ring {
     pub fn wrap<W: Word>(self, value: i128) -> W {
         match self {
             Ring::Pow2(_) => self.reduce(W::from_u64(value as u64)),
-            Ring::Odd(modulus) => W::from_u64(value.rem_euclid(modulus as i128) as u64),
+            Ring::Odd(modulus) => {
+                let rest = Modulus::new(modulus).reduce(value.unsigned_abs());
+                let negative = 0u64.wrapping_sub(u64::from(value < 0));
+                // The modulus less a remainder of 0 is one too large.
+                self.reduce(W::from_u64(rest & !negative | (modulus - rest) & negative))
+            }
         }
     }
 

@@ -95,8 +95,8 @@ pub fn add_to_pair(nodes: &mut [Block], pair: usize, values: [Block; 2], clear: 
             let keep = Block::new(!u128::from(clear));
             for (index, nodes) in nodes.chunks_exact_mut(2).enumerate() {
                 let other = (index ^ pair) as u64;
-                // 1 where `other` is 0.
-                let here = (!other & other.wrapping_sub(1)) >> 63;
+                // 1 where `other` is 0. Hidden from the compiler, which would branch on it.
+                let here = std::hint::black_box((!other & other.wrapping_sub(1)) >> 63);
                 for (node, value) in nodes.iter_mut().zip(values) {
                     *node = Block::new(node.to_u128() & keep.to_u128()) ^ value.times(here);
                 }

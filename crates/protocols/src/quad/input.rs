@@ -1,6 +1,7 @@
 //! Values in: a party's input, the client's input. Masks come from the keys, so that they do not depend on x. Both P1 and P2 end up
 //! with X, and P3 with V: they compare X with each other and V with P3, so that nobody can give them values that do not fit.
 
+use covey_kernels::constant_time::equal_bytes;
 use covey_kernels::{Buffer, elementwise, packing};
 use covey_ring::{Ring, Word};
 use zeroize::Zeroize;
@@ -266,7 +267,7 @@ impl<W: Word> Machine for ClientInput<W> {
                 let [one, two] = sources.map(|(party, _)| -> [u8; SEED_BYTES] {
                     inbox.bytes(party, SEED_BYTES).try_into().expect("sized")
                 });
-                self.agreed &= one == two || !is_done(Check::ClientSeeds);
+                self.agreed &= equal_bytes(&one, &two) || !is_done(Check::ClientSeeds);
                 Buffer::copy_of(&expand(&one, 0, len))
             });
             let [l1, l2, w] = masks.each_mut().map(std::mem::take);

@@ -12,6 +12,7 @@
 //! Nothing of it goes ahead of the inputs, though masks could: a party that knew the missing mask would have the value before the
 //! checks are over.
 
+use covey_kernels::constant_time::equal;
 use covey_kernels::{Buffer, bits, elementwise};
 use covey_ring::{BitTensor, Ring, Word, wire};
 
@@ -127,7 +128,7 @@ impl<W: Word> Machine for Open<W> {
     fn absorb(&mut self, _: Step, inbox: &mut Inbox) {
         let Site { role, ring, len, .. } = self.site;
         let [one, two] = sources(role).map(|from| inbox.words::<W>(from, len, ring));
-        self.agreed = one == two;
+        self.agreed = equal(&one, &two);
         let Components { l1, l2, x, extra } = &self.parts;
         // x = X - l1 - l2, X or one mask of which was missing, or V - w - l1 - l2.
         let (value, masks): (&[W], [&[W]; 3]) = match role {
@@ -190,7 +191,7 @@ impl Machine for OpenPlane {
     fn absorb(&mut self, _: Step, inbox: &mut Inbox) {
         let Site { role, len, .. } = self.site;
         let [one, two] = sources(role).map(|from| inbox.plane(from, len));
-        self.agreed = one == two;
+        self.agreed = equal(&one, &two);
         let Components { l1, l2, x, extra } = &self.parts;
         let planes: [&[u64]; 4] = match role {
             Role::P0 => [&one, l1, l2, &[]],
@@ -281,7 +282,7 @@ impl<W: Word> Machine for Reveal<W> {
         let difference =
             |x: &[W], y: &[W]| -> Vec<W> { x.iter().zip(y).map(|(&x, &y)| self.ring.reduce(x.sub(y))).collect() };
         let (one, two) = (difference(&masked, &masks), difference(&other, &mask));
-        self.agreed = one == two || !is_done(Check::ClientOutput);
+        self.agreed = equal(&one, &two) || !is_done(Check::ClientOutput);
         self.words = Buffer::copy_of(&one);
     }
 

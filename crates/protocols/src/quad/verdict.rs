@@ -8,6 +8,8 @@
 //! That there is a difference, and in which layer the first one is, follows from what the cheater did and from no secret: P3 names the
 //! first layer in which either of P1 and P2 differs, and not which of them.
 
+use covey_kernels::constant_time::equal_bytes;
+
 use super::share::Role;
 use super::tampering::{Check as Tested, is_done};
 use super::tape::{COMPUTED, DIGEST, GIVEN, Line, Transcript};
@@ -90,7 +92,7 @@ fn verdict(what: u8, layer: usize) -> Verdict {
 
 /// The first layer in which digests differ.
 fn difference(own: &[u8], other: &[u8]) -> Option<usize> {
-    own.chunks(DIGEST).zip(other.chunks(DIGEST)).position(|(own, other)| own != other)
+    own.chunks(DIGEST).zip(other.chunks(DIGEST)).position(|(own, other)| !equal_bytes(own, other))
 }
 
 impl Check {

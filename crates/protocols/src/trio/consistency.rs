@@ -5,6 +5,7 @@
 //! P1 and P2 tell each other their digests of an input as soon as they have it, and take in the other's where they check: no round
 //! waits for that.
 
+use covey_kernels::constant_time::equal_bytes;
 use covey_kernels::packing;
 use covey_ring::{Ring, Word};
 
@@ -33,11 +34,6 @@ pub(super) fn add_words<W: Word>(hasher: &mut blake3::Hasher, words: &[W]) {
         packing::pack_words(words, Ring::Pow2(W::BITS), &mut bytes);
         hasher.update(&bytes);
     }
-}
-
-/// Whether two digests are the same, in constant time.
-pub(super) fn same(own: &[u8; DIGEST], theirs: &[u8]) -> bool {
-    theirs.try_into().is_ok_and(|theirs: [u8; DIGEST]| blake3::Hash::from(*own) == blake3::Hash::from(theirs))
 }
 
 /// What this party was given of weights since the last check, by the party that was given the same.
@@ -114,7 +110,7 @@ impl Machine for Comparison {
     fn absorb(&mut self, _: Step, inbox: &mut Inbox) {
         let me = self.role as usize;
         self.differs =
-            (0..3).filter(|&peer| peer != me).find(|&peer| !same(&self.own[peer], inbox.bytes(peer, DIGEST)));
+            (0..3).filter(|&peer| peer != me).find(|&peer| !equal_bytes(&self.own[peer], inbox.bytes(peer, DIGEST)));
     }
 
     fn finish(self) -> Result<()> {

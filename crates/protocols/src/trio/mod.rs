@@ -26,7 +26,7 @@ pub(crate) mod truncate;
 use std::ops::Range;
 use std::sync::Arc;
 
-use covey_kernels::{Buffer, elementwise};
+use covey_kernels::{Buffer, constant_time, elementwise};
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::Endpoint;
 use zeroize::Zeroizing;
@@ -223,7 +223,7 @@ impl<W: Word> Trio<W> {
         let mut same = true;
         for (node, own) in std::mem::take(&mut self.inputs) {
             let theirs = self.scheduler.told(3 - self.role as usize, node, DIGEST)?;
-            same &= consistency::same(&own, &theirs);
+            same &= constant_time::equal_bytes(&own, &theirs);
         }
         if same { Ok(()) } else { Err(ProtocolError::ClientDiffers("P1 and P2")) }
     }

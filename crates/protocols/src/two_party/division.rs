@@ -106,7 +106,7 @@ pub(super) fn floor<W: Word>(ring: Ring, divisor: u64, bound: u32, shape: Shape,
     let x = builder.input_words();
     // A division that is refused has no program.
     let Some(numbers) = numbers(ring, divisor, bound, W::BITS) else { return builder.finish(&[x], &[]) };
-    let arithmetic = Arithmetic { ring };
+    let arithmetic = Arithmetic::new(ring);
     let (offset, divider, small) = (numbers.offset, Divider::new(divisor), Ring::Pow2(numbers.small));
     let half = (modulus(ring).div_ceil(2)) as u64;
     let raised = builder.local_words((&[x], &[]), move |registers, out| {
@@ -124,7 +124,7 @@ pub(super) fn floor<W: Word>(ring: Ring, divisor: u64, bound: u32, shape: Shape,
     let wrap = |builder: &mut Builder<W>, ring: Ring, sender: usize| -> Words {
         let bit = builder.local_words((&[], &[low]), move |registers, out| expanded(registers.plane(low), out));
         let both = builder.words(sender, low, bit, ring);
-        let arithmetic = Arithmetic { ring };
+        let arithmetic = Arithmetic::new(ring);
         builder.local_words((&[both], &[]), move |registers, out| {
             let one = if registers.me == 0 { W::ONE } else { W::ZERO };
             out.iter_mut().zip(registers.words(both)).for_each(|(out, &both)| *out = arithmetic.sub(one, both));

@@ -101,7 +101,7 @@ fn bit(plane: &[u64], element: usize) -> u64 {
 /// Runs a program on every sharing of every value of `ring` and checks each result against `due`, given as signed integers;
 /// values for which `due` says nothing are outside its bounds.
 fn check_words(name: &str, ring: Ring, program: &Arc<Program<u64>>, due: impl Fn(i64) -> Option<i64>) {
-    let arithmetic = Arithmetic { ring };
+    let arithmetic = Arithmetic::new(ring);
     let (x0, x1) = all_pairs(ring);
     let inputs = [x0.clone(), x1.clone()].map(|x| (vec![dirty(ring, x)], vec![]));
     let (outputs, _) = run(program, inputs, x0.len(), 1);
@@ -117,7 +117,7 @@ fn check_words(name: &str, ring: Ring, program: &Arc<Program<u64>>, due: impl Fn
 }
 
 fn check_bits(name: &str, ring: Ring, program: &Arc<Program<u64>>, due: impl Fn(i64) -> Option<u64>) {
-    let arithmetic = Arithmetic { ring };
+    let arithmetic = Arithmetic::new(ring);
     let (x0, x1) = all_pairs(ring);
     let inputs = [x0.clone(), x1.clone()].map(|x| (vec![dirty(ring, x)], vec![]));
     let (outputs, _) = run(program, inputs, x0.len(), 2);
@@ -309,7 +309,7 @@ fn decompositions() {
 #[test]
 fn products_selections_and_conversions() {
     for ring in [Ring::Pow2(4), Ring::Pow2(5), Ring::Odd(5), Ring::Odd(11)] {
-        let arithmetic = Arithmetic { ring };
+        let arithmetic = Arithmetic::new(ring);
         let (x0, x1) = all_pairs(ring);
         let modulus = (x0.len() as f64).sqrt() as usize;
         // Every sharing of every b, 0 or 1, and of every y, against every sharing of every x.

@@ -122,7 +122,7 @@ pub(super) fn a2b<W: Word>(l: u32, circuit: &CarryCircuit) -> Arc<Program<W>> {
 
 /// x · y: of x0·y1 and x1·y0, one product for each bit of the first factor, of as many bits as reach the result.
 pub(super) fn mul<W: Word>(ring: Ring) -> Arc<Program<W>> {
-    let arithmetic = Arithmetic { ring };
+    let arithmetic = Arithmetic::new(ring);
     let mut builder = Builder::<W>::new();
     let (x, y) = (builder.input_words(), builder.input_words());
     let bits = Bits::of(&mut builder, x, ring.bits() as usize);
@@ -149,7 +149,7 @@ pub(super) fn mul<W: Word>(ring: Ring) -> Arc<Program<W>> {
 
 /// b · x = b0·x0 + b1·x1 + b1·(1 - 2·b0)·x0 + b0·(1 - 2·b1)·x1.
 pub(super) fn selected<W: Word>(builder: &mut Builder<W>, b: Plane, x: Words, ring: Ring) -> Words {
-    let arithmetic = Arithmetic { ring };
+    let arithmetic = Arithmetic::new(ring);
     let signed = builder.local_words((&[x], &[b]), move |registers, out| {
         expanded(registers.plane(b), out);
         // (1 - 2b)·x without a product: x, or -x.
@@ -170,7 +170,7 @@ pub(super) fn selected<W: Word>(builder: &mut Builder<W>, b: Plane, x: Words, ri
 
 /// b = b0 + b1 - 2·b0·b1, the last product known to half of the ring suffices.
 pub(super) fn converted<W: Word>(builder: &mut Builder<W>, b: Plane, ring: Ring, sender: usize) -> Words {
-    let arithmetic = Arithmetic { ring };
+    let arithmetic = Arithmetic::new(ring);
     let narrow = match ring {
         Ring::Pow2(1) => {
             return builder.local_words((&[], &[b]), move |registers, out| expanded(registers.plane(b), out));
@@ -229,7 +229,7 @@ pub(super) fn ring_mask<W: Word>(l: u32) -> W {
 
 /// x + c at P0, for a public c.
 pub(super) fn plus_constant<W: Word>(builder: &mut Builder<W>, x: Words, c: u64, ring: Ring) -> Words {
-    let arithmetic = Arithmetic { ring };
+    let arithmetic = Arithmetic::new(ring);
     builder.local_words((&[x], &[]), move |registers, out| {
         let c = if registers.me == 0 { W::from_u64(c) } else { W::ZERO };
         out.iter_mut().zip(registers.words(x)).for_each(|(out, &x)| *out = arithmetic.add(x, c));

@@ -26,7 +26,7 @@ mod purpose {
 /// A value of party `owner`, whose share of it is x - r; r, from the common key, is the other's.
 pub(super) fn input<W: Word>(site: &Site, owner: usize, value: Option<&[W]>) -> Vec<W> {
     let mask = share::draw(&site.generators, 1 - site.me, site.place, purpose::MASK, site.ring, site.len);
-    let arithmetic = Arithmetic { ring: site.ring };
+    let arithmetic = Arithmetic::new(site.ring);
     match value {
         Some(value) if site.me == owner => value.iter().zip(&mask).map(|(&x, &r)| arithmetic.sub(x, r)).collect(),
         _ => mask,
@@ -112,7 +112,7 @@ impl<W: Word> Machine for ClientInput<W> {
             return self.value = inbox.words(CLIENT, self.len, self.ring);
         }
         let seed: [u8; SEED_BYTES] = inbox.bytes(0, SEED_BYTES).try_into().expect("sized");
-        let arithmetic = Arithmetic { ring: self.ring };
+        let arithmetic = Arithmetic::new(self.ring);
         let mask = expand::<W>(&seed, self.ring, self.len);
         self.value.iter_mut().zip(mask).for_each(|(x, r)| *x = arithmetic.sub(*x, r));
     }
@@ -156,7 +156,7 @@ impl<W: Word> Machine for Open<W> {
     }
 
     fn absorb(&mut self, _: Step, inbox: &mut Inbox) {
-        let (ring, arithmetic) = (self.site.ring, Arithmetic { ring: self.site.ring });
+        let (ring, arithmetic) = (self.site.ring, Arithmetic::new(self.site.ring));
         let received: Vec<W> = inbox.words(1 - self.site.me, self.site.len, ring);
         self.share.iter_mut().zip(received).for_each(|(x, y)| *x = ring.reduce(arithmetic.add(*x, y)));
     }
@@ -257,14 +257,14 @@ impl<W: Word> Machine for Reveal<W> {
     fn local(&mut self, step: Step, out: &mut Outbox) {
         let (Some(site), Step::Online(_)) = (&self.site, step) else { return };
         let pad: Vec<W> = share::draw(&site.generators, 1 - site.me, site.place, purpose::PAD, self.ring, self.len);
-        let arithmetic = Arithmetic { ring: self.ring };
+        let arithmetic = Arithmetic::new(self.ring);
         let padded = |(&x, &pad): (&W, &W)| if site.me == 0 { arithmetic.add(x, pad) } else { arithmetic.sub(x, pad) };
         let padded: Vec<W> = self.value.iter().zip(&pad).map(padded).collect();
         out.words(CLIENT, &padded, self.ring);
     }
 
     fn absorb(&mut self, _: Step, inbox: &mut Inbox) {
-        let (ring, arithmetic) = (self.ring, Arithmetic { ring: self.ring });
+        let (ring, arithmetic) = (self.ring, Arithmetic::new(self.ring));
         let [x0, x1]: [Vec<W>; 2] = [0, 1].map(|party| inbox.words(party, self.len, ring));
         self.value = x0.iter().zip(&x1).map(|(&x, &y)| ring.reduce(arithmetic.add(x, y))).collect();
     }

@@ -150,7 +150,7 @@ impl<W: Word> TwoParty<W> {
 
     /// Adds the bias, each element to a run of as many of its channel, and the residual at the product's scale.
     fn add_epilogue(&self, epilogue: &Epilogue<Self>, run: usize, sum: &mut [W]) {
-        let arithmetic = Arithmetic { ring: self.ring };
+        let arithmetic = Arithmetic::new(self.ring);
         let bias = match &epilogue.bias {
             Some(Bias::Shared(bias)) => Some(bias.0.data()),
             Some(Bias::Public(bias)) => Some(bias.data()),
@@ -263,7 +263,7 @@ impl<W: Word> TwoParty<W> {
 
 /// `out += a · b` over Z_n, `[m, n, k]` as in `gemm`.
 fn odd_gemm<W: Word>([m, n, k]: [usize; 3], a: &[W], b: &[W], ring: Ring, out: &mut [W]) {
-    let arithmetic = Arithmetic { ring };
+    let arithmetic = Arithmetic::new(ring);
     for (row, out) in out.chunks_exact_mut(n.max(1)).enumerate().take(m) {
         for (index, &a) in a[row * k..][..k].iter().enumerate() {
             for (out, &b) in out.iter_mut().zip(&b[index * n..][..n]) {

@@ -262,7 +262,7 @@ impl<W: Word> TwoParty<W> {
     }
 
     fn arithmetic(&self) -> Arithmetic {
-        Arithmetic { ring: self.ring }
+        Arithmetic::new(self.ring)
     }
 }
 

@@ -262,7 +262,7 @@ impl Strides {
         data: &mut [W],
         ring: Ring,
     ) {
-        let arithmetic = super::share::Arithmetic { ring };
+        let arithmetic = super::share::Arithmetic::new(ring);
         for (row, block) in (rows.0..rows.1).zip(block.chunks_exact((columns.1 - columns.0).max(1))) {
             for (column, &value) in (columns.0..columns.1).zip(block) {
                 let at = &mut data[self.offset + row * self.row + column * self.column];
@@ -347,7 +347,7 @@ fn accumulate<W: Word>(sum: &mut [W], share: &[W], bit: u32, negative: bool, rin
         }
         Ring::Pow2(_) => sum.iter_mut().zip(share).for_each(|(sum, &share)| *sum = sum.add(share.shl(bit))),
         Ring::Odd(_) => {
-            let arithmetic = super::share::Arithmetic { ring };
+            let arithmetic = super::share::Arithmetic::new(ring);
             let power = arithmetic.power(bit);
             for (sum, &share) in sum.iter_mut().zip(share) {
                 let product = arithmetic.mul(share, power);

@@ -1,6 +1,7 @@
 //! What a party holds for a secret value: x = x0 + x1 in the ring, b = b0 ⊕ b1 for bits, one summand each.
 
-use covey_ring::{Ring, Tensor, Word};
+use covey_kernels::constant_time;
+use covey_ring::{Modulus, Ring, Tensor, Word};
 
 use crate::additive::Arith;
 use crate::randomness::{Generators, Place};
@@ -27,8 +28,12 @@ impl<W: Word> Stored<W> {
 
     /// Whether what is held keeps the bound, on which products rely. Only P0 asks, about its own values.
     pub(super) fn keeps_bound(&self, ring: Ring) -> bool {
-        let inside = |&w: &W| ring.signed(w).unsigned_abs().checked_shr(self.bits).unwrap_or(0) == 0;
-        self.value.as_ref().is_none_or(|value| value.data().iter().all(inside))
+        let high = |&w: &W| ring.signed(w).unsigned_abs().checked_shr(self.bits).unwrap_or(0);
+        self.value.as_ref().is_none_or(|value| {
+            let outside = value.data().iter().fold(0, |outside, w| outside | high(w));
+            constant_time::public(&[outside]);
+            outside == 0
+        })
     }
 
     /// The share it stands for: all of it at P0, zero at P1.
@@ -41,9 +46,16 @@ impl<W: Word> Stored<W> {
 #[derive(Clone, Copy)]
 pub(super) struct Arithmetic {
     pub ring: Ring,
+    /// Of Z_n; of no use in other rings.
+    modulus: Modulus,
 }
 
 impl Arithmetic {
+    pub fn new(ring: Ring) -> Self {
+        let modulus = Modulus::new(if let Ring::Odd(n) = ring { n } else { 3 });
+        Arithmetic { ring, modulus }
+    }
+
     /// a + b.
     #[inline(always)]
     pub fn add<W: Word>(self, a: W, b: W) -> W {
@@ -74,7 +86,7 @@ impl Arithmetic {
     pub fn mul<W: Word>(self, a: W, b: W) -> W {
         match self.ring {
             Ring::Pow2(_) => a.mul(b),
-            Ring::Odd(n) => W::from_u64((u128::from(a.to_u64()) * u128::from(b.to_u64()) % u128::from(n)) as u64),
+            Ring::Odd(_) => W::from_u64(self.modulus.reduce(u128::from(a.to_u64()) * u128::from(b.to_u64()))),
         }
     }
 
@@ -111,6 +123,7 @@ pub(super) fn draw<W: Word>(
 /// Elements of Z_n from two uniform words each: 2^-64 from uniform at most.
 pub(super) fn reduced<W: Word>(words: &[u64], ring: Ring) -> Vec<W> {
     let Ring::Odd(n) = ring else { return words.iter().map(|&w| W::from_u64(w)).collect() };
-    let element = |pair: &[u64]| (u128::from(pair[1]) << 64 | u128::from(pair[0])) % u128::from(n);
-    words.chunks_exact(2).map(|pair| W::from_u64(element(pair) as u64)).collect()
+    let modulus = Modulus::new(n);
+    let element = |pair: &[u64]| modulus.reduce(u128::from(pair[1]) << 64 | u128::from(pair[0]));
+    words.chunks_exact(2).map(|pair| W::from_u64(element(pair))).collect()
 }

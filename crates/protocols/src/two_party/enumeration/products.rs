@@ -58,7 +58,7 @@ fn products_across() {
             let a = [0, 1].map(|_| (0..shape.m * shape.k).map(|_| element(shape.bits)).collect::<Vec<_>>());
             let b = [0, 1].map(|_| (0..shape.k * shape.n).map(|_| element(ring.bits())).collect::<Vec<_>>());
             let (found, _) = multiply(shape, sizes, a.clone(), b.clone());
-            let arithmetic = Arithmetic { ring };
+            let arithmetic = Arithmetic::new(ring);
             let terms: &[usize] = if shape.owned { &[0] } else { &[0, 1] };
             for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
                 let mut due = 0;
