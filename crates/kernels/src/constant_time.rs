@@ -23,17 +23,21 @@ pub fn public<T: Copy>(values: &[T]) {
 /// acts on it.
 pub fn equal<W: Word>(one: &[W], other: &[W]) -> bool {
     let differs = one.iter().zip(other).fold(0, |differs, (x, y)| differs | (x.to_u64() ^ y.to_u64()));
-    let differs = black_box(differs | u64::from(one.len() != other.len()));
-    public(&[differs]);
-    differs == 0
+    is_zero(differs | u64::from(one.len() != other.len()))
 }
 
 /// [`equal`] of bytes.
 pub fn equal_bytes(one: &[u8], other: &[u8]) -> bool {
     let differs = one.iter().zip(other).fold(0, |differs, (x, y)| differs | (x ^ y));
-    let differs = black_box(differs | u8::from(one.len() != other.len()));
-    public(&[differs]);
-    differs == 0
+    is_zero(u64::from(differs) | u64::from(one.len() != other.len()))
+}
+
+/// Whether `value` is 0, which is public though `value` is not.
+pub fn is_zero(value: u64) -> bool {
+    let mut result = [u8::from(black_box(value) == 0)];
+    public(&result);
+    // Read again, as the checker has marked memory and no register.
+    black_box(&mut result)[0] == 1
 }
 
 /// Whether marks are compiled in. What serves anyone refuses to be built with them.
@@ -50,7 +54,7 @@ fn mark<T>(_: &[T], _: usize) {}
 
 #[cfg(feature = "constant-time")]
 fn mark<T>(values: &[T], request: usize) {
-    valgrind::request(request, values.as_ptr().addr(), size_of_val(values));
+    valgrind::request(request, values.as_ptr().expose_provenance(), size_of_val(values));
 }
 
 /// Requests to Valgrind itself (`valgrind.h`).

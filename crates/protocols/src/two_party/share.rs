@@ -31,8 +31,7 @@ impl<W: Word> Stored<W> {
         let high = |&w: &W| ring.signed(w).unsigned_abs().checked_shr(self.bits).unwrap_or(0);
         self.value.as_ref().is_none_or(|value| {
             let outside = value.data().iter().fold(0, |outside, w| outside | high(w));
-            constant_time::public(&[outside]);
-            outside == 0
+            constant_time::is_zero(outside)
         })
     }
 
