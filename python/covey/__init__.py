@@ -14,7 +14,8 @@ _interrupt.starting()  # before all that takes time to import
 
 # ruff: noqa: E402
 from covey._version import __version__
-from covey.compile import Checked, Compiled, check, compile  # noqa: A004  (users write covey.compile)
+from covey.checked import Checked, check
+from covey.compile import Compiled, compile  # noqa: A004  (users write covey.compile)
 from covey.errors import (
     CoveyError,
     DataError,

@@ -28,26 +28,19 @@ from covey.protocols import PROTOCOLS, ProtocolInfo
 Trained = Annotated[Path, typer.Argument(metavar="MODEL", help="The trained model: .onnx, or PyTorch's .pt2.")]
 
 
-def check(model: Trained, as_json: Json = False) -> None:
-    """Say of every node whether it is supported, rewritten or unsupported, and why."""
-    from covey.compile import check as check_model
-    from covey.ir import Status
+def check(
+    model: Trained,
+    nodes: Annotated[bool, typer.Option("--nodes", help="List every node also where some cannot run.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say of every node whether it is supported, rewritten or unsupported, and what stands in the way."""
+    from covey.checked import check as check_model
 
     checked = check_model(model)
     if as_json:
-        notes = [{"node": n.node, "op": n.op, "status": n.status.value, "text": n.text} for n in checked.notes]
-        console.print_json({"ok": checked.ok, "nodes": notes})
+        console.print_json(checked.to_json())
     else:
-        table = console.table("", ["node", "operator", "status", "why"], [])
-        for entry in checked.notes:
-            table.add_row(console.cell(entry.node), entry.op, entry.status.value, console.cell(entry.text))
-        console.out().print(table)
-        unsupported = sum(note.status is Status.UNSUPPORTED for note in checked.notes)
-        console.say(
-            f"\n{len(checked.notes)} nodes: all can run privately"
-            if checked.ok
-            else f"\n{unsupported} of {len(checked.notes)} nodes cannot run privately"
-        )
+        console.out().print(checked.rendered(every_node=nodes))
     if not checked.ok:
         console.complain(str(checked.errors[0]))
         raise typer.Exit(1)
@@ -91,7 +84,7 @@ def compile_(
         files = {"program": str(program), "weights": str(weights), "report": str(report)}
         console.print_json({**compiled.report, "files": files})
         return
-    console.out().print(compiled.rendered_report())
+    console.out().print(compiled.rendered())
     console.say(f"{program}  the program: public, for every party and client")
     console.say(f"{weights}  the weights: secret, for their owner alone")
     console.say(f"{report}  this report")
