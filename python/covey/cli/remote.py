@@ -22,11 +22,10 @@ from covey.cli.options import (
     Protocol,
     Weights,
     check_served,
-    session_options,
 )
 from covey.cli.run import PlotFile, ProfileFlag
 from covey.errors import ModelError
-from covey.protocols import PROTOCOLS
+from covey.protocols import PROTOCOLS, session_options
 
 PartyConfig = Annotated[Path, typer.Option(metavar="party.toml", help="Who this party is, and whom it knows.")]
 DealerConfig = Annotated[Path, typer.Option(metavar="dealer.toml", help="Who the dealer is, and whom it knows.")]
@@ -117,7 +116,7 @@ def infer(
     from covey.client import Client
     from covey.inputs import read_inputs
     from covey.model import load
-    from covey.plot import check_plot, draw
+    from covey.plot import check_plot
 
     kind = check_served(protocol)
     check_plot(plot)
@@ -132,7 +131,7 @@ def infer(
         result = session.infer_split(inputs, lanes, progress=report)
     show(result, output=output, profile=profile, as_json=as_json)
     if plot is not None and result.profile is not None:
-        draw(result.profile, plot, f"{program.name} on {kind}")
+        result.profile.plot(plot, title=f"{program.name} on {kind}")
 
 
 def model_beside(config: Path) -> Path:
