@@ -147,6 +147,15 @@ def protocol(name: str) -> ProtocolInfo:
     raise OptionError(f"protocol '{name}' is unknown: use {', '.join(others)} or {last}")
 
 
+def of_parties(computing: int, dealer: bool) -> str | None:
+    """The protocol of so many listed parties; a data owner that is a party itself is not listed."""
+    for info in PROTOCOLS.values():
+        counts = (computing, computing + 1) if info.data_owner_can_compute else (computing,)
+        if info.dealer is dealer and any(count in info.computing for count in counts):
+            return info.name
+    return None
+
+
 def session_options(key_bits: int | None, name: str, lanes: int = 1) -> dict[str, Any]:
     """The options of a session that were given. Raises `OptionError` for one the protocol has not."""
     given = {"key_bits": key_bits, "lanes": lanes if lanes > 1 else None}

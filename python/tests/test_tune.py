@@ -69,7 +69,9 @@ def test_the_program_holds_the_certificate_and_its_hash_covers_it(tuned: Path) -
 def test_verify_measures_it_again(command: Command, tuned: Path, tmp_path: Path) -> None:
     verify = ("verify", tuned, "--protocol", "clear", "--model", ONNX, "--json")
     checks = json.loads(command.succeeds(*verify, *DATA, *LABELS).out)
-    assert {"accuracy record: accuracy", "accuracy record: measured again"} <= {check["check"] for check in checks["checks"]}
+    assert {"accuracy record: accuracy", "accuracy record: measured again"} <= {
+        check["check"] for check in checks["checks"]
+    }
     without = json.loads(command.succeeds(*verify, *DATA).out)
     assert any(
         "not measured again: give --data 'test-images.npy' and its --labels" in note for note in without["notes"]

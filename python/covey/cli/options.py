@@ -24,6 +24,9 @@ InputRange = Annotated[
     str | None, typer.Option(metavar="LOW,HIGH", help="What the inputs lie between (for .onnx and .pt2), such as 0,1.")
 ]
 Protocol = Annotated[str, typer.Option(help="; ".join(info.help for info in PROTOCOLS.values()) + ".")]
+ServedProtocol = Annotated[
+    str, typer.Option("--protocol", help="; ".join(info.help for info in PROTOCOLS.values() if info.served) + ".")
+]
 PartyCount = Annotated[
     int | None,
     typer.Option(

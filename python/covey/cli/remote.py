@@ -19,7 +19,7 @@ from covey.cli.options import (
     KeyBits,
     Lanes,
     OutputFile,
-    Protocol,
+    ServedProtocol,
     Weights,
     check_served,
 )
@@ -77,7 +77,7 @@ def share_weights(
     config: OwnerConfig,
     model: OptionalModel = None,
     weights: Weights = None,
-    protocol: Protocol = "trio",
+    protocol: ServedProtocol = "trio",
     as_json: Json = False,
 ) -> None:
     """Share a model's weights with the parties: each gets shares that tell it nothing."""
@@ -106,7 +106,7 @@ def infer(
     output: OutputFile = None,
     profile: ProfileFlag = False,
     plot: PlotFile = None,
-    protocol: Protocol = "trio",
+    protocol: ServedProtocol = "trio",
     key_bits: KeyBits = None,
     lanes: Lanes = 1,
     as_json: Json = False,
