@@ -39,12 +39,17 @@ class Shown(ABC):
 
     def __str__(self) -> str:
         stream = StringIO()
-        plain = Console(file=stream, width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False)
-        plain.print(self.rendered())
+        _console(stream, color_system=None).print(self.rendered())
         return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
     def _repr_html_(self) -> str:
         """What notebooks show."""
-        console = Console(file=StringIO(), record=True, width=WIDTH, highlight=False, markup=False, emoji=False)
+        console = _console(StringIO(), record=True)
         console.print(self.rendered())
         return console.export_html(code_format=_HTML, inline_styles=True)
+
+
+def _console(stream: StringIO, **more: Any) -> Console:
+    # Within Jupyter, rich would show what it prints by itself.
+    plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "force_jupyter": False}
+    return Console(file=stream, width=WIDTH, **plain, **more)

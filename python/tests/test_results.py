@@ -72,6 +72,15 @@ def test_notebooks_show_the_same(results: dict[str, Shown], kind: str) -> None:
     assert words == str(results[kind]).split()
 
 
+def test_a_kernel_shows_a_result_once(results: dict[str, Shown], monkeypatch: pytest.MonkeyPatch) -> None:
+    text, html = str(results["check"]), results["check"]._repr_html_()
+    shown: list[object] = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *parts: shown.append(parts))
+    assert (str(results["check"]), results["check"]._repr_html_()) == (text, html)
+    assert shown == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_of_one_form(results: dict[str, Shown], kind: str) -> None:
     rows = results[kind].rows()
