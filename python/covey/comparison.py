@@ -174,7 +174,7 @@ def closeness(actual: Result, expected: FloatReference) -> list[Closeness]:
 
 
 def relative_error(actual: Floats, expected: Floats) -> float:
-    """Norm of the difference over the norm of what was due."""
+    """Norm of the difference over the norm of what was expected."""
     error = float(np.linalg.norm(actual - expected))
     return 0.0 if error == 0 else error / float(np.linalg.norm(expected) or np.finfo(np.float64).tiny)
 
