@@ -1,4 +1,4 @@
-"""The accuracy record of a program (`certificate` in its file): what `covey tune` writes into it and `covey verify` measures again.
+"""The accuracy record of a program: what `covey tune` writes into its `certificate` and `covey verify` measures again.
 
 Its numbers are counts of samples, so that they can be compared exactly. The program hash covers it, and binds weights
 and sessions to it.

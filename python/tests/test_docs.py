@@ -16,7 +16,8 @@ PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob(
 SOURCES = sorted((ROOT / "python" / "covey").rglob("*.py")) + sorted((ROOT / "examples").rglob("*.py"))
 COMPILE = re.compile(r"^(?:\w+\$ )?(covey (?:compile|tune) .*)$", re.MULTILINE)
 OBSCURE = re.compile(
-    r"dearest|values alive|: alive\"|clear against clear|(?<!--)phase joint|(?:is|was|were|are) due\b|accuracy certificate",
+    r"dearest|values alive|: alive\"|clear against clear|(?<!--)phase joint|(?:is|was|were|are) due\b|"
+    r"accuracy certificate",
     re.IGNORECASE,
 )
 """Words of ours that a newcomer cannot know."""

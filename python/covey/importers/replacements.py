@@ -23,7 +23,7 @@ CUT = (
 _WAYS_OUT: dict[str, tuple[str, ...]] = {
     NORMALISE: (
         "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization",
-        "MeanVarianceNormalization", "RMSNormalization", "native_layer_norm", "native_group_norm", "rms_norm",
+        "MeanVarianceNormalization", "RMSNormalization", "layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "instance_norm", "rms_norm",
     ),
     ACTIVATE: ("Celu", "Elu", "Mish", "Selu", "Shrink", "Softplus", "Softsign", "ThresholdedRelu"),
     "use x · Sigmoid(1.702 x), a Sigmoid and two Muls, or train the network with Relu or HardSwish in its place": (
@@ -36,7 +36,7 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
     ),
     UNROLL: ("GRU", "LSTM", "RNN", "gru", "lstm", "rnn_tanh"),
     FLAT: ("If", "Loop", "Scan"),
-    PICK: ("GatherElements", "GatherND", "ReverseSequence", "CenterCropPad", "index", "flip", "roll"),
+    PICK: ("GatherElements", "GatherND", "ReverseSequence", "CenterCropPad", "gather", "index", "flip", "roll"),
     "use Where, Pad and Concat with constant masks": ("Scatter", "ScatterElements", "ScatterND", "TensorScatter"),
     FIXED_SIZE: ("Compress", "NonZero", "Unique"),
     CONSTANT: (
