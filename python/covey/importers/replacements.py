@@ -23,7 +23,8 @@ CUT = (
 _WAYS_OUT: dict[str, tuple[str, ...]] = {
     NORMALISE: (
         "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization",
-        "MeanVarianceNormalization", "RMSNormalization", "layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "instance_norm", "rms_norm",
+        "MeanVarianceNormalization", "RMSNormalization", "layer_norm", "native_layer_norm",
+        "group_norm", "native_group_norm", "instance_norm", "rms_norm",
     ),
     ACTIVATE: ("Celu", "Elu", "Mish", "Selu", "Shrink", "Softplus", "Softsign", "ThresholdedRelu"),
     "use x · Sigmoid(1.702 x), a Sigmoid and two Muls, or train the network with Relu or HardSwish in its place": (
