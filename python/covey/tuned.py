@@ -34,7 +34,8 @@ class Tuned(Shown):
     rings: list[Attempt]
     samples: int
     float_correct: int
-    certificate: pb.Certificate = field(repr=False)
+    record: pb.Certificate = field(repr=False)
+    """The accuracy record that the program holds."""
     protocol: str = ""
     """Whose rings were tried, where that is known."""
 
@@ -79,13 +80,13 @@ class Tuned(Shown):
             ),
             Text(
                 f"\nchosen: scale {report['scale']} in Z_2^{report['ring_bits']}, accuracy "
-                f"{self.certificate.fixed_correct / self.samples:.2%}; the program holds a record of it"
+                f"{self.record.fixed_correct / self.samples:.2%}; the program holds a record of it"
             ),
         )
 
 
 def _table(title: str, key: str, rows: list[tuple[int, Attempt]], tuned: Tuned, chosen: int) -> Table:
-    right = "right" if tuned.certificate.labelled else "as the float model"
+    right = "right" if tuned.record.labelled else "as the float model"
     made = table(title, [], [key, right, "accuracy", "against float"])
     made.add_column("", overflow="fold", max_width=50)
     for number, attempt in rows:

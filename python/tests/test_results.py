@@ -112,7 +112,7 @@ def test_rows_say_what_the_results_hold(results: dict[str, Shown]) -> None:
     assert np.array_equal(logits, run.outputs["fc2_out"])
     chosen = {row["search"]: row for row in tuned.rows() if row["chosen"]}
     assert chosen["scale"]["scale"] == chosen["ring"]["scale"] == 8
-    assert chosen["ring"]["correct"] == tuned.certificate.fixed_correct
+    assert chosen["ring"]["correct"] == tuned.record.fixed_correct
 
 
 def test_a_name_from_the_model_is_no_html() -> None:
