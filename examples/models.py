@@ -2,6 +2,7 @@
 
     python examples/models.py resnet18-cifar resnet18.onnx
     python examples/models.py lenet5 lenet5.onnx --samples 4 --data lenet5.npy
+    python examples/models.py lenet5 --samples 1 --data mine.npy --seed 1  # other images, no model
 
 A model's name is that of the architecture and the shape of its images, with `-avgpool` for AveragePool instead of
 MaxPool; `covey.models` has the table. Sample images are smooth, differ from one another and lie in [0, 1].
@@ -31,19 +32,24 @@ def main() -> None:
     """Write a model, and sample images if asked."""
     parser = argparse.ArgumentParser(description="Write a standard network with seeded weights as ONNX.")
     parser.add_argument("model", choices=SPECS, metavar="MODEL", help=", ".join(SPECS))
-    parser.add_argument("out", type=Path, help="the ONNX file to write")
+    parser.add_argument("out", type=Path, nargs="?", help="the ONNX file to write; without it, only sample images")
     parser.add_argument("--data", type=Path, help="also write sample images, float32 .npy")
     parser.add_argument("--samples", type=int, default=4, help="how many sample images (default 4)")
+    parser.add_argument("--seed", type=int, default=models.SAMPLE_SEED, help="other images for every number")
     arguments = parser.parse_args()
+    if arguments.out is None and arguments.data is None:
+        parser.error("name a file to write: OUT for the model, --data for sample images")
     if arguments.samples < 1:
         parser.error("--samples must be at least 1")
     spec = SPECS[arguments.model]
-    model, net = spec.network()
-    onnx.save(model, arguments.out)
-    print(f"wrote {arguments.out}, {arguments.out.stat().st_size:,} bytes")
-    print(f"largest |activation| {net.largest:.2f}; at least {net.least_alive:.0%} of values alive after every ReLU")
-    if arguments.data:
-        np.save(arguments.data, models.samples(spec.shape, arguments.samples))
+    if arguments.out is not None:
+        model, net = spec.network()
+        onnx.save(model, arguments.out)
+        print(f"wrote {arguments.out}, {arguments.out.stat().st_size:,} bytes")
+        above = f"at least {net.least_alive:.0%} of values above 0 after every ReLU"
+        print(f"largest |activation| {net.largest:.2f}; {above}")
+    if arguments.data is not None:
+        np.save(arguments.data, models.samples(spec.shape, arguments.samples, arguments.seed))
         print(f"wrote {arguments.data}, {arguments.samples} images")
 
 

@@ -1,7 +1,9 @@
 """Covey: private neural-network inference by secure multi-party computation.
 
-`compile` turns an ONNX model into a public program and secret weights, `check` says what it would make of each node.
-`local` runs the parties as processes on this machine; `Client` talks to parties on other machines.
+`check` says what Covey would make of each node of a model, `compile` turns it into a public program and secret weights,
+and `tune` finds the smallest numbers that keep its accuracy. `explain` says what a run protects, reveals and costs,
+`verify` whether it computes what it should. `local` runs the parties as processes on this machine; `Client` talks to
+parties on other machines.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ _interrupt.starting()  # before all that takes time to import
 
 # ruff: noqa: E402
 from covey._version import __version__
-from covey.compile import Checked, Compiled, check, compile  # noqa: A004  (users write covey.compile)
+from covey.checked import Checked, check
+from covey.compile import Compiled, compile  # noqa: A004  (users write covey.compile)
 from covey.errors import (
     CoveyError,
     DataError,
@@ -29,8 +32,12 @@ from covey.local import local  # users write covey.local
 
 if TYPE_CHECKING:
     from covey._core import Program, Weights
+    from covey.api import explain, tune, verify
     from covey.client import Client
-    from covey.result import Result
+    from covey.explanation import Explanation
+    from covey.result import Profile, Result
+    from covey.tuned import Tuned
+    from covey.verification import Verification
 
 __all__ = [
     "Checked",
@@ -39,26 +46,41 @@ __all__ = [
     "CoveyError",
     "DataError",
     "DoesNotFitError",
+    "Explanation",
     "ModelError",
     "NodeError",
     "OptionError",
     "ParameterError",
+    "Profile",
     "Program",
     "Result",
+    "Tuned",
     "UnsupportedError",
+    "Verification",
     "Weights",
     "__version__",
     "check",
     "compile",
+    "explain",
     "local",
+    "tune",
+    "verify",
 ]
 
-# What needs the native runtime is loaded when first asked for, so that compiling works without it.
+# What needs the native runtime is loaded when first asked for, so that compiling works without it. No module of the
+# package may be called as one of these: once imported, it would stand in its place.
 _RUNTIME: dict[str, str] = {
     "Client": "covey.client",
+    "Explanation": "covey.explanation",
+    "Profile": "covey.result",
     "Program": "covey._core",
     "Result": "covey.result",
+    "Tuned": "covey.tuned",
+    "Verification": "covey.verification",
     "Weights": "covey._core",
+    "explain": "covey.api",
+    "tune": "covey.api",
+    "verify": "covey.api",
 }
 
 
@@ -68,3 +90,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(_RUNTIME[name]), name)
     raise AttributeError(f"module 'covey' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

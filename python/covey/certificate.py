@@ -1,4 +1,4 @@
-"""The accuracy certificate of a program: what `covey tune` writes into it and `covey verify` measures again.
+"""The accuracy record of a program: what `covey tune` writes into its `certificate` and `covey verify` measures again.
 
 Its numbers are counts of samples, so that they can be compared exactly. The program hash covers it, and binds weights
 and sessions to it.
@@ -6,7 +6,9 @@ and sessions to it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +37,7 @@ def of(program: Program) -> pb.Certificate | None:
         parsed = pb.Program.FromString(program.to_bytes()[HEADER_BYTES:])
     except DecodeError:
         raise ModelError(
-            f"the accuracy certificate of '{program.name}' cannot be read: compile or tune the model again"
+            f"the accuracy record of '{program.name}' cannot be read: compile or tune the model again"
         ) from None
     return parsed.certificate if parsed.HasField("certificate") else None
 
@@ -61,17 +63,24 @@ def good_enough(fixed_correct: int, float_correct: int, samples: int, tolerance:
     return samples > 0 and float_correct - tolerance * samples <= fixed_correct <= samples
 
 
-def read_labels(path: object, samples: int) -> Classes:
-    """The class of each sample, from a .npy file. Raises `DataError`."""
+def read_labels(source: str | os.PathLike[str] | npt.NDArray[Any], samples: int) -> Classes:
+    """The class of each sample, from an array or a .npy file. Raises `DataError`."""
+    if isinstance(source, np.ndarray):
+        return _checked_labels(source, samples, "the labels array")
+    path = os.fspath(source)
     try:
-        labels = np.load(str(path), allow_pickle=False)
+        labels = np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise DataError(f"labels file '{path}' does not exist: check the path") from None
     except Exception:  # numpy raises many kinds for what it cannot parse
         raise DataError(f"labels file '{path}' is not a readable .npy file: save it with numpy.save") from None
+    return _checked_labels(labels, samples, f"labels file '{path}'")
+
+
+def _checked_labels(labels: object, samples: int, what: str) -> Classes:
     if not isinstance(labels, np.ndarray) or labels.dtype.kind not in "iu" or labels.shape != (samples,):
         found = f"{labels.dtype} {list(labels.shape)}" if isinstance(labels, np.ndarray) else "an archive"
-        raise DataError(f"labels file '{path}' holds {found}: give one whole number for each of {samples} samples")
+        raise DataError(f"{what} holds {found}: give one whole number for each of {samples} samples")
     return labels.astype(np.int64)
 
 

@@ -88,7 +88,10 @@ class Client:
         if len(sides) == 1:  # this machine is the other party
             sides.append(json.loads(_core.own_store(self.config)))
         if len(sides) != 2:
-            raise CoveyError(f"{len(sides)} parties keep nothing ahead of sessions: the store is that of two-party")
+            raise CoveyError(
+                f"{len(sides)} parties keep no correlated OTs, which only two-party uses: ask for the runs that they "
+                f"have ahead (stored_runs)"
+            )
         held = [
             {name: left for store in stores if store["role"] == role for name, left in store["batches"]}
             for role, stores in enumerate(sides)
@@ -144,8 +147,20 @@ class StoredRuns:
 
     def of(self, program: Program, batch: int = 1, *, protocol: str = "beaver", round_bits: int = 0) -> list[int]:
         """How many inferences of `batch` samples of a program are left of each batch that is for such."""
-        wanted = {"program": program.hash, "protocol": protocol, "batch": batch, "round_bits": round_bits}
-        return [runs["left"] for runs in self.batches if all(runs[key] == value for key, value in wanted.items())]
+        mine = _are_for(program, batch, protocol, round_bits)
+        return [runs["left"] for runs in self.batches if mine(runs)]
+
+    def others(
+        self, program: Program, batch: int = 1, *, protocol: str = "beaver", round_bits: int = 0
+    ) -> list[dict[str, Any]]:
+        """The batches that are for inferences of another kind: of other programs, samples, protocols or rounding."""
+        mine = _are_for(program, batch, protocol, round_bits)
+        return [runs for runs in self.batches if not mine(runs)]
+
+
+def _are_for(program: Program, batch: int, protocol: str, round_bits: int) -> Callable[[dict[str, Any]], bool]:
+    wanted = {"program": program.hash, "protocol": protocol, "batch": batch, "round_bits": round_bits}
+    return lambda runs: all(runs[key] == value for key, value in wanted.items())
 
 
 class Session:

@@ -19,10 +19,11 @@ from covey._proto import program_pb2 as pb
 from covey.emit import program_file, weights_file, write_files
 from covey.errors import NodeError, OptionError
 from covey.importers.source import Source, examine
-from covey.ir import Graph, Note, Status
+from covey.ir import Graph
 from covey.lowering import Division, Settings, Truncation
 from covey.passes import rewrite
 from covey.passes.scale_choice import Choice, choose
+from covey.shown import Shown
 
 RINGS = range(16, 65)
 """Bits of the rings that programs are compiled for. Two parties compute in any of them, others in 32 or 64."""
@@ -37,7 +38,7 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 
 @dataclass(frozen=True)
-class Compiled:
+class Compiled(Shown):
     """A compiled model.
 
     `program_bytes` is the public program file, `weights` the secret parameters as ring integers (int32 or int64) by
@@ -55,9 +56,13 @@ class Compiled:
         """The weights file."""
         return weights_file(self.weights, self.program_hash)
 
-    def rendered_report(self) -> RenderableType:
+    def rendered(self) -> RenderableType:
         """The report for a terminal (print it with rich)."""
         return report.render(self.report)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The report's steps: node, operator, what it computes, scale, bits, bound and largest value."""
+        return [dict(row) for row in self.report["nodes"]]
 
     def save(self, path: str | os.PathLike[str]) -> tuple[Path, Path, Path]:
         """Write `model.covey`, `model.weights.safetensors` (readable by its owner only) and `model.report.json`.
@@ -210,32 +215,6 @@ def prepare(
     count = len(next(iter(samples.values()))) if samples else 0
     few = {name: array[:FEW] for name, array in (samples or {}).items()}
     return Prepared(graph, ranges, sources, magnitudes, count, few)
-
-
-@dataclass(frozen=True)
-class Checked:
-    """What `check` found: a note on every node of the model, in order, and the errors in the way of compiling."""
-
-    notes: list[Note]
-    errors: list[NodeError]
-
-    @property
-    def ok(self) -> bool:
-        """Whether every node can be computed securely."""
-        return not self.errors
-
-
-def check(path_or_model: Source, example_inputs: Any = None) -> Checked:
-    """Say of every node of a model whether it is supported, rewritten or not supported and why.
-
-    Raises `ModelError` when the file as a whole cannot be used.
-    """
-    graph, errors = examine(path_or_model, example_inputs=example_inputs)
-    order = list(graph.notes)
-    later = rewrite(graph, complete=not errors)
-    for error in later:
-        graph.notes[error.node] = Note(error.node, error.op, Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
-    return Checked([graph.notes[name] for name in order], [*errors, *later])
 
 
 def _by_name(example_inputs: Any, graph: Graph) -> data.Samples:

@@ -109,6 +109,13 @@ def _replace(path: Path, text: str) -> None:
         raise CoveyError(f"cannot write '{path}': {error.strerror or error}; it is unchanged") from None
 
 
+def parties_of(path: str | os.PathLike[str]) -> tuple[int, bool]:
+    """How many computing parties a client's file lists, and whether it lists a dealer. Raises `CoveyError`."""
+    listed = read(path).get("party")
+    roles = [entry.get("role") for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    return sum(role != "dealer" for role in roles), "dealer" in roles
+
+
 def own_identity(path: str | os.PathLike[str]) -> Any:
     """The key a configuration file names, or `None` where none can be read: whoever uses the file says so."""
     from covey import _core

@@ -110,6 +110,8 @@ class Note:
     op: str
     status: Status
     text: str = ""
+    behind: str = ""
+    """Of a node that was not checked: the node that stands in the way."""
 
 
 class Postprocess(Enum):

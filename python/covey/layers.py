@@ -44,7 +44,7 @@ class Layer:
 
 
 def relative_errors(compiled: Compiled, inputs: Mapping[str, Floats]) -> list[float]:
-    """How far each output is from floating point, in the clear: the norm of the difference over that of what is due."""
+    """How far each output is from floating point, in the clear: the norm of the difference over that of the float."""
     program = _core.Program(compiled.program_bytes)
     model = Model(program, _core.Weights(compiled.weights_bytes, program), compiled.graph)
     graph, logits, floats = compiled.graph, run_clear(model, dict(inputs)).logits, reference.run(compiled.graph, inputs)

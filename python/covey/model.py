@@ -59,6 +59,10 @@ def load(
     if isinstance(source, Compiled):
         program = Program(source.program_bytes)
         return Model(program, Weights(source.weights_bytes, program), source.graph)
+    if not isinstance(source, str | os.PathLike):
+        raise ModelError(
+            f"an object of type {type(source).__name__} cannot be run as it is: compile it first with covey.compile"
+        )
     path = Path(source)
     if is_model_file(path):
         return _compile(path, weights, data, calibration, input_range)

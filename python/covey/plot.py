@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from covey.errors import CoveyError, OptionError
 from covey.result import NodeProfile, Profile
+
+DOTS = 120
+"""Dots an inch."""
 
 MOST_NODES = 40
 """Nodes that are drawn; what is left over is one bar."""
@@ -17,15 +23,32 @@ def check_plot(path: Path | None) -> None:
     if path is None:
         return
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise OptionError(
-            f"a plot is a .png, .svg or .pdf file, not '{path.name}': use --plot {path.with_suffix('.png')}"
-        )
+        raise OptionError(f"a plot is a .png, .svg or .pdf file, not '{path.name}': name it {path.with_suffix('.png')}")
     if not path.absolute().parent.is_dir():
         raise OptionError(f"folder '{path.parent}' for the plot does not exist: make it first")
     _figure()
 
 
-def draw(profile: Profile, path: Path, title: str) -> None:
+@dataclass(frozen=True)
+class Plot:
+    """A picture that notebooks show; `figure` is matplotlib's, to change or to put elsewhere."""
+
+    figure: Any = field(repr=False)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it as .png, .svg or .pdf. Raises `CoveyError`."""
+        try:
+            self.figure.savefig(path, dpi=DOTS)
+        except OSError as error:
+            raise CoveyError(f"cannot write plot '{path}': {error.strerror}") from None
+
+    def _repr_png_(self) -> bytes:
+        stream = BytesIO()
+        self.figure.savefig(stream, format="png", dpi=DOTS)
+        return stream.getvalue()
+
+
+def draw(profile: Profile, title: str) -> Plot:
     """Bars of milliseconds, computing and waiting, and of bytes, offline and online, in the order of execution."""
     nodes = _shown(profile.nodes)
     labels = [f"{node.name} ({node.op})" if node.op else node.name for node in nodes]
@@ -47,20 +70,17 @@ def draw(profile: Profile, path: Path, title: str) -> None:
     traffic.legend(loc="lower right")
     total = profile.total
     figure.suptitle(f"{title}: {profile.seconds:.3g} s, {total.bytes / 1e6:.3g} MB, {total.rounds} rounds")
-    try:
-        figure.savefig(path, dpi=120)
-    except OSError as error:
-        raise CoveyError(f"cannot write plot '{path}': {error.strerror}") from None
+    return Plot(figure)
 
 
 def _shown(nodes: list[NodeProfile]) -> list[NodeProfile]:
-    """All nodes, or the dearest ones in their order and the others together."""
+    """All nodes, or those that send most in their order and the others together."""
     if len(nodes) <= MOST_NODES:
         return nodes
-    dearest = sorted(range(len(nodes)), key=lambda index: nodes[index].bytes, reverse=True)[: MOST_NODES - 1]
-    rest = Profile([node for index, node in enumerate(nodes) if index not in dearest], 0.0).total
+    most = sorted(range(len(nodes)), key=lambda index: nodes[index].bytes, reverse=True)[: MOST_NODES - 1]
+    rest = Profile([node for index, node in enumerate(nodes) if index not in most], 0.0).total
     left = NodeProfile(
-        f"{len(nodes) - len(dearest)} others",
+        f"{len(nodes) - len(most)} others",
         "",
         rest.milliseconds,
         rest.rounds,
@@ -69,12 +89,12 @@ def _shown(nodes: list[NodeProfile]) -> list[NodeProfile]:
         [],
         rest.waiting_milliseconds,
     )
-    return [*(nodes[index] for index in sorted(dearest)), left]
+    return [*(nodes[index] for index in sorted(most)), left]
 
 
 def _figure() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise OptionError("--plot needs matplotlib, which is not installed: pip install 'covey[plot]'") from None
+        raise OptionError("a plot needs matplotlib, which is not installed: pip install 'covey[plot]'") from None
     return Figure

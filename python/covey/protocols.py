@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from covey.errors import OptionError
 
@@ -144,6 +145,26 @@ def protocol(name: str) -> ProtocolInfo:
         return PROTOCOLS[name]
     *others, last = PROTOCOLS
     raise OptionError(f"protocol '{name}' is unknown: use {', '.join(others)} or {last}")
+
+
+def of_parties(computing: int, dealer: bool) -> str | None:
+    """The protocol of so many listed parties; a data owner that is a party itself is not listed."""
+    for info in PROTOCOLS.values():
+        counts = (computing, computing + 1) if info.data_owner_can_compute else (computing,)
+        if info.dealer is dealer and any(count in info.computing for count in counts):
+            return info.name
+    return None
+
+
+def session_options(key_bits: int | None, name: str, lanes: int = 1) -> dict[str, Any]:
+    """The options of a session that were given. Raises `OptionError` for one the protocol has not."""
+    given = {"key_bits": key_bits, "lanes": lanes if lanes > 1 else None}
+    if name == "clear":
+        if key_bits is not None:
+            raise OptionError("--key-bits approximates comparisons of a private run: clear has none")
+        if lanes > 1:
+            raise OptionError("--lanes is for private runs: clear has none")
+    return {option: value for option, value in given.items() if value is not None}
 
 
 def _of_any_number() -> str:

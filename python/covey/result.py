@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from covey.shown import Shown
+from covey.tables import amount, duration, profile_table
 
 if TYPE_CHECKING:
     from covey._core import Program
+    from covey.plot import Plot
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+
+SHOWN_SAMPLES = 10
+SHOWN_CLASSES = 3
+SHOWN_ELEMENTS = 8
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,7 @@ class NodeProfile:
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(Shown):
     """Where time and bytes went, step by step under the model's own node names."""
 
     nodes: list[NodeProfile]
@@ -103,6 +115,47 @@ class Profile:
             links=[link for node in self.nodes for link in node.links],
             waiting_milliseconds=sum(node.waiting_milliseconds for node in self.nodes),
         )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every step: milliseconds and which of them were waits, bytes, rounds and messages."""
+        return [
+            {
+                "node": node.name,
+                "op": node.op,
+                "milliseconds": node.milliseconds,
+                "waiting_milliseconds": node.waiting_milliseconds,
+                "gigabits_per_second": node.gigabits_per_second,
+                "offline_bytes": node.offline_bytes,
+                "online_bytes": node.online_bytes,
+                "rounds": node.rounds,
+                "messages": node.messages,
+            }
+            for node in self.nodes
+        ]
+
+    def rendered(self) -> RenderableType:
+        """Step by step, for a terminal (print it with rich)."""
+        return Group(profile_table(self.nodes, self.total), Text(self.summary))
+
+    @property
+    def summary(self) -> str:
+        """The whole run in one line."""
+        total = self.total
+        traffic = f", {amount(total.bytes)} sent by all, {total.rounds:,} rounds" if total.links else ""
+        return duration(self.seconds) + traffic
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, title: str = "profile") -> Plot:
+        """Time and bytes of every step as a picture, which notebooks show and `path` (.png, .svg, .pdf) keeps.
+
+        Raises `OptionError` where matplotlib is not installed or the path is none that a picture can go to.
+        """
+        from covey.plot import check_plot, draw
+
+        check_plot(Path(path) if path is not None else None)
+        picture = draw(self, title)
+        if path is not None:
+            picture.save(path)
+        return picture
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -163,7 +216,7 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Shown):
     """The opened outputs of a run.
 
     `outputs` are real numbers by output name, with what the result's owner does in the clear (a final Softmax) applied;
@@ -183,6 +236,38 @@ class Result:
     def logits(self) -> dict[str, Floats]:
         """The outputs before what is done in the clear, as real numbers."""
         return {name: integers / 2.0 ** self.scales[name] for name, integers in self.integers.items()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every sample: its number and all elements of its outputs, named `output[index, ..]`."""
+        count = max((len(values) for values in self.outputs.values() if values.ndim), default=1)
+        rows: list[dict[str, Any]] = [{"sample": sample} for sample in range(count)]
+        for name, values in self.outputs.items():
+            batched = values if values.ndim and len(values) == count else values[None].repeat(count, axis=0)
+            for index in np.ndindex(batched.shape[1:]):
+                column = f"{name}[{', '.join(map(str, index))}]" if index else name
+                place = (slice(None), *index)
+                for row, value in zip(rows, batched[place].tolist(), strict=True):
+                    row[column] = value
+        return rows
+
+    @property
+    def lines(self) -> list[str]:
+        """The predictions of the first samples, or the first elements of outputs that are no classes."""
+        return [line for name, values in self.outputs.items() for line in _output_lines(name, values)]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What may be wrong with the outputs, one line each."""
+        return [
+            f"output '{name}' touches the bound that the calibration data gave it, so it may be wrong: compile with "
+            f"more --calibration data or a larger ring"
+            for name in self.at_bound
+        ]
+
+    def rendered(self) -> RenderableType:
+        """The outputs for a terminal (print it with rich)."""
+        took = [self.profile.summary] if self.profile is not None else []
+        return Text("\n".join([*self.lines, *self.warnings, *took]), overflow="fold")
 
     @staticmethod
     def joined(done: Results) -> Result:
@@ -213,6 +298,21 @@ class Result:
         calibrated = {entry["name"]: int(entry["bound_bits"]) for entry in program.outputs if not entry["proved"]}
         at_bound = [name for name in integers if _touches(integers[name], calibrated.get(name))]
         return Result(outputs, integers, scales, profile, list(parties), at_bound)
+
+
+def _output_lines(name: str, values: Floats) -> Iterator[str]:
+    yield f"{name} [{', '.join(map(str, values.shape))}]"
+    if values.ndim != 2 or values.shape[1] < 2:
+        flat = values.reshape(len(values), -1) if values.ndim and len(values) else values.reshape(1, -1)
+        for index, row in enumerate(flat[:SHOWN_SAMPLES]):
+            more = " ..." if len(row) > SHOWN_ELEMENTS else ""
+            yield f"  sample {index}: {', '.join(f'{value:.5g}' for value in row[:SHOWN_ELEMENTS])}{more}"
+    else:
+        for index, row in enumerate(values[:SHOWN_SAMPLES]):
+            best = np.argsort(-row, kind="stable")[:SHOWN_CLASSES]
+            yield f"  sample {index}: " + ", ".join(f"class {k} ({row[k]:.4g})" for k in best)
+    if len(values) > SHOWN_SAMPLES:
+        yield f"  ... and {len(values) - SHOWN_SAMPLES} more"
 
 
 def _touches(values: Integers, bits: int | None) -> bool:

@@ -25,6 +25,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "docs/quad.md": (),
     "docs/n-parties.md": (),
     "docs/pipelines.md": (),
+    "docs/python.md": (),
     "docs/reports.md": ("matplotlib",),
     "docs/pytorch.md": ("torch",),
     "docs/tuning.md": ("torch", "sklearn"),

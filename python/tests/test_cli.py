@@ -63,6 +63,13 @@ def test_version_and_help(command: Command) -> None:
     assert all(name in help_text for name in names)
 
 
+@pytest.mark.parametrize("name", ["infer", "share-weights"])
+def test_protocols_without_parties_are_not_offered_to_clients(command: Command, name: str) -> None:
+    shown = " ".join(command.succeeds(name, "--help").out.split())
+    assert "trio: three parties" in shown and "clear:" not in shown
+    assert "clear:" in command.succeeds("run", "--help").out
+
+
 @pytest.mark.parametrize("call", [["frobnicate"], ["run"], ["check", "a", "b"], ["compile", "--ring"]])
 def test_wrong_calls_end_with_2(command: Command, call: list[str]) -> None:
     command.refuses(*call, saying="--help", code=2)
@@ -150,7 +157,7 @@ def test_calibration_with_nan_is_refused(command: Command, tmp_path: Path, image
 
 def test_explain_adds_up(command: Command, digits: Path) -> None:
     outcome = command.succeeds("explain", digits, "--protocol", "trio", "--batch", "2")
-    for text in ("semi-honest, one of three", "five dearest nodes", "LAN (", "WAN (", "conv1", "A run reveals"):
+    for text in ("semi-honest, one of three", "the nodes that send most", "LAN (", "WAN (", "conv1", "A run reveals"):
         assert text in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 100
     plan = json.loads(command.succeeds("explain", digits, "--batch", "2", "--json").out)

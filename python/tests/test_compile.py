@@ -231,7 +231,7 @@ def test_several_inputs_and_outputs() -> None:
 def test_the_report_can_be_shown(proto: onnx.ModelProto) -> None:
     compiled = covey.compile(proto, input_range=(0, 1))
     stream = io.StringIO()
-    Console(file=stream, width=100).print(compiled.rendered_report())
+    Console(file=stream, width=100).print(compiled.rendered())
     text = stream.getvalue()
     for expected in (
         "conv",

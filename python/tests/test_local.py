@@ -287,7 +287,7 @@ def test_verify_measures_approximate_comparisons(command: Command, digits: Path)
     verdict = json.loads(command.succeeds(*verify, "--key-bits", 14).out)
     checks = {check["check"]: check for check in verdict["checks"]}
     against_clear = checks["fc2_out: trio against clear"]
-    assert against_clear["due"] == "approximate" and against_clear["passed"] is None
+    assert against_clear["required"] == "approximate" and against_clear["passed"] is None
     assert not against_clear["found"].startswith("0 of")
     assert checks["fc2_out: relative L2 error"]["passed"]
     command.refuses(*verify, "--key-bits", 14, "--protocol", "clear", saying="clear has none")
@@ -301,7 +301,7 @@ def test_verify_passes_the_digits(command: Command, digits: Path) -> None:
     assert verdict["passed"]
     found = {check["check"]: check["found"] for check in verdict["checks"]}
     assert any("relative L2 error" in name for name in found)
-    assert sum(name.endswith(": alive") for name in found) == 3
+    assert sum(name.endswith(": values above zero") for name in found) == 3
     assert found["distinct outputs"] == "6 for 6 distinct samples"
 
 

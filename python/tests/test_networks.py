@@ -50,7 +50,7 @@ def test_verify(command: Command, network: Path) -> None:
     failed = [check for check in verdict["checks"] if check["passed"] is False]
     assert failed == []
     assert sum("against clear" in check["check"] for check in verdict["checks"]) == 1
-    assert sum("alive" in check["check"] for check in verdict["checks"]) >= 3
+    assert sum("above zero" in check["check"] for check in verdict["checks"]) >= 3
 
 
 def test_explain_equals_the_meter(command: Command, parties: Parties, network: Path) -> None:

@@ -15,7 +15,7 @@ import covey
 from command import DIGITS, Command
 from covey.layers import compare, opened
 from covey.model import load
-from covey.plot import MOST_NODES, draw
+from covey.plot import MOST_NODES
 from covey.result import NodeProfile, Profile
 
 ONNX = DIGITS / "digits.onnx"
@@ -67,7 +67,7 @@ def profile(count: int) -> Profile:
 @pytest.mark.parametrize("count", [1, 5, 3 * MOST_NODES])
 def test_plot(tmp_path: Path, count: int) -> None:
     pytest.importorskip("matplotlib")
-    draw(profile(count), tmp_path / "profile.png", "test")
+    profile(count).plot(tmp_path / "profile.png", title="test")
     assert (tmp_path / "profile.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 

@@ -80,6 +80,14 @@ def test_runs_are_dealt_ahead_and_counted(command: Command, digits: Path, protoc
         dealt = sum(link["bytes"] for node in plan["nodes"] for link in node["links"] if link["offline"])
         assert filled["bytes"] == 3 * dealt
         assert "3 inference(s) of 1 sample(s)" in command.succeeds("store", "show", *given).out
+        # Without --protocol, it is that of the parties that the file lists.
+        unnamed = command.succeeds("store", "show", *given[:3], "--json").out
+        assert json.loads(unnamed) == {"protocol": protocol, "inferences": 3, "batch": 1, "batches": [3], "others": []}
+        elsewhere = command.succeeds("store", "show", *given[:3], "--batch", 2).out
+        assert "0 inference(s) of 2 sample(s)" in elsewhere
+        assert "also in store: 3 inference(s) of 1 sample(s)" in elsewhere and "--batch 1 --round-bits 0" in elsewhere
+        refusal = f"is not what two-party takes: leave --protocol out, or use {protocol}"
+        command.refuses("store", "show", *given[:3], "--protocol", "two-party", saying=refusal)
         for party in parties.parties:
             party.kill()
             party.spawn()

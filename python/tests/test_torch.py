@@ -338,6 +338,31 @@ def test_check_goes_on_behind_an_unsupported_node() -> None:
     ]
 
 
+def test_check_finds_what_hides_behind_an_unsupported_node() -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            largest, _ = torch.topk(torch.relu(x), 2)
+            return torch.relu(torch.cumsum(largest, 1))
+
+    checked = covey.check(Module().eval(), torch.zeros(2, 4))
+    assert {note.node: note.status.value for note in checked.notes} == {
+        "relu": "ok",
+        "topk": "unsupported",
+        "cumsum": "unsupported",
+        "relu.2": "not checked",
+    }
+    assert [cause.op for cause in checked.causes] == ["aten.topk", "aten.cumsum"]
+
+
+def test_what_follows_a_moved_batch_is_not_blamed() -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.relu(x.transpose(0, 1)).mean(0)
+
+    checked = covey.check(Module().eval(), torch.zeros(2, 4, 3))
+    assert [error.node for error in checked.errors] == ["transpose"]
+
+
 def test_training_mode_is_refused() -> None:
     module = network()
     module[0].norm.train()

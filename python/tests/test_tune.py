@@ -14,7 +14,7 @@ from covey import _core, certificate
 from covey._proto import program_pb2 as pb
 from covey.compile import Prepared, prepare
 from covey.emit import HEADER_BYTES, program_file
-from covey.tune import Validation, tune
+from covey.tuning import Validation, tune
 
 ONNX = DIGITS / "digits.onnx"
 DATA = ("--data", DIGITS / "test-images.npy")
@@ -69,7 +69,9 @@ def test_the_program_holds_the_certificate_and_its_hash_covers_it(tuned: Path) -
 def test_verify_measures_it_again(command: Command, tuned: Path, tmp_path: Path) -> None:
     verify = ("verify", tuned, "--protocol", "clear", "--model", ONNX, "--json")
     checks = json.loads(command.succeeds(*verify, *DATA, *LABELS).out)
-    assert {"certificate: accuracy", "certificate: measured again"} <= {check["check"] for check in checks["checks"]}
+    assert {"accuracy record: accuracy", "accuracy record: measured again"} <= {
+        check["check"] for check in checks["checks"]
+    }
     without = json.loads(command.succeeds(*verify, *DATA).out)
     assert any(
         "not measured again: give --data 'test-images.npy' and its --labels" in note for note in without["notes"]
@@ -90,7 +92,7 @@ def test_a_false_certificate_fails(command: Command, tuned: Path, tmp_path: Path
     weights = tuned.with_suffix(".weights.safetensors").read_bytes().replace(digest.encode(), other.encode())
     (tmp_path / "false.weights.safetensors").write_bytes(weights)
     verify = ("verify", tmp_path / "false.covey", "--protocol", "clear", "--model", ONNX)
-    command.refuses(*verify, *DATA, *LABELS, saying="certificate: ")
+    command.refuses(*verify, *DATA, *LABELS, saying="accuracy record: ")
 
 
 def test_without_labels_the_float_model_is_right(command: Command, tmp_path: Path) -> None:
@@ -98,9 +100,9 @@ def test_without_labels_the_float_model_is_right(command: Command, tmp_path: Pat
     found = json.loads(command.succeeds("tune", ONNX, *DATA, *OPTIONS, "-o", out, "--json").out)
     assert (found["ring_bits"], found["float_correct"], found["samples"]) == (32, 450, 450)
     assert Path(found["files"]["program"]).exists()
-    assert "the accuracy certificate" in " ".join(command.succeeds("explain", out).out.split())
+    assert "the accuracy record" in " ".join(command.succeeds("explain", out).out.split())
     checks = json.loads(command.succeeds("verify", out, "--protocol", "clear", "--json").out)["checks"]
-    assert "certificate: accuracy" in {check["check"] for check in checks}
+    assert "accuracy record: accuracy" in {check["check"] for check in checks}
 
 
 def test_tables_are_printed(command: Command, tmp_path: Path) -> None:

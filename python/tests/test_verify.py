@@ -12,10 +12,10 @@ from onnx import numpy_helper
 
 from command import DIGITS, Command
 from covey.clear import run_clear
-from covey.cli.verify import Check, judge
+from covey.comparison import FloatReference, compare, distinct, relative_error
 from covey.model import Model, load
 from covey.result import Result
-from covey.verify import FloatReference, compare, distinct, relative_error
+from covey.verification import Check, judge
 
 ONNX = DIGITS / "digits.onnx"
 
@@ -43,7 +43,7 @@ def changed(result: Result, change: np.ndarray) -> Result:
 def test_equal_runs_pass(model: Model, images: np.ndarray, clear: Result) -> None:
     checks = verdict(model, images, clear, clear)
     assert all(check.passed is not False for check in checks.values())
-    assert len([name for name in checks if name.endswith("alive")]) == 3
+    assert len([name for name in checks if name.endswith("values above zero")]) == 3
 
 
 def test_one_unit_off_fails(model: Model, images: np.ndarray, clear: Result) -> None:
@@ -67,10 +67,10 @@ def test_equal_outputs_for_distinct_samples_fail(model: Model, images: np.ndarra
 def test_dead_layers_fail(model: Model, images: np.ndarray, clear: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     logits = clear.logits
     dead = FloatReference("test", clear.outputs, logits, {"relu1": 0.4, "relu2": 0.05})
-    monkeypatch.setattr("covey.verify.float_reference", lambda *_: dead)
+    monkeypatch.setattr("covey.comparison.float_reference", lambda *_: dead)
     checks = verdict(model, images, clear, clear)
-    assert checks["relu1: alive"].passed
-    assert checks["relu2: alive"].passed is False
+    assert checks["relu1: values above zero"].passed
+    assert checks["relu2: values above zero"].passed is False
 
 
 def test_missing_outputs_differ_entirely(clear: Result) -> None:

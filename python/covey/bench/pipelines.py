@@ -15,6 +15,7 @@ from covey.bench.runs import PATIENCE
 from covey.bench.statistics import Summary
 from covey.clear import run_clear
 from covey.client import Client, Progress
+from covey.comparison import compare
 from covey.config import read
 from covey.errors import CoveyError, OptionError
 from covey.local import Parties, local
@@ -22,7 +23,6 @@ from covey.model import Model, load
 from covey.models import Spec
 from covey.protocols import PROTOCOLS
 from covey.result import NodeProfile, Profile, Results
-from covey.verify import compare
 
 LANES = 2
 """Mini-batches at a time, as the paper has them."""

@@ -19,11 +19,11 @@ from covey.bench.runs import MATERIAL, OUTSIDE, Runs, nodes, parties, repeat
 from covey.bench.statistics import Summary
 from covey.clear import run_clear
 from covey.client import Phase, Progress
+from covey.comparison import compare
 from covey.errors import OptionError
 from covey.lowering import GUARD_BITS
 from covey.model import Model
 from covey.result import NodeProfile
-from covey.verify import compare
 
 FRACTION = 10
 """Fractional bits, and so the bits that a shift after a product drops."""

@@ -10,12 +10,25 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
-from covey.result import NodeProfile
+from covey.shown import WIDTH
+from covey.tables import amount, cell, duration, profile_table, table
 
-WIDTH = 100
+__all__ = [
+    "Report",
+    "amount",
+    "cell",
+    "complain",
+    "duration",
+    "note",
+    "out",
+    "print_json",
+    "profile_table",
+    "progress",
+    "say",
+    "table",
+    "warn",
+]
 
 Report = Callable[[int, int, str], None]
 """How far long work is: done, total and what is being done."""
@@ -74,54 +87,3 @@ def progress(quiet: bool = False) -> Iterator[Report]:
             bar.update(task, completed=done, total=total or None, description=what[:50])
 
         yield report
-
-
-def table(title: str, left: list[str], right: list[str]) -> Table:
-    """An empty table: `left` columns hold text, `right` ones numbers."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in left:
-        made.add_column(heading, overflow="fold", max_width=40)
-    for heading in right:
-        made.add_column(heading, justify="right", no_wrap=True)
-    return made
-
-
-def cell(text: str) -> Text:
-    """Text of the user's, such as a node name, shown as it is."""
-    return Text(text)
-
-
-def profile_table(nodes: list[NodeProfile], total: NodeProfile, timed: bool = True) -> Table:
-    """Node by node: milliseconds and which of them were waits, bytes, what the busiest link carried, and rounds."""
-    numbers = [*(["ms", "waiting", "Gbit/s"] if timed else []), "offline bytes", "online bytes", "rounds"]
-    made = table("node by node", ["node", "operator"], numbers)
-    for node in [*nodes, total]:
-        if node is total:
-            made.add_section()
-        waiting = f"{node.waiting_milliseconds / node.milliseconds:.0%}" if node.milliseconds else ""
-        times = [f"{node.milliseconds:,.1f}", waiting, f"{node.gigabits_per_second:.2f}"] if timed else []
-        made.add_row(
-            cell(node.name),
-            cell(node.op),
-            *times,
-            f"{node.offline_bytes:,}",
-            f"{node.online_bytes:,}",
-            f"{node.rounds:,}",
-        )
-    return made
-
-
-def amount(count: float) -> str:
-    """Bytes as people read them."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people read them."""
-    if seconds < 0.0995:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:.1f} min"

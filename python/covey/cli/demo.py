@@ -15,8 +15,8 @@ from covey.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
     from covey.cli.console import Report
+    from covey.comparison import Difference
     from covey.result import Result
-    from covey.verify import Difference
 
 ACCURACY_LIMIT = 0.97
 
@@ -57,10 +57,10 @@ def _run(folder: Path, protocol: str, count: int | None, report: Report, quiet: 
 
     from covey import reference
     from covey.clear import run_clear
+    from covey.comparison import compare
     from covey.inputs import load_arrays, read_inputs
     from covey.local import counted, local
     from covey.model import load
-    from covey.verify import compare
 
     def tell(text: str) -> None:
         if not quiet:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -24,6 +24,9 @@ InputRange = Annotated[
     str | None, typer.Option(metavar="LOW,HIGH", help="What the inputs lie between (for .onnx and .pt2), such as 0,1.")
 ]
 Protocol = Annotated[str, typer.Option(help="; ".join(info.help for info in PROTOCOLS.values()) + ".")]
+ServedProtocol = Annotated[
+    str, typer.Option("--protocol", help="; ".join(info.help for info in PROTOCOLS.values() if info.served) + ".")
+]
 PartyCount = Annotated[
     int | None,
     typer.Option(
@@ -62,17 +65,6 @@ def parse_range(text: str | None) -> tuple[float, float] | None:
     except ValueError:
         raise OptionError(f"input range '{text}' is not two numbers: write it as low,high, such as 0,1") from None
     return low, high
-
-
-def session_options(key_bits: int | None, protocol_name: str = "trio", lanes: int = 1) -> dict[str, Any]:
-    """The options of a session that were given. Raises `OptionError` for one the protocol has not."""
-    given = {"key_bits": key_bits, "lanes": lanes if lanes > 1 else None}
-    if protocol_name == "clear":
-        if key_bits is not None:
-            raise OptionError("--key-bits approximates comparisons of a private run: clear has none")
-        if lanes > 1:
-            raise OptionError("--lanes is for private runs: clear has none")
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def check_protocol(name: str) -> str:

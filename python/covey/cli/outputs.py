@@ -13,9 +13,6 @@ from covey.errors import CoveyError, OptionError
 from covey.files import write_whole
 from covey.result import Result
 
-SHOWN_SAMPLES = 10
-SHOWN_CLASSES = 3
-
 
 def check_output_path(path: Path | None, outputs: int) -> None:
     """Refuse, before anything runs, a file that the outputs cannot go to."""
@@ -55,39 +52,18 @@ def show(result: Result, *, output: Path | None, profile: bool, as_json: bool) -
     if as_json:
         console.print_json(_plain(result, output, profile))
         return
-    for name, values in result.outputs.items():
-        _show_one(name, values)
-    for name in result.at_bound:
-        console.note(
-            f"output '{name}' touches the bound that the calibration data gave it, so it may be wrong: compile with "
-            f"more --calibration data or a larger ring"
-        )
+    for line in result.lines:
+        console.say(line)
+    for line in result.warnings:
+        console.note(line)
     if output is not None:
         console.say(f"saved to {output}")
     if result.profile is None:
         return
-    total = result.profile.total
     if profile:
         console.say("")
-        console.out().print(console.profile_table(result.profile.nodes, total))
-    traffic = f", {console.amount(total.bytes)} sent by all, {total.rounds:,} rounds" if total.links else ""
-    console.say(f"{console.duration(result.profile.seconds)}{traffic}")
-
-
-def _show_one(name: str, values: np.ndarray[Any, Any]) -> None:
-    shape = "[" + ", ".join(map(str, values.shape)) + "]"
-    console.say(f"{name} {shape}")
-    if values.ndim != 2 or values.shape[1] < 2:
-        flat = values.reshape(len(values), -1) if values.ndim and len(values) else values.reshape(1, -1)
-        for index, row in enumerate(flat[:SHOWN_SAMPLES]):
-            more = " ..." if len(row) > 8 else ""
-            console.say(f"  sample {index}: {', '.join(f'{value:.5g}' for value in row[:8])}{more}")
-    else:
-        for index, row in enumerate(values[:SHOWN_SAMPLES]):
-            best = np.argsort(-row, kind="stable")[:SHOWN_CLASSES]
-            console.say(f"  sample {index}: " + ", ".join(f"class {k} ({row[k]:.4g})" for k in best))
-    if len(values) > SHOWN_SAMPLES:
-        console.say(f"  ... and {len(values) - SHOWN_SAMPLES} more")
+        console.out().print(console.profile_table(result.profile.nodes, result.profile.total))
+    console.say(result.profile.summary)
 
 
 def _plain(result: Result, output: Path | None, profile: bool) -> dict[str, Any]:

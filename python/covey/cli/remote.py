@@ -19,14 +19,13 @@ from covey.cli.options import (
     KeyBits,
     Lanes,
     OutputFile,
-    Protocol,
+    ServedProtocol,
     Weights,
     check_served,
-    session_options,
 )
 from covey.cli.run import PlotFile, ProfileFlag
 from covey.errors import ModelError
-from covey.protocols import PROTOCOLS
+from covey.protocols import PROTOCOLS, session_options
 
 PartyConfig = Annotated[Path, typer.Option(metavar="party.toml", help="Who this party is, and whom it knows.")]
 DealerConfig = Annotated[Path, typer.Option(metavar="dealer.toml", help="Who the dealer is, and whom it knows.")]
@@ -78,7 +77,7 @@ def share_weights(
     config: OwnerConfig,
     model: OptionalModel = None,
     weights: Weights = None,
-    protocol: Protocol = "trio",
+    protocol: ServedProtocol = "trio",
     as_json: Json = False,
 ) -> None:
     """Share a model's weights with the parties: each gets shares that tell it nothing."""
@@ -107,7 +106,7 @@ def infer(
     output: OutputFile = None,
     profile: ProfileFlag = False,
     plot: PlotFile = None,
-    protocol: Protocol = "trio",
+    protocol: ServedProtocol = "trio",
     key_bits: KeyBits = None,
     lanes: Lanes = 1,
     as_json: Json = False,
@@ -117,7 +116,7 @@ def infer(
     from covey.client import Client
     from covey.inputs import read_inputs
     from covey.model import load
-    from covey.plot import check_plot, draw
+    from covey.plot import check_plot
 
     kind = check_served(protocol)
     check_plot(plot)
@@ -132,7 +131,7 @@ def infer(
         result = session.infer_split(inputs, lanes, progress=report)
     show(result, output=output, profile=profile, as_json=as_json)
     if plot is not None and result.profile is not None:
-        draw(result.profile, plot, f"{program.name} on {kind}")
+        result.profile.plot(plot, title=f"{program.name} on {kind}")
 
 
 def model_beside(config: Path) -> Path:

@@ -22,10 +22,9 @@ from covey.cli.options import (
     Weights,
     check_protocol,
     parse_range,
-    session_options,
 )
 from covey.errors import OptionError
-from covey.protocols import PROTOCOLS
+from covey.protocols import PROTOCOLS, session_options
 
 ProfileFlag = Annotated[bool, typer.Option("--profile", help="Show time, bytes and rounds node by node.")]
 PlotFile = Annotated[
@@ -57,7 +56,7 @@ def run(
     from covey.inputs import read_inputs
     from covey.local import local as local_parties
     from covey.model import load
-    from covey.plot import check_plot, draw
+    from covey.plot import check_plot
 
     kind = check_protocol(protocol)
     if kind != "clear" and not local:
@@ -82,4 +81,4 @@ def run(
         result = running.run(loaded, inputs, progress=report)
     show(result, output=output, profile=profile, as_json=as_json)
     if plot is not None and result.profile is not None:
-        draw(result.profile, plot, f"{loaded.program.name} on {kind}")
+        result.profile.plot(plot, title=f"{loaded.program.name} on {kind}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,13 +11,19 @@ import typer
 from covey.cli import console
 from covey.cli.options import Json, check_served
 from covey.cli.remote import ClientConfig, OptionalModel, model_beside, warn_of_own_expiry
+from covey.errors import OptionError
+from covey.protocols import of_parties
 
 app = typer.Typer(help="Make and count what the parties have ahead of sessions.", no_args_is_help=True)
 
 OTS = "two-party"
 
 Protocol = Annotated[
-    str, typer.Option(help=f"{OTS} (correlated OTs), or trio, quad or beaver (runs that P0 or a dealer deals).")
+    str | None,
+    typer.Option(
+        help=f"{OTS} (correlated OTs), or trio, quad or beaver (runs that P0 or a dealer deals); by default that of "
+        f"the parties that the file lists."
+    ),
 ]
 Batch = Annotated[int, typer.Option(min=1, help="Samples in one inference.")]
 RoundBits = Annotated[
@@ -30,14 +37,14 @@ def fill(
     model: OptionalModel = None,
     inferences: Annotated[int, typer.Option(min=1, max=1 << 16, help="For how many.")] = 1,
     batch: Batch = 1,
-    protocol: Protocol = OTS,
+    protocol: Protocol = None,
     as_json: Json = False,
 ) -> None:
     """Have the parties make the correlated randomness of so many inferences of a program, and keep it on disk."""
     from covey.client import Client
     from covey.model import load
 
-    kind = check_served(protocol)
+    kind = _protocol(protocol, config)
     warn_of_own_expiry(config)
     program = load(model or model_beside(config)).program
     start = time.perf_counter()
@@ -61,27 +68,52 @@ def show(
     model: OptionalModel = None,
     batch: Batch = 1,
     round_bits: RoundBits = 0,
-    protocol: Protocol = OTS,
+    protocol: Protocol = None,
     as_json: Json = False,
 ) -> None:
     """Say what the parties have ahead, and for how many inferences of a program it lasts."""
     from covey.client import Client
     from covey.model import load
 
-    kind = check_served(protocol)
+    kind = _protocol(protocol, config)
     warn_of_own_expiry(config)
     program = load(model or model_beside(config)).program
     batches: list[Any]
+    others: list[dict[str, Any]] = []
     if kind != OTS:
-        batches = Client(config).stored_runs().of(program, batch, protocol=kind, round_bits=round_bits)
+        runs = Client(config).stored_runs()
+        batches = runs.of(program, batch, protocol=kind, round_bits=round_bits)
+        others = runs.others(program, batch, protocol=kind, round_bits=round_bits)
         count, held = sum(batches), "runs"
     else:
         stored = Client(config).stored()
         count, batches = stored.inferences(program, batch, round_bits=round_bits), [list(b) for b in stored.batches]
         held = f"{sum(map(sum, batches)):,} correlated OTs"
     if as_json:
-        console.print_json({"inferences": count, "batch": batch, "batches": batches})
+        found = {"protocol": kind, "inferences": count, "batch": batch, "batches": batches}
+        console.print_json({**found, **({"others": others} if kind != OTS else {})})
         return
     console.say(
         f"{held} in store, {len(batches)} batch(es): {count} inference(s) of {batch} sample(s) of '{program.name}'"
     )
+    for runs_of in others:
+        console.say(
+            f"also in store: {runs_of['left']} inference(s) of {runs_of['batch']} sample(s) of program "
+            f"{runs_of['program'][:12]} (--batch {runs_of['batch']} --round-bits {runs_of['round_bits']})"
+        )
+
+
+def _protocol(name: str | None, config: Path) -> str:
+    """The protocol that is asked for, or the one of the parties that the file lists. Raises `OptionError`."""
+    from covey.config import parties_of
+
+    asked = check_served(name) if name is not None else None
+    computing, dealer = parties_of(config)
+    fitting = of_parties(computing, dealer)
+    if fitting is None or (asked is not None and asked != fitting):
+        listed = f"{computing} computing {'party' if computing == 1 else 'parties'}" + (
+            " and a dealer" if dealer else ""
+        )
+        way_out = f"leave --protocol out, or use {fitting}" if fitting is not None else "list the parties of a protocol"
+        raise OptionError(f"'{config}' lists {listed}, which is not what {asked or 'any protocol'} takes: {way_out}")
+    return fitting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,10 +11,6 @@ from covey.cli import console
 from covey.cli.models import Trained
 from covey.cli.options import Calibration, InputRange, Json, Protocol, check_protocol, parse_range
 from covey.errors import OptionError
-from covey.protocols import PROTOCOLS
-
-if TYPE_CHECKING:
-    from covey.tune import Attempt, Tuned
 
 
 def tune(
@@ -32,64 +28,28 @@ def tune(
     input_range: InputRange = None,
     as_json: Json = False,
 ) -> None:
-    """Find the smallest scale and ring that keep a classifier's accuracy, and certify it in the program."""
-    from covey.certificate import read_labels
-    from covey.compile import RINGS, prepare
-    from covey.data import check_within, read_samples
-    from covey.tune import Validation
-    from covey.tune import tune as search
+    """Find the smallest scale and ring that keep a classifier's accuracy, and record it in the program."""
+    from covey.api import tune as tune_model
 
     kind = check_protocol(protocol)
     if output is not None and output.suffix != ".covey":
         raise OptionError(f"the program goes to a .covey file, not '{output}': use -o {output.with_suffix('.covey')}")
-    prepared = prepare(model, calibration=calibration or data, input_range=parse_range(input_range))
-    inputs = read_samples(data, prepared.graph, "validation")
-    check_within(inputs, prepared.ranges)
-    count = len(next(iter(inputs.values())))
-    classes = read_labels(labels, count) if labels is not None else None
-    rings = [ring for ring in PROTOCOLS[kind].rings if ring in RINGS]
-    validation = Validation(inputs, classes, data.name)
     with console.progress(quiet=as_json) as report:
-        tuned = search(prepared, validation, rings=rings, tolerance=tolerance / 100, progress=report)
+        tuned = tune_model(
+            model,
+            data,
+            labels,
+            protocol=kind,
+            tolerance=tolerance / 100,
+            calibration=calibration,
+            input_range=parse_range(input_range),
+            progress=report,
+        )
     files = tuned.compiled.save(output or model.with_suffix(".covey"))
     if as_json:
         paths = dict(zip(("program", "weights", "report"), map(str, files), strict=True))
-        chosen = {key: tuned.compiled.report[key] for key in ("program_hash", "scale", "ring_bits")}
-        console.print_json({**chosen, **tuned.compiled.report["tuning"], "files": paths})
+        console.print_json({**tuned.to_json(), "files": paths})
         return
-    _print(tuned, kind)
+    console.out().print(tuned.rendered())
     for path in files:
         console.say(str(path))
-
-
-def _print(tuned: Tuned, protocol: str) -> None:
-    report = tuned.compiled.report
-    out = console.out()
-    right = "right" if tuned.certificate.labelled else "as the float model"
-    accuracy = tuned.float_correct / tuned.samples
-    out.print(f"{report['model']}: {tuned.samples} validation samples, float accuracy {accuracy:.2%}\n")
-    out.print(
-        _table("scales, in 64 bits", "scale", [(a.scale, a) for a in tuned.scales], tuned, report["scale"], right)
-    )
-    out.print()
-    title = f"rings that {protocol} computes in, at scale {report['scale']}"
-    out.print(_table(title, "bits", [(a.ring, a) for a in tuned.rings], tuned, report["ring_bits"], right))
-    out.print(
-        f"\nchosen: scale {report['scale']} in Z_2^{report['ring_bits']}, accuracy "
-        f"{tuned.certificate.fixed_correct / tuned.samples:.2%}; the program holds a certificate of it"
-    )
-
-
-def _table(title: str, key: str, rows: list[tuple[int, Attempt]], tuned: Tuned, chosen: int, right: str) -> Any:
-    table = console.table(title, [], [key, right, "accuracy", "against float"])
-    table.add_column("", overflow="fold", max_width=50)
-    for number, attempt in rows:
-        if attempt.correct is None:
-            table.add_row(str(number), "-", "-", "-", console.cell(attempt.why_not))
-            continue
-        change = (attempt.correct - tuned.float_correct) / tuned.samples
-        mark = "chosen" if number == chosen else ""
-        table.add_row(
-            str(number), str(attempt.correct), f"{attempt.correct / tuned.samples:.2%}", f"{100 * change:+.2f}", mark
-        )
-    return table

@@ -16,9 +16,10 @@ import onnx.inliner
 from onnx import helper, numpy_helper
 
 import covey.ops  # noqa: F401  (fills the table of importers)
-from covey.errors import ModelError, NodeError, UnsupportedError
+from covey.errors import ModelError, NodeError
 from covey.importers.folding import evaluate, shape_of
-from covey.importers.onnx_node import IMPORTERS, OnnxNode, Scope
+from covey.importers.onnx_node import IMPORTERS, Importer, OnnxNode, Scope
+from covey.importers.replacements import no_secure_form
 from covey.ir import DType, Graph, Note, Status, Value
 
 OLDEST_OPSET = 6
@@ -111,7 +112,7 @@ class _Importer:
         self.errors: list[NodeError] = []
         self.names: set[str] = {node.name for node in model.graph.node if node.name}
         self.taken: set[str] = set()
-        self.unknown: set[str] = set()
+        self.unknown: dict[str, str] = {}  # values without a known shape: the unsupported node that each comes from
         self.inferred: dict[str, list[int]] | None = None
 
     def run(self) -> tuple[Graph, list[NodeError]]:
@@ -180,10 +181,13 @@ class _Importer:
     def _node(self, proto: onnx.NodeProto, name: str) -> None:
         scope = self.scope
         node = OnnxNode(scope, name, proto.op_type, list(proto.input), list(proto.output), _attributes(proto))
+        behind = next((self.unknown[operand] for operand in proto.input if operand in self.unknown), None)
         try:
-            if any(operand in self.unknown for operand in proto.input):
-                self._note(node, Status.UNCHECKED, "an operand comes from an unsupported node")
-                self.unknown.update(proto.output)
+            if behind is not None:
+                self._importer(proto, name)  # that there is none shows whatever its operands are
+                text = f"it reads what '{behind}' computes"
+                self.scope.graph.notes[name] = Note(name, proto.op_type, Status.UNCHECKED, text, behind)
+                self.unknown.update(dict.fromkeys(proto.output, behind))
             elif self._fold(proto, node):
                 self._note(node, Status.REWRITTEN, "constant, evaluated at compile time")
             else:
@@ -191,7 +195,7 @@ class _Importer:
         except NodeError as error:
             self.errors.append(error)
             self._note(node, Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
-            self._guess_outputs(proto)
+            self._guess_outputs(proto, behind or name)
 
     def _fold(self, proto: onnx.NodeProto, node: OnnxNode) -> bool:
         """Evaluate a node whose operands are constants, or that asks for an activation's shape."""
@@ -219,15 +223,7 @@ class _Importer:
         return True
 
     def _import(self, proto: onnx.NodeProto, node: OnnxNode) -> None:
-        importer = IMPORTERS.get(proto.op_type) if proto.domain in ("", "ai.onnx") else None
-        if importer is None:
-            domain = f" of domain '{proto.domain}'" if proto.domain not in ("", "ai.onnx") else ""
-            raise UnsupportedError(
-                node.name,
-                proto.op_type,
-                f"Covey has no secure form of the operator{domain}",
-                "replace it by supported operators (docs/operators.md)",
-            )
+        importer = self._importer(proto, node.name)
         mark = len(self.scope.graph.nodes)
         try:
             importer(node)
@@ -240,17 +236,23 @@ class _Importer:
         status = Status.OK if node.rewritten is None else Status.REWRITTEN
         self._note(node, status, node.rewritten or "")
 
+    def _importer(self, proto: onnx.NodeProto, name: str) -> Importer:
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        if domain or proto.op_type not in IMPORTERS:
+            raise no_secure_form(name, proto.op_type, domain)
+        return IMPORTERS[proto.op_type]
+
     def _note(self, node: OnnxNode, status: Status, text: str) -> None:
         self.scope.graph.notes[node.name] = Note(node.name, node.op_type, status, text)
 
-    def _guess_outputs(self, proto: onnx.NodeProto) -> None:
+    def _guess_outputs(self, proto: onnx.NodeProto, root: str) -> None:
         """Go on behind an unsupported node with the shapes ONNX infers, so that the rest is checked too."""
         if self.inferred is None:
-            self.inferred = _inferred_shapes(self.model)
+            self.inferred = _inferred_shapes(self.model, self.scope.exported_batch)
         for output in proto.output:
             shape = self.inferred.get(output)
             if shape is None or self.scope.activation(output) is not None:
-                self.unknown.add(output)
+                self.unknown[output] = root
             else:
                 self.scope.graph.add_value(Value(output, tuple(shape)))
 
@@ -276,8 +278,8 @@ def _random(proto: onnx.NodeProto) -> bool:
     return proto.op_type.startswith("Random") or proto.op_type in ("Bernoulli", "Multinomial")
 
 
-def _inferred_shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
-    """Shapes of one sample, where ONNX can tell them."""
+def _inferred_shapes(model: onnx.ModelProto, batch: int | None) -> dict[str, list[int]]:
+    """Shapes of one sample, where ONNX can tell them and the batch comes first; `batch` is its size, if it is fixed."""
     try:
         inferred = onnx.shape_inference.infer_shapes(model)
     except Exception:  # inference is a help for `check` only
@@ -285,6 +287,7 @@ def _inferred_shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
     shapes = {}
     for value in [*inferred.graph.value_info, *inferred.graph.output]:
         dims = value.type.tensor_type.shape.dim
-        if dims and all(dim.HasField("dim_value") and dim.dim_value > 0 for dim in dims[1:]):
+        first = dims and (int(dims[0].dim_value) if dims[0].HasField("dim_value") else None)
+        if dims and first == batch and all(dim.HasField("dim_value") and dim.dim_value > 0 for dim in dims[1:]):
             shapes[value.name] = [int(dim.dim_value) for dim in dims[1:]]
     return shapes

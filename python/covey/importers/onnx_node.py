@@ -30,6 +30,15 @@ IMPORTERS: dict[str, Importer] = {}
 """The importer of every operator of the default ONNX domain."""
 
 
+def of_one_sample(constant: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
+    """A constant beside an activation of `rank` dimensions, without the first where all samples have the same."""
+    while constant.ndim >= rank and constant.shape[0] == 1:
+        constant = constant[0]
+    if constant.ndim == rank and (constant == constant[:1]).all():
+        constant = constant[0]
+    return constant
+
+
 def from_onnx(*names: str) -> Callable[[Importer], Importer]:
     """Register the importer of the named operators."""
 
@@ -185,10 +194,7 @@ class OnnxNode:
         axis = self._old_axis(activation, array)
         if axis is not None:
             array = array.reshape(*array.shape, *(1,) * (activation.rank - axis - array.ndim))
-        while array.ndim >= activation.rank and array.shape[0] == 1:
-            array = array[0]
-        if array.ndim == activation.rank and array.shape[0] == BATCH and (array == array[:1]).all():
-            array = array[0]
+        array = of_one_sample(array, activation.rank)
         if array.ndim >= activation.rank:
             raise self.unsupported(
                 f"its {what} of shape {list(array.shape)} differs between samples of a batch",

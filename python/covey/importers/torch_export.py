@@ -15,18 +15,21 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers.onnx_node import BATCH, Scope
+from covey.importers.replacements import no_secure_form
 from covey.importers.torch_node import OPSET, TORCH_IMPORTERS, Constant, TorchNode
 from covey.ir import Graph, Note, Status, Value
 
 SUFFIX = ".pt2"
 """What `torch.export.save` calls its files."""
+
+_Kind = TypeVar("_Kind")
 
 CHECKS = ("aten._assert", "aten.sym_constrain", "aten._assert_scalar", "aten._assert_tensor_metadata")
 """Nodes that check what the compiler checks itself, and compute nothing."""
@@ -172,7 +175,10 @@ def _first_line(error: Exception) -> str:
 
 
 class _Unknown:
-    """The result of a node that could not be imported."""
+    """A result of unknown shape, and the unsupported node that it comes from."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
 
 
 class _Importer:
@@ -262,9 +268,9 @@ class _Importer:
         if target.startswith(CHECKS):
             return
         operands = self._resolve([node.args, node.kwargs])
-        if _holds(operands, _Unknown):
-            self._record(self.names[node], target, Status.UNCHECKED, "an operand comes from an unsupported node")
-            self.known[node] = _Unknown()
+        unknown = next(_all(operands, _Unknown), None)
+        if unknown is not None:
+            self._behind(node, target, unknown)
         elif target.startswith("aten.sym_size"):
             value, axis = operands[0]
             self.known[node] = BATCH if axis % value.rank == 0 else value.shape[axis % value.rank - 1]
@@ -274,6 +280,16 @@ class _Importer:
             self._evaluate(node, target)
         else:
             self._import(node, target, operands)
+
+    def _behind(self, node: Any, target: str, unknown: _Unknown) -> None:
+        """A node that reads an unknown result: all that can be said of it is whether there is an importer."""
+        name = self.names[node]
+        if hasattr(node.target, "_schema") and target not in TORCH_IMPORTERS:
+            self._fail(node, no_secure_form(name, _plain(target)))
+        else:
+            text = f"it reads what '{unknown.root}' computes"
+            self.scope.graph.notes[name] = Note(name, _plain(target), Status.UNCHECKED, text, unknown.root)
+        self.known[node] = unknown
 
     def _getitem(self, node: Any) -> None:
         source, index = node.args
@@ -292,7 +308,7 @@ class _Importer:
         )
         self.errors.append(error)
         self._record(error.node, str(source.target), Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
-        self.known[node] = _Unknown()
+        self.known[node] = _Unknown(error.node)
 
     def _evaluate(self, node: Any, target: str) -> None:
         """A node of constants only, by PyTorch itself."""
@@ -324,9 +340,7 @@ class _Importer:
         try:
             importer = TORCH_IMPORTERS.get(target)
             if importer is None:
-                raise torch_node.unsupported(
-                    "Covey has no secure form of the operator", "replace it by supported operators (docs/operators.md)"
-                )
+                raise no_secure_form(name, _plain(target))
             importer(torch_node)
             unread = sorted(given - torch_node.read)
             if unread:
@@ -348,8 +362,9 @@ class _Importer:
         self._record(error.node, str(node.target), Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
         fake = node.meta.get("val")
         shape = tuple(fake.shape[1:]) if hasattr(fake, "shape") and len(fake.shape) else None
-        if shape is None or not all(isinstance(size, int) for size in shape):
-            self.known[node] = _Unknown()
+        moved = shape is not None and str(fake.shape[0]) != str(self.batch)
+        if shape is None or moved or not all(isinstance(size, int) for size in shape):
+            self.known[node] = _Unknown(error.node)
         else:
             self.known[node] = self.scope.graph.add_value(Value(self.scope.graph.fresh(error.node), shape))
 
@@ -455,8 +470,13 @@ def _bind(schema: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[dict[st
 
 def _holds(argument: Any, kind: type) -> bool:
     """Whether a value of the kind is somewhere in an argument."""
-    if isinstance(argument, tuple | list):
-        return any(_holds(part, kind) for part in argument)
-    if isinstance(argument, dict):
-        return any(_holds(part, kind) for part in argument.values())
-    return isinstance(argument, kind)
+    return next(_all(argument, kind), None) is not None
+
+
+def _all(argument: Any, kind: type[_Kind]) -> Iterator[_Kind]:
+    """The values of a kind in an argument, lists and dicts included."""
+    if isinstance(argument, tuple | list | dict):
+        for part in argument.values() if isinstance(argument, dict) else argument:
+            yield from _all(part, kind)
+    elif isinstance(argument, kind):
+        yield argument

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from covey.errors import UnsupportedError
 from covey.importers.onnx_node import IMPORTERS, OnnxNode, Scope
+from covey.importers.replacements import no_secure_form
 from covey.ir import Value
 
 OPSET = 18
@@ -178,7 +179,7 @@ class TorchNode:
 
     def _node(self, operator: str, operands: Sequence[Any], outputs: list[str], attributes: dict[str, Any]) -> OnnxNode:
         if operator not in IMPORTERS:
-            raise self.unsupported("Covey has no secure form of the operator", "replace it by supported operators")
+            raise no_secure_form(self.name, self.op_type)
         names = [self._operand_name(operand) for operand in operands]
         while names and names[-1] == "":
             names.pop()

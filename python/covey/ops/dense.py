@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from covey._proto import program_pb2 as pb
-from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
 from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.interval import Array, Interval, of_centre
 from covey.ir import Node, Op, Shape, Value
@@ -67,9 +67,7 @@ def _gemm(node: OnnxNode) -> None:
     if not node.has(2) or beta == 0.0:
         node.emit(Dense(), inputs)
     elif node.is_constant(2):
-        bias = node.weights(2, "input C") * beta
-        if bias.ndim == 2 and bias.shape[0] == 1:
-            bias = bias[0]
+        bias = of_one_sample(node.weights(2, "input C") * beta, 2)
         if bias.ndim > 1 or bias.size not in (1, weight.shape[1]):
             raise node.unsupported(
                 f"its input C of shape {list(bias.shape)} differs between samples of a batch",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from covey._proto import program_pb2 as pb
-from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
@@ -96,11 +96,9 @@ def _where(node: OnnxNode) -> None:
 
 def _by_constant(node: OnnxNode) -> None:
     """Each choice with zeros where the other is taken, and their sum: nothing is exchanged."""
-    mask = node.constant(0, "condition").astype(bool)
     activations = [node.activation(index) for index in (1, 2) if not node.is_constant(index)]
     rank = max(value.rank for value in activations)
-    while mask.ndim >= rank and mask.shape[0] == 1:
-        mask = mask[0]
+    mask = of_one_sample(node.constant(0, "condition").astype(bool), rank)
     if mask.ndim >= rank:
         raise node.unsupported("its constant condition differs between samples", "make it independent of the batch")
     name = node.outputs[0]

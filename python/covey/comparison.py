@@ -100,13 +100,13 @@ def compare(expected: Mapping[str, Integers], actual: Mapping[str, Integers]) ->
         got = actual.get(name)
         if got is None or got.shape != due.shape:
             shape = "missing" if got is None else f"of shape {list(got.shape)}"
-            differences.append(Difference(name, due.size, due.size, f"{shape}, {list(due.shape)} was due", len(due)))
+            differences.append(Difference(name, due.size, due.size, f"{shape}, expected {list(due.shape)}", len(due)))
             continue
         unequal = got != due
         first = ""
         if unequal.any():
             place = tuple(int(index) for index in np.argwhere(unequal)[0])
-            first = f"at {list(place)}: {got[place]} where {due[place]} was due"
+            first = f"at {list(place)}: {got[place]}, expected {due[place]}"
         rows = int(unequal.reshape(len(due), -1).any(axis=1).sum()) if due.ndim else int(unequal.any())
         differences.append(Difference(name, due.size, int(unequal.sum()), first, rows))
     return differences
@@ -174,7 +174,7 @@ def closeness(actual: Result, expected: FloatReference) -> list[Closeness]:
 
 
 def relative_error(actual: Floats, expected: Floats) -> float:
-    """Norm of the difference over the norm of what was due."""
+    """Norm of the difference over the norm of what was expected."""
     error = float(np.linalg.norm(actual - expected))
     return 0.0 if error == 0 else error / float(np.linalg.norm(expected) or np.finfo(np.float64).tiny)
 

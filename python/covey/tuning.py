@@ -7,19 +7,20 @@ smallest scale within the tolerance is taken, and then the smallest ring that ho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from covey import certificate
 from covey._core import Program, Weights
 from covey._proto import program_pb2 as pb
 from covey.certificate import Classes, good_enough
-from covey.compile import Compiled, Prepared
+from covey.compile import Prepared
 from covey.errors import CoveyError, DoesNotFitError, OptionError
 from covey.inputs import Floats
 from covey.lowering import Lowering, Settings
 from covey.model import Model
 from covey.passes.scale_choice import Choice
 from covey.passes.truncation_placement import place_truncations
+from covey.tuned import Attempt, Tuned
 
 SCALES = range(8, 25)
 """Fractional bits that are tried."""
@@ -28,28 +29,6 @@ WIDE = 64
 """The ring in which scales are compared."""
 
 Progress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One scale in one ring: how many samples came out right, or why it could not be run."""
-
-    scale: int
-    ring: int
-    correct: int | None
-    why_not: str = ""
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """What tuning found. `scales` were tried in the wide ring, `rings` with the scale chosen."""
-
-    compiled: Compiled = field(repr=False)
-    scales: list[Attempt]
-    rings: list[Attempt]
-    samples: int
-    float_correct: int
-    certificate: pb.Certificate = field(repr=False)
 
 
 @dataclass(frozen=True)

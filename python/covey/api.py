@@ -1,0 +1,191 @@
+"""`covey.explain`, `covey.verify` and `covey.tune`, which the commands of the same names call, too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey import tuning
+from covey.certificate import read_labels
+from covey.clear import run_clear
+from covey.comparison import float_graph
+from covey.compile import RINGS, prepare
+from covey.data import Ranges, Samples, check_within, read_samples
+from covey.errors import OptionError
+from covey.explanation import Explanation, explanation
+from covey.importers.source import Source as Trained
+from covey.importers.source import is_model_file
+from covey.inputs import Data, random_inputs, read_inputs
+from covey.layers import Layer, compare, opened
+from covey.local import Parties, local
+from covey.model import Model, Source, load
+from covey.protocols import protocol as find_protocol
+from covey.protocols import session_options
+from covey.tuned import Tuned
+from covey.tuning import Validation
+from covey.verification import Verification, check_certificate, judge
+
+if TYPE_CHECKING:
+    from covey.client import Progress
+    from covey.ir import Graph
+    from covey.result import Floats
+
+Labels = str | os.PathLike[str] | npt.NDArray[Any]
+"""The class of each sample: a .npy file, or whole numbers [N]."""
+
+
+def explain(
+    model: Source,
+    protocol: str = "trio",
+    *,
+    parties: int | None = None,
+    batch: int = 1,
+    calibration: Data | None = None,
+    input_range: Ranges | None = None,
+    key_bits: int | None = None,
+    round_bits: int = 0,
+) -> Explanation:
+    """Say what a run of `batch` samples protects, reveals and costs, before anything runs.
+
+    `model` is what `compile` returned, a `.covey` file, or a model file that is compiled with `calibration` or
+    `input_range`. `parties` is how many compute where the protocol takes any number; `key_bits` makes comparisons read
+    that many bits, and outputs lose `round_bits` low bits. Raises a `CoveyError`.
+    """
+    info = find_protocol(protocol)
+    count = info.count(parties)
+    options = session_options(key_bits, info.name)
+    _check_number("batch", batch, 1, None)
+    _check_number("round_bits", round_bits, 0, 24)
+    loaded = load(model, calibration=calibration, input_range=input_range)
+    return explanation(loaded, info.name, count, batch, round_bits, options)
+
+
+def verify(
+    model: Source,
+    protocol: str = "trio",
+    *,
+    parties: int | None = None,
+    samples: int = 8,
+    float_model: str | os.PathLike[str] | None = None,
+    data: Data | None = None,
+    labels: Labels | None = None,
+    layers: bool = False,
+    weights: str | os.PathLike[str] | None = None,
+    calibration: Data | None = None,
+    input_range: Ranges | None = None,
+    timeout: float = 10.0,
+    key_bits: int | None = None,
+    progress: Progress | None = None,
+) -> Verification:
+    """Run a model privately on this machine and compare it with the specification and with floating point.
+
+    `data` [N, ..] gives the samples, of which at most `samples` are run; by default they are random, in the declared
+    range. `float_model` is the model file that a `.covey` file came from; with `labels` its accuracy record is measured
+    again; `layers` compares every layer. A check that fails is no error: see `passed`. Raises a `CoveyError` where the
+    run itself fails.
+    """
+    info = find_protocol(protocol)
+    count = info.count(parties)
+    options = session_options(key_bits, info.name)
+    _check_number("samples", samples, 1, None)
+    tell = progress or _silent
+    loaded = load(model, weights=weights, data=data, calibration=calibration, input_range=input_range)
+    loaded.need_weights()
+    if float_model is None and isinstance(model, str | os.PathLike) and is_model_file(model):
+        float_model = model
+    source = Path(float_model) if float_model is not None else None
+    graph = _float_graph(loaded, source) if layers else None
+    program = loaded.program
+    given = read_inputs(data, program) if data is not None else random_inputs(program, samples)
+    batched = {entry["name"] for entry in program.inputs if entry["batched"]}
+    inputs = {name: values[:samples] if name in batched else values for name, values in given.items()}
+
+    tell(0, 0, "the specification, in the clear")
+    clear = run_clear(loaded, inputs)
+    with local(info.name, parties=count, timeout=timeout, options=options, progress=tell) as running:
+        private = running.run(loaded, inputs, progress=tell)
+        rows = _layers(loaded, graph, inputs, running, tell) if graph is not None else None
+    tell(0, 0, "floating point")
+    checks, notes = judge(loaded, source, inputs, clear, private, info.name, approximate=key_bits is not None)
+    tell(0, 0, "the accuracy record")
+    recorded, remarks = check_certificate(loaded, given if data is not None else None, labels)
+    if loaded.note is not None:
+        notes = [loaded.note, *notes]
+    return Verification(
+        program=program.name,
+        program_hash=program.hash,
+        protocol=info.name,
+        samples=max(len(values) for values in inputs.values()),
+        source="given" if data is not None else "random",
+        checks=[*checks, *recorded],
+        notes=[*notes, *remarks],
+        layers=rows,
+    )
+
+
+def tune(
+    model: Trained,
+    data: Samples,
+    labels: Labels | None = None,
+    *,
+    protocol: str = "trio",
+    tolerance: float = 0.002,
+    calibration: Samples | None = None,
+    input_range: Ranges | None = None,
+    example_inputs: Any = None,
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> Tuned:
+    """Find the smallest scale and ring that keep a classifier's accuracy on validation data [N, ..].
+
+    `labels` are the samples' classes, by default what the float model answers; `tolerance` is the part of the samples
+    that the accuracy may lose, 0 to 1. Bounds come from `calibration`, by default the validation data, and
+    `input_range`. `name` is what the program's accuracy record calls the data, by default the file's name. Raises
+    `OptionError` when no scale is good enough.
+    """
+    info = find_protocol(protocol)
+    prepared = prepare(
+        model, example_inputs, calibration=data if calibration is None else calibration, input_range=input_range
+    )
+    inputs = read_samples(data, prepared.graph, "validation")
+    check_within(inputs, prepared.ranges)
+    classes = read_labels(labels, len(next(iter(inputs.values())))) if labels is not None else None
+    called = name or (Path(data).name if isinstance(data, str | os.PathLike) else "validation data")
+    rings = [ring for ring in info.rings if ring in RINGS]
+    found = tuning.tune(
+        prepared, Validation(inputs, classes, called), rings=rings, tolerance=tolerance, progress=progress or _silent
+    )
+    return replace(found, protocol=info.name)
+
+
+def _float_graph(loaded: Model, float_model: Path | None) -> Graph:
+    if loaded.graph is not None:
+        return loaded.graph
+    if float_model is None:
+        raise OptionError(
+            "comparing layers takes the float model: name it with --model model.onnx or model.pt2 (float_model)"
+        )
+    return float_graph(float_model)
+
+
+def _layers(loaded: Model, graph: Graph, inputs: Mapping[str, Floats], parties: Parties, tell: Progress) -> list[Layer]:
+    """Every layer privately, in the clear and in floating point, by a program whose outputs they all are."""
+    whole = opened(loaded)
+    return compare(whole, graph, inputs, parties.run(whole, inputs, progress=tell))
+
+
+def _check_number(name: str, value: int, least: int, most: int | None) -> None:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        span = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise OptionError(f"{name} is {value!r}: use a whole number {span}")
+
+
+def _silent(done: int, total: int, what: str) -> None:
+    pass

@@ -1,0 +1,175 @@
+"""What a run protects, reveals and costs, known before anything runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from covey import _core, certificate
+from covey._core import Program
+from covey.model import Model
+from covey.protocols import PROTOCOLS
+from covey.result import NodeProfile
+from covey.shown import Shown
+from covey.tables import amount, cell, duration, profile_table, table
+
+MOST_BYTES = 5
+"""Nodes that are listed once more, because they send the most."""
+
+
+@dataclass(frozen=True)
+class Explanation(Shown):
+    """What a run of a program among the parties of a protocol protects, reveals and costs.
+
+    `reveals` says who learns what, one line each. `plan` is the cost as plain data: bytes and rounds of every node and
+    link, estimated seconds on two networks, correlated OTs, and each party's peak memory in bytes.
+    """
+
+    program: str
+    program_hash: str
+    ring: str
+    protocol: str
+    parties: int | None
+    security: str
+    reveals: list[str]
+    plan: dict[str, Any] = field(repr=False)
+    note: str | None = None
+    """What was decided while the model was compiled for this, if it was."""
+
+    @cached_property
+    def nodes(self) -> list[NodeProfile]:
+        """Every step with its bytes and rounds; its time is not known before it runs."""
+        return [NodeProfile.of(row) for row in self.plan["nodes"]]
+
+    @cached_property
+    def total(self) -> NodeProfile:
+        """All steps together."""
+        return NodeProfile.of(self.plan["total"])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every step: bytes over all links, offline and online, rounds and messages."""
+        return [
+            {
+                "node": node.name,
+                "op": node.op,
+                "offline_bytes": node.offline_bytes,
+                "online_bytes": node.online_bytes,
+                "rounds": node.rounds,
+                "messages": node.messages,
+            }
+            for node in self.nodes
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        header = {"model": self.program, "program_hash": self.program_hash, "ring": self.ring}
+        return {**header, "security": self.security, "reveals": self.reveals, **self.plan}
+
+    def rendered(self) -> RenderableType:
+        """The explanation for a terminal (print it with rich)."""
+        plan = self.plan
+        head = f"{self.program}  ring {self.ring}  program {self.program_hash[:12]}"
+        parts: list[RenderableType] = [
+            Text(f"{head}  {plan['batch']} sample(s) at once\n"),
+            Text(self.security),
+            Text("\nA run reveals"),
+            *(Padding(Text("- " + line), (0, 0, 0, 2)) for line in self.reveals),
+            Text(),
+            profile_table(self.nodes, self.total, timed=False),
+        ]
+        if self.total.links:
+            parts += [Text(), self._links(), Text(), self._most_bytes()]
+            if plan["weights"]:
+                once = NodeProfile.of(plan["weights"])
+                parts.append(Text(f"preparing the weights together, once for a version of them: {amount(once.bytes)}"))
+        parts.append(Text())
+        for estimate in plan["estimates"]:
+            network = estimate["network"]
+            wire = f"{duration(estimate['seconds'])} on the wire"
+            parts.append(
+                Text(
+                    f"{network['name']} ({network['bits_per_second'] / 1e9:g} Gbit/s, "
+                    f"{2e3 * network['one_way_seconds']:g} ms round trip): {wire}, "
+                    f"{duration(estimate['online_seconds'])} of it once preprocessed; computation comes on top"
+                )
+            )
+        if any(plan["transfers"]):
+            ots = " and ".join(f"{count:,}" for count in plan["transfers"])
+            parts.append(
+                Text(
+                    f"correlated OTs: {ots}, by the party that holds the correlation; with these in store (`covey "
+                    f"store`), 'correlated randomness' is not sent"
+                )
+            )
+        if any(plan["memory"]):
+            peaks = ", ".join(f"{self._called(role)} {amount(peak)}" for role, peak in enumerate(plan["memory"]))
+            parts.append(Text(f"peak memory, about: {peaks}"))
+        return Group(*parts)
+
+    @property
+    def _called(self) -> Callable[[int], str]:
+        info = PROTOCOLS[self.protocol]
+        return lambda number: info.peer(number, self.parties)
+
+    def _links(self) -> Table:
+        made = table("link by link", ["from", "to"], ["offline bytes", "online bytes", "messages"])
+        rows: dict[tuple[int, int], list[int]] = {}
+        for link in self.total.links:
+            row = rows.setdefault((link["from"], link["to"]), [0, 0, 0])
+            row[0 if link["offline"] else 1] += link["bytes"]
+            row[2] += link["messages"]
+        for (sender, receiver), row in sorted(rows.items()):
+            made.add_row(self._called(sender), self._called(receiver), *(f"{count:,}" for count in row))
+        return made
+
+    def _most_bytes(self) -> Table:
+        made = table("the nodes that send most", ["node", "operator"], ["bytes", "share", "rounds"])
+        for node in sorted(self.nodes, key=lambda node: node.bytes, reverse=True)[:MOST_BYTES]:
+            if node.bytes:
+                share = f"{node.bytes / self.total.bytes:.0%}"
+                made.add_row(cell(node.name), cell(node.op), f"{node.bytes:,}", share, f"{node.rounds:,}")
+        return made
+
+
+def explanation(
+    model: Model, protocol: str, parties: int | None, batch: int, round_bits: int, options: dict[str, Any]
+) -> Explanation:
+    """The explanation of a loaded model; `parties` is how many compute where the protocol takes any number."""
+    program = model.program
+    plan = json.loads(_core.plan(program, protocol, batch, round_bits, parties, **options))
+    reveals = what_a_run_reveals(program, round_bits)
+    if options.get("key_bits") is not None:
+        reveals.append(f"nothing more by reading {options['key_bits']} bits a comparison; but results are approximate")
+    security = PROTOCOLS[protocol].security
+    return Explanation(program.name, program.hash, program.ring, protocol, parties, security, reveals, plan, model.note)
+
+
+def what_a_run_reveals(program: Program, round_bits: int = 0) -> list[str]:
+    """Who learns what from a run, one line each."""
+    rounded = f", rounded to multiples of 2^{round_bits} before it opens" if round_bits else ""
+    softmax = " (a final softmax is computed by its owner, in the clear)"
+    postprocessed = any(entry["postprocess"] == "softmax" for entry in program.outputs)
+    names = ", ".join(entry["name"] for entry in program.outputs)
+    lines = [
+        "to every party: the architecture with node names, shapes and scales, the ring, the declared input ranges, a "
+        "power-of-two bound for each tensor, batch size and timing",
+        f"to the result's owner alone: the output {names}{rounded}{softmax if postprocessed else ''}",
+    ]
+    if program.calibrated:
+        lines.append(
+            f"bounds of {len(program.calibrated)} nodes come from calibration data; an input beyond them gives a wrong "
+            f"result, not a leak"
+        )
+    if certificate.of(program) is not None:
+        lines.append("to every party: the accuracy record, with what its data are called and how many they are")
+    if program.public_weights:
+        lines.append("the weights are public: every party knows them")
+    return lines

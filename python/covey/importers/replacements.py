@@ -1,0 +1,96 @@
+"""Operators that Covey has no secure form of, and what to put in the place of each."""
+
+from __future__ import annotations
+
+from covey.errors import UnsupportedError
+
+NORMALISE = "train the network with BatchNormalization in its place, which costs nothing at inference"
+ACTIVATE = "train or fine-tune the network with Relu, LeakyRelu or HardSwish in its place"
+FLOAT_MODEL = "export the floating-point model: Covey chooses fixed-point numbers itself"
+UNROLL = "export the model with every step unrolled to MatMul, Add, Mul, Sigmoid and Tanh"
+FLAT = "export the model without control flow, for one size of input"
+PICK = "use Gather or Slice with constant indices where the positions are fixed"
+FIXED_SIZE = "use Where, which keeps the size: that of its result would depend on secret data"
+CONSTANT = "export the model with its result stored as a constant"
+SEQUENCE = "use Concat and Split on tensors in its place"
+TRAINING = "export the model for inference, without its loss"
+CUT = (
+    "end the model before it and compute the rest after the result opens, or begin the model behind it and compute it "
+    "before the input is shared"
+)
+"""The way out where nothing that is supported computes the same or can be trained in its place."""
+
+_WAYS_OUT: dict[str, tuple[str, ...]] = {
+    NORMALISE: (
+        "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization",
+        "MeanVarianceNormalization", "RMSNormalization", "layer_norm", "native_layer_norm",
+        "group_norm", "native_group_norm", "instance_norm", "rms_norm",
+    ),
+    ACTIVATE: ("Celu", "Elu", "Mish", "Selu", "Shrink", "Softplus", "Softsign", "ThresholdedRelu"),
+    "use x · Sigmoid(1.702 x), a Sigmoid and two Muls, or train the network with Relu or HardSwish in its place": (
+        "Erf", "Gelu",
+    ),
+    "use x · Sigmoid(alpha x), a Sigmoid and two Muls, or train the network with HardSwish in its place": ("Swish",),
+    FLOAT_MODEL: (
+        "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",
+        "QuantizeLinear",
+    ),
+    UNROLL: ("GRU", "LSTM", "RNN", "gru", "lstm", "rnn_tanh"),
+    FLAT: ("If", "Loop", "Scan"),
+    PICK: ("GatherElements", "GatherND", "ReverseSequence", "CenterCropPad", "gather", "index", "flip", "roll"),
+    "use Where, Pad and Concat with constant masks": ("Scatter", "ScatterElements", "ScatterND", "TensorScatter"),
+    FIXED_SIZE: ("Compress", "NonZero", "Unique"),
+    CONSTANT: (
+        "BlackmanWindow", "ConstantOfShape", "EyeLike", "HammingWindow", "HannWindow", "MelWeightMatrix", "Range",
+        "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+    ),
+    SEQUENCE: (
+        "ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
+        "SequenceLength", "SequenceMap", "SplitToSequence", "Optional", "OptionalGetElement", "OptionalHasElement",
+    ),
+    TRAINING: ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
+    "leave it out, which keeps the order of the classes, or end the model with Softmax": ("LogSoftmax",),
+    "use ArgMax of Neg": ("ArgMin",),
+    "use ArgMax for the first, or end the model with the scores and sort them after the result opens": ("TopK",),
+    "use ArgMax and compare its class number after the result opens": ("Hardmax",),
+    "use MatMul with a constant triangular matrix of ones": ("CumSum",),
+    "use MatMul with a constant matrix of the transform": ("DFT", "STFT"),
+    "use MatMul, Mul, Reshape and Transpose, as the equation says": ("Einsum",),
+    "use Mul with a constant mask of 0 and 1": ("Trilu", "triu", "tril"),
+    "use Where by Greater and Less than 0": ("Sign",),
+    "use Equal with a constant row of the class numbers": ("OneHot",),
+    "use Sum, and Mul by the reciprocal of how many there are": ("Mean",),
+    "use Sigmoid and two Muls": ("SwiGLU",),
+    "use ReduceSum of Abs": ("ReduceL1",),
+    "use ReduceSum of Mul, and leave the root out where only sizes are compared": ("ReduceL2",),
+    "use ReduceSum of Mul": ("ReduceSumSquare",),
+    "use Mul of the parts that Split gives": ("ReduceProd", "CumProd"),
+    "use ReduceMax, which is close to it": ("ReduceLogSum", "ReduceLogSumExp"),
+    "use AveragePool or MaxPool": ("GlobalLpPool", "LpPool"),
+    "use ConvTranspose or Resize": ("MaxUnpool", "Col2Im"),
+    "use Conv, whose positions are fixed": ("DeformConv",),
+    "use Resize, whose positions are fixed": ("AffineGrid", "GridSample", "grid_sampler_2d", "MaxRoiPool", "RoiAlign"),
+    "use Cast": ("CastLike", "BitCast"),
+    "use convolutions (Conv) in its place: its Softmax lies within the network": (
+        "Attention", "scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu",
+    ),
+    "use Slice, Mul, Add and Concat with constant angles": ("RotaryEmbedding",),
+    "train the network without it: BatchNormalization in the place of a normalisation, Relu or HardSwish in that of an "
+    "activation": ("Exp", "Log", "Sqrt", "Reciprocal", "rsqrt", "var"),
+    "remove it: values are always finite": ("IsInf", "IsNaN"),
+}  # fmt: skip
+
+
+def _key(operator: str) -> str:
+    """One spelling of ONNX's and PyTorch's names: `aten.layer_norm` and `LayerNormalization` differ in little else."""
+    parts = operator.split(".")
+    return parts[1 if len(parts) > 1 else 0].replace("_", "").lower()
+
+
+_BY_OPERATOR = {_key(name): way_out for way_out, names in _WAYS_OUT.items() for name in names}
+
+
+def no_secure_form(node: str, operator: str, domain: str = "") -> UnsupportedError:
+    """The error of a node whose operator Covey cannot compute securely, with a replacement or another way out."""
+    reason = "Covey has no secure form of the operator" + (f" of domain '{domain}'" if domain else "")
+    return UnsupportedError(node, operator, reason, CUT if domain else _BY_OPERATOR.get(_key(operator), CUT))
