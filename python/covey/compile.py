@@ -22,6 +22,7 @@ from covey.importers.source import Source, examine
 from covey.ir import Graph, Note, Status
 from covey.lowering import Division, Settings, Truncation
 from covey.passes import rewrite
+from covey.passes.compared_inputs import measure_needed_bits
 from covey.passes.scale_choice import Choice, choose
 
 RINGS = range(16, 65)
@@ -206,6 +207,8 @@ def prepare(
         calibration = _by_name(example_inputs, graph)
     samples = data.read_samples(calibration, graph) if calibration is not None else None
     ranges, sources = _input_ranges(graph, input_range, samples)
+    if samples is not None:
+        measure_needed_bits(graph, samples)
     magnitudes = reference.magnitudes(graph, samples) if samples is not None else None
     count = len(next(iter(samples.values()))) if samples else 0
     few = {name: array[:FEW] for name, array in (samples or {}).items()}

@@ -129,6 +129,10 @@ class Graph:
     values: dict[str, Value] = field(default_factory=dict)
     parameters: dict[str, Array] = field(default_factory=dict, repr=False)
     nodes: list[Node] = field(default_factory=list)
+    exported: list[str] = field(default_factory=list)
+    """What an ONNX model itself calls the outputs, in the same order."""
+    compared: dict[str, int] = field(default_factory=dict)
+    """The inputs that are only compared with constants, and the fractional bits that this needs at most."""
     postprocess: dict[str, Postprocess] = field(default_factory=dict)
     notes: dict[str, Note] = field(default_factory=dict)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from onnx import numpy_helper
 
 from covey.errors import ParameterError, UnsupportedError
 from covey.interval import Array
@@ -29,13 +30,18 @@ Importer = Callable[["OnnxNode"], None]
 IMPORTERS: dict[str, Importer] = {}
 """The importer of every operator of the default ONNX domain."""
 
+ML_DOMAIN = "ai.onnx.ml"
+ML_IMPORTERS: dict[str, Importer] = {}
+"""The importer of every operator of that domain, which holds what is not a neural network."""
 
-def from_onnx(*names: str) -> Callable[[Importer], Importer]:
+
+def from_onnx(*names: str, domain: str = "") -> Callable[[Importer], Importer]:
     """Register the importer of the named operators."""
+    table = ML_IMPORTERS if domain == ML_DOMAIN else IMPORTERS
 
     def register(importer: Importer) -> Importer:
         for name in names:
-            IMPORTERS[name] = importer
+            table[name] = importer
         return importer
 
     return register
@@ -52,6 +58,8 @@ class Scope:
     exported_batch: int | None = None
     used: set[str] = field(default_factory=set)
     """The ONNX names that some node reads or the model gives."""
+    labels: set[str] = field(default_factory=set)
+    """The ONNX names of class labels, which the result's owner reads off the scores."""
 
     def activation(self, name: str) -> Value | None:
         """The graph's value that the ONNX name stands for, if it is one."""
@@ -84,10 +92,21 @@ class OnnxNode:
         self.read.add(name)
         return self.attributes.get(name, default)
 
+    def has_attribute(self, name: str) -> bool:
+        """Whether the attribute is given."""
+        return name in self.attributes
+
     def integers(self, name: str, default: Sequence[int] | None = None) -> list[int] | None:
         """A list of integers."""
         value = self.attribute(name, default)
         return None if value is None else [int(v) for v in value]
+
+    def numbers(self, name: str) -> Array:
+        """A list of floating-point numbers, also from `name_as_tensor`; empty where there is none."""
+        tensor = self.attribute(f"{name}_as_tensor")
+        value = self.attribute(name, []) if tensor is None else numpy_helper.to_array(tensor).ravel()
+        array = np.asarray(value, dtype=np.float64)
+        return self.finite(array, f"attribute '{name}'", self.name) if array.size else array
 
     def flag(self, name: str, default: int = 0) -> bool:
         """An integer attribute used as a truth value."""
@@ -122,7 +141,10 @@ class OnnxNode:
 
     def weights(self, index: int, what: str) -> Array:
         """A constant operand as finite float64. Refuses integers, NaN and infinity."""
-        array = self.constant(index, what)
+        return self.finite(self.constant(index, what), what, self.inputs[index])
+
+    def finite(self, array: npt.NDArray[Any], what: str, name: str) -> Array:
+        """Weights as finite float64; `name` is what errors call them. Refuses integers, NaN and infinity."""
         if array.dtype.kind not in "f" and array.dtype.name != "bfloat16":
             raise ParameterError(
                 self.name,
@@ -138,7 +160,7 @@ class OnnxNode:
             raise ParameterError(
                 self.name,
                 self.op_type,
-                f"its {what} '{self.inputs[index]}' holds {floats.ravel()[first]} at index {first}",
+                f"its {what} '{name}' holds {floats.ravel()[first]} at index {first}",
                 "only finite weights can be shared; repair or retrain the model",
             )
         return floats
@@ -237,6 +259,10 @@ class OnnxNode:
     def alias(self, value: Value) -> None:
         """The node's first output is `value` itself."""
         self.scope.aliases[self.outputs[0]] = value.name
+
+    def drop_label(self) -> None:
+        """The node's first output holds class labels: no program computes them."""
+        self.scope.labels.add(self.outputs[0])
 
     def only_first_output(self, what: str) -> None:
         """Refuse nodes whose further outputs are used."""

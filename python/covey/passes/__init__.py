@@ -6,14 +6,17 @@ from covey.errors import NodeError
 from covey.ir import Graph
 from covey.passes.average_before_point import average_before_point
 from covey.passes.batch_norm_folding import fold_batch_norm
+from covey.passes.compared_inputs import find_compared_inputs, fold_into_thresholds
 from covey.passes.conv_expansion import expand_convolutions
 from covey.passes.dead_channels import drop_dead_channels
 from covey.passes.dead_nodes import remove_dead_nodes
 from covey.passes.identity_removal import remove_identities
+from covey.passes.input_scaling import fold_input_scaling
 from covey.passes.linear_merging import merge_linear_layers
 from covey.passes.pool_before_relu import pool_before_relu
 from covey.passes.relu_before_moves import relu_before_moves
 from covey.passes.scale_sinking import sink_scales
+from covey.passes.trailing_normalizer import remove_trailing_normalizers
 from covey.passes.trailing_softmax import remove_trailing_softmax
 
 __all__ = ["rewrite"]
@@ -30,10 +33,12 @@ def rewrite(
     remove_identities(graph)
     if complete:
         remove_dead_nodes(graph)
-    errors = remove_trailing_softmax(graph)
+    errors = [*remove_trailing_normalizers(graph), *remove_trailing_softmax(graph)]
     fold_batch_norm(graph, keep=keep_bn)
     average_before_point(graph)
     merge_linear_layers(graph)
+    fold_input_scaling(graph)
+    fold_into_thresholds(graph)
     if not keep_bn:
         sink_scales(graph)
     if drop_channels:
@@ -43,4 +48,5 @@ def rewrite(
     relu_before_moves(graph)
     if complete:
         remove_dead_nodes(graph)
+    find_compared_inputs(graph)
     return errors
