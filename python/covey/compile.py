@@ -96,8 +96,9 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
 ) -> Compiled:
     """Compile a model to a public program and secret weights.
 
-    The model is an `.onnx` or `.pt2` file, a loaded ONNX model, a PyTorch module or an exported program. A module is
-    exported with `example_inputs`, one array or tensor [N, ..] for each argument of its `forward`.
+    The model is an `.onnx` or `.pt2` file, a loaded ONNX model, a PyTorch module or an exported program, or a fitted
+    scikit-learn model or pipeline. A module is exported with `example_inputs`, one array or tensor [N, ..] for each
+    argument of its `forward`.
 
     Bounds need to know the inputs: give `input_range` (low, high), which the data owner's client enforces, or
     `calibration` data [N, ..], or both. From calibration data alone the input range is its span, widened; the example

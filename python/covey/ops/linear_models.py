@@ -63,16 +63,16 @@ def _svm_classifier(node: OnnxNode) -> None:
         raise node.unsupported(
             "it estimates probabilities, which divides by secrets", "train it with probability=False: scores rank alike"
         )
-    classes, counts = scores.labels(node, "classlabels_ints"), node.integers("vectors_per_class") or []
-    name = node.outputs[1]
+    counts, name = node.integers("vectors_per_class") or [], node.outputs[1]
+    classes = scores.labels(node, "classlabels_ints", _rule(len(counts)))
     if not counts:
         weight = _matrix(node, x, node.numbers("coefficients").size // x.shape[0])
         bias = np.broadcast_to(node.numbers("rho")[:1], (weight.shape[1],))
     else:
         weight, bias = _one_against_one(node, x, counts)
     if weight.shape[1] == 1 and classes == 2:
-        # The only pair's score is the first class's.
-        scores.finish_two(node, _dense(node, x, -weight, -bias, f"{name}.second"), how, name)
+        # By onnxruntime's convention the decision for the first class stands second.
+        scores.finish_two(node, _dense(node, x, weight, bias, f"{name}.second"), how, name)
         return
     raw = _dense(node, x, weight, bias, name if how == "NONE" else f"{name}.raw")
     scores.finish(node, raw, how, name)
@@ -92,6 +92,15 @@ def _one_against_one(node: OnnxNode, x: Value, counts: list[int]) -> tuple[Array
         theirs = slice(starts[second], starts[second + 1])
         columns.append(coefficients[second - 1, ours] @ vectors[ours] + coefficients[first, theirs] @ vectors[theirs])
     return np.stack(columns, axis=1), _biases(node, "rho", len(columns))
+
+
+def _rule(classes: int) -> str:
+    """How labels follow from the scores of a machine with support vectors of so many classes."""
+    if classes == 0:
+        return "that of the largest score"
+    if classes == 2:
+        return "that of the smaller score"
+    return "that of most votes, where each score above 0 is a vote for the first of two classes, else for the second"
 
 
 def _features(node: OnnxNode) -> Value:

@@ -14,6 +14,9 @@ from covey.lowering import Lowered, Lowering
 from covey.ops.softmax import Softmax
 
 
+NORMS: dict[str, float] = {"MAX": np.inf, "L1": 1, "L2": 2}
+
+
 @dataclass(frozen=True)
 class Normalizer(Op):
     """x over its norm along the last dimension: MAX, L1 or L2."""
@@ -25,8 +28,7 @@ class Normalizer(Op):
 
     def reference(self, *inputs: Array) -> Array:
         x = inputs[0]
-        order = {"MAX": np.inf, "L1": 1, "L2": 2}[self.norm]
-        norm = np.linalg.norm(x, order, axis=-1, keepdims=True)
+        norm = np.linalg.norm(x, NORMS[self.norm], axis=-1, keepdims=True)
         return np.asarray(x / np.where(norm == 0.0, 1.0, norm))
 
     def interval(self, *inputs: Interval) -> Interval:
@@ -49,8 +51,22 @@ def refusal(node: Node, *, at_input: bool) -> UnsupportedError:
 
 @from_onnx("Normalizer", domain=ML_DOMAIN)
 def _normalizer(node: OnnxNode) -> None:
+    _emit(node, str(node.attribute("norm", "MAX")))
+
+
+@from_onnx("LpNormalization")
+def _lp_normalization(node: OnnxNode) -> None:
     x = node.activation(0)
-    norm = str(node.attribute("norm", "MAX"))
+    axis = int(node.attribute("axis", -1))
+    if axis not in (-1, x.rank - 1):
+        raise node.unsupported(f"it runs over axis {axis} of {x}", "only the last dimension is supported")
+    _emit(node, f"L{int(node.attribute('p', 2))}")
+
+
+def _emit(node: OnnxNode, norm: str) -> None:
+    x = node.activation(0)
+    if norm not in NORMS or not x.shape:
+        raise node.unsupported(f"its norm of {x} is {norm}", f"export the model with one of {', '.join(NORMS)}")
     producer = node.scope.graph.producer(x.name)
     if norm == "L1" and producer is not None and isinstance(producer.op, Softmax):
         node.alias(x)

@@ -26,14 +26,11 @@ def transform(node: OnnxNode) -> str:
     return name
 
 
-def labels(node: OnnxNode, numbers: str = "classlabels_int64s") -> int:
-    """How many classes there are. The label output is dropped, with a note that names the classes in order."""
+def labels(node: OnnxNode, numbers: str = "classlabels_int64s", rule: str = "that of the largest score") -> int:
+    """How many classes there are. The label output is dropped, with a note that names the classes and the rule."""
     whole, texts = node.attribute(numbers), node.attribute("classlabels_strings")
     node.drop_label()
-    node.note(
-        "the label is left to the result's owner: that of the largest score, the scores being of the classes "
-        f"{shown_labels(whole, texts)} in this order"
-    )
+    node.note(f"the label is left to the result's owner: {rule}, of the classes {shown_labels(whole, texts)} in order")
     return len(texts or whole or [])
 
 
