@@ -212,14 +212,21 @@ def _onnxruntime(path: Path, graph: Graph) -> tuple[int | None, Call]:
     types = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
     declared = {entry.name: entry for entry in session.get_inputs()}
     fixed = {entry.shape[0] for entry in declared.values() if isinstance(entry.shape[0], int)}
-    names = [output.name for output in load(path).graph.output]
+    # All but class labels, which the result's owner finds.
+    names = graph.exported or [output.name for output in load(path).graph.output]
 
     def call(arrays: list[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         pairs = zip(graph.inputs, arrays, strict=True)
         feeds = {name: array.astype(types[declared[name].type]) for name, array in pairs}
-        return list(session.run(names, feeds))
+        return [_table(values) for values in session.run(names, feeds)]
 
     return fixed.pop() if fixed else None, call
+
+
+def _table(values: Any) -> npt.NDArray[Any]:
+    """An output as an array; ZipMap gives a dict of the classes' scores for each sample."""
+    rows = [list(row.values()) for row in values] if isinstance(values, list) else values
+    return np.asarray(rows)
 
 
 def _in_parts(arrays: list[Floats], batch: int | None, call: Call) -> list[Floats]:

@@ -13,7 +13,6 @@ from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.softmax import Softmax
 
-
 NORMS: dict[str, float] = {"MAX": np.inf, "L1": 1, "L2": 2}
 
 

@@ -50,7 +50,7 @@ def finish_two(node: OnnxNode, score: Value, how: str, output: str, *, share: bo
     """
     if how != "NONE":
         if how == "SOFTMAX":
-            raise node.unsupported("its SOFTMAX has one score for two classes", "export the model with a score for each")
+            raise node.unsupported("its SOFTMAX has one score for two classes", "export a score for each")
         pair = node.emit(flat(np.array([ABSENT, 0])), [score], output=f"{output}.pair")
         node.emit(Softmax(), [pair], output=output)
         return

@@ -150,15 +150,15 @@ def _forest(node: OnnxNode, kind: str, results: int) -> Forest:
         level, offset = [both[position] for position in positions], offset + len(both)
         if positions:
             forest.parents.append(positions)
+    if seen != len(modes):
+        raise _damaged(node, "its nodes are no trees")
     # Trees by number from 0, whatever the model calls them.
     numbers = {tree: number for number, tree in enumerate(sorted(set(forest.trees)))}
     forest.trees = [numbers[tree] for tree in forest.trees]
     return forest
 
 
-def _leaf_weights(
-    node: OnnxNode, kind: str, results: int, place: dict[tuple[int, int], int], count: int
-) -> Array:
+def _leaf_weights(node: OnnxNode, kind: str, results: int, place: dict[tuple[int, int], int], count: int) -> Array:
     """What each node adds to each result if it is the leaf reached, [nodes, results]."""
     ids, weights = node.integers(f"{kind}_ids") or [], node.numbers(f"{kind}_weights")
     trees, nodes = node.integers(f"{kind}_treeids") or [], node.integers(f"{kind}_nodeids") or []

@@ -21,7 +21,7 @@ from covey.ops.dense import Dense
 
 @dataclass(frozen=True)
 class Below(Op):
-    """x [N, F] and thresholds [M]: 1 where feature `features[m]` of x is below threshold m, or `closed[m]` and equal."""
+    """x [N, F], thresholds [M]: 1 where feature `features[m]` of x is below threshold m, or `closed[m]` and equal."""
 
     features: tuple[int, ...]
     closed: tuple[bool, ...]
@@ -75,7 +75,7 @@ class Below(Op):
 
 @dataclass(frozen=True)
 class Leaves(Op):
-    """From the bits of all inner nodes [N, M], those at the roots first and then level by level: which leaves are reached.
+    """From the bits of all inner nodes [N, M], from the roots level by level, to a bit for each leaf: whether it is reached.
 
     A level of n nodes has 2 n children: those taken where the bits are 1, then those where they are 0. `parents` holds,
     for each level below the roots, where its nodes stand among the children of the level above; `leaves` where the

@@ -1,6 +1,6 @@
 """Inputs that trees compare and nothing else reads: an affine step before them, and how fine they have to be.
 
-A step x -> (x + a) * m with m > 0 before a comparison with t is a comparison of x with t / m - a: scaling features costs
+A step x -> (x + a) * m with m > 0 before a comparison with t is a comparison of x with t / m - a: features are scaled for
 nothing in front of trees. Such inputs meet no product, so they may have more fractional bits than other values, as many
 as the ring has room for; features of different sizes then keep their digits. Samples show how many bits are enough.
 """
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from covey import reference
 from covey.interval import Array
 from covey.ir import Graph, Node
 from covey.ops.add import Add
@@ -20,7 +21,6 @@ from covey.ops.mul import Mul
 from covey.ops.reshape import Reshape
 from covey.ops.sub import Sub
 from covey.ops.trees import Below
-from covey import reference
 
 MOST_BITS = 24
 """Fractional bits where no samples say that fewer are enough."""
