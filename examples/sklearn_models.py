@@ -4,7 +4,7 @@
 
 Forests have 100 trees of depth 6. Each model is fitted on a half of its data set and predicts samples of the other. For
 each protocol the table says in how many integers it differs from `clear`, the fixed-point specification. Needs
-`pip install 'covey[sklearn]'`; ends with exit code 1 if an integer differs or the accuracy falls by more than a percent.
+`pip install 'covey[sklearn]'`. Exit code 1 if an integer differs or the accuracy falls by more than a point.
 """
 
 import argparse

@@ -371,7 +371,7 @@ def test_normalizer_at_the_end_is_left_to_the_owner() -> None:
 def test_normalizer_elsewhere_names_the_way_out() -> None:
     first = helper.make_node("Normalizer", ["x"], ["s"], name="the_node", domain=ensembles.ML, norm="L2")
     last = helper.make_node("Relu", ["s"], ["y"])
-    with pytest.raises(covey.UnsupportedError, match="the_node.*data's owner apply it"):
+    with pytest.raises(covey.UnsupportedError, match=r"the_node.*data's owner apply it"):
         covey.compile(ensembles.model([first, last], {"x": ["N", 3]}, {"y": FLOAT}), input_range=(-1, 1))
     between = [
         helper.make_node("Sigmoid", ["x"], ["z"]),

@@ -7,7 +7,7 @@ import numpy as np
 from covey.errors import ParameterError
 from covey.importers.onnx_node import ML_DOMAIN, OnnxNode, from_onnx
 from covey.interval import Array
-from covey.ir import DType, Value
+from covey.ir import DType, Op, Value
 from covey.ops.comparison import Equal
 from covey.ops.mul import Mul
 from covey.ops.sub import Sub
@@ -18,7 +18,7 @@ from covey.ops.where import Where
 def _scaler(node: OnnxNode) -> None:
     x = node.activation(0)
     offset, factor = _per_feature(node, x, "offset", 0.0), _per_feature(node, x, "scale", 1.0)
-    steps = [(Sub(), "offset", offset)] if offset.any() else []
+    steps: list[tuple[Op, str, Array]] = [(Sub(), "offset", offset)] if offset.any() else []
     steps += [(Mul(), "factor", factor)] if (factor != 1.0).any() else []
     if not steps:
         node.alias(x)

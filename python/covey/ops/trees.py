@@ -75,7 +75,7 @@ class Below(Op):
 
 @dataclass(frozen=True)
 class Leaves(Op):
-    """From the bits of all inner nodes [N, M], from the roots level by level, to a bit for each leaf: whether it is reached.
+    """From the bits of all inner nodes [N, M], by levels from the roots down, to a bit for each leaf that is reached.
 
     A level of n nodes has 2 n children: those taken where the bits are 1, then those where they are 0. `parents` holds,
     for each level below the roots, where its nodes stand among the children of the level above; `leaves` where the

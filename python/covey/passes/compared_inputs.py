@@ -1,7 +1,7 @@
 """Inputs that trees compare and nothing else reads: an affine step before them, and how fine they have to be.
 
-A step x -> (x + a) * m with m > 0 before a comparison with t is a comparison of x with t / m - a: features are scaled for
-nothing in front of trees. Such inputs meet no product, so they may have more fractional bits than other values, as many
+A step x -> (x + a) * m with m > 0 before a comparison with t is a comparison of x with t / m - a: scaling in front of
+trees is free. Such inputs meet no product, so they may have more fractional bits than other values, as many
 as the ring has room for; features of different sizes then keep their digits. Samples show how many bits are enough.
 """
 
