@@ -1,4 +1,4 @@
-"""Models of the domain ai.onnx.ml built in memory, and trees at random."""
+"""Models of the domain ai.onnx.ml built in memory, trees at random, and the check against onnxruntime."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+import builders
+import covey
+import interpreter
+from covey import reference
+from covey.importers.onnx import import_model
 
 ML = "ai.onnx.ml"
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT")
@@ -120,3 +126,31 @@ def reached(tree: Any, x: Any) -> np.ndarray:
         }[tree.mode]
         tree = tree.true if holds else tree.false
     return tree
+
+
+def features(count: int, samples: int = 40, seed: int = 1) -> np.ndarray:
+    """Multiples of an eighth in [-3, 3], which meet thresholds."""
+    return np.random.default_rng(seed).integers(-24, 25, (samples, count)) / 8
+
+
+def agree(proto: onnx.ModelProto, data: np.ndarray, tolerance: float = 0.02, **options: Any) -> covey.Compiled:
+    """Float reference and program against what onnxruntime gives for the outputs that are no labels."""
+    graph = import_model(proto)
+    names = [output.name for output in proto.graph.output]
+    due = dict(zip(names, builders.float_results(proto, {"x": data}), strict=True))
+    expected = [np.asarray(due[name]) for name in graph.exported]
+    assert expected
+    for result, wanted in zip(reference.outputs(graph, {"x": data}), expected, strict=True):
+        np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-4)
+    compiled = covey.compile(proto, **{"calibration": data, **options})
+    for name, result, wanted in zip(
+        compiled.graph.outputs, interpreter.run(compiled, {"x": data}), expected, strict=True
+    ):
+        powers = np.exp(result) if name in compiled.graph.postprocess else None
+        got = result if powers is None else powers / powers.sum(axis=-1, keepdims=True)
+        np.testing.assert_allclose(got, wanted, atol=tolerance)
+    return compiled
+
+
+def operations(compiled: covey.Compiled) -> list[str]:
+    return [str(node.WhichOneof("op")) for node in interpreter.program_of(compiled).nodes]

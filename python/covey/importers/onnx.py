@@ -211,7 +211,7 @@ class _Importer:
             raise node.unsupported(
                 "it computes with class labels", "let it read scores, or export the model up to what gives the labels"
             )
-        self.scope.labels.update(node.outputs)
+        self.scope.labels.update(filter(None, node.outputs))
         self._note(node, Status.REWRITTEN, "dropped: it reads class labels")
 
     def _fold(self, proto: onnx.NodeProto, node: OnnxNode) -> bool:

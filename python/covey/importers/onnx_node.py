@@ -104,8 +104,9 @@ class OnnxNode:
     def numbers(self, name: str) -> Array:
         """A list of floating-point numbers, also from `name_as_tensor`; empty where there is none."""
         tensor = self.attribute(f"{name}_as_tensor")
-        value = self.attribute(name, []) if tensor is None else numpy_helper.to_array(tensor).ravel()
-        array = np.asarray(value, dtype=np.float64)
+        array = np.array(self.attribute(name, []), dtype=np.float64)
+        if tensor is not None:
+            array = numpy_helper.to_array(tensor).ravel()
         return self.finite(array, f"attribute '{name}'", self.name) if array.size else array
 
     def flag(self, name: str, default: int = 0) -> bool:
@@ -262,7 +263,7 @@ class OnnxNode:
 
     def drop_label(self) -> None:
         """The node's first output holds class labels: no program computes them."""
-        self.scope.labels.add(self.outputs[0])
+        self.scope.labels.update(filter(None, self.outputs[:1]))
 
     def only_first_output(self, what: str) -> None:
         """Refuse nodes whose further outputs are used."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from covey.importers.onnx_node import ML_DOMAIN, OnnxNode, from_onnx
 from covey.ops.concat import Concat
 from covey.ops.gather import emit_pick
@@ -18,11 +16,11 @@ def _array_feature_extractor(node: OnnxNode) -> None:
         node.note("dropped: it looks up class labels, which the result's owner does")
         return
     x = node.activation(0)
-    indices = node.constant(1, "indices").astype(np.int64).ravel()
-    if not x.shape or indices.size == 0 or indices.min() < 0 or indices.max() >= x.shape[-1]:
+    indices = node.constant_integers(1, "indices")
+    if not x.shape or not indices or min(indices) < 0 or max(indices) >= x.shape[-1]:
         raise node.unsupported(f"its indices do not lie in the last dimension of {x}", "repair the model")
     along: list[Sequence[int]] = [range(size) for size in x.shape]
-    along[-1] = indices.tolist()
+    along[-1] = indices
     emit_pick(node, x, along)
 
 

@@ -26,10 +26,11 @@ def _linear_regressor(node: OnnxNode) -> None:
 def _linear_classifier(node: OnnxNode) -> None:
     node.ignore("multi_class")
     x, how = _features(node), scores.transform(node)
-    classes = scores.labels(node, "classlabels_ints")
+    classes, name = scores.labels(node, "classlabels_ints")
     rows = node.numbers("coefficients").size // x.shape[0]
     weight, bias = _matrix(node, x, rows), _biases(node, "intercepts", rows)
-    name = node.outputs[1]
+    if rows != classes and (rows, classes) != (1, 2):
+        raise ParameterError(node.name, node.op_type, f"it has {rows} scores for {classes} classes", "export it again")
     mirrored = rows == 2 and np.array_equal(weight[:, 0], -weight[:, 1]) and bias[0] == -bias[1]
     if (rows == 1 and classes == 2) or (mirrored and how == "LOGISTIC"):
         score = _dense(node, x, weight[:, -1:], bias[-1:], f"{name}.second")
@@ -47,11 +48,11 @@ def _svm_regressor(node: OnnxNode) -> None:
         raise node.unsupported("it gives classes", "export its decision function")
     vectors = int(node.attribute("n_supports", 0))
     coefficients = node.numbers("coefficients")
-    if vectors:
-        weight = coefficients.reshape(1, -1) @ _support_vectors(node, x, vectors)
+    if vectors and coefficients.size == vectors:
+        weight = (coefficients @ _support_vectors(node, x, vectors))[:, None]
     else:
-        weight = coefficients.reshape(1, x.shape[0])
-    _dense(node, x, weight.T, _biases(node, "rho", 1), node.outputs[0])
+        weight = _matrix(node, x, 1)
+    _dense(node, x, weight, _biases(node, "rho", 1), node.outputs[0])
 
 
 @from_onnx("SVMClassifier", domain=ML_DOMAIN)
@@ -63,11 +64,12 @@ def _svm_classifier(node: OnnxNode) -> None:
         raise node.unsupported(
             "it estimates probabilities, which divides by secrets", "train it with probability=False: scores rank alike"
         )
-    counts, name = node.integers("vectors_per_class") or [], node.outputs[1]
-    classes = scores.labels(node, "classlabels_ints", _rule(len(counts)))
+    counts = node.integers("vectors_per_class") or []
+    classes, name = scores.labels(node, "classlabels_ints", _rule(len(counts)))
     if not counts:
         weight = _matrix(node, x, node.numbers("coefficients").size // x.shape[0])
-        bias = np.broadcast_to(node.numbers("rho")[:1], (weight.shape[1],))
+        # By onnxruntime's convention all scores share the first number.
+        bias = np.full(weight.shape[1], node.numbers("rho")[0] if node.numbers("rho").size else 0.0)
     else:
         weight, bias = _one_against_one(node, x, counts)
     if weight.shape[1] == 1 and classes == 2:
@@ -84,7 +86,12 @@ def _one_against_one(node: OnnxNode, x: Value, counts: list[int]) -> tuple[Array
     Row r of the coefficients holds, for the vectors of a class, those against the r-th of the other classes.
     """
     vectors = _support_vectors(node, x, sum(counts))
-    coefficients = node.numbers("coefficients").reshape(len(counts) - 1, -1)
+    numbers = node.numbers("coefficients")
+    if min(counts) < 0 or len(counts) < 2 or numbers.size != (len(counts) - 1) * len(vectors):
+        raise ParameterError(
+            node.name, node.op_type, f"its {numbers.size} coefficients do not fit {counts} vectors", "export it again"
+        )
+    coefficients = numbers.reshape(len(counts) - 1, -1)
     starts = np.cumsum([0, *counts])
     columns = []
     for first, second in combinations(range(len(counts)), 2):

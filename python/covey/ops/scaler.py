@@ -53,7 +53,7 @@ def _imputer(node: OnnxNode) -> None:
         node.alias(x)
         node.note("removed: an input holds no NaN; the data's owner fills in what is missing")
         return
-    if values.size not in (1, x.shape[-1]):
+    if values.size not in (1, x.shape[-1] if x.shape else 1):
         raise ParameterError(
             node.name, node.op_type, f"it has {values.size} values to impute for {x}", "export the model again"
         )

@@ -26,12 +26,19 @@ def transform(node: OnnxNode) -> str:
     return name
 
 
-def labels(node: OnnxNode, numbers: str = "classlabels_int64s", rule: str = "that of the largest score") -> int:
-    """How many classes there are. The label output is dropped, with a note that names the classes and the rule."""
+def labels(
+    node: OnnxNode, numbers: str = "classlabels_int64s", rule: str = "that of the largest score"
+) -> tuple[int, str]:
+    """How many classes there are, and what the output of scores is called.
+
+    The label output is dropped, with a note that names the classes and the rule by which they follow from the scores.
+    """
+    if len(node.outputs) < 2 or not node.outputs[1]:
+        raise node.unsupported("it gives labels alone", "export the model with its scores")
     whole, texts = node.attribute(numbers), node.attribute("classlabels_strings")
     node.drop_label()
     node.note(f"the label is left to the result's owner: {rule}, of the classes {shown_labels(whole, texts)} in order")
-    return len(texts or whole or [])
+    return len(texts or whole or []), node.outputs[1]
 
 
 def finish(node: OnnxNode, raw: Value, how: str, output: str) -> None:

@@ -59,8 +59,8 @@ def _tree_ensemble_regressor(node: OnnxNode) -> None:
 @from_onnx("TreeEnsembleClassifier", domain=ML_DOMAIN)
 def _tree_ensemble_classifier(node: OnnxNode) -> None:
     how = scores.transform(node)
-    classes = scores.labels(node)
-    ids, name = set(node.integers("class_ids") or []), node.outputs[1]
+    classes, name = scores.labels(node)
+    ids = set(node.integers("class_ids") or [])
     if classes == 2 and len(ids) == 1:
         # Both classes by one score, whichever of them the model names.
         share = how == "NONE" and bool((node.numbers("class_weights") >= 0).all())
@@ -97,6 +97,7 @@ def _emit(node: OnnxNode, forest: Forest, base: Array, output: str, factor: floa
 
 def _forest(node: OnnxNode, kind: str, results: int) -> Forest:
     """The trees of a node whose leaves give `results` numbers; `kind` is what its attributes call them."""
+    node.check_shape([results])
     node.ignore("nodes_hitrates", "nodes_hitrates_as_tensor")
     # Inputs hold no NaN, the only values that could be missing.
     node.ignore("nodes_missing_value_tracks_true")
@@ -106,6 +107,9 @@ def _forest(node: OnnxNode, kind: str, results: int) -> Forest:
     modes = [mode.decode("utf-8", "replace") for mode in node.attribute("nodes_modes", [])]
     if not len(tree_ids) == len(node_ids) == len(yes) == len(no) == len(features) == len(thresholds) == len(modes):
         raise _damaged(node, "its lists of nodes differ in length")
+    if min(features, default=0) < 0:
+        raise _damaged(node, f"it compares feature {min(features)}")
+    node.check_shape([len(modes), results])
     place = {key: index for index, key in enumerate(zip(tree_ids, node_ids, strict=True))}
     inner = [index for index, mode in enumerate(modes) if mode != "LEAF"]
     for index in inner:
@@ -166,7 +170,8 @@ def _leaf_weights(node: OnnxNode, kind: str, results: int, place: dict[tuple[int
         raise _damaged(node, "its lists of leaves differ in length")
     found = np.zeros((count, results))
     for result, weight, key in zip(ids, weights, zip(trees, nodes, strict=True), strict=True):
-        column = 0 if results == 1 else result
+        # A classifier may name the one class it scores by any number.
+        column = 0 if results == 1 and kind == "class" else result
         if key not in place or not 0 <= column < results:
             raise _damaged(node, f"it has a weight for result {result} of node {key[1]} in tree {key[0]}")
         found[place[key], column] += weight
