@@ -143,6 +143,15 @@ def test_compared_inputs_have_the_digits_that_samples_need() -> None:
     assert program.values[program.inputs[0]].scale > program.values[program.outputs[0]].scale
 
 
+def test_models_of_that_domain_alone_are_taken() -> None:
+    trees = [ensembles.Branch(0, "BRANCH_LEQ", 0.5, np.array([1.0]), np.array([2.0]))]
+    proto = ensembles.single("TreeEnsembleRegressor", 1, n_targets=1, **ensembles.attributes(trees, "target", 1))
+    del proto.opset_import[0]
+    assert [entry.domain for entry in proto.opset_import] == [ensembles.ML]
+    (result,) = interpreter.run(covey.compile(proto, input_range=(0, 1)), {"x": np.array([[0.5], [0.6]])})
+    np.testing.assert_array_equal(result, [[1.0], [2.0]])
+
+
 def test_what_a_run_reveals_names_the_trees() -> None:
     trees = [ensembles.Branch(0, "BRANCH_LEQ", 0.5, np.array([1.0]), np.array([2.0]))]
     proto = ensembles.single("TreeEnsembleRegressor", 1, n_targets=1, **ensembles.attributes(trees, "target", 1))

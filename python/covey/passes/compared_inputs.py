@@ -8,6 +8,7 @@ as the ring has room for; features of different sizes then keep their digits. Sa
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from covey.ops.mul import Mul
 from covey.ops.reshape import Reshape
 from covey.ops.sub import Sub
 from covey.ops.trees import Below
+from covey.passes.dead_nodes import remove_dead_nodes
 
 MOST_BITS = 30
 """Fractional bits where no samples say that fewer are enough: those of a float32 between a sixteenth and an eighth."""
@@ -90,17 +92,12 @@ def measure_needed_bits(graph: Graph, samples: Mapping[str, Array]) -> None:
     names = [name for name, bits in graph.compared.items() if bits == MOST_BITS]
     if not names:
         return
-    nodes = [node for node in graph.nodes if isinstance(node.op, Below)]
-    due = _decisions(graph, nodes, samples)
+    comparisons = _up_to_comparisons(graph)
     # Where some bits are enough, more almost always are: the search may halve.
     low, high = 0, MOST_BITS
     while low < high:
         middle = (low + high) // 2
-        rounded = {
-            key: np.ldexp(np.rint(np.ldexp(array, middle)), -middle) if key in names else array
-            for key, array in samples.items()
-        }
-        if all(np.array_equal(one, two) for one, two in zip(due, _decisions(graph, nodes, rounded), strict=True)):
+        if _decides_alike(comparisons, samples, names, middle):
             high = middle
         else:
             low = middle + 1
@@ -113,6 +110,23 @@ def _exact(array: Array, bits: int) -> bool:
     return bool((scaled == np.rint(scaled)).all())
 
 
-def _decisions(graph: Graph, nodes: list[Node], samples: Mapping[str, Array]) -> list[Array]:
-    values = reference.run(graph, samples)
-    return [values[node.output].astype(bool) for node in nodes]
+def _up_to_comparisons(graph: Graph) -> Graph:
+    """The graph with the comparisons as its outputs, and nothing behind them."""
+    outputs = [node.output for node in graph.nodes if isinstance(node.op, Below)]
+    part = replace(graph, outputs=outputs, notes={})
+    remove_dead_nodes(part)
+    return part
+
+
+def _decides_alike(comparisons: Graph, samples: Mapping[str, Array], names: list[str], bits: int) -> bool:
+    """Whether all samples decide alike if the inputs `names` are rounded to so many bits."""
+    for part in reference.parts(comparisons, samples):
+        rounded = {key: _rounded(array, bits) if key in names else array for key, array in part.items()}
+        due, got = reference.run(comparisons, part), reference.run(comparisons, rounded)
+        if any(not np.array_equal(due[name], got[name]) for name in comparisons.outputs):
+            return False
+    return True
+
+
+def _rounded(array: Array, bits: int) -> Array:
+    return np.asarray(np.ldexp(np.rint(np.ldexp(array, bits)), -bits))
