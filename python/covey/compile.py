@@ -91,6 +91,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     public_weights: bool = False,
     keep_bn: bool = False,
     drop_channels: bool = False,
+    hide_features: bool = False,
     division: Division | Literal["mul-shift", "exact"] = "mul-shift",
     name: str | None = None,
 ) -> Compiled:
@@ -107,7 +108,8 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     value over the calibration data times four stands in. Where 32 bits hold the bounds but, on calibration data, give
     outputs that are off by more than 1.5 %, small weights get more bits, and if that is not enough 64 are taken.
     `keep_bn` leaves batch normalisation apart instead of folding it into the layers before it; `drop_channels` drops
-    channels that are always zero or never read, which tells every party how many there were. Raises a `CoveyError` that
+    channels that are always zero or never read, which tells every party how many there were; `hide_features` keeps
+    secret which feature each node of a tree compares, for a product with a secret matrix. Raises a `CoveyError` that
     says what is wrong and what to do.
     """
     settings = Settings(
@@ -126,6 +128,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
         input_range=input_range,
         keep_bn=keep_bn,
         drop_channels=drop_channels,
+        hide_features=hide_features,
         name=name,
     )
     return prepared.compiled(settings, rings, scale)
@@ -194,6 +197,7 @@ def prepare(
     input_range: data.Ranges | None = None,
     keep_bn: bool = False,
     drop_channels: bool = False,
+    hide_features: bool = False,
     name: str | None = None,
 ) -> Prepared:
     """Import a model, rewrite it and run it on the calibration data; the arguments are those of `compile`."""
@@ -201,7 +205,7 @@ def prepare(
         raise OptionError("the inputs' range is unknown: give --input-range low,high or --calibration data.npy")
     graph, errors = examine(path_or_model, name, example_inputs)
     if not errors:
-        errors = rewrite(graph, keep_bn=keep_bn, drop_channels=drop_channels)
+        errors = rewrite(graph, keep_bn=keep_bn, drop_channels=drop_channels, hidden=hide_features)
     if errors:
         raise _with_count(errors)
     if calibration is None and input_range is None:

@@ -143,6 +143,27 @@ def test_compared_inputs_have_the_digits_that_samples_need() -> None:
     assert program.values[program.inputs[0]].scale > program.values[program.outputs[0]].scale
 
 
+def test_hidden_features_stay_out_of_the_program() -> None:
+    def forest(*compared: int) -> onnx.ModelProto:
+        leaves = [np.array([float(value)]) for value in range(4)]
+        left, right = (
+            ensembles.Branch(compared[i + 1], "BRANCH_LEQ", 0.25 * i, *leaves[2 * i : 2 * i + 2]) for i in range(2)
+        )
+        trees = [ensembles.Branch(compared[0], "BRANCH_GT", 0.5, left, right)]
+        return ensembles.single("TreeEnsembleRegressor", 3, n_targets=1, **ensembles.attributes(trees, "target", 1))
+
+    one, two = (
+        covey.compile(forest(*compared), input_range=(-3, 3), hide_features=True) for compared in ((0, 1, 2), (2, 0, 0))
+    )
+    assert one.program_bytes == two.program_bytes
+    shown = (covey.compile(forest(*compared), input_range=(-3, 3)) for compared in ((0, 1, 2), (2, 0, 0)))
+    assert next(shown).program_bytes != next(shown).program_bytes
+    for line in one.report["reveals"]:
+        assert "feature" not in line
+    agree(forest(0, 1, 2), features(3), hide_features=True)
+    agree(forest(2, 0, 0), features(3), hide_features=True)
+
+
 def test_models_of_that_domain_alone_are_taken() -> None:
     trees = [ensembles.Branch(0, "BRANCH_LEQ", 0.5, np.array([1.0]), np.array([2.0]))]
     proto = ensembles.single("TreeEnsembleRegressor", 1, n_targets=1, **ensembles.attributes(trees, "target", 1))

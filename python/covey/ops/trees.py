@@ -21,7 +21,11 @@ from covey.ops.dense import Dense
 
 @dataclass(frozen=True)
 class Below(Op):
-    """x [N, F], thresholds [M]: 1 where feature `features[m]` of x is below threshold m, or `closed[m]` and equal."""
+    """x [N, F], thresholds [M]: 1 where feature `features[m]` of x is below threshold m, or `closed[m]` and equal.
+
+    With a third operand, the matrix [F, M] that has a 1 where feature f is that of m and else 0, the program does not
+    say which feature that is: the matrix is secret, as weights are.
+    """
 
     features: tuple[int, ...]
     closed: tuple[bool, ...]
@@ -39,14 +43,15 @@ class Below(Op):
         return _bits(len(self.features))
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        name, thresholds = node.inputs
+        name, thresholds, *selection = node.inputs
         x, count = low.value(name), len(self.features)
         magnitude = low.magnitude(name)
         picked = list(self.features)
+        gather = pb.Gather(sizes=[count], offsets=[feature + 1 for feature in picked])
         taken = low.emit(
             node,
-            pb.Gather(sizes=[count], offsets=[feature + 1 for feature in picked]),
-            [x],
+            pb.Dense() if selection else gather,
+            [x, *(low.parameter(node, matrix, 0) for matrix in selection)],
             shape=(count,),
             scale=x.scale,
             interval=Interval(x.interval.low[:, picked], x.interval.high[:, picked]),

@@ -10,6 +10,7 @@ from covey.passes.compared_inputs import find_compared_inputs, fold_into_thresho
 from covey.passes.conv_expansion import expand_convolutions
 from covey.passes.dead_channels import drop_dead_channels
 from covey.passes.dead_nodes import remove_dead_nodes
+from covey.passes.hidden_features import hide_features
 from covey.passes.identity_removal import remove_identities
 from covey.passes.input_scaling import fold_input_scaling
 from covey.passes.linear_merging import merge_linear_layers
@@ -23,12 +24,18 @@ __all__ = ["rewrite"]
 
 
 def rewrite(
-    graph: Graph, *, complete: bool = True, keep_bn: bool = False, drop_channels: bool = False
+    graph: Graph,
+    *,
+    complete: bool = True,
+    keep_bn: bool = False,
+    drop_channels: bool = False,
+    hidden: bool = False,
 ) -> list[NodeError]:
     """Run all passes in place; returns the errors of nodes that no pass could make fit for a program.
 
     A graph that lacks the model's unsupported nodes is not `complete`: what they read would look dead. With `keep_bn`,
-    batch normalisation is not folded into the layers before it; with `drop_channels`, dead channels are dropped.
+    batch normalisation is not folded into the layers before it; with `drop_channels`, dead channels are dropped;
+    with `hidden`, the program does not say which features trees compare.
     """
     remove_identities(graph)
     if complete:
@@ -43,6 +50,8 @@ def rewrite(
         sink_scales(graph)
     if drop_channels:
         drop_dead_channels(graph)
+    if hidden:
+        hide_features(graph)
     expand_convolutions(graph)
     pool_before_relu(graph)
     relu_before_moves(graph)
