@@ -189,6 +189,11 @@ class Graph:
         """Record that a node of the model was rewritten."""
         self.notes[node.name] = Note(node.name, node.source_op, Status.REWRITTEN, text)
 
+    def note_more(self, node: Node, text: str) -> None:
+        """Record a further rewriting of a node beside what is recorded of it."""
+        before = self.notes.get(node.name)
+        self.note(node, f"{before.text}; {text}" if before is not None and before.text else text)
+
     def __str__(self) -> str:
         lines = [f"{self.name}({', '.join(str(self.values[name]) for name in self.inputs)})"]
         for node in self.nodes:

@@ -89,7 +89,11 @@ def test_linear_regressor_takes_the_scaling_before_it() -> None:
         intercepts=[0.5, 1],
     )
     proto = ensembles.model([scaler, layer], {"x": ["N", 2]}, {"y": FLOAT})
-    assert operations(agree(proto, features(2))) == ["dense", "truncate"]
+    compiled = agree(proto, features(2))
+    assert operations(compiled) == ["dense", "truncate"]
+    assert [entry["how"] for entry in compiled.report["rewrites"] if entry["op"] == "Scaler"] == [
+        "moved into the weights of LinearRegressor_1"
+    ]
 
 
 @pytest.mark.parametrize("how", ["NONE", "LOGISTIC"])

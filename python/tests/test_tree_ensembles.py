@@ -119,7 +119,11 @@ def test_scaling_moves_into_thresholds() -> None:
     scaler = helper.make_node("Scaler", ["x"], ["s"], domain=ensembles.ML, offset=[0.5, -1, 2], scale=[2, 0.5, 0.25])
     trees = helper.make_node("TreeEnsembleRegressor", ["s"], ["y"], domain=ensembles.ML, n_targets=1, **lists)
     proto = ensembles.model([scaler, trees], {"x": ["N", 3]}, {"y": FLOAT})
-    done = operations(agree(proto, features(3)))
+    compiled = agree(proto, features(3))
+    assert [entry["how"] for entry in compiled.report["rewrites"] if entry["op"] == "Scaler"] == [
+        "moved into the thresholds of TreeEnsembleRegressor_1"
+    ]
+    done = operations(compiled)
     assert done[0] == "gather"
     assert "truncate" not in done
 

@@ -33,7 +33,7 @@ SPARE_BITS = 4
 
 def fold_into_thresholds(graph: Graph) -> None:
     """Let every Below read what an affine step before it reads."""
-    for node in graph.nodes:
+    for node in list(graph.nodes):
         if isinstance(node.op, Below):
             while _fold(graph, node, node.op):
                 pass
@@ -60,7 +60,9 @@ def _fold(graph: Graph, node: Node, op: Below) -> bool:
     if not np.isfinite(moved).all():
         return False
     node.inputs = [source, graph.add_parameter(f"{node.inputs[1]}.moved", moved).name]
-    graph.note(step, f"moved into the thresholds of {node.name}")
+    if not graph.consumers(step.output) and step.output not in graph.outputs:
+        graph.remove([step])
+        graph.note(step, f"moved into the thresholds of {node.name}")
     return True
 
 

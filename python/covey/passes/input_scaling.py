@@ -62,5 +62,7 @@ def _fold(graph: Graph, node: Node) -> bool:
         bias = bias - shift if isinstance(step.op, Sub) else bias + shift
         node.inputs[2:] = [graph.add_parameter(f"{node.output}.bias.moved", bias).name]
     node.inputs[0] = source
-    graph.note(step, f"moved into the weights of {node.name}")
+    if not graph.consumers(step.output) and step.output not in graph.outputs:
+        graph.remove([step])
+        graph.note(step, f"moved into the weights of {node.name}")
     return True

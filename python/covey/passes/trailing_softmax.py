@@ -37,7 +37,7 @@ def remove_trailing_softmax(graph: Graph) -> list[NodeError]:
             graph.remove([node])
             if is_output:
                 graph.postprocess[source] = Postprocess.SOFTMAX
-                graph.note(node, "left to the result's owner, in the clear")
+                graph.note_more(node, "left to the result's owner, in the clear")
             else:
                 graph.note(node, "removed: it does not change the largest element")
     return errors
@@ -63,4 +63,4 @@ def _by_sigmoid(graph: Graph, node: Node) -> None:
     first = step(Sub(), [whole, second], "first")
     made.append(Node(node.name, node.source_op, Concat(len(shape)), [first, second], name))
     graph.nodes[at : at + 1] = made
-    graph.note(node, "the sigmoid of the difference of its two scores")
+    graph.note_more(node, "the sigmoid of the difference of its two scores")
