@@ -37,7 +37,8 @@ def remove_trailing_softmax(graph: Graph) -> list[NodeError]:
             graph.remove([node])
             if is_output:
                 graph.postprocess[source] = Postprocess.SOFTMAX
-                graph.note_more(node, "left to the result's owner, in the clear")
+                what = "" if node.source_op == "Softmax" else "its softmax is "
+                graph.note_more(node, f"{what}left to the result's owner, in the clear")
             else:
                 graph.note(node, "removed: it does not change the largest element")
     return errors
