@@ -78,6 +78,12 @@ def rounding_of(program: Program) -> tuple[str, int]:
     return ("probabilistic" if pb.Rounding.PROBABILISTIC in inexact else "ulp"), len(inexact)
 
 
+def decides(program: Program) -> bool:
+    """Whether a program compares, so that samples of different values may rightly have the same result."""
+    parsed = pb.Program.FromString(program.to_bytes()[HEADER_BYTES:])
+    return any(node.WhichOneof("op") == "less_than_zero" for node in parsed.nodes)
+
+
 def within_budget(expected: Integers, actual: Integers | None, shifts: int) -> tuple[str, bool]:
     """How far an output of inexact shifts is from clear, and whether that is what so many roundings explain.
 
@@ -189,11 +195,17 @@ def distinct(inputs: Mapping[str, Floats], result: Result) -> tuple[int, int] | 
     """Distinct samples, and distinct outputs among them; `None` where only class numbers come out, which may agree."""
     if all(scale == 0 for scale in result.scales.values()):
         return None
-    return _distinct_rows(list(inputs.values())), _distinct_rows(list(result.integers.values()))
+    return _distinct_rows(inputs), _distinct_rows(result.integers)
 
 
-def _distinct_rows(arrays: list[npt.NDArray[Any]]) -> int:
-    rows = zip(*(array.reshape(len(array), -1) for array in arrays), strict=True)
+def distinct_due(expected: FloatReference) -> int:
+    """How many distinct outputs the float model has, but for the last digits, in which equal sums may differ."""
+    return _distinct_rows({name: array.astype(np.float32) for name, array in expected.logits.items()})
+
+
+def _distinct_rows(named: Mapping[str, npt.NDArray[Any]]) -> int:
+    """How many samples differ from all before them, in any of the arrays [N, ..]."""
+    rows = zip(*(array.reshape(len(array), -1) for array in named.values()), strict=True)
     return len({tuple(part.tobytes() for part in row) for row in rows})
 
 
@@ -212,14 +224,21 @@ def _onnxruntime(path: Path, graph: Graph) -> tuple[int | None, Call]:
     types = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
     declared = {entry.name: entry for entry in session.get_inputs()}
     fixed = {entry.shape[0] for entry in declared.values() if isinstance(entry.shape[0], int)}
-    names = [output.name for output in load(path).graph.output]
+    # All but class labels, which the result's owner finds.
+    names = graph.exported or [output.name for output in load(path).graph.output]
 
     def call(arrays: list[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         pairs = zip(graph.inputs, arrays, strict=True)
         feeds = {name: array.astype(types[declared[name].type]) for name, array in pairs}
-        return list(session.run(names, feeds))
+        return [_table(values) for values in session.run(names, feeds)]
 
     return fixed.pop() if fixed else None, call
+
+
+def _table(values: Any) -> npt.NDArray[Any]:
+    """An output as an array; ZipMap gives a dict of the classes' scores for each sample."""
+    rows = [list(row.values()) for row in values] if isinstance(values, list) else values
+    return np.asarray(rows)
 
 
 def _in_parts(arrays: list[Floats], batch: int | None, call: Call) -> list[Floats]:

@@ -22,6 +22,7 @@ from covey.importers.source import Source, examine
 from covey.ir import Graph
 from covey.lowering import Division, Settings, Truncation
 from covey.passes import rewrite
+from covey.passes.compared_inputs import measure_needed_bits
 from covey.passes.scale_choice import Choice, choose
 from covey.shown import Shown
 
@@ -95,13 +96,15 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     public_weights: bool = False,
     keep_bn: bool = False,
     drop_channels: bool = False,
+    hide_features: bool = False,
     division: Division | Literal["mul-shift", "exact"] = "mul-shift",
     name: str | None = None,
 ) -> Compiled:
     """Compile a model to a public program and secret weights.
 
-    The model is an `.onnx` or `.pt2` file, a loaded ONNX model, a PyTorch module or an exported program. A module is
-    exported with `example_inputs`, one array or tensor [N, ..] for each argument of its `forward`.
+    The model is an `.onnx` or `.pt2` file, a loaded ONNX model, a PyTorch module or an exported program, or a fitted
+    scikit-learn model or pipeline. A module is exported with `example_inputs`, one array or tensor [N, ..] for each
+    argument of its `forward`.
 
     Bounds need to know the inputs: give `input_range` (low, high), which the data owner's client enforces, or
     `calibration` data [N, ..], or both. From calibration data alone the input range is its span, widened; the example
@@ -110,7 +113,8 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     value over the calibration data times four stands in. Where 32 bits hold the bounds but, on calibration data, give
     outputs that are off by more than 1.5 %, small weights get more bits, and if that is not enough 64 are taken.
     `keep_bn` leaves batch normalisation apart instead of folding it into the layers before it; `drop_channels` drops
-    channels that are always zero or never read, which tells every party how many there were. Raises a `CoveyError` that
+    channels that are always zero or never read, which tells every party how many there were; `hide_features` keeps
+    secret which feature each node of a tree compares, for a product with a secret matrix. Raises a `CoveyError` that
     says what is wrong and what to do.
     """
     settings = Settings(
@@ -129,6 +133,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
         input_range=input_range,
         keep_bn=keep_bn,
         drop_channels=drop_channels,
+        hide_features=hide_features,
         name=name,
     )
     return prepared.compiled(settings, rings, scale)
@@ -197,6 +202,7 @@ def prepare(
     input_range: data.Ranges | None = None,
     keep_bn: bool = False,
     drop_channels: bool = False,
+    hide_features: bool = False,
     name: str | None = None,
 ) -> Prepared:
     """Import a model, rewrite it and run it on the calibration data; the arguments are those of `compile`."""
@@ -204,13 +210,15 @@ def prepare(
         raise OptionError("the inputs' range is unknown: give --input-range low,high or --calibration data.npy")
     graph, errors = examine(path_or_model, name, example_inputs)
     if not errors:
-        errors = rewrite(graph, keep_bn=keep_bn, drop_channels=drop_channels)
+        errors = rewrite(graph, keep_bn=keep_bn, drop_channels=drop_channels, hidden=hide_features)
     if errors:
         raise _with_count(errors)
     if calibration is None and input_range is None:
         calibration = _by_name(example_inputs, graph)
     samples = data.read_samples(calibration, graph) if calibration is not None else None
     ranges, sources = _input_ranges(graph, input_range, samples)
+    if samples is not None:
+        measure_needed_bits(graph, samples)
     magnitudes = reference.magnitudes(graph, samples) if samples is not None else None
     count = len(next(iter(samples.values()))) if samples else 0
     few = {name: array[:FEW] for name, array in (samples or {}).items()}

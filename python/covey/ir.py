@@ -131,6 +131,10 @@ class Graph:
     values: dict[str, Value] = field(default_factory=dict)
     parameters: dict[str, Array] = field(default_factory=dict, repr=False)
     nodes: list[Node] = field(default_factory=list)
+    exported: list[str] = field(default_factory=list)
+    """What an ONNX model itself calls the outputs, in the same order."""
+    compared: dict[str, int] = field(default_factory=dict)
+    """The inputs that are only compared with constants, and the fractional bits that this needs at most."""
     postprocess: dict[str, Postprocess] = field(default_factory=dict)
     notes: dict[str, Note] = field(default_factory=dict)
 
@@ -186,6 +190,11 @@ class Graph:
     def note(self, node: Node, text: str) -> None:
         """Record that a node of the model was rewritten."""
         self.notes[node.name] = Note(node.name, node.source_op, Status.REWRITTEN, text)
+
+    def note_more(self, node: Node, text: str) -> None:
+        """Record a further rewriting of a node beside what is recorded of it."""
+        before = self.notes.get(node.name)
+        self.note(node, f"{before.text}; {text}" if before is not None and before.text else text)
 
     def __str__(self) -> str:
         lines = [f"{self.name}({', '.join(str(self.values[name]) for name in self.inputs)})"]

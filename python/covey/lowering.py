@@ -173,23 +173,26 @@ class Lowering:
         """The parameter `round_half_even(w / divisor * 2^scale) + offset`, added to the weights if it is not there."""
         key = (name, scale, offset, divisor)
         if key not in self._parameters:
-            array = self.graph.parameters[name]
             integers = self.integers(name, scale, divisor) + offset
-            magnitude = float(np.abs(integers).max(initial=0.0))
-            self._check(node.name, node.source_op, magnitude, scale, calibrated=False)
-            lowered = self._new_value(
-                name if (name not in self._names) else f"{name}@{scale}",
-                array.shape,
-                batched=False,
-                scale=scale,
-                interval=Interval.constant(integers),
-                calibrated=False,
-                kind=pb.Value.PARAMETER,
-            )
-            storage = np.int32 if self.settings.ring_bits <= 32 else np.int64
-            self.weights[lowered.name] = integers.astype(storage)
-            self._parameters[key] = lowered
+            self._parameters[key] = self.whole_parameter(node, name, integers, scale)
         return self._parameters[key]
+
+    def whole_parameter(self, node: Node, name: str, integers: Array, scale: int) -> Lowered:
+        """A parameter that the operator itself has rounded, added to the weights."""
+        magnitude = float(np.abs(integers).max(initial=0.0))
+        self._check(node.name, node.source_op, magnitude, scale, calibrated=False)
+        lowered = self._new_value(
+            name if (name not in self._names) else f"{name}@{scale}",
+            integers.shape,
+            batched=False,
+            scale=scale,
+            interval=Interval.constant(integers),
+            calibrated=False,
+            kind=pb.Value.PARAMETER,
+        )
+        storage = np.int32 if self.settings.ring_bits <= 32 else np.int64
+        self.weights[lowered.name] = integers.astype(storage)
+        return lowered
 
     def constant(self, node: Node, hint: str, integers: Array, scale: int) -> Lowered:
         """A public constant of the program: numbers of the operator itself, never of the model's weights."""
@@ -372,7 +375,7 @@ class Lowering:
     def _input(self, value: Value) -> None:
         truth = value.dtype is DType.BOOL
         ends = (0.0, 1.0) if truth else self.ranges[value.name]
-        scale = 0 if truth else self.scale
+        scale = 0 if truth else self._input_scale(value.name, ends)
         low, high = (float(np.rint(np.ldexp(bound, scale))) for bound in ends)
         shape = (1, *value.shape)
         interval = Interval(np.full(shape, low), np.full(shape, high))
@@ -389,6 +392,14 @@ class Lowering:
         message = self.program.values[lowered.id]
         message.range.low, message.range.high = ends
         self._values[value.name] = lowered
+
+    def _input_scale(self, name: str, ends: tuple[float, float]) -> int:
+        """The ordinary scale; for an input that is only compared, what it needs as far as differences have room."""
+        if name not in self.graph.compared:
+            return self.scale
+        widest = max(abs(ends[0]), abs(ends[1]), ends[1] - ends[0])
+        room = self.settings.available_bits - 1 - int(np.frexp(widest)[1])
+        return max(0, min(self.graph.compared[name], room))
 
     def _new_value(
         self,

@@ -37,7 +37,7 @@ def outputs(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
 def magnitudes(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, float]:
     """The largest absolute value of every activation over a data set, which is run a part at a time."""
     largest: dict[str, float] = {}
-    for part in _parts(graph, inputs):
+    for part in parts(graph, inputs):
         values: dict[str, Array] = dict(part)
         readers = {name: len(graph.consumers(name)) for name in graph.values}
         for name, value in values.items():
@@ -58,7 +58,8 @@ def _evaluate(graph: Graph, node: Node, values: Mapping[str, Array]) -> Array:
     return node.op.reference(*operands)
 
 
-def _parts(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+def parts(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+    """A data set a few samples at a time, so that the widest activation of the graph stays small."""
     count = min(len(inputs[name]) for name in graph.inputs)
     widest = max(graph.values[name].size for name in [*graph.inputs, *(node.output for node in graph.nodes)])
     step = max(1, min(64, BATCH_ELEMENTS // widest))

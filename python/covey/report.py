@@ -10,6 +10,7 @@ from rich.text import Text
 
 from covey.ir import Graph, Note, Status
 from covey.lowering import Lowering, Row, Truncation
+from covey.ops.trees import Below
 from covey.passes.scale_choice import Choice
 
 RangeSources = dict[str, str]
@@ -127,6 +128,12 @@ def _reveals(lowering: Lowering) -> list[str]:
     attributes = sorted({row.program_op for row in lowering.rows} & {"Clip", "Pad"})
     if attributes:
         reveals.append(f"the constants of {' and '.join(attributes)}")
+    comparisons = [node for node in lowering.graph.nodes if isinstance(node.op, Below)]
+    if comparisons:
+        hidden = all(len(node.inputs) > 2 for node in comparisons)
+        reveals.append(
+            "the shape of every tree" + ("" if hidden else " and the feature that each of its nodes compares")
+        )
     if lowering.settings.public_weights:
         reveals.append("the weights, to whoever gets the weights file: they are shared as public values")
     if lowering.settings.truncation is not Truncation.EXACT:

@@ -28,6 +28,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "docs/python.md": (),
     "docs/reports.md": ("matplotlib",),
     "docs/pytorch.md": ("torch",),
+    "docs/scikit-learn.md": ("sklearn", "skl2onnx"),
     "docs/tuning.md": ("torch", "sklearn"),
 }
 """The pages, and the packages that each needs beside Covey's own. `docs_commands.py PAGE ...` runs some of them."""

@@ -10,6 +10,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+import covey
+import ensembles
 from command import DIGITS, Command
 from covey.clear import run_clear
 from covey.comparison import FloatReference, compare, distinct, relative_error
@@ -62,6 +64,23 @@ def test_far_from_float_fails(model: Model, images: np.ndarray, clear: Result) -
 def test_equal_outputs_for_distinct_samples_fail(model: Model, images: np.ndarray, clear: Result) -> None:
     same = replace(clear, integers={name: np.repeat(v[:1], 4, axis=0) for name, v in clear.integers.items()})
     assert verdict(model, images, same, same)["distinct outputs"].passed is False
+
+
+def test_equal_outputs_of_trees_are_right() -> None:
+    trees = [ensembles.Branch(0, "BRANCH_LEQ", 0.5, np.array([1.0]), np.array([2.0]))]
+    proto = ensembles.single("TreeEnsembleRegressor", 1, n_targets=1, **ensembles.attributes(trees, "target", 1))
+    loaded = load(covey.compile(proto, input_range=(0, 1)))
+    samples = {"x": np.linspace(0, 1, 8)[:, None]}
+    result = run_clear(loaded, samples)
+
+    def passed(judged: Model, outputs: Result) -> bool | None:
+        checks, _ = judge(judged, None, samples, outputs, outputs, "trio")
+        return next(check.passed for check in checks if check.what == "distinct outputs")
+
+    assert passed(loaded, result) is True
+    assert passed(replace(loaded, graph=None), result) is None
+    same = {name: np.repeat(values[:1], 8, axis=0) for name, values in result.integers.items()}
+    assert passed(loaded, replace(result, integers=same)) is False
 
 
 def test_dead_layers_fail(model: Model, images: np.ndarray, clear: Result, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,9 @@ def compile_(
     ring: Annotated[str, typer.Option(help="auto (32 or 64), or the number of bits.")] = "auto",
     scale: Annotated[int | None, typer.Option(help="Fractional bits; by default as many as fit.")] = None,
     public_weights: Annotated[bool, typer.Option(help="Let every party know the weights.")] = False,
+    hide_features: Annotated[
+        bool, typer.Option("--hide-features", help="Keep secret which feature each node of a tree compares.")
+    ] = False,
     drop_channels: Annotated[
         bool, typer.Option("--drop-channels", help="Drop channels that are always zero; parties see how many stay.")
     ] = False,
@@ -73,6 +76,7 @@ def compile_(
         public_weights=public_weights,
         keep_bn=keep_bn,
         drop_channels=drop_channels,
+        hide_features=hide_features,
         division=division,  # type: ignore[arg-type]
     )
     program, weights, report = compiled.save(output or model.with_suffix(".covey"))

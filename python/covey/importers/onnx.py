@@ -18,11 +18,14 @@ from onnx import helper, numpy_helper
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError
 from covey.importers.folding import evaluate, shape_of
-from covey.importers.onnx_node import IMPORTERS, Importer, OnnxNode, Scope
+from covey.importers.onnx_node import IMPORTERS, ML_DOMAIN, ML_IMPORTERS, Importer, OnnxNode, Scope
 from covey.importers.replacements import no_secure_form
 from covey.ir import DType, Graph, Note, Status, Value
 
 OLDEST_OPSET = 6
+
+_OF_LABELS = {"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "ZipMap"}
+"""What models do with class labels before they give them."""
 
 _FLOATS = {
     onnx.TensorProto.FLOAT,
@@ -95,6 +98,8 @@ def _names(model: onnx.ModelProto) -> Iterator[object]:
 
 def _opset(model: onnx.ModelProto, where: str) -> int:
     versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    if not versions and any(entry.domain == ML_DOMAIN for entry in model.opset_import):
+        return int(onnx.defs.onnx_opset_version())  # no node of it is there to be read
     if not versions:
         raise ModelError(f"{where} names no version of the ONNX operator set: export it again")
     return int(versions[0])
@@ -130,6 +135,8 @@ class _Importer:
             self._node(node, self._name(node, index))
         for output in self.model.graph.output:
             self._output(output.name)
+        if not graph.outputs and not self.errors and not self.unknown:
+            raise ModelError("the model gives nothing but class labels: export it with its scores or probabilities")
         return graph, self.errors
 
     def _name(self, node: onnx.NodeProto, index: int) -> str:
@@ -166,6 +173,8 @@ class _Importer:
         graph.inputs.append(name)
 
     def _output(self, name: str) -> None:
+        if name in self.scope.labels:
+            return
         value = self.scope.activation(name)
         if value is not None:
             graph = self.scope.graph
@@ -173,6 +182,7 @@ class _Importer:
                 other = "an input" if value.name in graph.inputs else "another output"
                 raise ModelError(f"output '{name}' is the same as {other} ('{value.name}'): remove it from the outputs")
             graph.outputs.append(value.name)
+            graph.exported.append(name)
         elif name in self.scope.constants:
             raise ModelError(f"output '{name}' is a constant, which needs no secure computation: remove it")
         elif name not in self.unknown:
@@ -188,6 +198,8 @@ class _Importer:
                 text = f"it reads what '{behind}' computes"
                 self.scope.graph.notes[name] = Note(name, proto.op_type, Status.UNCHECKED, text, behind)
                 self.unknown.update(dict.fromkeys(proto.output, behind))
+            elif any(operand in scope.labels for operand in proto.input):
+                self._label(node)
             elif self._fold(proto, node):
                 self._note(node, Status.REWRITTEN, "constant, evaluated at compile time")
             else:
@@ -196,6 +208,15 @@ class _Importer:
             self.errors.append(error)
             self._note(node, Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
             self._guess_outputs(proto, behind or name)
+
+    def _label(self, node: OnnxNode) -> None:
+        """Drop a node that only brings class labels into another form."""
+        if node.op_type not in _OF_LABELS:
+            raise node.unsupported(
+                "it computes with class labels", "let it read scores, or export the model up to what gives the labels"
+            )
+        self.scope.labels.update(filter(None, node.outputs))
+        self._note(node, Status.REWRITTEN, "dropped: it reads class labels")
 
     def _fold(self, proto: onnx.NodeProto, node: OnnxNode) -> bool:
         """Evaluate a node whose operands are constants, or that asks for an activation's shape."""
@@ -238,9 +259,10 @@ class _Importer:
 
     def _importer(self, proto: onnx.NodeProto, name: str) -> Importer:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
-        if domain or proto.op_type not in IMPORTERS:
+        importer = {"": IMPORTERS, ML_DOMAIN: ML_IMPORTERS}.get(domain, {}).get(proto.op_type)
+        if importer is None:
             raise no_secure_form(name, proto.op_type, domain)
-        return IMPORTERS[proto.op_type]
+        return importer
 
     def _note(self, node: OnnxNode, status: Status, text: str) -> None:
         self.scope.graph.notes[node.name] = Note(node.name, node.op_type, status, text)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from onnx import numpy_helper
 
 from covey.errors import ParameterError, UnsupportedError
 from covey.interval import Array
@@ -29,6 +30,10 @@ Importer = Callable[["OnnxNode"], None]
 IMPORTERS: dict[str, Importer] = {}
 """The importer of every operator of the default ONNX domain."""
 
+ML_DOMAIN = "ai.onnx.ml"
+ML_IMPORTERS: dict[str, Importer] = {}
+"""The importer of every operator of that domain, which holds what is not a neural network."""
+
 
 def of_one_sample(constant: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
     """A constant beside an activation of `rank` dimensions, without the first where all samples have the same."""
@@ -39,12 +44,13 @@ def of_one_sample(constant: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
     return constant
 
 
-def from_onnx(*names: str) -> Callable[[Importer], Importer]:
+def from_onnx(*names: str, domain: str = "") -> Callable[[Importer], Importer]:
     """Register the importer of the named operators."""
+    table = ML_IMPORTERS if domain == ML_DOMAIN else IMPORTERS
 
     def register(importer: Importer) -> Importer:
         for name in names:
-            IMPORTERS[name] = importer
+            table[name] = importer
         return importer
 
     return register
@@ -61,6 +67,8 @@ class Scope:
     exported_batch: int | None = None
     used: set[str] = field(default_factory=set)
     """The ONNX names that some node reads or the model gives."""
+    labels: set[str] = field(default_factory=set)
+    """The ONNX names of class labels, which the result's owner reads off the scores."""
 
     def activation(self, name: str) -> Value | None:
         """The graph's value that the ONNX name stands for, if it is one."""
@@ -93,10 +101,22 @@ class OnnxNode:
         self.read.add(name)
         return self.attributes.get(name, default)
 
+    def has_attribute(self, name: str) -> bool:
+        """Whether the attribute is given."""
+        return name in self.attributes
+
     def integers(self, name: str, default: Sequence[int] | None = None) -> list[int] | None:
         """A list of integers."""
         value = self.attribute(name, default)
         return None if value is None else [int(v) for v in value]
+
+    def numbers(self, name: str) -> Array:
+        """A list of floating-point numbers, also from `name_as_tensor`; empty where there is none."""
+        tensor = self.attribute(f"{name}_as_tensor")
+        array = np.array(self.attribute(name, []), dtype=np.float64)
+        if tensor is not None:
+            array = numpy_helper.to_array(tensor).ravel()
+        return self.finite(array, f"attribute '{name}'", self.name) if array.size else array
 
     def flag(self, name: str, default: int = 0) -> bool:
         """An integer attribute used as a truth value."""
@@ -131,7 +151,10 @@ class OnnxNode:
 
     def weights(self, index: int, what: str) -> Array:
         """A constant operand as finite float64. Refuses integers, NaN and infinity."""
-        array = self.constant(index, what)
+        return self.finite(self.constant(index, what), what, self.inputs[index])
+
+    def finite(self, array: npt.NDArray[Any], what: str, name: str) -> Array:
+        """Weights as finite float64; `name` is what errors call them. Refuses integers, NaN and infinity."""
         if array.dtype.kind not in "f" and array.dtype.name != "bfloat16":
             raise ParameterError(
                 self.name,
@@ -147,7 +170,7 @@ class OnnxNode:
             raise ParameterError(
                 self.name,
                 self.op_type,
-                f"its {what} '{self.inputs[index]}' holds {floats.ravel()[first]} at index {first}",
+                f"its {what} '{name}' holds {floats.ravel()[first]} at index {first}",
                 "only finite weights can be shared; repair or retrain the model",
             )
         return floats
@@ -243,6 +266,10 @@ class OnnxNode:
     def alias(self, value: Value) -> None:
         """The node's first output is `value` itself."""
         self.scope.aliases[self.outputs[0]] = value.name
+
+    def drop_label(self) -> None:
+        """The node's first output holds class labels: no program computes them."""
+        self.scope.labels.update(filter(None, self.outputs[:1]))
 
     def only_first_output(self, what: str) -> None:
         """Refuse nodes whose further outputs are used."""

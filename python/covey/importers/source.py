@@ -9,11 +9,11 @@ import onnx
 
 from covey.errors import NodeError
 from covey.importers import onnx as onnx_models
-from covey.importers import torch_export
+from covey.importers import sklearn, torch_export
 from covey.ir import Graph
 
 Source: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | Any"
-"""An `.onnx` or `.pt2` file, a loaded ONNX model, a PyTorch module or an exported program."""
+"""An `.onnx` or `.pt2` file, a loaded ONNX model, a PyTorch module or exported program, a fitted scikit-learn model."""
 
 SUFFIXES = (".onnx", torch_export.SUFFIX)
 """What the names of model files end in."""
@@ -39,4 +39,6 @@ def examine(source: Source, name: str | None = None, example_inputs: Any = None)
     """
     if is_torch(source):
         return torch_export.examine(source, name, example_inputs)
+    if sklearn.is_sklearn(source):
+        return onnx_models.examine(sklearn.convert(source), name or sklearn.name_of(source))
     return onnx_models.examine(source, name)

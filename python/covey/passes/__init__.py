@@ -6,41 +6,56 @@ from covey.errors import NodeError
 from covey.ir import Graph
 from covey.passes.average_before_point import average_before_point
 from covey.passes.batch_norm_folding import fold_batch_norm
+from covey.passes.compared_inputs import find_compared_inputs, fold_into_thresholds
 from covey.passes.conv_expansion import expand_convolutions
 from covey.passes.dead_channels import drop_dead_channels
 from covey.passes.dead_nodes import remove_dead_nodes
+from covey.passes.hidden_features import hide_features
 from covey.passes.identity_removal import remove_identities
+from covey.passes.input_scaling import fold_input_scaling
 from covey.passes.linear_merging import merge_linear_layers
 from covey.passes.pool_before_relu import pool_before_relu
 from covey.passes.relu_before_moves import relu_before_moves
 from covey.passes.scale_sinking import sink_scales
+from covey.passes.trailing_normalizer import remove_trailing_normalizers
 from covey.passes.trailing_softmax import remove_trailing_softmax
 
 __all__ = ["rewrite"]
 
 
 def rewrite(
-    graph: Graph, *, complete: bool = True, keep_bn: bool = False, drop_channels: bool = False
+    graph: Graph,
+    *,
+    complete: bool = True,
+    keep_bn: bool = False,
+    drop_channels: bool = False,
+    hidden: bool = False,
 ) -> list[NodeError]:
     """Run all passes in place; returns the errors of nodes that no pass could make fit for a program.
 
     A graph that lacks the model's unsupported nodes is not `complete`: what they read would look dead. With `keep_bn`,
-    batch normalisation is not folded into the layers before it; with `drop_channels`, dead channels are dropped.
+    batch normalisation is not folded into the layers before it; with `drop_channels`, dead channels are dropped;
+    with `hidden`, the program does not say which features trees compare.
     """
     remove_identities(graph)
     if complete:
         remove_dead_nodes(graph)
-    errors = remove_trailing_softmax(graph)
+    errors = [*remove_trailing_normalizers(graph), *remove_trailing_softmax(graph)]
     fold_batch_norm(graph, keep=keep_bn)
     average_before_point(graph)
     merge_linear_layers(graph)
+    fold_input_scaling(graph)
+    fold_into_thresholds(graph)
     if not keep_bn:
         sink_scales(graph)
     if drop_channels:
         drop_dead_channels(graph)
+    if hidden:
+        hide_features(graph)
     expand_convolutions(graph)
     pool_before_relu(graph)
     relu_before_moves(graph)
     if complete:
         remove_dead_nodes(graph)
+    find_compared_inputs(graph)
     return errors

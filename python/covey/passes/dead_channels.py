@@ -96,9 +96,7 @@ def _shrink(graph: Graph, pair: _Pair) -> bool:
         return False
     kept = np.flatnonzero(~dead)
     _keep(graph, pair, kept, dense)
-    before = graph.notes.get(first.name)
-    text = f"{int(dead.sum())} of {len(dead)} channels dropped: always zero or never read"
-    graph.note(first, f"{before.text}; {text}" if before is not None and before.text else text)
+    graph.note_more(first, f"{int(dead.sum())} of {len(dead)} channels dropped: always zero or never read")
     return True
 
 

@@ -1,0 +1,221 @@
+"""Tree ensembles: against onnxruntime, against exact comparisons, what they cost, what is refused."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+import covey
+import ensembles
+import exact
+import interpreter
+from covey._proto import program_pb2 as pb
+from ensembles import agree, features, operations
+
+QUICK = settings(max_examples=25, deadline=None, derandomize=True)
+FLOAT = TensorProto.FLOAT
+
+
+@QUICK
+@given(st.integers(0, 10**6), st.sampled_from(["SUM", "AVERAGE"]), st.integers(1, 3))
+def test_tree_ensemble_regressor(seed: int, aggregate: str, targets: int) -> None:
+    rng = np.random.default_rng(seed)
+    trees = [ensembles.Branch(0, "BRANCH_LT", 0.5, *(ensembles.grow(rng, 2, 3, targets) for _ in range(2)))]
+    trees += [ensembles.grow(rng, 3, 3, targets) for _ in range(4)]
+    lists = ensembles.attributes(trees, "target", targets)
+    base = [float(np.float32(value)) for value in rng.normal(size=targets)]
+    proto = ensembles.single(
+        "TreeEnsembleRegressor", 3, n_targets=targets, aggregate_function=aggregate, base_values=base, **lists
+    )
+    agree(proto, features(3))
+
+
+@pytest.mark.parametrize("how", ["NONE", "SOFTMAX", "LOGISTIC"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_tree_ensemble_classifier(how: str, classes: int) -> None:
+    rng = np.random.default_rng(3)
+    trees = [ensembles.grow(rng, 4, 3, classes, ["BRANCH_LEQ"]) for _ in range(5)]
+    lists = ensembles.attributes(trees, "class", classes)
+    labels = list(range(classes))
+    proto = ensembles.single(
+        "TreeEnsembleClassifier", 3, labels=True, classlabels_int64s=labels, post_transform=how, **lists
+    )
+    agree(proto, features(3))
+
+
+# onnxruntime leaves the logistic function out where all weights are positive.
+@pytest.mark.parametrize(("how", "positive"), [("NONE", True), ("NONE", False), ("LOGISTIC", False)])
+def test_two_classes_with_one_score(how: str, positive: bool) -> None:
+    rng = np.random.default_rng(4)
+    lists = ensembles.attributes([ensembles.grow(rng, 3, 3, 1) for _ in range(5)], "class", 1)
+    lists["class_weights"] = [abs(weight) / 5 if positive else weight for weight in lists["class_weights"]]
+    proto = ensembles.single(
+        "TreeEnsembleClassifier", 3, labels=True, classlabels_int64s=[0, 1], post_transform=how, **lists
+    )
+    compiled = agree(proto, features(3))
+    if how == "LOGISTIC":
+        # The owner's Softmax of (0, z): no sigmoid is computed by the parties.
+        assert "relu" not in operations(compiled)
+
+
+@QUICK
+@given(st.integers(0, 10**6), st.integers(0, 6), st.sampled_from([16, 24, 32, 64]))
+def test_thresholds_are_exact_on_fixed_point_numbers(seed: int, bits: int, ring: int) -> None:
+    """Each node decides as exact arithmetic does, at, beside and between the numbers that inputs can take."""
+    rng = np.random.default_rng(seed)
+    trees = [ensembles.Branch(0, "BRANCH_GT", 0.25, *(ensembles.grow(rng, 3, 2, 1) for _ in range(2)))]
+    trees += [ensembles.grow(rng, 4, 2, 1) for _ in range(3)]
+    proto = ensembles.single("TreeEnsembleRegressor", 2, n_targets=1, **ensembles.attributes(trees, "target", 1))
+    data = rng.integers(-3 * 2**bits, 3 * 2**bits + 1, (60, 2)) / 2.0**bits
+    data[0] = 1 / 2**bits  # what the samples need is just this scale
+    compiled = covey.compile(proto, calibration=data, input_range=(-3, 3), ring=ring, scale=5)
+    program = interpreter.program_of(compiled)
+    (given,) = (program.values[index] for index in program.inputs)
+    assert given.scale <= bits
+    (output,) = program.outputs
+    got = exact.run(compiled, {"x": data})[output]
+    assert program.values[output].scale == 5
+    for row, x in zip(got, data, strict=True):
+        numbers = [Fraction(float(value)) for value in x]
+        assert row[0] == sum(int(np.rint(ensembles.reached(tree, numbers)[0] * 2**5)) for tree in trees)
+
+
+def test_thresholds_out_of_reach_stay_in_the_ring() -> None:
+    trees = [ensembles.Branch(0, "BRANCH_LEQ", 1e30, np.array([1.0]), np.array([2.0]))]
+    trees += [ensembles.Branch(0, "BRANCH_GT", -1e30, np.array([4.0]), np.array([8.0]))]
+    proto = ensembles.single("TreeEnsembleRegressor", 1, n_targets=1, **ensembles.attributes(trees, "target", 1))
+    compiled = covey.compile(proto, input_range=(-1, 1))
+    (result,) = interpreter.run(compiled, {"x": np.array([[-1.0], [0.0], [1.0]])})
+    np.testing.assert_array_equal(result, [[5.0], [5.0], [5.0]])
+
+
+def test_all_nodes_are_compared_at_once_and_levels_take_one_product_each() -> None:
+    rng = np.random.default_rng(0)
+
+    def full(depth: int) -> Any:
+        if depth == 0:
+            return rng.normal(size=2)
+        return ensembles.Branch(int(rng.integers(3)), "BRANCH_LEQ", 0.0, full(depth - 1), full(depth - 1))
+
+    lists = ensembles.attributes([full(4) for _ in range(7)], "class", 2)
+    proto = ensembles.single("TreeEnsembleClassifier", 3, labels=True, classlabels_int64s=[0, 1], **lists)
+    done = operations(covey.compile(proto, input_range=(-3, 3)))
+    assert done.count("less_than_zero") == 1
+    assert done.count("mul") == 3
+    assert done.count("dense") == 1
+    assert "truncate" not in done
+
+
+def test_scaling_moves_into_thresholds() -> None:
+    rng = np.random.default_rng(5)
+    lists = ensembles.attributes([ensembles.grow(rng, 3, 3, 1) for _ in range(4)], "target", 1)
+    scaler = helper.make_node("Scaler", ["x"], ["s"], domain=ensembles.ML, offset=[0.5, -1, 2], scale=[2, 0.5, 0.25])
+    trees = helper.make_node("TreeEnsembleRegressor", ["s"], ["y"], domain=ensembles.ML, n_targets=1, **lists)
+    proto = ensembles.model([scaler, trees], {"x": ["N", 3]}, {"y": FLOAT})
+    compiled = agree(proto, features(3))
+    assert [entry["how"] for entry in compiled.report["rewrites"] if entry["op"] == "Scaler"] == [
+        "moved into the thresholds of TreeEnsembleRegressor_1"
+    ]
+    done = operations(compiled)
+    assert done[0] == "gather"
+    assert "truncate" not in done
+
+
+def test_compared_inputs_have_the_digits_that_samples_need() -> None:
+    rng = np.random.default_rng(6)
+    lists = ensembles.attributes(
+        [ensembles.Branch(i % 2, "BRANCH_LEQ", float(i + 0.5), *rng.normal(size=(2, 1))) for i in range(6)], "target", 1
+    )
+    proto = ensembles.single("TreeEnsembleRegressor", 2, n_targets=1, **lists)
+    whole = rng.integers(0, 8, (30, 2)).astype(float)
+
+    def scale(data: np.ndarray) -> int:
+        program = interpreter.program_of(covey.compile(proto, calibration=data))
+        return int(program.values[program.inputs[0]].scale)
+
+    assert scale(whole) == 0
+    near = whole.copy()
+    near[0] = 2.5 + 2.0**-17  # off by so little, and to be told apart
+    assert scale(near) >= 17
+    program = interpreter.program_of(covey.compile(proto, input_range=(0, 4000)))
+    assert program.values[program.inputs[0]].scale > program.values[program.outputs[0]].scale
+
+
+def test_hidden_features_stay_out_of_the_program() -> None:
+    def forest(*compared: int) -> onnx.ModelProto:
+        leaves = [np.array([float(value)]) for value in range(4)]
+        left, right = (
+            ensembles.Branch(compared[i + 1], "BRANCH_LEQ", 0.25 * i, *leaves[2 * i : 2 * i + 2]) for i in range(2)
+        )
+        trees = [ensembles.Branch(compared[0], "BRANCH_GT", 0.5, left, right)]
+        return ensembles.single("TreeEnsembleRegressor", 3, n_targets=1, **ensembles.attributes(trees, "target", 1))
+
+    one, two = (
+        covey.compile(forest(*compared), input_range=(-3, 3), hide_features=True) for compared in ((0, 1, 2), (2, 0, 0))
+    )
+    assert one.program_bytes == two.program_bytes
+    shown = (covey.compile(forest(*compared), input_range=(-3, 3)) for compared in ((0, 1, 2), (2, 0, 0)))
+    assert next(shown).program_bytes != next(shown).program_bytes
+    for line in one.report["reveals"]:
+        assert "feature" not in line
+    agree(forest(0, 1, 2), features(3), hide_features=True)
+    agree(forest(2, 0, 0), features(3), hide_features=True)
+
+
+def test_models_of_that_domain_alone_are_taken() -> None:
+    trees = [ensembles.Branch(0, "BRANCH_LEQ", 0.5, np.array([1.0]), np.array([2.0]))]
+    proto = ensembles.single("TreeEnsembleRegressor", 1, n_targets=1, **ensembles.attributes(trees, "target", 1))
+    del proto.opset_import[0]
+    assert [entry.domain for entry in proto.opset_import] == [ensembles.ML]
+    (result,) = interpreter.run(covey.compile(proto, input_range=(0, 1)), {"x": np.array([[0.5], [0.6]])})
+    np.testing.assert_array_equal(result, [[1.0], [2.0]])
+
+
+def test_what_a_run_reveals_names_the_trees() -> None:
+    trees = [ensembles.Branch(0, "BRANCH_LEQ", 0.5, np.array([1.0]), np.array([2.0]))]
+    proto = ensembles.single("TreeEnsembleRegressor", 1, n_targets=1, **ensembles.attributes(trees, "target", 1))
+    compiled = covey.compile(proto, input_range=(0, 1))
+    assert any("every tree" in line for line in compiled.report["reveals"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nodes_modes": ["BRANCH_EQ", "LEAF", "LEAF"]}, "BRANCH_EQ"),
+        ({"nodes_truenodeids": [7, 0, 0]}, "no node 7 in tree 0"),
+        ({"nodes_truenodeids": [0, 0, 0]}, "no trees"),
+        ({"nodes_truenodeids": [2, 0, 0]}, "no trees"),
+        ({"nodes_nodeids": [0, 1, 1]}, "no trees|no node"),
+        ({"nodes_featureids": [5, 0, 0]}, "features"),
+        ({"target_nodeids": [1, 9]}, "node 9 in tree 0"),
+        ({"target_ids": [0]}, "differ in length"),
+        ({"nodes_values": [float("nan"), 0.0, 0.0]}, "nan"),
+        ({"post_transform": "PROBIT"}, "PROBIT"),
+        ({"aggregate_function": "MIN"}, "MIN"),
+        ({"base_values": [1.0, 2.0]}, "base values"),
+    ],
+)
+def test_trees_that_are_refused(change: dict[str, Any], message: str) -> None:
+    trees = [ensembles.Branch(0, "BRANCH_LEQ", 0.5, np.array([1.0]), np.array([2.0]))]
+    lists = ensembles.attributes(trees, "target", 1)
+    proto = ensembles.single("TreeEnsembleRegressor", 1, n_targets=1, **{**lists, **change})
+    with pytest.raises(covey.NodeError, match=message) as caught:
+        covey.compile(proto, input_range=(0, 1))
+    assert "\n" not in str(caught.value)
+
+
+def test_programs_hold_thresholds_and_leaves_as_secret_weights() -> None:
+    rng = np.random.default_rng(10)
+    lists = ensembles.attributes([ensembles.grow(rng, 3, 3, 1) for _ in range(3)], "target", 1)
+    program = interpreter.program_of(
+        covey.compile(ensembles.single("TreeEnsembleRegressor", 3, n_targets=1, **lists), input_range=(-3, 3))
+    )
+    public = {value.name for value in program.values if value.kind == pb.Value.CONSTANT}
+    assert public == {"y.reached.one"}
