@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from covey.comparison import float_reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
@@ -19,7 +20,6 @@ import interpreter
 from covey import reference
 from covey.importers.onnx import examine, import_model
 from covey.ir import Status
-from covey.verify import float_reference
 from ensembles import agree, features, operations
 
 FLOAT, INTEGER = TensorProto.FLOAT, TensorProto.INT64
