@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from covey.comparison import float_reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
@@ -18,6 +17,7 @@ import covey
 import ensembles
 import interpreter
 from covey import reference
+from covey.comparison import float_reference
 from covey.importers.onnx import examine, import_model
 from covey.ir import Status
 from ensembles import agree, features, operations
