@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -309,6 +310,11 @@ def test_keys_are_made_shown_and_pinned(command: Command, tmp_path: Path) -> Non
     assert fingerprint in command.succeeds("keys", "pin", config, "alpha", other).out
     assert config.read_text() == pinned.replace(fingerprint, other)
     before = config.read_text()
+    several = tmp_path / "several.toml"
+    several.write_text(f'[[client]]\nname = "data"\nfingerprints = ["{fingerprint}"]\n')
+    for _ in range(2):
+        command.succeeds("keys", "pin", several, "data", other)
+    assert tomllib.loads(several.read_text())["client"] == [{"name": "data", "fingerprints": [fingerprint, other]}]
     command.refuses("keys", "pin", config, "gamma", fingerprint, saying="names no 'gamma'")
     command.refuses("keys", "pin", config, "alpha", fingerprint[:-2], saying="no fingerprint")
     command.refuses("keys", "pin", tmp_path / "absent.toml", "alpha", fingerprint, saying="does not exist")
