@@ -7,12 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+import tomlkit
 from onnx import TensorProto, helper
 
 import covey
@@ -314,7 +314,8 @@ def test_keys_are_made_shown_and_pinned(command: Command, tmp_path: Path) -> Non
     several.write_text(f'[[client]]\nname = "data"\nfingerprints = ["{fingerprint}"]\n')
     for _ in range(2):
         command.succeeds("keys", "pin", several, "data", other)
-    assert tomllib.loads(several.read_text())["client"] == [{"name": "data", "fingerprints": [fingerprint, other]}]
+    listed = tomlkit.parse(several.read_text()).unwrap()["client"]
+    assert listed == [{"name": "data", "fingerprints": [fingerprint, other]}]
     command.refuses("keys", "pin", config, "gamma", fingerprint, saying="names no 'gamma'")
     command.refuses("keys", "pin", config, "alpha", fingerprint[:-2], saying="no fingerprint")
     command.refuses("keys", "pin", tmp_path / "absent.toml", "alpha", fingerprint, saying="does not exist")

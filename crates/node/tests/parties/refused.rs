@@ -226,7 +226,7 @@ fn a_full_party_says_so() {
     let cluster = Cluster::new();
     for (party, name) in cluster.names.iter().enumerate() {
         // The data owner's entry is the last.
-        cluster.write(&format!("{name}.toml"), &(cluster.party_toml(party, &CLIENTS) + "sessions = 16\n"));
+        cluster.write(&format!("{name}.toml"), &(cluster.party_toml(party, &CLIENTS) + "sessions = 17\n"));
     }
     let cluster = cluster.started();
     let model = cnn("cnn", Ring::Pow2(32), false);

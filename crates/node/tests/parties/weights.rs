@@ -56,7 +56,7 @@ fn prepared_weights_are_counted_and_go_where_others_need_the_room() {
     drop(parties);
     for party in cluster.roles() {
         // Two sessions and one and a half of what was prepared.
-        let memory = (preparations(&cluster, party)[0] * 3 / 2 >> 20) + 3;
+        let memory = ((preparations(&cluster, party)[0] * 3 / 2) >> 20) + 3;
         let text =
             cluster.party_toml(party, &CLIENTS).replacen("[party]\n", &format!("[party]\nmemory_mb = {memory}\n"), 1);
         cluster.write(&format!("{}.toml", cluster.names[party]), &(text + "queue_mb = 1\n"));
