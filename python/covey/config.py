@@ -88,7 +88,12 @@ def pin(path: str | os.PathLike[str], name: str, fingerprint: str) -> str | None
         raise CoveyError(f"'{path}' names no '{name}' to pin; it names {known}: add the entry or correct the name")
     before = {str(entry["fingerprint"]) for entry in entries if entry.get("fingerprint")}
     for entry in entries:
-        entry["fingerprint"] = fingerprint
+        # A client of several keys gets one more.
+        if isinstance(keys := entry.get("fingerprints"), list):
+            if fingerprint not in keys:
+                keys.append(fingerprint)
+        else:
+            entry["fingerprint"] = fingerprint
     _replace(Path(path), tomlkit.dumps(document))
     changed = before - {fingerprint}
     return changed.pop() if changed else None

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tomlkit
 from onnx import TensorProto, helper
 
 import covey
@@ -316,6 +317,12 @@ def test_keys_are_made_shown_and_pinned(command: Command, tmp_path: Path) -> Non
     assert fingerprint in command.succeeds("keys", "pin", config, "alpha", other).out
     assert config.read_text() == pinned.replace(fingerprint, other)
     before = config.read_text()
+    several = tmp_path / "several.toml"
+    several.write_text(f'[[client]]\nname = "data"\nfingerprints = ["{fingerprint}"]\n')
+    for _ in range(2):
+        command.succeeds("keys", "pin", several, "data", other)
+    listed = tomlkit.parse(several.read_text()).unwrap()["client"]
+    assert listed == [{"name": "data", "fingerprints": [fingerprint, other]}]
     command.refuses("keys", "pin", config, "gamma", fingerprint, saying="names no 'gamma'")
     command.refuses("keys", "pin", config, "alpha", fingerprint[:-2], saying="no fingerprint")
     command.refuses("keys", "pin", tmp_path / "absent.toml", "alpha", fingerprint, saying="does not exist")

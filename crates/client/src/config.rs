@@ -192,6 +192,11 @@ impl Source {
         Source { path: path.to_path_buf() }
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The file's content.
     ///
     /// # Errors

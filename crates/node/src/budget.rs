@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use covey_client::ConfigError;
 use covey_client::Source;
@@ -12,7 +14,6 @@ use covey_program::Program;
 use covey_protocols::Options;
 use covey_protocols::served::Served;
 use covey_runtime::plan::{Footprint, footprint, largest_tensor};
-use covey_transport::Fingerprint;
 
 use crate::config::AllowedClient;
 
@@ -29,6 +30,10 @@ pub struct PartyBudget {
     pub memory: Option<u64>,
     /// Bytes that one party may have waiting in a session, a lane.
     pub queue: u64,
+    /// Sessions and uploads at once.
+    pub sessions: usize,
+    /// A session whose client asks for nothing for so long ends where another client has no place.
+    pub idle: Duration,
 }
 
 /// What one client may take of this party.
@@ -46,7 +51,7 @@ pub struct ClientBudget {
 
 impl Default for PartyBudget {
     fn default() -> Self {
-        PartyBudget { memory: None, queue: 256 * MIB }
+        PartyBudget { memory: None, queue: 256 * MIB, sessions: 16, idle: Duration::from_secs(60) }
     }
 }
 
@@ -68,17 +73,20 @@ pub(crate) fn mebibytes(source: &Source, key: &str, given: Option<u64>) -> Resul
 pub(crate) struct Memory {
     party: u64,
     client: u64,
-    taken: Mutex<HashMap<Fingerprint, u64>>,
+    /// By client's name; without one, what all sessions share.
+    taken: Mutex<HashMap<Option<String>, u64>>,
     plans: Mutex<HashMap<PlanOf, Footprint>>,
+    /// Lets go of something that is kept for sessions to come; false where there is nothing.
+    reclaim: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 /// Everything that a run's footprint follows from.
 type PlanOf = (Hex<32>, &'static str, String, usize, u32, usize);
 
-/// Memory that is counted as a client's until this is dropped.
+/// Memory that is counted until this is dropped, as a client's or, with none, as what all sessions share.
 pub(crate) struct Charge {
     memory: Arc<Memory>,
-    client: AllowedClient,
+    client: Option<AllowedClient>,
     bytes: u64,
 }
 
@@ -86,7 +94,18 @@ impl Memory {
     pub fn new(budget: &PartyBudget) -> Self {
         let machine = machine_memory().unwrap_or(MOST).min(MOST);
         let party = budget.memory.unwrap_or(machine / 4 * 3).min(MOST);
-        Memory { party, client: party.min(machine / 2), taken: Mutex::default(), plans: Mutex::default() }
+        let (taken, plans, reclaim) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        Memory { party, client: party.min(machine / 2), taken, plans, reclaim }
+    }
+
+    /// Has `reclaim` called, again and again while it says that it let go of something, where there is too little for all.
+    pub fn reclaim_by(&self, reclaim: impl Fn() -> bool + Send + Sync + 'static) {
+        let _ = self.reclaim.set(Box::new(reclaim));
+    }
+
+    /// Counts nothing yet of what all sessions share.
+    pub fn shared(self: &Arc<Self>) -> Charge {
+        Charge { memory: self.clone(), client: None, bytes: 0 }
     }
 
     /// Counts `bytes` as the client's.
@@ -94,7 +113,7 @@ impl Memory {
     /// # Errors
     /// One line that says what `what` takes, what is left of which budget, and the way out.
     pub fn take(self: &Arc<Self>, client: &AllowedClient, bytes: u64, what: &str) -> Result<Charge, String> {
-        let mut charge = Charge { memory: self.clone(), client: client.clone(), bytes: 0 };
+        let mut charge = Charge { memory: self.clone(), client: Some(client.clone()), bytes: 0 };
         charge.grow(bytes, what)?;
         Ok(charge)
     }
@@ -103,30 +122,43 @@ impl Memory {
 impl Charge {
     /// Counts `bytes` more.
     pub fn grow(&mut self, bytes: u64, what: &str) -> Result<(), String> {
+        loop {
+            match self.try_grow(bytes, what) {
+                Err(Short::OfAll(_)) if self.memory.reclaim.get().is_some_and(|reclaim| reclaim()) => {}
+                Err(Short::OfAll(problem) | Short::OfClient(problem)) => return Err(problem),
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    fn try_grow(&mut self, bytes: u64, what: &str) -> Result<(), Short> {
         let Memory { party, client: usual, .. } = *self.memory;
         let mut taken = self.memory.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = taken.get(&self.client.fingerprint).copied().unwrap_or(0);
-        let limit = self.client.budget.memory.unwrap_or(usual).min(MOST);
+        let key = self.client.as_ref().map(|client| client.name.clone());
+        let own = taken.get(&key).copied().unwrap_or(0);
+        let limit = self.client.as_ref().map_or(MOST, |client| client.budget.memory.unwrap_or(usual).min(MOST));
         let (left, left_of_all) = (limit.saturating_sub(own), party.saturating_sub(taken.values().sum()));
         if bytes <= left.min(left_of_all) {
-            taken.insert(self.client.fingerprint, own + bytes);
+            taken.insert(key, own + bytes);
             self.bytes += bytes;
             return Ok(());
         }
-        let name = &self.client.name;
         let (takes, of) = (spoken(bytes), |left, limit| format!("{} of the {} MB", spoken(left), spoken(limit)));
-        Err(if bytes > left {
-            let left = of(left, limit);
-            format!(
-                "{what}, which takes about {takes} MB; {left} that '{name}' may take here are left: ask for fewer samples or runs at a \
-                 time, or have `memory_mb` of its [[client]] entry raised"
-            )
-        } else {
-            let left = of(left_of_all, party);
-            format!(
-                "{what}, which takes about {takes} MB; {left} that this party gives to all its clients are left: try again later, or have \
-                 `memory_mb` of its [party] raised"
-            )
+        Err(match &self.client {
+            Some(AllowedClient { name, .. }) if bytes > left => {
+                let left = of(left, limit);
+                Short::OfClient(format!(
+                    "{what}, which takes about {takes} MB; {left} that '{name}' may take here are left: ask for fewer samples or runs at \
+                     a time, or have `memory_mb` of its [[client]] entry raised"
+                ))
+            }
+            _ => {
+                let left = of(left_of_all, party);
+                Short::OfAll(format!(
+                    "{what}, which takes about {takes} MB; {left} that this party gives to all its clients are left: try again later, or \
+                     have `memory_mb` of its [party] raised"
+                ))
+            }
         })
     }
 
@@ -135,7 +167,7 @@ impl Charge {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         let mut taken = self.memory.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = taken.get_mut(&self.client.fingerprint) {
+        if let Some(own) = taken.get_mut(&self.client.as_ref().map(|client| client.name.clone())) {
             *own = own.saturating_sub(bytes);
         }
     }
@@ -145,6 +177,12 @@ impl Drop for Charge {
     fn drop(&mut self) {
         self.shrink(self.bytes);
     }
+}
+
+/// Of what there is too little, in one line.
+enum Short {
+    OfClient(String),
+    OfAll(String),
 }
 
 /// In millions of bytes, rounded up.
@@ -247,6 +285,42 @@ fn machine_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let total = line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)?;
-    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
-    Some(limit.map_or(total, |limit: u64| limit.min(total)))
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    Some(cgroup_limit(Path::new("/sys/fs/cgroup"), &own).map_or(total, |limit| limit.min(total)))
+}
+
+/// The smallest limit of the control groups that a process is in, from its own up to `root`. `own` is its `/proc/self/cgroup`: of the
+/// unified hierarchy, `0::` and the group's path.
+fn cgroup_limit(root: &Path, own: &str) -> Option<u64> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or("");
+    let limit = |group: &Path| fs::read_to_string(root.join(group).join("memory.max")).ok()?.trim().parse::<u64>().ok();
+    // The last ancestor is the empty path, the root itself.
+    Path::new(path).ancestors().filter_map(limit).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_limit_on_the_way_to_the_own_group_holds() {
+        let root = tempfile::TempDir::new().unwrap();
+        let limits = |limits: &[(&str, &str)]| {
+            for (group, limit) in limits {
+                fs::create_dir_all(root.path().join(group)).unwrap();
+                fs::write(root.path().join(group).join("memory.max"), limit).unwrap();
+            }
+        };
+        let own = "0::/system.slice/covey.service\n";
+        assert_eq!(cgroup_limit(root.path(), own), None);
+        limits(&[("system.slice/covey.service", "2000\n"), ("system.slice", "max\n"), ("user.slice", "7\n")]);
+        assert_eq!(cgroup_limit(root.path(), own), Some(2000));
+        limits(&[("system.slice", "1000\n")]);
+        assert_eq!(cgroup_limit(root.path(), own), Some(1000));
+        limits(&[("", "500\n")]);
+        assert_eq!(cgroup_limit(root.path(), own), Some(500));
+        // A container sees its own group as the root.
+        assert_eq!(cgroup_limit(root.path(), "0::/\n"), Some(500));
+        assert_eq!(cgroup_limit(root.path(), "5:memory:/elsewhere\n"), Some(500));
+    }
 }

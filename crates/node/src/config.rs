@@ -35,15 +35,17 @@ pub struct PartyConfig {
     pub peers: Vec<Peer>,
     /// Who may ask this party for anything.
     pub clients: Vec<AllowedClient>,
+    /// The file it was read from, if any.
+    pub file: Option<PathBuf>,
 }
 
-/// A client and what it may ask for. Every listed client may ask for the party's status.
+/// A client and what it may ask for. What it takes and owns is counted by its name, whichever of its keys it uses. Every listed client may ask for the party's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedClient {
     /// Its name.
     pub name: String,
-    /// Its key.
-    pub fingerprint: Fingerprint,
+    /// Its keys, any of which serves.
+    pub fingerprints: Vec<Fingerprint>,
     /// It may share weights with this party.
     pub share_weights: bool,
     /// It may open sessions.
@@ -56,6 +58,22 @@ pub struct AllowedClient {
     pub round_bits: u32,
     /// What it may take of this party.
     pub budget: ClientBudget,
+}
+
+impl AllowedClient {
+    /// One that may infer and nothing else, within the usual budgets.
+    pub fn new(name: impl Into<String>, fingerprints: Vec<Fingerprint>) -> Self {
+        AllowedClient {
+            name: name.into(),
+            fingerprints,
+            share_weights: false,
+            infer: true,
+            fill_store: false,
+            queries: None,
+            round_bits: 0,
+            budget: ClientBudget::default(),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -78,6 +96,8 @@ struct PartyTable {
     timeout: Option<f64>,
     memory_mb: Option<u64>,
     queue_mb: Option<u64>,
+    sessions: Option<usize>,
+    idle: Option<f64>,
     #[serde(default)]
     role: RoleName,
 }
@@ -86,7 +106,8 @@ struct PartyTable {
 #[serde(deny_unknown_fields)]
 struct ClientTable {
     name: String,
-    fingerprint: String,
+    fingerprint: Option<String>,
+    fingerprints: Option<Vec<String>>,
     may: Option<Vec<Right>>,
     queries: Option<u64>,
     #[serde(default)]
@@ -140,18 +161,44 @@ impl PartyConfig {
         let peers = source.peers("peer", file.peer)?;
         let clients = clients(source, file.client)?;
         let dealer = file.party.role == RoleName::Dealer;
+        let usual = PartyBudget::default();
         let budget = PartyBudget {
             memory: mebibytes(source, "party.memory_mb", file.party.memory_mb)?,
-            queue: mebibytes(source, "party.queue_mb", file.party.queue_mb)?.unwrap_or(PartyBudget::default().queue),
+            queue: mebibytes(source, "party.queue_mb", file.party.queue_mb)?.unwrap_or(usual.queue),
+            sessions: file.party.sessions.unwrap_or(usual.sessions),
+            idle: match file.party.idle {
+                None => usual.idle,
+                given => source.timeout("party.idle", given)?,
+            },
         };
-        let config = PartyConfig { name, listen, identity, dealer, state, timeout, budget, peers, clients };
+        let file = Some(source.path().to_path_buf());
+        let config = PartyConfig { name, listen, identity, dealer, state, timeout, budget, peers, clients, file };
         config.check_keys(source)?;
         Ok(config)
     }
 
+    /// This configuration with what `new` changes of it and a running party can take up: clients and peers, the time-out, the queue of
+    /// a peer; and the keys of the file whose changes need a restart.
+    pub(crate) fn taking_up(&self, new: PartyConfig) -> (PartyConfig, Vec<&'static str>) {
+        let budget = PartyBudget { queue: new.budget.queue, ..self.budget.clone() };
+        let restarts = [
+            ("name", self.name != new.name),
+            ("listen", self.listen != new.listen),
+            ("key", self.identity.fingerprint() != new.identity.fingerprint()),
+            ("role", self.dealer != new.dealer),
+            ("state", self.state != new.state),
+            ("memory_mb", self.budget.memory != new.budget.memory),
+            ("sessions", self.budget.sessions != new.budget.sessions),
+            ("idle", self.budget.idle != new.budget.idle),
+        ];
+        let restarts = restarts.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect();
+        let PartyConfig { timeout, peers, clients, .. } = new;
+        (PartyConfig { timeout, budget, peers, clients, ..self.clone() }, restarts)
+    }
+
     /// What a key may ask for, if it is a client's.
     pub fn client(&self, fingerprint: &Fingerprint) -> Option<&AllowedClient> {
-        self.clients.iter().find(|client| client.fingerprint == *fingerprint)
+        self.clients.iter().find(|client| client.fingerprints.contains(fingerprint))
     }
 
     /// The other party with this key.
@@ -172,8 +219,8 @@ impl PartyConfig {
             let problem = "this is the party's own key: list the other parties only";
             return Err(source.refuse(&format!("peer[{index}].fingerprint"), problem));
         }
-        let taken = |client: &AllowedClient| client.fingerprint == own || self.peer(&client.fingerprint).is_some();
-        if let Some(index) = self.clients.iter().position(taken) {
+        let is_party = |key: &Fingerprint| *key == own || self.peer(key).is_some();
+        if let Some(index) = self.clients.iter().position(|client| client.fingerprints.iter().any(is_party)) {
             let problem = "this is a party's key: a client needs a key of its own (`covey keys new`)";
             return Err(source.refuse(&format!("client[{index}].fingerprint"), problem));
         }
@@ -182,13 +229,25 @@ impl PartyConfig {
 }
 
 fn clients(source: &Source, entries: Vec<ClientTable>) -> Result<Vec<AllowedClient>, ConfigError> {
-    let mut seen = HashSet::new();
+    let (mut seen, mut names) = (HashSet::new(), HashSet::new());
     let mut clients = Vec::with_capacity(entries.len());
     for (index, entry) in entries.into_iter().enumerate() {
         let key = |field: &str| format!("client[{index}].{field}");
-        let fingerprint = source.fingerprint(&key("fingerprint"), &entry.fingerprint)?;
-        if !seen.insert(fingerprint) {
-            return Err(source.refuse(&key("fingerprint"), "this key is listed twice: remove one entry"));
+        let (field, given) = match (entry.fingerprint, entry.fingerprints) {
+            (Some(one), None) => ("fingerprint", vec![one]),
+            (None, Some(several)) if !several.is_empty() => ("fingerprints", several),
+            _ => {
+                let problem = "give one key here, or several as fingerprints = [\"covey:…\", …]";
+                return Err(source.refuse(&key("fingerprint"), problem));
+            }
+        };
+        let mut fingerprints = Vec::with_capacity(given.len());
+        for text in given {
+            let fingerprint = source.fingerprint(&key(field), &text)?;
+            if !seen.insert(fingerprint) {
+                return Err(source.refuse(&key(field), "this key is listed twice: remove one entry"));
+            }
+            fingerprints.push(fingerprint);
         }
         // Least, where nothing is said.
         let may = |right| entry.may.as_deref().unwrap_or(&[Right::Infer]).contains(&right);
@@ -206,9 +265,13 @@ fn clients(source: &Source, entries: Vec<ClientTable>) -> Result<Vec<AllowedClie
             runs: entry.runs.unwrap_or(usual.runs),
         };
         let name = source.name(&key("name"), entry.name)?;
+        if !names.insert(name.clone()) {
+            let problem = "two clients have this name: rename one, or list all keys of one client as fingerprints = [\"covey:…\", …]";
+            return Err(source.refuse(&key("name"), problem));
+        }
         clients.push(AllowedClient {
             name,
-            fingerprint,
+            fingerprints,
             share_weights,
             infer,
             fill_store,

@@ -7,6 +7,7 @@ mod budget;
 mod config;
 mod dumps;
 mod error;
+mod files;
 mod handshake;
 mod keys;
 mod lanes;

@@ -3,9 +3,8 @@
 //!
 //! A file is `COVEYMS2`, the head's length (u32), the head (JSON), the seeds, and the blake3 hash of all that; numbers little-endian.
 
-use std::fs::{self, DirBuilder, File};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zeroize::Zeroizing;
 
-const FOLDER: &str = "weight-masks";
+use crate::files;
+
+pub(crate) const FOLDER: &str = "weight-masks";
 /// Of files whose masks are numbered by the program's values.
 const MAGIC: &[u8; 8] = b"COVEYMS2";
 /// More than any of these files has.
@@ -85,13 +86,7 @@ impl MaskStore {
         parts.iter().for_each(|part| bytes.extend_from_slice(part));
         let digest = blake3::hash(&bytes);
         bytes.extend_from_slice(digest.as_bytes());
-        let mut file =
-            tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o600)).tempfile_in(&self.folder)?;
-        file.write_all(&bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(path).map_err(|error| error.error)?;
-        // The rename itself must last, too.
-        File::open(&self.folder)?.sync_all()
+        files::write_whole(path, &bytes)
     }
 }
 
@@ -108,6 +103,8 @@ fn parse(bytes: &[u8]) -> Option<(Head, &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]

@@ -80,15 +80,11 @@ impl OwnParty {
         let claim = Claim::shared(&config.state).map_err(|error| ClientError::Request(error.to_string()))?;
         let round_bits = prepare(config, program, protocol, role)?;
         let client = AllowedClient {
-            name: config.name.clone(),
-            fingerprint: config.identity.fingerprint(),
-            share_weights: false,
-            infer: true,
             fill_store: true,
-            queries: None,
             round_bits,
             // It is this process itself.
             budget: ClientBudget { memory: Some(u64::MAX), ..ClientBudget::default() },
+            ..AllowedClient::new(config.name.clone(), vec![config.identity.fingerprint()])
         };
         let party = PartyConfig {
             name: config.name.clone(),
@@ -100,12 +96,18 @@ impl OwnParty {
             budget: PartyBudget { memory: Some(u64::MAX), ..PartyBudget::default() },
             peers: config.parties.clone(),
             clients: vec![client],
+            file: None,
         };
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = channel();
         let (told, stopped) = (sender.clone(), stop.clone());
         let run = move || {
-            let ended = serve_in(claim, party, |address| drop(told.send(Ok(address.to_string()))), stopped);
+            let ended = serve_in(
+                claim,
+                party,
+                |address| drop(told.send(Ok(address.to_string()))),
+                (&*stopped, &AtomicBool::default()),
+            );
             drop(sender.send(Err(ended.map_or_else(|error| error.to_string(), |()| "it stopped".into()))));
         };
         let thread = std::thread::Builder::new().name("covey own party".into()).spawn(run);
@@ -153,11 +155,13 @@ fn prepare(config: &ClientConfig, program: &Program, protocol: ProtocolKind, rol
         payload_bytes: place.payload_bytes,
     };
     let name = program.name().chars().map(|c| if c.is_control() { ' ' } else { c }).take(64).collect();
-    let stored = store.begin(Head { name, ring: program.ring().into(), upload, owner: None }).and_then(|mut writer| {
-        writer.write(&file)?;
-        writer.write(&payload)?;
-        store.commit(writer)
-    });
+    let stored = store
+        .begin(Head { name, ring: program.ring().into(), upload, owner: None, owner_name: None })
+        .and_then(|mut writer| {
+            writer.write(&file)?;
+            writer.write(&payload)?;
+            store.commit(writer, &[])
+        });
     stored.map_err(|error| local(format!("cannot write it: {error}")))?;
     Ok(place.round_bits)
 }

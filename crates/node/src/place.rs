@@ -9,6 +9,7 @@ use covey_protocols::served::Part;
 use covey_runtime::session::{ProtocolKind, UnknownProtocol};
 use covey_transport::Connection;
 
+use crate::budget::Charge;
 use crate::error::Failure;
 use crate::serve::Party;
 use crate::state::Payload;
@@ -16,8 +17,13 @@ use crate::state::Payload;
 /// The longest a piece may take to be sent.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Answers the request.
-pub(crate) fn hand_out(party: &Party, connection: &mut Connection, request: &TakePlace) -> Result<(), Failure> {
+/// Answers the request; what is read for it is counted as the client's `memory` first.
+pub(crate) fn hand_out(
+    party: &Party,
+    connection: &mut Connection,
+    request: &TakePlace,
+    memory: &mut Charge,
+) -> Result<(), Failure> {
     let TakePlace { protocol, program, role, has } = request;
     let kind: ProtocolKind = protocol.parse().map_err(|error: UnknownProtocol| Failure::refused(error.to_string()))?;
     let held = party.held(program, protocol)?;
@@ -30,8 +36,14 @@ pub(crate) fn hand_out(party: &Party, connection: &mut Connection, request: &Tak
     if *has == Some(version) {
         return Ok(wire::send(connection, &Reply::Place(place), party.config.timeout)?);
     }
+    let mut grow = |bytes: u64| {
+        let grown = memory.grow(bytes, "a party's part of the weights");
+        grown.map_err(|problem| Failure::Refused(format!("no room for {problem}")))
+    };
+    grow(held.program_memory())?;
     let (program, weights) = held.open().map_err(Failure::Refused)?;
     place.payload_bytes = payload_bytes(&sharing, &program, *role);
+    grow(place.payload_bytes)?;
     // Nothing is public, as a rule; then nothing need be read.
     let payload = match place.payload_bytes {
         0 => Vec::new(),
@@ -49,11 +61,11 @@ pub(crate) fn hand_out(party: &Party, connection: &mut Connection, request: &Tak
 fn public_words(program: &Program, mut payload: Payload) -> Result<Vec<u8>, String> {
     let mut public = Vec::new();
     for (_, value) in program.parameters() {
-        let mut bytes = zeroize::Zeroizing::new(vec![0; covey_ring::wire::words_len(value.elements(), program.ring())]);
-        payload.fill(&mut bytes)?;
-        if value.visibility == Visibility::Public {
-            public.extend_from_slice(&bytes);
-        }
+        payload.pass(covey_ring::wire::words_len(value.elements(), program.ring()), |piece| {
+            if value.visibility == Visibility::Public {
+                public.extend_from_slice(piece);
+            }
+        })?;
     }
     payload.finish()?;
     Ok(public)

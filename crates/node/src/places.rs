@@ -1,19 +1,23 @@
 //! Places for those who have shown who they are: connections of a key, sessions of a client, and who is awaited to join a session.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use covey_client::messages::{Hex, Infer, Key};
-use covey_transport::{Connection, Fingerprint, Session as Streams};
+use covey_transport::{Connection, Fingerprint, Network, Session as Streams};
 
-use crate::budget::Charge;
+use crate::budget::{Charge, PartyBudget};
 use crate::config::AllowedClient;
 use crate::error::Failure;
 use crate::handshake::Joined;
 
-/// Most sessions and uploads at once.
-const SESSIONS: usize = 16;
+/// How long a client waits for the place of a session that is ended for it.
+const VACATED: Duration = Duration::from_secs(4);
+const TICK: Duration = Duration::from_millis(10);
 /// Most connections of one key at once that are no part of another's session.
 const CONNECTIONS_OF_KEY: usize = 32;
 /// Most roles of a session.
@@ -24,26 +28,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many of something each key has.
-#[derive(Default)]
-struct Counts(Mutex<HashMap<Fingerprint, usize>>);
+/// How many of something each has: keys, or clients by name.
+struct Counts<K>(Mutex<HashMap<K, usize>>);
 
-impl Counts {
-    /// One more for this key, if that is not more than `most`, and not more than `most_of_all` keys have together.
-    fn add(&self, key: Fingerprint, most: usize, most_of_all: usize) -> Result<(), Full> {
+impl<K> Default for Counts<K> {
+    fn default() -> Self {
+        Counts(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Counts<K> {
+    /// One more of this key's, if that is not more than `most`, and not more than `most_of_all` keys have together.
+    fn add(&self, key: K, most: usize, most_of_all: usize) -> Result<(), Full> {
         let mut counts = lock(&self.0);
+        if counts.get(&key).is_some_and(|count| *count >= most) || most == 0 {
+            return Err(Full::Key);
+        }
         if counts.values().sum::<usize>() >= most_of_all {
             return Err(Full::All);
         }
-        let count = counts.entry(key).or_insert(0);
-        if *count >= most {
-            return Err(Full::Key);
-        }
-        *count += 1;
+        *counts.entry(key).or_insert(0) += 1;
         Ok(())
     }
 
-    fn remove(&self, key: &Fingerprint) {
+    fn remove(&self, key: &K) {
         let mut counts = lock(&self.0);
         if let Some(count) = counts.get_mut(key) {
             *count -= 1;
@@ -65,15 +73,28 @@ enum Full {
 }
 
 /// The places of a party.
-#[derive(Default)]
 pub(crate) struct Places {
-    connections: Counts,
-    sessions: Counts,
+    connections: Counts<Fingerprint>,
+    /// Of clients, by name.
+    sessions: Counts<String>,
+    /// Sessions and uploads at once, of all.
+    most: usize,
+    /// How long a session may rest that another's place depends on.
+    idle: Duration,
     /// Sessions that wait for other parties, by session id.
     waiting: Mutex<HashMap<Hex<16>, Awaited>>,
-    /// Sessions under way, to be ended when this party stops.
-    running: Mutex<Vec<Weak<Streams>>>,
+    /// Sessions under way, to be ended when this party stops or, at rest, when another client has no place.
+    running: Mutex<Vec<Running>>,
 }
+
+/// A session under way.
+struct Running {
+    streams: Weak<Streams>,
+    rests: Rest,
+}
+
+/// Since when a session has been waiting for its client to ask for something, if it is.
+type Rest = Arc<Mutex<Option<Instant>>>;
 
 /// The parties that a session waits for.
 struct Awaited {
@@ -91,12 +112,24 @@ pub(crate) struct Spot {
 /// A place among this party's sessions; dropped, it is free again.
 pub(crate) struct Seat {
     places: Arc<Places>,
-    key: Fingerprint,
+    client: String,
     session: Option<Hex<16>>,
-    _memory: Charge,
+    rests: Rest,
+    memory: Charge,
 }
 
 impl Places {
+    pub fn new(budget: &PartyBudget) -> Self {
+        Places {
+            connections: Counts::default(),
+            sessions: Counts::default(),
+            most: budget.sessions,
+            idle: budget.idle,
+            waiting: Mutex::default(),
+            running: Mutex::default(),
+        }
+    }
+
     /// A place for one more connection of this key.
     pub fn spot(self: &Arc<Self>, key: Fingerprint) -> Result<Spot, Failure> {
         let added = self.connections.add(key, CONNECTIONS_OF_KEY, usize::MAX);
@@ -104,19 +137,46 @@ impl Places {
         added.map(|()| Spot { places: self.clone(), key }).map_err(|_| Failure::refused(full))
     }
 
-    /// A place for one more session or upload of a client's, which takes `memory`.
+    /// A place for one more session or upload of a client's, which takes `memory`. Where all are taken, the session goes that has rested
+    /// longest, if that is long enough.
     pub fn seat(self: &Arc<Self>, client: &AllowedClient, memory: Charge) -> Result<Seat, Failure> {
-        let (key, most) = (client.fingerprint, client.budget.sessions);
-        self.sessions.add(key, most, SESSIONS).map_err(|full| {
-            Failure::refused(match full {
-                Full::All => format!("it serves {SESSIONS} sessions already: try again later"),
-                Full::Key => format!(
-                    "it serves {most} sessions of '{}' already: close some, or have `sessions` of its [[client]] entry raised",
-                    client.name
-                ),
-            })
-        })?;
-        Ok(Seat { places: self.clone(), key, session: None, _memory: memory })
+        let mut vacated: Option<Instant> = None;
+        loop {
+            let (all, most) = (self.most, client.budget.sessions);
+            match self.sessions.add(client.name.clone(), most, all) {
+                Ok(()) => break,
+                Err(Full::All) if vacated.is_some_and(|since| since.elapsed() < VACATED) => sleep(TICK),
+                Err(Full::All) if vacated.is_none() && self.vacate() => vacated = Some(Instant::now()),
+                Err(Full::All) => {
+                    return Err(Failure::refused(format!(
+                        "it serves {all} sessions already: try again later, or have `sessions` of its [party] raised"
+                    )));
+                }
+                Err(Full::Key) => {
+                    return Err(Failure::refused(format!(
+                        "it serves {most} sessions of '{}' already: close some, or have `sessions` of its [[client]] entry raised",
+                        client.name
+                    )));
+                }
+            }
+        }
+        Ok(Seat { places: self.clone(), client: client.name.clone(), session: None, rests: Rest::default(), memory })
+    }
+
+    /// Ends the session that has rested longest, unless one is ending already. False if none has rested for as long as it may.
+    fn vacate(&self) -> bool {
+        let mut longest: Option<(Instant, Arc<Streams>)> = None;
+        for Running { streams, rests } in lock(&self.running).iter() {
+            let Some(streams) = streams.upgrade().filter(|streams| streams.failure().is_none()) else { return true };
+            let since = lock(rests).filter(|since| since.elapsed() >= self.idle);
+            if let Some(since) = since.filter(|since| longest.as_ref().is_none_or(|(other, _)| since < other)) {
+                longest = Some((since, streams));
+            }
+        }
+        let Some((since, streams)) = longest else { return false };
+        let reason = format!("asked for nothing for {} s, and others have no place", since.elapsed().as_secs());
+        streams.abort(streams.peers().into_iter().find(|peer| *peer >= streams.parties()), &reason);
+        true
     }
 
     /// Sessions and uploads.
@@ -126,7 +186,7 @@ impl Places {
 
     /// Sessions under way.
     pub fn running(&self) -> Vec<Arc<Streams>> {
-        lock(&self.running).iter().filter_map(Weak::upgrade).collect()
+        lock(&self.running).iter().filter_map(|session| session.streams.upgrade()).collect()
     }
 
     /// Hands a connection to the session it joins, which waits for this role with this key and for no other. Gives it back where
@@ -142,6 +202,11 @@ impl Places {
 }
 
 impl Seat {
+    /// What it takes of its client's memory.
+    pub fn memory(&mut self) -> &mut Charge {
+        &mut self.memory
+    }
+
     /// Parties that join the session of this request come from the receiver from now on. A session's id may be taken once.
     pub fn await_joins(&mut self, Infer { role, terms }: &Infer) -> Result<Receiver<Joined>, Failure> {
         let mut waiting = lock(&self.places.waiting);
@@ -157,9 +222,12 @@ impl Seat {
 
     /// The session has started: nobody joins any more, and it is ended when the party stops.
     pub fn enter(&self, streams: &Arc<Streams>) {
-        let mut running = lock(&self.places.running);
-        running.retain(|session| session.strong_count() > 0);
-        running.push(Arc::downgrade(streams));
+        lock(&self.places.running).push(Running { streams: Arc::downgrade(streams), rests: self.rests.clone() });
+    }
+
+    /// The session waits for its client to ask for something, or does no more.
+    pub fn rest(&self, rests: bool) {
+        *lock(&self.rests) = rests.then(Instant::now);
     }
 }
 
@@ -168,7 +236,8 @@ impl Drop for Seat {
         if let Some(session) = self.session {
             lock(&self.places.waiting).remove(&session);
         }
-        self.places.sessions.remove(&self.key);
+        lock(&self.places.running).retain(|session| !Arc::ptr_eq(&session.rests, &self.rests));
+        self.places.sessions.remove(&self.client);
     }
 }
 

@@ -3,18 +3,19 @@
 //! The count is on disk before a run begins, so that neither a restart nor a run that is cut short gives anything back.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use covey_client::messages::{Hex, Key};
+use covey_client::messages::Hex;
 use serde::{Deserialize, Serialize};
+
+use crate::config::AllowedClient;
+use crate::files;
 
 const FILE: &str = "queries.json";
 
-/// Samples answered, by client's key and program.
+/// Samples answered, by client's name and program, so that a new key does not start anew. Earlier releases counted by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 struct Counts(BTreeMap<String, BTreeMap<String, u64>>);
@@ -47,15 +48,18 @@ impl Quotas {
     ///
     /// # Errors
     /// If that is more than is left, or cannot be written down.
-    pub fn charge(&self, client: &Key, program: &Hex<32>, samples: u64, limit: u64) -> Result<(), String> {
+    pub fn charge(&self, client: &AllowedClient, program: &Hex<32>, samples: u64, limit: u64) -> Result<(), String> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (client, program) = (client.0.to_string(), program.to_string());
-        let used = counts.0.get(&client).and_then(|programs| programs.get(&program)).copied().unwrap_or(0);
+        let program = program.to_string();
+        let count = |of: &str| counts.0.get(of).and_then(|programs| programs.get(&program)).copied().unwrap_or(0);
+        let by_name = count(&client.name);
+        let by_key = client.fingerprints.iter().map(|key| count(&key.to_string())).fold(0, u64::saturating_add);
+        let used = by_name.saturating_add(by_key);
         let after = used.checked_add(samples).filter(|after| *after <= limit).ok_or_else(|| {
             format!("{samples} more samples of this program, having used {used} of its {limit}: ask the party's operator for more `queries`")
         })?;
         let mut next = counts.clone();
-        next.0.entry(client).or_default().insert(program, after);
+        next.0.entry(client.name.clone()).or_default().insert(program, after - by_key);
         self.write(&next)
             .map_err(|error| format!("a count this party cannot write to {}: {error}", self.path.display()))?;
         *counts = next;
@@ -63,13 +67,7 @@ impl Quotas {
     }
 
     fn write(&self, counts: &Counts) -> std::io::Result<()> {
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        let mut file = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o600)).tempfile_in(folder)?;
-        file.write_all(&serde_json::to_vec_pretty(counts)?)?;
-        file.as_file().sync_all()?;
-        file.persist(&self.path).map_err(|error| error.error)?;
-        // The rename itself must last, too.
-        File::open(folder)?.sync_all()
+        files::write_whole(&self.path, &serde_json::to_vec_pretty(counts)?)
     }
 }
 
@@ -77,14 +75,16 @@ impl Quotas {
 mod tests {
     use super::*;
 
-    fn key(name: &str) -> Key {
-        Key(covey_transport::Identity::generate(name, 1).unwrap().fingerprint())
+    /// A client with so many keys.
+    fn client(name: &str, keys: usize) -> AllowedClient {
+        let key = || covey_transport::Identity::generate(name, 1).unwrap().fingerprint();
+        AllowedClient::new(name, (0..keys).map(|_| key()).collect())
     }
 
     #[test]
     fn counts_survive_and_end() {
         let folder = tempfile::TempDir::new().unwrap();
-        let (one, two) = (key("one"), key("two"));
+        let (one, two) = (client("one", 1), client("two", 1));
         let (program, other) = (Hex([1; 32]), Hex([2; 32]));
         let quotas = Quotas::open(folder.path()).unwrap();
         quotas.charge(&one, &program, 6, 10).unwrap();
@@ -98,5 +98,22 @@ mod tests {
         assert!(quotas.charge(&one, &program, u64::MAX, u64::MAX).is_err());
         fs::write(folder.path().join(FILE), "{").unwrap();
         assert!(Quotas::open(folder.path()).err().unwrap().contains("cannot be read"));
+    }
+
+    #[test]
+    fn a_new_key_does_not_start_anew() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let program = Hex([1; 32]);
+        let (former, latter) = (client("one", 1), client("one", 1));
+        let quotas = Quotas::open(folder.path()).unwrap();
+        quotas.charge(&former, &program, 6, 10).unwrap();
+        assert!(quotas.charge(&latter, &program, 5, 10).unwrap_err().contains("used 6 of its 10"));
+        // What an earlier release counted by keys, of which the entry still has one.
+        let both = client("both", 2);
+        let old = format!("{{\"{}\": {{\"{program}\": 7}}}}", both.fingerprints[1]);
+        fs::write(folder.path().join(FILE), old).unwrap();
+        let quotas = Quotas::open(folder.path()).unwrap();
+        quotas.charge(&both, &program, 2, 10).unwrap();
+        assert!(quotas.charge(&both, &program, 2, 10).unwrap_err().contains("used 9 of its 10"));
     }
 }

@@ -9,6 +9,8 @@ use covey_client::messages::{COVEY_VERSION, Hex, Infer, Join, PartyStatus, Reply
 use covey_client::wire;
 use covey_runtime::session::ProtocolKind;
 use covey_transport::{Connection, Fingerprint, Incoming, Listener, Network};
+use signal_hook::consts::SIGHUP;
+use signal_hook::low_level::unregister;
 use tracing::{info, warn};
 
 use crate::budget::Memory;
@@ -19,7 +21,7 @@ use crate::masks::MaskStore;
 use crate::places::{Places, Seat};
 use crate::quota::Quotas;
 use crate::runs::RunStore;
-use crate::state::{Claim, Held, Store};
+use crate::state::{Claim, Held, PROGRAM_COPIES, Store};
 use crate::supply::Stores;
 use crate::{place, session, sharing};
 
@@ -30,20 +32,19 @@ const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Lines about callers that do not show who they are, a second; the others are counted.
 const LINES: u32 = 10;
-/// What a program file takes in memory while it is received and read, in lengths of it.
-const PROGRAM_COPIES: u64 = 4;
 
-/// What all conversations of a party share.
+/// What all conversations of a party share, and the configuration, which those keep that it was in force for when they began.
+#[derive(Clone)]
 pub(crate) struct Party {
     pub config: PartyConfig,
-    pub store: Store,
-    pub quotas: Quotas,
-    pub stores: Stores,
-    pub runs: RunStore,
-    pub masks: MaskStore,
+    pub store: Arc<Store>,
+    pub quotas: Arc<Quotas>,
+    pub stores: Arc<Stores>,
+    pub runs: Arc<RunStore>,
+    pub masks: Arc<MaskStore>,
     pub memory: Arc<Memory>,
     places: Arc<Places>,
-    strangers: Mutex<Strangers>,
+    strangers: Arc<Mutex<Strangers>>,
 }
 
 /// What was said of callers that did not show who they are, in the second since `since`.
@@ -54,40 +55,56 @@ struct Strangers {
     unsaid: u32,
 }
 
-/// Serves until `stop` is set, then ends all sessions, telling their peers. `ready` is told the address listened on.
+/// Serves until `stop` is set, then ends all sessions, telling their peers. `ready` is told the address listened on. At SIGHUP the
+/// configuration's file is read again, and what changed of clients and peers is taken up, without an end to any session.
 ///
 /// # Errors
 /// Before serving: the state folder, the certificate or the address. What goes wrong with a peer or client later ends
 /// that conversation only and goes to the log.
 pub fn serve(config: PartyConfig, ready: impl FnOnce(SocketAddr), stop: Arc<AtomicBool>) -> Result<(), NodeError> {
     let claim = Claim::alone(&config.state)?;
-    serve_in(claim, config, ready, stop)
+    let reload = Arc::new(AtomicBool::new(false));
+    let registered = signal_hook::flag::register(SIGHUP, reload.clone());
+    if let Err(error) = &registered {
+        warn!("SIGHUP ends this process: {error}");
+    }
+    let ended = serve_in(claim, config, ready, (&*stop, &*reload));
+    if let Ok(id) = registered {
+        unregister(id);
+    }
+    ended
 }
 
-/// The same in a state folder that is claimed already.
+/// The same in a state folder that is claimed already; `reload` has the configuration read again.
 pub(crate) fn serve_in(
     claim: Claim,
     config: PartyConfig,
     ready: impl FnOnce(SocketAddr),
-    stop: Arc<AtomicBool>,
+    (stop, reload): (&AtomicBool, &AtomicBool),
 ) -> Result<(), NodeError> {
     covey_kernels::keep_freed_memory();
     let (store, damaged) = Store::open(&config.state)?;
+    let store = Arc::new(store);
     damaged.iter().for_each(|problem| warn!("{problem}"));
     let quotas = Quotas::open(&config.state)
         .map_err(|problem| NodeError::State { folder: config.state.display().to_string(), problem })?;
     let listener = Listener::bind(&config.listen, config.identity.clone(), config.timeout)?;
     let held = store.list().len();
-    let stores = Stores::new(&config.state);
-    let (runs, masks) = (RunStore::new(&config.state), MaskStore::new(&config.state));
+    let (quotas, stores) = (Arc::new(quotas), Arc::new(Stores::new(&config.state)));
+    let (runs, masks) = (Arc::new(RunStore::new(&config.state)), Arc::new(MaskStore::new(&config.state)));
     let memory = Arc::new(Memory::new(&config.budget));
-    let (places, strangers) = (Arc::default(), Mutex::default());
-    let party = Arc::new(Party { config, store, quotas, stores, runs, masks, memory, places, strangers });
+    let forms = Arc::downgrade(&store);
+    memory.reclaim_by(move || forms.upgrade().is_some_and(|store| store.evict()));
+    let (places, strangers) = (Arc::new(Places::new(&config.budget)), Arc::default());
+    let mut party = Arc::new(Party { config, store, quotas, stores, runs, masks, memory, places, strangers });
     if let Some(address) = listener.address() {
         info!(party = party.config.name, %address, programs = held, "listening");
         ready(address);
     }
     while !stop.load(Ordering::Acquire) {
+        if reload.swap(false, Ordering::AcqRel) {
+            party = Arc::new(party.reloaded());
+        }
         match listener.incoming(TICK) {
             Ok(Some(incoming)) => party.clone().meet(incoming),
             Ok(None) => {}
@@ -106,6 +123,22 @@ pub(crate) fn serve_in(
 }
 
 impl Party {
+    /// The same with what its file says by now, as far as a running party can take it up.
+    fn reloaded(&self) -> Self {
+        let Some(file) = &self.config.file else { return self.clone() };
+        let new = match PartyConfig::read(file) {
+            Ok(new) => new,
+            Err(problem) => {
+                warn!("{problem}; the configuration stays as it was");
+                return self.clone();
+            }
+        };
+        let (config, restarts) = self.config.taking_up(new);
+        restarts.iter().for_each(|key| warn!("`{key}` of [party] has changed: restart this party to have that"));
+        info!(peers = config.peers.len(), clients = config.clients.len(), "configuration read again");
+        Party { config, ..self.clone() }
+    }
+
     /// Gives a caller a thread. There are no more of them than places for callers and for connections of the keys that are pinned.
     fn meet(self: Arc<Self>, incoming: Incoming) {
         let converse = move || {
@@ -157,8 +190,8 @@ impl Party {
                     .map_err(|failure| Failure::Lost(format!("session of {name}: {failure}")))
             }
             Next::Join(join) => self.route(join, connection),
-            Next::TakePlace(request, _seat) => {
-                let handed = place::hand_out(self, &mut connection, &request);
+            Next::TakePlace(request, mut seat) => {
+                let handed = place::hand_out(self, &mut connection, &request, seat.memory());
                 tell_refusal(&mut connection, handed).map_err(|failure| about(&connection, failure))
             }
         }

@@ -27,7 +27,7 @@ use crate::config::AllowedClient;
 use crate::error::Failure;
 use crate::handshake::{self, Agreement, Joined};
 use crate::lanes::{Lanes, Request};
-use crate::masks::Masks;
+use crate::masks::{MaskStore, Masks};
 use crate::numbers::{MAX_COUNT, Numbers};
 use crate::places::Seat;
 use crate::quota::Quotas;
@@ -36,7 +36,7 @@ use crate::serve::Party;
 use crate::state::Held;
 use crate::supply::{Stores, Supplies};
 use crate::usage;
-use crate::weights::{self, Prepared, Ready};
+use crate::weights::{self, Prepared};
 
 /// How often a party reports progress, at most.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -112,9 +112,9 @@ pub(crate) fn serve(
             return Err(failure);
         }
     };
-    let Agreement { names, connections, keys, prepared: same_form, masks: same_masks } = agreement;
+    let Agreement { names, connections, keys, prepared: same_form, .. } = agreement;
     let purpose = admitted.purpose(None);
-    let Admitted { protocol, options, ring, held, prepared, masks, batches, stored_runs, hello } = admitted;
+    let Admitted { protocol, options, ring, held, prepared, batches, stored_runs, hello, .. } = admitted;
     let started = Reply::Started { names: names.clone(), stored_runs: stored_runs.clone() };
     wire::send(&mut client, &started, timeout)?;
     // A dealer that is absent keeps its place.
@@ -142,7 +142,7 @@ pub(crate) fn serve(
     }
     let quota = asking.queries.map(|limit| Quota {
         quotas: &party.quotas,
-        client: hello.client,
+        client: asking,
         program: hello.terms.program,
         limit,
     });
@@ -154,11 +154,8 @@ pub(crate) fn serve(
         ring,
         held: &held,
         session: hello.terms.session,
-        ready: Ready {
-            common: prepared.filter(|_| same_form),
-            masks: masks.filter(|_| same_masks),
-            store: &party.masks,
-        },
+        common: prepared.filter(|_| same_form),
+        masks: &party.masks,
         client: parties,
         quota,
         round_bits,
@@ -170,6 +167,7 @@ pub(crate) fn serve(
         parties: &hello.terms.parties,
         memory: &party.memory,
         asking,
+        seat,
     };
     let ended = choose(protocol, ring, runs).map_err(|error| Failure::refused(error.to_string()))?;
     match ended {
@@ -267,7 +265,7 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
         name: party.config.name.clone(),
         client: asking,
         sharing: held.head.upload.sharing,
-        public: weights::public_digest(&held, &sharing).map_err(Failure::Refused)?,
+        public: weights::public_digest(&held, &sharing, &party.memory).map_err(Failure::Refused)?,
         prepared: prepared.as_ref().map(|prepared| prepared.session),
         masks: masks.as_ref().map(|masks| masks.session),
         round_bits: party.round_bits(&client.fingerprint()),
@@ -289,8 +287,10 @@ struct Runs<'a> {
     ring: Ring,
     held: &'a Held,
     session: Hex<16>,
-    /// The working form of the weights, and their masks, if all parties have them from the same session.
-    ready: Ready<'a>,
+    /// The working form of the weights, if all parties have it from the same session.
+    common: Option<Prepared>,
+    /// Where their masks are kept.
+    masks: &'a MaskStore,
     client: PeerId,
     /// Counts what the client asks for, where it may not ask for everything.
     quota: Option<Quota<'a>>,
@@ -309,12 +309,13 @@ struct Runs<'a> {
     memory: &'a Arc<Memory>,
     /// The client, and what it may ask for.
     asking: &'a AllowedClient,
+    seat: &'a Seat,
 }
 
 /// What the session's client may have predicted.
 struct Quota<'a> {
     quotas: &'a Quotas,
-    client: Key,
+    client: &'a AllowedClient,
     program: Hex<32>,
     limit: u64,
 }
@@ -325,7 +326,7 @@ impl Quota<'_> {
             PhaseMessage::Preprocess => Ok(()),
             _ => {
                 let samples = (run.batch as u64).saturating_mul(run.count.into());
-                self.quotas.charge(&self.client, &self.program, samples, self.limit)
+                self.quotas.charge(self.client, &self.program, samples, self.limit)
             }
         }
     }
@@ -341,12 +342,24 @@ impl Visitor for Runs<'_> {
     fn served<P: Served>(self) -> Self::Output {
         let spoken = |error: covey_transport::TransportError| error.to_string();
         let mut control = self.streams.endpoint(CONTROL_STREAM).map_err(spoken)?;
-        let (keys, mask_store) = (self.keys, self.ready.store);
+        let (keys, mask_store) = (self.keys, self.masks);
         let mut lanes = Lanes::<P>::start(self.streams, &keys, self.ring, self.options)?;
         let sharing = P::sharing(self.options.parties);
-        let (executor, masks) =
-            weights::prepared(self.held, &sharing, lanes.first(), (self.streams, self.session), self.ready)
-                .inspect_err(|problem| warn!("{problem}"))?;
+        let setting = weights::Setting {
+            held: self.held,
+            streams: self.streams,
+            session: self.session,
+            options: self.options,
+            memory: self.memory,
+            masks: self.masks,
+            alone: self.alone,
+        };
+        // Others may wait for these weights, who did not ask for a slow line.
+        self.streams.emulate(false);
+        let form = setting.prepared(lanes.first(), &mut *control, self.common);
+        let form = form.inspect_err(|problem| warn!("{problem}"))?;
+        self.streams.emulate(true);
+        let (executor, masks) = (&form.executor, &form.masks);
         let client_name = self.streams.name(self.client);
         wire::send_control(&mut *control, self.client, &SessionReply::Opened).map_err(|error| error.to_string())?;
         let mut numbers = Numbers::default();
@@ -381,9 +394,10 @@ impl Visitor for Runs<'_> {
             Ok([times(transfers[0])?, times(transfers[1])?])
         };
         loop {
-            let request =
-                wire::receive_control(&mut *control, self.client, &client_name).map_err(|error| error.to_string())?;
-            let mut run = match request {
+            self.seat.rest(true);
+            let request = wire::receive_control(&mut *control, self.client, &client_name);
+            self.seat.rest(false);
+            let mut run = match request.map_err(|error| error.to_string())? {
                 SessionRequest::Run(run) => run,
                 SessionRequest::Close => return Ok(()),
                 SessionRequest::Fill(fill) => {
@@ -402,7 +416,7 @@ impl Visitor for Runs<'_> {
                             ahead.need_dealer()?;
                             // The masks that the runs are dealt under must outlive this process as the runs do.
                             masks.iter().try_for_each(|masks| mask_store.put(&self.held.head.upload, masks))?;
-                            store_runs(self.streams, ahead, &mut *control, &executor, fill)?
+                            store_runs(self.streams, ahead, &mut *control, executor, fill)?
                         }
                         _ => {
                             return Err(format!("{} keeps nothing between sessions that could be made ahead", P::NAME));
@@ -452,7 +466,7 @@ impl Visitor for Runs<'_> {
                 PhaseMessage::Preprocess => Phase::Preprocess,
                 PhaseMessage::Online => Phase::Online,
             };
-            let (streams, executor) = (self.streams, &executor);
+            let streams = self.streams;
             let request = Request { streams, executor, phase, run, round_bits };
             streams.meter().take();
             let cpu = usage::cpu_seconds();

@@ -23,8 +23,9 @@ pub(crate) const MAX_PROGRAM: u64 = 1 << 30;
 pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareWeights) -> Result<(), Failure> {
     let timeout = party.config.timeout;
     check(party, &upload)?;
-    let owner = Some(Key(connection.fingerprint()));
-    party.store.check_owner(&upload.program, owner).map_err(Failure::Refused)?;
+    let (owner, clients) = (connection.fingerprint(), &party.config.clients);
+    let owner_name = party.config.client(&owner).map(|client| client.name.clone());
+    party.store.check_owner(&upload.program, owner_name.as_deref(), clients).map_err(Failure::Refused)?;
     wire::send(connection, &ready(party), timeout)?;
     let program = receive_program(connection, &upload)?;
     let name: String = program.name().chars().map(|c| if c.is_control() { ' ' } else { c }).take(64).collect();
@@ -32,8 +33,9 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
     let stuck = |error: std::io::Error| {
         Failure::refused(format!("it cannot store the weights: {error}; make room in its state folder"))
     };
-    let mut writer =
-        party.store.begin(Head { name, ring: program.ring().into(), upload: upload.clone(), owner }).map_err(stuck)?;
+    let ring = program.ring().into();
+    let head = Head { name, ring, upload: upload.clone(), owner: Some(Key(owner)), owner_name };
+    let mut writer = party.store.begin(head).map_err(stuck)?;
     writer.write(&program.to_bytes()).map_err(stuck)?;
     wire::send(connection, &ready(party), timeout)?;
     receive_payload(connection, &mut writer, upload.payload_bytes)?;
@@ -44,7 +46,7 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
             return Err(Failure::Lost(format!("the owner gave up: {}", covey_client::messages::one_line(&reason))));
         }
     }
-    party.store.commit(writer).map_err(|error| match error.kind() {
+    party.store.commit(writer, clients).map_err(|error| match error.kind() {
         std::io::ErrorKind::Other => Failure::Refused(error.to_string()),
         _ => stuck(error),
     })?;

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{BufReader, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use covey_client::messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights, one_line};
@@ -16,19 +16,23 @@ use covey_program::Program;
 use covey_ring::{Ring, Word, wire};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
+use tracing::info;
 use zeroize::Zeroizing;
 
+use crate::config::AllowedClient;
 use crate::error::NodeError;
 use crate::weights::Cache;
+use crate::{files, masks};
 
 const MAGIC: &[u8; 8] = b"COVEYSHR";
 const VERSION: u32 = 1;
 const MAX_HEAD: u32 = 64 << 10;
 /// Ring elements read at once: a multiple of 8, so that pieces end at whole bytes.
 const PIECE: usize = 1 << 18;
+/// What a program file takes in memory while it is received or read, in lengths of it.
+pub(crate) const PROGRAM_COPIES: u64 = 4;
 const CHECKSUM: usize = blake3::OUT_LEN;
 const SUFFIX: &str = "share";
-const PARTIAL: &str = ".partial-";
 const LOCK: &str = "lock";
 /// How long a data owner's own party waits for another that starts.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
@@ -46,6 +50,9 @@ pub(crate) struct Head {
     /// The key of the client that shared the weights, who alone may replace them. Files of earlier releases do not say.
     #[serde(default)]
     pub owner: Option<Key>,
+    /// What this party called that client, which keeps its weights under a new key. Files of earlier releases do not say.
+    #[serde(default)]
+    pub owner_name: Option<String>,
 }
 
 /// Weights this party holds. A session keeps the version it began with.
@@ -55,7 +62,7 @@ pub(crate) struct Held {
     /// Their working form, once a session has needed it.
     pub cache: Cache,
     /// Of its public parameters, once a session has needed it (`weights::public_digest`).
-    pub public: OnceLock<Hex<32>>,
+    pub public: Mutex<Option<Hex<32>>>,
 }
 
 /// All weights this party holds, by program.
@@ -118,12 +125,10 @@ fn refused(folder: &Path, error: &std::io::Error) -> NodeError {
     NodeError::State { folder: folder.display().to_string(), problem: error.to_string() }
 }
 
-/// Removes uploads that a process did not live to finish.
+/// Removes what a process did not live to finish: uploads, masks, counts.
 fn clear_partial(folder: &Path) -> Result<(), NodeError> {
-    for entry in fs::read_dir(folder).map_err(|error| refused(folder, &error))?.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(PARTIAL) {
-            let _ = fs::remove_file(entry.path());
-        }
+    for folder in [folder.to_path_buf(), folder.join(masks::FOLDER)].iter().filter(|folder| folder.exists()) {
+        files::clear_partial(folder).map_err(|error| refused(folder, &error))?;
     }
     Ok(())
 }
@@ -141,10 +146,7 @@ impl Store {
                 match read_head(&path) {
                     Ok(head) => {
                         let program = head.upload.program;
-                        held.insert(
-                            program,
-                            Arc::new(Held { head, path, cache: Cache::default(), public: OnceLock::new() }),
-                        );
+                        held.insert(program, Arc::new(Held::new(head, path)));
                     }
                     Err(problem) => damaged.push(problem),
                 }
@@ -158,19 +160,33 @@ impl Store {
         self.lock().get(program).cloned()
     }
 
-    /// That `owner` may put weights in place of those of a program. They belong to the client that shared them first, as long as their
-    /// file is there.
+    /// That the client called `asking` may put weights in place of those of a program. They belong to the client that shared them first,
+    /// as long as their file is there and one of `clients` is that client and may share weights.
     ///
     /// # Errors
     /// What to do about it.
-    pub fn check_owner(&self, program: &Hex<32>, owner: Option<Key>) -> Result<(), String> {
-        owned_by(&self.lock(), program, owner)
+    pub fn check_owner(
+        &self,
+        program: &Hex<32>,
+        asking: Option<&str>,
+        clients: &[AllowedClient],
+    ) -> Result<(), String> {
+        owned_by(&self.lock(), program, asking, clients)
     }
 
     /// Whether a file of the program lies in the folder, though it could not be read.
     pub fn damaged_file(&self, program: &Hex<32>) -> Option<PathBuf> {
         let path = self.path(program);
         path.exists().then_some(path)
+    }
+
+    /// Lets go of the working form of weights that were used least lately, of those that no session uses. False if there are none.
+    pub fn evict(&self) -> bool {
+        let held: Vec<Arc<Held>> = self.lock().values().cloned().collect();
+        let idle = held.iter().filter_map(|held| Some((held.cache.idle_since()?, held)));
+        let Some((_, oldest)) = idle.min_by_key(|(since, _)| *since) else { return false };
+        info!(program = oldest.head.upload.program.short(), "prepared weights make room");
+        oldest.cache.evict()
     }
 
     /// What is held, by name.
@@ -193,11 +209,7 @@ impl Store {
 
     /// Starts writing a state file.
     pub fn begin(&self, head: Head) -> std::io::Result<Writer> {
-        let file = tempfile::Builder::new()
-            .prefix(PARTIAL)
-            .permissions(fs::Permissions::from_mode(0o600))
-            .tempfile_in(&self.folder)?;
-        let mut writer = Writer { head, file, hasher: blake3::Hasher::new() };
+        let mut writer = Writer { head, file: files::begin(&self.folder)?, hasher: blake3::Hasher::new() };
         let encoded = serde_json::to_vec(&writer.head)?;
         writer.write(MAGIC)?;
         writer.write(&VERSION.to_le_bytes())?;
@@ -207,21 +219,16 @@ impl Store {
     }
 
     /// Puts a finished file in place of the program's former one. If that is another client's by now, the error is of kind `Other`.
-    pub fn commit(&self, mut writer: Writer) -> std::io::Result<()> {
+    pub fn commit(&self, mut writer: Writer, clients: &[AllowedClient]) -> std::io::Result<()> {
         let checksum = writer.hasher.finalize();
         writer.file.write_all(checksum.as_bytes())?;
         writer.file.as_file().sync_all()?;
         let program = writer.head.upload.program;
         let path = self.path(&program);
         let mut held = self.lock();
-        owned_by(&held, &program, writer.head.owner).map_err(std::io::Error::other)?;
-        writer.file.persist(&path).map_err(|error| error.error)?;
-        // The rename itself must last, too.
-        File::open(&self.folder)?.sync_all()?;
-        held.insert(
-            program,
-            Arc::new(Held { head: writer.head, path, cache: Cache::default(), public: OnceLock::new() }),
-        );
+        owned_by(&held, &program, writer.head.owner_name.as_deref(), clients).map_err(std::io::Error::other)?;
+        files::put_in_place(writer.file, &path)?;
+        held.insert(program, Arc::new(Held::new(writer.head, path)));
         Ok(())
     }
 
@@ -235,9 +242,21 @@ impl Store {
     }
 }
 
-fn owned_by(held: &HashMap<Hex<32>, Arc<Held>>, program: &Hex<32>, owner: Option<Key>) -> Result<(), String> {
-    match held.get(program).filter(|held| held.path.exists()).and_then(|held| held.head.owner) {
-        Some(other) if Some(other) != owner => Err(format!(
+fn owned_by(
+    held: &HashMap<Hex<32>, Arc<Held>>,
+    program: &Hex<32>,
+    asking: Option<&str>,
+    clients: &[AllowedClient],
+) -> Result<(), String> {
+    let Some(held) = held.get(program).filter(|held| held.path.exists()) else { return Ok(()) };
+    let Head { owner, owner_name, .. } = &held.head;
+    let owns = |client: &&AllowedClient| match (owner_name, owner) {
+        (Some(name), _) => client.name == *name,
+        (None, Some(key)) => client.fingerprints.contains(&key.0),
+        (None, None) => false,
+    };
+    match clients.iter().filter(|client| client.share_weights).find(owns) {
+        Some(other) if Some(other.name.as_str()) != asking => Err(format!(
             "another client has shared weights of program {} here: let that client share them again, or have the party's operator \
              remove {program}.{SUFFIX} from its state folder",
             program.short()
@@ -262,6 +281,15 @@ impl Writer {
 }
 
 impl Held {
+    fn new(head: Head, path: PathBuf) -> Self {
+        Held { head, path, cache: Cache::default(), public: Mutex::default() }
+    }
+
+    /// Bytes of memory that reading its program takes.
+    pub fn program_memory(&self) -> u64 {
+        self.head.upload.program_bytes.saturating_mul(PROGRAM_COPIES)
+    }
+
     /// The role these weights are for.
     pub fn role(&self) -> usize {
         self.head.upload.role
@@ -322,6 +350,19 @@ impl Payload {
         self.left = self.left.checked_sub(out.len() as u64).ok_or_else(short)?;
         self.rest.read_exact(out).map_err(|_| corrupted(&self.path, "it is too short"))?;
         self.hasher.update(out);
+        Ok(())
+    }
+
+    /// Hands out the next `len` bytes, piece by piece.
+    pub fn pass(&mut self, len: usize, mut take: impl FnMut(&[u8])) -> Result<(), String> {
+        let mut buffer = Zeroizing::new(vec![0; len.min(PIECE)]);
+        let mut left = len;
+        while left > 0 {
+            let piece = left.min(PIECE);
+            self.fill(&mut buffer[..piece])?;
+            take(&buffer[..piece]);
+            left -= piece;
+        }
         Ok(())
     }
 

@@ -1,28 +1,47 @@
 //! From the bytes of a state file to weights a protocol can work with, prepared once and shared by all sessions.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use covey_client::messages::Hex;
-use covey_client::payload_bytes;
+use covey_client::messages::{Hex, StoreMessage};
+use covey_client::{payload_bytes, wire as control_wire};
 use covey_program::{Program, Visibility};
+use covey_protocols::Options;
 use covey_protocols::served::{Part, Served, Sharing};
 use covey_ring::{Tensor, wire};
+use covey_runtime::plan::weights_footprint;
 use covey_runtime::{Executor, Parameter, Preparation, RuntimeError};
-use covey_transport::Session as Streams;
-use tracing::warn;
+use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
+use tracing::{info, warn};
 use zeroize::Zeroizing;
 
+use crate::budget::{Charge, Memory};
 use crate::lanes::over;
 use crate::masks::{MaskStore, Masks};
 use crate::state::{Held, Payload};
 
 /// Bytes of a seed.
 const SEED: usize = 32;
+/// The longest wait for another session that prepares the same weights.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// The role whose turns set the order in which sessions prepare the same weights, the same at all roles, so that no two wait for each other.
+const FIRST: PeerId = 0;
 
-/// The working form of one version of a program's weights, once a session has needed it.
+/// The working form of one version of a program's weights, once a session has needed it, and whose turn it is to make it.
 #[derive(Default)]
-pub(crate) struct Cache(Mutex<Option<Prepared>>);
+pub(crate) struct Cache {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    prepared: Option<Prepared>,
+    used: Option<Instant>,
+    /// A session prepares the weights.
+    taken: bool,
+}
 
 /// Such a form; which type it has follows from protocol and ring.
 #[derive(Clone)]
@@ -30,104 +49,223 @@ pub(crate) struct Prepared {
     /// The session it was made in, or its masks were drawn in.
     pub session: Hex<16>,
     /// What masks are drawn from where the parties prepare weights together.
-    pub masks: Option<Masks>,
+    masks: Option<Masks>,
     executor: Arc<dyn Any + Send + Sync>,
+    memory: Arc<Charge>,
 }
+
+/// The same, with its type, while a session uses it.
+pub(crate) struct Form<P: Served> {
+    pub executor: Arc<Executor<P>>,
+    pub masks: Option<Masks>,
+    _memory: Arc<Charge>,
+}
+
+/// The right to make the form; dropped, it is the next session's.
+struct Turn<'a>(&'a Cache);
 
 impl Cache {
     /// What there is.
     pub fn get(&self) -> Option<Prepared> {
-        self.lock().clone()
+        let mut state = self.lock();
+        state.used = Some(Instant::now());
+        state.prepared.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Prepared>> {
+    /// When a form was last used that no session uses now.
+    pub fn idle_since(&self) -> Option<Instant> {
+        let state = self.lock();
+        state.used.filter(|_| state.is_idle())
+    }
+
+    /// Lets go of a form that no session uses. False if there is none.
+    pub fn evict(&self) -> bool {
+        let mut state = self.lock();
+        let evicted = if state.is_idle() { state.prepared.take() } else { None };
+        drop(state);
+        evicted.is_some()
+    }
+
+    fn turn(&self, patience: Duration) -> Option<Turn<'_>> {
+        let state = self.lock();
+        let waited = self.changed.wait_timeout_while(state, patience, |state| state.taken);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.taken {
+            return None;
+        }
+        state.taken = true;
+        Some(Turn(self))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
         // It is whole between any two statements.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        !self.taken && self.prepared.as_ref().is_some_and(|prepared| Arc::strong_count(&prepared.memory) == 1)
+    }
+}
+
+impl Turn<'_> {
+    /// Puts a form in place of another, or none: then that one goes before the next is made.
+    fn put(&self, prepared: Option<Prepared>) {
+        let former = std::mem::replace(&mut self.0.lock().prepared, prepared);
+        drop(former);
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.lock().taken = false;
+        self.0.changed.notify_one();
     }
 }
 
 impl Prepared {
-    fn executor<P: Served>(&self) -> Option<Arc<Executor<P>>> {
-        self.executor.clone().downcast().ok()
+    fn form<P: Served>(self) -> Option<Form<P>> {
+        let Prepared { masks, executor, memory, .. } = self;
+        Some(Form { executor: executor.downcast().ok()?, masks, _memory: memory })
     }
 }
 
-/// What weights may be prepared with.
-pub(crate) struct Ready<'a> {
-    /// The form that all roles still have from the same session.
-    pub common: Option<Prepared>,
-    /// The masks that all roles have kept from the same session.
-    pub masks: Option<Masks>,
+/// The session that weights are prepared for.
+pub(crate) struct Setting<'a> {
+    pub held: &'a Held,
+    pub streams: &'a Streams,
+    pub session: Hex<16>,
+    pub options: Options,
+    pub memory: &'a Arc<Memory>,
     /// Where masks are kept.
-    pub store: &'a MaskStore,
+    pub masks: &'a MaskStore,
+    /// There is no dealer: nothing can be drawn anew.
+    pub alone: bool,
 }
 
-/// The program with its weights, ready to run as `protocol`'s role, and what the parties drew masks from to get there. Loaded from the
-/// file the first time, and while one session loads it others wait for that. Where the parties prepare weights together, it is what they
-/// have in common, or made in this session by all, under masks of an earlier session if they have them in common.
-pub(crate) fn prepared<P: Served>(
-    held: &Held,
-    sharing: &Sharing,
-    protocol: &mut P,
-    (streams, session): (&Streams, Hex<16>),
-    ready: Ready,
-) -> Result<(Arc<Executor<P>>, Option<Masks>), String> {
-    if P::PREPARES_TOGETHER {
-        // Not under the lock: two sessions that prepare at once would wait for each other.
-        return prepared_together(held, sharing, protocol, (streams, session), ready);
+impl Setting<'_> {
+    /// The program with its weights, ready to run as `protocol`'s role, and what the parties drew masks from to get there. `common` is a
+    /// form that all roles said they have when they met. Otherwise one session after the other looks for what was prepared meanwhile, and
+    /// prepares where that is nothing, so that sessions that begin together load a file once. Where the parties prepare weights
+    /// together, they use what they all have, or prepare anew, under masks of an earlier session if they have them in common.
+    pub fn prepared<P: Served>(
+        &self,
+        protocol: &mut P,
+        control: &mut dyn Endpoint,
+        common: Option<Prepared>,
+    ) -> Result<Form<P>, String> {
+        if let Some(form) = common.and_then(Prepared::form) {
+            return Ok(form);
+        }
+        let follows = P::PREPARES_TOGETHER && self.streams.me() != FIRST;
+        let first = if follows { Some(self.hear(control, FIRST)?) } else { None };
+        let turn = self.held.cache.turn(PATIENCE).ok_or_else(|| {
+            let (program, seconds) = (self.held.head.upload.program.short(), PATIENCE.as_secs());
+            format!("the weights of program {program} are being prepared for other sessions since {seconds} s: try again later")
+        })?;
+        let mut prepared = self.held.cache.get();
+        let mut masks = self.masks.get(&self.held.head.upload).filter(|_| P::PREPARES_TOGETHER);
+        if P::PREPARES_TOGETHER {
+            let said = |session: Option<&Hex<16>>| session.copied();
+            let own = (
+                said(prepared.as_ref().map(|prepared| &prepared.session)),
+                said(masks.as_ref().map(|masks| &masks.session)),
+            );
+            let all = self.compare(control, own, first)?;
+            let same = |of: fn(&Kept) -> Option<Hex<16>>| all.iter().all(|kept| of(kept) == of(&own));
+            prepared = prepared.filter(|_| same(|kept| kept.0));
+            masks = masks.filter(|_| same(|kept| kept.1));
+        }
+        if let Some(form) = prepared.and_then(Prepared::form) {
+            return Ok(form);
+        }
+        if self.alone && masks.is_none() {
+            return Err(
+                "not all parties have the masks of the weights that runs were dealt under: start the dealer".into()
+            );
+        }
+        turn.put(None);
+        let prepared = self.prepare_anew(protocol, masks)?;
+        turn.put(Some(prepared.clone()));
+        prepared.form().ok_or_else(|| "internal error: prepared weights of another type".into())
     }
-    let mut cache = held.cache.lock();
-    if let Some(executor) = cache.as_ref().and_then(Prepared::executor) {
-        return Ok((executor, None));
+
+    /// What the others have: each role says it in its turn.
+    fn compare(&self, control: &mut dyn Endpoint, own: Kept, first: Option<Kept>) -> Result<Vec<Kept>, String> {
+        let (prepared, masks) = own;
+        let others: Vec<PeerId> =
+            self.streams.peers().into_iter().filter(|peer| *peer < self.streams.parties()).collect();
+        for &other in &others {
+            let said = control_wire::send_control(control, other, &StoreMessage::Weights { prepared, masks });
+            said.map_err(|error| error.to_string())?;
+        }
+        let mut all: Vec<Kept> = first.into_iter().collect();
+        let rest = others.into_iter().filter(|other| first.is_none() || *other != FIRST);
+        for other in rest {
+            all.push(self.hear(control, other)?);
+        }
+        Ok(all)
     }
-    let executor = load(held, sharing, protocol, streams)?;
-    *cache = Some(Prepared { session, masks: None, executor: executor.clone() });
-    Ok((executor, None))
+
+    fn hear(&self, control: &mut dyn Endpoint, from: PeerId) -> Result<Kept, String> {
+        let name = self.streams.name(from);
+        let heard = control_wire::receive_control(control, from, &name).map_err(|error| error.to_string())?;
+        match heard {
+            StoreMessage::Weights { prepared, masks } => Ok((prepared, masks)),
+            _ => Err(format!("{name} broke the format: it did not say what it has of the weights")),
+        }
+    }
+
+    fn prepare_anew<P: Served>(&self, protocol: &mut P, masks: Option<Masks>) -> Result<Prepared, String> {
+        let Setting { held, session, .. } = *self;
+        if masks.as_ref().is_some_and(|masks| !protocol.restore_weight_masks(&masks.seeds)) {
+            return Err("the masks of its weights are another role's: share the weights of this program again".into());
+        }
+        let kept = masks.is_some() || !P::PREPARES_TOGETHER;
+        let seeds = if kept { Zeroizing::default() } else { protocol.weight_masks() };
+        let masks = masks.or_else(|| (!seeds.is_empty()).then(|| Masks { session, seeds: Arc::new(seeds) }));
+        let (executor, memory) = self.load(protocol)?;
+        if let Some(masks) = masks.as_ref().filter(|_| !kept)
+            && let Err(problem) = self.masks.put(&held.head.upload, masks)
+        {
+            warn!("{problem}: weights are prepared anew after a restart");
+        }
+        let session = masks.as_ref().map_or(session, |masks| masks.session);
+        Ok(Prepared { session, masks, executor, memory: Arc::new(memory) })
+    }
+
+    /// Memory is counted before it is taken, as what all sessions share.
+    fn load<P: Served>(&self, protocol: &mut P) -> Result<(Arc<Executor<P>>, Charge), String> {
+        let (held, role) = (self.held, self.streams.me());
+        let what = format!("the weights of program {}", held.head.upload.program.short());
+        let no_room = |problem: String| format!("no room for {problem}");
+        let mut memory = self.memory.shared();
+        memory.grow(held.program_memory(), &what).map_err(no_room)?;
+        let (program, payload) = held.open()?;
+        let program = Arc::new(program);
+        let bytes = weights_footprint::<P>(&program, self.options, role).map_err(|error| error.to_string())?;
+        memory.grow(bytes, &what).map_err(no_room)?;
+        info!(program = held.head.upload.program.short(), bytes, "preparing weights");
+        let sharing = P::sharing(self.options.parties);
+        let preparation = prepare(protocol, &sharing, program, held.role(), payload)?;
+        let executor = preparation.finish(protocol).map_err(|error| over(self.streams, &error))?;
+        Ok((Arc::new(executor), memory))
+    }
 }
 
-fn prepared_together<P: Served>(
-    held: &Held,
-    sharing: &Sharing,
-    protocol: &mut P,
-    (streams, session): (&Streams, Hex<16>),
-    Ready { common, masks, store }: Ready,
-) -> Result<(Arc<Executor<P>>, Option<Masks>), String> {
-    if let Some((executor, masks)) = common.and_then(|common| Some((common.executor()?, common.masks))) {
-        return Ok((executor, masks));
-    }
-    if masks.as_ref().is_some_and(|masks| !protocol.restore_weight_masks(&masks.seeds)) {
-        return Err("the masks of its weights are another role's: share the weights of this program again".into());
-    }
-    let (kept, seeds) = (masks.is_some(), protocol.weight_masks());
-    let masks = masks.or_else(|| (!seeds.is_empty()).then(|| Masks { session, seeds: Arc::new(seeds) }));
-    let executor = load(held, sharing, protocol, streams)?;
-    if let Some(masks) = masks.as_ref().filter(|_| !kept)
-        && let Err(problem) = store.put(&held.head.upload, masks)
-    {
-        warn!("{problem}: weights are prepared anew after a restart");
-    }
-    let session = masks.as_ref().map_or(session, |masks| masks.session);
-    *held.cache.lock() = Some(Prepared { session, masks: masks.clone(), executor: executor.clone() });
-    Ok((executor, masks))
-}
-
-fn load<P: Served>(
-    held: &Held,
-    sharing: &Sharing,
-    protocol: &mut P,
-    streams: &Streams,
-) -> Result<Arc<Executor<P>>, String> {
-    let (program, payload) = held.open()?;
-    let preparation = prepare(protocol, sharing, Arc::new(program), held.role(), payload)?;
-    Ok(Arc::new(preparation.finish(protocol).map_err(|error| over(streams, &error))?))
-}
+/// The sessions that a role's working form was prepared in, and its masks drawn in.
+type Kept = (Option<Hex<16>>, Option<Hex<16>>);
 
 /// The digest of the public parameters that this party holds and will compute with, which all parties compare before they do anything:
-/// their owner may have given them different words. The file is read for it where there are any, once.
-pub(crate) fn public_digest(held: &Held, sharing: &Sharing) -> Result<Hex<32>, String> {
-    if let Some(digest) = held.public.get() {
-        return Ok(*digest);
+/// their owner may have given them different words. The file is read for it where there are any, once: other sessions wait for that.
+pub(crate) fn public_digest(held: &Held, sharing: &Sharing, memory: &Arc<Memory>) -> Result<Hex<32>, String> {
+    let mut known = held.public.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(digest) = *known {
+        return Ok(digest);
     }
+    let mut read = memory.shared();
+    read.grow(held.program_memory(), "a program").map_err(|problem| format!("no room for {problem}"))?;
     let (program, mut payload) = held.open()?;
     let mut hasher = blake3::Hasher::new_derive_key("covey 2026 public parameters");
     if program.parameters().any(|(_, value)| value.visibility == Visibility::Public) {
@@ -136,18 +274,21 @@ pub(crate) fn public_digest(held: &Held, sharing: &Sharing) -> Result<Hex<32>, S
         payload.fill(&mut bytes)?;
         for (id, value) in program.parameters() {
             let public = value.visibility == Visibility::Public;
-            if public || part.words() {
-                bytes.resize(wire::words_len(value.elements(), program.ring()), 0);
-                payload.fill(&mut bytes)?;
-            }
             if public {
-                hasher.update(&(id.index() as u64).to_le_bytes()).update(&bytes);
+                hasher.update(&(id.index() as u64).to_le_bytes());
+            }
+            if public || part.words() {
+                payload.pass(wire::words_len(value.elements(), program.ring()), |piece| {
+                    if public {
+                        hasher.update(piece);
+                    }
+                })?;
             }
         }
         payload.finish()?;
     }
     let digest = Hex(*hasher.finalize().as_bytes());
-    Ok(*held.public.get_or_init(|| digest))
+    Ok(*known.insert(digest))
 }
 
 /// What a role holds of the weights of `program`, which `payload` must be as long as.

@@ -188,6 +188,19 @@ pub fn largest_tensor<P: Protocol>(program: &Program, batch: usize) -> u64 {
     (batch as u64).saturating_mul(crate::batch::largest(program) as u64).saturating_mul(P::Word::BYTES as u64)
 }
 
+/// Bytes of `role`'s memory that the prepared weights of `program` take.
+///
+/// # Errors
+/// As [`plan`].
+pub fn weights_footprint<P: Protocol>(
+    program: &Arc<Program>,
+    options: Options,
+    role: usize,
+) -> Result<u64, RuntimeError> {
+    let (planner, _executor) = prepared::<P>(program, options)?;
+    Ok(planner.held_memory().get(role).copied().unwrap_or(0))
+}
+
 /// Plans what one run of `program` over `batch` samples takes of `role`'s memory.
 ///
 /// # Errors

@@ -153,8 +153,9 @@ fn streams_that_nobody_opened_hold_little_and_end_the_session() {
         }
         thread::sleep(Duration::from_millis(10));
     };
-    let due = "P1 (beta): broke the format: more than 1048576 bytes on stream 7, which was not open here for 500 ms";
-    assert_eq!(failure.reason(), due);
+    // Which of the two was asked for too much or too little, nobody knows here.
+    let due = "P1 (beta) sent more than 1048576 bytes on stream 7, which was not open here for 500 ms";
+    assert_eq!((failure.reason().as_str(), failure.kind(), failure.culprit()), (due, ErrorKind::Stalled, None));
 }
 
 /// A faster peer is ahead of this end: what it sends waits until the stream is opened, however much it is.
@@ -174,19 +175,44 @@ fn a_peer_that_is_ahead_is_waited_for() {
     });
 }
 
+/// P0's session with a client, and what it says of the client in the end.
+fn with_client(options: Options, words: &[u8]) -> TransportError {
+    let data = Identity::generate("data", 1).unwrap();
+    let (accepted, dialled) = meet(Identity::generate("alpha", 1).unwrap(), &data);
+    let peers = vec![(1, "data".to_string(), accepted.unwrap())];
+    let session = Session::start((0, "alpha"), 1, peers, options).unwrap();
+    let mut wire = dialled.unwrap().wire;
+    let _endpoint = session.endpoint(0).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| drop(wire.say(words, Instant::now() + PATIENCE)));
+        let waited = Instant::now();
+        while session.failure().is_none() && waited.elapsed() < 3 * PATIENCE {
+            thread::sleep(Duration::from_millis(10));
+        }
+    });
+    session.failure().expect("a failure")
+}
+
+/// The party does what its client asks for: what fills its queue and is asked for by nobody is the client's doing.
+#[test]
+fn a_client_that_fills_its_queue_is_to_blame_for_it() {
+    let options = Options { client_bytes: 2 << 20, message: Duration::from_millis(300), ..Options::default() };
+    for (stream, what) in
+        [(0, "filled the 2097152 bytes it may have waiting"), (9, "bytes on stream 9, which was not open")]
+    {
+        let error = with_client(options.clone(), &framed(stream, Kind::Data, &[1; 400_000]).repeat(8));
+        assert!(error.culprit() == Some(1) && error.to_string().contains(what), "{error}");
+        assert!(!error.to_string().contains("format"), "{error}");
+    }
+}
+
 /// A client shares a tile at most in one message.
 #[test]
 fn a_clients_message_has_a_bound_of_its_own() {
-    let beta = Identity::generate("beta", 1).unwrap();
-    let (accepted, dialled) = meet(Identity::generate("alpha", 1).unwrap(), &beta);
-    let peers = vec![(1, "data".to_string(), accepted.unwrap())];
     let options = Options { client_bytes: 1 << 20, ..Options::default() };
-    let session = Session::start((0, "alpha"), 1, peers, options).unwrap();
-    let mut wire = dialled.unwrap().wire;
-    let words = framed(0, Kind::Part, &[1; 1 << 20]).repeat(2);
-    let _ = wire.say(&words, Instant::now() + PATIENCE);
-    let error = session.endpoint(0).and_then(|mut endpoint| endpoint.recv(1, Phase::Online, 2 << 20)).unwrap_err();
-    assert_eq!(error.reason(), "client data: broke the format: a message of more than 1048576 bytes");
+    let error = with_client(options, &framed(0, Kind::Part, &[1; 1 << 20]).repeat(2));
+    let due = "client data: sent a message of more than the 1048576 bytes it may have waiting: have `queue_mb` of its [[client]] entry raised";
+    assert_eq!(error.to_string(), due);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind as IoError, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -161,7 +162,7 @@ impl Link {
             outgoing = self.sleep_for_room(outgoing, deadline)?;
         }
         let options = &shared.options;
-        let emulated = !options.latency.is_zero() || options.bandwidth.is_some();
+        let emulated = (!options.latency.is_zero() || options.bandwidth.is_some()) && shared.emulates.load(Acquire);
         let now = Instant::now();
         if emulated || outgoing.busy || outgoing.writer_done || !outgoing.is_empty() || body.len() > DIRECT {
             let release = if emulated { emulate(shared, &mut outgoing, body.len(), now) } else { now };

@@ -1,6 +1,8 @@
 //! Those who have connected and not shown who they are. There is room for so many, and for so many of one address; whoever comes
-//! when it is taken, comes in, and the oldest goes. So nobody keeps others out by coming first and saying nothing.
+//! when it is taken, comes in, and the oldest of the address with the most callers goes. So nobody keeps others out by coming first and
+//! saying nothing, or by coming often, but those who share its address.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};
 
@@ -42,12 +44,15 @@ impl Lobby {
         let mut callers = lock(&self.callers);
         let number = callers.next;
         callers.next += 1;
-        let of_address = callers.waiting.iter().filter(|caller| caller.address == address).count();
-        let oldest = if of_address >= CALLERS_OF_ADDRESS {
-            callers.waiting.iter().position(|caller| caller.address == address)
-        } else {
-            (callers.waiting.len() >= CALLERS).then_some(0)
-        };
+        // The newcomer counts as one of its address.
+        let mut of_address: HashMap<IpAddr, usize> = HashMap::from([(address, 1)]);
+        callers.waiting.iter().for_each(|caller| *of_address.entry(caller.address).or_default() += 1);
+        let (own, most) = (of_address[&address], of_address.values().copied().max());
+        let full = callers.waiting.len() >= CALLERS;
+        let oldest = callers.waiting.iter().position(|caller| {
+            let crowded = own > CALLERS_OF_ADDRESS && caller.address == address;
+            crowded || full && of_address.get(&caller.address).copied() == most
+        });
         if let Some(oldest) = oldest {
             // Its handshake ends here and now; its thread finds out by itself.
             let _ = callers.waiting.remove(oldest).stream.shutdown(Shutdown::Both);
@@ -107,6 +112,23 @@ mod tests {
         drop((late, many));
         let again = come(here);
         assert!(is_open(&last) && is_open(&again), "who has gone takes no room");
+    }
+
+    #[test]
+    fn many_callers_of_few_addresses_keep_out_none_of_another() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let lobby = Arc::new(Lobby::default());
+        let come = |address: IpAddr| {
+            let outside = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (inside, _) = listener.accept().unwrap();
+            (outside, lobby.enter(address, &inside).unwrap(), inside)
+        };
+        let honest = come("192.0.2.1".parse().unwrap());
+        let attack = |last: usize| format!("198.51.100.{last}").parse().unwrap();
+        let crowd: Vec<_> = (0..5 * (CALLERS_OF_ADDRESS - 1)).map(|index| come(attack(index % 5))).collect();
+        assert!(lock(&lobby.callers).waiting.len() == CALLERS && crowd.len() > CALLERS);
+        honest.0.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        assert!((&honest.0).read(&mut [0]).is_err(), "a caller of another address has to go");
     }
 
     #[test]

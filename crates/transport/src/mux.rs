@@ -39,6 +39,9 @@ const EARLY_STREAMS: usize = 16;
 const EARLY_BYTES: usize = 1 << 20;
 const EARLY_PATIENCE: Duration = Duration::from_secs(60);
 
+/// What the operator of a party can raise for a client.
+const QUEUE: &str = "`queue_mb` of its [[client]] entry";
+
 /// How often that wait looks again.
 const EARLY_TICK: Duration = Duration::from_millis(5);
 
@@ -52,6 +55,8 @@ pub(crate) struct Shared {
     pub links: BTreeMap<PeerId, Arc<Link>>,
     /// This peer said goodbye.
     pub closed: AtomicBool,
+    /// The line in the options is emulated now.
+    pub emulates: AtomicBool,
     /// When this peer's part ended, by goodbye or failure.
     pub over: OnceLock<Instant>,
 }
@@ -333,7 +338,17 @@ impl Reader {
         };
         let (have, len) = (partial.message.capacity(), partial.message.len() + body.len());
         if len > self.longest {
-            return Err(format!("a message of more than {} bytes", self.longest));
+            if self.longest == MAX_MESSAGE {
+                return Err(format!("a message of more than {MAX_MESSAGE} bytes"));
+            }
+            self.fail(
+                ErrorKind::Aborted,
+                &format!(
+                    "sent a message of more than the {} bytes it may have waiting: have {QUEUE} raised",
+                    self.longest
+                ),
+            );
+            return Ok(());
         }
         // What the message takes is counted before it is there.
         let room = match partial.taken {
@@ -365,10 +380,27 @@ impl Reader {
         let shared = &self.shared;
         let taken = self.budget.take(bytes, own, Instant::now() + shared.options.message);
         if let Err(Wait::TimedOut) = taken {
-            let detail = format!("took no message for {}", spoken(shared.options.message));
-            shared.fail(shared.error(shared.roster.me, ErrorKind::Stalled, &detail));
+            let patience = spoken(shared.options.message);
+            if shared.roster.is_party(self.link.peer) {
+                let detail = format!("took no message for {patience}");
+                shared.fail(shared.error(shared.roster.me, ErrorKind::Stalled, &detail));
+            } else {
+                // A client decides what is asked for, so it must not send more than that uses up.
+                let bytes = shared.waiting_bytes(self.link.peer);
+                let detail = format!(
+                    "filled the {bytes} bytes it may have waiting ({QUEUE}) with what nothing took for {patience}"
+                );
+                self.fail(ErrorKind::Aborted, &detail);
+            }
         }
         taken.is_ok()
+    }
+
+    /// Ends the session on account of this link's peer.
+    fn fail(&self, kind: ErrorKind, detail: &str) {
+        if !self.shared.is_closed() {
+            self.shared.fail(self.shared.error(self.link.peer, kind, detail));
+        }
     }
 
     fn push(&mut self, Partial { stream, message, taken }: Partial) -> Result<(), String> {
@@ -400,10 +432,18 @@ impl Reader {
             let deadline = Instant::now() + patience;
             while !queue.is_opened() && shared.over.get().is_none() {
                 if Instant::now() >= deadline {
-                    return Err(format!(
+                    let detail = format!(
                         "more than {EARLY_BYTES} bytes on stream {stream}, which was not open here for {}",
                         spoken(patience)
-                    ));
+                    );
+                    if shared.roster.is_party(self.link.peer) {
+                        // A client may have asked that party for what it has not asked this one for: nobody knows here whose fault it is.
+                        let detail = format!("{} sent {detail}", shared.roster.label(self.link.peer));
+                        shared.fail(TransportError::nobodys(ErrorKind::Stalled, words(detail.as_bytes())));
+                    } else {
+                        self.fail(ErrorKind::Aborted, &format!("sent {detail}"));
+                    }
+                    return Ok(());
                 }
                 std::thread::sleep(EARLY_TICK);
             }

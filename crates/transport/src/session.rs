@@ -114,6 +114,7 @@ impl Session {
             meter: Arc::new(Meter::new()),
             pool: Arc::default(),
             closed: AtomicBool::new(false),
+            emulates: AtomicBool::new(true),
             over: OnceLock::new(),
             roster,
             options,
@@ -129,6 +130,11 @@ impl Session {
             spawn("writer", move || link.run_writer(&shared))?;
         }
         Ok(session)
+    }
+
+    /// Whether messages from now on wait for the line in [`Options`], as they do at first.
+    pub fn emulate(&self, emulates: bool) {
+        self.place.shared.emulates.store(emulates, Ordering::Release);
     }
 
     /// Waits until all that was sent has gone into the sockets, and so into [`Snapshot::sockets`](crate::Snapshot), or its

@@ -133,10 +133,14 @@ impl Incoming {
             let mut wire = Wire::handshake(self.stream, tls.into(), &refusal, deadline).map_err(named)?;
             let fingerprint = wire.peer_key().map_err(named)?;
             let Some(name) = pins(&fingerprint) else {
-                let reason = format!("key {fingerprint} is not pinned there; pin it with `covey keys pin`");
+                let reason = format!(
+                    "key {fingerprint} is not pinned there; pin it with `covey keys pin`, and reload the party with SIGHUP"
+                );
                 let _ = wire.send(Kind::Refuse, reason.as_bytes(), deadline);
                 let _ = wire.stream.shutdown(Shutdown::Write);
-                let reason = format!("its key {fingerprint} is not pinned here; pin it with `covey keys pin`");
+                let reason = format!(
+                    "its key {fingerprint} is not pinned here; pin it with `covey keys pin`, and reload this party with SIGHUP"
+                );
                 return Err(named(Fault::Refused(reason)));
             };
             // From here on nobody else's coming ends this connection.

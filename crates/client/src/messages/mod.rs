@@ -408,10 +408,17 @@ pub struct Fill {
     pub count: u32,
 }
 
-/// What parties say to each other about what they have ahead: correlated OTs of two parties, or runs of all roles.
+/// What parties say to each other about what they have ahead: prepared weights, correlated OTs of two parties, or runs of all roles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoreMessage {
+    /// What a party has of the session's weights, now that no other session prepares them there. P0 says it first.
+    Weights {
+        /// The session that the working form was prepared in.
+        prepared: Option<Hex<16>>,
+        /// The session that their masks were drawn in.
+        masks: Option<Hex<16>>,
+    },
     /// P1 has batches of OTs of these names.
     Has(Vec<Hex<16>>),
     /// What P0 has of runs.

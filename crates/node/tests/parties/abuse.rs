@@ -105,6 +105,32 @@ fn one_client_leaves_places_for_others() {
 }
 
 #[test]
+fn a_party_serves_as_many_sessions_as_its_operator_says() {
+    let cluster = granting("sessions = 2\n", "");
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let _sessions = [cluster.open(&model).unwrap(), cluster.open(&model).unwrap()];
+    let refusal = cluster.refused(&model);
+    assert!(
+        refusal.contains("serves 2 sessions already") && refusal.contains("`sessions` of its [party]"),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn a_session_that_asks_for_nothing_makes_room_for_another() {
+    let cluster = granting("sessions = 2\nidle = 0.5\n", "");
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let mut first = cluster.open(&model).unwrap();
+    infer_and_compare(&mut first, &model, Joint, 1, 1);
+    let _second = cluster.open(&model).unwrap();
+    infer_and_compare(&mut once_there_is_room(&cluster, &model), &model, Joint, 2, 1);
+    let over = message(first.infer(Joint, &[crate::common::images(3, 1)], &mut |_| {}).unwrap_err());
+    assert!(over.contains("asked for nothing for") && over.contains("others have no place"), "{over}");
+}
+
+#[test]
 fn a_batch_beyond_the_clients_memory_is_refused_before_it_is_allocated() {
     let cluster = granting("", "memory_mb = 128\n");
     let model = cnn("cnn", Ring::Pow2(32), false);

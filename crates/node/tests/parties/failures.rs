@@ -4,8 +4,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Cluster, DEALER, Model, Process, TIMEOUT, cnn, images, infer_and_compare, log, message, slow_session,
+    CLIENTS, Cluster, DEALER, Model, Process, TIMEOUT, cnn, eventually, images, infer_and_compare, log, message,
+    slow_session,
 };
+use covey_client::Session;
 use covey_client::messages::PhaseMessage::Joint;
 use covey_ring::Ring;
 use covey_runtime::session::ProtocolKind;
@@ -237,4 +239,31 @@ fn public_parameters_that_differ_between_parties_are_refused() {
         }
         infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 2, 1);
     }
+}
+
+#[test]
+fn a_party_reads_its_clients_again_without_an_end_to_its_sessions() {
+    let cluster = Cluster::new();
+    for (party, name) in cluster.names.iter().enumerate() {
+        cluster.write(&format!("{name}.toml"), &cluster.party_toml(party, &["owner"]));
+    }
+    let parties: Vec<Process> = cluster.roles().into_iter().map(|party| Process::start(&cluster, party)).collect();
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let mut session = Session::open(&cluster.client("owner"), &model.program, cluster.options()).unwrap();
+    let refusal = cluster.refused(&model);
+    assert!(refusal.contains("is not pinned there") && refusal.contains("SIGHUP"), "{refusal}");
+    for (party, name) in cluster.names.iter().enumerate() {
+        let text = cluster.party_toml(party, &CLIENTS).replacen("[party]\n", "[party]\nsessions = 3\n", 1);
+        cluster.write(&format!("{name}.toml"), &text);
+        parties[party].signal("HUP");
+    }
+    eventually("the new client's session", || cluster.open(&model).is_ok());
+    infer_and_compare(&mut session, &model, Joint, 1, 1);
+    assert!(log(&cluster, 0).contains("`sessions` of [party] has changed: restart this party"));
+    // A file with a mistake changes nothing.
+    cluster.write("alpha.toml", "[party");
+    parties[0].signal("HUP");
+    eventually("a line in the log", || log(&cluster, 0).contains("the configuration stays as it was"));
+    infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 2, 1);
 }

@@ -11,4 +11,5 @@ mod limits;
 mod refused;
 mod stored_runs;
 mod two_party;
+mod weights;
 mod without_dealer;

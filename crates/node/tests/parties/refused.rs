@@ -226,7 +226,7 @@ fn a_full_party_says_so() {
     let cluster = Cluster::new();
     for (party, name) in cluster.names.iter().enumerate() {
         // The data owner's entry is the last.
-        cluster.write(&format!("{name}.toml"), &(cluster.party_toml(party, &CLIENTS) + "sessions = 16\n"));
+        cluster.write(&format!("{name}.toml"), &(cluster.party_toml(party, &CLIENTS) + "sessions = 17\n"));
     }
     let cluster = cluster.started();
     let model = cnn("cnn", Ring::Pow2(32), false);
@@ -305,6 +305,67 @@ fn weights_belong_to_the_client_that_shared_them_first() {
         ),
         &due,
     );
+}
+
+#[test]
+fn weights_stay_their_owners_under_a_new_key_and_lapse_without_one() {
+    let mut cluster = Cluster::start();
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let share_with = |cluster: &Cluster, key: &str| {
+        let text = cluster.client_toml(key, &cluster.roles());
+        cluster.write(&format!("{key}.toml"), &text);
+        let config = cluster.client(key);
+        share_weights(&config, &model.program, &model.weights, ProtocolKind::Trio, &mut |_, _| {}).map(|_| ())
+    };
+    let restart_with = |cluster: &mut Cluster, change: &dyn Fn(&Cluster, String) -> String| {
+        for party in cluster.roles() {
+            cluster.stop_party(party);
+            let text = change(cluster, cluster.party_toml(party, &CLIENTS));
+            cluster.write(&format!("{}.toml", cluster.names[party]), &text);
+            cluster.start_party(party);
+        }
+    };
+    let entry = |cluster: &Cluster, keys: &str| {
+        (format!("fingerprint = \"{}\"\n", cluster.fingerprint("owner")), keys.to_string())
+    };
+    // Two keys at a time, while the first still serves; then the second alone.
+    restart_with(&mut cluster, &|cluster, text| {
+        let keys = ["owner", "stranger"].map(|name| format!("\"{}\"", cluster.fingerprint(name))).join(", ");
+        let (one, both) = entry(cluster, &format!("fingerprints = [{keys}]\n"));
+        text.replace(&one, &both)
+    });
+    share_with(&cluster, "stranger").unwrap();
+    share_with(&cluster, "owner").unwrap();
+    let second_alone =
+        |cluster: &Cluster, text: String| text.replace(cluster.fingerprint("owner"), cluster.fingerprint("stranger"));
+    restart_with(&mut cluster, &second_alone);
+    contains(&message(share_with(&cluster, "data").unwrap_err()), &["another client has shared weights"]);
+    share_with(&cluster, "stranger").unwrap();
+    // The owner is nobody's name any more.
+    restart_with(&mut cluster, &|cluster, text| {
+        second_alone(cluster, text).replace("name = \"owner\"", "name = \"former\"")
+    });
+    share_with(&cluster, "data").unwrap();
+    contains(&message(share_with(&cluster, "stranger").unwrap_err()), &["another client has shared weights"]);
+}
+
+#[test]
+fn what_a_killed_party_left_unfinished_goes() {
+    let mut cluster = Cluster::start();
+    cluster.stop_party(0);
+    let masks = cluster.path("state-alpha/weight-masks");
+    std::fs::create_dir_all(&masks).unwrap();
+    let left = [
+        cluster.path("state-alpha/.partial-1"),
+        cluster.path("state-alpha/.tmp1"),
+        masks.join(".partial-2"),
+        masks.join(".tmp2"),
+    ];
+    left.iter().for_each(|file| std::fs::write(file, "secret").unwrap());
+    std::fs::write(masks.join("kept.masks"), "kept").unwrap();
+    cluster.start_party(0);
+    assert!(left.iter().all(|file| !file.exists()) && masks.join("kept.masks").exists());
 }
 
 #[test]
@@ -432,6 +493,10 @@ fn configurations() {
         &["client[0].fingerprint", "own"],
     );
     refused(&last_may(&party, "\"everything\""), &["client[0].may", "everything"]);
+    refused(&(party.clone() + "[[client]]\nname = \"owner\"\n"), &["client[1].fingerprint", "fingerprints ="]);
+    let other = format!("[[client]]\nname = \"owner\"\nfingerprints = [\"{}\"]\n", cluster.fingerprint("data"));
+    refused(&format!("{party}{other}"), &["client[1].name", "two clients have this name"]);
+    refused(&party.replace("timeout = 3", "idle = 0"), &["party.idle", "between"]);
     let missing = message(PartyConfig::read(cluster.path("absent.toml")).err().unwrap());
     contains(&missing, &["absent.toml", "cannot read"]);
 

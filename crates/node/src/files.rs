@@ -1,0 +1,42 @@
+//! Files of the state folder are written whole or not at all, and what a process did not live to finish goes when the next one starts.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use tempfile::NamedTempFile;
+
+/// How names of unfinished files begin, and began in earlier releases.
+const PARTIAL: [&str; 2] = [".partial-", ".tmp"];
+
+/// A file that its owner alone can read, to be put in place once it is written. Dropped before, it leaves nothing.
+pub(crate) fn begin(folder: &Path) -> io::Result<NamedTempFile> {
+    tempfile::Builder::new().prefix(PARTIAL[0]).permissions(Permissions::from_mode(0o600)).tempfile_in(folder)
+}
+
+/// Puts a file in place of what is there, so that this lasts. What it holds must be on the disk already (`sync_all`).
+pub(crate) fn put_in_place(file: NamedTempFile, path: &Path) -> io::Result<()> {
+    file.persist(path).map_err(|error| error.error)?;
+    // The rename itself must last, too.
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Writes a whole file in place of what is there.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = begin(path.parent().unwrap_or(Path::new(".")))?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    put_in_place(file, path)
+}
+
+/// Removes what was begun in a folder and never finished. No other process may be writing there.
+pub(crate) fn clear_partial(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)?.flatten() {
+        let name = entry.file_name();
+        if PARTIAL.iter().any(|partial| name.to_string_lossy().starts_with(partial)) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
+}
