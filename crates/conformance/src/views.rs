@@ -24,7 +24,7 @@ use covey_protocols::{Options, Phase, Protocol};
 use covey_ring::{Ring, Tensor};
 use covey_transport::Endpoint;
 
-pub use gates::{ClientPart, Gate, Party, Run, Weight};
+pub use gates::{ClientPart, Gate, Layer, Party, Run};
 
 use crate::beaver::BeaverHarness;
 use crate::bench::Bench;
@@ -36,7 +36,6 @@ use crate::trio::TrioHarness;
 use crate::two_party::{DealtStock, TwoPartyHarness, with_stock};
 use crate::{Failure, Session, Transport};
 use differences::{View, of_bytes, pairs, single};
-use gates::SIDE;
 
 /// Small, so that sums wrap all the time.
 pub const SMALL: Ring = Ring::Pow2(4);
@@ -268,11 +267,11 @@ impl<'a, H: Keyed> Views<'a, H> {
             };
             Box::new(Tap::new(endpoint, logs[me].clone()))
         };
-        let weight = Tensor::new([SIDE, SIDE], vec![ring.wrap(secrets.weight.into()); SIDE * SIDE]);
+        let shape = gate.layer.map_or([1, 1], Layer::shape);
+        let weight = Tensor::new(shape, vec![ring.wrap(secrets.weight.into()); shape.iter().product()]);
         let dealt = H::deal(&weight, 7, ring);
         let party = |protocol: &mut H::Protocol, me: usize| -> std::result::Result<(), Failure> {
-            let stored =
-                H::load(dealt[me].clone(), me, &[SIDE, SIDE], 2).ok_or(Failure::Panic("a stored weight".into()))?;
+            let stored = H::load(dealt[me].clone(), me, &shape, 2).ok_or(Failure::Panic("a stored weight".into()))?;
             let weight = gate.prepare(protocol, ring, stored)?;
             for &phase in phases {
                 protocol.begin(phase, 1)?;

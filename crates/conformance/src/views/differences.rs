@@ -117,10 +117,6 @@ const WAYS: [fn(u8, u8) -> u8; 3] = [
 pub(super) fn pairs(one: &View, two: &View, across: bool) -> Option<String> {
     let steps = steps(one, two);
     for (at, step) in steps.iter().enumerate() {
-        let tiles = |run: &[&[u8]]| -> [Vec<u8>; 2] { [run[..run.len() - 1].concat(), run[1..].concat()] };
-        if let Some(found) = related(tiles(&step.one), tiles(&step.two)) {
-            return step.found(" and the tile before it", found);
-        }
         let len = step.one[0].len();
         if len > ROW && len.is_multiple_of(ROW) {
             let planes = |run: &[&[u8]]| {
@@ -132,6 +128,10 @@ pub(super) fn pairs(one: &View, two: &View, across: bool) -> Option<String> {
             if let Some(found) = related(planes(&step.one), planes(&step.two)) {
                 return step.found(" and the plane before it", found);
             }
+        }
+        let tiles = |run: &[&[u8]]| -> [Vec<u8>; 2] { [run[..run.len() - 1].concat(), run[1..].concat()] };
+        if let Some(found) = related(tiles(&step.one), tiles(&step.two)) {
+            return step.found(" and the tile before it", found);
         }
         let alike = |other: &&Step| {
             other.one.len() == step.one.len() && other.one[0].len() == len && (across || other.link == step.link)

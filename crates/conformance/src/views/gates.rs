@@ -4,7 +4,8 @@ use covey_protocols::api::{Checked, Result};
 use covey_protocols::clip::Ends;
 use covey_protocols::served::Served;
 use covey_protocols::{
-    Comparison, Epilogue, Geometry, MatmulShape, Phase, Placement, Protocol, Rounding, Truncation, WeightSource,
+    Comparison, Epilogue, Geometry, MatmulShape, Phase, Placement, Protocol, ProtocolError, Rounding, Truncation,
+    WeightSource,
 };
 use covey_ring::{Ring, Tensor};
 
@@ -12,9 +13,6 @@ use super::{COUNT, Keyed, Share, WeightOf};
 use crate::bench::Bench;
 use crate::harness::StoredOf;
 use crate::tap::{Log, count, forget};
-
-/// Inputs and outputs of the layers.
-pub(super) const SIDE: usize = 64;
 
 /// Reads all bits below the sign.
 const FULL: Comparison = Comparison { bound: 3, proved: false };
@@ -43,16 +41,28 @@ impl<H: Keyed> Party<'_, H> {
     }
 }
 
-/// The weight that a gate uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
-    /// None.
-    None,
-    /// One that its owner shared ahead of the session.
-    Stored,
-    /// One that all know.
-    Public,
+/// The dense layer that a gate computes, of all of x.
+#[derive(Clone, Copy, Debug)]
+pub struct Layer {
+    /// Whether all know the weight; else its owner shared it ahead of the session.
+    pub public: bool,
+    /// Features in.
+    pub inputs: usize,
+    /// Features out.
+    pub outputs: usize,
 }
+
+impl Layer {
+    /// The shape of the weight.
+    pub(super) fn shape(self) -> [usize; 2] {
+        [self.inputs, self.outputs]
+    }
+}
+
+/// Of few elements.
+const NARROW: Layer = Layer { public: false, inputs: 16, outputs: 16 };
+/// So wide that Quad checks what it opens by combinations of the columns.
+const WIDE: Layer = Layer { public: false, inputs: 144, outputs: 144 };
 
 /// The client's part in a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +79,8 @@ pub enum ClientPart {
 pub struct Gate<H: Keyed> {
     /// In what is found.
     pub name: &'static str,
-    /// Of `SIDE` inputs and outputs, prepared ahead of the run.
-    pub weight: Weight,
+    /// Its weight is prepared ahead of the run.
+    pub layer: Option<Layer>,
     /// The client's part.
     pub client: ClientPart,
     /// What each party does.
@@ -81,9 +91,9 @@ pub struct Gate<H: Keyed> {
 pub type Run<H> = fn(&mut Party<H>, [&Share<H>; 2], Option<&WeightOf<H>>) -> Result<()>;
 
 impl<H: Keyed> Gate<H> {
-    /// One without a weight and the client.
+    /// One without a layer and the client.
     pub fn new(name: &'static str, run: Run<H>) -> Self {
-        Gate { name, weight: Weight::None, client: ClientPart::None, run }
+        Gate { name, layer: None, client: ClientPart::None, run }
     }
 
     /// The party's working form of the weight.
@@ -93,13 +103,11 @@ impl<H: Keyed> Gate<H> {
         ring: Ring,
         stored: StoredOf<H>,
     ) -> Result<Option<WeightOf<H>>> {
-        let public = Tensor::new([SIDE, SIDE], vec![ring.wrap(-1); SIDE * SIDE]);
-        let source = match self.weight {
-            Weight::None => return Ok(None),
-            Weight::Stored => WeightSource::Stored(stored),
-            Weight::Public => WeightSource::Public(&public),
-        };
-        protocol.prepare(source, Geometry::Dense { inputs: SIDE, outputs: SIDE }, Placement::Cpu).map(Some)
+        let Some(layer) = self.layer else { return Ok(None) };
+        let Layer { public, inputs, outputs } = layer;
+        let value = Tensor::new(layer.shape(), vec![ring.wrap(-1); inputs * outputs]);
+        let source = if public { WeightSource::Public(&value) } else { WeightSource::Stored(stored) };
+        protocol.prepare(source, Geometry::Dense { inputs, outputs }, Placement::Cpu).map(Some)
     }
 }
 
@@ -115,7 +123,7 @@ pub(super) fn gates<H: Keyed>(ring: Ring) -> Vec<Gate<H>> {
         }),
         Gate::<H>::new("a product", |party, [x, y], _| party.bench.protocol.mul(x, y, None).map(drop)),
         Gate::<H>::new("a matrix product", |party, [x, y], _| {
-            const WIDTH: usize = 24;
+            const WIDTH: usize = 8;
             let shape = MatmulShape { batch: COUNT / (WIDTH * WIDTH), rows: WIDTH, inner: WIDTH, columns: WIDTH };
             party.bench.protocol.matmul(x, y, shape, Some(shift(Rounding::Exact))).map(drop)
         }),
@@ -148,12 +156,12 @@ pub(super) fn gates<H: Keyed>(ring: Ring) -> Vec<Gate<H>> {
             party.bench.protocol.clip(&x, ends, Comparison { bound: 2, ..FULL }).map(drop)
         }),
         Gate {
-            weight: Weight::Stored,
-            ..Gate::<H>::new("a stored weight", |party, [x, _], weight| layers(party, x, weight))
+            layer: Some(NARROW),
+            ..Gate::<H>::new("a stored weight", |party, [x, _], w| layers(party, x, w, NARROW))
         },
         Gate {
-            weight: Weight::Public,
-            ..Gate::<H>::new("a public weight", |party, [x, _], weight| layers(party, x, weight))
+            layer: Some(Layer { public: true, ..NARROW }),
+            ..Gate::<H>::new("a public weight", |party, [x, _], w| layers(party, x, w, NARROW))
         },
         Gate {
             client: ClientPart::Input,
@@ -178,18 +186,29 @@ pub(super) fn gates<H: Keyed>(ring: Ring) -> Vec<Gate<H>> {
             party.bench.protocol.and(&x, &y).map(drop)
         }));
     }
+    // By OTs it would take long.
+    if !H::Protocol::STOCKED {
+        gates.push(Gate {
+            layer: Some(WIDE),
+            ..Gate::<H>::new("a wide stored weight", |party, [x, _], w| layers(party, x, w, WIDE))
+        });
+    }
     if H::Protocol::admits_division(ring, 3, 2) {
         gates.push(Gate::<H>::new("a division", |party, [x, _], _| party.bench.protocol.div_exact(x, 3, 2).map(drop)));
     }
     gates
 }
 
-fn layers<H: Keyed>(party: &mut Party<H>, x: &Share<H>, weight: Option<&WeightOf<H>>) -> Result<()> {
-    let x = party.bench.protocol.reshape(x, &[COUNT / SIDE, SIDE]);
+fn layers<H: Keyed>(
+    party: &mut Party<H>,
+    x: &Share<H>,
+    weight: Option<&WeightOf<H>>,
+    Layer { inputs, .. }: Layer,
+) -> Result<()> {
+    let weight = weight.ok_or(ProtocolError::Internal("a layer without a weight"))?;
+    let x = party.bench.protocol.reshape(x, &[COUNT / inputs, inputs]);
     for truncate in [None, Some(shift(Rounding::Exact))] {
-        for weight in weight {
-            party.bench.protocol.linear(&x, weight, &Epilogue { truncate, ..Epilogue::default() })?;
-        }
+        party.bench.protocol.linear(&x, weight, &Epilogue { truncate, ..Epilogue::default() })?;
     }
     Ok(())
 }

@@ -38,7 +38,7 @@ fn a_client_seed_that_p1_can_draw_is_seen() {
         holders
     };
     for ring in [SMALL, Ring::Odd(251)] {
-        let found = found(Views::<Two> { holders, ..Views::new(ring) });
+        let found = found(Views::<Two> { holders, ..Views::new(ring) }.of("an input of the client"));
         assert!(found.starts_with("an input of the client: roles [1] see through step 0 of 1 from role 2"), "{found}");
     }
 }
@@ -149,13 +149,19 @@ fn one_mask_of_two_planes_is_seen() {
     assert!(found.contains(" from role 1 to role 2 and the plane before it: "), "{found}");
 }
 
-/// The client masks all tiles with what it expands from the first seed that it is given.
+/// The client masks one tile of eight with what it expands from the seed of the tile before.
 #[test]
 fn one_mask_of_two_tiles_of_the_client_is_seen() {
     fn found_with<H: Keyed>() -> String {
         let wrap = |me: PeerId, inner: Box<dyn Endpoint>| -> Box<dyn Endpoint> {
-            let mut first = vec![None; H::PARTIES];
-            let again = move |from: PeerId, seed: &mut Vec<u8>| *seed = first[from].get_or_insert(seed.clone()).clone();
+            let mut before = vec![Vec::new(); H::PARTIES];
+            let again = move |from: PeerId, seed: &mut Vec<u8>| {
+                let before: &mut Vec<Vec<u8>> = &mut before[from];
+                if before.len() % 8 == 7 {
+                    seed.clone_from(&before[before.len() - 1]);
+                }
+                before.push(seed.clone());
+            };
             Box::new(Changed { inner, sent: None, received: (me == H::PARTIES).then(|| Box::new(again) as _) })
         };
         found(Views::<H> { wrap: Some(&wrap), ..Views::new(SMALL) }.of("an input of the client"))
@@ -218,22 +224,22 @@ fn one_ot_of_two_gates_is_seen() {
 
 #[test]
 fn other_messages_in_two_phases_are_seen() {
-    fn products<H: Keyed>(online: i64) -> Gate<H> {
-        match online {
-            0 => Gate::new("a product", |party, [x, y], _| party.bench.protocol.mul(x, y, None).map(drop)),
-            _ => Gate::new("a product", |party, [x, y], _| {
-                let x = if party.phase == Phase::Online { y } else { x };
-                party.bench.protocol.mul(x, y, None).map(drop)
-            }),
-        }
+    fn differs<H: Keyed>(product: Gate<H>) -> Option<String> {
+        Views::<H> { gates: vec![product], ..Views::new(SMALL) }.differs_by_phase().unwrap()
     }
-    fn found<H: Keyed>(online: i64) -> Option<String> {
-        Views::<H> { gates: vec![products(online)], ..Views::new(SMALL) }.differs_by_phase().unwrap()
+    fn product<H: Keyed>() -> Gate<H> {
+        Gate::new("a product", |party, [x, y], _| party.bench.protocol.mul(x, y, None).map(drop))
     }
-    assert_eq!(found::<Three>(0), None);
-    let differs = found::<Three>(1).unwrap();
-    assert!(differs.starts_with("a product: role 1 sees other messages"), "{differs}");
-    assert!(found::<Two>(1).is_some());
+    fn another_online<H: Keyed>() -> Gate<H> {
+        Gate::new("a product", |party, [x, y], _| {
+            let x = if party.phase == Phase::Online { y } else { x };
+            party.bench.protocol.mul(x, y, None).map(drop)
+        })
+    }
+    assert_eq!(differs::<Three>(product()), None);
+    let found = differs::<Three>(another_online()).unwrap();
+    assert!(found.starts_with("a product: role 1 sees other messages"), "{found}");
+    assert!(differs::<Two>(another_online()).is_some());
 }
 
 /// P0 is given P1's seed too: P2 has the words, and neither of both has a single role's view of the weights.
