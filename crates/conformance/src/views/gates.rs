@@ -148,20 +148,9 @@ pub(super) fn gates<H: Keyed>(ring: Ring) -> Vec<Gate<H>> {
             party.bench.protocol.truncate_relu(y, shift(Rounding::Exact), shifted)?;
             party.bench.protocol.max(x, y, FULL).map(drop)
         }),
-        Gate::<H>::new("a clip", |party, [x, _], _| {
-            // Where it is composed of two rectifiers, they are one gate over twice as many elements.
-            let half: Vec<u32> = (0..COUNT as u32 / 2).collect();
-            let x = party.bench.protocol.gather(x, &half, &[half.len()])?;
-            let ends = Ends { low: Some(-1), high: Some(1) };
-            party.bench.protocol.clip(&x, ends, Comparison { bound: 2, ..FULL }).map(drop)
-        }),
         Gate {
             layer: Some(NARROW),
             ..Gate::<H>::new("a stored weight", |party, [x, _], w| layers(party, x, w, NARROW))
-        },
-        Gate {
-            layer: Some(Layer { public: true, ..NARROW }),
-            ..Gate::<H>::new("a public weight", |party, [x, _], w| layers(party, x, w, NARROW))
         },
         Gate {
             client: ClientPart::Input,
@@ -180,11 +169,25 @@ pub(super) fn gates<H: Keyed>(ring: Ring) -> Vec<Gate<H>> {
             })
         },
     ];
+    // Modulo n there are no bits, a clip is two rectifiers, and after a public weight there is a shift at most.
     if matches!(ring, Ring::Pow2(_)) {
-        gates.push(Gate::<H>::new("bits", |party, [x, y], _| {
-            let (x, y) = (party.bench.protocol.a2b(x)?, party.bench.protocol.a2b(y)?);
-            party.bench.protocol.and(&x, &y).map(drop)
-        }));
+        gates.extend([
+            Gate::<H>::new("bits", |party, [x, y], _| {
+                let (x, y) = (party.bench.protocol.a2b(x)?, party.bench.protocol.a2b(y)?);
+                party.bench.protocol.and(&x, &y).map(drop)
+            }),
+            Gate::<H>::new("a clip", |party, [x, _], _| {
+                // Where it is composed of two rectifiers, they are one gate over twice as many elements.
+                let half: Vec<u32> = (0..COUNT as u32 / 2).collect();
+                let x = party.bench.protocol.gather(x, &half, &[half.len()])?;
+                let ends = Ends { low: Some(-1), high: Some(1) };
+                party.bench.protocol.clip(&x, ends, Comparison { bound: 2, ..FULL }).map(drop)
+            }),
+            Gate {
+                layer: Some(Layer { public: true, ..NARROW }),
+                ..Gate::<H>::new("a public weight", |party, [x, _], w| layers(party, x, w, NARROW))
+            },
+        ]);
     }
     // By OTs it would take long.
     if !H::Protocol::STOCKED {
