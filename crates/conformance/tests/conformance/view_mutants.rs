@@ -77,14 +77,16 @@ fn a_mask_w_that_p3_can_draw_is_seen() {
     }
 }
 
-/// Changes what a peer sends, or what it receives.
+/// Changes what a peer sends.
 type Change = dyn Fn(PeerId, &mut Vec<u8>) + Send + Sync;
+/// Changes what it receives, one message after the other.
+type ChangeInOrder = dyn FnMut(PeerId, &mut Vec<u8>) + Send;
 
 /// An endpoint that changes messages.
 struct Changed {
     inner: Box<dyn Endpoint>,
     sent: Option<Arc<Change>>,
-    received: Option<Box<dyn FnMut(PeerId, &mut Vec<u8>) + Send>>,
+    received: Option<Box<ChangeInOrder>>,
 }
 
 impl Endpoint for Changed {
