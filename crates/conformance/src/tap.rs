@@ -36,6 +36,16 @@ pub fn messages(log: &Log) -> Vec<Received> {
     std::mem::take(&mut *log.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// How many messages a log has.
+pub fn count(log: &Log) -> usize {
+    log.lock().unwrap_or_else(PoisonError::into_inner).len()
+}
+
+/// Takes all messages but the first `kept` out of a log.
+pub fn forget(log: &Log, kept: usize) {
+    log.lock().unwrap_or_else(PoisonError::into_inner).truncate(kept);
+}
+
 impl Endpoint for Tap {
     fn me(&self) -> PeerId {
         self.inner.me()

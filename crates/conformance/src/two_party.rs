@@ -100,6 +100,15 @@ pub struct DealtStock {
     delta: Block,
     /// One OT that the parties hold differently: by the party that holds the correlation, and its number.
     flaw: Option<(usize, u64)>,
+    /// So many tiles take OTs that the next ones take again.
+    repeated: Option<Repeated>,
+}
+
+/// OTs that are taken twice.
+struct Repeated {
+    tiles: usize,
+    /// What was used up before the first of them.
+    start: Option<[usize; 2]>,
 }
 
 /// Who deals.
@@ -206,13 +215,19 @@ impl DealtStock {
         let (delta, key) = (none.view().delta, none.view().key);
         constant_time::secret(&[delta]);
         let run = || Run { key, first: 0, blocks: Vec::new(), taken: 0 };
-        DealtStock { me, dealers, sent: run(), received: run(), delta, flaw: None }
+        DealtStock { me, dealers, sent: run(), received: run(), delta, flaw: None, repeated: None }
     }
 
     /// The same, but that this party's block of OT number `at` of direction `sender` has one bit flipped.
     #[must_use]
     pub fn flawed(self, sender: usize, at: u64) -> Self {
         DealtStock { flaw: Some((sender, at)), ..self }
+    }
+
+    /// The same, but that what the first `tiles` tiles take is there for the next ones again.
+    #[must_use]
+    pub fn repeating(self, tiles: usize) -> Self {
+        DealtStock { repeated: Some(Repeated { tiles, start: None }), ..self }
     }
 }
 
@@ -243,10 +258,18 @@ impl Stock for DealtStock {
     }
 
     fn take(&mut self, sent: usize, received: usize) -> Result<(Sent<'_>, Received<'_>)> {
-        let DealtStock { sent: s, received: r, delta, .. } = self;
+        let DealtStock { sent: s, received: r, delta, repeated, .. } = self;
         let (from, start) = (s.taken, r.taken);
         s.taken += sent;
         r.taken += received;
+        if let Some(again) = repeated {
+            let before = *again.start.get_or_insert([from, start]);
+            again.tiles -= 1;
+            if again.tiles == 0 {
+                [s.taken, r.taken] = before;
+                *repeated = None;
+            }
+        }
         let sent =
             Sent { delta: *delta, key: s.key, first: s.first + from as u64, blocks: &s.blocks[from..from + sent] };
         let received =

@@ -11,6 +11,7 @@ mod rings;
 mod suites;
 mod two_party;
 mod uniformity;
+mod view_mutants;
 mod views;
 mod volume;
 mod weight_masks;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use covey_conformance::beaver::BeaverHarness;
 use covey_conformance::bench::Bench;
 use covey_conformance::off_by_one::OffByOneHarness;
 use covey_conformance::program::{Case, differences, run};
@@ -12,14 +11,10 @@ use covey_conformance::samples::Samples;
 use covey_conformance::suites::{Layers, Suite, Truncations};
 use covey_conformance::trio::{StoredWeight, TrioHarness};
 use covey_conformance::two_party::{DealtStock, Source, TwoPartyHarness, keys, with_stock};
-use covey_conformance::views::{Holders, leak};
 use covey_conformance::{Failure, Harness, Session, Transport, conform, programs};
 use covey_program::Program;
-use covey_protocols::beaver::Beaver;
 use covey_protocols::clear::OnViolation;
 use covey_protocols::planner::Planner;
-use covey_protocols::served::Served;
-use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
 use covey_protocols::{Geometry, Options, Phase, Placement, Protocol, ProtocolError, WeightSource};
 use covey_ring::{Ring, Tensor, Word};
@@ -84,35 +79,6 @@ fn verify_reports_one_flipped_bit_of_a_stored_weight() {
             assert!(refusal.contains(&format!("gave {of} different seeds")), "{refusal}");
         }
     }
-}
-
-/// P0 draws the seed that it gives a client from the key that it has with P1, so that P1 can draw it too.
-#[test]
-fn a_client_seed_that_p1_can_draw_is_caught_by_the_views() {
-    let common: Holders = |role, roles| {
-        let mut holders = TwoParty::<u32>::key_holders(role, roles);
-        if role == 0 {
-            holders[0] = Some(vec![0, 1]);
-        }
-        holders
-    };
-    let found = leak::<Two>(common).unwrap().unwrap();
-    assert!(found.starts_with("an input of the client: roles [1] see through step 0 of 1 from role 2"), "{found}");
-}
-
-/// One key for two pairs of parties: each then draws the masks that hide a value from it.
-#[test]
-fn a_key_that_too_many_have_is_caught_by_the_views() {
-    let trio: Holders = |role, roles| {
-        let one = |holders: Vec<usize>| if holders == [0, 2] { vec![0, 1] } else { holders };
-        Trio::<u32>::key_holders(role, roles).into_iter().map(|holders| holders.map(one)).collect()
-    };
-    assert!(leak::<Honest>(trio).unwrap().unwrap().contains("roles [1] see"));
-    let beaver: Holders = |role, roles| {
-        let one = |holders: Vec<usize>| if holders == [1, 2] { vec![0, 2] } else { holders };
-        Beaver::<u32>::key_holders(role, roles).into_iter().map(|holders| holders.map(one)).collect()
-    };
-    assert!(leak::<BeaverHarness<u32, 2>>(beaver).unwrap().unwrap().contains("roles [0] see"));
 }
 
 /// All that P0 stores is the weights themselves.

@@ -1,46 +1,55 @@
 //! Whatever keys, seeds, OTs and stored bytes the adversary holds, what it receives tells nothing ([`covey_conformance::views`]).
 
 use covey_conformance::beaver::BeaverHarness;
+use covey_conformance::quad::QuadHarness;
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::two_party::TwoPartyHarness;
-use covey_conformance::views::{Holders, Keyed, leak, leak_at_rest};
-use covey_protocols::Protocol;
-use covey_protocols::beaver::Beaver;
-use covey_protocols::quad::Quad;
-use covey_protocols::trio::Trio;
-use covey_protocols::two_party::TwoParty;
+use covey_conformance::views::{AtRest, Keyed, SMALL, Views};
+use covey_ring::Ring;
 
-fn found<H: Keyed<Protocol: Protocol<Word = u32>>>(holders: Holders) -> Option<String> {
-    leak::<H>(holders).unwrap()
-}
-
-fn nothing_leaks<H: Keyed<Protocol: Protocol<Word = u32>>>() {
-    assert_eq!(found::<H>(H::HOLDERS), None);
+fn nothing_leaks<H: Keyed>(ring: Ring) {
+    let views = Views::<H>::new(ring);
+    assert_eq!(views.leak().unwrap(), None);
+    assert_eq!(views.differs_by_phase().unwrap(), None);
 }
 
 #[test]
 fn no_view_of_trio_depends_on_a_secret() {
-    nothing_leaks::<TrioHarness<u32>>();
+    nothing_leaks::<TrioHarness<u32>>(SMALL);
+}
+
+#[test]
+fn no_view_of_quad_depends_on_a_secret() {
+    nothing_leaks::<QuadHarness<u32>>(SMALL);
 }
 
 #[test]
 fn no_view_of_two_parties_depends_on_a_secret() {
-    nothing_leaks::<TwoPartyHarness<u32>>();
+    nothing_leaks::<TwoPartyHarness<u32>>(SMALL);
+}
+
+/// A uniform element of eight bits is nearly a uniform byte.
+#[test]
+fn no_view_of_two_parties_modulo_n_depends_on_a_secret() {
+    nothing_leaks::<TwoPartyHarness<u32>>(Ring::Odd(251));
 }
 
 #[test]
 fn no_view_of_beaver_depends_on_a_secret() {
-    nothing_leaks::<BeaverHarness<u32, 2>>();
-    nothing_leaks::<BeaverHarness<u32, 3>>();
+    nothing_leaks::<BeaverHarness<u32, 2>>(SMALL);
+    nothing_leaks::<BeaverHarness<u32, 3>>(SMALL);
 }
 
 #[test]
 fn stored_weights_tell_nothing() {
-    assert_eq!(leak_at_rest::<Trio<u32>>(3, None), None);
-    assert_eq!(leak_at_rest::<Quad<u32>>(4, None), None);
-    assert_eq!(leak_at_rest::<Beaver<u32>>(2, None), None);
-    assert_eq!(leak_at_rest::<Beaver<u32>>(5, None), None);
+    fn leak<H: Keyed>(owner: Option<usize>) -> Option<String> {
+        AtRest::new::<H>(owner).leak::<H>()
+    }
+    assert_eq!(leak::<TrioHarness<u32>>(None), None);
+    assert_eq!(leak::<QuadHarness<u32>>(None), None);
+    assert_eq!(leak::<BeaverHarness<u32, 2>>(None), None);
+    assert_eq!(leak::<BeaverHarness<u32, 5>>(None), None);
     // P0 is the owner's. To whoever is not, they are in the open.
-    assert_eq!(leak_at_rest::<TwoParty<u32>>(2, Some(0)), None);
-    assert!(leak_at_rest::<TwoParty<u32>>(2, None).is_some());
+    assert_eq!(leak::<TwoPartyHarness<u32>>(Some(0)), None);
+    assert!(leak::<TwoPartyHarness<u32>>(None).is_some());
 }

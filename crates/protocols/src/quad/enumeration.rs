@@ -3,6 +3,8 @@
 //!
 //! P0, P1 and P2 receive in gates what they receive in Trio's, which is gone through there.
 
+mod io;
+
 use std::cell::RefCell;
 
 use covey_kernels::Buffer;
