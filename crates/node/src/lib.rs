@@ -22,6 +22,7 @@ mod session;
 mod sharing;
 mod state;
 mod supply;
+mod turns;
 #[doc(hidden)]
 pub mod untrusted;
 mod usage;
