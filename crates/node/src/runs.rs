@@ -169,7 +169,8 @@ impl RunStore {
     ) -> Result<Reserved, Refusal> {
         let batches = self.open(false).map_err(Refusal::Batch)?;
         let batches = batches.ok_or_else(|| Refusal::Batch("the batch that is offered is not here".into()))?;
-        let is_next = || before(&batches, purpose, name, range.start).is_empty();
+        let is_next =
+            || before(&batches, purpose, name, range.start).is_empty() && !may_follow_another(&batches, purpose, name);
         let claimed = draw.take(turn, patience, is_next, || {
             let lost = before(&batches, purpose, name, range.start);
             if !lost.is_empty() {
@@ -257,6 +258,13 @@ fn before(batches: &Batches, purpose: &Purpose, name: BatchName, start: u64) -> 
     };
     let before = serving.iter().map(|stored| (stored.name, count(stored)));
     before.filter(|(_, runs)| is_here && *runs > 0).collect()
+}
+
+/// Whether a batch that nobody here has begun may come after another that nobody has begun: P0 knows.
+fn may_follow_another(batches: &Batches, purpose: &Purpose, name: BatchName) -> bool {
+    let (this, others): (Vec<Stored>, Vec<Stored>) =
+        serving_size(batches, purpose).into_iter().filter(|stored| stored.gone == 0).partition(|one| one.name == name);
+    !this.is_empty() && !others.is_empty()
 }
 
 /// Reads runs that were set aside for `purpose` at `role`.

@@ -158,16 +158,17 @@ fn a_run_is_read_for_its_purpose_and_role_alone() {
     assert!(store.open(false).unwrap().is_none() && store.status().0.is_empty());
     let batches = store.open(true).unwrap().unwrap();
     let about = About { purpose: purpose(), role: 1, lasting: None }.to_bytes().unwrap();
-    let sound = |run| item(&keys(4).of_run(run, 0), Material::default());
-    let no_material = |run| {
-        let mut item = sound(run);
-        item[DrawKeys::bytes(2)] = 9;
-        item
+    let made = |run: u64| {
+        // The last has keys of another role.
+        let other = SessionKeys::new(vec![None, Some([4; 32])]);
+        let keys = if run < 4 { keys(4) } else { other };
+        let mut item = item(&keys.of_run(run, 0), Material::default());
+        if run == 3 {
+            item[DrawKeys::bytes(2)] = 9;
+        }
+        Some(item)
     };
-    // Keys of another role.
-    let no_keys = |run| item(&SessionKeys::new(vec![None, Some([4; 32])]).of_run(run, 0), Material::default());
-    let item = |run| Some([sound, sound, sound, no_material, no_keys][run as usize](run));
-    batches.add(batches.create([4; 16], &about, 5, item).unwrap());
+    batches.add(batches.create([4; 16], &about, 5, made).unwrap());
     let next = || batches.reserve([4; 16], 1).unwrap().unwrap();
     assert!(read(next(), &Purpose { batch: 2, ..purpose() }, 1).err().unwrap().contains("another purpose"));
     assert!(read(next(), &purpose(), 0).is_err());
