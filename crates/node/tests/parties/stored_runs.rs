@@ -366,7 +366,7 @@ fn a_client_that_asks_for_runs_and_does_not_use_them_takes_none_from_others() {
             reply.expect_err("the end").to_string()
         };
         let reason = over(&mut differs);
-        assert!(reason.contains("was asked for other runs"), "{reason}");
+        assert!(reason.contains("the client asked P1 (beta) for other runs"), "{reason}");
         assert!(infer(&mut honest, &model, 12));
     }
 }
