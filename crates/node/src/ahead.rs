@@ -1,12 +1,12 @@
-//! A session's use of stored runs, by all roles: P0 sets the next run aside and offers it, all others mark the same one in its turn, and it is used once
-//! every role has told every other that it has; and the making of runs for later sessions.
+//! A session's use of stored runs, by all roles: once all have the client's request, P0 sets the next run aside and offers it, all others
+//! mark the same one in its turn, and it is used once every role has told every other that it has; and the making of runs for later sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use covey_client::messages::{Fill, Hex, STORE_STREAM, StoreMessage, one_line};
 use covey_client::wire;
-use covey_ot::store::{BatchName, Batches, Reserved, Stored};
+use covey_ot::store::{BatchName, Batches};
 use covey_protocols::Phase;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::{Dealt, Served};
@@ -14,12 +14,12 @@ use covey_runtime::Executor;
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 use tracing::{info, warn};
 
-use crate::runs::{About, Purpose, RunStore, read, serving};
+use crate::runs::{About, Purpose, Refusal, RunStore, item, read, serving};
 
 const WAY_OUT: &str = "start it and open a new session";
 
-/// How long an offer waits for other sessions to take what is before it.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an offer waits for other sessions to take what is before it. Their offers left P0 earlier, on other connections.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The role that offers.
 const OFFERS: PeerId = 0;
@@ -41,7 +41,7 @@ pub(crate) struct Setting<'a> {
 /// Runs of one batch that all roles have set aside.
 enum Portion {
     Runs(Vec<Dealt>),
-    /// A batch is refused and removed: what became of it, in words.
+    /// They are lost, or the batch was refused and removed: what became of it, in words.
     Refused(String),
     /// P0 has too few.
     Nothing,
@@ -141,34 +141,36 @@ impl<'a> Ahead<'a> {
         format!("{} broke the format: an answer to another question", self.setting.streams.name(role))
     }
 
-    /// Tells all others how `what` went here, and hears how it went there: the first reason why it did not. All must mean the same by it:
-    /// P0 may have told each another thing.
+    /// Tells all others how `what` went here, and hears how it went there: why it did not, the same kind of reason at all roles. All must
+    /// mean the same by it: P0 may have told each another thing.
     fn settle(
         &self,
         control: &mut dyn Endpoint,
         what: StoreMessage,
-        here: &Result<(), String>,
-    ) -> Result<Option<String>, String> {
+        here: &Result<(), Refusal>,
+    ) -> Result<Option<Refusal>, String> {
         let told = match here {
             Ok(()) => what.clone(),
-            Err(reason) => StoreMessage::Refused { reason: one_line(reason) },
+            Err(Refusal::Overtaken(reason)) => StoreMessage::Overtaken { reason: one_line(reason) },
+            Err(Refusal::Batch(reason)) => StoreMessage::Refused { reason: one_line(reason) },
         };
         self.tell(control, &told)?;
-        let mut refused = here.as_ref().err().cloned();
+        let mut refusals: Vec<Refusal> = here.as_ref().err().cloned().into_iter().collect();
         for from in self.others() {
             let name = self.setting.streams.name(from);
+            let said = |reason: String| format!("{name}: {}", one_line(&reason));
             match self.hear(control, from)? {
                 heard if heard == what => {}
-                StoreMessage::Refused { reason } => {
-                    refused.get_or_insert(format!("{name}: {}", one_line(&reason)));
-                }
+                StoreMessage::Overtaken { reason } => refusals.push(Refusal::Overtaken(said(reason))),
+                StoreMessage::Refused { reason } => refusals.push(Refusal::Batch(said(reason))),
                 StoreMessage::OfferRuns { .. } => {
-                    refused.get_or_insert(format!("{name} was offered other runs"));
+                    refusals.push(Refusal::Batch(format!("{name} was offered other runs")));
                 }
                 _ => return Err(self.unexpected(from)),
             }
         }
-        Ok(refused)
+        let gravest = refusals.iter().position(|refusal| matches!(refusal, Refusal::Batch(_)));
+        Ok(refusals.into_iter().nth(gravest.unwrap_or_default()))
     }
 
     /// Whether `count` stored runs of `batch` samples may be used at once: they are all read before the first of them runs.
@@ -198,52 +200,64 @@ impl<'a> Ahead<'a> {
 
     /// Some of the next `count` runs.
     fn portion(&self, control: &mut dyn Endpoint, purpose: &Purpose, count: u32) -> Result<Portion, String> {
-        let _moving = self.setting.store.moving();
-        let (offer, name, dealt) = if self.me() == OFFERS {
-            let Some(reserved) = self.reserve(purpose, count) else {
+        let (store, asked) = (self.setting.store, StoreMessage::Asked { batch: purpose.batch, count });
+        let (offer, name, dealt, _moving) = if self.me() == OFFERS {
+            self.wait_for_all(control, &asked)?;
+            let moving = store.moving();
+            let Some((turn, reserved)) = store.reserve(purpose, count) else {
                 self.tell(control, &StoreMessage::Nothing)?;
                 return Ok(Portion::Nothing);
             };
             let (batch, range) = (Hex(reserved.name), reserved.range.clone());
             let offered = (range.end - range.start) as u32;
-            let offer = StoreMessage::OfferRuns { batch, start: range.start, count: offered };
+            let offer = StoreMessage::OfferRuns { batch, start: range.start, count: offered, turn };
             self.tell(control, &offer)?;
-            (offer, batch.0, read(reserved, purpose, OFFERS))
+            (offer, batch.0, read(reserved, purpose, OFFERS).map_err(Refusal::Batch), Some(moving))
         } else {
+            let draw = store.turns.enter(purpose);
+            wire::send_control(control, OFFERS, &asked).map_err(|error| error.to_string())?;
             let offer = self.hear(control, OFFERS)?;
-            let (name, start, offered) = match offer {
+            let (name, start, offered, turn) = match offer {
                 StoreMessage::Nothing => return Ok(Portion::Nothing),
-                StoreMessage::OfferRuns { batch, start, count: offered } if (1..=count).contains(&offered) => {
-                    (batch.0, start, offered)
+                StoreMessage::OfferRuns { batch, start, count: offered, turn } if (1..=count).contains(&offered) => {
+                    (batch.0, start, offered, turn)
                 }
                 _ => return Err(self.unexpected(OFFERS)),
             };
-            let end = start.checked_add(offered.into()).ok_or("runs are offered that no batch has".to_string());
-            let claimed = end.and_then(|end| self.setting.store.claim(purpose, name, start..end, PATIENCE));
-            (offer, name, claimed.and_then(|reserved| read(reserved, purpose, self.me())))
+            let end = start.checked_add(offered.into());
+            let end = end.ok_or_else(|| Refusal::Batch("runs are offered that no batch has".into()));
+            let claimed = end.and_then(|end| store.claim(draw, purpose, (name, start..end), turn, PATIENCE));
+            let read = |reserved| read(reserved, purpose, self.me()).map_err(Refusal::Batch);
+            (offer, name, claimed.and_then(read), None)
         };
         let here = dealt.as_ref().map(|_| ()).map_err(Clone::clone);
         Ok(match (self.settle(control, offer, &here)?, dealt) {
             (None, Ok(dealt)) => Portion::Runs(dealt),
-            (Some(reason), _) | (None, Err(reason)) => Portion::Refused(self.discard(name, &reason)),
+            (Some(Refusal::Overtaken(reason)), _) | (None, Err(Refusal::Overtaken(reason))) => {
+                let what =
+                    format!("stored runs of program {} are lost ({reason})", self.setting.purpose.program.short());
+                warn!("{what}; the next ones serve");
+                Portion::Refused(what)
+            }
+            (Some(Refusal::Batch(reason)), _) | (None, Err(Refusal::Batch(reason))) => {
+                Portion::Refused(self.discard(name, &reason))
+            }
         })
     }
 
-    /// At P0: the next runs that serve, of one batch, if there are `count` in all of them: of that which was begun, or else the first by
-    /// name.
-    fn reserve(&self, purpose: &Purpose, count: u32) -> Option<Reserved> {
-        let batches = self.batches()?;
-        let left: Vec<Stored> = serving(&batches, purpose)
-            .filter(|(stored, batch)| *batch == purpose.batch && stored.left > 0)
-            .map(|(stored, _)| stored)
-            .collect();
-        let enough = left.iter().map(|stored| stored.left).sum::<u64>() >= count.into();
-        let next = left.iter().filter(|_| enough).min_by_key(|stored| (stored.gone == 0, stored.name))?;
-        // Its keys are in what goes with it, so no other has the same.
-        batches.reserve(|about| about == &next.about[..], next.left.min(count.into())).unwrap_or_else(|problem| {
-            warn!("{problem}");
-            None
-        })
+    /// At P0, before it sets runs aside: that the client has asked all others for the same. It could lose runs for all by asking P0 alone.
+    fn wait_for_all(&self, control: &mut dyn Endpoint, asked: &StoreMessage) -> Result<(), String> {
+        for from in self.others() {
+            match self.hear(control, from)? {
+                heard if heard == *asked => {}
+                StoreMessage::Asked { .. } => {
+                    let name = self.setting.streams.name(from);
+                    return Err(format!("the client asked {name} for other runs than this party"));
+                }
+                _ => return Err(self.unexpected(from)),
+            }
+        }
+        Ok(())
     }
 
     /// A batch on which the roles disagree serves nobody any more. What became of it, in words.
@@ -274,13 +288,15 @@ impl<'a> Ahead<'a> {
         let options = purpose.options.checked()?;
         let ring = executor.program().ring();
         let mut protocol = P::start(endpoint, keys.clone(), ring, options, 0).map_err(|error| error.to_string())?;
-        let about = About { purpose, role: me, keys: (!self.setting.deals).then_some(keys) }.to_bytes()?;
-        let (deals, round_bits, mut failed) = (self.setting.deals, self.setting.purpose.round_bits, None);
+        let deals = self.setting.deals;
+        let lasting = (P::DRAWS_LASTING && !deals).then(|| keys.lasting());
+        let about = About { purpose, role: me, lasting }.to_bytes()?;
+        let (round_bits, mut failed) = (self.setting.purpose.round_bits, None);
         let made = batches.create(name, &about, fill.count.into(), |run| {
             let dealt = executor.run_rounded(&mut protocol, Phase::Preprocess, run, fill.batch, round_bits, &mut ());
             failed = dealt.err().map(|error| error.to_string());
             let material = protocol.take_run(run).filter(|_| failed.is_none())?;
-            Some(if deals { Default::default() } else { material.to_bytes() })
+            Some(if deals { Default::default() } else { item(&keys.of_run(run, 0), material) })
         });
         if let Some(error) = failed {
             return Err(error);
@@ -291,15 +307,16 @@ impl<'a> Ahead<'a> {
         if me != OFFERS {
             kept.take().into_iter().for_each(|made| batches.add(made));
         }
-        let refused = self.settle(control, StoreMessage::Agreed, &Ok(())).unwrap_or_else(Some);
+        let refused =
+            self.settle(control, StoreMessage::Agreed, &Ok(())).unwrap_or_else(|error| Some(Refusal::Batch(error)));
         match (kept, &refused) {
             (Some(made), None) => batches.add(made),
             (Some(made), Some(_)) => batches.withdraw(made).map_err(|error| error.to_string())?,
             (None, None) => {}
             (None, Some(_)) => drop(batches.discard(name).map_err(|error| error.to_string())?),
         }
-        if let Some(reason) = refused {
-            return Err(reason);
+        if let Some(refusal) = refused {
+            return Err(refusal.reason().into());
         }
         info!(program = self.setting.purpose.program.short(), runs = fill.count, batch = fill.batch, "store filled");
         self.asks = true;

@@ -201,6 +201,8 @@ pub(crate) struct Runs<'a> {
     /// Of runs that are preprocessed and not used yet.
     kept: Charge,
     ahead: usize,
+    /// What each of them was charged, by its number of samples: to plan it again may take more memory than is left.
+    each: HashMap<usize, u64>,
 }
 
 impl<'a> Runs<'a> {
@@ -212,7 +214,7 @@ impl<'a> Runs<'a> {
         role: usize,
     ) -> Result<Self, String> {
         let kept = memory.take(client, 0, "nothing")?;
-        Ok(Runs { memory, client, program, options, round_bits, role, kept, ahead: 0 })
+        Ok(Runs { memory, client, program, options, round_bits, role, kept, ahead: 0, each: HashMap::new() })
     }
 
     /// Counts what a request takes while it runs, and of preprocessing also what it leaves behind. With `supplied` what runs of a store
@@ -228,8 +230,8 @@ impl<'a> Runs<'a> {
                 self.client.name, self.ahead
             ));
         }
-        let (mut charge, footprint) = self.footprint::<P>(batch, &format!("{count} run(s) of {batch} sample(s)"))?;
         let what = format!("{count} run(s) of {batch} sample(s)");
+        let (mut charge, footprint) = self.footprint::<P>(batch, &what)?;
         let side_by_side = self.options.lanes.min(count as usize).max(1) as u64;
         let mut due = footprint.run.saturating_mul(side_by_side);
         let kept = footprint.kept.saturating_mul(count.into());
@@ -240,6 +242,7 @@ impl<'a> Runs<'a> {
         if phase == PhaseMessage::Preprocess {
             self.kept.grow(kept, &what)?;
             self.ahead = ahead;
+            self.each.insert(batch, footprint.kept);
         }
         Ok(charge)
     }
@@ -253,9 +256,9 @@ impl<'a> Runs<'a> {
     }
 
     /// Runs that were preprocessed have been used.
-    pub fn used<P: Served>(&mut self, run: &Run) {
-        if let (PhaseMessage::Online, Ok((_, footprint))) = (run.phase, self.footprint::<P>(run.batch, "")) {
-            self.kept.shrink(footprint.kept.saturating_mul(run.count.into()));
+    pub fn used(&mut self, run: &Run) {
+        if let (PhaseMessage::Online, Some(kept)) = (run.phase, self.each.get(&run.batch)) {
+            self.kept.shrink(kept.saturating_mul(run.count.into()));
             self.ahead = self.ahead.saturating_sub(run.count as usize);
         }
     }
@@ -322,5 +325,49 @@ mod tests {
         // A container sees its own group as the root.
         assert_eq!(cgroup_limit(root.path(), "0::/\n"), Some(500));
         assert_eq!(cgroup_limit(root.path(), "5:memory:/elsewhere\n"), Some(500));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use covey_program::{Op, ProgramBuilder};
+    use covey_protocols::trio::Trio;
+    use covey_ring::Ring;
+
+    use super::*;
+
+    /// Also when nothing is left to plan them again with.
+    #[test]
+    fn runs_that_were_used_are_charged_no_more() {
+        let mut builder = ProgramBuilder::new("relu", Ring::Pow2(32));
+        let x = builder.input("x", &[16], 8);
+        builder.bound(x, 9);
+        let y = builder.node("relu", Op::Relu, &[x]);
+        builder.output(y);
+        let program = Arc::new(builder.build().unwrap());
+        let budget = ClientBudget { memory: Some(64 * MIB), ..ClientBudget::default() };
+        let client = AllowedClient {
+            name: "data".into(),
+            fingerprint: format!("covey:{}", "1".repeat(64)).parse().unwrap(),
+            share_weights: false,
+            infer: true,
+            fill_store: false,
+            queries: None,
+            round_bits: 0,
+            budget,
+        };
+        let memory = Arc::new(Memory::new(&PartyBudget { memory: Some(128 * MIB), ..PartyBudget::default() }));
+        let mut runs = Runs::new(&memory, &client, (&program, Options::default()), 0, 1).unwrap();
+        let run = |phase, count| Run { phase, batch: 1, inference: 1, count };
+        runs.take::<Trio<u32>>(&run(PhaseMessage::Preprocess, 3), false).unwrap();
+        let kept = runs.kept.bytes;
+        assert!(kept > 0 && runs.ahead == 3);
+        memory.plans.lock().unwrap().clear();
+        let _all = memory.take(&client, 64 * MIB - kept, "all").unwrap();
+        runs.used(&run(PhaseMessage::Online, 2));
+        assert_eq!((runs.kept.bytes, runs.ahead), (kept / 3, 1));
+        runs.used(&run(PhaseMessage::Joint, 1));
+        runs.used(&run(PhaseMessage::Online, 1));
+        assert_eq!((runs.kept.bytes, runs.ahead), (0, 0));
     }
 }

@@ -238,6 +238,7 @@ mod tests {
         let (others, last) = with(PATIENCE, |connections| agree_as(3, connections, PATIENCE));
         let keys: Vec<SessionKeys> = others.into_iter().chain([last]).map(Result::unwrap).collect();
         for (role, keys) in keys.iter().enumerate() {
+            let keys = keys.of_run(0, 0);
             assert!(keys.are_of(&holders(role)) && !keys.are_of(&holders((role + 1) % 4)));
         }
         let draw = |role: usize, slot: usize| -> u64 {

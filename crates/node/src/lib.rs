@@ -23,6 +23,7 @@ mod session;
 mod sharing;
 mod state;
 mod supply;
+mod turns;
 #[doc(hidden)]
 pub mod untrusted;
 mod usage;

@@ -5,12 +5,12 @@ use std::fs::DirBuilder;
 use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use covey_client::messages::{Hex, Key, OptionsMessage, RingMessage, RunsStatus};
 use covey_ot::store::{BatchName, Batches, Kind, Reserved, Stored};
-use covey_protocols::randomness::SessionKeys;
+use covey_protocols::randomness::DrawKeys;
 use covey_protocols::served::Dealt;
 use covey_protocols::store::Material;
 use covey_runtime::session::{ProtocolKind, UnknownProtocol};
@@ -18,8 +18,10 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zeroize::Zeroizing;
 
+use crate::turns::{Draw, Overtaken, Turns};
+
 pub(crate) const FOLDER: &str = "stored-runs";
-pub(crate) const KIND: Kind = *b"runs-v1 ";
+pub(crate) const KIND: Kind = *b"runs-v2 ";
 
 /// Everything that a run's messages and randomness depend on, the same at all roles; a run serves nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,18 +44,19 @@ pub(crate) struct Purpose {
     pub batch: usize,
 }
 
-/// What goes with the runs of a batch: the purpose's length (u32, little-endian), the purpose (JSON), the role, and the keys.
+/// What goes with the runs of a batch: the purpose's length (u32, little-endian), the purpose (JSON), the role, and the lasting keys. It
+/// stays on the disk until the last run is used, so that no key of a run is in it, nor one that such a key follows from.
 pub(crate) struct About {
     pub purpose: Purpose,
     pub role: usize,
-    /// None at a dealer: its part is over.
-    pub keys: Option<SessionKeys>,
+    /// What all runs draw from beside their own keys, where the protocol has such draws.
+    pub lasting: Option<DrawKeys>,
 }
 
 impl About {
     pub fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, String> {
         let purpose = serde_json::to_vec(&self.purpose).map_err(|error| error.to_string())?;
-        let keys = self.keys.as_ref().map(SessionKeys::to_bytes).unwrap_or_default();
+        let keys = self.lasting.as_ref().map(DrawKeys::to_bytes).unwrap_or_default();
         let mut out = Zeroizing::new(Vec::with_capacity(5 + purpose.len() + keys.len()));
         out.extend_from_slice(&(purpose.len() as u32).to_le_bytes());
         out.extend_from_slice(&purpose);
@@ -66,8 +69,35 @@ impl About {
         let (len, rest) = bytes.split_first_chunk()?;
         let (purpose, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
         let (&role, keys) = rest.split_first()?;
-        let keys = if keys.is_empty() { None } else { Some(SessionKeys::from_bytes(keys)?) };
-        Some(About { purpose: serde_json::from_slice(purpose).ok()?, role: role.into(), keys })
+        let lasting = if keys.is_empty() { None } else { Some(DrawKeys::from_bytes(keys)?) };
+        Some(About { purpose: serde_json::from_slice(purpose).ok()?, role: role.into(), lasting })
+    }
+}
+
+/// A run as a party keeps it: the keys that it alone draws from, and what it was dealt. Both are overwritten when it is used. A dealer
+/// keeps nothing of a run.
+pub(crate) fn item(keys: &DrawKeys, material: Material) -> Zeroizing<Vec<u8>> {
+    let (keys, material) = (keys.to_bytes(), material.to_bytes());
+    let mut out = Zeroizing::new(Vec::with_capacity(keys.len() + material.len()));
+    out.extend_from_slice(&keys);
+    out.extend_from_slice(&material);
+    out
+}
+
+/// Why runs that are offered cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Later ones were used before them: they are lost, and the next ones serve.
+    Overtaken(String),
+    /// The roles disagree on the batch: no run of it serves any more.
+    Batch(String),
+}
+
+impl Refusal {
+    pub fn reason(&self) -> &str {
+        match self {
+            Refusal::Overtaken(reason) | Refusal::Batch(reason) => reason,
+        }
     }
 }
 
@@ -77,8 +107,8 @@ pub(crate) struct RunStore {
     open: Mutex<Option<Arc<Batches>>>,
     /// Sessions that set runs aside or make some have a share of it until all roles have done so.
     moving: RwLock<()>,
-    /// Told whenever a session has set runs aside.
-    claims: (Mutex<()>, Condvar),
+    /// In which order they are set aside.
+    pub turns: Turns,
 }
 
 impl RunStore {
@@ -88,7 +118,7 @@ impl RunStore {
             folder: state.join(FOLDER),
             open: Mutex::default(),
             moving: RwLock::default(),
-            claims: Default::default(),
+            turns: Turns::default(),
         }
     }
 
@@ -111,32 +141,56 @@ impl RunStore {
         self.moving.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets aside runs that P0 offers, once it is their turn: runs of a batch go in order, and a batch that was begun is used up before
-    /// another is. What is before them other sessions of this party set aside meanwhile, so that is waited for. P0, who knows all masks,
-    /// thus cannot pick a run.
+    /// At P0: sets aside the next runs that serve, of one batch, if there are `count` in all of them: of that which was begun, or else the
+    /// first by name. With their turn.
+    pub fn reserve(&self, purpose: &Purpose, count: u32) -> Option<(u64, Reserved)> {
+        let warned = |problem: &dyn std::fmt::Display| warn!("{problem}");
+        let batches = self.open(false).inspect_err(|problem| warned(problem)).ok().flatten()?;
+        self.turns.next(|| {
+            let left: Vec<Stored> =
+                serving_size(&batches, purpose).into_iter().filter(|stored| stored.left > 0).collect();
+            let enough = left.iter().map(|stored| stored.left).sum::<u64>() >= count.into();
+            let next = left.iter().filter(|_| enough).min_by_key(|stored| (stored.gone == 0, stored.name))?;
+            let reserved = batches.reserve(next.name, next.left.min(count.into()));
+            reserved.inspect_err(|problem| warned(problem)).ok().flatten()
+        })
+    }
+
+    /// Sets aside runs that P0 offers: runs of a batch go in order, and a batch that was begun is used up before another is. What is before
+    /// them is lost where no session of this party takes it within `patience`, and never serves again: P0, who knows all masks, can pass
+    /// over runs, and all see it, but not come back to one.
     pub fn claim(
         &self,
+        draw: Draw,
         purpose: &Purpose,
-        name: BatchName,
-        range: Range<u64>,
+        (name, range): (BatchName, Range<u64>),
+        turn: u64,
         patience: Duration,
-    ) -> Result<Reserved, String> {
-        let batches = self.open(false)?.ok_or("the batch that is offered is not here")?;
-        let deadline = Instant::now() + patience;
-        let (lock, told) = &self.claims;
-        let mut guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(before) = before(&batches, purpose, name, range.start) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(format!("run {} is offered before {before}: runs are used in order", range.start));
+    ) -> Result<Reserved, Refusal> {
+        let batches = self.open(false).map_err(Refusal::Batch)?;
+        let batches = batches.ok_or_else(|| Refusal::Batch("the batch that is offered is not here".into()))?;
+        let is_next =
+            || before(&batches, purpose, name, range.start).is_empty() && !may_follow_another(&batches, purpose, name);
+        let claimed = draw.take(turn, patience, is_next, || {
+            let lost = before(&batches, purpose, name, range.start);
+            if !lost.is_empty() {
+                warn!(
+                    program = purpose.program.short(),
+                    runs = lost.iter().map(|(_, runs)| runs).sum::<u64>(),
+                    "stored runs are lost: P0 set them aside for sessions that ended before all parties had"
+                );
+                let names: Vec<BatchName> = lost.iter().map(|(name, _)| *name).collect();
+                batches.follow(&names, &[(name, range.start)])?;
             }
-            // A batch may also be removed, of which nobody is told here.
-            let waited = told.wait_timeout(guard, left.min(Duration::from_millis(100)));
-            guard = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(guard, _)| guard);
+            batches.claim(name, range.clone())
+        });
+        match claimed {
+            Ok(claimed) => claimed.map_err(|problem| Refusal::Batch(problem.to_string())),
+            Err(Overtaken) => {
+                let what = format!("run {} is offered when later ones were used already", range.start);
+                Err(Refusal::Overtaken(what))
+            }
         }
-        let claimed = batches.claim(name, range).map_err(|problem| problem.to_string());
-        told.notify_all();
-        claimed
     }
 
     /// How much is gone of each batch for `purpose`, of any number of samples; none while runs are set aside or made.
@@ -188,135 +242,60 @@ pub(crate) fn serving(batches: &Batches, purpose: &Purpose) -> impl Iterator<Ite
     })
 }
 
-/// What of the runs for `purpose` is to be used before run `start` of batch `name`, in words.
-fn before(batches: &Batches, purpose: &Purpose, name: BatchName, start: u64) -> Option<String> {
-    let serving = serving(batches, purpose).filter(|(_, batch)| *batch == purpose.batch);
-    serving.map(|(stored, _)| stored).find_map(|stored| match stored.name == name {
-        true => (stored.gone < start).then(|| format!("run {}", stored.gone)),
-        false => (stored.gone > 0 && stored.left > 0).then(|| "the rest of another batch".into()),
-    })
+/// Those for runs of its number of samples.
+fn serving_size(batches: &Batches, purpose: &Purpose) -> Vec<Stored> {
+    serving(batches, purpose).filter(|(_, batch)| *batch == purpose.batch).map(|(stored, _)| stored).collect()
+}
+
+/// What of the runs for `purpose` comes before run `start` of batch `name`: how many of which batch. Nothing if there is no such batch.
+fn before(batches: &Batches, purpose: &Purpose, name: BatchName, start: u64) -> Vec<(BatchName, u64)> {
+    let serving = serving_size(batches, purpose);
+    let is_here = serving.iter().any(|stored| stored.name == name);
+    let count = |stored: &Stored| match stored.name == name {
+        true => start.min(stored.gone + stored.left).saturating_sub(stored.gone),
+        false if stored.gone > 0 => stored.left,
+        false => 0,
+    };
+    let before = serving.iter().map(|stored| (stored.name, count(stored)));
+    before.filter(|(_, runs)| is_here && *runs > 0).collect()
+}
+
+/// Whether a batch that nobody here has begun may come after another that nobody has begun: P0 knows.
+fn may_follow_another(batches: &Batches, purpose: &Purpose, name: BatchName) -> bool {
+    let (this, others): (Vec<Stored>, Vec<Stored>) =
+        serving_size(batches, purpose).into_iter().filter(|stored| stored.gone == 0).partition(|one| one.name == name);
+    !this.is_empty() && !others.is_empty()
 }
 
 /// Reads runs that were set aside for `purpose` at `role`.
 pub(crate) fn read(reserved: Reserved, purpose: &Purpose, role: usize) -> Result<Vec<Dealt>, String> {
-    let runs = reserved.range.clone();
+    let count = reserved.range.clone().count();
     let about = About::from_bytes(&reserved.about).filter(|about| about.purpose == *purpose && about.role == role);
-    let about = about.ok_or("the runs offered are for another purpose or role")?;
+    let lasting = about.ok_or("the runs offered are for another purpose or role")?.lasting;
     let bytes = reserved.read().map_err(|error| error.to_string())?;
-    let Some(keys) = about.keys else {
-        let keys = SessionKeys::new(vec![None; purpose.parties.len()]);
-        return Ok(runs.map(|run| Dealt { keys: keys.clone(), run, material: Material::default() }).collect());
-    };
+    let slots = purpose.parties.len();
+    if bytes.is_empty() {
+        // At a dealer, whose part is over.
+        let nothing = || Dealt { keys: DrawKeys::none(slots), lasting: None, material: Material::default() };
+        return Ok((0..count).map(|_| nothing()).collect());
+    }
     let protocol: ProtocolKind = purpose.protocol.parse().map_err(|error: UnknownProtocol| error.to_string())?;
-    if !keys.are_of(&protocol.key_holders(role, purpose.parties.len())) {
-        return Err("stored runs without the keys that they draw from".into());
+    let holders = protocol.key_holders(role, slots);
+    let are_due = |keys: &DrawKeys| keys.are_of(&holders);
+    let missing = "stored runs without the keys that they draw from";
+    if !lasting.as_ref().is_none_or(are_due) {
+        return Err(missing.into());
     }
     // All runs of a batch take the same messages.
-    let len = bytes.len() / runs.clone().count().max(1);
-    let read = |(run, bytes): (u64, &[u8])| {
-        let material = Material::from_bytes(bytes).ok_or("a stored run that cannot be read")?;
-        Ok(Dealt { keys: keys.clone(), run, material })
+    let len = bytes.len() / count.max(1);
+    let read = |bytes: &[u8]| {
+        let (keys, material) = bytes.split_at_checked(DrawKeys::bytes(slots)).ok_or(missing)?;
+        let keys = DrawKeys::from_bytes(keys).filter(are_due).ok_or(missing)?;
+        let material = Material::from_bytes(material).ok_or("a stored run that cannot be read")?;
+        Ok(Dealt { keys, lasting: lasting.clone(), material })
     };
-    runs.zip(bytes.chunks(len.max(1))).map(read).collect()
+    bytes.chunks(len.max(1)).map(read).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use covey_protocols::Options;
-    use covey_ring::Ring;
-
-    use super::*;
-
-    fn purpose() -> Purpose {
-        Purpose {
-            covey: "1".into(),
-            protocol: "beaver".into(),
-            program: Hex([1; 32]),
-            sharing: Hex([2; 16]),
-            masks: Some(Hex([3; 16])),
-            ring: Ring::Pow2(32).into(),
-            options: Options::default().into(),
-            parties: vec![Key(format!("covey:{}", "1".repeat(64)).parse().unwrap()); 2],
-            round_bits: 0,
-            batch: 1,
-        }
-    }
-
-    /// P0, who knows the masks of all, can neither skip a run nor begin a batch while another is begun; what another session of the same
-    /// party sets aside meanwhile is waited for.
-    #[test]
-    fn nobody_chooses_a_run_by_offering_it_out_of_turn() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let store = RunStore::new(&folder.path().join("state"));
-        let batches = store.open(true).unwrap().unwrap();
-        let about = |key: u8| {
-            let keys = Some(SessionKeys::new(vec![None, Some([key; 32])]));
-            About { purpose: purpose(), role: 1, keys }.to_bytes().unwrap()
-        };
-        for name in [4, 5] {
-            let item = |_| Some(Material::default().to_bytes());
-            batches.add(batches.create([name; 16], &about(name), 4, item).unwrap());
-        }
-        let claim = |name: u8, range, millis| {
-            let claimed = store.claim(&purpose(), [name; 16], range, Duration::from_millis(millis));
-            claimed.map(|reserved| reserved.range)
-        };
-        assert_eq!(claim(4, 1..2, 0).unwrap_err(), "run 1 is offered before run 0: runs are used in order");
-        assert_eq!(claim(4, 0..1, 0), Ok(0..1));
-        assert!(claim(4, 0..1, 0).is_err() && claim(4, 2..4, 10).is_err());
-        let problem = "run 0 is offered before the rest of another batch: runs are used in order";
-        assert_eq!(claim(5, 0..2, 10).unwrap_err(), problem);
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| claim(5, 0..1, 20_000));
-            let third = scope.spawn(|| claim(4, 2..4, 20_000));
-            assert_eq!(claim(4, 1..2, 0), Ok(1..2));
-            assert_eq!((third.join().unwrap(), waits.join().unwrap()), (Ok(2..4), Ok(0..1)));
-        });
-        assert!(claim(6, 0..1, 0).is_err());
-    }
-
-    #[test]
-    fn what_goes_with_runs_comes_back() {
-        let keys = SessionKeys::new(vec![None, Some([5; 32]), Some([6; 32])]);
-        for (role, keys) in [(0, Some(keys)), (2, None)] {
-            let about = About { purpose: purpose(), role, keys };
-            let bytes = about.to_bytes().unwrap();
-            let read = About::from_bytes(&bytes).unwrap();
-            assert!(read.purpose == about.purpose && read.role == role);
-            assert_eq!(read.keys.map(|keys| keys.to_bytes()), about.keys.as_ref().map(SessionKeys::to_bytes));
-            let keys = about.keys.map_or(0, |keys| keys.to_bytes().len());
-            for len in 0..bytes.len() - keys {
-                assert!(About::from_bytes(&bytes[..len]).is_none(), "{len} bytes");
-            }
-            assert!(About::from_bytes(&[&bytes[..], &[2]].concat()).is_none());
-        }
-    }
-
-    #[test]
-    fn a_run_is_read_for_its_purpose_and_role_alone() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let store = RunStore::new(&folder.path().join("state"));
-        assert!(store.open(false).unwrap().is_none() && store.status().0.is_empty());
-        let batches = store.open(true).unwrap().unwrap();
-        let about = About { purpose: purpose(), role: 0, keys: Some(SessionKeys::new(vec![None, Some([5; 32])])) };
-        let about = about.to_bytes().unwrap();
-        // Not a run's material.
-        let item = |number| Some(if number < 3 { Material::default().to_bytes() } else { Zeroizing::new(vec![9; 4]) });
-        batches.add(batches.create([4; 16], &about, 4, item).unwrap());
-        let next = || batches.reserve(|_| true, 1).unwrap().unwrap();
-        assert!(read(next(), &Purpose { batch: 2, ..purpose() }, 0).err().unwrap().contains("another purpose"));
-        assert!(read(next(), &purpose(), 1).is_err());
-        let status = store.status().0;
-        assert_eq!((status[0].name, status[0].batch, status[0].left), (Hex([4; 16]), 1, 2));
-        assert_eq!((store.names(), store.left(&Purpose { batch: 0, ..purpose() })), (vec![[4; 16]], vec![(1, 2)]));
-        assert_eq!(store.gone(&purpose()), Some(vec![([4; 16], 2)]));
-        let moving = store.moving();
-        assert_eq!(store.gone(&purpose()), None);
-        drop(moving);
-        let other = Purpose { round_bits: 1, ..purpose() };
-        assert!(store.gone(&other) == Some(Vec::new()) && store.left(&other).is_empty());
-        assert_eq!(read(next(), &purpose(), 0).unwrap()[0].run, 2);
-        assert!(read(next(), &purpose(), 0).err().unwrap().contains("cannot be read"));
-        assert!(store.status().0.is_empty());
-    }
-}
+mod tests;

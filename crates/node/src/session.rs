@@ -471,7 +471,7 @@ impl Visitor for Runs<'_> {
             streams.meter().take();
             let cpu = usage::cpu_seconds();
             let timings = lanes.run(&request, &mut reporter)?;
-            taken.used::<P>(&asked_for);
+            taken.used(&asked_for);
             drop(memory);
             let mut done = report(streams, timings, lanes.stored(), cpu);
             if supplied {

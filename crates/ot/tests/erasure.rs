@@ -130,7 +130,7 @@ fn used_runs_are_nowhere_on_the_disk() {
         for number in 0..count {
             let at = pieces(&item(number, len));
             assert!(found(&place, &at) == at.len());
-            let reserved = batches.reserve(|_| true, 1).unwrap().unwrap();
+            let reserved = batches.reserve(NAME, 1).unwrap().unwrap();
             assert_eq!(reserved.range, number..number + 1);
             match number % 3 {
                 // A run that was given up, and one of a process that died before it read its items.

@@ -4,15 +4,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::api::{Phase, ProtocolError, Result};
-use crate::randomness::{Generators, SessionKeys};
+use crate::randomness::{DrawKeys, Generators, SessionKeys};
 use crate::scheduler::Scheduler;
 use crate::served::Dealt;
 
 /// The runs of one lane.
 pub(crate) struct Runs {
     keys: SessionKeys,
-    /// Of the current run, if it was dealt in an earlier session.
-    supplied: Option<SessionKeys>,
+    /// What outlasts runs draws from it.
+    lasting: DrawKeys,
+    /// The same of the current run's batch, if it was dealt in an earlier session.
+    supplied: Option<DrawKeys>,
     lane: u32,
     /// The dealer is not in the session, so that no run can be begun but those that were dealt before.
     alone: bool,
@@ -23,7 +25,7 @@ pub(crate) struct Runs {
 impl Runs {
     /// Those of lane number `lane`, under the keys of the session.
     pub fn new(keys: SessionKeys, lane: u32, alone: bool) -> Self {
-        Runs { keys, supplied: None, lane, alone, dealt: VecDeque::new() }
+        Runs { lasting: keys.lasting(), keys, supplied: None, lane, alone, dealt: VecDeque::new() }
     }
 
     /// Makes run `run`, begun in phase online, use up what a run of an earlier session was dealt.
@@ -31,9 +33,9 @@ impl Runs {
         self.dealt.push_back((run, dealt));
     }
 
-    /// The keys that the current run draws from.
-    pub fn keys(&self) -> &SessionKeys {
-        self.supplied.as_ref().unwrap_or(&self.keys)
+    /// The keys of what outlasts runs: of the current run's batch where it has some, else of the session.
+    pub fn lasting(&self) -> &DrawKeys {
+        self.supplied.as_ref().unwrap_or(&self.lasting)
     }
 
     /// Starts run `run` in `phase`; what it draws from.
@@ -41,12 +43,10 @@ impl Runs {
         let is_due = phase == Phase::Online && self.dealt.front().is_some_and(|(due, _)| *due == run);
         self.supplied = None;
         Ok(Arc::new(match if is_due { self.dealt.pop_front() } else { None } {
-            Some((_, Dealt { keys, run: number, material })) => {
+            Some((_, Dealt { keys, lasting, material })) => {
                 scheduler.begin_supplied(run, material)?;
-                // Dealt on one lane, whichever it is used on.
-                let generators = keys.generators(number, 0);
-                self.supplied = Some(keys);
-                generators
+                self.supplied = lasting;
+                keys.generators()
             }
             None if self.alone => return Err(ProtocolError::StoreEmpty),
             None => {

@@ -27,16 +27,10 @@ impl SessionKeys {
         self.keys.get(peer).is_some_and(Option::is_some)
     }
 
-    /// Generators of what serves as long as the keys do, whatever the inference and the lane.
-    pub fn lasting(&self) -> Generators {
+    /// Keys of what serves as long as the session's keys do, whatever the inference and the lane.
+    pub fn lasting(&self) -> DrawKeys {
         // Numbers that no run and no lane has.
-        self.generators(u64::MAX, u32::MAX)
-    }
-
-    /// What tells these keys from others and nothing else of them.
-    pub fn fingerprint(&self) -> [u8; 16] {
-        let digest = blake3::derive_key("covey 2026 session randomness: fingerprint", &self.to_bytes());
-        digest[..16].try_into().expect("16 bytes")
+        self.of_run(u64::MAX, u32::MAX)
     }
 
     /// Keys for runs that are kept in a store of this name, which no other store has: of these the session's own keys cannot be
@@ -53,43 +47,13 @@ impl SessionKeys {
         SessionKeys { keys: self.keys.iter().map(|key| key.as_ref().map(derive)).collect() }
     }
 
-    /// Whether there is a key in each slot that has holders, and in no other.
-    pub fn are_of(&self, holders: &[Option<Vec<usize>>]) -> bool {
-        self.keys.len() == holders.len()
-            && self.keys.iter().zip(holders).all(|(key, holders)| key.is_some() == holders.is_some())
-    }
-
-    /// The keys as they are kept with a store: for each other party 1 and the key, or 0.
-    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        let mut out = Zeroizing::new(Vec::with_capacity(33 * self.keys.len()));
-        for key in &self.keys {
-            out.push(u8::from(key.is_some()));
-            key.iter().for_each(|key| out.extend_from_slice(key));
-        }
-        out
-    }
-
-    /// [`SessionKeys::to_bytes`] read back; `None` for anything else.
-    pub fn from_bytes(mut bytes: &[u8]) -> Option<SessionKeys> {
-        let mut keys = SessionKeys { keys: Vec::with_capacity(bytes.len() / 33 + 1) };
-        while let Some((&flag, rest)) = bytes.split_first() {
-            bytes = match (flag, rest.split_first_chunk()) {
-                (0, _) => {
-                    keys.keys.push(None);
-                    rest
-                }
-                (1, Some((key, rest))) => {
-                    keys.keys.push(Some(*key));
-                    rest
-                }
-                _ => return None,
-            };
-        }
-        Some(keys)
-    }
-
     /// The generators of one inference on one lane.
     pub fn generators(&self, inference: u64, lane: u32) -> Generators {
+        self.of_run(inference, lane).generators()
+    }
+
+    /// The keys that one inference on one lane draws from. Neither these keys nor those of another inference can be told from them.
+    pub fn of_run(&self, inference: u64, lane: u32) -> DrawKeys {
         let derive = |key: &[u8; 32]| {
             let mut material = [0u8; 44];
             material[..32].copy_from_slice(key);
@@ -97,13 +61,74 @@ impl SessionKeys {
             material[40..].copy_from_slice(&lane.to_le_bytes());
             let mut derived = blake3::derive_key("covey 2026 session randomness: inference, lane", &material);
             material.zeroize();
-            let prg = Prg::new(&derived[..16].try_into().expect("16 bytes"));
+            let key: [u8; 16] = *derived.first_chunk().expect("16 of 32 bytes");
             derived.zeroize();
-            prg
+            key
         };
-        Generators {
-            sources: self.keys.iter().map(|key| key.as_ref().map(|key| Source::Keyed(Box::new(derive(key))))).collect(),
+        DrawKeys { keys: self.keys.iter().map(|key| key.as_ref().map(derive)).collect() }
+    }
+}
+
+/// The keys of one run, or of what outlasts runs, in the slots of the [`SessionKeys`] that they were derived from. Not `Debug`.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct DrawKeys {
+    keys: Vec<Option<[u8; 16]>>,
+}
+
+impl DrawKeys {
+    /// Bytes of a slot in [`DrawKeys::to_bytes`].
+    const SLOT: usize = 17;
+
+    /// None in any of `slots` slots: a role that draws nothing.
+    pub fn none(slots: usize) -> DrawKeys {
+        DrawKeys { keys: vec![None; slots] }
+    }
+
+    /// What is drawn from them.
+    pub fn generators(&self) -> Generators {
+        let source = |key: &[u8; 16]| Source::Keyed(Box::new(Prg::new(key)));
+        Generators { sources: self.keys.iter().map(|key| key.as_ref().map(source)).collect() }
+    }
+
+    /// What tells these keys from others and nothing else of them.
+    pub fn fingerprint(&self) -> [u8; 16] {
+        let digest = blake3::derive_key("covey 2026 session randomness: fingerprint", &self.to_bytes());
+        digest[..16].try_into().expect("16 bytes")
+    }
+
+    /// Whether there is a key in each slot that has holders, and in no other.
+    pub fn are_of(&self, holders: &[Option<Vec<usize>>]) -> bool {
+        self.keys.len() == holders.len()
+            && self.keys.iter().zip(holders).all(|(key, holders)| key.is_some() == holders.is_some())
+    }
+
+    /// Bytes that keys in `slots` slots take.
+    pub const fn bytes(slots: usize) -> usize {
+        Self::SLOT * slots
+    }
+
+    /// The keys as they are kept with a stored run: for each slot 1 and the key, or zeros.
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut out = Zeroizing::new(Vec::with_capacity(Self::bytes(self.keys.len())));
+        for key in &self.keys {
+            out.push(u8::from(key.is_some()));
+            out.extend_from_slice(key.as_ref().unwrap_or(&[0; 16]));
         }
+        out
+    }
+
+    /// [`DrawKeys::to_bytes`] read back; `None` for anything else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<DrawKeys> {
+        let (slots, rest) = bytes.as_chunks::<{ Self::SLOT }>();
+        let mut keys = DrawKeys { keys: Vec::with_capacity(slots.len()) };
+        for [flag, key @ ..] in slots {
+            keys.keys.push(match flag {
+                0 if *key == [0; 16] => None,
+                1 => Some(*key),
+                _ => return None,
+            });
+        }
+        rest.is_empty().then_some(keys)
     }
 }
 
@@ -350,6 +375,24 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+
+    #[test]
+    fn keys_of_a_run_come_back_and_nothing_else_is_read() {
+        let keys = SessionKeys::new(vec![None, Some([7; 32]), Some([8; 32])]).of_run(3, 0);
+        let bytes = keys.to_bytes();
+        assert_eq!(bytes.len(), DrawKeys::bytes(3));
+        let read = DrawKeys::from_bytes(&bytes).unwrap();
+        assert!(read.keys == keys.keys && read.are_of(&[None, Some(vec![0, 1]), Some(vec![0, 2])]));
+        assert!(!read.are_of(&[None, Some(vec![0, 1]), None]) && !read.are_of(&[None, Some(vec![0, 1])]));
+        assert!(DrawKeys::none(2).to_bytes().iter().all(|&byte| byte == 0) && DrawKeys::from_bytes(&[]).is_some());
+        for (at, value) in [(0, 1), (0, 2), (5, 9), (17, 0), (17, 2)] {
+            let mut wrong = bytes.to_vec();
+            wrong[at] = value;
+            // A slot with a flag and any 16 bytes is a key.
+            assert_eq!(DrawKeys::from_bytes(&wrong).is_none(), (at, value) != (0, 1), "byte {at}");
+        }
+        assert!(DrawKeys::from_bytes(&bytes[1..]).is_none() && DrawKeys::from_bytes(&bytes[..50]).is_none());
+    }
 
     /// A run, a lane, a gate, a tile and a purpose: what differs in one of them draws from another stream.
     #[test]

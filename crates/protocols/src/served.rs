@@ -11,7 +11,7 @@ use covey_transport::Endpoint;
 use zeroize::Zeroizing;
 
 use crate::api::{Options, Protocol, Result, Rounding, Truncation};
-use crate::randomness::SessionKeys;
+use crate::randomness::{DrawKeys, SessionKeys};
 use crate::scheduler::Scheduler;
 use crate::store::Material;
 
@@ -62,6 +62,9 @@ pub trait Served: Protocol + Sized + 'static {
     /// Whether what the runs of a session were dealt can be kept for later sessions.
     const KEEPS_RUNS: bool = false;
 
+    /// Whether such runs also draw from [`SessionKeys::lasting`], which all runs of a batch then have in common.
+    const DRAWS_LASTING: bool = false;
+
     /// Takes out what a preprocessing run was dealt, to be kept for a later session.
     fn take_run(&mut self, run: u64) -> Option<Material> {
         let _ = run;
@@ -108,10 +111,10 @@ pub trait Served: Protocol + Sized + 'static {
 
 /// What a run of an earlier session was dealt.
 pub struct Dealt {
-    /// The keys that it drew from.
-    pub keys: SessionKeys,
-    /// Its number under these keys.
-    pub run: u64,
+    /// The keys that it drew from, its own alone.
+    pub keys: DrawKeys,
+    /// Keys that it has in common with all runs of its batch, where the protocol draws from such ([`Served::DRAWS_LASTING`]).
+    pub lasting: Option<DrawKeys>,
     /// What the dealer sent.
     pub material: Material,
 }

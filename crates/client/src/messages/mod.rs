@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
 
 /// Version of these messages, and of what the protocols exchange. Both sides must speak the same.
-pub const WIRE_VERSION: u32 = 3;
+pub const WIRE_VERSION: u32 = 4;
 /// The release, which parties of one session must share: message layouts of protocols follow it.
 pub const COVEY_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Longest control message of the set-up, in bytes.
@@ -428,6 +428,13 @@ pub enum StoreMessage {
         /// How many are gone of each batch for such sessions, unless P0 is just setting some aside or making some.
         gone: Option<Vec<(Hex<16>, u64)>>,
     },
+    /// The client's request for these runs is here, says each role but P0: it sets none aside before all have said so.
+    Asked {
+        /// Samples a run.
+        batch: usize,
+        /// How many that are not set aside yet.
+        count: u32,
+    },
     /// P0 has none left for the next runs.
     Nothing,
     /// P0 has set these OTs aside for the next runs.
@@ -447,6 +454,13 @@ pub enum StoreMessage {
         start: u64,
         /// How many.
         count: u32,
+        /// Offers of one P0, in all its sessions, have numbers that grow in the order in which it set their runs aside.
+        turn: u64,
+    },
+    /// These runs were overtaken by later ones here, and why: they are lost, and the batch serves on.
+    Overtaken {
+        /// Why, in one line.
+        reason: String,
     },
     /// The same OTs are set aside, or a fill finished, here.
     Agreed,

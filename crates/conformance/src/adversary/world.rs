@@ -282,7 +282,8 @@ impl Job {
             if let Some(choice) = self.choice.filter(|_| phase == Phase::Online) {
                 let run = if self.cheats || choice == Choice::ForAll { 2 } else { 1 };
                 let material = party.take_run(run).ok_or(ProtocolError::StoreEmpty)?;
-                party.supply_run(number, Dealt { keys: keys.clone(), run, material });
+                let (keys, lasting) = (keys.of_run(run, 0), Some(keys.lasting()));
+                party.supply_run(number, Dealt { keys, lasting, material });
             }
             party.begin(phase, number)?;
             let mut walk = Walk { party: &mut party, me: self.me, nodes: Vec::new() };

@@ -93,7 +93,9 @@ fn seed() -> Vec<(String, Vec<u8>)> {
     let runs = Runs { phase: PhaseMessage::Joint, batch: 1, inference: 2, count: 1 };
     let done = Done { profile: Profile::default(), stored: 0, socket_bytes_sent: 9, usage: Usage::default() };
     let offer = StoreMessage::Offer { batch: Hex([1; 16]), start: [0, 1], count: [2, 3] };
-    let offer_runs = StoreMessage::OfferRuns { batch: Hex([1; 16]), start: 4, count: 2 };
+    let offer_runs = StoreMessage::OfferRuns { batch: Hex([1; 16]), start: 4, count: 2, turn: 7 };
+    let asked = StoreMessage::Asked { batch: 1, count: 2 };
+    let overtaken = StoreMessage::Overtaken { reason: "no".into() };
     let ahead = StoreMessage::Ahead { any: true, gone: Some(vec![(Hex([1; 16]), 3)]) };
     let started = Reply::Started { names: vec!["alpha".into(), "beta".into()], stored_runs: vec![(1, 2)] };
     let place = TakePlace { protocol: "two-party".into(), program: Hex([6; 32]), role: 1, has: Some(Hex([2; 16])) };
@@ -111,5 +113,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("offer".into(), messages::encode(&offer)),
         ("offer-runs".into(), messages::encode(&offer_runs)),
         ("ahead".into(), messages::encode(&ahead)),
+        ("asked".into(), messages::encode(&asked)),
+        ("overtaken".into(), messages::encode(&overtaken)),
     ]
 }

@@ -13,7 +13,7 @@ use super::{Run, Target, archive, line, stock};
 pub const RUNS: Target = Target { name: "runs", mutate: stock::mutate, run: Run::Here(run), seed, file: true };
 
 const FOLDER: &str = "stored-runs";
-const KIND: [u8; 8] = *b"runs-v1 ";
+const KIND: [u8; 8] = *b"runs-v2 ";
 const NAME: &str = "07070707070707070707070707070707";
 /// Messages of a run, and bytes of each.
 const MESSAGES: usize = 3;
@@ -24,7 +24,7 @@ fn run(folder: &Path, bytes: &[u8]) -> Result<(), String> {
     read_runs(&state).map(drop)
 }
 
-/// What goes with the runs of a batch: two keys, or none at a dealer.
+/// What goes with the runs of a batch.
 fn about(role: u8) -> Vec<u8> {
     let purpose = json!({
         "covey": "0.1.0",
@@ -42,9 +42,6 @@ fn about(role: u8) -> Vec<u8> {
     let mut out = (purpose.len() as u32).to_le_bytes().to_vec();
     out.extend_from_slice(purpose.as_bytes());
     out.push(role);
-    if role < 2 {
-        out.extend_from_slice(&[&[1][..], &[9; 32], &[0], &[1], &[8; 32]].concat());
-    }
     out
 }
 
@@ -53,7 +50,9 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         let folder = line(tempfile::tempdir())?;
         let (batches, _) = line(Batches::open(folder.path(), &KIND))?;
         let lengths = [MESSAGES as u32; MESSAGES + 1].map(u32::to_le_bytes).concat();
-        let item = if role < 2 { [&lengths[..], &[3; MESSAGES * MESSAGES]].concat() } else { Vec::new() };
+        // Keys with the other party and the dealer, or nothing at a dealer.
+        let keys = [&[0; 17][..], &[1], &[9; 16], &[1], &[8; 16]].concat();
+        let item = if role < 2 { [&keys[..], &lengths, &[3; MESSAGES * MESSAGES]].concat() } else { Vec::new() };
         let made = line(batches.create([7; 16], &about(role), 2, |_| Some(item.clone().into())))?;
         batches.add(made);
         Ok(archive::pack(&archive::read(&folder.path().join(NAME))?))

@@ -4,12 +4,18 @@ use crate::common::{
     CLIENTS, Cluster, Model, Process, cnn, copy, eventually, images, infer_and_compare, last_may, log, material,
     message, slow_session, wide,
 };
+use crate::refused::terms;
 use covey_client::messages::PhaseMessage::{Joint, Online};
+use covey_client::messages::{
+    CONTROL_STREAM, Infer, Proceed, Reply, Request, Run, SessionReply, SessionRequest, Terms,
+};
+use covey_client::wire::{self, Answer};
 use covey_client::{Inference, Session, SessionOptions, status};
 use covey_ring::Ring;
 use covey_runtime::Profile;
 use covey_runtime::profile::FROM_STORE;
 use covey_runtime::session::ProtocolKind::{self, Beaver, Quad, Trio};
+use covey_transport::{Connection, Endpoint, Network, PeerId, Session as Streams};
 
 fn model() -> Model {
     cnn("cnn", Ring::Pow2(32), true)
@@ -270,4 +276,145 @@ fn filling_with_runs_is_a_right() {
     assert!(refusal.contains("0 inferences"), "{refusal}");
     assert!(!infer(&mut cluster.open(&model).unwrap(), &model, 1));
     assert_eq!(left(&cluster), each(&cluster, 0));
+}
+
+/// A session whose client says to each party what it likes.
+struct Raw {
+    streams: Streams,
+    control: Box<dyn Endpoint>,
+}
+
+impl Raw {
+    fn open(cluster: &Cluster, model: &Model) -> Self {
+        let (config, timeout) = (cluster.client("data"), std::time::Duration::from_secs(10));
+        let terms = Terms { protocol: cluster.protocol.name().into(), ..terms(&config, model) };
+        let parties = config.parties.len();
+        let mut connections: Vec<Connection> = config
+            .parties
+            .iter()
+            .map(|party| {
+                let (identity, name) = (&config.identity, &party.name);
+                covey_transport::connect(&party.address, identity, party.fingerprint, name, timeout).unwrap()
+            })
+            .collect();
+        let answer = |connection: &mut Connection| match wire::answer(connection, timeout).unwrap() {
+            Answer::Refused(reason) => panic!("{reason}"),
+            Answer::Reply(reply) => reply,
+        };
+        for (role, connection) in connections.iter_mut().enumerate() {
+            wire::send(connection, &Request::Infer(Infer { role, terms: terms.clone() }), timeout).unwrap();
+        }
+        connections.iter_mut().for_each(|connection| assert!(matches!(answer(connection), Reply::Ready { .. })));
+        connections.iter_mut().for_each(|connection| wire::send(connection, &Proceed::Proceed, timeout).unwrap());
+        connections.iter_mut().for_each(|connection| assert!(matches!(answer(connection), Reply::Started { .. })));
+        let peers = connections.into_iter().enumerate();
+        let peers = peers.map(|(role, connection)| (role, cluster.names[role].to_string(), connection)).collect();
+        let streams = Streams::start((parties, "data"), parties, peers, Default::default()).unwrap();
+        let mut control = streams.endpoint(CONTROL_STREAM).unwrap();
+        for role in 0..parties {
+            let opened: SessionReply = wire::receive_control(&mut *control, role, cluster.names[role]).unwrap();
+            assert_eq!(opened, SessionReply::Opened);
+        }
+        Raw { streams, control }
+    }
+
+    /// Asks some parties for runs.
+    fn ask(&mut self, parties: impl IntoIterator<Item = PeerId>, count: u32) {
+        let run = SessionRequest::Run(Run { phase: Joint, batch: 1, inference: 1, count });
+        parties.into_iter().for_each(|party| wire::send_control(&mut *self.control, party, &run).unwrap());
+        self.streams.flush();
+    }
+}
+
+/// One that asks a party alone, or all and vanishes while they set runs aside, costs others no run but its own, and no session its store.
+#[test]
+fn a_client_that_asks_for_runs_and_does_not_use_them_takes_none_from_others() {
+    const RUNS: u64 = 40;
+    for protocol in [Trio, Beaver] {
+        let mut cluster = Cluster::of(protocol);
+        for role in cluster.roles() {
+            // Of the client that asks, whose entry is the last: a session that vanished keeps its place for a moment.
+            cluster.write(
+                &format!("{}.toml", cluster.names[role]),
+                &(cluster.party_toml(role, &CLIENTS) + "sessions = 32\n"),
+            );
+            cluster.start_party(role);
+        }
+        let model = model();
+        cluster.share(&model);
+        let mut honest = cluster.open(&model).unwrap();
+        honest.fill_store(1, RUNS as u32, &mut |_| {}).unwrap();
+        let mut waiting: Vec<Raw> = cluster.roles().into_iter().map(|_| Raw::open(&cluster, &model)).collect();
+        waiting.iter_mut().enumerate().for_each(|(role, session)| session.ask([role], 4));
+        assert!(infer(&mut honest, &model, 1) && infer(&mut honest, &model, 2));
+        assert_eq!(left(&cluster), each(&cluster, RUNS - 2), "no run is set aside for who asked one party");
+        for seed in 3..11 {
+            let mut vanishes = Raw::open(&cluster, &model);
+            vanishes.ask(cluster.roles(), 2);
+            std::thread::sleep(std::time::Duration::from_micros(300 * seed));
+            drop(vanishes);
+            assert!(infer(&mut honest, &model, seed), "of the store");
+        }
+        let left = left(&cluster);
+        assert!(left.iter().all(|&left| (RUNS - 10 - 16..=RUNS - 10).contains(&left)), "{left:?}");
+        // Others than one role was asked for: the session ends, and nothing is set aside.
+        let mut differs = Raw::open(&cluster, &model);
+        differs.ask([0], 4);
+        differs.ask(1..cluster.names.len(), 3);
+        let over = |session: &mut Raw| {
+            let reply: Result<SessionReply, _> = wire::receive_control(&mut *session.control, 0, "P0");
+            reply.expect_err("the end").to_string()
+        };
+        let reason = over(&mut differs);
+        assert!(reason.contains("the client asked P1 (beta) for other runs"), "{reason}");
+        assert!(infer(&mut honest, &model, 12));
+    }
+}
+
+/// The bytes of a batch's file at a role, and where its items begin, with the length of one.
+fn items(cluster: &Cluster, role: usize) -> (Vec<u8>, usize, usize) {
+    let bytes = std::fs::read(crate::common::only_folder(&folder(cluster, role)).join("items.material")).unwrap();
+    let number = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap()) as usize;
+    // After the header and its digest comes what goes with all items.
+    let (len, start) = (number(48), 104 + number(64));
+    (bytes, start, len)
+}
+
+/// A run's keys are with the run, and gone when it is used, at every role.
+#[test]
+fn a_disk_that_is_taken_later_holds_no_key_of_a_used_run() {
+    const SLOT: usize = 17;
+    for protocol in [Trio, Quad, Beaver] {
+        let mut cluster = Cluster::of(protocol).started();
+        let model = model();
+        cluster.share(&model);
+        cluster.open(&model).unwrap().fill_store(1, 3, &mut |_| {}).unwrap();
+        let (roles, slots) = (cluster.roles(), cluster.names.len());
+        let stop = |cluster: &mut Cluster| roles.iter().for_each(|&role| cluster.stop_party(role));
+        let start = |cluster: &mut Cluster| roles.iter().for_each(|&role| cluster.start_party(role));
+        stop(&mut cluster);
+        let before: Vec<_> = roles.iter().map(|&role| items(&cluster, role)).collect();
+        start(&mut cluster);
+        assert!(infer(&mut cluster.open(&model).unwrap(), &model, 1));
+        stop(&mut cluster);
+        for &role in &roles {
+            let ((old, start, len), (new, ..)) = (&before[role], items(&cluster, role));
+            let about = &old[104..*start];
+            let purpose = u32::from_le_bytes(*about.first_chunk().unwrap()) as usize;
+            let lasting = &about[4 + purpose + 1..];
+            assert_eq!(lasting.len(), if protocol == Quad { slots * SLOT } else { 0 }, "{protocol:?}, role {role}");
+            let keys = |run: usize| old[start + run * len..][..(slots * SLOT).min(*len)].chunks(SLOT);
+            let held = |run: usize| keys(run).filter(|slot| slot[0] == 1).map(|slot| &slot[1..]);
+            let found = |run: usize| held(run).filter(|key| new.windows(16).any(|window| window == *key)).count();
+            let count = if *len == 0 { 0 } else { slots - 1 };
+            assert_eq!(
+                [0, 1, 2].map(|run| (held(run).count(), found(run))),
+                [(count, 0), (count, count), (count, count)]
+            );
+            assert_eq!(new[start + len..], old[start + len..], "the others are as they were");
+        }
+        start(&mut cluster);
+        let mut session = cluster.open(&model).unwrap();
+        assert!(infer(&mut session, &model, 2) && infer(&mut session, &model, 3) && !infer(&mut session, &model, 4));
+    }
 }

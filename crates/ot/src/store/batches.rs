@@ -160,14 +160,13 @@ impl Batches {
         self.lock().push(batch);
     }
 
-    /// Sets aside the next `count` items of the first batch that is `fit`, from what goes with its items, and has so many left. They
-    /// may be used once all others have claimed them.
+    /// Sets aside the next `count` items of a batch, if it is here and has so many left. They may be used once all others have claimed them.
     ///
     /// # Errors
     /// If the mark cannot be written.
-    pub fn reserve(&self, fit: impl Fn(&[u8]) -> bool, count: u64) -> Result<Option<Reserved>> {
+    pub fn reserve(&self, name: BatchName, count: u64) -> Result<Option<Reserved>> {
         let mut batches = self.lock();
-        let enough = |batch: &&mut Batch| batch.material.journal().left() >= count && fit(batch.material.about());
+        let enough = |batch: &&mut Batch| batch.name == name && batch.material.journal().left() >= count;
         let Some(batch) = batches.iter_mut().find(enough) else { return Ok(None) };
         let (range, items) = batch.material.reserve(count)?;
         let reserved = batch.reserved(range, items);
@@ -297,13 +296,13 @@ mod tests {
     fn made(place: &Path, count: u64, len: usize) -> Batches {
         let batches = open(place);
         let finished = batches.create(NAME, b"about", count, |number| Some(item(number, len))).unwrap();
-        assert!(batches.stored().is_empty() && batches.reserve(|_| true, 1).unwrap().is_none(), "not added yet");
+        assert!(batches.stored().is_empty() && batches.reserve(NAME, 1).unwrap().is_none(), "not added yet");
         batches.add(finished);
         batches
     }
 
     fn next(batches: &Batches, count: u64) -> Range<u64> {
-        batches.reserve(|about| about == b"about", count).unwrap().unwrap().range
+        batches.reserve(NAME, count).unwrap().unwrap().range
     }
 
     fn copy(from: &Path, to: &Path) {
@@ -324,9 +323,9 @@ mod tests {
             let mut batches = made(&place, count, len);
             for number in 0..count {
                 assert_eq!(batches.stored()[0].left, count - number);
-                assert!(batches.reserve(|about| about == b"other", 1).unwrap().is_none());
-                assert!(batches.reserve(|_| true, count - number + 1).unwrap().is_none());
-                let reserved = batches.reserve(|about| about == b"about", 1).unwrap().unwrap();
+                assert!(batches.reserve([8; 16], 1).unwrap().is_none());
+                assert!(batches.reserve(NAME, count - number + 1).unwrap().is_none());
+                let reserved = batches.reserve(NAME, 1).unwrap().unwrap();
                 assert_eq!(
                     (reserved.name, &reserved.range, &reserved.about[..]),
                     (NAME, &(number..number + 1), &b"about"[..])
@@ -437,7 +436,7 @@ mod tests {
             std::fs::write(&file, &bad).unwrap();
             let (batches, problems) = Batches::open(&place, &KIND).unwrap();
             // Either the file is refused as a whole, or the items of the part that is damaged.
-            let read = batches.reserve(|_| true, 0).unwrap().map(|none| batches.claim(NAME, none.range).is_ok());
+            let read = batches.reserve(NAME, 0).unwrap().map(|none| batches.claim(NAME, none.range).is_ok());
             assert!(problems.len() == 1 && read.is_none() || read == Some(true));
             if read.is_some() {
                 let taken = batches.lock()[0].material.take(3);

@@ -132,7 +132,10 @@ impl Journal {
         let id: [u8; 32] = *field(16..48).first_chunk().unwrap_or(&[0; 32]);
         let total = u64::from_le_bytes(*field(48..56).first_chunk().unwrap_or(&[0; 8]));
         if pages[..8] != MAGIC || pages[8..16] != *kind {
-            return Err(refuse(path, "not a journal of this kind of material"));
+            return Err(refuse(
+                path,
+                "not a journal of this kind of material, or of an earlier release: remove its folder and fill the store anew",
+            ));
         }
         if pages[..HEADER + DIGEST] != header(kind, &id, total) {
             return Err(damaged("the journal's first page does not verify"));

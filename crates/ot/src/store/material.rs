@@ -147,7 +147,10 @@ impl Material {
         let number = |at: usize| header[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let (item, count, more) = (number(48), number(56), number(64));
         if header[..8] != MAGIC || header[8..16] != *kind {
-            return Err(refuse(path, "not a file of this kind of material"));
+            return Err(refuse(
+                path,
+                "not a file of this kind of material, or of an earlier release: remove its folder and fill the store anew",
+            ));
         }
         let start = (HEADER + DIGEST) as u64 + more.min(len);
         let bytes = item.checked_mul(count);

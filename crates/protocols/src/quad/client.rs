@@ -95,6 +95,9 @@ impl<W: Word> Served for Quad<W> {
 
     const KEEPS_RUNS: bool = true;
 
+    /// What combines the openings of wide products.
+    const DRAWS_LASTING: bool = true;
+
     fn take_run(&mut self, run: u64) -> Option<Material> {
         self.scheduler.take_stored(run)
     }

@@ -30,7 +30,7 @@ use super::Stored;
 use super::share::{Arith, Role};
 use crate::api::{Geometry, MatmulShape};
 use crate::masked::seed::Mask;
-use crate::randomness::{Generators, Place, SessionKeys};
+use crate::randomness::{DrawKeys, Generators, Place};
 
 mod product;
 mod settle;
@@ -258,19 +258,13 @@ impl<W: Word> Folded<W> {
     }
 
     /// Whether it is of these keys.
-    pub fn is_of(&self, keys: &SessionKeys) -> bool {
+    pub fn is_of(&self, keys: &DrawKeys) -> bool {
         self.keys == keys.fingerprint()
     }
 
-    pub fn new(
-        role: Role,
-        keys: &SessionKeys,
-        geometry: &Geometry,
-        source: &Source<W>,
-        kernel: &LinearWeight<W>,
-    ) -> Self {
+    pub fn new(role: Role, keys: &DrawKeys, geometry: &Geometry, source: &Source<W>, kernel: &LinearWeight<W>) -> Self {
         let (outputs, _) = sizes(geometry);
-        let challenges = challenges(role, &keys.lasting(), outputs);
+        let challenges = challenges(role, &keys.generators(), outputs);
         let factors = MESSAGES.map(|message| {
             let summands = challenges[message].iter().flat_map(|challenge| {
                 components(role)[message].iter().map(|&component| {
@@ -342,12 +336,12 @@ impl<'a, W: Word, Added: FnMut(usize, &mut [W])> FoldedMap<'a, W, Added> {
     pub fn new(
         folded: &'a Folded<W>,
         role: Role,
-        keys: &SessionKeys,
+        keys: &DrawKeys,
         batch: usize,
         chunks: &'a [Chunk],
         added: Added,
     ) -> Self {
-        let positions = positions(role, &keys.lasting(), &folded.geometry, batch);
+        let positions = positions(role, &keys.generators(), &folded.geometry, batch);
         let rows = match folded.geometry {
             Geometry::Conv2d(conv) => conv.out_channels,
             Geometry::Dense { .. } => batch,

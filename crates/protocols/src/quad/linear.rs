@@ -15,7 +15,7 @@ use crate::linear_map::Applied;
 use crate::masked::fused::Task;
 use crate::masked::pieces::{add_residual, by_chunks, chunks};
 use crate::masked::seed::Mask;
-use crate::randomness::SessionKeys;
+use crate::randomness::DrawKeys;
 
 /// This party's working form of one version of a weight, with masks λ' = l1' + l2' and w':
 ///
@@ -73,7 +73,7 @@ impl<W: Word> Weight<W> {
     }
 
     /// What checks its maps of `batch` images or rows by combinations under `keys`, if that pays.
-    fn folded(&self, role: Role, batch: usize, keys: &SessionKeys) -> Option<Arc<Folded<W>>> {
+    fn folded(&self, role: Role, batch: usize, keys: &DrawKeys) -> Option<Arc<Folded<W>>> {
         let source = self.source.as_ref().filter(|_| folding::pays_for_map(&self.geometry, batch))?;
         let mut folded = self.folded.lock().unwrap_or_else(PoisonError::into_inner);
         if !folded.as_ref().is_some_and(|folded| folded.is_of(keys)) {
@@ -123,7 +123,7 @@ impl<W: Word> Quad<W> {
         }
         let (role, opens) = (self.role, !weight.public && !plain);
         let scale = epilogue.truncate.map_or(0, |truncation| truncation.bits);
-        let folded = if opens { weight.folded(role, batch, self.runs.keys()) } else { None };
+        let folded = if opens { weight.folded(role, batch, self.runs.lasting()) } else { None };
         let inputs = self.inputs(x, weight.public, folded.is_some());
         let residual = epilogue.residual.map(Bias::Shared);
         let added =
@@ -149,7 +149,7 @@ impl<W: Word> Quad<W> {
         if let Some(folded) = folded {
             let taken = [epilogue.bias.as_ref(), residual.as_ref()].map(|addend| taken_of(role, addend));
             let [bias, residual] = taken;
-            let mut fold = FoldedMap::new(&folded, role, self.runs.keys(), batch, &chunks, |piece, words| {
+            let mut fold = FoldedMap::new(&folded, role, self.runs.lasting(), batch, &chunks, |piece, words| {
                 // Less what is added: everything changes its sign twice.
                 let chunk: &Chunk = &chunks[piece];
                 elementwise::neg_assign(words);

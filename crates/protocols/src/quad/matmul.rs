@@ -149,7 +149,7 @@ impl<W: Word> Quad<W> {
         if !opens || !folding::pays_for_product(&shape) {
             return self.finish_product(&out, pieces, Compared::ByElement(part(true)), truncate, None);
         }
-        let mut fold = FoldedProduct::new(role, self.runs.keys(), shape);
+        let mut fold = FoldedProduct::new(role, self.runs.lasting(), shape);
         let compared = Compared::<W, fn(usize, &mut [W])>::Combined(&mut fold);
         let result = self.finish_product(&out, pieces, compared, truncate, None)?;
         let sums = fold.finish(role, x, y, self.computes());

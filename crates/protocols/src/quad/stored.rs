@@ -59,7 +59,7 @@ const AT_ONCE: usize = 1 << 16;
 impl<W: Word> Quad<W> {
     /// Digests of what parties are given ahead of any run.
     fn given(&self) -> Tape {
-        let lasting = Arc::new(self.runs.keys().lasting());
+        let lasting = Arc::new(self.runs.lasting().generators());
         Tape::new(self.role, lasting, Place { gate: 0, tile: 0 })
     }
 

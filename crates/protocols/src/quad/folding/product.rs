@@ -7,7 +7,7 @@ use super::{COLUMNS, Component, Fold, MESSAGES, challenges, components, settled_
 use crate::api::MatmulShape;
 use crate::masked::pieces::piece_of;
 use crate::quad::share::{Arith, Role};
-use crate::randomness::SessionKeys;
+use crate::randomness::DrawKeys;
 
 /// [`Fold`] of a product of two secret matrices.
 pub(in crate::quad) struct FoldedProduct<W> {
@@ -17,9 +17,9 @@ pub(in crate::quad) struct FoldedProduct<W> {
 }
 
 impl<W: Word> FoldedProduct<W> {
-    pub fn new(role: Role, keys: &SessionKeys, shape: MatmulShape) -> Self {
+    pub fn new(role: Role, keys: &DrawKeys, shape: MatmulShape) -> Self {
         let sums = MESSAGES.map(|_| vec![W::ZERO; settled_by_product(&shape)]);
-        FoldedProduct { shape, challenges: challenges(role, &keys.lasting(), shape.columns), sums }
+        FoldedProduct { shape, challenges: challenges(role, &keys.generators(), shape.columns), sums }
     }
 
     /// The sums with what this role adds to them.

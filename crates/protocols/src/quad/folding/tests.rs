@@ -6,7 +6,7 @@ use super::super::session_keys;
 use super::*;
 use crate::masked::pieces::{chunks, lens, piece_of};
 use crate::masked::seed::Seed;
-use crate::randomness::SessionKeys;
+use crate::randomness::{DrawKeys, SessionKeys};
 
 const KEYS: [Option<[u8; 32]>; 4] = [Some([1; 32]), Some([2; 32]), Some([3; 32]), Some([4; 32])];
 const RING: Ring = Ring::Pow2(32);
@@ -52,8 +52,8 @@ impl Masks {
     }
 }
 
-fn keys(role: usize) -> SessionKeys {
-    session_keys(role, KEYS)
+fn keys(role: usize) -> DrawKeys {
+    session_keys(role, KEYS).lasting()
 }
 
 /// A bilinear map.
