@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from covey.ir import Graph, Note, Status
-from covey.lowering import Lowering, Row, Truncation
+from covey.lowering import Lowering, Row, Settings, Truncation
+from covey.ops.sigmoid import PiecewiseLinear
 from covey.passes.scale_choice import Choice
 
 RangeSources = dict[str, str]
@@ -31,6 +32,7 @@ def build(graph: Graph, choice: Choice, sources: RangeSources, samples: int, pro
         "weights": "public" if settings.public_weights else "secret",
         "parameters": int(sum(array.size for array in lowering.weights.values())),
         "calibration_samples": samples,
+        **_curves(graph, settings),
         "inputs": [
             {
                 "name": name,
@@ -71,6 +73,7 @@ def render(report: dict[str, Any]) -> RenderableType:
             "" if entry["postprocess"] == "nothing" else f", {entry['postprocess']} by the result's owner in the clear"
         )
         head.append(f"output {entry['name']} {_shape(entry['shape'])}{after}\n")
+    head.append(_measured(report))
     table = Table(title="values, node by node", title_justify="left")
     for heading in ("node", "operator", "computes"):
         table.add_column(heading, overflow="fold")
@@ -94,6 +97,42 @@ def render(report: dict[str, Any]) -> RenderableType:
     for line in report["rounding_errors"]:
         tail.append(line + "\n")
     return Group(head, table, tail)
+
+
+def _measured(report: dict[str, Any]) -> str:
+    """What the program is off by, in words."""
+    if "knots" in report:
+        curves = f"Sigmoid and Tanh are {report['knots']} pieces\n"
+    else:
+        curves = ""
+    found = report["measured"]
+    if found is None:
+        return f"{curves}{report['not_measured']}\n"
+    samples = found["samples"]
+    of = f"{samples}" if samples == found["of"] else f"{samples} of {found['of']}"
+    lines = [f"measured in the clear on {of} calibration samples, against floating point:"]
+    for entry in found["outputs"]:
+        lines.append(f"  output {entry['output']}: {_error(entry)}")
+    if found["grows_at"]:
+        grows = (f"{g['node']} ({g['op']}) {g['before']:.3%} to {g['after']:.3%}" for g in found["grows_at"])
+        lines.append(f"  the error grows most at {', '.join(grows)}")
+    return curves + "\n".join(lines) + "\n"
+
+
+def _error(entry: dict[str, Any]) -> str:
+    top1 = entry["top1_agreement"]
+    answers = "" if top1 is None else f"{top1:.2%} of the answers agree"
+    if entry["near_ties"]:
+        answers += f", {entry['near_ties']} of the others a near-tie"
+    if entry["relative_error"] is None:
+        return answers
+    error = f"{entry['relative_error']:.3%} off (relative L2), {entry['worst_error']:.3%} for the worst sample"
+    return f"{error} (number {entry['worst_sample']})" + (f"; {answers}" if answers else "")
+
+
+def _curves(graph: Graph, settings: Settings) -> dict[str, int]:
+    """How many pieces curves are made of, if there are any."""
+    return {"knots": settings.knots} if any(isinstance(n.op, PiecewiseLinear) for n in graph.nodes) else {}
 
 
 def _row(row: Row) -> dict[str, Any]:

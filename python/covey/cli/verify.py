@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,11 +28,16 @@ from covey.errors import OptionError
 from covey.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
+    from covey.closeness import Agreement, Closeness, Disagreement
     from covey.ir import Graph
     from covey.layers import Layer
     from covey.local import Parties
     from covey.model import Model
     from covey.result import Floats, Result
+
+
+SHOWN_DISAGREEMENTS = 3
+"""Answers that differ from the float model's and are told one by one."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +166,7 @@ def judge(
 ) -> tuple[list[Check], list[str]]:
     """Every check, and what could not be checked. An `approximate` run may differ from clear."""
     from covey import verify as compare_with
+    from covey.closeness import closeness
 
     checks: list[Check] = []
     notes: list[str] = []
@@ -178,33 +185,80 @@ def judge(
         told = approximate or shifts > 0  # a class number tells of any difference before it
         checks.append(Check(what, found, "approximate", None) if told else Check(what, found, "0", equal))
 
-    counts = compare_with.distinct(inputs, private)
-    if counts is not None:
-        samples, outputs = counts
-        checks.append(
-            Check("distinct outputs", f"{outputs} for {samples} distinct samples", str(samples), outputs >= samples)
-        )
     if float_model is None and loaded.graph is None:
+        checks += _distinct(inputs, private)
         notes.append("not compared with floating point: name the model it came from with --model")
         return checks, notes
     expected = compare_with.float_reference(float_model, loaded.graph, inputs)
     if expected.note:
         notes.append(expected.note)
-    for row in compare_with.closeness(private, expected):
-        limit = compare_with.RELATIVE_ERROR_LIMIT
-        error = Check(
-            f"{row.output}: relative L2 error",
-            f"{row.relative_error:.4%}",
-            f"at most {limit:.0%}",
-            row.relative_error <= limit,
-        )
-        checks.append(error)
-        if row.top1 is not None:
-            checks.append(Check(f"{row.output}: top-1 agreement with {expected.source}", f"{row.top1:.2%}", "", None))
+    several = compare_with.distinct_samples(inputs) > 1
+    for row in closeness(private, expected):
+        found, remarks = judge_closeness(row, expected.source, several)
+        checks += found
+        notes += remarks
     for name, fraction in expected.alive.items():
         limit = compare_with.ALIVE_LIMIT
         checks.append(Check(f"{name}: alive", f"{fraction:.1%}", f"at least {limit:.0%}", fraction >= limit))
     return checks, notes
+
+
+def _distinct(inputs: dict[str, Floats], private: Result) -> list[Check]:
+    """What is left to judge without the float model."""
+    from covey import verify as compare_with
+
+    counts = compare_with.distinct(inputs, private)
+    if counts is None:
+        return []
+    samples, outputs = counts
+    found = f"{outputs} for {samples} distinct samples"
+    return [Check("distinct outputs", found, str(samples), outputs >= samples)]
+
+
+def judge_closeness(row: Closeness, source: str, several: bool) -> tuple[list[Check], list[str]]:
+    """An output against floating point: its error, its answers, and whether it tells samples apart."""
+    from covey import closeness as limits
+
+    checks, notes = [], []
+    if not row.classes:
+        limit = limits.RELATIVE_ERROR_LIMIT
+        found = f"{row.relative_error:.4%}, worst sample {row.worst_error:.4%} (number {row.worst_sample})"
+        checks.append(Check(f"{row.output}: relative L2 error", found, f"at most {limit:.0%}", row.error <= limit))
+    if row.unexplained is not None and several:
+        most = f"at most {limits.VARIATION_LIMIT:.0%} of it is error"
+        same = math.isinf(row.unexplained)
+        found = "none: outputs do not depend on the input" if same else f"{row.unexplained:.2%} of it is error"
+        good = row.unexplained <= limits.VARIATION_LIMIT
+        checks.append(Check(f"{row.output}: variation between samples", found, most, good))
+        if not good:
+            notes.append(
+                f"{row.output}: samples hardly change this output, so its error says little of what the network "
+                f"computes: verify with samples that differ more, or with a trained network"
+            )
+    if row.agreement is not None:
+        checks.append(_top1(row, row.agreement, source))
+        notes += [f"{row.output}: {_told(found)}" for found in row.agreement.differing[:SHOWN_DISAGREEMENTS]]
+    return checks, notes
+
+
+def _top1(row: Closeness, agreement: Agreement, source: str) -> Check:
+    from covey.closeness import DISAGREEING_LIMIT
+
+    found = f"{agreement.fraction:.2%}"
+    if agreement.differing:
+        found += f", {agreement.near_ties} of {len(agreement.differing)} others a near-tie"
+    if agreement.margin is not None and not agreement.differing:
+        found += f", every lead at least {agreement.margin:.2g} times what the error can turn"
+    most = f"at least {1 - DISAGREEING_LIMIT:.0%}, near-ties aside"
+    return Check(f"{row.output}: top-1 agreement with {source}", found, most, agreement.good)
+
+
+def _told(found: Disagreement) -> str:
+    answer = f"sample {found.sample} is {found.got} and in floating point {found.due}"
+    if found.lead is None:
+        return answer
+    close = "a near-tie" if found.near_tie else "no near-tie"
+    return f"{answer}, {close}: the float model's best two are {found.lead:.3g} apart"
 
 
 def check_certificate(
