@@ -103,7 +103,7 @@ class Closeness:
 
     `relative_error` is over all samples, `worst_error` that of the sample number `worst_sample`. `unexplained` is the
     error's part of the variation between samples, `None` for a single sample. `agreement` is that of answers; `None`
-    where an output has no classes. Outputs that are `classes`, numbers of them or truth values, have an agreement alone.
+    where an output has no classes. Outputs that are `classes`, class numbers or truth values, have an agreement alone.
     """
 
     output: str
@@ -179,7 +179,9 @@ def closeness(actual: Result, expected: FloatReference) -> list[Closeness]:
         errors = [_errors(got, due), _errors(logits, before)]
         worst, sample = max(error[1:] for error in errors)
         agreement = None if scores is None else _scores_agree(logits, scores)
-        rows.append(Closeness(name, max(error[0] for error in errors), worst, sample, _varies(got, due), agreement))
+        rows.append(
+            Closeness(name, max(error[0] for error in errors), worst, sample, _varies(logits, before), agreement)
+        )
     return rows
 
 

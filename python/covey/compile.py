@@ -104,10 +104,10 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     loaders, or files. Bounds that interval analysis proves are preferred; where they do not fit the ring, the largest
     value over the calibration data times four stands in.
 
-    With calibration data the program is measured on it, 64 samples at most. `max_error` is the largest relative L2 error
-    against floating point that is accepted, over these samples and of the worst of them. Where a program is near that
-    or above, small weights get more bits, then all values, then 64 bits are taken; Sigmoid and Tanh get as many pieces
-    as it takes. A program that is still above it is refused (`InaccurateError`). The report says what was measured.
+    With calibration data the program is measured on it, on 64 samples at most. `max_error` is the largest relative L2
+    error against floating point that is accepted, over these samples and of the worst of them. Where a program comes
+    near it, small weights get more bits, then all values, then 64 bits are taken; Sigmoid and Tanh get as many pieces
+    as they need. A program that is still above it is refused (`InaccurateError`). The report says what was measured.
 
     `keep_bn` leaves batch normalisation apart instead of folding it into the layers before it; `drop_channels` drops
     channels that are always zero or never read, which tells every party how many there were. Raises a `CoveyError` that

@@ -95,11 +95,11 @@ def _divisors(program: pb.Program, graph: Graph) -> dict[int, int]:
     """How many elements the values count that stand for means whose readers divide (see `covey.linear`)."""
     by_name = {node.name: node for node in graph.nodes}
     found: dict[int, int] = {}
-    last = {node.name: node.outputs[0] for node in program.nodes}
+    divided = {node.name for node in program.nodes if node.WhichOneof("op") in ("mul_shift", "div_exact")}
     for node in program.nodes:
         kind, (output,) = node.WhichOneof("op"), node.outputs
         mean = by_name.get(node.name)
-        if kind == "sum_pool" and mean is not None and isinstance(mean.op, AveragePool) and last[node.name] == output:
+        if kind == "sum_pool" and mean is not None and isinstance(mean.op, AveragePool) and node.name not in divided:
             found[output] = mean.op.divisor(graph.values[mean.inputs[0]])
         elif kind == "reshape" and node.inputs[0] in found:
             found[output] = found[node.inputs[0]]

@@ -107,7 +107,7 @@ class Settings:
     fine_weights: bool = False
     """Whether small weights are given more fractional bits."""
     knots: int = 16
-    """The fewest knots of a Sigmoid or Tanh (see `covey.ops.sigmoid`): calibration data may show that more are needed."""
+    """The fewest knots of a Sigmoid or Tanh (see `covey.ops.sigmoid`): calibration data may ask for more."""
 
     @property
     def available_bits(self) -> int:

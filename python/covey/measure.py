@@ -1,6 +1,6 @@
 """Measuring a compiled program on calibration samples: in the clear, beside the float network.
 
-The integers that a run in the clear computes are those of a private run, so that what is measured here is what users get.
+The integers that a run in the clear computes are those of a private run, so what is measured here is what users get.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from covey import closeness, reference
+from covey import closeness
 from covey._proto import program_pb2 as pb
 from covey.closeness import Closeness, FloatReference
 from covey.emit import HEADER_BYTES
@@ -135,7 +135,7 @@ class Samples:
     def measure(self, compiled: Compiled) -> Measured:
         """A program of the network on the samples. Needs the runtime: raises `ImportError` without it."""
         try:
-            result = _run(_model(compiled), self.inputs)
+            result = run(_model(compiled), self.inputs)
         except CoveyError as error:  # a value left its bound
             return Measured(self.count, [], [], str(error))
         return Measured(self.count, closeness.closeness(result, self.expected))
@@ -158,7 +158,7 @@ def _model(compiled: Compiled) -> Model:
     return Model(program, _core.Weights(compiled.weights_bytes, program), compiled.graph)
 
 
-def _run(model: Model, inputs: Mapping[str, Array]) -> Result:
+def run(model: Model, inputs: Mapping[str, Array]) -> Result:
     """The outputs in the clear, a part of the samples at a time."""
     from covey.clear import run_clear
 

@@ -101,10 +101,7 @@ def render(report: dict[str, Any]) -> RenderableType:
 
 def _measured(report: dict[str, Any]) -> str:
     """What the program is off by, in words."""
-    if "knots" in report:
-        curves = f"Sigmoid and Tanh are {report['knots']} pieces\n"
-    else:
-        curves = ""
+    curves = f"Sigmoid and Tanh have {report['knots']} knots\n" if "knots" in report else ""
     found = report["measured"]
     if found is None:
         return f"{curves}{report['not_measured']}\n"

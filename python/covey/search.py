@@ -1,8 +1,8 @@
 """Which program of a network is fine enough: the cheapest whose outputs are near enough to floating point.
 
-With calibration data every program is measured before it is taken. Where the first is not fine enough, small weights get
-more bits, then all values, then the next ring is taken. How many pieces a curve has is known before: what pieces alone
-do to the network is measured in floating point.
+With calibration data every program is measured before it is taken. Where the first is not fine enough, small weights
+get more bits, then all values, then the next ring is taken. How many pieces a curve has is known before: what pieces
+alone do to the network is measured in floating point.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from covey.closeness import RELATIVE_ERROR_LIMIT
 from covey.errors import CoveyError, DoesNotFitError, InaccurateError, ModelError
 from covey.ir import Graph
 from covey.lowering import Settings
@@ -22,8 +23,8 @@ from covey.passes.scale_choice import Choice, choose, scales
 if TYPE_CHECKING:
     from covey.compile import Compiled, Prepared
 
-MAX_ERROR = 0.02
-"""The largest relative L2 error that is accepted unless told otherwise, which is what `verify` accepts."""
+MAX_ERROR = RELATIVE_ERROR_LIMIT
+"""The largest relative L2 error that is accepted unless told otherwise: what `verify` accepts."""
 
 ENOUGH = 0.75
 """The part of it that ends the search: other samples may be worse than these."""

@@ -18,11 +18,12 @@ from covey.bench.plaintext import Plaintext
 from covey.bench.runs import Runs, links, parties, repeat, session_options
 from covey.clear import run_clear
 from covey.client import Phase, Progress
+from covey.closeness import relative_error
 from covey.model import Model, load
 from covey.models import Spec
 from covey.protocols import PROTOCOLS
 from covey.result import NodeProfile, Result
-from covey.verify import compare, relative_error
+from covey.verify import compare
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from covey.errors import OptionError
 from covey.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
-    from covey.tune import Attempt, Tuned
+    from covey.goals import Attempt
+    from covey.tune import Tuned
 
 
 def tune(
@@ -25,18 +26,27 @@ def tune(
     ] = None,
     protocol: Protocol = "trio",
     tolerance: Annotated[
-        float, typer.Option(min=0, max=100, help="Percentage points that the accuracy may lose.")
-    ] = 0.2,
+        float | None,
+        typer.Option(
+            min=0,
+            max=100,
+            metavar="PERCENT",
+            help="Points that the accuracy may lose (0.2), or how far outputs without classes may be off (1).",
+        ),
+    ] = None,
+    regression: Annotated[
+        bool, typer.Option("--regression", help="The first output [N, K] is numbers, not scores of K classes.")
+    ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="MODEL.covey")] = None,
     calibration: Calibration = None,
     input_range: InputRange = None,
     as_json: Json = False,
 ) -> None:
-    """Find the smallest scale and ring that keep a classifier's accuracy, and certify it in the program."""
+    """Find the smallest scale and ring that keep the accuracy, or the outputs, and certify it in the program."""
     from covey.certificate import read_labels
     from covey.compile import RINGS, prepare
     from covey.data import check_within, read_samples
-    from covey.tune import Validation
+    from covey.goals import Validation
     from covey.tune import tune as search
 
     kind = check_protocol(protocol)
@@ -50,7 +60,8 @@ def tune(
     rings = [ring for ring in PROTOCOLS[kind].rings if ring in RINGS]
     validation = Validation(inputs, classes, data.name)
     with console.progress(quiet=as_json) as report:
-        tuned = search(prepared, validation, rings=rings, tolerance=tolerance / 100, progress=report)
+        allowed = None if tolerance is None else tolerance / 100
+        tuned = search(prepared, validation, rings=rings, tolerance=allowed, regression=regression, progress=report)
     files = tuned.compiled.save(output or model.with_suffix(".covey"))
     if as_json:
         paths = dict(zip(("program", "weights", "report"), map(str, files), strict=True))
@@ -65,31 +76,48 @@ def tune(
 def _print(tuned: Tuned, protocol: str) -> None:
     report = tuned.compiled.report
     out = console.out()
-    right = "right" if tuned.certificate.labelled else "as the float model"
-    accuracy = tuned.float_correct / tuned.samples
-    out.print(f"{report['model']}: {tuned.samples} validation samples, float accuracy {accuracy:.2%}\n")
-    out.print(
-        _table("scales, in 64 bits", "scale", [(a.scale, a) for a in tuned.scales], tuned, report["scale"], right)
-    )
+    correct = tuned.float_correct
+    accuracy = "" if correct is None else f", float accuracy {correct / tuned.samples:.2%}"
+    out.print(f"{report['model']}: {tuned.samples} validation samples{accuracy}\n")
+    columns = _errors if correct is None else _accuracies
+    out.print(columns("scales, in 64 bits", "scale", [(a.scale, a) for a in tuned.scales], tuned, report["scale"]))
     out.print()
     title = f"rings that {protocol} computes in, at scale {report['scale']}"
-    out.print(_table(title, "bits", [(a.ring, a) for a in tuned.rings], tuned, report["ring_bits"], right))
+    out.print(columns(title, "bits", [(a.ring, a) for a in tuned.rings], tuned, report["ring_bits"]))
+    found = tuned.certificate
+    kept = (
+        f"outputs {found.relative_error:.2%} off"
+        if correct is None
+        else f"accuracy {_share(found.fixed_correct, tuned)}"
+    )
     out.print(
-        f"\nchosen: scale {report['scale']} in Z_2^{report['ring_bits']}, accuracy "
-        f"{tuned.certificate.fixed_correct / tuned.samples:.2%}; the program holds a certificate of it"
+        f"\nchosen: scale {report['scale']} in Z_2^{report['ring_bits']}, {kept}; the program holds a certificate of it"
     )
 
 
-def _table(title: str, key: str, rows: list[tuple[int, Attempt]], tuned: Tuned, chosen: int, right: str) -> Any:
+def _share(correct: int, tuned: Tuned) -> str:
+    return f"{correct / tuned.samples:.2%}"
+
+
+def _accuracies(title: str, key: str, rows: list[tuple[int, Attempt]], tuned: Tuned, chosen: int) -> Any:
+    right = "right" if tuned.certificate.labelled else "as the float model"
     table = console.table(title, [], [key, right, "accuracy", "against float"])
     table.add_column("", overflow="fold", max_width=50)
     for number, attempt in rows:
         if attempt.correct is None:
             table.add_row(str(number), "-", "-", "-", console.cell(attempt.why_not))
             continue
-        change = (attempt.correct - tuned.float_correct) / tuned.samples
+        change = (attempt.correct - (tuned.float_correct or 0)) / tuned.samples
         mark = "chosen" if number == chosen else ""
-        table.add_row(
-            str(number), str(attempt.correct), f"{attempt.correct / tuned.samples:.2%}", f"{100 * change:+.2f}", mark
-        )
+        table.add_row(str(number), str(attempt.correct), _share(attempt.correct, tuned), f"{100 * change:+.2f}", mark)
+    return table
+
+
+def _errors(title: str, key: str, rows: list[tuple[int, Attempt]], tuned: Tuned, chosen: int) -> Any:
+    table = console.table(title, [], [key, "off float, relative L2"])
+    table.add_column("", overflow="fold", max_width=50)
+    for number, attempt in rows:
+        error = "-" if attempt.error is None else f"{attempt.error:.3%}"
+        mark = attempt.why_not or ("chosen" if number == chosen else "")
+        table.add_row(str(number), error, console.cell(mark))
     return table

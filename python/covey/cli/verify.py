@@ -28,6 +28,7 @@ from covey.errors import OptionError
 from covey.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
+    from covey._proto import program_pb2 as pb
     from covey.closeness import Agreement, Closeness, Disagreement
     from covey.ir import Graph
     from covey.layers import Layer
@@ -103,7 +104,7 @@ def verify(
         report(0, 0, "floating point")
         checks, notes = judge(loaded, float_model, inputs, clear, private, kind, approximate=key_bits is not None)
         report(0, 0, "the certificate")
-        certified, remarks = check_certificate(loaded, given if data is not None else None, labels)
+        certified, remarks = check_certificate(loaded, given if data is not None else None, labels, float_model)
         checks, notes = [*checks, *certified], [*notes, *remarks]
     passed = all(check.passed is not False for check in checks)
     count = max(len(values) for values in inputs.values())
@@ -194,8 +195,8 @@ def judge(
         notes.append(expected.note)
     several = compare_with.distinct_samples(inputs) > 1
     for row in closeness(private, expected):
-        found, remarks = judge_closeness(row, expected.source, several)
-        checks += found
+        judged, remarks = judge_closeness(row, expected.source, several)
+        checks += judged
         notes += remarks
     for name, fraction in expected.alive.items():
         limit = compare_with.ALIVE_LIMIT
@@ -237,7 +238,7 @@ def judge_closeness(row: Closeness, source: str, several: bool) -> tuple[list[Ch
             )
     if row.agreement is not None:
         checks.append(_top1(row, row.agreement, source))
-        notes += [f"{row.output}: {_told(found)}" for found in row.agreement.differing[:SHOWN_DISAGREEMENTS]]
+        notes += [f"{row.output}: {_told(other)}" for other in row.agreement.differing[:SHOWN_DISAGREEMENTS]]
     return checks, notes
 
 
@@ -262,7 +263,7 @@ def _told(found: Disagreement) -> str:
 
 
 def check_certificate(
-    loaded: Model, given: dict[str, Floats] | None, labels: Path | None
+    loaded: Model, given: dict[str, Floats] | None, labels: Path | None, float_model: Path | None = None
 ) -> tuple[list[Check], list[str]]:
     """The accuracy certificate in the program, measured again where the data it was made with are given."""
     from covey import certificate
@@ -270,6 +271,8 @@ def check_certificate(
     found = certificate.of(loaded.program)
     if found is None:
         return [], ["the program has no accuracy certificate: covey tune makes one"] if labels is not None else []
+    if certificate.of_error(found):
+        return _check_error(loaded, given, found, float_model)
     right = found.fixed_correct
     states = f"{right} of {found.samples} right on '{found.data}', the float model {found.float_correct}"
     limit = f"at most {100 * found.tolerance:g} points lower"
@@ -288,6 +291,30 @@ def check_certificate(
     measured = int((answers == classes).sum())
     checks.append(Check("certificate: measured again", f"{measured} right", str(right), measured == right))
     return checks, []
+
+
+def _check_error(
+    loaded: Model, given: dict[str, Floats] | None, found: pb.Certificate, float_model: Path | None
+) -> tuple[list[Check], list[str]]:
+    """The certificate of a network without classes."""
+    from covey import certificate
+    from covey.closeness import float_run
+    from covey.goals import output_error
+    from covey.verify import float_graph
+
+    stated = found.relative_error
+    states = f"{stated:.4%} off on {found.samples} samples of '{found.data}'"
+    limit = f"at most {found.tolerance:.2%}"
+    checks = [Check("certificate: relative L2 error", states, limit, certificate.holds(found))]
+    if given is None or certificate.digest(given, None) != found.digest:
+        return checks, [f"certificate: not measured again: give --data '{found.data}'"]
+    if loaded.graph is None and float_model is None:
+        return checks, ["certificate: not measured again: name the float model with --model"]
+    graph = loaded.graph if float_model is None else float_graph(float_model)
+    assert graph is not None
+    measured = output_error(loaded, float_run(graph, given), given)
+    same = math.isclose(measured, stated, rel_tol=1e-6)
+    return [*checks, Check("certificate: measured again", f"{measured:.4%} off", f"{stated:.4%}", same)], []
 
 
 def _print(title: str, checks: list[Check], notes: list[str]) -> None:
