@@ -93,14 +93,18 @@ def compare(model: Model, graph: Graph, inputs: Mapping[str, Floats], private: R
 
 def _divisors(program: pb.Program, graph: Graph) -> dict[int, int]:
     """How many elements the values count that stand for means whose readers divide (see `covey.linear`)."""
-    by_name = {node.name: node for node in graph.nodes}
+    # A node of the model may be several here: the mean, and the removal of its dimensions.
+    means = {
+        node.name: node.op.divisor(graph.values[node.inputs[0]])
+        for node in graph.nodes
+        if isinstance(node.op, AveragePool)
+    }
     found: dict[int, int] = {}
     divided = {node.name for node in program.nodes if node.WhichOneof("op") in ("mul_shift", "div_exact")}
     for node in program.nodes:
         kind, (output,) = node.WhichOneof("op"), node.outputs
-        mean = by_name.get(node.name)
-        if kind == "sum_pool" and mean is not None and isinstance(mean.op, AveragePool) and node.name not in divided:
-            found[output] = mean.op.divisor(graph.values[mean.inputs[0]])
+        if kind == "sum_pool" and node.name in means and node.name not in divided:
+            found[output] = means[node.name]
         elif kind == "reshape" and node.inputs[0] in found:
             found[output] = found[node.inputs[0]]
     return found

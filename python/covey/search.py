@@ -44,18 +44,19 @@ def search(
     Raises `DoesNotFitError` where no bound fits and `InaccurateError` where no program is near enough.
     """
     samples = prepared.few
-    settings = replace(settings, knots=knots(samples, settings.knots, max_error))
+    aim = min(max_error, MAX_ERROR)  # what is accepted beyond that makes no program coarser
+    settings = replace(settings, knots=knots(samples, settings.knots, aim))
     first = choose(prepared.graph, settings, prepared.ranges, prepared.magnitudes, rings, scale)
     if samples is None or not runtime():
         return first, None
     best, measured = first, samples.measure(prepared.finished(first))
     before = measured
-    if measured.error > ENOUGH * max_error:
+    if measured.error > ENOUGH * aim:
         for how, choice in _finer(prepared, first, rings, scale):
             found = samples.measure(prepared.finished(choice))
             if found.error < measured.error:
                 best, measured = Choice(choice.lowering, _reason(choice, how, before)), found
-            if measured.error <= ENOUGH * max_error:
+            if measured.error <= ENOUGH * aim:
                 break
     compiled = prepared.finished(best)
     measured = replace(measured, grows=[] if measured.failed else samples.growth(compiled))
@@ -107,18 +108,22 @@ def _finer(
     narrow = first.lowering.settings.ring_bits
     for ring in (narrow, *(ring for ring in rings if ring > narrow)):
         how = f"not Z_2^{narrow}" if ring != narrow else "small weights have more bits"
-        choices = [attempt(ring, scale, fine) for fine in ((True,) if ring == narrow else (False, True))]
-        yield from ((how, choice) for choice in choices if choice is not None)
+        chosen = first.lowering.scale if ring == narrow else 0
+        for fine in (True,) if ring == narrow else (False, True):
+            choice = attempt(ring, scale, fine)
+            if choice is not None:
+                chosen = max(chosen, choice.lowering.scale)
+                yield how, choice
         largest = scales(ring)[0]
         # Where Covey had to take a smaller scale, a larger one has no room.
-        if scale is not None or choices[0] is None or choices[0].lowering.scale < largest:
+        if scale is not None or chosen < largest:
             continue
         for more in MORE_BITS:
             choice = attempt(ring, largest + more, True)
             if choice is None:
                 break
-            chosen = f"scale {largest + more} in Z_2^{ring}: more than Covey chooses by itself"
-            yield f"not scale {first.lowering.scale} in Z_2^{narrow}", Choice(choice.lowering, chosen)
+            reason = f"scale {largest + more} in Z_2^{ring}: more than Covey chooses by itself"
+            yield f"not scale {first.lowering.scale} in Z_2^{narrow}", Choice(choice.lowering, reason)
 
 
 def _reason(choice: Choice, how: str, before: Measured) -> str:
