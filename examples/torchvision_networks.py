@@ -3,8 +3,8 @@
     python examples/torchvision_networks.py [NAME ...] [--folder FOLDER] [--protocol trio]
 
 Images are 64 × 64 and smooth, weights those of seed 0, BatchNorm statistics those of one batch of 64 images. Each
-program is verified twice: in the clear on the images it was measured on, where the error must be the one that its report
-holds, and privately on others. Needs `pip install torch torchvision onnxscript`. Prints two lines for each network and
+program is verified twice: in the clear on the images it was measured on, where the error must be the one in its report,
+and privately on others. Needs `pip install torch torchvision onnxscript`. Prints two lines for each network and
 ends with exit code 1 if any fails. A network that `compile` refuses is named with the reason and counts as passed.
 """
 

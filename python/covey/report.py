@@ -111,7 +111,9 @@ def _measured(report: dict[str, Any]) -> str:
     for entry in found["outputs"]:
         lines.append(f"  output {entry['output']}: {_error(entry)}")
     if found["grows_at"]:
-        grows = (f"{g['node']} ({g['op']}) {g['before']:.3%} to {g['after']:.3%}" for g in found["grows_at"])
+        grows = (
+            f"{g['node']} ({g['op']}) {_percent(g['before'])} to {_percent(g['after'])}" for g in found["grows_at"]
+        )
         lines.append(f"  the error grows most at {', '.join(grows)}")
     return curves + "\n".join(lines) + "\n"
 
@@ -123,8 +125,13 @@ def _error(entry: dict[str, Any]) -> str:
         answers += f", {entry['near_ties']} of the others a near-tie"
     if entry["relative_error"] is None:
         return answers
-    error = f"{entry['relative_error']:.3%} off (relative L2), {entry['worst_error']:.3%} for the worst sample"
-    return f"{error} (number {entry['worst_sample']})" + (f"; {answers}" if answers else "")
+    error = f"{_percent(entry['relative_error'])} off (relative L2)"
+    worst = f"{_percent(entry['worst_error'])} for the worst sample (number {entry['worst_sample']})"
+    return f"{error}, {worst}" + (f"; {answers}" if answers else "")
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.3g}%"
 
 
 def _curves(graph: Graph, settings: Settings) -> dict[str, int]:

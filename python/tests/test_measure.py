@@ -95,7 +95,7 @@ def test_the_report_holds_the_error_of_every_output_and_of_the_worst_sample() ->
     assert found["error"] == max(entry["worst_error"] for entry in found["outputs"])
     text = text_of(compiled)
     assert "measured in the clear on 30 calibration samples" in text
-    assert f"{number['worst_error']:.3%} for the worst sample (number {number['worst_sample']})" in text
+    assert f"{100 * number['worst_error']:.3g}% for the worst sample (number {number['worst_sample']})" in text
     assert "of the answers agree" in text
     assert "the error grows most at" in text
 
