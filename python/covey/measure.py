@@ -5,6 +5,7 @@ The integers that a run in the clear computes are those of a private run, so wha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -74,7 +75,7 @@ class Measured:
             "samples": self.samples,
             "of": available,
             "error": self.error,
-            "max_error": limit,
+            "max_error": limit if math.isfinite(limit) else None,
             "outputs": [_row(row) for row in self.rows],
             "grows_at": [asdict(growth) for growth in self.grows],
         }

@@ -60,7 +60,7 @@ def search(
                 break
     compiled = prepared.finished(best)
     measured = replace(measured, grows=[] if measured.failed else samples.growth(compiled))
-    if measured.error > max_error:
+    if measured.failed or measured.error > max_error:
         raise _refusal(measured, compiled, rings, scale, max_error)
     return best, measured
 
