@@ -249,7 +249,7 @@ def _top1(row: Closeness, agreement: Agreement, source: str) -> Check:
     if agreement.differing:
         found += f", {agreement.near_ties} of {len(agreement.differing)} others a near-tie"
     if agreement.margin is not None and not agreement.differing:
-        found += f", every lead at least {agreement.margin:,.1f} times what the error can turn"
+        found += f", the smallest lead is {agreement.margin:,.1f} times what the error could turn"
     most = f"at least {1 - DISAGREEING_LIMIT:.0%}, near-ties aside"
     return Check(f"{row.output}: top-1 agreement with {source}", found, most, agreement.good)
 
