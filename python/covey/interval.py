@@ -78,6 +78,12 @@ class Interval:
         """Of `min(value, 0)`."""
         return Interval(np.minimum(self.low, 0), np.minimum(self.high, 0))
 
+    @property
+    def hull(self) -> Interval:
+        """One interval that holds all elements, with as many dimensions."""
+        shape = (1,) * self.low.ndim
+        return Interval(self.low.min().reshape(shape), self.high.max().reshape(shape))
+
     def reshape(self, shape: Sequence[int]) -> Interval:
         """The same elements in another shape."""
         return Interval(self.low.reshape(shape), self.high.reshape(shape))
