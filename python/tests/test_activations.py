@@ -94,6 +94,24 @@ def test_curves_inside_a_network(op: str) -> None:
     agree(builders.model(nodes, {"x": ["N", 6]}, ["y"], constants), image(4, 6))
 
 
+@pytest.mark.parametrize("op", ["Sigmoid", "Tanh"])
+def test_a_curve_of_a_calibrated_value_is_calibrated(op: str) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Relu", ["product"], ["relu"]),
+        helper.make_node("Mul", ["relu", "small"], ["scaled"]),
+        helper.make_node(op, ["scaled"], ["y"], name="curve"),
+    ]
+    proto = builders.model(nodes, {"x": ["N", 1]}, ["y"], {"w": np.ones((1, 1)), "small": np.array([0.05])})
+    # The product of the whole range does not fit 24 bits at this scale, so its bound is four times what the data show.
+    options = {"calibration": {"x": np.full((8, 1), 0.8)}, "ring": 24, "scale": 10, "max_error": 1}
+    compiled = covey.compile(proto, input_range=(-20, 20), **options)
+    rows = [row for row in compiled.report["nodes"] if row["node"] == "curve"]
+    exact = 1 / (1 + np.exp(-1.0)) if op == "Sigmoid" else np.tanh(1.0)
+    assert rows[-1]["largest"] < exact  # which an input of 20, in the declared range, gives
+    assert {row["bound"] for row in rows} == {"calibrated"}
+
+
 @pytest.mark.parametrize("op", ["Max", "Min"])
 @pytest.mark.parametrize("operands", [["x", "x"], ["x", "k"], ["k", "x", "x"], ["x"], ["x", "k", "m"]])
 def test_extremes(op: str, operands: list[str]) -> None:

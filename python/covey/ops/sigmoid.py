@@ -203,7 +203,6 @@ class PiecewiseLinear(Op):
             scale=wide,
             interval=function.interval(column.interval.reshape((1, size))).reshape((1, size, 1)),
             name=f"{node.output}.sum",
-            unconditional=True,
         )
         if wide > low.scale:
             total = low.truncate(node, total, wide - low.scale, name=f"{node.output}.flat")
