@@ -46,8 +46,8 @@ class Interval:
 
     @property
     def magnitude(self) -> float:
-        """The largest absolute value of any element."""
-        return float(max(np.abs(self.low).max(initial=0.0), np.abs(self.high).max(initial=0.0)))
+        """The largest absolute value of any element; NaN where an end is."""
+        return float(np.maximum(np.abs(self.low).max(initial=0.0), np.abs(self.high).max(initial=0.0)))
 
     @property
     def centre(self) -> Array:
