@@ -19,6 +19,7 @@ from covey.compile import RINGS, prepare
 from covey.data import Ranges, Samples, check_within, read_samples
 from covey.errors import OptionError
 from covey.explanation import Explanation, explanation
+from covey.goals import Validation
 from covey.importers.source import Source as Trained
 from covey.importers.source import is_model_file
 from covey.inputs import Data, random_inputs, read_inputs
@@ -28,7 +29,6 @@ from covey.model import Model, Source, load
 from covey.protocols import protocol as find_protocol
 from covey.protocols import session_options
 from covey.tuned import Tuned
-from covey.tuning import Validation
 from covey.verification import Verification, check_certificate, judge
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def verify(
     tell(0, 0, "floating point")
     checks, notes = judge(loaded, source, inputs, clear, private, info.name, approximate=key_bits is not None)
     tell(0, 0, "the accuracy record")
-    recorded, remarks = check_certificate(loaded, given if data is not None else None, labels)
+    recorded, remarks = check_certificate(loaded, given if data is not None else None, labels, source)
     if loaded.note is not None:
         notes = [loaded.note, *notes]
     return Verification(
@@ -135,19 +135,21 @@ def tune(
     labels: Labels | None = None,
     *,
     protocol: str = "trio",
-    tolerance: float = 0.002,
+    tolerance: float | None = None,
+    regression: bool = False,
     calibration: Samples | None = None,
     input_range: Ranges | None = None,
     example_inputs: Any = None,
     name: str | None = None,
     progress: Progress | None = None,
 ) -> Tuned:
-    """Find the smallest scale and ring that keep a classifier's accuracy on validation data [N, ..].
+    """Find the smallest scale and ring that keep a classifier's accuracy, or other outputs, on validation data [N, ..].
 
     `labels` are the samples' classes, by default what the float model answers; `tolerance` is the part of the samples
-    that the accuracy may lose, 0 to 1. Bounds come from `calibration`, by default the validation data, and
-    `input_range`. `name` is what the program's accuracy record calls the data, by default the file's name. Raises
-    `OptionError` when no scale is good enough.
+    that the accuracy may lose, 0 to 1, by default 0.002. With `regression`, or where the first output has no classes,
+    it is the largest relative L2 error of the outputs, by default 0.01. Bounds come from `calibration`, by default the
+    validation data, and `input_range`. `name` is what the program's accuracy record calls the data, by default the
+    file's name. Raises `OptionError` when no scale is good enough.
     """
     info = find_protocol(protocol)
     prepared = prepare(
@@ -159,7 +161,12 @@ def tune(
     called = name or (Path(data).name if isinstance(data, str | os.PathLike) else "validation data")
     rings = [ring for ring in info.rings if ring in RINGS]
     found = tuning.tune(
-        prepared, Validation(inputs, classes, called), rings=rings, tolerance=tolerance, progress=progress or _silent
+        prepared,
+        Validation(inputs, classes, called),
+        rings=rings,
+        tolerance=tolerance,
+        regression=regression,
+        progress=progress or _silent,
     )
     return replace(found, protocol=info.name)
 

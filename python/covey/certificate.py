@@ -54,8 +54,15 @@ def digest(inputs: Mapping[str, Floats], labels: Classes | None) -> bytes:
 
 
 def holds(certificate: pb.Certificate) -> bool:
-    """Whether the accuracy it states is within the tolerance it states."""
+    """Whether the accuracy or the error it states is within the tolerance it states."""
+    if of_error(certificate):
+        return certificate.samples > 0 and 0 <= certificate.relative_error <= certificate.tolerance
     return good_enough(certificate.fixed_correct, certificate.float_correct, certificate.samples, certificate.tolerance)
+
+
+def of_error(certificate: pb.Certificate) -> bool:
+    """Whether it states how far outputs are off: that of a network without classes."""
+    return certificate.HasField("relative_error")
 
 
 def good_enough(fixed_correct: int, float_correct: int, samples: int, tolerance: float) -> bool:
@@ -82,6 +89,12 @@ def _checked_labels(labels: object, samples: int, what: str) -> Classes:
         found = f"{labels.dtype} {list(labels.shape)}" if isinstance(labels, np.ndarray) else "an archive"
         raise DataError(f"{what} holds {found}: give one whole number for each of {samples} samples")
     return labels.astype(np.int64)
+
+
+def answers_classes(graph: Graph) -> bool:
+    """Whether a network's first output is [N, classes] or one class number a sample."""
+    value = graph.values[graph.outputs[0]]
+    return _are_classes(value.dtype is DType.INDEX, (1, *value.shape))
 
 
 def float_classes(graph: Graph, inputs: Mapping[str, Floats]) -> Classes:
@@ -116,8 +129,12 @@ def _classes(outputs: npt.NDArray[np.float64] | npt.NDArray[np.int64], *, indice
 
 def _need_classes(indices: bool, shape: tuple[int, ...]) -> None:
     """Refuse outputs that are neither [N, classes] nor one class number a sample."""
-    if int(np.prod(shape[1:])) != 1 if indices else len(shape) != 2 or shape[1] < 2:
+    if not _are_classes(indices, shape):
         raise ModelError(
             f"accuracy is that of classes, and the first output has shape {['N', *shape[1:]]}: it must be [N, classes] "
             f"or class numbers"
         )
+
+
+def _are_classes(indices: bool, shape: tuple[int, ...]) -> bool:
+    return int(np.prod(shape[1:])) == 1 if indices else len(shape) == 2 and shape[1] > 1

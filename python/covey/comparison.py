@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from covey import reference
 from covey._core import Program
 from covey._proto import program_pb2 as pb
+from covey.closeness import FloatReference, float_run, relative_error
 from covey.emit import HEADER_BYTES
 from covey.errors import ModelError
 from covey.importers import torch_export
 from covey.importers.onnx import load
 from covey.importers.source import examine, is_torch
-from covey.ir import Graph, Postprocess
-from covey.ops.clip import Clip
-from covey.ops.relu import Relu
+from covey.ir import Graph
 from covey.passes import rewrite
-from covey.result import Floats, Integers, Result, softmax
+from covey.result import Floats, Integers, Result
 
 Call = Callable[[list[npt.NDArray[Any]]], list[npt.NDArray[Any]]]
-
-RELATIVE_ERROR_LIMIT = 0.02
-"""The largest relative L2 error against floating point that passes."""
 
 APPROXIMATE_LIMIT = 0.01
 """The largest relative L2 error against clear that passes where a program's shifts are inexact."""
@@ -45,26 +40,6 @@ class Difference:
     differing: int
     first: str = ""
     rows_differing: int = 0
-
-
-@dataclass(frozen=True)
-class Closeness:
-    """One output against floating point; `top1` is `None` where rows have no largest element to agree on."""
-
-    output: str
-    relative_error: float
-    top1: float | None
-
-
-@dataclass(frozen=True)
-class FloatReference:
-    """A float run: final outputs, outputs before what is done in the clear, and the fraction alive after each ReLU."""
-
-    source: str
-    outputs: dict[str, Floats]
-    logits: dict[str, Floats]
-    alive: dict[str, float] = field(default_factory=dict)
-    note: str = ""
 
 
 def rounding_of(program: Program) -> tuple[str, int]:
@@ -135,17 +110,8 @@ def float_reference(model: str | Path | None, graph: Graph | None, inputs: Mappi
             raise ModelError(
                 f"the float model has an input '{name}' that the program lacks: give the model it came from"
             )
-    values = reference.run(graph, inputs)
-    logits = {name: np.asarray(values[name]) for name in graph.outputs}
-    outputs = dict(logits)
-    for name in graph.outputs:
-        if graph.postprocess.get(name) is Postprocess.SOFTMAX:
-            outputs[name] = softmax(logits[name])
-    alive = {}
-    for node in graph.nodes:
-        if isinstance(node.op, Relu) or (isinstance(node.op, Clip) and node.op.low == 0):
-            alive[node.name] = float(np.mean(values[node.output] > 0))
-    source, note = "Covey's float reference", ""
+    found = float_run(graph, inputs)
+    source, outputs, note = found.source, found.outputs, ""
     if model is not None:
         engine, package = ("PyTorch", "torch") if is_torch(model) else ("onnxruntime", "onnxruntime")
         try:
@@ -157,50 +123,19 @@ def float_reference(model: str | Path | None, graph: Graph | None, inputs: Mappi
         except Exception as error:  # both raise kinds of their own
             reason = " ".join(str(error).split())[:120]
             note = f"{engine} cannot run the model ({reason}): Covey's float reference stands in"
-    return FloatReference(source, outputs, logits, alive, note)
-
-
-def closeness(actual: Result, expected: FloatReference) -> list[Closeness]:
-    """Every output against the float model: the larger error of the final outputs and of those before Softmax."""
-    rows = []
-    for name, due in expected.outputs.items():
-        if name not in actual.outputs:
-            raise ModelError(
-                f"the float model has an output '{name}' that the program lacks: give the model it came from"
-            )
-        got = actual.outputs[name]
-        if got.shape != due.shape:
-            raise ModelError(
-                f"output '{name}' has shape {list(got.shape)}, in the float model {list(due.shape)}: give the model "
-                f"it came from"
-            )
-        error = max(relative_error(got, due), relative_error(actual.logits[name], expected.logits[name]))
-        rows.append(Closeness(name, error, _top1(actual.logits[name], expected.logits[name])))
-    return rows
-
-
-def relative_error(actual: Floats, expected: Floats) -> float:
-    """Norm of the difference over the norm of what was expected."""
-    error = float(np.linalg.norm(actual - expected))
-    return 0.0 if error == 0 else error / float(np.linalg.norm(expected) or np.finfo(np.float64).tiny)
-
-
-def _top1(actual: Floats, expected: Floats) -> float | None:
-    if actual.ndim != 2 or actual.shape[1] < 2:
-        return None
-    return float(np.mean(actual.argmax(axis=1) == expected.argmax(axis=1)))
+    return replace(found, source=source, outputs=outputs, note=note)
 
 
 def distinct(inputs: Mapping[str, Floats], result: Result) -> tuple[int, int] | None:
     """Distinct samples, and distinct outputs among them; `None` where only class numbers come out, which may agree."""
     if all(scale == 0 for scale in result.scales.values()):
         return None
-    return _distinct_rows(inputs), _distinct_rows(result.integers)
+    return distinct_samples(inputs), _distinct_rows(result.integers)
 
 
-def distinct_due(expected: FloatReference) -> int:
-    """How many distinct outputs the float model has, but for the last digits, in which equal sums may differ."""
-    return _distinct_rows({name: array.astype(np.float32) for name, array in expected.logits.items()})
+def distinct_samples(inputs: Mapping[str, Floats]) -> int:
+    """How many different samples there are."""
+    return _distinct_rows(inputs)
 
 
 def _distinct_rows(named: Mapping[str, npt.NDArray[Any]]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -21,19 +21,18 @@ from covey.errors import NodeError, OptionError
 from covey.importers.source import Source, examine
 from covey.ir import Graph
 from covey.lowering import Division, Settings, Truncation
+from covey.measure import Measured, Samples
 from covey.passes import rewrite
 from covey.passes.compared_inputs import measure_needed_bits
-from covey.passes.scale_choice import Choice, choose
+from covey.passes.scale_choice import Choice
+from covey.search import MAX_ERROR, search
 from covey.shown import Shown
 
 RINGS = range(16, 65)
 """Bits of the rings that programs are compiled for. Two parties compute in any of them, others in 32 or 64."""
 
-FINE_ENOUGH = 0.015
-"""The largest relative error on calibration data that lets the narrower of two rings do; `verify` allows 2 %."""
-
-FEW = 4
-"""Calibration samples that this error is measured on."""
+NO_DATA = "not measured against floating point: that takes calibration data (--calibration data.npy)"
+NO_RUNTIME = "not measured against floating point: the runtime is not installed"
 
 _Choice = TypeVar("_Choice", bound=Enum)
 
@@ -98,6 +97,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     drop_channels: bool = False,
     hide_features: bool = False,
     division: Division | Literal["mul-shift", "exact"] = "mul-shift",
+    max_error: float = MAX_ERROR,
     name: str | None = None,
 ) -> Compiled:
     """Compile a model to a public program and secret weights.
@@ -110,8 +110,13 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     `calibration` data [N, ..], or both. From calibration data alone the input range is its span, widened; the example
     inputs are the calibration data where neither is given. Data are NumPy arrays, tensors, PyTorch datasets or data
     loaders, or files. Bounds that interval analysis proves are preferred; where they do not fit the ring, the largest
-    value over the calibration data times four stands in. Where 32 bits hold the bounds but, on calibration data, give
-    outputs that are off by more than 1.5 %, small weights get more bits, and if that is not enough 64 are taken.
+    value over the calibration data times four stands in.
+
+    With calibration data the program is measured on it, on 64 samples at most. `max_error` is the largest relative L2
+    error against floating point that is accepted, over these samples and of the worst of them. Where a program comes
+    near it, small weights get more bits, then all values, then 64 bits are taken; Sigmoid and Tanh get as many pieces
+    as they need. A program that is still above it is refused (`InaccurateError`). The report says what was measured.
+
     `keep_bn` leaves batch normalisation apart instead of folding it into the layers before it; `drop_channels` drops
     channels that are always zero or never read, which tells every party how many there were; `hide_features` keeps
     secret which feature each node of a tree compares, for a product with a secret matrix. Raises a `CoveyError` that
@@ -125,6 +130,8 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
         public_weights=public_weights,
     )
     rings = _rings(ring)
+    if not max_error >= 0:
+        raise OptionError(f"the largest error allowed is {max_error:g}: give a fraction such as {MAX_ERROR}")
     _check_scale(scale, rings)
     prepared = prepare(
         path_or_model,
@@ -136,15 +143,15 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
         hide_features=hide_features,
         name=name,
     )
-    return prepared.compiled(settings, rings, scale)
+    return prepared.compiled(settings, rings, scale, max_error)
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A rewritten network with what is known of its inputs and values, ready to be lowered as often as one likes.
 
-    `magnitudes` are the largest absolute values over the calibration data, of which there are `samples`, a `few` of
-    them kept.
+    `magnitudes` are the largest absolute values over the calibration data, of which there are `samples`; programs are
+    measured on a `few` of them.
     """
 
     graph: Graph
@@ -152,46 +159,36 @@ class Prepared:
     range_sources: dict[str, str]
     magnitudes: Mapping[str, float] | None = field(repr=False)
     samples: int
-    few: Mapping[str, np.ndarray] = field(repr=False)
+    few: Samples | None = field(repr=False)
 
-    def compiled(self, settings: Settings, rings: tuple[int, ...], scale: int | None) -> Compiled:
+    def compiled(
+        self, settings: Settings, rings: tuple[int, ...], scale: int | None, max_error: float = MAX_ERROR
+    ) -> Compiled:
         """The program in the first of `rings` that fits and, as far as the samples show, is fine enough.
 
-        Raises `DoesNotFitError`.
+        Raises `DoesNotFitError` and `InaccurateError`.
         """
-        choice = choose(self.graph, settings, self.ranges, self.magnitudes, rings, scale)
-        narrow = choice.lowering.settings.ring_bits
-        wider = [ring for ring in rings if ring > narrow]
-        if not wider or not self.few:
-            return self.finished(choice)
-        error = first = self._error(choice)
-        if error > FINE_ENOUGH:
-            fine = replace(settings, fine_weights=True)
-            choice = choose(self.graph, fine, self.ranges, self.magnitudes, (narrow,), scale)
-            error = self._error(choice)
-            how = "small weights have more bits"
-        if error > FINE_ENOUGH:
-            choice = choose(self.graph, settings, self.ranges, self.magnitudes, (wider[0],), scale)
-            how = f"not Z_2^{narrow}"
-        if first > FINE_ENOUGH:
-            choice = Choice(choice.lowering, f"{choice.reason}; {how}, where outputs would be {first:.1%} off")
-        return self.finished(choice)
+        choice, measured = search(self, settings, rings, scale, max_error)
+        return self.finished(choice, measured=measured, max_error=max_error)
 
-    def _error(self, choice: Choice) -> float:
-        """The largest relative L2 error of an output on a few samples; 0 where the runtime is not installed."""
-        try:
-            from covey.layers import relative_errors
-        except ImportError:
-            return 0.0
-        return max(relative_errors(self.finished(choice), self.few), default=0.0)
-
-    def finished(self, choice: Choice, certificate: pb.Certificate | None = None) -> Compiled:
-        """The files of a lowered network."""
+    def finished(
+        self,
+        choice: Choice,
+        certificate: pb.Certificate | None = None,
+        measured: Measured | None = None,
+        max_error: float = MAX_ERROR,
+    ) -> Compiled:
+        """The files of a lowered network, with what was measured of it."""
         if certificate is not None:
             choice.lowering.program.certificate.CopyFrom(certificate)
         program_bytes, program_hash = program_file(choice.lowering.program, self.graph.name)
         summary = report.build(self.graph, choice, self.range_sources, self.samples, program_hash)
+        summary["measured"] = None if measured is None else measured.to_json(self.samples, max_error)
+        summary["not_measured"] = "" if measured is not None else self._not_measured()
         return Compiled(program_bytes, program_hash, choice.lowering.weights, summary, self.graph)
+
+    def _not_measured(self) -> str:
+        return NO_RUNTIME if self.few is not None else NO_DATA
 
 
 def prepare(
@@ -221,7 +218,7 @@ def prepare(
         measure_needed_bits(graph, samples)
     magnitudes = reference.magnitudes(graph, samples) if samples is not None else None
     count = len(next(iter(samples.values()))) if samples else 0
-    few = {name: array[:FEW] for name, array in (samples or {}).items()}
+    few = Samples.of(graph, samples) if samples is not None else None
     return Prepared(graph, ranges, sources, magnitudes, count, few)
 
 

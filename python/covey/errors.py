@@ -8,6 +8,7 @@ __all__ = [
     "CoveyError",
     "DataError",
     "DoesNotFitError",
+    "InaccurateError",
     "ModelError",
     "NodeError",
     "OptionError",
@@ -52,6 +53,10 @@ class UnsupportedError(NodeError):
 
 class ParameterError(NodeError):
     """A parameter of the node is unusable: NaN, infinite, of the wrong shape or type."""
+
+
+class InaccurateError(NodeError):
+    """The best program found is too far from floating point on the calibration data; most of it arises at the node."""
 
 
 class DoesNotFitError(NodeError):

@@ -46,8 +46,8 @@ class Interval:
 
     @property
     def magnitude(self) -> float:
-        """The largest absolute value of any element."""
-        return float(max(np.abs(self.low).max(initial=0.0), np.abs(self.high).max(initial=0.0)))
+        """The largest absolute value of any element; NaN where an end is."""
+        return float(np.maximum(np.abs(self.low).max(initial=0.0), np.abs(self.high).max(initial=0.0)))
 
     @property
     def centre(self) -> Array:
@@ -77,6 +77,12 @@ class Interval:
     def negative(self) -> Interval:
         """Of `min(value, 0)`."""
         return Interval(np.minimum(self.low, 0), np.minimum(self.high, 0))
+
+    @property
+    def hull(self) -> Interval:
+        """One interval that holds all elements, with as many dimensions."""
+        shape = (1,) * self.low.ndim
+        return Interval(self.low.min().reshape(shape), self.high.max().reshape(shape))
 
     def reshape(self, shape: Sequence[int]) -> Interval:
         """The same elements in another shape."""

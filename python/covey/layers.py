@@ -16,10 +16,10 @@ import numpy as np
 from covey import _core, reference
 from covey._proto import program_pb2 as pb
 from covey.clear import run_clear
-from covey.compile import Compiled
+from covey.closeness import relative_error
 from covey.emit import HEADER_BYTES, program_file
 from covey.inputs import Floats
-from covey.ir import DType, Graph
+from covey.ir import Graph
 from covey.model import Model
 from covey.ops.average_pool import AveragePool
 from covey.result import Result
@@ -41,23 +41,6 @@ class Layer:
     largest: float
     elements: int
     differing: int | None = None
-
-
-def relative_errors(compiled: Compiled, inputs: Mapping[str, Floats]) -> list[float]:
-    """How far each output is from floating point, in the clear: the norm of the difference over that of the float."""
-    program = _core.Program(compiled.program_bytes)
-    model = Model(program, _core.Weights(compiled.weights_bytes, program), compiled.graph)
-    graph, logits, floats = compiled.graph, run_clear(model, dict(inputs)).logits, reference.run(compiled.graph, inputs)
-    numbers = [name for name in graph.outputs if graph.values[name].dtype is DType.FLOAT]
-    return [
-        _relative(got, floats[name])
-        for name, got in zip(graph.outputs, logits.values(), strict=True)
-        if name in numbers
-    ]
-
-
-def _relative(actual: Floats, due: Floats) -> float:
-    return float(np.linalg.norm(actual - due) / (np.linalg.norm(due) or 1.0))
 
 
 def opened(model: Model) -> Model:
@@ -98,7 +81,7 @@ def compare(model: Model, graph: Graph, inputs: Mapping[str, Floats], private: R
                 node.name,
                 node.source_op,
                 value.scale,
-                _relative(got, due),
+                relative_error(got, due),
                 float(difference.max()),
                 float(np.abs(due).max()),
                 integers.size,
@@ -110,14 +93,18 @@ def compare(model: Model, graph: Graph, inputs: Mapping[str, Floats], private: R
 
 def _divisors(program: pb.Program, graph: Graph) -> dict[int, int]:
     """How many elements the values count that stand for means whose readers divide (see `covey.linear`)."""
-    by_name = {node.name: node for node in graph.nodes}
+    # A node of the model may be several here: the mean, and the removal of its dimensions.
+    means = {
+        node.name: node.op.divisor(graph.values[node.inputs[0]])
+        for node in graph.nodes
+        if isinstance(node.op, AveragePool)
+    }
     found: dict[int, int] = {}
-    last = {node.name: node.outputs[0] for node in program.nodes}
+    divided = {node.name for node in program.nodes if node.WhichOneof("op") in ("mul_shift", "div_exact")}
     for node in program.nodes:
         kind, (output,) = node.WhichOneof("op"), node.outputs
-        mean = by_name.get(node.name)
-        if kind == "sum_pool" and mean is not None and isinstance(mean.op, AveragePool) and last[node.name] == output:
-            found[output] = mean.op.divisor(graph.values[mean.inputs[0]])
+        if kind == "sum_pool" and node.name in means and node.name not in divided:
+            found[output] = means[node.name]
         elif kind == "reshape" and node.inputs[0] in found:
             found[output] = found[node.inputs[0]]
     return found

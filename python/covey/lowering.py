@@ -106,6 +106,8 @@ class Settings:
     public_weights: bool = False
     fine_weights: bool = False
     """Whether small weights are given more fractional bits."""
+    knots: int = 16
+    """The fewest knots of a Sigmoid or Tanh (see `covey.ops.sigmoid`): calibration data may ask for more."""
 
     @property
     def available_bits(self) -> int:

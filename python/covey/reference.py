@@ -37,20 +37,24 @@ def outputs(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
 def magnitudes(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, float]:
     """The largest absolute value of every activation over a data set, which is run a part at a time."""
     largest: dict[str, float] = {}
+    for name, value in each(graph, inputs):
+        largest[name] = max(largest.get(name, 0.0), float(np.abs(value).max()))
+    return largest
+
+
+def each(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+    """Every activation of every part of a data set, each held no longer than it is read."""
     for part in parts(graph, inputs):
         values: dict[str, Array] = dict(part)
         readers = {name: len(graph.consumers(name)) for name in graph.values}
-        for name, value in values.items():
-            largest[name] = max(largest.get(name, 0.0), float(np.abs(value).max()))
+        yield from part.items()
         for node in graph.nodes:
-            result = _evaluate(graph, node, values)
-            values[node.output] = result
-            largest[node.output] = max(largest.get(node.output, 0.0), float(np.abs(result).max()))
+            values[node.output] = _evaluate(graph, node, values)
+            yield node.output, values[node.output]
             for name in set(node.inputs) & values.keys():
                 readers[name] -= 1
                 if readers[name] == 0:
                     del values[name]
-    return largest
 
 
 def _evaluate(graph: Graph, node: Node, values: Mapping[str, Array]) -> Array:

@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from covey.ir import Graph, Note, Status
-from covey.lowering import Lowering, Row, Truncation
+from covey.lowering import Lowering, Row, Settings, Truncation
+from covey.ops.sigmoid import PiecewiseLinear
 from covey.ops.trees import Below
 from covey.passes.scale_choice import Choice
 
@@ -32,6 +33,7 @@ def build(graph: Graph, choice: Choice, sources: RangeSources, samples: int, pro
         "weights": "public" if settings.public_weights else "secret",
         "parameters": int(sum(array.size for array in lowering.weights.values())),
         "calibration_samples": samples,
+        **_curves(graph, settings),
         "inputs": [
             {
                 "name": name,
@@ -72,6 +74,7 @@ def render(report: dict[str, Any]) -> RenderableType:
             "" if entry["postprocess"] == "nothing" else f", {entry['postprocess']} by the result's owner in the clear"
         )
         head.append(f"output {entry['name']} {_shape(entry['shape'])}{after}\n")
+    head.append(_measured(report))
     table = Table(title="values, node by node", title_justify="left")
     for heading in ("node", "operator", "computes"):
         table.add_column(heading, overflow="fold")
@@ -95,6 +98,46 @@ def render(report: dict[str, Any]) -> RenderableType:
     for line in report["rounding_errors"]:
         tail.append(line + "\n")
     return Group(head, table, tail)
+
+
+def _measured(report: dict[str, Any]) -> str:
+    """What the program is off by, in words."""
+    curves = f"Sigmoid and Tanh have {report['knots']} knots\n" if "knots" in report else ""
+    found = report["measured"]
+    if found is None:
+        return f"{curves}{report['not_measured']}\n"
+    samples = found["samples"]
+    of = f"{samples}" if samples == found["of"] else f"{samples} of {found['of']}"
+    lines = [f"measured in the clear on {of} calibration samples, against floating point:"]
+    for entry in found["outputs"]:
+        lines.append(f"  output {entry['output']}: {_error(entry)}")
+    if found["grows_at"]:
+        grows = (
+            f"{g['node']} ({g['op']}) {_percent(g['before'])} to {_percent(g['after'])}" for g in found["grows_at"]
+        )
+        lines.append(f"  the error grows most at {', '.join(grows)}")
+    return curves + "\n".join(lines) + "\n"
+
+
+def _error(entry: dict[str, Any]) -> str:
+    top1 = entry["top1_agreement"]
+    answers = "" if top1 is None else f"{top1:.2%} of the answers agree"
+    if entry["near_ties"]:
+        answers += f", {entry['near_ties']} of the others a near-tie"
+    if entry["relative_error"] is None:
+        return answers
+    error = f"{_percent(entry['relative_error'])} off (relative L2)"
+    worst = f"{_percent(entry['worst_error'])} for the worst sample (number {entry['worst_sample']})"
+    return f"{error}, {worst}" + (f"; {answers}" if answers else "")
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.3g}%"
+
+
+def _curves(graph: Graph, settings: Settings) -> dict[str, int]:
+    """How many pieces curves are made of, if there are any."""
+    return {"knots": settings.knots} if any(isinstance(n.op, PiecewiseLinear) for n in graph.nodes) else {}
 
 
 def _row(row: Row) -> dict[str, Any]:

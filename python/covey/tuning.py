@@ -1,4 +1,4 @@
-"""The smallest scale and ring that keep a classifier as accurate as it is in floating point.
+"""The smallest scale and ring that keep a classifier as accurate as in floating point, or other networks as near.
 
 For every scale the bit-exact program runs on validation data in 64 bits, where it hardly ever runs out of room. The
 smallest scale within the tolerance is taken, and then the smallest ring that holds its bounds, where it is run again.
@@ -6,21 +6,20 @@ smallest scale within the tolerance is taken, and then the smallest ring that ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 
-from covey import certificate
 from covey._core import Program, Weights
-from covey._proto import program_pb2 as pb
-from covey.certificate import Classes, good_enough
 from covey.compile import Prepared
 from covey.errors import CoveyError, DoesNotFitError, OptionError
-from covey.inputs import Floats
+from covey.goals import Attempt, Goal, Validation, goal
 from covey.lowering import Lowering, Settings
+from covey.measure import Measured
 from covey.model import Model
 from covey.passes.scale_choice import Choice
 from covey.passes.truncation_placement import place_truncations
-from covey.tuned import Attempt, Tuned
+from covey.search import knots
+from covey.tuned import Tuned
 
 SCALES = range(8, 25)
 """Fractional bits that are tried."""
@@ -31,66 +30,52 @@ WIDE = 64
 Progress = Callable[[int, int, str], None]
 
 
-@dataclass(frozen=True)
-class Validation:
-    """Validation data: inputs [N, ..] by name, the class of each sample if known, and what the data are called."""
-
-    inputs: Mapping[str, Floats]
-    labels: Classes | None
-    name: str
-
-
 def tune(
     prepared: Prepared,
     validation: Validation,
     *,
     rings: Sequence[int],
-    tolerance: float = 0.002,
+    tolerance: float | None = None,
+    regression: bool = False,
     settings: Settings | None = None,
     progress: Progress = lambda done, total, what: None,
 ) -> Tuned:
     """Search scale and ring. Without labels, right is what the float network answers.
 
-    `tolerance` is how much lower than the float network's the accuracy may be, as a fraction. Raises `OptionError` when
-    no scale is good enough.
+    `tolerance` is how much lower than the float network's the accuracy may be, as a fraction, 0.002 unless told
+    otherwise. Of a `regression`, which every network is whose first output is no classes, it is the relative L2 error
+    of the outputs, 0.01 unless told otherwise. Raises `OptionError` when no scale is good enough.
     """
-    search = _Search(prepared, validation, settings or Settings(WIDE, 0))
     progress(0, len(SCALES), "in floating point")
-    answers = certificate.float_classes(prepared.graph, validation.inputs)
-    labels = answers if validation.labels is None else validation.labels
-    float_correct, samples = int((answers == labels).sum()), len(labels)
-
-    def enough(attempt: Attempt) -> bool:
-        return attempt.correct is not None and good_enough(attempt.correct, float_correct, samples, tolerance)
+    wanted = goal(prepared.graph, validation, tolerance, regression=regression)
+    search = _Search(prepared, wanted, settings or Settings(WIDE, 0))
+    samples, float_correct = validation.samples, wanted.float_correct
 
     scales = []
     for index, scale in enumerate(SCALES):
         progress(index, len(SCALES), f"scale {scale}")
-        scales.append(search.attempt(scale, WIDE, labels)[0])
-    chosen = next((attempt.scale for attempt in scales if enough(attempt)), None)
+        scales.append(search.attempt(scale, WIDE)[0])
+    chosen = next((attempt.scale for attempt in scales if wanted.enough(attempt)), None)
     if chosen is None:
-        raise OptionError(_no_scale(scales, float_correct, samples, tolerance))
+        ran = [attempt for attempt in scales if not attempt.why_not]
+        raise OptionError(
+            wanted.missed(ran)
+            if ran
+            else f"no scale from {SCALES[0]} to {SCALES[-1]} fits {WIDE} bits: {scales[0].why_not}"
+        )
 
     tried = []
     for ring in rings:
         progress(len(SCALES), len(SCALES), f"{ring} bits")
-        found, choice = search.attempt(chosen, ring, labels)
+        found, choice = search.attempt(chosen, ring)
         tried.append(found)
-        if choice is not None and enough(found):
-            made = pb.Certificate(
-                data=validation.name,
-                digest=certificate.digest(validation.inputs, validation.labels),
-                samples=samples,
-                labelled=validation.labels is not None,
-                float_correct=float_correct,
-                fixed_correct=found.correct,
-                tolerance=tolerance,
-            )
-            compiled = prepared.finished(choice, made)
+        if choice is not None and wanted.enough(found):
+            made = wanted.record(found)
+            compiled = prepared.finished(choice, made, search.measured(choice))
             compiled.report["tuning"] = {
                 "samples": samples,
                 "float_correct": float_correct,
-                "tolerance": tolerance,
+                "tolerance": wanted.tolerance,
                 "scales": [asdict(attempt) for attempt in scales],
                 "rings": [asdict(attempt) for attempt in tried],
             }
@@ -101,39 +86,37 @@ def tune(
 
 
 class _Search:
-    def __init__(self, prepared: Prepared, validation: Validation, settings: Settings) -> None:
+    """Programs of one network, each judged by the same goal."""
+
+    def __init__(self, prepared: Prepared, wanted: Goal, settings: Settings) -> None:
         self.prepared = prepared
-        self.validation = validation
-        self.settings = settings
+        self.wanted = wanted
+        self.settings = replace(settings, knots=knots(prepared.few, settings.knots, wanted.max_error))
         self.left_wide = place_truncations(prepared.graph)
 
-    def attempt(self, scale: int, ring: int, labels: Classes) -> tuple[Attempt, Choice | None]:
+    def attempt(self, scale: int, ring: int) -> tuple[Attempt, Choice | None]:
         """Lower and run the network once."""
-        settings = Settings(ring, scale, self.settings.truncation, self.settings.division, self.settings.public_weights)
+        settings = replace(self.settings, ring_bits=ring, scale=scale)
         known = self.prepared
         lowering = Lowering(known.graph, settings, known.ranges, known.magnitudes, self.left_wide)
         try:
             lowering.run()
         except DoesNotFitError as error:
-            return Attempt(scale, ring, None, f"{error.node} takes {error.needed} bits of {error.available}"), None
-        choice = Choice(lowering, f"scale {scale} in Z_2^{ring}, tuned on {len(labels)} samples")
+            why_not = f"{error.node} takes {error.needed} bits of {error.available}"
+            return Attempt(scale, ring, why_not=why_not), None
+        choice = Choice(lowering, f"scale {scale} in Z_2^{ring}, tuned on validation data")
         compiled = known.finished(choice)
         program = Program(compiled.program_bytes)
         model = Model(program, Weights(compiled.weights_bytes, program))
         try:
-            correct = int((certificate.fixed_classes(model, self.validation.inputs) == labels).sum())
+            return self.wanted.score(scale, ring, model), choice
         except CoveyError as error:  # a value left its bound
-            return Attempt(scale, ring, None, str(error)), None
-        return Attempt(scale, ring, correct), choice
+            return Attempt(scale, ring, why_not=str(error)), None
 
-
-def _no_scale(scales: Sequence[Attempt], float_correct: int, samples: int, tolerance: float) -> str:
-    ran = [attempt for attempt in scales if attempt.correct is not None]
-    if not ran:
-        return f"no scale from {SCALES[0]} to {SCALES[-1]} fits {WIDE} bits: {scales[0].why_not}"
-    best = max(ran, key=lambda attempt: attempt.correct or 0)
-    return (
-        f"no scale keeps the accuracy within {100 * tolerance:g} points of the float model's "
-        f"{float_correct / samples:.2%}: the best is {(best.correct or 0) / samples:.2%} at scale {best.scale}; allow "
-        f"more with --tolerance"
-    )
+    def measured(self, choice: Choice) -> Measured | None:
+        """The program on the calibration data, as `compile` reports it; `None` without any."""
+        samples = self.prepared.few
+        if samples is None:
+            return None
+        compiled = self.prepared.finished(choice)
+        return replace(samples.measure(compiled), grows=samples.growth(compiled))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,14 +13,20 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from covey import certificate
+from covey import certificate, closeness
 from covey import comparison as compare_with
+from covey._proto import program_pb2 as pb
 from covey.certificate import Classes
+from covey.closeness import Agreement, Closeness, Disagreement
+from covey.goals import output_error
 from covey.layers import Layer
 from covey.model import Model
 from covey.result import Floats, Result
 from covey.shown import Shown
 from covey.tables import cell, table
+
+SHOWN_DISAGREEMENTS = 3
+"""Answers that differ from the float model's and are told one by one."""
 
 
 @dataclass(frozen=True)
@@ -127,31 +134,18 @@ def judge(
         told = approximate or shifts > 0  # a class number tells of any difference before it
         checks.append(Check(what, found, "approximate", None) if told else Check(what, found, "0", equal))
 
-    known = float_model is not None or loaded.graph is not None
-    expected = compare_with.float_reference(float_model, loaded.graph, inputs) if known else None
-    counts = compare_with.distinct(inputs, private)
-    if counts is not None:
-        samples, outputs = counts
-        # Trees give many samples the same result, which only the float model tells from a defect.
-        least = samples if expected is None else compare_with.distinct_due(expected)
-        judged = None if expected is None and compare_with.decides(loaded.program) else outputs >= least
-        checks.append(Check("distinct outputs", f"{outputs} for {samples} distinct samples", str(least), judged))
-    if expected is None:
+    if float_model is None and loaded.graph is None:
+        checks += _distinct(loaded, inputs, private)
         notes.append("not compared with floating point: name the model it came from with --model (float_model)")
         return checks, notes
+    expected = compare_with.float_reference(float_model, loaded.graph, inputs)
     if expected.note:
         notes.append(expected.note)
-    for row in compare_with.closeness(private, expected):
-        limit = compare_with.RELATIVE_ERROR_LIMIT
-        error = Check(
-            f"{row.output}: relative L2 error",
-            f"{row.relative_error:.4%}",
-            f"at most {limit:.0%}",
-            row.relative_error <= limit,
-        )
-        checks.append(error)
-        if row.top1 is not None:
-            checks.append(Check(f"{row.output}: top-1 agreement with {expected.source}", f"{row.top1:.2%}", "", None))
+    several = compare_with.distinct_samples(inputs) > 1
+    for row in closeness.closeness(private, expected):
+        judged, remarks = judge_closeness(row, expected.source, several=several)
+        checks += judged
+        notes += remarks
     for name, fraction in expected.alive.items():
         limit = compare_with.ALIVE_LIMIT
         checks.append(
@@ -160,13 +154,73 @@ def judge(
     return checks, notes
 
 
+def _distinct(loaded: Model, inputs: Mapping[str, Floats], private: Result) -> list[Check]:
+    """What is left to judge without the float model: only that tells whether a tree's equal results are right."""
+    counts = compare_with.distinct(inputs, private)
+    if counts is None:
+        return []
+    samples, outputs = counts
+    judged = None if compare_with.decides(loaded.program) else outputs >= samples
+    return [Check("distinct outputs", f"{outputs} for {samples} distinct samples", str(samples), judged)]
+
+
+def judge_closeness(row: Closeness, source: str, *, several: bool) -> tuple[list[Check], list[str]]:
+    """An output against floating point: its error, its answers, and whether it tells `several` samples apart.
+
+    A network that compares may rightly give all samples the same.
+    """
+    checks, notes = [], []
+    if not row.classes:
+        limit = closeness.RELATIVE_ERROR_LIMIT
+        found = f"{row.relative_error:.4%}, worst sample {row.worst_error:.4%} (number {row.worst_sample})"
+        checks.append(Check(f"{row.output}: relative L2 error", found, f"at most {limit:.0%}", row.error <= limit))
+    if row.unexplained is not None and several:
+        most = f"at most {closeness.VARIATION_LIMIT:.0%} of it is error"
+        what, same = f"{row.output}: variation between samples", math.isinf(row.unexplained)
+        found = "none: the float model gives all samples the same" if same else f"{row.unexplained:.2%} of it is error"
+        good = None if same and row.compares else row.unexplained <= closeness.VARIATION_LIMIT
+        checks.append(Check(what, found, most, good))
+        if good is False:
+            notes.append(
+                f"{row.output}: samples hardly change this output, so its error says little of what the network "
+                f"computes: verify with samples that differ more, or with a trained network"
+            )
+    if row.agreement is not None:
+        checks.append(_top1(row, row.agreement, source))
+        notes += [f"{row.output}: {_told(other)}" for other in row.agreement.differing[:SHOWN_DISAGREEMENTS]]
+    return checks, notes
+
+
+def _top1(row: Closeness, agreement: Agreement, source: str) -> Check:
+    found = f"{agreement.fraction:.2%}"
+    if agreement.differing:
+        found += f", {agreement.near_ties} of {len(agreement.differing)} others a near-tie"
+    if agreement.margin is not None and not agreement.differing:
+        found += f", the smallest lead is {agreement.margin:,.1f} times what the error could turn"
+    most = f"at least {1 - closeness.DISAGREEING_LIMIT:.0%}, near-ties aside"
+    return Check(f"{row.output}: top-1 agreement with {source}", found, most, agreement.good)
+
+
+def _told(found: Disagreement) -> str:
+    answer = f"sample {found.sample} is {found.got} and in floating point {found.expected}"
+    if found.lead is None:
+        return answer
+    close = "a near-tie" if found.near_tie else "no near-tie"
+    return f"{answer}, {close}: the float model's best two are {found.lead:.3g} apart"
+
+
 def check_certificate(
-    loaded: Model, given: Mapping[str, Floats] | None, labels: str | os.PathLike[str] | Classes | None
+    loaded: Model,
+    given: Mapping[str, Floats] | None,
+    labels: str | os.PathLike[str] | Classes | None,
+    float_model: Path | None = None,
 ) -> tuple[list[Check], list[str]]:
     """The accuracy record in the program, measured again where the data it was made with are given."""
     found = certificate.of(loaded.program)
     if found is None:
         return [], ["the program has no accuracy record: covey tune makes one"] if labels is not None else []
+    if certificate.of_error(found):
+        return _check_error(loaded, given, found, float_model)
     right = found.fixed_correct
     states = f"{right} of {found.samples} right on '{found.data}', the float model {found.float_correct}"
     limit = f"at most {100 * found.tolerance:g} points lower"
@@ -187,3 +241,24 @@ def check_certificate(
     measured = int((answers == classes).sum())
     checks.append(Check("accuracy record: measured again", f"{measured} right", str(right), measured == right))
     return checks, []
+
+
+def _check_error(
+    loaded: Model, given: Mapping[str, Floats] | None, found: pb.Certificate, float_model: Path | None
+) -> tuple[list[Check], list[str]]:
+    """The accuracy record of a network without classes."""
+    stated = found.relative_error
+    states = f"{stated:.4%} off on {found.samples} samples of '{found.data}'"
+    limit = f"at most {found.tolerance:.2%}"
+    checks = [Check("accuracy record: relative L2 error", states, limit, certificate.holds(found))]
+    again = f"not measured again: give --data '{found.data}'"
+    if given is None:
+        return checks, [f"accuracy record: {again}"]
+    if certificate.digest(given, None) != found.digest:
+        return checks, [f"accuracy record: these are other data than it was made with; {again}"]
+    graph = compare_with.float_graph(float_model) if float_model is not None else loaded.graph
+    if graph is None:
+        return checks, ["accuracy record: not measured again: name the float model with --model (float_model)"]
+    measured = output_error(loaded, closeness.float_run(graph, given), given)
+    same = math.isclose(measured, stated, rel_tol=1e-6)
+    return [*checks, Check("accuracy record: measured again", f"{measured:.4%} off", f"{stated:.4%}", same)], []

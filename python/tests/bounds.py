@@ -320,8 +320,15 @@ def draw(rng: np.random.Generator) -> Case:
         return dict.fromkeys(names, (-size * skew if skew > 0.3 else 0.0, size))
 
     def compiled(size: float, calibration: dict[str, np.ndarray] | None = None) -> covey.Compiled:
+        # Scales are drawn for their bounds, however coarse the outputs are.
         return covey.compile(
-            proto, ring=ring, scale=scale, division=division, input_range=ranges(size), calibration=calibration
+            proto,
+            ring=ring,
+            scale=scale,
+            division=division,
+            input_range=ranges(size),
+            calibration=calibration,
+            max_error=np.inf,
         )
 
     def largest(low: float, high: float, steps: int, of: Callable[[float], float]) -> tuple[float, covey.Compiled]:

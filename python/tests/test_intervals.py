@@ -142,3 +142,8 @@ def test_a_bound_above_2_to_53_holds_what_cancels() -> None:
     loaded = load(compile_model(model, ring=64, scale=29, input_range=(-end, end)))
     result = run_clear(loaded, np.array([[end], [-end], [0.0]]))
     assert result.integers["y"].ravel().tolist() == [60, 0, 0]
+
+
+def test_a_magnitude_that_cannot_be_computed_stays_so() -> None:
+    for low, high in [(1.0, np.nan), (np.nan, 1.0)]:
+        assert np.isnan(Interval(np.array([low]), np.array([high])).magnitude)

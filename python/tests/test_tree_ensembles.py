@@ -17,6 +17,9 @@ import ensembles
 import exact
 import interpreter
 from covey._proto import program_pb2 as pb
+from covey.compile import prepare
+from covey.lowering import Settings
+from covey.passes.scale_choice import choose
 from ensembles import agree, features, operations
 
 QUICK = settings(max_examples=25, deadline=None, derandomize=True)
@@ -75,7 +78,10 @@ def test_thresholds_are_exact_on_fixed_point_numbers(seed: int, bits: int, ring:
     proto = ensembles.single("TreeEnsembleRegressor", 2, n_targets=1, **ensembles.attributes(trees, "target", 1))
     data = rng.integers(-3 * 2**bits, 3 * 2**bits + 1, (60, 2)) / 2.0**bits
     data[0] = 1 / 2**bits  # what the samples need is just this scale
-    compiled = covey.compile(proto, calibration=data, input_range=(-3, 3), ring=ring, scale=5)
+    ready = prepare(proto, calibration=data, input_range=(-3, 3))
+    # The first program that fits: at this scale leaves are coarse, and `compile` would look for a finer one.
+    choice = choose(ready.graph, Settings(ring, 5), ready.ranges, ready.magnitudes, (ring,), 5)
+    compiled = ready.finished(choice)
     program = interpreter.program_of(compiled)
     (given,) = (program.values[index] for index in program.inputs)
     assert given.scale <= bits

@@ -1,4 +1,4 @@
-"""covey tune and the accuracy certificate."""
+"""covey tune and the accuracy record."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
+import builders
 import covey
 from command import DIGITS, Command
 from covey import _core, certificate
@@ -127,13 +130,64 @@ def test_refusals(command: Command, tmp_path: Path) -> None:
     command.refuses(*narrow, saying="outside the declared range")
 
 
-def test_what_is_no_classifier_is_refused() -> None:
-    import builders
+def regression(outputs: int) -> onnx.ModelProto:
+    """Two layers with numbers as outputs."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["h"], name="first"),
+        helper.make_node("Tanh", ["h"], ["t"], name="curve"),
+        helper.make_node("MatMul", ["t", "v"], ["y"], name="last"),
+    ]
+    constants = {"w": rng.normal(size=(6, 8)), "b": rng.normal(size=8), "v": rng.normal(size=(8, outputs))}
+    return builders.model(nodes, {"x": ["N", 6]}, ["y"], constants)
 
-    model = builders.single("Relu", ["N", 2, 3])
-    ready = prepare(model, input_range=(-1, 1))
-    with pytest.raises(covey.ModelError, match=r"the first output has shape \['N', 2, 3\]"):
-        tune(ready, Validation({"x": np.zeros((4, 2, 3))}, None, "x.npy"), rings=[32])
+
+@pytest.mark.parametrize(("outputs", "options"), [(1, ()), (3, ("--regression",))])
+def test_a_regression_keeps_its_outputs(
+    command: Command, tmp_path: Path, outputs: int, options: tuple[str, ...]
+) -> None:
+    model, data, out = tmp_path / "model.onnx", tmp_path / "x.npy", tmp_path / "tuned.covey"
+    onnx.save(regression(outputs), model)
+    np.save(data, np.random.default_rng(1).uniform(-1, 1, (50, 6)))
+    tune_it = ("tune", model, "--data", data, "--input-range", "-1,1", *options, "-o", out)
+    found = json.loads(command.succeeds(*tune_it, "--json").out)
+    assert found["float_correct"] is None
+    near = [attempt["error"] <= 0.01 for attempt in found["scales"]]
+    assert found["scale"] == found["scales"][near.index(True)]["scale"]
+    assert "off float" in command.succeeds(*tune_it).out
+    # A tighter tolerance takes a larger scale, and one that no scale keeps is refused.
+    tight = json.loads(command.succeeds(*tune_it, "--tolerance", "0.3", "--json").out)
+    assert tight["scale"] > found["scale"]
+    command.refuses(*tune_it, "--tolerance", "0", saying="no scale keeps the outputs within 0.00%")
+    labels = tmp_path / "y.npy"
+    np.save(labels, np.zeros(50, np.int64))
+    command.refuses(*tune_it, "--labels", labels, saying="leave labels out")
+
+    command.succeeds(*tune_it)
+    verify = ("verify", out, "--protocol", "clear", "--json", "--model", model)
+    checks = {c["check"]: c for c in json.loads(command.succeeds(*verify, "--data", data).out)["checks"]}
+    assert checks["accuracy record: measured again"]["passed"]
+    assert checks["y: variation between samples"]["passed"]
+    assert checks["accuracy record: relative L2 error"]["found"].endswith("50 samples of 'x.npy'")
+    np.save(data, np.random.default_rng(2).uniform(-1, 1, (50, 6)))
+    notes = json.loads(command.succeeds(*verify, "--data", data).out)["notes"]
+    assert any("not measured again" in note for note in notes)
+
+
+def test_a_false_certificate_of_an_error_fails(command: Command, tmp_path: Path) -> None:
+    model, data, out = tmp_path / "model.onnx", tmp_path / "x.npy", tmp_path / "tuned.covey"
+    onnx.save(regression(1), model)
+    np.save(data, np.random.default_rng(1).uniform(-1, 1, (50, 6)))
+    command.succeeds("tune", model, "--data", data, "--input-range", "-1,1", "-o", out)
+    digest = _core.Program(out).hash
+    parsed = pb.Program.FromString(out.read_bytes()[HEADER_BYTES:])
+    parsed.certificate.relative_error /= 2
+    content, other = program_file(parsed, parsed.name)
+    out.write_bytes(content)
+    weights = out.with_suffix(".weights.safetensors")
+    weights.write_bytes(weights.read_bytes().replace(digest.encode(), other.encode()))
+    verify = ("verify", out, "--protocol", "clear", "--model", model, "--data", data)
+    command.refuses(*verify, saying="accuracy record: measured again")
 
 
 def test_no_scale_is_enough(prepared: Prepared, images: np.ndarray) -> None:

@@ -14,7 +14,8 @@ import covey
 import ensembles
 from command import DIGITS, Command
 from covey.clear import run_clear
-from covey.comparison import FloatReference, compare, distinct, relative_error
+from covey.closeness import FloatReference, closeness, relative_error
+from covey.comparison import compare, distinct
 from covey.model import Model, load
 from covey.result import Result
 from covey.verification import Check, judge
@@ -63,7 +64,12 @@ def test_far_from_float_fails(model: Model, images: np.ndarray, clear: Result) -
 
 def test_equal_outputs_for_distinct_samples_fail(model: Model, images: np.ndarray, clear: Result) -> None:
     same = replace(clear, integers={name: np.repeat(v[:1], 4, axis=0) for name, v in clear.integers.items()})
-    assert verdict(model, images, same, same)["distinct outputs"].passed is False
+    check = verdict(model, images, same, same)["fc2_out: variation between samples"]
+    assert check.passed is False
+    # Without the float model what is left is to count them.
+    checks, notes = judge(model, None, {"image": images[:4].astype(np.float64)}, same, same, "trio")
+    assert next(check for check in checks if check.what == "distinct outputs").passed is False
+    assert any("not compared with floating point" in note for note in notes)
 
 
 def test_equal_outputs_of_trees_are_right() -> None:
@@ -73,14 +79,33 @@ def test_equal_outputs_of_trees_are_right() -> None:
     samples = {"x": np.linspace(0, 1, 8)[:, None]}
     result = run_clear(loaded, samples)
 
-    def passed(judged: Model, outputs: Result) -> bool | None:
+    def passed(judged: Model, outputs: Result, what: str = "variation between samples") -> bool | None:
         checks, _ = judge(judged, None, samples, outputs, outputs, "trio")
-        return next(check.passed for check in checks if check.what == "distinct outputs")
+        return next(check.passed for check in checks if check.what.endswith(what))
 
     assert passed(loaded, result) is True
-    assert passed(replace(loaded, graph=None), result) is None
+    assert passed(replace(loaded, graph=None), result, "distinct outputs") is None
     same = {name: np.repeat(values[:1], 8, axis=0) for name, values in result.integers.items()}
     assert passed(loaded, replace(result, integers=same)) is False
+    # All samples on one side of the threshold: the float model says the same of all, too.
+    samples["x"] = np.linspace(0, 0.4, 8)[:, None]
+    few = run_clear(loaded, samples)
+    assert passed(loaded, few) is None
+    assert passed(loaded, few, "relative L2 error") is True
+    wrong = {name: 2 * values for name, values in few.integers.items()}
+    assert passed(loaded, replace(few, integers=wrong), "relative L2 error") is False
+
+
+def test_a_sample_at_a_threshold_is_not_held_against_a_tree() -> None:
+    expected = np.full((100, 1), 1.0)
+    actual = expected.copy()
+    actual[7] = 1.1
+    result = Result({"y": actual}, {"y": np.rint(actual * 2**12).astype(np.int64)}, {"y": 12})
+    (network,) = closeness(result, FloatReference("test", {"y": expected}, {"y": expected}))
+    (tree,) = closeness(result, FloatReference("test", {"y": expected}, {"y": expected}, compares=True))
+    assert network.error == pytest.approx(0.1, rel=0.01)
+    assert tree.error == tree.relative_error == pytest.approx(0.01, rel=0.01)
+    assert tree.worst_sample == 7
 
 
 def test_dead_layers_fail(model: Model, images: np.ndarray, clear: Result, monkeypatch: pytest.MonkeyPatch) -> None:

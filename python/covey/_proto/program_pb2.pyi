@@ -48,7 +48,7 @@ class Program(_message.Message):
     def __init__(self, format_version: _Optional[int] = ..., name: _Optional[str] = ..., producer: _Optional[str] = ..., ring: _Optional[_Union[Ring, _Mapping]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., postprocess: _Optional[_Iterable[_Union[Postprocess, str]]] = ..., certificate: _Optional[_Union[Certificate, _Mapping]] = ...) -> None: ...
 
 class Certificate(_message.Message):
-    __slots__ = ("data", "digest", "samples", "labelled", "float_correct", "fixed_correct", "tolerance")
+    __slots__ = ("data", "digest", "samples", "labelled", "float_correct", "fixed_correct", "tolerance", "relative_error")
     DATA_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,7 @@ class Certificate(_message.Message):
     FLOAT_CORRECT_FIELD_NUMBER: _ClassVar[int]
     FIXED_CORRECT_FIELD_NUMBER: _ClassVar[int]
     TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    RELATIVE_ERROR_FIELD_NUMBER: _ClassVar[int]
     data: str
     digest: bytes
     samples: int
@@ -63,7 +64,8 @@ class Certificate(_message.Message):
     float_correct: int
     fixed_correct: int
     tolerance: float
-    def __init__(self, data: _Optional[str] = ..., digest: _Optional[bytes] = ..., samples: _Optional[int] = ..., labelled: bool = ..., float_correct: _Optional[int] = ..., fixed_correct: _Optional[int] = ..., tolerance: _Optional[float] = ...) -> None: ...
+    relative_error: float
+    def __init__(self, data: _Optional[str] = ..., digest: _Optional[bytes] = ..., samples: _Optional[int] = ..., labelled: bool = ..., float_correct: _Optional[int] = ..., fixed_correct: _Optional[int] = ..., tolerance: _Optional[float] = ..., relative_error: _Optional[float] = ...) -> None: ...
 
 class Ring(_message.Message):
     __slots__ = ("pow2", "odd")

@@ -18,7 +18,8 @@ from covey.bench.plaintext import Plaintext
 from covey.bench.runs import Runs, links, parties, repeat, session_options
 from covey.clear import run_clear
 from covey.client import Phase, Progress
-from covey.comparison import compare, relative_error
+from covey.closeness import relative_error
+from covey.comparison import compare
 from covey.model import Model, load
 from covey.models import Spec
 from covey.protocols import PROTOCOLS

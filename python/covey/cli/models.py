@@ -59,6 +59,10 @@ def compile_(
     ] = False,
     keep_bn: Annotated[bool, typer.Option("--keep-bn", help="Leave batch normalisation unfolded.")] = False,
     division: Annotated[str, typer.Option(help="How averages divide: mul-shift or exact.")] = "mul-shift",
+    max_error: Annotated[
+        float,
+        typer.Option(min=0, metavar="PERCENT", help="How far outputs may be from floating point on calibration data."),
+    ] = 2.0,
     as_json: Json = False,
 ) -> None:
     """Compile a model: a public program, its secret weights and a report, three files."""
@@ -78,6 +82,7 @@ def compile_(
         drop_channels=drop_channels,
         hide_features=hide_features,
         division=division,  # type: ignore[arg-type]
+        max_error=max_error / 100,
     )
     program, weights, report = compiled.save(output or model.with_suffix(".covey"))
     if as_json:

@@ -21,14 +21,23 @@ def tune(
     ] = None,
     protocol: Protocol = "trio",
     tolerance: Annotated[
-        float, typer.Option(min=0, max=100, help="Percentage points that the accuracy may lose.")
-    ] = 0.2,
+        float | None,
+        typer.Option(
+            min=0,
+            max=100,
+            metavar="PERCENT",
+            help="Points that the accuracy may lose (0.2), or how far outputs without classes may be off (1).",
+        ),
+    ] = None,
+    regression: Annotated[
+        bool, typer.Option("--regression", help="The first output [N, K] is numbers, not scores of K classes.")
+    ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="MODEL.covey")] = None,
     calibration: Calibration = None,
     input_range: InputRange = None,
     as_json: Json = False,
 ) -> None:
-    """Find the smallest scale and ring that keep a classifier's accuracy, and record it in the program."""
+    """Find the smallest scale and ring that keep the accuracy, or the outputs, and record it in the program."""
     from covey.api import tune as tune_model
 
     kind = check_protocol(protocol)
@@ -40,7 +49,8 @@ def tune(
             data,
             labels,
             protocol=kind,
-            tolerance=tolerance / 100,
+            tolerance=None if tolerance is None else tolerance / 100,
+            regression=regression,
             calibration=calibration,
             input_range=parse_range(input_range),
             progress=report,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 import numpy as np
 
@@ -15,15 +17,14 @@ from covey.interval import Array, Interval, of_sums
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 
-KNOTS = (0.65895, 1.17151, 1.65349, 2.17176, 2.71355, 3.41867, 4.35646, 6.42058)
-"""Where the pieces of the logistic function meet, right of 0; the left side mirrors them."""
-
-ABOVE_HALF = (0.160462, 0.264842, 0.3408, 0.398989, 0.439243, 0.468872, 0.488759, 0.499389)
-"""What the pieces reach there, less 1/2. With these knots no other values come nearer (the best for 16 knots, found by
-linear programming for the values and by search for the knots)."""
+MOST_KNOTS = 256
+"""The most that are tried."""
 
 SLOPE_BITS = 14
 """Fractional bits of the slopes, if the ring has room for them."""
+
+FAR = 40.0
+"""From here on the logistic function is 1 to the last bit of a float64."""
 
 
 class Curve(Enum):
@@ -36,22 +37,64 @@ class Curve(Enum):
         """The function itself."""
         return np.asarray(np.tanh(x) if self is Curve.TANH else 0.5 * (1.0 + np.tanh(x / 2)))
 
-    @property
-    def knots(self) -> Array:
-        """Where the pieces meet, upwards."""
-        right = np.array(KNOTS) / self.value[0]
+    def knots(self, count: int) -> Array:
+        """Where `count` pieces meet, upwards."""
+        right = np.array([place for place, _ in _nearest(count // 2)[1]]) / self.value[0]
         return np.asarray(np.concatenate([-right[::-1], right]))
 
-    @property
-    def heights(self) -> Array:
+    def heights(self, count: int) -> Array:
         """The values there; beyond the outer knots the function is constant."""
-        right = np.array(ABOVE_HALF)
+        right = np.array([height for _, height in _nearest(count // 2)[1]])
         return np.asarray((0.5 + np.concatenate([-right[::-1], right])) * self.value[1] + self.value[2])
 
-    @property
-    def largest_error(self) -> float:
+    def largest_error(self, count: int) -> float:
         """The largest distance between the pieces and the function, over all real numbers."""
-        return 0.0015 * float(self.value[1])
+        return _nearest(count // 2)[0] * float(self.value[1])
+
+
+@cache
+def _nearest(count: int) -> tuple[float, list[tuple[float, float]]]:
+    """The pieces right of 0 that come nearest to the logistic function: their largest error, and the knots as pairs of
+    place and height above 1/2. The left side mirrors them.
+
+    Right of 0 the function is concave: pieces that start and end `error` above it are as long as they can be when they
+    dip as far below. With a larger error they are longer, so that the smallest error for `count` knots is bracketed.
+    """
+    low, high = 0.0, 0.1
+    for _ in range(40):
+        middle = (low + high) / 2
+        if 0.5 - _longest(count, middle)[-1][1] <= middle:
+            high = middle
+        else:
+            low = middle
+    return high, _longest(count, high)
+
+
+def _longest(count: int, error: float) -> list[tuple[float, float]]:
+    """At most `count` knots of the longest pieces that stay within `error`; the last reaches farthest."""
+    knots = [(0.0, 0.0)]
+    while len(knots) <= count and 0.5 - knots[-1][1] > error:
+        low, high = knots[-1][0], FAR
+        for _ in range(45):
+            middle = (low + high) / 2
+            if middle > knots[-1][0] and _dip(knots[-1], (middle, _above_half(middle) + error)) > error:
+                high = middle
+            else:
+                low = middle
+        knots.append((high, _above_half(high) + error))
+    return knots[1:]
+
+
+def _above_half(x: float) -> float:
+    return 0.5 * math.tanh(x / 2)
+
+
+def _dip(start: tuple[float, float], end: tuple[float, float]) -> float:
+    """How far the line between two points dips below the function right of 0: most where the slopes are equal."""
+    slope = (end[1] - start[1]) / (end[0] - start[0])
+    equal = 2 * math.atanh(math.sqrt(max(0.0, 1 - 4 * slope))) if slope > 0 else end[0]
+    place = min(max(equal, start[0]), end[0])
+    return _above_half(place) - start[1] - slope * (place - start[0])
 
 
 @dataclass(frozen=True)
@@ -63,9 +106,12 @@ class Pieces:
     start: float
 
     def __call__(self, x: Array) -> Array:
-        # Outside the knots it is constant.
+        # Outside the knots it is constant; the piece that x is on starts at a value that is a sum of whole numbers.
         x = np.clip(x, self.knots[0], self.knots[-1])
-        return np.asarray(self.start + (np.maximum(x[..., None] - self.knots, 0) * self.gains).sum(axis=-1))
+        slopes = self.gains.cumsum()
+        values = self.start + np.concatenate([[0.0], (np.diff(self.knots) * slopes[:-1]).cumsum()])
+        piece = np.searchsorted(self.knots, x, side="right") - 1
+        return np.asarray(values[piece] + slopes[piece] * (x - self.knots[piece]))
 
     def interval(self, x: Interval) -> Interval:
         """Where the results lie: between those of the ends, and of the knots in between where some piece falls."""
@@ -108,10 +154,11 @@ class PiecewiseLinear(Op):
         x = low.value(node.inputs[0])
         # The result is below 2 in absolute value, at x's scale and that of the slopes.
         bits = max(1, min(SLOPE_BITS, low.settings.available_bits - x.scale - 2))
-        function = pieces(self.curve.knots, self.curve.heights, x.scale, bits)
+        knots = self.curve.knots(low.settings.knots)
+        function = pieces(knots, self.curve.heights(low.settings.knots), x.scale, bits)
         count, size = len(function.knots), int(np.prod(x.shape, dtype=np.int64))
         magnitude = low.magnitude(node.inputs[0])
-        far = None if magnitude is None else magnitude + float(self.curve.knots[-1])
+        far = None if magnitude is None else magnitude + float(knots[-1])
         column = low.emit(
             node,
             pb.Reshape(),
@@ -128,7 +175,8 @@ class PiecewiseLinear(Op):
             [column, low.constant(node, "knots", function.knots, x.scale)],
             shape=(size, count),
             scale=x.scale,
-            interval=column.interval - Interval.constant(function.knots),
+            # One interval a knot, over all elements: a tensor of them all would be the compiler's largest.
+            interval=column.interval.hull - Interval.constant(function.knots),
             name=f"{node.output}.shifted",
             magnitude=far,
         )
@@ -155,7 +203,6 @@ class PiecewiseLinear(Op):
             scale=wide,
             interval=function.interval(column.interval.reshape((1, size))).reshape((1, size, 1)),
             name=f"{node.output}.sum",
-            unconditional=True,
         )
         if wide > low.scale:
             total = low.truncate(node, total, wide - low.scale, name=f"{node.output}.flat")
@@ -167,6 +214,16 @@ class PiecewiseLinear(Op):
             scale=total.scale,
             interval=total.interval.reshape(x.interval.low.shape),
         )
+
+
+@dataclass(frozen=True)
+class Drawn(PiecewiseLinear):
+    """A curve whose float reference is the pieces between so many knots: what they alone do to a network."""
+
+    knots: int
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.asarray(np.interp(inputs[0], self.curve.knots(self.knots), self.curve.heights(self.knots)))
 
 
 @from_onnx("Sigmoid")
