@@ -14,9 +14,9 @@ import builders
 import covey
 from covey.clear import run_clear
 from covey.cli.outputs import show
-from covey.cli.verify import judge
 from covey.model import load
 from covey.result import Result
+from covey.verification import judge
 
 
 def test_an_output_that_touches_its_calibrated_bound_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
