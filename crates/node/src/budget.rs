@@ -303,6 +303,10 @@ fn cgroup_limit(root: &Path, own: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use covey_program::{Op, ProgramBuilder};
+    use covey_protocols::trio::Trio;
+    use covey_ring::Ring;
+
     use super::*;
 
     #[test]
@@ -326,15 +330,6 @@ mod tests {
         assert_eq!(cgroup_limit(root.path(), "0::/\n"), Some(500));
         assert_eq!(cgroup_limit(root.path(), "5:memory:/elsewhere\n"), Some(500));
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use covey_program::{Op, ProgramBuilder};
-    use covey_protocols::trio::Trio;
-    use covey_ring::Ring;
-
-    use super::*;
 
     /// Also when nothing is left to plan them again with.
     #[test]
@@ -346,16 +341,8 @@ mod tests {
         builder.output(y);
         let program = Arc::new(builder.build().unwrap());
         let budget = ClientBudget { memory: Some(64 * MIB), ..ClientBudget::default() };
-        let client = AllowedClient {
-            name: "data".into(),
-            fingerprint: format!("covey:{}", "1".repeat(64)).parse().unwrap(),
-            share_weights: false,
-            infer: true,
-            fill_store: false,
-            queries: None,
-            round_bits: 0,
-            budget,
-        };
+        let key = format!("covey:{}", "1".repeat(64)).parse().unwrap();
+        let client = AllowedClient { budget, ..AllowedClient::new("data", vec![key]) };
         let memory = Arc::new(Memory::new(&PartyBudget { memory: Some(128 * MIB), ..PartyBudget::default() }));
         let mut runs = Runs::new(&memory, &client, (&program, Options::default()), 0, 1).unwrap();
         let run = |phase, count| Run { phase, batch: 1, inference: 1, count };

@@ -9,6 +9,7 @@
 //! knows all it needs, for either side; and it is one message each way, which a key encapsulation (ML-KEM) gives as well. The scheme is
 //! secure beyond what is needed here, where both parties follow the protocol. Each OT has its own b, and its own domain.
 
+use covey_kernels::constant_time;
 use curve25519_dalek::constants::RISTRETTO_BASEPOINT_TABLE;
 use curve25519_dalek::ristretto::{CompressedRistretto, RistrettoPoint};
 use curve25519_dalek::scalar::Scalar;
@@ -104,8 +105,9 @@ fn scalar() -> Result<Zeroizing<Scalar>> {
     Ok(scalar)
 }
 
-/// A point of the peer's. Nobody who follows the protocol sends the identity.
+/// A point of the peer's, which it sent in the open. Nobody who follows the protocol sends the identity.
 fn decode(channel: &dyn Channel, bytes: &[u8]) -> Result<RistrettoPoint> {
+    constant_time::public(bytes);
     match CompressedRistretto::from_slice(bytes).ok().and_then(|point| point.decompress()) {
         Some(point) if point.is_identity() => Err(channel.refuse("a base OT's point is the identity".into())),
         Some(point) => Ok(point),

@@ -8,8 +8,10 @@
 //!
 //! As in every correlated OT here, bit 0 of a block is fixed (Δ's is 1, K's 0, T's the choice): 127 bits are secret.
 
-use covey_kernels::Prg;
+use std::hint::black_box;
+
 use covey_kernels::bits::{from_planes, xor_assign};
+use covey_kernels::{Prg, constant_time};
 use zeroize::Zeroizing;
 
 use crate::base::{BaseOt, Seed};
@@ -83,7 +85,10 @@ fn xor_seed(a: &mut Seed, b: &Seed) {
 
 /// The hash that binds instances to a set-up's messages.
 fn transcript(instance: &Instance, messages: &[u8]) -> [u8; 32] {
-    instance.derive(Purpose::TreeMask, u64::MAX, &[blake3::hash(messages).as_bytes()])
+    let transcript = instance.derive(Purpose::TreeMask, u64::MAX, &[blake3::hash(messages).as_bytes()]);
+    // Of messages that were sent.
+    constant_time::public(&transcript);
+    transcript
 }
 
 impl SenderSetup {
@@ -337,7 +342,8 @@ impl Sender {
                         message = later;
                         covey_kernels::packing::unpack_plane_into(correction, &mut work.sum);
                         for (index, plane) in planes.chunks_exact_mut(words).enumerate() {
-                            let mask = ((self.delta.to_u128() >> (bit + index)) as u64 & 1).wrapping_neg();
+                            // Hidden from the compiler, which would branch on it.
+                            let mask = black_box(((self.delta.to_u128() >> (bit + index)) as u64 & 1).wrapping_neg());
                             plane.iter_mut().zip(&work.sum).for_each(|(plane, sum)| *plane ^= sum & mask);
                         }
                     }
