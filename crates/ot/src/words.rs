@@ -9,7 +9,7 @@
 use covey_kernels::bits::{expand_bits, xor};
 use covey_kernels::hash::{hash, hash_pair, hash_pair_words, hash_words};
 use covey_kernels::vectorised;
-use covey_ring::{Ring, Word};
+use covey_ring::{Ring, Word, from_signed};
 
 use crate::view::wipe;
 use crate::{Block, Received, Sent};
@@ -185,8 +185,7 @@ fn by_word<W: Word>(plane: &[u64], width: usize, len: usize) -> Vec<W> {
 /// x modulo n for x < 2n, without a branch.
 #[inline(always)]
 fn once<W: Word>(value: u64, n: u64) -> W {
-    let less = value.wrapping_sub(n);
-    W::from_u64(less.wrapping_add(n & ((less as i64 >> 63) as u64)))
+    W::from_u64(from_signed(value.wrapping_sub(n), n))
 }
 
 vectorised! {

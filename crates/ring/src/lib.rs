@@ -10,7 +10,7 @@ pub mod wire;
 mod word;
 
 pub use bits::BitTensor;
-pub use modulus::Modulus;
+pub use modulus::{Modulus, from_signed};
 pub use ring::{Ring, RingError};
 pub use tensor::Tensor;
 pub use word::Word;

@@ -1,5 +1,7 @@
 //! Remainders by a public modulus in constant time: no division and no branch sees the number that is divided.
 
+use std::hint::black_box;
+
 /// A modulus n with its reciprocal, 3 <= n < 2^63.
 #[derive(Clone, Copy)]
 pub struct Modulus {
@@ -47,14 +49,19 @@ impl Modulus {
 pub(crate) fn reduce(x: u64, n: u64) -> u64 {
     // The quotient by this reciprocal is the right one or one less.
     let quotient = (u128::from(x) * u128::from(u64::MAX / n)) >> 64;
-    let rest = x.wrapping_sub((quotient as u64).wrapping_mul(n));
-    rest.wrapping_sub(n & !mask(rest, n))
+    from_signed((x.wrapping_sub((quotient as u64).wrapping_mul(n))).wrapping_sub(n), n)
 }
 
-/// All ones if `a` is below `b`, else 0.
+/// `x` modulo n for x, in two's complement, from -n to n - 1. Made of a shift, of which compilers make no branch.
+#[inline(always)]
+pub fn from_signed(x: u64, n: u64) -> u64 {
+    x.wrapping_add(n & ((x as i64) >> 63) as u64)
+}
+
+/// All ones if `a` is below `b`, else 0. Hidden from the compiler, which would branch on it.
 #[inline(always)]
 fn mask(a: u64, b: u64) -> u64 {
-    0u64.wrapping_sub(u64::from(a < b))
+    black_box(0u64.wrapping_sub(u64::from(a < b)))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use covey_kernels::bits::{not_assign, pack_bits};
-use covey_ring::{Ring, Word};
+use covey_ring::{Ring, Word, from_signed};
 
 use super::comparison::{self, Bits, Shape, xor};
 use super::gates::{converted, expanded};
@@ -95,8 +95,9 @@ impl Divider {
     fn divide(self, x: u64) -> (u64, u64) {
         let quotient = ((u128::from(x) * self.reciprocal) >> 64) as u64;
         let rest = x.wrapping_sub(quotient.wrapping_mul(self.divisor));
-        let more = u64::from(rest >= self.divisor);
-        (quotient + more, rest - more * self.divisor)
+        // -1 where the quotient is right. A shift, of which compilers make no branch.
+        let right = (rest.wrapping_sub(self.divisor) as i64) >> 63;
+        (quotient.wrapping_add((1 + right) as u64), from_signed(rest.wrapping_sub(self.divisor), self.divisor))
     }
 }
 

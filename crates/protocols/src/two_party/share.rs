@@ -1,7 +1,7 @@
 //! What a party holds for a secret value: x = x0 + x1 in the ring, b = b0 ⊕ b1 for bits, one summand each.
 
 use covey_kernels::constant_time;
-use covey_ring::{Modulus, Ring, Tensor, Word};
+use covey_ring::{Modulus, Ring, Tensor, Word, from_signed};
 
 use crate::additive::Arith;
 use crate::randomness::{Generators, Place};
@@ -63,7 +63,7 @@ impl Arithmetic {
             Ring::Odd(n) => {
                 // Below 2^64, as n < 2^63.
                 let sum = a.to_u64() + b.to_u64();
-                W::from_u64(sum - n * u64::from(sum >= n))
+                W::from_u64(from_signed(sum.wrapping_sub(n), n))
             }
         }
     }
@@ -73,10 +73,7 @@ impl Arithmetic {
     pub fn sub<W: Word>(self, a: W, b: W) -> W {
         match self.ring {
             Ring::Pow2(_) => a.sub(b),
-            Ring::Odd(n) => {
-                let (difference, borrow) = a.to_u64().overflowing_sub(b.to_u64());
-                W::from_u64(difference.wrapping_add(n * u64::from(borrow)))
-            }
+            Ring::Odd(n) => W::from_u64(from_signed(a.to_u64().wrapping_sub(b.to_u64()), n)),
         }
     }
 
