@@ -8,10 +8,12 @@
 //! and R is so small that ⌊R / d⌋ = 1 - 1{R < d} - 1{R < 0} - 1{R < -d}: signs in a ring of a few bits more than d has. Where the
 //! bound leaves room for a B that d divides, R >= -d and the last one goes; where d divides M too, R >= 0.
 
+use std::hint::black_box;
+
 use std::sync::Arc;
 
 use covey_kernels::bits::{not_assign, pack_bits};
-use covey_ring::{Ring, Word, from_signed};
+use covey_ring::{Ring, Word};
 
 use super::comparison::{self, Bits, Shape, xor};
 use super::gates::{converted, expanded};
@@ -95,9 +97,9 @@ impl Divider {
     fn divide(self, x: u64) -> (u64, u64) {
         let quotient = ((u128::from(x) * self.reciprocal) >> 64) as u64;
         let rest = x.wrapping_sub(quotient.wrapping_mul(self.divisor));
-        // -1 where the quotient is right. A shift, of which compilers make no branch.
-        let right = (rest.wrapping_sub(self.divisor) as i64) >> 63;
-        (quotient.wrapping_add((1 + right) as u64), from_signed(rest.wrapping_sub(self.divisor), self.divisor))
+        // Hidden from the compiler, which would branch on it.
+        let more = black_box(u64::from(rest >= self.divisor));
+        (quotient + more, rest - more * self.divisor)
     }
 }
 
