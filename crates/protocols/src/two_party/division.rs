@@ -9,7 +9,6 @@
 //! bound leaves room for a B that d divides, R >= -d and the last one goes; where d divides M too, R >= 0.
 
 use std::hint::black_box;
-
 use std::sync::Arc;
 
 use covey_kernels::bits::{not_assign, pack_bits};
