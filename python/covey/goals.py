@@ -74,7 +74,7 @@ class Goal(Protocol):
         """The accuracy record of a program that did so well."""
 
     def missed(self, attempts: Sequence[Attempt]) -> str:
-        """Why none of those that ran is enough."""
+        """Why no program that ran is enough."""
 
 
 @dataclass(frozen=True)
