@@ -43,19 +43,21 @@ class Layer:
     differing: int | None = None
 
 
-def opened(model: Model) -> Model:
-    """The model with every layer as an output, in the order of execution."""
+def opened(model: Model, weights: bytes | None = None) -> Model:
+    """The model with every layer as an output, in the order of execution. `weights` is its weights file, if at hand."""
     program = pb.Program.FromString(model.program.to_bytes()[HEADER_BYTES:])
     last = {node.name: node.outputs[0] for node in program.nodes}
     del program.outputs[:], program.postprocess[:]
     program.outputs.extend(dict.fromkeys(last.values()))
     content, digest = program_file(program, program.name)
     whole = _core.Program(content)
-    with TemporaryDirectory(prefix="covey-") as folder:
-        path = Path(folder) / "weights.safetensors"
-        model.need_weights().write(path)
-        # The weights name the program they belong to once, in the file's header.
-        weights = path.read_bytes().replace(model.program.hash.encode(), digest.encode(), 1)
+    if weights is None:
+        with TemporaryDirectory(prefix="covey-") as folder:
+            path = Path(folder) / "weights.safetensors"
+            model.need_weights().write(path)
+            weights = path.read_bytes()
+    # The weights name the program they belong to once, in the file's header.
+    weights = weights.replace(model.program.hash.encode(), digest.encode(), 1)
     return Model(whole, _core.Weights(weights, whole), model.graph)
 
 

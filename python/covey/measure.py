@@ -149,7 +149,8 @@ class Samples:
         size = sum(self.graph.values[node.output].size for node in self.graph.nodes) or 1
         count = max(1, min(4, LAYER_ELEMENTS // size))
         few = {name: array[:count] for name, array in self.inputs.items()}
-        return _growth(self.graph, compare(opened(_model(compiled)), self.graph, few))
+        whole = opened(_model(compiled), compiled.weights_bytes)
+        return _growth(self.graph, compare(whole, self.graph, few))
 
 
 def _model(compiled: Compiled) -> Model:
