@@ -528,7 +528,8 @@ mod tests {
         let newer = of(WIRE_VERSION + 1, "\"status\"");
         assert_eq!(decode::<Request>(&newer).unwrap_err(), MessageError::Version(WIRE_VERSION + 1));
         let (rubbish, extra) = (of(WIRE_VERSION, "\"rubbish\""), of(WIRE_VERSION, "\"status\",\"more\":1"));
-        for rubbish in [&b""[..], b"{}", b"[3]", b"\xff\xfe", &rubbish, &extra, &bytes[1..]] {
+        let list = format!("[{WIRE_VERSION}]").into_bytes();
+        for rubbish in [&b""[..], b"{}", &list, b"\xff\xfe", &rubbish, &extra, &bytes[1..]] {
             assert_eq!(decode::<Request>(rubbish).unwrap_err(), MessageError::Malformed);
         }
     }
