@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use covey_kernels::constant_time::declassified;
 use covey_ot::stock::Reserved;
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
@@ -46,8 +47,9 @@ impl<W: Word> Served for TwoParty<W> {
 
     fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options, lane: u32) -> Result<Self> {
         let me = endpoint.me().min(1);
-        // Both derive the same from their key, which is fresh for the session; it may be public, as the key cannot be told from it.
-        let name = keys.generators(u64::MAX, lane).seed(1 - me, STOCK, 0);
+        // Both derive the same from their key, which is fresh for the session; it may be public, as the key cannot be told from it, and
+        // indices of matrices follow from it.
+        let name = declassified(keys.generators(u64::MAX, lane).seed(1 - me, STOCK, 0));
         TwoParty::new(endpoint, keys, silent_stock(me, name), ring, options, lane)
     }
 
