@@ -180,7 +180,7 @@ impl Store {
         path.exists().then_some(path)
     }
 
-    /// Lets go of the working form of weights that were used least lately, of those that no session uses. False if there are none.
+    /// Lets go of the least recently used working form of weights that no session uses. False if there are none.
     pub fn evict(&self) -> bool {
         let held: Vec<Arc<Held>> = self.lock().values().cloned().collect();
         let idle = held.iter().filter_map(|held| Some((held.cache.idle_since()?, held)));

@@ -168,7 +168,7 @@ fn judge(runs: &[Run]) -> Verdict {
     }
 }
 
-/// Which of [`PATTERNS`] differs most from random secrets, of those that do in all runs and in the same direction.
+/// Among the [`PATTERNS`] whose difference has one direction in all runs, the one that differs most from random secrets.
 fn agreed(runs: &[Run]) -> Option<usize> {
     let agree = |pattern: &usize| {
         let ts = || runs.iter().map(|run| run.differences[*pattern].t);
