@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -78,25 +79,58 @@ def read(path: str | os.PathLike[str]) -> tomlkit.TOMLDocument:
         raise CoveyError(f"configuration file '{path}' is not TOML ({error})") from None
 
 
-def pin(path: str | os.PathLike[str], name: str, fingerprint: str) -> str | None:
-    """Set the fingerprint of the one called `name` and leave the rest of the file as it is; what was pinned before."""
+class Pinning(enum.Enum):
+    """What becomes of the keys that are pinned for somebody when another is."""
+
+    REPLACE = "replace"
+    """One key is replaced; a list of several gets one more."""
+    ADD = "add"
+    """They serve beside it, as while a key is replaced everywhere."""
+    ONLY = "only"
+    """It serves alone. A party's file keeps the former keys of another party, as weights name those they were shared with."""
+
+
+def pin(
+    path: str | os.PathLike[str], name: str, fingerprint: str, how: Pinning = Pinning.REPLACE
+) -> Sequence[str]:
+    """Pin a key of the one called `name` and leave the rest of the file as it is; the keys that serve no more."""
     document = read(path)
     named = [entry for entry in _all_entries(document) if isinstance(entry.get("name"), str)]
     entries = [entry for entry in named if entry["name"] == name]
     if not entries:
         known = ", ".join(f"'{entry['name']}'" for entry in named) or "nobody"
         raise CoveyError(f"'{path}' names no '{name}' to pin; it names {known}: add the entry or correct the name")
-    before = {str(entry["fingerprint"]) for entry in entries if entry.get("fingerprint")}
+    peers = document.get("peer")
+    gone: list[str] = []
     for entry in entries:
-        # A client of several keys gets one more.
-        if isinstance(keys := entry.get("fingerprints"), list):
-            if fingerprint not in keys:
-                keys.append(fingerprint)
-        else:
-            entry["fingerprint"] = fingerprint
+        before = _keys_of(entry)
+        several = isinstance(entry.get("fingerprints"), list)
+        if how is Pinning.ADD or (how is Pinning.REPLACE and several):
+            _set_keys(entry, [*before, *({fingerprint} - set(before))], several)
+            continue
+        former = [key for key in before if key != fingerprint]
+        _set_keys(entry, [fingerprint], several=False)
+        gone += former
+        if how is Pinning.ONLY and former and isinstance(peers, list) and any(entry is peer for peer in peers):
+            kept = [str(key) for key in entry.get("formerly", [])]
+            entry["formerly"] = [key for key in dict.fromkeys([*kept, *former]) if key != fingerprint]
     _replace(Path(path), tomlkit.dumps(document))
-    changed = before - {fingerprint}
-    return changed.pop() if changed else None
+    return list(dict.fromkeys(gone))
+
+
+def _keys_of(entry: Any) -> list[str]:
+    if isinstance(several := entry.get("fingerprints"), list):
+        return [str(key) for key in several]
+    return [str(entry["fingerprint"])] if entry.get("fingerprint") else []
+
+
+def _set_keys(entry: Any, keys: Sequence[str], several: bool) -> None:
+    if several or len(keys) > 1:
+        entry.pop("fingerprint", None)
+        entry["fingerprints"] = list(keys)
+    else:
+        entry.pop("fingerprints", None)
+        entry["fingerprint"] = keys[0]
 
 
 def _all_entries(document: Any) -> list[Any]:

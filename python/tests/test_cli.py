@@ -323,6 +323,18 @@ def test_keys_are_made_shown_and_pinned(command: Command, tmp_path: Path) -> Non
         command.succeeds("keys", "pin", several, "data", other)
     listed = tomlkit.parse(several.read_text()).unwrap()["client"]
     assert listed == [{"name": "data", "fingerprints": [fingerprint, other]}]
+    # A party's key is replaced: both serve, then the new one alone.
+    party = tmp_path / "party.toml"
+    party.write_text(f'[[peer]]\nname = "beta"\nfingerprint = "{fingerprint}"\n[[client]]\nname = "data"\n')
+    for _ in range(2):
+        command.succeeds("keys", "pin", party, "beta", other, "--add")
+    assert tomlkit.parse(party.read_text()).unwrap()["peer"] == [{"name": "beta", "fingerprints": [fingerprint, other]}]
+    assert fingerprint in command.succeeds("keys", "pin", party, "beta", other, "--only").out
+    kept = {"name": "beta", "fingerprint": other, "formerly": [fingerprint]}
+    assert tomlkit.parse(party.read_text()).unwrap()["peer"] == [kept]
+    command.succeeds("keys", "pin", several, "data", other, "--only")
+    assert tomlkit.parse(several.read_text()).unwrap()["client"] == [{"name": "data", "fingerprint": other}]
+    command.refuses("keys", "pin", party, "beta", other, "--add", "--only", saying="--add or --only")
     command.refuses("keys", "pin", config, "gamma", fingerprint, saying="names no 'gamma'")
     command.refuses("keys", "pin", config, "alpha", fingerprint[:-2], saying="no fingerprint")
     command.refuses("keys", "pin", tmp_path / "absent.toml", "alpha", fingerprint, saying="does not exist")

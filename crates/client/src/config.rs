@@ -59,10 +59,33 @@ pub struct Peer {
     pub name: String,
     /// Where it listens, `host:port`.
     pub address: String,
-    /// Its key.
-    pub fingerprint: Fingerprint,
+    /// Its keys, any of which serves: more than one while it is given another.
+    pub fingerprints: Vec<Fingerprint>,
+    /// Keys it had when weights were shared, by which nobody is known any more.
+    pub formerly: Vec<Fingerprint>,
     /// Whether it is a dealer: it computes nothing and holds no shares.
     pub dealer: bool,
+}
+
+impl Peer {
+    /// A peer of one key that computes.
+    pub fn new(name: impl Into<String>, address: impl Into<String>, fingerprint: Fingerprint) -> Self {
+        let (name, address) = (name.into(), address.into());
+        Peer { name, address, fingerprints: vec![fingerprint], formerly: Vec::new(), dealer: false }
+    }
+
+    /// The first of its keys, by which messages call it until it has been met.
+    ///
+    /// # Panics
+    /// Never for what was read from a file: that lists a key.
+    pub fn key(&self) -> Fingerprint {
+        self.fingerprints[0]
+    }
+
+    /// Whether it had this key or has it.
+    pub fn ever_had(&self, key: &Fingerprint) -> bool {
+        self.fingerprints.contains(key) || self.formerly.contains(key)
+    }
 }
 
 /// A client and its parties.
@@ -111,7 +134,10 @@ pub fn default_state(name: &str) -> PathBuf {
 pub struct PeerTable {
     name: String,
     address: String,
-    fingerprint: String,
+    fingerprint: Option<String>,
+    fingerprints: Option<Vec<String>>,
+    #[serde(default)]
+    formerly: Vec<String>,
     #[serde(default)]
     role: RoleName,
 }
@@ -146,6 +172,10 @@ impl ClientConfig {
         let identity = source.identity("client.key", &file.client.key)?;
         let timeout = source.timeout("client.timeout", file.client.timeout)?;
         let mut parties = source.peers("party", file.party)?;
+        if let Some(index) = parties.iter().position(|party| !party.formerly.is_empty()) {
+            let problem = "this is for the parties' own files, which say whose weights they hold: remove it here";
+            return Err(source.refuse(&format!("party[{index}].formerly"), problem));
+        }
         if let [_, second, ..] = &parties.iter().filter(|party| party.dealer).collect::<Vec<_>>()[..] {
             let problem = format!("'{}' is a second dealer: a session has one, remove the other", second.name);
             return Err(source.refuse("party", &problem));
@@ -277,6 +307,25 @@ impl Source {
         text.parse().map_err(|error: TransportError| self.refuse(key, &error.to_string()))
     }
 
+    /// The pinned keys of an entry: one, or several.
+    pub fn fingerprints(
+        &self,
+        entry: &str,
+        one: Option<String>,
+        several: Option<Vec<String>>,
+    ) -> Result<Vec<Fingerprint>, ConfigError> {
+        match (one, several) {
+            (Some(one), None) => Ok(vec![self.fingerprint(&format!("{entry}.fingerprint"), &one)?]),
+            (None, Some(several)) if !several.is_empty() => {
+                several.iter().map(|text| self.fingerprint(&format!("{entry}.fingerprints"), text)).collect()
+            }
+            _ => {
+                let problem = "give one key here, or several as fingerprints = [\"covey:…\", …]";
+                Err(self.refuse(&format!("{entry}.fingerprint"), problem))
+            }
+        }
+    }
+
     /// `[[party]]` or `[[peer]]` entries, no name and no key twice.
     pub fn peers(&self, table: &str, entries: Vec<PeerTable>) -> Result<Vec<Peer>, ConfigError> {
         let mut peers = Vec::with_capacity(entries.len());
@@ -285,7 +334,11 @@ impl Source {
             peers.push(Peer {
                 name: self.name(&key("name"), entry.name)?,
                 address: self.address(&key("address"), entry.address)?,
-                fingerprint: self.fingerprint(&key("fingerprint"), &entry.fingerprint)?,
+                fingerprints: self.fingerprints(&format!("{table}[{index}]"), entry.fingerprint, entry.fingerprints)?,
+                formerly: {
+                    let parsed = entry.formerly.iter().map(|text| self.fingerprint(&key("formerly"), text));
+                    parsed.collect::<Result<_, _>>()?
+                },
                 dealer: entry.role == RoleName::Dealer,
             });
         }
@@ -299,8 +352,8 @@ impl Source {
             if !names.insert(&peer.name) {
                 return Err(self.refuse(&format!("{table}[{index}].name"), &format!("'{}' is listed twice", peer.name)));
             }
-            if !keys.insert(peer.fingerprint) {
-                let problem = format!("'{}' has the same key as another: every party needs its own", peer.name);
+            if !peer.fingerprints.iter().chain(&peer.formerly).all(|key| keys.insert(*key)) {
+                let problem = format!("'{}' has a key that is listed already: every party needs its own", peer.name);
                 return Err(self.refuse(&format!("{table}[{index}].fingerprint"), &problem));
             }
         }

@@ -57,7 +57,7 @@ pub(crate) fn open(
             ring: program.ring().into(),
             program: program.hash().into(),
             options: options.into(),
-            parties: keys(config),
+            parties: keys(config, &connections),
             client: config.name.clone(),
             silence_ms: config.timeout.as_millis() as u64,
             network: config.network,

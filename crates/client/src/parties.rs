@@ -45,9 +45,10 @@ fn miscounted(config: &ClientConfig, protocol: ProtocolKind) -> ClientError {
     ))
 }
 
-/// The parties' keys in role order.
-pub(crate) fn keys(config: &ClientConfig) -> Vec<Key> {
-    config.parties.iter().map(|party| Key(party.fingerprint)).collect()
+/// The keys of those met, in role order, and after them what is pinned for the others.
+pub(crate) fn keys(config: &ClientConfig, met: &[Connection]) -> Vec<Key> {
+    let absent = config.parties.iter().skip(met.len()).map(|party| Key(party.key()));
+    met.iter().map(|connection| Key(connection.fingerprint())).chain(absent).collect()
 }
 
 /// A connection to every party, in role order.
@@ -72,7 +73,7 @@ pub(crate) fn connect_within(
     party: &Peer,
     patience: Duration,
 ) -> Result<Connection, TransportError> {
-    connect(&party.address, &config.identity, party.fingerprint, &party.name, patience)
+    connect(&party.address, &config.identity, &party.fingerprints, &party.name, patience)
 }
 
 /// The party's answer, which must be no refusal.

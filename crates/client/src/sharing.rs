@@ -87,8 +87,8 @@ impl Visitor for Handing<'_> {
         let Handing { config, program, weights, protocol, sharing, progress } = self;
         let version = Hex::random()?;
         let file = program.to_bytes();
-        let parties = keys(config);
         let mut connections = connect_all(config)?;
+        let parties = keys(config, &connections);
         let mut heads = Vec::with_capacity(connections.len());
         for (role, connection) in connections.iter_mut().enumerate() {
             let head = ShareWeights {

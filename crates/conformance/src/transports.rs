@@ -66,7 +66,7 @@ fn tls(parties: usize, clients: usize) -> Result<Vec<Session>, Failure> {
             let (caller, pin) = (&identities[high], identities[low].fingerprint());
             let known = |key: &Fingerprint| (*key == caller.fingerprint()).then(|| names[high].clone());
             let (accepted, dialled) = thread::scope(|scope| {
-                let dialled = scope.spawn(|| connect(&address, caller, pin, &names[low], PATIENCE));
+                let dialled = scope.spawn(|| connect(&address, caller, &[pin], &names[low], PATIENCE));
                 (listener.accept(&known, PATIENCE), dialled.join())
             });
             let accepted = accepted?.ok_or_else(|| Failure::Panic("nobody called and the caller".into()))?;

@@ -177,14 +177,13 @@ impl PartyConfig {
         Ok(config)
     }
 
-    /// This configuration with what `new` changes of it and a running party can take up: clients and peers, the time-out, the queue of
-    /// a peer; and the keys of the file whose changes need a restart.
+    /// This configuration with what `new` changes of it and a running party can take up: its key, clients and peers, the time-out, the
+    /// queue of a peer; and the keys of the file whose changes need a restart.
     pub(crate) fn taking_up(&self, new: PartyConfig) -> (PartyConfig, Vec<&'static str>) {
         let budget = PartyBudget { queue: new.budget.queue, ..self.budget.clone() };
         let restarts = [
             ("name", self.name != new.name),
             ("listen", self.listen != new.listen),
-            ("key", self.identity.fingerprint() != new.identity.fingerprint()),
             ("role", self.dealer != new.dealer),
             ("state", self.state != new.state),
             ("memory_mb", self.budget.memory != new.budget.memory),
@@ -192,8 +191,8 @@ impl PartyConfig {
             ("idle", self.budget.idle != new.budget.idle),
         ];
         let restarts = restarts.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect();
-        let PartyConfig { timeout, peers, clients, .. } = new;
-        (PartyConfig { timeout, budget, peers, clients, ..self.clone() }, restarts)
+        let PartyConfig { identity, timeout, peers, clients, .. } = new;
+        (PartyConfig { identity, timeout, budget, peers, clients, ..self.clone() }, restarts)
     }
 
     /// What a key may ask for, if it is a client's.
@@ -203,7 +202,13 @@ impl PartyConfig {
 
     /// The other party with this key.
     pub fn peer(&self, fingerprint: &Fingerprint) -> Option<&Peer> {
-        self.peers.iter().find(|peer| peer.fingerprint == *fingerprint)
+        self.peers.iter().find(|peer| peer.fingerprints.contains(fingerprint))
+    }
+
+    /// Whether the other party that has the key `now` is the one that had the key `then` when weights were shared with it. Only this
+    /// party's operator can say so.
+    pub fn same_peer(&self, then: &Fingerprint, now: &Fingerprint) -> bool {
+        then == now || self.peer(now).is_some_and(|peer| peer.ever_had(then))
     }
 
     /// The name a key is pinned under.
@@ -215,11 +220,11 @@ impl PartyConfig {
     /// Parties and clients are distinct: one key has one place.
     fn check_keys(&self, source: &Source) -> Result<(), ConfigError> {
         let own = self.identity.fingerprint();
-        if let Some(index) = self.peers.iter().position(|peer| peer.fingerprint == own) {
+        if let Some(index) = self.peers.iter().position(|peer| peer.ever_had(&own)) {
             let problem = "this is the party's own key: list the other parties only";
             return Err(source.refuse(&format!("peer[{index}].fingerprint"), problem));
         }
-        let is_party = |key: &Fingerprint| *key == own || self.peer(key).is_some();
+        let is_party = |key: &Fingerprint| *key == own || self.peers.iter().any(|peer| peer.ever_had(key));
         if let Some(index) = self.clients.iter().position(|client| client.fingerprints.iter().any(is_party)) {
             let problem = "this is a party's key: a client needs a key of its own (`covey keys new`)";
             return Err(source.refuse(&format!("client[{index}].fingerprint"), problem));
@@ -233,21 +238,9 @@ fn clients(source: &Source, entries: Vec<ClientTable>) -> Result<Vec<AllowedClie
     let mut clients = Vec::with_capacity(entries.len());
     for (index, entry) in entries.into_iter().enumerate() {
         let key = |field: &str| format!("client[{index}].{field}");
-        let (field, given) = match (entry.fingerprint, entry.fingerprints) {
-            (Some(one), None) => ("fingerprint", vec![one]),
-            (None, Some(several)) if !several.is_empty() => ("fingerprints", several),
-            _ => {
-                let problem = "give one key here, or several as fingerprints = [\"covey:…\", …]";
-                return Err(source.refuse(&key("fingerprint"), problem));
-            }
-        };
-        let mut fingerprints = Vec::with_capacity(given.len());
-        for text in given {
-            let fingerprint = source.fingerprint(&key(field), &text)?;
-            if !seen.insert(fingerprint) {
-                return Err(source.refuse(&key(field), "this key is listed twice: remove one entry"));
-            }
-            fingerprints.push(fingerprint);
+        let fingerprints = source.fingerprints(&format!("client[{index}]"), entry.fingerprint, entry.fingerprints)?;
+        if !fingerprints.iter().all(|key| seen.insert(*key)) {
+            return Err(source.refuse(&key("fingerprint"), "this key is listed twice: remove one entry"));
         }
         // Least, where nothing is said.
         let may = |right| entry.may.as_deref().unwrap_or(&[Right::Infer]).contains(&right);

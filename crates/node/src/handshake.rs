@@ -68,8 +68,11 @@ pub(crate) fn check_parties(
     }
     for (index, (key, part)) in parties.iter().zip(&sharing.roles).enumerate() {
         let who = called(index);
-        if parties[..index].contains(key) {
-            return Err(Failure::refused(format!("{who} has the same key as another party: every role needs its own")));
+        // Also by two keys of its own nobody takes two roles.
+        if parties[..index].iter().any(|other| config.same_peer(&other.0, &key.0)) {
+            return Err(Failure::refused(format!(
+                "{who} has another role as well: every role needs a party of its own"
+            )));
         }
         let (deals, dealer) = (*part == Part::Dealer, config.peer(&key.0).map(|peer| peer.dealer));
         if index == role {
@@ -192,7 +195,7 @@ fn gather(
             return Err(Failure::refused(format!("the key of P{other} is not pinned")));
         };
         let name = format!("P{other} ({})", peer.name);
-        let mut connection = connect(&peer.address, &config.identity, peer.fingerprint, &name, left(deadline))?;
+        let mut connection = connect(&peer.address, &config.identity, &peer.fingerprints, &name, left(deadline))?;
         wire::send(&mut connection, &Request::Join(Join { session: terms.session, role: *role }), left(deadline))?;
         connections.push((other, connection));
     }
@@ -208,8 +211,9 @@ fn gather(
                 hello.name
             )));
         };
-        // Only a role's own key may join as that role.
-        let expected = awaited.contains(&from) && terms.parties.get(from) == Some(&Key(connection.fingerprint()));
+        // Only who has a role may join as that role.
+        let has = |key: &Key| config.same_peer(&key.0, &connection.fingerprint());
+        let expected = awaited.contains(&from) && terms.parties.get(from).is_some_and(has);
         if expected && connections.iter().all(|(other, _)| *other != from) {
             connections.push((from, connection));
         }

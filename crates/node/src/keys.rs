@@ -201,7 +201,7 @@ mod tests {
                 let [from, to] = [&identities[caller], &identities[called]];
                 let (accepted, dialled): (Connection, Connection) = thread::scope(|scope| {
                     let dialled =
-                        scope.spawn(|| connect(&address, from, to.fingerprint(), NAMES[called], PATIENCE).unwrap());
+                        scope.spawn(|| connect(&address, from, &[to.fingerprint()], NAMES[called], PATIENCE).unwrap());
                     let pins = |_: &_| Some(NAMES[caller].to_string());
                     (listener.accept(&pins, PATIENCE).unwrap().unwrap(), dialled.join().unwrap())
                 });

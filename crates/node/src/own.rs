@@ -47,8 +47,8 @@ impl OwnSession {
         };
         let party = OwnParty::start(config, program, options.protocol, role)?;
         let mut all = config.clone();
-        let (name, fingerprint) = (config.name.clone(), config.identity.fingerprint());
-        all.parties.insert(role, Peer { name, address: party.address.clone(), fingerprint, dealer: false });
+        let own = Peer::new(&config.name, &party.address, config.identity.fingerprint());
+        all.parties.insert(role, own);
         Ok(OwnSession { session: Some(Session::open(&all, program, options)?), party: Some(party) })
     }
 
@@ -132,7 +132,7 @@ impl Drop for OwnParty {
 fn prepare(config: &ClientConfig, program: &Program, protocol: ProtocolKind, role: usize) -> Result<u32, ClientError> {
     let local = |problem: String| ClientError::Request(format!("state folder {}: {problem}", config.state.display()));
     let (store, _) = Store::open(&config.state).map_err(|error| ClientError::Request(error.to_string()))?;
-    let mut parties: Vec<Key> = config.parties.iter().map(|party| Key(party.fingerprint)).collect();
+    let mut parties: Vec<Key> = config.parties.iter().map(|party| Key(party.key())).collect();
     parties.insert(role, Key(config.identity.fingerprint()));
     let hash = Hex::from(program.hash());
     let held = store.get(&hash).filter(|held| {

@@ -11,7 +11,7 @@ use covey_client::messages::{Hex, Infer, Key};
 use covey_transport::{Connection, Fingerprint, Network, Session as Streams};
 
 use crate::budget::{Charge, PartyBudget};
-use crate::config::AllowedClient;
+use crate::config::{AllowedClient, PartyConfig};
 use crate::error::Failure;
 use crate::handshake::Joined;
 
@@ -98,8 +98,8 @@ type Rest = Arc<Mutex<Option<Instant>>>;
 
 /// The parties that a session waits for.
 struct Awaited {
-    /// The key of each role that has not joined yet.
-    roles: BTreeMap<usize, Key>,
+    /// The keys of each role that has not joined yet, any of which serves.
+    roles: BTreeMap<usize, Vec<Fingerprint>>,
     session: Sender<Joined>,
 }
 
@@ -193,8 +193,9 @@ impl Places {
     /// none does.
     pub fn join(&self, session: &Hex<16>, role: usize, connection: Connection) -> Option<Connection> {
         let mut waiting = lock(&self.waiting);
-        let key = Key(connection.fingerprint());
-        let awaited = waiting.get_mut(session).filter(|awaited| awaited.roles.get(&role) == Some(&key));
+        let key = connection.fingerprint();
+        let waits = |awaited: &&mut Awaited| awaited.roles.get(&role).is_some_and(|keys| keys.contains(&key));
+        let awaited = waiting.get_mut(session).filter(waits);
         let Some(awaited) = awaited else { return Some(connection) };
         awaited.roles.remove(&role);
         awaited.session.send((connection, role)).err().map(|back| back.0.0)
@@ -207,13 +208,21 @@ impl Seat {
         &mut self.memory
     }
 
-    /// Parties that join the session of this request come from the receiver from now on. A session's id may be taken once.
-    pub fn await_joins(&mut self, Infer { role, terms }: &Infer) -> Result<Receiver<Joined>, Failure> {
+    /// Parties that join the session of this request come from the receiver from now on: each with a key that `config` has for it. A
+    /// session's id may be taken once.
+    pub fn await_joins(
+        &mut self,
+        Infer { role, terms }: &Infer,
+        config: &PartyConfig,
+    ) -> Result<Receiver<Joined>, Failure> {
         let mut waiting = lock(&self.places.waiting);
         if waiting.contains_key(&terms.session) {
             return Err(Failure::refused("a session of this id is open already: open a new one"));
         }
-        let roles = terms.parties.iter().copied().enumerate().take(ROLES).filter(|(other, _)| other != role).collect();
+        // A client that takes an open role is no peer.
+        let keys_of = |Key(key): &Key| config.peer(key).map_or_else(|| vec![*key], |peer| peer.fingerprints.clone());
+        let others = terms.parties.iter().enumerate().take(ROLES).filter(|(other, _)| other != role);
+        let roles = others.map(|(other, key)| (other, keys_of(key))).collect();
         let (session, joins) = channel();
         waiting.insert(terms.session, Awaited { roles, session });
         self.session = Some(terms.session);

@@ -56,7 +56,7 @@ struct Strangers {
 }
 
 /// Serves until `stop` is set, then ends all sessions, telling their peers. `ready` is told the address listened on. At SIGHUP the
-/// configuration's file is read again, and what changed of clients and peers is taken up, without an end to any session.
+/// configuration's file is read again, and what changed of clients, peers and this party's key is taken up, without an end to any session.
 ///
 /// # Errors
 /// Before serving: the state folder, the certificate or the address. What goes wrong with a peer or client later ends
@@ -88,7 +88,7 @@ pub(crate) fn serve_in(
     damaged.iter().for_each(|problem| warn!("{problem}"));
     let quotas = Quotas::open(&config.state)
         .map_err(|problem| NodeError::State { folder: config.state.display().to_string(), problem })?;
-    let listener = Listener::bind(&config.listen, config.identity.clone(), config.timeout)?;
+    let mut listener = Listener::bind(&config.listen, config.identity.clone(), config.timeout)?;
     let held = store.list().len();
     let (quotas, stores) = (Arc::new(quotas), Arc::new(Stores::new(&config.state)));
     let (runs, masks) = (Arc::new(RunStore::new(&config.state)), Arc::new(MaskStore::new(&config.state)));
@@ -103,7 +103,7 @@ pub(crate) fn serve_in(
     }
     while !stop.load(Ordering::Acquire) {
         if reload.swap(false, Ordering::AcqRel) {
-            party = Arc::new(party.reloaded());
+            party = Arc::new(party.reloaded(&mut listener));
         }
         match listener.incoming(TICK) {
             Ok(Some(incoming)) => party.clone().meet(incoming),
@@ -124,7 +124,7 @@ pub(crate) fn serve_in(
 
 impl Party {
     /// The same with what its file says by now, as far as a running party can take it up.
-    fn reloaded(&self) -> Self {
+    fn reloaded(&self, listener: &mut Listener) -> Self {
         let Some(file) = &self.config.file else { return self.clone() };
         let new = match PartyConfig::read(file) {
             Ok(new) => new,
@@ -134,6 +134,14 @@ impl Party {
             }
         };
         let (config, restarts) = self.config.taking_up(new);
+        // Conversations that have begun go on with the key they began with.
+        if let Err(problem) = listener.set_identity(config.identity.clone()) {
+            warn!("{problem}; the configuration stays as it was");
+            return self.clone();
+        }
+        if config.identity.fingerprint() != self.config.identity.fingerprint() {
+            info!(fingerprint = %config.identity.fingerprint(), "has another key from now on");
+        }
         restarts.iter().for_each(|key| warn!("`{key}` of [party] has changed: restart this party to have that"));
         info!(peers = config.peers.len(), clients = config.clients.len(), "configuration read again");
         Party { config, ..self.clone() }
@@ -234,7 +242,7 @@ impl Party {
             Request::Infer(request) => {
                 permit(client, client.infer, "infer")?;
                 let mut seat = self.seat(client, client.budget.queue, "a session")?;
-                let joins = seat.await_joins(&request)?;
+                let joins = seat.await_joins(&request, &self.config)?;
                 Ok(Next::Infer(Box::new(request), seat, joins))
             }
             Request::TakePlace(request) => {

@@ -242,12 +242,15 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
     let held = party.held(&terms.program, &terms.protocol)?;
     // Who takes an open role does not matter to the others.
     let same = sharing.roles.iter().enumerate().all(|(index, part)| {
-        *part == Part::Open || held.parties().get(index).is_some_and(|key| *key == terms.parties[index])
+        let then = held.parties().get(index);
+        let same = |then: &Key| index == role || party.config.same_peer(&then.0, &terms.parties[index].0);
+        *part == Part::Open || then.is_some_and(same)
     });
     if held.role() != role || !same {
         return Err(Failure::refused(format!(
             "it holds the weights of program {short} as P{} of other roles or parties than the session's: list the parties as \
-             when the weights were shared, or share them again",
+             when the weights were shared, have the former keys of those that changed them listed as `formerly` of their [[peer]], or \
+             share the weights again",
             held.role()
         )));
     }

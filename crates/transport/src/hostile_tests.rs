@@ -23,7 +23,7 @@ fn meet(called: Identity, caller: &Identity) -> (Met, Met) {
     let listener = Listener::bind("127.0.0.1:0", Arc::new(called), PATIENCE).unwrap();
     let address = listener.address().unwrap().to_string();
     thread::scope(|scope| {
-        let dialled = scope.spawn(|| connect(&address, caller, pin, "P0 (alpha)", PATIENCE));
+        let dialled = scope.spawn(|| connect(&address, caller, &[pin], "P0 (alpha)", PATIENCE));
         let pins = |key: &Fingerprint| (*key == caller.fingerprint()).then(|| "P1 (beta)".to_string());
         (listener.accept(&pins, PATIENCE).map(|met| met.expect("a caller")), dialled.join().unwrap())
     })
@@ -367,7 +367,7 @@ fn refused(met: Met, expect: &str) {
 fn expired_certificates_are_refused_with_the_remedy() {
     let expired = between("old", -30, -3);
     assert!((-4..=-3).contains(&expired.days_left()));
-    let own = connect("127.0.0.1:1", &expired, expired.fingerprint(), "P0", PATIENCE).err().unwrap().to_string();
+    let own = connect("127.0.0.1:1", &expired, &[expired.fingerprint()], "P0", PATIENCE).err().unwrap().to_string();
     assert!(own.contains("`old` has expired") && own.contains("covey keys new"), "{own}");
     let own = Listener::bind("127.0.0.1:0", Arc::new(expired), PATIENCE).err().unwrap().to_string();
     assert!(own.contains("`old` has expired"), "{own}");

@@ -57,6 +57,16 @@ impl Listener {
         self.socket.local_addr().ok()
     }
 
+    /// Meets callers under another key from now on.
+    ///
+    /// # Errors
+    /// Its certificate is not valid now; the former key stays.
+    pub fn set_identity(&mut self, identity: Arc<Identity>) -> Result<(), TransportError> {
+        identity.check_valid()?;
+        self.identity = identity;
+        Ok(())
+    }
+
     /// Waits at most `timeout` for somebody to connect; `None` when nobody did. The handshake comes with
     /// [`Incoming::authenticate`], which may run on a thread of its own so that a slow caller delays nobody. Of those who have not
     /// shown who they are, 128 at most, and 32 of one address, the oldest is cut off when another comes.
@@ -152,15 +162,15 @@ impl Incoming {
     }
 }
 
-/// Connects to the peer called `name` at `address` (`host:port`), which must hold the key `pin`, and tries again until
-/// `timeout` while nobody answers there.
+/// Connects to the peer called `name` at `address` (`host:port`), which must hold one of the keys `pins`, and tries again
+/// until `timeout` while nobody answers there.
 ///
 /// # Errors
 /// One line naming the peer: not reachable within the time-out, or refused by either side and why.
 pub fn connect(
     address: &str,
     identity: &Identity,
-    pin: Fingerprint,
+    pins: &[Fingerprint],
     name: &str,
     timeout: Duration,
 ) -> Result<Connection, TransportError> {
@@ -168,7 +178,7 @@ pub fn connect(
     let deadline = Instant::now() + timeout;
     let mut last = String::from("no answer");
     loop {
-        match attempt(address, identity, pin, name, deadline)? {
+        match attempt(address, identity, pins, name, deadline)? {
             Ok(connection) => return Ok(connection),
             Err(reason) => last = reason.unwrap_or(last),
         }
@@ -184,7 +194,7 @@ pub fn connect(
 fn attempt(
     address: &str,
     identity: &Identity,
-    pin: Fingerprint,
+    pins: &[Fingerprint],
     name: &str,
     deadline: Instant,
 ) -> Result<Result<Connection, Option<String>>, TransportError> {
@@ -193,7 +203,7 @@ fn attempt(
         Err(error) => return Ok(Err(Some(error.to_string()))),
     };
     let refusal = Refusal::default();
-    let config = tls::client_config(identity, pin, &refusal)?;
+    let config = tls::client_config(identity, pins, &refusal)?;
     let tls = UnbufferedClientConnection::new(config, tls::server_name())
         .map_err(|error| TransportError::local(format!("TLS cannot be set up: {error}")))?;
     let met = Wire::handshake(stream, tls.into(), &refusal, deadline).and_then(|mut wire| {

@@ -109,10 +109,10 @@ pub(crate) fn server_config(identity: &Identity, refusal: &Refusal) -> Result<Ar
 /// For the connecting side, which knows whose key it must meet.
 pub(crate) fn client_config(
     identity: &Identity,
-    pin: Fingerprint,
+    pins: &[Fingerprint],
     refusal: &Refusal,
 ) -> Result<Arc<ClientConfig>, TransportError> {
-    let verifier = Arc::new(Verifier::new(Some(pin), refusal));
+    let verifier = Arc::new(Verifier::new(Some(pins), refusal));
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&version::TLS13])
         .map_err(unusable)?
@@ -143,19 +143,19 @@ fn unusable(error: rustls::Error) -> TransportError {
     TransportError::local(format!("TLS cannot be set up: {error}"))
 }
 
-/// Checks a peer's certificate: one that can be read, within its validity period, with the pinned key where one is
+/// Checks a peer's certificate: one that can be read, within its validity period, with a pinned key where any is
 /// expected, and a handshake signed with that key. The certificate's own signature says nothing, as it is self-signed.
 #[derive(Debug)]
 struct Verifier {
-    pin: Option<Fingerprint>,
+    pins: Option<Vec<Fingerprint>>,
     algorithms: WebPkiSupportedAlgorithms,
     refusal: Refusal,
 }
 
 impl Verifier {
-    fn new(pin: Option<Fingerprint>, refusal: &Refusal) -> Self {
+    fn new(pins: Option<&[Fingerprint]>, refusal: &Refusal) -> Self {
         let algorithms = provider().signature_verification_algorithms;
-        Self { pin, algorithms, refusal: refusal.clone() }
+        Self { pins: pins.map(<[_]>::to_vec), algorithms, refusal: refusal.clone() }
     }
 
     fn check(&self, certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), rustls::Error> {
@@ -167,8 +167,9 @@ impl Verifier {
             Ok(facts) => facts,
             Err(reason) => return refuse(CertificateError::BadEncoding, reason),
         };
-        if let Some(pin) = self.pin.filter(|pin| *pin != facts.fingerprint) {
-            let reason = format!("its key is {}, but {pin} is pinned for it", facts.fingerprint);
+        if let Some(pins) = self.pins.as_ref().filter(|pins| !pins.contains(&facts.fingerprint)) {
+            let pinned = pins.iter().map(Fingerprint::to_string).collect::<Vec<_>>().join(" or ");
+            let reason = format!("its key is {}, but {pinned} is pinned for it", facts.fingerprint);
             return refuse(CertificateError::ApplicationVerificationFailure, reason);
         }
         let now = UNIX_EPOCH + Duration::from_secs(now.as_secs());

@@ -24,7 +24,7 @@ fn meet(
     let listener = Listener::bind("127.0.0.1:0", called.clone(), PATIENCE).unwrap();
     let address = listener.address().unwrap().to_string();
     thread::scope(|scope| {
-        let dialled = scope.spawn(|| connect(&address, caller, pinned_by_caller, "alpha", PATIENCE));
+        let dialled = scope.spawn(|| connect(&address, caller, &[pinned_by_caller], "alpha", PATIENCE));
         let pins = |key: &Fingerprint| (*key == pinned_by_called).then(|| "beta".to_string());
         let accepted = listener.accept(&pins, PATIENCE).map(|caller| caller.expect("a caller"));
         (accepted, dialled.join().unwrap())
@@ -41,7 +41,7 @@ fn refused(result: Result<Connection, TransportError>, expect: &str) {
 #[test]
 fn pinned_peers_meet_and_talk() {
     let (alpha, beta) = (identity("alpha"), identity("beta"));
-    let (accepted, dialled) = meet(&alpha, &beta, alpha.fingerprint(), beta.fingerprint());
+    let (accepted, dialled) = meet(&alpha, &beta, &[alpha.fingerprint()], beta.fingerprint());
     let (mut accepted, mut dialled) = (accepted.unwrap(), dialled.unwrap());
     assert_eq!((accepted.name(), accepted.fingerprint()), ("beta", beta.fingerprint()));
     assert_eq!((dialled.name(), dialled.fingerprint()), ("alpha", alpha.fingerprint()));
@@ -61,7 +61,7 @@ fn pinned_peers_meet_and_talk() {
 #[test]
 fn an_unpinned_caller_is_told() {
     let (alpha, beta, other) = (identity("alpha"), identity("beta"), identity("other"));
-    let (accepted, dialled) = meet(&alpha, &beta, alpha.fingerprint(), other.fingerprint());
+    let (accepted, dialled) = meet(&alpha, &beta, &[alpha.fingerprint()], other.fingerprint());
     refused(accepted, &format!("{} is not pinned here", beta.fingerprint()));
     refused(dialled, &format!("key {} is not pinned there", beta.fingerprint()));
 }
@@ -69,7 +69,7 @@ fn an_unpinned_caller_is_told() {
 #[test]
 fn a_wrong_listener_is_refused() {
     let (alpha, beta, other) = (identity("alpha"), identity("beta"), identity("other"));
-    let (accepted, dialled) = meet(&other, &beta, alpha.fingerprint(), beta.fingerprint());
+    let (accepted, dialled) = meet(&other, &beta, &[alpha.fingerprint()], beta.fingerprint());
     refused(accepted, "our key is not the one pinned there");
     refused(dialled, &format!("{} is pinned for it", alpha.fingerprint()));
 }
@@ -99,7 +99,7 @@ fn plaintext_and_garbage_are_refused_and_the_next_caller_served() {
         let _ = stream.read(&mut [0; 100]);
     }
     thread::scope(|scope| {
-        let dialled = scope.spawn(|| connect(&address.to_string(), &beta, alpha.fingerprint(), "alpha", PATIENCE));
+        let dialled = scope.spawn(|| connect(&address.to_string(), &beta, &[alpha.fingerprint()], "alpha", PATIENCE));
         listener.accept(&pins, PATIENCE).unwrap().unwrap();
         dialled.join().unwrap().unwrap();
     });
@@ -154,13 +154,13 @@ fn a_mute_caller_costs_a_bounded_wait() {
 fn connecting_waits_for_a_peer_that_is_not_up_yet() {
     let (alpha, beta) = (identity("alpha"), identity("beta"));
     let port = Listener::bind("127.0.0.1:0", alpha.clone(), PATIENCE).unwrap().address().unwrap();
-    let error = connect(&port.to_string(), &beta, alpha.fingerprint(), "P0 (alpha)", Duration::from_millis(300));
+    let error = connect(&port.to_string(), &beta, &[alpha.fingerprint()], "P0 (alpha)", Duration::from_millis(300));
     let error = error.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert!(error.reason().starts_with("P0 (alpha): cannot be reached at 127.0.0.1"), "{error}");
     thread::scope(|scope| {
         let dialled =
-            scope.spawn(|| connect(&port.to_string(), &beta, alpha.fingerprint(), "P0 (alpha)", PATIENCE).unwrap());
+            scope.spawn(|| connect(&port.to_string(), &beta, &[alpha.fingerprint()], "P0 (alpha)", PATIENCE).unwrap());
         thread::sleep(Duration::from_millis(200));
         let listener = Listener::bind(&port.to_string(), alpha.clone(), PATIENCE).unwrap();
         listener.accept(&|_| Some("beta".into()), PATIENCE).unwrap().unwrap();

@@ -61,15 +61,21 @@ def pin(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="party.toml, owner.toml or client.toml.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whom the file calls so.")],
     fingerprint: Annotated[str, typer.Argument(metavar="FINGERPRINT", help="What `covey keys show` prints there.")],
+    add: Annotated[bool, typer.Option("--add", help="The keys pinned before serve beside it.")] = False,
+    only: Annotated[
+        bool, typer.Option("--only", help="It serves alone; a party's file keeps the former keys of another party.")
+    ] = False,
 ) -> None:
     """Set the fingerprint of a peer in a configuration file, and leave the rest of the file as it is."""
     from covey import _core
+    from covey.config import Pinning
     from covey.config import pin as pin_in
 
-    before = pin_in(config, name, _core.check_fingerprint(fingerprint))
-    console.say(
-        f"{config}: '{name}' is pinned" if before is None else f"{config}: '{name}' is pinned anew, was {before}"
-    )
+    if add and only:
+        raise CoveyError("a key serves beside the others or alone: give --add or --only")
+    how = Pinning.ADD if add else Pinning.ONLY if only else Pinning.REPLACE
+    before = pin_in(config, name, _core.check_fingerprint(fingerprint), how)
+    console.say(f"{config}: '{name}' is pinned" + (f" anew, was {', '.join(before)}" if before else ""))
 
 
 def warn_of_expiry(what: str, days_left: int) -> bool:

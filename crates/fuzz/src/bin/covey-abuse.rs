@@ -207,7 +207,7 @@ impl Attack<'_> {
 
     fn connect(&self, party: usize, identity: &Identity) -> Option<Connection> {
         let party = &self.abuser.parties[party];
-        connect(&party.address, identity, party.fingerprint, &party.name, Duration::from_secs(1)).ok()
+        connect(&party.address, identity, &party.fingerprints, &party.name, Duration::from_secs(1)).ok()
     }
 
     /// Keeps as many sockets open as it can, each of which has said `words`.
@@ -297,7 +297,7 @@ impl Attack<'_> {
             ring: self.model.program.ring().into(),
             program: self.model.program.hash().into(),
             options: Options::default().into(),
-            parties: self.abuser.parties.iter().map(|party| Key(party.fingerprint)).collect(),
+            parties: self.abuser.parties.iter().map(|party| Key(party.key())).collect(),
             client: self.abuser.name.clone(),
             silence_ms: 10_000,
             network: Default::default(),

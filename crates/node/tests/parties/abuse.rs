@@ -30,7 +30,7 @@ fn granting(own: &str, lines: &str) -> Cluster {
 fn call(cluster: &Cluster, config: &ClientConfig, name: &str, party: usize) -> Connection {
     let identity = Identity::load(&cluster.path(&format!("{name}.key"))).unwrap();
     let party = &config.parties[party];
-    covey_transport::connect(&party.address, &identity, party.fingerprint, &party.name, PATIENCE).unwrap()
+    covey_transport::connect(&party.address, &identity, &party.fingerprints, &party.name, PATIENCE).unwrap()
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn the_wrong_dealer_is_refused() {
     let ask = |terms: Terms| {
         let (party, timeout) = (&config.parties[0], config.timeout);
         let mut connection =
-            covey_transport::connect(&party.address, &config.identity, party.fingerprint, &party.name, timeout)
+            covey_transport::connect(&party.address, &config.identity, &party.fingerprints, &party.name, timeout)
                 .unwrap();
         wire::send(&mut connection, &Request::Infer(Infer { role: 0, terms }), timeout).unwrap();
         match wire::answer(&mut connection, timeout).unwrap() {
@@ -148,7 +148,7 @@ fn the_wrong_dealer_is_refused() {
         ring: model.program.ring().into(),
         program: model.program.hash().into(),
         options: covey_protocols::Options { parties, ..Default::default() }.into(),
-        parties: config.parties.iter().map(|party| Key(party.fingerprint)).collect(),
+        parties: config.parties.iter().map(|party| Key(party.key())).collect(),
         client: "data".into(),
         silence_ms: 3000,
         network: Default::default(),

@@ -9,6 +9,7 @@ mod inference;
 mod lanes;
 mod limits;
 mod refused;
+mod rotation;
 mod stored_runs;
 mod two_party;
 mod weights;

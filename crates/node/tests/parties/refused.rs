@@ -12,7 +12,7 @@ use covey_ring::Ring;
 use covey_runtime::session::ProtocolKind;
 use covey_transport::Connection;
 
-fn contains(message: &str, parts: &[&str]) {
+pub fn contains(message: &str, parts: &[&str]) {
     assert!(parts.iter().all(|part| message.contains(part)), "{message}\nlacks one of {parts:?}");
 }
 
@@ -22,7 +22,8 @@ pub fn ask(config: &ClientConfig, terms: impl Fn(usize) -> Terms) -> Vec<String>
     let mut connections: Vec<Connection> = (0..3)
         .map(|role| {
             let party = &config.parties[role];
-            covey_transport::connect(&party.address, &config.identity, party.fingerprint, &party.name, timeout).unwrap()
+            covey_transport::connect(&party.address, &config.identity, &party.fingerprints, &party.name, timeout)
+                .unwrap()
         })
         .collect();
     for (role, connection) in connections.iter_mut().enumerate() {
@@ -47,7 +48,7 @@ pub fn terms(config: &ClientConfig, model: &Model) -> Terms {
         ring: model.program.ring().into(),
         program: model.program.hash().into(),
         options: covey_protocols::Options::default().into(),
-        parties: config.parties.iter().map(|party| Key(party.fingerprint)).collect(),
+        parties: config.parties.iter().map(|party| Key(party.key())).collect(),
         client: "data".into(),
         silence_ms: 3000,
         network: Default::default(),
@@ -157,7 +158,7 @@ fn other_versions_and_broken_messages() {
         let answer = |words: &[u8]| {
             let (address, identity) = (&party.address, &config.identity);
             let mut connection =
-                covey_transport::connect(address, identity, party.fingerprint, &party.name, timeout).unwrap();
+                covey_transport::connect(address, identity, &party.fingerprints, &party.name, timeout).unwrap();
             connection.send_frame(words, timeout).unwrap();
             String::from_utf8_lossy(&connection.recv_frame(1 << 16, timeout).unwrap()).into_owned()
         };
@@ -395,14 +396,15 @@ fn bad_uploads_leave_the_old_weights_in_place() {
         program: model.program.hash().into(),
         sharing: Hex::random().unwrap(),
         role: 1,
-        parties: owner.parties.iter().map(|party| Key(party.fingerprint)).collect(),
+        parties: owner.parties.iter().map(|party| Key(party.key())).collect(),
         program_bytes: file.len() as u64,
         payload_bytes: covey_client::payload_bytes(&ProtocolKind::Trio.sharing(3).unwrap(), &model.program, 1),
     };
     let upload = |head: ShareWeights, pieces: &[&[u8]]| -> String {
         let party = &owner.parties[1];
         let mut connection =
-            covey_transport::connect(&party.address, &owner.identity, party.fingerprint, &party.name, timeout).unwrap();
+            covey_transport::connect(&party.address, &owner.identity, &party.fingerprints, &party.name, timeout)
+                .unwrap();
         wire::send(&mut connection, &Request::ShareWeights(head), timeout).unwrap();
         let mut last = String::new();
         for piece in std::iter::once(None).chain(pieces.iter().map(Some)) {
@@ -486,13 +488,15 @@ fn configurations() {
     );
     refused(
         &party.replace(cluster.fingerprint("beta"), cluster.fingerprint("gamma")),
-        &["peer[1].fingerprint", "same key"],
+        &["peer[1].fingerprint", "listed already"],
     );
     refused(
         &party.replace(cluster.fingerprint("owner"), cluster.fingerprint("beta")),
         &["client[0].fingerprint", "own"],
     );
     refused(&last_may(&party, "\"everything\""), &["client[0].may", "everything"]);
+    let twice = format!("formerly = [\"{}\"]\n[[client]]", cluster.fingerprint("beta"));
+    refused(&party.replacen("[[client]]", &twice, 1), &["peer[1].fingerprint", "listed already"]);
     refused(&(party.clone() + "[[client]]\nname = \"owner\"\n"), &["client[1].fingerprint", "fingerprints ="]);
     let other = format!("[[client]]\nname = \"owner\"\nfingerprints = [\"{}\"]\n", cluster.fingerprint("data"));
     refused(&format!("{party}{other}"), &["client[1].name", "two clients have this name"]);

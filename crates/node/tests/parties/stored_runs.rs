@@ -294,7 +294,7 @@ impl Raw {
             .iter()
             .map(|party| {
                 let (identity, name) = (&config.identity, &party.name);
-                covey_transport::connect(&party.address, identity, party.fingerprint, name, timeout).unwrap()
+                covey_transport::connect(&party.address, identity, &party.fingerprints, name, timeout).unwrap()
             })
             .collect();
         let answer = |connection: &mut Connection| match wire::answer(connection, timeout).unwrap() {

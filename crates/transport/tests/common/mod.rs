@@ -38,7 +38,7 @@ fn pair(
 ) -> (Connection, Connection) {
     thread::scope(|scope| {
         let pin = called.fingerprint();
-        let dialled = scope.spawn(move || connect(address, caller, pin, called_name, PATIENCE).unwrap());
+        let dialled = scope.spawn(move || connect(address, caller, &[pin], called_name, PATIENCE).unwrap());
         let known = |key: &Fingerprint| (*key == caller.fingerprint()).then(|| caller_name.to_string());
         let accepted = listener.accept(&known, PATIENCE).unwrap().expect("a caller");
         (accepted, dialled.join().unwrap())
