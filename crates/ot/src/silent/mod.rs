@@ -17,7 +17,7 @@ use covey_kernels::hash::tree::{TreeHash, add_to_pair};
 use covey_kernels::{Prg, lpn};
 use zeroize::Zeroizing;
 
-pub use parameters::{ALL, B10, B11, B12, B13, Parameters};
+pub use parameters::{ALL, B10, B11, B12, Parameters};
 
 use crate::base::BaseOt;
 use crate::instance::{Purpose, random};

@@ -20,13 +20,11 @@ pub struct Parameters {
 pub const B10: Parameters = Parameters { name: "b10", trees: 1060, log_secret: 17, depth: 10 };
 /// 2,355,200 outputs.
 pub const B11: Parameters = Parameters { name: "b11", trees: 1150, log_secret: 18, depth: 11 };
-/// 5,120,000 outputs.
+/// 5,120,000 outputs. A larger set sends 0.2 bits an OT less, but two parties' secrets of 16 MiB leave the caches: it takes twice the time.
 pub const B12: Parameters = Parameters { name: "b12", trees: 1250, log_secret: 19, depth: 12 };
-/// 10,649,600 outputs.
-pub const B13: Parameters = Parameters { name: "b13", trees: 1300, log_secret: 20, depth: 13 };
 
 /// All sets, by size.
-pub const ALL: [Parameters; 4] = [B10, B11, B12, B13];
+pub const ALL: [Parameters; 3] = [B10, B11, B12];
 
 impl Parameters {
     /// A set of any size, for tests: no security.
@@ -78,7 +76,7 @@ impl Parameters {
     /// The set whose extension of `count` OTs from nothing sends least.
     pub fn for_count(count: usize) -> Parameters {
         let cost = |set: &Parameters| super::cold_bytes(set, count).iter().sum::<usize>();
-        ALL.into_iter().min_by_key(cost).unwrap_or(B13)
+        ALL.into_iter().min_by_key(cost).unwrap_or(B12)
     }
 }
 
@@ -99,17 +97,17 @@ mod tests {
 
     #[test]
     fn sizes_are_those_documented() {
-        assert_eq!(ALL.map(|set| set.outputs()), [1_085_440, 2_355_200, 5_120_000, 10_649_600]);
+        assert_eq!(ALL.map(|set| set.outputs()), [1_085_440, 2_355_200, 5_120_000]);
         assert_eq!(B10.consumed(), 141_672);
         assert!(ALL.iter().all(|set| set.consumed() < B10.outputs()), "one iteration of B10 starts any other");
-        let bits = 8.0 * B13.bytes() as f64 / B13.added() as f64;
-        assert!(bits < 0.227, "{bits}");
+        let bits = 8.0 * B12.bytes() as f64 / B12.added() as f64;
+        assert!(bits < 0.42, "{bits}");
     }
 
     #[test]
     fn larger_stocks_take_larger_sets() {
         let names: Vec<&str> =
-            [1, 800_000, 3_000_000, 10_000_000, 100_000_000].map(|count| Parameters::for_count(count).name).to_vec();
-        assert!(names.is_sorted() && names[0] == "b10" && names[4] == "b13", "{names:?}");
+            [1, 900_000, 2_000_000, 10_000_000, 100_000_000].map(|count| Parameters::for_count(count).name).to_vec();
+        assert!(names.is_sorted() && names[0] == "b10" && names[4] == "b12", "{names:?}");
     }
 }
