@@ -41,7 +41,7 @@ fn refused(result: Result<Connection, TransportError>, expect: &str) {
 #[test]
 fn pinned_peers_meet_and_talk() {
     let (alpha, beta) = (identity("alpha"), identity("beta"));
-    let (accepted, dialled) = meet(&alpha, &beta, &[alpha.fingerprint()], beta.fingerprint());
+    let (accepted, dialled) = meet(&alpha, &beta, alpha.fingerprint(), beta.fingerprint());
     let (mut accepted, mut dialled) = (accepted.unwrap(), dialled.unwrap());
     assert_eq!((accepted.name(), accepted.fingerprint()), ("beta", beta.fingerprint()));
     assert_eq!((dialled.name(), dialled.fingerprint()), ("alpha", alpha.fingerprint()));
@@ -61,7 +61,7 @@ fn pinned_peers_meet_and_talk() {
 #[test]
 fn an_unpinned_caller_is_told() {
     let (alpha, beta, other) = (identity("alpha"), identity("beta"), identity("other"));
-    let (accepted, dialled) = meet(&alpha, &beta, &[alpha.fingerprint()], other.fingerprint());
+    let (accepted, dialled) = meet(&alpha, &beta, alpha.fingerprint(), other.fingerprint());
     refused(accepted, &format!("{} is not pinned here", beta.fingerprint()));
     refused(dialled, &format!("key {} is not pinned there", beta.fingerprint()));
 }
@@ -69,7 +69,7 @@ fn an_unpinned_caller_is_told() {
 #[test]
 fn a_wrong_listener_is_refused() {
     let (alpha, beta, other) = (identity("alpha"), identity("beta"), identity("other"));
-    let (accepted, dialled) = meet(&other, &beta, &[alpha.fingerprint()], beta.fingerprint());
+    let (accepted, dialled) = meet(&other, &beta, alpha.fingerprint(), beta.fingerprint());
     refused(accepted, "our key is not the one pinned there");
     refused(dialled, &format!("{} is pinned for it", alpha.fingerprint()));
 }
