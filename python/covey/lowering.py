@@ -389,15 +389,8 @@ class Lowering:
     def _whole_input(self, value: Value) -> None:
         """Whole numbers, one-hot or as they are, at scale 0. The range is that of all elements."""
         classes = self.graph.classes[value.name]
-        counts = whole.each(classes, value.shape)
-        ends = (0.0, 1.0)
-        if not counts.all():
-            low, high = self.ranges[value.name]
-            ends = (min(low, 0.0), max(high, 1.0)) if counts.any() else (low, high)
-        one_hot = np.repeat(counts > 0, np.maximum(counts, 1))
-        shape = whole.encoded_shape(classes, value.shape)
-        lows, highs = np.where(one_hot, 0.0, ends[0]), np.where(one_hot, 1.0, ends[1])
-        message = self._share(value.name, shape, 0, Interval(lows.reshape(1, *shape), highs.reshape(1, *shape)), ends)
+        lows, highs, ends = whole.spans(classes, value.shape, self.ranges[value.name])
+        message = self._share(value.name, lows.shape, 0, Interval(lows[None], highs[None]), ends)
         message.whole.shape.extend(value.shape)
         message.whole.classes.extend(classes)
 

@@ -33,14 +33,30 @@ def encoded_shape(classes: Sequence[int], shape: Sequence[int]) -> tuple[int, ..
 
 def encode(numbers: Array, classes: Sequence[int]) -> Array:
     """Numbers [N, ..] as they are shared."""
-    count = len(numbers)
-    shape = encoded_shape(classes, numbers.shape[1:])
-    rows = numbers.reshape(count, -1)
-    columns = [
-        rows[:, [place]] if not many else (rows[:, [place]] == np.arange(many)).astype(np.float64)
-        for place, many in enumerate(each(classes, numbers.shape[1:]).tolist())
-    ]
-    return np.concatenate(columns, axis=1).reshape(count, *shape)
+    if len(classes) == 1:
+        return _one_hot(numbers[..., None], classes[0]) if classes[0] else numbers
+    columns = np.split(numbers.reshape(len(numbers), -1), len(classes), axis=1)
+    parts = [_one_hot(column, many) if many else column for column, many in zip(columns, classes, strict=True)]
+    return np.concatenate(parts, axis=1)
+
+
+def _one_hot(column: Array, many: int) -> Array:
+    return np.asarray(column == np.arange(many), dtype=np.float64)
+
+
+def spans(
+    classes: Sequence[int], shape: Sequence[int], span: tuple[float, float]
+) -> tuple[Array, Array, tuple[float, float]]:
+    """The least and the largest that each element of a sample can be as it is shared, and the range of all of them.
+
+    `span` is that of numbers without classes.
+    """
+    counts = each(classes, shape)
+    low, high = span
+    if counts.any():
+        low, high = (0.0, 1.0) if counts.all() else (min(low, 0.0), max(high, 1.0))
+    one_hot = np.repeat(counts > 0, np.maximum(counts, 1)).reshape(encoded_shape(classes, shape))
+    return np.where(one_hot, 0.0, low), np.where(one_hot, 1.0, high), (low, high)
 
 
 def check(numbers: Array, classes: Sequence[int], low: float, high: float, what: str) -> None:
@@ -53,14 +69,12 @@ def check(numbers: Array, classes: Sequence[int], low: float, high: float, what:
     wrong = (numbers != np.rint(numbers)) | (numbers < least) | (numbers > most)
     if not wrong.any():
         return
-    sample, *place = (int(index) for index in np.argwhere(wrong)[0])
-    inside = tuple(place)
-    where = f"in sample {sample}" + (f" at {place}" if place else "")
+    at = tuple(int(index) for index in np.argwhere(wrong)[0])
+    inside = at[1:]
+    where = f"in sample {at[0]}" + (f" at {list(inside)}" if inside else "")
+    due = f"from {least[inside]:.15g} to {most[inside]:.15g}"
     of = f", its {counts[inside]} classes" if counts[inside] else ""
-    raise DataError(
-        f"{what} holds {numbers[(sample, *place)]:.15g} {where}: give whole numbers from {least[inside]:.15g} to "
-        f"{most[inside]:.15g}{of}"
-    )
+    raise DataError(f"{what} holds {numbers[at]:.15g} {where}: give whole numbers {due}{of}")
 
 
 def draw(rng: np.random.Generator, classes: Sequence[int], low: float, high: float, shape: Sequence[int]) -> Array:

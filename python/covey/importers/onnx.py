@@ -28,7 +28,7 @@ OLDEST_OPSET = 6
 _OF_LABELS = {"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "ZipMap"}
 """What models do with class labels before they give them."""
 
-_DTYPES = {
+_DTYPES: dict[int, DType] = {
     onnx.TensorProto.FLOAT: DType.FLOAT,
     onnx.TensorProto.DOUBLE: DType.FLOAT,
     onnx.TensorProto.FLOAT16: DType.FLOAT,

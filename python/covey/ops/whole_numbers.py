@@ -90,7 +90,7 @@ class Lookup(Dense):
     widens = False
 
     def reference(self, *inputs: Array) -> Array:
-        rows = inputs[1][inputs[0].argmax(axis=-1)]
+        rows: Array = inputs[1][inputs[0].argmax(axis=-1)]
         return rows + inputs[2] if len(inputs) > 2 else rows
 
     def interval(self, *inputs: Interval) -> Interval:
