@@ -205,6 +205,17 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         ),
         "node 'Add a' (Add): its second operand of shape [2, 1, 1] differs between samples of a batch",
     ),
+    "a constant for each row": (
+        lambda: sequence(
+            [
+                node("Reshape", "x", "rows", to="m"),
+                node("Add", "m", "b10", to="a"),
+                node("Reshape", "a", "back", to="y"),
+            ],
+            (2, 5, 4),
+        ),
+        "node 'Add a' (Add): its constant differs between the rows of m[N·5, 4]",
+    ),
     "mixed": (
         lambda: sequence(
             [swapped("x", "t"), node("Reshape", "t", "mix", to="m"), node("Reshape", "m", "wide", to="y")]
@@ -217,6 +228,7 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more = {"pads": np.array([0, 0, 0, 0, 0, 1]), "b6": np.arange(2.0).reshape(1, 2, 1), "mix": np.array([4, -1])}
+    more |= {"b10": np.arange(10.0)[:, None], "back": np.array([2, 5, 4])}
     for name, array in more.items():
         monkeypatch.setitem(CONSTANTS, name, array)
     build, message = REFUSED[case]
@@ -224,6 +236,31 @@ def test_refusals(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
         covey.compile(build(), input_range=(-1, 1))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_from_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
+        """A class token, a layer with the steps first, and three ways back."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.token = torch.nn.Parameter(torch.randn(1, 1, 4))
+            self.position = torch.nn.Parameter(torch.randn(1, 6, 4))
+            self.fc = torch.nn.Linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], dim=1) + self.position
+            x = torch.relu(self.fc(x.transpose(0, 1)))
+            rows = x.reshape(-1, 3) * 0.5
+            return x.permute(1, 0, 2), x[0], x.mean(dim=0), rows.reshape(6, -1, 3).transpose(0, 1).flatten(1)
+
+    torch.manual_seed(0)
+    module, x = Module().eval(), torch.rand(3, 5, 4)
+    compiled = covey.compile(module, (x,))
+    for got, expected in zip(interpreter.run(compiled, {"x": x.double().numpy()}), module(x), strict=True):
+        np.testing.assert_allclose(got, expected.detach().numpy(), atol=0.01)
 
 
 # A constant joined to activations, such as the class token of a vision transformer

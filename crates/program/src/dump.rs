@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use crate::infer::describe;
-use crate::{BoundSource, Kind, Node, Op, Postprocess, Program, Rounding, Value, ValueId, Visibility, WholeNumbers, Window};
+use crate::{
+    BoundSource, Kind, Node, Op, Postprocess, Program, Rounding, Value, ValueId, Visibility, WholeNumbers, Window,
+};
 
 /// The listing of [`Program::dump`].
 pub(crate) fn dump(program: &Program) -> String {

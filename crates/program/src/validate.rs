@@ -138,7 +138,9 @@ fn check_whole(value: &Value) -> Result<(), String> {
     };
     let named = whole.classes.len();
     if named != 1 && named != numbers {
-        return Err(format!("says how many classes {named} of its {numbers} whole numbers have: say it of all or of each"));
+        return Err(format!(
+            "says how many classes {named} of its {numbers} whole numbers have: say it of all or of each"
+        ));
     }
     if whole.elements() != Some(value.elements()) {
         let due = whole.elements().map_or("more".to_string(), |elements| elements.to_string());

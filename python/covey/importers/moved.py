@@ -132,7 +132,10 @@ class _Frame:
         if missing < 0:
             raise self.refused(f"its constant of shape {list(array.shape)} has more dimensions than those")
         if self.x.merged > 1:
-            return of_one_sample(array, self.rank)
+            array = of_one_sample(array, self.rank)
+            if array.ndim == self.rank:
+                raise self.refused("its constant differs between the rows")
+            return array
         if missing > self.at:
             return array
         return np.moveaxis(array.reshape((1,) * missing + array.shape), self.at, 0)

@@ -30,7 +30,8 @@ fn the_encoding_reads_back_and_is_listed() {
     let ids = &program[program.find("ids").unwrap()];
     assert_eq!(ids.whole, Some(WholeNumbers { shape: vec![2], classes: vec![3] }));
     assert_eq!((ids.full_shape(5), ids.data_shape(5)), (vec![5, 2, 3], vec![5, 2]));
-    let line = "%0 secret input 'ids' [N, 2, 3] scale 0 bound 2^1 proved range [0, 1] from whole numbers [2] one-hot of 3";
+    let line =
+        "%0 secret input 'ids' [N, 2, 3] scale 0 bound 2^1 proved range [0, 1] from whole numbers [2] one-hot of 3";
     assert!(program.dump().contains(line), "{}", program.dump());
 }
 
@@ -41,8 +42,14 @@ fn what_does_not_fit_is_refused_by_name() {
         assert_eq!(message, format!("value 'ids': {expected}"));
     };
     refused(|ids| ids.scale = 1, "takes whole numbers and has scale 1: it must be 0");
-    refused(|ids| whole(ids).shape = vec![1; 8], "takes whole numbers of shape [1, 1, 1, 1, 1, 1, 1, 1]: at most 8 dimensions, none empty, are allowed");
-    refused(|ids| whole(ids).shape = vec![0], "takes whole numbers of shape [0]: at most 8 dimensions, none empty, are allowed");
+    refused(
+        |ids| whole(ids).shape = vec![1; 8],
+        "takes whole numbers of shape [1, 1, 1, 1, 1, 1, 1, 1]: at most 8 dimensions, none empty, are allowed",
+    );
+    refused(
+        |ids| whole(ids).shape = vec![0],
+        "takes whole numbers of shape [0]: at most 8 dimensions, none empty, are allowed",
+    );
     refused(|ids| whole(ids).shape = vec![1 << 40], "takes whole numbers of shape [1099511627776], more than 2^31");
     refused(
         |ids| whole(ids).classes = vec![3, 3, 3],
