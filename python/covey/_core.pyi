@@ -39,7 +39,10 @@ class Program:
     def power_of_two(self) -> bool: ...
     @property
     def inputs(self) -> list[dict[str, Any]]:
-        """name, shape (without the batch), batched, scale, bound_bits, proved, low, high."""
+        """name, shape (of one sample of the data), batched, scale, bound_bits, proved, low, high.
+
+        Of whole numbers also classes: how many each has, one for all or one each, 0 of plain numbers.
+        """
     @property
     def outputs(self) -> list[dict[str, Any]]:
         """As `inputs`, and postprocess: `nothing` or `softmax`."""

@@ -156,7 +156,14 @@ def _onnxruntime(path: Path, graph: Graph) -> tuple[int | None, Call]:
 
     onnxruntime.set_default_logger_severity(3)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    types = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+    types: dict[str, npt.DTypeLike] = {
+        "tensor(float)": np.float32,
+        "tensor(double)": np.float64,
+        "tensor(float16)": np.float16,
+        "tensor(int64)": np.int64,
+        "tensor(int32)": np.int32,
+        "tensor(bool)": np.bool_,
+    }
     declared = {entry.name: entry for entry in session.get_inputs()}
     fixed = {entry.shape[0] for entry in declared.values() if isinstance(entry.shape[0], int)}
     # All but class labels, which the result's owner finds.

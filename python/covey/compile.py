@@ -203,14 +203,12 @@ def prepare(
     name: str | None = None,
 ) -> Prepared:
     """Import a model, rewrite it and run it on the calibration data; the arguments are those of `compile`."""
-    if calibration is None and input_range is None and example_inputs is None:
-        raise OptionError("the inputs' range is unknown: give --input-range low,high or --calibration data.npy")
     graph, errors = examine(path_or_model, name, example_inputs)
     if not errors:
         errors = rewrite(graph, keep_bn=keep_bn, drop_channels=drop_channels, hidden=hide_features)
     if errors:
         raise _with_count(errors)
-    if calibration is None and input_range is None:
+    if calibration is None and input_range is None and example_inputs is not None:
         calibration = _by_name(example_inputs, graph)
     samples = data.read_samples(calibration, graph) if calibration is not None else None
     ranges, sources = _input_ranges(graph, input_range, samples)
@@ -260,12 +258,19 @@ def _check_scale(scale: int | None, rings: tuple[int, ...]) -> None:
 def _input_ranges(
     graph: Graph, input_range: data.Ranges | None, samples: Mapping[str, np.ndarray] | None
 ) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
+    ranges = data.ranges_of_classes(graph)
+    sources = dict.fromkeys(ranges, "its classes")
+    open_ones = [name for name in graph.inputs if name not in ranges]
     if input_range is not None:
-        ranges = data.read_ranges(input_range, graph)
-        if samples is not None:
-            data.check_within(samples, ranges)
-        return ranges, dict.fromkeys(ranges, "declared")
-    if samples is None:
+        found = data.read_ranges(input_range, graph, open_ones)
+        source = "declared"
+    elif not open_ones:
+        return ranges, sources
+    elif samples is None:
         raise OptionError("the inputs' range is unknown: give --input-range low,high or --calibration data.npy")
-    ranges = data.ranges_of_samples(samples)
-    return ranges, dict.fromkeys(ranges, "the calibration data's, widened by a tenth on either side")
+    else:
+        found = data.ranges_of_samples(graph, {name: samples[name] for name in open_ones})
+        source = "the calibration data's, widened by a tenth on either side"
+    if samples is not None:
+        data.check_within(samples, found)
+    return {**ranges, **found}, {**sources, **dict.fromkeys(found, source)}

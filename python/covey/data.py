@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from covey import whole
 from covey.arrays import to_numpy
 from covey.errors import DataError, OptionError
 from covey.interval import Array
@@ -35,23 +36,30 @@ def read_samples(source: Samples, graph: Graph, what: str = "calibration") -> di
     for name in graph.inputs:
         if name not in arrays:
             raise DataError(f"{what} data lacks the input '{name}': give arrays for {_listed(graph.inputs)}")
-        checked[name] = _check(arrays[name], graph.values[name], what)
+        checked[name] = _check(arrays[name], graph, graph.values[name], what)
     counts = {name: len(array) for name, array in checked.items()}
     if len(set(counts.values())) > 1:
         raise DataError(f"{what} data has different numbers of samples ({counts}): give the same number for each input")
     return checked
 
 
-def read_ranges(source: Ranges, graph: Graph) -> dict[str, tuple[float, float]]:
-    """The declared interval of every input. Raises `OptionError`."""
+def ranges_of_classes(graph: Graph) -> dict[str, tuple[float, float]]:
+    """The inputs whose numbers all have classes, each with 0 and its largest class."""
+    return {name: (0.0, max(classes) - 1.0) for name, classes in graph.classes.items() if all(classes)}
+
+
+def read_ranges(source: Ranges, graph: Graph, names: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """The declared interval of the inputs `names`, within which whole numbers stay whole. Raises `OptionError`."""
     pairs: dict[str, Any]
     if isinstance(source, Mapping):
         pairs = dict(source)
-        for name in (*pairs, *graph.inputs):
-            if name not in graph.inputs or name not in pairs:
-                raise OptionError(f"input range for '{name}': give one for each of the inputs {_listed(graph.inputs)}")
+        for name in (*pairs, *names):
+            if name in graph.inputs and name not in names:
+                raise OptionError(f"input range for '{name}': its classes already say it, leave it out")
+            if name not in names or name not in pairs:
+                raise OptionError(f"input range for '{name}': give one for each of the inputs {_listed(names)}")
     else:
-        pairs = dict.fromkeys(graph.inputs, source)
+        pairs = dict.fromkeys(names, source)
     ranges = {}
     for name, pair in pairs.items():
         try:
@@ -62,24 +70,29 @@ def read_ranges(source: Ranges, graph: Graph) -> dict[str, tuple[float, float]]:
             raise OptionError(
                 f"input range {low:g},{high:g} is not an interval of finite numbers: write it as low,high"
             )
+        if name in graph.classes:
+            low, high = float(np.ceil(low)), float(np.floor(high))
+            if low > high:
+                raise OptionError(f"input range {pair!r} holds no whole number, of which the input '{name}' is made")
         ranges[name] = (low, high)
     return ranges
 
 
-def ranges_of_samples(samples: Mapping[str, Array]) -> dict[str, tuple[float, float]]:
-    """Minimum to maximum of each input, widened."""
+def ranges_of_samples(graph: Graph, samples: Mapping[str, Array]) -> dict[str, tuple[float, float]]:
+    """Minimum to maximum of each input, widened; of whole numbers to the next ones outside."""
     ranges = {}
     for name, array in samples.items():
         low, high = float(array.min()), float(array.max())
         margin = WIDENING * ((high - low) or max(abs(high), 1.0))
-        ranges[name] = (low - margin, high + margin)
+        low, high = low - margin, high + margin
+        ranges[name] = (float(np.floor(low)), float(np.ceil(high))) if name in graph.classes else (low, high)
     return ranges
 
 
 def check_within(samples: Mapping[str, Array], ranges: Mapping[str, tuple[float, float]]) -> None:
     """Refuse calibration data outside the declared input range."""
-    for name, array in samples.items():
-        low, high = ranges[name]
+    for name, (low, high) in ranges.items():
+        array = samples[name]
         if array.min() < low or array.max() > high:
             raise DataError(
                 f"calibration data for '{name}' spans [{array.min():g}, {array.max():g}], outside the declared range "
@@ -112,7 +125,7 @@ def _load(source: Samples, graph: Graph, what: str) -> Mapping[str, npt.NDArray[
     return {graph.inputs[0]: source}
 
 
-def _check(array: Any, value: Value, what: str) -> Array:
+def _check(array: Any, graph: Graph, value: Value, what: str) -> Array:
     if not isinstance(array, np.ndarray):
         raise DataError(f"{what} data for '{value.name}' is a {type(array).__name__}: give a NumPy array")
     if array.dtype.kind not in "fiub":
@@ -128,6 +141,9 @@ def _check(array: Any, value: Value, what: str) -> Array:
         raise DataError(
             f"{what} data for '{value.name}' holds {floats[tuple(place)]} at {place.tolist()}: clean the data first"
         )
+    classes = graph.classes.get(value.name)
+    if classes is not None:
+        whole.check(floats, classes, -np.inf, np.inf, f"{what} data for '{value.name}'")
     return floats
 
 

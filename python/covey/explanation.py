@@ -159,8 +159,8 @@ def what_a_run_reveals(program: Program, round_bits: int = 0) -> list[str]:
     postprocessed = any(entry["postprocess"] == "softmax" for entry in program.outputs)
     names = ", ".join(entry["name"] for entry in program.outputs)
     lines = [
-        "to every party: the architecture with node names, shapes and scales, the ring, the declared input ranges, a "
-        "power-of-two bound for each tensor, batch size and timing",
+        "to every party: the architecture with node names, shapes and scales, the ring, the declared ranges and "
+        "classes of inputs, a power-of-two bound for each tensor, batch size and timing",
         f"to the result's owner alone: the output {names}{rounded}{softmax if postprocessed else ''}",
     ]
     if program.calibrated:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from covey import whole
 from covey.arrays import to_numpy
 from covey.errors import DataError
 
@@ -64,7 +65,9 @@ def random_inputs(program: Program, samples: int, seed: int = 0) -> dict[str, Fl
     inputs = {}
     for entry in program.inputs:
         shape = ([samples] if entry["batched"] else []) + list(entry["shape"])
-        inputs[entry["name"]] = rng.uniform(entry["low"], entry["high"], shape)
+        low, high, classes = entry["low"], entry["high"], entry.get("classes")
+        drawn = rng.uniform(low, high, shape) if classes is None else whole.draw(rng, classes, low, high, shape)
+        inputs[entry["name"]] = drawn
     return inputs
 
 
@@ -106,11 +109,11 @@ def _check(array: Any, entry: Mapping[str, Any]) -> Floats:
     elif actual != shape:
         raise DataError(f"input '{name}' has shape {actual}, expected {shape}: reshape the data")
     floats = np.ascontiguousarray(array, dtype=np.float64)
-    _check_values(name, floats, entry["low"], entry["high"])
+    _check_values(name, floats, entry)
     return floats
 
 
-def _check_values(name: str, values: Floats, low: float | None, high: float | None) -> None:
+def _check_values(name: str, values: Floats, entry: Mapping[str, Any]) -> None:
     finite = np.isfinite(values)
     if not finite.all():
         place = np.argwhere(~finite)[0]
@@ -118,6 +121,10 @@ def _check_values(name: str, values: Floats, low: float | None, high: float | No
             f"input '{name}' holds {values[tuple(place)]} at {place.tolist()}: only finite numbers can be shared; "
             f"clean the data first"
         )
+    low, high, classes = entry["low"], entry["high"], entry.get("classes")
+    if classes is not None:
+        whole.check(values if entry["batched"] else values[None], classes, low, high, f"input '{name}'")
+        return
     if low is None or high is None:
         return
     outside = (values < low) | (values > high)

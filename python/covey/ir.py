@@ -32,17 +32,35 @@ class DType(Enum):
 
 @dataclass(frozen=True)
 class Value:
-    """A named tensor. `shape` is without the batch dimension when `batched`."""
+    """A named tensor. `shape` is without the batch dimension when `batched`.
+
+    While a model is imported, a value may stand for another one that the model has moved the batch of: the model has it
+    `at` another place, or `merged` it with dimensions beside it, so many in all, to the first one.
+    """
 
     name: str
     shape: Shape
     batched: bool = True
     dtype: DType = DType.FLOAT
+    at: int = 0
+    merged: int = 1
+
+    @property
+    def batch_first(self) -> bool:
+        """Whether the batch is first and alone, as in every graph."""
+        return self.at == 0 and self.merged == 1
+
+    def dims(self, batch: int) -> list[int]:
+        """All dimensions as the model has them, for so many samples."""
+        if not self.batched:
+            return list(self.shape)
+        dims = [*self.shape[: self.at], batch, *self.shape[self.at :]]
+        return [int(np.prod(dims[: self.merged], dtype=np.int64)), *dims[self.merged :]]
 
     @property
     def rank(self) -> int:
         """Dimensions, the batch included."""
-        return len(self.shape) + self.batched
+        return len(self.shape) + self.batched - (self.merged - 1)
 
     @property
     def size(self) -> int:
@@ -50,7 +68,10 @@ class Value:
         return int(np.prod(self.shape, dtype=np.int64))
 
     def __str__(self) -> str:
-        dims = ["N"] * self.batched + [str(d) for d in self.shape]
+        dims = [str(d) for d in self.shape]
+        if self.batched:
+            dims.insert(self.at, "N")
+        dims = ["·".join(dims[: self.merged]), *dims[self.merged :]] if dims else []
         return f"{self.name}[{', '.join(dims)}]"
 
 
@@ -135,6 +156,8 @@ class Graph:
     """What an ONNX model itself calls the outputs, in the same order."""
     compared: dict[str, int] = field(default_factory=dict)
     """The inputs that are only compared with constants, and the fractional bits that this needs at most."""
+    classes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """The inputs of whole numbers, and how many classes their numbers have (see `covey.whole`)."""
     postprocess: dict[str, Postprocess] = field(default_factory=dict)
     notes: dict[str, Note] = field(default_factory=dict)
 
@@ -160,6 +183,15 @@ class Graph:
     def operands(self, node: Node) -> list[Value]:
         """The values a node reads."""
         return [self.values[name] for name in node.inputs]
+
+    def holds_input(self, name: str) -> bool:
+        """Whether a value holds whole numbers of an input, moved or as they are."""
+        while name not in self.inputs:
+            node = self.producer(name)
+            if node is None or self.values[node.inputs[0]].dtype is not DType.INDEX:
+                return False
+            name = node.inputs[0]
+        return self.values[name].dtype is DType.INDEX
 
     def producer(self, name: str) -> Node | None:
         """The node that computes a value."""

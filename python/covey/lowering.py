@@ -17,6 +17,7 @@ from typing import NoReturn
 import numpy as np
 from google.protobuf.message import Message
 
+from covey import whole
 from covey._proto import program_pb2 as pb
 from covey.errors import DoesNotFitError, ParameterError
 from covey.interval import Array, Interval, integer_bits
@@ -375,16 +376,30 @@ class Lowering:
         )
 
     def _input(self, value: Value) -> None:
+        if value.dtype is DType.INDEX:
+            self._whole_input(value)
+            return
         truth = value.dtype is DType.BOOL
         ends = (0.0, 1.0) if truth else self.ranges[value.name]
         scale = 0 if truth else self._input_scale(value.name, ends)
         low, high = (float(np.rint(np.ldexp(bound, scale))) for bound in ends)
         shape = (1, *value.shape)
-        interval = Interval(np.full(shape, low), np.full(shape, high))
-        self._check(value.name, "Input", interval.magnitude, scale, calibrated=False)
+        self._share(value.name, value.shape, scale, Interval(np.full(shape, low), np.full(shape, high)), ends)
+
+    def _whole_input(self, value: Value) -> None:
+        """Whole numbers, one-hot or as they are, at scale 0. The range is that of all elements."""
+        classes = self.graph.classes[value.name]
+        lows, highs, ends = whole.spans(classes, value.shape, self.ranges[value.name])
+        message = self._share(value.name, lows.shape, 0, Interval(lows[None], highs[None]), ends)
+        message.whole.shape.extend(value.shape)
+        message.whole.classes.extend(classes)
+
+    def _share(self, name: str, shape: Shape, scale: int, interval: Interval, ends: tuple[float, float]) -> pb.Value:
+        """An input of the program, whose range is `ends`."""
+        self._check(name, "Input", interval.magnitude, scale, calibrated=False)
         lowered = self._new_value(
-            value.name,
-            value.shape,
+            name,
+            shape,
             batched=True,
             scale=scale,
             interval=interval,
@@ -393,7 +408,8 @@ class Lowering:
         )
         message = self.program.values[lowered.id]
         message.range.low, message.range.high = ends
-        self._values[value.name] = lowered
+        self._values[name] = lowered
+        return message
 
     def _input_scale(self, name: str, ends: tuple[float, float]) -> int:
         """The ordinary scale; for an input that is only compared, what it needs as far as differences have room."""

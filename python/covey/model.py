@@ -105,6 +105,8 @@ def _compile(
         chosen, source = data, "that of the given inputs, for want of --calibration or --input-range"
     compiled = compile_model(path, calibration=chosen, input_range=input_range)
     report = compiled.report
+    if all(entry["range_from"] == "its classes" for entry in report["inputs"]):
+        source = "that of its classes"
     note = (
         f"compiled {path.name} on the fly: Z_2^{report['ring_bits']}, {report['scale']} fractional bits, input range "
         f"{source}"

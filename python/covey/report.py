@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from covey import whole
 from covey.ir import Graph, Note, Status
 from covey.lowering import Lowering, Row, Settings, Truncation
 from covey.ops.sigmoid import PiecewiseLinear
@@ -41,6 +42,7 @@ def build(graph: Graph, choice: Choice, sources: RangeSources, samples: int, pro
                 "low": lowering.ranges[name][0],
                 "high": lowering.ranges[name][1],
                 "range_from": sources[name],
+                "whole": whole.describe(graph.classes[name]) if name in graph.classes else "",
             }
             for name in graph.inputs
         ],
@@ -67,7 +69,7 @@ def render(report: dict[str, Any]) -> RenderableType:
     for entry in report["inputs"]:
         head.append(
             f"input {entry['name']} {_shape(entry['shape'])} in [{entry['low']:g}, {entry['high']:g}] "
-            f"({entry['range_from']})\n"
+            f"({entry['range_from']}){', ' * bool(entry['whole'])}{entry['whole']}\n"
         )
     for entry in report["outputs"]:
         after = (

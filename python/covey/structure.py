@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 from covey._core import Program as CheckedProgram
 from covey._proto import program_pb2 as pb
 from covey.emit import HEADER_BYTES
+from covey.whole import describe
 
 COMMUTATIVE = ("add", "mul")
 """Operations whose two operands may come in either order."""
@@ -199,7 +200,8 @@ def _summary(program: pb.Program, node: pb.Node) -> str:
 
 def _facts(value: pb.Value) -> str:
     span = (value.range.low, value.range.high) if value.HasField("range") else ""
-    return f"{_shape(value)} {value.scale} {value.kind} {value.visibility} {span}"
+    whole = value.whole.SerializeToString(deterministic=True) if value.HasField("whole") else b""
+    return f"{_shape(value)} {value.scale} {value.kind} {value.visibility} {span} {whole.hex()}"
 
 
 def _shape(value: pb.Value) -> str:
@@ -208,7 +210,11 @@ def _shape(value: pb.Value) -> str:
 
 def _listed(program: pb.Program, ids: Any) -> str:
     values = [program.values[index] for index in ids]
-    spans = [f" in [{value.range.low:g}, {value.range.high:g}]" if value.HasField("range") else "" for value in values]
+    spans = [
+        (f" in [{value.range.low:g}, {value.range.high:g}]" if value.HasField("range") else "")
+        + (f" from {describe(value.whole.classes)}" if value.HasField("whole") else "")
+        for value in values
+    ]
     return ", ".join(f"{_shape(value)} at scale {value.scale}{span}" for value, span in zip(values, spans, strict=True))
 
 

@@ -22,8 +22,9 @@ def model(
     opset: int = OPSET,
     dtype: int = TensorProto.FLOAT,
     output_dtype: int | None = None,
+    types: Mapping[str, int] | None = None,
 ) -> onnx.ModelProto:
-    """A model of the given nodes; constants of float64 become float32."""
+    """A model of the given nodes; constants of float64 become float32. `types` are those of inputs that have others."""
     initializers = []
     for name, array in (constants or {}).items():
         stored = array.astype(np.float32) if array.dtype == np.float64 and dtype == TensorProto.FLOAT else array
@@ -31,7 +32,7 @@ def model(
     graph = helper.make_graph(
         list(nodes),
         "test",
-        [helper.make_tensor_value_info(name, dtype, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, (types or {}).get(name, dtype), shape) for name, shape in inputs.items()],
         [helper.make_tensor_value_info(name, output_dtype or dtype, None) for name in outputs],
         initializers,
     )
@@ -64,7 +65,9 @@ def float_results(proto: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> l
     # Its optimiser (1.31) merges a Pad with zeros into a MaxPool, whose padding never wins: another function.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, {name: array.astype(np.float32) for name, array in inputs.items()}))
+    whole = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
+    types = {entry.name: whole.get(entry.type, np.float32) for entry in session.get_inputs()}
+    return list(session.run(None, {name: array.astype(types[name]) for name, array in inputs.items()}))
 
 
 def weights(rng: np.random.Generator, *shape: int) -> np.ndarray:

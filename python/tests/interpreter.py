@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from covey import whole
 from covey._proto import program_pb2 as pb
 from covey.compile import Compiled
 from covey.ops.add import Add
@@ -47,6 +48,9 @@ def run(compiled: Compiled, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
             values[index] = np.array(value.constant, dtype=np.float64).reshape(value.shape)
         elif value.kind == pb.Value.INPUT:
             data = inputs[value.name]
+            if value.HasField("whole"):
+                data = whole.encode(data, list(value.whole.classes))
+                assert data.shape[1:] == tuple(value.shape)
             assert data.min() >= value.range.low
             assert data.max() <= value.range.high
             values[index] = np.rint(data * 2.0**value.scale)

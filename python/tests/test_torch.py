@@ -304,7 +304,7 @@ REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
     "division": (lambda m, x: x / torch.relu(x), VECTOR, "divides by an activation"),
     "adaptive": (lambda m, x: functional.adaptive_avg_pool2d(x, (4, 2)), (4, 2, 35, 3), "the map [35, 3] too unevenly"),
     "indices": (lambda m, x: functional.max_pool2d(x, 2, return_indices=True)[1], IMAGE, "result 1 is asked for"),
-    "batch": (lambda m, x: x.permute(1, 0), VECTOR, "moves the batch dimension"),
+    "batch": (lambda m, x: x.permute(1, 0), VECTOR, "it moves the batch"),
     "softmax inside": (lambda m, x: torch.softmax(x, -1) * 2, VECTOR, "not the network's last operation"),
     "statistics": (lambda m, x: functional.batch_norm(x, None, None, training=True), VECTOR, "statistics"),
     "training": (lambda m, x: functional.dropout(x, 0.5, training=True), VECTOR, "call eval()"),

@@ -5,7 +5,7 @@ use covey_ring::{Tensor, Word, fixed};
 
 use crate::ClientError;
 
-/// One input: name, shape with the batch dimension, row-major values.
+/// One input: name, shape of the data with the batch dimension, row-major values.
 pub type Input = (String, Vec<usize>, Vec<f64>);
 
 /// One output of the program.
@@ -26,8 +26,8 @@ pub struct Output {
 /// The inputs in the program's order as ring elements, and the batch size.
 ///
 /// # Errors
-/// A missing, unknown or misshapen input, samples that differ in number, or a value that is not finite or outside the
-/// declared range, named with its index.
+/// A missing, unknown or misshapen input, samples that differ in number, or a value that is not finite, outside the
+/// declared range or no class, named with its place.
 pub(crate) fn encode_inputs<W: Word>(
     program: &Program,
     inputs: &[Input],
@@ -52,8 +52,14 @@ pub(crate) fn encode_inputs<W: Word>(
             return Err(ClientError::Input { input: value.name.clone(), problem });
         };
         check_shape(value, shape, data.len(), &mut batch)?;
-        let words = fixed::encode(&value.name, data, value.scale, program.ring(), range(value))?;
-        tensors.push(Tensor::new(shape.clone(), words));
+        let words = match &value.whole {
+            None => fixed::encode(&value.name, data, value.scale, program.ring(), range(value))?,
+            Some(whole) => whole
+                .encode(data, range(value), program.ring())
+                .map_err(|problem| ClientError::Input { input: value.name.clone(), problem })?,
+        };
+        let samples = shape.first().copied().filter(|_| value.batched).unwrap_or(1);
+        tensors.push(Tensor::new(value.full_shape(samples), words));
     }
     let batch = batch.unwrap_or(1);
     check_batch(program, batch)?;
@@ -76,9 +82,9 @@ pub(crate) fn check_batch(program: &Program, batch: usize) -> Result<(), ClientE
 fn check_shape(value: &Value, shape: &[usize], len: usize, batch: &mut Option<usize>) -> Result<(), ClientError> {
     let refuse = |problem: String| Err(ClientError::Input { input: value.name.clone(), problem });
     let samples = if value.batched { shape.first().copied() } else { None };
-    let due = value.full_shape(samples.unwrap_or(1));
+    let due = value.data_shape(samples.unwrap_or(1));
     if shape != due {
-        let sizes = value.shape.iter().map(usize::to_string);
+        let sizes = due.iter().skip(usize::from(value.batched)).map(usize::to_string);
         let declared: Vec<String> = value.batched.then(|| "N".to_string()).into_iter().chain(sizes).collect();
         return refuse(format!("has shape {shape:?} where [{}] is due", declared.join(", ")));
     }
@@ -179,6 +185,27 @@ mod tests {
         refused(&[input("x", &[1, 2], &[0.0, f64::NAN]), y.clone()], "NaN at index 1");
         refused(&[input("x", &[1, 2], &[1.5, 0.0]), y.clone()], "1.5 at index 0, outside its declared range [-1, 1]");
         refused(&[input("x", &[1, 2], &[0.0; 2]), input("y", &[1, 2], &[2.0, 0.0])], "'y' holds 2 at index 0");
+    }
+
+    #[test]
+    fn whole_numbers_are_shared_one_hot() {
+        let mut builder = ProgramBuilder::new("lookup", Ring::Pow2(32));
+        let ids = builder.one_hot("ids", &[2], 3);
+        let table = builder.parameter("table", &[3, 4], 8);
+        let rows = builder.node("rows", Op::Dense, &[ids, table]);
+        builder.output(rows);
+        let program = builder.build().unwrap();
+        let (tensors, batch) = encode_inputs::<u32>(&program, &[input("ids", &[2, 2], &[2.0, 0.0, 1.0, 1.0])]).unwrap();
+        assert_eq!((batch, tensors[0].shape()), (2, &[2, 2, 3][..]));
+        assert_eq!(tensors[0].data(), [0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0]);
+        let refused = |shape: &[usize], data: &[f64]| {
+            encode_inputs::<u32>(&program, &[input("ids", shape, data)]).unwrap_err().to_string()
+        };
+        assert_eq!(
+            refused(&[2, 2], &[0.0, 0.0, 3.0, 0.0]),
+            "input 'ids': holds 3 in sample 1 at [0]: give whole numbers from 0 to 2"
+        );
+        assert_eq!(refused(&[1, 2, 3], &[0.0; 6]), "input 'ids': has shape [1, 2, 3] where [N, 2] is due");
     }
 
     #[test]

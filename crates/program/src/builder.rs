@@ -6,8 +6,8 @@ use prost::Message;
 use crate::infer::{infer, largest_bound};
 use crate::program::Parts;
 use crate::{
-    Bound, BoundSource, Kind, Node, Op, Postprocess, Program, ProgramError, Value, ValueId, Visibility, container,
-    convert,
+    Bound, BoundSource, Kind, Node, Op, Postprocess, Program, ProgramError, Value, ValueId, Visibility, WholeNumbers,
+    container, convert,
 };
 
 /// Builds a [`Program`] node by node; result shapes and scales follow from the operations.
@@ -110,6 +110,16 @@ impl ProgramBuilder {
         self.parts.values[id.index()].range = Some((low, high));
     }
 
+    /// An input whose data are whole numbers, `classes` of each, written one-hot: its value has the shape `[shape.., classes]`.
+    pub fn one_hot(&mut self, name: &str, shape: &[usize], classes: u32) -> ValueId {
+        let whole: Vec<usize> = shape.iter().copied().chain([classes as usize]).collect();
+        let id = self.input(name, &whole, 0);
+        self.bound(id, 1);
+        self.range(id, 0.0, 1.0);
+        self.parts.values[id.index()].whole = Some(WholeNumbers { shape: shape.to_vec(), classes: vec![classes] });
+        id
+    }
+
     /// A value, to change it before building.
     pub fn value_mut(&mut self, id: ValueId) -> &mut Value {
         &mut self.parts.values[id.index()]
@@ -169,6 +179,7 @@ impl ProgramBuilder {
             bound: Bound { bits: largest_bound(self.parts.ring).saturating_sub(1), source: BoundSource::Proved },
             range: None,
             constant: None,
+            whole: None,
         }
     }
 }

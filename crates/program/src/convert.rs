@@ -10,7 +10,8 @@ use crate::program::Parts;
 use crate::validate::shown;
 use crate::wire::{self, node::Op as WireOp};
 use crate::{
-    Bound, BoundSource, Kind, Node, Op, Postprocess, ProgramError, Rounding, Value, ValueId, Visibility, Window,
+    Bound, BoundSource, Kind, Node, Op, Postprocess, ProgramError, Rounding, Value, ValueId, Visibility, WholeNumbers,
+    Window,
 };
 
 /// Most values a program may hold.
@@ -111,6 +112,12 @@ fn value(value: wire::Value) -> Result<Value, ProgramError> {
     let shape = value.shape.iter().map(|&size| usize::try_from(size));
     let shape =
         shape.collect::<Result<_, _>>().map_err(|_| refuse("a dimension exceeds this machine's word".into()))?;
+    let whole = value.whole.map(|whole| {
+        let shape = whole.shape.iter().map(|&size| usize::try_from(size)).collect::<Result<_, _>>();
+        let shape = shape.map_err(|_| refuse("a dimension of its data exceeds this machine's word".into()))?;
+        Ok(WholeNumbers { shape, classes: whole.classes })
+    });
+    let whole = whole.transpose()?;
     if kind != Kind::Constant && !value.constant.is_empty() {
         return Err(refuse("carries constant data but is not a constant".into()));
     }
@@ -122,6 +129,7 @@ fn value(value: wire::Value) -> Result<Value, ProgramError> {
         visibility,
         bound: Bound { bits: bound.bits, source },
         range: value.range.map(|range| (range.low, range.high)),
+        whole,
         constant: (kind == Kind::Constant).then_some(value.constant),
         name,
     })
@@ -292,6 +300,10 @@ fn encode_value(value: &Value) -> wire::Value {
         bound: Some(wire::Bound { bits: value.bound.bits, source: source.into() }),
         range: value.range.map(|(low, high)| wire::Range { low, high }),
         constant: value.constant.clone().unwrap_or_default(),
+        whole: value.whole.as_ref().map(|whole| wire::WholeNumbers {
+            shape: whole.shape.iter().map(|&size| size as u64).collect(),
+            classes: whole.classes.clone(),
+        }),
     }
 }
 

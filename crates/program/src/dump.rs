@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use crate::infer::describe;
-use crate::{BoundSource, Kind, Node, Op, Postprocess, Program, Rounding, Value, ValueId, Visibility, Window};
+use crate::{
+    BoundSource, Kind, Node, Op, Postprocess, Program, Rounding, Value, ValueId, Visibility, WholeNumbers, Window,
+};
 
 /// The listing of [`Program::dump`].
 pub(crate) fn dump(program: &Program) -> String {
@@ -52,13 +54,25 @@ fn describe_value(value: &Value) -> String {
         BoundSource::Calibrated => "calibrated",
     };
     let range = value.range.map(|(low, high)| format!(" range [{low}, {high}]")).unwrap_or_default();
+    let whole = value.whole.as_ref().map(describe_whole).unwrap_or_default();
     format!(
-        "{visibility} {kind} '{}' {} scale {} bound 2^{} {source}{range}",
+        "{visibility} {kind} '{}' {} scale {} bound 2^{} {source}{range}{whole}",
         value.name,
         describe(value),
         value.scale,
         value.bound.bits
     )
+}
+
+/// Few numbers of classes one by one, many by their largest.
+fn describe_whole(whole: &WholeNumbers) -> String {
+    let classes = match &whole.classes[..] {
+        [0] => "as they are".to_string(),
+        [classes] => format!("one-hot of {classes}"),
+        all if all.len() <= 8 => format!("one-hot of {all:?}"),
+        all => format!("one-hot of up to {}", all.iter().max().unwrap_or(&0)),
+    };
+    format!(" from whole numbers {:?} {classes}", whole.shape)
 }
 
 fn describe_node(node: &Node) -> String {

@@ -15,6 +15,7 @@ mod model;
 mod program;
 mod validate;
 mod weights;
+mod whole;
 mod wire;
 
 pub use builder::ProgramBuilder;
@@ -23,6 +24,7 @@ pub use error::{ProgramError, WeightsError};
 pub use model::{Bound, BoundSource, Kind, Node, Op, Postprocess, Rounding, Value, ValueId, Visibility, Window};
 pub use program::Program;
 pub use weights::Weights;
+pub use whole::WholeNumbers;
 
 #[cfg(test)]
 mod tests;

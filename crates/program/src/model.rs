@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::WholeNumbers;
+
 /// The index of a value in [`crate::Program::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueId(pub(crate) u32);
@@ -76,6 +78,8 @@ pub struct Value {
     pub range: Option<(f64, f64)>,
     /// Constants only: the integers, row-major.
     pub constant: Option<Vec<i64>>,
+    /// Inputs only: the data are whole numbers, which a client writes so.
+    pub whole: Option<WholeNumbers>,
 }
 
 impl Value {
@@ -83,6 +87,14 @@ impl Value {
     pub fn full_shape(&self, batch: usize) -> Vec<usize> {
         let batch = self.batched.then_some(batch);
         batch.into_iter().chain(self.shape.iter().copied()).collect()
+    }
+
+    /// Of an input: the shape of the data that a client gives, for `batch` samples.
+    pub fn data_shape(&self, batch: usize) -> Vec<usize> {
+        match &self.whole {
+            None => self.full_shape(batch),
+            Some(whole) => self.batched.then_some(batch).into_iter().chain(whole.shape.iter().copied()).collect(),
+        }
     }
 
     /// Number of dimensions, the batch included.

@@ -95,6 +95,7 @@ fn check_value(parts: &Parts, value: &Value) -> Result<(), String> {
         _ => {}
     }
     check_range(value)?;
+    check_whole(value)?;
     check_constant(value)
 }
 
@@ -115,6 +116,43 @@ fn check_range(value: &Value) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+fn check_whole(value: &Value) -> Result<(), String> {
+    let Some(whole) = &value.whole else { return Ok(()) };
+    if value.kind != Kind::Input {
+        return Err("takes whole numbers but is not an input".into());
+    }
+    if value.scale != 0 {
+        return Err(format!("takes whole numbers and has scale {}: it must be 0", value.scale));
+    }
+    if whole.shape.len() + usize::from(value.batched) > MAX_RANK || whole.shape.contains(&0) {
+        return Err(format!(
+            "takes whole numbers of shape {:?}: at most {MAX_RANK} dimensions, none empty, are allowed",
+            whole.shape
+        ));
+    }
+    let numbers = whole.shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
+    let Some(numbers) = numbers.filter(|&numbers| numbers <= MAX_ELEMENTS) else {
+        return Err(format!("takes whole numbers of shape {:?}, more than 2^31", whole.shape));
+    };
+    let named = whole.classes.len();
+    if named != 1 && named != numbers {
+        return Err(format!(
+            "says how many classes {named} of its {numbers} whole numbers have: say it of all or of each"
+        ));
+    }
+    if whole.elements() != Some(value.elements()) {
+        let due = whole.elements().map_or("more".to_string(), |elements| elements.to_string());
+        return Err(format!("has {} elements and its whole numbers take {due}", value.elements()));
+    }
+    match value.range {
+        None => Err("takes whole numbers but declares no range".into()),
+        Some((low, high)) if whole.one_hot() && (low > 0.0 || high < 1.0) => {
+            Err(format!("holds one-hot rows, and its range [{low}, {high}] does not hold 0 and 1"))
+        }
+        Some(_) => Ok(()),
+    }
 }
 
 fn check_constant(value: &Value) -> Result<(), String> {

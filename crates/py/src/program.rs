@@ -81,12 +81,19 @@ impl Program {
         matches!(self.0.ring(), Ring::Pow2(_))
     }
 
-    /// What data owners share: dicts of name, shape (without the batch), batched, scale, bound_bits, proved, low, high.
+    /// What data owners share: dicts of name, shape (of one sample of their data), batched, scale, bound_bits, proved,
+    /// low, high and, of whole numbers, classes: how many each has, one for all or one each, 0 of plain numbers.
     #[getter]
     fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         for &id in self.0.inputs() {
-            list.append(describe(py, self.0.value(id))?)?;
+            let value = self.0.value(id);
+            let entry = describe(py, value)?;
+            if let Some(whole) = &value.whole {
+                entry.set_item("shape", &whole.shape)?;
+                entry.set_item("classes", &whole.classes)?;
+            }
+            list.append(entry)?;
         }
         Ok(list)
     }

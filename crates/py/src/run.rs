@@ -71,7 +71,19 @@ fn encoded(program: &covey_program::Program, mut inputs: Inputs) -> Result<Vec<T
             Failure::new(format!("input '{}' is missing: give an array for each of the model's inputs", value.name))
         })?;
         let range = value.range.unwrap_or((f64::NEG_INFINITY, f64::INFINITY));
-        tensors.push(Tensor::new(shape, encode(&value.name, &data, value.scale, program.ring(), range)?));
+        let Some(whole) = &value.whole else {
+            tensors.push(Tensor::new(shape, encode(&value.name, &data, value.scale, program.ring(), range)?));
+            continue;
+        };
+        let samples = shape.first().copied().filter(|_| value.batched).unwrap_or(1);
+        if shape != value.data_shape(samples) {
+            let due = value.data_shape(samples);
+            return Err(Failure::new(format!("input '{}' has shape {shape:?} where {due:?} is due", value.name)));
+        }
+        let words = whole
+            .encode(&data, range, program.ring())
+            .map_err(|problem| Failure::new(format!("input '{}' {problem}", value.name)))?;
+        tensors.push(Tensor::new(value.full_shape(samples), words));
     }
     match inputs.keys().next() {
         Some(name) => Err(Failure::new(format!("'{name}' is no input of '{}'", program.name()))),

@@ -76,7 +76,7 @@ class Ring(_message.Message):
     def __init__(self, pow2: _Optional[int] = ..., odd: _Optional[int] = ...) -> None: ...
 
 class Value(_message.Message):
-    __slots__ = ("name", "shape", "batched", "scale", "kind", "visibility", "bound", "range", "constant")
+    __slots__ = ("name", "shape", "batched", "scale", "kind", "visibility", "bound", "range", "constant", "whole")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         INTERMEDIATE: _ClassVar[Value.Kind]
@@ -104,6 +104,7 @@ class Value(_message.Message):
     BOUND_FIELD_NUMBER: _ClassVar[int]
     RANGE_FIELD_NUMBER: _ClassVar[int]
     CONSTANT_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
     name: str
     shape: _containers.RepeatedScalarFieldContainer[int]
     batched: bool
@@ -113,7 +114,16 @@ class Value(_message.Message):
     bound: Bound
     range: Range
     constant: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., batched: bool = ..., scale: _Optional[int] = ..., kind: _Optional[_Union[Value.Kind, str]] = ..., visibility: _Optional[_Union[Value.Visibility, str]] = ..., bound: _Optional[_Union[Bound, _Mapping]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., constant: _Optional[_Iterable[int]] = ...) -> None: ...
+    whole: WholeNumbers
+    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., batched: bool = ..., scale: _Optional[int] = ..., kind: _Optional[_Union[Value.Kind, str]] = ..., visibility: _Optional[_Union[Value.Visibility, str]] = ..., bound: _Optional[_Union[Bound, _Mapping]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., constant: _Optional[_Iterable[int]] = ..., whole: _Optional[_Union[WholeNumbers, _Mapping]] = ...) -> None: ...
+
+class WholeNumbers(_message.Message):
+    __slots__ = ("shape", "classes")
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    classes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, shape: _Optional[_Iterable[int]] = ..., classes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Bound(_message.Message):
     __slots__ = ("bits", "source")

@@ -35,4 +35,4 @@ def evaluate(node: onnx.NodeProto, name: str, opset: int, operands: dict[str, np
 
 def shape_of(value: Value, start: int, end: int | None) -> npt.NDArray[np.int64]:
     """What `Shape` gives for an activation; the batch size is its stand-in."""
-    return np.array([BATCH, *value.shape], dtype=np.int64)[start:end]
+    return np.array(value.dims(BATCH), dtype=np.int64)[start:end]

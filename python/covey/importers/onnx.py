@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError
+from covey.importers import moved
 from covey.importers.folding import evaluate, shape_of
 from covey.importers.onnx_node import IMPORTERS, ML_DOMAIN, ML_IMPORTERS, Importer, OnnxNode, Scope
 from covey.importers.replacements import no_secure_form
@@ -27,10 +28,13 @@ OLDEST_OPSET = 6
 _OF_LABELS = {"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "ZipMap"}
 """What models do with class labels before they give them."""
 
-_FLOATS = {
-    onnx.TensorProto.FLOAT,
-    onnx.TensorProto.DOUBLE,
-    onnx.TensorProto.FLOAT16,
+_DTYPES: dict[int, DType] = {
+    onnx.TensorProto.FLOAT: DType.FLOAT,
+    onnx.TensorProto.DOUBLE: DType.FLOAT,
+    onnx.TensorProto.FLOAT16: DType.FLOAT,
+    onnx.TensorProto.INT64: DType.INDEX,
+    onnx.TensorProto.INT32: DType.INDEX,
+    onnx.TensorProto.BOOL: DType.BOOL,
 }
 
 
@@ -135,6 +139,7 @@ class _Importer:
             self._node(node, self._name(node, index))
         for output in self.model.graph.output:
             self._output(output.name)
+        moved.settle(self.scope)
         if not graph.outputs and not self.errors and not self.unknown:
             raise ModelError("the model gives nothing but class labels: export it with its scores or probabilities")
         return graph, self.errors
@@ -150,11 +155,10 @@ class _Importer:
 
     def _input(self, value: onnx.ValueInfoProto) -> None:
         name, tensor = value.name, value.type.tensor_type
-        truth = tensor.elem_type == onnx.TensorProto.BOOL
-        if not value.type.HasField("tensor_type") or (tensor.elem_type not in _FLOATS and not truth):
+        if not value.type.HasField("tensor_type") or tensor.elem_type not in _DTYPES:
             known = tensor.elem_type in onnx.TensorProto.DataType.values() and tensor.elem_type
             kind = helper.tensor_dtype_to_string(tensor.elem_type) if known else "no tensor type"
-            raise ModelError(f"input '{name}' has {kind}: Covey takes float32, float64, float16 or bool tensors")
+            raise ModelError(f"input '{name}' has {kind}: Covey takes float16, float32, float64, int32, int64 or bool")
         if not tensor.HasField("shape") or not tensor.shape.dim:
             raise ModelError(f"input '{name}' has no shape or no batch dimension: export the model with input shapes")
         first, *rest = tensor.shape.dim
@@ -168,7 +172,7 @@ class _Importer:
         if first.HasField("dim_value") and first.dim_value > 0:
             self.scope.exported_batch = int(first.dim_value)
         graph = self.scope.graph
-        dtype = DType.BOOL if truth else DType.FLOAT
+        dtype = _DTYPES[tensor.elem_type]
         graph.add_value(Value(name, tuple(int(dim.dim_value) for dim in rest), dtype=dtype))
         graph.inputs.append(name)
 
@@ -181,6 +185,14 @@ class _Importer:
             if value.name in graph.inputs or value.name in graph.outputs:
                 other = "an input" if value.name in graph.inputs else "another output"
                 raise ModelError(f"output '{name}' is the same as {other} ('{value.name}'): remove it from the outputs")
+            if not value.batch_first:
+                error = moved.not_brought_back(self.scope, name, value)
+                self.errors.append(error)
+                text = f"{error.reason}; {error.way_out}"
+                graph.notes[error.node] = Note(error.node, error.op, Status.UNSUPPORTED, text)
+                return
+            if graph.holds_input(value.name):
+                raise ModelError(f"output '{name}' holds whole numbers of the input: remove it from the outputs")
             graph.outputs.append(value.name)
             graph.exported.append(name)
         elif name in self.scope.constants:
@@ -224,12 +236,12 @@ class _Importer:
         if proto.domain not in ("", "ai.onnx"):
             return False
         if proto.op_type == "Shape" and not node.is_constant(0):
-            value = node.activation(0, index_allowed=True)
+            value = self._known(node)
             end = node.attribute("end")
             scope.constants[proto.output[0]] = shape_of(value, int(node.attribute("start", 0)), end)
             return True
         if proto.op_type == "Size" and not node.is_constant(0):
-            size = np.prod(shape_of(node.activation(0, index_allowed=True), 0, None))
+            size = np.prod(shape_of(self._known(node), 0, None))
             scope.constants[proto.output[0]] = np.asarray(size)
             return True
         operands = [operand for operand in proto.input if operand]
@@ -243,11 +255,15 @@ class _Importer:
             scope.constants[output] = np.asarray(result)
         return True
 
+    def _known(self, node: OnnxNode) -> Value:
+        """The operand of a node that asks for its shape, wherever its batch is."""
+        return self.scope.activation(node.inputs[0]) or node.activation(0)
+
     def _import(self, proto: onnx.NodeProto, node: OnnxNode) -> None:
         importer = self._importer(proto, node.name)
         mark = len(self.scope.graph.nodes)
         try:
-            importer(node)
+            moved.run(importer, proto.op_type, node)
             unread = sorted(set(node.attributes) - node.read)
             if unread:
                 raise node.unsupported(f"its attribute '{unread[0]}' is not supported", "export the model without it")

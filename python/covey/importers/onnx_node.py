@@ -67,6 +67,10 @@ class Scope:
     exported_batch: int | None = None
     used: set[str] = field(default_factory=set)
     """The ONNX names that some node reads or the model gives."""
+    moved: dict[str, str] = field(default_factory=dict)
+    """The graph's value behind each that the model has moved the batch of (see `covey.importers.moved`)."""
+    movers: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The node that took the batch of such a value from the front: its name and operator."""
     labels: set[str] = field(default_factory=set)
     """The ONNX names of class labels, which the result's owner reads off the scores."""
 
@@ -182,7 +186,16 @@ class OnnxNode:
         if value is None:
             why = "is missing" if name == "" else "is a constant" if self.is_constant(index) else "is unknown"
             raise self.unsupported(f"its {what} '{name}' {why}", "it must come from the network's input")
+        if not value.batch_first:
+            raise self.unsupported(
+                f"its {what} {value} does not have the batch first and alone", "move the batch back to the front"
+            )
         if value.dtype is DType.INDEX and not index_allowed:
+            if self.scope.graph.holds_input(value.name):
+                raise self.unsupported(
+                    f"its {what} '{name}' holds whole numbers of the model's input",
+                    "put a Cast to float before it, or let Gather or OneHot read them",
+                )
             raise self.unsupported(f"its {what} '{name}' holds indices", "indices can only be the model's output")
         if value.dtype is DType.BOOL and not index_allowed:
             raise self.unsupported(f"its {what} '{name}' holds truth values", "put a Cast to float before it")
@@ -194,6 +207,16 @@ class OnnxNode:
         if value.dtype is not DType.BOOL:
             raise self.unsupported(
                 f"its {what} '{value.name}' holds no truth values", "compare it with something first"
+            )
+        return value
+
+    def whole_numbers(self, index: int, what: str) -> Value:
+        """The operand as whole numbers of the network's input, moved or as they are."""
+        value = self.activation(index, what, index_allowed=True)
+        if not self.scope.graph.holds_input(value.name):
+            raise self.unsupported(
+                f"its {what} '{value.name}' are no whole numbers of an input",
+                "let it read an input of type int64, which the client shares one-hot",
             )
         return value
 

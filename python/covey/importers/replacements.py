@@ -58,7 +58,6 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
     "use MatMul, Mul, Reshape and Transpose, as the equation says": ("Einsum",),
     "use Mul with a constant mask of 0 and 1": ("Trilu", "triu", "tril"),
     "use Where by Greater and Less than 0": ("Sign",),
-    "use Equal with a constant row of the class numbers": ("OneHot",),
     "use Sum, and Mul by the reciprocal of how many there are": ("Mean",),
     "use Sigmoid and two Muls": ("SwiGLU",),
     "use ReduceSum of Abs": ("ReduceL1",),

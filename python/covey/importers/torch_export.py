@@ -21,15 +21,19 @@ import numpy as np
 
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
+from covey.importers import moved
 from covey.importers.onnx_node import BATCH, Scope
 from covey.importers.replacements import no_secure_form
 from covey.importers.torch_node import OPSET, TORCH_IMPORTERS, Constant, TorchNode
-from covey.ir import Graph, Note, Status, Value
+from covey.ir import DType, Graph, Note, Status, Value
 
 SUFFIX = ".pt2"
 """What `torch.export.save` calls its files."""
 
 _Kind = TypeVar("_Kind")
+
+WHOLE = ("torch.int64", "torch.int32")
+"""The types of inputs that hold whole numbers."""
 
 CHECKS = ("aten._assert", "aten.sym_constrain", "aten._assert_scalar", "aten._assert_tensor_metadata")
 """Nodes that check what the compiler checks itself, and compute nothing."""
@@ -202,6 +206,7 @@ class _Importer:
                 self._call(node)
             elif node.op == "output":
                 self._outputs(node)
+        moved.settle(self.scope)
         return self.scope.graph, self.errors
 
     def _placeholder(self, node: Any, spec: Any, tensors: _Tensors) -> None:
@@ -218,8 +223,12 @@ class _Importer:
         if spec is not None and not hasattr(fake, "shape"):
             self.known[node] = getattr(spec.arg, "value", None)
             return
-        if fake is None or not fake.dtype.is_floating_point:
-            raise ModelError(f"input '{node.name}' has {getattr(fake, 'dtype', 'no type')}: Covey takes float tensors")
+        whole = str(getattr(fake, "dtype", "")) in WHOLE
+        if fake is None or not (fake.dtype.is_floating_point or whole):
+            raise ModelError(
+                f"input '{node.name}' has {getattr(fake, 'dtype', 'no type')}: Covey takes tensors of float, int32 or "
+                f"int64"
+            )
         if not fake.shape:
             raise ModelError(f"input '{node.name}' has no batch dimension: export the model with [N, ..]")
         batch, *sizes = fake.shape
@@ -238,7 +247,7 @@ class _Importer:
         self.batch = batch
         graph = self.scope.graph
         graph.inputs.append(node.name)
-        self.known[node] = graph.add_value(Value(node.name, tuple(sizes)))
+        self.known[node] = graph.add_value(Value(node.name, tuple(sizes), dtype=DType.INDEX if whole else DType.FLOAT))
 
     def _outputs(self, node: Any) -> None:
         kinds = [spec.kind.name for spec in self.program.graph_signature.output_specs]
@@ -258,6 +267,13 @@ class _Importer:
             if value.name in graph.inputs or value.name in graph.outputs:
                 other = "an input" if value.name in graph.inputs else "another output"
                 raise ModelError(f"output '{result}' is the same as {other} ('{value.name}'): remove it")
+            if not value.batch_first:
+                error = moved.not_brought_back(self.scope, str(result), value)
+                self.errors.append(error)
+                self._record(error.node, error.op, Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
+                continue
+            if graph.holds_input(value.name):
+                raise ModelError(f"output '{result}' holds whole numbers of the input: remove it")
             graph.outputs.append(value.name)
 
     def _call(self, node: Any) -> None:
@@ -273,7 +289,7 @@ class _Importer:
             self._behind(node, target, unknown)
         elif target.startswith("aten.sym_size"):
             value, axis = operands[0]
-            self.known[node] = BATCH if axis % value.rank == 0 else value.shape[axis % value.rank - 1]
+            self.known[node] = value.dims(BATCH)[axis]
         elif not hasattr(node.target, "_schema"):
             self.known[node] = node.target(*operands[0], **operands[1])  # arithmetic on sizes
         elif not _holds(operands, Value):
@@ -362,8 +378,8 @@ class _Importer:
         self._record(error.node, str(node.target), Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
         fake = node.meta.get("val")
         shape = tuple(fake.shape[1:]) if hasattr(fake, "shape") and len(fake.shape) else None
-        moved = shape is not None and str(fake.shape[0]) != str(self.batch)
-        if shape is None or moved or not all(isinstance(size, int) for size in shape):
+        displaced = shape is not None and str(fake.shape[0]) != str(self.batch)
+        if shape is None or displaced or not all(isinstance(size, int) for size in shape):
             self.known[node] = _Unknown(error.node)
         else:
             self.known[node] = self.scope.graph.add_value(Value(self.scope.graph.fresh(error.node), shape))

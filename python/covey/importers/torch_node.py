@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.errors import UnsupportedError
+from covey.importers import moved
 from covey.importers.onnx_node import IMPORTERS, OnnxNode, Scope
 from covey.importers.replacements import no_secure_form
 from covey.ir import Value
@@ -186,7 +187,7 @@ class TorchNode:
         return OnnxNode(self.scope, self.name, self.op_type, names, outputs, attributes)
 
     def _run(self, operator: str, node: OnnxNode) -> None:
-        IMPORTERS[operator](node)
+        moved.run(IMPORTERS[operator], operator, node)
         unread = sorted(set(node.attributes) - node.read)
         if unread:
             raise self.unsupported(f"its '{unread[0]}' is not supported", "leave it at its default")

@@ -46,6 +46,7 @@ from covey.ops import (
     tree_ensemble,
     trees,
     where,
+    whole_numbers,
 )
 
 __all__ = [
@@ -91,4 +92,5 @@ __all__ = [
     "tree_ensemble",
     "trees",
     "where",
+    "whole_numbers",
 ]

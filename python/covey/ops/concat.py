@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from covey._proto import program_pb2 as pb
-from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value, types
 from covey.lowering import Lowered, Lowering
+from covey.ops.add import Add
+from covey.ops.gather import ABSENT, data_axis, emit_pick
 
 
 @dataclass(frozen=True)
@@ -47,13 +50,54 @@ class Concat(Op):
 
 @from_onnx("Concat")
 def _concat(node: OnnxNode) -> None:
-    values = [node.activation(index, f"operand {index}") for index in range(len(node.inputs))]
+    constant = [node.is_constant(index) for index in range(len(node.inputs))]
+    values = [node.activation(index, f"operand {index}") for index, known in enumerate(constant) if not known]
     axis = int(node.attribute("axis", 1))
-    if len(values) == 1:
+    axis = axis + values[0].rank if axis < 0 else axis
+    if any(constant):
+        _with_constants(node, values, constant, axis)
+    elif len(values) == 1:
         node.alias(values[0])
         node.note("removed: it joins one operand")
-        return
-    node.emit(Concat(axis + values[0].rank if axis < 0 else axis), values)
+    else:
+        node.emit(Concat(axis), values)
+
+
+def _with_constants(node: OnnxNode, values: list[Value], constant: list[bool], axis: int) -> None:
+    """Zeros in the place of the constants, and their sum with those: nothing is exchanged."""
+    place = data_axis(node, values[0], axis)
+    name = node.outputs[0]
+    x = values[0] if len(values) == 1 else node.emit(Concat(axis), values, output=f"{name}.activations")
+    activations = iter(values)
+    taken = 0
+    along: list[int] = []
+    parts = []
+    for index, known in enumerate(constant):
+        if known:
+            what = f"operand {index}"
+            array = of_one_sample(node.weights(index, what), x.rank)
+            if array.ndim != len(x.shape) or array.shape[:place] + array.shape[place + 1 :] != _beside(x, place):
+                raise node.unsupported(
+                    f"its constant {what} of shape {list(array.shape)} does not join {x} along axis {axis}, or differs "
+                    f"between samples",
+                    "give it the shape of the other operands, the same for every sample",
+                )
+            along += [ABSENT] * array.shape[place]
+            parts.append(array)
+        else:
+            size = next(activations).shape[place]
+            along += range(taken, taken + size)
+            taken += size
+            parts.append(np.zeros((*x.shape[:place], size, *x.shape[place + 1 :])))
+    indices: list[Sequence[int]] = [range(size) for size in x.shape]
+    indices[place] = along
+    spread = emit_pick(node, x, indices, output=f"{name}.spread")
+    node.emit(Add(), [spread, node.parameter(np.concatenate(parts, axis=place), f"{name}.constant")])
+    node.note("the activations with zeros between them, plus the constants")
+
+
+def _beside(x: Value, place: int) -> Shape:
+    return (*x.shape[:place], *x.shape[place + 1 :])
 
 
 @from_torch("aten.cat.default")

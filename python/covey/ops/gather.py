@@ -16,6 +16,7 @@ from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.reshape import Reshape
+from covey.ops.whole_numbers import look_up
 
 ABSENT = -1
 """The offset that stands for a zero."""
@@ -118,6 +119,9 @@ def emit_pick(node: OnnxNode, x: Value, along: Sequence[Sequence[int]], output: 
 
 @from_onnx("Gather")
 def _gather(node: OnnxNode) -> None:
+    if node.is_constant(0) and not node.is_constant(1):
+        look_up(node)
+        return
     x = node.activation(0, "data", index_allowed=True)
     indices = node.constant(1, "indices").astype(np.int64)
     axis = data_axis(node, x, int(node.attribute("axis", 0)))

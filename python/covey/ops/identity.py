@@ -1,32 +1,17 @@
-"""Operators that do nothing at inference: Identity, Dropout, a Cast between floating types. Casts of truth values."""
+"""Operators that do nothing at inference: Identity, Dropout, a Cast between floating types.
+
+Casts of truth values and of whole numbers.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
-from covey.interval import Array
-from covey.ir import DType, Node, Op, Shape, Value
-from covey.lowering import Lowered, Lowering
-
-
-@dataclass(frozen=True)
-class Number(Op):
-    """A truth value as the number 0 or 1, at the ordinary scale."""
-
-    def shape(self, *inputs: Value) -> Shape:
-        return inputs[0].shape
-
-    def reference(self, *inputs: Array) -> Array:
-        return inputs[0]
-
-    def lower(self, low: Lowering, node: Node) -> Lowered:
-        return low.shift_left(node, low.value(node.inputs[0]), low.scale, 1.0, name=node.output)
-
+from covey.ir import DType
+from covey.ops.whole_numbers import Number
 
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
 _INTEGERS = {onnx.TensorProto.INT64, onnx.TensorProto.INT32}
@@ -55,7 +40,8 @@ def _cast(node: OnnxNode) -> None:
     node.ignore("saturate", "round_mode")
     x = node.activation(0, index_allowed=True)
     target = node.attribute("to")
-    if x.dtype is DType.BOOL and target in _FLOATS:
+    whole = node.scope.graph.holds_input(x.name)
+    if (x.dtype is DType.BOOL or whole) and target in _FLOATS:
         node.emit(Number(), [x])
         return
     if x.dtype is DType.BOOL and target == onnx.TensorProto.BOOL:
@@ -63,9 +49,10 @@ def _cast(node: OnnxNode) -> None:
         node.note("removed: it changes nothing")
         return
     if target not in (_FLOATS if x.dtype is DType.FLOAT else _INTEGERS):
-        raise node.unsupported(
-            f"it casts to {onnx.TensorProto.DataType.Name(target)}", "only casts between floating types are supported"
-        )
+        way_out = "only casts between floating types are supported"
+        if x.dtype is DType.FLOAT and target in _INTEGERS:
+            way_out = "give token ids and categories as an input of their own, of type int64"
+        raise node.unsupported(f"it casts to {onnx.TensorProto.DataType.Name(target)}", way_out)
     node.alias(x)
     node.note("removed: every value is fixed-point")
 
@@ -101,6 +88,9 @@ def _copy_aten(node: TorchNode) -> None:
 def _to_aten(node: TorchNode) -> None:
     node.ignore("layout", "device", "pin_memory", "non_blocking", "memory_format", "copy", "dtype")
     dtype, x = node.argument("dtype"), node.activation("self")
+    if dtype is not None and dtype.is_floating_point and x.dtype is DType.INDEX:
+        node.become("Cast", x, to=onnx.TensorProto.FLOAT)
+        return
     if dtype is not None and dtype.is_floating_point != (x.dtype is DType.FLOAT):
         raise node.unsupported(f"it casts to {dtype}", "only casts between floating types are supported")
     node.alias(x)

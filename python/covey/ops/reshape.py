@@ -134,7 +134,7 @@ def _reshape_aten(node: TorchNode) -> None:
 def _flatten_aten(node: TorchNode) -> None:
     x = node.activation("self")
     start, end = node.axis("start_dim", x.rank), node.axis("end_dim", x.rank)
-    dims = [BATCH, *x.shape]
+    dims = x.dims(BATCH)
     merged = int(np.prod(dims[start : end + 1], dtype=np.int64))
     node.become("Reshape", x, np.array([*dims[:start], merged, *dims[end + 1 :]]))
 
@@ -143,7 +143,7 @@ def _flatten_aten(node: TorchNode) -> None:
 def _unflatten_aten(node: TorchNode) -> None:
     x = node.activation("self")
     axis = node.axis("dim", x.rank)
-    dims = [BATCH, *x.shape]
+    dims = x.dims(BATCH)
     node.become("Reshape", x, np.array([*dims[:axis], *node.integers("sizes"), *dims[axis + 1 :]]))
 
 

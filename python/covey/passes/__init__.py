@@ -19,6 +19,7 @@ from covey.passes.relu_before_moves import relu_before_moves
 from covey.passes.scale_sinking import sink_scales
 from covey.passes.trailing_normalizer import remove_trailing_normalizers
 from covey.passes.trailing_softmax import remove_trailing_softmax
+from covey.passes.whole_numbers import encode_whole_numbers
 
 __all__ = ["rewrite"]
 
@@ -37,6 +38,7 @@ def rewrite(
     batch normalisation is not folded into the layers before it; with `drop_channels`, dead channels are dropped;
     with `hidden`, the program does not say which features trees compare.
     """
+    encode_whole_numbers(graph)
     remove_identities(graph)
     if complete:
         remove_dead_nodes(graph)

@@ -13,6 +13,7 @@ mod invalid_nodes;
 mod invalid_values;
 mod random;
 mod weights;
+mod whole;
 
 /// A program over Z_2^32 with every operation in it.
 fn sample() -> ProgramBuilder {

@@ -1,0 +1,418 @@
+"""Nodes that move the batch away from the front or merge it with other dimensions, and nodes up to where it is back.
+
+A graph keeps the batch first, so nothing is moved: what a model has as [T, N, E] stays [N, T, E]. The model's value is
+then a name for that one, with its own layout (`Value.at`, `Value.merged`), and a node that reads it is imported as what
+it does to the value behind it. Where the batch is first again, so is the name's. Nodes that would compute across the
+batch are refused, and so are those that nobody has taught here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.errors import UnsupportedError
+from covey.importers.onnx_node import BATCH, IMPORTERS, Importer, OnnxNode, Scope, of_one_sample
+from covey.ir import Value
+
+_BEHIND = ".batch_first"
+"""Ends the names of values that stand behind a model's own, as long as those are in use."""
+
+_WAY_OUT = "transpose or reshape its input so that the batch is first and alone again before it"
+
+
+def run(importer: Importer, operator: str, node: OnnxNode) -> None:
+    """Import a node, wherever the batch of its operands is."""
+    values = [value for name in node.inputs if (value := _activation(node, name)) is not None]
+    moved = next((value for value in values if not value.batch_first), None)
+    if moved is not None:
+        handler = _HANDLERS.get(operator)
+        if handler is None or any((value.at, value.merged) != (moved.at, moved.merged) for value in values):
+            where = f"node '{node.scope.movers[moved.name][0]}' has moved the batch"
+            raise node.unsupported(f"it reads {moved}, where {where}", _WAY_OUT)
+        handler(_Frame(operator, node, moved))
+    elif operator in _MOVERS and values and _moves(operator, node, values[0]):
+        _HANDLERS[operator](_Frame(operator, node, values[0]))
+    else:
+        importer(node)
+
+
+def not_brought_back(scope: Scope, output: str, value: Value) -> UnsupportedError:
+    """The error of a model that gives a value whose batch is elsewhere; the node that moved it is at fault."""
+    node, op = scope.movers[value.name]
+    reason = f"it moves the batch, which output '{output}' {value} does not have first and alone"
+    return UnsupportedError(node, op, reason, "transpose or reshape the output so that the batch is first again")
+
+
+def settle(scope: Scope) -> None:
+    """At the end: what stood behind the model's values takes their names, which are free now."""
+    graph = scope.graph
+    names = {}
+    for name, behind in scope.moved.items():
+        del graph.values[name]
+        if behind.startswith(f"{name}{_BEHIND}"):
+            names[behind] = name
+    for node in graph.nodes:
+        node.inputs = [names.get(name, name) for name in node.inputs]
+        node.output = names.get(node.output, node.output)
+    graph.outputs = [names.get(name, name) for name in graph.outputs]
+    for behind, name in names.items():
+        if behind in graph.values:
+            graph.add_value(replace(graph.values.pop(behind), name=name))
+
+
+def _activation(node: OnnxNode, name: str) -> Value | None:
+    return node.scope.activation(name) if name and name not in node.scope.constants else None
+
+
+def _moves(operator: str, node: OnnxNode, x: Value) -> bool:
+    """Whether a node takes the batch from its place at the front."""
+    if operator == "Transpose":
+        order = node.integers("perm") or list(reversed(range(x.rank)))
+        return sorted(order) == list(range(x.rank)) and order[0] != 0
+    if operator == "Unsqueeze":
+        axes = _axes(node)
+        return axes is not None and any(axis in (0, -x.rank - len(axes)) for axis in axes)
+    layout = _reshaped(node, x, node.constant_integers(1, "target shape")) if node.is_constant(1) else None
+    return layout is not None and (layout.at, layout.merged) != (0, 1)
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """A node in the model's layout: where its operands have the batch, and how many dimensions."""
+
+    operator: str
+    node: OnnxNode
+    x: Value
+
+    @property
+    def at(self) -> int:
+        return self.x.at
+
+    @property
+    def rank(self) -> int:
+        return self.x.rank
+
+    def refused(self, reason: str) -> UnsupportedError:
+        return self.node.unsupported(f"{reason} of {self.x}", _WAY_OUT)
+
+    def axis(self, axis: int) -> int:
+        """A dimension, counted from the front. Refuses the batch."""
+        place = axis + self.rank if axis < 0 else axis
+        if not 0 <= place < self.rank or place == self.at or self.x.merged > 1:
+            raise self.refused(f"it runs over axis {axis}, the batch or none,")
+        return place
+
+    def behind(self, axis: int) -> int:
+        """The same dimension of the value behind the model's one."""
+        return axis + 1 if axis < self.at else axis
+
+    def operands(self) -> list[str]:
+        """The node's operands with the batch first: the values behind activations, constants turned likewise."""
+        names = []
+        for name in self.node.inputs:
+            value = _activation(self.node, name)
+            if value is not None:
+                if value.rank != self.rank:
+                    raise self.refused(f"its operand {value} has other dimensions than those")
+                names.append(self.node.scope.moved.get(value.name, value.name))
+            else:
+                names.append(self.constant(self.turned(name)) if name in self.node.scope.constants else name)
+        return names
+
+    def turned(self, name: str) -> npt.NDArray[Any]:
+        """A constant beside activations, its dimension beside the batch in front if it has one."""
+        array = self.node.scope.constants[name]
+        missing = self.rank - array.ndim
+        if missing < 0:
+            raise self.refused(f"its constant of shape {list(array.shape)} has more dimensions than those")
+        if self.x.merged > 1:
+            array = of_one_sample(array, self.rank)
+            if array.ndim == self.rank:
+                raise self.refused("its constant differs between the rows")
+            return array
+        if missing > self.at:
+            return array
+        return np.moveaxis(array.reshape((1,) * missing + array.shape), self.at, 0)
+
+    def constant(self, array: npt.NDArray[Any]) -> str:
+        """A name for a constant."""
+        scope, name, count = self.node.scope, f"{self.node.outputs[0]}.turned", 1
+        while name in scope.constants or name in scope.graph.values or name in scope.aliases:
+            count += 1
+            name = f"{self.node.outputs[0]}.turned.{count}"
+        scope.constants[name] = array
+        return name
+
+    def become(
+        self,
+        inputs: list[str],
+        at: int,
+        *,
+        merged: int = 1,
+        operator: str | None = None,
+        outputs: list[str] | None = None,
+        **attributes: Any,
+    ) -> None:
+        """The node's results are those of an operator on values whose batch is first; the model has it at `at`."""
+        node, scope = self.node, self.node.scope
+        names = node.outputs if outputs is None else outputs
+        if (at, merged) != (0, 1):
+            several = self.operator == "Split"  # other operators' further results are refused where they are used
+            names = [
+                scope.graph.fresh(f"{name}{_BEHIND}") if name and (several or not index) else name
+                for index, name in enumerate(names)
+            ]
+        inner = OnnxNode(scope, node.name, node.op_type, inputs, names, attributes)
+        IMPORTERS[operator or self.operator](inner)
+        node.read |= inner.read
+        node.note(f"{inner.rewritten or 'as it is'}, with the batch first")
+        for name, behind in zip(node.outputs, names, strict=False):
+            value = scope.activation(behind)
+            if behind != name and value is not None:
+                scope.graph.add_value(Value(name, value.shape, dtype=value.dtype, at=at, merged=merged))
+                scope.moved[name] = value.name
+                scope.movers[name] = scope.movers.get(self.x.name, (node.name, node.op_type))
+
+    def keep(self, **changed: Any) -> dict[str, Any]:
+        """The node's attributes, some changed."""
+        self.node.read.update(changed)
+        return {**self.node.attributes, **changed}
+
+
+def _elementwise(frame: _Frame) -> None:
+    frame.become(frame.operands(), frame.at, merged=frame.x.merged, **frame.keep())
+
+
+def _transpose(frame: _Frame) -> None:
+    order = frame.node.integers("perm") or list(reversed(range(frame.rank)))
+    if sorted(order) != list(range(frame.rank)) or frame.x.merged > 1:
+        raise frame.refused(f"its permutation {order} does not fit the dimensions")
+    at = order.index(frame.at)
+    behind = [0, *(frame.behind(axis) for axis in order if axis != frame.at)]
+    source = frame.node.scope.moved.get(frame.x.name, frame.x.name)
+    if behind == sorted(behind):
+        frame.become([source], at, operator="Identity")
+    else:
+        frame.become([source], at, operator="Transpose", perm=behind)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """A shape in the model: where the batch is, with how many dimensions in front it is merged, and the others."""
+
+    at: int
+    merged: int
+    shape: tuple[int, ...]
+
+
+def _reshaped(node: OnnxNode, x: Value, wanted: list[int]) -> _Layout | None:
+    """The layout that a Reshape gives, if the samples stay whole."""
+    dims = x.dims(BATCH)
+    copies = not node.attributes.get("allowzero", 0)
+    target = [dims[i] if size == 0 and copies and i < len(dims) else size for i, size in enumerate(wanted)]
+    if target.count(-1) > 1:
+        return None
+    for batch in filter(None, (BATCH, node.scope.exported_batch)):
+        sizes, total = list(target), batch * x.size
+        known = prod(size for size in sizes if size != -1)
+        if -1 in sizes and known > 0 and total % known == 0:
+            sizes[sizes.index(-1)] = total // known
+        if prod(sizes) != total or min(sizes, default=1) < 1:
+            continue
+        alone = [
+            at
+            for at, size in enumerate(sizes)
+            if size == batch and prod(sizes[:at]) == prod(x.shape[: x.at]) and prod(sizes[at:]) == batch * _after(x)
+        ]
+        if alone:
+            at = min(alone, key=lambda place: abs(place - x.at))
+            return _Layout(at, 1, (*sizes[:at], *sizes[at + 1 :]))
+        for merged in range(max(2, x.at + 1), len(x.shape) + 2):
+            if sizes and sizes[0] == batch * prod(x.shape[: merged - 1]):
+                return _Layout(x.at, merged, (*x.shape[: merged - 1], *sizes[1:]))
+    return None
+
+
+def _after(x: Value) -> int:
+    return prod(x.shape[x.at :])
+
+
+def _reshape(frame: _Frame) -> None:
+    wanted = frame.node.constant_integers(1, "target shape")
+    layout = _reshaped(frame.node, frame.x, wanted)
+    if layout is None:
+        raise frame.refused(f"its target {wanted} mixes the batch with the dimensions")
+    frame.keep(allowzero=0)
+    source = frame.node.scope.moved.get(frame.x.name, frame.x.name)
+    target = frame.constant(np.array([BATCH, *layout.shape]))
+    frame.become([source, target], layout.at, merged=layout.merged, operator="Reshape")
+
+
+def _matmul(frame: _Frame) -> None:
+    node = frame.node
+    constants = [index for index in range(2) if node.is_constant(index)]
+    rank = max((node.constant(index, "operand").ndim for index in constants), default=2)
+    # What is multiplied over must lie behind the batch.
+    inner = 1 if constants == [1] else 2
+    if rank > 2 or (frame.at >= frame.rank - inner and frame.x.merged == 1) or (frame.x.merged > 1 and inner == 2):
+        raise frame.refused("it multiplies over the batch")
+    if not constants:
+        operands = frame.operands()
+    else:
+        other = _activation(node, node.inputs[1 - constants[0]])
+        assert other is not None
+        operands = [node.inputs[0], node.inputs[1]]
+        operands[1 - constants[0]] = node.scope.moved.get(other.name, other.name)
+    frame.become(operands, frame.at, merged=frame.x.merged)
+
+
+def _gemm(frame: _Frame) -> None:
+    """Rows of merged dimensions: as a MatMul and an Add over what they were merged from."""
+    node = frame.node
+    if frame.x.merged == 1 or frame.rank != 2 or node.flag("transA") or (node.has(2) and not node.is_constant(2)):
+        raise frame.refused("it multiplies over the batch")
+    weight = node.weights(1, "input B") * float(node.attribute("alpha", 1.0))
+    weight = weight.T if node.flag("transB") else weight
+    beta = float(node.attribute("beta", 1.0))
+    source = node.scope.moved[frame.x.name]
+    merged = frame.x.merged
+    if not node.has(2):
+        frame.become([source, frame.constant(weight)], frame.at, merged=merged, operator="MatMul")
+        return
+    bias = of_one_sample(node.weights(2, "input C") * beta, 2)
+    product = node.scope.graph.fresh(f"{node.outputs[0]}.product")
+    IMPORTERS["MatMul"](OnnxNode(node.scope, node.name, node.op_type, [source, frame.constant(weight)], [product], {}))
+    frame.become([product, frame.constant(bias)], frame.at, merged=merged, operator="Add")
+
+
+def _gather(frame: _Frame) -> None:
+    node = frame.node
+    if node.is_constant(0):  # rows of a table
+        (value,) = (value for name in node.inputs if (value := _activation(node, name)) is not None)
+        source = node.scope.moved[value.name]
+        frame.become([node.inputs[0], source], frame.at, merged=frame.x.merged, **frame.keep())
+        return
+    axis = frame.axis(int(node.attribute("axis", 0)))
+    rank = node.constant(1, "indices").ndim
+    at = frame.at if axis > frame.at else frame.at - 1 + rank
+    frame.become([node.scope.moved[frame.x.name], node.inputs[1]], at, axis=frame.behind(axis))
+
+
+def _concat(frame: _Frame) -> None:
+    axis = frame.axis(int(frame.node.attribute("axis", 1)))
+    frame.become(frame.operands(), frame.at, axis=frame.behind(axis))
+
+
+def _split(frame: _Frame) -> None:
+    axis = frame.axis(int(frame.node.attribute("axis", 0)))
+    inputs = [frame.node.scope.moved[frame.x.name], *frame.node.inputs[1:]]
+    frame.become(inputs, frame.at, **frame.keep(axis=frame.behind(axis)))
+
+
+def _arg_max(frame: _Frame) -> None:
+    axis = frame.axis(int(frame.node.attribute("axis", 0)))
+    gone = int(not frame.node.flag("keepdims", 1) and axis < frame.at)
+    source = frame.node.scope.moved[frame.x.name]
+    frame.become([source], frame.at - gone, **frame.keep(axis=frame.behind(axis)))
+
+
+def _softmax(frame: _Frame) -> None:
+    axis = int(frame.node.attribute("axis", -1 if frame.node.opset >= 13 else 1))
+    last = frame.rank - 1
+    if axis not in (-1, last) or (frame.at == last and frame.x.merged == 1):
+        raise frame.refused(f"it runs over axis {axis}")
+    frame.become([frame.node.scope.moved[frame.x.name]], frame.at, merged=frame.x.merged, axis=-1)
+
+
+def _axes(node: OnnxNode) -> list[int] | None:
+    if node.has(1):
+        return node.constant_integers(1, "axes") if node.is_constant(1) else None
+    return node.integers("axes")
+
+
+def _over_axes(frame: _Frame, axes: list[int], at: int) -> None:
+    """The operator over these dimensions of the value behind."""
+    inputs = [frame.node.scope.moved.get(frame.x.name, frame.x.name)]
+    if frame.node.has(1):
+        frame.become([*inputs, frame.constant(np.array(axes))], at, **frame.keep())
+    else:
+        frame.become(inputs, at, **frame.keep(axes=axes))
+
+
+def _reduce(frame: _Frame) -> None:
+    axes = _axes(frame.node)
+    if not axes:
+        raise frame.refused("it runs over the batch")
+    places = [frame.axis(axis) for axis in axes]
+    gone = 0 if frame.node.flag("keepdims", 1) else sum(place < frame.at for place in places)
+    _over_axes(frame, [frame.behind(place) for place in places], frame.at - gone)
+
+
+def _squeeze(frame: _Frame) -> None:
+    axes = _axes(frame.node)
+    if axes is None:
+        raise frame.refused("it names no axes, and the batch may be 1,")
+    places = [frame.axis(axis) for axis in axes]
+    at = frame.at - sum(place < frame.at for place in places)
+    _over_axes(frame, [frame.behind(place) for place in places], at)
+
+
+def _unsqueeze(frame: _Frame) -> None:
+    axes = _axes(frame.node) or []
+    rank = frame.rank + len(axes)
+    places = [axis + rank if axis < 0 else axis for axis in axes]
+    if frame.x.merged > 1 or len({place for place in places if 0 <= place < rank}) < len(axes):
+        raise frame.refused(f"its axes {axes} do not fit the dimensions")
+    at = [place for place in range(rank) if place not in places][frame.at]
+    _over_axes(frame, [place + 1 if place < at else place for place in places], at)
+
+
+def _slice(frame: _Frame) -> None:
+    node = frame.node
+    first = node.integers("starts") if node.opset < 10 else node.constant_integers(1, "starts")
+    axes = node.integers("axes") if node.opset < 10 else node.constant_integers(3, "axes") if node.has(3) else None
+    places = [axis % frame.rank for axis in axes or range(len(first or []))]
+    if frame.x.merged > 1:
+        raise frame.refused("it cuts the dimensions")
+    behind = [0 if place == frame.at else frame.behind(place) for place in places]
+    source = node.scope.moved[frame.x.name]
+    if node.opset < 10:
+        frame.become([source], frame.at, **frame.keep(axes=behind))
+        return
+    rest = [node.inputs[1], node.inputs[2], frame.constant(np.array(behind)), *node.inputs[4:]]
+    frame.become([source, *rest], frame.at)
+
+
+_ELEMENTWISE = (
+    "Abs", "Add", "And", "Cast", "Clip", "Div", "Dropout", "Equal", "Greater", "GreaterOrEqual", "HardSigmoid",
+    "HardSwish", "Identity", "LeakyRelu", "Less", "LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow",
+    "PRelu", "Relu", "Sigmoid", "Sub", "Sum", "Tanh", "Where", "Xor",
+)  # fmt: skip
+
+_REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
+
+_HANDLERS: dict[str, Callable[[_Frame], None]] = {
+    **dict.fromkeys(_ELEMENTWISE, _elementwise),
+    **dict.fromkeys(_REDUCTIONS, _reduce),
+    "ArgMax": _arg_max,
+    "Concat": _concat,
+    "Gather": _gather,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Softmax": _softmax,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}
+
+_MOVERS = ("Reshape", "Transpose", "Unsqueeze")
+"""Operators that may take the batch from the front."""

@@ -1,0 +1,160 @@
+"""Whole numbers as indices: rows of a table, one-hot rows. The numbers are an input of the model, and secret.
+
+What is imported here stands for operations on numbers; `covey.passes.whole_numbers` then decides how the input is
+shared and writes them as products of one-hot rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey import whole
+from covey._proto import program_pb2 as pb
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
+from covey.interval import Array, Interval
+from covey.ir import Node, Op, Shape, Value
+from covey.lowering import Lowered, Lowering
+from covey.ops.affine import Affine
+from covey.ops.dense import Dense
+from covey.ops.reshape import Reshape
+from covey.ops.transpose import Transpose
+
+
+@dataclass(frozen=True)
+class Encode(Op):
+    """An input of whole numbers as its owner's client shares it (see `covey.whole`). No node of the program."""
+
+    classes: tuple[int, ...]
+
+    def shape(self, *inputs: Value) -> Shape:
+        return whole.encoded_shape(self.classes, inputs[0].shape)
+
+    def reference(self, *inputs: Array) -> Array:
+        return whole.encode(inputs[0], self.classes)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        return low.value(node.inputs[0])
+
+
+@dataclass(frozen=True)
+class Take(Op):
+    """The rows of a table [K, M] at numbers from 0 to K - 1."""
+
+    def shape(self, *inputs: Value) -> Shape:
+        return (*inputs[0].shape, inputs[1].shape[1])
+
+    def reference(self, *inputs: Array) -> Array:
+        return inputs[1][inputs[0].astype(np.int64)]
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        raise AssertionError("a pass writes it as a Lookup")
+
+
+@dataclass(frozen=True)
+class OneHot(Op):
+    """1 at the number's place among `depth`, 0 elsewhere, along a new last dimension."""
+
+    depth: int
+
+    def shape(self, *inputs: Value) -> Shape:
+        return (*inputs[0].shape, self.depth)
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.asarray(inputs[0][..., None] == np.arange(self.depth), dtype=np.float64)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        raise AssertionError("a pass writes it as a Number")
+
+
+@dataclass(frozen=True)
+class Number(Op):
+    """A truth value or a whole number, which stands at scale 0, at the ordinary scale."""
+
+    def shape(self, *inputs: Value) -> Shape:
+        return inputs[0].shape
+
+    def reference(self, *inputs: Array) -> Array:
+        return inputs[0]
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        return low.shift_left(node, low.value(node.inputs[0]), low.scale, low.magnitude(node.output), name=node.output)
+
+
+@dataclass(frozen=True)
+class Lookup(Dense):
+    """A dense layer on one-hot rows at scale 0: each row of the result is one of the weight's, exactly."""
+
+    widens = False
+
+    def reference(self, *inputs: Array) -> Array:
+        rows: Array = inputs[1][inputs[0].argmax(axis=-1)]
+        return rows + inputs[2] if len(inputs) > 2 else rows
+
+    def interval(self, *inputs: Interval) -> Interval:
+        x, table = inputs[0], inputs[1].low
+        shape = (*x.low.shape[:-1], table.shape[1])
+        found = Interval(
+            np.broadcast_to(table.min(axis=0), shape).copy(), np.broadcast_to(table.max(axis=0), shape).copy()
+        )
+        return found + inputs[2] if len(inputs) > 2 else found
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        operands = [low.value(node.inputs[0]), *(low.parameter(node, name, low.scale) for name in node.inputs[1:])]
+        return low.emit(
+            node,
+            pb.Dense(),
+            operands,
+            shape=low.graph.values[node.output].shape,
+            scale=low.scale,
+            interval=self.interval(*(operand.interval for operand in operands)),
+        )
+
+
+def look_up(node: OnnxNode) -> None:
+    """Gather with a constant table and secret indices."""
+    numbers = node.whole_numbers(1, "indices")
+    table = node.weights(0, "table")
+    if int(node.attribute("axis", 0)) % table.ndim != 0:
+        raise node.unsupported(
+            "it takes columns of a table by secret indices", "transpose the table and gather along its axis 0"
+        )
+    rest = table.shape[1:]
+    rows = node.parameter(table.reshape(len(table), -1), node.inputs[0])
+    if len(rest) == 1:
+        node.emit(Take(), [numbers, rows])
+    else:
+        taken = node.emit(Take(), [numbers, rows], output=f"{node.outputs[0]}.rows")
+        node.emit(Reshape((*numbers.shape, *rest)), [taken])
+    node.note("one-hot rows, which the client shares, times the table")
+
+
+@from_onnx("OneHot")
+def _one_hot(node: OnnxNode) -> None:
+    numbers = node.whole_numbers(0, "indices")
+    (depth,) = node.constant(1, "depth").ravel()[:1]
+    off, on = (float(value) for value in node.constant(2, "values").ravel()[:2])
+    rank = numbers.rank + 1
+    axis = int(node.attribute("axis", -1)) % rank
+    if axis == 0:
+        raise node.unsupported("it puts the classes before the batch", "keep the batch first")
+    if depth < 1:
+        raise node.unsupported(f"its depth is {depth}", "repair the model")
+    order = tuple(range(rank - 1))
+    moved = (*order[:axis], rank - 1, *order[axis:])
+    steps: list[Op] = [OneHot(int(depth))]
+    steps += [Transpose(moved)] if axis != rank - 1 else []
+    steps += [Affine(on - off, off)] if (off, on) != (0.0, 1.0) else []
+    value = numbers
+    for index, step in enumerate(steps):
+        last = index == len(steps) - 1
+        value = node.emit(step, [value], output=None if last else f"{node.outputs[0]}.step{index}")
+    node.note("one-hot rows, which the client shares")
+
+
+@from_torch("aten.embedding.default")
+def _embedding_aten(node: TorchNode) -> None:
+    node.ignore("padding_idx", "scale_grad_by_freq", "sparse")
+    node.become("Gather", node.operand("weight"), node.activation("indices"), axis=0)
