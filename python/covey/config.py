@@ -13,6 +13,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from covey.errors import CoveyError
 from covey.files import write_whole
+from covey.protocols import PROTOCOLS, of_parties
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,25 @@ def parties_of(path: str | os.PathLike[str]) -> tuple[int, bool]:
     listed = read(path).get("party")
     roles = [entry.get("role") for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     return sum(role != "dealer" for role in roles), "dealer" in roles
+
+
+def protocol_for(path: str | os.PathLike[str], asked: str | None) -> str:
+    """The protocol `asked` for, or else the one a client's file names, or else that of the parties it lists.
+
+    Raises `CoveyError` for a name that no protocol among servers has.
+    """
+    if asked is not None:
+        return asked
+    section = read(path).get("client")
+    named = section.get("protocol") if isinstance(section, dict) else None
+    if named is None:
+        return of_parties(*parties_of(path)) or "trio"
+    *others, last = (name for name, info in PROTOCOLS.items() if info.served)
+    if named not in (*others, last):
+        raise CoveyError(
+            f"'{path}': client.protocol: '{named}' is no protocol among parties: use {', '.join(others)} or {last}"
+        )
+    return str(named)
 
 
 def own_identity(path: str | os.PathLike[str]) -> Any:

@@ -243,7 +243,7 @@ fn clients(source: &Source, entries: Vec<ClientTable>) -> Result<Vec<AllowedClie
         };
         let mut fingerprints = Vec::with_capacity(given.len());
         for text in given {
-            let fingerprint = source.fingerprint(&key(field), &text)?;
+            let fingerprint = source.fingerprint(&key(field), &entry.name, &text)?;
             if !seen.insert(fingerprint) {
                 return Err(source.refuse(&key(field), "this key is listed twice: remove one entry"));
             }

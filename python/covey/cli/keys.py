@@ -26,12 +26,10 @@ def new(
     """Make a key: NAME.pem, which never leaves this machine, and the fingerprint that the others pin."""
     from covey import _core
 
-    if Path(name).name != name or name.startswith("."):
-        raise CoveyError(f"a key's name becomes a file name, which '{name}' cannot be: use letters, digits and dashes")
+    path = key_file(name, out)
     if not out.is_dir():
         raise CoveyError(f"folder '{out}' does not exist: make it first")
     identity = _core.Identity.generate(name, days)
-    path = out / f"{name}.pem"
     identity.save(path)
     console.note(f"wrote {path} (keep it on this machine); the others pin this fingerprint:")
     console.say(identity.fingerprint)
@@ -70,6 +68,13 @@ def pin(
     console.say(
         f"{config}: '{name}' is pinned" if before is None else f"{config}: '{name}' is pinned anew, was {before}"
     )
+
+
+def key_file(name: str, folder: Path) -> Path:
+    """Where the key of this name belongs. Raises `CoveyError` for a name that no file can have."""
+    if Path(name).name != name or name.startswith("."):
+        raise CoveyError(f"a key's name becomes a file name, which '{name}' cannot be: use letters, digits and dashes")
+    return folder / f"{name}.pem"
 
 
 def warn_of_expiry(what: str, days_left: int) -> bool:
