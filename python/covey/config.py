@@ -79,9 +79,15 @@ def read(path: str | os.PathLike[str]) -> tomlkit.TOMLDocument:
         raise CoveyError(f"configuration file '{path}' is not TOML ({error})") from None
 
 
-def pin(path: str | os.PathLike[str], name: str, fingerprint: str) -> str | None:
-    """Set the fingerprint of the one called `name` and leave the rest of the file as it is; what was pinned before."""
+def pin(path: str | os.PathLike[str], fingerprints: Mapping[str, str]) -> dict[str, str | None]:
+    """Set fingerprints by name and leave the rest of the file as it is; what was pinned before, where it was another."""
     document = read(path)
+    before = {name: _pin_one(path, document, name, fingerprint) for name, fingerprint in fingerprints.items()}
+    _replace(Path(path), tomlkit.dumps(document))
+    return before
+
+
+def _pin_one(path: str | os.PathLike[str], document: Any, name: str, fingerprint: str) -> str | None:
     named = [entry for entry in _all_entries(document) if isinstance(entry.get("name"), str)]
     entries = [entry for entry in named if entry["name"] == name]
     if not entries:
@@ -95,7 +101,6 @@ def pin(path: str | os.PathLike[str], name: str, fingerprint: str) -> str | None
                 keys.append(fingerprint)
         else:
             entry["fingerprint"] = fingerprint
-    _replace(Path(path), tomlkit.dumps(document))
     changed = before - {fingerprint}
     return changed.pop() if changed else None
 

@@ -47,8 +47,8 @@ def test_a_party(command: Command, tmp_path: Path) -> None:
             {"name": "data", "fingerprint": "", "may": ["infer"]},
         ],
     }
-    for name in ("beta", "gamma", "owner", "data"):
-        assert f"\n  covey keys pin {config} {name} covey:…\n" in made.err
+    pins = "beta covey:… gamma covey:… owner covey:… data covey:…"
+    assert f"\n  covey keys pin {config} {pins}\n" in made.err
     assert f"\n  covey party --config {config}\n" in made.err
 
 
@@ -137,8 +137,7 @@ def test_a_missing_fingerprint_says_where_it_comes_from(command: Command, tmp_pa
     ):
         line = command.refuses(*call, "--config", config, saying=f"the fingerprint of '{name}' is missing")
         assert "`covey keys show`" in line and f"`covey keys pin {config} {name} covey:…`" in line
-    for number, name in enumerate(("beta", "gamma")):
-        command.succeeds("keys", "pin", party, name, f"covey:{number:064x}")
+    command.succeeds("keys", "pin", party, "beta", f"covey:{1:064x}", "gamma", f"covey:{2:064x}")
     command.refuses("party", "--config", party, saying="the fingerprint of 'owner' is missing")
 
 
@@ -154,9 +153,10 @@ def test_what_init_writes_serves_and_needs_no_protocol(command: Command, tmp_pat
     configs = {"server": "party.toml", "owner": "owner.toml", "data": "client.toml"}
     made = {name: command.succeeds("init", *call, "--out", tmp_path / name) for name, call in calls.items()}
     for name, outcome in made.items():
-        for pinned in re.findall(r"covey (keys pin .*) covey:…", outcome.err):
-            arguments = shlex.split(pinned)
-            command.succeeds(*arguments, made[arguments[-1]].out.strip())
+        (pins,) = re.findall(r"covey (keys pin .*)", outcome.err)
+        for other, theirs in made.items():
+            pins = pins.replace(f" {other} covey:…", f" {other} {theirs.out.strip()}")
+        command.succeeds(*shlex.split(pins))
         text = (tmp_path / name / configs[name]).read_text("utf-8")
         assert "# covey keys pin" in text and "# never leaves this machine" in text  # pinning keeps comments
     server = Party("server", tmp_path / "server" / "party.toml")

@@ -184,9 +184,9 @@ def _write(
     console.note(f"wrote {key} (keep it on this machine)" if made else f"kept the key {key}")
     console.note(f"wrote {config}; the others pin this fingerprint:")
     console.say(identity.fingerprint)
-    console.note("Next, with the fingerprint that `covey init` printed, or `covey keys show NAME.pem` prints, there:")
-    for other in pinned:
-        console.note(f"  covey keys pin {shlex.quote(str(config))} {shlex.quote(other.name)} covey:…")
+    console.note("next, with the fingerprints that `covey init` or `covey keys show NAME.pem` prints there:")
+    pins = " ".join(f"{shlex.quote(other.name)} covey:…" for other in pinned)
+    console.note(f"  covey keys pin {shlex.quote(str(config))} {pins}")
     for command in then:
         console.note(f"  {command}")
 

@@ -57,17 +57,25 @@ def show(
 @app.command()
 def pin(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="party.toml, owner.toml or client.toml.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whom the file calls so.")],
-    fingerprint: Annotated[str, typer.Argument(metavar="FINGERPRINT", help="What `covey keys show` prints there.")],
+    pins: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME FINGERPRINT ..", help="Whom the file calls so, and what `covey keys show` prints there."
+        ),
+    ],
 ) -> None:
-    """Set the fingerprint of a peer in a configuration file, and leave the rest of the file as it is."""
+    """Set the fingerprints of others in a configuration file, and leave the rest of the file as it is."""
     from covey import _core
     from covey.config import pin as pin_in
 
-    before = pin_in(config, name, _core.check_fingerprint(fingerprint))
-    console.say(
-        f"{config}: '{name}' is pinned" if before is None else f"{config}: '{name}' is pinned anew, was {before}"
-    )
+    names, fingerprints = pins[::2], pins[1::2]
+    if len(names) != len(fingerprints):
+        raise CoveyError(f"'{names[-1]}' has no fingerprint: give each name and then what `covey keys show` prints there")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise CoveyError(f"'{twice[0]}' is named twice: give each name once")
+    checked = dict(zip(names, map(_core.check_fingerprint, fingerprints), strict=True))
+    for name, before in pin_in(config, checked).items():
+        console.say(f"{config}: '{name}' is pinned" + ("" if before is None else f" anew, was {before}"))
 
 
 def key_file(name: str, folder: Path) -> Path:
