@@ -80,7 +80,7 @@ def read(path: str | os.PathLike[str]) -> tomlkit.TOMLDocument:
 
 
 def pin(path: str | os.PathLike[str], fingerprints: Mapping[str, str]) -> dict[str, str | None]:
-    """Set fingerprints by name and leave the rest of the file as it is; what was pinned before, where it was another."""
+    """Set fingerprints by name and leave the rest of the file as it is; what else was pinned before."""
     document = read(path)
     before = {name: _pin_one(path, document, name, fingerprint) for name, fingerprint in fingerprints.items()}
     _replace(Path(path), tomlkit.dumps(document))

@@ -1,7 +1,7 @@
 """Run every command that README.md and the pages in docs document, a page in one shell in a scratch folder.
 
-What is installed already serves: `make` and `pip` lines have steps of their own and are not run again. `new_user.py` runs
-all of it from nothing; `documented.py` has what the two share.
+What is installed already serves: `make` and `pip` lines have steps of their own and are not run again. `new_user.py`
+runs all of it from nothing; `documented.py` has what the two share.
 """
 
 from __future__ import annotations

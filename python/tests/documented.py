@@ -2,9 +2,9 @@
 
 Blocks marked ```bash are run line by line and blocks marked ```python in one go; blocks marked ```toml whose first line
 is a comment that names a file are written there. Unmarked blocks are shown only, except for lines such as
-`alpha$ covey …`: what the machine alpha runs. Each such machine is a folder and an address of its own here; a daemon that
-it starts serves until the page ends; `covey:…` after a name is the fingerprint which that name's machine printed; `scp`
-copies between the folders.
+`alpha$ covey …`: what the machine alpha runs. Each such machine is a folder and an address of its own here; a daemon
+that it starts serves until the page ends; `covey:…` after a name is the fingerprint which that name's machine printed;
+`scp` copies between the folders.
 
 A fence may say why its block is not run: ```bash not run: takes an hour.
 """
@@ -15,6 +15,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -94,7 +95,7 @@ def blocks(text: str) -> Iterator[tuple[int, str, str | None, list[str]]]:
 
 def _commands(line: int, body: list[str]) -> Iterator[tuple[int, str]]:
     """The commands of a block and their lines; a backslash at the end joins two."""
-    begun = ""
+    begun, at = "", line
     for number, text in enumerate(body, line):
         at = at if begun else number
         begun += text
@@ -181,13 +182,23 @@ def _shell(script: str, folder: Path, environment: Mapping[str, str]) -> tuple[s
         except subprocess.TimeoutExpired:
             late = True
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(shell.pid, signal.SIGTERM)
-            shell.wait()
+            _end(shell)
     said = log.read_text("utf-8", "replace")
     file.unlink()
     log.unlink()
     return said, late
+
+
+def _end(shell: subprocess.Popen[bytes]) -> None:
+    """End a shell and what it started: gently, if that lets itself be."""
+    with suppress(ProcessLookupError):
+        os.killpg(shell.pid, signal.SIGTERM)
+        for _ in range(100):
+            shell.poll()
+            os.killpg(shell.pid, 0)
+            time.sleep(0.05)
+        os.killpg(shell.pid, signal.SIGKILL)
+    shell.wait()
 
 
 def report(page: str, done: list[Done]) -> None:

@@ -3,9 +3,10 @@
     python3 python/tests/new_user.py                      # from nothing: takes a full build
     python3 python/tests/new_user.py --folder F PAGE ...  # in F, where an earlier call left what it built
 
-The shell has an empty home, what README lists as needed and the usual tools of Unix in its path, and a clean environment
-but for what pip, cargo and rustup are told (`PIP_*`, `CARGO_*`, `RUSTUP_*`, `*_proxy`). README comes first; each other
-page starts where README's install step ends, and what it left is removed after it. Needs no package beside Python's own.
+The shell has an empty home, what README lists as needed and the usual tools of Unix in its path, and a clean
+environment but for what pip, cargo and rustup are told (`PIP_*`, `CARGO_*`, `RUSTUP_*`, `*_proxy`). README comes first;
+each other page starts where README's install step ends, and what it left is removed after it. Needs no package beside
+Python's own.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "make": ("make",),
 }
 """What README says one needs, and the commands that come with it."""
-UNIX = (
-    "sh bash ls cp mv rm ln mkdir rmdir chmod cat head tail tee wc sort uniq tr cut seq sleep date env id uname touch "
-    "mktemp basename dirname readlink realpath pwd echo printf test true false expr nproc install stat sed grep awk find "
-    "xargs tar gzip cmp diff"
-).split()
+UNIX = """
+sh bash ls cp mv rm ln mkdir rmdir chmod cat head tail tee wc sort uniq tr cut seq sleep date env id uname touch mktemp
+basename dirname readlink realpath pwd echo printf test true false expr nproc install stat
+sed grep awk find xargs tar gzip cmp diff
+"""
 """What every Unix has."""
 PASSED = ("PIP_*", "CARGO_*", "RUSTUP_*", "*_proxy", "*_PROXY")
 """Variables that reach the shell: how to get at packages."""
@@ -72,7 +73,7 @@ def copy_repository(into: Path) -> None:
 def path_of_tools(folder: Path) -> str:
     """A folder with what README lists and the tools of Unix, and nothing else. Exits where one is missing."""
     folder.mkdir(exist_ok=True)
-    for name in (*UNIX, *(command for commands in NEEDED.values() for command in commands)):
+    for name in (*UNIX.split(), *(command for commands in NEEDED.values() for command in commands)):
         found = _tool(name)
         if found is None:
             sys.exit(f"error: '{name}' is missing on this machine: install it first")

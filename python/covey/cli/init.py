@@ -80,10 +80,10 @@ def party(
     computing = 1 + sum(not server.dealer for server in servers)
     _fitting(protocol, computing, dealer is not None)
     clients = _clients(client, queries, round_bits)
-    _check_distinct(name, [*servers, *clients])
+    pinned: list[Server | Allowed] = [*servers, *clients]
+    _check_distinct(name, pinned)
     config = out / "party.toml"
     text = party_text(config, name, _address("--listen", listen), servers, clients, state=state)
-    pinned = [*servers, *clients]
     _write(config, text, name, days, force, pinned, [f"covey party --config {shlex.quote(str(config))}"])
 
 
@@ -102,10 +102,10 @@ def dealer_(
     servers = _servers(peer, None)
     _fitting(None, len(servers), True)
     clients = _clients(client, None, None)
-    _check_distinct(name, [*servers, *clients])
+    pinned: list[Server | Allowed] = [*servers, *clients]
+    _check_distinct(name, pinned)
     config = out / "dealer.toml"
     text = party_text(config, name, _address("--listen", listen), servers, clients, state=state, dealer=True)
-    pinned = [*servers, *clients]
     _write(config, text, name, days, force, pinned, [f"covey dealer --config {shlex.quote(str(config))}"])
 
 

@@ -70,7 +70,9 @@ def pin(
 
     names, fingerprints = pins[::2], pins[1::2]
     if len(names) != len(fingerprints):
-        raise CoveyError(f"'{names[-1]}' has no fingerprint: give each name and then what `covey keys show` prints there")
+        raise CoveyError(
+            f"'{names[-1]}' has no fingerprint: give each name and then what `covey keys show` prints there"
+        )
     if twice := [name for name in names if names.count(name) > 1]:
         raise CoveyError(f"'{twice[0]}' is named twice: give each name once")
     checked = dict(zip(names, map(_core.check_fingerprint, fingerprints), strict=True))
