@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn clean
+.PHONY: help demo test lint kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn new-user clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
@@ -33,6 +33,7 @@ help:
 	@echo "make asan   memory errors in the kernels under every instruction set"
 	@echo "make soak   the digits network for QUERIES=100000 predictions; PROTOCOL=trio: memory must not grow"
 	@echo "make sbom   what a build is made of, as CycloneDX"
+	@echo "make new-user  README and every page in docs, followed literally from a copy with nothing built; FOLDER=f keeps the copy"
 	@echo "make clean  remove what was built"
 
 # The command `covey`, built as a release and installed as pip would install it. Skipped while nothing has changed.
@@ -148,6 +149,9 @@ sbom: $(VENV)/ready
 
 docs-commands: $(VENV)/ready
 	$(BIN)/python python/tests/docs_commands.py
+
+new-user:
+	$(PYTHON) python/tests/new_user.py $(if $(FOLDER),--folder $(FOLDER)) $(PAGES)
 
 clean:
 	rm -rf target $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

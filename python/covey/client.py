@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from covey import _core
 from covey._core import Program, Weights
+from covey.config import protocol_for
 from covey.errors import CoveyError, OptionError
 from covey.inputs import Data, batch_of, read_inputs
 from covey.model import Source, load
@@ -43,20 +44,23 @@ class Client:
         model: Source,
         weights: str | os.PathLike[str] | Weights | None = None,
         *,
-        protocol: str = "trio",
+        protocol: str | None = None,
         progress: Progress | None = None,
     ) -> Shared:
         """Share a model's weights with the parties of `protocol`, who keep them in shares until they are shared anew.
+
+        `protocol` is by default what the file says, or else what the parties that it lists are for.
 
         Weights leave this process only in shares. Raises `CoveyError` before anything is sent if they are not the
         program's, and otherwise naming the party that failed.
         """
         loaded = load(model, weights=weights)
-        sent = json.loads(_core.share_weights(self.config, loaded.program, loaded.need_weights(), protocol, progress))
+        kind = protocol_for(self.config, protocol)
+        sent = json.loads(_core.share_weights(self.config, loaded.program, loaded.need_weights(), kind, progress))
         return Shared(sent["program"], sent["bytes"])
 
-    def session(self, model: Source, protocol: str = "trio", **options: Any) -> Session:
-        """Open a session with the parties, for many inferences.
+    def session(self, model: Source, protocol: str | None = None, **options: Any) -> Session:
+        """Open a session with the parties, for many inferences; `protocol` as for `share_weights`.
 
         Options: `adder` ("auto", "fewest-bytes", "balanced", "fewest-rounds", "digits", "log-depth" or "ripple"), the
         network it chooses for by `latency_us` one way and `bandwidth` in bits per second, `tile` and `window`;
@@ -65,10 +69,16 @@ class Client:
         off, to see what they bring.
         """
         program = load(model).program
-        return Session(program, _core.Session(self.config, program, protocol, **options))
+        return Session(program, _core.Session(self.config, program, protocol_for(self.config, protocol), **options))
 
     def infer(
-        self, model: Source, x: Data, *, protocol: str = "trio", progress: Progress | None = None, **options: Any
+        self,
+        model: Source,
+        x: Data,
+        *,
+        protocol: str | None = None,
+        progress: Progress | None = None,
+        **options: Any,
     ) -> Result:
         """One private inference on `x` [N, ..]. The result opens here and nowhere else."""
         loaded = load(model, data=x)

@@ -14,6 +14,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from covey.errors import CoveyError
 from covey.files import write_whole
+from covey.protocols import PROTOCOLS, of_parties
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,18 @@ class Pinning(enum.Enum):
 
 
 def pin(
-    path: str | os.PathLike[str], name: str, fingerprint: str, how: Pinning = Pinning.REPLACE
-) -> Sequence[str]:
-    """Pin a key of the one called `name` and leave the rest of the file as it is; the keys that serve no more."""
+    path: str | os.PathLike[str], fingerprints: Mapping[str, str], how: Pinning = Pinning.REPLACE
+) -> dict[str, Sequence[str]]:
+    """Pin keys by name and leave the rest of the file as it is; the keys of each that serve no more."""
     document = read(path)
+    before = {name: _pin_one(path, document, name, fingerprint, how) for name, fingerprint in fingerprints.items()}
+    _replace(Path(path), tomlkit.dumps(document))
+    return before
+
+
+def _pin_one(
+    path: str | os.PathLike[str], document: Any, name: str, fingerprint: str, how: Pinning
+) -> Sequence[str]:
     named = [entry for entry in _all_entries(document) if isinstance(entry.get("name"), str)]
     entries = [entry for entry in named if entry["name"] == name]
     if not entries:
@@ -114,7 +123,6 @@ def pin(
         if how is Pinning.ONLY and former and isinstance(peers, list) and any(entry is peer for peer in peers):
             kept = [str(key) for key in entry.get("formerly", [])]
             entry["formerly"] = [key for key in dict.fromkeys([*kept, *former]) if key != fingerprint]
-    _replace(Path(path), tomlkit.dumps(document))
     return list(dict.fromkeys(gone))
 
 
@@ -153,6 +161,25 @@ def parties_of(path: str | os.PathLike[str]) -> tuple[int, bool]:
     listed = read(path).get("party")
     roles = [entry.get("role") for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     return sum(role != "dealer" for role in roles), "dealer" in roles
+
+
+def protocol_for(path: str | os.PathLike[str], asked: str | None) -> str:
+    """The protocol `asked` for, or else the one a client's file names, or else that of the parties it lists.
+
+    Raises `CoveyError` for a name that no protocol among servers has.
+    """
+    if asked is not None:
+        return asked
+    section = read(path).get("client")
+    named = section.get("protocol") if isinstance(section, dict) else None
+    if named is None:
+        return of_parties(*parties_of(path)) or "trio"
+    *others, last = (name for name, info in PROTOCOLS.items() if info.served)
+    if named not in (*others, last):
+        raise CoveyError(
+            f"'{path}': client.protocol: '{named}' is no protocol among parties: use {', '.join(others)} or {last}"
+        )
+    return str(named)
 
 
 def own_identity(path: str | os.PathLike[str]) -> Any:

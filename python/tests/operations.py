@@ -122,7 +122,7 @@ class World:
 
         def pinned(how: Pinning) -> None:
             for other in others:
-                pin(other, name, identity.fingerprint, how)
+                pin(other, {name: identity.fingerprint}, how)
             for party in self.parties:
                 if party.config in others:
                     self.reload(party)

@@ -336,6 +336,9 @@ def test_keys_are_made_shown_and_pinned(command: Command, tmp_path: Path) -> Non
     assert tomlkit.parse(several.read_text()).unwrap()["client"] == [{"name": "data", "fingerprint": other}]
     command.refuses("keys", "pin", party, "beta", other, "--add", "--only", saying="--add or --only")
     command.refuses("keys", "pin", config, "gamma", fingerprint, saying="names no 'gamma'")
+    command.refuses("keys", "pin", config, "alpha", fingerprint, "gamma", fingerprint, saying="names no 'gamma'")
+    command.refuses("keys", "pin", config, "alpha", fingerprint, "gamma", saying="'gamma' has no fingerprint")
+    command.refuses("keys", "pin", config, "alpha", fingerprint, "alpha", fingerprint, saying="named twice")
     command.refuses("keys", "pin", config, "alpha", fingerprint[:-2], saying="no fingerprint")
     command.refuses("keys", "pin", tmp_path / "absent.toml", "alpha", fingerprint, saying="does not exist")
     assert config.read_text() == before

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use covey_runtime::session::ProtocolKind;
 use covey_transport::{Fingerprint, Identity, TransportError};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -99,6 +100,8 @@ pub struct ClientConfig {
     pub timeout: Duration,
     /// The parties: the first is P0, the second P1 and so on; the dealer, if there is one, comes last.
     pub parties: Vec<Peer>,
+    /// The protocol of its sessions, where the file says so and nothing else is asked for.
+    pub protocol: Option<ProtocolKind>,
     /// Emulated network of the sessions this client opens.
     pub network: NetworkMessage,
     /// Folder of what it keeps where it is one of the parties itself.
@@ -119,6 +122,7 @@ struct File {
 struct ClientTable {
     name: String,
     key: PathBuf,
+    protocol: Option<String>,
     timeout: Option<f64>,
     state: Option<PathBuf>,
 }
@@ -170,6 +174,7 @@ impl ClientConfig {
         let file: File = source.parse()?;
         let name = source.name("client.name", file.client.name)?;
         let identity = source.identity("client.key", &file.client.key)?;
+        let protocol = file.client.protocol.map(|name| source.protocol("client.protocol", &name)).transpose()?;
         let timeout = source.timeout("client.timeout", file.client.timeout)?;
         let mut parties = source.peers("party", file.party)?;
         if let Some(index) = parties.iter().position(|party| !party.formerly.is_empty()) {
@@ -190,7 +195,7 @@ impl ClientConfig {
         }
         let network = source.network(file.network)?;
         let state = source.resolve(&file.client.state.unwrap_or_else(|| default_state(&name)));
-        Ok(ClientConfig { name, identity: Arc::new(identity), timeout, parties, network, state })
+        Ok(ClientConfig { name, identity: Arc::new(identity), timeout, parties, protocol, network, state })
     }
 
     /// A configuration without a file.
@@ -207,7 +212,7 @@ impl ClientConfig {
         let name = source.name("name", name.to_string())?;
         source.check_distinct("party", &parties)?;
         let state = default_state(&name);
-        Ok(ClientConfig { name, identity, timeout, parties, network: NetworkMessage::default(), state })
+        Ok(ClientConfig { name, identity, timeout, parties, protocol: None, network: NetworkMessage::default(), state })
     }
 }
 
@@ -302,23 +307,46 @@ impl Source {
         }
     }
 
-    /// A pinned key.
-    pub fn fingerprint(&self, key: &str, text: &str) -> Result<Fingerprint, ConfigError> {
+    /// A protocol among servers.
+    fn protocol(&self, key: &str, name: &str) -> Result<ProtocolKind, ConfigError> {
+        match name.parse() {
+            Ok(kind) if kind != ProtocolKind::Clear => Ok(kind),
+            _ => {
+                let problem =
+                    format!("'{}' is no protocol among parties: use trio, quad, two-party or beaver", flat(name));
+                Err(self.refuse(key, &problem))
+            }
+        }
+    }
+
+    /// The pinned key of `name`.
+    pub fn fingerprint(&self, key: &str, name: &str, text: &str) -> Result<Fingerprint, ConfigError> {
+        if text.trim().is_empty() {
+            let (file, name) = (self.path.display(), flat(name));
+            return Err(self.refuse(
+                key,
+                &format!(
+                    "the fingerprint of '{name}' is missing: ask for what `covey keys show` prints there, then run \
+                     `covey keys pin {file} {name} covey:…`"
+                ),
+            ));
+        }
         text.parse().map_err(|error: TransportError| self.refuse(key, &error.to_string()))
     }
 
-    /// The pinned keys of an entry: one, or several.
+    /// The pinned keys of `name` in an entry: one, or several.
     pub fn fingerprints(
         &self,
         entry: &str,
+        name: &str,
         one: Option<String>,
         several: Option<Vec<String>>,
     ) -> Result<Vec<Fingerprint>, ConfigError> {
         match (one, several) {
-            (Some(one), None) => Ok(vec![self.fingerprint(&format!("{entry}.fingerprint"), &one)?]),
             (None, Some(several)) if !several.is_empty() => {
-                several.iter().map(|text| self.fingerprint(&format!("{entry}.fingerprints"), text)).collect()
+                several.iter().map(|text| self.fingerprint(&format!("{entry}.fingerprints"), name, text)).collect()
             }
+            (one, None) => Ok(vec![self.fingerprint(&format!("{entry}.fingerprint"), name, &one.unwrap_or_default())?]),
             _ => {
                 let problem = "give one key here, or several as fingerprints = [\"covey:…\", …]";
                 Err(self.refuse(&format!("{entry}.fingerprint"), problem))
@@ -331,14 +359,20 @@ impl Source {
         let mut peers = Vec::with_capacity(entries.len());
         for (index, entry) in entries.into_iter().enumerate() {
             let key = |field: &str| format!("{table}[{index}].{field}");
+            let name = self.name(&key("name"), entry.name)?;
             peers.push(Peer {
-                name: self.name(&key("name"), entry.name)?,
                 address: self.address(&key("address"), entry.address)?,
-                fingerprints: self.fingerprints(&format!("{table}[{index}]"), entry.fingerprint, entry.fingerprints)?,
+                fingerprints: self.fingerprints(
+                    &format!("{table}[{index}]"),
+                    &name,
+                    entry.fingerprint,
+                    entry.fingerprints,
+                )?,
                 formerly: {
-                    let parsed = entry.formerly.iter().map(|text| self.fingerprint(&key("formerly"), text));
+                    let parsed = entry.formerly.iter().map(|text| self.fingerprint(&key("formerly"), &name, text));
                     parsed.collect::<Result<_, _>>()?
                 },
+                name,
                 dealer: entry.role == RoleName::Dealer,
             });
         }
@@ -384,5 +418,45 @@ fn flat(text: &str) -> String {
     match line.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PINNED: &str = "covey:1111111111111111111111111111111111111111111111111111111111111111";
+
+    /// Reads a client's file with a line in `[client]` and this fingerprint of its only party.
+    fn read(line: &str, fingerprint: &str) -> Result<ClientConfig, String> {
+        let folder = tempfile::tempdir().unwrap();
+        Identity::generate("data", 1).unwrap().save(&folder.path().join("data.pem")).unwrap();
+        let text = format!(
+            "[client]\nname = \"data\"\nkey = \"data.pem\"\n{line}\n\
+             [[party]]\nname = \"alpha\"\naddress = \"127.0.0.1:7100\"\n{fingerprint}\n"
+        );
+        let path = folder.path().join("client.toml");
+        std::fs::write(&path, text).unwrap();
+        ClientConfig::read(path).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_protocol_may_stand_in_the_file() {
+        let pinned = format!("fingerprint = \"{PINNED}\"");
+        assert_eq!(read("", &pinned).unwrap().protocol, None);
+        assert_eq!(read("protocol = \"two-party\"", &pinned).unwrap().protocol, Some(ProtocolKind::TwoParty));
+        for wrong in ["clear", "quintet", ""] {
+            let error = read(&format!("protocol = \"{wrong}\""), &pinned).err().unwrap();
+            assert!(error.contains(&format!("client.protocol: '{wrong}'")) && error.contains("two-party"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_missing_fingerprint_says_where_it_comes_from() {
+        for missing in ["", "fingerprint = \"\"", "fingerprint = \" \""] {
+            let error = read("", missing).err().unwrap();
+            assert!(error.contains("party[0].fingerprint: the fingerprint of 'alpha' is missing"), "{error}");
+            assert!(error.contains("client.toml alpha covey:…`") && error.contains("covey keys show"), "{error}");
+        }
     }
 }

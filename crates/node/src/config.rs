@@ -238,7 +238,8 @@ fn clients(source: &Source, entries: Vec<ClientTable>) -> Result<Vec<AllowedClie
     let mut clients = Vec::with_capacity(entries.len());
     for (index, entry) in entries.into_iter().enumerate() {
         let key = |field: &str| format!("client[{index}].{field}");
-        let fingerprints = source.fingerprints(&format!("client[{index}]"), entry.fingerprint, entry.fingerprints)?;
+        let fingerprints =
+            source.fingerprints(&format!("client[{index}]"), &entry.name, entry.fingerprint, entry.fingerprints)?;
         if !fingerprints.iter().all(|key| seen.insert(*key)) {
             return Err(source.refuse(&key("fingerprint"), "this key is listed twice: remove one entry"));
         }

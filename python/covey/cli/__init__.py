@@ -10,7 +10,7 @@ import typer
 
 from covey import _interrupt
 from covey._version import __version__
-from covey.cli import bench, keys, store
+from covey.cli import bench, init, keys, store
 from covey.cli.console import complain
 from covey.cli.demo import demo
 from covey.cli.diff import diff
@@ -38,6 +38,7 @@ app.command()(tune)
 app.command()(verify)
 app.command()(demo)
 app.command()(run)
+app.add_typer(init.app, name="init")
 app.add_typer(keys.app, name="keys")
 app.command()(party)
 app.command()(dealer)

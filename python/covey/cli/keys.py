@@ -26,12 +26,10 @@ def new(
     """Make a key: NAME.pem, which never leaves this machine, and the fingerprint that the others pin."""
     from covey import _core
 
-    if Path(name).name != name or name.startswith("."):
-        raise CoveyError(f"a key's name becomes a file name, which '{name}' cannot be: use letters, digits and dashes")
+    path = key_file(name, out)
     if not out.is_dir():
         raise CoveyError(f"folder '{out}' does not exist: make it first")
     identity = _core.Identity.generate(name, days)
-    path = out / f"{name}.pem"
     identity.save(path)
     console.note(f"wrote {path} (keep it on this machine); the others pin this fingerprint:")
     console.say(identity.fingerprint)
@@ -59,14 +57,18 @@ def show(
 @app.command()
 def pin(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="party.toml, owner.toml or client.toml.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whom the file calls so.")],
-    fingerprint: Annotated[str, typer.Argument(metavar="FINGERPRINT", help="What `covey keys show` prints there.")],
+    pins: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME FINGERPRINT ..", help="Whom the file calls so, and what `covey keys show` prints there."
+        ),
+    ],
     add: Annotated[bool, typer.Option("--add", help="The keys pinned before serve beside it.")] = False,
     only: Annotated[
         bool, typer.Option("--only", help="It serves alone; a party's file keeps the former keys of another party.")
     ] = False,
 ) -> None:
-    """Set the fingerprint of a peer in a configuration file, and leave the rest of the file as it is."""
+    """Set the fingerprints of others in a configuration file, and leave the rest of the file as it is."""
     from covey import _core
     from covey.config import Pinning
     from covey.config import pin as pin_in
@@ -74,8 +76,23 @@ def pin(
     if add and only:
         raise CoveyError("a key serves beside the others or alone: give --add or --only")
     how = Pinning.ADD if add else Pinning.ONLY if only else Pinning.REPLACE
-    before = pin_in(config, name, _core.check_fingerprint(fingerprint), how)
-    console.say(f"{config}: '{name}' is pinned" + (f" anew, was {', '.join(before)}" if before else ""))
+    names, fingerprints = pins[::2], pins[1::2]
+    if len(names) != len(fingerprints):
+        raise CoveyError(
+            f"'{names[-1]}' has no fingerprint: give each name and then what `covey keys show` prints there"
+        )
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise CoveyError(f"'{twice[0]}' is named twice: give each name once")
+    checked = dict(zip(names, map(_core.check_fingerprint, fingerprints), strict=True))
+    for name, before in pin_in(config, checked, how).items():
+        console.say(f"{config}: '{name}' is pinned" + (f" anew, was {', '.join(before)}" if before else ""))
+
+
+def key_file(name: str, folder: Path) -> Path:
+    """Where the key of this name belongs. Raises `CoveyError` for a name that no file can have."""
+    if Path(name).name != name or name.startswith("."):
+        raise CoveyError(f"a key's name becomes a file name, which '{name}' cannot be: use letters, digits and dashes")
+    return folder / f"{name}.pem"
 
 
 def warn_of_expiry(what: str, days_left: int) -> bool:

@@ -25,7 +25,12 @@ InputRange = Annotated[
 ]
 Protocol = Annotated[str, typer.Option(help="; ".join(info.help for info in PROTOCOLS.values()) + ".")]
 ServedProtocol = Annotated[
-    str, typer.Option("--protocol", help="; ".join(info.help for info in PROTOCOLS.values() if info.served) + ".")
+    str | None,
+    typer.Option(
+        "--protocol",
+        help="; ".join(info.help for info in PROTOCOLS.values() if info.served)
+        + ". By default what the file says, or else what the parties that it lists are for.",
+    ),
 ]
 PartyCount = Annotated[
     int | None,

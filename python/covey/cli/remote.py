@@ -77,14 +77,14 @@ def share_weights(
     config: OwnerConfig,
     model: OptionalModel = None,
     weights: Weights = None,
-    protocol: ServedProtocol = "trio",
+    protocol: ServedProtocol = None,
     as_json: Json = False,
 ) -> None:
     """Share a model's weights with the parties: each gets shares that tell it nothing."""
     from covey.client import Client
     from covey.model import load
 
-    kind = check_served(protocol)
+    kind = protocol_of(config, protocol)
     warn_of_own_expiry(config)
     loaded = load(model or model_beside(config), weights=weights)
     loaded.need_weights()
@@ -106,7 +106,7 @@ def infer(
     output: OutputFile = None,
     profile: ProfileFlag = False,
     plot: PlotFile = None,
-    protocol: ServedProtocol = "trio",
+    protocol: ServedProtocol = None,
     key_bits: KeyBits = None,
     lanes: Lanes = 1,
     as_json: Json = False,
@@ -118,7 +118,7 @@ def infer(
     from covey.model import load
     from covey.plot import check_plot
 
-    kind = check_served(protocol)
+    kind = protocol_of(config, protocol)
     check_plot(plot)
     warn_of_own_expiry(config)
     program = load(model or model_beside(config), data=input_file).program
@@ -132,6 +132,13 @@ def infer(
     show(result, output=output, profile=profile, as_json=as_json)
     if plot is not None and result.profile is not None:
         result.profile.plot(plot, title=f"{program.name} on {kind}")
+
+
+def protocol_of(config: Path, asked: str | None) -> str:
+    """The protocol that --protocol names, or else the file. Raises `CoveyError`."""
+    from covey.config import protocol_for
+
+    return check_served(protocol_for(config, asked))
 
 
 def model_beside(config: Path) -> Path:

@@ -497,7 +497,7 @@ fn configurations() {
     refused(&last_may(&party, "\"everything\""), &["client[0].may", "everything"]);
     let twice = format!("formerly = [\"{}\"]\n[[client]]", cluster.fingerprint("beta"));
     refused(&party.replacen("[[client]]", &twice, 1), &["peer[1].fingerprint", "listed already"]);
-    refused(&(party.clone() + "[[client]]\nname = \"owner\"\n"), &["client[1].fingerprint", "fingerprints ="]);
+    refused(&(party.clone() + "[[client]]\nname = \"owner\"\n"), &["client[1].fingerprint", "the fingerprint of 'owner' is missing"]);
     let other = format!("[[client]]\nname = \"owner\"\nfingerprints = [\"{}\"]\n", cluster.fingerprint("data"));
     refused(&format!("{party}{other}"), &["client[1].name", "two clients have this name"]);
     refused(&party.replace("timeout = 3", "idle = 0"), &["party.idle", "between"]);
