@@ -14,10 +14,15 @@ const READING: Duration = Duration::from_secs(120);
 
 /// What each party says about itself, in role order.
 pub fn status(config: &ClientConfig) -> Vec<Result<PartyStatus, ClientError>> {
-    each(config, config.timeout, |_| Request::Status, |reply| match reply {
-        Reply::Status(status) => Some(status),
-        _ => None,
-    })
+    each(
+        config,
+        config.timeout,
+        |_| Request::Status,
+        |reply| match reply {
+            Reply::Status(status) => Some(status),
+            _ => None,
+        },
+    )
 }
 
 /// What each listed party that `asks` names, in role order, would answer this client if it opened a session for a program; none is opened.

@@ -78,8 +78,11 @@ impl AllowedClient {
 
     /// What it may ask for.
     pub(crate) fn rights(&self) -> Vec<Right> {
-        let all =
-            [(self.share_weights, Right::ShareWeights), (self.infer, Right::Infer), (self.fill_store, Right::FillStore)];
+        let all = [
+            (self.share_weights, Right::ShareWeights),
+            (self.infer, Right::Infer),
+            (self.fill_store, Right::FillStore),
+        ];
         all.into_iter().filter_map(|(may, right)| may.then_some(right)).collect()
     }
 }

@@ -75,7 +75,8 @@ pub fn diagnose(config: &ClientConfig) -> Diagnosis {
         let of = |what: String, grave| Finding { party: Some(peer.name.clone()), what, grave };
         match (peer.dealer, status.dealer) {
             (false, true) => findings.push(of(
-                "it is a dealer and holds no shares: list it with role = \"dealer\", and another as computing party".into(),
+                "it is a dealer and holds no shares: list it with role = \"dealer\", and another as computing party"
+                    .into(),
                 true,
             )),
             (true, false) => findings.push(of(
@@ -130,7 +131,9 @@ fn lone_runs(config: &ClientConfig, said: &[(&Peer, &PartyStatus)]) -> Option<Fi
     let runs = lone.values().sum::<u64>();
     (runs > 0).then(|| Finding {
         party: None,
-        what: format!("{runs} stored run(s) are not at all parties and serve nobody: remove them (`covey store delete`)"),
+        what: format!(
+            "{runs} stored run(s) are not at all parties and serve nobody: remove them (`covey store delete`)"
+        ),
         grave: false,
     })
 }
@@ -158,9 +161,7 @@ impl Asked<'_> {
         }
         let answered = |peer: &Peer| self.said.iter().any(|(said, _)| said.name == peer.name);
         let is_absent = |(peer, answer): (&Peer, &Result<PartyStatus, ClientError>)| {
-            let unreachable = |error: &ClientError| {
-                matches!(error, ClientError::Transport(error) if error.kind() == ErrorKind::Unreachable)
-            };
+            let unreachable = |error: &ClientError| matches!(error, ClientError::Transport(error) if error.kind() == ErrorKind::Unreachable);
             peer.dealer && answer.as_ref().err().is_some_and(unreachable)
         };
         let without_dealer = config.parties.iter().zip(self.answers).any(is_absent);
@@ -232,8 +233,12 @@ impl Asked<'_> {
 /// If it does not serve, or is silent.
 pub fn own_status(config: &PartyConfig) -> Result<PartyStatus, ClientError> {
     let PartyConfig { name, listen, identity, timeout, .. } = config;
-    let own =
-        Peer { name: name.clone(), address: listen.clone(), fingerprint: identity.fingerprint(), dealer: config.dealer };
+    let own = Peer {
+        name: name.clone(),
+        address: listen.clone(),
+        fingerprint: identity.fingerprint(),
+        dealer: config.dealer,
+    };
     let client = ClientConfig::new(name, identity.clone(), vec![own], *timeout)?;
     status(&client).remove(0)
 }

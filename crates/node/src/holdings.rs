@@ -84,11 +84,7 @@ impl Holdings {
 
     /// Deletes the weights of a program, and what was made ahead for them: for the client that shared them or, where none asks, for the
     /// operator. What is not there is deleted already.
-    pub(crate) fn delete_weights(
-        &self,
-        program: &Hex<32>,
-        asking: Option<&AllowedClient>,
-    ) -> Result<Deleted, String> {
+    pub(crate) fn delete_weights(&self, program: &Hex<32>, asking: Option<&AllowedClient>) -> Result<Deleted, String> {
         let weights = self.store.check_deletable(program, asking)?;
         let mut runs = 0;
         // Whose runs are without weights is not known.

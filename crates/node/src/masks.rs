@@ -150,7 +150,7 @@ mod tests {
         ] {
             assert!(store.get(&other).is_none());
         }
-        let path = store.path(&weights);
+        let path = store.file(&weights.program);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let good = fs::read(&path).unwrap();
         for at in 0..good.len() {

@@ -78,13 +78,7 @@ impl Quotas {
 
 impl Counts {
     /// What `client` will have had of `program` with so many `samples` more, and what of that is counted by its keys.
-    fn after(
-        &self,
-        client: &AllowedClient,
-        program: &Hex<32>,
-        samples: u64,
-        limit: u64,
-    ) -> Result<(u64, u64), String> {
+    fn after(&self, client: &AllowedClient, program: &Hex<32>, samples: u64, limit: u64) -> Result<(u64, u64), String> {
         let program = program.to_string();
         let count = |of: &str| self.0.get(of).and_then(|programs| programs.get(&program)).copied().unwrap_or(0);
         let by_name = count(&client.name);

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use covey_client::messages::{Hex, Key, OptionsMessage, RingMessage, RunsStatus};
-use covey_ot::OtError;
 use covey_ot::store::{BatchName, Batches, Kind, Reserved, Stored};
 use covey_protocols::randomness::DrawKeys;
 use covey_protocols::served::Dealt;
@@ -225,16 +224,27 @@ impl RunStore {
     /// Removes and overwrites stored runs, all or those of one program; how many were left. What sessions set aside before stays theirs. No
     /// run comes again: the keys of those made later derive from another batch's name.
     pub fn delete(&self, program: Option<&Hex<32>>) -> Result<u64, String> {
+        let runs = self.discard(|stored| program.is_none_or(|program| is_of(stored, program)))?;
+        if program.is_none()
+            && let Some(batches) = self.open(false)?
+        {
+            batches.discard_damaged().map_err(|problem| problem.to_string())?;
+        }
+        Ok(runs)
+    }
+
+    /// The same of the runs for one version of the weights.
+    pub fn delete_of_version(&self, sharing: &Hex<16>) -> Result<u64, String> {
+        self.discard(|stored| About::from_bytes(&stored.about).is_some_and(|about| about.purpose.sharing == *sharing))
+    }
+
+    fn discard(&self, which: impl Fn(&Stored) -> bool) -> Result<u64, String> {
         let Some(batches) = self.open(false)? else { return Ok(0) };
-        let said = |problem: OtError| problem.to_string();
         let mut runs = 0;
-        for stored in batches.stored().iter().filter(|stored| program.is_none_or(|program| is_of(stored, program))) {
-            if batches.discard(stored.name).map_err(said)? {
+        for stored in batches.stored().iter().filter(|stored| which(stored)) {
+            if batches.discard(stored.name).map_err(|problem| problem.to_string())? {
                 runs += stored.left;
             }
-        }
-        if program.is_none() {
-            batches.discard_damaged().map_err(said)?;
         }
         Ok(runs)
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use covey_client::messages::{
-    COVEY_VERSION, Deleted, Hex, Key, Infer, Join, PartyStatus, Problem, Reply, Request, TakePlace, one_line,
+    COVEY_VERSION, Deleted, Hex, Infer, Join, Key, PartyStatus, Problem, Reply, Request, TakePlace, one_line,
 };
 use covey_client::wire;
 use covey_runtime::session::ProtocolKind;
@@ -172,7 +172,8 @@ impl Party {
     }
 
     fn converse(&self, incoming: Incoming) -> Result<(), Failure> {
-        let mut connection = match incoming.authenticate(&|key| self.config.pinned(key).or_else(|| self.operator(key))) {
+        let mut connection = match incoming.authenticate(&|key| self.config.pinned(key).or_else(|| self.operator(key)))
+        {
             Ok(connection) => connection,
             Err(problem) => {
                 self.note_stranger(&problem);
@@ -218,7 +219,8 @@ impl Party {
                 false => Err(Failure::refused("a client that may not infer cannot take a party's place")),
             };
         }
-        if matches!(request, Request::Status) && client.is_none() && self.operator(&connection.fingerprint()).is_some() {
+        if matches!(request, Request::Status) && client.is_none() && self.operator(&connection.fingerprint()).is_some()
+        {
             return self.tell(connection, &Reply::Status(self.status(None)));
         }
         let Some(client) = client else {
@@ -239,7 +241,13 @@ impl Party {
             Request::DeleteWeights(program) => {
                 permit(client, client.share_weights, "share-weights")?;
                 let deleted = self.holdings().delete_weights(&program, Some(client)).map_err(Failure::Refused)?;
-                info!(client = client.name, program = program.short(), deleted.weights, deleted.runs, "weights deleted");
+                info!(
+                    client = client.name,
+                    program = program.short(),
+                    deleted.weights,
+                    deleted.runs,
+                    "weights deleted"
+                );
                 self.tell(connection, &Reply::Deleted(deleted))
             }
             Request::DeleteStore(program) => {
@@ -351,8 +359,7 @@ impl Party {
     /// What is wrong with the state folder; `closed`: some of what was made ahead cannot be opened.
     fn problems(&self, closed: bool) -> Vec<Problem> {
         let gone = "its state folder is gone: restore it and restart the party, or share all weights again";
-        let closed_store =
-            "some of what it has ahead cannot be opened, as its log says: correct that and restart the party, or empty the store \
+        let closed_store = "some of what it has ahead cannot be opened, as its log says: correct that and restart the party, or empty the store \
              (`covey store delete`)";
         let all = [(!self.config.state.is_dir(), true, gone), (closed, false, closed_store)];
         let found = all.into_iter().filter(|(found, ..)| *found);

@@ -18,7 +18,9 @@ use covey_runtime::plan::plan_rounded;
 use covey_runtime::profile::Timing;
 use covey_runtime::session::{ProtocolKind, UnknownProtocol, Visitor, choose};
 use covey_runtime::{Executor, Observer, Profile, Step};
-use covey_transport::{Connection, Endpoint, Fingerprint, Meter, Network, Options as TransportOptions, PeerId, Session as Streams};
+use covey_transport::{
+    Connection, Endpoint, Fingerprint, Meter, Network, Options as TransportOptions, PeerId, Session as Streams,
+};
 use tracing::{info, warn};
 
 use crate::ahead::{Ahead, Setting};
@@ -211,7 +213,12 @@ fn set_up(
 }
 
 /// What opening a session would come to here: the same checks, and those that the session's weights and its first run meet.
-pub(crate) fn check(party: &Party, asking: &AllowedClient, key: Fingerprint, request: Check) -> Result<Checked, Failure> {
+pub(crate) fn check(
+    party: &Party,
+    asking: &AllowedClient,
+    key: Fingerprint,
+    request: Check,
+) -> Result<Checked, Failure> {
     let Check { protocol, program, role, parties, client, without_dealer } = request;
     let kind: Option<ProtocolKind> = protocol.parse().ok();
     let computing = kind.and_then(|kind| kind.listed(parties.len())).map_or(2, |(computing, _)| computing);
@@ -361,16 +368,27 @@ impl Quota<'_> {
     }
 }
 
-impl Runs<'_> {
+/// Where what is made ahead for weights goes.
+struct Kept<'a> {
+    held: &'a Held,
+    masks: &'a MaskStore,
+    runs: &'a RunStore,
+}
+
+impl Kept<'_> {
     /// That the weights were not deleted since the session began: what is made ahead for them then serves nobody.
-    fn check_kept(&self) -> Result<(), String> {
-        let program = &self.held.head.upload.program;
+    fn check(&self) -> Result<(), String> {
+        let upload = &self.held.head.upload;
         if !self.held.is_deleted() {
             return Ok(());
         }
-        self.masks.delete(program)?;
-        self.stored_runs.delete(Some(program))?;
-        Err(format!("the weights of program {} were deleted here: nothing is made ahead for them", program.short()))
+        // Others may have been shared since.
+        if self.masks.get(upload).is_some() {
+            self.masks.delete(&upload.program)?;
+        }
+        self.runs.delete_of_version(&upload.sharing)?;
+        let program = upload.program.short();
+        Err(format!("the weights of program {program} were deleted here: nothing is made ahead for them"))
     }
 }
 
@@ -385,6 +403,7 @@ impl Visitor for Runs<'_> {
         let spoken = |error: covey_transport::TransportError| error.to_string();
         let mut control = self.streams.endpoint(CONTROL_STREAM).map_err(spoken)?;
         let (keys, mask_store) = (self.keys, self.masks);
+        let kept = Kept { held: self.held, masks: self.masks, runs: self.stored_runs };
         let mut lanes = Lanes::<P>::start(self.streams, &keys, self.ring, self.options)?;
         let sharing = P::sharing(self.options.parties);
         let setting = weights::Setting {
@@ -456,11 +475,11 @@ impl Visitor for Runs<'_> {
                         }
                         (None, Some(ahead)) => {
                             ahead.need_dealer()?;
-                            self.check_kept()?;
+                            kept.check()?;
                             // The masks that the runs are dealt under must outlive this process as the runs do.
                             masks.iter().try_for_each(|masks| mask_store.put(&self.held.head.upload, masks))?;
                             let done = store_runs(self.streams, ahead, &mut *control, executor, fill)?;
-                            self.check_kept()?;
+                            kept.check()?;
                             done
                         }
                         _ => {

@@ -120,7 +120,10 @@ fn shown(path: &Path) -> String {
 }
 
 pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> String {
-    format!("state file {} cannot be read: {error}; restore it, or share the weights of this program again", shown(path))
+    format!(
+        "state file {} cannot be read: {error}; restore it, or share the weights of this program again",
+        shown(path)
+    )
 }
 
 pub(crate) fn read_head(path: &Path) -> Result<Head, String> {

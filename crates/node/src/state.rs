@@ -201,13 +201,15 @@ impl Store {
         let mut held = self.lock();
         let apart = files::set_apart(&self.path(program))?;
         let deleted = held.remove(program);
-        drop(held);
         match (&deleted, apart) {
-            // Once nobody has them any more: here, unless a session does.
+            // Once nobody has them any more: below, unless a session does.
             (Some(deleted), Some(apart)) => drop(deleted.deleted.set(apart)),
             (None, Some(damaged)) => files::erase(&damaged)?,
             (_, None) => {}
         }
+        // Nobody waits for what is overwritten.
+        drop(held);
+        drop(deleted);
         Ok(())
     }
 
@@ -289,7 +291,7 @@ fn owned_by(
     match clients.iter().filter(|client| client.share_weights).find(owns) {
         Some(other) if Some(other.name.as_str()) != asking => Err(format!(
             "another client has shared weights of program {} here: let that client share them again, or have the party's operator \
-             remove {program}.{SUFFIX} from its state folder",
+             delete them (`covey weights delete`)",
             program.short()
         )),
         _ => Ok(()),

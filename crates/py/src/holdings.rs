@@ -20,7 +20,8 @@ pub(crate) fn diagnose(py: Python<'_>, config: PathBuf) -> PyResult<String> {
     attended(py, None, move |_| {
         let config = ClientConfig::read(config)?;
         let covey_node::Diagnosis { parties, findings, programs } = covey_node::diagnose(&config);
-        let parties: Vec<Value> = config.parties.iter().zip(parties).map(|(party, answer)| said(party, answer)).collect();
+        let parties: Vec<Value> =
+            config.parties.iter().zip(parties).map(|(party, answer)| said(party, answer)).collect();
         Ok(json!({ "parties": parties, "findings": findings, "programs": programs }).to_string())
     })
 }

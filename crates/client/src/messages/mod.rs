@@ -8,10 +8,10 @@ use covey_runtime::Profile;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
 pub use status::{
     Check, Checked, Deleted, HeldProgram, PartyStatus, Problem, ProgramUse, Right, RunsStatus, StoreStatus,
 };
-pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
 
 /// Version of these messages, and of what the protocols exchange. Both sides must speak the same.
 pub const WIRE_VERSION: u32 = 5;

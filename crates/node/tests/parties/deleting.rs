@@ -37,7 +37,11 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn batches(cluster: &Cluster, role: usize) -> usize {
-    std::fs::read_dir(folder(cluster, role)).into_iter().flatten().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
+    std::fs::read_dir(folder(cluster, role))
+        .into_iter()
+        .flatten()
+        .filter(|entry| entry.as_ref().unwrap().path().is_dir())
+        .count()
 }
 
 #[test]
@@ -55,7 +59,10 @@ fn an_owner_deletes_its_weights_everywhere_and_nobody_elses() {
         .collect();
 
     refused(delete_weights(&cluster.client("data"), program), "another client shared the weights of program");
-    assert_eq!(deleted(delete_weights(&cluster.client("owner"), program)), [Deleted { weights: true, runs: 2, ots: 0 }; 3]);
+    assert_eq!(
+        deleted(delete_weights(&cluster.client("owner"), program)),
+        [Deleted { weights: true, runs: 2, ots: 0 }; 3]
+    );
     assert_eq!(deleted(delete_weights(&cluster.client("owner"), program)), [Deleted::default(); 3], "again");
     assert!(cluster.refused(&model).contains("holds no weights of program"));
     assert!((0..3).all(|role| batches(&cluster, role) == 0));
@@ -73,7 +80,10 @@ fn an_owner_deletes_its_weights_everywhere_and_nobody_elses() {
         })
     });
     eventually("files but the other program's", || (0..3).all(|role| files(&state(&cluster, role)).len() == 1));
-    assert!((0..3).all(|role| files(&state(&cluster, role).join("weight-masks")).is_empty() && batches(&cluster, role) == 0));
+    assert!(
+        (0..3)
+            .all(|role| files(&state(&cluster, role).join("weight-masks")).is_empty() && batches(&cluster, role) == 0)
+    );
     infer_and_compare(&mut cluster.open(&other).unwrap(), &other, Joint, 3, 1);
     cluster.share(&model);
     let mut session = cluster.open(&model).unwrap();
@@ -165,7 +175,10 @@ fn a_batch_that_one_party_deleted_serves_nobody() {
         assert_eq!(Operator::open(&place).unwrap().delete_store(None).unwrap().runs, 2);
         cluster.start_party(lacks);
         let findings = covey_node::diagnose(&cluster.client("data")).findings;
-        assert!(findings.len() == 1 && findings[0].what.contains("2 stored run(s) are not at all parties"), "{findings:?}");
+        assert!(
+            findings.len() == 1 && findings[0].what.contains("2 stored run(s) are not at all parties"),
+            "{findings:?}"
+        );
         let mut session = cluster.open(&model).unwrap();
         assert!(!infer(&mut session, &model, 1) && !infer(&mut session, &model, 2));
     }
@@ -185,8 +198,15 @@ fn correlated_ots_are_deleted() {
     let before = left(0);
     assert!(before > 1000 && before == left(1));
     let program = model.program.hash().into();
-    assert_eq!(deleted(delete_store(&cluster.client("data"), Some(program))), [Deleted::default(); 2], "they are of no program");
-    assert_eq!(deleted(delete_store(&cluster.client("data"), None)), [Deleted { ots: before, ..Deleted::default() }; 2]);
+    assert_eq!(
+        deleted(delete_store(&cluster.client("data"), Some(program))),
+        [Deleted::default(); 2],
+        "they are of no program"
+    );
+    assert_eq!(
+        deleted(delete_store(&cluster.client("data"), None)),
+        [Deleted { ots: before, ..Deleted::default() }; 2]
+    );
     assert_eq!((left(0), left(1)), (0, 0));
     infer_and_compare(&mut session, &model, Joint, 1, 1);
     session.fill_store(1, 1, &mut |_| {}).unwrap();

@@ -101,7 +101,11 @@ fn weights_of_other_versions_roles_and_keys_are_found() {
     cluster.stop_party(2);
     std::fs::write(&kept, old).unwrap();
     cluster.start_party(2);
-    both_refuse(&cluster, &model, &["the weights of the program differ between parties", "P2 (gamma)", "share them again"]);
+    both_refuse(
+        &cluster,
+        &model,
+        &["the weights of the program differ between parties", "P2 (gamma)", "share them again"],
+    );
     cluster.stop_party(2);
     std::fs::remove_file(&kept).unwrap();
     cluster.start_party(2);
@@ -217,7 +221,9 @@ fn a_model_owner_need_not_infer_and_hears_nothing_of_other_owners() {
     assert_eq!((used("cnn").memory_bytes, used("cnn").run_memory), (Some(0), None));
     infer_and_compare(&mut cluster.open(&mine).unwrap(), &mine, Joint, 3, 2);
     let after = used("cnn");
-    assert!(after.memory_bytes > Some(1000) && after.run_memory.is_some_and(|(batch, bytes)| batch == 2 && bytes > 100));
+    assert!(
+        after.memory_bytes > Some(1000) && after.run_memory.is_some_and(|(batch, bytes)| batch == 2 && bytes > 100)
+    );
     let file = cluster.path(&format!("state-beta/{}.share", covey_client::messages::Hex::from(mine.program.hash())));
     assert_eq!(after.share_bytes, std::fs::metadata(file).unwrap().len());
     assert_eq!(used("theirs").memory_bytes, Some(0));
