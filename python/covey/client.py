@@ -125,6 +125,33 @@ class Client:
         common = [name for name in held[0] if all(name in runs for runs in held)]
         return StoredRuns([{**held[0][name], "left": min(runs[name]["left"] for runs in held)} for name in common])
 
+    def delete_weights(self, model: Source) -> list[dict[str, Any]]:
+        """Have the parties delete the weights of a program that this client shared, and what was made ahead for them.
+
+        Sessions under way go on with them. What is not there is no error, so that this can be repeated. Returns for each
+        party its `name`, and whether there were `weights` and how many stored `runs`, or its `error`.
+        """
+        deleted: list[dict[str, Any]] = json.loads(_core.delete_weights(self.config, load(model).program.hash))
+        return deleted
+
+    def delete_store(self, model: Source | None = None) -> list[dict[str, Any]]:
+        """Have the parties delete what they have ahead: all of it, or the stored runs of one program.
+
+        Returns for each party its `name` and how many `runs` and `ots` were left, or its `error`.
+        """
+        program = None if model is None else load(model).program.hash
+        deleted: list[dict[str, Any]] = json.loads(_core.delete_store(self.config, program))
+        return deleted
+
+    def diagnose(self) -> dict[str, Any]:
+        """Whether the parties would open this client's sessions, found out by the checks that they make then.
+
+        `parties` is what `status` returns; `findings` about them, and `programs` with a `verdict` (served, refused, unknown)
+        and `findings` each, say `what` is wrong at which `party`.
+        """
+        diagnosis: dict[str, Any] = json.loads(_core.diagnose(self.config))
+        return diagnosis
+
     def status(self) -> list[dict[str, Any]]:
         """What each party says about itself, in role order: a dict of its answers, or of `error` alone."""
         answers: list[dict[str, Any]] = json.loads(_core.status(self.config))

@@ -60,6 +60,8 @@ def test_version_and_help(command: Command) -> None:
         "share-weights",
         "infer",
         "doctor",
+        "store",
+        "weights",
     ]
     assert all(name in help_text for name in names)
 

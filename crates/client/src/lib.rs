@@ -22,4 +22,4 @@ pub use opening::AbsentDealer;
 pub use place::{own_role, take_place};
 pub use session::{Inference, Inferences, Progress, Session, SessionOptions};
 pub use sharing::{ShareReport, payload_bytes, share_weights};
-pub use status::status;
+pub use status::{check, delete_store, delete_weights, status};

@@ -1,23 +1,104 @@
-//! Asking the parties how they are.
+//! Asking the parties how they are, what they would open a session for, and to delete what they keep.
 
-use crate::messages::{PartyStatus, Reply, Request};
-use crate::parties::{connect_one, expect, unexpected};
+use std::time::Duration;
+
+use covey_runtime::session::ProtocolKind;
+
+use crate::messages::{Check, Checked, Deleted, Hex, Key, PartyStatus, Reply, Request};
+use crate::parties::{check_pinned, connect_one, expect, keys, unexpected};
+use crate::place::own_role;
 use crate::{ClientConfig, ClientError, Peer, wire};
+
+/// How long a party may take to read all of its weights, or to overwrite all that it deletes.
+const READING: Duration = Duration::from_secs(120);
 
 /// What each party says about itself, in role order.
 pub fn status(config: &ClientConfig) -> Vec<Result<PartyStatus, ClientError>> {
-    std::thread::scope(|scope| {
-        let asked: Vec<_> = config.parties.iter().map(|party| scope.spawn(|| ask(config, party))).collect();
-        let answers = asked.into_iter().map(|thread| thread.join());
-        answers.map(|answer| answer.unwrap_or_else(|_| Err(ClientError::Unexpected("this process".into())))).collect()
+    each(
+        config,
+        config.timeout,
+        |_| Request::Status,
+        |reply| match reply {
+            Reply::Status(status) => Some(status),
+            _ => None,
+        },
+    )
+}
+
+/// What each listed party that `asks` names, in role order, would answer this client if it opened a session for a program; none is opened.
+///
+/// # Errors
+/// If the configuration does not list the parties of the protocol.
+pub fn check(
+    config: &ClientConfig,
+    program: Hex<32>,
+    protocol: ProtocolKind,
+    (asks, without_dealer): (impl Fn(&Peer) -> bool, bool),
+) -> Result<Vec<Option<Result<Checked, ClientError>>>, ClientError> {
+    check_pinned(config, protocol)?;
+    let mut parties = keys(config);
+    if let Some(own) = own_role(config, protocol) {
+        parties.insert(own, Key(config.identity.fingerprint()));
+    }
+    let (protocol, client) = (protocol.name().to_string(), config.name.clone());
+    let request = |role| {
+        let (protocol, client, parties) = (protocol.clone(), client.clone(), parties.clone());
+        Request::Check(Check { protocol, program, role, parties, client, without_dealer })
+    };
+    let read = |reply| match reply {
+        Reply::Checked(checked) => Some(checked),
+        _ => None,
+    };
+    Ok(some(config, asks, READING, request, read))
+}
+
+/// Has each party delete the weights of a program, which this client shared, and what was made ahead for them. What is not there is no
+/// error, so that it can be asked for again where a party failed.
+pub fn delete_weights(config: &ClientConfig, program: Hex<32>) -> Vec<Result<Deleted, ClientError>> {
+    delete(config, |_| Request::DeleteWeights(program))
+}
+
+/// Has each party delete what was made ahead: all, or the stored runs of one program.
+pub fn delete_store(config: &ClientConfig, program: Option<Hex<32>>) -> Vec<Result<Deleted, ClientError>> {
+    delete(config, |_| Request::DeleteStore(program))
+}
+
+fn delete(config: &ClientConfig, request: impl Fn(usize) -> Request + Sync) -> Vec<Result<Deleted, ClientError>> {
+    each(config, READING, request, |reply| match reply {
+        Reply::Deleted(deleted) => Some(deleted),
+        _ => None,
     })
 }
 
-fn ask(config: &ClientConfig, party: &Peer) -> Result<PartyStatus, ClientError> {
-    let mut connection = connect_one(config, party)?;
-    wire::send(&mut connection, &Request::Status, config.timeout)?;
-    match expect(&mut connection, config.timeout)? {
-        Reply::Status(status) => Ok(status),
-        _ => Err(unexpected(&connection)),
-    }
+/// Asks all parties at the same time.
+fn each<T: Send>(
+    config: &ClientConfig,
+    patience: Duration,
+    request: impl Fn(usize) -> Request + Sync,
+    read: impl Fn(Reply) -> Option<T> + Sync,
+) -> Vec<Result<T, ClientError>> {
+    some(config, |_| true, patience, request, read).into_iter().flatten().collect()
+}
+
+/// Asks those that `asks` names.
+fn some<T: Send>(
+    config: &ClientConfig,
+    asks: impl Fn(&Peer) -> bool,
+    patience: Duration,
+    request: impl Fn(usize) -> Request + Sync,
+    read: impl Fn(Reply) -> Option<T> + Sync,
+) -> Vec<Option<Result<T, ClientError>>> {
+    let ask = |role: usize, party: &Peer| {
+        let mut connection = connect_one(config, party)?;
+        wire::send(&mut connection, &request(role), config.timeout)?;
+        read(expect(&mut connection, patience)?).ok_or_else(|| unexpected(&connection))
+    };
+    std::thread::scope(|scope| {
+        let ask = &ask;
+        let parties = config.parties.iter().enumerate();
+        let asked: Vec<_> =
+            parties.map(|(role, party)| asks(party).then(|| scope.spawn(move || ask(role, party)))).collect();
+        let vanished = |_| Err(ClientError::Unexpected("this process".into()));
+        asked.into_iter().map(|thread| thread.map(|thread| thread.join().unwrap_or_else(vanished))).collect()
+    })
 }

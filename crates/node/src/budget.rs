@@ -98,6 +98,13 @@ impl Memory {
         Memory { party, client: party.min(machine / 2), taken, plans, reclaim }
     }
 
+    /// Samples of the largest run of a program that was planned lately, and what such a run takes.
+    pub fn largest_run(&self, program: &Hex<32>) -> Option<(usize, u64)> {
+        let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = plans.iter().filter(|(of, _)| of.0 == *program);
+        of.map(|(of, footprint)| (of.3, footprint.run)).max_by_key(|(_, bytes)| *bytes)
+    }
+
     /// Has `reclaim` called, again and again while it says that it let go of something, where there is too little for all.
     pub fn reclaim_by(&self, reclaim: impl Fn() -> bool + Send + Sync + 'static) {
         let _ = self.reclaim.set(Box::new(reclaim));
@@ -120,6 +127,11 @@ impl Memory {
 }
 
 impl Charge {
+    /// What it counts.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Counts `bytes` more.
     pub fn grow(&mut self, bytes: u64, what: &str) -> Result<(), String> {
         loop {

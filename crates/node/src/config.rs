@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use covey_client::messages::Right;
 use covey_client::{ConfigError, Peer, PeerTable, RoleName, Source, default_state};
 use covey_transport::{Fingerprint, Identity};
 use serde::Deserialize;
@@ -74,6 +75,16 @@ impl AllowedClient {
             budget: ClientBudget::default(),
         }
     }
+
+    /// What it may ask for.
+    pub(crate) fn rights(&self) -> Vec<Right> {
+        let all = [
+            (self.share_weights, Right::ShareWeights),
+            (self.infer, Right::Infer),
+            (self.fill_store, Right::FillStore),
+        ];
+        all.into_iter().filter_map(|(may, right)| may.then_some(right)).collect()
+    }
 }
 
 #[derive(Deserialize)]
@@ -116,14 +127,6 @@ struct ClientTable {
     queue_mb: Option<u64>,
     sessions: Option<usize>,
     runs: Option<usize>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Right {
-    ShareWeights,
-    Infer,
-    FillStore,
 }
 
 impl PartyConfig {

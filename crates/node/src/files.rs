@@ -1,10 +1,11 @@
 //! Files of the state folder are written whole or not at all, and what a process did not live to finish goes when the next one starts.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use covey_client::messages::Hex;
 use tempfile::NamedTempFile;
 
 /// How names of unfinished files begin, and began in earlier releases.
@@ -30,12 +31,34 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     put_in_place(file, path)
 }
 
+/// Takes a file away from its name, so that what a crash leaves of it goes when a process starts. Where it lies until it is erased; none if
+/// there is no such file.
+pub(crate) fn set_apart(path: &Path) -> io::Result<Option<PathBuf>> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let apart = folder.join(format!("{}{}", PARTIAL[0], Hex::<8>::random().map_err(io::Error::other)?));
+    match fs::rename(path, &apart) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        renamed => renamed?,
+    }
+    File::open(folder)?.sync_all()?;
+    Ok(Some(apart))
+}
+
+/// Overwrites a file and removes it: what is merely deleted stays on the disk.
+pub(crate) fn erase(path: &Path) -> io::Result<()> {
+    let mut file = File::options().write(true).open(path)?;
+    let zeros = io::repeat(0).take(file.metadata()?.len());
+    io::copy(&mut io::BufReader::with_capacity(1 << 16, zeros), &mut file)?;
+    file.sync_data()?;
+    fs::remove_file(path)
+}
+
 /// Removes what was begun in a folder and never finished. No other process may be writing there.
 pub(crate) fn clear_partial(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)?.flatten() {
         let name = entry.file_name();
         if PARTIAL.iter().any(|partial| name.to_string_lossy().starts_with(partial)) {
-            let _ = fs::remove_file(entry.path());
+            let _ = erase(&entry.path()).or_else(|_| fs::remove_file(entry.path()));
         }
     }
     Ok(())

@@ -222,7 +222,7 @@ fn gather(
 }
 
 /// Refuses the first item on which the parties differ, naming each one's value.
-fn compare(hellos: &[PartyHello]) -> Result<(), Failure> {
+pub(crate) fn compare(hellos: &[PartyHello]) -> Result<(), Failure> {
     type Item = (&'static str, fn(&PartyHello) -> String, &'static str);
     /// Digits of a hash that are printed, where they tell the values apart.
     const SHORT: usize = 12;

@@ -5,10 +5,12 @@
 mod ahead;
 mod budget;
 mod config;
+mod diagnosis;
 mod dumps;
 mod error;
 mod files;
 mod handshake;
+mod holdings;
 mod keys;
 mod lanes;
 mod masks;
@@ -20,6 +22,7 @@ mod quota;
 mod runs;
 mod serve;
 mod session;
+mod share_file;
 mod sharing;
 mod state;
 mod supply;
@@ -41,7 +44,9 @@ const _: () = assert!(
 
 pub use budget::{ClientBudget, PartyBudget};
 pub use config::{AllowedClient, PartyConfig};
+pub use diagnosis::{Diagnosis, Finding, ProgramDiagnosis, Verdict, diagnose, own_status};
 pub use dumps::forbid_core_dumps;
 pub use error::NodeError;
-pub use own::{OwnSession, own_stores};
+pub use holdings::{Holdings, Operator};
+pub use own::{OwnSession, delete_own_stores, own_stores};
 pub use serve::serve;

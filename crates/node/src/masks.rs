@@ -48,14 +48,14 @@ impl MaskStore {
         MaskStore { folder: state.join(FOLDER) }
     }
 
-    fn path(&self, weights: &ShareWeights) -> PathBuf {
-        self.folder.join(format!("{}.masks", weights.program))
+    fn file(&self, program: &Hex<32>) -> PathBuf {
+        self.folder.join(format!("{program}.masks"))
     }
 
     /// The masks for this version of the weights. Without them all roles draw new ones, so that a file that does not verify is reported
     /// and no more.
     pub fn get(&self, weights: &ShareWeights) -> Option<Masks> {
-        let path = self.path(weights);
+        let path = self.file(&weights.program);
         let bytes = match fs::metadata(&path) {
             Ok(about) if about.len() <= MAX_FILE => Zeroizing::new(fs::read(&path).ok()?),
             Ok(_) => Zeroizing::default(),
@@ -72,9 +72,25 @@ impl MaskStore {
         (head.weights == *weights).then_some(Masks { session: head.session, seeds })
     }
 
+    /// Bytes of the masks of a program.
+    pub fn bytes(&self, program: &Hex<32>) -> u64 {
+        fs::metadata(self.file(program)).map_or(0, |file| file.len())
+    }
+
+    /// Erases the masks of a program, if there are any.
+    pub fn delete(&self, program: &Hex<32>) -> Result<(), String> {
+        let path = self.file(program);
+        match files::erase(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(format!("cannot remove {}: {error}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Keeps `masks` in place of others of the program.
     pub fn put(&self, weights: &ShareWeights, masks: &Masks) -> Result<(), String> {
-        let path = self.path(weights);
+        let path = self.file(&weights.program);
         self.write(&path, weights, masks).map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 
@@ -134,7 +150,7 @@ mod tests {
         ] {
             assert!(store.get(&other).is_none());
         }
-        let path = store.path(&weights);
+        let path = store.file(&weights.program);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let good = fs::read(&path).unwrap();
         for at in 0..good.len() {

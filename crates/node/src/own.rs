@@ -166,6 +166,14 @@ fn prepare(config: &ClientConfig, program: &Program, protocol: ProtocolKind, rol
     Ok(place.round_bits)
 }
 
+/// Deletes what a data owner who is a party itself has ahead; how many correlated OTs that was.
+///
+/// # Errors
+/// If a store cannot be opened, for instance because another process of the data owner's has it open, or cannot be overwritten.
+pub fn delete_own_stores(config: &ClientConfig) -> Result<u64, ClientError> {
+    Stores::new(&config.state).delete(|_| true).map_err(ClientError::Request)
+}
+
 /// The correlated OTs that a data owner who is a party itself has ahead.
 ///
 /// # Errors

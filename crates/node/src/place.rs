@@ -12,7 +12,7 @@ use covey_transport::Connection;
 use crate::budget::Charge;
 use crate::error::Failure;
 use crate::serve::Party;
-use crate::state::Payload;
+use crate::share_file::Payload;
 
 /// The longest a piece may take to be sent.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use covey_client::messages::Hex;
 use serde::{Deserialize, Serialize};
@@ -49,25 +49,45 @@ impl Quotas {
     /// # Errors
     /// If that is more than is left, or cannot be written down.
     pub fn charge(&self, client: &AllowedClient, program: &Hex<32>, samples: u64, limit: u64) -> Result<(), String> {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let program = program.to_string();
-        let count = |of: &str| counts.0.get(of).and_then(|programs| programs.get(&program)).copied().unwrap_or(0);
-        let by_name = count(&client.name);
-        let by_key = client.fingerprints.iter().map(|key| count(&key.to_string())).fold(0, u64::saturating_add);
-        let used = by_name.saturating_add(by_key);
-        let after = used.checked_add(samples).filter(|after| *after <= limit).ok_or_else(|| {
-            format!("{samples} more samples of this program, having used {used} of its {limit}: ask the party's operator for more `queries`")
-        })?;
+        let mut counts = self.lock();
+        let (after, by_key) = counts.after(client, program, samples, limit)?;
         let mut next = counts.clone();
-        next.0.entry(client.name.clone()).or_default().insert(program, after - by_key);
+        next.0.entry(client.name.clone()).or_default().insert(program.to_string(), after - by_key);
         self.write(&next)
             .map_err(|error| format!("a count this party cannot write to {}: {error}", self.path.display()))?;
         *counts = next;
         Ok(())
     }
 
+    /// That `client` may have one more sample of `program`, of which it may have `limit` in all.
+    ///
+    /// # Errors
+    /// If it may not.
+    pub fn check(&self, client: &AllowedClient, program: &Hex<32>, limit: u64) -> Result<(), String> {
+        self.lock().after(client, program, 1, limit).map(drop)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn write(&self, counts: &Counts) -> std::io::Result<()> {
         files::write_whole(&self.path, &serde_json::to_vec_pretty(counts)?)
+    }
+}
+
+impl Counts {
+    /// What `client` will have had of `program` with so many `samples` more, and what of that is counted by its keys.
+    fn after(&self, client: &AllowedClient, program: &Hex<32>, samples: u64, limit: u64) -> Result<(u64, u64), String> {
+        let program = program.to_string();
+        let count = |of: &str| self.0.get(of).and_then(|programs| programs.get(&program)).copied().unwrap_or(0);
+        let by_name = count(&client.name);
+        let by_key = client.fingerprints.iter().map(|key| count(&key.to_string())).fold(0, u64::saturating_add);
+        let used = by_name.saturating_add(by_key);
+        let after = used.checked_add(samples).filter(|after| *after <= limit).ok_or_else(|| {
+            format!("{samples} more samples of this program, having used {used} of its {limit}: ask the party's operator for more `queries`")
+        })?;
+        Ok((after, by_key))
     }
 }
 

@@ -214,6 +214,41 @@ impl RunStore {
         left.into_iter().filter(|(_, left)| *left > 0).collect()
     }
 
+    /// Bytes of the stored runs of a program.
+    pub fn bytes(&self, program: &Hex<32>) -> u64 {
+        let Ok(Some(batches)) = self.open(false) else { return 0 };
+        let stored = batches.stored();
+        stored.iter().filter(|stored| is_of(stored, program)).map(|stored| batches.bytes(stored.name)).sum()
+    }
+
+    /// Removes and overwrites stored runs, all or those of one program; how many were left. What sessions set aside before stays theirs. No
+    /// run comes again: the keys of those made later derive from another batch's name.
+    pub fn delete(&self, program: Option<&Hex<32>>) -> Result<u64, String> {
+        let runs = self.discard(|stored| program.is_none_or(|program| is_of(stored, program)))?;
+        if program.is_none()
+            && let Some(batches) = self.open(false)?
+        {
+            batches.discard_damaged().map_err(|problem| problem.to_string())?;
+        }
+        Ok(runs)
+    }
+
+    /// The same of the runs for one version of the weights.
+    pub fn delete_of_version(&self, sharing: &Hex<16>) -> Result<u64, String> {
+        self.discard(|stored| About::from_bytes(&stored.about).is_some_and(|about| about.purpose.sharing == *sharing))
+    }
+
+    fn discard(&self, which: impl Fn(&Stored) -> bool) -> Result<u64, String> {
+        let Some(batches) = self.open(false)? else { return Ok(0) };
+        let mut runs = 0;
+        for stored in batches.stored().iter().filter(|stored| which(stored)) {
+            if batches.discard(stored.name).map_err(|problem| problem.to_string())? {
+                runs += stored.left;
+            }
+        }
+        Ok(runs)
+    }
+
     /// What there is, and why it cannot be opened.
     pub fn status(&self) -> (Vec<RunsStatus>, Option<String>) {
         let batches = match self.open(false) {
@@ -231,6 +266,10 @@ impl RunStore {
         runs.sort_by_key(|runs| (runs.program, runs.name));
         (runs, None)
     }
+}
+
+fn is_of(stored: &Stored, program: &Hex<32>) -> bool {
+    About::from_bytes(&stored.about).is_some_and(|about| about.purpose.program == *program)
 }
 
 /// The batches for `purpose`, of any number of samples, with that number.

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use covey_client::messages::{COVEY_VERSION, Hex, Infer, Join, PartyStatus, Reply, Request, TakePlace, one_line};
+use covey_client::messages::{
+    COVEY_VERSION, Deleted, Hex, Infer, Join, Key, PartyStatus, Problem, Reply, Request, TakePlace, one_line,
+};
 use covey_client::wire;
 use covey_runtime::session::ProtocolKind;
 use covey_transport::{Connection, Fingerprint, Incoming, Listener, Network};
@@ -17,6 +19,7 @@ use crate::budget::Memory;
 use crate::config::{AllowedClient, PartyConfig};
 use crate::error::{Failure, NodeError};
 use crate::handshake::Joined;
+use crate::holdings::Holdings;
 use crate::masks::MaskStore;
 use crate::places::{Places, Seat};
 use crate::quota::Quotas;
@@ -177,7 +180,8 @@ impl Party {
     }
 
     fn converse(&self, incoming: Incoming) -> Result<(), Failure> {
-        let mut connection = match incoming.authenticate(&|key| self.config.pinned(key)) {
+        let mut connection = match incoming.authenticate(&|key| self.config.pinned(key).or_else(|| self.operator(key)))
+        {
             Ok(connection) => connection,
             Err(problem) => {
                 self.note_stranger(&problem);
@@ -223,14 +227,45 @@ impl Party {
                 false => Err(Failure::refused("a client that may not infer cannot take a party's place")),
             };
         }
+        if matches!(request, Request::Status) && client.is_none() && self.operator(&connection.fingerprint()).is_some()
+        {
+            return self.tell(connection, &Reply::Status(self.status(None)));
+        }
         let Some(client) = client else {
             return Err(Failure::refused("a party cannot ask as a client: use a client's own key"));
         };
         match request {
             Request::Status => {
-                let status = self.status(&connection.fingerprint());
-                wire::send(connection, &Reply::Status(status), self.config.timeout)?;
-                Ok(Next::Over)
+                let status = self.status(Some((client, &connection.fingerprint())));
+                self.tell(connection, &Reply::Status(status))
+            }
+            Request::Check(check) => {
+                let held = self.store.get(&check.program);
+                let owns = client.share_weights && held.is_some_and(|held| held.head.belongs_to(client));
+                permit(client, client.infer || owns, "infer")?;
+                let checked = session::check(self, client, connection.fingerprint(), check)?;
+                self.tell(connection, &Reply::Checked(checked))
+            }
+            Request::DeleteWeights(program) => {
+                permit(client, client.share_weights, "share-weights")?;
+                let deleted = self.holdings().delete_weights(&program, Some(client)).map_err(Failure::Refused)?;
+                info!(
+                    client = client.name,
+                    program = program.short(),
+                    deleted.weights,
+                    deleted.runs,
+                    "weights deleted"
+                );
+                self.tell(connection, &Reply::Deleted(deleted))
+            }
+            Request::DeleteStore(program) => {
+                permit(client, client.fill_store, "fill-store")?;
+                let of_client = connection.fingerprint();
+                let with = |peer: &Key| self.sees_stock(Some(&of_client), peer);
+                let deleted = self.holdings().delete_store(program.as_ref(), with).map_err(Failure::Refused)?;
+                let Deleted { runs, ots, .. } = deleted;
+                info!(client = client.name, runs, ots, "what was made ahead is deleted");
+                self.tell(connection, &Reply::Deleted(deleted))
             }
             Request::ShareWeights(upload) => {
                 permit(client, client.share_weights, "share-weights")?;
@@ -278,13 +313,46 @@ impl Party {
         self.config.client(client).map_or(0, |client| client.round_bits)
     }
 
-    /// What a client is told of this party: nothing of other clients.
-    fn status(&self, client: &Fingerprint) -> PartyStatus {
+    /// Whoever has this party's own key and is no client is who runs it, and may ask how it is.
+    fn operator(&self, key: &Fingerprint) -> Option<String> {
+        (*key == self.config.identity.fingerprint()).then(|| "the operator".into())
+    }
+
+    /// Answers a request that this ends.
+    fn tell(&self, connection: &mut Connection, reply: &Reply) -> Result<Next, Failure> {
+        wire::send(connection, reply, self.config.timeout)?;
+        Ok(Next::Over)
+    }
+
+    /// All that this party keeps for sessions to come.
+    fn holdings(&self) -> Holdings {
+        Holdings {
+            store: self.store.clone(),
+            stores: self.stores.clone(),
+            runs: self.runs.clone(),
+            masks: self.masks.clone(),
+            memory: Some(self.memory.clone()),
+        }
+    }
+
+    /// Whether the correlated OTs with a peer are a client's business: its own, and those with other parties. The operator's all are.
+    fn sees_stock(&self, client: Option<&Fingerprint>, peer: &Key) -> bool {
+        client.is_none_or(|client| peer.0 == *client) || self.config.peer(&peer.0).is_some()
+    }
+
+    /// What a client, or with none the operator, is told of this party. A client is told nothing of other clients.
+    fn status(&self, client: Option<(&AllowedClient, &Fingerprint)>) -> PartyStatus {
         let (mut stores, problems) = self.stores.status();
-        stores.retain(|store| store.peer.0 == *client || self.config.peer(&store.peer.0).is_some());
+        stores.retain(|store| self.sees_stock(client.map(|(_, key)| key), &store.peer));
         let (runs, problem) = self.runs.status();
         problems.iter().chain(&problem).for_each(|problem| warn!("{problem}"));
+        let closed = !problems.is_empty() || problem.is_some();
+        let holdings = self.holdings();
         PartyStatus {
+            dealer: self.config.dealer,
+            may: client.map(|(client, _)| client.rights()).unwrap_or_default(),
+            problems: self.problems(closed),
+            usage: client.map_or_else(|| holdings.usage(), |(client, _)| holdings.usage_by(client)),
             name: self.config.name.clone(),
             covey: COVEY_VERSION.into(),
             certificate_days_left: self.config.identity.days_left(),
@@ -294,6 +362,16 @@ impl Party {
             runs,
             sessions: self.places.sessions(),
         }
+    }
+
+    /// What is wrong with the state folder; `closed`: some of what was made ahead cannot be opened.
+    fn problems(&self, closed: bool) -> Vec<Problem> {
+        let gone = "its state folder is gone: restore it and restart the party, or share all weights again";
+        let closed_store = "some of what it has ahead cannot be opened, as its log says: correct that and restart the party, or empty the store \
+             (`covey store delete`)";
+        let all = [(!self.config.state.is_dir(), true, gone), (closed, false, closed_store)];
+        let found = all.into_iter().filter(|(found, ..)| *found);
+        found.map(|(_, grave, what)| Problem { grave, what: what.into() }).collect()
     }
 
     /// A place for one more session or upload of a client's, for which `bytes` of memory are set aside.

@@ -5,8 +5,8 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use covey_client::messages::{
-    CONTROL_STREAM, COVEY_VERSION, Done, Fill, Hex, Infer, Key, PartyHello, PhaseMessage, Proceed, Reply, RingMessage,
-    Run, SessionReply, SessionRequest, is_name, one_line,
+    CONTROL_STREAM, COVEY_VERSION, Check, Checked, Done, Fill, Hex, Infer, Key, NetworkMessage, PartyHello,
+    PhaseMessage, Proceed, Reply, RingMessage, Run, SessionReply, SessionRequest, Terms, is_name, one_line,
 };
 use covey_client::wire;
 use covey_ot::store::BatchName;
@@ -18,7 +18,9 @@ use covey_runtime::plan::plan_rounded;
 use covey_runtime::profile::Timing;
 use covey_runtime::session::{ProtocolKind, UnknownProtocol, Visitor, choose};
 use covey_runtime::{Executor, Observer, Profile, Step};
-use covey_transport::{Connection, Endpoint, Meter, Network, Options as TransportOptions, PeerId, Session as Streams};
+use covey_transport::{
+    Connection, Endpoint, Fingerprint, Meter, Network, Options as TransportOptions, PeerId, Session as Streams,
+};
 use tracing::{info, warn};
 
 use crate::ahead::{Ahead, Setting};
@@ -192,7 +194,7 @@ fn set_up(
     joins: &Receiver<Joined>,
 ) -> Result<(Agreement, Admitted), Failure> {
     let timeout = party.config.timeout;
-    let admitted = admit(party, client, request)?;
+    let admitted = admit(party, client.fingerprint(), request)?;
     wire::send(client, &Reply::Ready { name: party.config.name.clone() }, timeout)?;
     // The client may be waiting for the slowest of the others.
     match wire::receive(client, 2 * timeout)? {
@@ -210,11 +212,44 @@ fn set_up(
     Ok((agreement, admitted))
 }
 
-fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted, Failure> {
+/// What opening a session would come to here: the same checks, and those that the session's weights and its first run meet.
+pub(crate) fn check(
+    party: &Party,
+    asking: &AllowedClient,
+    key: Fingerprint,
+    request: Check,
+) -> Result<Checked, Failure> {
+    let Check { protocol, program, role, parties, client, without_dealer } = request;
+    let kind: Option<ProtocolKind> = protocol.parse().ok();
+    let computing = kind.and_then(|kind| kind.listed(parties.len())).map_or(2, |(computing, _)| computing);
+    let terms = Terms {
+        session: Hex([0; 16]),
+        // The program's hash says which it is.
+        ring: party.store.get(&program).map_or(RingMessage::Pow2(32), |held| held.head.ring),
+        options: Options { parties: computing, ..Options::default() }.into(),
+        silence_ms: party.config.timeout.as_millis() as u64,
+        network: NetworkMessage::default(),
+        protocol,
+        program,
+        parties,
+        client,
+        without_dealer,
+    };
+    let admitted = admit(party, key, Infer { role, terms })?;
+    admitted.held.check(true).map_err(Failure::Refused)?;
+    if let Some(limit) = asking.queries {
+        let asked = |problem: String| Failure::Refused(format!("'{}' asked for {problem}", asking.name));
+        party.quotas.check(asking, &program, limit).map_err(asked)?;
+    }
+    let PartyHello { sharing, public, round_bits, .. } = admitted.hello;
+    Ok(Checked { sharing, public, round_bits })
+}
+
+fn admit(party: &Party, client: Fingerprint, request: Infer) -> Result<Admitted, Failure> {
     let Infer { role, terms } = request;
     let protocol: ProtocolKind =
         terms.protocol.parse().map_err(|error: UnknownProtocol| Failure::refused(error.to_string()))?;
-    let asking = Key(client.fingerprint());
+    let asking = Key(client);
     let options = terms.options.checked().map_err(Failure::Refused)?;
     let sharing = handshake::check_parties(&party.config, protocol, role, &terms.parties, Some(asking))?;
     if terms.without_dealer && (!protocol.has_dealer() || sharing.roles.get(role) == Some(&Part::Dealer)) {
@@ -261,6 +296,7 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
             terms.ring
         )));
     }
+    held.check(false).map_err(Failure::Refused)?;
     let (prepared, masks) = (held.cache.get(), party.masks.get(&held.head.upload));
     let hello = PartyHello {
         covey: COVEY_VERSION.into(),
@@ -271,7 +307,7 @@ fn admit(party: &Party, client: &Connection, request: Infer) -> Result<Admitted,
         public: weights::public_digest(&held, &sharing, &party.memory).map_err(Failure::Refused)?,
         prepared: prepared.as_ref().map(|prepared| prepared.session),
         masks: masks.as_ref().map(|masks| masks.session),
-        round_bits: party.round_bits(&client.fingerprint()),
+        round_bits: party.round_bits(&client),
         terms,
     };
     let (batches, stored_runs, alone) = (party.runs.names(), Vec::new(), hello.terms.without_dealer);
@@ -335,6 +371,30 @@ impl Quota<'_> {
     }
 }
 
+/// Where what is made ahead for weights goes.
+struct Kept<'a> {
+    held: &'a Held,
+    masks: &'a MaskStore,
+    runs: &'a RunStore,
+}
+
+impl Kept<'_> {
+    /// That the weights were not deleted since the session began: what is made ahead for them then serves nobody.
+    fn check(&self) -> Result<(), String> {
+        let upload = &self.held.head.upload;
+        if !self.held.is_deleted() {
+            return Ok(());
+        }
+        // Others may have been shared since.
+        if self.masks.get(upload).is_some() {
+            self.masks.delete(&upload.program)?;
+        }
+        self.runs.delete_of_version(&upload.sharing)?;
+        let program = upload.program.short();
+        Err(format!("the weights of program {program} were deleted here: nothing is made ahead for them"))
+    }
+}
+
 impl Visitor for Runs<'_> {
     type Output = Result<(), String>;
 
@@ -346,6 +406,7 @@ impl Visitor for Runs<'_> {
         let spoken = |error: covey_transport::TransportError| error.to_string();
         let mut control = self.streams.endpoint(CONTROL_STREAM).map_err(spoken)?;
         let (keys, mask_store) = (self.keys, self.masks);
+        let kept = Kept { held: self.held, masks: self.masks, runs: self.stored_runs };
         let mut lanes = Lanes::<P>::start(self.streams, &keys, self.ring, self.options)?;
         let sharing = P::sharing(self.options.parties);
         let setting = weights::Setting {
@@ -417,9 +478,12 @@ impl Visitor for Runs<'_> {
                         }
                         (None, Some(ahead)) => {
                             ahead.need_dealer()?;
+                            kept.check()?;
                             // The masks that the runs are dealt under must outlive this process as the runs do.
                             masks.iter().try_for_each(|masks| mask_store.put(&self.held.head.upload, masks))?;
-                            store_runs(self.streams, ahead, &mut *control, executor, fill)?
+                            let done = store_runs(self.streams, ahead, &mut *control, executor, fill)?;
+                            kept.check()?;
+                            done
                         }
                         _ => {
                             return Err(format!("{} keeps nothing between sessions that could be made ahead", P::NAME));

@@ -1,37 +1,28 @@
-//! The weights a party holds: one file of its own per program, written whole or not at all, readable by its owner alone.
-//!
-//! A file is `COVEYSHR`, the format version (u32), the head's length (u32), the head (JSON), the program file, this role's
-//! part of the weights as the owner sent it, and the blake3 hash of all that; numbers little-endian.
+//! The weights a party holds: one file of its own per program (`share_file`), written whole or not at all, readable by its owner alone.
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use covey_client::messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights, one_line};
+use covey_client::messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights};
 use covey_program::Program;
-use covey_ring::{Ring, Word, wire};
+use covey_ring::Ring;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
-use tracing::info;
-use zeroize::Zeroizing;
+use tracing::{info, warn};
 
 use crate::config::AllowedClient;
 use crate::error::NodeError;
+use crate::share_file::{MAGIC, Payload, Stamp, VERSION, corrupted, open, read_head, unreadable};
 use crate::weights::Cache;
 use crate::{files, masks};
 
-const MAGIC: &[u8; 8] = b"COVEYSHR";
-const VERSION: u32 = 1;
-const MAX_HEAD: u32 = 64 << 10;
-/// Ring elements read at once: a multiple of 8, so that pieces end at whole bytes.
-const PIECE: usize = 1 << 18;
 /// What a program file takes in memory while it is received or read, in lengths of it.
 pub(crate) const PROGRAM_COPIES: u64 = 4;
-const CHECKSUM: usize = blake3::OUT_LEN;
 const SUFFIX: &str = "share";
 const LOCK: &str = "lock";
 /// How long a data owner's own party waits for another that starts.
@@ -63,6 +54,10 @@ pub(crate) struct Held {
     pub cache: Cache,
     /// Of its public parameters, once a session has needed it (`weights::public_digest`).
     pub public: Mutex<Option<Hex<32>>>,
+    /// What the file was like when all of it was last read, and what was found.
+    read: Mutex<Option<(Stamp, Result<(), String>)>>,
+    /// Where the file lies once the weights are deleted, until no session uses them.
+    deleted: OnceLock<PathBuf>,
 }
 
 /// All weights this party holds, by program.
@@ -180,9 +175,52 @@ impl Store {
         path.exists().then_some(path)
     }
 
+    /// Whether there are weights of a program, which `asking` may delete: the client that shared them or, where none asks, the operator.
+    ///
+    /// # Errors
+    /// That they are not the client's.
+    pub fn check_deletable(&self, program: &Hex<32>, asking: Option<&AllowedClient>) -> Result<bool, String> {
+        let short = program.short();
+        match (self.get(program), asking) {
+            (Some(held), Some(client)) if !held.head.belongs_to(client) => Err(format!(
+                "another client shared the weights of program {short} here: have that client delete them, or the party's operator"
+            )),
+            (None, Some(_)) if self.damaged_file(program).is_some() => Err(format!(
+                "the file of program {short} cannot be read here, nor whose it is: share the weights again, or have the party's operator \
+                 delete them"
+            )),
+            (held, _) => Ok(held.is_some() || self.damaged_file(program).is_some()),
+        }
+    }
+
+    /// Takes the weights of a program out of use. Sessions that have them go on; when the last has ended the file is erased.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn delete(&self, program: &Hex<32>) -> std::io::Result<()> {
+        let mut held = self.lock();
+        let apart = files::set_apart(&self.path(program))?;
+        let deleted = held.remove(program);
+        match (&deleted, apart) {
+            // Once nobody has them any more: below, unless a session does.
+            (Some(deleted), Some(apart)) => drop(deleted.deleted.set(apart)),
+            (None, Some(damaged)) => files::erase(&damaged)?,
+            (_, None) => {}
+        }
+        // Nobody waits for what is overwritten.
+        drop(held);
+        drop(deleted);
+        Ok(())
+    }
+
+    /// All of it.
+    pub fn all(&self) -> Vec<Arc<Held>> {
+        self.lock().values().cloned().collect()
+    }
+
     /// Lets go of the least recently used working form of weights that no session uses. False if there are none.
     pub fn evict(&self) -> bool {
-        let held: Vec<Arc<Held>> = self.lock().values().cloned().collect();
+        let held = self.all();
         let idle = held.iter().filter_map(|held| Some((held.cache.idle_since()?, held)));
         let Some((_, oldest)) = idle.min_by_key(|(since, _)| *since) else { return false };
         info!(program = oldest.head.upload.program.short(), "prepared weights make room");
@@ -249,19 +287,25 @@ fn owned_by(
     clients: &[AllowedClient],
 ) -> Result<(), String> {
     let Some(held) = held.get(program).filter(|held| held.path.exists()) else { return Ok(()) };
-    let Head { owner, owner_name, .. } = &held.head;
-    let owns = |client: &&AllowedClient| match (owner_name, owner) {
-        (Some(name), _) => client.name == *name,
-        (None, Some(key)) => client.fingerprints.contains(&key.0),
-        (None, None) => false,
-    };
+    let owns = |client: &&AllowedClient| held.head.belongs_to(client);
     match clients.iter().filter(|client| client.share_weights).find(owns) {
         Some(other) if Some(other.name.as_str()) != asking => Err(format!(
             "another client has shared weights of program {} here: let that client share them again, or have the party's operator \
-             remove {program}.{SUFFIX} from its state folder",
+             delete them (`covey weights delete`)",
             program.short()
         )),
         _ => Ok(()),
+    }
+}
+
+impl Head {
+    /// Whether this client shared the weights.
+    pub fn belongs_to(&self, client: &AllowedClient) -> bool {
+        match (&self.owner_name, &self.owner) {
+            (Some(name), _) => client.name == *name,
+            (None, Some(key)) => client.fingerprints.contains(&key.0),
+            (None, None) => false,
+        }
     }
 }
 
@@ -282,7 +326,63 @@ impl Writer {
 
 impl Held {
     fn new(head: Head, path: PathBuf) -> Self {
-        Held { head, path, cache: Cache::default(), public: Mutex::default() }
+        let (public, read, deleted) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        Held { head, path, cache: Cache::default(), public, read, deleted }
+    }
+
+    fn file(&self) -> &Path {
+        self.deleted.get().unwrap_or(&self.path)
+    }
+
+    /// Whether the weights were deleted since a session began with them.
+    pub fn is_deleted(&self) -> bool {
+        self.deleted.get().is_some()
+    }
+
+    /// Bytes of the file.
+    pub fn bytes(&self) -> u64 {
+        fs::metadata(self.file()).map_or(0, |file| file.len())
+    }
+
+    /// What the file is like now.
+    pub fn stamp(&self) -> Result<Stamp, String> {
+        Stamp::of(self.file()).map_err(|error| unreadable(&self.path, &error))
+    }
+
+    /// All of the file was read and is sound; it was like this when that began.
+    pub fn is_sound(&self, stamp: Stamp) {
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some((stamp, Ok(())));
+    }
+
+    /// That the file is there and still the one that this party started with. Where it has changed since all of it was last read it is read
+    /// again, once; with `whole` also where it was never read.
+    pub fn check(&self, whole: bool) -> Result<(), String> {
+        let stamp = self.stamp()?;
+        // Others wait, and need not read it as well.
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*read {
+            Some((seen, found)) if *seen == stamp => return found.clone(),
+            None if !whole => return self.open_file().map(drop),
+            _ => {}
+        }
+        let found = self.read_all();
+        *read = Some((stamp, found.clone()));
+        found
+    }
+
+    fn read_all(&self) -> Result<(), String> {
+        let (rest, hasher) = self.open_file()?;
+        let ShareWeights { program_bytes, payload_bytes, .. } = self.head.upload;
+        Payload::new(&self.path, rest, hasher, program_bytes.saturating_add(payload_bytes)).read_all()
+    }
+
+    /// What follows the head, which must be the one that this party started with.
+    fn open_file(&self) -> Result<(BufReader<File>, blake3::Hasher), String> {
+        let (head, rest, hasher) = open(self.file())?;
+        match head == self.head {
+            true => Ok((rest, hasher)),
+            false => Err(corrupted(&self.path, "it is no longer the file this party started with")),
+        }
     }
 
     /// Bytes of memory that reading its program takes.
@@ -308,135 +408,28 @@ impl Held {
     /// Opens the file: the program, and the weights to be read after it. The error names the file and the way out.
     pub fn open(&self) -> Result<(Program, Payload), String> {
         let damaged = |what: &str| corrupted(&self.path, what);
-        let (head, rest, hasher) = open(&self.path)?;
-        if head != self.head {
-            return Err(damaged("it is no longer the file this party started with"));
-        }
-        let mut payload = Payload { path: self.path.clone(), rest, hasher, left: head.upload.payload_bytes };
+        let (mut rest, mut hasher) = self.open_file()?;
+        let head = &self.head;
         let len = usize::try_from(head.upload.program_bytes).map_err(|_| damaged("its sizes are impossible"))?;
         // Allocated as it comes, so that a damaged length cannot exhaust memory.
         let mut bytes = Vec::new();
-        (&mut payload.rest).take(len as u64).read_to_end(&mut bytes).map_err(|error| damaged(&error.to_string()))?;
+        (&mut rest).take(len as u64).read_to_end(&mut bytes).map_err(|error| damaged(&error.to_string()))?;
         if bytes.len() != len {
             return Err(damaged("it is too short"));
         }
-        payload.hasher.update(&bytes);
+        hasher.update(&bytes);
         let program = Program::from_bytes(&bytes).map_err(|error| damaged(&error.to_string()))?;
         if Hex::from(program.hash()) != head.upload.program || RingMessage::from(program.ring()) != head.ring {
             return Err(damaged("it holds another program than it says"));
         }
-        Ok((program, payload))
+        Ok((program, Payload::new(&self.path, rest, hasher, head.upload.payload_bytes)))
     }
 }
 
-/// The weights in a state file, read piece by piece. What was read counts for nothing until [`Payload::finish`] has seen the
-/// checksum.
-pub(crate) struct Payload {
-    path: PathBuf,
-    rest: BufReader<File>,
-    hasher: blake3::Hasher,
-    left: u64,
-}
-
-impl Payload {
-    /// Bytes not yet read.
-    pub fn left(&self) -> u64 {
-        self.left
-    }
-
-    /// The next bytes.
-    pub fn fill(&mut self, out: &mut [u8]) -> Result<(), String> {
-        let short = || corrupted(&self.path, "it is too short");
-        self.left = self.left.checked_sub(out.len() as u64).ok_or_else(short)?;
-        self.rest.read_exact(out).map_err(|_| corrupted(&self.path, "it is too short"))?;
-        self.hasher.update(out);
-        Ok(())
-    }
-
-    /// Hands out the next `len` bytes, piece by piece.
-    pub fn pass(&mut self, len: usize, mut take: impl FnMut(&[u8])) -> Result<(), String> {
-        let mut buffer = Zeroizing::new(vec![0; len.min(PIECE)]);
-        let mut left = len;
-        while left > 0 {
-            let piece = left.min(PIECE);
-            self.fill(&mut buffer[..piece])?;
-            take(&buffer[..piece]);
-            left -= piece;
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.deleted.take().map(|path| files::erase(&path)) {
+            warn!("deleted weights of program {} stay on the disk: {error}", self.head.upload.program.short());
         }
-        Ok(())
     }
-
-    /// The next `count` ring elements.
-    pub fn words<W: Word>(&mut self, count: usize, ring: Ring) -> Result<Vec<W>, String> {
-        let mut words = Vec::with_capacity(count);
-        let mut buffer = Zeroizing::new(Vec::new());
-        while words.len() < count {
-            let piece = PIECE.min(count - words.len());
-            buffer.resize(wire::words_len(piece, ring), 0);
-            self.fill(&mut buffer)?;
-            words.extend(wire::unpack_words::<W>(&buffer, piece, ring));
-        }
-        Ok(words)
-    }
-
-    /// That all is read and the checksum is right.
-    pub fn finish(self) -> Result<(), String> {
-        let Payload { path, rest, hasher, left } = self;
-        let damaged = |what: &str| corrupted(&path, what);
-        if left > 0 {
-            return Err(damaged("it is too long"));
-        }
-        let mut checksum = Vec::with_capacity(CHECKSUM + 1);
-        rest.take(CHECKSUM as u64 + 1).read_to_end(&mut checksum).map_err(|error| damaged(&error.to_string()))?;
-        if checksum != hasher.finalize().as_bytes() {
-            return Err(damaged("its checksum is wrong"));
-        }
-        Ok(())
-    }
-}
-
-fn corrupted(path: &Path, what: &str) -> String {
-    format!("state file {} is corrupted ({what}): share the weights of this program again", shown(path))
-}
-
-fn shown(path: &Path) -> String {
-    one_line(&path.display().to_string())
-}
-
-fn read_head(path: &Path) -> Result<Head, String> {
-    open(path).map(|(head, ..)| head)
-}
-
-/// The head of a state file, what follows it, and the hash so far.
-fn open(path: &Path) -> Result<(Head, BufReader<File>, blake3::Hasher), String> {
-    let unreadable = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => corrupted(path, "it is too short"),
-        _ => format!("state file {} cannot be read: {error}", shown(path)),
-    };
-    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(unreadable)?);
-    let mut start = [0; 16];
-    file.read_exact(&mut start).map_err(unreadable)?;
-    let number = |at: usize| start[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-    if start[..8] != MAGIC[..] {
-        return Err(corrupted(path, "it does not begin as one"));
-    }
-    if number(8) != VERSION {
-        return Err(format!(
-            "state file {} has format version {} and this release reads {VERSION}: share the weights of this program again",
-            shown(path),
-            number(8)
-        ));
-    }
-    if number(12) > MAX_HEAD {
-        return Err(corrupted(path, "its head is too long"));
-    }
-    let mut head = vec![0; number(12) as usize];
-    file.read_exact(&mut head).map_err(unreadable)?;
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&start).update(&head);
-    let head: Head = serde_json::from_slice(&head).map_err(|_| corrupted(path, "its head cannot be read"))?;
-    if path.file_stem().is_none_or(|stem| stem.to_string_lossy() != head.upload.program.to_string()) {
-        return Err(corrupted(path, "it has the name of another program"));
-    }
-    Ok((head, file, hasher))
 }

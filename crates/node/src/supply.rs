@@ -53,17 +53,34 @@ impl Stores {
         Ok(Some(stock))
     }
 
+    /// The peers that it has stocks with, and its role in each.
+    fn names(&self) -> Vec<(Key, usize)> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let parsed = names.filter_map(|name| {
+            let (peer, role) = name.rsplit_once('-')?;
+            Some((Key(format!("{PREFIX}{peer}").parse().ok()?), role.parse().ok()?))
+        });
+        parsed.collect()
+    }
+
+    /// Removes and overwrites the correlated OTs with those peers; how many were left.
+    pub fn delete(&self, with: impl Fn(&Key) -> bool) -> Result<u64, String> {
+        let mut ots = 0;
+        for (peer, role) in self.names().into_iter().filter(|(peer, _)| with(peer)) {
+            let stock = self.open(&peer, role, false)?;
+            ots += stock.map_or(Ok(0), |stock| stock.clear()).map_err(|error| error.to_string())?;
+        }
+        Ok(ots)
+    }
+
     /// What is there, and why some of it cannot be opened.
     pub fn status(&self) -> (Vec<StoreStatus>, Vec<String>) {
         let mut problems = Vec::new();
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let stocks = names.filter_map(|name| {
-            let (peer, role) = name.rsplit_once('-')?;
-            let (peer, role) = (Key(format!("{PREFIX}{peer}").parse().ok()?), role.parse().ok()?);
+        let stocks = self.names().into_iter().filter_map(|(peer, role)| {
             let stock = self.open(&peer, role, false).map_err(|problem| problems.push(problem)).ok()??;
             let batches = stock.left().into_iter().map(|(name, left)| (Hex(name), left)).collect();
-            Some(StoreStatus { peer, role, batches })
+            Some(StoreStatus { peer, role, batches, bytes: stock.bytes() })
         });
         let mut stocks: Vec<StoreStatus> = stocks.collect();
         stocks.sort_by_key(|stock| (stock.peer.0.to_string(), stock.role));

@@ -8,7 +8,8 @@ use zeroize::Zeroizing;
 use crate::masks::MaskStore;
 use crate::quota::Quotas;
 use crate::runs::{self, About};
-use crate::state::{Payload, Store};
+use crate::share_file::Payload;
+use crate::state::Store;
 
 const PIECE: usize = 1 << 16;
 

@@ -19,7 +19,8 @@ use zeroize::Zeroizing;
 use crate::budget::{Charge, Memory};
 use crate::lanes::over;
 use crate::masks::{MaskStore, Masks};
-use crate::state::{Held, Payload};
+use crate::share_file::Payload;
+use crate::state::Held;
 
 /// Bytes of a seed.
 const SEED: usize = 32;
@@ -70,6 +71,11 @@ impl Cache {
         let mut state = self.lock();
         state.used = Some(Instant::now());
         state.prepared.clone()
+    }
+
+    /// Bytes of memory that the form was counted with.
+    pub fn memory(&self) -> u64 {
+        self.lock().prepared.as_ref().map_or(0, |prepared| prepared.memory.bytes())
     }
 
     /// When a form was last used that no session uses now.
@@ -226,7 +232,7 @@ impl Setting<'_> {
         let seeds = if kept { Zeroizing::default() } else { protocol.weight_masks() };
         let masks = masks.or_else(|| (!seeds.is_empty()).then(|| Masks { session, seeds: Arc::new(seeds) }));
         let (executor, memory) = self.load(protocol)?;
-        if let Some(masks) = masks.as_ref().filter(|_| !kept)
+        if let Some(masks) = masks.as_ref().filter(|_| !kept && !held.is_deleted())
             && let Err(problem) = self.masks.put(&held.head.upload, masks)
         {
             warn!("{problem}: weights are prepared anew after a restart");
@@ -242,6 +248,7 @@ impl Setting<'_> {
         let no_room = |problem: String| format!("no room for {problem}");
         let mut memory = self.memory.shared();
         memory.grow(held.program_memory(), &what).map_err(no_room)?;
+        let stamp = held.stamp()?;
         let (program, payload) = held.open()?;
         let program = Arc::new(program);
         let bytes = weights_footprint::<P>(&program, self.options, role).map_err(|error| error.to_string())?;
@@ -249,6 +256,7 @@ impl Setting<'_> {
         info!(program = held.head.upload.program.short(), bytes, "preparing weights");
         let sharing = P::sharing(self.options.parties);
         let preparation = prepare(protocol, &sharing, program, held.role(), payload)?;
+        held.is_sound(stamp);
         let executor = preparation.finish(protocol).map_err(|error| over(self.streams, &error))?;
         Ok((Arc::new(executor), memory))
     }

@@ -116,6 +116,41 @@ fn used_states_are_nowhere_on_the_disk() {
     }
 }
 
+/// Also through files that were open before, and the fill that follows makes others.
+#[test]
+fn deleted_ots_are_nowhere_on_the_disk_and_are_not_made_again() {
+    let places = [0, 1].map(|me| directory(&format!("deleted-{me}")));
+    let stocks = [0, 1].map(|me| DiskStock::open(&places[me], me).unwrap().0);
+    let take = |count: u64| {
+        let has: Vec<_> = stocks[1].left().iter().map(|(name, _)| *name).collect();
+        let (portion, mut zero) = stocks[0].reserve(&has, [count; 2]).unwrap().unwrap();
+        stocks[1].claim(&portion).unwrap();
+        let (sent, _) = zero.take(count as usize, count as usize).unwrap();
+        (portion.batch, sent.blocks.iter().map(|block| block.to_bytes()).collect::<HashSet<_>>())
+    };
+    fill(stocks.each_ref(), [600, 600]);
+    let (batch, used) = take(300);
+    let mut files: Vec<std::fs::File> = Vec::new();
+    for place in &places {
+        let batch = std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir());
+        let entries = std::fs::read_dir(batch.unwrap()).unwrap().map(|entry| entry.unwrap().path());
+        files.extend(entries.map(|path| std::fs::File::open(path).unwrap()));
+    }
+    assert!(files.len() >= 2 * 4 && stocks.iter().all(|stock| stock.bytes() > 600 * 16));
+    let left: u64 = stocks[0].left()[0].1.iter().sum();
+    assert_eq!(stocks.each_ref().map(|stock| stock.clear().unwrap()), [left; 2]);
+    assert_eq!(stocks.each_ref().map(|stock| (stock.clear().unwrap(), stock.bytes())), [(0, 0); 2], "nothing is left");
+    for file in &mut files {
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(file, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 0));
+    }
+    // Cold: neither a name nor an OT comes again.
+    fill(stocks.each_ref(), [600, 600]);
+    let (next, others) = take(300);
+    assert!(next != batch && used.is_disjoint(&others));
+}
+
 #[test]
 fn used_runs_are_nowhere_on_the_disk() {
     for (count, len) in [(6, 48), (14, 100_000), (2, 3 << 20), (2, (1 << 20) + 16)] {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use covey_client::messages::{Done, IN_FLIGHT, OptionsMessage, PhaseMessage, Usage};
-use covey_client::{ClientConfig, ClientError, Inference, Inferences, Input, Progress, SessionOptions};
+use covey_client::messages::{Done, IN_FLIGHT, OptionsMessage, PartyStatus, PhaseMessage, Usage};
+use covey_client::{ClientConfig, ClientError, Inference, Inferences, Input, Peer, Progress, SessionOptions};
 use covey_node::{OwnSession, PartyConfig, own_stores};
 use covey_protocols::Options;
 use covey_protocols::circuits::UnknownAdder;
@@ -49,23 +49,22 @@ pub(crate) fn status(py: Python<'_>, config: PathBuf) -> PyResult<String> {
     attended(py, None, move |_| {
         let config = read_either(config)?;
         let answers = covey_client::status(&config);
-        let rows = config.parties.iter().zip(answers).map(|(party, answer)| {
-            let (name, address, dealer) = (&party.name, &party.address, party.dealer);
-            match answer {
-                Ok(status) => {
-                    serde_json::json!({ "name": name, "address": address, "dealer": dealer, "status": status })
-                }
-                Err(error) => {
-                    let refused = matches!(error, ClientError::Refused { .. });
-                    let error = error.to_string();
-                    serde_json::json!({
-                        "name": name, "address": address, "dealer": dealer, "error": error, "refused": refused
-                    })
-                }
-            }
-        });
+        let rows = config.parties.iter().zip(answers).map(|(party, answer)| said(party, answer));
         Ok(serde_json::Value::Array(rows.collect()).to_string())
     })
+}
+
+/// What a party said about itself, or why it did not.
+pub(crate) fn said(party: &Peer, answer: Result<PartyStatus, ClientError>) -> serde_json::Value {
+    let (name, address, dealer) = (&party.name, &party.address, party.dealer);
+    match answer {
+        Ok(status) => serde_json::json!({ "name": name, "address": address, "dealer": dealer, "status": status }),
+        Err(error) => {
+            let refused = matches!(error, ClientError::Refused { .. });
+            let error = error.to_string();
+            serde_json::json!({ "name": name, "address": address, "dealer": dealer, "error": error, "refused": refused })
+        }
+    }
 }
 
 /// The correlated OTs that a data owner, whose file `config` is, has ahead where it is one of the parties itself, as JSON.

@@ -17,6 +17,11 @@ impl Failure {
         Failure(text.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
+    /// The line.
+    pub(crate) fn into_line(self) -> String {
+        self.0
+    }
+
     /// What a thread panicked with: a defect in Covey.
     pub(crate) fn of_panic(payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<String>().map(String::as_str);

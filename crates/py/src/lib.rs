@@ -3,6 +3,7 @@
 
 mod client;
 mod error;
+mod holdings;
 mod kernels;
 mod keys;
 mod node;
@@ -38,6 +39,13 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(client::share_weights, module)?)?;
     module.add_function(wrap_pyfunction!(client::status, module)?)?;
     module.add_function(wrap_pyfunction!(client::own_store, module)?)?;
+    module.add_function(wrap_pyfunction!(holdings::diagnose, module)?)?;
+    module.add_function(wrap_pyfunction!(holdings::own_status, module)?)?;
+    module.add_function(wrap_pyfunction!(holdings::state_folder, module)?)?;
+    module.add_function(wrap_pyfunction!(holdings::look, module)?)?;
+    module.add_function(wrap_pyfunction!(holdings::delete_weights, module)?)?;
+    module.add_function(wrap_pyfunction!(holdings::delete_store, module)?)?;
+    module.add_function(wrap_pyfunction!(holdings::delete_in, module)?)?;
     module.add_function(wrap_pyfunction!(node::serve_party, module)?)?;
     module.add("KEY_EXCHANGE", covey_transport::key_exchange())?;
     Ok(())

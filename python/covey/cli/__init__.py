@@ -10,7 +10,7 @@ import typer
 
 from covey import _interrupt
 from covey._version import __version__
-from covey.cli import bench, init, keys, store
+from covey.cli import bench, init, keys, store, weights
 from covey.cli.console import complain
 from covey.cli.demo import demo
 from covey.cli.diff import diff
@@ -46,6 +46,7 @@ app.command("share-weights")(share_weights)
 app.command()(infer)
 app.command()(doctor)
 app.add_typer(store.app, name="store")
+app.add_typer(weights.app, name="weights")
 app.add_typer(bench.app, name="bench")
 
 

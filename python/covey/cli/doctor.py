@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from covey._version import __version__
-from covey.cli import console
+from covey.cli import console, holdings
 from covey.cli.keys import EXPIRY_WARNING_DAYS
 from covey.cli.options import Json
 
@@ -25,6 +26,8 @@ class Finding:
     what: str
     found: str
     verdict: str = "ok"
+    usage: dict[str, Any] | None = None
+    """Where it is about what a program takes at a party: bytes of disk and memory."""
 
 
 def doctor(
@@ -33,23 +36,37 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check this machine, and every party that a configuration file names."""
+    """Check this machine, and every party that a configuration file names: whether it would serve each program.
+
+    Leaves with exit code 1 where something is refused. Says what programs take of disk and memory to who shared them, and
+    on a party's host, with its party.toml, of all programs.
+    """
     findings = _machine()
     if config is not None:
         findings += _configuration(config)
     if as_json:
-        console.print_json([{"what": f.what, "found": f.found, "verdict": f.verdict} for f in findings])
+        console.print_json([_json(finding) for finding in findings])
     else:
         table = console.table("", ["what", "found"], ["verdict"])
-        table.columns[1].max_width = 60
+        table.columns[0].max_width, table.columns[1].max_width = 24, 44
+        usage = [finding.usage for finding in findings if finding.usage is not None]
         for finding in findings:
-            table.add_row(console.cell(finding.what), console.cell(finding.found), finding.verdict)
+            if finding.usage is None:
+                table.add_row(console.cell(finding.what), console.cell(finding.found), finding.verdict)
         console.out().print(table)
+        if usage:
+            console.say("")
+            console.out().print(holdings.usage_table(usage))
     errors = [finding for finding in findings if finding.verdict == "error"]
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         console.complain(f"{errors[0].what}: {errors[0].found}{more}")
         raise typer.Exit(1)
+
+
+def _json(finding: Finding) -> dict[str, Any]:
+    about = {"what": finding.what, "found": finding.found, "verdict": finding.verdict}
+    return about if finding.usage is None else {**about, "usage": finding.usage}
 
 
 def _machine() -> list[Finding]:
@@ -99,17 +116,74 @@ def _configuration(path: Path) -> list[Finding]:
     except CoveyError as error:
         return [Finding("own key", str(error), "error")]
     findings.append(_certificate("own certificate", identity.days_left))
-    answers = json_status(path)
-    programs: dict[str, int] = {}
-    for answer in answers:
-        findings += _party(answer, is_party)
-        for program in answer.get("status", {}).get("programs", []):
-            line = f"{program['name']} ({program['program'][:12]}, weights {program['sharing'][:12]})"
-            programs[line] = programs.get(line, 0) + 1
-    for line, count in sorted(programs.items()):
-        everywhere = count == len(answers)
-        advice = "" if everywhere else f" on {count} of {len(answers)} parties only: share its weights again"
-        findings.append(Finding("program", line + advice, "ok" if everywhere else "warning"))
+    return findings + (_around_party(path) if is_party else _around_client(path))
+
+
+def _around_client(path: Path) -> list[Finding]:
+    """What the parties would answer to the client whose file this is."""
+    from covey.client import Client
+
+    diagnosis = Client(path).diagnose()
+    findings = []
+    for answer in diagnosis["parties"]:
+        findings += _party(answer)
+    for found in diagnosis["findings"]:
+        what = "parties" if found["party"] is None else f"party {found['party']}"
+        findings.append(Finding(what, found["what"], "error" if found["grave"] else "warning"))
+    for program in diagnosis["programs"]:
+        findings += _program(program)
+    for answer in diagnosis["parties"]:
+        usage = answer.get("status", {}).get("usage", [])
+        findings += _usage({**entry, "party": answer["name"]} for entry in usage)
+    return findings
+
+
+def _program(program: dict[str, Any]) -> list[Finding]:
+    called = f"{program['name']} ({program['program'][:12]})"
+    if program["verdict"] == "served":
+        return [Finding("program", f"{called}: served with {program['protocol']}, weights {program['sharing'][:12]}")]
+    verdict = "error" if program["verdict"] == "refused" else "warning"
+    findings = []
+    for found in program["findings"]:
+        who = "" if found["party"] is None or found["what"].startswith(found["party"]) else f"{found['party']}: "
+        findings.append(Finding("program", f"{called}: {who}{found['what']}", verdict))
+    return findings
+
+
+def _around_party(path: Path) -> list[Finding]:
+    """What the party's own daemon and the other parties say, or what lies in its state folder where it does not serve."""
+    import json
+
+    from covey import _core
+    from covey.errors import CoveyError
+
+    findings = []
+    for answer in json_status(path):
+        findings += _party(answer, asked_by_party=True)
+    folder = Path(_core.state_folder(os.fspath(path)))
+    try:
+        status = json.loads(_core.own_status(os.fspath(path)))
+        findings.append(Finding("own daemon", f"serves, {status['sessions']} sessions"))
+        for problem in status["problems"]:
+            findings.append(Finding("own daemon", problem["what"], "error" if problem["grave"] else "warning"))
+    except CoveyError:
+        findings.append(Finding("own daemon", "does not serve: start it with `covey party`", "warning"))
+    try:
+        usage, problems = holdings.host_usage(path, folder)
+        findings += [Finding("state folder", problem, "warning") for problem in problems]
+        findings += _usage(usage)
+    except CoveyError as error:
+        findings.append(Finding("state folder", str(error), "warning"))
+    return findings
+
+
+def _usage(entries: Iterable[dict[str, Any]]) -> list[Finding]:
+    findings = []
+    for entry in entries:
+        sizes = [entry.get(key, 0) for key in ("share_bytes", "runs_bytes", "masks_bytes", "ots_bytes")]
+        what = "correlated OTs" if "ots_bytes" in entry else f"program {entry['name']}"
+        at = f" at {entry['party']}" if entry["party"] else ""
+        findings.append(Finding("usage", f"{what}{at}: {console.amount(sum(sizes))} on disk", usage=entry))
     return findings
 
 
@@ -123,7 +197,7 @@ def json_status(path: Path) -> list[dict[str, Any]]:
     return answers
 
 
-def _party(answer: dict[str, Any], asked_by_party: bool) -> list[Finding]:
+def _party(answer: dict[str, Any], asked_by_party: bool = False) -> list[Finding]:
     who = f"party {answer['name']} ({answer['address']})"
     if asked_by_party and answer.get("refused"):
         # It knows our key and answered under its own; what it holds, it tells clients only.

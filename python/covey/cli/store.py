@@ -1,20 +1,23 @@
-"""store fill, show: what the parties make ahead of sessions: correlated OTs of two parties, dealt runs of others."""
+"""store fill, show, delete: what the parties make ahead of sessions: correlated OTs of two parties, dealt runs of others."""
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from covey.cli import console
+from covey.cli import console, holdings
+from covey.cli.holdings import EitherConfig, StateFolder, Yes
 from covey.cli.options import Json, check_served
 from covey.cli.remote import ClientConfig, OptionalModel, model_beside, warn_of_own_expiry
 from covey.errors import OptionError
 from covey.protocols import of_parties
 
-app = typer.Typer(help="Make and count what the parties have ahead of sessions.", no_args_is_help=True)
+app = typer.Typer(help="Make, count and delete what the parties have ahead of sessions.", no_args_is_help=True)
 
 OTS = "two-party"
 
@@ -101,6 +104,36 @@ def show(
             f"also in store: {runs_of['left']} inference(s) of {runs_of['batch']} sample(s) of program "
             f"{runs_of['program'][:12]} (--batch {runs_of['batch']} --round-bits {runs_of['round_bits']})"
         )
+
+
+@app.command()
+def delete(
+    model: Annotated[Path | None, typer.Argument(metavar="[MODEL]", help="The .covey file whose stored runs go.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All stored runs, and all correlated OTs.")] = False,
+    config: EitherConfig = None,
+    state: StateFolder = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Delete what the parties have ahead, so that it cannot be recovered: of one program, or all of it.
+
+    On the host of a party that does not serve (party.toml or --state), its operator deletes what that party has.
+    """
+    from covey import _core
+    from covey.model import load
+
+    if (model is None) != everything:
+        raise OptionError("name the program whose stored runs go, or give --all")
+    folder = holdings.folder_of(config, state)
+    program = load(model).program if model is not None else None
+    what = f"the stored runs of '{program.name}'" if program is not None else "all stored runs and correlated OTs"
+    holdings.confirm(f"delete {what} at {'all parties' if folder is None else repr(str(folder))}", yes)
+    wanted = program.hash if program is not None else None
+    if folder is None:
+        deleted = json.loads(_core.delete_store(os.fspath(config), wanted))  # type: ignore[arg-type]
+    else:
+        deleted = [{"name": folder.name, **json.loads(_core.delete_in(os.fspath(folder), False, wanted))}]
+    holdings.report(deleted, as_json)
 
 
 def _protocol(name: str | None, config: Path) -> str:

@@ -2,15 +2,19 @@
 //! and on the control stream while it runs. `docs/three-hosts.md` tells the story, this file is the reference.
 
 mod fields;
+mod status;
 
 use covey_runtime::Profile;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
+pub use status::{
+    Check, Checked, Deleted, HeldProgram, PartyStatus, Problem, ProgramUse, Right, RunsStatus, StoreStatus,
+};
 
 /// Version of these messages, and of what the protocols exchange. Both sides must speak the same.
-pub const WIRE_VERSION: u32 = 4;
+pub const WIRE_VERSION: u32 = 5;
 /// The release, which parties of one session must share: message layouts of protocols follow it.
 pub const COVEY_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Longest control message of the set-up, in bytes.
@@ -111,6 +115,12 @@ pub enum Request {
     Join(Join),
     /// A data owner asks for what it needs to take a party's place itself.
     TakePlace(TakePlace),
+    /// A client asks whether a party would open a session, without opening one.
+    Check(Check),
+    /// A model owner has the weights of a program deleted, and what was made ahead for them.
+    DeleteWeights(Hex<32>),
+    /// A client has what was made ahead deleted: all, or the stored runs of one program.
+    DeleteStore(Option<Hex<32>>),
 }
 
 /// A data owner is going to be one of the parties, whose part of the weights holds nothing secret.
@@ -275,6 +285,10 @@ pub enum Reply {
     Status(PartyStatus),
     /// What it takes to be one of the parties.
     Place(Place),
+    /// It would open the session, if the others have the same.
+    Checked(Checked),
+    /// It is gone, or was not there.
+    Deleted(Deleted),
 }
 
 /// A client's word between the steps of the set-up.
@@ -288,76 +302,6 @@ pub enum Proceed {
         /// Why, in one line.
         reason: String,
     },
-}
-
-/// What a party says about itself to its clients.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PartyStatus {
-    /// Its name.
-    pub name: String,
-    /// Its release.
-    pub covey: String,
-    /// Whole days its certificate is still valid.
-    pub certificate_days_left: i64,
-    /// Protocols it runs.
-    pub protocols: Vec<String>,
-    /// Programs it holds weights of.
-    pub programs: Vec<HeldProgram>,
-    /// Correlated OTs it has ahead.
-    pub stores: Vec<StoreStatus>,
-    /// Runs it has been dealt the correlated randomness of.
-    pub runs: Vec<RunsStatus>,
-    /// Sessions under way.
-    pub sessions: usize,
-}
-
-/// Correlated OTs that a party has ahead with another one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StoreStatus {
-    /// The other party.
-    pub peer: Key,
-    /// The party's role in the sessions they are for.
-    pub role: usize,
-    /// How many are left of each batch, by the role that holds the correlation.
-    pub batches: Vec<(Hex<16>, [u64; 2])>,
-}
-
-/// Runs of a program that were dealt in one go, for later sessions.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunsStatus {
-    /// The name of the batch, the same at all roles.
-    pub name: Hex<16>,
-    /// The program.
-    pub program: Hex<32>,
-    /// The protocol.
-    pub protocol: String,
-    /// Run-time choices of the sessions they serve.
-    pub options: OptionsMessage,
-    /// Samples a run.
-    pub batch: usize,
-    /// Low bits that outputs lose.
-    pub round_bits: u32,
-    /// How many are left.
-    pub left: u64,
-}
-
-/// A program a party holds weights of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HeldProgram {
-    /// The model's name.
-    pub name: String,
-    /// The program's hash.
-    pub program: Hex<32>,
-    /// Which version of the weights.
-    pub sharing: Hex<16>,
-    /// The party's role in it.
-    pub role: usize,
-    /// The protocol they are shared for.
-    pub protocol: String,
 }
 
 /// When what is exchanged.

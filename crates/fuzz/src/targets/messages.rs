@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use covey_client::messages::{
-    self, Done, Fill, Hex, Infer, Join, MessageError, PartyMessage, PhaseMessage, Proceed, Reply, Request, RingMessage,
-    Run as Runs, SessionReply, SessionRequest, StoreMessage, TakePlace, Terms, Usage,
+    self, Check, Done, Fill, Hex, Infer, Join, MessageError, PartyMessage, PhaseMessage, Proceed, Reply, Request,
+    RingMessage, Run as Runs, SessionReply, SessionRequest, StoreMessage, TakePlace, Terms, Usage,
 };
 use covey_protocols::Options;
 use covey_ring::Ring;
@@ -99,8 +99,13 @@ fn seed() -> Vec<(String, Vec<u8>)> {
     let ahead = StoreMessage::Ahead { any: true, gone: Some(vec![(Hex([1; 16]), 3)]) };
     let started = Reply::Started { names: vec!["alpha".into(), "beta".into()], stored_runs: vec![(1, 2)] };
     let place = TakePlace { protocol: "two-party".into(), program: Hex([6; 32]), role: 1, has: Some(Hex([2; 16])) };
+    let (protocol, program, client) = ("trio".to_string(), Hex([6; 32]), "data".to_string());
+    let check = Check { protocol, program, role: 1, parties: Vec::new(), client, without_dealer: false };
     vec![
         ("status".into(), messages::encode(&Request::Status)),
+        ("check".into(), messages::encode(&Request::Check(check))),
+        ("delete-weights".into(), messages::encode(&Request::DeleteWeights(program))),
+        ("delete-store".into(), messages::encode(&Request::DeleteStore(Some(program)))),
         ("infer".into(), messages::encode(&Request::Infer(Infer { role: 1, terms }))),
         ("join".into(), messages::encode(&Request::Join(Join { session: Hex([5; 16]), role: 2 }))),
         ("place".into(), messages::encode(&Request::TakePlace(place))),

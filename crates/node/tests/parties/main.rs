@@ -4,6 +4,8 @@ mod abuse;
 mod canaries;
 mod common;
 mod dealer;
+mod deleting;
+mod diagnosis;
 mod failures;
 mod inference;
 mod lanes;

@@ -31,6 +31,8 @@ pub struct DiskStock {
     me: usize,
     place: PathBuf,
     batches: Mutex<Vec<Batch>>,
+    /// Those that cannot be used.
+    damaged: Mutex<Vec<PathBuf>>,
     filling: Mutex<()>,
     _lock: File,
 }
@@ -52,17 +54,20 @@ impl DiskStock {
     /// If the directory cannot be made or read, or is open in another process.
     pub fn open(place: &Path, me: usize) -> Result<(DiskStock, Vec<OtError>)> {
         let file = store::lock_directory(place)?;
-        let (mut batches, mut problems) = (Vec::new(), Vec::new());
+        let (mut batches, mut problems, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
         for (name, path) in store::finished_batches(place)? {
             match Batch::open(&path, name, me) {
                 Ok(batch) if batch.left() == [0; 2] && !has_state(&path) => batch.dispose()?,
                 Ok(batch) => batches.push(batch),
-                Err(problem) => problems.push(problem),
+                Err(problem) => {
+                    problems.push(problem);
+                    damaged.push(path);
+                }
             }
         }
         batches.sort_by_key(|batch| batch.name);
-        let stock =
-            DiskStock { me, place: place.into(), batches: Mutex::new(batches), filling: Mutex::new(()), _lock: file };
+        let (batches, damaged, filling) = (Mutex::new(batches), Mutex::new(damaged), Mutex::default());
+        let stock = DiskStock { me, place: place.into(), batches, damaged, filling, _lock: file };
         Ok((stock, problems))
     }
 
@@ -105,6 +110,34 @@ impl DiskStock {
             Some(index) => batches.remove(index).dispose(),
             None => Ok(()),
         }
+    }
+
+    /// Bytes of the files of all batches.
+    pub fn bytes(&self) -> u64 {
+        lock(&self.batches).iter().map(|batch| store::size_of_files(&batch.place)).sum()
+    }
+
+    /// Removes all batches, those that cannot be used included, and what the next extension would start from; how many OTs were left. What
+    /// sessions set aside before stays theirs. The next fill begins with base OTs, so that nothing is made a second time.
+    ///
+    /// # Errors
+    /// If a fill is under way, or files cannot be removed.
+    pub fn clear(&self) -> Result<u64> {
+        let Ok(_filling) = self.filling.try_lock() else {
+            return Err(store::refuse(&self.place, "it is being filled: try again later"));
+        };
+        let mut batches = lock(&self.batches);
+        let mut left = 0;
+        while let Some(batch) = batches.pop() {
+            left += batch.left().iter().sum::<u64>();
+            batch.dispose()?;
+        }
+        let mut damaged = lock(&self.damaged);
+        while let Some(place) = damaged.last() {
+            remove(place)?;
+            damaged.pop();
+        }
+        Ok(left)
     }
 
     /// Bytes that a fill of `wanted`, by sender, sends at most, by sending party: what it sends where there is no earlier batch to go on

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::{
     BatchName, Contents, InUse, Items, Kind, Material, UNFINISHED, create_private_directory, dispose, finished_batches,
-    hex, lock_directory, refuse, remove, sync_directory,
+    hex, lock_directory, refuse, remove, size_of_files, sync_directory,
 };
 use crate::{OtError, Result};
 
@@ -25,6 +25,8 @@ pub struct Batches {
     place: PathBuf,
     kind: Kind,
     batches: Mutex<Vec<Batch>>,
+    /// Those that cannot be used.
+    damaged: Mutex<Vec<PathBuf>>,
     _lock: File,
 }
 
@@ -69,17 +71,23 @@ impl Batches {
     /// If the folder cannot be made or read, or is open in another process.
     pub fn open(place: &Path, kind: &Kind) -> Result<(Batches, Vec<OtError>)> {
         let lock = lock_directory(place)?;
-        let (mut batches, mut problems) = (Vec::new(), Vec::new());
+        let (mut batches, mut problems, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
         for (name, place) in finished_batches(place)? {
-            match Material::open(&place.join(FILE), kind) {
+            let problem = match Material::open(&place.join(FILE), kind) {
                 Ok(material) if material.journal().id() != id(kind, &name, material.journal().total()) => {
-                    problems.push(refuse(&place, "this is another batch than its name says"));
+                    refuse(&place, "this is another batch than its name says")
                 }
-                Ok(material) => batches.push(Batch::new(name, place, material)),
-                Err(problem) => problems.push(problem),
-            }
+                Ok(material) => {
+                    batches.push(Batch::new(name, place, material));
+                    continue;
+                }
+                Err(problem) => problem,
+            };
+            problems.push(problem);
+            damaged.push(place);
         }
-        let batches = Batches { place: place.into(), kind: *kind, batches: Mutex::new(batches), _lock: lock };
+        let (batches, damaged) = (Mutex::new(batches), Mutex::new(damaged));
+        let batches = Batches { place: place.into(), kind: *kind, batches, damaged, _lock: lock };
         batches.remove_used_up(&mut batches.lock())?;
         Ok((batches, problems))
     }
@@ -93,6 +101,11 @@ impl Batches {
             left: batch.material.journal().left(),
         };
         self.lock().iter().map(stored).collect()
+    }
+
+    /// Bytes of a batch's files.
+    pub fn bytes(&self, name: BatchName) -> u64 {
+        self.lock().iter().find(|batch| batch.name == name).map_or(0, |batch| size_of_files(&batch.place))
     }
 
     /// Writes a batch of `count` items, which `item` makes one after the other, all of the same length; where it makes none, nothing is
@@ -218,6 +231,20 @@ impl Batches {
             Some(index) => batches.remove(index).dispose().map(|()| true),
             None => Ok(false),
         }
+    }
+
+    /// Removes the batches that were found unusable when the folder was opened; how many there were.
+    ///
+    /// # Errors
+    /// If their files cannot be removed.
+    pub fn discard_damaged(&self) -> Result<usize> {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = damaged.len();
+        while let Some(place) = damaged.last() {
+            remove(place)?;
+            damaged.pop();
+        }
+        Ok(count)
     }
 
     /// [`Batches::discard`] of a batch that was never added.
@@ -406,6 +433,33 @@ mod tests {
         let batches = made(&place, 3, 8);
         batches.follow(&[NAME], &[(NAME, 3)]).unwrap();
         assert!(batches.stored().is_empty() && !place.join(hex(&NAME)).exists());
+    }
+
+    #[test]
+    fn a_batch_that_is_discarded_leaves_no_item_on_the_disk() {
+        let place = directory("discarded");
+        let batches = made(&place, 3, 64);
+        let file = place.join(hex(&NAME)).join(FILE);
+        let bytes = batches.bytes(NAME);
+        assert!(bytes > 3 * 64 && bytes == size_of_files(&place.join(hex(&NAME))));
+        // Through the open file, after its name is gone.
+        let (mut seen, mut open) = (Vec::new(), File::open(&file).unwrap());
+        let in_use = batches.reserve(NAME, 1).unwrap().unwrap();
+        assert!(batches.discard(NAME).unwrap() && !batches.discard(NAME).unwrap() && batches.stored().is_empty());
+        assert_eq!(in_use.read().unwrap()[..], item(0, 64)[..], "set aside before");
+        std::io::Read::read_to_end(&mut open, &mut seen).unwrap();
+        assert!(seen.len() > 3 * 64 && seen.iter().all(|byte| *byte == 0) && !file.exists());
+        // Also one that cannot be read.
+        batches.add(batches.create(NAME, b"about", 3, |number| Some(item(number, 64))).unwrap());
+        drop(batches);
+        std::fs::write(file.with_extension("journal"), b"damaged").unwrap();
+        let (batches, problems) = Batches::open(&place, &KIND).unwrap();
+        let mut open = File::open(&file).unwrap();
+        assert_eq!((problems.len(), batches.discard_damaged().unwrap()), (1, 1));
+        assert_eq!(batches.discard_damaged().unwrap(), 0);
+        seen.clear();
+        std::io::Read::read_to_end(&mut open, &mut seen).unwrap();
+        assert!(seen.len() > 3 * 64 && seen.iter().all(|byte| *byte == 0) && !file.exists());
     }
 
     #[test]

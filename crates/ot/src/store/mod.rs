@@ -103,6 +103,12 @@ pub(crate) fn finished_batches(place: &Path) -> Result<Vec<(BatchName, PathBuf)>
     Ok(batches)
 }
 
+/// Bytes of the files in a directory; of those that cannot be looked at none.
+pub(crate) fn size_of_files(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).filter(std::fs::Metadata::is_file).map(|file| file.len()).sum()
+}
+
 /// Removes a directory, if it is there. Its files are overwritten first: what is merely deleted stays on the disk.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {

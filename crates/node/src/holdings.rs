@@ -1,0 +1,149 @@
+//! What a party keeps for each program, what that takes, and its deletion: of a party that serves, or in the state folder of one that
+//! does not.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use covey_client::messages::{Deleted, Hex, Key, ProgramUse, ShareWeights, StoreStatus};
+
+use crate::budget::Memory;
+use crate::config::AllowedClient;
+use crate::error::NodeError;
+use crate::masks::MaskStore;
+use crate::runs::RunStore;
+use crate::state::{Claim, Head, Held, Store};
+use crate::supply::Stores;
+
+/// All that a party keeps for sessions to come.
+pub struct Holdings {
+    pub(crate) store: Arc<Store>,
+    pub(crate) stores: Arc<Stores>,
+    pub(crate) runs: Arc<RunStore>,
+    pub(crate) masks: Arc<MaskStore>,
+    /// Of a party that serves.
+    pub(crate) memory: Option<Arc<Memory>>,
+}
+
+/// A state folder that no party serves, to be changed by its operator. While this lives no daemon can start there.
+pub struct Operator {
+    holdings: Holdings,
+    _claim: Claim,
+}
+
+impl Holdings {
+    /// Looks into the state folder of a party. Also says what cannot be read there, which may be what a daemon has open.
+    ///
+    /// # Errors
+    /// If there is no such folder, or it cannot be read.
+    pub fn look(state: &Path) -> Result<(Self, Vec<String>), NodeError> {
+        check_folder(state)?;
+        let (store, mut problems) = Store::open(state)?;
+        let (stores, runs) = (Arc::new(Stores::new(state)), Arc::new(RunStore::new(state)));
+        problems.extend(stores.status().1);
+        problems.extend(runs.status().1);
+        let masks = Arc::new(MaskStore::new(state));
+        Ok((Holdings { store: Arc::new(store), stores, runs, masks, memory: None }, problems))
+    }
+
+    /// What each program takes and whose it is, by name.
+    pub fn usage(&self) -> Vec<ProgramUse> {
+        let mut usage: Vec<ProgramUse> = self.store.all().iter().map(|held| self.usage_of(held)).collect();
+        usage.sort_by(|a, b| (&a.name, a.program).cmp(&(&b.name, b.program)));
+        usage
+    }
+
+    /// The same of the programs that a client shared.
+    pub(crate) fn usage_by(&self, client: &AllowedClient) -> Vec<ProgramUse> {
+        let own = |held: &Arc<Held>| client.share_weights && held.head.belongs_to(client);
+        self.store.all().iter().filter(|held| own(held)).map(|held| self.usage_of(held)).collect()
+    }
+
+    fn usage_of(&self, held: &Held) -> ProgramUse {
+        let Head { name, ring, upload, owner_name, .. } = &held.head;
+        let ShareWeights { program, sharing, role, protocol, .. } = upload;
+        ProgramUse {
+            program: *program,
+            name: name.clone(),
+            sharing: *sharing,
+            role: *role,
+            protocol: protocol.clone(),
+            ring: *ring,
+            owner: owner_name.clone(),
+            share_bytes: held.bytes(),
+            masks_bytes: self.masks.bytes(program),
+            runs_bytes: self.runs.bytes(program),
+            memory_bytes: self.memory.as_ref().map(|_| held.cache.memory()),
+            run_memory: self.memory.as_ref().and_then(|memory| memory.largest_run(program)),
+        }
+    }
+
+    /// The correlated OTs that are kept for sessions with each peer.
+    pub fn stocks(&self) -> Vec<StoreStatus> {
+        self.stores.status().0
+    }
+
+    /// Deletes the weights of a program, and what was made ahead for them: for the client that shared them or, where none asks, for the
+    /// operator. What is not there is deleted already.
+    pub(crate) fn delete_weights(&self, program: &Hex<32>, asking: Option<&AllowedClient>) -> Result<Deleted, String> {
+        let weights = self.store.check_deletable(program, asking)?;
+        let mut runs = 0;
+        // Whose runs are without weights is not known.
+        if weights || asking.is_none() {
+            // The weights last: until they are gone their owner may ask again for what failed.
+            runs = self.runs.delete(Some(program))?;
+            self.masks.delete(program)?;
+            let failed = |error| format!("it cannot delete the weights of program {}: {error}", program.short());
+            self.store.delete(program).map_err(failed)?;
+        }
+        Ok(Deleted { weights, runs, ots: 0 })
+    }
+
+    /// Deletes what was made ahead: the stored runs of a program, or all of them and the correlated OTs with the peers that `with` names.
+    pub(crate) fn delete_store(
+        &self,
+        program: Option<&Hex<32>>,
+        with: impl Fn(&Key) -> bool,
+    ) -> Result<Deleted, String> {
+        let runs = self.runs.delete(program)?;
+        let ots = if program.is_none() { self.stores.delete(with)? } else { 0 };
+        Ok(Deleted { weights: false, runs, ots })
+    }
+}
+
+/// To ask for a folder must not make it.
+fn check_folder(state: &Path) -> Result<(), NodeError> {
+    let folder = state.display().to_string();
+    match state.is_dir() {
+        true => Ok(()),
+        false => Err(NodeError::State { folder, problem: "there is no such folder".into() }),
+    }
+}
+
+impl Operator {
+    /// Takes the state folder of a party that does not serve.
+    ///
+    /// # Errors
+    /// If there is no such folder, or a party serves there.
+    pub fn open(state: &Path) -> Result<Self, NodeError> {
+        check_folder(state)?;
+        let claim = Claim::alone(state)?;
+        let (holdings, _) = Holdings::look(state)?;
+        Ok(Operator { holdings, _claim: claim })
+    }
+
+    /// Deletes the weights of a program and what was made ahead for them, whoever shared them.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn delete_weights(&self, program: &Hex<32>) -> Result<Deleted, String> {
+        self.holdings.delete_weights(program, None)
+    }
+
+    /// Deletes the stored runs of a program, or all that was made ahead.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn delete_store(&self, program: Option<&Hex<32>>) -> Result<Deleted, String> {
+        self.holdings.delete_store(program, |_| true)
+    }
+}

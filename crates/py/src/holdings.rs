@@ -1,0 +1,107 @@
+//! What the parties keep, what is wrong with it, and its deletion.
+
+use std::path::PathBuf;
+
+use covey_client::messages::{Deleted, Hex};
+use covey_client::{ClientConfig, ClientError, own_role};
+use covey_node::{Holdings, Operator, PartyConfig, delete_own_stores};
+use covey_runtime::session::ProtocolKind;
+use pyo3::prelude::*;
+use serde_json::{Value, json};
+
+use crate::client::said;
+use crate::error::Failure;
+use crate::work::{attended, detached};
+
+/// Whether the parties that the client's file `config` names would serve it, as JSON: `parties` as `status` returns them, `findings` about
+/// them, and `programs` with a verdict and findings each.
+#[pyfunction]
+pub(crate) fn diagnose(py: Python<'_>, config: PathBuf) -> PyResult<String> {
+    attended(py, None, move |_| {
+        let config = ClientConfig::read(config)?;
+        let covey_node::Diagnosis { parties, findings, programs } = covey_node::diagnose(&config);
+        let parties: Vec<Value> =
+            config.parties.iter().zip(parties).map(|(party, answer)| said(party, answer)).collect();
+        Ok(json!({ "parties": parties, "findings": findings, "programs": programs }).to_string())
+    })
+}
+
+/// What the daemon that the party's file `config` describes says about itself to whoever runs it, as JSON.
+#[pyfunction]
+pub(crate) fn own_status(py: Python<'_>, config: PathBuf) -> PyResult<String> {
+    attended(py, None, move |_| Ok(serde_json::to_string(&covey_node::own_status(&PartyConfig::read(config)?)?)?))
+}
+
+/// The state folder of the party whose file `config` is.
+#[pyfunction]
+pub(crate) fn state_folder(py: Python<'_>, config: PathBuf) -> PyResult<PathBuf> {
+    detached(py, || Ok(PartyConfig::read(config)?.state))
+}
+
+/// What lies in a party's state folder, as JSON: `usage` of each program, `stores` of correlated OTs, and `problems` of what cannot be read.
+#[pyfunction]
+pub(crate) fn look(py: Python<'_>, state: PathBuf) -> PyResult<String> {
+    detached(py, || {
+        let (holdings, problems) = Holdings::look(&state)?;
+        Ok(json!({ "usage": holdings.usage(), "stores": holdings.stocks(), "problems": problems }).to_string())
+    })
+}
+
+/// Has the parties that the file `config` names delete the weights of a program, by hash, and what was made ahead for them. Returns JSON: of
+/// each what it deleted, or the `error`.
+#[pyfunction]
+pub(crate) fn delete_weights(py: Python<'_>, config: PathBuf, program: String) -> PyResult<String> {
+    attended(py, None, move |_| {
+        let (config, program) = (ClientConfig::read(config)?, hash(&program)?);
+        Ok(Value::Array(reports(&config, covey_client::delete_weights(&config, program))).to_string())
+    })
+}
+
+/// Has the parties that the file `config` names delete what they have ahead: all, or the stored runs of one program, by hash. What this data
+/// owner has as a party itself goes as well. Returns JSON as `delete_weights`.
+#[pyfunction]
+#[pyo3(signature = (config, program = None))]
+pub(crate) fn delete_store(py: Python<'_>, config: PathBuf, program: Option<String>) -> PyResult<String> {
+    attended(py, None, move |_| {
+        let config = ClientConfig::read(config)?;
+        let program = program.map(|program| hash(&program)).transpose()?;
+        let mut reports = reports(&config, covey_client::delete_store(&config, program));
+        if program.is_none() && own_role(&config, ProtocolKind::TwoParty).is_some() {
+            let own = delete_own_stores(&config).map(|ots| Deleted { ots, ..Deleted::default() });
+            reports.push(report(&config.name, own));
+        }
+        Ok(Value::Array(reports).to_string())
+    })
+}
+
+/// Deletes in the state folder of a party that does not serve: the `weights` of a program and what was made ahead for them, or the stored
+/// runs of a program, or all that was made ahead. Returns what was deleted as JSON.
+#[pyfunction]
+#[pyo3(signature = (state, weights, program = None))]
+pub(crate) fn delete_in(py: Python<'_>, state: PathBuf, weights: bool, program: Option<String>) -> PyResult<String> {
+    detached(py, || {
+        let operator = Operator::open(&state)?;
+        let program = program.map(|program| hash(&program)).transpose()?;
+        let deleted = match (weights, program) {
+            (true, Some(program)) => operator.delete_weights(&program),
+            (true, None) => Err("which program's weights?".into()),
+            (false, program) => operator.delete_store(program.as_ref()),
+        };
+        Ok(serde_json::to_string(&deleted.map_err(Failure::new)?)?)
+    })
+}
+
+fn hash(text: &str) -> Result<Hex<32>, Failure> {
+    text.parse().map_err(|problem| Failure::new(format!("'{text}' is no program's hash: {problem}")))
+}
+
+fn reports(config: &ClientConfig, answers: Vec<Result<Deleted, ClientError>>) -> Vec<Value> {
+    config.parties.iter().zip(answers).map(|(party, answer)| report(&party.name, answer)).collect()
+}
+
+fn report(name: &str, answer: Result<Deleted, ClientError>) -> Value {
+    match answer {
+        Ok(Deleted { weights, runs, ots }) => json!({ "name": name, "weights": weights, "runs": runs, "ots": ots }),
+        Err(error) => json!({ "name": name, "error": Failure::new(error).into_line() }),
+    }
+}
