@@ -55,9 +55,12 @@ class Client:
         sent = json.loads(_core.share_weights(self.config, loaded.program, loaded.need_weights(), protocol, progress))
         return Shared(sent["program"], sent["bytes"])
 
-    def session(self, model: Source, protocol: str = "trio", **options: Any) -> Session:
+    def session(
+        self, model: Source, protocol: str = "trio", *, progress: Progress | None = None, **options: Any
+    ) -> Session:
         """Open a session with the parties, for many inferences.
 
+        Where a party is full, the session waits for its place; `progress` is told which it is, whenever that changes.
         Options: `adder` ("auto", "fewest-bytes", "balanced", "fewest-rounds", "digits", "log-depth" or "ripple"), the
         network it chooses for by `latency_us` one way and `bandwidth` in bits per second, `tile` and `window`;
         `key_bits` makes comparisons approximate: they read that many bits from their bound down. `lanes` is how many
@@ -65,7 +68,7 @@ class Client:
         off, to see what they bring.
         """
         program = load(model).program
-        return Session(program, _core.Session(self.config, program, protocol, **options))
+        return Session(program, _core.Session(self.config, program, protocol, progress, **options))
 
     def infer(
         self, model: Source, x: Data, *, protocol: str = "trio", progress: Progress | None = None, **options: Any
@@ -73,7 +76,7 @@ class Client:
         """One private inference on `x` [N, ..]. The result opens here and nowhere else."""
         loaded = load(model, data=x)
         read_inputs(x, loaded.program)  # refused before anybody is called
-        with self.session(loaded.program, protocol, **options) as session:
+        with self.session(loaded.program, protocol, progress=progress, **options) as session:
             if session.absent_dealer is not None:
                 warnings.warn(session.absent_dealer, stacklevel=2)
             return session.infer_split(x, options.get("lanes") or 1, progress=progress)

@@ -16,6 +16,8 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Characters of a key file's path: more would not fit a line.
 const MAX_PATH: usize = 1000;
+/// Seconds that a session may wait for its place, at most.
+const MAX_WAIT: f64 = 600.0;
 /// No configuration file is nearly this large.
 const MAX_FILE: u64 = 1 << 20;
 
@@ -74,6 +76,8 @@ pub struct ClientConfig {
     pub identity: Arc<Identity>,
     /// How long a party may take to answer, and how long it may be silent in a session.
     pub timeout: Duration,
+    /// How long a session may wait for its place where parties are full; as long as they let it if `None`.
+    pub wait: Option<Duration>,
     /// The parties: the first is P0, the second P1 and so on; the dealer, if there is one, comes last.
     pub parties: Vec<Peer>,
     /// Emulated network of the sessions this client opens.
@@ -97,6 +101,7 @@ struct ClientTable {
     name: String,
     key: PathBuf,
     timeout: Option<f64>,
+    wait: Option<f64>,
     state: Option<PathBuf>,
 }
 
@@ -145,6 +150,7 @@ impl ClientConfig {
         let name = source.name("client.name", file.client.name)?;
         let identity = source.identity("client.key", &file.client.key)?;
         let timeout = source.timeout("client.timeout", file.client.timeout)?;
+        let wait = file.client.wait.map(|seconds| source.wait("client.wait", seconds)).transpose()?;
         let mut parties = source.peers("party", file.party)?;
         if let [_, second, ..] = &parties.iter().filter(|party| party.dealer).collect::<Vec<_>>()[..] {
             let problem = format!("'{}' is a second dealer: a session has one, remove the other", second.name);
@@ -160,7 +166,7 @@ impl ClientConfig {
         }
         let network = source.network(file.network)?;
         let state = source.resolve(&file.client.state.unwrap_or_else(|| default_state(&name)));
-        Ok(ClientConfig { name, identity: Arc::new(identity), timeout, parties, network, state })
+        Ok(ClientConfig { name, identity: Arc::new(identity), timeout, wait, parties, network, state })
     }
 
     /// A configuration without a file.
@@ -177,7 +183,7 @@ impl ClientConfig {
         let name = source.name("name", name.to_string())?;
         source.check_distinct("party", &parties)?;
         let state = default_state(&name);
-        Ok(ClientConfig { name, identity, timeout, parties, network: NetworkMessage::default(), state })
+        Ok(ClientConfig { name, identity, timeout, wait: None, parties, network: NetworkMessage::default(), state })
     }
 }
 
@@ -260,6 +266,14 @@ impl Source {
             None => Ok(DEFAULT_TIMEOUT),
             Some(seconds) if (0.5..=600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
             Some(_) => Err(self.refuse(key, "a time-out is between 0.5 and 600 seconds")),
+        }
+    }
+
+    /// Seconds that a session may wait for its place.
+    pub fn wait(&self, key: &str, seconds: f64) -> Result<Duration, ConfigError> {
+        match (0.0..=MAX_WAIT).contains(&seconds) {
+            true => Ok(Duration::from_secs_f64(seconds)),
+            false => Err(self.refuse(key, "a session waits for its place between 0 and 600 seconds")),
         }
     }
 

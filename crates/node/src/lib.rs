@@ -2,6 +2,7 @@
 //!
 //! A party never sees weights, inputs or results. It answers only clients and parties whose keys its configuration pins.
 
+mod admission;
 mod ahead;
 mod budget;
 mod config;
@@ -9,14 +10,20 @@ mod dumps;
 mod error;
 mod files;
 mod handshake;
+mod journal;
 mod keys;
 mod lanes;
 mod masks;
+mod metrics;
+mod monitor;
 mod numbers;
 mod own;
 mod place;
 mod places;
+mod queue;
 mod quota;
+mod records;
+mod requests;
 mod runs;
 mod serve;
 mod session;
@@ -43,5 +50,6 @@ pub use budget::{ClientBudget, PartyBudget};
 pub use config::{AllowedClient, PartyConfig};
 pub use dumps::forbid_core_dumps;
 pub use error::NodeError;
+pub use journal::{LogFormat, UnknownFormat, start_log};
 pub use own::{OwnSession, own_stores};
 pub use serve::serve;

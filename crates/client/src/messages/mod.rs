@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
 
 /// Version of these messages, and of what the protocols exchange. Both sides must speak the same.
-pub const WIRE_VERSION: u32 = 4;
+pub const WIRE_VERSION: u32 = 5;
 /// The release, which parties of one session must share: message layouts of protocols follow it.
 pub const COVEY_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Longest control message of the set-up, in bytes.
@@ -254,6 +254,15 @@ pub enum Reply {
         /// The party's own name.
         name: String,
     },
+    /// The session could be served, but all places are taken, or others wait for one.
+    Full,
+    /// The place of a session in the queue; told again whenever it changes, and as a sign of life.
+    Waiting {
+        /// 1 is next.
+        place: usize,
+        /// Sessions in the queue.
+        of: usize,
+    },
     /// The whole upload has arrived and is sound.
     Received,
     /// The upload is in use from now on.
@@ -288,6 +297,12 @@ pub enum Proceed {
         /// Why, in one line.
         reason: String,
     },
+    /// Give back the place that is set aside for the session: another party is full.
+    Release,
+    /// Take a place for the session, in the queue if need be.
+    Queue,
+    /// The session waits for its place at another party: a sign of life.
+    Wait,
 }
 
 /// What a party says about itself to its clients.

@@ -8,6 +8,8 @@ mod failures;
 mod inference;
 mod lanes;
 mod limits;
+mod operating;
+mod queue;
 mod refused;
 mod stored_runs;
 mod two_party;
