@@ -98,6 +98,7 @@ class Session:
         config: _Path,
         program: Program,
         protocol: str = "trio",
+        progress: _Progress | None = None,
         *,
         adder: str | None = None,
         latency_us: int | None = None,
@@ -151,7 +152,9 @@ def plan(
 def run_clear(
     program: Program, weights: Weights, inputs: Mapping[str, _Floats], wrap: bool = False
 ) -> tuple[list[dict[str, Any]], str, str]: ...
-def serve_party(config: _Path, ready: Callable[[str], object], dealer: bool = False) -> None: ...
+def serve_party(
+    config: _Path, ready: Callable[[str], object], dealer: bool = False, log: str | None = None
+) -> None: ...
 def share_weights(
     config: _Path, program: Program, weights: Weights, protocol: str = "trio", progress: _Progress | None = None
 ) -> str: ...

@@ -59,9 +59,13 @@ class Client:
         sent = json.loads(_core.share_weights(self.config, loaded.program, loaded.need_weights(), kind, progress))
         return Shared(sent["program"], sent["bytes"])
 
-    def session(self, model: Source, protocol: str | None = None, **options: Any) -> Session:
+    def session(
+        self, model: Source, protocol: str | None = None, *, progress: Progress | None = None, **options: Any
+    ) -> Session:
         """Open a session with the parties, for many inferences; `protocol` as for `share_weights`.
 
+
+        Where a party is full, the session waits for its place; `progress` is told which it is, whenever that changes.
         Options: `adder` ("auto", "fewest-bytes", "balanced", "fewest-rounds", "digits", "log-depth" or "ripple"), the
         network it chooses for by `latency_us` one way and `bandwidth` in bits per second, `tile` and `window`;
         `key_bits` makes comparisons approximate: they read that many bits from their bound down. `lanes` is how many
@@ -69,7 +73,8 @@ class Client:
         off, to see what they bring.
         """
         program = load(model).program
-        return Session(program, _core.Session(self.config, program, protocol_for(self.config, protocol), **options))
+        kind = protocol_for(self.config, protocol)
+        return Session(program, _core.Session(self.config, program, kind, progress, **options))
 
     def infer(
         self,
@@ -83,7 +88,7 @@ class Client:
         """One private inference on `x` [N, ..]. The result opens here and nowhere else."""
         loaded = load(model, data=x)
         read_inputs(x, loaded.program)  # refused before anybody is called
-        with self.session(loaded.program, protocol, **options) as session:
+        with self.session(loaded.program, protocol, progress=progress, **options) as session:
             if session.absent_dealer is not None:
                 warnings.warn(session.absent_dealer, stacklevel=2)
             return session.infer_split(x, options.get("lanes") or 1, progress=progress)

@@ -17,6 +17,8 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Characters of a key file's path: more would not fit a line.
 const MAX_PATH: usize = 1000;
+/// Seconds that a session may wait for its place, at most.
+const MAX_WAIT: f64 = 600.0;
 /// No configuration file is nearly this large.
 const MAX_FILE: u64 = 1 << 20;
 
@@ -98,6 +100,8 @@ pub struct ClientConfig {
     pub identity: Arc<Identity>,
     /// How long a party may take to answer, and how long it may be silent in a session.
     pub timeout: Duration,
+    /// How long a session may wait for its place where parties are full; as long as they let it if `None`.
+    pub wait: Option<Duration>,
     /// The parties: the first is P0, the second P1 and so on; the dealer, if there is one, comes last.
     pub parties: Vec<Peer>,
     /// The protocol of its sessions, where the file says so and nothing else is asked for.
@@ -124,6 +128,7 @@ struct ClientTable {
     key: PathBuf,
     protocol: Option<String>,
     timeout: Option<f64>,
+    wait: Option<f64>,
     state: Option<PathBuf>,
 }
 
@@ -176,6 +181,7 @@ impl ClientConfig {
         let identity = source.identity("client.key", &file.client.key)?;
         let protocol = file.client.protocol.map(|name| source.protocol("client.protocol", &name)).transpose()?;
         let timeout = source.timeout("client.timeout", file.client.timeout)?;
+        let wait = file.client.wait.map(|seconds| source.wait("client.wait", seconds)).transpose()?;
         let mut parties = source.peers("party", file.party)?;
         if let Some(index) = parties.iter().position(|party| !party.formerly.is_empty()) {
             let problem = "this is for the parties' own files, which say whose weights they hold: remove it here";
@@ -195,7 +201,7 @@ impl ClientConfig {
         }
         let network = source.network(file.network)?;
         let state = source.resolve(&file.client.state.unwrap_or_else(|| default_state(&name)));
-        Ok(ClientConfig { name, identity: Arc::new(identity), timeout, parties, protocol, network, state })
+        Ok(ClientConfig { name, identity: Arc::new(identity), timeout, wait, parties, protocol, network, state })
     }
 
     /// A configuration without a file.
@@ -212,7 +218,8 @@ impl ClientConfig {
         let name = source.name("name", name.to_string())?;
         source.check_distinct("party", &parties)?;
         let state = default_state(&name);
-        Ok(ClientConfig { name, identity, timeout, parties, protocol: None, network: NetworkMessage::default(), state })
+        let network = NetworkMessage::default();
+        Ok(ClientConfig { name, identity, timeout, wait: None, parties, protocol: None, network, state })
     }
 }
 
@@ -298,6 +305,14 @@ impl Source {
         }
     }
 
+    /// Seconds that a session may wait for its place.
+    pub fn wait(&self, key: &str, seconds: f64) -> Result<Duration, ConfigError> {
+        match (0.0..=MAX_WAIT).contains(&seconds) {
+            true => Ok(Duration::from_secs_f64(seconds)),
+            false => Err(self.refuse(key, "a session waits for its place between 0 and 600 seconds")),
+        }
+    }
+
     /// A `host:port`.
     pub fn address(&self, key: &str, address: String) -> Result<String, ConfigError> {
         let sound = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
@@ -346,7 +361,9 @@ impl Source {
             (None, Some(several)) if !several.is_empty() => {
                 several.iter().map(|text| self.fingerprint(&format!("{entry}.fingerprints"), name, text)).collect()
             }
-            (one, None) => Ok(vec![self.fingerprint(&format!("{entry}.fingerprint"), name, &one.unwrap_or_default())?]),
+            (one, None) => {
+                Ok(vec![self.fingerprint(&format!("{entry}.fingerprint"), name, &one.unwrap_or_default())?])
+            }
             _ => {
                 let problem = "give one key here, or several as fingerprints = [\"covey:…\", …]";
                 Err(self.refuse(&format!("{entry}.fingerprint"), problem))

@@ -10,6 +10,7 @@ use covey_transport::{Connection, ErrorKind, TransportError};
 
 use crate::messages::{Hex, Infer, Proceed, Reply, Request, Terms, is_name, one_line};
 use crate::parties::{connect_computing, connect_within, expect, keys, unexpected};
+use crate::queue::{Waiting, take_places};
 use crate::{ClientConfig, ClientError, wire};
 
 /// How long a dealer is waited for where the parties may go on without it.
@@ -43,14 +44,15 @@ pub(crate) struct Opened {
 }
 
 /// Opens a session with all parties; without the dealer, where it cannot be reached and the parties have stored runs. Returns what was
-/// agreed.
+/// agreed. `tell` hears of the session's place where parties are full.
 pub(crate) fn open(
     config: &ClientConfig,
     program: &Program,
     protocol: ProtocolKind,
     options: Options,
+    tell: &mut dyn FnMut(&Waiting),
 ) -> Result<(Terms, Opened), ClientError> {
-    let ask = |connections: Vec<Connection>, absent: Option<TransportError>| {
+    let mut ask = |connections: Vec<Connection>, absent: Option<TransportError>| {
         let terms = Terms {
             session: Hex::random()?,
             protocol: protocol.name().into(),
@@ -63,28 +65,28 @@ pub(crate) fn open(
             network: config.network,
             without_dealer: absent.is_some(),
         };
-        let opened = agree(connections, &terms, config.timeout, absent)?;
+        let opened = agree(config, connections, &terms, absent, tell)?;
         Ok((terms, opened))
     };
     let Some(dealer) = config.parties.iter().find(|party| party.dealer) else {
         return ask(connect_computing(config)?, None);
     };
     // The dealer first: parties do not wait long for a request.
-    let with = |dealer: Connection| {
+    let with_dealer = |dealer: Connection| -> Result<Vec<Connection>, ClientError> {
         let mut connections = connect_computing(config)?;
         connections.push(dealer);
-        ask(connections, None)
+        Ok(connections)
     };
     let patience = config.timeout.min(DEALER_PATIENCE);
     let absent = match connect_within(config, dealer, patience) {
         Err(absent) if absent.kind() == ErrorKind::Unreachable => absent,
-        met => return with(met?),
+        met => return ask(with_dealer(met?)?, None),
     };
     match ask(connect_computing(config)?, Some(absent)) {
         Err(refusal @ ClientError::Refused { .. }) => {
             // It is needed, and may be about to start.
             let met = connect_within(config, dealer, config.timeout.saturating_sub(patience));
-            with(met.map_err(|dealer| ClientError::NoDealer { dealer, refusal: refusal.into() })?)
+            ask(with_dealer(met.map_err(|dealer| ClientError::NoDealer { dealer, refusal: refusal.into() })?)?, None)
         }
         opened => opened,
     }
@@ -92,18 +94,20 @@ pub(crate) fn open(
 
 /// Asks every party, and goes on only if none refuses.
 fn agree(
+    config: &ClientConfig,
     mut connections: Vec<Connection>,
     terms: &Terms,
-    timeout: Duration,
     absent: Option<TransportError>,
+    tell: &mut dyn FnMut(&Waiting),
 ) -> Result<Opened, ClientError> {
+    let timeout = config.timeout;
     for (role, connection) in connections.iter_mut().enumerate() {
         wire::send(connection, &Request::Infer(Infer { role, terms: terms.clone() }), timeout)?;
     }
     let answers: Vec<_> = connections.iter_mut().map(|connection| expect(connection, timeout)).collect();
-    if let Some(role) = answers.iter().position(Result::is_err) {
-        let refusal = answers.into_iter().nth(role).and_then(Result::err);
-        let refusal = refusal.unwrap_or_else(|| unexpected(&connections[role]));
+    let all = answers.into_iter().collect::<Result<Vec<Reply>, _>>();
+    let placed = all.and_then(|answers| take_places(config, &mut connections, &answers, tell));
+    if let Err(refusal) = placed {
         let reason = one_line(&refusal.to_string());
         for connection in connections.iter_mut() {
             let _ = wire::send(connection, &Proceed::Cancel { reason: reason.clone() }, timeout);

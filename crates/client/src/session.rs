@@ -19,6 +19,7 @@ use crate::messages::{
 };
 use crate::opening::{AbsentDealer, Opened, open};
 use crate::parties::check_all;
+use crate::queue::Waiting;
 use crate::{ClientConfig, ClientError, wire};
 
 /// Most inferences of one request.
@@ -118,10 +119,23 @@ impl Session {
     /// Before anything is sent: a program the protocol cannot run, a wrong number of parties. Then: a party that cannot be
     /// reached or refuses (it holds no weights of the program, or others; the parties disagree), each with the way out.
     pub fn open(config: &ClientConfig, program: &Program, options: SessionOptions) -> Result<Self, ClientError> {
+        Session::open_telling(config, program, options, &mut |_| {})
+    }
+
+    /// The same; where a party is full, `tell` hears of the session's place in its queue, whenever that changes.
+    ///
+    /// # Errors
+    /// As [`Session::open`], and a queue that is full or in which the session waited for too long.
+    pub fn open_telling(
+        config: &ClientConfig,
+        program: &Program,
+        options: SessionOptions,
+        tell: &mut dyn FnMut(&Waiting),
+    ) -> Result<Self, ClientError> {
         let SessionOptions { protocol, mut options } = options;
         options.parties = check_all(config, protocol)?;
         supports(protocol, program)?;
-        let (terms, Opened { connections, names, absent_dealer }) = open(config, program, protocol, options)?;
+        let (terms, Opened { connections, names, absent_dealer }) = open(config, program, protocol, options, tell)?;
         // An absent dealer keeps its place.
         let parties = config.parties.len();
         let peers = connections.into_iter().zip(&names).enumerate();

@@ -32,6 +32,10 @@ pub struct PartyBudget {
     pub queue: u64,
     /// Sessions and uploads at once.
     pub sessions: usize,
+    /// Sessions that may wait for a place.
+    pub waiting: usize,
+    /// How long each of them may wait.
+    pub wait: Duration,
     /// A session whose client asks for nothing for so long ends where another client has no place.
     pub idle: Duration,
 }
@@ -51,7 +55,8 @@ pub struct ClientBudget {
 
 impl Default for PartyBudget {
     fn default() -> Self {
-        PartyBudget { memory: None, queue: 256 * MIB, sessions: 16, idle: Duration::from_secs(60) }
+        let minute = Duration::from_secs(60);
+        PartyBudget { memory: None, queue: 256 * MIB, sessions: 16, waiting: 16, wait: minute, idle: minute }
     }
 }
 
@@ -110,6 +115,17 @@ impl Memory {
         let _ = self.reclaim.set(Box::new(reclaim));
     }
 
+    /// Bytes counted, and the most that may be.
+    pub fn usage(&self) -> (u64, u64) {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        (taken.values().sum(), self.party)
+    }
+
+    /// Counts nothing yet of what the client is going to take.
+    pub fn nothing(self: &Arc<Self>, client: &AllowedClient) -> Charge {
+        Charge { memory: self.clone(), client: Some(client.clone()), bytes: 0 }
+    }
+
     /// Counts nothing yet of what all sessions share.
     pub fn shared(self: &Arc<Self>) -> Charge {
         Charge { memory: self.clone(), client: None, bytes: 0 }
@@ -120,7 +136,7 @@ impl Memory {
     /// # Errors
     /// One line that says what `what` takes, what is left of which budget, and the way out.
     pub fn take(self: &Arc<Self>, client: &AllowedClient, bytes: u64, what: &str) -> Result<Charge, String> {
-        let mut charge = Charge { memory: self.clone(), client: Some(client.clone()), bytes: 0 };
+        let mut charge = self.nothing(client);
         charge.grow(bytes, what)?;
         Ok(charge)
     }

@@ -1,6 +1,7 @@
 //! `party.toml` and `dealer.toml`: who this party is, the other parties, and the clients it works for.
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use covey_transport::{Fingerprint, Identity};
 use serde::Deserialize;
 
 use crate::budget::{ClientBudget, PartyBudget, mebibytes};
+use crate::journal::LogFormat;
 
 /// Most bits that rounding takes off an output.
 const MOST_ROUNDED: u32 = 24;
@@ -36,6 +38,10 @@ pub struct PartyConfig {
     pub peers: Vec<Peer>,
     /// Who may ask this party for anything.
     pub clients: Vec<AllowedClient>,
+    /// The loopback address that metrics and health are told on, if any.
+    pub metrics: Option<SocketAddr>,
+    /// How the lines of the log are written.
+    pub log: LogFormat,
     /// The file it was read from, if any.
     pub file: Option<PathBuf>,
 }
@@ -108,7 +114,12 @@ struct PartyTable {
     memory_mb: Option<u64>,
     queue_mb: Option<u64>,
     sessions: Option<usize>,
+    waiting: Option<usize>,
+    wait: Option<f64>,
     idle: Option<f64>,
+    metrics: Option<String>,
+    #[serde(default)]
+    log: LogFormat,
     #[serde(default)]
     role: RoleName,
 }
@@ -169,21 +180,25 @@ impl PartyConfig {
             memory: mebibytes(source, "party.memory_mb", file.party.memory_mb)?,
             queue: mebibytes(source, "party.queue_mb", file.party.queue_mb)?.unwrap_or(usual.queue),
             sessions: file.party.sessions.unwrap_or(usual.sessions),
+            waiting: file.party.waiting.unwrap_or(usual.waiting),
+            wait: file.party.wait.map_or(Ok(usual.wait), |seconds| source.wait("party.wait", seconds))?,
             idle: match file.party.idle {
                 None => usual.idle,
                 given => source.timeout("party.idle", given)?,
             },
         };
-        let file = Some(source.path().to_path_buf());
-        let config = PartyConfig { name, listen, identity, dealer, state, timeout, budget, peers, clients, file };
+        let metrics = file.party.metrics.map(|address| loopback(source, "party.metrics", &address)).transpose()?;
+        let (log, file) = (file.party.log, Some(source.path().to_path_buf()));
+        let config =
+            PartyConfig { name, listen, identity, dealer, state, timeout, budget, peers, clients, metrics, log, file };
         config.check_keys(source)?;
         Ok(config)
     }
 
-    /// This configuration with what `new` changes of it and a running party can take up: its key, clients and peers, the time-out, the
-    /// queue of a peer; and the keys of the file whose changes need a restart.
+    /// This configuration with what `new` changes of it and a running party can take up: its key, clients and peers, the time-out, how
+    /// long sessions wait, the queue of a peer; and the keys of the file whose changes need a restart.
     pub(crate) fn taking_up(&self, new: PartyConfig) -> (PartyConfig, Vec<&'static str>) {
-        let budget = PartyBudget { queue: new.budget.queue, ..self.budget.clone() };
+        let budget = PartyBudget { queue: new.budget.queue, wait: new.budget.wait, ..self.budget.clone() };
         let restarts = [
             ("name", self.name != new.name),
             ("listen", self.listen != new.listen),
@@ -191,7 +206,10 @@ impl PartyConfig {
             ("state", self.state != new.state),
             ("memory_mb", self.budget.memory != new.budget.memory),
             ("sessions", self.budget.sessions != new.budget.sessions),
+            ("waiting", self.budget.waiting != new.budget.waiting),
             ("idle", self.budget.idle != new.budget.idle),
+            ("metrics", self.metrics != new.metrics),
+            ("log", self.log != new.log),
         ];
         let restarts = restarts.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect();
         let PartyConfig { identity, timeout, peers, clients, .. } = new;
@@ -233,6 +251,19 @@ impl PartyConfig {
             return Err(source.refuse(&format!("client[{index}].fingerprint"), problem));
         }
         Ok(())
+    }
+}
+
+/// An address that this machine alone can reach: who reads metrics shows no key.
+fn loopback(source: &Source, key: &str, text: &str) -> Result<SocketAddr, ConfigError> {
+    match text.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_loopback() => Ok(address),
+        Ok(_) => Err(source.refuse(
+            key,
+            "metrics are told to whoever asks, so on a loopback address alone: write 127.0.0.1:9100, and reach it by a proxy or tunnel \
+             that checks who asks",
+        )),
+        Err(_) => Err(source.refuse(key, "this is no address of this machine: write 127.0.0.1:9100 or [::1]:9100")),
     }
 }
 

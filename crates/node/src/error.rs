@@ -21,6 +21,14 @@ pub enum NodeError {
         /// What the system said.
         problem: String,
     },
+    /// The address for metrics and health.
+    #[error("party.metrics: cannot listen on {address}: {problem}; choose another address or end what listens there")]
+    Metrics {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// What the system said.
+        problem: String,
+    },
     /// The state folder is another process's.
     #[error(
         "state folder {folder} is in use by another party process: stop that one, or choose another `state` in the configuration"

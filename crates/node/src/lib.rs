@@ -2,6 +2,7 @@
 //!
 //! A party never sees weights, inputs or results. It answers only clients and parties whose keys its configuration pins.
 
+mod admission;
 mod ahead;
 mod budget;
 mod config;
@@ -11,14 +12,20 @@ mod error;
 mod files;
 mod handshake;
 mod holdings;
+mod journal;
 mod keys;
 mod lanes;
 mod masks;
+mod metrics;
+mod monitor;
 mod numbers;
 mod own;
 mod place;
 mod places;
+mod queue;
 mod quota;
+mod records;
+mod requests;
 mod runs;
 mod serve;
 mod session;
@@ -48,5 +55,6 @@ pub use diagnosis::{Diagnosis, Finding, ProgramDiagnosis, Verdict, diagnose, own
 pub use dumps::forbid_core_dumps;
 pub use error::NodeError;
 pub use holdings::{Holdings, Operator};
+pub use journal::{LogFormat, UnknownFormat, start_log};
 pub use own::{OwnSession, delete_own_stores, own_stores};
 pub use serve::serve;

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
-use covey_node::{NodeError, PartyConfig, forbid_core_dumps, serve};
+use covey_node::{LogFormat, NodeError, PartyConfig, forbid_core_dumps, serve, start_log};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use tracing_subscriber::EnvFilter;
 
 /// Run one Covey party: it keeps shares of weights and computes on shares with the other parties.
 #[derive(Parser)]
@@ -21,18 +20,13 @@ struct Arguments {
     /// Print the address listened on, alone on one line of standard output.
     #[arg(long)]
     print_address: bool,
+    /// Write the log as text or json, whatever `log` of [party] says.
+    #[arg(long, value_name = "FORMAT")]
+    log: Option<LogFormat>,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = EnvFilter::try_from_env("COVEY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        // A full disk under the log is no reason to stop serving: saying so on stderr would fail too, and panic.
-        .log_internal_errors(false)
-        .init();
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -43,10 +37,13 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), NodeError> {
-    if let Err(error) = forbid_core_dumps() {
+    // Before the key is read.
+    let dumps = forbid_core_dumps();
+    let config = PartyConfig::read(&arguments.config)?;
+    start_log(arguments.log.unwrap_or(config.log));
+    if let Err(error) = dumps {
         tracing::warn!("core dumps of this process stay possible: {error}");
     }
-    let config = PartyConfig::read(&arguments.config)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // A second signal ends the process at once.

@@ -9,12 +9,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use covey_client::messages::{Hex, Key, ShareWeights, StoreStatus};
-use covey_client::{ClientConfig, ClientError, Peer, Session, SessionOptions, own_role, take_place};
+use covey_client::{ClientConfig, ClientError, Peer, Session, SessionOptions, Waiting, own_role, take_place};
 use covey_program::Program;
 use covey_runtime::session::{ProtocolKind, supports};
 
 use crate::budget::{ClientBudget, PartyBudget};
 use crate::config::{AllowedClient, PartyConfig};
+use crate::journal::LogFormat;
 use crate::serve::serve_in;
 use crate::state::{Claim, Head, Store};
 use crate::supply::Stores;
@@ -41,15 +42,29 @@ impl OwnSession {
     /// # Errors
     /// As [`Session::open`]; a state folder or port that cannot be used.
     pub fn open(config: &ClientConfig, program: &Program, options: SessionOptions) -> Result<Self, ClientError> {
+        OwnSession::open_telling(config, program, options, &mut |_| {})
+    }
+
+    /// The same; where a party is full, `tell` hears of the session's place in its queue.
+    ///
+    /// # Errors
+    /// As [`OwnSession::open`], and as [`Session::open_telling`].
+    pub fn open_telling(
+        config: &ClientConfig,
+        program: &Program,
+        options: SessionOptions,
+        tell: &mut dyn FnMut(&Waiting),
+    ) -> Result<Self, ClientError> {
         supports(options.protocol, program)?;
         let Some(role) = own_role(config, options.protocol) else {
-            return Ok(OwnSession { session: Some(Session::open(config, program, options)?), party: None });
+            let session = Session::open_telling(config, program, options, tell)?;
+            return Ok(OwnSession { session: Some(session), party: None });
         };
         let party = OwnParty::start(config, program, options.protocol, role)?;
         let mut all = config.clone();
-        let own = Peer::new(&config.name, &party.address, config.identity.fingerprint());
-        all.parties.insert(role, own);
-        Ok(OwnSession { session: Some(Session::open(&all, program, options)?), party: Some(party) })
+        all.parties.insert(role, Peer::new(&config.name, &party.address, config.identity.fingerprint()));
+        let session = Session::open_telling(&all, program, options, tell)?;
+        Ok(OwnSession { session: Some(session), party: Some(party) })
     }
 
     /// The session; none once it is closed.
@@ -96,6 +111,8 @@ impl OwnParty {
             budget: PartyBudget { memory: Some(u64::MAX), ..PartyBudget::default() },
             peers: config.parties.clone(),
             clients: vec![client],
+            metrics: None,
+            log: LogFormat::default(),
             file: None,
         };
         let stop = Arc::new(AtomicBool::new(false));

@@ -1,7 +1,7 @@
 //! Places for those who have shown who they are: connections of a key, sessions of a client, and who is awaited to join a session.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::sleep;
@@ -14,9 +14,10 @@ use crate::budget::{Charge, PartyBudget};
 use crate::config::{AllowedClient, PartyConfig};
 use crate::error::Failure;
 use crate::handshake::Joined;
+use crate::queue::{Full, Queue, Turn};
 
-/// How long a client waits for the place of a session that is ended for it.
-const VACATED: Duration = Duration::from_secs(4);
+/// How long an upload waits for a place, at most: the other parties have set one aside for it.
+const MOMENTS: Duration = Duration::from_secs(4);
 const TICK: Duration = Duration::from_millis(10);
 /// Most connections of one key at once that are no part of another's session.
 const CONNECTIONS_OF_KEY: usize = 32;
@@ -28,57 +29,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many of something each has: keys, or clients by name.
-struct Counts<K>(Mutex<HashMap<K, usize>>);
-
-impl<K> Default for Counts<K> {
-    fn default() -> Self {
-        Counts(Mutex::default())
-    }
-}
-
-impl<K: Eq + Hash> Counts<K> {
-    /// One more of this key's, if that is not more than `most`, and not more than `most_of_all` keys have together.
-    fn add(&self, key: K, most: usize, most_of_all: usize) -> Result<(), Full> {
-        let mut counts = lock(&self.0);
-        if counts.get(&key).is_some_and(|count| *count >= most) || most == 0 {
-            return Err(Full::Key);
-        }
-        if counts.values().sum::<usize>() >= most_of_all {
-            return Err(Full::All);
-        }
-        *counts.entry(key).or_insert(0) += 1;
-        Ok(())
-    }
-
-    fn remove(&self, key: &K) {
-        let mut counts = lock(&self.0);
-        if let Some(count) = counts.get_mut(key) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(key);
-            }
-        }
-    }
-
-    fn sum(&self) -> usize {
-        lock(&self.0).values().sum()
-    }
-}
-
-/// What there is no place in.
-enum Full {
-    Key,
-    All,
-}
-
 /// The places of a party.
 pub(crate) struct Places {
-    connections: Counts<Fingerprint>,
-    /// Of clients, by name.
-    sessions: Counts<String>,
-    /// Sessions and uploads at once, of all.
+    connections: Mutex<HashMap<Fingerprint, usize>>,
+    /// Sessions and uploads, and who waits for a place.
+    queue: Mutex<Queue>,
+    /// Places.
     most: usize,
+    /// Nobody is given a place any more.
+    closed: AtomicBool,
     /// How long a session may rest that another's place depends on.
     idle: Duration,
     /// Sessions that wait for other parties, by session id.
@@ -118,12 +77,24 @@ pub(crate) struct Seat {
     memory: Charge,
 }
 
+/// A place in the queue; dropped, it is given up.
+pub(crate) struct Ticket {
+    places: Arc<Places>,
+    client: String,
+    number: u64,
+    /// For the seat to come.
+    memory: Option<Charge>,
+    /// Its place and how many there are, as it was last.
+    place: (usize, usize),
+}
+
 impl Places {
     pub fn new(budget: &PartyBudget) -> Self {
         Places {
-            connections: Counts::default(),
-            sessions: Counts::default(),
+            connections: Mutex::default(),
+            queue: Mutex::new(Queue::new(budget.sessions, budget.waiting)),
             most: budget.sessions,
+            closed: AtomicBool::new(false),
             idle: budget.idle,
             waiting: Mutex::default(),
             running: Mutex::default(),
@@ -132,35 +103,108 @@ impl Places {
 
     /// A place for one more connection of this key.
     pub fn spot(self: &Arc<Self>, key: Fingerprint) -> Result<Spot, Failure> {
-        let added = self.connections.add(key, CONNECTIONS_OF_KEY, usize::MAX);
-        let full = format!("{CONNECTIONS_OF_KEY} connections of this key are open already: close some");
-        added.map(|()| Spot { places: self.clone(), key }).map_err(|_| Failure::refused(full))
+        let mut connections = lock(&self.connections);
+        let count = connections.entry(key).or_insert(0);
+        if *count >= CONNECTIONS_OF_KEY {
+            let full = format!("{CONNECTIONS_OF_KEY} connections of this key are open already: close some");
+            return Err(Failure::refused(full));
+        }
+        *count += 1;
+        Ok(Spot { places: self.clone(), key })
     }
 
-    /// A place for one more session or upload of a client's, which takes `memory`. Where all are taken, the session goes that has rested
-    /// longest, if that is long enough.
-    pub fn seat(self: &Arc<Self>, client: &AllowedClient, memory: Charge) -> Result<Seat, Failure> {
-        let mut vacated: Option<Instant> = None;
-        loop {
-            let (all, most) = (self.most, client.budget.sessions);
-            match self.sessions.add(client.name.clone(), most, all) {
-                Ok(()) => break,
-                Err(Full::All) if vacated.is_some_and(|since| since.elapsed() < VACATED) => sleep(TICK),
-                Err(Full::All) if vacated.is_none() && self.vacate() => vacated = Some(Instant::now()),
-                Err(Full::All) => {
-                    return Err(Failure::refused(format!(
-                        "it serves {all} sessions already: try again later, or have `sessions` of its [party] raised"
-                    )));
-                }
-                Err(Full::Key) => {
-                    return Err(Failure::refused(format!(
-                        "it serves {most} sessions of '{}' already: close some, or have `sessions` of its [[client]] entry raised",
-                        client.name
-                    )));
-                }
-            }
+    /// A place for one more session of a client's, which takes `memory`, if one is free and nobody waits for it.
+    pub fn free(self: &Arc<Self>, client: &AllowedClient, memory: Charge) -> Result<Option<Seat>, Failure> {
+        self.check_open()?;
+        let taken = lock(&self.queue).take(&client.name, client.budget.sessions);
+        match taken {
+            Ok(()) => Ok(Some(self.seat(&client.name, memory))),
+            Err(Full::Client) => Err(self.refusal(client, Full::Client)),
+            Err(_) => Ok(None),
         }
-        Ok(Seat { places: self.clone(), client: client.name.clone(), session: None, rests: Rest::default(), memory })
+    }
+
+    /// A place in the queue for one more session of a client's, which is going to take `memory`.
+    pub fn join_queue(self: &Arc<Self>, client: &AllowedClient, memory: Charge) -> Result<Ticket, Failure> {
+        self.check_open()?;
+        let joined = lock(&self.queue).join(&client.name, client.budget.sessions);
+        joined.map(|number| self.ticket(client, number, memory)).map_err(|full| self.refusal(client, full))
+    }
+
+    /// Why there is no place where nobody may wait for one. The session that has rested for too long makes room for the next to ask.
+    pub fn no_queue(&self, client: &AllowedClient) -> Failure {
+        self.vacate();
+        self.refusal(client, Full::Places)
+    }
+
+    /// A place for an upload, or what else takes none for long. It waits for moments, before all sessions.
+    pub fn at_once(
+        self: &Arc<Self>,
+        client: &AllowedClient,
+        memory: Charge,
+        timeout: Duration,
+    ) -> Result<Seat, Failure> {
+        let patience = Instant::now() + MOMENTS.min(timeout / 2);
+        let joined = lock(&self.queue).join_first(&client.name, client.budget.sessions);
+        let number = joined.map_err(|full| self.refusal(client, full))?;
+        let mut ticket = self.ticket(client, number, memory);
+        loop {
+            if let Some(seat) = ticket.turn()? {
+                return Ok(seat);
+            }
+            if Instant::now() >= patience {
+                return Err(self.refusal(client, Full::Places));
+            }
+            sleep(TICK);
+        }
+    }
+
+    /// Gives nobody a place any more: whoever waits for one is told so.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Whether sessions are given places.
+    pub fn is_open(&self) -> bool {
+        !self.closed.load(Ordering::Acquire)
+    }
+
+    fn check_open(&self) -> Result<(), Failure> {
+        match self.is_open() {
+            true => Ok(()),
+            false => Err(Failure::refused("it is being stopped by its operator: try again later")),
+        }
+    }
+
+    fn seat(self: &Arc<Self>, client: &str, memory: Charge) -> Seat {
+        Seat { places: self.clone(), client: client.into(), session: None, rests: Rest::default(), memory }
+    }
+
+    fn ticket(self: &Arc<Self>, client: &AllowedClient, number: u64, memory: Charge) -> Ticket {
+        Ticket { places: self.clone(), client: client.name.clone(), number, memory: Some(memory), place: (1, 1) }
+    }
+
+    fn refusal(&self, client: &AllowedClient, full: Full) -> Failure {
+        let (AllowedClient { name, budget, .. }, all) = (client, self.most);
+        let (taken, later) = (format!("it serves {all} sessions already"), "try again later, or have");
+        Failure::refused(match full {
+            Full::Client => format!(
+                "it serves {} sessions of '{name}' already, or they wait for a place: close some, or have `sessions` of its [[client]] \
+                 entry raised",
+                budget.sessions
+            ),
+            Full::Places => format!("{taken}: {later} `sessions` of its [party] raised"),
+            Full::Queue => {
+                let waiting = lock(&self.queue).waiting();
+                format!(
+                    "{taken}, and {waiting} wait for a place: {later} `sessions` or `waiting` of its [party] raised"
+                )
+            }
+            Full::Share => format!(
+                "{taken}, and half of those that may wait for a place are sessions of '{name}': {later} `sessions` or `waiting` of its \
+                 [party] raised"
+            ),
+        })
     }
 
     /// Ends the session that has rested longest, unless one is ending already. False if none has rested for as long as it may.
@@ -181,7 +225,12 @@ impl Places {
 
     /// Sessions and uploads.
     pub fn sessions(&self) -> usize {
-        self.sessions.sum()
+        lock(&self.queue).taken()
+    }
+
+    /// Sessions that wait for a place.
+    pub fn waiting(&self) -> usize {
+        lock(&self.queue).waiting()
     }
 
     /// Sessions under way.
@@ -240,18 +289,62 @@ impl Seat {
     }
 }
 
+impl Ticket {
+    /// The place among the sessions, once it is this one's turn. While it is not, the session goes that has rested longest, if that is
+    /// long enough.
+    pub fn turn(&mut self) -> Result<Option<Seat>, Failure> {
+        self.places.check_open()?;
+        let turn = lock(&self.places.queue).turn(self.number);
+        if let Turn::Waits { place, of } = turn {
+            self.place = (place, of);
+            self.places.vacate();
+            return Ok(None);
+        }
+        Ok(self.memory.take().map(|memory| self.places.seat(&self.client, memory)))
+    }
+
+    /// Its place in the queue, 1 being next, and how many there are.
+    pub fn place(&self) -> (usize, usize) {
+        self.place
+    }
+
+    /// It has waited for so long as it may.
+    pub fn too_long(&self, waited: Duration) -> Failure {
+        Failure::refused(format!(
+            "it serves {} sessions already, and this one has place {} of {} in its queue after {} s: try again later, or have `sessions` \
+             or `wait` of its [party] raised",
+            self.places.most,
+            self.place.0,
+            self.place.1,
+            waited.as_secs_f64()
+        ))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        lock(&self.places.queue).leave(self.number);
+    }
+}
+
 impl Drop for Seat {
     fn drop(&mut self) {
         if let Some(session) = self.session {
             lock(&self.places.waiting).remove(&session);
         }
         lock(&self.places.running).retain(|session| !Arc::ptr_eq(&session.rests, &self.rests));
-        self.places.sessions.remove(&self.client);
+        lock(&self.places.queue).give_back(&self.client);
     }
 }
 
 impl Drop for Spot {
     fn drop(&mut self) {
-        self.places.connections.remove(&self.key);
+        let mut connections = lock(&self.places.connections);
+        if let Some(count) = connections.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                connections.remove(&self.key);
+            }
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! The daemon: listens, learns who calls and what for, and gives every conversation a thread of its own.
 
+use std::io::Write;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use covey_client::messages::{
@@ -18,23 +19,21 @@ use tracing::{info, warn};
 use crate::budget::Memory;
 use crate::config::{AllowedClient, PartyConfig};
 use crate::error::{Failure, NodeError};
-use crate::handshake::Joined;
 use crate::holdings::Holdings;
 use crate::masks::MaskStore;
+use crate::monitor::{Answer, Monitor};
 use crate::places::{Places, Seat};
 use crate::quota::Quotas;
+use crate::records::Records;
 use crate::runs::RunStore;
 use crate::state::{Claim, Held, PROGRAM_COPIES, Store};
 use crate::supply::Stores;
-use crate::{place, session, sharing};
+use crate::{admission, files, metrics, place, session, sharing};
 
 /// How often the listener looks whether to stop.
 const TICK: Duration = Duration::from_millis(100);
 /// How long stopping waits for sessions to tell their peers.
 const FAREWELL: Duration = Duration::from_secs(3);
-
-/// Lines about callers that do not show who they are, a second; the others are counted.
-const LINES: u32 = 10;
 
 /// What all conversations of a party share, and the configuration, which those keep that it was in force for when they began.
 #[derive(Clone)]
@@ -46,16 +45,8 @@ pub(crate) struct Party {
     pub runs: Arc<RunStore>,
     pub masks: Arc<MaskStore>,
     pub memory: Arc<Memory>,
-    places: Arc<Places>,
-    strangers: Arc<Mutex<Strangers>>,
-}
-
-/// What was said of callers that did not show who they are, in the second since `since`.
-#[derive(Default)]
-struct Strangers {
-    since: Option<Instant>,
-    said: u32,
-    unsaid: u32,
+    pub places: Arc<Places>,
+    pub records: Arc<Records>,
 }
 
 /// Serves until `stop` is set, then ends all sessions, telling their peers. `ready` is told the address listened on. At SIGHUP the
@@ -98,13 +89,15 @@ pub(crate) fn serve_in(
     let memory = Arc::new(Memory::new(&config.budget));
     let forms = Arc::downgrade(&store);
     memory.reclaim_by(move || forms.upgrade().is_some_and(|store| store.evict()));
-    let (places, strangers) = (Arc::new(Places::new(&config.budget)), Arc::default());
-    let mut party = Arc::new(Party { config, store, quotas, stores, runs, masks, memory, places, strangers });
+    let (places, records) = (Arc::new(Places::new(&config.budget)), Arc::default());
+    let mut party = Arc::new(Party { config, store, quotas, stores, runs, masks, memory, places, records });
+    let monitor = party.config.metrics.map(|address| party.monitor(address)).transpose()?;
     if let Some(address) = listener.address() {
         info!(party = party.config.name, %address, programs = held, "listening");
         ready(address);
     }
     while !stop.load(Ordering::Acquire) {
+        party.records.journal.settle();
         if reload.swap(false, Ordering::AcqRel) {
             party = Arc::new(party.reloaded(&mut listener));
         }
@@ -120,6 +113,8 @@ pub(crate) fn serve_in(
     }
     drop(listener);
     party.end_sessions();
+    drop(monitor);
+    party.records.journal.settle();
     info!(party = party.config.name, "stopped");
     drop(claim);
     Ok(())
@@ -150,71 +145,78 @@ impl Party {
         Party { config, ..self.clone() }
     }
 
+    /// Tells metrics and health to whoever asks at an address of this machine.
+    fn monitor(self: &Arc<Self>, address: SocketAddr) -> Result<Monitor, NodeError> {
+        let party = self.clone();
+        let site = move |path: &str| match path {
+            "/metrics" => {
+                let problem = party.problem();
+                let body = party.records.metrics.text(&party, problem.as_deref());
+                Some(Answer { status: 200, format: metrics::FORMAT, body })
+            }
+            "/health" => Some(match party.problem() {
+                None => Answer::line(200, "ok"),
+                Some(problem) => Answer::line(503, &problem),
+            }),
+            _ => None,
+        };
+        let monitor = Monitor::start(address, Arc::new(site));
+        let monitor = monitor.map_err(|error| NodeError::Metrics { address, problem: error.to_string() })?;
+        info!(address = %monitor.address, "metrics and health");
+        Ok(monitor)
+    }
+
+    /// Why it should be sent no clients, in one line, if it should not.
+    fn problem(&self) -> Option<String> {
+        if !self.places.is_open() {
+            return Some("it is being stopped".into());
+        }
+        // What could be written when the party began may be full, gone or read-only by now.
+        let written = files::begin(&self.config.state).and_then(|mut file| file.write_all(b"."));
+        written.err().map(|error| format!("state folder {}: {error}", self.config.state.display()))
+    }
+
     /// Gives a caller a thread. There are no more of them than places for callers and for connections of the keys that are pinned.
     fn meet(self: Arc<Self>, incoming: Incoming) {
-        let converse = move || {
-            if let Err(failure) = self.converse(incoming) {
-                warn!("{failure}");
-            }
-        };
+        let converse =
+            move || match incoming.authenticate(&|key| self.config.pinned(key).or_else(|| self.operator(key))) {
+                Ok(connection) => self.converse(connection),
+                Err(problem) => self.records.stranger(&problem.to_string()),
+            };
         if let Err(error) = std::thread::Builder::new().name("covey conversation".into()).spawn(converse) {
             warn!("cannot start a thread: {error}");
         }
     }
 
-    /// Logs what became of a caller that did not show who it is, but not without end.
-    fn note_stranger(&self, problem: &covey_transport::TransportError) {
-        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        if strangers.since.is_none_or(|since| since.elapsed() >= Duration::from_secs(1)) {
-            if strangers.unsaid > 0 {
-                warn!("{} more callers did not show who they are", strangers.unsaid);
-            }
-            *strangers = Strangers { since: Some(Instant::now()), ..Strangers::default() };
-        }
-        if strangers.said < LINES {
-            strangers.said += 1;
-            warn!("{problem}");
-        } else {
-            strangers.unsaid += 1;
-        }
-    }
-
-    fn converse(&self, incoming: Incoming) -> Result<(), Failure> {
-        let mut connection = match incoming.authenticate(&|key| self.config.pinned(key).or_else(|| self.operator(key)))
-        {
-            Ok(connection) => connection,
-            Err(problem) => {
-                self.note_stranger(&problem);
-                return Ok(());
-            }
-        };
+    fn converse(&self, mut connection: Connection) {
+        let name = connection.name().to_string();
         let spot = self.places.spot(connection.fingerprint());
-        let _spot = tell_refusal(&mut connection, spot).map_err(|failure| about(&connection, failure))?;
-        match self.answer(&mut connection)? {
+        let begun = tell_refusal(&mut connection, spot).and_then(|spot| {
+            let asked = self.ask(&mut connection);
+            Ok((spot, tell_refusal(&mut connection, asked)?))
+        });
+        let ended = begun.and_then(|(_spot, next)| match next {
             Next::Over => Ok(()),
             Next::Share(upload, _seat) => {
                 let received = sharing::receive(self, &mut connection, *upload);
-                tell_refusal(&mut connection, received).map_err(|failure| about(&connection, failure))
+                tell_refusal(&mut connection, received)
             }
-            Next::Infer(request, seat, joins) => {
-                let name = connection.name().to_string();
-                session::serve(self, &seat, connection, *request, &joins)
-                    .map_err(|failure| Failure::Lost(format!("session of {name}: {failure}")))
+            Next::Infer(request) => {
+                session::serve(self, connection, *request);
+                Ok(())
             }
             Next::Join(join) => self.route(join, connection),
             Next::TakePlace(request, mut seat) => {
                 let handed = place::hand_out(self, &mut connection, &request, seat.memory());
-                tell_refusal(&mut connection, handed).map_err(|failure| about(&connection, failure))
+                tell_refusal(&mut connection, handed)
             }
+        });
+        if let Err(failure) = ended {
+            self.records.refused(&name, None, &failure.to_string());
         }
     }
 
     /// Reads what the caller wants, and whether it may.
-    fn answer(&self, connection: &mut Connection) -> Result<Next, Failure> {
-        let asked = self.ask(connection);
-        tell_refusal(connection, asked).map_err(|failure| about(connection, failure))
-    }
-
     fn ask(&self, connection: &mut Connection) -> Result<Next, Failure> {
         let request: Request = wire::receive(connection, self.config.timeout)?;
         let client = self.config.client(&connection.fingerprint());
@@ -276,9 +278,7 @@ impl Party {
             }
             Request::Infer(request) => {
                 permit(client, client.infer, "infer")?;
-                let mut seat = self.seat(client, client.budget.queue, "a session")?;
-                let joins = seat.await_joins(&request, &self.config)?;
-                Ok(Next::Infer(Box::new(request), seat, joins))
+                Ok(Next::Infer(Box::new(request)))
             }
             Request::TakePlace(request) => {
                 permit(client, client.infer, "infer")?;
@@ -374,10 +374,11 @@ impl Party {
         found.map(|(_, grave, what)| Problem { grave, what: what.into() }).collect()
     }
 
-    /// A place for one more session or upload of a client's, for which `bytes` of memory are set aside.
+    /// A place for one more upload of a client's, or what else takes none for long, for which `bytes` of memory are set aside.
     fn seat(&self, client: &AllowedClient, bytes: u64, what: &str) -> Result<Seat, Failure> {
-        let memory = self.memory.take(client, bytes, what).map_err(|problem| format!("no room for {problem}"));
-        self.places.seat(client, memory.map_err(Failure::Refused)?)
+        let mut seat = self.places.at_once(client, self.memory.nothing(client), self.config.timeout)?;
+        admission::furnish(&mut seat, bytes, what)?;
+        Ok(seat)
     }
 
     /// Hands another party's connection to the session it joins.
@@ -390,12 +391,13 @@ impl Party {
         });
         match turned_away {
             None => Ok(()),
-            Some(connection) => Err(Failure::Lost(format!("{}: no session waits for it", connection.name()))),
+            Some(_) => Err(Failure::Lost("no session waits for it".into())),
         }
     }
 
     /// Ends what is under way, so that the others learn why.
     fn end_sessions(&self) {
+        self.places.close();
         for session in self.places.running() {
             session.abort(Some(session.me()), "was stopped by its operator");
         }
@@ -410,7 +412,7 @@ impl Party {
 enum Next {
     Over,
     Share(Box<covey_client::messages::ShareWeights>, Seat),
-    Infer(Box<Infer>, Seat, std::sync::mpsc::Receiver<Joined>),
+    Infer(Box<Infer>),
     Join(Join),
     TakePlace(TakePlace, Seat),
 }
@@ -425,14 +427,10 @@ fn permit(client: &AllowedClient, may: bool, what: &str) -> Result<(), Failure> 
     }
 }
 
-fn tell_refusal<T>(connection: &mut Connection, result: Result<T, Failure>) -> Result<T, Failure> {
+/// Tells the caller why it is refused, if it is.
+pub(crate) fn tell_refusal<T>(connection: &mut Connection, result: Result<T, Failure>) -> Result<T, Failure> {
     if let Err(Failure::Refused(reason)) = &result {
         let _ = wire::send(connection, &Reply::Refused { reason: one_line(reason) }, Duration::from_secs(1));
     }
     result
-}
-
-/// For the log: whose conversation it was.
-fn about(connection: &Connection, failure: Failure) -> Failure {
-    Failure::Lost(format!("{}: {failure}", connection.name()))
 }

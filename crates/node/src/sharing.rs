@@ -45,6 +45,9 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
         Proceed::Cancel { reason } => {
             return Err(Failure::Lost(format!("the owner gave up: {}", covey_client::messages::one_line(&reason))));
         }
+        Proceed::Release | Proceed::Queue | Proceed::Wait => {
+            return Err(Failure::refused("broke the format: an upload has no place in the queue"));
+        }
     }
     party.store.commit(writer, clients).map_err(|error| match error.kind() {
         std::io::ErrorKind::Other => Failure::Refused(error.to_string()),

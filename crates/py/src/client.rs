@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use covey_client::messages::{Done, IN_FLIGHT, OptionsMessage, PartyStatus, PhaseMessage, Usage};
-use covey_client::{ClientConfig, ClientError, Inference, Inferences, Input, Peer, Progress, SessionOptions};
+use covey_client::{ClientConfig, ClientError, Inference, Inferences, Input, Peer, Progress, SessionOptions, Waiting};
 use covey_node::{OwnSession, PartyConfig, own_stores};
 use covey_protocols::Options;
 use covey_protocols::circuits::UnknownAdder;
@@ -91,23 +91,25 @@ pub(crate) struct Session(Arc<Mutex<Option<OwnSession>>>);
 #[pymethods]
 impl Session {
     /// Opens a session for `program` with the parties that the file `config` names; one that it does not name this process may be
-    /// itself.
+    /// itself. Where a party is full, `progress` hears a line that tells the session's place in its queue.
     #[new]
-    #[pyo3(signature = (config, program, protocol = "trio", **options))]
+    #[pyo3(signature = (config, program, protocol = "trio", progress = None, **options))]
     fn new(
         py: Python<'_>,
         config: PathBuf,
         program: &Program,
         protocol: &str,
+        progress: Option<Py<PyAny>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let protocol = protocol.parse().map_err(Failure::from)?;
         let options = self::options(options, None)?;
         let program = program.0.clone();
         keep_secrets_from_dumps();
-        let session = attended(py, None, move |_| {
+        let session = attended(py, progress, move |reporter| {
             let config = ClientConfig::read(config)?;
-            Ok(OwnSession::open(&config, &program, SessionOptions { protocol, options })?)
+            let mut tell = |waiting: &Waiting| reporter.report(0, 0, &waiting.to_string());
+            Ok(OwnSession::open_telling(&config, &program, SessionOptions { protocol, options }, &mut tell)?)
         })?;
         Ok(Session(Arc::new(Mutex::new(Some(session)))))
     }

@@ -8,9 +8,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use covey_node::{PartyConfig, forbid_core_dumps};
+use covey_node::{LogFormat, PartyConfig, UnknownFormat, forbid_core_dumps, start_log};
 use pyo3::prelude::*;
-use tracing_subscriber::EnvFilter;
 
 use crate::error::Failure;
 use crate::work::caught;
@@ -24,17 +23,25 @@ enum Event {
 }
 
 /// Is the party that the file `config` describes, which with `dealer` must be a dealer's, until a signal handler raises; then it takes leave of its peers and that
-/// is raised. `ready` is called with the address listened on. The log goes to stderr; `COVEY_LOG` filters it.
+/// is raised. `ready` is called with the address listened on. The log goes to stderr, as text or json; `COVEY_LOG` filters it.
 #[pyfunction]
-#[pyo3(signature = (config, ready, dealer = false))]
-pub(crate) fn serve_party(py: Python<'_>, config: PathBuf, ready: Py<PyAny>, dealer: bool) -> PyResult<()> {
-    log_to_stderr();
+#[pyo3(signature = (config, ready, dealer = false, log = None))]
+pub(crate) fn serve_party(
+    py: Python<'_>,
+    config: PathBuf,
+    ready: Py<PyAny>,
+    dealer: bool,
+    log: Option<&str>,
+) -> PyResult<()> {
+    let log =
+        log.map(str::parse::<LogFormat>).transpose().map_err(|error: UnknownFormat| Failure::new(error.to_string()))?;
     keep_secrets_from_dumps();
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, receiver) = channel();
     let (told, stopped) = (sender.clone(), stop.clone());
     let serve = move || {
         let config = if dealer { PartyConfig::read_dealer(config) } else { PartyConfig::read(config) }?;
+        start_log(log.unwrap_or(config.log));
         // Nobody listens any more once the caller was interrupted.
         covey_node::serve(config, |address| drop(told.send(Event::Ready(address))), stopped)?;
         Ok(())
@@ -68,12 +75,4 @@ pub(crate) fn keep_secrets_from_dumps() {
     if let Err(error) = forbid_core_dumps() {
         eprintln!("warning: core dumps of this process stay possible: {error}");
     }
-}
-
-fn log_to_stderr() {
-    let filter = EnvFilter::try_from_env("COVEY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    // Fails where a log is set up already, which then stays.
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
-    // A full disk under the log is no reason to stop serving: saying so on stderr would fail too, and panic.
-    let _ = log.log_internal_errors(false).try_init();
 }

@@ -27,6 +27,7 @@ __all__ = [
     "progress",
     "say",
     "table",
+    "waiting",
     "warn",
 ]
 
@@ -70,6 +71,11 @@ def warn(text: str) -> None:
 def print_json(data: Any) -> None:
     """A result for machines."""
     say(json.dumps(data, indent=2))
+
+
+def waiting(_done: int, _total: int, place: str) -> None:
+    """The place of a session in a party's queue."""
+    note(place)
 
 
 @contextmanager

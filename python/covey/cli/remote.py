@@ -31,6 +31,9 @@ PartyConfig = Annotated[Path, typer.Option(metavar="party.toml", help="Who this 
 DealerConfig = Annotated[Path, typer.Option(metavar="dealer.toml", help="Who the dealer is, and whom it knows.")]
 OwnerConfig = Annotated[Path, typer.Option(metavar="owner.toml", help="Who the model owner is, and the parties.")]
 ClientConfig = Annotated[Path, typer.Option(metavar="client.toml", help="Who the data owner is, and the parties.")]
+LogFormat = Annotated[
+    str | None, typer.Option(metavar="FORMAT", help="How the log is written: text or json; by default as `log` of [party].")
+]
 OptionalModel = Annotated[
     Path | None,
     typer.Argument(metavar="[MODEL]", help="The .covey file; by default the only one beside the configuration."),
@@ -39,21 +42,23 @@ OptionalModel = Annotated[
 
 def party(
     config: PartyConfig,
+    log: LogFormat = None,
     until_stdin_closes: Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)] = False,
 ) -> None:
     """Be one of the parties, until interrupted."""
-    _serve(config, until_stdin_closes)
+    _serve(config, until_stdin_closes, log)
 
 
 def dealer(
     config: DealerConfig,
+    log: LogFormat = None,
     until_stdin_closes: Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)] = False,
 ) -> None:
     """Be the dealer, who hands out correlated randomness and sees no shares, until interrupted."""
-    _serve(config, until_stdin_closes, dealer=True)
+    _serve(config, until_stdin_closes, log, dealer=True)
 
 
-def _serve(config: Path, until_stdin_closes: bool, dealer: bool = False) -> None:
+def _serve(config: Path, until_stdin_closes: bool, log: str | None, dealer: bool = False) -> None:
     from covey import _core
 
     warn_of_own_expiry(config)
@@ -62,7 +67,7 @@ def _serve(config: Path, until_stdin_closes: bool, dealer: bool = False) -> None
     if until_stdin_closes:
         threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
-        _core.serve_party(os.fspath(config), lambda address: console.say(f"ready {address}"), dealer)
+        _core.serve_party(os.fspath(config), lambda address: console.say(f"ready {address}"), dealer, log)
     except KeyboardInterrupt:
         console.note("stopped")
 
@@ -125,7 +130,10 @@ def infer(
     check_output_path(output, len(program.outputs))
     inputs = read_inputs(input_file, program)
     options = session_options(key_bits, kind, lanes)
-    with console.progress(quiet=as_json) as report, Client(config).session(program, kind, **options) as session:
+    with (
+        console.progress(quiet=as_json) as report,
+        Client(config).session(program, kind, progress=console.waiting, **options) as session,
+    ):
         if session.absent_dealer is not None:
             console.warn(session.absent_dealer)
         result = session.infer_split(inputs, lanes, progress=report)

@@ -264,6 +264,15 @@ pub enum Reply {
         /// The party's own name.
         name: String,
     },
+    /// The session could be served, but all places are taken, or others wait for one.
+    Full,
+    /// The place of a session in the queue; told again whenever it changes, and as a sign of life.
+    Waiting {
+        /// 1 is next.
+        place: usize,
+        /// Sessions in the queue.
+        of: usize,
+    },
     /// The whole upload has arrived and is sound.
     Received,
     /// The upload is in use from now on.
@@ -302,6 +311,12 @@ pub enum Proceed {
         /// Why, in one line.
         reason: String,
     },
+    /// Give back the place that is set aside for the session: another party is full.
+    Release,
+    /// Take a place for the session, in the queue if need be.
+    Queue,
+    /// The session waits for its place at another party: a sign of life.
+    Wait,
 }
 
 /// When what is exchanged.

@@ -290,6 +290,26 @@ impl Attack<'_> {
         }
     }
 
+    /// Places of sessions, taken, held, given back and queued for, and never used.
+    fn places(&self) {
+        let words = [Proceed::Wait, Proceed::Release, Proceed::Queue, Proceed::Queue, Proceed::Wait];
+        let mut held = Vec::new();
+        while self.goes_on() {
+            if held.len() < 24
+                && let Some(mut connection) = self.connect(held.len() % 3, &self.abuser.identity)
+            {
+                let asked = Infer { role: held.len() % 3, terms: self.terms() };
+                if wire::send(&mut connection, &Request::Infer(asked), TIMEOUT).is_ok() {
+                    held.push(connection);
+                }
+            }
+            held.retain_mut(|connection| {
+                self.done(words.len() as u64);
+                words.iter().all(|word| wire::send(connection, word, TIMEOUT).is_ok())
+            });
+        }
+    }
+
     fn terms(&self) -> Terms {
         Terms {
             session: Hex::random().unwrap_or(Hex([0; 16])),
@@ -374,7 +394,7 @@ fn half_a_hello() -> Vec<u8> {
 type Run = fn(&Attack);
 
 /// All attacks, each with what it counts.
-const ATTACKS: [(&str, &str, Run); 12] = [
+const ATTACKS: [(&str, &str, Run); 13] = [
     ("idle sockets", "sockets", |attack| attack.sockets(&[])),
     ("half-open handshakes", "sockets", |attack| attack.sockets(&half_a_hello())),
     ("slow senders", "sockets", |attack| attack.trickle()),
@@ -382,6 +402,7 @@ const ATTACKS: [(&str, &str, Run); 12] = [
     ("unknown keys", "handshakes", |attack| attack.strangers()),
     ("idle connections", "connections", |attack| attack.idle()),
     ("joins", "joins", |attack| attack.joins()),
+    ("unused places", "words", |attack| attack.places()),
     ("empty messages", "messages", |attack| attack.messages(&[1], 0)),
     ("unopened streams", "messages", |attack| attack.messages(&[77, 78, 79], 1000)),
     ("many streams", "messages", |attack| attack.messages(&(100..140).collect::<Vec<_>>(), 1)),

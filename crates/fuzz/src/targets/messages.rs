@@ -112,6 +112,8 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("refused".into(), messages::encode(&Reply::Refused { reason: "no".into() })),
         ("started".into(), messages::encode(&started)),
         ("proceed".into(), messages::encode(&Proceed::Proceed)),
+        ("queue".into(), messages::encode(&Proceed::Queue)),
+        ("waiting".into(), messages::encode(&Reply::Waiting { place: 3, of: 5 })),
         ("run".into(), messages::encode(&SessionRequest::Run(runs))),
         ("fill".into(), messages::encode(&SessionRequest::Fill(Fill { batch: 1, count: 3 }))),
         ("done".into(), messages::encode(&SessionReply::Done(done))),

@@ -15,7 +15,7 @@ use covey_transport::{Connection, Identity};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A cluster whose data owner has `lines` in its entry at each party, and each party `own` in its table.
-fn granting(own: &str, lines: &str) -> Cluster {
+pub fn granting(own: &str, lines: &str) -> Cluster {
     let mut cluster = Cluster::new();
     for party in cluster.roles() {
         // The data owner's entry is the last.
@@ -27,7 +27,7 @@ fn granting(own: &str, lines: &str) -> Cluster {
 }
 
 /// Calls a party with the key of `name`.
-fn call(cluster: &Cluster, config: &ClientConfig, name: &str, party: usize) -> Connection {
+pub fn call(cluster: &Cluster, config: &ClientConfig, name: &str, party: usize) -> Connection {
     let identity = Identity::load(&cluster.path(&format!("{name}.key"))).unwrap();
     let party = &config.parties[party];
     covey_transport::connect(&party.address, &identity, &party.fingerprints, &party.name, PATIENCE).unwrap()
@@ -106,7 +106,7 @@ fn one_client_leaves_places_for_others() {
 
 #[test]
 fn a_party_serves_as_many_sessions_as_its_operator_says() {
-    let cluster = granting("sessions = 2\n", "");
+    let cluster = granting("sessions = 2\nwait = 0\n", "");
     let model = cnn("cnn", Ring::Pow2(32), false);
     cluster.share(&model);
     let _sessions = [cluster.open(&model).unwrap(), cluster.open(&model).unwrap()];

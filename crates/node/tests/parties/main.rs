@@ -10,6 +10,8 @@ mod failures;
 mod inference;
 mod lanes;
 mod limits;
+mod operating;
+mod queue;
 mod refused;
 mod rotation;
 mod stored_runs;

@@ -227,7 +227,8 @@ fn a_full_party_says_so() {
     let cluster = Cluster::new();
     for (party, name) in cluster.names.iter().enumerate() {
         // The data owner's entry is the last.
-        cluster.write(&format!("{name}.toml"), &(cluster.party_toml(party, &CLIENTS) + "sessions = 17\n"));
+        let text = cluster.party_toml(party, &CLIENTS).replacen("[party]\n", "[party]\nwait = 0\n", 1);
+        cluster.write(&format!("{name}.toml"), &(text + "sessions = 17\n"));
     }
     let cluster = cluster.started();
     let model = cnn("cnn", Ring::Pow2(32), false);
@@ -497,10 +498,20 @@ fn configurations() {
     refused(&last_may(&party, "\"everything\""), &["client[0].may", "everything"]);
     let twice = format!("formerly = [\"{}\"]\n[[client]]", cluster.fingerprint("beta"));
     refused(&party.replacen("[[client]]", &twice, 1), &["peer[1].fingerprint", "listed already"]);
-    refused(&(party.clone() + "[[client]]\nname = \"owner\"\n"), &["client[1].fingerprint", "the fingerprint of 'owner' is missing"]);
+    refused(
+        &(party.clone() + "[[client]]\nname = \"owner\"\n"),
+        &["client[1].fingerprint", "the fingerprint of 'owner' is missing"],
+    );
     let other = format!("[[client]]\nname = \"owner\"\nfingerprints = [\"{}\"]\n", cluster.fingerprint("data"));
     refused(&format!("{party}{other}"), &["client[1].name", "two clients have this name"]);
     refused(&party.replace("timeout = 3", "idle = 0"), &["party.idle", "between"]);
+    refused(&party.replace("timeout = 3", "wait = 601"), &["party.wait", "between 0 and 600"]);
+    refused(&party.replace("timeout = 3", "log = \"xml\""), &["party.log", "text", "json"]);
+    for address in ["0.0.0.0:9100", "192.0.2.7:9100", "[::]:9100"] {
+        let metrics = format!("metrics = \"{address}\"");
+        refused(&party.replace("timeout = 3", &metrics), &["party.metrics", "loopback", "write 127.0.0.1:9100"]);
+    }
+    refused(&party.replace("timeout = 3", "metrics = \"9100\""), &["party.metrics", "write 127.0.0.1:9100"]);
     let missing = message(PartyConfig::read(cluster.path("absent.toml")).err().unwrap());
     contains(&missing, &["absent.toml", "cannot read"]);
 
@@ -511,6 +522,7 @@ fn configurations() {
         contains(&error, parts);
     };
     refused(&(client.clone() + "[network]\nlatency_ms = -1\n"), &["bad.toml", "network.latency_ms"]);
+    refused(&client.replace("timeout = 3", "wait = -1"), &["client.wait", "between 0 and 600"]);
     refused(&client.replace("name = \"beta\"", "name = \"alpha\""), &["party[1].name", "listed twice"]);
     refused(&cluster.client_toml("data", &[]), &["no party is listed"]);
 }

@@ -1,0 +1,395 @@
+//! What a client asks for in a running session: runs of the program, and what later sessions will use up.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use covey_client::messages::{CONTROL_STREAM, Done, Fill, Key, PhaseMessage, Run, SessionReply, SessionRequest};
+use covey_client::wire;
+use covey_ot::store::BatchName;
+use covey_protocols::randomness::SessionKeys;
+use covey_protocols::served::{Part, Served};
+use covey_protocols::{Options, Phase, Protocol};
+use covey_ring::Ring;
+use covey_runtime::plan::plan_rounded;
+use covey_runtime::profile::Timing;
+use covey_runtime::session::Visitor;
+use covey_runtime::{Executor, Observer, Profile, Step};
+use covey_transport::{Endpoint, Meter, Network, PeerId, Session as Streams, Snapshot};
+use tracing::warn;
+
+use crate::ahead::{Ahead, Setting};
+use crate::budget::{self, Memory};
+use crate::config::AllowedClient;
+use crate::lanes::{Lanes, Request};
+use crate::masks::MaskStore;
+use crate::numbers::{MAX_COUNT, Numbers};
+use crate::places::Seat;
+use crate::quota::Quotas;
+use crate::records::{self, Job, Kind, Records, Traffic};
+use crate::runs::{Purpose, RunStore};
+use crate::state::Held;
+use crate::supply::{Stores, Supplies};
+use crate::usage;
+use crate::weights::{self, Prepared};
+
+/// How often a party reports progress, at most.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// The party that reports progress: it works through every step online, whatever the protocol.
+const REPORTER: usize = 1;
+
+/// The running session, for the protocol and ring chosen.
+pub(crate) struct Runs<'a> {
+    pub streams: &'a Streams,
+    pub keys: SessionKeys,
+    pub options: Options,
+    pub ring: Ring,
+    pub held: &'a Held,
+    pub job: &'a Job,
+    pub records: &'a Records,
+    /// The working form of the weights, if all parties have it from the same session.
+    pub common: Option<Prepared>,
+    /// Where their masks are kept.
+    pub masks: &'a MaskStore,
+    pub client: PeerId,
+    /// Counts what the client asks for, where it may not ask for everything.
+    pub quotas: &'a Quotas,
+    pub round_bits: u32,
+    /// Correlated OTs that were made ahead.
+    pub stores: &'a Stores,
+    /// Runs that were dealt ahead.
+    pub stored_runs: &'a RunStore,
+    /// Which of them serve.
+    pub purpose: Purpose,
+    /// The batches of them that were here before the parties met.
+    pub batches: Vec<BatchName>,
+    /// There is no dealer.
+    pub alone: bool,
+    pub parties: &'a [Key],
+    pub memory: &'a Arc<Memory>,
+    /// The client, and what it may ask for.
+    pub asking: &'a AllowedClient,
+    pub seat: &'a Seat,
+}
+
+/// Where what is made ahead for weights goes.
+struct Kept<'a> {
+    held: &'a Held,
+    masks: &'a MaskStore,
+    runs: &'a RunStore,
+}
+
+impl Kept<'_> {
+    /// That the weights were not deleted since the session began: what is made ahead for them then serves nobody.
+    fn check(&self) -> Result<(), String> {
+        let upload = &self.held.head.upload;
+        if !self.held.is_deleted() {
+            return Ok(());
+        }
+        // Others may have been shared since.
+        if self.masks.get(upload).is_some() {
+            self.masks.delete(&upload.program)?;
+        }
+        self.runs.delete_of_version(&upload.sharing)?;
+        let program = upload.program.short();
+        Err(format!("the weights of program {program} were deleted here: nothing is made ahead for them"))
+    }
+}
+
+/// Why a session ends that its client has not closed.
+pub(crate) struct Ended {
+    pub reason: String,
+    /// What it was working on, and for how long.
+    pub request: Option<(records::Request, Duration)>,
+}
+
+/// What is being worked on, since when.
+type UnderWay = Option<(records::Request, Instant)>;
+
+impl Visitor for Runs<'_> {
+    type Output = Result<(), Ended>;
+
+    fn clear(self) -> Self::Output {
+        Err(Ended { reason: "clear computes in the open and has no sessions".into(), request: None })
+    }
+
+    fn served<P: Served>(self) -> Self::Output {
+        let (mut under_way, counts) = (None, Counts { streams: self.streams, records: self.records });
+        let ended = self.serve::<P>(&mut under_way, counts);
+        counts.take();
+        let request = under_way.map(|(request, since)| (request, since.elapsed()));
+        ended.map_err(|reason| Ended { reason, request })
+    }
+}
+
+impl Runs<'_> {
+    /// Counts the samples of a run against what the client may have predicted.
+    fn charge(&self, run: &Run) -> Result<(), String> {
+        match (run.phase, self.asking.queries) {
+            (PhaseMessage::Preprocess, _) | (_, None) => Ok(()),
+            (_, Some(limit)) => {
+                let program = self.job.program;
+                self.quotas.charge(self.asking, &program, samples(run.batch, run.count), limit)
+            }
+        }
+    }
+
+    /// Serves requests until the client closes the session; `under_way` is the one that is being served.
+    fn serve<P: Served>(mut self, under_way: &mut UnderWay, counts: Counts) -> Result<(), String> {
+        let spoken = |error: covey_transport::TransportError| error.to_string();
+        let mut control = self.streams.endpoint(CONTROL_STREAM).map_err(spoken)?;
+        let mask_store = self.masks;
+        let kept = Kept { held: self.held, masks: self.masks, runs: self.stored_runs };
+        let mut lanes = Lanes::<P>::start(self.streams, &self.keys, self.ring, self.options)?;
+        let sharing = P::sharing(self.options.parties);
+        let setting = weights::Setting {
+            held: self.held,
+            streams: self.streams,
+            session: self.job.session,
+            options: self.options,
+            memory: self.memory,
+            masks: self.masks,
+            alone: self.alone,
+        };
+        // Others may wait for these weights, who did not ask for a slow line.
+        self.streams.emulate(false);
+        let form = setting.prepared(lanes.first(), &mut *control, self.common.take());
+        let form = form.inspect_err(|problem| warn!("{problem}"))?;
+        self.streams.emulate(true);
+        let (executor, masks) = (&form.executor, &form.masks);
+        let client_name = self.streams.name(self.client);
+        wire::send_control(&mut *control, self.client, &SessionReply::Opened).map_err(|error| error.to_string())?;
+        let mut numbers = Numbers::default();
+        let mut supplies = match P::STOCKED {
+            true => Some(Supplies::start(self.stores, self.streams, self.parties, &mut *control)?),
+            false => None,
+        };
+        let mut ahead = match P::KEEPS_RUNS {
+            true => {
+                let setting = Setting {
+                    store: self.stored_runs,
+                    streams: self.streams,
+                    session: self.job.session,
+                    keys: self.keys.clone(),
+                    purpose: Purpose { masks: masks.as_ref().map(|masks| masks.session), ..self.purpose.clone() },
+                    deals: sharing.roles.get(self.streams.me()) == Some(&Part::Dealer),
+                    alone: self.alone,
+                };
+                Some(Ahead::start(setting, &self.batches, &mut *control)?)
+            }
+            false => None,
+        };
+        let (options, round_bits) = (self.options, self.round_bits);
+        let (role, of) = (self.streams.me(), (executor.program(), options));
+        let mut taken = budget::Runs::new(self.memory, self.asking, of, round_bits, role)?;
+        let asked = |problem: String| format!("{client_name} asked for {problem}");
+        // What `count` inferences of `batch` samples use up.
+        let demand = |batch: usize, count: u32| -> Result<[u64; 2], String> {
+            let plan = plan_rounded::<P>(executor.program(), options, batch, round_bits);
+            let transfers = plan.map_err(|error| error.to_string())?.transfers;
+            let times = |one: u64| one.checked_mul(count.into()).ok_or("more correlated OTs than can be counted");
+            Ok([times(transfers[0])?, times(transfers[1])?])
+        };
+        loop {
+            self.seat.rest(true);
+            let request = wire::receive_control(&mut *control, self.client, &client_name);
+            self.seat.rest(false);
+            let request = request.map_err(|error| error.to_string())?;
+            let begun = Instant::now();
+            *under_way = request_of(&request).map(|request| (request, begun));
+            let mut run = match request {
+                SessionRequest::Run(run) => run,
+                SessionRequest::Close => return Ok(()),
+                SessionRequest::Fill(fill) => {
+                    if !self.asking.fill_store {
+                        return Err(format!("'{client_name}' may not fill-store here: add it to `may`"));
+                    }
+                    if !(1..=MAX_COUNT).contains(&fill.count) {
+                        return Err(asked(format!("{} runs to be made ahead: 1 to {MAX_COUNT} go", fill.count)));
+                    }
+                    let _memory = taken.take_one::<P>(fill.batch).map_err(asked)?;
+                    let (done, traffic) = match (&mut supplies, &mut ahead) {
+                        (Some(supplies), _) => {
+                            fill_store(counts, supplies, &mut *control, || demand(fill.batch, fill.count))?
+                        }
+                        (None, Some(ahead)) => {
+                            ahead.need_dealer()?;
+                            kept.check()?;
+                            // The masks that the runs are dealt under must outlive this process as the runs do.
+                            masks.iter().try_for_each(|masks| mask_store.put(&self.held.head.upload, masks))?;
+                            let done = store_runs(counts, ahead, &mut *control, executor, fill)?;
+                            kept.check()?;
+                            done
+                        }
+                        _ => {
+                            return Err(format!("{} keeps nothing between sessions that could be made ahead", P::NAME));
+                        }
+                    };
+                    wire::send_control(&mut *control, self.client, &SessionReply::Done(done))
+                        .map_err(|error| error.to_string())?;
+                    if let Some((request, since)) = under_way.take() {
+                        self.records.done(self.job, &request, since.elapsed(), &traffic);
+                    }
+                    continue;
+                }
+            };
+            numbers.admit(&run).map_err(asked)?;
+            let asked_for = run;
+            let draws = |ahead: &Ahead| ahead.may_draw(run.batch, run.count);
+            let reads = run.phase == PhaseMessage::Joint && ahead.as_ref().is_some_and(draws);
+            let memory = taken.take::<P>(&run, reads).map_err(asked)?;
+            self.charge(&run).map_err(asked)?;
+            if let Some(ahead) = ahead.as_ref().filter(|_| run.phase == PhaseMessage::Preprocess) {
+                ahead.need_dealer()?;
+            }
+            let mut supplied = false;
+            if let Some(supplies) = supplies.as_mut().filter(|_| run.phase != PhaseMessage::Online) {
+                let runs = run.inference..run.inference + u64::from(run.count);
+                for (protocol, count) in lanes.of(runs.clone()) {
+                    if let Some(ots) = supplies.draw(&mut *control, || demand(run.batch, count))? {
+                        protocol.supply(runs.clone(), ots);
+                        supplied = true;
+                    }
+                }
+            }
+            if run.phase == PhaseMessage::Joint
+                && let Some(ahead) = &mut ahead
+                && let Some(dealt) = ahead.draw(&mut *control, run.batch, run.count)?
+            {
+                lanes.supply_runs(run.inference, dealt);
+                (run.phase, supplied) = (PhaseMessage::Online, true);
+            }
+            if let Some((request, _)) =
+                under_way.as_mut().filter(|_| supplied && asked_for.phase == PhaseMessage::Joint)
+            {
+                request.kind = if run.phase == PhaseMessage::Online { Kind::OnlineStored } else { Kind::JointStored };
+            }
+            let mut reporter = Reporter {
+                control: &mut *control,
+                client: self.client,
+                reports: self.streams.me() == REPORTER,
+                last: Instant::now(),
+            };
+            let phase = match run.phase {
+                PhaseMessage::Joint => Phase::Joint,
+                PhaseMessage::Preprocess => Phase::Preprocess,
+                PhaseMessage::Online => Phase::Online,
+            };
+            let streams = self.streams;
+            let request = Request { streams, executor, phase, run, round_bits };
+            counts.take();
+            let cpu = usage::cpu_seconds();
+            let timings = lanes.run(&request, &mut reporter)?;
+            taken.used(&asked_for);
+            drop(memory);
+            let (mut done, traffic) = counts.report(timings, lanes.stored(), cpu);
+            if supplied {
+                done.profile.add_from_store();
+            }
+            wire::send_control(&mut *control, self.client, &SessionReply::Done(done))
+                .map_err(|error| error.to_string())?;
+            if let Some((request, since)) = under_way.take() {
+                self.records.done(self.job, &request, since.elapsed(), &traffic);
+            }
+        }
+    }
+}
+
+/// What a request is, for the records.
+fn request_of(request: &SessionRequest) -> Option<records::Request> {
+    let (kind, batch, runs) = match *request {
+        SessionRequest::Run(Run { phase, batch, count, .. }) => {
+            let kind = match phase {
+                PhaseMessage::Joint => Kind::Joint,
+                PhaseMessage::Preprocess => Kind::Preprocess,
+                PhaseMessage::Online => Kind::Online,
+            };
+            (kind, batch, count)
+        }
+        SessionRequest::Fill(Fill { batch, count }) => (Kind::FillStore, batch, count),
+        SessionRequest::Close => return None,
+    };
+    Some(records::Request { kind, runs, samples: samples(batch, runs) })
+}
+
+/// The samples of so many runs.
+fn samples(batch: usize, runs: u32) -> u64 {
+    (batch as u64).saturating_mul(runs.into())
+}
+
+/// What the session's meter counts, for its reports and the party's figures.
+#[derive(Clone, Copy)]
+struct Counts<'a> {
+    streams: &'a Streams,
+    records: &'a Records,
+}
+
+impl Counts<'_> {
+    /// What was counted since this was last called.
+    fn take(&self) -> (Snapshot, Traffic) {
+        let snapshot = self.streams.meter().take();
+        let traffic = Traffic::of(self.streams, &snapshot);
+        self.records.metrics.traffic(&traffic);
+        (snapshot, traffic)
+    }
+
+    /// What was exchanged and used since then.
+    fn report(&self, timings: Vec<Timing>, stored: usize, cpu: Option<f64>) -> (Done, Traffic) {
+        self.streams.flush();
+        let (mut snapshot, traffic) = self.take();
+        // Control messages belong to no node and to no protocol.
+        snapshot.rows.retain(|row| row.node != Meter::NO_NODE);
+        let socket_bytes_sent = traffic.parties.sent + traffic.client.sent;
+        let profile = Profile::new(timings, self.streams.me(), &snapshot);
+        (Done { profile, stored, socket_bytes_sent, usage: usage::since(cpu) }, traffic)
+    }
+}
+
+/// Makes correlated OTs for later sessions, and reports on it.
+fn fill_store(
+    counts: Counts,
+    supplies: &mut Supplies,
+    control: &mut dyn Endpoint,
+    demand: impl FnOnce() -> Result<[u64; 2], String>,
+) -> Result<(Done, Traffic), String> {
+    let wanted = demand()?;
+    if wanted == [0; 2] {
+        return Err("this program takes no correlated OTs, so that none can be made ahead".into());
+    }
+    counts.take();
+    let cpu = usage::cpu_seconds();
+    supplies.fill(control, wanted)?;
+    Ok(counts.report(Vec::new(), 0, cpu))
+}
+
+/// Deals runs for later sessions, and reports on it.
+fn store_runs<P: Served>(
+    counts: Counts,
+    ahead: &mut Ahead,
+    control: &mut dyn Endpoint,
+    executor: &Executor<P>,
+    fill: Fill,
+) -> Result<(Done, Traffic), String> {
+    counts.take();
+    let cpu = usage::cpu_seconds();
+    ahead.fill(control, executor, fill)?;
+    Ok(counts.report(Vec::new(), 0, cpu))
+}
+
+/// Tells the client how far the run is.
+struct Reporter<'a> {
+    control: &'a mut dyn Endpoint,
+    client: PeerId,
+    reports: bool,
+    last: Instant,
+}
+
+impl<P: Protocol> Observer<P> for Reporter<'_> {
+    fn begins(&mut self, step: &Step, index: usize, count: usize) {
+        if self.reports && self.last.elapsed() >= REPORT_EVERY {
+            self.last = Instant::now();
+            let progress = SessionReply::Progress { step: index, steps: count, name: step.name.clone() };
+            // If this fails the session has failed, which the protocol's next message finds out.
+            let _ = wire::send_control(self.control, self.client, &progress);
+        }
+    }
+}
