@@ -32,7 +32,8 @@ DealerConfig = Annotated[Path, typer.Option(metavar="dealer.toml", help="Who the
 OwnerConfig = Annotated[Path, typer.Option(metavar="owner.toml", help="Who the model owner is, and the parties.")]
 ClientConfig = Annotated[Path, typer.Option(metavar="client.toml", help="Who the data owner is, and the parties.")]
 LogFormat = Annotated[
-    str | None, typer.Option(metavar="FORMAT", help="How the log is written: text or json; by default as `log` of [party].")
+    str | None,
+    typer.Option(metavar="FORMAT", help="How the log is written: text or json; by default as `log` of [party]."),
 ]
 OptionalModel = Annotated[
     Path | None,

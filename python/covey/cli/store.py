@@ -51,9 +51,10 @@ def fill(
     warn_of_own_expiry(config)
     program = load(model or model_beside(config)).program
     start = time.perf_counter()
-    with console.progress(quiet=as_json) as report, Client(config).session(
-        program, kind, progress=console.waiting
-    ) as session:
+    with (
+        console.progress(quiet=as_json) as report,
+        Client(config).session(program, kind, progress=console.waiting) as session,
+    ):
         report(0, 0, "filling the store")
         work = session.fill_store(batch, inferences)
     seconds, sent = time.perf_counter() - start, work.profile.total.bytes

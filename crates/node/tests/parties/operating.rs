@@ -67,8 +67,9 @@ fn a_run_is_one_line_at_each_party() {
         }
         let sent = |run: &Value| run["bytes_sent"].as_u64().unwrap();
         assert_eq!(sent(&runs[0]), joint.socket_bytes_sent[party]);
-        // Between parties what one sends is what others receive, and the client is sent shares of outputs.
-        assert!(sent(&runs[0]) > 0 && runs[0]["bytes_received"].as_u64().unwrap() > 0);
+        assert!(sent(&runs[0]) > 0, "{}", runs[0]);
+        // P0 deals, and is sent nothing while it does.
+        assert!(party == 0 || runs[0]["bytes_received"].as_u64().unwrap() > 1000, "{}", runs[0]);
         assert!(!log(&cluster, party).contains("somebody"));
         // What begins and ends is in the log as well.
         assert_eq!(lines(&cluster, party, "session starts").len(), 1);

@@ -164,7 +164,8 @@ fn other_versions_and_broken_messages() {
         };
         let other = answer(br#"{"version":999,"body":"status"}"#);
         contains(&other, &["version 999", "install the same Covey release"]);
-        for broken in [&b""[..], b"{", br#"{"version":4,"body":"nonsense"}"#, &[0xff; 70_000]] {
+        let nonsense = covey_client::messages::encode(&"nonsense");
+        for broken in [&b""[..], b"{", &nonsense, &[0xff; 70_000]] {
             let said = answer(broken);
             contains(&said, &["broke the format"]);
             assert!(!said.contains("\\n"), "{said}");
