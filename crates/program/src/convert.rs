@@ -112,12 +112,14 @@ fn value(value: wire::Value) -> Result<Value, ProgramError> {
     let shape = value.shape.iter().map(|&size| usize::try_from(size));
     let shape =
         shape.collect::<Result<_, _>>().map_err(|_| refuse("a dimension exceeds this machine's word".into()))?;
-    let whole = value.whole.map(|whole| {
-        let shape = whole.shape.iter().map(|&size| usize::try_from(size)).collect::<Result<_, _>>();
-        let shape = shape.map_err(|_| refuse("a dimension of its data exceeds this machine's word".into()))?;
-        Ok(WholeNumbers { shape, classes: whole.classes })
-    });
-    let whole = whole.transpose()?;
+    let whole = match value.whole {
+        None => None,
+        Some(whole) => {
+            let shape: Result<Vec<usize>, _> = whole.shape.iter().map(|&size| usize::try_from(size)).collect();
+            let shape = shape.map_err(|_| refuse("a dimension of its data exceeds this machine's word".into()))?;
+            Some(WholeNumbers { shape, classes: whole.classes })
+        }
+    };
     if kind != Kind::Constant && !value.constant.is_empty() {
         return Err(refuse("carries constant data but is not a constant".into()));
     }
