@@ -316,7 +316,8 @@ def test_refusals(case: str) -> None:
         "values": np.array([0.0, 1.0]),
     }
     with pytest.raises(covey.CoveyError) as caught:
-        covey.compile(whole_model(nodes, ["N", 2], constants), input_range=(0, 5))
+        given = {"output_dtype": INTEGER} if case == "handed on" else {}
+        covey.compile(whole_model(nodes, ["N", 2], constants, **given), input_range=(0, 5))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
