@@ -186,12 +186,14 @@ class Graph:
 
     def holds_input(self, name: str) -> bool:
         """Whether a value holds whole numbers of an input, moved or as they are."""
-        while name not in self.inputs:
+        while self.values[name].dtype is DType.INDEX:
+            if name in self.inputs:
+                return True
             node = self.producer(name)
-            if node is None or self.values[node.inputs[0]].dtype is not DType.INDEX:
+            if node is None:
                 return False
             name = node.inputs[0]
-        return self.values[name].dtype is DType.INDEX
+        return False
 
     def producer(self, name: str) -> Node | None:
         """The node that computes a value."""

@@ -102,15 +102,16 @@ def test_causes_differ_in_more_than_names_and_shapes() -> None:
     assert [cause.nodes for cause in checked.causes] == [["one", "two"], ["three"]]
 
 
-def test_what_follows_a_moved_batch_is_not_blamed() -> None:
+def test_what_cannot_follow_a_moved_batch_names_the_move() -> None:
     nodes = [
         helper.make_node("Transpose", ["x"], ["a"], name="moves", perm=[1, 0, 2]),
         helper.make_node("ReduceMean", ["a"], ["b"], name="mean", axes=[0]),
         helper.make_node("Flatten", ["b"], ["y"], name="flat"),
     ]
     checked = covey.check(builders.model(nodes, {"x": [2, 4, 3]}, ["y"]))
-    assert [error.node for error in checked.errors] == ["moves"]
-    assert [note.status.value for note in checked.notes] == ["unsupported", "not checked", "not checked"]
+    assert [error.node for error in checked.errors] == ["flat"]
+    assert "where node 'moves' has moved the batch" in checked.errors[0].reason
+    assert [note.status.value for note in checked.notes] == ["rewritten", "rewritten", "unsupported"]
 
 
 def test_every_operator_has_a_way_out() -> None:

@@ -315,8 +315,9 @@ def test_refusals(case: str) -> None:
         "depth": np.array(6),
         "values": np.array([0.0, 1.0]),
     }
+    proto = whole_model(nodes, ["N", 2], constants, output_dtype=INTEGER if case == "handed on" else None)
     with pytest.raises(covey.CoveyError) as caught:
-        covey.compile(whole_model(nodes, ["N", 2], constants), input_range=(0, 5))
+        covey.compile(proto, input_range=(0, 5))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from covey.errors import UnsupportedError
+from covey.errors import NodeError, UnsupportedError
 from covey.importers.onnx_node import BATCH, IMPORTERS, Importer, OnnxNode, Scope, of_one_sample
-from covey.ir import Value
+from covey.ir import Note, Status, Value
 
 _BEHIND = ".batch_first"
 """Ends the names of values that stand behind a model's own, as long as those are in use."""
@@ -42,11 +42,20 @@ def run(importer: Importer, operator: str, node: OnnxNode) -> None:
         importer(node)
 
 
-def not_brought_back(scope: Scope, output: str, value: Value) -> UnsupportedError:
-    """The error of a model that gives a value whose batch is elsewhere; the node that moved it is at fault."""
+def not_brought_back(scope: Scope, output: str, value: Value, errors: list[NodeError]) -> None:
+    """Note and record, in the order of the nodes, that an output has its batch elsewhere: the node that moved it is
+    at fault.
+    """
     node, op = scope.movers[value.name]
+    if any(error.node == node for error in errors):
+        return
     reason = f"it moves the batch, which output '{output}' {value} does not have first and alone"
-    return UnsupportedError(node, op, reason, "transpose or reshape the output so that the batch is first again")
+    way_out = "transpose or reshape the output so that the batch is first again"
+    notes = scope.graph.notes
+    notes[node] = Note(node, op, Status.UNSUPPORTED, f"{reason}; {way_out}")
+    order = {name: place for place, name in enumerate(notes)}
+    errors.append(UnsupportedError(node, op, reason, way_out))
+    errors.sort(key=lambda error: order[error.node])
 
 
 def settle(scope: Scope) -> None:

@@ -186,10 +186,7 @@ class _Importer:
                 other = "an input" if value.name in graph.inputs else "another output"
                 raise ModelError(f"output '{name}' is the same as {other} ('{value.name}'): remove it from the outputs")
             if not value.batch_first:
-                error = moved.not_brought_back(self.scope, name, value)
-                self.errors.append(error)
-                text = f"{error.reason}; {error.way_out}"
-                graph.notes[error.node] = Note(error.node, error.op, Status.UNSUPPORTED, text)
+                moved.not_brought_back(self.scope, name, value, self.errors)
                 return
             if graph.holds_input(value.name):
                 raise ModelError(f"output '{name}' holds whole numbers of the input: remove it from the outputs")

@@ -268,9 +268,7 @@ class _Importer:
                 other = "an input" if value.name in graph.inputs else "another output"
                 raise ModelError(f"output '{result}' is the same as {other} ('{value.name}'): remove it")
             if not value.batch_first:
-                error = moved.not_brought_back(self.scope, str(result), value)
-                self.errors.append(error)
-                self._record(error.node, error.op, Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
+                moved.not_brought_back(self.scope, str(result), value, self.errors)
                 continue
             if graph.holds_input(value.name):
                 raise ModelError(f"output '{result}' holds whole numbers of the input: remove it")

@@ -41,7 +41,7 @@ fn what_does_not_fit_is_refused_by_name() {
         let message = changed(change).expect_err(expected).to_string();
         assert_eq!(message, format!("value 'ids': {expected}"));
     };
-    refused(|ids| ids.scale = 1, "takes whole numbers and has scale 1: it must be 0");
+    refused(|ids| (ids.scale, ids.bound.bits) = (1, 2), "takes whole numbers and has scale 1: it must be 0");
     refused(
         |ids| whole(ids).shape = vec![1; 8],
         "takes whole numbers of shape [1, 1, 1, 1, 1, 1, 1, 1]: at most 8 dimensions, none empty, are allowed",
