@@ -38,8 +38,8 @@ def doctor(
 ) -> None:
     """Check this machine, and every party that a configuration file names: whether it would serve each program.
 
-    Leaves with exit code 1 where something is refused. Shows the owner of programs what they take of disk and memory; on
-    a party's host, with its party.toml, that of all programs.
+    Leaves with exit code 1 where something is refused. Shows the owner of programs what they take of disk and memory;
+    on a party's host, with its party.toml, that of all programs.
     """
     findings = _machine()
     if config is not None:
