@@ -133,8 +133,8 @@ class Client:
     def delete_weights(self, model: Source) -> list[dict[str, Any]]:
         """Have the parties delete the weights of a program that this client shared, and what was made ahead for them.
 
-        Sessions under way go on with them. What is not there is no error, so that this can be repeated. Returns for each
-        party its `name`, and whether there were `weights` and how many stored `runs`, or its `error`.
+        Sessions under way go on with them. What is not there is no error, so that this can be repeated. Returns for
+        each party its `name`, and whether there were `weights` and how many stored `runs`, or its `error`.
         """
         deleted: list[dict[str, Any]] = json.loads(_core.delete_weights(self.config, load(model).program.hash))
         return deleted
@@ -151,8 +151,8 @@ class Client:
     def diagnose(self) -> dict[str, Any]:
         """Whether the parties would open this client's sessions, found out by the checks that they make then.
 
-        `parties` is what `status` returns; `findings` about them, and `programs` with a `verdict` (served, refused, unknown)
-        and `findings` each, say `what` is wrong at which `party`.
+        `parties` is what `status` returns; `findings` about them, and `programs` with a `verdict` (served, refused,
+        unknown) and `findings` each, say `what` is wrong at which `party`.
         """
         diagnosis: dict[str, Any] = json.loads(_core.diagnose(self.config))
         return diagnosis

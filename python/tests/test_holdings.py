@@ -134,7 +134,9 @@ def test_weights_are_listed_and_deleted(
     # The data owner shared nothing, and sees and deletes nothing.
     assert command.succeeds("weights", "list", "--config", shared.client_config).out.startswith("no weights of yours")
     command.refuses("weights", "delete", digits, "--config", shared.client_config, "--yes", saying="may not share")
-    command.refuses("weights", "delete", program.name, "--config", shared.client_config, "--yes", saying="are kept for you")
+    command.refuses(
+        "weights", "delete", program.name, "--config", shared.client_config, "--yes", saying="are kept for you"
+    )
     # On a party's host.
     for place in (["--config", shared.parties[1].config], ["--state", state(shared, 1)]):
         (entry,) = json.loads(command.succeeds("weights", "list", *place, "--json").out)

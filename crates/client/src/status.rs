@@ -5,7 +5,7 @@ use std::time::Duration;
 use covey_runtime::session::ProtocolKind;
 
 use crate::messages::{Check, Checked, Deleted, Hex, Key, PartyStatus, Reply, Request};
-use crate::parties::{check_pinned, connect_one, expect, keys, unexpected};
+use crate::parties::{check_pinned, connect_one, expect, unexpected};
 use crate::place::own_role;
 use crate::{ClientConfig, ClientError, Peer, wire};
 
@@ -36,7 +36,12 @@ pub fn check(
     (asks, without_dealer): (impl Fn(&Peer) -> bool, bool),
 ) -> Result<Vec<Option<Result<Checked, ClientError>>>, ClientError> {
     check_pinned(config, protocol)?;
-    let mut parties = keys(config);
+    // Of a party whose key is being replaced only the party knows which it has.
+    let key = |party: &Peer| match party.fingerprints[..] {
+        [only] => only,
+        _ => connect_one(config, party).map_or(party.key(), |connection| connection.fingerprint()),
+    };
+    let mut parties: Vec<Key> = config.parties.iter().map(|party| Key(key(party))).collect();
     if let Some(own) = own_role(config, protocol) {
         parties.insert(own, Key(config.identity.fingerprint()));
     }

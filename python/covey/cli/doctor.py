@@ -38,8 +38,8 @@ def doctor(
 ) -> None:
     """Check this machine, and every party that a configuration file names: whether it would serve each program.
 
-    Leaves with exit code 1 where something is refused. Says what programs take of disk and memory to who shared them, and
-    on a party's host, with its party.toml, of all programs.
+    Leaves with exit code 1 where something is refused. Shows the owner of programs what they take of disk and memory;
+    on a party's host, with its party.toml, that of all programs.
     """
     findings = _machine()
     if config is not None:
@@ -151,7 +151,7 @@ def _program(program: dict[str, Any]) -> list[Finding]:
 
 
 def _around_party(path: Path) -> list[Finding]:
-    """What the party's own daemon and the other parties say, or what lies in its state folder where it does not serve."""
+    """What the party's own daemon and the other parties say; what its state folder holds where it does not serve."""
     import json
 
     from covey import _core

@@ -1,4 +1,4 @@
-"""What the parties keep: whose it is and what it takes, as they or a state folder say, and what became of its deletion."""
+"""What the parties keep: whose it is and what it takes, as they or a state folder say, and its deletion."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def usage(config: Path | None, state: Path | None) -> list[dict[str, Any]]:
         if all("error" in answer for answer in answers):
             raise CoveyError("no party answers: `covey doctor` says more")
         return [
-            {**entry, "party": answer["name"]} for answer in answers for entry in answer.get("status", {}).get("usage", [])
+            {**entry, "party": answer["name"]}
+            for answer in answers
+            for entry in answer.get("status", {}).get("usage", [])
         ]
     entries, problems = host_usage(config, folder)
     for problem in problems:
@@ -67,7 +69,7 @@ def usage(config: Path | None, state: Path | None) -> list[dict[str, Any]]:
 
 
 def host_usage(config: Path | None, folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The same on a party's host, from its daemon or, where none serves, from its state folder; and what cannot be read."""
+    """The same on a party's host, from its daemon or else from its state folder; and what cannot be read there."""
     from covey import _core
 
     if config is not None:
@@ -93,8 +95,8 @@ def usage_table(entries: Sequence[dict[str, Any]]) -> Any:
     table.columns[0].max_width = table.columns[1].max_width = 14
     for entry in entries:
         if "ots_bytes" in entry:
-            row = [console.cell("correlated OTs"), console.cell(entry["party"]), "", console.amount(entry["ots_bytes"])]
-            table.add_row(*row)
+            ots = console.amount(entry["ots_bytes"])
+            table.add_row(console.cell("correlated OTs"), console.cell(entry["party"]), "", ots)
             continue
         sizes = [entry["share_bytes"], entry["runs_bytes"], entry["masks_bytes"], entry["memory_bytes"]]
         shown = ["-" if size is None else console.amount(size) for size in sizes]
@@ -135,6 +137,10 @@ def report(deleted: Sequence[dict[str, Any]], as_json: bool) -> None:
 
 
 def _words(entry: dict[str, Any]) -> str:
-    counts = [f"{entry[kind]:,} {name}" for kind, name in (("runs", "stored run(s)"), ("ots", "correlated OTs")) if entry[kind]]
+    counts = [
+        f"{entry[kind]:,} {name}"
+        for kind, name in (("runs", "stored run(s)"), ("ots", "correlated OTs"))
+        if entry[kind]
+    ]
     gone = [*(["weights"] if entry["weights"] else []), *counts]
     return f"{', '.join(gone)} deleted" if gone else "nothing was there"

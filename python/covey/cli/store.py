@@ -1,4 +1,4 @@
-"""store fill, show, delete: what the parties make ahead of sessions: correlated OTs of two parties, dealt runs of others."""
+"""store fill, show, delete: what the parties make ahead of sessions: correlated OTs of two, dealt runs of others."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ def show(
 
 @app.command()
 def delete(
-    model: Annotated[Path | None, typer.Argument(metavar="[MODEL]", help="The .covey file whose stored runs go.")] = None,
+    model: Annotated[
+        Path | None, typer.Argument(metavar="[MODEL]", help="The .covey file whose stored runs go.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All stored runs, and all correlated OTs.")] = False,
     config: EitherConfig = None,
     state: StateFolder = None,

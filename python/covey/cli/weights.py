@@ -32,7 +32,9 @@ def list_(config: EitherConfig = None, state: StateFolder = None, as_json: Json 
         console.print_json(entries)
         return
     if not entries:
-        console.say("no weights of yours are kept" if holdings.folder_of(config, state) is None else "no weights are kept")
+        console.say(
+            "no weights of yours are kept" if holdings.folder_of(config, state) is None else "no weights are kept"
+        )
         return
     headings = ["name", "program", "weights", "protocol", "ring", "owner", "party"]
     table = console.table("", headings, ["size"])
@@ -51,7 +53,7 @@ def delete(
 ) -> None:
     """Delete a program's weights that you shared, and what was made ahead for them, at every party.
 
-    On the host of a party that does not serve (party.toml or --state), its operator deletes what it keeps of any program.
+    On the host of a party that does not serve (party.toml or --state), its operator deletes anybody's.
     """
     from covey import _core
 
