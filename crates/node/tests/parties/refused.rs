@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use crate::common::{CLIENTS, Cluster, Model, cnn, images, infer_and_compare, last_may, message};
 use covey_client::messages::PhaseMessage::Joint;
-use covey_client::messages::{
-    Hex, Infer, Key, Proceed, Reply, Request, RingMessage, ShareWeights, Terms,
-};
+use covey_client::messages::{Hex, Infer, Key, Proceed, Reply, Request, RingMessage, ShareWeights, Terms};
 use covey_client::wire::{self, Answer};
 use covey_client::{ClientConfig, Session, SessionOptions, share_weights, status};
 use covey_node::PartyConfig;
