@@ -233,12 +233,7 @@ impl Asked<'_> {
 /// If it does not serve, or is silent.
 pub fn own_status(config: &PartyConfig) -> Result<PartyStatus, ClientError> {
     let PartyConfig { name, listen, identity, timeout, .. } = config;
-    let own = Peer {
-        name: name.clone(),
-        address: listen.clone(),
-        fingerprint: identity.fingerprint(),
-        dealer: config.dealer,
-    };
+    let own = Peer { dealer: config.dealer, ..Peer::new(name, listen, identity.fingerprint()) };
     let client = ClientConfig::new(name, identity.clone(), vec![own], *timeout)?;
     status(&client).remove(0)
 }
