@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn new-user clean
+.PHONY: help demo test lint operations kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn new-user clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
@@ -32,6 +32,7 @@ help:
 	@echo "make miri   undefined behaviour in rings and portable kernels, interpreted"
 	@echo "make asan   memory errors in the kernels under every instruction set"
 	@echo "make soak   the digits network for QUERIES=100000 predictions; PROTOCOL=trio: memory must not grow"
+	@echo "make operations  two clients for MINUTES=30 while every key is replaced, models are deleted and the store is full"
 	@echo "make sbom   what a build is made of, as CycloneDX"
 	@echo "make new-user  README and every page in docs, followed literally from a copy with nothing built; FOLDER=f keeps the copy"
 	@echo "make clean  remove what was built"
@@ -143,6 +144,10 @@ asan:
 QUERIES ?= 100000
 soak: $(VENV)/installed
 	$(BIN)/python python/tests/soak.py --queries $(QUERIES) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(JSON),--json)
+
+MINUTES ?= 30
+operations: $(VENV)/ready
+	$(BIN)/python python/tests/operations.py --minutes $(MINUTES) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(JSON),--json)
 
 sbom: $(VENV)/ready
 	$(BIN)/python python/tests/sbom.py --output target/covey.cdx.json

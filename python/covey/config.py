@@ -88,7 +88,7 @@ class Pinning(enum.Enum):
     ADD = "add"
     """They serve beside it, as while a key is replaced everywhere."""
     ONLY = "only"
-    """It serves alone. A party's file keeps the former keys of another party, as weights name those they were shared with."""
+    """It serves alone. A party's file keeps another party's former keys, as weights name those they were shared with."""
 
 
 def pin(
@@ -101,9 +101,7 @@ def pin(
     return before
 
 
-def _pin_one(
-    path: str | os.PathLike[str], document: Any, name: str, fingerprint: str, how: Pinning
-) -> Sequence[str]:
+def _pin_one(path: str | os.PathLike[str], document: Any, name: str, fingerprint: str, how: Pinning) -> Sequence[str]:
     named = [entry for entry in _all_entries(document) if isinstance(entry.get("name"), str)]
     entries = [entry for entry in named if entry["name"] == name]
     if not entries:

@@ -2,9 +2,10 @@
 
     python python/tests/operations.py [--minutes 30] [--protocol trio] [--json]
 
-Round after round: every key is replaced (each party's, the model owner's, both clients'), files with a mistake are reloaded, a second
-model is shared, asked and deleted, the store is filled until the disk is full, used and emptied. A request that is allowed must give the
-clear result to the bit; one that is not must be refused in one line. Exit code 1 if any request did neither.
+Round after round: every key is replaced (each party's, the model owner's, both clients'), files with a mistake are
+reloaded, a second model is shared, asked and deleted, the store is filled until the disk is full, used and emptied. A
+request that is allowed must give the clear result to the bit; one that is not must be refused in one line. Exit code 1
+if any request did neither.
 """
 
 from __future__ import annotations
