@@ -354,13 +354,14 @@ def test_check_finds_what_hides_behind_an_unsupported_node() -> None:
     assert [cause.op for cause in checked.causes] == ["aten.topk", "aten.cumsum"]
 
 
-def test_what_follows_a_moved_batch_is_not_blamed() -> None:
+def test_what_cannot_follow_a_moved_batch_names_the_move() -> None:
     class Module(torch.nn.Module):
         def forward(self, x: Any) -> Any:
-            return torch.relu(x.transpose(0, 1)).mean(0)
+            return functional.pad(torch.relu(x.transpose(0, 1)), (0, 1)).mean(0)
 
     checked = covey.check(Module().eval(), torch.zeros(2, 4, 3))
-    assert [error.node for error in checked.errors] == ["transpose"]
+    assert [error.node for error in checked.errors] == ["pad"]
+    assert "where node 'transpose' has moved the batch" in checked.errors[0].reason
 
 
 def test_training_mode_is_refused() -> None:
