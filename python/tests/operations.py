@@ -236,7 +236,7 @@ def acts(world: World, tally: Tally) -> list[tuple[str, Callable[[], None]]]:
         for party in world.parties:
             assert party.pid is not None
             resource.prlimit(party.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        checked("stores deleted", "store", "delete", "--config", data, "--yes")
+        checked("stores deleted", "store", "delete", "--all", "--config", data, "--yes")
         checked("stores filled", "store", "fill", world.programs[0], "--config", data, "--inferences", 2)
 
     def doctor() -> None:
