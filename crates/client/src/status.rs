@@ -19,7 +19,7 @@ pub fn status(config: &ClientConfig) -> Vec<Result<PartyStatus, ClientError>> {
         config.timeout,
         |_| Request::Status,
         |reply| match reply {
-            Reply::Status(status) => Some(status),
+            Reply::Status(status) => Some(*status),
             _ => None,
         },
     )

@@ -231,7 +231,7 @@ impl Party {
         }
         if matches!(request, Request::Status) && client.is_none() && self.operator(&connection.fingerprint()).is_some()
         {
-            return self.tell(connection, &Reply::Status(self.status(None)));
+            return self.tell(connection, &Reply::Status(Box::new(self.status(None))));
         }
         let Some(client) = client else {
             return Err(Failure::refused("a party cannot ask as a client: use a client's own key"));
@@ -239,7 +239,7 @@ impl Party {
         match request {
             Request::Status => {
                 let status = self.status(Some((client, &connection.fingerprint())));
-                self.tell(connection, &Reply::Status(status))
+                self.tell(connection, &Reply::Status(Box::new(status)))
             }
             Request::Check(check) => {
                 let held = self.store.get(&check.program);

@@ -291,7 +291,7 @@ pub enum Reply {
         reason: String,
     },
     /// What the party holds.
-    Status(PartyStatus),
+    Status(Box<PartyStatus>),
     /// What it takes to be one of the parties.
     Place(Place),
     /// It would open the session, if the others have the same.
