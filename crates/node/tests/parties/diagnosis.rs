@@ -115,7 +115,7 @@ fn weights_of_other_versions_roles_and_keys_are_found() {
 
     // The client lists them in another order.
     cluster.write("data.toml", &cluster.client_toml("data", &[1, 0, 2]));
-    both_refuse(&cluster, &model, &["other roles or parties", "share them again"]);
+    both_refuse(&cluster, &model, &["other roles or parties", "share the weights again"]);
     cluster.write("data.toml", &cluster.client_toml("data", &cluster.roles()));
 
     // gamma has a new key, which all others know, but its weights were shared under the former.
@@ -134,7 +134,7 @@ fn weights_of_other_versions_roles_and_keys_are_found() {
         cluster.write(&format!("{client}.toml"), &text);
     }
     cluster.roles().into_iter().for_each(|party| cluster.start_party(party));
-    both_refuse(&cluster, &model, &["other roles or parties", "share them again"]);
+    both_refuse(&cluster, &model, &["other roles or parties", "share the weights again"]);
     cluster.share(&model);
     both_serve(&cluster, &model);
 }

@@ -194,7 +194,7 @@ fn keys_clients_and_roles() {
 
     // Another order of roles than when sharing.
     cluster.write("data.toml", &cluster.client_toml("data", &[1, 0, 2]));
-    contains(&cluster.refused(&model), &["of other roles or parties", "share them again"]);
+    contains(&cluster.refused(&model), &["of other roles or parties", "share the weights again"]);
 
     for (roles, count) in [(&[0, 1][..], "2 parties"), (&[0], "1 party")] {
         cluster.write("data.toml", &cluster.client_toml("data", roles));
