@@ -69,7 +69,7 @@ def test_doctor_and_infer_agree(
     code, findings = doctor(command, other / "client.toml")
     errors = [finding for finding in findings if finding["verdict"] == "error"]
     assert code == 1 and len(errors) == 3
-    assert all("digits" in error["found"] and "share them again" in error["found"] for error in errors)
+    assert all("digits" in error["found"] and "share the weights again" in error["found"] for error in errors)
     # One party serves this client no more.
     config = shared.parties[2].config
     config.write_text(config.read_text().replace('"infer", "fill-store"', '"fill-store"'))

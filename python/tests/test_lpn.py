@@ -24,7 +24,7 @@ def chosen() -> dict:
 
 
 def test_every_attack_on_every_set_costs_128_bits(chosen: dict) -> None:
-    assert len(chosen["bits"]) == 4 and chosen["least"] == 128 and chosen["weak"] == []
+    assert len(chosen["bits"]) == 3 and chosen["least"] == 128 and chosen["weak"] == []
     assert all(len(row) == 10 and min(row.values()) >= 128 for row in chosen["bits"].values())
 
 
