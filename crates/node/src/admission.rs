@@ -70,6 +70,9 @@ pub(crate) fn admit(party: &Party, client: &mut Connection, request: &Infer) -> 
         match wire::receive(client, 2 * timeout)? {
             Proceed::Proceed => {
                 let mut place = place.ok_or_else(|| Failure::refused("broke the format: a session without a place"))?;
+                if !party.current().client(&client.fingerprint()).is_some_and(|client| client.infer) {
+                    return Err(Failure::refused("the right to infer here was taken back while the session waited"));
+                }
                 if waited {
                     // Weights may be other ones by now.
                     place.admitted = session::admit(party, client.fingerprint(), request.clone())?;

@@ -181,7 +181,7 @@ impl Metrics {
         memory.set(whole(taken));
         memory_limit.set(whole(most));
         self.gauges.programs.set(party.store.list().len() as i64);
-        self.gauges.certificate_days.set(party.config.identity.days_left());
+        self.gauges.certificate_days.set(party.current().identity.days_left());
         self.gauges.healthy.set(problem.is_none().into());
         self.read_folders(party);
         let mut text = Vec::new();

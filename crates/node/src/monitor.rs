@@ -4,7 +4,7 @@
 //! [`PATIENCE`] for everything; more than [`CONNECTIONS`] at once are closed unheard.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -142,6 +142,11 @@ fn respond(bytes: &[u8], site: &Site) -> Option<(Answer, bool)> {
         Err(httparse::Error::TooManyHeaders) => return Some((Answer::line(431, "too many headers"), true)),
         Err(_) => return Some((Answer::line(400, "this is no HTTP request"), true)),
     }
+    // A page in a browser on this machine may have its own name lead here, and says that name.
+    let host = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("host"));
+    if host.is_some_and(|host| !is_loopback(host.value)) {
+        return Some((Answer::line(421, "ask by a loopback address or as localhost"), true));
+    }
     let (method, target) = (request.method.unwrap_or(""), request.path.unwrap_or(""));
     if !matches!(method, "GET" | "HEAD") {
         return Some((Answer::line(405, "GET /metrics or /health"), true));
@@ -149,6 +154,14 @@ fn respond(bytes: &[u8], site: &Site) -> Option<(Answer, bool)> {
     let path = target.split('?').next().unwrap_or("");
     let answer = site(path).unwrap_or_else(|| Answer::line(404, "GET /metrics or /health"));
     Some((answer, method == "GET"))
+}
+
+/// Whether a `Host` header, with or without a port, names this machine for itself.
+fn is_loopback(host: &[u8]) -> bool {
+    let host = std::str::from_utf8(host).unwrap_or("").trim();
+    let name = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(name, _)| name);
+    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn left(deadline: Instant) -> io::Result<Duration> {
@@ -162,6 +175,7 @@ fn phrase(status: u16) -> &'static str {
         400 => "Bad Request",
         404 => "Not Found",
         405 => "Method Not Allowed",
+        421 => "Misdirected Request",
         431 => "Request Header Fields Too Large",
         503 => "Service Unavailable",
         _ => "",
@@ -196,9 +210,20 @@ mod tests {
     #[test]
     fn requests_are_answered() {
         let monitor = monitor();
-        let health = ask(&monitor, b"GET /health?verbose HTTP/1.1\r\nHost: x\r\n\r\n");
+        let health = ask(&monitor, b"GET /health?verbose HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(health.starts_with("HTTP/1.1 200 OK\r\n") && health.ends_with("\r\n\r\nok\n"), "{health}");
         assert!(health.contains("Content-Length: 3\r\n") && health.contains("Connection: close\r\n"), "{health}");
+        for (host, status) in [
+            ("127.0.0.1:9100", 200),
+            ("[::1]:9100", 200),
+            ("LOCALHOST", 200),
+            ("127.0.0.1.evil.example", 421),
+            ("evil.example:9100", 421),
+            ("", 421),
+        ] {
+            let answer = ask(&monitor, format!("GET /health HTTP/1.1\r\nhost: {host}\r\n\r\n").as_bytes());
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {answer}");
+        }
         let head = ask(&monitor, b"HEAD /health HTTP/1.0\r\n\r\n");
         assert!(head.contains("Content-Length: 3\r\n") && head.ends_with("\r\n\r\n"), "{head}");
         for (request, status) in [

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use covey_client::messages::{
@@ -46,6 +46,8 @@ pub(crate) struct Party {
     pub masks: Arc<MaskStore>,
     pub memory: Arc<Memory>,
     pub places: Arc<Places>,
+    /// The configuration in force, also for conversations that began before it was.
+    current: Arc<Mutex<Arc<PartyConfig>>>,
     pub records: Arc<Records>,
 }
 
@@ -90,7 +92,8 @@ pub(crate) fn serve_in(
     let forms = Arc::downgrade(&store);
     memory.reclaim_by(move || forms.upgrade().is_some_and(|store| store.evict()));
     let (places, records) = (Arc::new(Places::new(&config.budget)), Arc::default());
-    let mut party = Arc::new(Party { config, store, quotas, stores, runs, masks, memory, places, records });
+    let current = Arc::new(Mutex::new(Arc::new(config.clone())));
+    let mut party = Arc::new(Party { config, store, quotas, stores, runs, masks, memory, places, current, records });
     let monitor = party.config.metrics.map(|address| party.monitor(address)).transpose()?;
     if let Some(address) = listener.address() {
         info!(party = party.config.name, %address, programs = held, "listening");
@@ -142,7 +145,13 @@ impl Party {
         }
         restarts.iter().for_each(|key| warn!("`{key}` of [party] has changed: restart this party to have that"));
         info!(peers = config.peers.len(), clients = config.clients.len(), "configuration read again");
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config.clone());
         Party { config, ..self.clone() }
+    }
+
+    /// The configuration that is in force now. What takes long asks again before it has an effect, as a right may have been taken back.
+    pub fn current(&self) -> Arc<PartyConfig> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Tells metrics and health to whoever asks at an address of this machine.
@@ -251,13 +260,16 @@ impl Party {
             Request::DeleteWeights(program) => {
                 permit(client, client.share_weights, "share-weights")?;
                 let deleted = self.holdings().delete_weights(&program, Some(client)).map_err(Failure::Refused)?;
-                info!(
-                    client = client.name,
-                    program = program.short(),
-                    deleted.weights,
-                    deleted.runs,
-                    "weights deleted"
-                );
+                // Who asks again and again fills no log.
+                if deleted.weights || deleted.runs > 0 {
+                    info!(
+                        client = client.name,
+                        program = program.short(),
+                        deleted.weights,
+                        deleted.runs,
+                        "weights deleted"
+                    );
+                }
                 self.tell(connection, &Reply::Deleted(deleted))
             }
             Request::DeleteStore(program) => {
@@ -266,7 +278,9 @@ impl Party {
                 let with = |peer: &Key| self.sees_stock(Some(&of_client), peer);
                 let deleted = self.holdings().delete_store(program.as_ref(), with).map_err(Failure::Refused)?;
                 let Deleted { runs, ots, .. } = deleted;
-                info!(client = client.name, runs, ots, "what was made ahead is deleted");
+                if runs > 0 || ots > 0 {
+                    info!(client = client.name, runs, ots, "what was made ahead is deleted");
+                }
                 self.tell(connection, &Reply::Deleted(deleted))
             }
             Request::ShareWeights(upload) => {

@@ -26,6 +26,9 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
     let (owner, clients) = (connection.fingerprint(), &party.config.clients);
     let owner_name = party.config.client(&owner).map(|client| client.name.clone());
     party.store.check_owner(&upload.program, owner_name.as_deref(), clients).map_err(Failure::Refused)?;
+    if party.store.get(&upload.program).is_some_and(|held| held.head.upload.sharing == upload.sharing) {
+        return Err(Failure::refused("it holds this version of the weights already: share them again under another"));
+    }
     wire::send(connection, &ready(party), timeout)?;
     let program = receive_program(connection, &upload)?;
     let name: String = program.name().chars().map(|c| if c.is_control() { ' ' } else { c }).take(64).collect();
@@ -34,7 +37,7 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
         Failure::refused(format!("it cannot store the weights: {error}; make room in its state folder"))
     };
     let ring = program.ring().into();
-    let head = Head { name, ring, upload: upload.clone(), owner: Some(Key(owner)), owner_name };
+    let head = Head { name, ring, upload: upload.clone(), owner: Some(Key(owner)), owner_name: owner_name.clone() };
     let mut writer = party.store.begin(head).map_err(stuck)?;
     writer.write(&program.to_bytes()).map_err(stuck)?;
     wire::send(connection, &ready(party), timeout)?;
@@ -49,7 +52,17 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
             return Err(Failure::refused("broke the format: an upload has no place in the queue"));
         }
     }
-    party.store.commit(writer, clients).map_err(|error| match error.kind() {
+    // The upload may have taken long.
+    let current = party.current();
+    let may =
+        current.client(&owner).is_some_and(|client| client.share_weights && Some(&client.name) == owner_name.as_ref());
+    if !may {
+        return Err(Failure::refused("the right to share weights here was taken back during the upload"));
+    }
+    // A version's name is the client's choice, and names masks and stored runs: those of another upload must not serve this one.
+    party.masks.delete(&upload.program).map_err(Failure::Refused)?;
+    party.runs.delete_of_version(&upload.sharing).map_err(Failure::Refused)?;
+    party.store.commit(writer, &current.clients).map_err(|error| match error.kind() {
         std::io::ErrorKind::Other => Failure::Refused(error.to_string()),
         _ => stuck(error),
     })?;

@@ -60,9 +60,8 @@ impl WholeNumbers {
             if classes == 0 {
                 words.push(ring.wrap(number as i128));
             } else {
-                let start = words.len();
-                words.resize(start + classes as usize, ring.wrap(0));
-                words[start + number as usize] = ring.wrap(1);
+                // Each class is compared, so that no address depends on the number.
+                words.extend((0..classes).map(|class| ring.wrap(i128::from(f64::from(class) == number))));
             }
         }
         Ok(words)

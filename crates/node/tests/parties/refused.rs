@@ -424,6 +424,12 @@ fn bad_uploads_leave_the_old_weights_in_place() {
         last
     };
     assert_eq!(upload(sound.clone(), &[&file]), "taken");
+    // A version names the masks of its weights, which others must not get.
+    let held = status(&owner)[1].as_ref().unwrap().programs[0].sharing;
+    contains(
+        &upload(ShareWeights { sharing: held, ..sound.clone() }, &[]),
+        &["holds this version of the weights already"],
+    );
     let mut flipped = file.clone();
     flipped[file.len() / 2] ^= 1;
     contains(&upload(sound.clone(), &[&flipped]), &["corrupted"]);

@@ -1,10 +1,14 @@
 //! A party's key is replaced while it serves: nothing fails, and weights that were shared before serve on.
 
+use std::time::Duration;
+
 use crate::common::{CLIENTS, Cluster, Process, cnn, eventually, infer_and_compare, log};
 use crate::refused::{ask, contains, terms};
 use covey_client::messages::PhaseMessage::Joint;
-use covey_client::messages::{Key, Terms};
+use covey_client::messages::{Hex, Key, Proceed, Reply, Request, ShareWeights, Terms};
+use covey_client::wire::{self, Answer};
 use covey_ring::Ring;
+use covey_runtime::session::ProtocolKind;
 
 const BETA: usize = 1;
 
@@ -79,4 +83,40 @@ fn two_keys_are_no_two_parties() {
     let parties = vec![sound.parties[0], sound.parties[BETA], Key(second.parse().unwrap())];
     let answers = ask(&config, |_| Terms { parties: parties.clone(), ..sound.clone() });
     contains(&answers[0], &["P2 has another role as well"]);
+}
+
+#[test]
+fn an_upload_needs_its_right_until_its_end() {
+    let cluster = Cluster::new();
+    let parties: Vec<Process> = cluster.roles().into_iter().map(|party| Process::start(&cluster, party)).collect();
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    let (owner, timeout) = (cluster.client("owner"), Duration::from_secs(10));
+    let file = model.program.to_bytes();
+    let sharing = ProtocolKind::Trio.sharing(3).unwrap();
+    let payload_bytes = covey_client::payload_bytes(&sharing, &model.program, BETA);
+    let head = ShareWeights {
+        protocol: "trio".into(),
+        program: model.program.hash().into(),
+        sharing: Hex::random().unwrap(),
+        role: BETA,
+        parties: owner.parties.iter().map(|party| Key(party.key())).collect(),
+        program_bytes: file.len() as u64,
+        payload_bytes,
+    };
+    let party = &owner.parties[BETA];
+    let mut connection =
+        covey_transport::connect(&party.address, &owner.identity, &party.fingerprints, &party.name, timeout).unwrap();
+    wire::send(&mut connection, &Request::ShareWeights(head), timeout).unwrap();
+    for piece in [file, vec![0; payload_bytes as usize]] {
+        assert!(matches!(wire::answer(&mut connection, timeout), Ok(Answer::Reply(Reply::Ready { .. }))));
+        connection.send_frame(&piece, timeout).unwrap();
+    }
+    assert!(matches!(wire::answer(&mut connection, timeout), Ok(Answer::Reply(Reply::Received))));
+    cluster.write("beta.toml", &cluster.party_toml(BETA, &["data"]));
+    reload(&cluster, &parties, BETA);
+    wire::send(&mut connection, &Proceed::Proceed, timeout).unwrap();
+    match wire::answer(&mut connection, timeout).unwrap() {
+        Answer::Refused(reason) => contains(&reason, &["was taken back during the upload"]),
+        Answer::Reply(_) => panic!("a client without the right has replaced weights"),
+    }
 }
