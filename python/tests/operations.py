@@ -34,6 +34,7 @@ from covey.clear import run_clear
 from covey.client import Client
 from covey.config import Pinning, pin, read
 from covey.errors import CoveyError
+from covey.files import write_whole
 from covey.local import Party, local
 from covey.model import Model, load
 
@@ -130,7 +131,9 @@ class World:
 
         pinned(Pinning.ADD)
         table = read(config)["party" if is_party else "client"]
-        config.write_text(config.read_text().replace(f'key = "{table["key"]}"', f'key = "{file}"', 1))
+        # Whole or not at all, as its client reads it all the time.
+        changed = config.read_text().replace(f'key = "{table["key"]}"', f'key = "{file}"', 1)
+        write_whole({config: lambda stream: stream.write(changed.encode())}, {config: 0o600})
         if is_party:
             self.reload(next(party for party in self.parties if party.name == name))
         else:

@@ -61,7 +61,7 @@ impl WholeNumbers {
                 words.push(ring.wrap(number as i128));
             } else {
                 // Each class is compared, so that no address depends on the number.
-                words.extend((0..classes).map(|class| ring.wrap(i128::from(f64::from(class) == number))));
+                words.extend((0..classes).map(|class| ring.wrap::<W>(i128::from(f64::from(class) == number))));
             }
         }
         Ok(words)
