@@ -88,7 +88,7 @@ class Pinning(enum.Enum):
     ADD = "add"
     """They serve beside it, as while a key is replaced everywhere."""
     ONLY = "only"
-    """It serves alone. A party's file keeps another party's former keys, as weights name those they were shared with."""
+    """It serves alone. A party's file keeps another party's former keys, as weights name those that they had."""
 
 
 def pin(
