@@ -69,8 +69,8 @@ fn provider() -> Arc<CryptoProvider> {
 fn provider_with(group: &'static dyn SupportedKxGroup) -> Arc<CryptoProvider> {
     let mut provider = aws_lc_rs::default_provider();
     provider.kx_groups = vec![group];
-    // Records are ring's, whose AES-GCM uses VAES on 256-bit registers, which aws-lc knows on 512-bit ones only: 7 % less processor
-    // time of a whole ReLU on Zen 3. AES-GCM comes first whatever the build prefers: all machines meant here have it in hardware.
+    // Records are ring's, whose AES-GCM uses VAES on 256-bit registers, which aws-lc knows on 512-bit ones only.
+    // AES-GCM comes first whatever the build prefers: all machines meant here have it in hardware.
     provider.cipher_suites = vec![
         cipher_suite::TLS13_AES_128_GCM_SHA256,
         cipher_suite::TLS13_AES_256_GCM_SHA384,

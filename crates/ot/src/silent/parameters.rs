@@ -20,7 +20,7 @@ pub struct Parameters {
 pub const B10: Parameters = Parameters { name: "b10", trees: 1060, log_secret: 17, depth: 10 };
 /// 2,355,200 outputs.
 pub const B11: Parameters = Parameters { name: "b11", trees: 1150, log_secret: 18, depth: 11 };
-/// 5,120,000 outputs. A larger set sends 0.2 bits an OT less, but two parties' secrets of 16 MiB leave the caches: it takes twice the time.
+/// 5,120,000 outputs. A larger set sends 0.2 bits an OT less, but is slower: two parties' secrets of 16 MiB leave the caches.
 pub const B12: Parameters = Parameters { name: "b12", trees: 1250, log_secret: 19, depth: 12 };
 
 /// All sets, by size.
