@@ -202,7 +202,7 @@ def _end(shell: subprocess.Popen[bytes]) -> None:
 
 
 def report(page: str, done: list[Done]) -> None:
-    """Say of each step what became of it, with the output of those that failed."""
+    """Say what became of each step, with the output of failed ones."""
     for each in done:
         reason = f": {each.said}" if each.verdict == "not run" else ""
         print(f"{each.verdict:8}{page}:{each.step.line}: {each.step.title}{reason}", flush=True)

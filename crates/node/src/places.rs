@@ -201,7 +201,7 @@ impl Places {
                 )
             }
             Full::Share => format!(
-                "{taken}, and half of those that may wait for a place are sessions of '{name}': {later} `sessions` or `waiting` of its \
+                "{taken}, and sessions of '{name}' fill their half of its queue: {later} `sessions` or `waiting` of its \
                  [party] raised"
             ),
         })

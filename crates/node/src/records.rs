@@ -179,7 +179,8 @@ impl Records {
         }
     }
 
-    fn admits(&self, name: &str) -> bool {
+    /// Whether one more line about a client or peer may be written; each line that it can cause asks first.
+    pub fn admits(&self, name: &str) -> bool {
         self.journal.admits(About::Pinned(name.into()))
     }
 }

@@ -260,8 +260,7 @@ impl Party {
             Request::DeleteWeights(program) => {
                 permit(client, client.share_weights, "share-weights")?;
                 let deleted = self.holdings().delete_weights(&program, Some(client)).map_err(Failure::Refused)?;
-                // Who asks again and again fills no log.
-                if deleted.weights || deleted.runs > 0 {
+                if self.records.admits(&client.name) {
                     info!(
                         client = client.name,
                         program = program.short(),
@@ -278,7 +277,7 @@ impl Party {
                 let with = |peer: &Key| self.sees_stock(Some(&of_client), peer);
                 let deleted = self.holdings().delete_store(program.as_ref(), with).map_err(Failure::Refused)?;
                 let Deleted { runs, ots, .. } = deleted;
-                if runs > 0 || ots > 0 {
+                if self.records.admits(&client.name) {
                     info!(client = client.name, runs, ots, "what was made ahead is deleted");
                 }
                 self.tell(connection, &Reply::Deleted(deleted))
@@ -359,7 +358,9 @@ impl Party {
         let (mut stores, problems) = self.stores.status();
         stores.retain(|store| self.sees_stock(client.map(|(_, key)| key), &store.peer));
         let (runs, problem) = self.runs.status();
-        problems.iter().chain(&problem).for_each(|problem| warn!("{problem}"));
+        let asking = client.map_or("the operator", |(client, _)| client.name.as_str());
+        let said = problems.iter().chain(&problem).filter(|_| self.records.admits(asking));
+        said.for_each(|problem| warn!("{problem}"));
         let closed = !problems.is_empty() || problem.is_some();
         let holdings = self.holdings();
         PartyStatus {

@@ -254,8 +254,8 @@ pub(crate) fn admit(party: &Party, client: Fingerprint, request: Infer) -> Resul
     if held.role() != role || !same {
         return Err(Failure::refused(format!(
             "it holds the weights of program {short} as P{} of other roles or parties than the session's: list the parties as \
-             when the weights were shared, have the former keys of those that changed them listed as `formerly` of their [[peer]], or \
-             share the weights again",
+             when the weights were shared, list the former key of a party that has another now as `formerly` of its [[peer]], or share \
+             the weights again",
             held.role()
         )));
     }

@@ -32,7 +32,9 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
     wire::send(connection, &ready(party), timeout)?;
     let program = receive_program(connection, &upload)?;
     let name: String = program.name().chars().map(|c| if c.is_control() { ' ' } else { c }).take(64).collect();
-    info!(owner = connection.name(), program = %name, hash = upload.program.short(), role = upload.role, "receiving weights");
+    if party.records.admits(connection.name()) {
+        info!(owner = connection.name(), program = %name, hash = upload.program.short(), role = upload.role, "receiving weights");
+    }
     let stuck = |error: std::io::Error| {
         Failure::refused(format!("it cannot store the weights: {error}; make room in its state folder"))
     };
@@ -59,6 +61,8 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
     if !may {
         return Err(Failure::refused("the right to share weights here was taken back during the upload"));
     }
+    // Nothing of another client's weights goes before these may take their place.
+    party.store.check_owner(&upload.program, owner_name.as_deref(), &current.clients).map_err(Failure::Refused)?;
     // A version's name is the client's choice, and names masks and stored runs: those of another upload must not serve this one.
     party.masks.delete(&upload.program).map_err(Failure::Refused)?;
     party.runs.delete_of_version(&upload.sharing).map_err(Failure::Refused)?;
@@ -66,7 +70,14 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
         std::io::ErrorKind::Other => Failure::Refused(error.to_string()),
         _ => stuck(error),
     })?;
-    info!(owner = connection.name(), hash = upload.program.short(), sharing = upload.sharing.short(), "weights stored");
+    if party.records.admits(connection.name()) {
+        info!(
+            owner = connection.name(),
+            hash = upload.program.short(),
+            sharing = upload.sharing.short(),
+            "weights stored"
+        );
+    }
     Ok(wire::send(connection, &Reply::Stored, timeout)?)
 }
 

@@ -106,7 +106,7 @@ fn the_queue_is_bounded_and_one_client_cannot_fill_it() {
     let first = opening(&data, &model, cluster.options());
     first.hears("place 1 of 1");
     let refusal = cluster.refused(&model);
-    assert!(refusal.contains("half of those that may wait for a place are sessions of 'data'"), "{refusal}");
+    assert!(refusal.contains("sessions of 'data' fill their half of its queue"), "{refusal}");
     let second = opening(&owner, &model, cluster.options());
     second.hears("place 2 of 2");
     let refusal = message(Session::open(&owner, &model.program, cluster.options()).err().unwrap());

@@ -103,7 +103,7 @@ pub(crate) fn finished_batches(place: &Path) -> Result<Vec<(BatchName, PathBuf)>
     Ok(batches)
 }
 
-/// Bytes of the files in a directory; of those that cannot be looked at none.
+/// Bytes of the files in a directory. A file that cannot be looked at counts as none.
 pub(crate) fn size_of_files(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).filter(std::fs::Metadata::is_file).map(|file| file.len()).sum()
