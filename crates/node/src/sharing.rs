@@ -1,6 +1,6 @@
 //! Receiving weights from a model owner.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use covey_client::messages::{Hex, Key, MAX_CHUNK, Proceed, Reply, ShareWeights};
 use covey_client::{payload_bytes, wire};
@@ -15,6 +15,8 @@ use crate::state::{Head, Writer};
 
 /// The longest pause within an upload: the owner may be busy with the other parties' parts.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// The slowest upload, in bytes a second beyond `PATIENCE`: it holds a place that sessions wait for.
+const SLOWEST: u64 = 64 << 10;
 /// No program file is larger.
 pub(crate) const MAX_PROGRAM: u64 = 1 << 30;
 
@@ -138,9 +140,18 @@ fn receive_bytes(
     mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut missing = total;
+    let begun = Instant::now();
     while missing > 0 {
         let most = missing.min(MAX_CHUNK as u64) as usize;
         let chunk = connection.recv_frame(most, PATIENCE)?;
+        if too_slow(begun.elapsed(), total - missing) {
+            return Err(Failure::refused(format!(
+                "{} of {total} bytes of an upload came in {} s: the slowest has {} KiB a second",
+                total - missing,
+                begun.elapsed().as_secs(),
+                SLOWEST >> 10
+            )));
+        }
         if chunk.is_empty() {
             return Err(Failure::refused("broke the format: an empty piece of an upload"));
         }
@@ -148,4 +159,24 @@ fn receive_bytes(
         take(&chunk)?;
     }
     Ok(())
+}
+
+/// Whether so many bytes have taken too long: their sender may pause once, and else keeps a rate.
+fn too_slow(taken: Duration, bytes: u64) -> bool {
+    taken > PATIENCE + Duration::from_secs(bytes / SLOWEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upload_pauses_or_trickles_for_so_long_and_no_longer() {
+        assert!(!too_slow(PATIENCE, 0));
+        assert!(too_slow(PATIENCE + Duration::from_secs(1), 0));
+        // A byte each 599 s passes every time-out of a frame.
+        assert!(too_slow(Duration::from_secs(2 * 599), 2));
+        // An hour at twice the slowest rate.
+        assert!(!too_slow(Duration::from_secs(3600), 3600 * 2 * SLOWEST));
+    }
 }
