@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint operations kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn new-user clean
+.PHONY: help demo test lint operations kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn new-user nightly clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
@@ -35,6 +35,7 @@ help:
 	@echo "make operations  two clients for MINUTES=30 while every key is replaced, models are deleted and the store is full"
 	@echo "make sbom   what a build is made of, as CycloneDX"
 	@echo "make new-user  README and every page in docs, followed literally from a copy with nothing built; FOLDER=f keeps the copy"
+	@echo "make nightly  the long campaigns one after another, hours; a summary says which failed"
 	@echo "make clean  remove what was built"
 
 # The command `covey`, built as a release and installed as pip would install it. Skipped while nothing has changed.
@@ -157,6 +158,17 @@ docs-commands: $(VENV)/ready
 
 new-user:
 	$(PYTHON) python/tests/new_user.py $(if $(FOLDER),--folder $(FOLDER)) $(PAGES)
+
+# One that fails does not keep the others from running. Tools that are missing (Valgrind, a nightly Rust) count as failures.
+NIGHTLY := lint test kills store-kills bad-input bounds fuzz abuse adversary onnx-vectors instruction-sets docs-commands \
+	constant-time miri asan soak lpn operations new-user
+nightly:
+	@mkdir -p target/nightly; failed=""; for goal in $(NIGHTLY); do \
+		start=$$SECONDS; echo "== $$goal"; \
+		if $(MAKE) --no-print-directory $$goal > target/nightly/$$goal.log 2>&1; then said=passed; \
+		else said="FAILED, see target/nightly/$$goal.log"; failed="$$failed $$goal"; fi; \
+		echo "   $$((SECONDS - start)) s, $$said"; \
+	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 clean:
 	rm -rf target $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

@@ -15,18 +15,12 @@ use covey_ring::Word;
 pub fn keep_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        unsafe extern "C" {
-            fn mallopt(parameter: i32, value: i32) -> i32;
-        }
-        const M_TRIM_THRESHOLD: i32 = -1;
-        const M_TOP_PAD: i32 = -2;
-        const M_MMAP_THRESHOLD: i32 = -3;
         // SAFETY: mallopt(3) may be called at any time; it refuses, with no effect, values it does not take.
         unsafe {
-            mallopt(M_TRIM_THRESHOLD, 1 << 30);
-            mallopt(M_TOP_PAD, 64 << 20);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 30);
+            libc::mallopt(libc::M_TOP_PAD, 64 << 20);
             // The largest it takes: half of the heap of a thread.
-            mallopt(M_MMAP_THRESHOLD, MAPPED_AFRESH as i32);
+            libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_AFRESH as libc::c_int);
         }
     }
 }
@@ -62,12 +56,8 @@ fn advise(start: *mut u8, len: usize) {
     // An interpreter has no pages.
     #[cfg(all(target_os = "linux", not(miri)))]
     {
-        unsafe extern "C" {
-            fn madvise(address: *mut u8, length: usize, advice: i32) -> i32;
-        }
-        const MADV_HUGEPAGE: i32 = 14;
         // SAFETY: a hint that changes nothing of what memory holds, and may be refused.
-        unsafe { madvise(start, len, MADV_HUGEPAGE) };
+        unsafe { libc::madvise(start.cast(), len, libc::MADV_HUGEPAGE) };
     }
     #[cfg(not(all(target_os = "linux", not(miri))))]
     let _ = (start, len);
