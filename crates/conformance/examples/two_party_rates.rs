@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use covey_conformance::two_party::DealtStock;
 use covey_kernels::ConvGeometry;
 use covey_protocols::cost::{Cost, Demand, Gate};
+use covey_protocols::parts::*;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::two_party::{Arith, Stock, Stored, TwoParty};
 use covey_protocols::{
-    Comparison, Epilogue, Geometry, Options, Phase, Placement, Protocol, Rounding, Truncation, WeightKind, WeightSource,
+    Comparison, Epilogue, Geometry, Options, Phase, Placement, Rounding, Truncation, WeightKind, WeightSource,
 };
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::{Network, memory};

@@ -1,10 +1,10 @@
 //! Where a suite's circuit runs: a protocol, the party's place, and what was opened so far.
 
-use covey_protocols::Protocol;
 use covey_protocols::api::Result;
 use covey_ring::{BitTensor, Ring, Tensor};
 use covey_runtime::{INPUTS, OUTPUTS};
 
+use crate::Complete;
 use crate::samples::wrapped;
 use crate::secrets;
 
@@ -38,7 +38,7 @@ pub struct Record {
 }
 
 /// A protocol as a suite sees it.
-pub struct Bench<'a, P: Protocol> {
+pub struct Bench<'a, P: Complete> {
     /// The protocol.
     pub protocol: &'a mut P,
     me: Option<usize>,
@@ -48,7 +48,7 @@ pub struct Bench<'a, P: Protocol> {
     records: Vec<Record>,
 }
 
-impl<'a, P: Protocol> Bench<'a, P> {
+impl<'a, P: Complete> Bench<'a, P> {
     /// Party `me` of `parties`; `None` if `protocol` is all of them at once.
     pub fn new(protocol: &'a mut P, me: Option<usize>, parties: usize) -> Self {
         Bench { protocol, me, parties, node: 0, case: String::new(), records: Vec::new() }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use covey_protocols::Phase;
 use covey_protocols::clear::Clear;
+use covey_protocols::parts::*;
 use covey_protocols::planner::Planner;
-use covey_protocols::{Phase, Protocol};
 use covey_ring::{Ring, Tensor};
 use covey_runtime::{INPUTS, OUTPUTS};
 use covey_transport::{Phase as StepKind, Snapshot};

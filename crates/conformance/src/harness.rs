@@ -1,20 +1,22 @@
 //! What a protocol brings to be tested.
 
+use crate::Complete;
 use covey_protocols::api::Result;
 pub use covey_protocols::served::ClientHalf;
-use covey_protocols::{Options, Protocol};
+use covey_protocols::{Options, Session};
+
 use covey_ring::{Ring, Tensor};
 use covey_transport::Endpoint;
 
 /// The words a harness's protocol computes in.
-pub type WordOf<H> = <<H as Harness>::Protocol as Protocol>::Word;
+pub type WordOf<H> = <<H as Harness>::Protocol as Session>::Word;
 /// A share of a harness's protocol.
-pub type StoredOf<H> = <<H as Harness>::Protocol as Protocol>::Stored;
+pub type StoredOf<H> = <<H as Harness>::Protocol as Session>::Stored;
 
 /// How a protocol's parties, its client and its shares of a weight come to be. The keys are fixed: transcripts repeat.
 pub trait Harness: 'static {
     /// The protocol.
-    type Protocol: Protocol;
+    type Protocol: Complete;
     /// The client's half.
     type Client: ClientHalf<WordOf<Self>>;
     /// One party's stored part of a weight.

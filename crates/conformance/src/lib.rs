@@ -27,6 +27,13 @@ pub mod trio;
 pub mod two_party;
 pub mod views;
 
+/// What suites ask of a protocol: all that layers do, and what parties do among themselves.
+pub trait Complete: Protocol + Extended {}
+
+impl<P: Protocol + Extended> Complete for P {}
+
+use covey_protocols::{Extended, Protocol};
+
 pub use conform::{Counts, conform, conform_clear};
 pub use failure::Failure;
 pub use harness::{ClientHalf, Harness};

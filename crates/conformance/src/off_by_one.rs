@@ -6,17 +6,19 @@ use covey_protocols::api::{MatmulShape, Result};
 use covey_protocols::cost::{Cost, Gate};
 use covey_protocols::memory::Held;
 use covey_protocols::{
-    Bias, Checked, Comparison, Epilogue, Geometry, Options, Phase, Placement, Protocol, Truncation, WeightSource,
+    Bias, Checked, Comparison, Epilogue, Geometry, Options, Phase, Placement, Truncation, WeightSource,
 };
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
+use crate::Complete;
 use crate::harness::{Harness, StoredOf, WordOf};
+use covey_protocols::{Costs, Extended, Linear, Local, NonLinear, Session};
 
 /// `P`, but shifts yield one more.
 pub struct OffByOne<P>(P);
 
-impl<P: Protocol> OffByOne<P> {
+impl<P: Complete> OffByOne<P> {
     fn one_more(&mut self, x: &P::Arith) -> Result<P::Arith> {
         let shape = P::shape(x).to_vec();
         let ones = Tensor::new(shape.clone(), vec![P::Word::ONE; shape.iter().product()]);
@@ -28,15 +30,13 @@ impl<P: Protocol> OffByOne<P> {
     }
 }
 
-impl<P: Protocol> Protocol for OffByOne<P> {
+impl<P: Complete> Session for OffByOne<P> {
     type Word = P::Word;
     type Arith = P::Arith;
     type Bool = P::Bool;
     type Stored = P::Stored;
-    type Weight = P::Weight;
 
     const NAME: &'static str = "off by one";
-    const FUSES_RELU: bool = P::FUSES_RELU;
 
     fn ring(&self) -> Ring {
         self.0.ring()
@@ -70,10 +70,6 @@ impl<P: Protocol> Protocol for OffByOne<P> {
         self.0.stored()
     }
 
-    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<P::Word>>) -> Result<P::Arith> {
-        self.0.input(owner, shape, value)
-    }
-
     fn client_input(&mut self, shape: &[usize]) -> Result<P::Arith> {
         self.0.client_input(shape)
     }
@@ -82,18 +78,12 @@ impl<P: Protocol> Protocol for OffByOne<P> {
         self.0.check()
     }
 
-    fn open(&mut self, x: &P::Arith, checked: &Checked) -> Result<Tensor<P::Word>> {
-        self.0.open(x, checked)
-    }
-
-    fn open_bits(&mut self, x: &P::Bool, checked: &Checked) -> Result<BitTensor> {
-        self.0.open_bits(x, checked)
-    }
-
     fn reveal(&mut self, x: &P::Arith, checked: &Checked) -> Result<()> {
         self.0.reveal(x, checked)
     }
+}
 
+impl<P: Complete> Local for OffByOne<P> {
     fn constant(&self, value: &Tensor<P::Word>) -> P::Arith {
         self.0.constant(value)
     }
@@ -137,6 +127,10 @@ impl<P: Protocol> Protocol for OffByOne<P> {
     fn not(&mut self, x: &P::Bool) -> P::Bool {
         self.0.not(x)
     }
+}
+
+impl<P: Complete> Linear for OffByOne<P> {
+    type Weight = P::Weight;
 
     fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, placement: Placement) -> Result<P::Weight> {
         let source = match source {
@@ -179,6 +173,10 @@ impl<P: Protocol> Protocol for OffByOne<P> {
         let product = self.0.mul(x, y, truncate)?;
         self.shifted(product, truncate)
     }
+}
+
+impl<P: Complete> NonLinear for OffByOne<P> {
+    const FUSES_RELU: bool = P::FUSES_RELU;
 
     fn truncate(&mut self, x: &P::Arith, truncation: Truncation) -> Result<P::Arith> {
         let shifted = self.0.truncate(x, truncation)?;
@@ -197,10 +195,6 @@ impl<P: Protocol> Protocol for OffByOne<P> {
         self.0.and(x, y)
     }
 
-    fn a2b(&mut self, x: &P::Arith) -> Result<P::Bool> {
-        self.0.a2b(x)
-    }
-
     fn bit2a(&mut self, x: &P::Bool, shape: &[usize]) -> Result<P::Arith> {
         self.0.bit2a(x, shape)
     }
@@ -209,6 +203,16 @@ impl<P: Protocol> Protocol for OffByOne<P> {
         self.0.select(b, x)
     }
 
+    fn relu(&mut self, x: &P::Arith, comparison: Comparison) -> Result<P::Arith> {
+        self.0.relu(x, comparison)
+    }
+
+    fn max(&mut self, x: &P::Arith, y: &P::Arith, comparison: Comparison) -> Result<(P::Arith, P::Bool)> {
+        self.0.max(x, y, comparison)
+    }
+}
+
+impl<P: Complete> Costs for OffByOne<P> {
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         P::plan(gate, ring, options)
     }
@@ -216,13 +220,23 @@ impl<P: Protocol> Protocol for OffByOne<P> {
     fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {
         P::memory(held, ring, options)
     }
+}
 
-    fn relu(&mut self, x: &P::Arith, comparison: Comparison) -> Result<P::Arith> {
-        self.0.relu(x, comparison)
+impl<P: Complete> Extended for OffByOne<P> {
+    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<P::Word>>) -> Result<P::Arith> {
+        self.0.input(owner, shape, value)
     }
 
-    fn max(&mut self, x: &P::Arith, y: &P::Arith, comparison: Comparison) -> Result<(P::Arith, P::Bool)> {
-        self.0.max(x, y, comparison)
+    fn open(&mut self, x: &P::Arith, checked: &Checked) -> Result<Tensor<P::Word>> {
+        self.0.open(x, checked)
+    }
+
+    fn open_bits(&mut self, x: &P::Bool, checked: &Checked) -> Result<BitTensor> {
+        self.0.open_bits(x, checked)
+    }
+
+    fn a2b(&mut self, x: &P::Arith) -> Result<P::Bool> {
+        self.0.a2b(x)
     }
 }
 

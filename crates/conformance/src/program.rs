@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use covey_program::{Program, ValueId, Visibility, Weights};
 use covey_protocols::cost::MATERIAL;
-use covey_protocols::{Phase, Protocol, ProtocolError};
+use covey_protocols::parts::*;
+use covey_protocols::{Phase, ProtocolError};
 use covey_ring::{Ring, Tensor, Word};
 use covey_runtime::clear::run_clear;
 use covey_runtime::plan::{Plan, plan};

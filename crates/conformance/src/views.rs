@@ -15,12 +15,13 @@ use std::collections::BTreeMap;
 
 use covey_protocols::api::Result;
 use covey_protocols::beaver::Beaver;
+use covey_protocols::parts::*;
 use covey_protocols::quad::Quad;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::{ClientHalf, Served, Sharing};
 use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
-use covey_protocols::{Options, Phase, Protocol};
+use covey_protocols::{Linear, Options, Phase};
 use covey_ring::{Ring, Tensor};
 use covey_transport::Endpoint;
 
@@ -49,9 +50,9 @@ pub const COUNT: usize = TILE * TILES;
 /// Who has the key in each slot of a role's, of so many roles ([`Served::key_holders`]).
 pub type Holders = fn(usize, usize) -> Vec<Option<Vec<usize>>>;
 /// A share.
-pub type Share<H> = <<H as Harness>::Protocol as Protocol>::Arith;
+pub type Share<H> = <<H as Harness>::Protocol as covey_protocols::Session>::Arith;
 /// A working form of a weight.
-pub type WeightOf<H> = <<H as Harness>::Protocol as Protocol>::Weight;
+pub type WeightOf<H> = <<H as Harness>::Protocol as Linear>::Weight;
 
 /// A protocol whose roles can be given any keys.
 pub trait Keyed: Harness<Protocol: Served<Word = u32>> {

@@ -6,7 +6,8 @@ use covey_nn::linear::After;
 use covey_nn::mul_shift::{mul_shift, product_bound};
 use covey_nn::{Operand, Window, arithmetic, gather, linear, max_pool, relu, sign, structure, sum_pool};
 use covey_protocols::clear::{Clear, ClearTensor, OnViolation};
-use covey_protocols::{Comparison, Protocol, Rounding, Truncation};
+use covey_protocols::parts::*;
+use covey_protocols::{Comparison, Rounding, Truncation};
 use covey_ring::{Ring, Tensor};
 use proptest::prelude::*;
 

@@ -8,10 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use covey_kernels::conv::ConvGeometry;
+use covey_protocols::parts::*;
 use covey_protocols::trio::{Arith, Trio};
-use covey_protocols::{
-    Comparison, Epilogue, Geometry, Options, Phase, Placement, Protocol, Rounding, Truncation, WeightSource,
-};
+use covey_protocols::{Comparison, Epilogue, Geometry, Options, Phase, Placement, Rounding, Truncation, WeightSource};
 use covey_ring::{Ring, Tensor};
 use covey_transport::{Network, memory};
 

@@ -6,6 +6,7 @@ use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Tensor, Word};
 
 use crate::api::{ProtocolError, Result};
+use crate::components::Components;
 
 /// One party's share of a tensor of ring elements. In Z_2^l bits above the ring's width are undefined, as in every share; in Z_n
 /// elements are below n. Not `Debug`.
@@ -74,5 +75,31 @@ impl Bool {
             out.copy_from_slice(&self.0.plane(plane)[words.clone()]);
         }
         out
+    }
+}
+
+impl<W: Word> Components for Arith<W> {
+    type Part = Tensor<W>;
+    const COUNT: usize = 1;
+
+    fn part(&self, _: usize) -> &Tensor<W> {
+        &self.0
+    }
+
+    fn build<E>(mut part: impl FnMut(usize) -> Result<Tensor<W>, E>) -> Result<Self, E> {
+        Ok(Arith(part(0)?))
+    }
+}
+
+impl Components for Bool {
+    type Part = BitTensor;
+    const COUNT: usize = 1;
+
+    fn part(&self, _: usize) -> &BitTensor {
+        &self.0
+    }
+
+    fn build<E>(mut part: impl FnMut(usize) -> Result<BitTensor, E>) -> Result<Self, E> {
+        Ok(Bool(part(0)?))
     }
 }

@@ -12,48 +12,48 @@ use crate::machine::Layout;
 /// One protocol primitive with everything its cost depends on. Counts are elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// [`crate::Protocol::input`].
+    /// [`crate::Extended::input`].
     Input {
         /// The party that knows the value.
         owner: usize,
         /// Elements.
         count: usize,
     },
-    /// [`crate::Protocol::client_input`].
+    /// [`crate::Session::client_input`].
     ClientInput {
         /// Elements.
         count: usize,
     },
-    /// [`crate::Protocol::open`].
+    /// [`crate::Extended::open`].
     Open {
         /// Elements.
         count: usize,
     },
-    /// [`crate::Protocol::open_bits`].
+    /// [`crate::Extended::open_bits`].
     OpenBits {
         /// Elements.
         count: usize,
         /// Bits an element.
         planes: usize,
     },
-    /// [`crate::Protocol::reveal`].
+    /// [`crate::Session::reveal`].
     Reveal {
         /// Elements.
         count: usize,
     },
-    /// [`crate::Protocol::check`].
+    /// [`crate::Session::check`].
     Check {
         /// The node it was at after the last one, and those entered since.
         layers: usize,
     },
-    /// [`crate::Protocol::prepare`].
+    /// [`crate::Linear::prepare`].
     Prepare {
         /// The map.
         geometry: Geometry,
         /// Where the weight comes from.
         weight: WeightKind,
     },
-    /// [`crate::Protocol::linear`].
+    /// [`crate::Linear::linear`].
     Linear {
         /// The map.
         geometry: Geometry,
@@ -66,14 +66,14 @@ pub enum Gate {
         /// The ReLU that follows.
         relu: Option<Comparison>,
     },
-    /// [`crate::Protocol::matmul`].
+    /// [`crate::Linear::matmul`].
     Matmul {
         /// Its dimensions.
         shape: MatmulShape,
         /// The shift that follows.
         truncate: Option<Truncation>,
     },
-    /// [`crate::Protocol::mul`].
+    /// [`crate::Linear::mul`].
     Product {
         /// Elements.
         count: usize,
@@ -82,14 +82,14 @@ pub enum Gate {
         /// The shift that follows.
         truncate: Option<Truncation>,
     },
-    /// [`crate::Protocol::truncate`].
+    /// [`crate::NonLinear::truncate`].
     Truncate {
         /// Elements.
         count: usize,
         /// The shift.
         truncation: Truncation,
     },
-    /// [`crate::Protocol::div_exact`].
+    /// [`crate::NonLinear::div_exact`].
     DivExact {
         /// Elements.
         count: usize,
@@ -98,36 +98,36 @@ pub enum Gate {
         /// `|x| < 2^bound`.
         bound: u32,
     },
-    /// [`crate::Protocol::msb`].
+    /// [`crate::NonLinear::msb`].
     Msb {
         /// Elements.
         count: usize,
         /// What the comparison may rely on.
         comparison: Comparison,
     },
-    /// [`crate::Protocol::and`].
+    /// [`crate::NonLinear::and`].
     And {
         /// Elements.
         count: usize,
         /// Planes.
         planes: usize,
     },
-    /// [`crate::Protocol::a2b`].
+    /// [`crate::Extended::a2b`].
     A2b {
         /// Elements.
         count: usize,
     },
-    /// [`crate::Protocol::bit2a`].
+    /// [`crate::NonLinear::bit2a`].
     Bit2a {
         /// Elements.
         count: usize,
     },
-    /// [`crate::Protocol::select`].
+    /// [`crate::NonLinear::select`].
     Select {
         /// Elements.
         count: usize,
     },
-    /// [`crate::Protocol::relu`] and [`crate::Protocol::truncate_relu`].
+    /// [`crate::NonLinear::relu`] and [`crate::NonLinear::truncate_relu`].
     Relu {
         /// Elements.
         count: usize,
@@ -136,7 +136,7 @@ pub enum Gate {
         /// What the comparison may rely on.
         comparison: Comparison,
     },
-    /// [`crate::Protocol::clip`] between two ends.
+    /// [`crate::NonLinear::clip`] between two ends.
     Clip {
         /// Elements.
         count: usize,
@@ -145,7 +145,7 @@ pub enum Gate {
         /// What the comparisons may rely on, of x.
         comparison: Comparison,
     },
-    /// [`crate::Protocol::max`].
+    /// [`crate::NonLinear::max`].
     Max {
         /// Elements of the result.
         count: usize,
@@ -200,7 +200,7 @@ pub const WEIGHTS: u32 = u32::MAX - 4;
 pub const CHECK: u32 = u32::MAX - 5;
 
 /// Correlated randomness that gates use up. It is made ahead of them and many at once, so that what making it costs follows
-/// from the sum over a run ([`crate::Protocol::plan_material`]).
+/// from the sum over a run ([`crate::Costs::plan_material`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Correlated oblivious transfers, by the party that holds the correlation.

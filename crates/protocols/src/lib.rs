@@ -12,6 +12,8 @@ mod cadence;
 pub mod circuits;
 pub mod clear;
 pub mod clip;
+pub mod components;
+mod composed;
 pub mod cost;
 mod dealt;
 #[cfg(test)]
@@ -32,10 +34,16 @@ mod timed;
 pub mod trio;
 pub mod two_party;
 
+/// Methods of all parts of [`Protocol`], for where a protocol is named by its type: `use covey_protocols::parts::*`.
+pub mod parts {
+    pub use crate::api::{Costs as _, Extended as _, Linear as _, Local as _, NonLinear as _, Session as _};
+}
+
 /// Whether this build can leave out checks: none that serves anyone.
 pub const TAMPERING: bool = cfg!(feature = "tampering");
 
 pub use api::{
-    Bias, Checked, Comparison, Epilogue, Geometry, LANES, MatmulShape, NetworkProfile, Options, PARTIES, Phase,
-    Pipelines, Placement, Protocol, ProtocolError, Rounding, Truncation, WeightKind, WeightSource,
+    Bias, Checked, Comparison, Costs, Epilogue, Extended, Geometry, LANES, Linear, Local, MatmulShape, NetworkProfile,
+    NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol, ProtocolError, Rounding, Session, Truncation,
+    WeightKind, WeightSource,
 };

@@ -7,10 +7,11 @@ use covey_ring::{BitTensor, Ring, Tensor};
 use covey_transport::Meter;
 
 use crate::api::{
-    Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
-    Truncation, WeightKind, WeightSource,
+    Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options, Phase,
+    Placement, Protocol, ProtocolError, Result, Session, Truncation, WeightKind, WeightSource,
 };
 use crate::clip::Ends;
+use crate::composed;
 use crate::cost::{Cost, Demand, Gate, WEIGHTS};
 use crate::memory::{Held, Ledger, Token};
 
@@ -65,7 +66,7 @@ impl<P: Protocol> Planner<P> {
         Planner { ring, options, node, layers: 1, ledger, memory, used, stock, protocol: PhantomData }
     }
 
-    /// The cost so far, by the node numbers given to [`Protocol::enter`].
+    /// The cost so far, by the node numbers given to [`Session::enter`].
     pub fn ledger(&self) -> &BTreeMap<u32, Cost> {
         &self.ledger
     }
@@ -144,15 +145,13 @@ impl PlannedTensor {
     }
 }
 
-impl<P: Protocol> Protocol for Planner<P> {
+impl<P: Protocol> Session for Planner<P> {
     type Word = P::Word;
     type Arith = PlannedTensor;
     type Bool = PlannedBits;
     type Stored = PlannedParameter;
-    type Weight = PlannedWeight;
 
     const NAME: &'static str = P::NAME;
-    const FUSES_RELU: bool = P::FUSES_RELU;
 
     fn ring(&self) -> Ring {
         self.ring
@@ -185,12 +184,6 @@ impl<P: Protocol> Protocol for Planner<P> {
         0
     }
 
-    fn input(&mut self, owner: usize, shape: &[usize], _value: Option<&Tensor<P::Word>>) -> Result<PlannedTensor> {
-        let x = self.tensor(shape);
-        self.charge(Gate::Input { owner, count: x.count() });
-        Ok(x)
-    }
-
     fn client_input(&mut self, shape: &[usize]) -> Result<PlannedTensor> {
         let x = self.tensor(shape);
         self.charge(Gate::ClientInput { count: x.count() });
@@ -203,21 +196,13 @@ impl<P: Protocol> Protocol for Planner<P> {
         Ok(Checked(()))
     }
 
-    fn open(&mut self, x: &PlannedTensor, _checked: &Checked) -> Result<Tensor<P::Word>> {
-        self.charge(Gate::Open { count: x.count() });
-        Ok(Tensor::zeros(x.shape.clone()))
-    }
-
-    fn open_bits(&mut self, x: &PlannedBits, _checked: &Checked) -> Result<BitTensor> {
-        self.charge(Gate::OpenBits { count: x.len, planes: x.planes });
-        Ok(BitTensor::zeros(x.len, x.planes))
-    }
-
     fn reveal(&mut self, x: &PlannedTensor, _checked: &Checked) -> Result<()> {
         self.charge(Gate::Reveal { count: x.count() });
         Ok(())
     }
+}
 
+impl<P: Protocol> Local for Planner<P> {
     fn constant(&self, value: &Tensor<P::Word>) -> PlannedTensor {
         self.tensor(value.shape())
     }
@@ -264,6 +249,10 @@ impl<P: Protocol> Protocol for Planner<P> {
     fn not(&mut self, x: &PlannedBits) -> PlannedBits {
         x.clone()
     }
+}
+
+impl<P: Protocol> Linear for Planner<P> {
+    type Weight = PlannedWeight;
 
     fn prepare(
         &mut self,
@@ -315,6 +304,10 @@ impl<P: Protocol> Protocol for Planner<P> {
         self.charge(Gate::Product { count: x.count(), square: std::ptr::eq(x, y), truncate });
         Ok(out)
     }
+}
+
+impl<P: Protocol> NonLinear for Planner<P> {
+    const FUSES_RELU: bool = P::FUSES_RELU;
 
     fn truncate(&mut self, x: &PlannedTensor, truncation: Truncation) -> Result<PlannedTensor> {
         let out = x.clone();
@@ -339,11 +332,6 @@ impl<P: Protocol> Protocol for Planner<P> {
         Ok(out)
     }
 
-    fn a2b(&mut self, x: &PlannedTensor) -> Result<PlannedBits> {
-        self.charge(Gate::A2b { count: x.count() });
-        Ok(self.bits(x.count(), self.ring.bits() as usize))
-    }
-
     fn bit2a(&mut self, x: &PlannedBits, shape: &[usize]) -> Result<PlannedTensor> {
         self.charge(Gate::Bit2a { count: x.len });
         self.like(&self.tensor(shape), x.len)
@@ -352,22 +340,6 @@ impl<P: Protocol> Protocol for Planner<P> {
     fn select(&mut self, b: &PlannedBits, x: &PlannedTensor) -> Result<PlannedTensor> {
         self.charge(Gate::Select { count: x.count() });
         self.like(x, b.len)
-    }
-
-    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
-        P::plan(gate, ring, options)
-    }
-
-    fn plan_material(demand: &Demand, ring: Ring, options: &Options) -> Cost {
-        P::plan_material(demand, ring, options)
-    }
-
-    fn stock_memory(used: u64, more: u64) -> Option<Vec<u64>> {
-        P::stock_memory(used, more)
-    }
-
-    fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {
-        P::memory(held, ring, options)
     }
 
     fn relu(&mut self, x: &PlannedTensor, comparison: Comparison) -> Result<PlannedTensor> {
@@ -398,7 +370,7 @@ impl<P: Protocol> Protocol for Planner<P> {
                 self.charge(Gate::Clip { count: x.count(), ends: (low, high), comparison });
                 Ok(out)
             }
-            _ => crate::clip::composed(self, x, ends, comparison),
+            _ => composed::clip(self, x, ends, comparison),
         }
     }
 
@@ -410,5 +382,46 @@ impl<P: Protocol> Protocol for Planner<P> {
     ) -> Result<(PlannedTensor, PlannedBits)> {
         self.charge(Gate::Max { count: x.count(), comparison });
         Ok((self.like(x, y.count())?, self.bits(x.count(), 1)))
+    }
+}
+
+impl<P: Protocol> Costs for Planner<P> {
+    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
+        P::plan(gate, ring, options)
+    }
+
+    fn plan_material(demand: &Demand, ring: Ring, options: &Options) -> Cost {
+        P::plan_material(demand, ring, options)
+    }
+
+    fn stock_memory(used: u64, more: u64) -> Option<Vec<u64>> {
+        P::stock_memory(used, more)
+    }
+
+    fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {
+        P::memory(held, ring, options)
+    }
+}
+
+impl<P: Protocol> Extended for Planner<P> {
+    fn input(&mut self, owner: usize, shape: &[usize], _value: Option<&Tensor<P::Word>>) -> Result<PlannedTensor> {
+        let x = self.tensor(shape);
+        self.charge(Gate::Input { owner, count: x.count() });
+        Ok(x)
+    }
+
+    fn open(&mut self, x: &PlannedTensor, _checked: &Checked) -> Result<Tensor<P::Word>> {
+        self.charge(Gate::Open { count: x.count() });
+        Ok(Tensor::zeros(x.shape.clone()))
+    }
+
+    fn open_bits(&mut self, x: &PlannedBits, _checked: &Checked) -> Result<BitTensor> {
+        self.charge(Gate::OpenBits { count: x.len, planes: x.planes });
+        Ok(BitTensor::zeros(x.len, x.planes))
+    }
+
+    fn a2b(&mut self, x: &PlannedTensor) -> Result<PlannedBits> {
+        self.charge(Gate::A2b { count: x.count() });
+        Ok(self.bits(x.count(), self.ring.bits() as usize))
     }
 }

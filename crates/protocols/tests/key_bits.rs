@@ -5,8 +5,9 @@ mod common;
 use common::{opened, samples, secret_one, share, tensor, times_one};
 use covey_protocols::circuits::Adder;
 use covey_protocols::cost::Gate;
+use covey_protocols::parts::*;
 use covey_protocols::trio::Trio;
-use covey_protocols::{Comparison, Options, Protocol, Rounding, Truncation};
+use covey_protocols::{Comparison, Options, Rounding, Truncation};
 use covey_ring::{Ring, Word};
 
 const BOUND: u32 = 20;

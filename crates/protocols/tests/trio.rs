@@ -11,6 +11,7 @@ use common::{ONE_WEIGHT, keys, opened, parties, samples, secret_one, share, tens
 use covey_protocols::circuits::Adder;
 use covey_protocols::clear::{Clear, OnViolation};
 use covey_protocols::cost::Gate;
+use covey_protocols::parts::*;
 use covey_protocols::trio::Trio;
 use covey_protocols::{Comparison, NetworkProfile, Options, Phase, Protocol, Rounding, Truncation, WeightKind};
 use covey_ring::{Ring, Word};

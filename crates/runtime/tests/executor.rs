@@ -195,7 +195,7 @@ fn trio_and_quad_equal_clear_and_their_plans_the_meter() {
     both_phases::<Quad<u64>>(ProtocolKind::Quad, Ring::Pow2(64));
 }
 
-fn both_phases<P: Served>(kind: ProtocolKind, ring: Ring) {
+fn both_phases<P: Served + covey_protocols::Extended>(kind: ProtocolKind, ring: Ring) {
     let program = cnn(ring);
     supports(kind, &program).unwrap();
     let weights = weights(&program, 7);

@@ -2,10 +2,10 @@
 
 use covey_protocols::api::{MatmulShape, Result};
 use covey_protocols::clip::Ends;
+use covey_protocols::parts::*;
 use covey_protocols::quad::{Arith, Bool, Quad};
 use covey_protocols::{
-    Bias, Checked, Comparison, Epilogue, Geometry, Placement, Protocol, ProtocolError, Rounding, Truncation,
-    WeightSource,
+    Bias, Checked, Comparison, Epilogue, Geometry, Placement, ProtocolError, Rounding, Truncation, WeightSource,
 };
 use covey_ring::{Ring, Tensor, Word};
 

@@ -7,10 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use covey_protocols::circuits::Adder;
+use covey_protocols::parts::*;
 use covey_protocols::quad::tampering::{Check, leave_out};
 use covey_protocols::quad::{Quad, QuadClient, session_keys};
 use covey_protocols::served::{ClientHalf, Dealt, Served};
-use covey_protocols::{Options, Phase, Protocol, ProtocolError};
+use covey_protocols::{Options, Phase, ProtocolError};
 use covey_ring::Word;
 use covey_transport::sim::{self, Line};
 use covey_transport::{Network, PeerId};

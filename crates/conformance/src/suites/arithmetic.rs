@@ -3,9 +3,10 @@
 use covey_kernels::ConvGeometry;
 use covey_protocols::api::{MatmulShape, Result, ZERO};
 use covey_protocols::clear::OnViolation;
-use covey_protocols::{Bias, Epilogue, Geometry, Placement, Protocol, WeightSource};
+use covey_protocols::{Bias, Epilogue, Geometry, Placement, WeightSource};
 
 use super::{Suite, zip};
+use crate::Complete;
 use crate::bench::Bench;
 use crate::samples::{Samples, cycled, modulo};
 
@@ -16,7 +17,7 @@ impl Suite for Arithmetic {
     const NAME: &'static str = "arithmetic";
     const ON_VIOLATION: OnViolation = OnViolation::Wrap;
 
-    fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn run<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         let values = self.0.elements();
         self.inputs(bench, &values)?;
         self.pairs(bench, &values)?;
@@ -27,7 +28,7 @@ impl Suite for Arithmetic {
 }
 
 impl Arithmetic {
-    fn inputs<P: Protocol>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
+    fn inputs<P: Complete>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
         for owner in 0..bench.parties() {
             for length in self.0.lengths().into_iter().chain([values.len()]) {
                 bench.case(format!("input of P{owner}, {length} elements"));
@@ -41,7 +42,7 @@ impl Arithmetic {
         bench.exactly(&x, values.to_vec())
     }
 
-    fn pairs<P: Protocol>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
+    fn pairs<P: Complete>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
         let (xs, ys) = self.0.pairs(values);
         let ring = self.0.ring;
         let due = |f: fn(i128, i128) -> i128| zip(&xs, &ys, |x, y| modulo(ring, f(x.into(), y.into())));
@@ -82,7 +83,7 @@ impl Arithmetic {
         Ok(())
     }
 
-    fn moves<P: Protocol>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
+    fn moves<P: Complete>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
         let values = cycled(values, 70);
         let x = bench.vector(0, &values)?;
         bench.case("gather");
@@ -105,7 +106,7 @@ impl Arithmetic {
         bench.exactly(&sums, due)
     }
 
-    fn matmul<P: Protocol>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
+    fn matmul<P: Complete>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
         for (batch, rows, inner, columns) in [(1, 1, 1, 1), (2, 3, 5, 4), (1, 7, 33, 9), (3, 1, 8, 17)] {
             bench.case(format!("matmul of {batch} x {rows} x {inner} x {columns}"));
             let (xs, ys) = (cycled(values, batch * rows * inner), cycled(values, batch * inner * columns));
@@ -126,7 +127,7 @@ impl Arithmetic {
     }
 
     /// Values wrap here; clear, whose sums of products have tests of their own, judges.
-    fn linear<P: Protocol>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
+    fn linear<P: Complete>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
         let conv = ConvGeometry {
             in_channels: 4,
             out_channels: 6,

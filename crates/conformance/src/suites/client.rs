@@ -1,9 +1,10 @@
 //! The client's half: inputs it shares, results it alone receives.
 
 use covey_protocols::api::Result;
-use covey_protocols::{Comparison, Protocol, Rounding, Truncation};
+use covey_protocols::{Comparison, Rounding, Truncation};
 
 use super::Suite;
+use crate::Complete;
 use crate::bench::Bench;
 use crate::samples::{Samples, cycled};
 
@@ -19,7 +20,7 @@ impl Suite for ClientHalves {
         lengths.map(|length| (vec![1, length], cycled(&values, length))).collect()
     }
 
-    fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn run<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         let inputs = self.client_inputs();
         let shares: Vec<P::Arith> = inputs.iter().map(|(shape, _)| bench.client_input(shape)).collect::<Result<_>>()?;
         let bits = (self.0.bits() - 2) / 2;

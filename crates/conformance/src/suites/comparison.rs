@@ -1,9 +1,10 @@
 //! Signs, rectifiers and maxima, over the whole ring and under proved bounds.
 
 use covey_protocols::api::Result;
-use covey_protocols::{Comparison, Protocol, Rounding, Truncation};
+use covey_protocols::{Comparison, Rounding, Truncation};
 
 use super::{Suite, map, zip};
+use crate::Complete;
 use crate::bench::Bench;
 use crate::samples::{Samples, cycled};
 
@@ -13,7 +14,7 @@ pub struct Comparisons(pub Samples);
 impl Suite for Comparisons {
     const NAME: &'static str = "comparison";
 
-    fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn run<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         let full = self.0.bits() - 1;
         let mut bounds = vec![1, 2, 3, self.0.bits() / 2, full - 1, full];
         bounds.retain(|&bound| bound <= full);
@@ -42,7 +43,7 @@ impl Suite for Comparisons {
 }
 
 impl Comparisons {
-    fn signs<P: Protocol>(&self, bench: &mut Bench<P>, values: &[i64], comparison: Comparison) -> Result<()> {
+    fn signs<P: Complete>(&self, bench: &mut Bench<P>, values: &[i64], comparison: Comparison) -> Result<()> {
         let owner = values.len() % bench.parties();
         let x = bench.vector(owner, values)?;
         bench.case(format!("msb of {} elements, {comparison:?}", values.len()));
@@ -64,7 +65,7 @@ impl Comparisons {
         bench.exactly(&rectified, map(&small, |v| (v >> 2).max(0)))
     }
 
-    fn maxima<P: Protocol>(&self, bench: &mut Bench<P>, xs: &[i64], ys: &[i64], comparison: Comparison) -> Result<()> {
+    fn maxima<P: Complete>(&self, bench: &mut Bench<P>, xs: &[i64], ys: &[i64], comparison: Comparison) -> Result<()> {
         let (x, y) = (bench.vector(0, xs)?, bench.vector(bench.parties() - 1, ys)?);
         bench.case(format!("max of {} pairs, {comparison:?}", xs.len()));
         let (larger, less) = bench.protocol.max(&x, &y, comparison)?;

@@ -1,9 +1,10 @@
 //! Between words and bits: decomposition, Boolean gates, single bits back into the ring, selection.
 
+use covey_protocols::Comparison;
 use covey_protocols::api::Result;
-use covey_protocols::{Comparison, Protocol};
 
 use super::{Suite, zip};
+use crate::Complete;
 use crate::bench::Bench;
 use crate::samples::{Samples, cycled};
 
@@ -13,7 +14,7 @@ pub struct Conversion(pub Samples);
 impl Suite for Conversion {
     const NAME: &'static str = "conversion";
 
-    fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn run<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         let (xs, ys) = self.0.pairs(&self.0.elements());
         self.gates(bench, &xs, &ys)?;
         for length in self.0.lengths() {
@@ -31,7 +32,7 @@ impl Conversion {
         (0..ring.bits()).flat_map(|plane| values.iter().map(move |&value| bit(plane, value))).collect()
     }
 
-    fn gates<P: Protocol>(&self, bench: &mut Bench<P>, xs: &[i64], ys: &[i64]) -> Result<()> {
+    fn gates<P: Complete>(&self, bench: &mut Bench<P>, xs: &[i64], ys: &[i64]) -> Result<()> {
         let count = xs.len();
         let (x, y) = (bench.vector(0, xs)?, bench.vector(bench.parties() - 1, ys)?);
         let (x_due, y_due) = (self.planes(xs), self.planes(ys));

@@ -6,9 +6,10 @@ use covey_nn::linear::After;
 use covey_nn::mul_shift::{mul_shift, product_bound};
 use covey_nn::{Operand, Window, arithmetic, gather, linear, max_pool, relu, sign, structure, sum_pool};
 use covey_protocols::api::Result;
-use covey_protocols::{Comparison, Protocol, Rounding, Truncation};
+use covey_protocols::{Comparison, Rounding, Truncation};
 
 use super::{Suite, map};
+use crate::Complete;
 use crate::bench::Bench;
 use crate::samples::{Samples, spread};
 
@@ -24,7 +25,7 @@ const WIDER: Comparison = Comparison { bound: BITS + 1, proved: true };
 impl Suite for Layers {
     const NAME: &'static str = "layers";
 
-    fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn run<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         self.convolutions(bench)?;
         self.stacked_convolution(bench)?;
         self.dense(bench)?;
@@ -56,15 +57,15 @@ impl Layers {
         Truncation { bits: 5, rounding: Rounding::Exact, bound: 20 }
     }
 
-    fn shifted<'a, P: Protocol>(&self) -> After<'a, P> {
+    fn shifted<'a, P: Complete>(&self) -> After<'a, P> {
         After { truncate: Some(self.truncation()), ..After::default() }
     }
 
-    fn secret<P: Protocol>(&self, bench: &mut Bench<P>, shape: &[usize], label: &str) -> Result<P::Arith> {
+    fn secret<P: Complete>(&self, bench: &mut Bench<P>, shape: &[usize], label: &str) -> Result<P::Arith> {
         bench.input(label.len() % bench.parties(), shape, &values(shape, BITS, label))
     }
 
-    fn convolutions<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn convolutions<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         // x, weight, groups, window: plain, strides and pads that differ by side, dilation, groups, depthwise, 1 x 1, whole image.
         let cases = [
             ([1, 1, 4, 4], [1, 1, 3, 3], 1, window([3, 3], [1, 1], [0; 4], [1, 1])),
@@ -112,7 +113,7 @@ impl Layers {
     }
 
     /// Images along more than one leading dimension.
-    fn stacked_convolution<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn stacked_convolution<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         let (x_shape, w_shape) = ([2, 3, 2, 4, 4], [3, 2, 3, 3]);
         let x = self.secret(bench, &x_shape, "stacked images")?;
         let weight = bench.input(0, &w_shape, &values(&w_shape, 6, "kernel"))?;
@@ -127,7 +128,7 @@ impl Layers {
         bench.as_clear(&z)
     }
 
-    fn dense<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn dense<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         for (x_shape, w_shape) in [(vec![1, 1], [1, 1]), (vec![3, 20], [20, 7]), (vec![2, 3, 5], [5, 9])] {
             let x = self.secret(bench, &x_shape, "rows")?;
             let weight = bench.input(0, &w_shape, &values(&w_shape, 6, "columns"))?;
@@ -145,7 +146,7 @@ impl Layers {
         bench.as_clear(&z)
     }
 
-    fn pools<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn pools<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         let windows = [
             window([1, 1], [1, 1], [0; 4], [1, 1]),
             window([2, 2], [2, 2], [0; 4], [1, 1]),
@@ -192,7 +193,7 @@ impl Layers {
         Ok(())
     }
 
-    fn element_wise<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn element_wise<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         let shape = [2, 3, 4];
         let plain = values(&shape, BITS, "elements");
         let x = bench.input(0, &shape, &plain)?;
@@ -241,7 +242,7 @@ impl Layers {
         Ok(())
     }
 
-    fn structure<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn structure<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         let shape = [2, 3, 2, 4];
         let x = self.secret(bench, &shape, "moved")?;
         for permutation in [[0, 1, 2, 3], [0, 2, 3, 1], [3, 2, 1, 0], [1, 0, 3, 2]] {

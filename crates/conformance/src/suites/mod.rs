@@ -8,10 +8,10 @@ mod layers;
 mod truncation;
 mod volume;
 
-use covey_protocols::Protocol;
 use covey_protocols::api::Result;
 use covey_protocols::clear::OnViolation;
 
+use crate::Complete;
 use crate::bench::Bench;
 
 pub use arithmetic::Arithmetic;
@@ -35,7 +35,7 @@ pub trait Suite: Sync {
     }
 
     /// Runs every case. The client's inputs come before anything is revealed.
-    fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()>;
+    fn run<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()>;
 }
 
 /// `f` of pairs.

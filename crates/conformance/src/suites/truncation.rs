@@ -1,9 +1,10 @@
 //! Right shifts: alone, after a product, after a linear map.
 
 use covey_protocols::api::{MatmulShape, Result};
-use covey_protocols::{Bias, Epilogue, Geometry, Placement, Protocol, Rounding, Truncation, WeightSource};
+use covey_protocols::{Bias, Epilogue, Geometry, Placement, Rounding, Truncation, WeightSource};
 
 use super::{Suite, map, zip};
+use crate::Complete;
 use crate::bench::{Allowed, Bench};
 use crate::samples::{Samples, cycled, spread, top};
 
@@ -19,7 +20,7 @@ pub struct Probabilistic(pub Samples);
 impl Suite for Truncations {
     const NAME: &'static str = "truncation";
 
-    fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn run<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         let cases = Cases { samples: self.0, rounding: Rounding::Exact };
         for bits in cases.shifts() {
             cases.alone(bench, bits)?;
@@ -34,7 +35,7 @@ impl Suite for Truncations {
 impl Suite for Roundings {
     const NAME: &'static str = "roundings";
 
-    fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn run<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         inexact(bench, self.0, Rounding::Ulp)
     }
 }
@@ -42,12 +43,12 @@ impl Suite for Roundings {
 impl Suite for Probabilistic {
     const NAME: &'static str = "probabilistic";
 
-    fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn run<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         inexact(bench, self.0, Rounding::Probabilistic)
     }
 }
 
-fn inexact<P: Protocol>(bench: &mut Bench<P>, samples: Samples, rounding: Rounding) -> Result<()> {
+fn inexact<P: Complete>(bench: &mut Bench<P>, samples: Samples, rounding: Rounding) -> Result<()> {
     let cases = Cases { samples, rounding };
     for bits in cases.shifts() {
         cases.alone(bench, bits)?;
@@ -96,11 +97,11 @@ impl Cases {
     }
 
     /// Opens the shift of `before` by `bits`.
-    fn judge<P: Protocol>(&self, bench: &mut Bench<P>, x: &P::Arith, before: &[i64], bits: u32) -> Result<()> {
+    fn judge<P: Complete>(&self, bench: &mut Bench<P>, x: &P::Arith, before: &[i64], bits: u32) -> Result<()> {
         bench.open(x, Some(map(before, |v| v >> bits)), self.allowed(before, bits))
     }
 
-    fn alone<P: Protocol>(&self, bench: &mut Bench<P>, bits: u32) -> Result<()> {
+    fn alone<P: Complete>(&self, bench: &mut Bench<P>, bits: u32) -> Result<()> {
         // A shift's neighbourhood: the multiples of 2^bits next to 0, and one beside them.
         let near = [0i128, 1, 2].into_iter().flat_map(|k| [-1, 0, 1].map(|d| (k << bits) + d)).flat_map(|v| [v, -v]);
         let mut values = self.samples.values(self.bound());
@@ -121,7 +122,7 @@ impl Cases {
         self.judge(bench, &y, &values, bits)
     }
 
-    fn after_products<P: Protocol>(&self, bench: &mut Bench<P>, bits: u32) -> Result<()> {
+    fn after_products<P: Complete>(&self, bench: &mut Bench<P>, bits: u32) -> Result<()> {
         let (xs, ys) = self.samples.factors(self.bound());
         let products = zip(&xs, &ys, |x, y| x * y);
         bench.case(format!("mul, then {:?} shift by {bits}", self.rounding));
@@ -137,7 +138,7 @@ impl Cases {
     }
 
     /// Two inputs and a bias of 2a - 1 bits: 2·(2^a - 1)^2 + 2^(2a-1) < 2^(2a+2) <= 2^(l-2).
-    fn after_linear<P: Protocol>(&self, bench: &mut Bench<P>, bits: u32) -> Result<()> {
+    fn after_linear<P: Complete>(&self, bench: &mut Bench<P>, bits: u32) -> Result<()> {
         let a = ((self.samples.bits() - 4) / 2).max(1);
         let (rows, outputs) = (24, 3);
         let sample = |bits: u32, count: usize, label: &str| {
@@ -177,7 +178,7 @@ impl Cases {
         Ok(())
     }
 
-    fn lengths<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn lengths<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         let (xs, ys) = self.samples.factors(self.bound());
         let bits = self.samples.bits() / 2;
         for length in self.samples.lengths() {
@@ -196,7 +197,7 @@ impl Cases {
     }
 
     /// Shift after shift: what one leaves above l bits must not reach the next.
-    fn chain<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn chain<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         // 2·(v≫1) >= v - 1: one bit below the bound.
         let mut values = self.samples.values(self.bound() - 1);
         bench.case("shift after shift");

@@ -1,9 +1,10 @@
 //! One primitive on many elements, boundary values among them.
 
 use covey_protocols::api::{MatmulShape, Result};
-use covey_protocols::{Comparison, Epilogue, Geometry, Placement, Protocol, Rounding, Truncation, WeightSource};
+use covey_protocols::{Comparison, Epilogue, Geometry, Placement, Rounding, Truncation, WeightSource};
 
 use super::Suite;
+use crate::Complete;
 use crate::bench::{Allowed, Bench};
 use crate::samples::{Samples, spread};
 
@@ -93,7 +94,7 @@ impl Suite for Volume {
     const NAME: &'static str = "volume";
     const ON_VIOLATION: covey_protocols::clear::OnViolation = covey_protocols::clear::OnViolation::Wrap;
 
-    fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<()> {
+    fn run<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         let (l, count) = (self.samples.bits(), self.samples.count);
         bench.case(format!("{:?}, part {}", self.primitive, self.part));
         // Operands whose product, or sum of products, stays below 2^(l-2).

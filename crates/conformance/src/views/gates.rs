@@ -2,10 +2,10 @@
 
 use covey_protocols::api::{Checked, Result};
 use covey_protocols::clip::Ends;
+use covey_protocols::parts::*;
 use covey_protocols::served::Served;
 use covey_protocols::{
-    Comparison, Epilogue, Geometry, MatmulShape, Phase, Placement, Protocol, ProtocolError, Rounding, Truncation,
-    WeightSource,
+    Comparison, Epilogue, Geometry, MatmulShape, Phase, Placement, ProtocolError, Rounding, Truncation, WeightSource,
 };
 use covey_ring::{Ring, Tensor};
 

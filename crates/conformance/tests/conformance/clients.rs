@@ -6,7 +6,8 @@ use covey_conformance::harness::ClientHalf;
 use covey_conformance::tap::{Log, Tap, messages};
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::{Harness, Session, Transport};
-use covey_protocols::{Epilogue, Geometry, Options, Phase, Placement, Protocol, WeightSource};
+use covey_protocols::parts::*;
+use covey_protocols::{Epilogue, Geometry, Options, Phase, Placement, WeightSource};
 use covey_ring::{Ring, Tensor};
 use covey_transport::sim::{Fault, Trigger};
 

@@ -10,7 +10,8 @@ use covey_conformance::two_party::TwoPartyHarness;
 use covey_conformance::{Session, Transport};
 use covey_protocols::api::Result;
 use covey_protocols::circuits::Adder;
-use covey_protocols::{Comparison, Options, Phase, Protocol, Rounding, Truncation};
+use covey_protocols::parts::*;
+use covey_protocols::{Comparison, Options, Phase, Rounding, Truncation};
 use covey_ring::Ring;
 
 /// A value's masks: each of those of six bits is among them, most likely.
@@ -29,7 +30,7 @@ struct Case {
 
 impl Case {
     /// Opens `x`.
-    fn opened<P: Protocol>(
+    fn opened<P: covey_conformance::Complete>(
         bench: &mut Bench<P>,
         (name, bound): (&'static str, u32),
         x: &P::Arith,
@@ -49,7 +50,7 @@ fn values(bound: u32) -> Vec<i64> {
     all.flat_map(|v| [v; TIMES]).collect()
 }
 
-fn run<P: Protocol>(bench: &mut Bench<P>) -> Result<Vec<Case>> {
+fn run<P: covey_conformance::Complete>(bench: &mut Bench<P>) -> Result<Vec<Case>> {
     let l = bench.ring().bits();
     let mut cases = Vec::new();
     for bound in 1..l {

@@ -14,9 +14,10 @@ use covey_conformance::two_party::{DealtStock, Source, TwoPartyHarness, keys, wi
 use covey_conformance::{Failure, Harness, Session, Transport, conform, programs};
 use covey_program::Program;
 use covey_protocols::clear::OnViolation;
+use covey_protocols::parts::*;
 use covey_protocols::planner::Planner;
 use covey_protocols::two_party::TwoParty;
-use covey_protocols::{Geometry, Options, Phase, Placement, Protocol, ProtocolError, WeightSource};
+use covey_protocols::{Geometry, Options, Phase, Placement, ProtocolError, WeightSource};
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 use covey_transport::sim::{Fault, Trigger};
@@ -204,7 +205,7 @@ impl Suite for Lossless {
     const NAME: &'static str = "lossless";
     const ON_VIOLATION: OnViolation = OnViolation::Wrap;
 
-    fn run<P: Protocol>(&self, bench: &mut Bench<P>) -> Result<(), ProtocolError> {
+    fn run<P: covey_conformance::Complete>(&self, bench: &mut Bench<P>) -> Result<(), ProtocolError> {
         bench.case("product");
         let values = lossless_values();
         let reversed: Vec<i64> = values.iter().rev().copied().collect();

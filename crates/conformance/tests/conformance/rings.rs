@@ -8,8 +8,9 @@ use covey_conformance::samples::Samples;
 use covey_conformance::two_party::TwoPartyHarness;
 use covey_conformance::{Session, Transport};
 use covey_protocols::circuits::Adder;
+use covey_protocols::parts::*;
 use covey_protocols::two_party::{Extension, Resize, TwoParty};
-use covey_protocols::{Options, Phase, Protocol};
+use covey_protocols::{Options, Phase};
 use covey_ring::{Ring, Word};
 
 /// A case, and what is due of each value.

@@ -11,9 +11,10 @@ use covey_conformance::trio::TrioHarness;
 use covey_conformance::two_party::TwoPartyHarness;
 use covey_conformance::{Failure, Harness, Session, Transport};
 use covey_protocols::api::Result;
+use covey_protocols::parts::*;
 use covey_protocols::served::ClientHalf;
 use covey_protocols::trio::Trio;
-use covey_protocols::{Comparison, Options, Phase, Protocol, Rounding, Truncation};
+use covey_protocols::{Comparison, Options, Phase, Rounding, Truncation};
 use covey_ring::{Ring, Tensor};
 use covey_transport::Endpoint;
 
@@ -29,7 +30,7 @@ const LIMIT: f64 = 420.0;
 
 type Three = TrioHarness<u32>;
 type Two = TwoPartyHarness<u32>;
-type Share<H> = <<H as Harness>::Protocol as Protocol>::Arith;
+type Share<H> = <<H as Harness>::Protocol as covey_protocols::Session>::Arith;
 type Gate<H> = fn(&mut Bench<<H as Harness>::Protocol>, [Share<H>; 2]) -> Result<()>;
 
 /// Logs of what each party receives.

@@ -10,11 +10,12 @@ use covey_conformance::two_party::{TwoPartyHarness, with_stock};
 use covey_conformance::views::{AtRest, Gate, Held, Holders, Keyed, SMALL, TILES, Views};
 use covey_protocols::api::Result;
 use covey_protocols::beaver::Beaver;
+use covey_protocols::parts::*;
 use covey_protocols::quad::Quad;
 use covey_protocols::served::{Part, Served};
 use covey_protocols::trio::Trio;
 use covey_protocols::two_party::{Stored, TwoParty, TwoPartyClient};
-use covey_protocols::{Options, Phase, Protocol};
+use covey_protocols::{Options, Phase};
 use covey_ring::{Ring, Tensor};
 use covey_transport::{Endpoint, Meter, PeerId, Phase as StepKind, TransportError};
 

@@ -5,8 +5,9 @@ use covey_conformance::beaver::BeaverHarness;
 use covey_conformance::harness::Harness;
 use covey_conformance::tap::{Log, Tap, messages};
 use covey_conformance::{Failure, Session, Transport};
+use covey_protocols::parts::*;
 use covey_protocols::served::Served;
-use covey_protocols::{Geometry, Options, Phase, Placement, Protocol, WeightSource};
+use covey_protocols::{Geometry, Options, Phase, Placement, WeightSource};
 use covey_ring::{Ring, Tensor};
 use covey_transport::Endpoint;
 

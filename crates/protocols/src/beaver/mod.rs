@@ -38,12 +38,13 @@ pub use share::Stored;
 pub use crate::additive::{Arith, Bool};
 
 use crate::api::{
-    Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, PARTIES, Phase, Placement, Protocol, ProtocolError,
-    Result, Truncation, WeightSource,
+    Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options, PARTIES,
+    Phase, Placement, ProtocolError, Result, Session, Truncation, WeightSource,
 };
+use crate::components::Additive;
 use crate::cost::{Cost, Gate, WEIGHTS};
 use crate::dealt::Runs;
-use crate::local::{gathered, joined, summed, zeros};
+use crate::local::zeros;
 use crate::machine::Machine;
 use crate::masked::fused::Task;
 use crate::masked::seed::Seed;
@@ -255,11 +256,6 @@ impl<W: Word> Beaver<W> {
         }
         Err(truncation.refused(self.ring, self.ring.bits() - 2, &self.name, Self::NAME))
     }
-
-    /// A party's share; at the dealer zeros, which take no memory as long as nothing writes them.
-    fn held(&self, shape: &[usize], share: impl FnOnce() -> Result<Tensor<W>>) -> Result<Arith<W>> {
-        Ok(Arith(if self.party().is_some() { share()? } else { Tensor::zeros(shape) }))
-    }
 }
 
 /// The generators of seeds one after the other.
@@ -275,15 +271,13 @@ fn place_planes(out: &mut BitTensor, range: Range<usize>, bits: &[u64]) {
     }
 }
 
-impl<W: Word> Protocol for Beaver<W> {
+impl<W: Word> Session for Beaver<W> {
     type Word = W;
     type Arith = Arith<W>;
     type Bool = Bool;
     type Stored = Stored<W>;
-    type Weight = Weight<W>;
 
     const NAME: &'static str = "beaver";
-    const FUSES_RELU: bool = true;
 
     fn ring(&self) -> Ring {
         self.ring
@@ -322,18 +316,6 @@ impl<W: Word> Protocol for Beaver<W> {
         self.scheduler.stored()
     }
 
-    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
-        if owner >= self.table.parties
-            || (Some(owner) == self.party()) != value.is_some()
-            || value.is_some_and(|v| v.shape() != shape)
-        {
-            return Err(ProtocolError::Internal("the owner of an input"));
-        }
-        let site = self.next_sites()?(0, shape.iter().product());
-        let share = io::input(&site, owner, value.map(Tensor::data));
-        Ok(Arith(Tensor::new(shape, share.to_vec())))
-    }
-
     fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
         self.words(shape, |site, _| io::ClientInput::party(site))
     }
@@ -342,79 +324,23 @@ impl<W: Word> Protocol for Beaver<W> {
         Ok(Checked(()))
     }
 
-    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
-        let mut out = Tensor::zeros(x.shape());
-        self.each_tile(
-            x.len(),
-            |site, range| io::Open::new(site, x.tile(range)),
-            |range, words| out.data_mut()[range].copy_from_slice(&words),
-        )?;
-        Ok(out)
-    }
-
-    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
-        let (planes, mut out) = (x.planes(), BitTensor::zeros(x.len(), x.planes()));
-        self.each_tile(
-            x.len(),
-            |site, range| io::OpenPlanes::new(site, planes, x.tile(range)),
-            |range, bits| place_planes(&mut out, range, &bits),
-        )?;
-        Ok(out)
-    }
-
     fn reveal(&mut self, x: &Arith<W>, _: &Checked) -> Result<()> {
         self.each_tile(x.len(), |site, range| io::Reveal::party(site, x.tile(range)), |_, _| ())
     }
+}
 
-    fn constant(&self, value: &Tensor<W>) -> Arith<W> {
-        Arith(if self.me == 0 { value.clone() } else { Tensor::zeros(value.shape()) })
+impl<W: Word> Additive for Beaver<W> {
+    fn public_part(&self) -> Option<usize> {
+        (self.me == 0).then_some(0)
     }
 
-    fn add(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
-        x.same_shape(y.shape())?;
-        self.held(y.shape(), || Ok(x.0.zip(&y.0, W::add)))
+    fn holds_shares(&self) -> bool {
+        self.party().is_some()
     }
+}
 
-    fn sub(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
-        x.same_shape(y.shape())?;
-        self.held(y.shape(), || Ok(x.0.zip(&y.0, W::sub)))
-    }
-
-    fn add_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
-        x.same_shape(c.shape())?;
-        self.held(c.shape(), || Ok(if self.me == 0 { x.0.zip(c, W::add) } else { x.0.clone() }))
-    }
-
-    fn mul_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
-        x.same_shape(c.shape())?;
-        self.held(c.shape(), || Ok(x.0.zip(c, W::mul)))
-    }
-
-    fn gather(&mut self, x: &Arith<W>, indices: &[u32], shape: &[usize]) -> Result<Arith<W>> {
-        self.held(shape, || gathered(&x.0, indices, shape))
-    }
-
-    fn concat(&mut self, parts: &[&Arith<W>]) -> Result<Arith<W>> {
-        let len = parts.iter().map(|part| part.len()).sum();
-        self.held(&[len], || Ok(joined(parts.iter().map(|part| &part.0))))
-    }
-
-    fn sum_last(&mut self, x: &Arith<W>) -> Result<Arith<W>> {
-        let outer = x.shape().split_last().map_or(&[][..], |(_, outer)| outer);
-        self.held(outer, || summed(&x.0, W::add))
-    }
-
-    fn reshape(&mut self, x: &Arith<W>, shape: &[usize]) -> Arith<W> {
-        Arith(if self.party().is_some() { x.0.clone().reshaped(shape) } else { Tensor::zeros(shape) })
-    }
-
-    fn xor(&mut self, x: &Bool, y: &Bool) -> Bool {
-        Bool(x.0.zip(&y.0, |a, b| a ^ b))
-    }
-
-    fn not(&mut self, x: &Bool) -> Bool {
-        if self.me == 0 { Bool(x.0.map(|word| !word)) } else { x.clone() }
-    }
+impl<W: Word> Linear for Beaver<W> {
+    type Weight = Weight<W>;
 
     fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, placement: Placement) -> Result<Weight<W>> {
         self.prepare_value(UNNUMBERED, source, geometry, placement)
@@ -452,6 +378,10 @@ impl<W: Word> Protocol for Beaver<W> {
         x.same_shape(y.shape())?;
         self.elementwise_product(x, (!std::ptr::eq(x, y)).then_some(y), truncate)
     }
+}
+
+impl<W: Word> NonLinear for Beaver<W> {
+    const FUSES_RELU: bool = true;
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.admit(truncation)?;
@@ -471,10 +401,6 @@ impl<W: Word> Protocol for Beaver<W> {
         self.and_planes(x, y)
     }
 
-    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
-        self.bits_of(x)
-    }
-
     fn bit2a(&mut self, x: &Bool, shape: &[usize]) -> Result<Arith<W>> {
         x.one_plane(shape)?;
         self.words(shape, |site, range| convert::Select::new(site, x.tile(range), None))
@@ -483,14 +409,6 @@ impl<W: Word> Protocol for Beaver<W> {
     fn select(&mut self, b: &Bool, x: &Arith<W>) -> Result<Arith<W>> {
         b.one_plane(x.shape())?;
         self.words(x.shape(), |site, range| convert::Select::new(site, b.tile(range.clone()), Some(x.tile(range))))
-    }
-
-    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
-        plan::plan(gate, ring, options)
-    }
-
-    fn memory(held: &Held, _: Ring, options: &Options) -> Vec<u64> {
-        memory::bytes::<W>(held, options)
     }
 
     fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
@@ -506,5 +424,53 @@ impl<W: Word> Protocol for Beaver<W> {
         let difference = self.sub(x, y)?;
         let (gain, less) = self.fused_relu(&difference, None, comparison)?;
         Ok((self.add(y, &gain)?, less))
+    }
+}
+
+impl<W: Word> Costs for Beaver<W> {
+    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
+        plan::plan(gate, ring, options)
+    }
+
+    fn memory(held: &Held, _: Ring, options: &Options) -> Vec<u64> {
+        memory::bytes::<W>(held, options)
+    }
+}
+
+impl<W: Word> Extended for Beaver<W> {
+    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
+        if owner >= self.table.parties
+            || (Some(owner) == self.party()) != value.is_some()
+            || value.is_some_and(|v| v.shape() != shape)
+        {
+            return Err(ProtocolError::Internal("the owner of an input"));
+        }
+        let site = self.next_sites()?(0, shape.iter().product());
+        let share = io::input(&site, owner, value.map(Tensor::data));
+        Ok(Arith(Tensor::new(shape, share.to_vec())))
+    }
+
+    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
+        let mut out = Tensor::zeros(x.shape());
+        self.each_tile(
+            x.len(),
+            |site, range| io::Open::new(site, x.tile(range)),
+            |range, words| out.data_mut()[range].copy_from_slice(&words),
+        )?;
+        Ok(out)
+    }
+
+    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
+        let (planes, mut out) = (x.planes(), BitTensor::zeros(x.len(), x.planes()));
+        self.each_tile(
+            x.len(),
+            |site, range| io::OpenPlanes::new(site, planes, x.tile(range)),
+            |range, bits| place_planes(&mut out, range, &bits),
+        )?;
+        Ok(out)
+    }
+
+    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
+        self.bits_of(x)
     }
 }

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use covey_ring::{BitTensor, Ring, Tensor};
 
 use crate::api::{
-    Bias, Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError,
-    Result, Truncation, WeightSource, ZERO,
+    Bias, Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options,
+    Phase, Placement, ProtocolError, Result, Session, Truncation, WeightSource, ZERO,
 };
 use crate::cost::{Cost, Gate};
 use crate::memory::Held;
@@ -83,7 +83,7 @@ impl Clear {
         Clear::new(self.ring, self.on_violation)
     }
 
-    /// Queues the client's inputs of the next runs, in the order [`Protocol::client_input`] will ask for them.
+    /// Queues the client's inputs of the next runs, in the order [`Session::client_input`] will ask for them.
     pub fn provide(&mut self, inputs: impl IntoIterator<Item = Tensor<u64>>) {
         self.inputs.extend(inputs);
     }
@@ -171,12 +171,11 @@ impl Clear {
     }
 }
 
-impl Protocol for Clear {
+impl Session for Clear {
     type Word = u64;
     type Arith = ClearTensor;
     type Bool = ClearBits;
     type Stored = ClearTensor;
-    type Weight = ClearWeight;
 
     const NAME: &'static str = "clear";
 
@@ -209,13 +208,6 @@ impl Protocol for Clear {
         0
     }
 
-    fn input(&mut self, _owner: usize, shape: &[usize], value: Option<&Tensor<u64>>) -> Result<ClearTensor> {
-        match value {
-            Some(value) if value.shape() == shape => Ok(self.share(value)),
-            _ => Err(ProtocolError::Internal("the clear protocol's input")),
-        }
-    }
-
     fn client_input(&mut self, shape: &[usize]) -> Result<ClearTensor> {
         if self.phase == Phase::Preprocess {
             return Ok(ClearTensor::new(shape, vec![0; shape.iter().product()]));
@@ -230,21 +222,15 @@ impl Protocol for Clear {
         Ok(Checked(()))
     }
 
-    fn open(&mut self, x: &ClearTensor, _checked: &Checked) -> Result<Tensor<u64>> {
-        Ok(self.tensor(x))
-    }
-
-    fn open_bits(&mut self, x: &ClearBits, _checked: &Checked) -> Result<BitTensor> {
-        Ok(x.0.clone())
-    }
-
     fn reveal(&mut self, x: &ClearTensor, _checked: &Checked) -> Result<()> {
         if self.phase != Phase::Preprocess {
             self.revealed.push(self.tensor(x));
         }
         Ok(())
     }
+}
 
+impl Local for Clear {
     fn constant(&self, value: &Tensor<u64>) -> ClearTensor {
         self.share(value)
     }
@@ -299,6 +285,10 @@ impl Protocol for Clear {
     fn not(&mut self, x: &ClearBits) -> ClearBits {
         ClearBits(x.0.map(|x| !x))
     }
+}
+
+impl Linear for Clear {
+    type Weight = ClearWeight;
 
     fn prepare(
         &mut self,
@@ -348,7 +338,9 @@ impl Protocol for Clear {
         let product = self.zip(x, &y.data, |x, y| x * y)?;
         self.finish(product, truncate)
     }
+}
 
+impl NonLinear for Clear {
     fn truncate(&mut self, x: &ClearTensor, truncation: Truncation) -> Result<ClearTensor> {
         self.check_bound(x, truncation.bound)?;
         self.map(x, |x| x >> truncation.bits.min(127))
@@ -372,18 +364,6 @@ impl Protocol for Clear {
         Ok(ClearBits(x.0.zip(&y.0, |x, y| x & y)))
     }
 
-    fn a2b(&mut self, x: &ClearTensor) -> Result<ClearBits> {
-        let planes = self.ring.bits() as usize;
-        let mut bits = BitTensor::zeros(x.data.len(), planes);
-        for plane in 0..planes {
-            let words = bits.plane_mut(plane);
-            for (index, &word) in x.data.iter().enumerate() {
-                words[index / 64] |= (word >> plane & 1) << (index % 64);
-            }
-        }
-        Ok(ClearBits(bits))
-    }
-
     fn bit2a(&mut self, x: &ClearBits, shape: &[usize]) -> Result<ClearTensor> {
         if x.0.planes() != 1 || shape.iter().product::<usize>() != x.0.len() {
             return Err(ProtocolError::Internal("the shape of a bit conversion"));
@@ -398,7 +378,9 @@ impl Protocol for Clear {
         let data = x.data.iter().enumerate().map(|(index, &word)| if b.0.get(0, index) { word } else { 0 }).collect();
         Ok(ClearTensor::new(&x.shape, data))
     }
+}
 
+impl Costs for Clear {
     fn plan(_gate: &Gate, _ring: Ring, _options: &Options) -> Cost {
         Cost::default()
     }
@@ -406,6 +388,35 @@ impl Protocol for Clear {
     /// The clear protocol is no service with a memory to plan for.
     fn memory(_held: &Held, _ring: Ring, _options: &Options) -> Vec<u64> {
         vec![0]
+    }
+}
+
+impl Extended for Clear {
+    fn input(&mut self, _owner: usize, shape: &[usize], value: Option<&Tensor<u64>>) -> Result<ClearTensor> {
+        match value {
+            Some(value) if value.shape() == shape => Ok(self.share(value)),
+            _ => Err(ProtocolError::Internal("the clear protocol's input")),
+        }
+    }
+
+    fn open(&mut self, x: &ClearTensor, _checked: &Checked) -> Result<Tensor<u64>> {
+        Ok(self.tensor(x))
+    }
+
+    fn open_bits(&mut self, x: &ClearBits, _checked: &Checked) -> Result<BitTensor> {
+        Ok(x.0.clone())
+    }
+
+    fn a2b(&mut self, x: &ClearTensor) -> Result<ClearBits> {
+        let planes = self.ring.bits() as usize;
+        let mut bits = BitTensor::zeros(x.data.len(), planes);
+        for plane in 0..planes {
+            let words = bits.plane_mut(plane);
+            for (index, &word) in x.data.iter().enumerate() {
+                words[index / 64] |= (word >> plane & 1) << (index % 64);
+            }
+        }
+        Ok(ClearBits(bits))
     }
 }
 

@@ -47,12 +47,13 @@ pub use share::{Arith, Bool, Role};
 pub use stored::Stored;
 
 use crate::api::{
-    Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
-    Truncation, WeightSource,
+    Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, MatmulShape, NonLinear, Options, Phase,
+    Placement, ProtocolError, Result, Session, Truncation, WeightSource,
 };
+use crate::components::Additive;
+use crate::composed;
 use crate::cost::{Cost, Gate};
 use crate::dealt::Runs;
-use crate::local::{gathered, joined, summed};
 use crate::masked::fused::Task;
 use crate::memory::Held;
 use crate::randomness::{Generators, SessionKeys};
@@ -215,15 +216,13 @@ impl<W: Word> Quad<W> {
     }
 }
 
-impl<W: Word> Protocol for Quad<W> {
+impl<W: Word> Session for Quad<W> {
     type Word = W;
     type Arith = Arith<W>;
     type Bool = Bool;
     type Stored = Stored<W>;
-    type Weight = Weight<W>;
 
     const NAME: &'static str = "quad";
-    const FUSES_RELU: bool = true;
 
     fn ring(&self) -> Ring {
         self.ring
@@ -266,17 +265,6 @@ impl<W: Word> Protocol for Quad<W> {
         self.scheduler.stored()
     }
 
-    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
-        let owner = Role::of(owner);
-        if owner == Role::Client || (owner == self.role) != value.is_some() || value.is_some_and(|v| v.shape() != shape)
-        {
-            return Err(ProtocolError::Internal("the owner of an input"));
-        }
-        let machine =
-            |site, range: Range<usize>| input::Input::new(site, owner, value.map(|v| v.data()[range].to_vec()));
-        self.joined(shape, machine, |output| output)
-    }
-
     fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
         if self.rests() {
             self.gate += 1;
@@ -297,23 +285,6 @@ impl<W: Word> Protocol for Quad<W> {
         Err(self.failed(format!("node '{layer}': P{party} finds that {what}: one of the four cheats")))
     }
 
-    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
-        let words = self.opened(x.len(), |site, range| {
-            let [first, second, extra] =
-                [&x.inner.first, &x.inner.second, &x.extra].map(|part| &part.data()[range.clone()]);
-            output::Open::new(site, first, second, extra)
-        })?;
-        Ok(Tensor::new(x.shape(), words))
-    }
-
-    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
-        let mut words = Vec::with_capacity(x.extra.words().len());
-        for plane in 0..x.planes() {
-            words.extend(self.opened(x.len(), |site, range| output::OpenPlane::new(site, x.tile(plane, range)))?);
-        }
-        Ok(BitTensor::new(x.len(), x.planes(), words))
-    }
-
     fn reveal(&mut self, x: &Arith<W>, _: &Checked) -> Result<()> {
         self.settled()?;
         self.each_tile(
@@ -322,74 +293,16 @@ impl<W: Word> Protocol for Quad<W> {
             |_, _| Digests::default(),
         )
     }
+}
 
-    fn constant(&self, value: &Tensor<W>) -> Arith<W> {
-        Arith::zeros(value.shape()).add_public(self.role, value)
+impl<W: Word> Additive for Quad<W> {
+    fn public_part(&self) -> Option<usize> {
+        self.role.public_part()
     }
+}
 
-    fn add(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
-        self.same_shape(x, y.shape())?;
-        Ok(x.zip(y, W::add))
-    }
-
-    fn sub(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
-        self.same_shape(x, y.shape())?;
-        Ok(x.zip(y, W::sub))
-    }
-
-    fn add_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
-        self.same_shape(x, c.shape())?;
-        Ok(x.add_public(self.role, c))
-    }
-
-    fn mul_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
-        self.same_shape(x, c.shape())?;
-        Ok(x.map(|component| component.zip(c, W::mul)))
-    }
-
-    fn gather(&mut self, x: &Arith<W>, indices: &[u32], shape: &[usize]) -> Result<Arith<W>> {
-        let Arith { inner, extra } = x;
-        let part = |component| gathered(component, indices, shape);
-        Ok(Arith {
-            inner: trio::Arith { first: part(&inner.first)?, second: part(&inner.second)? },
-            extra: part(extra)?,
-        })
-    }
-
-    fn concat(&mut self, parts: &[&Arith<W>]) -> Result<Arith<W>> {
-        let first = joined(parts.iter().map(|part| &part.inner.first));
-        let second = joined(parts.iter().map(|part| &part.inner.second));
-        Ok(Arith { inner: trio::Arith { first, second }, extra: joined(parts.iter().map(|part| &part.extra)) })
-    }
-
-    fn sum_last(&mut self, x: &Arith<W>) -> Result<Arith<W>> {
-        let Arith { inner, extra } = x;
-        let part = |component| summed(component, W::add);
-        Ok(Arith {
-            inner: trio::Arith { first: part(&inner.first)?, second: part(&inner.second)? },
-            extra: part(extra)?,
-        })
-    }
-
-    fn reshape(&mut self, x: &Arith<W>, shape: &[usize]) -> Arith<W> {
-        x.map(|component| component.clone().reshaped(shape))
-    }
-
-    fn xor(&mut self, x: &Bool, y: &Bool) -> Bool {
-        let part = |x: &BitTensor, y: &BitTensor| x.zip(y, |a, b| a ^ b);
-        let (first, second) = (part(&x.inner.first, &y.inner.first), part(&x.inner.second, &y.inner.second));
-        Bool { inner: trio::Bool { first, second }, extra: part(&x.extra, &y.extra) }
-    }
-
-    fn not(&mut self, x: &Bool) -> Bool {
-        let mut out = x.clone();
-        match self.role {
-            Role::P1 | Role::P2 => out.inner.first = x.inner.first.map(|word| !word),
-            Role::P3 => out.extra = x.extra.map(|word| !word),
-            _ => {}
-        }
-        out
-    }
+impl<W: Word> Linear for Quad<W> {
+    type Weight = Weight<W>;
 
     fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
         match &source {
@@ -421,16 +334,15 @@ impl<W: Word> Protocol for Quad<W> {
     fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, truncate: Option<Truncation>) -> Result<Arith<W>> {
         self.elementwise_product(x, y, truncate)
     }
+}
+
+impl<W: Word> NonLinear for Quad<W> {
+    const FUSES_RELU: bool = true;
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.admit(truncation)?;
         let form = self.truncate_form(truncation, Opening::None, x.len());
         self.shares(x.shape(), |site, range| truncate::Truncate::new(site, form.clone(), x.sum(range), Buffer::new()))
-    }
-
-    fn div_exact(&mut self, _: &Arith<W>, divisor: u64, _: u32) -> Result<Arith<W>> {
-        let what = format!("exact division (DivExact by {divisor}); compile with --division mul-shift");
-        Err(ProtocolError::Unsupported { node: self.node.clone(), protocol: Self::NAME, what })
     }
 
     fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
@@ -455,11 +367,6 @@ impl<W: Word> Protocol for Quad<W> {
         })
     }
 
-    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
-        let form = bits::AllForm::new(trio::bits::AllForm::new(self.ring, self.options.adder));
-        self.planes(x.len(), self.ring.bits() as usize, |site, range| bits::All::new(site, form.clone(), x.sum(range)))
-    }
-
     fn bit2a(&mut self, x: &Bool, shape: &[usize]) -> Result<Arith<W>> {
         self.one_plane(x, shape)?;
         self.shares(shape, |site, range| convert::Select::new(site, x.tile(0, range).inner, None))
@@ -479,9 +386,7 @@ impl<W: Word> Protocol for Quad<W> {
         if self.options.adder.fuses() {
             return self.fused_relu(x, None, comparison);
         }
-        let negative = self.msb(x, comparison)?;
-        let positive = self.not(&negative);
-        self.select(&positive, x)
+        composed::relu(self, x, comparison)
     }
 
     fn truncate_relu(&mut self, x: &Arith<W>, truncation: Truncation, comparison: Comparison) -> Result<Arith<W>> {
@@ -489,15 +394,51 @@ impl<W: Word> Protocol for Quad<W> {
             self.admit(truncation)?;
             return self.fused_relu(x, Some(truncation), comparison);
         }
-        let shifted = self.truncate(x, truncation)?;
-        self.relu(&shifted, comparison)
+        composed::truncate_relu(self, x, truncation, comparison)
     }
+}
 
+impl<W: Word> Costs for Quad<W> {
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan::plan(gate, ring, options)
     }
 
     fn memory(held: &Held, _: Ring, options: &Options) -> Vec<u64> {
         memory::bytes::<W>(held, options)
+    }
+}
+
+impl<W: Word> Extended for Quad<W> {
+    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
+        let owner = Role::of(owner);
+        if owner == Role::Client || (owner == self.role) != value.is_some() || value.is_some_and(|v| v.shape() != shape)
+        {
+            return Err(ProtocolError::Internal("the owner of an input"));
+        }
+        let machine =
+            |site, range: Range<usize>| input::Input::new(site, owner, value.map(|v| v.data()[range].to_vec()));
+        self.joined(shape, machine, |output| output)
+    }
+
+    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
+        let words = self.opened(x.len(), |site, range| {
+            let [first, second, extra] =
+                [&x.inner.first, &x.inner.second, &x.extra].map(|part| &part.data()[range.clone()]);
+            output::Open::new(site, first, second, extra)
+        })?;
+        Ok(Tensor::new(x.shape(), words))
+    }
+
+    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
+        let mut words = Vec::with_capacity(x.extra.words().len());
+        for plane in 0..x.planes() {
+            words.extend(self.opened(x.len(), |site, range| output::OpenPlane::new(site, x.tile(plane, range)))?);
+        }
+        Ok(BitTensor::new(x.len(), x.planes(), words))
+    }
+
+    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
+        let form = bits::AllForm::new(trio::bits::AllForm::new(self.ring, self.options.adder));
+        self.planes(x.len(), self.ring.bits() as usize, |site, range| bits::All::new(site, form.clone(), x.sum(range)))
     }
 }

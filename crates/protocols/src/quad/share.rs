@@ -15,6 +15,7 @@ use std::ops::Range;
 use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Tensor, Word};
 
+use crate::components::Components;
 use crate::local::zeros;
 use crate::trio::share as trio;
 
@@ -48,6 +49,15 @@ impl Role {
     /// P1 or P2.
     pub fn is_online(self) -> bool {
         matches!(self, Role::P1 | Role::P2)
+    }
+
+    /// The component to which a public constant is added: X at P1 and P2, V at P3.
+    pub(super) fn public_part(self) -> Option<usize> {
+        match self {
+            Role::P1 | Role::P2 => Some(0),
+            Role::P3 => Some(2),
+            Role::P0 | Role::Client => None,
+        }
     }
 
     /// The role in Trio whose part this one computes.
@@ -99,19 +109,18 @@ impl<W: Word> Arith<W> {
     pub(super) fn sum(&self, range: Range<usize>) -> Buffer<W> {
         self.inner.sum(range)
     }
+}
 
-    pub(super) fn map(&self, f: impl Fn(&Tensor<W>) -> Tensor<W>) -> Self {
-        Arith { inner: self.inner.map(&f), extra: f(&self.extra) }
+impl<W: Word> Components for Arith<W> {
+    type Part = Tensor<W>;
+    const COUNT: usize = 3;
+
+    fn part(&self, index: usize) -> &Tensor<W> {
+        [&self.inner.first, &self.inner.second, &self.extra][index]
     }
 
-    pub(super) fn zip(&self, other: &Self, f: impl Fn(W, W) -> W) -> Self {
-        Arith { inner: self.inner.zip(&other.inner, &f), extra: self.extra.zip(&other.extra, &f) }
-    }
-
-    /// x + c for public c: whoever holds x in some form adds it.
-    pub(super) fn add_public(&self, role: Role, c: &Tensor<W>) -> Self {
-        let extra = if role == Role::P3 { self.extra.zip(c, W::add) } else { self.extra.clone() };
-        Arith { inner: self.inner.add_public(role.inner(), c), extra }
+    fn build<E>(mut part: impl FnMut(usize) -> Result<Tensor<W>, E>) -> Result<Self, E> {
+        Ok(Arith { inner: trio::Arith { first: part(0)?, second: part(1)? }, extra: part(2)? })
     }
 }
 
@@ -151,6 +160,19 @@ impl Bool {
             inner: crate::trio::bits::tile_of(&self.inner.first, &self.inner.second, plane, range.start, range.len()),
             extra: Buffer::copy_of(&self.extra.plane(plane)[words]),
         }
+    }
+}
+
+impl Components for Bool {
+    type Part = BitTensor;
+    const COUNT: usize = 3;
+
+    fn part(&self, index: usize) -> &BitTensor {
+        [&self.inner.first, &self.inner.second, &self.extra][index]
+    }
+
+    fn build<E>(mut part: impl FnMut(usize) -> Result<BitTensor, E>) -> Result<Self, E> {
+        Ok(Bool { inner: trio::Bool { first: part(0)?, second: part(1)? }, extra: part(2)? })
     }
 }
 

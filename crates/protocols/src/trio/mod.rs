@@ -37,12 +37,14 @@ pub use linear::Weight;
 pub use share::{Arith, Bool, Role};
 
 use crate::api::{
-    Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
-    Truncation, WeightSource,
+    Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, MatmulShape, NonLinear, Options, Phase,
+    Placement, ProtocolError, Result, Session, Truncation, WeightSource,
 };
+use crate::components::Additive;
+use crate::composed;
 use crate::cost::{Cost, Gate};
 use crate::dealt::Runs;
-use crate::local::{gathered, joined, summed, zeros};
+use crate::local::zeros;
 use crate::machine::Machine;
 use crate::masked::fused::Task;
 use crate::memory::Held;
@@ -253,15 +255,13 @@ impl<W: Word> Trio<W> {
     }
 }
 
-impl<W: Word> Protocol for Trio<W> {
+impl<W: Word> Session for Trio<W> {
     type Word = W;
     type Arith = Arith<W>;
     type Bool = Bool;
     type Stored = Stored<W>;
-    type Weight = Weight<W>;
 
     const NAME: &'static str = "trio";
-    const FUSES_RELU: bool = true;
 
     fn ring(&self) -> Ring {
         self.ring
@@ -298,15 +298,6 @@ impl<W: Word> Protocol for Trio<W> {
         self.scheduler.stored()
     }
 
-    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
-        let owner = Role::of(owner);
-        if owner == Role::Client || (owner == self.role) != value.is_some() || value.is_some_and(|v| v.shape() != shape)
-        {
-            return Err(ProtocolError::Internal("the owner of an input"));
-        }
-        self.joined(shape, |site, range| io::Input::new(site, owner, value.map(|v| v.data()[range].to_vec())))
-    }
-
     fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
         let gate = self.gate;
         let x = self.shares(shape, |site, _| io::ClientInput::party(site))?;
@@ -322,76 +313,19 @@ impl<W: Word> Protocol for Trio<W> {
         Ok(Checked(()))
     }
 
-    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
-        let parts = self.tiles(x.len(), |site, range| {
-            io::Open::new(site, x.first.data()[range.clone()].to_vec(), x.second.data()[range].to_vec())
-        })?;
-        Ok(Tensor::new(x.shape(), parts.concat()))
-    }
-
-    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
-        let mut words = Vec::with_capacity(x.first.words().len());
-        for plane in 0..x.planes() {
-            let tile = |range: Range<usize>| bits::tile_of(&x.first, &x.second, plane, range.start, range.len());
-            words.extend(self.tiles(x.len(), |site, range| io::OpenPlane::new(site, tile(range)))?.concat());
-        }
-        Ok(BitTensor::new(x.len(), x.planes(), words))
-    }
-
     fn reveal(&mut self, x: &Arith<W>, _: &Checked) -> Result<()> {
         self.tiles(x.len(), |site, range| io::Reveal::party(site, x.sum(range).to_vec())).map(|_| ())
     }
+}
 
-    fn constant(&self, value: &Tensor<W>) -> Arith<W> {
-        let zeros = Tensor::zeros(value.shape());
-        Arith { first: zeros.clone(), second: zeros }.add_public(self.role, value)
+impl<W: Word> Additive for Trio<W> {
+    fn public_part(&self) -> Option<usize> {
+        self.role.public_part()
     }
+}
 
-    fn add(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
-        self.same_shape(x, y.shape())?;
-        Ok(x.zip(y, W::add))
-    }
-
-    fn sub(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
-        self.same_shape(x, y.shape())?;
-        Ok(x.zip(y, W::sub))
-    }
-
-    fn add_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
-        self.same_shape(x, c.shape())?;
-        Ok(x.add_public(self.role, c))
-    }
-
-    fn mul_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
-        self.same_shape(x, c.shape())?;
-        Ok(x.map(|component| component.zip(c, W::mul)))
-    }
-
-    fn gather(&mut self, x: &Arith<W>, indices: &[u32], shape: &[usize]) -> Result<Arith<W>> {
-        Ok(Arith { first: gathered(&x.first, indices, shape)?, second: gathered(&x.second, indices, shape)? })
-    }
-
-    fn concat(&mut self, parts: &[&Arith<W>]) -> Result<Arith<W>> {
-        let first = joined(parts.iter().map(|part| &part.first));
-        Ok(Arith { first, second: joined(parts.iter().map(|part| &part.second)) })
-    }
-
-    fn sum_last(&mut self, x: &Arith<W>) -> Result<Arith<W>> {
-        Ok(Arith { first: summed(&x.first, W::add)?, second: summed(&x.second, W::add)? })
-    }
-
-    fn reshape(&mut self, x: &Arith<W>, shape: &[usize]) -> Arith<W> {
-        x.map(|component| component.clone().reshaped(shape))
-    }
-
-    fn xor(&mut self, x: &Bool, y: &Bool) -> Bool {
-        Bool { first: x.first.zip(&y.first, |a, b| a ^ b), second: x.second.zip(&y.second, |a, b| a ^ b) }
-    }
-
-    fn not(&mut self, x: &Bool) -> Bool {
-        let first = if self.role.is_online() { x.first.map(|word| !word) } else { x.first.clone() };
-        Bool { first, second: x.second.clone() }
-    }
+impl<W: Word> Linear for Trio<W> {
+    type Weight = Weight<W>;
 
     fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
         if let WeightSource::Stored(stored) = &source {
@@ -421,16 +355,15 @@ impl<W: Word> Protocol for Trio<W> {
     fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, truncate: Option<Truncation>) -> Result<Arith<W>> {
         self.elementwise_product(x, y, truncate)
     }
+}
+
+impl<W: Word> NonLinear for Trio<W> {
+    const FUSES_RELU: bool = true;
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.admit(truncation)?;
         let form = truncate::Form::new(truncation, false, self.ring, &self.options, x.len());
         self.shares(x.shape(), |site, range| truncate::Truncate::new(site, form.clone(), x.sum(range)))
-    }
-
-    fn div_exact(&mut self, _: &Arith<W>, divisor: u64, _: u32) -> Result<Arith<W>> {
-        let what = format!("exact division (DivExact by {divisor}); compile with --division mul-shift");
-        Err(ProtocolError::Unsupported { node: self.node.clone(), protocol: Self::NAME, what })
     }
 
     fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
@@ -456,11 +389,6 @@ impl<W: Word> Protocol for Trio<W> {
         })
     }
 
-    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
-        let form = bits::AllForm::new(self.ring, self.options.adder);
-        self.planes(x.len(), self.ring.bits() as usize, |site, range| bits::All::new(site, form.clone(), x.sum(range)))
-    }
-
     fn bit2a(&mut self, x: &Bool, shape: &[usize]) -> Result<Arith<W>> {
         self.one_plane(x, shape)?;
         self.shares(shape, |site, range| {
@@ -482,9 +410,7 @@ impl<W: Word> Protocol for Trio<W> {
         if self.options.adder.fuses() {
             return self.fused_relu(x, None, comparison);
         }
-        let negative = self.msb(x, comparison)?;
-        let positive = self.not(&negative);
-        self.select(&positive, x)
+        composed::relu(self, x, comparison)
     }
 
     fn truncate_relu(&mut self, x: &Arith<W>, truncation: Truncation, comparison: Comparison) -> Result<Arith<W>> {
@@ -492,16 +418,49 @@ impl<W: Word> Protocol for Trio<W> {
             self.admit(truncation)?;
             return self.fused_relu(x, Some(truncation), comparison);
         }
-        let shifted = self.truncate(x, truncation)?;
-        self.relu(&shifted, comparison)
+        composed::truncate_relu(self, x, truncation, comparison)
     }
+}
 
+impl<W: Word> Costs for Trio<W> {
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan::plan(gate, ring, options)
     }
 
     fn memory(held: &Held, _: Ring, options: &Options) -> Vec<u64> {
         memory::bytes::<W>(held, options)
+    }
+}
+
+impl<W: Word> Extended for Trio<W> {
+    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
+        let owner = Role::of(owner);
+        if owner == Role::Client || (owner == self.role) != value.is_some() || value.is_some_and(|v| v.shape() != shape)
+        {
+            return Err(ProtocolError::Internal("the owner of an input"));
+        }
+        self.joined(shape, |site, range| io::Input::new(site, owner, value.map(|v| v.data()[range].to_vec())))
+    }
+
+    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
+        let parts = self.tiles(x.len(), |site, range| {
+            io::Open::new(site, x.first.data()[range.clone()].to_vec(), x.second.data()[range].to_vec())
+        })?;
+        Ok(Tensor::new(x.shape(), parts.concat()))
+    }
+
+    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
+        let mut words = Vec::with_capacity(x.first.words().len());
+        for plane in 0..x.planes() {
+            let tile = |range: Range<usize>| bits::tile_of(&x.first, &x.second, plane, range.start, range.len());
+            words.extend(self.tiles(x.len(), |site, range| io::OpenPlane::new(site, tile(range)))?.concat());
+        }
+        Ok(BitTensor::new(x.len(), x.planes(), words))
+    }
+
+    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
+        let form = bits::AllForm::new(self.ring, self.options.adder);
+        self.planes(x.len(), self.ring.bits() as usize, |site, range| bits::All::new(site, form.clone(), x.sum(range)))
     }
 }
 

@@ -13,6 +13,8 @@
 use covey_kernels::{Buffer, bits, elementwise};
 use covey_ring::{BitTensor, Tensor, Word};
 
+use crate::components::Components;
+
 /// A party's place in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -40,6 +42,11 @@ impl Role {
     /// P1 or P2.
     pub fn is_online(self) -> bool {
         matches!(self, Role::P1 | Role::P2)
+    }
+
+    /// The component to which a public constant is added: of the two that know x under masks, the masked one.
+    pub(crate) fn public_part(self) -> Option<usize> {
+        self.is_online().then_some(0)
     }
 }
 
@@ -78,23 +85,18 @@ impl<W: Word> Arith<W> {
         elementwise::add(&mut sum, &self.first.data()[range.clone()], &self.second.data()[range]);
         sum
     }
+}
 
-    /// `f` of each component.
-    pub(crate) fn map(&self, f: impl Fn(&Tensor<W>) -> Tensor<W>) -> Self {
-        Arith { first: f(&self.first), second: f(&self.second) }
+impl<W: Word> Components for Arith<W> {
+    type Part = Tensor<W>;
+    const COUNT: usize = 2;
+
+    fn part(&self, index: usize) -> &Tensor<W> {
+        [&self.first, &self.second][index]
     }
 
-    /// `f` of each pair of components.
-    pub(crate) fn zip(&self, other: &Self, f: impl Fn(W, W) -> W) -> Self {
-        Arith { first: self.first.zip(&other.first, &f), second: self.second.zip(&other.second, &f) }
-    }
-
-    /// x + c for public c: only holders of x add it.
-    pub(crate) fn add_public(&self, role: Role, c: &Tensor<W>) -> Self {
-        match role {
-            Role::P1 | Role::P2 => Arith { first: self.first.zip(c, W::add), second: self.second.clone() },
-            _ => self.clone(),
-        }
+    fn build<E>(mut part: impl FnMut(usize) -> Result<Tensor<W>, E>) -> Result<Self, E> {
+        Ok(Arith { first: part(0)?, second: part(1)? })
     }
 }
 
@@ -121,6 +123,19 @@ impl Bool {
     /// Planes.
     pub fn planes(&self) -> usize {
         self.first.planes()
+    }
+}
+
+impl Components for Bool {
+    type Part = BitTensor;
+    const COUNT: usize = 2;
+
+    fn part(&self, index: usize) -> &BitTensor {
+        [&self.first, &self.second][index]
+    }
+
+    fn build<E>(mut part: impl FnMut(usize) -> Result<BitTensor, E>) -> Result<Self, E> {
+        Ok(Bool { first: part(0)?, second: part(1)? })
     }
 }
 

@@ -251,7 +251,7 @@ impl<W: Word> TwoParty<W> {
         truncate: Option<Truncation>,
         relu: Option<crate::api::Comparison>,
     ) -> Result<Arith<W>> {
-        use crate::api::Protocol;
+        use crate::api::NonLinear;
         match (truncate, relu) {
             (Some(truncation), Some(comparison)) => self.truncate_relu(&x, truncation, comparison),
             (Some(truncation), None) => self.truncate(&x, truncation),

@@ -37,12 +37,13 @@ pub use crate::additive::{Arith, Bool};
 pub use stock::{PARAMETERS, Stock, silent_stock};
 
 use crate::api::{
-    Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, Protocol, ProtocolError, Result,
-    Truncation, WeightSource,
+    Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, MatmulShape, NonLinear, Options, Phase,
+    Placement, ProtocolError, Result, Session, Truncation, WeightSource,
 };
 use crate::clip::Ends;
+use crate::components::Additive;
+use crate::composed;
 use crate::cost::{Cost, Demand, Gate};
-use crate::local::{gathered, joined, summed};
 use crate::machine::Machine;
 use crate::memory::Held;
 use crate::randomness::{Generators, Place, SessionKeys};
@@ -266,15 +267,13 @@ impl<W: Word> TwoParty<W> {
     }
 }
 
-impl<W: Word> Protocol for TwoParty<W> {
+impl<W: Word> Session for TwoParty<W> {
     type Word = W;
     type Arith = Arith<W>;
     type Bool = Bool;
     type Stored = Stored<W>;
-    type Weight = Weight<W>;
 
     const NAME: &'static str = "two-party";
-    const FUSES_RELU: bool = true;
 
     fn ring(&self) -> Ring {
         self.ring
@@ -312,15 +311,6 @@ impl<W: Word> Protocol for TwoParty<W> {
         self.scheduler.stored()
     }
 
-    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
-        if owner > 1 || (owner == self.me) != value.is_some() || value.is_some_and(|v| v.shape() != shape) {
-            return Err(ProtocolError::Internal("the owner of an input"));
-        }
-        let site = self.site(0, shape.iter().product())?;
-        self.gate += 1;
-        Ok(Arith(Tensor::new(shape, io::input(&site, owner, value.map(Tensor::data)))))
-    }
-
     fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
         let parts = self.plain_tiles(shape.iter().product(), |site, _| io::ClientInput::party(site))?;
         Ok(Arith(Tensor::new(shape, parts.concat())))
@@ -330,85 +320,34 @@ impl<W: Word> Protocol for TwoParty<W> {
         Ok(Checked(()))
     }
 
-    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
-        let parts = self.plain_tiles(x.len(), |site, range| io::Open::new(site, x.0.data()[range].to_vec()))?;
-        Ok(Tensor::new(x.shape(), parts.concat()))
-    }
-
-    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
-        let tiles = self.plain_tiles(x.len(), |site, range| {
-            let words = range.start / 64..range.end.div_ceil(64);
-            let planes = (0..x.planes()).flat_map(|plane| &x.0.plane(plane)[words.clone()]).copied().collect();
-            io::OpenPlanes::new(site, planes)
-        })?;
-        let mut out = BitTensor::zeros(x.len(), x.planes());
-        let mut start = 0;
-        for tile in tiles {
-            let width = tile.len() / x.planes().max(1);
-            for plane in 0..x.planes() {
-                out.plane_mut(plane)[start..start + width].copy_from_slice(&tile[plane * width..][..width]);
-            }
-            start += width;
-        }
-        Ok(out)
-    }
-
     fn reveal(&mut self, x: &Arith<W>, _: &Checked) -> Result<()> {
         self.plain_tiles(x.len(), |site, range| io::Reveal::party(site, x.0.data()[range].to_vec())).map(|_| ())
     }
+}
 
-    fn constant(&self, value: &Tensor<W>) -> Arith<W> {
-        Arith(if self.me == 0 { value.clone() } else { Tensor::zeros(value.shape()) })
+impl<W: Word> Additive for TwoParty<W> {
+    fn public_part(&self) -> Option<usize> {
+        (self.me == 0).then_some(0)
     }
 
-    fn add(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
-        x.same_shape(y.shape())?;
+    fn addition(&self) -> impl Fn(W, W) -> W + Copy + use<W> {
         let arithmetic = self.arithmetic();
-        Ok(Arith(x.0.zip(&y.0, |a, b| arithmetic.add(a, b))))
+        move |a, b| arithmetic.add(a, b)
     }
 
-    fn sub(&mut self, x: &Arith<W>, y: &Arith<W>) -> Result<Arith<W>> {
-        x.same_shape(y.shape())?;
+    fn subtraction(&self) -> impl Fn(W, W) -> W + Copy + use<W> {
         let arithmetic = self.arithmetic();
-        Ok(Arith(x.0.zip(&y.0, |a, b| arithmetic.sub(a, b))))
+        move |a, b| arithmetic.sub(a, b)
     }
 
-    fn add_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
-        x.same_shape(c.shape())?;
+    fn multiplication(&self) -> impl Fn(W, W) -> W + Copy + use<W> {
         let arithmetic = self.arithmetic();
-        Ok(if self.me == 0 { Arith(x.0.zip(c, |a, b| arithmetic.add(a, b))) } else { x.clone() })
+        move |a, b| arithmetic.mul(a, b)
     }
+}
 
-    fn mul_public(&mut self, x: &Arith<W>, c: &Tensor<W>) -> Result<Arith<W>> {
-        x.same_shape(c.shape())?;
-        let arithmetic = self.arithmetic();
-        Ok(Arith(x.0.zip(c, |a, b| arithmetic.mul(a, b))))
-    }
-
-    fn gather(&mut self, x: &Arith<W>, indices: &[u32], shape: &[usize]) -> Result<Arith<W>> {
-        Ok(Arith(gathered(&x.0, indices, shape)?))
-    }
-
-    fn concat(&mut self, parts: &[&Arith<W>]) -> Result<Arith<W>> {
-        Ok(Arith(joined(parts.iter().map(|part| &part.0))))
-    }
-
-    fn sum_last(&mut self, x: &Arith<W>) -> Result<Arith<W>> {
-        let arithmetic = self.arithmetic();
-        Ok(Arith(summed(&x.0, |a, b| arithmetic.add(a, b))?))
-    }
-
-    fn reshape(&mut self, x: &Arith<W>, shape: &[usize]) -> Arith<W> {
-        Arith(x.0.clone().reshaped(shape))
-    }
-
-    fn xor(&mut self, x: &Bool, y: &Bool) -> Bool {
-        Bool(x.0.zip(&y.0, |a, b| a ^ b))
-    }
-
-    fn not(&mut self, x: &Bool) -> Bool {
-        if self.me == 0 { Bool(x.0.map(|word| !word)) } else { x.clone() }
-    }
+impl<W: Word> Linear for TwoParty<W> {
+    type Weight = Weight<W>;
 
     fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
         match source {
@@ -439,6 +378,10 @@ impl<W: Word> Protocol for TwoParty<W> {
         let product = self.words(gates::mul(self.ring), x.shape(), (&[x.0.data(), y.0.data()], &[]))?;
         self.finish_product(product, truncate, None)
     }
+}
+
+impl<W: Word> NonLinear for TwoParty<W> {
+    const FUSES_RELU: bool = true;
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.admit(truncation)?;
@@ -471,13 +414,6 @@ impl<W: Word> Protocol for TwoParty<W> {
         self.planes(gates::and(x.planes()), x.len(), (&[], &planes))
     }
 
-    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
-        match self.ring {
-            Ring::Pow2(l) => self.planes(programs::a2b(l, &self.options), x.len(), (&[x.0.data()], &[])),
-            Ring::Odd(_) => self.unsupported(format!("the bits of elements of {}; use a ring Z_2^l", self.ring)),
-        }
-    }
-
     fn bit2a(&mut self, x: &Bool, shape: &[usize]) -> Result<Arith<W>> {
         x.one_plane(shape)?;
         self.words(gates::bit2a(self.ring), shape, (&[], &[x.0.plane(0)]))
@@ -493,6 +429,36 @@ impl<W: Word> Protocol for TwoParty<W> {
         matches!(ring, Ring::Pow2(_)) && options.key_bits.is_none()
     }
 
+    fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
+        let program = programs::relu(self.ring, comparison, &self.options, x.len());
+        self.words(program, x.shape(), (&[x.0.data()], &[]))
+    }
+
+    fn clip(&mut self, x: &Arith<W>, ends: Ends, comparison: Comparison) -> Result<Arith<W>> {
+        match (self.ring, ends) {
+            (Ring::Pow2(l), Ends { low: Some(low), high: Some(high) })
+                if Self::fuses_clip(self.ring, &self.options) =>
+            {
+                let program = programs::clip(l, (low, high), comparison, &self.options, x.len());
+                self.words(program, x.shape(), (&[x.0.data()], &[]))
+            }
+            _ => composed::clip(self, x, ends, comparison),
+        }
+    }
+
+    fn truncate_relu(&mut self, x: &Arith<W>, truncation: Truncation, comparison: Comparison) -> Result<Arith<W>> {
+        self.admit(truncation)?;
+        match self.ring {
+            Ring::Pow2(l) => {
+                let program = programs::truncate_relu(l, truncation, comparison, &self.options, x.len());
+                self.words(program, x.shape(), (&[x.0.data()], &[]))
+            }
+            Ring::Odd(_) => composed::truncate_relu(self, x, truncation, comparison),
+        }
+    }
+}
+
+impl<W: Word> Costs for TwoParty<W> {
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan::plan::<W>(gate, ring, options)
     }
@@ -508,35 +474,45 @@ impl<W: Word> Protocol for TwoParty<W> {
     fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {
         memory::bytes::<W>(held, ring, options)
     }
+}
 
-    fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
-        let program = programs::relu(self.ring, comparison, &self.options, x.len());
-        self.words(program, x.shape(), (&[x.0.data()], &[]))
-    }
-
-    fn clip(&mut self, x: &Arith<W>, ends: Ends, comparison: Comparison) -> Result<Arith<W>> {
-        match (self.ring, ends) {
-            (Ring::Pow2(l), Ends { low: Some(low), high: Some(high) })
-                if Self::fuses_clip(self.ring, &self.options) =>
-            {
-                let program = programs::clip(l, (low, high), comparison, &self.options, x.len());
-                self.words(program, x.shape(), (&[x.0.data()], &[]))
-            }
-            _ => crate::clip::composed(self, x, ends, comparison),
+impl<W: Word> Extended for TwoParty<W> {
+    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
+        if owner > 1 || (owner == self.me) != value.is_some() || value.is_some_and(|v| v.shape() != shape) {
+            return Err(ProtocolError::Internal("the owner of an input"));
         }
+        let site = self.site(0, shape.iter().product())?;
+        self.gate += 1;
+        Ok(Arith(Tensor::new(shape, io::input(&site, owner, value.map(Tensor::data)))))
     }
 
-    fn truncate_relu(&mut self, x: &Arith<W>, truncation: Truncation, comparison: Comparison) -> Result<Arith<W>> {
-        self.admit(truncation)?;
+    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
+        let parts = self.plain_tiles(x.len(), |site, range| io::Open::new(site, x.0.data()[range].to_vec()))?;
+        Ok(Tensor::new(x.shape(), parts.concat()))
+    }
+
+    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
+        let tiles = self.plain_tiles(x.len(), |site, range| {
+            let words = range.start / 64..range.end.div_ceil(64);
+            let planes = (0..x.planes()).flat_map(|plane| &x.0.plane(plane)[words.clone()]).copied().collect();
+            io::OpenPlanes::new(site, planes)
+        })?;
+        let mut out = BitTensor::zeros(x.len(), x.planes());
+        let mut start = 0;
+        for tile in tiles {
+            let width = tile.len() / x.planes().max(1);
+            for plane in 0..x.planes() {
+                out.plane_mut(plane)[start..start + width].copy_from_slice(&tile[plane * width..][..width]);
+            }
+            start += width;
+        }
+        Ok(out)
+    }
+
+    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
         match self.ring {
-            Ring::Pow2(l) => {
-                let program = programs::truncate_relu(l, truncation, comparison, &self.options, x.len());
-                self.words(program, x.shape(), (&[x.0.data()], &[]))
-            }
-            Ring::Odd(_) => {
-                let shifted = self.truncate(x, truncation)?;
-                self.relu(&shifted, comparison)
-            }
+            Ring::Pow2(l) => self.planes(programs::a2b(l, &self.options), x.len(), (&[x.0.data()], &[])),
+            Ring::Odd(_) => self.unsupported(format!("the bits of elements of {}; use a ring Z_2^l", self.ring)),
         }
     }
 }

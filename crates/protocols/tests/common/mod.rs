@@ -4,9 +4,10 @@
 use std::thread;
 use std::time::Duration;
 
+use covey_protocols::parts::*;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::trio::{Arith, Trio};
-use covey_protocols::{Comparison, Epilogue, Geometry, Options, Phase, Placement, Protocol, Truncation, WeightSource};
+use covey_protocols::{Comparison, Epilogue, Geometry, Options, Phase, Placement, Truncation, WeightSource};
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::{Network, memory};
 

@@ -88,7 +88,7 @@ pub struct Run<W> {
 }
 
 /// Inference 1 of `program` in memory, in the phases given one after the other.
-pub fn run_in<P: Served>(
+pub fn run_in<P: Served + covey_protocols::Extended>(
     program: &Arc<Program>,
     weights: &Weights,
     inputs: &[Tensor<P::Word>],
@@ -135,7 +135,7 @@ pub fn run_in<P: Served>(
     })
 }
 
-fn share_weights<P: Served>(
+fn share_weights<P: Served + covey_protocols::Extended>(
     protocol: &mut P,
     program: &Program,
     weights: &Weights,

@@ -1,0 +1,17 @@
+//! The protocol interface: whole tensors in, whole tensors out. `docs/protocol-trait.md` tells who holds, sends and
+//! preprocesses what in each protocol family.
+//!
+//! [`Protocol`] is the sum of its parts: [`Session`], [`Local`], [`Linear`], [`NonLinear`] and [`Costs`].
+
+mod error;
+mod operands;
+mod options;
+mod traits;
+
+pub use error::{ProtocolError, Result};
+pub use operands::{
+    Bias, Checked, Comparison, Epilogue, Geometry, MatmulShape, Phase, Placement, Rounding, Truncation, WeightKind,
+    WeightSource, ZERO,
+};
+pub use options::{LANES, NetworkProfile, Options, PARTIES, Pipelines};
+pub use traits::{Costs, Extended, Linear, Local, NonLinear, Protocol, Session};

@@ -1,0 +1,161 @@
+//! What operations take beside shares: shifts, bounds, weights and what follows a product.
+
+use covey_kernels::conv::ConvGeometry;
+use covey_ring::Tensor;
+
+use super::{Options, Session};
+
+/// How a right shift rounds. The program says it; no protocol changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rounding {
+    /// Floor, always.
+    Exact,
+    /// Floor or one more in the last place; never a large error.
+    Ulp,
+    /// Floor or one more in the last place, and off by 2^(l-bits) with probability |v| / 2^l.
+    Probabilistic,
+}
+
+/// A right shift of values `|v| < 2^bound` by `bits`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Truncation {
+    /// Bits shifted out, at least 1.
+    pub bits: u32,
+    /// Rounding.
+    pub rounding: Rounding,
+    /// `|v| < 2^bound` before the shift; at most l - 2 for honest-majority protocols.
+    pub bound: u32,
+}
+
+/// What a comparison may rely on: `|x| < 2^bound`. Protocols shorten their circuits only for *proved* bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Comparison {
+    /// `|x| < 2^bound`, at most l - 1.
+    pub bound: u32,
+    /// Whether the bound follows from the input's declared range alone, so that no input the client accepts breaks it.
+    pub proved: bool,
+}
+
+/// The linear map a weight stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Geometry {
+    /// x `[N,C,H,W]`, weight `[O,C/groups,KH,KW]`, output `[N,O,OH,OW]`.
+    Conv2d(ConvGeometry),
+    /// x `[..,inputs]`, weight `[inputs,outputs]`, output `[..,outputs]`.
+    Dense {
+        /// Features in.
+        inputs: usize,
+        /// Features out.
+        outputs: usize,
+    },
+}
+
+/// Dimensions of a batched product of two secrets: x `[batch,rows,inner]`, y `[batch,inner,columns]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MatmulShape {
+    /// Independent products.
+    pub batch: usize,
+    /// Rows of x.
+    pub rows: usize,
+    /// Columns of x and rows of y.
+    pub inner: usize,
+    /// Columns of y.
+    pub columns: usize,
+}
+
+/// Where a weight's panels live and its products run. Protocols pass it to kernels and never look inside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Placement {
+    /// Main memory.
+    #[default]
+    Cpu,
+}
+
+/// Where a weight comes from.
+pub enum WeightSource<'a, P: Session + ?Sized> {
+    /// Secret-shared among the parties, computed in this session.
+    Shared(&'a P::Arith),
+    /// Secret-shared by its owner ahead of the session.
+    Stored(P::Stored),
+    /// Known to every party.
+    Public(&'a Tensor<P::Word>),
+}
+
+/// What the cost of a product depends on in a weight, beside its geometry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WeightKind {
+    /// Secret-shared among the parties, computed in this session.
+    Shared,
+    /// Secret-shared by its owner ahead of the session, its elements `|w| < 2^bits`, which is public.
+    Stored {
+        /// Of the program's bound.
+        bits: u32,
+    },
+    /// Known to every party.
+    Public,
+}
+
+/// A bias added to a product before its truncation, one element per output channel, at the product's scale.
+pub enum Bias<'a, P: Session + ?Sized> {
+    /// Secret-shared among the parties.
+    Shared(&'a P::Arith),
+    /// Known to every party.
+    Public(&'a Tensor<P::Word>),
+}
+
+/// What follows a linear map, in this order. Protocols fuse as much of it as they can; the meaning does not change.
+pub struct Epilogue<'a, P: Session + ?Sized> {
+    /// Added first.
+    pub bias: Option<Bias<'a, P>>,
+    /// Then shifted.
+    pub truncate: Option<Truncation>,
+    /// Then this is added, element by element: a share of the output's shape, at the scale after the shift. Only beside a
+    /// shift, and where the sum's bound leaves room for shifting it back (`truncate.bound` bounds the sum at the
+    /// product's scale, too).
+    pub residual: Option<&'a P::Arith>,
+    /// Then clamped below at 0.
+    pub relu: Option<Comparison>,
+}
+
+impl<P: Session + ?Sized> Default for Epilogue<'_, P> {
+    fn default() -> Self {
+        Epilogue { bias: None, truncate: None, residual: None, relu: None }
+    }
+}
+
+/// Which half of a run the protocol is in. It never changes the randomness or the messages, only which are exchanged now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Offline and online interleaved.
+    #[default]
+    Joint,
+    /// Offline messages only; they fill the store.
+    Preprocess,
+    /// Online messages only; offline material comes from the store.
+    Online,
+}
+
+impl Comparison {
+    /// Bits below the sign that a comparison in a ring of `bits` bits reads, and how many below those it leaves out.
+    pub(crate) fn read(self, bits: u32, options: &Options) -> (u32, u32) {
+        let bounded = if self.proved || options.key_bits.is_some() { self.bound } else { bits - 1 };
+        let below = bounded.clamp(1, bits - 1);
+        match options.key_bits {
+            // A borrow that is left out may carry the largest values past their bound, so the bit above it is read too. In a ring that has
+            // none, the ends of the range would be taken for each other: there all bits are read.
+            Some(key) if key <= below && below < bits - 1 => {
+                let read = key.max(2) - 1;
+                (read, below + 1 - read)
+            }
+            _ => (below, 0),
+        }
+    }
+}
+
+/// Proof that every check of the messages so far has passed. Semi-honest protocols hand it out at once.
+#[derive(Debug)]
+pub struct Checked(pub(crate) ());
+
+/// The index in [`Local::gather`](super::Local::gather) that stands for the public value 0.
+pub const ZERO: u32 = u32::MAX;

@@ -1,0 +1,101 @@
+//! Choices of a session, and what the network is like.
+
+use std::ops::RangeInclusive;
+
+/// What the links between parties are like, for choosing among forms of a gate. It changes no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NetworkProfile {
+    /// One way, in microseconds.
+    pub latency_us: u32,
+    /// Of a party's network interface, in each direction.
+    pub bits_per_second: u64,
+}
+
+impl Default for NetworkProfile {
+    /// A local network: 10 Gbit/s, 0.1 ms one way.
+    fn default() -> Self {
+        NetworkProfile { latency_us: 100, bits_per_second: 10_000_000_000 }
+    }
+}
+
+impl NetworkProfile {
+    /// Tiles in flight that suit the network. Nearby, just enough of them that a tile's messages travel while others are
+    /// computed: more would only leave the caches. Far away, the four million elements of the largest layers of common
+    /// networks at once, so that every gate takes its rounds once.
+    pub fn window(&self) -> usize {
+        if self.latency_us <= 1000 { 16 } else { 256 }
+    }
+
+    /// Estimated time of a gate of three parties over `count` elements: its rounds, and its bits an element through the
+    /// busiest interface, that of the dealer or of an online party, who receives half of the deals.
+    pub fn nanoseconds(&self, rounds: usize, offline: usize, online: usize, count: usize) -> u128 {
+        let busiest = offline.max((offline + online) / 2) as u128 * count as u128;
+        let latency = rounds as u128 * u128::from(self.latency_us) * 1000;
+        latency + busiest * 1_000_000_000 / u128::from(self.bits_per_second.max(1))
+    }
+}
+
+/// Which of MPC-Pipe's pipelines within one inference are on. They change when messages travel, and no result. The third, several
+/// inferences at a time, is [`Options::lanes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pipelines {
+    /// Weights are opened once, when they are prepared. Off: their openings travel again in every run, in front of the layer that
+    /// multiplies by them, which is what protocols do that draw a product's masks anew each time. Only Beaver opens weights.
+    pub inter_linear: bool,
+    /// What a tile sends goes out while the next one is computed. Off: each round of a gate is computed in whole, then sent, then
+    /// received in whole.
+    pub inner_layer: bool,
+}
+
+impl Default for Pipelines {
+    fn default() -> Self {
+        Pipelines { inter_linear: true, inner_layer: true }
+    }
+}
+
+/// Choices made at run time by the initiator of a session and bound in its handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Options {
+    /// How comparisons are done.
+    pub adder: crate::circuits::Adder,
+    /// What [`crate::circuits::Adder::Auto`] chooses for.
+    pub network: NetworkProfile,
+    /// Elements per tile of an element-wise gate.
+    pub tile: usize,
+    /// Tiles of one gate in flight.
+    pub window: usize,
+    /// Approximate comparisons: how many bits each reads, from the first that is always the sign down, a calibrated bound
+    /// counting as a proved one. A value nearer to 0 than 2^(bound + 2 - bits) may be taken for either sign. Exact if `None`, and
+    /// where the ring has no bit above the bound.
+    pub key_bits: Option<u32>,
+    /// Computing parties, of [`PARTIES`], where the protocol takes any number; the dealer is not counted. Other protocols ignore it.
+    pub parties: usize,
+    /// Inferences of a session under way at a time, of [`LANES`].
+    pub lanes: usize,
+    /// Overlap within one inference.
+    pub pipelines: Pipelines,
+}
+
+/// How many inferences of a session can be under way at a time.
+pub const LANES: RangeInclusive<usize> = 1..=8;
+
+/// How many computing parties there can be where a protocol takes any number.
+pub const PARTIES: RangeInclusive<usize> = 2..=8;
+
+impl Default for Options {
+    fn default() -> Self {
+        // 2^14 elements of 32 bits are 64 KiB a tensor and as much for its 32 bit planes: the working set of a tile's round
+        // stays in a core's second-level cache.
+        let network = NetworkProfile::default();
+        let (adder, parties) = (Default::default(), *PARTIES.start());
+        let (tile, window) = (1 << 14, network.window());
+        Options { adder, network, tile, window, key_bits: None, parties, lanes: 1, pipelines: Pipelines::default() }
+    }
+}
+
+impl Options {
+    /// Elements of a tile: a multiple of 64, so that tiles start at whole words of bit planes.
+    pub(crate) fn tile_size(&self) -> usize {
+        (self.tile / 64).max(1) * 64
+    }
+}

@@ -1,0 +1,231 @@
+//! The traits.
+
+use covey_ring::{BitTensor, Ring, Tensor, Word};
+
+use super::{
+    Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, ProtocolError, Result, Truncation,
+    WeightSource,
+};
+use crate::clip::Ends;
+use crate::composed;
+use crate::cost::{Cost, Demand, Gate};
+use crate::memory::Held;
+
+/// A secure computation over whole tensors, seen from one party: all that layers and the executor need.
+///
+/// Every party calls the same methods in the same order with the same shapes. Shapes and options are public; nothing
+/// else about a share is. Values are ring elements, read as two's complement; scales are the caller's business.
+pub trait Protocol: NonLinear + Costs {}
+
+impl<P: NonLinear + Costs> Protocol for P {}
+
+/// Shares, runs, and what the session's client sends and receives.
+pub trait Session: Send {
+    /// Storage of ring elements.
+    type Word: Word;
+    /// This party's part of a secret tensor of ring elements.
+    type Arith: Clone + Send + Sync;
+    /// This party's part of secret bit planes.
+    type Bool: Clone + Send + Sync;
+    /// This party's part of a secret parameter as its owner shared it: the form in which it rests between sessions. What
+    /// can be drawn from a seed is not in it.
+    type Stored: Send;
+
+    /// Name in messages and on the command line.
+    const NAME: &'static str;
+
+    /// The ring of every arithmetic share.
+    fn ring(&self) -> Ring;
+    /// The shape of a share.
+    fn shape(x: &Self::Arith) -> &[usize];
+    /// The shape of a stored parameter.
+    fn stored_shape(x: &Self::Stored) -> &[usize];
+    /// The share that a stored parameter stands for.
+    fn restore(&mut self, x: Self::Stored) -> Result<Self::Arith>;
+    /// Takes note of a public parameter that gates will use as it is, other than as a weight ([`Linear::prepare`] takes note of those).
+    /// A protocol in which one party may cheat compares it among all parties in the next [`Session::check`]; others leave that to whoever
+    /// opens the session.
+    fn note_public(&mut self, value: &Tensor<Self::Word>) {
+        let _ = value;
+    }
+    /// Names the program node that what follows belongs to, for errors, randomness and the meter.
+    fn enter(&mut self, node: u32, name: &str);
+    /// Starts run number `inference` in `phase`. `Joint` and `Preprocess` take numbers above all earlier ones, `Online` one
+    /// that was preprocessed and not used since; another is refused, as its randomness would mask a second set of values.
+    /// Protocols without preprocessing ignore the phase, except that a preprocessing run reveals nothing.
+    fn begin(&mut self, phase: Phase, inference: u64) -> Result<()>;
+    /// Inferences with preprocessed material left.
+    fn stored(&self) -> usize;
+    /// A secret of the session's client, who runs the protocol's client half.
+    fn client_input(&mut self, shape: &[usize]) -> Result<Self::Arith>;
+    /// Finishes every pending check of what was received so far.
+    fn check(&mut self) -> Result<Checked>;
+    /// The value, to the session's client only, re-randomised.
+    fn reveal(&mut self, x: &Self::Arith, checked: &Checked) -> Result<()>;
+}
+
+/// What a party does with its shares alone.
+pub trait Local: Session {
+    /// A public tensor as a share.
+    fn constant(&self, value: &Tensor<Self::Word>) -> Self::Arith;
+    /// x + y, equal shapes.
+    fn add(&mut self, x: &Self::Arith, y: &Self::Arith) -> Result<Self::Arith>;
+    /// x - y, equal shapes.
+    fn sub(&mut self, x: &Self::Arith, y: &Self::Arith) -> Result<Self::Arith>;
+    /// x + c, equal shapes.
+    fn add_public(&mut self, x: &Self::Arith, c: &Tensor<Self::Word>) -> Result<Self::Arith>;
+    /// x · c element by element, equal shapes.
+    fn mul_public(&mut self, x: &Self::Arith, c: &Tensor<Self::Word>) -> Result<Self::Arith>;
+    /// Output element i is `x[indices[i]]`, or the public 0 where the index is [`ZERO`].
+    fn gather(&mut self, x: &Self::Arith, indices: &[u32], shape: &[usize]) -> Result<Self::Arith>;
+    /// The tensors one after the other, flat.
+    fn concat(&mut self, parts: &[&Self::Arith]) -> Result<Self::Arith>;
+    /// Sums over the last dimension.
+    fn sum_last(&mut self, x: &Self::Arith) -> Result<Self::Arith>;
+    /// The same elements under another shape.
+    fn reshape(&mut self, x: &Self::Arith, shape: &[usize]) -> Self::Arith;
+    /// x ⊕ y, equal sizes.
+    fn xor(&mut self, x: &Self::Bool, y: &Self::Bool) -> Self::Bool;
+    /// ¬x.
+    fn not(&mut self, x: &Self::Bool) -> Self::Bool;
+}
+
+/// Products.
+pub trait Linear: Local {
+    /// This party's prepared form of one version of a weight.
+    type Weight: Send + Sync;
+
+    /// This party's working form of a weight. Cheap and repeatable: training prepares a new version each step.
+    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, placement: Placement)
+    -> Result<Self::Weight>;
+    /// The same for value number `value` of the program: where masks of weights outlive a session, the number says which is whose.
+    fn prepare_value(
+        &mut self,
+        value: u32,
+        source: WeightSource<Self>,
+        geometry: Geometry,
+        placement: Placement,
+    ) -> Result<Self::Weight> {
+        let _ = value;
+        self.prepare(source, geometry, placement)
+    }
+    /// The linear map of `weight` on x, then the epilogue.
+    fn linear(&mut self, x: &Self::Arith, weight: &Self::Weight, epilogue: &Epilogue<Self>) -> Result<Self::Arith>;
+    /// The batched product of two secrets, then the truncation. Both are read in the order of `shape`'s dimensions, whatever
+    /// their own shape.
+    fn matmul(
+        &mut self,
+        x: &Self::Arith,
+        y: &Self::Arith,
+        shape: MatmulShape,
+        truncate: Option<Truncation>,
+    ) -> Result<Self::Arith>;
+    /// x · y element by element, equal shapes, then the truncation.
+    fn mul(&mut self, x: &Self::Arith, y: &Self::Arith, truncate: Option<Truncation>) -> Result<Self::Arith>;
+}
+
+/// Shifts, comparisons and selections.
+pub trait NonLinear: Linear {
+    /// Whether [`Linear::linear`] does a ReLU in its epilogue for less than a separate [`NonLinear::relu`]; schedules then
+    /// put it there.
+    const FUSES_RELU: bool = false;
+
+    /// floor(x / 2^bits), as rounded by `truncation`.
+    fn truncate(&mut self, x: &Self::Arith, truncation: Truncation) -> Result<Self::Arith>;
+    /// floor(x / divisor) for `|x| < 2^bound`, exactly.
+    fn div_exact(&mut self, x: &Self::Arith, divisor: u64, bound: u32) -> Result<Self::Arith> {
+        let _ = (x, bound);
+        Err(ProtocolError::Unsupported {
+            node: String::new(),
+            protocol: Self::NAME,
+            what: format!("division by {divisor}; compile with --division mul-shift"),
+        })
+    }
+    /// One plane: 1 where x < 0.
+    fn msb(&mut self, x: &Self::Arith, comparison: Comparison) -> Result<Self::Bool>;
+    /// x ∧ y, equal sizes.
+    fn and(&mut self, x: &Self::Bool, y: &Self::Bool) -> Result<Self::Bool>;
+    /// One plane as 0/1 ring elements of `shape`.
+    fn bit2a(&mut self, x: &Self::Bool, shape: &[usize]) -> Result<Self::Arith>;
+    /// b · x, b one plane over the elements of x.
+    fn select(&mut self, b: &Self::Bool, x: &Self::Arith) -> Result<Self::Arith>;
+
+    // Composed from the above; a protocol overrides what it does better, and says the same in `plan`.
+
+    /// max(x, 0).
+    fn relu(&mut self, x: &Self::Arith, comparison: Comparison) -> Result<Self::Arith> {
+        composed::relu(self, x, comparison)
+    }
+
+    /// max(floor(x / 2^bits), 0): a shift and a ReLU at once; `comparison` bounds what was shifted.
+    fn truncate_relu(
+        &mut self,
+        x: &Self::Arith,
+        truncation: Truncation,
+        comparison: Comparison,
+    ) -> Result<Self::Arith> {
+        composed::truncate_relu(self, x, truncation, comparison)
+    }
+
+    /// Whether [`NonLinear::clip`] between two ends is a gate of its own, [`Gate::Clip`], rather than composed of rectifiers.
+    fn fuses_clip(_ring: Ring, _options: &Options) -> bool
+    where
+        Self: Sized,
+    {
+        false
+    }
+
+    /// min(max(x, low), high); `comparison` bounds x.
+    fn clip(&mut self, x: &Self::Arith, ends: Ends, comparison: Comparison) -> Result<Self::Arith> {
+        composed::clip(self, x, ends, comparison)
+    }
+
+    /// max(x, y), and the plane that is 1 where x < y; `comparison` bounds x - y.
+    fn max(&mut self, x: &Self::Arith, y: &Self::Arith, comparison: Comparison) -> Result<(Self::Arith, Self::Bool)> {
+        composed::max(self, x, y, comparison)
+    }
+}
+
+/// What gates cost, as pure functions of sizes, ring and options.
+pub trait Costs: Session {
+    /// Bytes per directed link and step kind, messages and rounds of `gate`: a pure function of its size, the ring and the
+    /// options, equal to what the meter counts.
+    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost
+    where
+        Self: Sized;
+
+    /// What making the correlated randomness that a run's gates ask for costs, before or in it: a pure function of the sum of
+    /// their demands, as its extensions make many at once.
+    fn plan_material(_demand: &Demand, _ring: Ring, _options: &Options) -> Cost
+    where
+        Self: Sized,
+    {
+        Cost::default()
+    }
+
+    /// Bytes of memory that something takes at each party, in role order; a little too much rather than too little.
+    fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64>
+    where
+        Self: Sized;
+
+    /// Bytes of each party's memory, in role order, that a stock of correlated randomness takes, of one direction ([`Demand`]),
+    /// where a gate wants `more` of it after earlier ones had `used`. `None` where it asks for no more than is there.
+    fn stock_memory(_used: u64, _more: u64) -> Option<Vec<u64>>
+    where
+        Self: Sized,
+    {
+        None
+    }
+}
+
+/// What no layer of a program asks for: values that parties give and open among themselves, and all bits of a value.
+pub trait Extended: Session {
+    /// A secret known to party `owner`, who passes `value`; the others pass `None`.
+    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<Self::Word>>) -> Result<Self::Arith>;
+    /// The value, to every party.
+    fn open(&mut self, x: &Self::Arith, checked: &Checked) -> Result<Tensor<Self::Word>>;
+    /// The bits, to every party.
+    fn open_bits(&mut self, x: &Self::Bool, checked: &Checked) -> Result<BitTensor>;
+    /// All l bits of x, plane i being bit i.
+    fn a2b(&mut self, x: &Self::Arith) -> Result<Self::Bool>;
+}

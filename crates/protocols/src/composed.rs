@@ -1,0 +1,76 @@
+//! Operations as compositions of others, for protocols that have nothing better.
+
+use covey_ring::Tensor;
+
+use crate::api::{Comparison, NonLinear, ProtocolError, Result, Truncation};
+use crate::clip::Ends;
+
+/// max(x, 0) by a comparison and a selection.
+pub(crate) fn relu<P: NonLinear + ?Sized>(protocol: &mut P, x: &P::Arith, comparison: Comparison) -> Result<P::Arith> {
+    let negative = protocol.msb(x, comparison)?;
+    let positive = protocol.not(&negative);
+    protocol.select(&positive, x)
+}
+
+/// max(floor(x / 2^bits), 0), the shift first.
+pub(crate) fn truncate_relu<P: NonLinear + ?Sized>(
+    protocol: &mut P,
+    x: &P::Arith,
+    truncation: Truncation,
+    comparison: Comparison,
+) -> Result<P::Arith> {
+    let shifted = protocol.truncate(x, truncation)?;
+    protocol.relu(&shifted, comparison)
+}
+
+/// max(x, y) as y + max(x - y, 0), and the plane that is 1 where x < y.
+pub(crate) fn max<P: NonLinear + ?Sized>(
+    protocol: &mut P,
+    x: &P::Arith,
+    y: &P::Arith,
+    comparison: Comparison,
+) -> Result<(P::Arith, P::Bool)> {
+    let difference = protocol.sub(x, y)?;
+    let less = protocol.msb(&difference, comparison)?;
+    let not_less = protocol.not(&less);
+    let gain = protocol.select(&not_less, &difference)?;
+    Ok((protocol.add(y, &gain)?, less))
+}
+
+/// min(max(x, low), high) as x + max(low - x, 0) - max(x - high, 0): both comparisons side by side.
+pub(crate) fn clip<P: NonLinear + ?Sized>(
+    protocol: &mut P,
+    x: &P::Arith,
+    ends: Ends,
+    comparison: Comparison,
+) -> Result<P::Arith> {
+    let shape = P::shape(x).to_vec();
+    let count: usize = shape.iter().product();
+    let ring = protocol.ring();
+    let constant = |value: i128| Tensor::new(shape.clone(), vec![ring.wrap::<P::Word>(value); count]);
+    let mut outside = Vec::with_capacity(2);
+    if let Some(low) = ends.low {
+        let low = protocol.constant(&constant(low.into()));
+        outside.push(protocol.sub(&low, x)?);
+    }
+    if let Some(high) = ends.high {
+        outside.push(protocol.add_public(x, &constant(-i128::from(high)))?);
+    }
+    let all = protocol.concat(&outside.iter().collect::<Vec<_>>())?;
+    let excess = protocol.relu(&all, comparison.of_differences(ends))?;
+    // What lacks below is added, what exceeds above is taken away.
+    let signs = [ends.low.map(|_| 1), ends.high.map(|_| -1)].into_iter().flatten();
+    let signs: Vec<P::Word> = signs.flat_map(|sign| vec![ring.wrap(sign); count]).collect();
+    let excess = protocol.mul_public(&excess, &Tensor::new([signs.len()], signs))?;
+    let correction = match outside.len() {
+        1 => excess,
+        2 => {
+            let by_element: Vec<u32> = (0..count).flat_map(|i| [i as u32, (count + i) as u32]).collect();
+            let paired = protocol.gather(&excess, &by_element, &[count, 2])?;
+            protocol.sum_last(&paired)?
+        }
+        _ => return Err(ProtocolError::Internal("a clip without ends")),
+    };
+    let correction = protocol.reshape(&correction, &shape);
+    protocol.add(x, &correction)
+}
