@@ -42,14 +42,6 @@ impl<P: Complete> Session for OffByOne<P> {
         self.0.ring()
     }
 
-    fn shape(x: &P::Arith) -> &[usize] {
-        P::shape(x)
-    }
-
-    fn stored_shape(x: &P::Stored) -> &[usize] {
-        P::stored_shape(x)
-    }
-
     fn restore(&mut self, x: P::Stored) -> Result<P::Arith> {
         self.0.restore(x)
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Tensor, Word};
 
+use crate::api::Shaped;
 use crate::api::{ProtocolError, Result};
 use crate::components::Components;
 
@@ -14,11 +15,6 @@ use crate::components::Components;
 pub struct Arith<W>(pub(crate) Tensor<W>);
 
 impl<W: Word> Arith<W> {
-    /// Dimensions.
-    pub fn shape(&self) -> &[usize] {
-        self.0.shape()
-    }
-
     /// Elements.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -75,6 +71,12 @@ impl Bool {
             out.copy_from_slice(&self.0.plane(plane)[words.clone()]);
         }
         out
+    }
+}
+
+impl<W: Word> Shaped for Arith<W> {
+    fn shape(&self) -> &[usize] {
+        self.0.shape()
     }
 }
 

@@ -44,6 +44,6 @@ pub const TAMPERING: bool = cfg!(feature = "tampering");
 
 pub use api::{
     Bias, Checked, Comparison, Costs, Epilogue, Extended, Geometry, LANES, Linear, Local, MatmulShape, NetworkProfile,
-    NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol, ProtocolError, Rounding, Session, Truncation,
-    WeightKind, WeightSource,
+    NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol, ProtocolError, Rounding, Session, Shaped,
+    Truncation, WeightKind, WeightSource,
 };

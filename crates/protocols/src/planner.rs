@@ -8,7 +8,7 @@ use covey_transport::Meter;
 
 use crate::api::{
     Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options, Phase,
-    Placement, Protocol, ProtocolError, Result, Session, Truncation, WeightKind, WeightSource,
+    Placement, Protocol, ProtocolError, Result, Session, Shaped, Truncation, WeightKind, WeightSource,
 };
 use crate::clip::Ends;
 use crate::composed;
@@ -37,6 +37,12 @@ pub struct PlannedTensor {
     _held: Token,
 }
 
+impl Shaped for PlannedTensor {
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+}
+
 /// The size of shared bit planes.
 #[derive(Clone)]
 pub struct PlannedBits {
@@ -49,6 +55,12 @@ pub struct PlannedBits {
 pub struct PlannedParameter {
     shape: Vec<usize>,
     bits: u32,
+}
+
+impl Shaped for PlannedParameter {
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
 }
 
 /// What the cost of a product depends on.
@@ -155,14 +167,6 @@ impl<P: Protocol> Session for Planner<P> {
 
     fn ring(&self) -> Ring {
         self.ring
-    }
-
-    fn shape(x: &PlannedTensor) -> &[usize] {
-        &x.shape
-    }
-
-    fn stored_shape(x: &PlannedParameter) -> &[usize] {
-        &x.shape
     }
 
     fn restore(&mut self, x: PlannedParameter) -> Result<PlannedTensor> {

@@ -8,7 +8,7 @@ use covey_nn::{Operand, Window, linear};
 use covey_program::{Kind, Op, Program, ValueId};
 use covey_protocols::cost::{CHECK, Cost, Gate, WEIGHTS};
 use covey_protocols::{
-    Checked, Options, Phase, Placement, Protocol, ProtocolError, Rounding, Truncation, WeightSource,
+    Checked, Options, Phase, Placement, Protocol, ProtocolError, Rounding, Shaped, Truncation, WeightSource,
 };
 use covey_ring::Tensor;
 
@@ -31,7 +31,7 @@ pub enum Parameter<P: Protocol> {
 impl<P: Protocol> Parameter<P> {
     fn shape(&self) -> &[usize] {
         match self {
-            Parameter::Stored(x) => P::stored_shape(x),
+            Parameter::Stored(x) => x.shape(),
             Parameter::Shared(x) => P::shape(x),
             Parameter::Public(x) => x.shape(),
         }

@@ -14,4 +14,4 @@ pub use operands::{
     WeightSource, ZERO,
 };
 pub use options::{LANES, NetworkProfile, Options, PARTIES, Pipelines};
-pub use traits::{Costs, Extended, Linear, Local, NonLinear, Protocol, Session};
+pub use traits::{Costs, Extended, Linear, Local, NonLinear, Protocol, Session, Shaped};

@@ -19,17 +19,23 @@ pub trait Protocol: NonLinear + Costs {}
 
 impl<P: NonLinear + Costs> Protocol for P {}
 
+/// What has a public shape.
+pub trait Shaped {
+    /// Dimensions, outermost first.
+    fn shape(&self) -> &[usize];
+}
+
 /// Shares, runs, and what the session's client sends and receives.
 pub trait Session: Send {
     /// Storage of ring elements.
     type Word: Word;
     /// This party's part of a secret tensor of ring elements.
-    type Arith: Clone + Send + Sync;
+    type Arith: Shaped + Clone + Send + Sync;
     /// This party's part of secret bit planes.
     type Bool: Clone + Send + Sync;
     /// This party's part of a secret parameter as its owner shared it: the form in which it rests between sessions. What
     /// can be drawn from a seed is not in it.
-    type Stored: Send;
+    type Stored: Shaped + Send;
 
     /// Name in messages and on the command line.
     const NAME: &'static str;
@@ -37,9 +43,9 @@ pub trait Session: Send {
     /// The ring of every arithmetic share.
     fn ring(&self) -> Ring;
     /// The shape of a share.
-    fn shape(x: &Self::Arith) -> &[usize];
-    /// The shape of a stored parameter.
-    fn stored_shape(x: &Self::Stored) -> &[usize];
+    fn shape(x: &Self::Arith) -> &[usize] {
+        x.shape()
+    }
     /// The share that a stored parameter stands for.
     fn restore(&mut self, x: Self::Stored) -> Result<Self::Arith>;
     /// Takes note of a public parameter that gates will use as it is, other than as a weight ([`Linear::prepare`] takes note of those).

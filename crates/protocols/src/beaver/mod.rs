@@ -37,6 +37,7 @@ pub use share::Stored;
 
 pub use crate::additive::{Arith, Bool};
 
+use crate::api::Shaped;
 use crate::api::{
     Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options, PARTIES,
     Phase, Placement, ProtocolError, Result, Session, Truncation, WeightSource,
@@ -281,14 +282,6 @@ impl<W: Word> Session for Beaver<W> {
 
     fn ring(&self) -> Ring {
         self.ring
-    }
-
-    fn shape(x: &Arith<W>) -> &[usize] {
-        x.shape()
-    }
-
-    fn stored_shape(x: &Stored<W>) -> &[usize] {
-        &x.shape
     }
 
     fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {

@@ -2,6 +2,7 @@
 
 use covey_ring::Word;
 
+use crate::api::Shaped;
 use crate::masked::seed::Mask;
 
 /// The seed its share is drawn from, or, at the last
@@ -16,6 +17,12 @@ pub(super) enum Share<W> {
     Held(Vec<W>),
     /// At the dealer.
     None,
+}
+
+impl<W: Word> Shaped for Stored<W> {
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
 }
 
 impl<W: Word> Stored<W> {

@@ -10,7 +10,7 @@ use covey_ring::{BitTensor, Ring, Tensor};
 
 use crate::api::{
     Bias, Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options,
-    Phase, Placement, ProtocolError, Result, Session, Truncation, WeightSource, ZERO,
+    Phase, Placement, ProtocolError, Result, Session, Shaped, Truncation, WeightSource, ZERO,
 };
 use crate::cost::{Cost, Gate};
 use crate::memory::Held;
@@ -41,6 +41,12 @@ impl ClearTensor {
     fn new(shape: &[usize], data: Vec<u64>) -> Self {
         debug_assert_eq!(shape.iter().product::<usize>(), data.len());
         ClearTensor { shape: shape.to_vec(), data }
+    }
+}
+
+impl Shaped for ClearTensor {
+    fn shape(&self) -> &[usize] {
+        &self.shape
     }
 }
 
@@ -181,14 +187,6 @@ impl Session for Clear {
 
     fn ring(&self) -> Ring {
         self.ring
-    }
-
-    fn shape(x: &ClearTensor) -> &[usize] {
-        &x.shape
-    }
-
-    fn stored_shape(x: &ClearTensor) -> &[usize] {
-        &x.shape
     }
 
     fn restore(&mut self, x: ClearTensor) -> Result<ClearTensor> {

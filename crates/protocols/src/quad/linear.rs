@@ -10,6 +10,7 @@ use super::folding::{self, Folded, FoldedMap, Source};
 use super::share::{Arith, Role};
 use super::stream::Compared;
 use super::{Quad, Stored};
+use crate::api::Shaped;
 use crate::api::{Bias, Comparison, Epilogue, Geometry, ProtocolError, Result, Truncation, WeightSource};
 use crate::linear_map::Applied;
 use crate::masked::fused::Task;

@@ -46,6 +46,7 @@ pub use linear::Weight;
 pub use share::{Arith, Bool, Role};
 pub use stored::Stored;
 
+use crate::api::Shaped;
 use crate::api::{
     Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, MatmulShape, NonLinear, Options, Phase,
     Placement, ProtocolError, Result, Session, Truncation, WeightSource,
@@ -226,14 +227,6 @@ impl<W: Word> Session for Quad<W> {
 
     fn ring(&self) -> Ring {
         self.ring
-    }
-
-    fn shape(x: &Arith<W>) -> &[usize] {
-        x.shape()
-    }
-
-    fn stored_shape(x: &Stored<W>) -> &[usize] {
-        &x.shape
     }
 
     fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {

@@ -15,6 +15,7 @@ use std::ops::Range;
 use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Tensor, Word};
 
+use crate::api::Shaped;
 use crate::components::Components;
 use crate::local::zeros;
 use crate::trio::share as trio;
@@ -90,11 +91,6 @@ impl<W: Word> Arith<W> {
         Arith { inner: trio::Arith { first: zeros(shape), second: zeros(shape) }, extra: zeros(shape) }
     }
 
-    /// Dimensions.
-    pub fn shape(&self) -> &[usize] {
-        self.extra.shape()
-    }
-
     /// Elements.
     pub fn len(&self) -> usize {
         self.extra.len()
@@ -108,6 +104,12 @@ impl<W: Word> Arith<W> {
     /// X at P1 and P2, l1 + l2 at P0 and P3, for elements `range`.
     pub(super) fn sum(&self, range: Range<usize>) -> Buffer<W> {
         self.inner.sum(range)
+    }
+}
+
+impl<W: Word> Shaped for Arith<W> {
+    fn shape(&self) -> &[usize] {
+        self.extra.shape()
     }
 }
 

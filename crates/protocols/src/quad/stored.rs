@@ -9,6 +9,7 @@ use super::Quad;
 use super::share::{Arith, Role};
 use super::tampering::{Check, is_done};
 use super::tape::{GIVEN, Line, Tape};
+use crate::api::Shaped;
 use crate::masked::seed::Mask;
 use crate::randomness::Place;
 
@@ -20,6 +21,12 @@ pub struct Stored<W> {
     pub(super) l2: Option<Mask>,
     pub(super) w: Option<Mask>,
     pub(super) words: Vec<W>,
+}
+
+impl<W: Word> Shaped for Stored<W> {
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
 }
 
 impl<W: Word> Stored<W> {

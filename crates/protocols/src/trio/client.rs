@@ -8,6 +8,7 @@ use covey_transport::Endpoint;
 use super::io;
 use super::share::{Arith, Role};
 use super::{PEERS, Trio, consistency};
+use crate::api::Shaped;
 use crate::api::{Options, Result, Truncation};
 use crate::masked::seed::{Mask, Seed, expand};
 use crate::randomness::SessionKeys;
@@ -46,6 +47,12 @@ pub struct Stored<W> {
     pub(super) masked: Vec<W>,
     /// Of C, at P1 and P2.
     pub(super) digest: [u8; consistency::DIGEST],
+}
+
+impl<W: Word> Shaped for Stored<W> {
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
 }
 
 impl<W: Word> Stored<W> {

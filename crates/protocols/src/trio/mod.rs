@@ -36,6 +36,7 @@ pub use client::{Stored, TrioClient, mask_parameter};
 pub use linear::Weight;
 pub use share::{Arith, Bool, Role};
 
+use crate::api::Shaped;
 use crate::api::{
     Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, MatmulShape, NonLinear, Options, Phase,
     Placement, ProtocolError, Result, Session, Truncation, WeightSource,
@@ -265,14 +266,6 @@ impl<W: Word> Session for Trio<W> {
 
     fn ring(&self) -> Ring {
         self.ring
-    }
-
-    fn shape(x: &Arith<W>) -> &[usize] {
-        x.shape()
-    }
-
-    fn stored_shape(x: &Stored<W>) -> &[usize] {
-        &x.shape
     }
 
     fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {

@@ -13,6 +13,7 @@
 use covey_kernels::{Buffer, bits, elementwise};
 use covey_ring::{BitTensor, Tensor, Word};
 
+use crate::api::Shaped;
 use crate::components::Components;
 
 /// A party's place in the protocol.
@@ -64,11 +65,6 @@ impl<W: Word> Arith<W> {
         Arith { first: Tensor::new(shape, first), second: Tensor::new(shape, second) }
     }
 
-    /// Dimensions.
-    pub fn shape(&self) -> &[usize] {
-        self.first.shape()
-    }
-
     /// Elements.
     pub fn len(&self) -> usize {
         self.first.len()
@@ -84,6 +80,12 @@ impl<W: Word> Arith<W> {
         let mut sum = Buffer::stale(range.len());
         elementwise::add(&mut sum, &self.first.data()[range.clone()], &self.second.data()[range]);
         sum
+    }
+}
+
+impl<W: Word> Shaped for Arith<W> {
+    fn shape(&self) -> &[usize] {
+        self.first.shape()
     }
 }
 

@@ -36,6 +36,7 @@ pub use share::Stored;
 pub use crate::additive::{Arith, Bool};
 pub use stock::{PARAMETERS, Stock, silent_stock};
 
+use crate::api::Shaped;
 use crate::api::{
     Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, MatmulShape, NonLinear, Options, Phase,
     Placement, ProtocolError, Result, Session, Truncation, WeightSource,
@@ -277,14 +278,6 @@ impl<W: Word> Session for TwoParty<W> {
 
     fn ring(&self) -> Ring {
         self.ring
-    }
-
-    fn shape(x: &Arith<W>) -> &[usize] {
-        x.shape()
-    }
-
-    fn stored_shape(x: &Stored<W>) -> &[usize] {
-        &x.shape
     }
 
     fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {

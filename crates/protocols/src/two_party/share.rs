@@ -4,6 +4,7 @@ use covey_kernels::constant_time;
 use covey_ring::{Modulus, Ring, Tensor, Word, from_signed};
 
 use crate::additive::Arith;
+use crate::api::Shaped;
 use crate::randomness::{Generators, Place};
 
 /// A parameter of the model as it rests: the model's owner runs P0 and keeps it in the clear; P1 knows its shape and the public
@@ -13,6 +14,12 @@ pub struct Stored<W> {
     /// `|w| < 2^bits` for every element.
     pub(super) bits: u32,
     pub(super) value: Option<Tensor<W>>,
+}
+
+impl<W: Word> Shaped for Stored<W> {
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
 }
 
 impl<W: Word> Stored<W> {
