@@ -19,8 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 NOT_YET_REWRITTEN = frozenset(
     {
-        "README.md",
-        "SECURITY.md",
         "docs/beaver.md",
         "docs/benchmarks.md",
         "docs/deployment.md",
