@@ -21,13 +21,10 @@ NOT_YET_REWRITTEN = frozenset(
     {
         "docs/beaver.md",
         "docs/benchmarks.md",
-        "docs/deployment.md",
         "docs/gallery.md",
         "docs/how-to-add-a-layer.md",
         "docs/how-to-add-a-protocol.md",
-        "docs/n-parties.md",
         "docs/oblivious-transfer.md",
-        "docs/operating.md",
         "docs/operators.md",
         "docs/pipelines.md",
         "docs/program-format.md",
@@ -39,11 +36,9 @@ NOT_YET_REWRITTEN = frozenset(
         "docs/robustness.md",
         "docs/scikit-learn.md",
         "docs/threat-model.md",
-        "docs/three-hosts.md",
         "docs/transport.md",
         "docs/trio.md",
         "docs/tuning.md",
-        "docs/two-hosts.md",
         "docs/two-party.md",
     }
 )
