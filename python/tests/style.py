@@ -20,25 +20,17 @@ ROOT = Path(__file__).resolve().parents[2]
 NOT_YET_REWRITTEN = frozenset(
     {
         "docs/beaver.md",
-        "docs/benchmarks.md",
-        "docs/gallery.md",
         "docs/how-to-add-a-layer.md",
         "docs/how-to-add-a-protocol.md",
         "docs/oblivious-transfer.md",
-        "docs/operators.md",
         "docs/pipelines.md",
         "docs/program-format.md",
         "docs/protocol-trait.md",
-        "docs/python.md",
-        "docs/pytorch.md",
         "docs/quad.md",
-        "docs/reports.md",
         "docs/robustness.md",
-        "docs/scikit-learn.md",
         "docs/threat-model.md",
         "docs/transport.md",
         "docs/trio.md",
-        "docs/tuning.md",
         "docs/two-party.md",
     }
 )
