@@ -21,15 +21,10 @@ NOT_YET_REWRITTEN = frozenset(
     {
         "docs/beaver.md",
         "docs/how-to-add-a-layer.md",
-        "docs/how-to-add-a-protocol.md",
         "docs/oblivious-transfer.md",
-        "docs/pipelines.md",
         "docs/program-format.md",
         "docs/protocol-trait.md",
         "docs/quad.md",
-        "docs/robustness.md",
-        "docs/threat-model.md",
-        "docs/transport.md",
         "docs/trio.md",
         "docs/two-party.md",
     }
