@@ -19,7 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 NOT_YET_REWRITTEN = frozenset(
     {
-        "docs/beaver.md",
         "docs/how-to-add-a-layer.md",
         "docs/oblivious-transfer.md",
         "docs/program-format.md",
