@@ -23,7 +23,6 @@ NOT_YET_REWRITTEN = frozenset(
         "docs/oblivious-transfer.md",
         "docs/program-format.md",
         "docs/protocol-trait.md",
-        "docs/trio.md",
         "docs/two-party.md",
     }
 )
