@@ -20,10 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 NOT_YET_REWRITTEN = frozenset(
     {
         "docs/how-to-add-a-layer.md",
-        "docs/oblivious-transfer.md",
         "docs/program-format.md",
         "docs/protocol-trait.md",
-        "docs/two-party.md",
     }
 )
 """Pages that are not yet rewritten. A page leaves this list when it passes."""
