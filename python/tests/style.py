@@ -36,7 +36,7 @@ PHRASES = {
 }
 
 OPENINGS = {
-    r"whoever": "begin with the noun",
+    r"what|who|whose|whoever": "begin with the noun",
     r"of (?:an?|the)": "begin with the subject",
 }
 
@@ -88,7 +88,7 @@ def glossary_words(text: str) -> dict[str, str]:
 def findings(text: str, words: dict[str, str]) -> Iterator[Finding]:
     phrases = {_phrase(phrase): hint for phrase, hint in PHRASES.items()}
     phrases |= {_phrase(re.escape(word)): f"the term is {term!r}" for word, term in words.items()}
-    openings = {re.compile(rf"{opening}\b", re.IGNORECASE): hint for opening, hint in OPENINGS.items()}
+    openings = {re.compile(rf"(?:{opening})\b", re.IGNORECASE): hint for opening, hint in OPENINGS.items()}
     for block in blocks(text):
         for pattern, hint in phrases.items():
             for match in pattern.finditer(block.text):

@@ -30,6 +30,8 @@ FOUND = {
     "beside": "The table beside it.",
     "of those that": "Any of those that fail.",
     "whoever": "It ends. Whoever asks is told.",
+    "who": "It ends. Who asks is told.",
+    "what": "- What is asked is told.",
     "of a": "Of a value nothing is known.",
     "of the": "- *Of the values* none is known.",
     "a word of ours": "It keeps a book.",
