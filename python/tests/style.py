@@ -36,7 +36,7 @@ PHRASES = {
 }
 
 OPENINGS = {
-    r"what|who|whose|whoever": "begin with the noun",
+    r"(?-i:What|Who|Whose)|whoever": "begin with the noun",
     r"of (?:an?|the)": "begin with the subject",
 }
 

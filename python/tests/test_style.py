@@ -31,7 +31,7 @@ FOUND = {
     "of those that": "Any of those that fail.",
     "whoever": "It ends. Whoever asks is told.",
     "who": "It ends. Who asks is told.",
-    "what": "- What is asked is told.",
+    "what": "- **What is asked** is told.",
     "of a": "Of a value nothing is known.",
     "of the": "- *Of the values* none is known.",
     "a word of ours": "It keeps a book.",
@@ -50,6 +50,7 @@ LET_THROUGH = {
     "two items": f"- {LONG[65:]}\n- {LONG[65:]}",
     "an address": "[here](lest-beside-book.md).",
     "part of another word": "Besides, a bookshelf.",
+    "an item of a list in a sentence": "- what it holds;",
     "not at the beginning": "It is one of the values of a tensor, whoever asks.",
 }
 
