@@ -69,6 +69,7 @@ lint: $(VENV)/ready
 	$(BIN)/ruff format --check python
 	$(BIN)/mypy --python-executable $(BIN)/python
 	$(BIN)/python python/tests/constant_seeds.py
+	$(BIN)/python python/tests/style.py
 
 lpn:
 	$(PYTHON) crates/ot/tools/lpn.py --simulate

@@ -1,6 +1,7 @@
 //! Reaching all parties for a session, and agreeing with them on what it is; where the dealer cannot be reached, going on without it.
 
 use std::fmt;
+use std::thread::sleep;
 use std::time::Duration;
 
 use covey_program::Program;
@@ -8,13 +9,17 @@ use covey_protocols::Options;
 use covey_runtime::session::ProtocolKind;
 use covey_transport::{Connection, ErrorKind, TransportError};
 
-use crate::messages::{Hex, Infer, Proceed, Reply, Request, Terms, is_name, one_line};
+use crate::messages::{Hex, Infer, Proceed, Reply, Request, Terms, WEIGHTS_DIFFER, is_name, one_line};
 use crate::parties::{connect_computing, connect_within, expect, keys, unexpected};
 use crate::queue::{Waiting, take_places};
 use crate::{ClientConfig, ClientError, wire};
 
 /// How long a dealer is waited for where the parties may go on without it.
 const DEALER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Pauses before a session is opened again where some parties have taken up weights that others have not yet.
+const WHILE_SHARED: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1600)];
 
 /// A dealer that cannot be reached, in a session that goes on with stored runs.
 #[derive(Clone, Debug)]
@@ -45,7 +50,25 @@ pub(crate) struct Opened {
 
 /// Opens a session with all parties; without the dealer, where it cannot be reached and the parties have stored runs. Returns what was
 /// agreed. `tell` hears of the session's place where parties are full.
+///
+/// While an owner shares weights again, parties take them up one after the other. A session that falls between is opened again.
 pub(crate) fn open(
+    config: &ClientConfig,
+    program: &Program,
+    protocol: ProtocolKind,
+    options: Options,
+    tell: &mut dyn FnMut(&Waiting),
+) -> Result<(Terms, Opened), ClientError> {
+    for pause in WHILE_SHARED {
+        match open_once(config, program, protocol, options, tell) {
+            Err(ClientError::Refused { reason, .. }) if reason.starts_with(WEIGHTS_DIFFER) => sleep(pause),
+            opened => return opened,
+        }
+    }
+    open_once(config, program, protocol, options, tell)
+}
+
+fn open_once(
     config: &ClientConfig,
     program: &Program,
     protocol: ProtocolKind,

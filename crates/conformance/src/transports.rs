@@ -9,8 +9,8 @@ use covey_transport::{Connection, Fingerprint, Identity, Listener, Network, Peer
 
 use crate::Failure;
 
-/// Longest wait for a message.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for a message. Valgrind computes a hundred times slower.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(feature = "constant-time") { 900 } else { 60 });
 
 /// A way to connect the peers of a session.
 #[derive(Clone, Debug)]

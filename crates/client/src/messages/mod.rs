@@ -216,6 +216,10 @@ pub struct Join {
     pub role: usize,
 }
 
+/// How a refusal begins whose cause may be gone in a moment: the owner of the weights is sharing them again, and some parties have
+/// taken them up before others.
+pub const WEIGHTS_DIFFER: &str = "the weights of the program differ between parties";
+
 /// What one party of a session tells the others.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -87,6 +87,14 @@ fn programs_and_versions_of_weights() {
     let answers = ask(&config, |_| same.clone());
     assert!(answers.iter().all(|answer| *answer == answers[0]) && refusal.contains(&answers[0]), "{answers:?}");
 
+    // A session that is opened while the owner shares them again waits for that.
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(|| cluster.open(&model));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        cluster.share(&model);
+        infer_and_compare(&mut opening.join().unwrap().unwrap(), &model, Joint, 1, 1);
+    });
+
     // gamma holds another program only.
     cluster.stop_party(2);
     std::fs::remove_dir_all(&state).unwrap();
