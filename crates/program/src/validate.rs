@@ -3,9 +3,10 @@
 
 use std::collections::HashSet;
 
-use crate::infer::{describe, infer, largest_bound, may_be_written};
+use covey_operators::largest_bound;
+
 use crate::program::Parts;
-use crate::{Kind, Node, Op, Postprocess, ProgramError, Value, ValueId, Visibility};
+use crate::{Kind, Node, Postprocess, ProgramError, Value, ValueId, Visibility};
 
 /// Most dimensions of a value, the batch included.
 const MAX_RANK: usize = 8;
@@ -66,11 +67,11 @@ fn check_value(parts: &Parts, value: &Value) -> Result<(), String> {
         return Err(format!("has {} dimensions and at most {MAX_RANK} are allowed", value.rank()));
     }
     if value.shape.contains(&0) {
-        return Err(format!("has an empty dimension in its shape {}", describe(value)));
+        return Err(format!("has an empty dimension in its shape {}", value.described()));
     }
     let elements = value.shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
     if elements.is_none_or(|elements| elements > MAX_ELEMENTS) {
-        return Err(format!("of shape {} has more than 2^31 elements", describe(value)));
+        return Err(format!("of shape {} has more than 2^31 elements", value.described()));
     }
     if value.scale > MAX_SCALE {
         return Err(format!(
@@ -163,7 +164,7 @@ fn check_constant(value: &Value) -> Result<(), String> {
         return Err(format!(
             "holds {} constants where its shape {} needs {}",
             data.len(),
-            describe(value),
+            value.described(),
             value.elements()
         ));
     }
@@ -210,20 +211,20 @@ fn check_node(parts: &Parts, node: &Node, defined: &mut [bool]) -> Result<(), St
         return Err(format!("writes {} values where one is due", node.outputs.len()));
     };
     let output = lookup(parts, id)?;
-    if !may_be_written(output.kind) {
+    if !matches!(output.kind, Kind::Intermediate | Kind::State) {
         return Err(format!("writes '{}', which is an input, constant or parameter", output.name));
     }
     if output.kind == Kind::Intermediate && std::mem::replace(&mut defined[id.index()], true) {
         return Err(format!("writes '{}', which an earlier node has computed", output.name));
     }
-    let form = infer(&node.op, &inputs, output, parts.ring)?;
+    let form = node.op.form(&inputs, output, parts.ring)?;
     if (form.batched, &form.shape) != (output.batched, &output.shape) {
         let computed = Value { batched: form.batched, shape: form.shape, ..output.clone() };
         return Err(format!(
             "computes shape {} but '{}' declares {}",
-            describe(&computed),
+            computed.described(),
             output.name,
-            describe(output)
+            output.described()
         ));
     }
     if form.scale != output.scale {
@@ -235,17 +236,8 @@ fn check_node(parts: &Parts, node: &Node, defined: &mut [bool]) -> Result<(), St
         let (is, declared) = if secret { ("secret", "public") } else { ("public", "secret") };
         return Err(format!("its operands make the result {is} but '{}' is declared {declared}", output.name));
     }
-    check_result_bound(&node.op, &inputs, output)
-}
-
-/// Integers that the operation itself puts into its result must lie inside the result's bound.
-fn check_result_bound(op: &Op, inputs: &[&Value], output: &Value) -> Result<(), String> {
-    let largest = match op {
-        Op::Pad { value, .. } => value.unsigned_abs(),
-        Op::ArgMax { axis, .. } => inputs[0].full_shape(1)[*axis] as u64 - 1,
-        Op::LessThanZero => 1,
-        _ => return Ok(()),
-    };
+    // Integers that the operation itself puts into its result must lie inside the result's bound.
+    let largest = node.op.puts(&inputs);
     if largest >> output.bound.bits != 0 {
         return Err(format!("puts {largest} into '{}', outside its bound 2^{}", output.name, output.bound.bits));
     }

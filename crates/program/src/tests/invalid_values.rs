@@ -1,7 +1,7 @@
 //! Programs wrong in themselves or in one value: each is refused with its own message.
 
 use super::*;
-use crate::wire::{Bound, Range, Ring};
+use covey_operators::wire::{Bound, Range, Ring};
 
 #[test]
 fn the_program() {
