@@ -4,22 +4,14 @@ use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
 use crate::form::{equal_scales, operands};
-use crate::{Call, Form, Operand, Operator, Part, Value, broadcast, wire};
+use crate::{Call, Form, Operand, Operator, Part, Shared, Value, broadcast, wire};
 
 /// x + y, broadcasting; equal scales.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Add;
 
 impl Operator for Add {
-    type Wire = wire::Add;
-
-    fn decode(_: wire::Add) -> Result<Self, String> {
-        Ok(Add)
-    }
-
-    fn encode(&self) -> wire::Add {
-        wire::Add {}
-    }
+    same_message!(Add {});
 
     fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
         let [x, y] = operands(inputs)?;
@@ -31,8 +23,8 @@ impl Operator for Add {
         Part::Addition
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        add(protocol, call.operand(0)?, call.operand(1)?)
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        add(protocol, call.operand(0)?, call.operand(1)?).map(Shared::Integers)
     }
 }
 

@@ -6,7 +6,7 @@ use covey_ring::{Ring, Tensor};
 use crate::form::{Dim, bad_axis, full, number, operands, to_form};
 use crate::indexing::{Around, gather};
 use crate::tree::{Pairs, pairs, rejoin};
-use crate::{Asks, Call, Form, Operator, Value, wire};
+use crate::{Asks, Call, Form, Operator, Shared, Value, wire};
 
 /// Index of the maximum along `axis`, as an integer of scale 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,9 +54,10 @@ impl Operator for ArgMax {
         Asks::comparison(x.bound.bits + 1)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
         let tie = if self.select_last { Tie::Last } else { Tie::First };
         arg_max(protocol, &*call.share(protocol, 0)?, self.axis, self.keep_dims, tie, call.difference())
+            .map(Shared::Integers)
     }
 }
 

@@ -5,7 +5,7 @@ use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
 use crate::form::{form, operands};
-use crate::{Asks, Call, Form, Operator, Value, wire};
+use crate::{Asks, Call, Form, Operator, Shared, Value, wire};
 
 /// min(max(x, low), high); an absent end is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,15 +23,7 @@ impl Clip {
 }
 
 impl Operator for Clip {
-    type Wire = wire::Clip;
-
-    fn decode(wire: wire::Clip) -> Result<Self, String> {
-        Ok(Clip { low: wire.low, high: wire.high })
-    }
-
-    fn encode(&self) -> wire::Clip {
-        wire::Clip { low: self.low, high: self.high }
-    }
+    same_message!(Clip { low, high });
 
     fn options(&self) -> String {
         let end = |end: Option<i64>| end.map_or("open".to_string(), |end| end.to_string());
@@ -59,7 +51,7 @@ impl Operator for Clip {
         2 * result.elements()
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        protocol.clip(&*call.share(protocol, 0)?, self.ends(), call.comparison())
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        protocol.clip(&*call.share(protocol, 0)?, self.ends(), call.comparison()).map(Shared::Integers)
     }
 }

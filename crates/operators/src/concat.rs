@@ -5,7 +5,7 @@ use covey_ring::Ring;
 
 use crate::form::{Dim, bad_axis, equal_scales, full, number, to_form};
 use crate::indexing::{Around, gather};
-use crate::{Call, Form, Operator, Value, wire};
+use crate::{Call, Form, Operator, Shared, Value, wire};
 
 /// The operands one after another along `axis`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,10 +56,10 @@ impl Operator for Concat {
         to_form(dims, first.scale)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
         let shares: Vec<_> =
             (0..call.operands.len()).map(|position| call.share(protocol, position)).collect::<api::Result<_>>()?;
-        concat(protocol, &shares.iter().map(|share| &**share).collect::<Vec<_>>(), self.axis)
+        concat(protocol, &shares.iter().map(|share| &**share).collect::<Vec<_>>(), self.axis).map(Shared::Integers)
     }
 }
 

@@ -7,7 +7,7 @@ use covey_ring::Ring;
 use crate::form::{Dim, number, to_form};
 use crate::linear::{self, After, check_bias, split_image};
 use crate::window::{image, slide};
-use crate::{Call, Form, Operand, Operator, Part, Value, Window, wire};
+use crate::{Call, Form, Operand, Operator, Part, Shared, Value, Window, wire};
 
 /// x `[N,..,C,H,W]`, weight `[O,C/groups,KH,KW]`, optional bias `[O]` at the product's scale; padding is zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,8 +72,8 @@ impl Operator for Conv2d {
         conv2d_geometry(x, weight, &self.window, self.groups)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        linear::run(protocol, call, conv2d)
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        linear::run(protocol, call, conv2d).map(Shared::Integers)
     }
 }
 

@@ -5,22 +5,14 @@ use covey_ring::Ring;
 
 use crate::form::{Dim, full, to_form};
 use crate::linear::{self, check_bias};
-use crate::{Call, Form, Operator, Part, Value, wire};
+use crate::{Call, Form, Operator, Part, Shared, Value, wire};
 
 /// x `[N,..,K]`, weight `[K,M]`, optional bias `[M]` at the product's scale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dense;
 
 impl Operator for Dense {
-    type Wire = wire::Dense;
-
-    fn decode(_: wire::Dense) -> Result<Self, String> {
-        Ok(Dense)
-    }
-
-    fn encode(&self) -> wire::Dense {
-        wire::Dense {}
-    }
+    same_message!(Dense {});
 
     fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
         let (x, weight, bias) = linear::operands(inputs)?;
@@ -51,8 +43,8 @@ impl Operator for Dense {
         dense_geometry(weight)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        linear::run(protocol, call, linear::linear)
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        linear::run(protocol, call, linear::linear).map(Shared::Integers)
     }
 }
 

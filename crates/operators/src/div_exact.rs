@@ -4,7 +4,7 @@ use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
 use crate::form::{form, operands};
-use crate::{Asks, Call, Form, Operator, Value, wire};
+use crate::{Asks, Call, Form, Operator, Shared, Value, wire};
 
 /// floor(x / divisor).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,15 +14,7 @@ pub struct DivExact {
 }
 
 impl Operator for DivExact {
-    type Wire = wire::DivExact;
-
-    fn decode(wire: wire::DivExact) -> Result<Self, String> {
-        Ok(DivExact { divisor: wire.divisor })
-    }
-
-    fn encode(&self) -> wire::DivExact {
-        wire::DivExact { divisor: self.divisor }
-    }
+    same_message!(DivExact { divisor });
 
     fn options(&self) -> String {
         format!("divisor {}", self.divisor)
@@ -40,7 +32,7 @@ impl Operator for DivExact {
         Asks { division: Some((self.divisor, x.bound.bits)), ..Asks::default() }
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        protocol.div_exact(&*call.share(protocol, 0)?, self.divisor, call.x.bound.bits)
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        protocol.div_exact(&*call.share(protocol, 0)?, self.divisor, call.x.bound.bits).map(Shared::Integers)
     }
 }

@@ -21,6 +21,8 @@ pub struct Form {
     pub shape: Vec<usize>,
     /// Fractional bits.
     pub scale: u32,
+    /// The elements are bits.
+    pub bits: bool,
 }
 
 /// As many operands as an operator takes.
@@ -28,9 +30,9 @@ pub(crate) fn operands<'a, const N: usize>(inputs: &[&'a Value]) -> Result<[&'a 
     inputs.try_into().map_err(|_| format!("takes {N} operands, not {}", inputs.len()))
 }
 
-/// The form of `x` itself.
+/// The form of `x` itself, of integers.
 pub(crate) fn form(x: &Value) -> Form {
-    Form { batched: x.batched, shape: x.shape.clone(), scale: x.scale }
+    Form { batched: x.batched, shape: x.shape.clone(), scale: x.scale, bits: false }
 }
 
 /// Dimensions of `x`, the batch included.
@@ -46,7 +48,7 @@ pub(crate) fn to_form(dims: Vec<Dim>, scale: u32) -> Result<Form, String> {
         Dim::Size(size) => Ok(*size),
         Dim::Batch => Err("moves the batch dimension, which must stay first".to_string()),
     });
-    Ok(Form { batched, shape: sizes.collect::<Result<_, _>>()?, scale })
+    Ok(Form { batched, shape: sizes.collect::<Result<_, _>>()?, scale, bits: false })
 }
 
 pub(crate) fn equal_scales(x: &Value, y: &Value) -> Result<(), String> {

@@ -4,7 +4,7 @@ use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
 use crate::form::{form, number, operands};
-use crate::{Call, Form, Operator, Value, indexing, wire};
+use crate::{Call, Form, Operator, Shared, Value, indexing, wire};
 
 /// Elements at public positions, the same in every sample: element (i, j, ..) of the result is the element of the
 /// row-major sample at the sum of its offsets, or 0 where one of them is absent.
@@ -60,9 +60,9 @@ impl Operator for Gather {
         Ok(Form { shape: axes.iter().map(Vec::len).collect(), ..form(x) })
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
         let samples = call.result.batched.then_some(call.batch);
-        gather(protocol, &*call.share(protocol, 0)?, &self.axes, samples)
+        gather(protocol, &*call.share(protocol, 0)?, &self.axes, samples).map(Shared::Integers)
     }
 }
 

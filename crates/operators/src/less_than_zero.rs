@@ -4,22 +4,14 @@ use covey_protocols::{Comparison, Protocol, api};
 use covey_ring::Ring;
 
 use crate::form::{form, operands};
-use crate::{Asks, Call, Form, Operator, Value, wire};
+use crate::{Asks, Call, Form, Operator, Shared, Value, wire};
 
 /// 1 where x < 0, else 0, as an integer of scale 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LessThanZero;
 
 impl Operator for LessThanZero {
-    type Wire = wire::LessThanZero;
-
-    fn decode(_: wire::LessThanZero) -> Result<Self, String> {
-        Ok(LessThanZero)
-    }
-
-    fn encode(&self) -> wire::LessThanZero {
-        wire::LessThanZero {}
-    }
+    same_message!(LessThanZero {});
 
     fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
         operands(inputs).map(|[x]| Form { scale: 0, ..form(x) })
@@ -33,8 +25,8 @@ impl Operator for LessThanZero {
         Asks::comparison(x.bound.bits)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        less_than_zero(protocol, &*call.share(protocol, 0)?, call.comparison())
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        less_than_zero(protocol, &*call.share(protocol, 0)?, call.comparison()).map(Shared::Integers)
     }
 }
 

@@ -5,22 +5,14 @@ use covey_protocols::{Protocol, ProtocolError, Truncation, api};
 use covey_ring::Ring;
 
 use crate::form::{Dim, full, operands, to_form};
-use crate::{Call, Form, Operator, Part, Value, Visibility, wire};
+use crate::{Call, Form, Operator, Part, Shared, Value, Visibility, wire};
 
 /// x `[N,..,M,K]` times y `[N,..,K,P]`, both secret and neither a weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matmul;
 
 impl Operator for Matmul {
-    type Wire = wire::Matmul;
-
-    fn decode(_: wire::Matmul) -> Result<Self, String> {
-        Ok(Matmul)
-    }
-
-    fn encode(&self) -> wire::Matmul {
-        wire::Matmul {}
-    }
+    same_message!(Matmul {});
 
     fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
         let [x, y] = operands(inputs)?;
@@ -56,9 +48,9 @@ impl Operator for Matmul {
         Part::Product
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
         let (x, y) = (call.share(protocol, 0)?, call.share(protocol, 1)?);
-        matmul(protocol, &x, &y, call.truncate)
+        matmul(protocol, &x, &y, call.truncate).map(Shared::Integers)
     }
 }
 

@@ -6,7 +6,7 @@ use covey_ring::Ring;
 use crate::indexing::{Around, gather_runs};
 use crate::tree::{pairs, rejoin};
 use crate::window::{self, Slide};
-use crate::{Asks, Call, Form, Operator, Value, Window, wire};
+use crate::{Asks, Call, Form, Operator, Shared, Value, Window, wire};
 
 /// Maximum in each window of x `[N,..,C,H,W]`; padding never wins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +47,8 @@ impl Operator for MaxPool {
         rows.max(elements.saturating_mul(kernel[0]))
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        max_pool(protocol, &*call.share(protocol, 0)?, &self.window, call.difference())
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        max_pool(protocol, &*call.share(protocol, 0)?, &self.window, call.difference()).map(Shared::Integers)
     }
 }
 

@@ -4,22 +4,14 @@ use covey_protocols::{Protocol, Truncation, api};
 use covey_ring::Ring;
 
 use crate::form::operands;
-use crate::{Call, Form, Operand, Operator, Part, Value, broadcast, wire};
+use crate::{Call, Form, Operand, Operator, Part, Shared, Value, broadcast, wire};
 
 /// x * y element by element, broadcasting; scales add.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mul;
 
 impl Operator for Mul {
-    type Wire = wire::Mul;
-
-    fn decode(_: wire::Mul) -> Result<Self, String> {
-        Ok(Mul)
-    }
-
-    fn encode(&self) -> wire::Mul {
-        wire::Mul {}
-    }
+    same_message!(Mul {});
 
     fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
         let [x, y] = operands(inputs)?;
@@ -30,8 +22,8 @@ impl Operator for Mul {
         Part::Product
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        mul(protocol, call.operand(0)?, call.operand(1)?, call.truncate)
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        mul(protocol, call.operand(0)?, call.operand(1)?, call.truncate).map(Shared::Integers)
     }
 }
 

@@ -5,7 +5,7 @@ use covey_ring::{Ring, Tensor};
 
 use crate::form::{Dim, form, full, operands};
 use crate::shift::{decode_rounding, describe_rounding, encode_rounding, shift_in_ring};
-use crate::{Asks, Call, Form, Operator, Rounding, Value, wire};
+use crate::{Asks, Call, Form, Operator, Rounding, Shared, Value, wire};
 
 /// floor(x * multiplier / 2^shift).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,9 +93,9 @@ impl Operator for MulShift {
         Asks::shift(self.truncation(x, result))
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
         let truncation = self.truncation(call.x, call.result);
-        mul_shift(protocol, &*call.share(protocol, 0)?, &self.multipliers, truncation)
+        mul_shift(protocol, &*call.share(protocol, 0)?, &self.multipliers, truncation).map(Shared::Integers)
     }
 }
 

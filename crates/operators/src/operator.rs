@@ -27,6 +27,11 @@ pub trait Operator: Sized {
         String::new()
     }
 
+    /// Says whether operand number `position` holds bits. All others hold integers.
+    fn takes_bits(&self, _position: usize) -> bool {
+        false
+    }
+
     /// Gives the form of the result, or says what is wrong with the operands. `result` is what the program declares.
     fn form(&self, operands: &[&Value], result: &Value, ring: Ring) -> std::result::Result<Form, String>;
 
@@ -56,7 +61,7 @@ pub trait Operator: Sized {
     }
 
     /// Computes it.
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> Result<P::Arith>;
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> Result<Shared<P>>;
 }
 
 /// What an operator asks of a protocol, for operands within their bounds.
@@ -104,10 +109,44 @@ pub enum Part {
     Rectifier,
 }
 
+/// What an operator computes: this party's part of a value.
+pub enum Shared<P: Protocol> {
+    /// Of integers.
+    Integers(P::Arith),
+    /// Of bits, one plane in the order of the elements.
+    Bits(P::Bool),
+}
+
+impl<P: Protocol> Shared<P> {
+    /// As an operand.
+    pub fn given(&self) -> Given<'_, P> {
+        match self {
+            Shared::Integers(x) => Given::Integers(Operand::Secret(x)),
+            Shared::Bits(x) => Given::Bits(x),
+        }
+    }
+}
+
+/// An operand of any kind.
+pub enum Given<'a, P: Protocol> {
+    /// Integers.
+    Integers(Operand<'a, P>),
+    /// Bits, always in shares.
+    Bits(&'a P::Bool),
+}
+
+impl<P: Protocol> Clone for Given<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Protocol> Copy for Given<'_, P> {}
+
 /// What an operator computes on: operands, declarations and what was joined with it.
 pub struct Call<'a, P: Protocol> {
     /// Operands in order; `None` where only a prepared weight is held.
-    pub operands: Vec<Option<Operand<'a, P>>>,
+    pub operands: Vec<Option<Given<'a, P>>>,
     /// The first operand's declaration.
     pub x: &'a Value,
     /// The result's declaration.
@@ -125,9 +164,20 @@ pub struct Call<'a, P: Protocol> {
 }
 
 impl<'a, P: Protocol> Call<'a, P> {
-    /// Operand number `position`.
+    /// Operand number `position`, of integers.
     pub fn operand(&self, position: usize) -> Result<Operand<'a, P>> {
-        self.operands.get(position).copied().flatten().ok_or(ProtocolError::Internal("the operands of a step"))
+        match self.operands.get(position) {
+            Some(Some(Given::Integers(operand))) => Ok(*operand),
+            _ => Err(ProtocolError::Internal("the operands of a step")),
+        }
+    }
+
+    /// Operand number `position`, of bits.
+    pub fn bits(&self, position: usize) -> Result<&'a P::Bool> {
+        match self.operands.get(position) {
+            Some(Some(Given::Bits(bits))) => Ok(bits),
+            _ => Err(ProtocolError::Internal("the operands of a step")),
+        }
     }
 
     /// Operand number `position` as a share, whoever knows it.

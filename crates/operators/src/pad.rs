@@ -5,7 +5,7 @@ use covey_ring::{Ring, Tensor, Word};
 
 use crate::form::{Dim, full, numbers, operands, sizes, to_form};
 use crate::indexing::{each_offset, gather, strides};
-use crate::{Call, Form, Operator, Value, wire};
+use crate::{Call, Form, Operator, Shared, Value, wire};
 
 /// `value` put around x.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,8 +61,8 @@ impl Operator for Pad {
         self.value.unsigned_abs()
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        pad(protocol, &*call.share(protocol, 0)?, &self.before, &self.after, self.value)
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        pad(protocol, &*call.share(protocol, 0)?, &self.before, &self.after, self.value).map(Shared::Integers)
     }
 }
 

@@ -4,22 +4,14 @@ use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
 use crate::form::{form, operands};
-use crate::{Asks, Call, Form, Operator, Part, Value, wire};
+use crate::{Asks, Call, Form, Operator, Part, Shared, Value, wire};
 
 /// max(x, 0).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relu;
 
 impl Operator for Relu {
-    type Wire = wire::Relu;
-
-    fn decode(_: wire::Relu) -> Result<Self, String> {
-        Ok(Relu)
-    }
-
-    fn encode(&self) -> wire::Relu {
-        wire::Relu {}
-    }
+    same_message!(Relu {});
 
     fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
         operands(inputs).map(|[x]| form(x))
@@ -33,7 +25,7 @@ impl Operator for Relu {
         Part::Rectifier
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        protocol.relu(&*call.share(protocol, 0)?, call.comparison())
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        protocol.relu(&*call.share(protocol, 0)?, call.comparison()).map(Shared::Integers)
     }
 }

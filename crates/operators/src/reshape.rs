@@ -4,22 +4,14 @@ use covey_protocols::{Protocol, ProtocolError, api};
 use covey_ring::Ring;
 
 use crate::form::{form, operands};
-use crate::{Call, Form, Operator, Value, wire};
+use crate::{Call, Form, Operator, Shared, Value, wire};
 
 /// The same elements, row-major, in the output value's shape; the batch dimension stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reshape;
 
 impl Operator for Reshape {
-    type Wire = wire::Reshape;
-
-    fn decode(_: wire::Reshape) -> Result<Self, String> {
-        Ok(Reshape)
-    }
-
-    fn encode(&self) -> wire::Reshape {
-        wire::Reshape {}
-    }
+    same_message!(Reshape {});
 
     fn form(&self, inputs: &[&Value], result: &Value, _: Ring) -> Result<Form, String> {
         let [x] = operands(inputs)?;
@@ -35,8 +27,8 @@ impl Operator for Reshape {
         Ok(Form { scale: x.scale, ..form(result) })
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        reshape(protocol, &*call.share(protocol, 0)?, &call.shape())
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        reshape(protocol, &*call.share(protocol, 0)?, &call.shape()).map(Shared::Integers)
     }
 }
 

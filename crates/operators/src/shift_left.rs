@@ -5,7 +5,7 @@ use covey_ring::{Ring, Tensor};
 
 use crate::form::{form, operands};
 use crate::shift::shift_in_ring;
-use crate::{Call, Form, Operator, Value, wire};
+use crate::{Call, Form, Operator, Shared, Value, wire};
 
 /// x * 2^bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,15 +15,7 @@ pub struct ShiftLeft {
 }
 
 impl Operator for ShiftLeft {
-    type Wire = wire::ShiftLeft;
-
-    fn decode(wire: wire::ShiftLeft) -> Result<Self, String> {
-        Ok(ShiftLeft { bits: wire.bits })
-    }
-
-    fn encode(&self) -> wire::ShiftLeft {
-        wire::ShiftLeft { bits: self.bits }
-    }
+    same_message!(ShiftLeft { bits });
 
     fn options(&self) -> String {
         format!("bits {}", self.bits)
@@ -35,8 +27,8 @@ impl Operator for ShiftLeft {
         Ok(Form { scale: x.scale + self.bits, ..form(x) })
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        shift_left(protocol, &*call.share(protocol, 0)?, self.bits)
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        shift_left(protocol, &*call.share(protocol, 0)?, self.bits).map(Shared::Integers)
     }
 }
 

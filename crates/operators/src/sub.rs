@@ -6,22 +6,14 @@ use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
 use crate::form::{equal_scales, operands};
-use crate::{Call, Form, Operand, Operator, Value, broadcast, wire};
+use crate::{Call, Form, Operand, Operator, Shared, Value, broadcast, wire};
 
 /// x - y, broadcasting; equal scales.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sub;
 
 impl Operator for Sub {
-    type Wire = wire::Sub;
-
-    fn decode(_: wire::Sub) -> Result<Self, String> {
-        Ok(Sub)
-    }
-
-    fn encode(&self) -> wire::Sub {
-        wire::Sub {}
-    }
+    same_message!(Sub {});
 
     fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
         let [x, y] = operands(inputs)?;
@@ -29,8 +21,8 @@ impl Operator for Sub {
         broadcast::form(x, y, x.scale)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        sub(protocol, call.operand(0)?, call.operand(1)?)
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        sub(protocol, call.operand(0)?, call.operand(1)?).map(Shared::Integers)
     }
 }
 

@@ -5,7 +5,7 @@ use covey_ring::{Ring, Tensor, Word};
 
 use crate::conv2d::conv2d_geometry;
 use crate::linear::split_image;
-use crate::{Call, Form, Operator, Value, Window, window, wire};
+use crate::{Call, Form, Operator, Shared, Value, Window, window, wire};
 
 /// Sum of each window of x `[N,..,C,H,W]`; padding is zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl Operator for SumPool {
         result.elements().saturating_mul(self.window.kernel[0] * self.window.kernel[1])
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        sum_pool(protocol, &*call.share(protocol, 0)?, &self.window)
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        sum_pool(protocol, &*call.share(protocol, 0)?, &self.window).map(Shared::Integers)
     }
 }
 

@@ -5,7 +5,7 @@ use covey_ring::Ring;
 
 use crate::form::{full, numbers, operands, sizes, to_form};
 use crate::indexing::{each_offset, gather, strides};
-use crate::{Call, Form, Operator, Value, wire};
+use crate::{Call, Form, Operator, Shared, Value, wire};
 
 /// Dimension i of the result is dimension `permutation[i]` of x.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +40,8 @@ impl Operator for Transpose {
         to_form(permutation.iter().map(|&from| dims[from]).collect(), x.scale)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
-        transpose(protocol, &*call.share(protocol, 0)?, &self.permutation)
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        transpose(protocol, &*call.share(protocol, 0)?, &self.permutation).map(Shared::Integers)
     }
 }
 

@@ -5,7 +5,7 @@ use covey_ring::Ring;
 
 use crate::form::{form, operands};
 use crate::shift::{decode_rounding, describe_rounding, encode_rounding, shift_in_ring};
-use crate::{Asks, Call, Form, Operator, Part, Rounding, Value, wire};
+use crate::{Asks, Call, Form, Operator, Part, Rounding, Shared, Value, wire};
 
 /// floor(x / 2^bits).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,11 +54,12 @@ impl Operator for Truncate {
         Part::Shift { bits: self.bits, rounding: self.rounding }
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<P::Arith> {
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
         let (x, truncation) = (call.share(protocol, 0)?, self.truncation(call.x));
-        match call.relu {
+        let shifted = match call.relu {
             Some(comparison) => protocol.truncate_relu(&x, truncation, comparison),
             None => protocol.truncate(&x, truncation),
-        }
+        };
+        shifted.map(Shared::Integers)
     }
 }

@@ -69,6 +69,8 @@ pub struct Value {
     pub constant: Option<Vec<i64>>,
     /// Inputs only: the data are whole numbers, which a client writes so.
     pub whole: Option<WholeNumbers>,
+    /// Intermediates only: the elements are bits, shared as one plane instead of as ring elements.
+    pub bits: bool,
 }
 
 impl Value {

@@ -161,6 +161,10 @@ impl ProgramBuilder {
         // What does not fit is refused by `build`, which runs the same rules.
         if let Ok(form) = op.form(&operands, &output, self.parts.ring) {
             (output.batched, output.shape, output.scale) = (form.batched, form.shape, form.scale);
+            if form.bits {
+                output.bits = true;
+                output.bound.bits = 1;
+            }
         }
         if operands.iter().all(|operand| operand.visibility == Visibility::Public) {
             output.visibility = Visibility::Public;
@@ -182,6 +186,7 @@ impl ProgramBuilder {
             range: None,
             constant: None,
             whole: None,
+            bits: false,
         }
     }
 }

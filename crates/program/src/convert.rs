@@ -127,6 +127,7 @@ fn value(value: wire::Value) -> Result<Value, ProgramError> {
         bound: Bound { bits: bound.bits, source },
         range: value.range.map(|range| (range.low, range.high)),
         whole,
+        bits: value.bits,
         constant: (kind == Kind::Constant).then_some(value.constant),
         name,
     })
@@ -211,6 +212,7 @@ fn encode_value(value: &Value) -> wire::Value {
             shape: whole.shape.iter().map(|&size| size as u64).collect(),
             classes: whole.classes.clone(),
         }),
+        bits: value.bits,
     }
 }
 

@@ -51,9 +51,10 @@ fn describe_value(value: &Value) -> String {
         BoundSource::Calibrated => "calibrated",
     };
     let range = value.range.map(|(low, high)| format!(" range [{low}, {high}]")).unwrap_or_default();
+    let bits = if value.bits { " bits" } else { "" };
     let whole = value.whole.as_ref().map(describe_whole).unwrap_or_default();
     format!(
-        "{visibility} {kind} '{}' {} scale {} bound 2^{} {source}{range}{whole}",
+        "{visibility} {kind} '{}' {} scale {} bound 2^{} {source}{bits}{range}{whole}",
         value.name,
         value.described(),
         value.scale,

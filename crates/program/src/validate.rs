@@ -95,9 +95,26 @@ fn check_value(parts: &Parts, value: &Value) -> Result<(), String> {
         }
         _ => {}
     }
+    check_bits(value)?;
     check_range(value)?;
     check_whole(value)?;
     check_constant(value)
+}
+
+fn check_bits(value: &Value) -> Result<(), String> {
+    if !value.bits {
+        return Ok(());
+    }
+    if value.kind != Kind::Intermediate {
+        return Err("holds bits but no node computes it: give integers and compare them in the program".into());
+    }
+    if value.scale != 0 || value.bound.bits != 1 {
+        return Err(format!(
+            "holds bits and has scale {} and bound 2^{}: they must be 0 and 2^1",
+            value.scale, value.bound.bits
+        ));
+    }
+    Ok(())
 }
 
 fn check_range(value: &Value) -> Result<(), String> {
@@ -217,6 +234,13 @@ fn check_node(parts: &Parts, node: &Node, defined: &mut [bool]) -> Result<(), St
     if output.kind == Kind::Intermediate && std::mem::replace(&mut defined[id.index()], true) {
         return Err(format!("writes '{}', which an earlier node has computed", output.name));
     }
+    for (position, input) in inputs.iter().enumerate() {
+        match (node.op.takes_bits(position), input.bits) {
+            (false, true) => return Err(format!("takes integers and '{}' holds bits: use BitToInteger", input.name)),
+            (true, false) => return Err(format!("takes bits and '{}' holds integers: use IsNegative", input.name)),
+            _ => {}
+        }
+    }
     let form = node.op.form(&inputs, output, parts.ring)?;
     if (form.batched, &form.shape) != (output.batched, &output.shape) {
         let computed = Value { batched: form.batched, shape: form.shape, ..output.clone() };
@@ -229,6 +253,10 @@ fn check_node(parts: &Parts, node: &Node, defined: &mut [bool]) -> Result<(), St
     }
     if form.scale != output.scale {
         return Err(format!("computes scale {} but '{}' declares {}", form.scale, output.name, output.scale));
+    }
+    if form.bits != output.bits {
+        let (is, declared) = if form.bits { ("bits", "integers") } else { ("integers", "bits") };
+        return Err(format!("computes {is} but '{}' is declared to hold {declared}", output.name));
     }
     // A public result of secret operands would have to be opened.
     let secret = inputs.iter().any(|input| input.visibility == Visibility::Secret);
@@ -257,6 +285,9 @@ fn check_outputs(parts: &Parts, defined: &[bool]) -> Result<(), ProgramError> {
         let refuse = |problem: &str| Err(ProgramError::Value { value: shown(&value.name), problem: problem.into() });
         if value.kind != Kind::Intermediate {
             return refuse("is listed among the outputs but no node computes it: opening it would reveal it as it is");
+        }
+        if value.bits {
+            return refuse("holds bits and is listed among the outputs: use BitToInteger and open its result");
         }
         if !listed.insert(id) {
             return refuse("is listed twice among the outputs");

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use covey_operators::{Call, Operand, Part};
-use covey_program::{Kind, Program, ValueId};
+use covey_operators::{Call, Given, Operand, Part, Shared};
+use covey_program::{Kind, Program, Value, ValueId};
 use covey_protocols::cost::{CHECK, Cost, Gate, WEIGHTS};
 use covey_protocols::{
     Checked, Options, Phase, Placement, Protocol, ProtocolError, Rounding, Truncation, WeightSource,
@@ -61,7 +61,7 @@ pub trait Observer<P: Protocol> {
     }
 
     /// `share` of `value` has been received or computed. An error ends the run.
-    fn computed(&mut self, value: ValueId, share: &P::Arith) -> Result<(), ProtocolError> {
+    fn computed(&mut self, value: ValueId, share: &Shared<P>) -> Result<(), ProtocolError> {
         let _ = (value, share);
         Ok(())
     }
@@ -136,12 +136,12 @@ impl<P: Protocol> Executor<P> {
         check_batch(&self.program, batch)?;
         protocol.begin(phase, inference)?;
         let mut timings = Vec::with_capacity(self.schedule.steps().len() + 2);
-        let mut values: HashMap<ValueId, P::Arith> = HashMap::new();
+        let mut values: HashMap<ValueId, Shared<P>> = HashMap::new();
 
         let start = Instant::now();
         protocol.enter(INPUTS, "inputs");
         for &id in self.program.inputs() {
-            let share = protocol.client_input(&self.program.value(id).full_shape(batch))?;
+            let share = Shared::Integers(protocol.client_input(&self.program.value(id).full_shape(batch))?);
             observer.computed(id, &share)?;
             values.insert(id, share);
         }
@@ -154,7 +154,7 @@ impl<P: Protocol> Executor<P> {
             protocol.enter(step.node, &step.name);
             let call = self.call(step, &values, batch)?;
             let result = step.op.run(protocol, &call).map_err(|error| error.at(&step.name))?;
-            if P::shape(&result) != self.program.value(step.output).full_shape(batch) {
+            if !fits(&result, call.result, batch) {
                 return Err(ProtocolError::Internal("the shape of a step's result").into());
             }
             observer.computed(step.output, &result).map_err(|error| error.at(&step.name))?;
@@ -170,7 +170,9 @@ impl<P: Protocol> Executor<P> {
         let mut outputs = Timing::new(OUTPUTS, "outputs", "", Instant::now());
         protocol.enter(OUTPUTS, "outputs");
         for id in self.program.outputs() {
-            let value = values.get(id).ok_or(ProtocolError::Internal("the outputs of a run"))?;
+            let Some(Shared::Integers(value)) = values.get(id) else {
+                return Err(ProtocolError::Internal("the outputs of a run").into());
+            };
             let output = self.program.value(*id);
             if round_bits == 0 || output.scale == 0 {
                 outputs.add(|| protocol.reveal(value, &checked))?;
@@ -192,17 +194,18 @@ impl<P: Protocol> Executor<P> {
     fn call<'a>(
         &'a self,
         step: &Step,
-        values: &'a HashMap<ValueId, P::Arith>,
+        values: &'a HashMap<ValueId, Shared<P>>,
         batch: usize,
     ) -> Result<Call<'a, P>, ProtocolError> {
         let operand = |id: &ValueId| {
-            let computed = values.get(id).map(Operand::Secret);
-            computed.or_else(|| self.resident.get(id).map(Resident::operand))
+            let computed = values.get(id).map(Shared::given);
+            computed.or_else(|| self.resident.get(id).map(|value| Given::Integers(value.operand())))
         };
-        let residual = step.residual.as_ref().map(operand);
-        if matches!(residual, Some(None)) {
-            return Err(ProtocolError::Internal("a value that was freed too early"));
-        }
+        let residual = match step.residual.as_ref().map(operand) {
+            None => None,
+            Some(Some(Given::Integers(residual))) => Some(residual),
+            Some(_) => return Err(ProtocolError::Internal("a value that was freed too early")),
+        };
         Ok(Call {
             operands: step.inputs.iter().map(operand).collect(),
             x: self.program.value(step.inputs[0]),
@@ -210,9 +213,17 @@ impl<P: Protocol> Executor<P> {
             batch,
             weight: self.weights.get(&step.node),
             truncate: step.truncate,
-            residual: residual.flatten(),
+            residual,
             relu: step.relu,
         })
+    }
+}
+
+/// Whether what was computed is what the program declares. How many bits there are, no protocol tells.
+fn fits<P: Protocol>(share: &Shared<P>, declared: &Value, batch: usize) -> bool {
+    match share {
+        Shared::Integers(x) => !declared.bits && P::shape(x) == declared.full_shape(batch),
+        Shared::Bits(_) => declared.bits,
     }
 }
 

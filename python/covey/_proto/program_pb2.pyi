@@ -76,7 +76,7 @@ class Ring(_message.Message):
     def __init__(self, pow2: _Optional[int] = ..., odd: _Optional[int] = ...) -> None: ...
 
 class Value(_message.Message):
-    __slots__ = ("name", "shape", "batched", "scale", "kind", "visibility", "bound", "range", "constant", "whole")
+    __slots__ = ("name", "shape", "batched", "scale", "kind", "visibility", "bound", "range", "constant", "whole", "bits")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         INTERMEDIATE: _ClassVar[Value.Kind]
@@ -105,6 +105,7 @@ class Value(_message.Message):
     RANGE_FIELD_NUMBER: _ClassVar[int]
     CONSTANT_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
+    BITS_FIELD_NUMBER: _ClassVar[int]
     name: str
     shape: _containers.RepeatedScalarFieldContainer[int]
     batched: bool
@@ -115,7 +116,8 @@ class Value(_message.Message):
     range: Range
     constant: _containers.RepeatedScalarFieldContainer[int]
     whole: WholeNumbers
-    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., batched: bool = ..., scale: _Optional[int] = ..., kind: _Optional[_Union[Value.Kind, str]] = ..., visibility: _Optional[_Union[Value.Visibility, str]] = ..., bound: _Optional[_Union[Bound, _Mapping]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., constant: _Optional[_Iterable[int]] = ..., whole: _Optional[_Union[WholeNumbers, _Mapping]] = ...) -> None: ...
+    bits: bool
+    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., batched: bool = ..., scale: _Optional[int] = ..., kind: _Optional[_Union[Value.Kind, str]] = ..., visibility: _Optional[_Union[Value.Visibility, str]] = ..., bound: _Optional[_Union[Bound, _Mapping]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., constant: _Optional[_Iterable[int]] = ..., whole: _Optional[_Union[WholeNumbers, _Mapping]] = ..., bits: bool = ...) -> None: ...
 
 class WholeNumbers(_message.Message):
     __slots__ = ("shape", "classes")
