@@ -57,6 +57,9 @@ operators! {
     matmul: Matmul;
     gather: Gather;
     less_than_zero: LessThanZero;
+    is_negative: IsNegative;
+    bits: And, Or, Not, BitToInteger;
+    select: Select;
 }
 
 impl fmt::Display for Op {
