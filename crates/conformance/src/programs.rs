@@ -170,6 +170,28 @@ pub fn operations(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     b.build().map(Arc::new)
 }
 
+/// Bits: two signs, logic of them, selections by what they give, bits as integers.
+pub fn bits(ring: Ring) -> Result<Arc<Program>, ProgramError> {
+    let mut b = ProgramBuilder::new("bits", ring);
+    let (x, y) = (b.input("x", &[5, 7], 4), b.input("y", &[5, 7], 4));
+    let signs = [x, y].map(|id| {
+        b.bound(id, 8);
+        b.node("sign", op::IsNegative, &[id])
+    });
+    let both = b.node("both", op::And, &signs);
+    let either = b.node("either", op::Or, &signs);
+    let neither = b.node("neither", op::Not, &[either]);
+    for bit in [signs[0], both, neither] {
+        let chosen = b.node("chosen", op::Select, &[bit, x, y]);
+        b.bound(chosen, 8);
+        b.output(chosen);
+    }
+    let count = b.node("count", op::BitToInteger, &[either]);
+    b.bound(count, 1);
+    b.output(count);
+    b.build().map(Arc::new)
+}
+
 /// A division, in a ring that is not a power of two: clear alone runs it.
 pub fn division() -> Result<Arc<Program>, ProgramError> {
     let mut b = ProgramBuilder::new("division", Ring::Odd(4_293_918_721));

@@ -1,4 +1,4 @@
-//! What the tests share: one program that uses every operation.
+//! What the tests share: one program that uses every operation on integers.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ mod random;
 mod weights;
 mod whole;
 
-/// A program over Z_2^32 with every operation in it.
+/// A program over Z_2^32 with every operation on integers in it.
 fn sample() -> ProgramBuilder {
     let mut b = ProgramBuilder::new("sample", Ring::Pow2(32));
     let exact = Rounding::Exact;
