@@ -49,7 +49,7 @@ fn extend(b: &mut ProgramBuilder, x: ValueId, pick: u64, name: &str) -> ValueId 
         (17, _) => {
             let bit = b.node(&format!("{name}.bit"), op::IsNegative, &[x]);
             let other = b.node(&format!("{name}.other"), op::Not, &[bit]);
-            let logic: Op = if pick / 32 % 2 == 0 { op::And.into() } else { op::Or.into() };
+            let logic: Op = if (pick / 32).is_multiple_of(2) { op::And.into() } else { op::Or.into() };
             let bit = b.node(&format!("{name}.all"), logic, &[bit, other]);
             b.node(&format!("{name}.one"), op::BitToInteger, &[bit]);
             b.node(name, op::Select, &[bit, x, x])
