@@ -63,6 +63,7 @@ test: $(VENV)/ready
 
 lint: $(VENV)/ready
 	cargo fmt --all --check
+	rustfmt --check --edition 2024 crates/operators/src/*.rs
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy -p covey-conformance --all-targets --features tampering --locked -- -D warnings
 	$(BIN)/ruff check python examples

@@ -56,7 +56,7 @@ def rounding_of(program: Program) -> tuple[str, int]:
 def decides(program: Program) -> bool:
     """Whether a program compares, so that samples of different values may rightly have the same result."""
     parsed = pb.Program.FromString(program.to_bytes()[HEADER_BYTES:])
-    return any(node.WhichOneof("op") == "less_than_zero" for node in parsed.nodes)
+    return any(node.WhichOneof("op") in ("less_than_zero", "is_negative") for node in parsed.nodes)
 
 
 def within_budget(expected: Integers, actual: Integers | None, shifts: int) -> tuple[str, bool]:

@@ -260,14 +260,15 @@ class Lowering:
         magnitude: float | None = None,
         headroom: int = 0,
         unconditional: bool = False,
+        bits: bool = False,
     ) -> Lowered:
         """Append one program node and its result.
 
         `interval` is where the result's integers lie, given the operands' intervals; `magnitude` the largest absolute
         value (as a real number) over the calibration data, by default that of the node's result. `name` defaults to the
         result's own when this is its final form. `headroom` is how many bits more than the result's the next node
-        takes on the way; `unconditional` says that the interval holds whatever the operands are. Raises
-        `DoesNotFitError` when neither bound fits the ring.
+        takes on the way; `unconditional` says that the interval holds whatever the operands are; `bits` that the
+        result holds bits. Raises `DoesNotFitError` when neither bound fits the ring.
         """
         if magnitude is None:
             magnitude = self.magnitude(node.output)
@@ -286,6 +287,7 @@ class Lowering:
             calibrated=calibrated,
             kind=pb.Value.INTERMEDIATE,
         )
+        self.program.values[result.id].bits = bits
         field_name = OP_FIELDS[op.DESCRIPTOR.full_name]
         message = pb.Node(
             name=_plain(node.name),

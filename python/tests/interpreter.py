@@ -13,6 +13,7 @@ import numpy as np
 from covey import whole
 from covey._proto import program_pb2 as pb
 from covey.compile import Compiled
+from covey.ops import bits
 from covey.ops.add import Add
 from covey.ops.arg_max import ArgMax
 from covey.ops.clip import Clip
@@ -106,6 +107,12 @@ def _step(node: pb.Node, operands: list[np.ndarray], output: pb.Value) -> np.nda
         "transpose": lambda: Transpose(tuple(op.permutation)),
         "concat": lambda: Concat(op.axis),
         "pad": lambda: Pad(tuple(op.before), tuple(op.after), float(op.value)),
+        "is_negative": lambda: bits.IsNegative(),
+        "and": lambda: bits.And(),
+        "or": lambda: bits.Or(),
+        "not": lambda: bits.Not(),
+        "bit_to_integer": lambda: bits.BitToInteger(),
+        "select": lambda: bits.Select(),
         "arg_max": lambda: ArgMax(op.axis, op.keep_dims, op.select_last),
     }
     return simple[kind]().reference(*operands)

@@ -138,7 +138,7 @@ fn softmax(row: &mut [f64]) {
 
 #[cfg(test)]
 mod tests {
-    use covey_program::{Op, ProgramBuilder};
+    use covey_program::{ProgramBuilder, op};
     use covey_ring::Ring;
 
     use super::*;
@@ -150,7 +150,7 @@ mod tests {
         builder.bound(x, 9);
         let y = builder.input("y", &[2], 8);
         builder.bound(y, 9);
-        let sum = builder.node("sum", Op::Add, &[x, y]);
+        let sum = builder.node("sum", op::Add, &[x, y]);
         builder.output_with(sum, Postprocess::Softmax);
         builder.build().unwrap()
     }
@@ -192,7 +192,7 @@ mod tests {
         let mut builder = ProgramBuilder::new("lookup", Ring::Pow2(32));
         let ids = builder.one_hot("ids", &[2], 3);
         let table = builder.parameter("table", &[3, 4], 8);
-        let rows = builder.node("rows", Op::Dense, &[ids, table]);
+        let rows = builder.node("rows", op::Dense, &[ids, table]);
         builder.output(rows);
         let program = builder.build().unwrap();
         let (tensors, batch) = encode_inputs::<u32>(&program, &[input("ids", &[2, 2], &[2.0, 0.0, 1.0, 1.0])]).unwrap();

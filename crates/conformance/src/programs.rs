@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use covey_program::{Op, Program, ProgramBuilder, ProgramError, Rounding, Weights, WeightsError, Window};
+use covey_program::{Program, ProgramBuilder, ProgramError, Rounding, Weights, WeightsError, Window, op};
 use covey_ring::{Ring, Tensor};
 
 use crate::samples::{uniform, wrapped};
 
-fn truncate(bits: u32) -> Op {
-    Op::Truncate { bits, rounding: Rounding::Exact }
+fn truncate(bits: u32) -> op::Truncate {
+    op::Truncate { bits, rounding: Rounding::Exact }
 }
 
 /// Convolutions plain and depthwise, ReLU, max and average pool, a residual sum, a dense layer and the class.
@@ -24,23 +24,23 @@ pub fn cnn(ring: Ring) -> Result<Arc<Program>, ProgramError> {
         b.bound(id, 7);
     }
     let window = Window { kernel: [3, 3], strides: [2, 1], pads: [1, 1, 0, 1], dilations: [1, 1] };
-    let conv = b.node("conv1", Op::Conv2d { window, groups: 1 }, &[x, w1, b1]);
+    let conv = b.node("conv1", op::Conv2d { window, groups: 1 }, &[x, w1, b1]);
     b.bound(conv, 21);
     let conv = b.node("conv1", truncate(8), &[conv]);
     b.bound(conv, 13);
-    let relu = b.node("relu1", Op::Relu, &[conv]);
+    let relu = b.node("relu1", op::Relu, &[conv]);
     b.bound(relu, 13);
-    let depthwise = b.node("conv2", Op::Conv2d { window: Window::square(3, 1, 1), groups: 4 }, &[relu, w2]);
+    let depthwise = b.node("conv2", op::Conv2d { window: Window::square(3, 1, 1), groups: 4 }, &[relu, w2]);
     b.bound(depthwise, 24);
     let depthwise = b.node("conv2", truncate(8), &[depthwise]);
     b.bound(depthwise, 16);
-    let sum = b.node("add", Op::Add, &[depthwise, relu]);
+    let sum = b.node("add", op::Add, &[depthwise, relu]);
     b.bound(sum, 17);
-    let max = b.node("pool1", Op::MaxPool { window: Window::square(2, 2, 0) }, &[sum]);
+    let max = b.node("pool1", op::MaxPool { window: Window::square(2, 2, 0) }, &[sum]);
     b.bound(max, 17);
-    let all = b.node("pool2", Op::SumPool { window: Window::square(2, 1, 0) }, &[max]);
+    let all = b.node("pool2", op::SumPool { window: Window::square(2, 1, 0) }, &[max]);
     b.bound(all, 19);
-    let mean = Op::MulShift { multipliers: vec![128], shift: 9, rounding: Rounding::Exact };
+    let mean = op::MulShift { multipliers: vec![128], shift: 9, rounding: Rounding::Exact };
     let mean = b.mul_shift("pool2", mean, all, 8);
     b.bound(mean, 17);
     let flat = b.reshape("flatten", mean, &[12]);
@@ -49,11 +49,11 @@ pub fn cnn(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     let b3 = b.parameter("b3", &[5], 16);
     b.bound(w3, 7);
     b.bound(b3, 12);
-    let dense = b.node("fc", Op::Dense, &[flat, w3, b3]);
+    let dense = b.node("fc", op::Dense, &[flat, w3, b3]);
     b.bound(dense, 28);
     let logits = b.node("fc", truncate(8), &[dense]);
     b.bound(logits, 20);
-    let class = b.node("class", Op::ArgMax { axis: 1, select_last: false, keep_dims: false }, &[logits]);
+    let class = b.node("class", op::ArgMax { axis: 1, select_last: false, keep_dims: false }, &[logits]);
     b.bound(class, 3);
     b.output(logits);
     b.output(class);
@@ -70,15 +70,15 @@ pub fn sensitive(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     for id in [w1, w2] {
         b.bound(id, 7);
     }
-    let conv = b.node("conv", Op::Conv2d { window: Window::square(3, 1, 1), groups: 1 }, &[x, w1]);
+    let conv = b.node("conv", op::Conv2d { window: Window::square(3, 1, 1), groups: 1 }, &[x, w1]);
     b.bound(conv, 21);
     let conv = b.node("conv", truncate(8), &[conv]);
     b.bound(conv, 13);
-    let relu = b.node("relu", Op::Relu, &[conv]);
+    let relu = b.node("relu", op::Relu, &[conv]);
     b.bound(relu, 13);
     let flat = b.reshape("flatten", relu, &[144]);
     b.bound(flat, 13);
-    let dense = b.node("dense", Op::Dense, &[flat, w2]);
+    let dense = b.node("dense", op::Dense, &[flat, w2]);
     b.bound(dense, 28);
     b.output(dense);
     b.build().map(Arc::new)
@@ -98,29 +98,29 @@ pub fn wide(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     for id in [w1, b1, w2, w3] {
         b.bound(id, 7);
     }
-    let conv = b.node("conv1", Op::Conv2d { window: Window::square(3, 1, 1), groups: 1 }, &[x, w1, b1]);
+    let conv = b.node("conv1", op::Conv2d { window: Window::square(3, 1, 1), groups: 1 }, &[x, w1, b1]);
     b.bound(conv, 23);
     let conv = b.node("conv1", truncate(8), &[conv]);
     b.bound(conv, 15);
-    let relu1 = b.node("relu1", Op::Relu, &[conv]);
+    let relu1 = b.node("relu1", op::Relu, &[conv]);
     b.bound(relu1, 15);
-    let conv = b.node("conv2", Op::Conv2d { window: Window::square(1, 1, 0), groups: 1 }, &[relu1, w2]);
+    let conv = b.node("conv2", op::Conv2d { window: Window::square(1, 1, 0), groups: 1 }, &[relu1, w2]);
     b.bound(conv, 30);
     let conv = b.node("conv2", truncate(8), &[conv]);
     b.bound(conv, 22);
-    let sum = b.node("add", Op::Add, &[conv, relu1]);
+    let sum = b.node("add", op::Add, &[conv, relu1]);
     b.bound(sum, 23);
-    let relu2 = b.node("relu2", Op::Relu, &[sum]);
+    let relu2 = b.node("relu2", op::Relu, &[sum]);
     b.bound(relu2, 23);
     let small = b.node("small", truncate(12), &[relu2]);
     b.bound(small, 11);
     let square = b.reshape("square", small, &[CHANNELS, CHANNELS]);
     b.bound(square, 11);
-    let dense = b.node("dense", Op::Dense, &[square, w3]);
+    let dense = b.node("dense", op::Dense, &[square, w3]);
     b.bound(dense, 26);
     let dense = b.node("dense", truncate(16), &[dense]);
     b.bound(dense, 10);
-    let product = b.node("product", Op::Matmul, &[dense, square]);
+    let product = b.node("product", op::Matmul, &[dense, square]);
     b.bound(product, 29);
     let product = b.node("product", truncate(10), &[product]);
     b.bound(product, 19);
@@ -137,36 +137,58 @@ pub fn operations(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     b.bound(gain, 3);
     let scale = b.constant("scale", &[3], 4, vec![32, -16, 6]);
     let offset = b.constant("offset", &[2, 1], 4, vec![5, -100]);
-    let scaled = b.node("scale", Op::Mul, &[x, scale]);
+    let scaled = b.node("scale", op::Mul, &[x, scale]);
     b.bound(scaled, 14);
     let scaled = b.node("scale", truncate(4), &[scaled]);
     b.bound(scaled, 10);
-    let moved = b.node("offset", Op::Sub, &[offset, scaled]);
+    let moved = b.node("offset", op::Sub, &[offset, scaled]);
     b.bound(moved, 11);
-    let clipped = b.node("clip", Op::Clip { low: Some(-60), high: Some(96) }, &[moved]);
+    let clipped = b.node("clip", op::Clip { low: Some(-60), high: Some(96) }, &[moved]);
     b.bound(clipped, 7);
-    let gained = b.node("gain", Op::Mul, &[clipped, gain]);
+    let gained = b.node("gain", op::Mul, &[clipped, gain]);
     b.bound(gained, 10);
-    let pad = Op::Pad { before: vec![0, 0, 1], after: vec![0, 1, 0], value: -3 };
+    let pad = op::Pad { before: vec![0, 0, 1], after: vec![0, 1, 0], value: -3 };
     let padded = b.node("pad", pad, &[gained]);
     b.bound(padded, 10);
-    let turned = b.node("turn", Op::Transpose { permutation: vec![0, 2, 1] }, &[padded]);
+    let turned = b.node("turn", op::Transpose { permutation: vec![0, 2, 1] }, &[padded]);
     b.bound(turned, 10);
-    let product = b.node("product", Op::Matmul, &[turned, padded]);
+    let product = b.node("product", op::Matmul, &[turned, padded]);
     b.bound(product, 22);
     let product = b.node("product", truncate(4), &[product]);
     b.bound(product, 18);
-    let up = b.node("up", Op::ShiftLeft { bits: 3 }, &[padded]);
+    let up = b.node("up", op::ShiftLeft { bits: 3 }, &[padded]);
     b.bound(up, 13);
-    let down = Op::MulShift { multipliers: vec![3], shift: 3, rounding: Rounding::Exact };
+    let down = op::MulShift { multipliers: vec![3], shift: 3, rounding: Rounding::Exact };
     let up = b.mul_shift("down", down, up, 4);
     b.bound(up, 12);
-    let both = b.node("join", Op::Concat { axis: 1 }, &[product, up]);
+    let both = b.node("join", op::Concat { axis: 1 }, &[product, up]);
     b.bound(both, 18);
-    let rank = b.node("rank", Op::ArgMax { axis: 1, select_last: true, keep_dims: true }, &[both]);
+    let rank = b.node("rank", op::ArgMax { axis: 1, select_last: true, keep_dims: true }, &[both]);
     b.bound(rank, 3);
     b.output(both);
     b.output(rank);
+    b.build().map(Arc::new)
+}
+
+/// Bits: two signs, logic of them, selections by what they give, bits as integers.
+pub fn bits(ring: Ring) -> Result<Arc<Program>, ProgramError> {
+    let mut b = ProgramBuilder::new("bits", ring);
+    let (x, y) = (b.input("x", &[5, 7], 4), b.input("y", &[5, 7], 4));
+    let signs = [x, y].map(|id| {
+        b.bound(id, 8);
+        b.node("sign", op::IsNegative, &[id])
+    });
+    let both = b.node("both", op::And, &signs);
+    let either = b.node("either", op::Or, &signs);
+    let neither = b.node("neither", op::Not, &[either]);
+    for bit in [signs[0], both, neither] {
+        let chosen = b.node("chosen", op::Select, &[bit, x, y]);
+        b.bound(chosen, 8);
+        b.output(chosen);
+    }
+    let count = b.node("count", op::BitToInteger, &[either]);
+    b.bound(count, 1);
+    b.output(count);
     b.build().map(Arc::new)
 }
 
@@ -175,17 +197,17 @@ pub fn division() -> Result<Arc<Program>, ProgramError> {
     let mut b = ProgramBuilder::new("division", Ring::Odd(4_293_918_721));
     let x = b.input("x", &[2, 5], 6);
     b.bound(x, 12);
-    let square = b.node("square", Op::Mul, &[x, x]);
+    let square = b.node("square", op::Mul, &[x, x]);
     b.bound(square, 24);
     let less = b.node("square", truncate(7), &[square]);
     b.bound(less, 17);
     let w = b.parameter("w", &[5, 3], 6);
     b.bound(w, 7);
-    let dense = b.node("dense", Op::Dense, &[less, w]);
+    let dense = b.node("dense", op::Dense, &[less, w]);
     b.bound(dense, 27);
-    let mean = b.node("mean", Op::DivExact { divisor: 49 }, &[dense]);
+    let mean = b.node("mean", op::DivExact { divisor: 49 }, &[dense]);
     b.bound(mean, 22);
-    let relu = b.node("relu", Op::Relu, &[mean]);
+    let relu = b.node("relu", op::Relu, &[mean]);
     b.bound(relu, 22);
     b.output(mean);
     b.output(relu);

@@ -331,7 +331,7 @@ fn cgroup_limit(root: &Path, own: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use covey_program::{Op, ProgramBuilder};
+    use covey_program::{ProgramBuilder, op};
     use covey_protocols::trio::Trio;
     use covey_ring::Ring;
 
@@ -365,7 +365,7 @@ mod tests {
         let mut builder = ProgramBuilder::new("relu", Ring::Pow2(32));
         let x = builder.input("x", &[16], 8);
         builder.bound(x, 9);
-        let y = builder.node("relu", Op::Relu, &[x]);
+        let y = builder.node("relu", op::Relu, &[x]);
         builder.output(y);
         let program = Arc::new(builder.build().unwrap());
         let budget = ClientBudget { memory: Some(64 * MIB), ..ClientBudget::default() };

@@ -1,13 +1,13 @@
 //! Programs made in Rust, for tests and tools that do without the Python front end.
 
+use covey_operators::{largest_bound, wire};
 use covey_ring::Ring;
 use prost::Message;
 
-use crate::infer::{infer, largest_bound};
 use crate::program::Parts;
 use crate::{
     Bound, BoundSource, Kind, Node, Op, Postprocess, Program, ProgramError, Value, ValueId, Visibility, WholeNumbers,
-    container, convert,
+    container, convert, op,
 };
 
 /// Builds a [`Program`] node by node; result shapes and scales follow from the operations.
@@ -15,14 +15,14 @@ use crate::{
 /// Values are bounded by l - 2 bits unless told otherwise. Nothing is checked before [`ProgramBuilder::build`].
 ///
 /// ```
-/// use covey_program::{Op, ProgramBuilder, Rounding};
+/// use covey_program::{ProgramBuilder, Rounding, op};
 /// use covey_ring::Ring;
 ///
 /// let mut builder = ProgramBuilder::new("tiny", Ring::Pow2(32));
 /// let x = builder.input("x", &[4], 12);
 /// let weight = builder.parameter("weight", &[4, 2], 12);
-/// let product = builder.node("fc", Op::Dense, &[x, weight]);
-/// let y = builder.node("fc", Op::Truncate { bits: 12, rounding: Rounding::Exact }, &[product]);
+/// let product = builder.node("fc", op::Dense, &[x, weight]);
+/// let y = builder.node("fc", op::Truncate { bits: 12, rounding: Rounding::Exact }, &[product]);
 /// builder.output(y);
 /// assert_eq!(builder.build().unwrap()[y].shape, [2]);
 /// ```
@@ -75,7 +75,7 @@ impl ProgramBuilder {
 
     /// A node whose result, called `<name>:<number of the node>`, has the shape and scale that follow. Reshape and
     /// MulShift need [`ProgramBuilder::node_into`] or their own methods.
-    pub fn node(&mut self, name: &str, op: Op, inputs: &[ValueId]) -> ValueId {
+    pub fn node(&mut self, name: &str, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
         let template = inputs.first().map(|&id| self.parts.values[id.index()].clone());
         let (shape, scale, batched) = template.map_or((Vec::new(), 0, false), |x| (x.shape, x.scale, x.batched));
         self.infer_node(name, op, inputs, &shape, scale, batched)
@@ -84,17 +84,18 @@ impl ProgramBuilder {
     /// A reshape to `shape`, which is without the batch.
     pub fn reshape(&mut self, name: &str, x: ValueId, shape: &[usize]) -> ValueId {
         let Value { scale, batched, .. } = self.parts.values[x.index()];
-        self.infer_node(name, Op::Reshape, &[x], shape, scale, batched)
+        self.infer_node(name, op::Reshape, &[x], shape, scale, batched)
     }
 
     /// A MulShift whose result is read at `scale`.
-    pub fn mul_shift(&mut self, name: &str, op: Op, x: ValueId, scale: u32) -> ValueId {
+    pub fn mul_shift(&mut self, name: &str, op: impl Into<Op>, x: ValueId, scale: u32) -> ValueId {
         let Value { shape, batched, .. } = self.parts.values[x.index()].clone();
         self.infer_node(name, op, &[x], &shape, scale, batched)
     }
 
     /// A node that writes values declared before.
-    pub fn node_into(&mut self, name: &str, op: Op, inputs: &[ValueId], outputs: &[ValueId]) {
+    pub fn node_into(&mut self, name: &str, op: impl Into<Op>, inputs: &[ValueId], outputs: &[ValueId]) {
+        let op = op.into();
         let source_op = op.name().to_string();
         let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
         self.parts.nodes.push(Node { name: name.into(), source_op, inputs, outputs, op });
@@ -141,24 +142,29 @@ impl ProgramBuilder {
         Program::from_bytes(&container::seal(&self.wire().encode_to_vec()))
     }
 
-    pub(crate) fn wire(&self) -> crate::wire::Program {
+    pub(crate) fn wire(&self) -> wire::Program {
         convert::encode(&self.parts)
     }
 
     fn infer_node(
         &mut self,
         name: &str,
-        op: Op,
+        op: impl Into<Op>,
         inputs: &[ValueId],
         shape: &[usize],
         scale: u32,
         batched: bool,
     ) -> ValueId {
+        let op = op.into();
         let mut output = Value { batched, ..self.blank(&format!("{name}:{}", self.parts.nodes.len()), shape, scale) };
         let operands: Vec<&Value> = inputs.iter().map(|id| &self.parts.values[id.index()]).collect();
         // What does not fit is refused by `build`, which runs the same rules.
-        if let Ok(form) = infer(&op, &operands, &output, self.parts.ring) {
+        if let Ok(form) = op.form(&operands, &output, self.parts.ring) {
             (output.batched, output.shape, output.scale) = (form.batched, form.shape, form.scale);
+            if form.bits {
+                output.bits = true;
+                output.bound.bits = 1;
+            }
         }
         if operands.iter().all(|operand| operand.visibility == Visibility::Public) {
             output.visibility = Visibility::Public;
@@ -180,6 +186,7 @@ impl ProgramBuilder {
             range: None,
             constant: None,
             whole: None,
+            bits: false,
         }
     }
 }

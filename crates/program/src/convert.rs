@@ -1,6 +1,7 @@
 //! Between the wire and the plain types. Only what the plain types cannot express is refused here; the rest is
 //! [`crate::validate`]'s.
 
+use covey_operators::wire;
 use covey_ring::Ring;
 use prost::Message;
 use prost::encoding::{DecodeContext, decode_key, skip_field};
@@ -8,18 +9,12 @@ use prost::encoding::{DecodeContext, decode_key, skip_field};
 use crate::container::VERSION;
 use crate::program::Parts;
 use crate::validate::shown;
-use crate::wire::{self, node::Op as WireOp};
-use crate::{
-    Bound, BoundSource, Kind, Node, Op, Postprocess, ProgramError, Rounding, Value, ValueId, Visibility, WholeNumbers,
-    Window,
-};
+use crate::{Bound, BoundSource, Kind, Node, Op, Postprocess, ProgramError, Value, ValueId, Visibility, WholeNumbers};
 
 /// Most values a program may hold.
 pub(crate) const MAX_VALUES: usize = 400_000;
 /// Most nodes a program may hold.
 pub(crate) const MAX_NODES: usize = 100_000;
-/// Largest kernel side, stride, pad or dilation.
-pub(crate) const MAX_WINDOW: u32 = 65_535;
 
 /// The program a payload encodes, not yet checked.
 pub(crate) fn decode(payload: &[u8]) -> Result<Parts, ProgramError> {
@@ -132,6 +127,7 @@ fn value(value: wire::Value) -> Result<Value, ProgramError> {
         bound: Bound { bits: bound.bits, source },
         range: value.range.map(|range| (range.low, range.high)),
         whole,
+        bits: value.bits,
         constant: (kind == Kind::Constant).then_some(value.constant),
         name,
     })
@@ -139,10 +135,10 @@ fn value(value: wire::Value) -> Result<Value, ProgramError> {
 
 fn node(node: wire::Node) -> Result<Node, ProgramError> {
     let op = match node.op {
-        Some(wire) => {
-            let name = wire_name(&wire);
-            op(wire).map_err(|problem| ProgramError::Node { node: shown(&node.name), op: name.into(), problem })?
-        }
+        Some(wire) => Op::decode(wire).map_err(|(op, problem)| {
+            let node = shown(&node.name);
+            ProgramError::Node { node, op: op.into(), problem }
+        })?,
         None => {
             let problem = "its operation is not known to this Covey: upgrade, or compile the model again".into();
             return Err(ProgramError::Node { node: shown(&node.name), op: shown(&node.source_op), problem });
@@ -154,96 +150,6 @@ fn node(node: wire::Node) -> Result<Node, ProgramError> {
         inputs: node.inputs.into_iter().map(ValueId).collect(),
         outputs: node.outputs.into_iter().map(ValueId).collect(),
         op,
-    })
-}
-
-fn op(wire: WireOp) -> Result<Op, String> {
-    Ok(match wire {
-        WireOp::Conv2d(conv) => Op::Conv2d { window: window(conv.window)?, groups: conv.groups as usize },
-        WireOp::Dense(_) => Op::Dense,
-        WireOp::Truncate(op) => Op::Truncate { bits: op.bits, rounding: rounding(op.rounding)? },
-        WireOp::MulShift(op) => {
-            Op::MulShift { multipliers: op.multipliers, shift: op.shift, rounding: rounding(op.rounding)? }
-        }
-        WireOp::DivExact(op) => Op::DivExact { divisor: op.divisor },
-        WireOp::Add(_) => Op::Add,
-        WireOp::Sub(_) => Op::Sub,
-        WireOp::Mul(_) => Op::Mul,
-        WireOp::ShiftLeft(op) => Op::ShiftLeft { bits: op.bits },
-        WireOp::Relu(_) => Op::Relu,
-        WireOp::Clip(op) => Op::Clip { low: op.low, high: op.high },
-        WireOp::MaxPool(op) => Op::MaxPool { window: window(op.window)? },
-        WireOp::SumPool(op) => Op::SumPool { window: window(op.window)? },
-        WireOp::Reshape(_) => Op::Reshape,
-        WireOp::Transpose(op) => Op::Transpose { permutation: sizes(&op.permutation) },
-        WireOp::Concat(op) => Op::Concat { axis: op.axis as usize },
-        WireOp::Pad(op) => Op::Pad { before: sizes(&op.before), after: sizes(&op.after), value: op.value },
-        WireOp::ArgMax(op) => {
-            Op::ArgMax { axis: op.axis as usize, select_last: op.select_last, keep_dims: op.keep_dims }
-        }
-        WireOp::Matmul(_) => Op::Matmul,
-        WireOp::Gather(op) => Op::Gather { axes: offsets(&op)? },
-        WireOp::LessThanZero(_) => Op::LessThanZero,
-    })
-}
-
-fn wire_name(wire: &WireOp) -> &'static str {
-    match wire {
-        WireOp::Conv2d(_) => "Conv2d",
-        WireOp::MaxPool(_) => "MaxPool",
-        WireOp::SumPool(_) => "SumPool",
-        WireOp::Truncate(_) => "Truncate",
-        WireOp::MulShift(_) => "MulShift",
-        WireOp::Gather(_) => "Gather",
-        // The others have no field that can fail to convert.
-        _ => "operation",
-    }
-}
-
-/// Offsets stand on the wire one higher, so that 0 is free for the absent one.
-fn offsets(wire: &wire::Gather) -> Result<Vec<Vec<Option<u32>>>, String> {
-    let due: u64 = wire.sizes.iter().copied().map(u64::from).sum();
-    if due != wire.offsets.len() as u64 {
-        return Err(format!("holds {} offsets where its sizes {:?} need {due}", wire.offsets.len(), wire.sizes));
-    }
-    let mut rest = &wire.offsets[..];
-    let axes = wire.sizes.iter().map(|&size| {
-        let (axis, others) = rest.split_at(size as usize);
-        rest = others;
-        axis.iter().map(|offset| offset.checked_sub(1)).collect()
-    });
-    Ok(axes.collect())
-}
-
-fn sizes(wire: &[u32]) -> Vec<usize> {
-    wire.iter().map(|&size| size as usize).collect()
-}
-
-fn rounding(number: i32) -> Result<Rounding, String> {
-    match wire::Rounding::try_from(number) {
-        Ok(wire::Rounding::Exact) => Ok(Rounding::Exact),
-        Ok(wire::Rounding::Ulp) => Ok(Rounding::Ulp),
-        Ok(wire::Rounding::Probabilistic) => Ok(Rounding::Probabilistic),
-        Err(_) => Err(format!("rounding {number} is not known to this Covey: upgrade")),
-    }
-}
-
-/// Checks the numbers too: a [`Window`] with a zero stride would make its own methods fail.
-fn window(wire: Option<wire::Window>) -> Result<Window, String> {
-    let wire = wire.ok_or("has no window")?;
-    fn field<const N: usize>(name: &str, wire: &[u32], least: u32) -> Result<[usize; N], String> {
-        let numbers: [u32; N] =
-            wire.try_into().map_err(|_| format!("its {name} hold {} numbers where {N} are due", wire.len()))?;
-        match numbers.iter().find(|&&number| number < least || number > MAX_WINDOW) {
-            Some(number) => Err(format!("its {name} hold {number}, outside {least}..={MAX_WINDOW}")),
-            None => Ok(numbers.map(|number| number as usize)),
-        }
-    }
-    Ok(Window {
-        kernel: field("kernel sides", &wire.kernel, 1)?,
-        strides: field("strides", &wire.strides, 1)?,
-        pads: field("pads", &wire.pads, 0)?,
-        dilations: field("dilations", &wire.dilations, 1)?,
     })
 }
 
@@ -306,6 +212,7 @@ fn encode_value(value: &Value) -> wire::Value {
             shape: whole.shape.iter().map(|&size| size as u64).collect(),
             classes: whole.classes.clone(),
         }),
+        bits: value.bits,
     }
 }
 
@@ -315,72 +222,6 @@ fn encode_node(node: &Node) -> wire::Node {
         source_op: node.source_op.clone(),
         inputs: node.inputs.iter().map(|id| id.0).collect(),
         outputs: node.outputs.iter().map(|id| id.0).collect(),
-        op: Some(encode_op(&node.op)),
+        op: Some(node.op.encode()),
     }
-}
-
-fn encode_op(op: &Op) -> WireOp {
-    match op {
-        Op::Conv2d { window, groups } => {
-            WireOp::Conv2d(wire::Conv2d { window: Some(encode_window(window)), groups: number(groups) })
-        }
-        Op::Dense => WireOp::Dense(wire::Dense {}),
-        Op::Truncate { bits, rounding } => {
-            WireOp::Truncate(wire::Truncate { bits: *bits, rounding: encode_rounding(*rounding) })
-        }
-        Op::MulShift { multipliers, shift, rounding } => WireOp::MulShift(wire::MulShift {
-            multipliers: multipliers.clone(),
-            shift: *shift,
-            rounding: encode_rounding(*rounding),
-        }),
-        Op::DivExact { divisor } => WireOp::DivExact(wire::DivExact { divisor: *divisor }),
-        Op::Add => WireOp::Add(wire::Add {}),
-        Op::Sub => WireOp::Sub(wire::Sub {}),
-        Op::Mul => WireOp::Mul(wire::Mul {}),
-        Op::ShiftLeft { bits } => WireOp::ShiftLeft(wire::ShiftLeft { bits: *bits }),
-        Op::Relu => WireOp::Relu(wire::Relu {}),
-        Op::Clip { low, high } => WireOp::Clip(wire::Clip { low: *low, high: *high }),
-        Op::MaxPool { window } => WireOp::MaxPool(wire::MaxPool { window: Some(encode_window(window)) }),
-        Op::SumPool { window } => WireOp::SumPool(wire::SumPool { window: Some(encode_window(window)) }),
-        Op::Reshape => WireOp::Reshape(wire::Reshape {}),
-        Op::Transpose { permutation } => WireOp::Transpose(wire::Transpose { permutation: numbers(permutation) }),
-        Op::Concat { axis } => WireOp::Concat(wire::Concat { axis: number(axis) }),
-        Op::Pad { before, after, value } => {
-            WireOp::Pad(wire::Pad { before: numbers(before), after: numbers(after), value: *value })
-        }
-        Op::ArgMax { axis, select_last, keep_dims } => {
-            WireOp::ArgMax(wire::ArgMax { axis: number(axis), select_last: *select_last, keep_dims: *keep_dims })
-        }
-        Op::Matmul => WireOp::Matmul(wire::Matmul {}),
-        Op::Gather { axes } => WireOp::Gather(wire::Gather {
-            sizes: axes.iter().map(|axis| number(&axis.len())).collect(),
-            offsets: axes.iter().flatten().map(|offset| offset.map_or(0, |offset| offset.saturating_add(1))).collect(),
-        }),
-        Op::LessThanZero => WireOp::LessThanZero(wire::LessThanZero {}),
-    }
-}
-
-fn encode_rounding(rounding: Rounding) -> i32 {
-    match rounding {
-        Rounding::Exact => wire::Rounding::Exact.into(),
-        Rounding::Ulp => wire::Rounding::Ulp.into(),
-        Rounding::Probabilistic => wire::Rounding::Probabilistic.into(),
-    }
-}
-
-fn encode_window(window: &Window) -> wire::Window {
-    wire::Window {
-        kernel: numbers(&window.kernel),
-        strides: numbers(&window.strides),
-        pads: numbers(&window.pads),
-        dilations: numbers(&window.dilations),
-    }
-}
-
-fn numbers(sizes: &[usize]) -> Vec<u32> {
-    sizes.iter().map(number).collect()
-}
-
-fn number(size: &usize) -> u32 {
-    u32::try_from(*size).unwrap_or(u32::MAX)
 }

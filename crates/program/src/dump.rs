@@ -2,10 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::infer::describe;
-use crate::{
-    BoundSource, Kind, Node, Op, Postprocess, Program, Rounding, Value, ValueId, Visibility, WholeNumbers, Window,
-};
+use crate::{BoundSource, Kind, Node, Postprocess, Program, Value, ValueId, Visibility, WholeNumbers};
 
 /// The listing of [`Program::dump`].
 pub(crate) fn dump(program: &Program) -> String {
@@ -54,11 +51,12 @@ fn describe_value(value: &Value) -> String {
         BoundSource::Calibrated => "calibrated",
     };
     let range = value.range.map(|(low, high)| format!(" range [{low}, {high}]")).unwrap_or_default();
+    let bits = if value.bits { " bits" } else { "" };
     let whole = value.whole.as_ref().map(describe_whole).unwrap_or_default();
     format!(
-        "{visibility} {kind} '{}' {} scale {} bound 2^{} {source}{range}{whole}",
+        "{visibility} {kind} '{}' {} scale {} bound 2^{} {source}{bits}{range}{whole}",
         value.name,
-        describe(value),
+        value.described(),
         value.scale,
         value.bound.bits
     )
@@ -76,7 +74,7 @@ fn describe_whole(whole: &WholeNumbers) -> String {
 }
 
 fn describe_node(node: &Node) -> String {
-    let options = describe_options(&node.op);
+    let options = node.op.options();
     let options = if options.is_empty() { options } else { format!(" {{{options}}}") };
     format!(
         "{} = {}({}){options}  # '{}' {}",
@@ -88,64 +86,6 @@ fn describe_node(node: &Node) -> String {
     )
     .trim_end()
     .to_string()
-}
-
-fn describe_options(op: &Op) -> String {
-    match op {
-        Op::Dense | Op::Add | Op::Sub | Op::Mul | Op::Relu | Op::Reshape | Op::Matmul | Op::LessThanZero => {
-            String::new()
-        }
-        Op::Conv2d { window, groups } => format!("{}, groups {groups}", describe_window(window)),
-        Op::MaxPool { window } | Op::SumPool { window } => describe_window(window),
-        Op::Truncate { bits, rounding } => format!("bits {bits}, {}", describe_rounding(*rounding)),
-        Op::MulShift { multipliers, shift, rounding } => {
-            let multipliers = match multipliers[..] {
-                [multiplier] => format!("multiplier {multiplier}"),
-                _ => format!("multipliers {multipliers:?}"),
-            };
-            format!("{multipliers}, shift {shift}, {}", describe_rounding(*rounding))
-        }
-        Op::DivExact { divisor } => format!("divisor {divisor}"),
-        Op::ShiftLeft { bits } => format!("bits {bits}"),
-        Op::Clip { low, high } => {
-            let end = |end: &Option<i64>| end.map_or("open".to_string(), |end| end.to_string());
-            format!("low {}, high {}", end(low), end(high))
-        }
-        Op::Transpose { permutation } => format!("permutation {permutation:?}"),
-        Op::Concat { axis } => format!("axis {axis}"),
-        Op::Gather { axes } => axes.iter().map(|axis| describe_offsets(axis)).collect::<Vec<_>>().join(" x "),
-        Op::Pad { before, after, value } => format!("before {before:?}, after {after:?}, value {value}"),
-        Op::ArgMax { axis, select_last, keep_dims } => {
-            let tie = if *select_last { "last" } else { "first" };
-            format!("axis {axis}, {tie} wins{}", if *keep_dims { ", keep dims" } else { "" })
-        }
-    }
-}
-
-/// Few offsets one by one, many by their ends.
-fn describe_offsets(axis: &[Option<u32>]) -> String {
-    let one = |offset: &Option<u32>| offset.map_or("zero".to_string(), |offset| offset.to_string());
-    match axis {
-        [first, second, .., last] if axis.len() > 8 => {
-            format!("[{}, {}, .., {}] ({})", one(first), one(second), one(last), axis.len())
-        }
-        _ => format!("[{}]", axis.iter().map(one).collect::<Vec<_>>().join(", ")),
-    }
-}
-
-fn describe_window(window: &Window) -> String {
-    format!(
-        "kernel {:?}, strides {:?}, pads {:?}, dilations {:?}",
-        window.kernel, window.strides, window.pads, window.dilations
-    )
-}
-
-fn describe_rounding(rounding: Rounding) -> &'static str {
-    match rounding {
-        Rounding::Exact => "exact",
-        Rounding::Ulp => "ulp",
-        Rounding::Probabilistic => "probabilistic",
-    }
 }
 
 fn list(ids: &[ValueId]) -> String {

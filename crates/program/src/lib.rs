@@ -2,7 +2,7 @@
 //!
 //! A [`Program`] is public and goes to every party; [`Weights`] are secret and stay with their owner's client. Both are
 //! parsed, not merely validated: no invalid `Program` or `Weights` exists. `docs/program-format.md` says what each
-//! operation means in integer arithmetic. No protocol is known here.
+//! operation means in integer arithmetic; the operators themselves are `covey-operators`'.
 
 mod builder;
 mod container;
@@ -10,21 +10,18 @@ mod convert;
 mod dump;
 mod error;
 mod file;
-mod infer;
-mod model;
+mod node;
 mod program;
 mod validate;
 mod weights;
-mod whole;
-mod wire;
 
 pub use builder::ProgramBuilder;
 pub use container::ProgramHash;
+pub use covey_operators::{Bound, BoundSource, Kind, Op, Rounding, Value, Visibility, WholeNumbers, Window, op};
 pub use error::{ProgramError, WeightsError};
-pub use model::{Bound, BoundSource, Kind, Node, Op, Postprocess, Rounding, Value, ValueId, Visibility, Window};
+pub use node::{Node, Postprocess, ValueId};
 pub use program::Program;
 pub use weights::Weights;
-pub use whole::WholeNumbers;
 
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,10 @@
 
 use std::collections::HashSet;
 
-use crate::infer::{describe, infer, largest_bound, may_be_written};
+use covey_operators::largest_bound;
+
 use crate::program::Parts;
-use crate::{Kind, Node, Op, Postprocess, ProgramError, Value, ValueId, Visibility};
+use crate::{Kind, Node, Postprocess, ProgramError, Value, ValueId, Visibility};
 
 /// Most dimensions of a value, the batch included.
 const MAX_RANK: usize = 8;
@@ -66,11 +67,11 @@ fn check_value(parts: &Parts, value: &Value) -> Result<(), String> {
         return Err(format!("has {} dimensions and at most {MAX_RANK} are allowed", value.rank()));
     }
     if value.shape.contains(&0) {
-        return Err(format!("has an empty dimension in its shape {}", describe(value)));
+        return Err(format!("has an empty dimension in its shape {}", value.described()));
     }
     let elements = value.shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
     if elements.is_none_or(|elements| elements > MAX_ELEMENTS) {
-        return Err(format!("of shape {} has more than 2^31 elements", describe(value)));
+        return Err(format!("of shape {} has more than 2^31 elements", value.described()));
     }
     if value.scale > MAX_SCALE {
         return Err(format!(
@@ -94,9 +95,26 @@ fn check_value(parts: &Parts, value: &Value) -> Result<(), String> {
         }
         _ => {}
     }
+    check_bits(value)?;
     check_range(value)?;
     check_whole(value)?;
     check_constant(value)
+}
+
+fn check_bits(value: &Value) -> Result<(), String> {
+    if !value.bits {
+        return Ok(());
+    }
+    if value.kind != Kind::Intermediate {
+        return Err("holds bits but no node computes it: give integers and compare them in the program".into());
+    }
+    if value.scale != 0 || value.bound.bits != 1 {
+        return Err(format!(
+            "holds bits and has scale {} and bound 2^{}: they must be 0 and 2^1",
+            value.scale, value.bound.bits
+        ));
+    }
+    Ok(())
 }
 
 fn check_range(value: &Value) -> Result<(), String> {
@@ -163,7 +181,7 @@ fn check_constant(value: &Value) -> Result<(), String> {
         return Err(format!(
             "holds {} constants where its shape {} needs {}",
             data.len(),
-            describe(value),
+            value.described(),
             value.elements()
         ));
     }
@@ -210,24 +228,35 @@ fn check_node(parts: &Parts, node: &Node, defined: &mut [bool]) -> Result<(), St
         return Err(format!("writes {} values where one is due", node.outputs.len()));
     };
     let output = lookup(parts, id)?;
-    if !may_be_written(output.kind) {
+    if !matches!(output.kind, Kind::Intermediate | Kind::State) {
         return Err(format!("writes '{}', which is an input, constant or parameter", output.name));
     }
     if output.kind == Kind::Intermediate && std::mem::replace(&mut defined[id.index()], true) {
         return Err(format!("writes '{}', which an earlier node has computed", output.name));
     }
-    let form = infer(&node.op, &inputs, output, parts.ring)?;
+    for (position, input) in inputs.iter().enumerate() {
+        match (node.op.takes_bits(position), input.bits) {
+            (false, true) => return Err(format!("takes integers and '{}' holds bits: use BitToInteger", input.name)),
+            (true, false) => return Err(format!("takes bits and '{}' holds integers: use IsNegative", input.name)),
+            _ => {}
+        }
+    }
+    let form = node.op.form(&inputs, output, parts.ring)?;
     if (form.batched, &form.shape) != (output.batched, &output.shape) {
         let computed = Value { batched: form.batched, shape: form.shape, ..output.clone() };
         return Err(format!(
             "computes shape {} but '{}' declares {}",
-            describe(&computed),
+            computed.described(),
             output.name,
-            describe(output)
+            output.described()
         ));
     }
     if form.scale != output.scale {
         return Err(format!("computes scale {} but '{}' declares {}", form.scale, output.name, output.scale));
+    }
+    if form.bits != output.bits {
+        let (is, declared) = if form.bits { ("bits", "integers") } else { ("integers", "bits") };
+        return Err(format!("computes {is} but '{}' is declared to hold {declared}", output.name));
     }
     // A public result of secret operands would have to be opened.
     let secret = inputs.iter().any(|input| input.visibility == Visibility::Secret);
@@ -235,17 +264,8 @@ fn check_node(parts: &Parts, node: &Node, defined: &mut [bool]) -> Result<(), St
         let (is, declared) = if secret { ("secret", "public") } else { ("public", "secret") };
         return Err(format!("its operands make the result {is} but '{}' is declared {declared}", output.name));
     }
-    check_result_bound(&node.op, &inputs, output)
-}
-
-/// Integers that the operation itself puts into its result must lie inside the result's bound.
-fn check_result_bound(op: &Op, inputs: &[&Value], output: &Value) -> Result<(), String> {
-    let largest = match op {
-        Op::Pad { value, .. } => value.unsigned_abs(),
-        Op::ArgMax { axis, .. } => inputs[0].full_shape(1)[*axis] as u64 - 1,
-        Op::LessThanZero => 1,
-        _ => return Ok(()),
-    };
+    // Integers that the operation itself puts into its result must lie inside the result's bound.
+    let largest = node.op.puts(&inputs);
     if largest >> output.bound.bits != 0 {
         return Err(format!("puts {largest} into '{}', outside its bound 2^{}", output.name, output.bound.bits));
     }
@@ -265,6 +285,9 @@ fn check_outputs(parts: &Parts, defined: &[bool]) -> Result<(), ProgramError> {
         let refuse = |problem: &str| Err(ProgramError::Value { value: shown(&value.name), problem: problem.into() });
         if value.kind != Kind::Intermediate {
             return refuse("is listed among the outputs but no node computes it: opening it would reveal it as it is");
+        }
+        if value.bits {
+            return refuse("holds bits and is listed among the outputs: use BitToInteger and open its result");
         }
         if !listed.insert(id) {
             return refuse("is listed twice among the outputs");

@@ -1,6 +1,6 @@
 //! Protocols over whole tensors, behind one trait.
 //!
-//! [`Protocol`] is the interface `nn` and `runtime` are written on; [`clear`] is its executable specification and
+//! [`Protocol`] is the interface `operators` and `runtime` are written on; [`clear`] is its executable specification and
 //! [`trio`] the three-party protocol of PIGEON, [`two_party`] two parties by oblivious transfer. A protocol's primitives are [`machine::Machine`]s run by one
 //! [`scheduler::Scheduler`]; the cost of each is a pure function, summed by [`planner::Planner`].
 

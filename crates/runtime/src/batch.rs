@@ -1,6 +1,6 @@
 //! How many samples fit one run.
 
-use covey_program::{Node, Op, Program};
+use covey_program::{Node, Program};
 
 use crate::RuntimeError;
 
@@ -32,17 +32,5 @@ pub(crate) fn check_batch(program: &Program, batch: usize) -> Result<(), Runtime
 /// The largest tensor a node builds beside its operands and result, for one sample.
 fn elements_gathered(program: &Program, node: &Node) -> usize {
     let (Some(&input), Some(&output)) = (node.inputs.first(), node.outputs.first()) else { return 0 };
-    let (x, y) = (program.value(input), program.value(output));
-    match &node.op {
-        Op::SumPool { window } => y.elements().saturating_mul(window.kernel[0] * window.kernel[1]),
-        // Along the width first: as many rows as before, each tap of the narrower image.
-        Op::MaxPool { window } => {
-            let (height, width) = (x.shape[x.shape.len() - 2], y.shape[y.shape.len() - 1]);
-            let planes = y.elements() / (y.shape[y.shape.len() - 2] * width).max(1);
-            let rows = planes.saturating_mul(height * width).saturating_mul(window.kernel[1]);
-            rows.max(y.elements().saturating_mul(window.kernel[0]))
-        }
-        Op::Clip { .. } => 2 * y.elements(),
-        _ => 0,
-    }
+    node.op.builds(program.value(input), program.value(output))
 }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use covey_operators::Shared;
 use covey_program::{Program, Value, ValueId, Weights};
-use covey_protocols::clear::{Clear, ClearTensor, OnViolation};
+use covey_protocols::clear::{Clear, OnViolation};
 use covey_protocols::{Phase, ProtocolError};
 use covey_ring::{Ring, Tensor};
 use serde::{Deserialize, Serialize};
@@ -135,22 +136,33 @@ struct Statistics<'a> {
 }
 
 impl Observer<Clear> for Statistics<'_> {
-    fn computed(&mut self, id: ValueId, share: &ClearTensor) -> Result<(), ProtocolError> {
+    fn computed(&mut self, id: ValueId, share: &Shared<Clear>) -> Result<(), ProtocolError> {
+        match share {
+            Shared::Integers(x) => {
+                let ring = self.ring;
+                self.note(id, x.data().iter().map(move |&word| ring.signed(word)))
+            }
+            Shared::Bits(x) => self.note(id, (0..x.bits().len()).map(|index| x.bits().get(0, index).into())),
+        }
+    }
+}
+
+impl Statistics<'_> {
+    fn note(&mut self, id: ValueId, integers: impl ExactSizeIterator<Item = i64> + Clone) -> Result<(), ProtocolError> {
         let value = self.program.value(id);
         let bits = value.bound.bits;
-        let integers = || share.data().iter().map(|&word| self.ring.signed(word));
         let passes = |integer: &i64| integer.unsigned_abs().checked_shr(bits).is_some_and(|rest| rest != 0);
         if self.enforced
-            && let Some(integer) = integers().find(passes)
+            && let Some(integer) = integers.clone().find(passes)
         {
             return Err(ProtocolError::BoundViolated { node: String::new(), value: integer.into(), bits });
         }
         let statistics = ValueStatistics {
             value: value.name.clone(),
-            largest: integers().map(i64::unsigned_abs).max().unwrap_or(0),
+            largest: integers.clone().map(i64::unsigned_abs).max().unwrap_or(0),
             bound: bits,
-            nonzero: share.data().iter().filter(|&&word| word != 0).count(),
-            elements: share.data().len(),
+            nonzero: integers.clone().filter(|&integer| integer != 0).count(),
+            elements: integers.len(),
         };
         self.values.insert(id, statistics);
         Ok(())

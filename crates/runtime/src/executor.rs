@@ -4,19 +4,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use covey_nn::{Operand, Window, linear};
-use covey_program::{Kind, Op, Program, ValueId};
+use covey_operators::{Call, Given, Operand, Part, Shared};
+use covey_program::{Kind, Program, Value, ValueId};
 use covey_protocols::cost::{CHECK, Cost, Gate, WEIGHTS};
 use covey_protocols::{
     Checked, Options, Phase, Placement, Protocol, ProtocolError, Rounding, Shaped, Truncation, WeightSource,
 };
 use covey_ring::Tensor;
 
+use crate::RuntimeError;
 use crate::batch::check_batch;
 use crate::profile::{CHECK_NAME, Timing, WEIGHTS_NAME};
 use crate::schedule::{INPUTS, OUTPUTS, Schedule, Step};
 use crate::session::{self, Unsupported};
-use crate::{RuntimeError, step};
 
 /// A parameter of the model as this party holds it.
 pub enum Parameter<P: Protocol> {
@@ -39,13 +39,13 @@ impl<P: Protocol> Parameter<P> {
 }
 
 /// A parameter or constant that steps read as it is.
-pub(crate) enum Resident<P: Protocol> {
+enum Resident<P: Protocol> {
     Secret(P::Arith),
     Public(Tensor<P::Word>),
 }
 
 impl<P: Protocol> Resident<P> {
-    pub(crate) fn operand(&self) -> Operand<'_, P> {
+    fn operand(&self) -> Operand<'_, P> {
         match self {
             Resident::Secret(x) => Operand::Secret(x),
             Resident::Public(x) => Operand::Public(x),
@@ -61,7 +61,7 @@ pub trait Observer<P: Protocol> {
     }
 
     /// `share` of `value` has been received or computed. An error ends the run.
-    fn computed(&mut self, value: ValueId, share: &P::Arith) -> Result<(), ProtocolError> {
+    fn computed(&mut self, value: ValueId, share: &Shared<P>) -> Result<(), ProtocolError> {
         let _ = (value, share);
         Ok(())
     }
@@ -136,12 +136,12 @@ impl<P: Protocol> Executor<P> {
         check_batch(&self.program, batch)?;
         protocol.begin(phase, inference)?;
         let mut timings = Vec::with_capacity(self.schedule.steps().len() + 2);
-        let mut values: HashMap<ValueId, P::Arith> = HashMap::new();
+        let mut values: HashMap<ValueId, Shared<P>> = HashMap::new();
 
         let start = Instant::now();
         protocol.enter(INPUTS, "inputs");
         for &id in self.program.inputs() {
-            let share = protocol.client_input(&self.program.value(id).full_shape(batch))?;
+            let share = Shared::Integers(protocol.client_input(&self.program.value(id).full_shape(batch))?);
             observer.computed(id, &share)?;
             values.insert(id, share);
         }
@@ -152,10 +152,9 @@ impl<P: Protocol> Executor<P> {
             let start = Instant::now();
             observer.begins(step, index, steps.len());
             protocol.enter(step.node, &step.name);
-            let operands = step::Operands { program: &self.program, resident: &self.resident, values: &values, batch };
-            let result = step::run(protocol, step, &operands, self.weights.get(&step.node))
-                .map_err(|error| error.at(&step.name))?;
-            if P::shape(&result) != self.program.value(step.output).full_shape(batch) {
+            let call = self.call(step, &values, batch)?;
+            let result = step.op.run(protocol, &call).map_err(|error| error.at(&step.name))?;
+            if !fits(&result, call.result, batch) {
                 return Err(ProtocolError::Internal("the shape of a step's result").into());
             }
             observer.computed(step.output, &result).map_err(|error| error.at(&step.name))?;
@@ -171,7 +170,9 @@ impl<P: Protocol> Executor<P> {
         let mut outputs = Timing::new(OUTPUTS, "outputs", "", Instant::now());
         protocol.enter(OUTPUTS, "outputs");
         for id in self.program.outputs() {
-            let value = values.get(id).ok_or(ProtocolError::Internal("the outputs of a run"))?;
+            let Some(Shared::Integers(value)) = values.get(id) else {
+                return Err(ProtocolError::Internal("the outputs of a run").into());
+            };
             let output = self.program.value(*id);
             if round_bits == 0 || output.scale == 0 {
                 outputs.add(|| protocol.reveal(value, &checked))?;
@@ -187,6 +188,42 @@ impl<P: Protocol> Executor<P> {
         timings.extend(has_check.then_some(checking));
         timings.push(outputs);
         Ok(timings)
+    }
+
+    /// What `step` computes on.
+    fn call<'a>(
+        &'a self,
+        step: &Step,
+        values: &'a HashMap<ValueId, Shared<P>>,
+        batch: usize,
+    ) -> Result<Call<'a, P>, ProtocolError> {
+        let operand = |id: &ValueId| {
+            let computed = values.get(id).map(Shared::given);
+            computed.or_else(|| self.resident.get(id).map(|value| Given::Integers(value.operand())))
+        };
+        let residual = match step.residual.as_ref().map(operand) {
+            None => None,
+            Some(Some(Given::Integers(residual))) => Some(residual),
+            Some(_) => return Err(ProtocolError::Internal("a value that was freed too early")),
+        };
+        Ok(Call {
+            operands: step.inputs.iter().map(operand).collect(),
+            x: self.program.value(step.inputs[0]),
+            result: self.program.value(step.output),
+            batch,
+            weight: self.weights.get(&step.node),
+            truncate: step.truncate,
+            residual,
+            relu: step.relu,
+        })
+    }
+}
+
+/// Whether what was computed is what the program declares. How many bits there are, no protocol tells.
+fn fits<P: Protocol>(share: &Shared<P>, declared: &Value, batch: usize) -> bool {
+    match share {
+        Shared::Integers(x) => !declared.bits && P::shape(x) == declared.full_shape(batch),
+        Shared::Bits(_) => declared.bits,
     }
 }
 
@@ -267,7 +304,7 @@ impl<P: Protocol> Preparation<P> {
         }
         let Preparation { program, schedule, weights, resident, .. } = self;
         // A weight that is neither parameter nor constant.
-        let unprepared = |step: &&Step| is_linear(&step.op) && !weights.contains_key(&step.node);
+        let unprepared = |step: &&Step| step.op.part() == Part::Linear && !weights.contains_key(&step.node);
         if let Some(step) = schedule.steps().iter().find(unprepared) {
             let weight = step.inputs.get(1).map(|id| program.value(*id).name.clone());
             return Err(RuntimeError::MissingParameter(weight.unwrap_or_default()));
@@ -280,10 +317,12 @@ impl<P: Protocol> Preparation<P> {
     /// Prepares the value for every linear step whose weight it is, and keeps it where another step reads it.
     fn take_in(&mut self, protocol: &mut P, id: ValueId, parameter: Parameter<P>) -> Result<(), RuntimeError> {
         let steps = self.schedule.steps();
-        let weight_of = |step: &&Step| is_linear(&step.op) && step.inputs.get(1) == Some(&id);
+        let weight_of = |step: &&Step| step.op.part() == Part::Linear && step.inputs.get(1) == Some(&id);
         let linear: Vec<Step> = steps.iter().filter(weight_of).cloned().collect();
         let is_read = |step: &Step| {
-            let other = |(position, input): (usize, &ValueId)| *input == id && !(position == 1 && is_linear(&step.op));
+            let other = |(position, input): (usize, &ValueId)| {
+                *input == id && !(position == 1 && step.op.part() == Part::Linear)
+            };
             step.inputs.iter().enumerate().any(other)
         };
         let keep = steps.iter().any(is_read);
@@ -314,26 +353,10 @@ impl<P: Protocol> Preparation<P> {
     fn prepare(&mut self, protocol: &mut P, step: &Step, source: WeightSource<P>) -> Result<(), RuntimeError> {
         let [x, weight, ..] = step.inputs[..] else { return Err(ProtocolError::Internal("a linear layer").into()) };
         let shape = &self.program.value(weight).shape;
-        let geometry = match &step.op {
-            Op::Conv2d { window, groups } => {
-                let x = self.program.value(x).full_shape(1);
-                linear::conv2d_geometry(&x, shape, &window_of(window), *groups)?
-            }
-            _ => linear::dense_geometry(shape)?,
-        };
+        let geometry = step.op.geometry(&self.program.value(x).full_shape(1), shape)?;
         protocol.enter(step.node, &step.name);
         let prepared = protocol.prepare_value(weight.index() as u32, source, geometry, Placement::Cpu)?;
         self.weights.insert(step.node, prepared);
         Ok(())
     }
-}
-
-fn is_linear(op: &Op) -> bool {
-    matches!(op, Op::Conv2d { .. } | Op::Dense)
-}
-
-/// The layers' form of a window.
-pub(crate) fn window_of(window: &covey_program::Window) -> Window {
-    let &covey_program::Window { kernel, strides, pads, dilations } = window;
-    Window { kernel, strides, pads, dilations }
 }

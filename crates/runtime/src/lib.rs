@@ -12,7 +12,6 @@ pub mod plan;
 pub mod profile;
 mod schedule;
 pub mod session;
-mod step;
 pub mod verify;
 
 pub use batch::batch_limit;

@@ -1,6 +1,7 @@
 //! What runs when: the program's nodes as steps, neighbours fused, values freed as soon as nothing needs them.
 
-use covey_program::{BoundSource, Kind, Node, Op, Program, Value, ValueId};
+use covey_operators::Part;
+use covey_program::{Kind, Node, Op, Program, Value, ValueId};
 use covey_protocols::{Comparison, Protocol, Rounding, Truncation};
 
 /// The node number under which inputs are received.
@@ -21,8 +22,6 @@ pub struct Step {
     pub op: Op,
     /// Operands.
     pub inputs: Vec<ValueId>,
-    /// What the operands of a comparison or shift are bounded by: the first operand's bound.
-    pub bound: Comparison,
     /// The shift fused into a product.
     pub truncate: Option<Truncation>,
     /// The addition fused into a linear layer after its shift: the other operand.
@@ -65,18 +64,18 @@ impl Schedule {
             if fused[index] {
                 continue;
             }
-            let mut step = plain_step(program, index, node);
-            if is_product(&node.op)
+            let mut step = plain_step(index, node);
+            let part = node.op.part();
+            if matches!(part, Part::Linear | Part::Product)
                 && let Some(next) = readers.only(step.output)
-                && let Op::Truncate { bits, rounding } = nodes[next].op
+                && let Part::Shift { bits, rounding } = nodes[next].op.part()
             {
                 let bound = program.value(step.output).bound.bits;
-                step.truncate = Some(Truncation { bits, rounding: rounding_of(rounding), bound });
+                step.truncate = Some(Truncation { bits, rounding, bound });
                 step.output = nodes[next].outputs[0];
                 fused[next] = true;
             }
-            let linear = matches!(node.op, Op::Conv2d { .. } | Op::Dense);
-            if let (true, true, Some(next)) = (fuses_relu, linear, readers.only(step.output))
+            if let (true, Part::Linear, Some(next)) = (fuses_relu, part, readers.only(step.output))
                 && let Some((other, truncation)) = residual(program, &step, &nodes[next], &computed)
             {
                 step.truncate = Some(truncation);
@@ -85,11 +84,11 @@ impl Schedule {
                 fused[next] = true;
             }
             if fuses_relu
-                && (linear || matches!(node.op, Op::Truncate { .. }))
+                && matches!(part, Part::Linear | Part::Shift { .. })
                 && let Some(next) = readers.only(step.output)
-                && nodes[next].op == Op::Relu
+                && nodes[next].op.part() == Part::Rectifier
             {
-                step.relu = Some(comparison(program, step.output));
+                step.relu = Some(program.value(step.output).comparison());
                 step.join(&nodes[next]);
                 fused[next] = true;
             }
@@ -121,7 +120,7 @@ impl Step {
 fn residual(program: &Program, step: &Step, next: &Node, computed: &[bool]) -> Option<(ValueId, Truncation)> {
     let truncation = step.truncate.filter(|truncation| truncation.rounding == Rounding::Exact)?;
     let &[x, y] = &next.inputs[..] else { return None };
-    if next.op != Op::Add || x == y {
+    if next.op.part() != Part::Addition || x == y {
         return None;
     }
     let other = if x == step.output { y } else { x };
@@ -132,7 +131,7 @@ fn residual(program: &Program, step: &Step, next: &Node, computed: &[bool]) -> O
     (fits && bound + 2 <= program.ring().bits()).then_some((other, Truncation { bound, ..truncation }))
 }
 
-fn plain_step(program: &Program, index: usize, node: &Node) -> Step {
+fn plain_step(index: usize, node: &Node) -> Step {
     let op_name = if node.source_op.is_empty() { node.op.name() } else { node.source_op.as_str() };
     Step {
         node: index as u32,
@@ -140,30 +139,11 @@ fn plain_step(program: &Program, index: usize, node: &Node) -> Step {
         op_name: op_name.to_string(),
         op: node.op.clone(),
         inputs: node.inputs.clone(),
-        bound: comparison(program, node.inputs[0]),
         truncate: None,
         residual: None,
         relu: None,
         output: node.outputs[0],
         last_uses: Vec::new(),
-    }
-}
-
-fn comparison(program: &Program, id: ValueId) -> Comparison {
-    let bound = program.value(id).bound;
-    Comparison { bound: bound.bits, proved: bound.source == BoundSource::Proved }
-}
-
-fn is_product(op: &Op) -> bool {
-    matches!(op, Op::Conv2d { .. } | Op::Dense | Op::Mul | Op::Matmul)
-}
-
-/// The protocols' name of a rounding.
-pub(crate) fn rounding_of(rounding: covey_program::Rounding) -> Rounding {
-    match rounding {
-        covey_program::Rounding::Exact => Rounding::Exact,
-        covey_program::Rounding::Ulp => Rounding::Ulp,
-        covey_program::Rounding::Probabilistic => Rounding::Probabilistic,
     }
 }
 
@@ -216,7 +196,7 @@ fn free_after_last_use(program: &Program, steps: &mut [Step]) {
 
 #[cfg(test)]
 mod tests {
-    use covey_program::ProgramBuilder;
+    use covey_program::{ProgramBuilder, op};
     use covey_ring::Ring;
 
     use super::*;
@@ -226,9 +206,9 @@ mod tests {
         let mut b = ProgramBuilder::new("fused", Ring::Pow2(32));
         let x = b.input("x", &[4], 8);
         let w = b.parameter("w", &[4, 4], 8);
-        let product = b.node("fc", Op::Dense, &[x, w]);
+        let product = b.node("fc", op::Dense, &[x, w]);
         b.bound(product, 24);
-        let truncate = Op::Truncate { bits: 8, rounding: covey_program::Rounding::Exact };
+        let truncate = op::Truncate { bits: 8, rounding: Rounding::Exact };
         let short = b.node("fc", truncate, &[product]);
         b.bound(short, 16);
         (b, x, short)
@@ -237,10 +217,10 @@ mod tests {
     /// The layer and its ReLU, in each of the ways they may meet.
     fn program(read_twice: bool) -> Program {
         let (mut b, _, short) = layer();
-        let relu = b.node("relu", Op::Relu, &[short]);
+        let relu = b.node("relu", op::Relu, &[short]);
         b.output(relu);
         if read_twice {
-            let sum = b.node("sum", Op::Add, &[short, relu]);
+            let sum = b.node("sum", op::Add, &[short, relu]);
             b.output(sum);
         }
         b.build().unwrap()
@@ -250,9 +230,9 @@ mod tests {
     fn an_addition_joins_the_linear_layer_before_it_if_the_sum_leaves_room() {
         let schedule = |bits: u32| {
             let (mut b, x, short) = layer();
-            let sum = b.node("sum", Op::Add, &[x, short]);
+            let sum = b.node("sum", op::Add, &[x, short]);
             b.bound(sum, bits);
-            let relu = b.node("relu", Op::Relu, &[sum]);
+            let relu = b.node("relu", op::Relu, &[sum]);
             b.output(relu);
             Schedule::fused(&b.build().unwrap(), true)
         };

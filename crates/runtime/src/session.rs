@@ -3,19 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-use covey_nn::clip::{Ends, difference_bound};
-use covey_program::{Kind, Op, Program};
+use covey_operators::Asks;
+use covey_program::{Kind, Program, ValueId};
 use covey_protocols::beaver::Beaver;
 use covey_protocols::clear::Clear;
 use covey_protocols::quad::Quad;
 use covey_protocols::served::{Part, Served, Sharing};
 use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
-use covey_protocols::{PARTIES, Session, Truncation};
+use covey_protocols::{PARTIES, Session};
 use covey_ring::Ring;
-
-use crate::schedule::rounding_of;
-use crate::step::shifted_bound;
 
 /// The protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -228,17 +225,8 @@ fn supported_by<P: Served>(program: &Program, protocol: &'static str) -> Result<
     let bits = ring.bits();
     for node in program.nodes() {
         let refuse = |what: String| Err(Unsupported::Node { node: node.name.clone(), protocol, what });
-        let bound = program.value(node.inputs[0]).bound.bits;
-        let shift = match &node.op {
-            Op::Truncate { bits, rounding } => {
-                Some(Truncation { bits: *bits, rounding: rounding_of(*rounding), bound })
-            }
-            Op::MulShift { multipliers, shift, rounding } => {
-                let bound = shifted_bound(program, node.inputs[0], node.outputs[0], multipliers, *shift);
-                Some(Truncation { bits: *shift, rounding: rounding_of(*rounding), bound })
-            }
-            _ => None,
-        };
+        let value = |ids: &[ValueId]| program.value(ids[0]);
+        let Asks { shift, compared, division } = node.op.asks(value(&node.inputs), value(&node.outputs));
         if shift.is_some_and(|shift| !P::admits_rounding(shift.rounding)) {
             return refuse("probabilistic shifts; compile with --truncation exact or ulp".into());
         }
@@ -248,12 +236,6 @@ fn supported_by<P: Served>(program: &Program, protocol: &'static str) -> Result<
                 shift.bound, shift.bits
             ));
         }
-        let compared = match node.op {
-            Op::Relu | Op::LessThanZero => Some(bound),
-            Op::Clip { low, high } => Some(difference_bound(bound, Ends { low, high })),
-            Op::MaxPool { .. } | Op::ArgMax { .. } => Some(bound + 1),
-            _ => None,
-        };
         if let Some(compared) = compared.filter(|&compared| compared > bits - 1) {
             return refuse(format!(
                 "comparing values of {compared} bits in {ring}, where at most {} are allowed; compile with a larger ring \
@@ -261,7 +243,7 @@ fn supported_by<P: Served>(program: &Program, protocol: &'static str) -> Result<
                 bits - 1
             ));
         }
-        if let Op::DivExact { divisor } = node.op
+        if let Some((divisor, bound)) = division
             && !P::admits_division(ring, divisor, bound)
         {
             return refuse(format!("division by {divisor}; compile with --division mul-shift"));

@@ -5,10 +5,12 @@ mod common;
 use std::sync::Arc;
 
 use common::{Run, integers, run_in, tensor};
-use covey_program::{Op, Program, ProgramBuilder, Rounding, Weights};
+use covey_program::{Program, ProgramBuilder, Rounding, Weights, op};
 use covey_protocols::Phase;
+use covey_protocols::beaver::Beaver;
 use covey_protocols::quad::Quad;
 use covey_protocols::trio::Trio;
+use covey_protocols::two_party::TwoParty;
 use covey_ring::{Ring, Tensor};
 use covey_runtime::clear::run_clear;
 use covey_runtime::verify::compare;
@@ -27,26 +29,26 @@ fn operations_the_cnn_does_not_have() {
     b.bound(x, 8);
     let scale = b.constant("scale", &[3], 4, vec![16, -8, 3]);
     let offset = b.constant("offset", &[2, 1], 4, vec![5, -100]);
-    let doubled = b.node("doubled", Op::Add, &[scale, scale]);
+    let doubled = b.node("doubled", op::Add, &[scale, scale]);
     b.bound(doubled, 6);
-    let scaled = b.node("scale", Op::Mul, &[x, doubled]);
+    let scaled = b.node("scale", op::Mul, &[x, doubled]);
     b.bound(scaled, 14);
     let scaled = b.node("scale", common::truncate(4), &[scaled]);
     b.bound(scaled, 10);
-    let moved = b.node("offset", Op::Sub, &[offset, scaled]);
+    let moved = b.node("offset", op::Sub, &[offset, scaled]);
     b.bound(moved, 11);
-    let clipped = b.node("clip", Op::Clip { low: Some(-60), high: Some(96) }, &[moved]);
+    let clipped = b.node("clip", op::Clip { low: Some(-60), high: Some(96) }, &[moved]);
     b.bound(clipped, 7);
-    let pad = Op::Pad { before: vec![0, 0, 1], after: vec![0, 1, 0], value: -3 };
+    let pad = op::Pad { before: vec![0, 0, 1], after: vec![0, 1, 0], value: -3 };
     let padded = b.node("pad", pad, &[clipped]);
     b.bound(padded, 7);
-    let turned = b.node("turn", Op::Transpose { permutation: vec![0, 2, 1] }, &[padded]);
+    let turned = b.node("turn", op::Transpose { permutation: vec![0, 2, 1] }, &[padded]);
     b.bound(turned, 7);
-    let product = b.node("product", Op::Matmul, &[turned, padded]);
+    let product = b.node("product", op::Matmul, &[turned, padded]);
     b.bound(product, 16);
-    let product = b.node("product", Op::Truncate { bits: 4, rounding: Rounding::Exact }, &[product]);
+    let product = b.node("product", op::Truncate { bits: 4, rounding: Rounding::Exact }, &[product]);
     b.bound(product, 12);
-    let both = b.node("join", Op::Concat { axis: 1 }, &[product, padded]);
+    let both = b.node("join", op::Concat { axis: 1 }, &[product, padded]);
     b.bound(both, 12);
     b.output(both);
     let program = Arc::new(b.build().unwrap());
@@ -87,18 +89,18 @@ fn gathers_signs_and_stacked_images() {
     let w = b.parameter("w", &[2, 1, 2, 2], 4);
     b.bound(w, 4);
     let window = covey_program::Window::square(2, 1, 0);
-    let conv = b.node("conv", Op::Conv2d { window, groups: 1 }, &[x, w]);
+    let conv = b.node("conv", op::Conv2d { window, groups: 1 }, &[x, w]);
     b.bound(conv, 14);
     let conv = b.node("conv", common::truncate(4), &[conv]);
     b.bound(conv, 10);
-    let rectified = b.node("relu", Op::Relu, &[conv]);
+    let rectified = b.node("relu", op::Relu, &[conv]);
     b.bound(rectified, 10);
-    let most = b.node("pool", Op::MaxPool { window }, &[rectified]);
+    let most = b.node("pool", op::MaxPool { window }, &[rectified]);
     b.bound(most, 10);
-    let sign = b.node("sign", Op::LessThanZero, &[conv]);
+    let sign = b.node("sign", op::LessThanZero, &[conv]);
     b.bound(sign, 1);
     let axes = vec![vec![Some(8), None, Some(0)], vec![Some(3), Some(3), Some(5)]];
-    let picked = b.node("pick", Op::Gather { axes }, &[sign]);
+    let picked = b.node("pick", op::Gather { axes }, &[sign]);
     b.bound(picked, 1);
     b.output(most);
     b.output(sign);
@@ -135,4 +137,104 @@ fn gathers_signs_and_stacked_images() {
             assert_eq!(compare("output", due, got, RING).differing, 0);
         }
     }
+}
+
+/// Two signs and what logic makes of them, each read more than once: selections by three bits, and two bits as integers.
+fn bits() -> Arc<Program> {
+    let mut b = ProgramBuilder::new("bits", RING);
+    let (x, y) = (b.input("x", &[5, 7], 4), b.input("y", &[5, 7], 4));
+    let negatives = [x, y].map(|id| {
+        b.bound(id, 8);
+        b.node("negative", op::IsNegative, &[id])
+    });
+    let [of_x, _] = negatives;
+    let both = b.node("both", op::And, &negatives);
+    let either = b.node("either", op::Or, &negatives);
+    let neither = b.node("neither", op::Not, &[either]);
+    let differ = b.node("differ", op::Not, &[both]);
+    let differ = b.node("differ", op::And, &[differ, either]);
+    for bit in [of_x, both, neither, differ] {
+        let chosen = b.node("chosen", op::Select, &[bit, x, y]);
+        b.bound(chosen, 8);
+        b.output(chosen);
+    }
+    for bit in [neither, either] {
+        let integer = b.node("integer", op::BitToInteger, &[bit]);
+        b.bound(integer, 1);
+        b.output(integer);
+    }
+    Arc::new(b.build().unwrap())
+}
+
+#[test]
+fn bits_are_compared_once_and_select_often() {
+    let program = bits();
+    let none = Weights::new(&program, Default::default()).unwrap();
+    // 105 elements of 3 samples, ends and zeros among them: planes that end within a word.
+    let values: [Vec<i64>; 2] = [4, 5].map(|seed| {
+        let mut values = integers(seed, 3 * 35, 255);
+        values[..6].copy_from_slice(&[0, 255, -255, -1, 1, 0]);
+        values
+    });
+    let shape = [3, 5, 7];
+    let out = run_clear(&program, &none, &values.each_ref().map(|values| tensor(RING, &shape, values))).unwrap();
+    let pairs = || values[0].iter().copied().zip(values[1].iter().copied());
+    let bits: [fn(bool, bool) -> bool; 4] = [|x, _| x, |x, y| x & y, |x, y| !(x | y), |x, y| x ^ y];
+    let chosen = bits.map(|bit| pairs().map(|(x, y)| if bit(x < 0, y < 0) { x } else { y }).collect::<Vec<_>>());
+    let counted = [
+        pairs().map(|(x, y)| i64::from(x >= 0 && y >= 0)).collect(),
+        pairs().map(|(x, y)| i64::from(x < 0 || y < 0)).collect::<Vec<_>>(),
+    ];
+    for (due, output) in chosen.iter().chain(&counted).zip(&out.outputs) {
+        let found: Vec<i64> = output.data().iter().map(|&word| RING.signed(word)).collect();
+        assert_eq!((output.shape(), &found), (&shape[..], due));
+    }
+    assert_eq!(out.statistics.iter().find(|value| value.value == "both:2").unwrap().largest, 1);
+
+    let inputs = values.each_ref().map(|values| tensor::<u32>(RING, &shape, values));
+    let phases: [&[Phase]; 2] = [&[Phase::Joint], &[Phase::Preprocess, Phase::Online]];
+    for run in [run_in::<Trio<u32>>, run_in::<Quad<u32>>, run_in::<TwoParty<u32>>, run_in::<Beaver<u32>>] {
+        for phases in phases {
+            let run = run(&program, &none, &inputs, phases);
+            for (due, got) in out.outputs.iter().zip(&run.outputs) {
+                assert_eq!(compare("output", due, got, RING).differing, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn bits_and_integers_are_told_apart() {
+    let refused = |add: fn(&mut ProgramBuilder, [covey_program::ValueId; 3]) -> covey_program::ValueId| {
+        let mut b = ProgramBuilder::new("refused", RING);
+        let (x, short) = (b.input("x", &[4], 4), b.input("short", &[2], 4));
+        let bit = b.node("sign", op::IsNegative, &[x]);
+        let output = add(&mut b, [x, short, bit]);
+        b.output(output);
+        b.build().unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(|b, [x, _, bit]| b.node("sum", op::Add, &[x, bit])),
+        "node 'sum' (Add): takes integers and 'sign:0' holds bits: use BitToInteger"
+    );
+    assert_eq!(
+        refused(|b, [x, _, bit]| b.node("both", op::And, &[bit, x])),
+        "node 'both' (And): takes bits and 'x' holds integers: use IsNegative"
+    );
+    assert_eq!(
+        refused(|_, [_, _, bit]| bit),
+        "value 'sign:0': holds bits and is listed among the outputs: use BitToInteger and open its result"
+    );
+    assert_eq!(
+        refused(|b, [x, short, bit]| b.node("choice", op::Select, &[bit, x, short])),
+        "node 'choice' (Select): 'x' of shape [N, 4] and 'short' of shape [N, 2] differ: bits do not broadcast"
+    );
+    assert_eq!(
+        refused(|b, [x, _, bit]| {
+            b.bound(x, 31);
+            b.node("choice", op::Select, &[bit, x, x])
+        }),
+        "node 'choice' (Select): the difference of 'x' and 'x' takes 32 bits, which leaves Z_2^32: compile with a larger \
+         ring or a smaller scale"
+    );
 }

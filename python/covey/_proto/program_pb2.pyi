@@ -76,7 +76,7 @@ class Ring(_message.Message):
     def __init__(self, pow2: _Optional[int] = ..., odd: _Optional[int] = ...) -> None: ...
 
 class Value(_message.Message):
-    __slots__ = ("name", "shape", "batched", "scale", "kind", "visibility", "bound", "range", "constant", "whole")
+    __slots__ = ("name", "shape", "batched", "scale", "kind", "visibility", "bound", "range", "constant", "whole", "bits")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         INTERMEDIATE: _ClassVar[Value.Kind]
@@ -105,6 +105,7 @@ class Value(_message.Message):
     RANGE_FIELD_NUMBER: _ClassVar[int]
     CONSTANT_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
+    BITS_FIELD_NUMBER: _ClassVar[int]
     name: str
     shape: _containers.RepeatedScalarFieldContainer[int]
     batched: bool
@@ -115,7 +116,8 @@ class Value(_message.Message):
     range: Range
     constant: _containers.RepeatedScalarFieldContainer[int]
     whole: WholeNumbers
-    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., batched: bool = ..., scale: _Optional[int] = ..., kind: _Optional[_Union[Value.Kind, str]] = ..., visibility: _Optional[_Union[Value.Visibility, str]] = ..., bound: _Optional[_Union[Bound, _Mapping]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., constant: _Optional[_Iterable[int]] = ..., whole: _Optional[_Union[WholeNumbers, _Mapping]] = ...) -> None: ...
+    bits: bool
+    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., batched: bool = ..., scale: _Optional[int] = ..., kind: _Optional[_Union[Value.Kind, str]] = ..., visibility: _Optional[_Union[Value.Visibility, str]] = ..., bound: _Optional[_Union[Bound, _Mapping]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., constant: _Optional[_Iterable[int]] = ..., whole: _Optional[_Union[WholeNumbers, _Mapping]] = ..., bits: bool = ...) -> None: ...
 
 class WholeNumbers(_message.Message):
     __slots__ = ("shape", "classes")
@@ -148,7 +150,7 @@ class Range(_message.Message):
     def __init__(self, low: _Optional[float] = ..., high: _Optional[float] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("name", "source_op", "inputs", "outputs", "conv2d", "dense", "truncate", "mul_shift", "div_exact", "add", "sub", "mul", "shift_left", "relu", "clip", "max_pool", "sum_pool", "reshape", "transpose", "concat", "pad", "arg_max", "matmul", "gather", "less_than_zero")
+    __slots__ = ("name", "source_op", "inputs", "outputs", "conv2d", "dense", "truncate", "mul_shift", "div_exact", "add", "sub", "mul", "shift_left", "relu", "clip", "max_pool", "sum_pool", "reshape", "transpose", "concat", "pad", "arg_max", "matmul", "gather", "less_than_zero", "is_negative", "bit_to_integer", "select")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SOURCE_OP_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +176,12 @@ class Node(_message.Message):
     MATMUL_FIELD_NUMBER: _ClassVar[int]
     GATHER_FIELD_NUMBER: _ClassVar[int]
     LESS_THAN_ZERO_FIELD_NUMBER: _ClassVar[int]
+    IS_NEGATIVE_FIELD_NUMBER: _ClassVar[int]
+    AND_FIELD_NUMBER: _ClassVar[int]
+    OR_FIELD_NUMBER: _ClassVar[int]
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    BIT_TO_INTEGER_FIELD_NUMBER: _ClassVar[int]
+    SELECT_FIELD_NUMBER: _ClassVar[int]
     name: str
     source_op: str
     inputs: _containers.RepeatedScalarFieldContainer[int]
@@ -199,7 +207,10 @@ class Node(_message.Message):
     matmul: Matmul
     gather: Gather
     less_than_zero: LessThanZero
-    def __init__(self, name: _Optional[str] = ..., source_op: _Optional[str] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., conv2d: _Optional[_Union[Conv2d, _Mapping]] = ..., dense: _Optional[_Union[Dense, _Mapping]] = ..., truncate: _Optional[_Union[Truncate, _Mapping]] = ..., mul_shift: _Optional[_Union[MulShift, _Mapping]] = ..., div_exact: _Optional[_Union[DivExact, _Mapping]] = ..., add: _Optional[_Union[Add, _Mapping]] = ..., sub: _Optional[_Union[Sub, _Mapping]] = ..., mul: _Optional[_Union[Mul, _Mapping]] = ..., shift_left: _Optional[_Union[ShiftLeft, _Mapping]] = ..., relu: _Optional[_Union[Relu, _Mapping]] = ..., clip: _Optional[_Union[Clip, _Mapping]] = ..., max_pool: _Optional[_Union[MaxPool, _Mapping]] = ..., sum_pool: _Optional[_Union[SumPool, _Mapping]] = ..., reshape: _Optional[_Union[Reshape, _Mapping]] = ..., transpose: _Optional[_Union[Transpose, _Mapping]] = ..., concat: _Optional[_Union[Concat, _Mapping]] = ..., pad: _Optional[_Union[Pad, _Mapping]] = ..., arg_max: _Optional[_Union[ArgMax, _Mapping]] = ..., matmul: _Optional[_Union[Matmul, _Mapping]] = ..., gather: _Optional[_Union[Gather, _Mapping]] = ..., less_than_zero: _Optional[_Union[LessThanZero, _Mapping]] = ...) -> None: ...
+    is_negative: IsNegative
+    bit_to_integer: BitToInteger
+    select: Select
+    def __init__(self, name: _Optional[str] = ..., source_op: _Optional[str] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., conv2d: _Optional[_Union[Conv2d, _Mapping]] = ..., dense: _Optional[_Union[Dense, _Mapping]] = ..., truncate: _Optional[_Union[Truncate, _Mapping]] = ..., mul_shift: _Optional[_Union[MulShift, _Mapping]] = ..., div_exact: _Optional[_Union[DivExact, _Mapping]] = ..., add: _Optional[_Union[Add, _Mapping]] = ..., sub: _Optional[_Union[Sub, _Mapping]] = ..., mul: _Optional[_Union[Mul, _Mapping]] = ..., shift_left: _Optional[_Union[ShiftLeft, _Mapping]] = ..., relu: _Optional[_Union[Relu, _Mapping]] = ..., clip: _Optional[_Union[Clip, _Mapping]] = ..., max_pool: _Optional[_Union[MaxPool, _Mapping]] = ..., sum_pool: _Optional[_Union[SumPool, _Mapping]] = ..., reshape: _Optional[_Union[Reshape, _Mapping]] = ..., transpose: _Optional[_Union[Transpose, _Mapping]] = ..., concat: _Optional[_Union[Concat, _Mapping]] = ..., pad: _Optional[_Union[Pad, _Mapping]] = ..., arg_max: _Optional[_Union[ArgMax, _Mapping]] = ..., matmul: _Optional[_Union[Matmul, _Mapping]] = ..., gather: _Optional[_Union[Gather, _Mapping]] = ..., less_than_zero: _Optional[_Union[LessThanZero, _Mapping]] = ..., is_negative: _Optional[_Union[IsNegative, _Mapping]] = ..., bit_to_integer: _Optional[_Union[BitToInteger, _Mapping]] = ..., select: _Optional[_Union[Select, _Mapping]] = ..., **kwargs) -> None: ...
 
 class Window(_message.Message):
     __slots__ = ("kernel", "strides", "pads", "dilations")
@@ -340,5 +351,29 @@ class Gather(_message.Message):
     def __init__(self, sizes: _Optional[_Iterable[int]] = ..., offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LessThanZero(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class IsNegative(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class And(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Or(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Not(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BitToInteger(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Select(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

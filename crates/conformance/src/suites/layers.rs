@@ -1,11 +1,14 @@
-//! Every layer of `covey-nn`, as clear computes it.
+//! Every layer of `covey-operators`, as clear computes it.
 
-use covey_nn::arg_max::{Tie, arg_max};
-use covey_nn::clip::{Ends, clip};
-use covey_nn::linear::After;
-use covey_nn::mul_shift::{mul_shift, product_bound};
-use covey_nn::{Operand, Window, arithmetic, gather, linear, max_pool, relu, sign, structure, sum_pool};
+use covey_operators::arg_max::{Tie, arg_max};
+use covey_operators::linear::After;
+use covey_operators::mul_shift::{mul_shift, product_bound};
+use covey_operators::{
+    Operand, Window, add, concat, conv2d, dense, gather, less_than_zero, linear, matmul, max_pool, mul, pad, reshape,
+    shift_left, sub, sum_pool, transpose,
+};
 use covey_protocols::api::Result;
+use covey_protocols::clip::Ends;
 use covey_protocols::{Comparison, Rounding, Truncation};
 
 use super::{Suite, map};
@@ -85,7 +88,7 @@ impl Layers {
             let biases = values(&[w_shape[0]], 12, "bias");
             let (bias, known_bias) =
                 (bench.vector(bench.parties() - 1, &biases)?, bench.tensor(&[w_shape[0]], &biases));
-            let geometry = linear::conv2d_geometry(&x_shape, &w_shape, &window, groups)?;
+            let geometry = conv2d::conv2d_geometry(&x_shape, &w_shape, &window, groups)?;
             for (weight, name) in [(Operand::Secret(&shared), "shared"), (Operand::Public(&known), "public")] {
                 let weight = linear::prepare(bench.protocol, weight, geometry)?;
                 let biases = [None, Some(Operand::Secret(&bias)), Some(Operand::Public(&known_bias))];
@@ -118,13 +121,13 @@ impl Layers {
         let x = self.secret(bench, &x_shape, "stacked images")?;
         let weight = bench.input(0, &w_shape, &values(&w_shape, 6, "kernel"))?;
         let window = window([3, 3], [1, 1], [1; 4], [1, 1]);
-        let geometry = linear::conv2d_geometry(&x_shape, &w_shape, &window, 1)?;
+        let geometry = conv2d::conv2d_geometry(&x_shape, &w_shape, &window, 1)?;
         let weight = linear::prepare(bench.protocol, Operand::Secret(&weight), geometry)?;
         let residual = bench.input(0, &[2, 3, 3, 4, 4], &values(&[288], 11, "residual"))?;
         let relu = Some(Comparison { bound: 15, proved: true });
         bench.case("convolution of stacked images, residual, rectified");
         let after = After { residual: Some(&residual), relu, ..self.shifted() };
-        let z = linear::conv2d(bench.protocol, &x, &weight, None, after)?;
+        let z = conv2d::conv2d(bench.protocol, &x, &weight, None, after)?;
         bench.as_clear(&z)
     }
 
@@ -133,7 +136,7 @@ impl Layers {
             let x = self.secret(bench, &x_shape, "rows")?;
             let weight = bench.input(0, &w_shape, &values(&w_shape, 6, "columns"))?;
             let bias = bench.tensor(&[w_shape[1]], &values(&[w_shape[1]], 12, "bias"));
-            let geometry = linear::dense_geometry(&w_shape)?;
+            let geometry = dense::dense_geometry(&w_shape)?;
             let weight = linear::prepare(bench.protocol, Operand::Secret(&weight), geometry)?;
             bench.case(format!("dense layer of {w_shape:?} on {x_shape:?}"));
             let bias = Some(Operand::Public(&bias));
@@ -142,7 +145,7 @@ impl Layers {
         }
         let (x, y) = (self.secret(bench, &[2, 3, 4, 5], "left")?, self.secret(bench, &[2, 3, 5, 2], "right ")?);
         bench.case("matmul");
-        let z = structure::matmul(bench.protocol, &x, &y, Some(self.truncation()))?;
+        let z = matmul::matmul(bench.protocol, &x, &y, Some(self.truncation()))?;
         bench.as_clear(&z)
     }
 
@@ -198,16 +201,16 @@ impl Layers {
         let plain = values(&shape, BITS, "elements");
         let x = bench.input(0, &shape, &plain)?;
         bench.case("relu");
-        let z = relu::relu(bench.protocol, &x, PROVED)?;
+        let z = bench.protocol.relu(&x, PROVED)?;
         bench.exactly(&z, map(&plain, |v| v.max(0)))?;
         bench.case("less than zero");
-        let z = sign::less_than_zero(bench.protocol, &x, PROVED)?;
+        let z = less_than_zero::less_than_zero(bench.protocol, &x, PROVED)?;
         bench.exactly(&z, map(&plain, |v| i64::from(v < 0)))?;
         for (low, high) in
             [(Some(-20), Some(60)), (Some(0), None), (None, Some(0)), (Some(7), Some(7)), (Some(-300), Some(300))]
         {
             bench.case(format!("clip to {low:?}..={high:?}"));
-            let z = clip(bench.protocol, &x, Ends { low, high }, PROVED)?;
+            let z = bench.protocol.clip(&x, Ends { low, high }, PROVED)?;
             let due = map(&plain, |v| v.max(low.unwrap_or(i64::MIN)).min(high.unwrap_or(i64::MAX)));
             bench.exactly(&z, due)?;
         }
@@ -220,7 +223,7 @@ impl Layers {
             bench.exactly(&z, due.collect())?;
         }
         bench.case("shift left");
-        let z = arithmetic::shift_left(bench.protocol, &x, 6)?;
+        let z = shift_left::shift_left(bench.protocol, &x, 6)?;
         bench.exactly(&z, map(&plain, |v| v << 6))?;
         for y_shape in [vec![2, 3, 4], vec![4], vec![3, 1], vec![2, 1, 1], vec![], vec![1, 3, 4], vec![5, 1, 1, 1]] {
             let y_values = values(&y_shape, BITS, "broadcast");
@@ -230,11 +233,11 @@ impl Layers {
                     let x = Operand::Secret(&x);
                     let (a, b) = if turned { (y, x) } else { (x, y) };
                     bench.case(format!("broadcast of a {known} {y_shape:?}, turned: {turned}"));
-                    let z = arithmetic::add(bench.protocol, a, b)?;
+                    let z = add::add(bench.protocol, a, b)?;
                     bench.as_clear(&z)?;
-                    let z = arithmetic::sub(bench.protocol, a, b)?;
+                    let z = sub::sub(bench.protocol, a, b)?;
                     bench.as_clear(&z)?;
-                    let z = arithmetic::mul(bench.protocol, a, b, Some(self.truncation()))?;
+                    let z = mul::mul(bench.protocol, a, b, Some(self.truncation()))?;
                     bench.as_clear(&z)?;
                 }
             }
@@ -247,14 +250,14 @@ impl Layers {
         let x = self.secret(bench, &shape, "moved")?;
         for permutation in [[0, 1, 2, 3], [0, 2, 3, 1], [3, 2, 1, 0], [1, 0, 3, 2]] {
             bench.case(format!("transpose {permutation:?}"));
-            let z = structure::transpose(bench.protocol, &x, &permutation)?;
+            let z = transpose::transpose(bench.protocol, &x, &permutation)?;
             bench.as_clear(&z)?;
         }
         for (before, after, value) in
             [([0, 0, 1, 2], [0, 0, 0, 1], 0), ([0, 1, 0, 0], [1, 0, 3, 0], -9), ([0; 4], [0; 4], 5)]
         {
             bench.case(format!("pad by {before:?} and {after:?} with {value}"));
-            let z = structure::pad(bench.protocol, &x, &before, &after, value)?;
+            let z = pad::pad(bench.protocol, &x, &before, &after, value)?;
             bench.as_clear(&z)?;
         }
         for axis in 0..4 {
@@ -262,7 +265,7 @@ impl Layers {
             other[axis] = 3;
             let y = self.secret(bench, &other, "joined")?;
             bench.case(format!("concat along {axis}"));
-            let z = structure::concat(bench.protocol, &[&x, &y, &x], axis)?;
+            let z = concat::concat(bench.protocol, &[&x, &y, &x], axis)?;
             bench.as_clear(&z)?;
         }
         let axes = [vec![Some(16), None, Some(0)], vec![Some(0)], vec![Some(7), Some(7), Some(1), None]];
@@ -270,7 +273,7 @@ impl Layers {
         let z = gather::gather(bench.protocol, &x, &axes, Some(2))?;
         bench.as_clear(&z)?;
         bench.case("reshape");
-        let z = structure::reshape(bench.protocol, &x, &[6, 8])?;
+        let z = reshape::reshape(bench.protocol, &x, &[6, 8])?;
         bench.as_clear(&z)
     }
 }

@@ -53,6 +53,9 @@ macro_rules! programs {
         #[test] fn operations_in_memory() { check::<$harness>(Transport::Memory, $bits, programs::operations); }
         #[test] fn operations_simulated() { check::<$harness>(Transport::Simulated, $bits, programs::operations); }
         #[test] fn operations_over_tls() { check::<$harness>(Transport::Tls, $bits, programs::operations); }
+        #[test] fn bits_in_memory() { check::<$harness>(Transport::Memory, $bits, programs::bits); }
+        #[test] fn bits_simulated() { check::<$harness>(Transport::Simulated, $bits, programs::bits); }
+        #[test] fn bits_over_tls() { check::<$harness>(Transport::Tls, $bits, programs::bits); }
         #[test] fn run_numbers_serve_once() {
             for transport in [Transport::Memory, Transport::Simulated, Transport::Tls] {
                 let session = Session::<$harness>::new(transport, Ring::Pow2($bits), Options::default());

@@ -66,9 +66,11 @@ fn is_small(program: &Program) -> bool {
         operands.max().unwrap_or(0).saturating_mul(outputs.max().unwrap_or(0))
     };
     let window = |node: &covey_program::Node| {
-        use covey_program::Op::{Conv2d, MaxPool, SumPool};
+        use covey_program::{Op, op};
         match &node.op {
-            Conv2d { window, .. } | MaxPool { window } | SumPool { window } => window.kernel[0] * window.kernel[1],
+            Op::Conv2d(op::Conv2d { window, .. })
+            | Op::MaxPool(op::MaxPool { window })
+            | Op::SumPool(op::SumPool { window }) => window.kernel[0] * window.kernel[1],
             _ => 1,
         }
     };

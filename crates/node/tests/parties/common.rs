@@ -13,7 +13,7 @@ use std::time::Duration;
 use covey_client::messages::PhaseMessage;
 use covey_client::{ClientConfig, ClientError, Inference, Session, SessionOptions, share_weights};
 use covey_node::{PartyConfig, serve};
-use covey_program::{Op, Program, ProgramBuilder, Rounding, Visibility, Weights, Window};
+use covey_program::{Op, Program, ProgramBuilder, Rounding, Visibility, Weights, Window, op};
 use covey_protocols::served::Part;
 use covey_ring::{Ring, Tensor, fixed};
 use covey_runtime::Profile;
@@ -228,11 +228,11 @@ pub fn noise(seed: u64, count: usize, span: i64) -> Vec<i64> {
 
 /// Convolution, ReLU, max-pooling, a dense layer; `public_bias` makes the convolution's bias public.
 pub fn cnn(name: &str, ring: Ring, public_bias: bool) -> Model {
-    pooling(name, ring, public_bias, Op::MaxPool { window: Window::square(2, 2, 0) })
+    pooling(name, ring, public_bias, op::MaxPool { window: Window::square(2, 2, 0) })
 }
 
 /// The same with another pooling.
-pub fn pooling(name: &str, ring: Ring, public_bias: bool, pool: Op) -> Model {
+pub fn pooling(name: &str, ring: Ring, public_bias: bool, pool: impl Into<Op>) -> Model {
     let mut builder = ProgramBuilder::new(name, ring);
     let image = builder.input("image", &[1, 8, 8], 8);
     builder.bound(image, 9);
@@ -243,11 +243,11 @@ pub fn pooling(name: &str, ring: Ring, public_bias: bool, pool: Op) -> Model {
         builder.value_mut(bias).visibility = Visibility::Public;
     }
     let dense = builder.parameter("fc.weight", &[64, 10], 8);
-    let conv = Op::Conv2d { window: Window::square(3, 1, 1), groups: 1 };
-    let shift = Op::Truncate { bits: 8, rounding: Rounding::Exact };
+    let conv = op::Conv2d { window: Window::square(3, 1, 1), groups: 1 };
+    let shift = op::Truncate { bits: 8, rounding: Rounding::Exact };
     let x = builder.node("conv", conv, &[image, kernel, bias]);
     let x = builder.node("conv", shift.clone(), &[x]);
-    let x = builder.node("relu", Op::Relu, &[x]);
+    let x = builder.node("relu", op::Relu, &[x]);
     for id in [kernel, dense] {
         builder.bound(id, 10);
     }
@@ -256,7 +256,7 @@ pub fn pooling(name: &str, ring: Ring, public_bias: bool, pool: Op) -> Model {
     builder.bound(x, 20);
     let x = builder.reshape("flatten", x, &[64]);
     builder.bound(x, 20);
-    let x = builder.node("fc", Op::Dense, &[x, dense]);
+    let x = builder.node("fc", op::Dense, &[x, dense]);
     let x = builder.node("fc", shift, &[x]);
     builder.output(x);
     let program = builder.build().unwrap();
@@ -278,21 +278,21 @@ pub fn wide(name: &str) -> Model {
     for id in [first, second, dense] {
         builder.bound(id, 6);
     }
-    let shift = Op::Truncate { bits: 8, rounding: Rounding::Exact };
-    let conv = |window| Op::Conv2d { window, groups: 1 };
+    let shift = op::Truncate { bits: 8, rounding: Rounding::Exact };
+    let conv = |window| op::Conv2d { window, groups: 1 };
     let x = builder.node("first", conv(Window::square(3, 1, 1)), &[image, first]);
     let x = builder.node("first", shift.clone(), &[x]);
-    let x = builder.node("relu", Op::Relu, &[x]);
+    let x = builder.node("relu", op::Relu, &[x]);
     builder.bound(x, 12);
     let x = builder.node("second", conv(Window::square(1, 1, 0)), &[x, second]);
     let x = builder.node("second", shift.clone(), &[x]);
-    let x = builder.node("relu", Op::Relu, &[x]);
+    let x = builder.node("relu", op::Relu, &[x]);
     builder.bound(x, 17);
-    let x = builder.node("pool", Op::MaxPool { window: Window::square(2, 2, 0) }, &[x]);
+    let x = builder.node("pool", op::MaxPool { window: Window::square(2, 2, 0) }, &[x]);
     builder.bound(x, 17);
     let x = builder.reshape("flatten", x, &[4096]);
     builder.bound(x, 17);
-    let x = builder.node("fc", Op::Dense, &[x, dense]);
+    let x = builder.node("fc", op::Dense, &[x, dense]);
     let x = builder.node("fc", shift, &[x]);
     builder.output(x);
     let program = builder.build().unwrap();

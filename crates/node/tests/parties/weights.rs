@@ -3,7 +3,7 @@
 use std::thread;
 
 use covey_client::messages::PhaseMessage::Joint;
-use covey_program::{Op, ProgramBuilder, Weights};
+use covey_program::{ProgramBuilder, Weights, op};
 use covey_ring::Ring;
 
 use crate::common::{CLIENTS, Cluster, Model, Process, cnn, eventually, infer_and_compare, log, noise};
@@ -16,7 +16,7 @@ fn large(name: &str) -> Model {
     builder.range(input, -1.0, 1.0);
     let weight = builder.parameter("weight", &[64, 16_384], 8);
     builder.bound(weight, 6);
-    let output = builder.node("dense", Op::Dense, &[input, weight]);
+    let output = builder.node("dense", op::Dense, &[input, weight]);
     builder.output(output);
     let program = builder.build().unwrap();
     let tensor = noise(name.len() as u64, 64 * 16_384, 60);

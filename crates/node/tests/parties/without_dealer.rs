@@ -11,7 +11,7 @@ use crate::stored_runs::{folder, infer, stored};
 use covey_client::messages::PhaseMessage::Joint;
 use covey_client::messages::{Hex, Terms};
 use covey_client::{ClientError, Session, SessionOptions, status};
-use covey_program::{Op, Window};
+use covey_program::{Window, op};
 use covey_protocols::Options;
 use covey_ring::Ring;
 use covey_runtime::session::ProtocolKind::Beaver;
@@ -231,7 +231,7 @@ fn parties_agree_on_whether_there_is_a_dealer_and_on_masks() {
 fn sums_over_windows_need_no_dealer_on_any_lane() {
     let mut cluster = Cluster::of(Beaver);
     cluster.roles().into_iter().for_each(|role| cluster.start_party(role));
-    let model = pooling("sums", Ring::Pow2(32), true, Op::SumPool { window: Window::square(2, 2, 0) });
+    let model = pooling("sums", Ring::Pow2(32), true, op::SumPool { window: Window::square(2, 2, 0) });
     cluster.share(&model);
     cluster.open(&model).unwrap().fill_store(1, 6, &mut |_| {}).unwrap();
     cluster.stop_party(DEALER);

@@ -94,14 +94,14 @@ fn states_and_odd_rings_are_part_of_the_format() {
     b.value_mut(gradient).batched = false;
     let state = b.parameter("state", &[], 8);
     b.value_mut(state).kind = Kind::State;
-    b.node_into("update", Op::Sub, &[state, gradient], &[state]);
-    let seen = b.node("seen", Op::ShiftLeft { bits: 2 }, &[state]);
+    b.node_into("update", op::Sub, &[state, gradient], &[state]);
+    let seen = b.node("seen", op::ShiftLeft { bits: 2 }, &[state]);
     b.output(seen);
     let program = b.build().unwrap();
     assert_eq!(program.parameters().map(|(id, _)| id).collect::<Vec<_>>(), [state]);
     assert_eq!(program.ring(), Ring::Odd(4_293_918_721));
     // |v| < 2^30 is the widest power of two inside (n - 1) / 2.
-    assert_eq!(crate::infer::largest_bound(program.ring()), 30);
+    assert_eq!(covey_operators::largest_bound(program.ring()), 30);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Programs wrong in one node: each is refused with its own message.
 
 use super::*;
-use crate::wire::node::Op as WireOp;
+use covey_operators::wire::node::Op as WireOp;
 
 /// The fields of the operation of the first node called `$name`.
 macro_rules! op {

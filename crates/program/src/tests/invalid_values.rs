@@ -1,7 +1,7 @@
 //! Programs wrong in themselves or in one value: each is refused with its own message.
 
 use super::*;
-use crate::wire::{Bound, Range, Ring};
+use covey_operators::wire::{Bound, Range, Ring};
 
 #[test]
 fn the_program() {
@@ -55,6 +55,21 @@ fn values() {
             |p| value(p, "bias").bound = Some(Bound { bits: 32, source: 0 }),
             "value 'bias': is bounded by 2^32 and Z_2^32 holds bounds up to 2^31: compile with a larger ring or a \
              smaller scale",
+        ),
+        (
+            |p| value(p, "bias").bits = true,
+            "value 'bias': holds bits but no node computes it: give integers and compare them in the program",
+        ),
+        (
+            |p| value(p, "relu:2").bits = true,
+            "value 'relu:2': holds bits and has scale 8 and bound 2^12: they must be 0 and 2^1",
+        ),
+        (
+            |p| {
+                value(p, "sign:21").bits = true;
+                value(p, "sign:21").bound = Some(Bound { bits: 1, source: 0 });
+            },
+            "node 'sign' (LessThanZero): computes integers but 'sign:21' is declared to hold bits",
         ),
         (|p| value(p, "bias").shape = vec![1; 9], "value 'bias': has 9 dimensions and at most 8 are allowed"),
         (|p| value(p, "bias").shape = vec![4, 0], "value 'bias': has an empty dimension in its shape [4, 0]"),

@@ -1,7 +1,8 @@
-//! What the tests share: one program that uses every operation.
+//! What the tests share: one program that uses every operation on integers.
 
 use std::collections::BTreeMap;
 
+use covey_operators::wire;
 use covey_ring::Ring;
 use prost::Message;
 
@@ -15,7 +16,7 @@ mod random;
 mod weights;
 mod whole;
 
-/// A program over Z_2^32 with every operation in it.
+/// A program over Z_2^32 with every operation on integers in it.
 fn sample() -> ProgramBuilder {
     let mut b = ProgramBuilder::new("sample", Ring::Pow2(32));
     let exact = Rounding::Exact;
@@ -24,37 +25,37 @@ fn sample() -> ProgramBuilder {
     b.range(image, -1.0, 1.0);
     let kernel = b.parameter("kernel", &[4, 1, 3, 3], 8);
     let bias = b.parameter("bias", &[4], 16);
-    let conv = Op::Conv2d { window: Window::square(3, 1, 1), groups: 2 };
+    let conv = op::Conv2d { window: Window::square(3, 1, 1), groups: 2 };
     let conv = b.node("conv", conv, &[image, kernel, bias]);
-    let conv = b.node("conv", Op::Truncate { bits: 8, rounding: exact }, &[conv]);
-    let relu = b.node("relu", Op::Relu, &[conv]);
+    let conv = b.node("conv", op::Truncate { bits: 8, rounding: exact }, &[conv]);
+    let relu = b.node("relu", op::Relu, &[conv]);
     b.bound(relu, 12);
-    let sums = b.node("mean", Op::SumPool { window: Window::square(2, 2, 0) }, &[relu]);
+    let sums = b.node("mean", op::SumPool { window: Window::square(2, 2, 0) }, &[relu]);
     b.bound(sums, 14);
-    let mean = Op::MulShift { multipliers: vec![1 << 8], shift: 10, rounding: Rounding::Ulp };
+    let mean = op::MulShift { multipliers: vec![1 << 8], shift: 10, rounding: Rounding::Ulp };
     let mean = b.mul_shift("mean", mean, sums, 8);
-    let tops = b.node("top", Op::MaxPool { window: Window::square(3, 2, 1) }, &[relu]);
-    let both = b.node("join", Op::Concat { axis: 1 }, &[mean, tops]);
+    let tops = b.node("top", op::MaxPool { window: Window::square(3, 2, 1) }, &[relu]);
+    let both = b.node("join", op::Concat { axis: 1 }, &[mean, tops]);
     let shift = b.constant("shift", &[8, 1, 1], 8, vec![-3, 0, 1, 2, 3, 4, 5, 6]);
-    let sum = b.node("shift", Op::Add, &[both, shift]);
+    let sum = b.node("shift", op::Add, &[both, shift]);
     let gain = b.parameter("gain", &[8, 1, 1], 0);
-    let scaled = b.node("gain", Op::Mul, &[sum, gain]);
-    let less = b.node("less", Op::Sub, &[scaled, sum]);
-    let part = b.node("part", Op::DivExact { divisor: 3 }, &[less]);
-    let pads = Op::Pad { before: vec![0, 0, 1, 1], after: vec![0, 0, 0, 0], value: -7 };
+    let scaled = b.node("gain", op::Mul, &[sum, gain]);
+    let less = b.node("less", op::Sub, &[scaled, sum]);
+    let part = b.node("part", op::DivExact { divisor: 3 }, &[less]);
+    let pads = op::Pad { before: vec![0, 0, 1, 1], after: vec![0, 0, 0, 0], value: -7 };
     let padded = b.node("pad", pads, &[part]);
-    let turned = b.node("turn", Op::Transpose { permutation: vec![0, 1, 3, 2] }, &[padded]);
-    let squares = b.node("square", Op::Matmul, &[padded, turned]);
-    let squares = b.node("square", Op::Truncate { bits: 8, rounding: Rounding::Probabilistic }, &[squares]);
-    let clipped = b.node("clip", Op::Clip { low: Some(-256), high: None }, &[squares]);
+    let turned = b.node("turn", op::Transpose { permutation: vec![0, 1, 3, 2] }, &[padded]);
+    let squares = b.node("square", op::Matmul, &[padded, turned]);
+    let squares = b.node("square", op::Truncate { bits: 8, rounding: Rounding::Probabilistic }, &[squares]);
+    let clipped = b.node("clip", op::Clip { low: Some(-256), high: None }, &[squares]);
     let flat = b.reshape("flat", clipped, &[8 * 25]);
     let weight = b.parameter("weight", &[200, 10], 8);
-    let dense = b.node("dense", Op::Dense, &[flat, weight]);
-    let scores = b.node("lift", Op::ShiftLeft { bits: 1 }, &[dense]);
-    let class = b.node("class", Op::ArgMax { axis: 1, select_last: false, keep_dims: true }, &[scores]);
+    let dense = b.node("dense", op::Dense, &[flat, weight]);
+    let scores = b.node("lift", op::ShiftLeft { bits: 1 }, &[dense]);
+    let class = b.node("class", op::ArgMax { axis: 1, select_last: false, keep_dims: true }, &[scores]);
     let axes = vec![vec![Some(10), None], vec![Some(3), Some(0), Some(1)]];
-    let picked = b.node("pick", Op::Gather { axes }, &[flat]);
-    let sign = b.node("sign", Op::LessThanZero, &[picked]);
+    let picked = b.node("pick", op::Gather { axes }, &[flat]);
+    let sign = b.node("sign", op::LessThanZero, &[picked]);
     b.output_with(scores, Postprocess::Softmax);
     b.output(class);
     b.output(sign);

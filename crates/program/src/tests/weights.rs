@@ -62,7 +62,7 @@ fn wide_rings_keep_64_bits() {
     let x = b.input("x", &[2], 8);
     let weight = b.parameter("weight", &[2], 8);
     b.bound(weight, 63);
-    let y = b.node("y", Op::Mul, &[x, weight]);
+    let y = b.node("y", op::Mul, &[x, weight]);
     b.output(y);
     let program = b.build().unwrap();
     let extremes = vec![i64::MAX, -i64::MAX];

@@ -7,7 +7,7 @@ fn lookup() -> ProgramBuilder {
     let mut b = ProgramBuilder::new("lookup", Ring::Pow2(32));
     let ids = b.one_hot("ids", &[2], 3);
     let table = b.parameter("table", &[3, 4], 8);
-    let rows = b.node("rows", Op::Dense, &[ids, table]);
+    let rows = b.node("rows", op::Dense, &[ids, table]);
     b.output(rows);
     b
 }

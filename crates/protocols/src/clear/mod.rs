@@ -54,6 +54,13 @@ impl Shaped for ClearTensor {
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClearBits(BitTensor);
 
+impl ClearBits {
+    /// The bits.
+    pub fn bits(&self) -> &BitTensor {
+        &self.0
+    }
+}
+
 /// A weight of the clear protocol, with the map it stands for.
 pub struct ClearWeight {
     geometry: Geometry,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use covey_program::{Op, Program, ProgramBuilder, Rounding, ValueId, Weights, Window};
+use covey_program::{Program, ProgramBuilder, Rounding, ValueId, Weights, Window, op};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::{ClientHalf, Served};
 use covey_protocols::{Options, Phase};
@@ -27,8 +27,8 @@ pub fn tensor<W: Word>(ring: Ring, shape: &[usize], values: &[i64]) -> Tensor<W>
     Tensor::new(shape, values.iter().map(|&v| ring.wrap(v.into())).collect())
 }
 
-pub fn truncate(bits: u32) -> Op {
-    Op::Truncate { bits, rounding: Rounding::Exact }
+pub fn truncate(bits: u32) -> op::Truncate {
+    op::Truncate { bits, rounding: Rounding::Exact }
 }
 
 /// Random weights of a program, below 2^bits.
@@ -51,30 +51,30 @@ pub fn cnn(ring: Ring) -> Arc<Program> {
         b.bound(id, 8);
     }
     let window = Window { kernel: [3, 3], strides: [1, 1], pads: [1; 4], dilations: [1, 1] };
-    let conv = b.node("conv1", Op::Conv2d { window, groups: 1 }, &[x, w1, b1]);
+    let conv = b.node("conv1", op::Conv2d { window, groups: 1 }, &[x, w1, b1]);
     b.bound(conv, 23);
     let conv = b.node("conv1", truncate(8), &[conv]);
     b.bound(conv, 15);
-    let relu = b.node("relu1", Op::Relu, &[conv]);
+    let relu = b.node("relu1", op::Relu, &[conv]);
     b.bound(relu, 15);
-    let max = b.node("pool1", Op::MaxPool { window: Window::square(3, 2, 1) }, &[relu]);
+    let max = b.node("pool1", op::MaxPool { window: Window::square(3, 2, 1) }, &[relu]);
     b.bound(max, 15);
-    let sum = b.node("pool2", Op::SumPool { window: Window::square(3, 1, 1) }, &[max]);
+    let sum = b.node("pool2", op::SumPool { window: Window::square(3, 1, 1) }, &[max]);
     b.bound(sum, 19);
-    let mean = Op::MulShift { multipliers: vec![57], shift: 9, rounding: Rounding::Exact };
+    let mean = op::MulShift { multipliers: vec![57], shift: 9, rounding: Rounding::Exact };
     let mean = b.mul_shift("pool2", mean, sum, 8);
     b.bound(mean, 16);
-    let both = b.node("add", Op::Add, &[max, mean]);
+    let both = b.node("add", op::Add, &[max, mean]);
     b.bound(both, 17);
     let flat = b.reshape("flatten", both, &[36]);
     b.bound(flat, 17);
     let w2 = b.parameter("w2", &[36, 5], 8);
     b.bound(w2, 8);
-    let dense = b.node("fc", Op::Dense, &[flat, w2]);
+    let dense = b.node("fc", op::Dense, &[flat, w2]);
     b.bound(dense, 30);
     let logits = b.node("fc", truncate(8), &[dense]);
     b.bound(logits, 22);
-    let class = b.node("class", Op::ArgMax { axis: 1, select_last: false, keep_dims: false }, &[logits]);
+    let class = b.node("class", op::ArgMax { axis: 1, select_last: false, keep_dims: false }, &[logits]);
     b.bound(class, 3);
     b.output(logits);
     b.output(class);

@@ -1,0 +1,48 @@
+//! Addition, element by element.
+
+use covey_protocols::{Protocol, api};
+use covey_ring::Ring;
+
+use crate::form::{equal_scales, operands};
+use crate::{Call, Form, Operand, Operator, Part, Shared, Value, broadcast, wire};
+
+/// x + y, broadcasting; equal scales.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Add;
+
+impl Operator for Add {
+    same_message!(Add {});
+
+    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+        let [x, y] = operands(inputs)?;
+        equal_scales(x, y)?;
+        broadcast::form(x, y, x.scale)
+    }
+
+    fn part(&self) -> Part {
+        Part::Addition
+    }
+
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        add(protocol, call.operand(0)?, call.operand(1)?).map(Shared::Integers)
+    }
+}
+
+/// x + y.
+pub fn add<P: Protocol>(protocol: &mut P, x: Operand<P>, y: Operand<P>) -> api::Result<P::Arith> {
+    let shape = broadcast::shape(x.shape(), y.shape())?;
+    match (x, y) {
+        (Operand::Secret(x), Operand::Secret(y)) => {
+            let (x, y) = (broadcast::stretch(protocol, x, &shape)?, broadcast::stretch(protocol, y, &shape)?);
+            protocol.add(&x, &y)
+        }
+        (Operand::Secret(x), Operand::Public(c)) | (Operand::Public(c), Operand::Secret(x)) => {
+            let x = broadcast::stretch(protocol, x, &shape)?;
+            protocol.add_public(&x, &*broadcast::stretch_public(c, &shape))
+        }
+        (Operand::Public(x), y) => {
+            let x = protocol.constant(x);
+            add(protocol, Operand::Secret(&x), y)
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The index of the largest element.
+
+use covey_protocols::{Comparison, Protocol, api};
+use covey_ring::{Ring, Tensor};
+
+use crate::form::{Dim, bad_axis, full, number, operands, to_form};
+use crate::indexing::{Around, gather};
+use crate::tree::{Pairs, pairs, rejoin};
+use crate::{Asks, Call, Form, Operator, Shared, Value, wire};
+
+/// Index of the maximum along `axis`, as an integer of scale 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArgMax {
+    /// Over the full shape, never the batch.
+    pub axis: usize,
+    /// Among equal maxima the last index wins, else the first.
+    pub select_last: bool,
+    /// The axis stays, with size 1.
+    pub keep_dims: bool,
+}
+
+impl Operator for ArgMax {
+    type Wire = wire::ArgMax;
+
+    fn decode(wire: wire::ArgMax) -> Result<Self, String> {
+        Ok(ArgMax { axis: wire.axis as usize, select_last: wire.select_last, keep_dims: wire.keep_dims })
+    }
+
+    fn encode(&self) -> wire::ArgMax {
+        wire::ArgMax { axis: number(&self.axis), select_last: self.select_last, keep_dims: self.keep_dims }
+    }
+
+    fn options(&self) -> String {
+        let tie = if self.select_last { "last" } else { "first" };
+        format!("axis {}, {tie} wins{}", self.axis, if self.keep_dims { ", keep dims" } else { "" })
+    }
+
+    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+        let ([x], &ArgMax { axis, keep_dims, .. }) = (operands(inputs)?, self);
+        let mut dims = full(x);
+        match dims.get(axis) {
+            Some(Dim::Size(_)) if keep_dims => dims[axis] = Dim::Size(1),
+            Some(Dim::Size(_)) => _ = dims.remove(axis),
+            _ => return Err(bad_axis(axis, x)),
+        }
+        to_form(dims, 0)
+    }
+
+    fn puts(&self, operands: &[&Value]) -> u64 {
+        operands[0].full_shape(1)[self.axis] as u64 - 1
+    }
+
+    fn asks(&self, x: &Value, _: &Value) -> Asks {
+        Asks::comparison(x.bound.bits + 1)
+    }
+
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        let tie = if self.select_last { Tie::Last } else { Tie::First };
+        arg_max(protocol, &*call.share(protocol, 0)?, self.axis, self.keep_dims, tie, call.difference())
+            .map(Shared::Integers)
+    }
+}
+
+/// Which index wins among equal maxima.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tie {
+    /// The lowest.
+    First,
+    /// The highest.
+    Last,
+}
+
+/// Index of the maximum along `axis`, as an integer of scale 0; the axis goes, or stays with size 1 if `keep_dims`.
+/// `comparison` bounds differences of two elements.
+///
+/// A tree over neighbours that carries value and index. Every row of a level stands for a run of indices, all below those
+/// of the next row, so a tie is settled by position.
+pub fn arg_max<P: Protocol>(
+    protocol: &mut P,
+    x: &P::Arith,
+    axis: usize,
+    keep_dims: bool,
+    tie: Tie,
+    comparison: Comparison,
+) -> api::Result<P::Arith> {
+    let mut shape = P::shape(x).to_vec();
+    let Around { outer, size, inner } = Around::axis(&shape, axis)?;
+    if keep_dims {
+        shape[axis] = 1;
+    } else {
+        shape.remove(axis);
+    }
+    let width = outer * inner;
+    let by_index = (0..size * width).map(|i| {
+        let (index, o, i) = (i / width, i % width / inner, i % inner);
+        Some((o * size + index) * inner + i)
+    });
+    let mut values = gather(protocol, x, &[size * width], by_index)?;
+    let ring = protocol.ring();
+    let numbers = (0..size * width).map(|i| ring.wrap::<P::Word>((i / width) as i128)).collect();
+    let mut indices = protocol.constant(&Tensor::new([size * width], numbers));
+    let mut count = size;
+    while count > 1 {
+        let value = pairs(protocol, &values, count, width)?;
+        let index = pairs(protocol, &indices, count, width)?;
+        let (larger, winner) = compare(protocol, &value, &index, tie, comparison)?;
+        values = rejoin(protocol, larger, value.rest.as_ref())?;
+        indices = rejoin(protocol, winner, index.rest.as_ref())?;
+        count = count.div_ceil(2);
+    }
+    Ok(protocol.reshape(&indices, &shape))
+}
+
+/// The larger of each pair and its index.
+fn compare<P: Protocol>(
+    protocol: &mut P,
+    value: &Pairs<P::Arith>,
+    index: &Pairs<P::Arith>,
+    tie: Tie,
+    comparison: Comparison,
+) -> api::Result<(P::Arith, P::Arith)> {
+    // `max` says where its first operand is strictly smaller, so the first operand is the one that wins a tie.
+    let ((first, second), (first_index, second_index)) = match tie {
+        Tie::First => ((&value.even, &value.odd), (&index.even, &index.odd)),
+        Tie::Last => ((&value.odd, &value.even), (&index.odd, &index.even)),
+    };
+    let (larger, second_wins) = protocol.max(first, second, comparison)?;
+    let step = protocol.sub(second_index, first_index)?;
+    let taken = protocol.select(&second_wins, &step)?;
+    Ok((larger, protocol.add(first_index, &taken)?))
+}

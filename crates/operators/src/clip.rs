@@ -1,0 +1,57 @@
+//! Clipping to an interval.
+
+use covey_protocols::clip::{Ends, difference_bound};
+use covey_protocols::{Protocol, api};
+use covey_ring::Ring;
+
+use crate::form::{form, operands};
+use crate::{Asks, Call, Form, Operator, Shared, Value, wire};
+
+/// min(max(x, low), high); an absent end is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clip {
+    /// Lowest result, at the value's scale.
+    pub low: Option<i64>,
+    /// Highest result, at the value's scale.
+    pub high: Option<i64>,
+}
+
+impl Clip {
+    fn ends(&self) -> Ends {
+        Ends { low: self.low, high: self.high }
+    }
+}
+
+impl Operator for Clip {
+    same_message!(Clip { low, high });
+
+    fn options(&self) -> String {
+        let end = |end: Option<i64>| end.map_or("open".to_string(), |end| end.to_string());
+        format!("low {}, high {}", end(self.low), end(self.high))
+    }
+
+    fn form(&self, inputs: &[&Value], _: &Value, ring: Ring) -> Result<Form, String> {
+        let ([x], &Clip { low, high }) = (operands(inputs)?, self);
+        let (least, most) = ring.signed_range();
+        if let Some(end) = [low, high].into_iter().flatten().find(|end| !(least..=most).contains(end)) {
+            return Err(format!("clips at {end}, outside {ring}"));
+        }
+        match (low, high) {
+            (None, None) => Err("clips at neither end: leave the node out".into()),
+            (Some(low), Some(high)) if low > high => Err(format!("clips from {low} to {high}, which is empty")),
+            _ => Ok(form(x)),
+        }
+    }
+
+    fn asks(&self, x: &Value, _: &Value) -> Asks {
+        Asks::comparison(difference_bound(x.bound.bits, self.ends()))
+    }
+
+    fn builds(&self, _: &Value, result: &Value) -> usize {
+        2 * result.elements()
+    }
+
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        protocol.clip(&*call.share(protocol, 0)?, self.ends(), call.comparison()).map(Shared::Integers)
+    }
+}

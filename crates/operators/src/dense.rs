@@ -1,0 +1,57 @@
+//! Dense layers.
+
+use covey_protocols::{Geometry, Protocol, ProtocolError, api};
+use covey_ring::Ring;
+
+use crate::form::{Dim, full, to_form};
+use crate::linear::{self, check_bias};
+use crate::{Call, Form, Operator, Part, Shared, Value, wire};
+
+/// x `[N,..,K]`, weight `[K,M]`, optional bias `[M]` at the product's scale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dense;
+
+impl Operator for Dense {
+    same_message!(Dense {});
+
+    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+        let (x, weight, bias) = linear::operands(inputs)?;
+        let [rows, columns] = weight.shape[..] else {
+            return Err(format!("weight '{}' has shape {:?} where [K, M] is due", weight.name, weight.shape));
+        };
+        let mut dims = full(x);
+        if dims.last() != Some(&Dim::Size(rows)) {
+            return Err(format!(
+                "'{}' of shape {} does not end in the {rows} rows of weight '{}'",
+                x.name,
+                x.described(),
+                weight.name
+            ));
+        }
+        let scale = x.scale + weight.scale;
+        check_bias(bias, columns, scale)?;
+        dims.pop();
+        dims.push(Dim::Size(columns));
+        to_form(dims, scale)
+    }
+
+    fn part(&self) -> Part {
+        Part::Linear
+    }
+
+    fn geometry(&self, _: &[usize], weight: &[usize]) -> api::Result<Geometry> {
+        dense_geometry(weight)
+    }
+
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        linear::run(protocol, call, linear::linear).map(Shared::Integers)
+    }
+}
+
+/// The map of a dense layer: weight `[inputs,outputs]`.
+pub fn dense_geometry(weight: &[usize]) -> api::Result<Geometry> {
+    match *weight {
+        [inputs, outputs] => Ok(Geometry::Dense { inputs, outputs }),
+        _ => Err(ProtocolError::Internal("the shape of a dense layer's weight")),
+    }
+}

@@ -1,0 +1,117 @@
+//! Operators of the program, one file each: message, rules and the secure layer, written once on
+//! [`covey_protocols::Protocol`].
+//!
+//! An operator knows neither the program around it nor the protocol. Its layer takes whole tensors with their batch
+//! dimension. Shapes come from a validated program; a shape that does not fit is
+//! [`covey_protocols::ProtocolError::Internal`]. `docs/how-to-add-a-layer.md` says what a new operator needs.
+
+#[macro_use]
+mod registry;
+
+mod broadcast;
+mod form;
+mod indexing;
+pub mod linear;
+mod operand;
+mod operator;
+mod shift;
+mod tree;
+mod value;
+mod whole;
+mod window;
+pub mod wire;
+
+use std::fmt;
+
+use covey_protocols::{Geometry, Protocol, api};
+use covey_ring::Ring;
+
+pub use covey_protocols::Rounding;
+pub use form::{Form, largest_bound};
+pub use operand::Operand;
+pub use operator::{Asks, Call, Given, Operator, Part, Shared};
+pub use value::{Bound, BoundSource, Kind, Value, Visibility};
+pub use whole::WholeNumbers;
+pub use window::Window;
+
+operators! {
+    $
+    conv2d: Conv2d;
+    dense: Dense;
+    truncate: Truncate;
+    mul_shift: MulShift;
+    div_exact: DivExact;
+    add: Add;
+    sub: Sub;
+    mul: Mul;
+    shift_left: ShiftLeft;
+    relu: Relu;
+    clip: Clip;
+    max_pool: MaxPool;
+    sum_pool: SumPool;
+    reshape: Reshape;
+    transpose: Transpose;
+    concat: Concat;
+    pad: Pad;
+    arg_max: ArgMax;
+    matmul: Matmul;
+    gather: Gather;
+    less_than_zero: LessThanZero;
+    is_negative: IsNegative;
+    bits: And, Or, Not, BitToInteger;
+    select: Select;
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Each of [`Operator`]'s methods, for whichever operator it is.
+impl Op {
+    /// [`Operator::options`].
+    pub fn options(&self) -> String {
+        dispatch!(self, op => op.options())
+    }
+
+    /// [`Operator::takes_bits`].
+    pub fn takes_bits(&self, position: usize) -> bool {
+        dispatch!(self, op => op.takes_bits(position))
+    }
+
+    /// [`Operator::form`].
+    pub fn form(&self, operands: &[&Value], result: &Value, ring: Ring) -> Result<Form, String> {
+        dispatch!(self, op => op.form(operands, result, ring))
+    }
+
+    /// [`Operator::puts`].
+    pub fn puts(&self, operands: &[&Value]) -> u64 {
+        dispatch!(self, op => op.puts(operands))
+    }
+
+    /// [`Operator::asks`].
+    pub fn asks(&self, x: &Value, result: &Value) -> Asks {
+        dispatch!(self, op => op.asks(x, result))
+    }
+
+    /// [`Operator::builds`].
+    pub fn builds(&self, x: &Value, result: &Value) -> usize {
+        dispatch!(self, op => op.builds(x, result))
+    }
+
+    /// [`Operator::part`].
+    pub fn part(&self) -> Part {
+        dispatch!(self, op => op.part())
+    }
+
+    /// [`Operator::geometry`].
+    pub fn geometry(&self, x: &[usize], weight: &[usize]) -> api::Result<Geometry> {
+        dispatch!(self, op => op.geometry(x, weight))
+    }
+
+    /// [`Operator::run`].
+    pub fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        dispatch!(self, op => op.run(protocol, call))
+    }
+}

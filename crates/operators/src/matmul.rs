@@ -1,0 +1,76 @@
+//! Products of two secret matrices.
+
+use covey_protocols::api::MatmulShape;
+use covey_protocols::{Protocol, ProtocolError, Truncation, api};
+use covey_ring::Ring;
+
+use crate::form::{Dim, full, operands, to_form};
+use crate::{Call, Form, Operator, Part, Shared, Value, Visibility, wire};
+
+/// x `[N,..,M,K]` times y `[N,..,K,P]`, both secret and neither a weight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matmul;
+
+impl Operator for Matmul {
+    same_message!(Matmul {});
+
+    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+        let [x, y] = operands(inputs)?;
+        for operand in [x, y] {
+            if operand.is_weight() || operand.visibility != Visibility::Secret {
+                return Err(format!("'{}' comes with the model or is public: use Dense", operand.name));
+            }
+        }
+        let mismatch = || {
+            format!(
+                "'{}' of shape {} and '{}' of shape {} do not multiply: [N,..,M,K] by [N,..,K,P] is due",
+                x.name,
+                x.described(),
+                y.name,
+                y.described()
+            )
+        };
+        let (mut left, right) = (full(x), full(y));
+        if left.len() < 2 || left.len() != right.len() {
+            return Err(mismatch());
+        }
+        let lead = left.len() - 2;
+        let inner = left[lead + 1];
+        let plain = [left[lead], inner, right[lead + 1]].iter().all(|&dim| dim != Dim::Batch);
+        if !plain || left[..lead] != right[..lead] || inner != right[lead] {
+            return Err(mismatch());
+        }
+        left[lead + 1] = right[lead + 1];
+        to_form(left, x.scale + y.scale)
+    }
+
+    fn part(&self) -> Part {
+        Part::Product
+    }
+
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        let (x, y) = (call.share(protocol, 0)?, call.share(protocol, 1)?);
+        matmul(protocol, &x, &y, call.truncate).map(Shared::Integers)
+    }
+}
+
+/// x `[..,M,K]` times y `[..,K,P]` with equal leading dimensions, then the truncation: `[..,M,P]`.
+pub fn matmul<P: Protocol>(
+    protocol: &mut P,
+    x: &P::Arith,
+    y: &P::Arith,
+    truncate: Option<Truncation>,
+) -> api::Result<P::Arith> {
+    let mut shape = P::shape(x).to_vec();
+    let ([lead @ .., rows, inner], [lead_y @ .., inner_y, columns]) = (&shape[..], P::shape(y)) else {
+        return Err(ProtocolError::Internal("the shapes of a matrix product"));
+    };
+    if lead != lead_y || inner != inner_y {
+        return Err(ProtocolError::Internal("the shapes of a matrix product"));
+    }
+    let (columns, sizes) = (*columns, [lead.iter().product(), *rows, *inner]);
+    let dimensions = MatmulShape { batch: sizes[0], rows: sizes[1], inner: sizes[2], columns };
+    let product = protocol.matmul(x, y, dimensions, truncate)?;
+    *shape.last_mut().expect("two dimensions") = columns;
+    Ok(if shape.len() == 3 { product } else { protocol.reshape(&product, &shape) })
+}

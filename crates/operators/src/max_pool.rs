@@ -1,0 +1,129 @@
+//! Maximum over sliding windows.
+
+use covey_protocols::{Comparison, Protocol, ProtocolError, api};
+use covey_ring::Ring;
+
+use crate::indexing::{Around, gather_runs};
+use crate::tree::{pairs, rejoin};
+use crate::window::{self, Slide};
+use crate::{Asks, Call, Form, Operator, Shared, Value, Window, wire};
+
+/// Maximum in each window of x `[N,..,C,H,W]`; padding never wins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MaxPool {
+    /// The pooling window.
+    pub window: Window,
+}
+
+impl Operator for MaxPool {
+    type Wire = wire::MaxPool;
+
+    fn decode(wire: wire::MaxPool) -> Result<Self, String> {
+        Ok(MaxPool { window: Window::decode(wire.window)? })
+    }
+
+    fn encode(&self) -> wire::MaxPool {
+        wire::MaxPool { window: self.window.encode() }
+    }
+
+    fn options(&self) -> String {
+        self.window.described()
+    }
+
+    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+        window::pooled(inputs, &self.window)
+    }
+
+    fn asks(&self, x: &Value, _: &Value) -> Asks {
+        Asks::comparison(x.bound.bits + 1)
+    }
+
+    /// Along the width first: as many rows as before, each tap of the narrower image.
+    fn builds(&self, x: &Value, result: &Value) -> usize {
+        let (kernel, elements) = (self.window.kernel, result.elements());
+        let (height, width) = (x.shape[x.shape.len() - 2], result.shape[result.shape.len() - 1]);
+        let planes = elements / (result.shape[result.shape.len() - 2] * width).max(1);
+        let rows = planes.saturating_mul(height * width).saturating_mul(kernel[1]);
+        rows.max(elements.saturating_mul(kernel[0]))
+    }
+
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        max_pool(protocol, &*call.share(protocol, 0)?, &self.window, call.difference()).map(Shared::Integers)
+    }
+}
+
+/// The largest element of each window: x `[..,H,W]`, output `[..,OH,OW]`. Padding never wins.
+///
+/// Rows first, then columns: overlapping windows share the maxima of their rows, so a 3 × 3 window with step 1 takes 4
+/// comparisons an element instead of 8. `comparison` bounds differences of two elements.
+pub fn max_pool<P: Protocol>(
+    protocol: &mut P,
+    x: &P::Arith,
+    window: &Window,
+    comparison: Comparison,
+) -> api::Result<P::Arith> {
+    let rows = along(protocol, x, window, 1, comparison)?;
+    along(protocol, &rows, window, 0, comparison)
+}
+
+/// Largest element of each window along one axis of the image.
+fn along<P: Protocol>(
+    protocol: &mut P,
+    x: &P::Arith,
+    window: &Window,
+    axis: usize,
+    comparison: Comparison,
+) -> api::Result<P::Arith> {
+    let mut shape = P::shape(x).to_vec();
+    let axis_of_x = (shape.len() + axis).checked_sub(2).ok_or(ProtocolError::Internal("the shape of an image"))?;
+    let around = Around::axis(&shape, axis_of_x)?;
+    let slide = window.along(axis, around.size).ok_or(ProtocolError::Internal("a pooling window"))?;
+    shape[axis_of_x] = slide.count;
+    let mut taps = slide.kernel;
+    let width = around.outer * slide.count * around.inner;
+    let mut rows = |taps: &[usize]| gather_taps(protocol, x, around, &slide, taps);
+    if taps == 1 {
+        let only = rows(&[0])?;
+        return Ok(protocol.reshape(&only, &shape));
+    }
+    // The first level compares even taps with odd ones, a last one waits.
+    let of = |first: usize| (0..taps / 2).map(|pair| 2 * pair + first).collect::<Vec<_>>();
+    let (even, odd) = (rows(&of(0))?, rows(&of(1))?);
+    let rest = if taps % 2 == 1 { Some(rows(&[taps - 1])?) } else { None };
+    let (larger, _) = protocol.max(&even, &odd, comparison)?;
+    let mut maxima = rejoin(protocol, larger, rest.as_ref())?;
+    taps = taps.div_ceil(2);
+    while taps > 1 {
+        let level = pairs(protocol, &maxima, taps, width)?;
+        let (larger, _) = protocol.max(&level.even, &level.odd, comparison)?;
+        maxima = rejoin(protocol, larger, level.rest.as_ref())?;
+        taps = taps.div_ceil(2);
+    }
+    Ok(protocol.reshape(&maxima, &shape))
+}
+
+/// One row for each of `taps`: what that tap of every window reads. A tap in the padding reads a real element of its window again,
+/// which cannot change the maximum.
+fn gather_taps<P: Protocol>(
+    protocol: &mut P,
+    x: &P::Arith,
+    around: Around,
+    slide: &Slide,
+    taps: &[usize],
+) -> api::Result<P::Arith> {
+    let Around { outer, size, inner } = around;
+    let mut positions = Vec::with_capacity(taps.len() * slide.count);
+    for &tap in taps {
+        for window in 0..slide.count {
+            let position = slide.reads_inside(window, tap);
+            positions.push(position.ok_or(ProtocolError::Internal("a pooling window without elements"))?);
+        }
+    }
+    let mut starts = Vec::with_capacity(outer * positions.len());
+    for tap in positions.chunks(slide.count) {
+        for o in 0..outer {
+            starts.extend(tap.iter().map(|position| (o * size + position) * inner));
+        }
+    }
+    gather_runs(protocol, x, starts.into_iter(), inner)
+}

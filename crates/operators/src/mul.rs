@@ -1,0 +1,56 @@
+//! Products, element by element.
+
+use covey_protocols::{Protocol, Truncation, api};
+use covey_ring::Ring;
+
+use crate::form::operands;
+use crate::{Call, Form, Operand, Operator, Part, Shared, Value, broadcast, wire};
+
+/// x * y element by element, broadcasting; scales add.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mul;
+
+impl Operator for Mul {
+    same_message!(Mul {});
+
+    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+        let [x, y] = operands(inputs)?;
+        broadcast::form(x, y, x.scale + y.scale)
+    }
+
+    fn part(&self) -> Part {
+        Part::Product
+    }
+
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        mul(protocol, call.operand(0)?, call.operand(1)?, call.truncate).map(Shared::Integers)
+    }
+}
+
+/// x · y, then the truncation.
+pub fn mul<P: Protocol>(
+    protocol: &mut P,
+    x: Operand<P>,
+    y: Operand<P>,
+    truncate: Option<Truncation>,
+) -> api::Result<P::Arith> {
+    let shape = broadcast::shape(x.shape(), y.shape())?;
+    match (x, y) {
+        (Operand::Secret(x), Operand::Secret(y)) => {
+            let (x, y) = (broadcast::stretch(protocol, x, &shape)?, broadcast::stretch(protocol, y, &shape)?);
+            protocol.mul(&x, &y, truncate)
+        }
+        (Operand::Secret(x), Operand::Public(c)) | (Operand::Public(c), Operand::Secret(x)) => {
+            let x = broadcast::stretch(protocol, x, &shape)?;
+            let product = protocol.mul_public(&x, &*broadcast::stretch_public(c, &shape))?;
+            match truncate {
+                Some(truncation) => protocol.truncate(&product, truncation),
+                None => Ok(product),
+            }
+        }
+        (Operand::Public(x), y) => {
+            let x = protocol.constant(x);
+            mul(protocol, Operand::Secret(&x), y, truncate)
+        }
+    }
+}

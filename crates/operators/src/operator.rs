@@ -1,0 +1,203 @@
+//! What an operator of the program says about itself.
+
+use std::borrow::Cow;
+
+use covey_protocols::api::Result;
+use covey_protocols::{Comparison, Geometry, Protocol, ProtocolError, Rounding, Truncation};
+use covey_ring::Ring;
+
+use crate::{Form, Operand, Value};
+
+/// One operator: how it is written, which operands it takes, what its result is and how a protocol computes it.
+///
+/// Rules speak of validated values only after [`Operator::form`] has accepted them. Refusals follow the node's name in a
+/// message, so they are one line and say what to do.
+pub trait Operator: Sized {
+    /// Its message in `proto/program.proto`.
+    type Wire;
+
+    /// Reads its message. Refuses only what the plain type cannot express.
+    fn decode(wire: Self::Wire) -> std::result::Result<Self, String>;
+
+    /// Writes its message. Numbers beyond the wire's width saturate, and are refused when read back.
+    fn encode(&self) -> Self::Wire;
+
+    /// Describes its options in a listing.
+    fn options(&self) -> String {
+        String::new()
+    }
+
+    /// Says whether operand number `position` holds bits. All others hold integers.
+    fn takes_bits(&self, _position: usize) -> bool {
+        false
+    }
+
+    /// Gives the form of the result, or says what is wrong with the operands. `result` is what the program declares.
+    fn form(&self, operands: &[&Value], result: &Value, ring: Ring) -> std::result::Result<Form, String>;
+
+    /// Gives the largest magnitude among integers that it puts into its result itself.
+    fn puts(&self, _operands: &[&Value]) -> u64 {
+        0
+    }
+
+    /// Says what it asks of a protocol beyond what all of them do; `x` is the first operand.
+    fn asks(&self, _x: &Value, _result: &Value) -> Asks {
+        Asks::default()
+    }
+
+    /// Counts the elements of the largest tensor that it builds beside operands and result, for one sample.
+    fn builds(&self, _x: &Value, _result: &Value) -> usize {
+        0
+    }
+
+    /// Says what a schedule may join it with.
+    fn part(&self) -> Part {
+        Part::Alone
+    }
+
+    /// Gives the map of a weight of [`Part::Linear`], from the full shape of one sample of x and the weight's shape.
+    fn geometry(&self, _x: &[usize], _weight: &[usize]) -> Result<Geometry> {
+        Err(ProtocolError::Internal("a linear layer"))
+    }
+
+    /// Computes it.
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> Result<Shared<P>>;
+}
+
+/// What an operator asks of a protocol, for operands within their bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asks {
+    /// A right shift.
+    pub shift: Option<Truncation>,
+    /// Comparisons of values of so many bits.
+    pub compared: Option<u32>,
+    /// Division by an integer, and the bits of what is divided.
+    pub division: Option<(u64, u32)>,
+}
+
+impl Asks {
+    /// A shift.
+    pub(crate) fn shift(shift: Truncation) -> Self {
+        Asks { shift: Some(shift), ..Asks::default() }
+    }
+
+    /// Comparisons of values of `bits` bits.
+    pub(crate) fn comparison(bits: u32) -> Self {
+        Asks { compared: Some(bits), ..Asks::default() }
+    }
+}
+
+/// An operator's part in what is computed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It joins nothing.
+    Alone,
+    /// A product with a prepared weight, the second operand: takes in a shift, an addition and a rectifier.
+    Linear,
+    /// A product: takes in a shift.
+    Product,
+    /// A shift: joins a product, or takes in a rectifier.
+    Shift {
+        /// Bits dropped.
+        bits: u32,
+        /// How it rounds.
+        rounding: Rounding,
+    },
+    /// An addition: joins a linear layer and its shift.
+    Addition,
+    /// max(x, 0): joins a linear layer or a shift.
+    Rectifier,
+}
+
+/// What an operator computes: this party's part of a value.
+pub enum Shared<P: Protocol> {
+    /// Of integers.
+    Integers(P::Arith),
+    /// Of bits, one plane in the order of the elements.
+    Bits(P::Bool),
+}
+
+impl<P: Protocol> Shared<P> {
+    /// As an operand.
+    pub fn given(&self) -> Given<'_, P> {
+        match self {
+            Shared::Integers(x) => Given::Integers(Operand::Secret(x)),
+            Shared::Bits(x) => Given::Bits(x),
+        }
+    }
+}
+
+/// An operand of any kind.
+pub enum Given<'a, P: Protocol> {
+    /// Integers.
+    Integers(Operand<'a, P>),
+    /// Bits, always in shares.
+    Bits(&'a P::Bool),
+}
+
+impl<P: Protocol> Clone for Given<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Protocol> Copy for Given<'_, P> {}
+
+/// What an operator computes on: operands, declarations and what was joined with it.
+pub struct Call<'a, P: Protocol> {
+    /// Operands in order; `None` where only a prepared weight is held.
+    pub operands: Vec<Option<Given<'a, P>>>,
+    /// The first operand's declaration.
+    pub x: &'a Value,
+    /// The result's declaration.
+    pub result: &'a Value,
+    /// Samples.
+    pub batch: usize,
+    /// The prepared weight of [`Part::Linear`].
+    pub weight: Option<&'a P::Weight>,
+    /// The shift that was joined.
+    pub truncate: Option<Truncation>,
+    /// The other operand of the addition that was joined.
+    pub residual: Option<Operand<'a, P>>,
+    /// The rectifier that was joined.
+    pub relu: Option<Comparison>,
+}
+
+impl<'a, P: Protocol> Call<'a, P> {
+    /// Operand number `position`, of integers.
+    pub fn operand(&self, position: usize) -> Result<Operand<'a, P>> {
+        match self.operands.get(position) {
+            Some(Some(Given::Integers(operand))) => Ok(*operand),
+            _ => Err(ProtocolError::Internal("the operands of a step")),
+        }
+    }
+
+    /// Operand number `position`, of bits.
+    pub fn bits(&self, position: usize) -> Result<&'a P::Bool> {
+        match self.operands.get(position) {
+            Some(Some(Given::Bits(bits))) => Ok(bits),
+            _ => Err(ProtocolError::Internal("the operands of a step")),
+        }
+    }
+
+    /// Operand number `position` as a share, whoever knows it.
+    pub fn share(&self, protocol: &P, position: usize) -> Result<Cow<'a, P::Arith>> {
+        Ok(self.operand(position)?.share(protocol))
+    }
+
+    /// What comparisons of the first operand may rely on.
+    pub fn comparison(&self) -> Comparison {
+        self.x.comparison()
+    }
+
+    /// What comparisons of two elements of the first operand may rely on.
+    pub fn difference(&self) -> Comparison {
+        let Comparison { bound, proved } = self.comparison();
+        Comparison { bound: bound + 1, proved }
+    }
+
+    /// The result's shape with the batch dimension.
+    pub fn shape(&self) -> Vec<usize> {
+        self.result.full_shape(self.batch)
+    }
+}

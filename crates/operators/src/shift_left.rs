@@ -1,0 +1,41 @@
+//! Multiplication by a power of two.
+
+use covey_protocols::{Protocol, api};
+use covey_ring::{Ring, Tensor};
+
+use crate::form::{form, operands};
+use crate::shift::shift_in_ring;
+use crate::{Call, Form, Operator, Shared, Value, wire};
+
+/// x * 2^bits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShiftLeft {
+    /// Bits gained, at least 1.
+    pub bits: u32,
+}
+
+impl Operator for ShiftLeft {
+    same_message!(ShiftLeft { bits });
+
+    fn options(&self) -> String {
+        format!("bits {}", self.bits)
+    }
+
+    fn form(&self, inputs: &[&Value], _: &Value, ring: Ring) -> Result<Form, String> {
+        let [x] = operands(inputs)?;
+        shift_in_ring(self.bits, ring)?;
+        Ok(Form { scale: x.scale + self.bits, ..form(x) })
+    }
+
+    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+        shift_left(protocol, &*call.share(protocol, 0)?, self.bits).map(Shared::Integers)
+    }
+}
+
+/// x · 2^bits.
+pub fn shift_left<P: Protocol>(protocol: &mut P, x: &P::Arith, bits: u32) -> api::Result<P::Arith> {
+    let shape = P::shape(x);
+    let factor = protocol.ring().wrap::<P::Word>(1i128 << bits.min(126));
+    let factors = Tensor::new(shape, vec![factor; shape.iter().product()]);
+    protocol.mul_public(x, &factors)
+}
