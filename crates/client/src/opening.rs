@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use covey_program::Program;
 use covey_protocols::Options;
@@ -59,13 +59,14 @@ pub(crate) fn open(
     options: Options,
     tell: &mut dyn FnMut(&Waiting),
 ) -> Result<(Terms, Opened), ClientError> {
+    let since = Instant::now();
     for pause in WHILE_SHARED {
-        match open_once(config, program, protocol, options, tell) {
+        match open_once(config, program, protocol, options, since, tell) {
             Err(ClientError::Refused { reason, .. }) if reason.starts_with(WEIGHTS_DIFFER) => sleep(pause),
             opened => return opened,
         }
     }
-    open_once(config, program, protocol, options, tell)
+    open_once(config, program, protocol, options, since, tell)
 }
 
 fn open_once(
@@ -73,6 +74,7 @@ fn open_once(
     program: &Program,
     protocol: ProtocolKind,
     options: Options,
+    since: Instant,
     tell: &mut dyn FnMut(&Waiting),
 ) -> Result<(Terms, Opened), ClientError> {
     let mut ask = |connections: Vec<Connection>, absent: Option<TransportError>| {
@@ -88,7 +90,7 @@ fn open_once(
             network: config.network,
             without_dealer: absent.is_some(),
         };
-        let opened = agree(config, connections, &terms, absent, tell)?;
+        let opened = agree(config, connections, &terms, absent, since, tell)?;
         Ok((terms, opened))
     };
     let Some(dealer) = config.parties.iter().find(|party| party.dealer) else {
@@ -121,6 +123,7 @@ fn agree(
     mut connections: Vec<Connection>,
     terms: &Terms,
     absent: Option<TransportError>,
+    since: Instant,
     tell: &mut dyn FnMut(&Waiting),
 ) -> Result<Opened, ClientError> {
     let timeout = config.timeout;
@@ -129,7 +132,7 @@ fn agree(
     }
     let answers: Vec<_> = connections.iter_mut().map(|connection| expect(connection, timeout)).collect();
     let all = answers.into_iter().collect::<Result<Vec<Reply>, _>>();
-    let placed = all.and_then(|answers| take_places(config, &mut connections, &answers, tell));
+    let placed = all.and_then(|answers| take_places(config, &mut connections, &answers, since, tell));
     if let Err(refusal) = placed {
         let reason = one_line(&refusal.to_string());
         for connection in connections.iter_mut() {

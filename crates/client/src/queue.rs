@@ -30,11 +30,13 @@ impl fmt::Display for Waiting {
     }
 }
 
-/// Makes sure of a place at all parties, whose `answers` to the request are here. `tell` hears of every change of place.
+/// Makes sure of a place at all parties, whose `answers` to the request are here. The client has been
+/// waiting `since` then. `tell` hears of every change of place.
 pub(crate) fn take_places(
     config: &ClientConfig,
     connections: &mut [Connection],
     answers: &[Reply],
+    since: Instant,
     tell: &mut dyn FnMut(&Waiting),
 ) -> Result<(), ClientError> {
     for (connection, answer) in connections.iter().zip(answers) {
@@ -51,7 +53,6 @@ pub(crate) fn take_places(
     }
     let mut order: Vec<usize> = (0..connections.len()).collect();
     order.sort_by_key(|role| connections[*role].fingerprint());
-    let since = Instant::now();
     order.into_iter().try_for_each(|role| queue(config, connections, role, since, tell))
 }
 

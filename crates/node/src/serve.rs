@@ -260,7 +260,8 @@ impl Party {
             Request::DeleteWeights(program) => {
                 permit(client, client.share_weights, "share-weights")?;
                 let deleted = self.holdings().delete_weights(&program, Some(client)).map_err(Failure::Refused)?;
-                if self.records.admits(&client.name) {
+                // A deletion that had an effect is always told of: each undoes work of somebody's.
+                if deleted.weights || deleted.runs > 0 || self.records.admits(&client.name) {
                     info!(
                         client = client.name,
                         program = program.short(),
@@ -277,7 +278,7 @@ impl Party {
                 let with = |peer: &Key| self.sees_stock(Some(&of_client), peer);
                 let deleted = self.holdings().delete_store(program.as_ref(), with).map_err(Failure::Refused)?;
                 let Deleted { runs, ots, .. } = deleted;
-                if self.records.admits(&client.name) {
+                if runs > 0 || ots > 0 || self.records.admits(&client.name) {
                     info!(client = client.name, runs, ots, "what was made ahead is deleted");
                 }
                 self.tell(connection, &Reply::Deleted(deleted))

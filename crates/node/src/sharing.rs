@@ -16,7 +16,7 @@ use crate::state::{Head, Writer};
 /// The longest pause within an upload: the owner may be busy with the other parties' parts.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// The slowest upload, in bytes a second beyond `PATIENCE`: it holds a place that sessions wait for.
-const SLOWEST: u64 = 64 << 10;
+const SLOWEST: u64 = 16 << 10;
 /// No program file is larger.
 pub(crate) const MAX_PROGRAM: u64 = 1 << 30;
 
@@ -32,7 +32,8 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
         return Err(Failure::refused("it holds this version of the weights already: share them again under another"));
     }
     wire::send(connection, &ready(party), timeout)?;
-    let program = receive_program(connection, &upload)?;
+    let mut pace = Pace { begun: Instant::now(), bytes: 0 };
+    let program = receive_program(connection, &upload, &mut pace)?;
     let name: String = program.name().chars().map(|c| if c.is_control() { ' ' } else { c }).take(64).collect();
     if party.records.admits(connection.name()) {
         info!(owner = connection.name(), program = %name, hash = upload.program.short(), role = upload.role, "receiving weights");
@@ -45,7 +46,7 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
     let mut writer = party.store.begin(head).map_err(stuck)?;
     writer.write(&program.to_bytes()).map_err(stuck)?;
     wire::send(connection, &ready(party), timeout)?;
-    receive_payload(connection, &mut writer, upload.payload_bytes)?;
+    receive_payload(connection, &mut writer, upload.payload_bytes, &mut pace)?;
     wire::send(connection, &Reply::Received, timeout)?;
     match wire::receive(connection, PATIENCE)? {
         Proceed::Proceed => {}
@@ -72,14 +73,7 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
         std::io::ErrorKind::Other => Failure::Refused(error.to_string()),
         _ => stuck(error),
     })?;
-    if party.records.admits(connection.name()) {
-        info!(
-            owner = connection.name(),
-            hash = upload.program.short(),
-            sharing = upload.sharing.short(),
-            "weights stored"
-        );
-    }
+    info!(owner = connection.name(), hash = upload.program.short(), sharing = upload.sharing.short(), "weights stored");
     Ok(wire::send(connection, &Reply::Stored, timeout)?)
 }
 
@@ -101,9 +95,9 @@ fn check(party: &Party, upload: &ShareWeights) -> Result<(), Failure> {
     Ok(())
 }
 
-fn receive_program(connection: &mut Connection, upload: &ShareWeights) -> Result<Program, Failure> {
+fn receive_program(connection: &mut Connection, upload: &ShareWeights, pace: &mut Pace) -> Result<Program, Failure> {
     let mut bytes = Vec::new();
-    receive_bytes(connection, upload.program_bytes, |chunk| {
+    receive_bytes(connection, upload.program_bytes, pace, |chunk| {
         bytes.extend_from_slice(chunk);
         Ok(())
     })?;
@@ -125,33 +119,55 @@ fn receive_program(connection: &mut Connection, upload: &ShareWeights) -> Result
     Ok(program)
 }
 
-fn receive_payload(connection: &mut Connection, writer: &mut Writer, total: u64) -> Result<(), Failure> {
-    receive_bytes(connection, total, |chunk| {
+fn receive_payload(
+    connection: &mut Connection,
+    writer: &mut Writer,
+    total: u64,
+    pace: &mut Pace,
+) -> Result<(), Failure> {
+    receive_bytes(connection, total, pace, |chunk| {
         writer.write(chunk).map_err(|error| {
             Failure::refused(format!("it cannot store the weights: {error}; make room in its state folder"))
         })
     })
 }
 
+/// How fast an upload comes.
+struct Pace {
+    begun: Instant,
+    /// Received so far.
+    bytes: u64,
+}
+
+impl Pace {
+    /// Refuses an upload that has taken too long for its bytes: its sender may pause, and else keeps a rate.
+    fn check(&self) -> Result<(), Failure> {
+        let taken = self.begun.elapsed();
+        if !too_slow(taken, self.bytes) {
+            return Ok(());
+        }
+        Err(Failure::refused(format!(
+            "{} bytes of an upload came in {} s: send {} KiB a second or more",
+            self.bytes,
+            taken.as_secs(),
+            SLOWEST >> 10
+        )))
+    }
+}
+
 /// Takes in exactly `total` bytes, chunk by chunk.
 fn receive_bytes(
     connection: &mut Connection,
     total: u64,
+    pace: &mut Pace,
     mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut missing = total;
-    let begun = Instant::now();
     while missing > 0 {
         let most = missing.min(MAX_CHUNK as u64) as usize;
         let chunk = connection.recv_frame(most, PATIENCE)?;
-        if too_slow(begun.elapsed(), total - missing) {
-            return Err(Failure::refused(format!(
-                "{} of {total} bytes of an upload came in {} s: the slowest has {} KiB a second",
-                total - missing,
-                begun.elapsed().as_secs(),
-                SLOWEST >> 10
-            )));
-        }
+        pace.bytes += chunk.len() as u64;
+        pace.check()?;
         if chunk.is_empty() {
             return Err(Failure::refused("broke the format: an empty piece of an upload"));
         }
@@ -161,7 +177,7 @@ fn receive_bytes(
     Ok(())
 }
 
-/// Whether so many bytes have taken too long: their sender may pause once, and else keeps a rate.
+/// Whether so many bytes have taken too long.
 fn too_slow(taken: Duration, bytes: u64) -> bool {
     taken > PATIENCE + Duration::from_secs(bytes / SLOWEST)
 }

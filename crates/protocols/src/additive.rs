@@ -5,8 +5,7 @@ use std::ops::Range;
 use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Tensor, Word};
 
-use crate::api::Shaped;
-use crate::api::{ProtocolError, Result};
+use crate::api::{ProtocolError, Result, Shaped};
 use crate::components::Components;
 
 /// One party's share of a tensor of ring elements. In Z_2^l bits above the ring's width are undefined, as in every share; in Z_n
@@ -82,7 +81,6 @@ impl<W: Word> Shaped for Arith<W> {
 
 impl<W: Word> Components for Arith<W> {
     type Part = Tensor<W>;
-    const COUNT: usize = 1;
 
     fn part(&self, _: usize) -> &Tensor<W> {
         &self.0
@@ -95,7 +93,6 @@ impl<W: Word> Components for Arith<W> {
 
 impl Components for Bool {
     type Part = BitTensor;
-    const COUNT: usize = 1;
 
     fn part(&self, _: usize) -> &BitTensor {
         &self.0

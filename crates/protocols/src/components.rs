@@ -12,10 +12,8 @@ use crate::local::{gathered, joined, summed, zeros};
 pub trait Components: Sized {
     /// A component: a tensor, or bit planes.
     type Part: Clone;
-    /// How many there are.
-    const COUNT: usize;
 
-    /// Component number `index`, below [`Components::COUNT`].
+    /// Component number `index`, which is below their number.
     fn part(&self, index: usize) -> &Self::Part;
 
     /// The share of these components, made in order.

@@ -323,7 +323,7 @@ impl<P: Protocol> Preparation<P> {
             let other = |(position, input): (usize, &ValueId)| {
                 *input == id && !(position == 1 && step.op.part() == Part::Linear)
             };
-            step.inputs.iter().enumerate().any(other)
+            step.inputs.iter().enumerate().any(other) || step.residual == Some(id)
         };
         let keep = steps.iter().any(is_read);
         let resident = match parameter {

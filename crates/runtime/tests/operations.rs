@@ -238,3 +238,40 @@ fn bits_and_integers_are_told_apart() {
          ring or a smaller scale"
     );
 }
+
+/// The parameter that is added joins the layer before, and nothing else reads it.
+#[test]
+fn a_parameter_is_added_to_a_layer_without_a_batch() {
+    let mut b = ProgramBuilder::new("residual", RING);
+    let x = b.input("x", &[3], 4);
+    b.bound(x, 8);
+    let rows = b.parameter("rows", &[2, 4], 4);
+    let weight = b.parameter("weight", &[4, 3], 4);
+    let added = b.parameter("added", &[2, 3], 4);
+    [rows, weight, added].into_iter().for_each(|id| b.bound(id, 8));
+    let product = b.node("fc", op::Dense, &[rows, weight]);
+    b.bound(product, 18);
+    let short = b.node("fc", common::truncate(4), &[product]);
+    b.bound(short, 14);
+    let sum = b.node("sum", op::Add, &[short, added]);
+    b.bound(sum, 15);
+    let out = b.node("out", op::Add, &[x, sum]);
+    b.bound(out, 16);
+    b.output(out);
+    let program = Arc::new(b.build().unwrap());
+    let values = |seed, count| integers(seed, count, 200);
+    let (rows, weight, added, x) = (values(1, 8), values(2, 12), values(3, 6), values(4, 6));
+    let named = [("rows", rows.clone()), ("weight", weight.clone()), ("added", added.clone())];
+    let named = named.map(|(name, values)| (name.to_string(), values)).into_iter().collect();
+    let weights = Weights::new(&program, named).unwrap();
+    let clear = run_clear(&program, &weights, &[tensor(RING, &[2, 3], &x)]).unwrap();
+    let row =
+        |i: usize, j: usize| ((0..4).map(|k| rows[i * 4 + k] * weight[k * 3 + j]).sum::<i64>() >> 4) + added[i * 3 + j];
+    let due: Vec<i64> = (0..6).map(|at| x[at] + row(at / 3, at % 3)).collect();
+    let found: Vec<i64> = clear.outputs[0].data().iter().map(|&word| RING.signed(word)).collect();
+    assert_eq!(found, due);
+    let x = [tensor::<u32>(RING, &[2, 3], &x)];
+    for run in run_in_each(&program, &weights, &x) {
+        assert_eq!(compare("out", &clear.outputs[0], &run.outputs[0], RING).differing, 0);
+    }
+}

@@ -13,8 +13,9 @@ use super::open::{Exchange, Masked};
 use super::share::{Share, Stored};
 use super::site::{Site, purpose};
 use super::{Arith, Beaver, UNNUMBERED, fused, product, truncate};
-use crate::api::Shaped;
-use crate::api::{Bias, Comparison, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Truncation, WeightSource};
+use crate::api::{
+    Bias, Comparison, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Shaped, Truncation, WeightSource,
+};
 use crate::linear_map::Applied;
 use crate::local::zeros;
 use crate::machine::Machine;

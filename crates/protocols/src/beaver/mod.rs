@@ -37,10 +37,9 @@ pub use share::Stored;
 
 pub use crate::additive::{Arith, Bool};
 
-use crate::api::Shaped;
 use crate::api::{
     Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options, PARTIES,
-    Phase, Placement, ProtocolError, Result, Session, Truncation, WeightSource,
+    Phase, Placement, ProtocolError, Result, Session, Shaped, Truncation, WeightSource,
 };
 use crate::components::Additive;
 use crate::cost::{Cost, Gate, WEIGHTS};

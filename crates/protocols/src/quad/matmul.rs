@@ -7,8 +7,7 @@ use super::Quad;
 use super::folding::{self, FoldedProduct};
 use super::share::{Arith, Role};
 use super::stream::Compared;
-use crate::api::Shaped;
-use crate::api::{MatmulShape, ProtocolError, Result, Truncation};
+use crate::api::{MatmulShape, ProtocolError, Result, Shaped, Truncation};
 use crate::masked::pieces::{PIECE, Rows, consecutive, piece_of, rows_of};
 
 vectorised! {

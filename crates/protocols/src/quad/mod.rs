@@ -46,10 +46,9 @@ pub use linear::Weight;
 pub use share::{Arith, Bool, Role};
 pub use stored::Stored;
 
-use crate::api::Shaped;
 use crate::api::{
     Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, MatmulShape, NonLinear, Options, Phase,
-    Placement, ProtocolError, Result, Session, Truncation, WeightSource,
+    Placement, ProtocolError, Result, Session, Shaped, Truncation, WeightSource,
 };
 use crate::components::Additive;
 use crate::composed;

@@ -115,7 +115,6 @@ impl<W: Word> Shaped for Arith<W> {
 
 impl<W: Word> Components for Arith<W> {
     type Part = Tensor<W>;
-    const COUNT: usize = 3;
 
     fn part(&self, index: usize) -> &Tensor<W> {
         [&self.inner.first, &self.inner.second, &self.extra][index]
@@ -167,7 +166,6 @@ impl Bool {
 
 impl Components for Bool {
     type Part = BitTensor;
-    const COUNT: usize = 3;
 
     fn part(&self, index: usize) -> &BitTensor {
         [&self.inner.first, &self.inner.second, &self.extra][index]

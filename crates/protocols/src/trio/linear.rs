@@ -6,8 +6,7 @@ use covey_ring::{Tensor, Word};
 
 use super::share::{Arith, Role};
 use super::{Stored, Trio};
-use crate::api::Shaped;
-use crate::api::{Bias, Epilogue, Geometry, ProtocolError, Result, WeightSource};
+use crate::api::{Bias, Epilogue, Geometry, ProtocolError, Result, Shaped, WeightSource};
 use crate::linear_map::Applied;
 use crate::masked::pieces::{add_residual, by_chunks, chunks};
 

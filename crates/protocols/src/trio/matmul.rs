@@ -5,8 +5,7 @@ use covey_ring::Word;
 
 use super::Trio;
 use super::share::{Arith, Role};
-use crate::api::Shaped;
-use crate::api::{MatmulShape, ProtocolError, Result, Truncation};
+use crate::api::{MatmulShape, ProtocolError, Result, Shaped, Truncation};
 use crate::masked::pieces::{PIECE, Rows, consecutive, piece_of, rows_of};
 
 vectorised! {

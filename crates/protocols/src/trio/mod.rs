@@ -36,10 +36,9 @@ pub use client::{Stored, TrioClient, mask_parameter};
 pub use linear::Weight;
 pub use share::{Arith, Bool, Role};
 
-use crate::api::Shaped;
 use crate::api::{
     Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, MatmulShape, NonLinear, Options, Phase,
-    Placement, ProtocolError, Result, Session, Truncation, WeightSource,
+    Placement, ProtocolError, Result, Session, Shaped, Truncation, WeightSource,
 };
 use crate::components::Additive;
 use crate::composed;

@@ -91,7 +91,6 @@ impl<W: Word> Shaped for Arith<W> {
 
 impl<W: Word> Components for Arith<W> {
     type Part = Tensor<W>;
-    const COUNT: usize = 2;
 
     fn part(&self, index: usize) -> &Tensor<W> {
         [&self.first, &self.second][index]
@@ -130,7 +129,6 @@ impl Bool {
 
 impl Components for Bool {
     type Part = BitTensor;
-    const COUNT: usize = 2;
 
     fn part(&self, index: usize) -> &BitTensor {
         [&self.first, &self.second][index]

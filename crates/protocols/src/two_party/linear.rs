@@ -6,8 +6,9 @@ use covey_ring::{Ring, Tensor, Word};
 use super::product::{self, Product, Shape, Strides, Tile};
 use super::share::Arithmetic;
 use super::{Arith, TwoParty};
-use crate::api::Shaped;
-use crate::api::{Bias, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Truncation, WeightKind, WeightSource};
+use crate::api::{
+    Bias, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Shaped, Truncation, WeightKind, WeightSource,
+};
 use crate::linear_map::Applied;
 
 /// This party's working form of one version of a weight. Not `Debug`.

@@ -36,10 +36,9 @@ pub use share::Stored;
 pub use crate::additive::{Arith, Bool};
 pub use stock::{PARAMETERS, Stock, silent_stock};
 
-use crate::api::Shaped;
 use crate::api::{
     Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, MatmulShape, NonLinear, Options, Phase,
-    Placement, ProtocolError, Result, Session, Truncation, WeightSource,
+    Placement, ProtocolError, Result, Session, Shaped, Truncation, WeightSource,
 };
 use crate::clip::Ends;
 use crate::components::Additive;
