@@ -243,7 +243,7 @@ fn bits_and_integers_are_told_apart() {
 #[test]
 fn a_parameter_is_added_to_a_layer_without_a_batch() {
     let mut b = ProgramBuilder::new("residual", RING);
-    let x = b.input("x", &[3], 4);
+    let x = b.input("x", &[2, 3], 4);
     b.bound(x, 8);
     let rows = b.parameter("rows", &[2, 4], 4);
     let weight = b.parameter("weight", &[4, 3], 4);
@@ -264,13 +264,13 @@ fn a_parameter_is_added_to_a_layer_without_a_batch() {
     let named = [("rows", rows.clone()), ("weight", weight.clone()), ("added", added.clone())];
     let named = named.map(|(name, values)| (name.to_string(), values)).into_iter().collect();
     let weights = Weights::new(&program, named).unwrap();
-    let clear = run_clear(&program, &weights, &[tensor(RING, &[2, 3], &x)]).unwrap();
+    let clear = run_clear(&program, &weights, &[tensor(RING, &[1, 2, 3], &x)]).unwrap();
     let row =
         |i: usize, j: usize| ((0..4).map(|k| rows[i * 4 + k] * weight[k * 3 + j]).sum::<i64>() >> 4) + added[i * 3 + j];
     let due: Vec<i64> = (0..6).map(|at| x[at] + row(at / 3, at % 3)).collect();
     let found: Vec<i64> = clear.outputs[0].data().iter().map(|&word| RING.signed(word)).collect();
     assert_eq!(found, due);
-    let x = [tensor::<u32>(RING, &[2, 3], &x)];
+    let x = [tensor::<u32>(RING, &[1, 2, 3], &x)];
     for run in run_in_each(&program, &weights, &x) {
         assert_eq!(compare("out", &clear.outputs[0], &run.outputs[0], RING).differing, 0);
     }
