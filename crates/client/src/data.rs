@@ -86,7 +86,7 @@ fn check_shape(value: &Value, shape: &[usize], len: usize, batch: &mut Option<us
     if shape != due {
         let sizes = due.iter().skip(usize::from(value.batched)).map(usize::to_string);
         let declared: Vec<String> = value.batched.then(|| "N".to_string()).into_iter().chain(sizes).collect();
-        return refuse(format!("has shape {shape:?} where [{}] is due", declared.join(", ")));
+        return refuse(format!("has shape {shape:?} and not [{}]", declared.join(", ")));
     }
     if shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size)) != Some(len) {
         return refuse(format!("holds {len} values, which do not fill its shape {shape:?}"));
@@ -178,7 +178,7 @@ mod tests {
         refused(std::slice::from_ref(&y), "'x': is missing");
         refused(&[y.clone(), y.clone()], "is given twice");
         refused(&[input("z", &[1, 2], &[0.0; 2])], "'z': the program has no such input");
-        refused(&[input("x", &[2], &[0.0; 2]), y.clone()], "[N, 2] is due");
+        refused(&[input("x", &[2], &[0.0; 2]), y.clone()], "and not [N, 2]");
         refused(&[input("x", &[1, 2], &[0.0; 3]), y.clone()], "do not fill");
         refused(&[input("x", &[2, 2], &[0.0; 4]), y.clone()], "earlier input has 2");
         refused(&[input("x", &[0, 2], &[]), input("y", &[0, 2], &[])], "batch is empty");
@@ -205,7 +205,7 @@ mod tests {
             refused(&[2, 2], &[0.0, 0.0, 3.0, 0.0]),
             "input 'ids': holds 3 in sample 1 at [0]: give whole numbers from 0 to 2"
         );
-        assert_eq!(refused(&[1, 2, 3], &[0.0; 6]), "input 'ids': has shape [1, 2, 3] where [N, 2] is due");
+        assert_eq!(refused(&[1, 2, 3], &[0.0; 6]), "input 'ids': has shape [1, 2, 3] and not [N, 2]");
     }
 
     #[test]

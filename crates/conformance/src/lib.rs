@@ -27,12 +27,12 @@ pub mod trio;
 pub mod two_party;
 pub mod views;
 
+use covey_protocols::{Extended, Protocol};
+
 /// What suites ask of a protocol: all that layers do, and what parties do among themselves.
 pub trait Complete: Protocol + Extended {}
 
 impl<P: Protocol + Extended> Complete for P {}
-
-use covey_protocols::{Extended, Protocol};
 
 pub use conform::{Counts, conform, conform_clear};
 pub use failure::Failure;

@@ -4,7 +4,7 @@ use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
 use crate::form::{equal_scales, operands};
-use crate::{Call, Form, Operand, Operator, Part, Shared, Value, broadcast, wire};
+use crate::{Call, Form, Fusion, Operand, Operator, Shared, Value, broadcast, wire};
 
 /// x + y, broadcasting; equal scales.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +19,8 @@ impl Operator for Add {
         broadcast::form(x, y, x.scale)
     }
 
-    fn part(&self) -> Part {
-        Part::Addition
+    fn fusion(&self) -> Fusion {
+        Fusion::Addition
     }
 
     fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {

@@ -7,7 +7,7 @@ use covey_ring::Ring;
 use crate::form::{Dim, number, to_form};
 use crate::linear::{self, After, check_bias, split_image};
 use crate::window::{image, slide};
-use crate::{Call, Form, Operand, Operator, Part, Shared, Value, Window, wire};
+use crate::{Call, Form, Fusion, Operand, Operator, Shared, Value, Window, wire};
 
 /// x `[N,..,C,H,W]`, weight `[O,C/groups,KH,KW]`, optional bias `[O]` at the product's scale; padding is zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,10 +37,7 @@ impl Operator for Conv2d {
         let ((x, weight, bias), &Conv2d { window, groups }) = (linear::operands(inputs)?, self);
         let (mut dims, [channels, height, width]) = image(x)?;
         let [out, depth, kernel_height, kernel_width] = weight.shape[..] else {
-            return Err(format!(
-                "weight '{}' has shape {:?} where [O, C/groups, KH, KW] is due",
-                weight.name, weight.shape
-            ));
+            return Err(format!("weight '{}' has shape {:?} and not [O, C/groups, KH, KW]", weight.name, weight.shape));
         };
         if window.kernel != [kernel_height, kernel_width] {
             return Err(format!(
@@ -64,8 +61,8 @@ impl Operator for Conv2d {
         to_form(dims, scale)
     }
 
-    fn part(&self) -> Part {
-        Part::Linear
+    fn fusion(&self) -> Fusion {
+        Fusion::Linear
     }
 
     fn geometry(&self, x: &[usize], weight: &[usize]) -> api::Result<Geometry> {

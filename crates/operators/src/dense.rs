@@ -5,7 +5,7 @@ use covey_ring::Ring;
 
 use crate::form::{Dim, full, to_form};
 use crate::linear::{self, check_bias};
-use crate::{Call, Form, Operator, Part, Shared, Value, wire};
+use crate::{Call, Form, Fusion, Operator, Shared, Value, wire};
 
 /// x `[N,..,K]`, weight `[K,M]`, optional bias `[M]` at the product's scale.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ impl Operator for Dense {
     fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
         let (x, weight, bias) = linear::operands(inputs)?;
         let [rows, columns] = weight.shape[..] else {
-            return Err(format!("weight '{}' has shape {:?} where [K, M] is due", weight.name, weight.shape));
+            return Err(format!("weight '{}' has shape {:?} and not [K, M]", weight.name, weight.shape));
         };
         let mut dims = full(x);
         if dims.last() != Some(&Dim::Size(rows)) {
@@ -35,8 +35,8 @@ impl Operator for Dense {
         to_form(dims, scale)
     }
 
-    fn part(&self) -> Part {
-        Part::Linear
+    fn fusion(&self) -> Fusion {
+        Fusion::Linear
     }
 
     fn geometry(&self, _: &[usize], weight: &[usize]) -> api::Result<Geometry> {

@@ -29,7 +29,7 @@ use covey_ring::Ring;
 pub use covey_protocols::Rounding;
 pub use form::{Form, largest_bound};
 pub use operand::Operand;
-pub use operator::{Asks, Call, Given, Operator, Part, Shared};
+pub use operator::{Asks, Call, Fusion, Given, Operator, Shared};
 pub use value::{Bound, BoundSource, Kind, Value, Visibility};
 pub use whole::WholeNumbers;
 pub use window::Window;
@@ -100,9 +100,9 @@ impl Op {
         dispatch!(self, op => op.builds(x, result))
     }
 
-    /// [`Operator::part`].
-    pub fn part(&self) -> Part {
-        dispatch!(self, op => op.part())
+    /// [`Operator::fusion`].
+    pub fn fusion(&self) -> Fusion {
+        dispatch!(self, op => op.fusion())
     }
 
     /// [`Operator::geometry`].

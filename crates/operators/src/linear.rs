@@ -19,7 +19,7 @@ pub(crate) fn operands<'a>(
     for operand in [Some(weight), bias].into_iter().flatten() {
         if !operand.is_weight() {
             return Err(format!(
-                "'{}' is computed at run time where a parameter, state or constant is due: use Matmul, Mul or Add",
+                "'{}' is computed at run time and is no parameter, state or constant: use Matmul, Mul or Add",
                 operand.name
             ));
         }
@@ -31,10 +31,10 @@ pub(crate) fn operands<'a>(
 pub(crate) fn check_bias(bias: Option<&Value>, size: usize, scale: u32) -> std::result::Result<(), String> {
     let Some(bias) = bias else { return Ok(()) };
     if bias.shape != [size] {
-        return Err(format!("bias '{}' has shape {:?} where [{size}] is due", bias.name, bias.shape));
+        return Err(format!("bias '{}' has shape {:?} and not [{size}]", bias.name, bias.shape));
     }
     if bias.scale != scale {
-        return Err(format!("bias '{}' has scale {} where the product's {scale} is due", bias.name, bias.scale));
+        return Err(format!("bias '{}' has scale {} and not the product's {scale}", bias.name, bias.scale));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use covey_protocols::{Protocol, ProtocolError, Truncation, api};
 use covey_ring::Ring;
 
 use crate::form::{Dim, full, operands, to_form};
-use crate::{Call, Form, Operator, Part, Shared, Value, Visibility, wire};
+use crate::{Call, Form, Fusion, Operator, Shared, Value, Visibility, wire};
 
 /// x `[N,..,M,K]` times y `[N,..,K,P]`, both secret and neither a weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Operator for Matmul {
         }
         let mismatch = || {
             format!(
-                "'{}' of shape {} and '{}' of shape {} do not multiply: [N,..,M,K] by [N,..,K,P] is due",
+                "'{}' of shape {} and '{}' of shape {} do not multiply: give [N,..,M,K] and [N,..,K,P]",
                 x.name,
                 x.described(),
                 y.name,
@@ -44,8 +44,8 @@ impl Operator for Matmul {
         to_form(left, x.scale + y.scale)
     }
 
-    fn part(&self) -> Part {
-        Part::Product
+    fn fusion(&self) -> Fusion {
+        Fusion::Product
     }
 
     fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {

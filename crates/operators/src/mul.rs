@@ -4,7 +4,7 @@ use covey_protocols::{Protocol, Truncation, api};
 use covey_ring::Ring;
 
 use crate::form::operands;
-use crate::{Call, Form, Operand, Operator, Part, Shared, Value, broadcast, wire};
+use crate::{Call, Form, Fusion, Operand, Operator, Shared, Value, broadcast, wire};
 
 /// x * y element by element, broadcasting; scales add.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +18,8 @@ impl Operator for Mul {
         broadcast::form(x, y, x.scale + y.scale)
     }
 
-    fn part(&self) -> Part {
-        Part::Product
+    fn fusion(&self) -> Fusion {
+        Fusion::Product
     }
 
     fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {

@@ -57,7 +57,7 @@ impl Operator for MulShift {
         };
         if multipliers.len() != 1 && (multipliers.is_empty() || Some(multipliers.len()) != plane) {
             return Err(format!(
-                "holds {} multipliers where one is due, or one per element of the last two dimensions of '{}' {}",
+                "holds {} multipliers: give one, or one per element of the last two dimensions of '{}' {}",
                 multipliers.len(),
                 x.name,
                 x.described()

@@ -51,11 +51,11 @@ pub trait Operator: Sized {
     }
 
     /// Says what a schedule may join it with.
-    fn part(&self) -> Part {
-        Part::Alone
+    fn fusion(&self) -> Fusion {
+        Fusion::Alone
     }
 
-    /// Gives the map of a weight of [`Part::Linear`], from the full shape of one sample of x and the weight's shape.
+    /// Gives the map of a weight of [`Fusion::Linear`], from the full shape of one sample of x and the weight's shape.
     fn geometry(&self, _x: &[usize], _weight: &[usize]) -> Result<Geometry> {
         Err(ProtocolError::Internal("a linear layer"))
     }
@@ -89,7 +89,7 @@ impl Asks {
 
 /// An operator's part in what is computed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Fusion {
     /// It joins nothing.
     Alone,
     /// A product with a prepared weight, the second operand: takes in a shift, an addition and a rectifier.
@@ -153,7 +153,7 @@ pub struct Call<'a, P: Protocol> {
     pub result: &'a Value,
     /// Samples.
     pub batch: usize,
-    /// The prepared weight of [`Part::Linear`].
+    /// The prepared weight of [`Fusion::Linear`].
     pub weight: Option<&'a P::Weight>,
     /// The shift that was joined.
     pub truncate: Option<Truncation>,

@@ -4,7 +4,7 @@ use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
 use crate::form::{form, operands};
-use crate::{Asks, Call, Form, Operator, Part, Shared, Value, wire};
+use crate::{Asks, Call, Form, Fusion, Operator, Shared, Value, wire};
 
 /// max(x, 0).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +21,8 @@ impl Operator for Relu {
         Asks::comparison(x.bound.bits)
     }
 
-    fn part(&self) -> Part {
-        Part::Rectifier
+    fn fusion(&self) -> Fusion {
+        Fusion::Rectifier
     }
 
     fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {

@@ -5,7 +5,7 @@ use covey_ring::Ring;
 
 use crate::form::{form, operands};
 use crate::shift::{decode_rounding, describe_rounding, encode_rounding, shift_in_ring};
-use crate::{Asks, Call, Form, Operator, Part, Rounding, Shared, Value, wire};
+use crate::{Asks, Call, Form, Fusion, Operator, Rounding, Shared, Value, wire};
 
 /// floor(x / 2^bits).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +50,8 @@ impl Operator for Truncate {
         Asks::shift(self.truncation(x))
     }
 
-    fn part(&self) -> Part {
-        Part::Shift { bits: self.bits, rounding: self.rounding }
+    fn fusion(&self) -> Fusion {
+        Fusion::Shift { bits: self.bits, rounding: self.rounding }
     }
 
     fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {

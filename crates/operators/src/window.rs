@@ -45,7 +45,7 @@ impl Window {
         let wire = wire.ok_or("has no window")?;
         fn field<const N: usize>(name: &str, wire: &[u32], least: u32) -> Result<[usize; N], String> {
             let numbers: [u32; N] =
-                wire.try_into().map_err(|_| format!("its {name} hold {} numbers where {N} are due", wire.len()))?;
+                wire.try_into().map_err(|_| format!("its {name} hold {} numbers and not {N}", wire.len()))?;
             match numbers.iter().find(|&&number| number < least || number > MAX_WINDOW) {
                 Some(number) => Err(format!("its {name} hold {number}, outside {least}..={MAX_WINDOW}")),
                 None => Ok(numbers.map(|number| number as usize)),
@@ -118,7 +118,7 @@ pub(crate) fn image(x: &Value) -> Result<(Vec<Dim>, [usize; 3]), String> {
         [ref lead @ .., Dim::Size(channels), Dim::Size(height), Dim::Size(width)] if !lead.is_empty() => {
             Ok((lead.to_vec(), [channels, height, width]))
         }
-        _ => Err(format!("'{}' has shape {} where [N, .., C, H, W] is due", x.name, x.described())),
+        _ => Err(format!("'{}' has shape {} and not [N, .., C, H, W]", x.name, x.described())),
     }
 }
 

@@ -225,7 +225,7 @@ fn check_node(parts: &Parts, node: &Node, defined: &mut [bool]) -> Result<(), St
         inputs.push(value);
     }
     let [id] = node.outputs[..] else {
-        return Err(format!("writes {} values where one is due", node.outputs.len()));
+        return Err(format!("writes {} values and not one", node.outputs.len()));
     };
     let output = lookup(parts, id)?;
     if !matches!(output.kind, Kind::Intermediate | Kind::State) {

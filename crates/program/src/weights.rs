@@ -40,7 +40,7 @@ impl Weights {
         for (_, value) in program.parameters() {
             let data = given.remove(&value.name).ok_or_else(|| missing(value))?;
             if data.len() != value.elements() {
-                let problem = format!("holds {} integers where {} are due", data.len(), value.elements());
+                let problem = format!("holds {} integers and not {}", data.len(), value.elements());
                 return Err(WeightsError::Tensor { tensor: value.name.clone(), problem });
             }
             check_bound(value, &data)?;

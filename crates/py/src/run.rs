@@ -78,7 +78,7 @@ fn encoded(program: &covey_program::Program, mut inputs: Inputs) -> Result<Vec<T
         let samples = shape.first().copied().filter(|_| value.batched).unwrap_or(1);
         if shape != value.data_shape(samples) {
             let due = value.data_shape(samples);
-            return Err(Failure::new(format!("input '{}' has shape {shape:?} where {due:?} is due", value.name)));
+            return Err(Failure::new(format!("input '{}' has shape {shape:?} and not {due:?}", value.name)));
         }
         let words = whole
             .encode(&data, range, program.ring())

@@ -101,7 +101,7 @@ pub fn check_inputs(program: &Program, inputs: &[Tensor<u64>]) -> Result<usize, 
         let refuse = |problem: String| Err(RuntimeError::Input { input: value.name.clone(), problem });
         let samples = if value.batched { input.shape().first().copied() } else { None };
         if input.shape() != value.full_shape(samples.unwrap_or(1)) {
-            return refuse(format!("has shape {:?} where {} is due", input.shape(), declared(value)));
+            return refuse(format!("has shape {:?} and not {}", input.shape(), declared(value)));
         }
         if let (Some(samples), Some(batch)) = (samples, batch)
             && samples != batch

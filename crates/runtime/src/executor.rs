@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use covey_operators::{Call, Given, Operand, Part, Shared};
+use covey_operators::{Call, Fusion, Given, Operand, Shared};
 use covey_program::{Kind, Program, Value, ValueId};
 use covey_protocols::cost::{CHECK, Cost, Gate, WEIGHTS};
 use covey_protocols::{
@@ -304,7 +304,7 @@ impl<P: Protocol> Preparation<P> {
         }
         let Preparation { program, schedule, weights, resident, .. } = self;
         // A weight that is neither parameter nor constant.
-        let unprepared = |step: &&Step| step.op.part() == Part::Linear && !weights.contains_key(&step.node);
+        let unprepared = |step: &&Step| step.op.fusion() == Fusion::Linear && !weights.contains_key(&step.node);
         if let Some(step) = schedule.steps().iter().find(unprepared) {
             let weight = step.inputs.get(1).map(|id| program.value(*id).name.clone());
             return Err(RuntimeError::MissingParameter(weight.unwrap_or_default()));
@@ -317,11 +317,11 @@ impl<P: Protocol> Preparation<P> {
     /// Prepares the value for every linear step whose weight it is, and keeps it where another step reads it.
     fn take_in(&mut self, protocol: &mut P, id: ValueId, parameter: Parameter<P>) -> Result<(), RuntimeError> {
         let steps = self.schedule.steps();
-        let weight_of = |step: &&Step| step.op.part() == Part::Linear && step.inputs.get(1) == Some(&id);
+        let weight_of = |step: &&Step| step.op.fusion() == Fusion::Linear && step.inputs.get(1) == Some(&id);
         let linear: Vec<Step> = steps.iter().filter(weight_of).cloned().collect();
         let is_read = |step: &Step| {
             let other = |(position, input): (usize, &ValueId)| {
-                *input == id && !(position == 1 && step.op.part() == Part::Linear)
+                *input == id && !(position == 1 && step.op.fusion() == Fusion::Linear)
             };
             step.inputs.iter().enumerate().any(other) || step.residual == Some(id)
         };

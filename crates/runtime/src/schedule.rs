@@ -1,6 +1,6 @@
 //! What runs when: the program's nodes as steps, neighbours fused, values freed as soon as nothing needs them.
 
-use covey_operators::Part;
+use covey_operators::Fusion;
 use covey_program::{Kind, Node, Op, Program, Value, ValueId};
 use covey_protocols::{Comparison, Protocol, Rounding, Truncation};
 
@@ -65,17 +65,17 @@ impl Schedule {
                 continue;
             }
             let mut step = plain_step(index, node);
-            let part = node.op.part();
-            if matches!(part, Part::Linear | Part::Product)
+            let part = node.op.fusion();
+            if matches!(part, Fusion::Linear | Fusion::Product)
                 && let Some(next) = readers.only(step.output)
-                && let Part::Shift { bits, rounding } = nodes[next].op.part()
+                && let Fusion::Shift { bits, rounding } = nodes[next].op.fusion()
             {
                 let bound = program.value(step.output).bound.bits;
                 step.truncate = Some(Truncation { bits, rounding, bound });
                 step.output = nodes[next].outputs[0];
                 fused[next] = true;
             }
-            if let (true, Part::Linear, Some(next)) = (fuses_relu, part, readers.only(step.output))
+            if let (true, Fusion::Linear, Some(next)) = (fuses_relu, part, readers.only(step.output))
                 && let Some((other, truncation)) = residual(program, &step, &nodes[next], &computed)
             {
                 step.truncate = Some(truncation);
@@ -84,9 +84,9 @@ impl Schedule {
                 fused[next] = true;
             }
             if fuses_relu
-                && matches!(part, Part::Linear | Part::Shift { .. })
+                && matches!(part, Fusion::Linear | Fusion::Shift { .. })
                 && let Some(next) = readers.only(step.output)
-                && nodes[next].op.part() == Part::Rectifier
+                && nodes[next].op.fusion() == Fusion::Rectifier
             {
                 step.relu = Some(program.value(step.output).comparison());
                 step.join(&nodes[next]);
@@ -120,7 +120,7 @@ impl Step {
 fn residual(program: &Program, step: &Step, next: &Node, computed: &[bool]) -> Option<(ValueId, Truncation)> {
     let truncation = step.truncate.filter(|truncation| truncation.rounding == Rounding::Exact)?;
     let &[x, y] = &next.inputs[..] else { return None };
-    if next.op.part() != Part::Addition || x == y {
+    if next.op.fusion() != Fusion::Addition || x == y {
         return None;
     }
     let other = if x == step.output { y } else { x };

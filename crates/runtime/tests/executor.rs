@@ -180,7 +180,7 @@ fn wrong_inputs_are_refused_by_name() {
     let weights = weights(&program, 7);
     let message = |inputs: &[Tensor<u64>]| run_clear(&program, &weights, inputs).err().unwrap().to_string();
     assert!(message(&[]).contains("input 'x': 0 inputs were given where 'cnn' takes 1"));
-    assert!(message(&[Tensor::zeros([1, 6, 6, 2])]).contains("[1, 6, 6, 2] where [N, 2, 6, 6] is due"));
+    assert!(message(&[Tensor::zeros([1, 6, 6, 2])]).contains("[1, 6, 6, 2] and not [N, 2, 6, 6]"));
     assert!(message(&[Tensor::zeros([0, 2, 6, 6])]).contains("the batch is empty"));
     assert!(message(&[tensor(RING, &[1, 2, 6, 6], &[512; 72])]).contains("outside its bound 2^9"));
     // The largest tensor of a sample: 3 taps of a row of pool1, 4 channels of 6 rows of 3.

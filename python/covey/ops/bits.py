@@ -17,19 +17,18 @@ from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 
 
-def _bit(shape: Shape) -> Interval:
-    zeros = np.zeros((1, *shape))
-    return Interval(zeros, zeros + 1.0)
+def _equal_shapes(*inputs: Value) -> Shape:
+    if any(value.shape != inputs[0].shape for value in inputs):
+        raise ValueError(f"operands {', '.join(map(str, inputs))} differ in shape")
+    return inputs[0].shape
 
 
 @dataclass(frozen=True)
 class _Bits(Op):
-    """Gives bits, or with `integers` the integers 0 and 1 at scale 0."""
+    """Gives bits, or the integers 0 and 1, at scale 0."""
 
     def shape(self, *inputs: Value) -> Shape:
-        if any(value.shape != inputs[0].shape for value in inputs):
-            raise ValueError(f"operands {', '.join(map(str, inputs))} differ in shape")
-        return inputs[0].shape
+        return _equal_shapes(*inputs)
 
     def interval(self, *inputs: Interval) -> Interval:
         zeros = np.zeros(inputs[0].low.shape)
@@ -37,8 +36,9 @@ class _Bits(Op):
 
     def _lower(self, low: Lowering, node: Node, op: Message, bits: bool = True) -> Lowered:
         operands = [low.value(name) for name in node.inputs]
+        interval = self.interval(*(operand.interval for operand in operands))
         shape = operands[0].shape
-        return low.emit(node, op, operands, shape=shape, scale=0, interval=_bit(shape), unconditional=True, bits=bits)
+        return low.emit(node, op, operands, shape=shape, scale=0, interval=interval, unconditional=True, bits=bits)
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,7 @@ class Select(Op):
     """x where the bit is 1, else y; operands bit, x, y."""
 
     def shape(self, *inputs: Value) -> Shape:
-        if any(value.shape != inputs[0].shape for value in inputs):
-            raise ValueError(f"operands {', '.join(map(str, inputs))} differ in shape")
-        return inputs[0].shape
+        return _equal_shapes(*inputs)
 
     def reference(self, *inputs: Array) -> Array:
         bit, x, y = inputs

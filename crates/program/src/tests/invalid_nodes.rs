@@ -40,7 +40,7 @@ fn wiring() {
             |p| node(p, "relu").inputs = node(p, "relu").outputs.clone(),
             "node 'relu' (Relu): reads 'relu:2' before any node has computed it",
         ),
-        (|p| node(p, "relu").outputs.clear(), "node 'relu' (Relu): writes 0 values where one is due"),
+        (|p| node(p, "relu").outputs.clear(), "node 'relu' (Relu): writes 0 values and not one"),
         (
             |p| node(p, "relu").outputs = vec![0],
             "node 'relu' (Relu): writes 'image', which is an input, constant or parameter",
@@ -106,7 +106,7 @@ fn scales() {
         ("dense:17", "node 'dense' (Dense): computes scale 16 but 'dense:17' declares 17"),
         ("lift:18", "node 'lift' (ShiftLeft): computes scale 17 but 'lift:18' declares 18"),
         ("class:19", "node 'class' (ArgMax): computes scale 0 but 'class:19' declares 1"),
-        ("bias", "node 'conv' (Conv2d): bias 'bias' has scale 17 where the product's 16 is due"),
+        ("bias", "node 'conv' (Conv2d): bias 'bias' has scale 17 and not the product's 16"),
         ("shift", "node 'shift' (Add): 'join:6' has scale 8 and 'shift' 9: shift one left or truncate the other first"),
         (
             "mean:4",
@@ -153,12 +153,12 @@ fn shifts_and_divisions() {
         (|p| mean(p).rounding = -1, "node 'mean' (MulShift): rounding -1 is not known to this Covey: upgrade"),
         (
             |p| mean(p).multipliers.clear(),
-            "node 'mean' (MulShift): holds 0 multipliers where one is due, or one per element of the last two \
+            "node 'mean' (MulShift): holds 0 multipliers: give one, or one per element of the last two \
              dimensions of 'mean:3' [N, 4, 4, 4]",
         ),
         (
             |p| mean(p).multipliers = vec![1; 15],
-            "node 'mean' (MulShift): holds 15 multipliers where one is due, or one per element of the last two \
+            "node 'mean' (MulShift): holds 15 multipliers: give one, or one per element of the last two \
              dimensions of 'mean:3' [N, 4, 4, 4]",
         ),
         (
@@ -187,7 +187,7 @@ fn linear_layers() {
     refuses_each(&[
         (
             |p| window!(p, "conv", Conv2d).kernel = vec![3],
-            "node 'conv' (Conv2d): its kernel sides hold 1 numbers where 2 are due",
+            "node 'conv' (Conv2d): its kernel sides hold 1 numbers and not 2",
         ),
         (
             |p| window!(p, "conv", Conv2d).kernel = vec![0, 3],
@@ -228,29 +228,26 @@ fn linear_layers() {
         ),
         (
             |p| value(p, "image").shape = vec![2, 64],
-            "node 'conv' (Conv2d): 'image' has shape [N, 2, 64] where [N, .., C, H, W] is due",
+            "node 'conv' (Conv2d): 'image' has shape [N, 2, 64] and not [N, .., C, H, W]",
         ),
         (
             |p| value(p, "kernel").shape = vec![4, 9],
-            "node 'conv' (Conv2d): weight 'kernel' has shape [4, 9] where [O, C/groups, KH, KW] is due",
+            "node 'conv' (Conv2d): weight 'kernel' has shape [4, 9] and not [O, C/groups, KH, KW]",
         ),
-        (
-            |p| value(p, "bias").shape = vec![4, 1],
-            "node 'conv' (Conv2d): bias 'bias' has shape [4, 1] where [4] is due",
-        ),
+        (|p| value(p, "bias").shape = vec![4, 1], "node 'conv' (Conv2d): bias 'bias' has shape [4, 1] and not [4]"),
         (
             |p| node(p, "conv").inputs[1] = 0,
-            "node 'conv' (Conv2d): 'image' is computed at run time where a parameter, state or constant is due: use \
+            "node 'conv' (Conv2d): 'image' is computed at run time and is no parameter, state or constant: use \
              Matmul, Mul or Add",
         ),
         (
             |p| node(p, "dense").inputs[1] = id(p, "relu:2"),
-            "node 'dense' (Dense): 'relu:2' is computed at run time where a parameter, state or constant is due: use \
+            "node 'dense' (Dense): 'relu:2' is computed at run time and is no parameter, state or constant: use \
              Matmul, Mul or Add",
         ),
         (
             |p| value(p, "weight").shape = vec![2000],
-            "node 'dense' (Dense): weight 'weight' has shape [2000] where [K, M] is due",
+            "node 'dense' (Dense): weight 'weight' has shape [2000] and not [K, M]",
         ),
         (
             |p| value(p, "weight").shape = vec![100, 10],
@@ -263,7 +260,7 @@ fn linear_layers() {
         (
             |p| node(p, "square").inputs[1] = id(p, "relu:2"),
             "node 'square' (Matmul): 'pad:11' of shape [N, 8, 5, 5] and 'relu:2' of shape [N, 4, 8, 8] do not \
-             multiply: [N,..,M,K] by [N,..,K,P] is due",
+             multiply: give [N,..,M,K] and [N,..,K,P]",
         ),
     ]);
 }
@@ -274,7 +271,7 @@ fn pooling_and_clipping() {
         (|p| op!(p, "top", MaxPool).window = None, "node 'top' (MaxPool): has no window"),
         (
             |p| window!(p, "mean", SumPool).strides = vec![],
-            "node 'mean' (SumPool): its strides hold 0 numbers where 2 are due",
+            "node 'mean' (SumPool): its strides hold 0 numbers and not 2",
         ),
         (
             |p| window!(p, "top", MaxPool).pads = vec![3, 0, 0, 0],

@@ -128,7 +128,7 @@ fn weights_that_do_not_fit_the_program() {
     let mut values = some_weights(&program);
     values.get_mut("bias").unwrap().pop();
     let short = Weights::new(&program, values).err().unwrap().to_string();
-    assert_eq!(short, tensor("'bias': holds 3 integers where 4 are due"));
+    assert_eq!(short, tensor("'bias': holds 3 integers and not 4"));
     let mut values = some_weights(&program);
     values.insert("extra".into(), vec![]);
     let extra = Weights::new(&program, values).err().unwrap().to_string();
