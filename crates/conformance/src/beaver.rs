@@ -38,7 +38,7 @@ impl<W: Word, const N: usize> Harness for BeaverHarness<W, N> {
 
     fn party(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Result<Beaver<W>> {
         let keys = keys(endpoint.me(), N + 1);
-        Beaver::new(endpoint, keys, ring, options, 0)
+        Beaver::start(endpoint, keys, ring, options, 0)
     }
 
     fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> BeaverClient<W> {

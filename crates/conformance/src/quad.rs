@@ -33,7 +33,7 @@ impl<W: Word> Harness for QuadHarness<W> {
     fn party(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Result<Quad<W>> {
         let me = endpoint.me();
         let key = |missing: u8| secrets::key(blake3::derive_key("covey conformance 2026 keys of three", &[missing]));
-        Quad::new(endpoint, session_keys(me, [2, 1, 3, 0].map(|missing| Some(key(missing)))), ring, options, 0)
+        Quad::start(endpoint, session_keys(me, [2, 1, 3, 0].map(|missing| Some(key(missing)))), ring, options, 0)
     }
 
     fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> QuadClient<W> {

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use covey_protocols::Options;
 use covey_protocols::api::Result;
 use covey_protocols::randomness::SessionKeys;
+use covey_protocols::served::Served;
 use covey_protocols::trio::{Role, Seed, Stored, Trio, TrioClient, mask_parameter};
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
@@ -35,7 +36,7 @@ impl<W: Word> Harness for TrioHarness<W> {
 
     fn party(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Result<Trio<W>> {
         let keys = keys(endpoint.me());
-        Trio::new(endpoint, keys, ring, options, 0)
+        Trio::start(endpoint, keys, ring, options, 0)
     }
 
     fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> TrioClient<W> {

@@ -105,7 +105,7 @@ impl Keyed for TrioHarness<u32> {
 
     fn keyed(endpoint: Box<dyn Endpoint>, held: &Held, ring: Ring, options: Options) -> Result<Trio<u32>> {
         let keys = held.keys(endpoint.me(), Self::PARTIES);
-        Trio::new(endpoint, keys, ring, options, 0)
+        Trio::start(endpoint, keys, ring, options, 0)
     }
 }
 
@@ -119,7 +119,7 @@ impl Keyed for QuadHarness<u32> {
 
     fn keyed(endpoint: Box<dyn Endpoint>, held: &Held, ring: Ring, options: Options) -> Result<Quad<u32>> {
         let keys = held.keys(endpoint.me(), Self::PARTIES);
-        Quad::new(endpoint, keys, ring, options, 0)
+        Quad::start(endpoint, keys, ring, options, 0)
     }
 }
 
@@ -143,7 +143,7 @@ impl<const N: usize> Keyed for BeaverHarness<u32, N> {
 
     fn keyed(endpoint: Box<dyn Endpoint>, held: &Held, ring: Ring, options: Options) -> Result<Beaver<u32>> {
         let keys = held.keys(endpoint.me(), Self::PARTIES);
-        Beaver::new(endpoint, keys, ring, options, 0)
+        Beaver::start(endpoint, keys, ring, options, 0)
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use covey_protocols::circuits::Adder;
 use covey_protocols::parts::*;
+use covey_protocols::served::Served;
 use covey_protocols::trio::{Arith, Trio};
 use covey_protocols::{Comparison, Epilogue, Geometry, Options, Phase, Placement, Rounding, Truncation, WeightSource};
 use covey_ring::{Ring, Tensor};
@@ -92,7 +93,7 @@ fn party(network: &impl Network, count: usize, adder: Adder, job: Job) -> Vec<Me
     let me = network.me();
     let endpoint = network.endpoint(1).unwrap();
     let options = Options { adder, ..Options::default() };
-    let mut trio = Trio::new(endpoint, keys(me), Ring::Pow2(32), options, 0).unwrap();
+    let mut trio = Trio::start(endpoint, keys(me), Ring::Pow2(32), options, 0).unwrap();
     let value = Tensor::new([count], (0..count as u32).collect());
     let once = |run| {
         trio.begin(Phase::Joint, run).unwrap();

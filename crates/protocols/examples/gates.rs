@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use covey_kernels::conv::ConvGeometry;
 use covey_protocols::parts::*;
+use covey_protocols::served::Served;
 use covey_protocols::trio::{Arith, Trio};
 use covey_protocols::{Comparison, Epilogue, Geometry, Options, Phase, Placement, Rounding, Truncation, WeightSource};
 use covey_ring::{Ring, Tensor};
@@ -78,7 +79,7 @@ fn convolution(trio: &mut Trio<u32>, x: &Arith<u32>) {
 fn party(network: &impl Network, count: usize, job: Job, barrier: &Barrier) -> Vec<[Duration; 2]> {
     let me = network.me();
     let endpoint = network.endpoint(1).unwrap();
-    let mut trio = Trio::new(endpoint, keys(me), Ring::Pow2(32), Options::default(), 0).unwrap();
+    let mut trio = Trio::start(endpoint, keys(me), Ring::Pow2(32), Options::default(), 0).unwrap();
     let value = Tensor::new([count], (0..count as u32).collect());
     let mut times = Vec::new();
     for repetition in 0..REPETITIONS as u64 {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Tensor, Word};
 
-use crate::api::{ProtocolError, Result, Shaped};
+use crate::api::{Result, Shaped};
 use crate::components::Components;
 
 /// One party's share of a tensor of ring elements. In Z_2^l bits above the ring's width are undefined, as in every share; in Z_n
@@ -22,12 +22,6 @@ impl<W: Word> Arith<W> {
     /// No elements.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    /// Refuses shapes that differ: a defect in the caller, as programs are validated.
-    pub(crate) fn same_shape(&self, shape: &[usize]) -> Result<()> {
-        let differ = ProtocolError::Internal("the shapes of an element-wise operation");
-        if self.shape() == shape { Ok(()) } else { Err(differ) }
     }
 
     /// The elements of a tile.
@@ -54,12 +48,6 @@ impl Bool {
     /// Planes.
     pub fn planes(&self) -> usize {
         self.0.planes()
-    }
-
-    /// Refuses anything but one plane over the elements of a tensor.
-    pub(crate) fn one_plane(&self, shape: &[usize]) -> Result<()> {
-        let fits = self.planes() == 1 && self.len() == shape.iter().product::<usize>();
-        if fits { Ok(()) } else { Err(ProtocolError::Internal("the size of a plane")) }
     }
 
     /// The bits of a tile that starts at a whole word, plane after plane.

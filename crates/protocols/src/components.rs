@@ -66,9 +66,22 @@ fn held<P: Additive>(
 }
 
 /// Refuses shapes that differ: a defect in the caller, as programs are validated.
-fn same_shape<P: Session>(x: &P::Arith, shape: &[usize]) -> Result<()> {
+pub(crate) fn same_shape<P: Session>(x: &P::Arith, shape: &[usize]) -> Result<()> {
     let differ = ProtocolError::Internal("the shapes of an element-wise operation");
     if P::shape(x) == shape { Ok(()) } else { Err(differ) }
+}
+
+/// Refuses anything but one plane over the elements of a tensor: a defect in the caller, as programs are validated.
+pub(crate) fn one_plane<B: Components<Part = BitTensor>>(b: &B, shape: &[usize]) -> Result<()> {
+    let part = b.part(0);
+    let fits = part.planes() == 1 && part.len() == shape.iter().product::<usize>();
+    if fits { Ok(()) } else { Err(ProtocolError::Internal("the size of a plane")) }
+}
+
+/// Refuses planes of sizes that differ: a defect in the caller, as programs are validated.
+pub(crate) fn same_planes<B: Components<Part = BitTensor>>(x: &B, y: &B) -> Result<()> {
+    let [x, y] = [x, y].map(|bits| (bits.part(0).len(), bits.part(0).planes()));
+    if x == y { Ok(()) } else { Err(ProtocolError::Internal("the sizes of an AND")) }
 }
 
 impl<P: Additive> Local for P {

@@ -4,12 +4,25 @@ use covey_ring::Tensor;
 
 use crate::api::{Comparison, NonLinear, ProtocolError, Result, Truncation};
 use crate::clip::Ends;
+use crate::cost::{Cost, Gate};
 
 /// max(x, 0) by a comparison and a selection.
 pub(crate) fn relu<P: NonLinear + ?Sized>(protocol: &mut P, x: &P::Arith, comparison: Comparison) -> Result<P::Arith> {
     let negative = protocol.msb(x, comparison)?;
     let positive = protocol.not(&negative);
     protocol.select(&positive, x)
+}
+
+/// x, or max(x, 0) where a comparison is given.
+pub(crate) fn then_relu<P: NonLinear + ?Sized>(
+    protocol: &mut P,
+    x: P::Arith,
+    relu: Option<Comparison>,
+) -> Result<P::Arith> {
+    match relu {
+        Some(comparison) => protocol.relu(&x, comparison),
+        None => Ok(x),
+    }
 }
 
 /// max(floor(x / 2^bits), 0), the shift first.
@@ -73,4 +86,28 @@ pub(crate) fn clip<P: NonLinear + ?Sized>(
     };
     let correction = protocol.reshape(&correction, &shape);
     protocol.add(x, &correction)
+}
+
+/// What a gate costs that is composed of others, which cost what `of` says. A division costs nothing: protocols that compose it refuse it
+/// before any plan is asked for.
+pub(crate) fn cost(gate: &Gate, of: impl Fn(&Gate) -> Cost) -> Cost {
+    let both = |first: Gate, second: Gate| {
+        let mut cost = of(&first);
+        cost += &of(&second);
+        cost
+    };
+    match *gate {
+        Gate::Relu { count, truncate: Some(truncation), comparison } => {
+            both(Gate::Truncate { count, truncation }, Gate::Relu { count, truncate: None, comparison })
+        }
+        Gate::Relu { count, comparison, .. } | Gate::Max { count, comparison } => {
+            both(Gate::Msb { count, comparison }, Gate::Select { count })
+        }
+        // Rectifiers of both ends at once.
+        Gate::Clip { count, ends: (low, high), comparison } => {
+            let comparison = comparison.of_differences(Ends { low: Some(low), high: Some(high) });
+            of(&Gate::Relu { count: 2 * count, truncate: None, comparison })
+        }
+        _ => Cost::default(),
+    }
 }

@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 
 use covey_transport::Phase as StepKind;
 
-use crate::api::{Comparison, Geometry, MatmulShape, Truncation, WeightKind};
+use crate::api::{Comparison, Geometry, MatmulShape, Options, Truncation, WeightKind};
 use crate::cadence;
 use crate::machine::Layout;
 
@@ -257,6 +257,18 @@ impl Cost {
             cost += &partial;
         }
         cost.rounds = cadence::rounds(count.div_ceil(tile), window, rounds, last) as u64;
+        cost
+    }
+
+    /// The same of `count` elements of a gate, under these options.
+    pub(crate) fn of_gate(count: usize, options: &Options, layout: impl Fn(usize) -> Layout) -> Self {
+        Cost::tiled(count, options.tile_size(), options.window, layout)
+    }
+
+    /// The cost of this `times` times, one after the other.
+    pub(crate) fn repeated(&self, times: usize) -> Self {
+        let mut cost = Cost::default();
+        (0..times).for_each(|_| cost += self);
         cost
     }
 

@@ -38,6 +38,16 @@ impl Runs {
         self.supplied.as_ref().unwrap_or(&self.lasting)
     }
 
+    /// Whether this session has no dealer.
+    pub fn are_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// What run `run` draws from under the keys of the session.
+    pub fn generators(&self, run: u64) -> Generators {
+        self.keys.generators(run, self.lane)
+    }
+
     /// Starts run `run` in `phase`; what it draws from.
     pub fn begin(&mut self, scheduler: &mut Scheduler, phase: Phase, run: u64) -> Result<Arc<Generators>> {
         let is_due = phase == Phase::Online && self.dealt.front().is_some_and(|(due, _)| *due == run);
@@ -51,7 +61,7 @@ impl Runs {
             None if self.alone => return Err(ProtocolError::StoreEmpty),
             None => {
                 scheduler.begin(phase, run)?;
-                self.keys.generators(run, self.lane)
+                self.generators(run)
             }
         }))
     }

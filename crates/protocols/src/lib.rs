@@ -23,6 +23,7 @@ mod local;
 pub mod machine;
 mod masked;
 pub mod memory;
+mod party;
 pub mod planner;
 pub mod quad;
 pub mod randomness;

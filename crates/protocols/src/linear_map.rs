@@ -1,9 +1,13 @@
 //! What the linear maps of all protocols have in common: sizes, and what may follow them.
 
-use covey_kernels::{LinearWeight, Part};
-use covey_ring::Word;
+use covey_kernels::{Chunk, LinearWeight, Part};
+use covey_ring::{Tensor, Word};
 
-use crate::api::{Bias, Epilogue, Geometry, Protocol, ProtocolError, Result};
+use crate::api::{
+    Bias, Comparison, Epilogue, Geometry, MatmulShape, Protocol, ProtocolError, Result, Session, Shaped, Truncation,
+    WeightSource,
+};
+use crate::components::{Additive, Components};
 
 /// What a map makes of a tensor.
 pub(crate) struct Applied {
@@ -49,10 +53,7 @@ impl Geometry {
     }
 
     /// What the map makes of a tensor of shape `input`.
-    ///
-    /// # Errors
-    /// If the map takes no such tensor: a defect in the caller, as programs are validated.
-    pub(crate) fn applied(&self, input: &[usize]) -> Result<Applied> {
+    fn applied(&self, input: &[usize]) -> Result<Applied> {
         match (self, input) {
             (Geometry::Conv2d(conv), &[batch, channels, height, width])
                 if channels == conv.in_channels && [height, width] == conv.input =>
@@ -69,9 +70,21 @@ impl Geometry {
     }
 }
 
+/// The shift and the ReLU that follow a product.
+pub(crate) type Follows = (Option<Truncation>, Option<Comparison>);
+
 impl<P: Protocol> Epilogue<'_, P> {
-    /// Refuses what cannot follow the map: a defect in the caller, as programs are validated.
-    pub(crate) fn check(&self, applied: &Applied) -> Result<()> {
+    /// Bits by which a residual is raised to the product's scale.
+    pub(crate) fn scale(&self) -> u32 {
+        self.truncate.map_or(0, |truncation| truncation.bits)
+    }
+
+    /// What the map makes of x.
+    ///
+    /// # Errors
+    /// If the map takes no such tensor or this cannot follow it: a defect in the caller, as programs are validated.
+    pub(crate) fn applied(&self, geometry: &Geometry, x: &P::Arith) -> Result<Applied> {
+        let applied = geometry.applied(P::shape(x))?;
         let bias_len = match &self.bias {
             Some(Bias::Shared(bias)) => P::shape(bias).iter().product(),
             Some(Bias::Public(bias)) => bias.len(),
@@ -83,7 +96,74 @@ impl<P: Protocol> Epilogue<'_, P> {
         let fits = |residual: &P::Arith| P::shape(residual) == applied.shape && self.truncate.is_some();
         match self.residual {
             Some(residual) if !fits(residual) => Err(ProtocolError::Internal("the residual of a linear layer")),
-            _ => Ok(()),
+            _ => Ok(applied),
         }
+    }
+}
+
+/// A map by a public weight, of each component: nothing is sent. Zeros where this party computes nothing.
+pub(crate) fn public_map<P: Additive>(
+    x: &P::Arith,
+    kernel: &LinearWeight<P::Word>,
+    shape: &[usize],
+    batch: usize,
+    computes: bool,
+) -> P::Arith {
+    P::Arith::make(|index| {
+        let mut out = vec![P::Word::ZERO; shape.iter().product()];
+        if computes {
+            kernel.map(batch, &[x.part(index).data()], &mut out);
+        }
+        Tensor::new(shape, out)
+    })
+}
+
+/// Adds the bias to the components of a map's output.
+pub(crate) fn add_bias<P: Additive, const N: usize>(
+    protocol: &P,
+    bias: &Option<Bias<P>>,
+    chunks: &[Chunk],
+    components: [&mut Tensor<P::Word>; N],
+) {
+    let mut scratch = Vec::new();
+    for (index, component) in components.into_iter().enumerate() {
+        let bias = match bias {
+            Some(Bias::Shared(bias)) => bias.part(index),
+            Some(Bias::Public(bias)) if protocol.public_part() == Some(index) => bias,
+            _ => continue,
+        };
+        for chunk in chunks {
+            scratch.resize(chunk.len(), P::Word::ZERO);
+            chunk.gather(component.data(), &mut scratch);
+            chunk.add_bias(bias.data(), &mut scratch);
+            chunk.scatter(&scratch, component.data_mut());
+        }
+    }
+}
+
+impl<P: Session> WeightSource<'_, P> {
+    /// Refuses a source of another size than the map's weight: a defect in the caller, as programs are validated.
+    pub(crate) fn check(&self, geometry: &Geometry) -> Result<()> {
+        let shape = match self {
+            WeightSource::Shared(w) => P::shape(w),
+            WeightSource::Stored(w) => w.shape(),
+            WeightSource::Public(w) => w.shape(),
+        };
+        let fits = shape.iter().product::<usize>() == geometry.weights_len();
+        fits.then_some(()).ok_or(ProtocolError::Internal("the size of a weight"))
+    }
+}
+
+impl MatmulShape {
+    /// Refuses factors of other sizes: a defect in the caller, as programs are validated.
+    pub(crate) fn check(&self, x: &impl Shaped, y: &impl Shaped) -> Result<()> {
+        let sizes = [self.batch * self.rows * self.inner, self.batch * self.inner * self.columns];
+        let fit = [x.shape(), y.shape()].map(|shape| shape.iter().product::<usize>()) == sizes;
+        fit.then_some(()).ok_or(ProtocolError::Internal("the shapes of a matrix product"))
+    }
+
+    /// Dimensions of the product.
+    pub(crate) fn output(&self) -> [usize; 3] {
+        [self.batch, self.rows, self.columns]
     }
 }

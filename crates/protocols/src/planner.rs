@@ -282,8 +282,7 @@ impl<P: Protocol> Linear for Planner<P> {
         weight: &PlannedWeight,
         epilogue: &Epilogue<Self>,
     ) -> Result<PlannedTensor> {
-        let applied = weight.geometry.applied(&x.shape)?;
-        epilogue.check(&applied)?;
+        let applied = epilogue.applied(&weight.geometry, x)?;
         let (out, batch) = (self.tensor(&applied.shape), applied.batch);
         let Epilogue { truncate, relu, .. } = *epilogue;
         let &PlannedWeight { geometry, kind: weight, .. } = weight;

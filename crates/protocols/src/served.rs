@@ -16,9 +16,7 @@ use crate::scheduler::Scheduler;
 use crate::store::Material;
 
 /// A protocol among servers.
-pub trait Served: Protocol + Sized + 'static {
-    /// The client's half.
-    type Client: ClientHalf<Self::Word>;
+pub trait Served: Protocol + ClientGates<Self::Word> + Sized + 'static {
     /// The seeds a role was given, ready to draw from.
     type Seeds;
 
@@ -37,10 +35,14 @@ pub trait Served: Protocol + Sized + 'static {
     }
 
     /// Whether values can be shifted like that in `ring`.
-    fn admits_shift(ring: Ring, truncation: Truncation) -> bool;
+    fn admits_shift(ring: Ring, truncation: Truncation) -> bool {
+        truncation.fits_masked(ring)
+    }
 
     /// Whether values `|x| < 2^bound` of `ring` can be divided exactly by `divisor`.
-    fn admits_division(ring: Ring, divisor: u64, bound: u32) -> bool;
+    fn admits_division(_ring: Ring, _divisor: u64, _bound: u32) -> bool {
+        false
+    }
 
     /// A party on `endpoint`, with the keys it shares with the others, for the runs of lane number `lane`. No two of a session have the
     /// same number: what they draw from the keys differs by it.
@@ -65,16 +67,21 @@ pub trait Served: Protocol + Sized + 'static {
     /// Whether such runs also draw from [`SessionKeys::lasting`], which all runs of a batch then have in common.
     const DRAWS_LASTING: bool = false;
 
-    /// Takes out what a preprocessing run was dealt, to be kept for a later session.
-    fn take_run(&mut self, run: u64) -> Option<Material> {
-        let _ = run;
+    /// The party's runs, where [`Served::KEEPS_RUNS`].
+    fn kept_runs(&mut self) -> Option<&mut dyn KeptRuns> {
         None
     }
 
-    /// Makes run `run` of this session, begun in phase online, use up what a run of an earlier session was dealt. All parties are given
-    /// the parts of the same run.
+    /// [`KeptRuns::take_run`].
+    fn take_run(&mut self, run: u64) -> Option<Material> {
+        self.kept_runs()?.take_run(run)
+    }
+
+    /// [`KeptRuns::supply_run`].
     fn supply_run(&mut self, run: u64, dealt: Dealt) {
-        let _ = (run, dealt);
+        if let Some(runs) = self.kept_runs() {
+            runs.supply_run(run, dealt);
+        }
     }
 
     /// Where parties prepare weights together: what this one draws the masks of weights from, to be kept for later sessions.
@@ -89,7 +96,9 @@ pub trait Served: Protocol + Sized + 'static {
     }
 
     /// The client on `endpoint`.
-    fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Self::Client;
+    fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Client<Self> {
+        Client::new(endpoint, ring, options)
+    }
 
     /// Model owner: the words of secret parameter number `tensor` for each role that [`Sharing`] names, in role order, under
     /// the seeds drawn for this sharing.
@@ -107,6 +116,16 @@ pub trait Served: Protocol + Sized + 'static {
         tensor: u64,
         words: Option<Vec<Self::Word>>,
     ) -> Option<Self::Stored>;
+}
+
+/// Runs whose offline material can be kept for a later session.
+pub trait KeptRuns {
+    /// Takes out what a preprocessing run was dealt, to be kept for a later session.
+    fn take_run(&mut self, run: u64) -> Option<Material>;
+
+    /// Makes run `run` of this session, begun in phase online, use up what a run of an earlier session was dealt. All parties are given
+    /// the parts of the same run.
+    fn supply_run(&mut self, run: u64, dealt: Dealt);
 }
 
 /// What a run of an earlier session was dealt.

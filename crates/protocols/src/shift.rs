@@ -2,7 +2,7 @@
 
 use covey_ring::{Ring, Word};
 
-use crate::api::{ProtocolError, Rounding, Truncation};
+use crate::api::{Rounding, Truncation};
 
 impl Truncation {
     /// Whether a shift of v is exact that opens v + 2^(l-2) under a mask, or v itself where it need not be: Trio's and Beaver's.
@@ -12,15 +12,14 @@ impl Truncation {
         (1..=l - 2).contains(&self.bits) && self.bound <= room
     }
 
-    /// The refusal of a shift in `node`, by a protocol that takes values of at most `most` bits.
-    pub(crate) fn refused(self, ring: Ring, most: u32, node: &str, protocol: &'static str) -> ProtocolError {
+    /// What a protocol that takes values of at most `most` bits refuses.
+    pub(crate) fn refusal(self, ring: Ring, most: u32) -> String {
         let Truncation { bits, bound, .. } = self;
-        let what = format!(
+        format!(
             "shifting values of {bound} bits by {bits} in {ring}: it needs 1 to {} bits of shift and values of at most {most} \
              bits; compile with a larger ring or a smaller scale",
             ring.bits() - 2
-        );
-        ProtocolError::Unsupported { node: node.to_string(), protocol, what }
+        )
     }
 }
 

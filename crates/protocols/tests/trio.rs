@@ -12,6 +12,7 @@ use covey_protocols::circuits::Adder;
 use covey_protocols::clear::{Clear, OnViolation};
 use covey_protocols::cost::Gate;
 use covey_protocols::parts::*;
+use covey_protocols::served::Served;
 use covey_protocols::trio::Trio;
 use covey_protocols::{Comparison, NetworkProfile, Options, Phase, Protocol, Rounding, Truncation, WeightKind};
 use covey_ring::{Ring, Word};
@@ -300,7 +301,7 @@ fn plan_equals_the_meter() {
             for network in &networks {
                 scope.spawn(move || {
                     let mut trio =
-                        Trio::<u32>::new(network.endpoint(1).unwrap(), keys(network.me()), ring, options, 0).unwrap();
+                        Trio::<u32>::start(network.endpoint(1).unwrap(), keys(network.me()), ring, options, 0).unwrap();
                     trio.begin(Phase::Joint, 0).unwrap();
                     let x = trio.constant(&tensor(ring, &vec![5; count]));
                     let one = secret_one(&mut trio);

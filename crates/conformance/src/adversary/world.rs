@@ -250,7 +250,7 @@ impl Job {
             Some(blake3::derive_key("covey conformance 2026 keys of three, adversary", &[missing, session]))
         });
         let keys = session_keys(self.me, keys);
-        let mut party = Quad::<W>::new(self.wire()?, keys.clone(), ring::<W>(), self.options(), 0)?;
+        let mut party = Quad::<W>::start(self.wire()?, keys.clone(), ring::<W>(), self.options(), 0)?;
         let secrets = Secrets::new(self.world.secrets);
         let mut dealt = secrets.dealt::<W>();
         let mut publics = publics::<W>();

@@ -76,17 +76,17 @@ pub(super) fn plan(weights: usize, inputs: usize, ring: Ring, options: &Options)
 impl<W: Word> Beaver<W> {
     /// [`Beaver::open_masked`] of x, beside `len` elements of a weight of which this party's part is `own`.
     pub(super) fn open_beside(&mut self, x: &Arith<W>, len: usize, own: Option<&Fill<W>>) -> Result<Opened<W>> {
-        let (tile, site) = (self.options.tile_size(), self.next_sites()?);
+        let (tile, site) = (self.party.options.tile, self.party.sites()?);
         let mut opened = self.nothing_opened(x.len());
-        if self.rests() {
+        if self.party.rests() {
             return Ok(opened);
         }
-        let (computes, weights) = (self.computes(), len.div_ceil(tile));
+        let (computes, weights) = (self.party.computes(), len.div_ceil(tile));
         let range = |index: usize, all: usize| index * tile..all.min((index + 1) * tile);
         let machines = (0..weights + x.len().div_ceil(tile)).map(|index| match index.checked_sub(weights) {
             Some(index) => {
                 let range = range(index, x.len());
-                Opening::Input(Masked::new(site(index, range.len()), purpose::OPENING, x.tile(range)))
+                Opening::Input(Masked::new(site(index, range.len()).into(), purpose::OPENING, x.tile(range)))
             }
             // It draws nothing, so that the input's tiles may have the same numbers.
             None => {
@@ -95,10 +95,10 @@ impl<W: Word> Beaver<W> {
                 if let Some(own) = own.filter(|_| computes) {
                     own(range.start, &mut value);
                 }
-                Opening::Weight(Exchange::new(site(index, range.len()), value))
+                Opening::Weight(Exchange::new(site(index, range.len()).into(), value))
             }
         });
-        self.scheduler.run_each(machines, |index, output| {
+        self.party.scheduler.run_each(machines, |index, output| {
             if let Some(tile) = output {
                 opened.put(range(index - weights, x.len()), &tile);
             }

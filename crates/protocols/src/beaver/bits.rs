@@ -179,7 +179,7 @@ impl<W: Word> Machine for Bits<W> {
 impl<W: Word> Beaver<W> {
     /// The bits of x: bit i is C_i ⊕ R_i ⊕ the borrow of C - R out of the bits below, by a prefix network.
     pub(super) fn bits_of(&mut self, x: &Arith<W>) -> Result<Bool> {
-        let (len, planes, first) = (x.len(), self.ring.bits() as usize, self.me == 0);
+        let (len, planes, first) = (x.len(), self.party.ring.bits() as usize, self.number() == Some(0));
         let (mut c, mut r) = (BitTensor::zeros(len, planes), BitTensor::zeros(len, planes));
         self.each_tile(
             len,

@@ -3,12 +3,12 @@
 
 use covey_kernels::bits::xor_assign;
 use covey_kernels::{Buffer, elementwise};
-use covey_ring::{BitTensor, Ring, Word};
+use covey_ring::{BitTensor, Ring, Tensor, Word};
 use zeroize::Zeroize;
 
-use super::Beaver;
 use super::site::{Moves, Site, purpose, table, table_of};
-use crate::api::{Options, Result};
+use super::{Arith, Beaver, Bool, place_planes};
+use crate::api::{Checked, Extended, Options, ProtocolError, Result, Shaped};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::masked::Table;
 use crate::masked::seed::{SEED_BYTES, expand};
@@ -294,4 +294,38 @@ impl<W: Word> ClientGates<W> for Beaver<W> {
 /// The table of the session whose client this is.
 fn of_client(scheduler: &Scheduler) -> Table {
     table(scheduler.me() - 1)
+}
+
+impl<W: Word> Extended for Beaver<W> {
+    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
+        let owner = self.party.owner(owner, shape, value)?.party;
+        let owner = owner.ok_or(ProtocolError::Internal("an input of the dealer"))?;
+        let site = self.party.sites()?(0, shape.iter().product()).into();
+        let share = input(&site, owner, value.map(Tensor::data));
+        Ok(Arith(Tensor::new(shape, share.to_vec())))
+    }
+
+    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
+        let mut out = Tensor::zeros(x.shape());
+        self.each_tile(
+            x.len(),
+            |site, range| Open::new(site, x.tile(range)),
+            |range, words| out.data_mut()[range].copy_from_slice(&words),
+        )?;
+        Ok(out)
+    }
+
+    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
+        let (planes, mut out) = (x.planes(), BitTensor::zeros(x.len(), x.planes()));
+        self.each_tile(
+            x.len(),
+            |site, range| OpenPlanes::new(site, planes, x.tile(range)),
+            |range, bits| place_planes(&mut out, range, &bits),
+        )?;
+        Ok(out)
+    }
+
+    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
+        self.bits_of(x)
+    }
 }

@@ -1,24 +1,24 @@
 //! What each gate costs: the layouts the machines run by, summed over tiles.
 
 use covey_kernels::Chunk;
-use covey_ring::Ring;
+use covey_ring::{Ring, Word};
 
 use super::fused::{Form, SignForm};
 use super::site::table_of;
-use super::{again, bits, convert, io, open, product, truncate};
-use crate::api::{Comparison, Options, Truncation, WeightKind};
+use super::{Beaver, again, bits, convert, io, memory, open, product, truncate};
+use crate::api::{Costs, Options, WeightKind};
 use crate::circuits::{Adder, CarryCircuit};
-use crate::clip::Ends;
+use crate::composed;
 use crate::cost::{Cost, Gate};
+use crate::linear_map::Follows;
 use crate::machine::Layout;
 use crate::masked::fused::Task;
 use crate::masked::pieces::{PIECE, chunks, lens, piece_of, tile_lens};
+use crate::memory::Held;
 
-pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
+fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
     let table = table_of(options);
-    let tiled = |count: usize, layout: &dyn Fn(usize) -> Layout| {
-        Cost::tiled(count, options.tile_size(), options.window, layout)
-    };
+    let tiled = |count: usize, layout: &dyn Fn(usize) -> Layout| Cost::of_gate(count, options, layout);
     let opening = |count: usize| tiled(count, &|len| open::layout(table, len, ring));
     match *gate {
         Gate::Input { .. } => Cost::default(),
@@ -40,14 +40,14 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
                 (false, true) => opening(inputs),
                 (false, false) => again::plan(geometry.weights_len(), inputs, ring, options),
             };
-            cost += &finished(lens, public, truncate, relu, ring, options);
+            cost += &finished(lens, public, (truncate, relu), ring, options);
             cost
         }
         Gate::Matmul { shape, truncate } => {
             let mut cost = opening(shape.batch * shape.rows * shape.inner);
             cost += &opening(shape.batch * shape.inner * shape.columns);
             let count = shape.batch * shape.rows * shape.columns;
-            cost += &finished(lens(count, piece_of(&shape)), false, truncate, None, ring, options);
+            cost += &finished(lens(count, piece_of(&shape)), false, (truncate, None), ring, options);
             cost
         }
         Gate::Product { count, square, truncate } => {
@@ -55,7 +55,7 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             if !square {
                 cost += &opening(count);
             }
-            cost += &finished(lens(count, PIECE), false, truncate, None, ring, options);
+            cost += &finished(lens(count, PIECE), false, (truncate, None), ring, options);
             cost
         }
         Gate::Truncate { count, truncation } => {
@@ -77,30 +77,17 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         }
         Gate::Bit2a { count } => tiled(count, &|len| convert::layout(table, len, ring, false)),
         Gate::Select { count } => tiled(count, &|len| convert::layout(table, len, ring, true)),
-        // Refused by `div_exact` and by the session's check before any plan is asked for.
-        Gate::DivExact { .. } => Cost::default(),
         Gate::Relu { count, truncate, comparison } => {
             let form = Form::choose(Task::new(true, truncate, comparison, ring, options), options, count);
             tiled(count, &|len| form.layout(len))
         }
         Gate::Max { count, comparison } => plan(&Gate::Relu { count, truncate: None, comparison }, ring, options),
-        // Composed of rectifiers, both at once.
-        Gate::Clip { count, ends: (low, high), comparison } => {
-            let comparison = comparison.of_differences(Ends { low: Some(low), high: Some(high) });
-            plan(&Gate::Relu { count: 2 * count, truncate: None, comparison }, ring, options)
-        }
+        Gate::DivExact { .. } | Gate::Clip { .. } => composed::cost(gate, |gate| plan(gate, ring, options)),
     }
 }
 
 /// What follows a product computed in pieces of these lengths.
-fn finished(
-    lens: Vec<usize>,
-    public: bool,
-    truncate: Option<Truncation>,
-    relu: Option<Comparison>,
-    ring: Ring,
-    options: &Options,
-) -> Cost {
+fn finished(lens: Vec<usize>, public: bool, (truncate, relu): Follows, ring: Ring, options: &Options) -> Cost {
     let (table, count) = (table_of(options), lens.iter().sum());
     let tiled = |layout: &dyn Fn(usize) -> Layout| {
         Cost::of_tiles(tile_lens(lens.clone(), options.tile_size()), options.window, layout)
@@ -116,5 +103,15 @@ fn finished(
         }
         (None, None) if public => Cost::default(),
         (None, None) => tiled(&|len| product::layout(table, len, ring)),
+    }
+}
+
+impl<W: Word> Costs for Beaver<W> {
+    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
+        plan(gate, ring, options)
+    }
+
+    fn memory(held: &Held, _: Ring, options: &Options) -> Vec<u64> {
+        memory::bytes::<W>(held, options)
     }
 }

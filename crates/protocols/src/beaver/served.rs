@@ -8,17 +8,15 @@ use covey_ring::{Ring, Word};
 use covey_transport::Endpoint;
 use zeroize::Zeroizing;
 
-use super::io::BeaverClient;
 use super::share::{Share, Stored};
 use super::{Beaver, seeds_of};
-use crate::api::{Options, Result, Truncation};
+use crate::api::{Options, Result};
 use crate::masked::seed::{SEED_BYTES, Seed, expand};
+use crate::party::Party;
 use crate::randomness::SessionKeys;
-use crate::served::{Dealt, Part, Served, Sharing};
-use crate::store::Material;
+use crate::served::{KeptRuns, Part, Served, Sharing};
 
 impl<W: Word> Served for Beaver<W> {
-    type Client = BeaverClient<W>;
     type Seeds = Option<Seed>;
 
     fn sharing(parties: usize) -> Sharing {
@@ -28,28 +26,16 @@ impl<W: Word> Served for Beaver<W> {
         Sharing { seeds: parties - 1, roles }
     }
 
-    fn admits_shift(ring: Ring, truncation: Truncation) -> bool {
-        truncation.fits_masked(ring)
-    }
-
-    fn admits_division(_: Ring, _: u64, _: u32) -> bool {
-        false
-    }
-
     fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options, lane: u32) -> Result<Self> {
-        Beaver::new(endpoint, keys, ring, options, lane)
+        Party::new::<Self>(endpoint, keys, ring, options, lane).map(Beaver::new)
     }
 
     const PREPARES_TOGETHER: bool = true;
 
     const KEEPS_RUNS: bool = true;
 
-    fn take_run(&mut self, run: u64) -> Option<Material> {
-        self.scheduler.take_stored(run)
-    }
-
-    fn supply_run(&mut self, run: u64, dealt: Dealt) {
-        self.runs.supply(run, dealt);
+    fn kept_runs(&mut self) -> Option<&mut dyn KeptRuns> {
+        Some(&mut self.party)
     }
 
     fn weight_masks(&self) -> Zeroizing<Vec<u8>> {
@@ -57,7 +43,7 @@ impl<W: Word> Served for Beaver<W> {
     }
 
     fn restore_weight_masks(&mut self, masks: &[u8]) -> bool {
-        let seeds = if self.party().is_some() { 1 } else { self.table.parties };
+        let seeds = if self.number().is_some() { 1 } else { self.party.role.table.parties };
         if masks.len() != seeds * SEED_BYTES || self.weights > 0 {
             return false;
         }
@@ -65,10 +51,6 @@ impl<W: Word> Served for Beaver<W> {
         self.weight_seeds = seeds_of(masks);
         self.restored = true;
         true
-    }
-
-    fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> BeaverClient<W> {
-        BeaverClient::new(endpoint, ring, options)
     }
 
     fn share_parameter(value: &[W], seeds: &[&[u8; 32]], tensor: u64, ring: Ring) -> Vec<Arc<[W]>> {

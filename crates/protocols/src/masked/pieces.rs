@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use covey_kernels::{Buffer, Chunk, elementwise};
+use covey_kernels::{Buffer, Chunk, elementwise, gemm_concat};
 use covey_ring::Word;
 
 use crate::api::{Geometry, MatmulShape, Options};
@@ -12,23 +12,26 @@ use crate::api::{Geometry, MatmulShape, Options};
 /// and a piece is on its way within milliseconds.
 pub(crate) const PIECE: usize = 1 << 18;
 
+/// Writes this party's part of a piece, given its number.
+pub(crate) trait Own<W>: FnMut(usize, &mut [W]) {}
+
+impl<W, F: FnMut(usize, &mut [W])> Own<W> for F {}
+
+/// Copies elements of a piece, given its number and that of the first element, to their places in the whole.
+pub(crate) trait Placed<W>: Fn(usize, usize, &[W], &mut [W]) {}
+
+impl<W, F: Fn(usize, usize, &[W], &mut [W])> Placed<W> for F {}
+
 /// A tensor in pieces. How it is cut follows from sizes alone.
 pub(crate) struct Pieces<Own, Placed> {
     /// Elements of each.
     pub lens: Vec<usize>,
-    /// Writes this party's part of piece `index`.
     pub own: Own,
-    /// Copies elements of piece `index`, from number `start` on, to their places in the whole.
     pub place: Placed,
 }
 
 /// Pieces one after the other, each but the last of `size` elements.
-#[allow(clippy::type_complexity)] // A closure's type has no name.
-pub(crate) fn consecutive<W: Copy, Own>(
-    len: usize,
-    size: usize,
-    own: Own,
-) -> Pieces<Own, impl Fn(usize, usize, &[W], &mut [W])> {
+pub(crate) fn consecutive<W: Copy, O: Own<W>>(len: usize, size: usize, own: O) -> Pieces<O, impl Placed<W>> {
     let lens = lens(len, size);
     let place = move |index: usize, start: usize, part: &[W], tensor: &mut [W]| {
         tensor[index * size + start..][..part.len()].copy_from_slice(part);
@@ -36,12 +39,13 @@ pub(crate) fn consecutive<W: Copy, Own>(
     Pieces { lens, own, place }
 }
 
+/// The pieces of a matrix product.
+pub(crate) fn by_rows<W: Word, O: Own<W>>(shape: &MatmulShape, own: O) -> Pieces<O, impl Placed<W> + use<W, O>> {
+    consecutive(shape.output().iter().product(), piece_of(shape), own)
+}
+
 /// The pieces of a linear map's output.
-#[allow(clippy::type_complexity)] // A closure's type has no name.
-pub(crate) fn by_chunks<W: Word, Own>(
-    chunks: &[Chunk],
-    own: Own,
-) -> Pieces<Own, impl Fn(usize, usize, &[W], &mut [W])> {
+pub(crate) fn by_chunks<W: Word, O: Own<W>>(chunks: &[Chunk], own: O) -> Pieces<O, impl Placed<W>> {
     let place = |index: usize, start: usize, part: &[W], tensor: &mut [W]| {
         chunks[index].scatter_part(start, part, tensor);
     };
@@ -66,8 +70,8 @@ pub(crate) struct Feed<W, Own> {
     current: Option<usize>,
 }
 
-impl<W: Word, Own: FnMut(usize, &mut [W])> Feed<W, Own> {
-    pub fn new(lens: Vec<usize>, own: Own, computes: bool) -> Self {
+impl<W: Word, O: Own<W>> Feed<W, O> {
+    pub fn new(lens: Vec<usize>, own: O, computes: bool) -> Self {
         Feed { lens, own, computes, words: Buffer::new(), current: None }
     }
 
@@ -100,10 +104,19 @@ pub(crate) fn piece_of(shape: &MatmulShape) -> usize {
 /// Rows of one matrix of a batched product: where they lie in x, what of y they are multiplied by, and where in the piece the
 /// result belongs.
 pub(crate) struct Rows {
-    pub count: usize,
+    count: usize,
+    inner: usize,
+    columns: usize,
     pub left: Range<usize>,
     pub right: Range<usize>,
     pub out: Range<usize>,
+}
+
+impl Rows {
+    /// Adds the sum of products of these rows by what they are multiplied by.
+    pub fn multiply<W: Word>(&self, pairs: &[(&[W], &[W])], out: &mut [W]) {
+        gemm_concat(self.count, self.columns, self.inner, pairs, out);
+    }
 }
 
 /// The rows that piece `index` of a matrix product consists of, `len` elements: it may go on into the next matrix of the batch.
@@ -118,6 +131,8 @@ pub(crate) fn rows_of(shape: &MatmulShape, index: usize, len: usize) -> impl Ite
         row += count;
         (count > 0).then(|| Rows {
             count,
+            inner,
+            columns,
             left: start * inner..row * inner,
             right: matrix * inner * columns..(matrix + 1) * inner * columns,
             out: (start - first) * columns..(row - first) * columns,

@@ -3,28 +3,17 @@
 //! P1 and P2 run Trio's gate with P0 as its dealer. P3 runs the dealer's part too, sends nothing, and vouches for what P0 sent. What
 //! makes a gate checkable beyond that, [`Audited`] says for each.
 
-use std::sync::Arc;
-
 use covey_kernels::Buffer;
-use covey_ring::{BitTensor, Ring, Word};
+use covey_ring::{BitTensor, Word};
 
 use super::book::{Book, DEALER, DISCLOSER, VERIFIER};
 use super::share::Role;
 use super::tape::{Digests, Line};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
-use crate::randomness::{Generators, Place};
 use crate::trio;
 
 /// One gate over one tile, seen from one party.
-#[derive(Clone)]
-pub(super) struct Site {
-    pub role: Role,
-    pub ring: Ring,
-    pub generators: Arc<Generators>,
-    pub place: Place,
-    /// Elements of the tile.
-    pub len: usize,
-}
+pub(super) type Site = crate::party::Site<Role>;
 
 impl Site {
     /// The place in Trio's gate.
@@ -33,7 +22,7 @@ impl Site {
         trio::site::Site { role: role.inner(), ring, generators: generators.clone(), place, len }
     }
 
-    pub fn book(&self) -> Book {
+    pub(super) fn book(&self) -> Book {
         Book::new(self.role, self.generators.clone(), self.place, self.len)
     }
 }

@@ -9,12 +9,12 @@ use covey_transport::Endpoint;
 use super::share::Role;
 use super::stored::Stored;
 use super::{GROUPS, PEERS, Quad, input, output};
-use crate::api::{Options, ProtocolError, Result, Rounding, Truncation};
+use crate::api::{Options, ProtocolError, Result, Rounding};
 use crate::masked::seed::{Seed, expand};
+use crate::party::Party;
 use crate::randomness::SessionKeys;
 use crate::scheduler::Scheduler;
-use crate::served::{Client, ClientGates, Dealt, Part, Served, Sharing};
-use crate::store::Material;
+use crate::served::{Client, ClientGates, KeptRuns, Part, Served, Sharing};
 
 /// An outside data owner's end of a session.
 pub type QuadClient<W> = Client<Quad<W>>;
@@ -60,7 +60,6 @@ fn seeds_of(role: Role) -> &'static [usize] {
 }
 
 impl<W: Word> Served for Quad<W> {
-    type Client = QuadClient<W>;
     type Seeds = Vec<Seed>;
 
     fn sharing(_: usize) -> Sharing {
@@ -81,16 +80,8 @@ impl<W: Word> Served for Quad<W> {
         rounding != Rounding::Probabilistic
     }
 
-    fn admits_shift(ring: Ring, truncation: Truncation) -> bool {
-        truncation.fits_masked(ring)
-    }
-
-    fn admits_division(_: Ring, _: u64, _: u32) -> bool {
-        false
-    }
-
     fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options, lane: u32) -> Result<Self> {
-        Quad::new(endpoint, keys, ring, options, lane)
+        Party::new::<Self>(endpoint, keys, ring, options, lane).map(Quad::new)
     }
 
     const KEEPS_RUNS: bool = true;
@@ -98,16 +89,8 @@ impl<W: Word> Served for Quad<W> {
     /// What combines the openings of wide products.
     const DRAWS_LASTING: bool = true;
 
-    fn take_run(&mut self, run: u64) -> Option<Material> {
-        self.scheduler.take_stored(run)
-    }
-
-    fn supply_run(&mut self, run: u64, dealt: Dealt) {
-        self.runs.supply(run, dealt);
-    }
-
-    fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> QuadClient<W> {
-        QuadClient::new(endpoint, ring, options)
+    fn kept_runs(&mut self) -> Option<&mut dyn KeptRuns> {
+        Some(&mut self.party)
     }
 
     fn share_parameter(value: &[W], seeds: &[&[u8; 32]], tensor: u64, ring: Ring) -> Vec<Arc<[W]>> {

@@ -4,16 +4,21 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use covey_kernels::{Chunk, LinearWeight, Part, elementwise};
-use covey_ring::{Ring, Tensor, Word};
+use covey_ring::{Ring, Word};
 
-use super::folding::{self, Folded, FoldedMap, Source};
+use super::folding::{self, Folded, FoldedMap, FoldedProduct, Source};
+use super::matmul::{Operand, negated, pairs, sum_of_products};
 use super::share::{Arith, Role};
 use super::stream::Compared;
 use super::{Quad, Stored};
-use crate::api::{Bias, Comparison, Epilogue, Geometry, ProtocolError, Result, Shaped, Truncation, WeightSource};
-use crate::linear_map::Applied;
+use crate::api::{
+    Bias, Comparison, Epilogue, Geometry, Linear, MatmulShape, Placement, Result, Shaped, Truncation, WeightSource,
+};
+use crate::components::same_shape;
+use crate::composed;
+use crate::linear_map::{Applied, add_bias, public_map};
 use crate::masked::fused::Task;
-use crate::masked::pieces::{add_residual, by_chunks, chunks};
+use crate::masked::pieces::{PIECE, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
 use crate::masked::seed::Mask;
 use crate::randomness::DrawKeys;
 
@@ -37,21 +42,14 @@ pub struct Weight<W> {
 impl<W: Word> Weight<W> {
     pub(super) fn new(role: Role, source: WeightSource<Quad<W>>, geometry: Geometry) -> Result<Self> {
         let public = matches!(source, WeightSource::Public(_));
-        let len = match &source {
-            WeightSource::Shared(w) => w.len(),
-            WeightSource::Stored(w) => w.shape.iter().product(),
-            WeightSource::Public(w) => w.len(),
-        };
-        if len != geometry.weights_len() {
-            return Err(ProtocolError::Internal("the size of a weight"));
-        }
+        source.check(&geometry)?;
         let kept = match &source {
             WeightSource::Stored(stored) => Source::new(role, stored, &geometry),
             _ => None,
         };
         let parts = match source {
             WeightSource::Shared(w) => {
-                let main = w.sum(0..len).to_vec();
+                let main = w.sum(0..w.len()).to_vec();
                 let beside = match role {
                     Role::P0 => w.extra.data().to_vec(),
                     Role::P3 => w.extra.data().iter().zip(&main).map(|(&v, &mask)| v.sub(mask)).collect(),
@@ -105,25 +103,110 @@ fn stored_parts<W: Word>(role: Role, stored: Stored<W>) -> Vec<Part<W>> {
     }
 }
 
+impl<W: Word> Linear for Quad<W> {
+    type Weight = Weight<W>;
+
+    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
+        match &source {
+            WeightSource::Stored(stored) => self.vouch_for(stored),
+            WeightSource::Public(value) => self.vouch_for_public(value),
+            WeightSource::Shared(_) => {}
+        }
+        Weight::new(self.party.role, source, geometry)
+    }
+
+    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
+        let fuses = self.party.options.adder.fuses();
+        let result = self.map(x, weight, epilogue)?;
+        composed::then_relu(self, result, epilogue.relu.filter(|_| !fuses))
+    }
+
+    fn matmul(&mut self, x: &Arith<W>, y: &Arith<W>, dims: MatmulShape, shift: Option<Truncation>) -> Result<Arith<W>> {
+        dims.check(x, y)?;
+        let (role, opens) = (self.party.role, shift.is_some());
+        let part = |aside: bool| {
+            move |index: usize, out: &mut [W]| {
+                out.fill(W::ZERO);
+                for rows in rows_of(&dims, index, out.len()) {
+                    let operand = |t: &Arith<W>, range: std::ops::Range<usize>| {
+                        let [first, second, extra] =
+                            [&t.inner.first, &t.inner.second, &t.extra].map(|t| &t.data()[range.clone()]);
+                        Operand::new(role, first, second, extra)
+                    };
+                    let (x, mut y) = (operand(x, rows.left.clone()), operand(y, rows.right.clone()));
+                    if role == Role::P2 && !aside {
+                        elementwise::neg_assign(&mut y.beside);
+                    }
+                    let part = &mut out[rows.out.clone()];
+                    rows.multiply(&pairs(role, aside, &x, &y), part);
+                    if negated(role, aside, opens) {
+                        elementwise::neg_assign(part);
+                    }
+                }
+            }
+        };
+        let (out, pieces) = (dims.output(), by_rows(&dims, part(false)));
+        if !opens || !folding::pays_for_product(&dims) {
+            return self.finish_product(&out, pieces, Compared::ByElement(part(true)), (shift, None));
+        }
+        let mut fold = FoldedProduct::new(role, self.party.runs.lasting(), dims);
+        let compared = Compared::<W, fn(usize, &mut [W])>::Combined(&mut fold);
+        let result = self.finish_product(&out, pieces, compared, (shift, None))?;
+        let sums = fold.finish(role, x, y, self.party.computes());
+        self.settle_folded(sums, self.party.ring)?;
+        Ok(result)
+    }
+
+    fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, shift: Option<Truncation>) -> Result<Arith<W>> {
+        same_shape::<Self>(x, y.shape())?;
+        let (role, opens) = (self.party.role, shift.is_some());
+        let part = |aside: bool| {
+            move |index: usize, out: &mut [W]| {
+                let range = index * PIECE..index * PIECE + out.len();
+                let operand = |t: &Arith<W>| {
+                    let [first, second, extra] =
+                        [&t.inner.first, &t.inner.second, &t.extra].map(|t| &t.data()[range.clone()]);
+                    let mut operand = Operand::new(role, first, second, extra);
+                    if role == Role::P2 && !aside {
+                        elementwise::neg_assign(&mut operand.beside);
+                    }
+                    operand
+                };
+                let (x, y) = (operand(x), operand(y));
+                let sign = if negated(role, aside, opens) { !W::ZERO } else { W::ZERO };
+                match &pairs(role, aside, &x, &y)[..] {
+                    [(a, c), (b, d)] => sum_of_products(out, a, c, b, d, sign),
+                    [(a, c)] => {
+                        elementwise::mul(out, a, c);
+                        if sign != W::ZERO {
+                            elementwise::neg_assign(out);
+                        }
+                    }
+                    _ => unreachable!("one or two"),
+                }
+            }
+        };
+        let pieces = consecutive(x.len(), PIECE, part(false));
+        self.finish_product(x.shape(), pieces, Compared::ByElement(part(true)), (shift, None))
+    }
+}
+
 impl<W: Word> Quad<W> {
-    pub(super) fn linear_map(
-        &mut self,
-        x: &Arith<W>,
-        weight: &Weight<W>,
-        epilogue: &Epilogue<Self>,
-    ) -> Result<Arith<W>> {
-        let applied = weight.geometry.applied(x.shape())?;
-        epilogue.check(&applied)?;
-        let Applied { shape, batch, .. } = applied;
+    /// The map and what of its epilogue joins the gate.
+    fn map(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
+        let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
         let chunks = chunks(&weight.geometry, batch);
-        let relu = epilogue.relu.filter(|_| self.options.adder.fuses());
+        let relu = epilogue.relu.filter(|_| self.party.options.adder.fuses());
         let plain = epilogue.truncate.is_none() && relu.is_none();
         if plain && weight.public {
-            return Ok(self.public_map(x, weight, epilogue, &shape, (batch, &chunks)));
+            let mut out = public_map::<Self>(x, &weight.kernel, &shape, batch, self.party.computes());
+            let Arith { inner, extra } = &mut out;
+            add_bias(self, &epilogue.bias, &chunks, [&mut inner.first, &mut inner.second, extra]);
+            return Ok(out);
         }
-        let (role, opens) = (self.role, !weight.public && !plain);
-        let scale = epilogue.truncate.map_or(0, |truncation| truncation.bits);
-        let folded = if opens { weight.folded(role, batch, self.runs.lasting()) } else { None };
+        let (role, opens) = (self.party.role, !weight.public && !plain);
+        let scale = epilogue.scale();
+        let folded = if opens { weight.folded(role, batch, self.party.runs.lasting()) } else { None };
         let inputs = self.inputs(x, weight.public, folded.is_some());
         let residual = epilogue.residual.map(Bias::Shared);
         let added =
@@ -149,7 +232,7 @@ impl<W: Word> Quad<W> {
         if let Some(folded) = folded {
             let taken = [epilogue.bias.as_ref(), residual.as_ref()].map(|addend| taken_of(role, addend));
             let [bias, residual] = taken;
-            let mut fold = FoldedMap::new(&folded, role, self.runs.lasting(), batch, &chunks, |piece, words| {
+            let mut fold = FoldedMap::new(&folded, role, self.party.runs.lasting(), batch, &chunks, |piece, words| {
                 // Less what is added: everything changes its sign twice.
                 let chunk: &Chunk = &chunks[piece];
                 elementwise::neg_assign(words);
@@ -158,29 +241,32 @@ impl<W: Word> Quad<W> {
                 elementwise::neg_assign(words);
             });
             let compared = Compared::<W, fn(usize, &mut [W])>::Combined(&mut fold);
-            let out = self.finish_product(&shape, pieces, compared, epilogue.truncate, relu)?;
-            let sums = fold.finish(x, self.computes());
+            let out = self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?;
+            let sums = fold.finish(x, self.party.computes());
             let ring = self.opened_ring(epilogue.truncate, relu);
             self.settle_folded(sums, ring)?;
             return Ok(out);
         }
         let compared = if weight.public { Compared::Sharing } else { Compared::ByElement(part(true)) };
-        let mut out = self.finish_product(&shape, pieces, compared, epilogue.truncate, relu)?;
+        let mut out = self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?;
         if plain {
-            self.share_bias(epilogue, &chunks, &mut out);
+            let Arith { inner, extra } = &mut out;
+            add_bias(self, &epilogue.bias, &chunks, [&mut inner.first, &mut inner.second, extra]);
         }
         Ok(out)
     }
 
     /// The ring in which what a shift or clamp begins with is opened.
     pub(super) fn opened_ring(&self, truncate: Option<Truncation>, relu: Option<Comparison>) -> Ring {
-        relu.map_or(self.ring, |relu| Task::new(true, truncate, relu, self.ring, &self.options).opened())
+        relu.map_or(self.party.ring, |relu| {
+            Task::new(true, truncate, relu, self.party.ring, &self.party.options).opened()
+        })
     }
 
     /// What a weight's parts multiply; nothing in runs in which this party computes nothing.
     fn inputs<'a>(&self, x: &'a Arith<W>, public: bool, combined: bool) -> Inputs<'a, W> {
         let (first, second, extra) = (x.inner.first.data(), x.inner.second.data(), x.extra.data());
-        if !self.computes() {
+        if !self.party.computes() {
             return Inputs { own: Vec::new(), aside: Vec::new() };
         }
         let mut sum = vec![W::ZERO; x.len()];
@@ -190,7 +276,7 @@ impl<W: Word> Quad<W> {
             elementwise::neg_assign(&mut out);
             Cow::Owned(out)
         };
-        let (own, aside) = match self.role {
+        let (own, aside) = match self.party.role {
             // A shift or clamp of a share needs no more than the sum of its components.
             _ if public => (vec![sum.into()], Vec::new()),
             Role::P1 if combined => (vec![second.into(), sum.into()], Vec::new()),
@@ -204,55 +290,6 @@ impl<W: Word> Quad<W> {
             }
         };
         Inputs { own, aside }
-    }
-
-    /// A public weight applied to each component: nothing is sent.
-    fn public_map(
-        &mut self,
-        x: &Arith<W>,
-        weight: &Weight<W>,
-        epilogue: &Epilogue<Self>,
-        shape: &[usize],
-        (batch, chunks): (usize, &[Chunk]),
-    ) -> Arith<W> {
-        let computes = self.computes();
-        let apply = |component: &Tensor<W>| {
-            let mut out = vec![W::ZERO; shape.iter().product()];
-            if computes {
-                weight.kernel.map(batch, &[component.data()], &mut out);
-            }
-            Tensor::new(shape, out)
-        };
-        let inner = crate::trio::Arith { first: apply(&x.inner.first), second: apply(&x.inner.second) };
-        let mut out = Arith { inner, extra: apply(&x.extra) };
-        self.share_bias(epilogue, chunks, &mut out);
-        out
-    }
-
-    /// Adds the bias to a sharing.
-    fn share_bias(&self, epilogue: &Epilogue<Self>, chunks: &[Chunk], out: &mut Arith<W>) {
-        let add = |bias: &[W], component: &mut Tensor<W>| {
-            let mut scratch = Vec::new();
-            for chunk in chunks {
-                scratch.resize(chunk.len(), W::ZERO);
-                chunk.gather(component.data(), &mut scratch);
-                chunk.add_bias(bias, &mut scratch);
-                chunk.scatter(&scratch, component.data_mut());
-            }
-        };
-        match &epilogue.bias {
-            None => {}
-            Some(Bias::Shared(bias)) => {
-                add(bias.inner.first.data(), &mut out.inner.first);
-                add(bias.inner.second.data(), &mut out.inner.second);
-                add(bias.extra.data(), &mut out.extra);
-            }
-            Some(Bias::Public(bias)) => match self.role {
-                Role::P1 | Role::P2 => add(bias.data(), &mut out.inner.first),
-                Role::P3 => add(bias.data(), &mut out.extra),
-                _ => {}
-            },
-        }
     }
 }
 

@@ -12,15 +12,18 @@
 //! Nothing of it goes ahead of the inputs, though masks could: a party that knew the missing mask would have the value before the
 //! checks are over.
 
-use covey_kernels::constant_time::equal;
-use covey_kernels::{Buffer, bits, elementwise};
-use covey_ring::{BitTensor, Ring, Word, wire};
+use std::ops::Range;
 
-use super::CLIENT;
+use covey_kernels::constant_time::equal;
+use covey_kernels::{Buffer, bits as bit_words, elementwise};
+use covey_ring::{BitTensor, Ring, Tensor, Word, wire};
+
 use super::audit::Site;
 use super::book::VERIFIER;
-use super::share::{Role, Wire};
+use super::share::{Arith, Bool, Role, Wire};
 use super::tampering::{Check, is_done};
+use super::{CLIENT, Quad, bits, input};
+use crate::api::{Checked, Extended, Result, Shaped};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
 /// Who sends a party what it lacks.
@@ -203,7 +206,7 @@ impl Machine for OpenPlane {
         planes
             .into_iter()
             .filter(|plane| !plane.is_empty())
-            .for_each(|plane| bits::xor_assign(&mut self.result, plane));
+            .for_each(|plane| bit_words::xor_assign(&mut self.result, plane));
         if let (Some(last), rest @ 1..) = (self.result.last_mut(), len % 64) {
             *last &= (1 << rest) - 1;
         }
@@ -296,5 +299,38 @@ impl<W: Word> Machine for Reveal<W> {
 
     fn restore(&mut self, kept: &[u8]) {
         self.words = Buffer::copy_of(&wire::unpack_words::<W>(kept, self.len, self.ring));
+    }
+}
+
+impl<W: Word> Extended for Quad<W> {
+    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
+        let owner = self.party.owner(owner, shape, value)?;
+        let machine =
+            |site, range: Range<usize>| input::Input::new(site, owner, value.map(|v| v.data()[range].to_vec()));
+        self.joined(shape, machine, |output| output)
+    }
+
+    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
+        let words = self.opened(x.len(), |site, range| {
+            let [first, second, extra] =
+                [&x.inner.first, &x.inner.second, &x.extra].map(|part| &part.data()[range.clone()]);
+            Open::new(site, first, second, extra)
+        })?;
+        Ok(Tensor::new(x.shape(), words))
+    }
+
+    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
+        let mut words = Vec::with_capacity(x.extra.words().len());
+        for plane in 0..x.planes() {
+            words.extend(self.opened(x.len(), |site, range| OpenPlane::new(site, x.tile(plane, range)))?);
+        }
+        Ok(BitTensor::new(x.len(), x.planes(), words))
+    }
+
+    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
+        let form = bits::AllForm::new(crate::trio::bits::AllForm::new(self.party.ring, self.party.options.adder));
+        self.planes(x.len(), self.party.ring.bits() as usize, |site, range| {
+            bits::All::new(site, form.clone(), x.sum(range))
+        })
     }
 }

@@ -1,34 +1,29 @@
 //! What each gate costs: the layouts the machines run by, summed over tiles.
 
 use covey_kernels::Chunk;
-use covey_ring::Ring;
+use covey_ring::{Ring, Word};
 
 use super::bits::{AllForm, SignForm, and_layout};
 use super::share::Role;
-use super::{convert, folding, fused, input, output, product, truncate, verdict};
-use crate::api::{Comparison, Options, Truncation, WeightKind};
-use crate::clip::Ends;
+use super::{Quad, convert, folding, fused, input, memory, output, product, truncate, verdict};
+use crate::api::{Costs, Options, WeightKind};
+use crate::composed;
 use crate::cost::{Cost, Gate};
+use crate::linear_map::Follows;
 use crate::machine::Layout;
 use crate::masked::fused::Task;
 use crate::masked::pieces::{PIECE, chunks, lens, piece_of, tile_lens};
+use crate::memory::Held;
 use crate::trio;
 
-pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
-    let tiled = |count: usize, layout: &dyn Fn(usize) -> Layout| {
-        Cost::tiled(count, options.tile_size(), options.window, layout)
-    };
+fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
+    let tiled = |count: usize, layout: &dyn Fn(usize) -> Layout| Cost::of_gate(count, options, layout);
     match *gate {
         Gate::Input { owner, count } => tiled(count, &|len| input::input_layout(Role::of(owner), len, ring)),
         Gate::ClientInput { count } => tiled(count, &|len| input::client_input_layout(len, ring)),
         Gate::Open { count } => tiled(count, &|len| output::open_layout(len, ring)),
-        Gate::OpenBits { count, planes } => {
-            // One gate a plane, one after the other.
-            let plane = tiled(count, &output::open_plane_layout);
-            let mut cost = Cost::default();
-            (0..planes).for_each(|_| cost += &plane);
-            cost
-        }
+        // One gate a plane, one after the other.
+        Gate::OpenBits { count, planes } => tiled(count, &output::open_plane_layout).repeated(planes),
         Gate::Reveal { count } => tiled(count, &|len| output::reveal_layout(len, ring)),
         Gate::Check { layers } => Cost::tiled(1, 1, 1, |_| verdict::layout(layers)),
         Gate::Prepare { .. } => Cost::default(),
@@ -41,7 +36,7 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
                 }
                 _ => Begins::ByElement,
             };
-            product(lens, begins, truncate, relu, ring, options)
+            product(lens, begins, (truncate, relu), ring, options)
         }
         Gate::Matmul { shape, truncate } => {
             let count = shape.batch * shape.rows * shape.columns;
@@ -49,10 +44,10 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
                 true => Begins::Combined(folding::settled_by_product(&shape)),
                 false => Begins::ByElement,
             };
-            product(lens(count, piece_of(&shape)), begins, truncate, None, ring, options)
+            product(lens(count, piece_of(&shape)), begins, (truncate, None), ring, options)
         }
         Gate::Product { count, truncate, .. } => {
-            product(lens(count, PIECE), Begins::ByElement, truncate, None, ring, options)
+            product(lens(count, PIECE), Begins::ByElement, (truncate, None), ring, options)
         }
         Gate::Truncate { count, truncation } => {
             let form = truncate::Form::new(trio::truncate::Form::new(truncation, false, ring, options, count), false);
@@ -70,27 +65,13 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         }
         Gate::Bit2a { count } => tiled(count, &|len| convert::layout(len, ring, false)),
         Gate::Select { count } => tiled(count, &|len| convert::layout(len, ring, true)),
-        // Refused by `div_exact` and by the session's check before any plan is asked for.
-        Gate::DivExact { .. } => Cost::default(),
         Gate::Relu { count, truncate, comparison } if options.adder.fuses() => {
             let task = Task::new(false, truncate, comparison, ring, options);
             let form = fused::Form::new(trio::fused::Form::choose(task, options, count), false);
             tiled(count, &|len| form.layout(len))
         }
-        Gate::Relu { count, truncate: Some(truncation), comparison } => {
-            let mut cost = plan(&Gate::Truncate { count, truncation }, ring, options);
-            cost += &plan(&Gate::Relu { count, truncate: None, comparison }, ring, options);
-            cost
-        }
-        // Composed of rectifiers, both at once.
-        Gate::Clip { count, ends: (low, high), comparison } => {
-            let comparison = comparison.of_differences(Ends { low: Some(low), high: Some(high) });
-            plan(&Gate::Relu { count: 2 * count, truncate: None, comparison }, ring, options)
-        }
-        Gate::Relu { count, truncate: None, comparison } | Gate::Max { count, comparison } => {
-            let mut cost = plan(&Gate::Msb { count, comparison }, ring, options);
-            cost += &plan(&Gate::Select { count }, ring, options);
-            cost
+        Gate::DivExact { .. } | Gate::Relu { .. } | Gate::Clip { .. } | Gate::Max { .. } => {
+            composed::cost(gate, |gate| plan(gate, ring, options))
         }
     }
 }
@@ -104,14 +85,7 @@ enum Begins {
 }
 
 /// A product computed in pieces of these lengths, with what follows it.
-fn product(
-    lens: Vec<usize>,
-    begins: Begins,
-    truncate: Option<Truncation>,
-    relu: Option<Comparison>,
-    ring: Ring,
-    options: &Options,
-) -> Cost {
+fn product(lens: Vec<usize>, begins: Begins, (truncate, relu): Follows, ring: Ring, options: &Options) -> Cost {
     let count = lens.iter().sum();
     let (public, folded) = (matches!(begins, Begins::Shared), matches!(begins, Begins::Combined(_)));
     let combined = |ring: Ring| match begins {
@@ -147,12 +121,22 @@ fn product(
     cost
 }
 
+impl<W: Word> Costs for Quad<W> {
+    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
+        plan(gate, ring, options)
+    }
+
+    fn memory(held: &Held, _: Ring, options: &Options) -> Vec<u64> {
+        memory::bytes::<W>(held, options)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use covey_transport::Phase as StepKind;
 
     use super::*;
-    use crate::api::{Geometry, Rounding};
+    use crate::api::{Comparison, Geometry, Rounding, Truncation};
     use crate::circuits::Adder;
 
     /// Bits an element on all links, offline and online, and rounds.

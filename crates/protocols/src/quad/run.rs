@@ -11,7 +11,6 @@ use super::tape::Digests;
 use super::{Arith, Bool, Parts, Quad, output};
 use crate::api::{ProtocolError, Result};
 use crate::machine::Machine;
-use crate::randomness::Place;
 use crate::trio;
 
 impl<W: Word> Quad<W> {
@@ -23,18 +22,12 @@ impl<W: Word> Quad<W> {
         machine: impl Fn(Site, Range<usize>) -> M,
         mut done: impl FnMut(Range<usize>, M::Output) -> Digests,
     ) -> Result<()> {
-        let (gate, tile) = (self.gate, self.options.tile);
-        self.gate += 1;
-        let (role, ring) = (self.role, self.ring);
-        let generators = self.generators.clone().ok_or(ProtocolError::Internal("a gate before the first run"))?;
-        let range = |index: usize| index * tile..len.min((index + 1) * tile);
-        let machines = (0..len.div_ceil(tile)).map(|index| {
-            let range = range(index);
-            let place = Place { gate, tile: index as u32 };
-            machine(Site { role, ring, generators: generators.clone(), place, len: range.len() }, range)
-        });
+        let tile = self.party.options.tile;
         let mut digests = vec![Digests::default(); len.div_ceil(tile)];
-        self.scheduler.run_each(machines, |index, output| digests[index] = done(range(index), output))?;
+        self.party.each_tile(len, machine, |range, output| {
+            let index = range.start / tile;
+            digests[index] = done(range, output);
+        })?;
         digests.iter().for_each(|digests| self.transcript.add(digests));
         Ok(())
     }
@@ -45,8 +38,8 @@ impl<W: Word> Quad<W> {
         A: Audited<Extra = Beside<W>>,
         A::Inner: Machine<Output = Parts<W>>,
     {
-        if self.rests() {
-            self.gate += 1;
+        if self.party.rests() {
+            self.party.next_gate();
             return Ok(Arith::zeros(shape));
         }
         self.joined(
@@ -87,8 +80,8 @@ impl<W: Word> Quad<W> {
         A::Inner: Machine<Output = Vec<trio::share::Wire>>,
     {
         let mut result = Bool::zeros(len, planes);
-        if self.rests() {
-            self.gate += 1;
+        if self.party.rests() {
+            self.party.next_gate();
             return Ok(result);
         }
         let Bool { inner, extra } = &mut result;
@@ -120,8 +113,8 @@ impl<W: Word> Quad<W> {
         machine: impl Fn(Site, Range<usize>) -> M,
     ) -> Result<Vec<T>> {
         self.settled()?;
-        let mut parts: Vec<Vec<T>> = vec![Vec::new(); len.div_ceil(self.options.tile)];
-        let (mut agreed, tile) = (true, self.options.tile);
+        let mut parts: Vec<Vec<T>> = vec![Vec::new(); len.div_ceil(self.party.options.tile)];
+        let (mut agreed, tile) = (true, self.party.options.tile);
         self.each_tile(len, machine, |range, (part, same)| {
             parts[range.start / tile] = part;
             agreed &= same;
@@ -130,10 +123,10 @@ impl<W: Word> Quad<W> {
         if agreed || !self.opens() || !is_done(Check::Opening) {
             return Ok(parts.concat());
         }
-        let sources = output::sources_of(self.role);
+        let sources = output::sources_of(self.party.role);
         Err(self.failed(format!(
             "{sources} told P{} different parts of what is opened: one of them cheats",
-            self.role as usize
+            self.party.role as usize
         )))
     }
 }

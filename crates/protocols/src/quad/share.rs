@@ -38,13 +38,7 @@ pub enum Role {
 impl Role {
     /// The role of peer `index`.
     pub fn of(index: usize) -> Role {
-        match index {
-            0 => Role::P0,
-            1 => Role::P1,
-            2 => Role::P2,
-            3 => Role::P3,
-            _ => Role::Client,
-        }
+        [Role::P0, Role::P1, Role::P2, Role::P3].get(index).copied().unwrap_or(Role::Client)
     }
 
     /// P1 or P2.

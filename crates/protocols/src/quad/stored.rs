@@ -66,8 +66,8 @@ const AT_ONCE: usize = 1 << 16;
 impl<W: Word> Quad<W> {
     /// Digests of what parties are given ahead of any run.
     fn given(&self) -> Tape {
-        let lasting = Arc::new(self.runs.lasting().generators());
-        Tape::new(self.role, lasting, Place { gate: 0, tile: 0 })
+        let lasting = Arc::new(self.party.runs.lasting().generators());
+        Tape::new(self.party.role, lasting, Place { gate: 0, tile: 0 })
     }
 
     /// Notes a public parameter on every line of what is given, so that all pairs compare it before anything computed with it is
@@ -76,10 +76,10 @@ impl<W: Word> Quad<W> {
         if !is_done(Check::Public) {
             return;
         }
-        let (mut tape, me) = (self.given(), self.role as usize);
+        let (mut tape, me) = (self.given(), self.party.role as usize);
         let mut room = Vec::new();
         for words in value.data().chunks(AT_ONCE) {
-            let bytes = packing::packed(words, self.ring, &mut room);
+            let bytes = packing::packed(words, self.party.ring, &mut room);
             GIVEN.into_iter().filter(|line| line.ends().contains(&me)).for_each(|line| tape.note(line, bytes));
         }
         self.transcript.add(&tape.digests());
@@ -90,7 +90,7 @@ impl<W: Word> Quad<W> {
     pub(super) fn vouch_for(&mut self, stored: &Stored<W>) {
         let Stored { l1, l2, w, words, .. } = stored;
         let mut tape = self.given();
-        let lines: &[(Line, &Option<Mask>)] = match self.role {
+        let lines: &[(Line, &Option<Mask>)] = match self.party.role {
             Role::P0 => &[
                 (Line::P0ToP1, l1),
                 (Line::P0ToP1, w),
@@ -107,7 +107,7 @@ impl<W: Word> Quad<W> {
             let seeds = mask.iter().filter(|_| is_done(Check::StoredSeeds));
             seeds.for_each(|mask| tape.note(*line, &mask.fingerprint()));
         }
-        let values: &[Line] = match self.role {
+        let values: &[Line] = match self.party.role {
             Role::P1 => &[Line::P1ToP3],
             Role::P2 => &[Line::P2ToP3],
             _ => &[Line::P1ToP3, Line::P2ToP3],
@@ -118,13 +118,13 @@ impl<W: Word> Quad<W> {
                 if !is_done(check) {
                     return;
                 }
-                let bytes = packing::packed(words, self.ring, &mut room);
+                let bytes = packing::packed(words, self.party.ring, &mut room);
                 lines.iter().for_each(|line| tape.note(*line, bytes));
             };
-            if self.role.is_online() {
+            if self.party.role.is_online() {
                 note(&[Line::P1ToP2], words, Check::StoredMasked);
             }
-            let missing: &[&Option<_>] = if self.role == Role::P3 { &[l1, l2] } else { &[w] };
+            let missing: &[&Option<_>] = if self.party.role == Role::P3 { &[l1, l2] } else { &[w] };
             let mut v = words.to_vec();
             missing.iter().copied().flatten().for_each(|mask| mask.add(index * AT_ONCE, &mut v));
             note(values, &v, Check::StoredValue);

@@ -8,10 +8,12 @@ use covey_ring::Word;
 use super::audit::{Audit, Audited, Beside, Site};
 use super::folding::{Fold, MESSAGES};
 use super::share::Arith;
+use super::tape::Digests;
 use super::{Parts, Quad, fused, product, truncate};
-use crate::api::{Comparison, ProtocolError, Result, Truncation};
-use crate::masked::pieces::{Feed, Pieces, tiles};
-use crate::randomness::Place;
+use crate::api::Result;
+use crate::linear_map::Follows;
+use crate::machine::Machine;
+use crate::masked::pieces::{Feed, Own, Pieces, Placed, tile_lens};
 
 /// How what a product opens is checked.
 pub(super) enum Compared<'a, W, Aside> {
@@ -81,20 +83,14 @@ impl<W: Word> Gathered<'_, W> {
 
 impl<W: Word> Quad<W> {
     /// What follows a product whose own parts are `pieces`: a shift, and a ReLU that joins the gate; with neither, the plain resharing.
-    pub(super) fn finish_product<Own, Placed, Aside>(
+    pub(super) fn finish_product(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<Own, Placed>,
-        checked: Compared<'_, W, Aside>,
-        truncate: Option<Truncation>,
-        relu: Option<Comparison>,
-    ) -> Result<Arith<W>>
-    where
-        Own: FnMut(usize, &mut [W]),
-        Placed: Fn(usize, usize, &[W], &mut [W]),
-        Aside: FnMut(usize, &mut [W]),
-    {
-        truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
+        pieces: Pieces<impl Own<W>, impl Placed<W>>,
+        checked: Compared<'_, W, impl Own<W>>,
+        (truncate, relu): Follows,
+    ) -> Result<Arith<W>> {
+        self.party.admit::<Self>(truncate)?;
         let (count, opening) = (shape.iter().product(), checked.opening());
         if let Some(relu) = relu {
             let form = self.fused_form(opening, truncate, relu, count);
@@ -113,49 +109,32 @@ impl<W: Word> Quad<W> {
     }
 
     /// Runs a gate over pieces that are computed when their first tile's turn comes.
-    fn stream<A, Own, Placed, Aside>(
+    fn stream<A>(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<Own, Placed>,
-        checked: Compared<'_, W, Aside>,
+        pieces: Pieces<impl Own<W>, impl Placed<W>>,
+        checked: Compared<'_, W, impl Own<W>>,
         gate: impl Fn(&Site, Buffer<W>, Buffer<W>) -> A,
     ) -> Result<Arith<W>>
     where
-        A: Audited<Extra = Beside<W>>,
-        A::Inner: crate::machine::Machine<Output = Parts<W>>,
-        Own: FnMut(usize, &mut [W]),
-        Placed: Fn(usize, usize, &[W], &mut [W]),
-        Aside: FnMut(usize, &mut [W]),
+        A: Audited<Extra = Beside<W>, Inner: Machine<Output = Parts<W>>>,
     {
-        let number = self.gate;
-        self.gate += 1;
-        let mut result = Arith::zeros(shape);
-        if self.rests() {
-            return Ok(result);
-        }
-        let generators = self.generators.clone().ok_or(ProtocolError::Internal("a gate before the first run"))?;
-        let (role, ring, computes) = (self.role, self.ring, self.computes());
         let Pieces { lens, own, place } = pieces;
-        let tiles = tiles(&lens, self.options.tile);
         let (mut aside, mut fold) = match checked {
             Compared::Sharing => (None, None),
-            Compared::ByElement(aside) => (Some(Feed::new(lens.clone(), aside, computes)), None),
+            Compared::ByElement(aside) => (Some(Feed::new(lens.clone(), aside, self.party.computes())), None),
             Compared::Combined(fold) => {
                 (None, Some(Gathered { fold, lens: lens.clone(), messages: Default::default() }))
             }
         };
-        let mut feed = Feed::new(lens, own, computes);
-        let machines = tiles.iter().enumerate().map(|(index, (piece, range))| {
-            let place = Place { gate: number, tile: index as u32 };
-            let site = Site { role, ring, generators: generators.clone(), place, len: range.len() };
-            let own = feed.tile(*piece, range.clone());
+        let machine = |site, own, (piece, range): &(usize, Range<usize>)| {
             let aside = aside.as_mut().map_or_else(Buffer::new, |aside| aside.tile(*piece, range.clone()));
             Audit::new(&site, gate(&site, own, aside))
-        });
-        let mut digests = vec![Default::default(); tiles.len()];
+        };
+        let mut result = Arith::zeros(shape);
         let Arith { inner, extra } = &mut result;
-        self.scheduler.run_each(machines, |index, ((a, b), beside, digest)| {
-            let (piece, range) = &tiles[index];
+        let mut digests = vec![Digests::default(); tile_lens(lens.iter().copied(), self.party.options.tile).count()];
+        self.party.each_piece(lens, own, machine, |index, (piece, range), ((a, b), beside, digest)| {
             if let Some(fold) = &mut fold {
                 fold.take(*piece, range, &beside.messages);
             }

@@ -150,7 +150,7 @@ impl<W: Word> Audited for Truncate<W> {
 
     fn receive(&mut self, step: Step, inbox: &Inbox) {
         if step == Step::Online(0) && self.form.folded {
-            self.message = received(inbox, self.inner.other(), self.len, self.form.inner.ring);
+            self.message = received(inbox, self.inner.site.other(), self.len, self.form.inner.ring);
         }
     }
 
@@ -162,7 +162,7 @@ impl<W: Word> Audited for Truncate<W> {
     fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Beside<W> {
         let extra = self.settle_dealt_result(book, out);
         let folds = self.form.folded && book.role == Role::P3;
-        let masks = folds.then(|| self.inner.opening_masks());
+        let masks = folds.then(|| self.inner.site.masks(crate::trio::site::purpose::OPENING));
         Beside { extra, messages: masks.unwrap_or_default().into() }
     }
 }

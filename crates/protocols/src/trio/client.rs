@@ -8,12 +8,12 @@ use covey_transport::Endpoint;
 use super::io;
 use super::share::{Arith, Role};
 use super::{PEERS, Trio, consistency};
-use crate::api::{Options, Result, Shaped, Truncation};
+use crate::api::{Options, Result, Shaped};
 use crate::masked::seed::{Mask, Seed, expand};
+use crate::party::Party;
 use crate::randomness::SessionKeys;
 use crate::scheduler::Scheduler;
-use crate::served::{Client, ClientGates, Dealt, Part, Served, Sharing};
-use crate::store::Material;
+use crate::served::{Client, ClientGates, KeptRuns, Part, Served, Sharing};
 
 /// An outside data owner's end of a session.
 pub type TrioClient<W> = Client<Trio<W>>;
@@ -95,7 +95,6 @@ impl<W: Word> Stored<W> {
 /// For each secret tensor x, P0 and P1 have the seed of a mask l1, P0 and P2 the seed of a mask l2, P1 and P2 the value
 /// C = x + l1 + l2. One pair of fresh seeds serves one sharing; tensors draw under their numbers.
 impl<W: Word> Served for Trio<W> {
-    type Client = TrioClient<W>;
     type Seeds = Vec<Seed>;
 
     fn sharing(_: usize) -> Sharing {
@@ -103,16 +102,8 @@ impl<W: Word> Served for Trio<W> {
         Sharing { seeds: 2, roles: vec![part(&[0, 1], false), part(&[0], true), part(&[1], true)] }
     }
 
-    fn admits_shift(ring: Ring, truncation: Truncation) -> bool {
-        truncation.fits_masked(ring)
-    }
-
-    fn admits_division(_: Ring, _: u64, _: u32) -> bool {
-        false
-    }
-
     fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options, lane: u32) -> Result<Self> {
-        Trio::new(endpoint, keys, ring, options, lane)
+        Party::new::<Self>(endpoint, keys, ring, options, lane).map(Trio::new)
     }
 
     /// They find out whether what they were given of the weights fits.
@@ -120,16 +111,8 @@ impl<W: Word> Served for Trio<W> {
 
     const KEEPS_RUNS: bool = true;
 
-    fn take_run(&mut self, run: u64) -> Option<Material> {
-        self.scheduler.take_stored(run)
-    }
-
-    fn supply_run(&mut self, run: u64, dealt: Dealt) {
-        self.runs.supply(run, dealt);
-    }
-
-    fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> TrioClient<W> {
-        TrioClient::new(endpoint, ring, options)
+    fn kept_runs(&mut self) -> Option<&mut dyn KeptRuns> {
+        Some(&mut self.party)
     }
 
     fn share_parameter(value: &[W], seeds: &[&[u8; 32]], tensor: u64, ring: Ring) -> Vec<Arc<[W]>> {

@@ -1,11 +1,16 @@
 //! Values in and out: a party's input, the client's input, opening to all parties, revealing to the client.
 
 use covey_kernels::{Buffer, elementwise};
-use covey_ring::{BitTensor, Ring, Word, wire};
+use std::ops::Range;
+
+use covey_ring::{BitTensor, Ring, Tensor, Word, wire};
 use zeroize::Zeroize;
 
-use super::share::{Role, Wire};
+use super::Trio;
+use super::bits::{All, AllForm, tile_of};
+use super::share::{Arith, Bool, Role, Wire};
 use super::site::{Site, purpose};
+use crate::api::{Checked, Extended, Result, Shaped};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::masked::seed::{SEED_BYTES, expand};
 
@@ -421,5 +426,33 @@ impl<W: Word> Machine for Reveal<W> {
 
     fn restore(&mut self, kept: &[u8]) {
         self.sum = wire::unpack_words(kept, self.len, self.ring);
+    }
+}
+
+impl<W: Word> Extended for Trio<W> {
+    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
+        let owner = self.party.owner(owner, shape, value)?;
+        self.joined(shape, |site, range| Input::new(site, owner, value.map(|v| v.data()[range].to_vec())))
+    }
+
+    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
+        let parts = self.party.tiles(x.len(), |site, range| {
+            Open::new(site, x.first.data()[range.clone()].to_vec(), x.second.data()[range].to_vec())
+        })?;
+        Ok(Tensor::new(x.shape(), parts.concat()))
+    }
+
+    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
+        let mut words = Vec::with_capacity(x.first.words().len());
+        for plane in 0..x.planes() {
+            let tile = |range: Range<usize>| tile_of(&x.first, &x.second, plane, range.start, range.len());
+            words.extend(self.party.tiles(x.len(), |site, range| OpenPlane::new(site, tile(range)))?.concat());
+        }
+        Ok(BitTensor::new(x.len(), x.planes(), words))
+    }
+
+    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
+        let form = AllForm::new(self.party.ring, self.party.options.adder);
+        self.planes(x.len(), self.party.ring.bits() as usize, |site, range| All::new(site, form.clone(), x.sum(range)))
     }
 }

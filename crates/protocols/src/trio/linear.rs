@@ -1,14 +1,16 @@
 //! Linear maps: products of shares computed chunk by chunk, one accumulation per output, each chunk masked and sent while the next
-//! is computed; then one reshare, one shift or one clamp.
+//! is computed; then one reshare, one shift or one clamp. Products of two secrets likewise, piece by piece.
 
-use covey_kernels::{Chunk, LinearWeight, Part, elementwise};
-use covey_ring::{Tensor, Word};
+use covey_kernels::{LinearWeight, Part, elementwise, vectorised};
+use covey_ring::Word;
 
 use super::share::{Arith, Role};
 use super::{Stored, Trio};
-use crate::api::{Bias, Epilogue, Geometry, ProtocolError, Result, Shaped, WeightSource};
-use crate::linear_map::Applied;
-use crate::masked::pieces::{add_residual, by_chunks, chunks};
+use crate::api::{Bias, Epilogue, Geometry, Linear, MatmulShape, Placement, Result, Shaped, Truncation, WeightSource};
+use crate::components::same_shape;
+use crate::composed;
+use crate::linear_map::{Applied, add_bias, public_map};
+use crate::masked::pieces::{PIECE, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
 
 /// This party's working form of one version of a weight. Its products (`product.rs`) are sums over parts: P0 multiplies
 /// (l2 - l1, l1) by the weight's (l1', l2'), P1 (x + l2, l1) by (l1', w + l2'), P2 x + l1 by w + l1'.
@@ -21,14 +23,7 @@ pub struct Weight<W> {
 impl<W: Word> Weight<W> {
     pub(super) fn new(role: Role, source: WeightSource<Trio<W>>, geometry: Geometry) -> Result<Self> {
         let public = matches!(source, WeightSource::Public(_));
-        let len = match &source {
-            WeightSource::Shared(w) => w.len(),
-            WeightSource::Stored(w) => w.shape.iter().product(),
-            WeightSource::Public(w) => w.len(),
-        };
-        if len != geometry.weights_len() {
-            return Err(ProtocolError::Internal("the size of a weight"));
-        }
+        source.check(&geometry)?;
         let parts = match source {
             WeightSource::Shared(w) => {
                 let (first, second) = (w.first.data().to_vec(), w.second.data().to_vec());
@@ -64,25 +59,83 @@ fn stored_parts<W: Word>(role: Role, stored: Stored<W>) -> Vec<Part<W>> {
     }
 }
 
+impl<W: Word> Linear for Trio<W> {
+    type Weight = Weight<W>;
+
+    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
+        if let WeightSource::Stored(stored) = &source {
+            self.weights.note(self.party.role, stored);
+        }
+        Weight::new(self.party.role, source, geometry)
+    }
+
+    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
+        let fuses = self.party.options.adder.fuses();
+        let result = self.map(x, weight, epilogue)?;
+        composed::then_relu(self, result, epilogue.relu.filter(|_| !fuses))
+    }
+
+    fn matmul(&mut self, x: &Arith<W>, y: &Arith<W>, dims: MatmulShape, shift: Option<Truncation>) -> Result<Arith<W>> {
+        dims.check(x, y)?;
+        let mut difference = Vec::new();
+        let (role, opens) = (self.party.role, shift.is_some());
+        let own = |index: usize, out: &mut [W]| {
+            out.fill(W::ZERO);
+            for rows in rows_of(&dims, index, out.len()) {
+                let part = &mut out[rows.out.clone()];
+                let [xf, xs] = [&x.first, &x.second].map(|t| &t.data()[rows.left.clone()]);
+                let [yf, ys] = [&y.first, &y.second].map(|t| &t.data()[rows.right.clone()]);
+                match role {
+                    Role::P0 => {
+                        difference.resize(xf.len(), W::ZERO);
+                        elementwise::sub(&mut difference, xs, xf);
+                        rows.multiply(&[(&difference, yf), (xf, ys)], part);
+                    }
+                    Role::P1 => rows.multiply(&[(xf, ys), (xs, yf)], part),
+                    _ => rows.multiply(&[(xf, yf)], part),
+                }
+                if opens && role == Role::P0 {
+                    elementwise::neg_assign(part);
+                }
+            }
+        };
+        self.finish_product(&dims.output(), by_rows(&dims, own), opens, (shift, None))
+    }
+
+    fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, shift: Option<Truncation>) -> Result<Arith<W>> {
+        same_shape::<Self>(x, y.shape())?;
+        let (role, opens) = (self.party.role, shift.is_some());
+        let own = |index: usize, out: &mut [W]| {
+            let range = index * PIECE..index * PIECE + out.len();
+            let [xf, xs, yf, ys] = [&x.first, &x.second, &y.first, &y.second].map(|t| &t.data()[range.clone()]);
+            match role {
+                Role::P0 => dealt(out, xf, xs, yf, ys),
+                Role::P1 => crossed(out, xf, xs, yf, ys),
+                _ => elementwise::mul(out, xf, yf),
+            }
+            if opens && role == Role::P0 {
+                elementwise::neg_assign(out);
+            }
+        };
+        self.finish_product(x.shape(), consecutive(x.len(), PIECE, own), opens, (shift, None))
+    }
+}
+
 impl<W: Word> Trio<W> {
-    pub(super) fn linear_map(
-        &mut self,
-        x: &Arith<W>,
-        weight: &Weight<W>,
-        epilogue: &Epilogue<Self>,
-    ) -> Result<Arith<W>> {
-        let applied = weight.geometry.applied(x.shape())?;
-        epilogue.check(&applied)?;
-        let Applied { shape, batch, .. } = applied;
+    /// The map and what of its epilogue joins the gate.
+    fn map(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
+        let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
         let chunks = chunks(&weight.geometry, batch);
-        let relu = epilogue.relu.filter(|_| self.options.adder.fuses());
+        let relu = epilogue.relu.filter(|_| self.party.options.adder.fuses());
         let plain = epilogue.truncate.is_none() && relu.is_none();
         if plain && weight.public {
-            return Ok(self.public_map(x, weight, epilogue, &shape, (batch, &chunks)));
+            let mut out = public_map::<Self>(x, &weight.kernel, &shape, batch, self.party.computes());
+            add_bias(self, &epilogue.bias, &chunks, [&mut out.first, &mut out.second]);
+            return Ok(out);
         }
         let difference: Vec<W>;
         let (x_first, x_second) = (x.first.data(), x.second.data());
-        let xs = match (weight.public, self.role) {
+        let xs = match (weight.public, self.party.role) {
             // The sum of both components is all that a shift or clamp of a share needs.
             (true, _) => {
                 difference = self.computed(x.len(), |out| elementwise::add(out, x_first, x_second));
@@ -95,8 +148,8 @@ impl<W: Word> Trio<W> {
             (false, Role::P1) => vec![x_first, x_second],
             (false, _) => vec![x_first],
         };
-        let (role, opens) = (self.role, !weight.public && !plain);
-        let scale = epilogue.truncate.map_or(0, |truncation| truncation.bits);
+        let (role, opens) = (self.party.role, !weight.public && !plain);
+        let scale = epilogue.scale();
         let mut scratch = Vec::new();
         let own = |index: usize, out: &mut [W]| {
             let chunk = &chunks[index];
@@ -115,60 +168,34 @@ impl<W: Word> Trio<W> {
                 add_residual(chunk, part, scale, &mut scratch, out);
             }
         };
-        let mut out = self.finish_product(&shape, by_chunks(&chunks, own), opens, epilogue.truncate, relu)?;
+        let mut out = self.finish_product(&shape, by_chunks(&chunks, own), opens, (epilogue.truncate, relu))?;
         if plain {
-            self.share_bias(epilogue, &chunks, &mut out);
+            add_bias(self, &epilogue.bias, &chunks, [&mut out.first, &mut out.second]);
         }
         Ok(out)
-    }
-
-    /// A public weight applied to each component: nothing is sent.
-    fn public_map(
-        &mut self,
-        x: &Arith<W>,
-        weight: &Weight<W>,
-        epilogue: &Epilogue<Self>,
-        shape: &[usize],
-        (batch, chunks): (usize, &[Chunk]),
-    ) -> Arith<W> {
-        let apply = |component: &Tensor<W>| {
-            self.computed(shape.iter().product(), |out| weight.kernel.map(batch, &[component.data()], out))
-        };
-        let (first, second) = (apply(&x.first), apply(&x.second));
-        let mut out = Arith::new(shape, first, second);
-        self.share_bias(epilogue, chunks, &mut out);
-        out
     }
 
     /// What `compute` writes, or zeros where this party computes nothing.
     fn computed(&self, len: usize, compute: impl FnOnce(&mut [W])) -> Vec<W> {
         let mut out = vec![W::ZERO; len];
-        if self.computes() {
+        if self.party.computes() {
             compute(&mut out);
         }
         out
     }
+}
 
-    /// Adds the bias to a sharing.
-    fn share_bias(&self, epilogue: &Epilogue<Self>, chunks: &[Chunk], out: &mut Arith<W>) {
-        let add = |bias: &[W], component: &mut Tensor<W>| {
-            let mut scratch = Vec::new();
-            for chunk in chunks {
-                scratch.resize(chunk.len(), W::ZERO);
-                chunk.gather(component.data(), &mut scratch);
-                chunk.add_bias(bias, &mut scratch);
-                chunk.scatter(&scratch, component.data_mut());
-            }
-        };
-        match &epilogue.bias {
-            None => {}
-            Some(Bias::Shared(bias)) => {
-                add(bias.first.data(), &mut out.first);
-                add(bias.second.data(), &mut out.second);
-            }
-            Some(Bias::Public(bias)) if self.role.is_online() => add(bias.data(), &mut out.first),
-            Some(Bias::Public(_)) => {}
-        }
+vectorised! {
+    /// `out = a · d + b · c`: P1's part of a product of shares (a, b) and (c, d).
+    fn crossed<W: Word>(out: &mut [W], a: &[W], b: &[W], c: &[W], d: &[W]) {
+        let operands = a.iter().zip(b).zip(c.iter().zip(d));
+        out.iter_mut().zip(operands).for_each(|(out, ((&a, &b), (&c, &d)))| *out = a.mul(d).add(b.mul(c)));
+    }
+
+    /// `out = (b - a) · c + a · d`: v0, P0's part, of masks (a, b) and (c, d).
+    fn dealt<W: Word>(out: &mut [W], a: &[W], b: &[W], c: &[W], d: &[W]) {
+        let operands = a.iter().zip(b).zip(c.iter().zip(d));
+        out.iter_mut().zip(operands).for_each(|(out, ((&a, &b), (&c, &d)))| *out = b.sub(a).mul(c).add(a.mul(d)));
     }
 }
 

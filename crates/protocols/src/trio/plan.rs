@@ -1,25 +1,25 @@
 //! What each gate costs: the layouts the machines run by, summed over tiles.
 
 use covey_kernels::Chunk;
-use covey_ring::Ring;
+use covey_ring::{Ring, Word};
 
 use super::bits::{AllForm, And, sign_layout};
 use super::comparison::Plan;
 use super::consistency;
 use super::fused;
 use super::share::Role;
-use super::{convert, io, product, truncate};
-use crate::api::{Comparison, Options, Truncation, WeightKind};
-use crate::clip::Ends;
+use super::{Trio, convert, io, memory, product, truncate};
+use crate::api::{Costs, Options, WeightKind};
+use crate::composed;
 use crate::cost::{Cost, Gate};
+use crate::linear_map::Follows;
 use crate::machine::Layout;
 use crate::masked::fused::Task;
 use crate::masked::pieces::{PIECE, chunks, lens, piece_of, tile_lens};
+use crate::memory::Held;
 
-pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
-    let tiled = |count: usize, layout: &dyn Fn(usize) -> Layout| {
-        Cost::tiled(count, options.tile_size(), options.window, layout)
-    };
+fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
+    let tiled = |count: usize, layout: &dyn Fn(usize) -> Layout| Cost::of_gate(count, options, layout);
     match *gate {
         Gate::Input { owner, count } => tiled(count, &|len| io::input_layout(Role::of(owner), len, ring)),
         Gate::ClientInput { count } => {
@@ -28,25 +28,20 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             cost
         }
         Gate::Open { count } => tiled(count, &|len| io::open_layout(len, ring)),
-        Gate::OpenBits { count, planes } => {
-            // One gate a plane, one after the other.
-            let plane = tiled(count, &io::open_plane_layout);
-            let mut cost = Cost::default();
-            (0..planes).for_each(|_| cost += &plane);
-            cost
-        }
+        // One gate a plane, one after the other.
+        Gate::OpenBits { count, planes } => tiled(count, &io::open_plane_layout).repeated(planes),
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(len, ring)),
         Gate::Check { .. } | Gate::Prepare { .. } => Cost::default(),
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
             let public = weight == WeightKind::Public;
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
-            product(lens, public, truncate, relu, ring, options)
+            product(lens, public, (truncate, relu), ring, options)
         }
         Gate::Matmul { shape, truncate } => {
             let count = shape.batch * shape.rows * shape.columns;
-            product(lens(count, piece_of(&shape)), false, truncate, None, ring, options)
+            product(lens(count, piece_of(&shape)), false, (truncate, None), ring, options)
         }
-        Gate::Product { count, truncate, .. } => product(lens(count, PIECE), false, truncate, None, ring, options),
+        Gate::Product { count, truncate, .. } => product(lens(count, PIECE), false, (truncate, None), ring, options),
         Gate::Truncate { count, truncation } => {
             let form = truncate::Form::new(truncation, false, ring, options, count);
             tiled(count, &|len| form.layout(len))
@@ -63,39 +58,18 @@ pub(super) fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         }
         Gate::Bit2a { count } => tiled(count, &|len| convert::layout(len, ring, false)),
         Gate::Select { count } => tiled(count, &|len| convert::layout(len, ring, true)),
-        // Refused by `div_exact` and by the session's check before any plan is asked for.
-        Gate::DivExact { .. } => Cost::default(),
         Gate::Relu { count, truncate, comparison } if options.adder.fuses() => {
             let form = fused::Form::choose(Task::new(false, truncate, comparison, ring, options), options, count);
             tiled(count, &|len| form.layout(len))
         }
-        Gate::Relu { count, truncate: Some(truncation), comparison } => {
-            let mut cost = plan(&Gate::Truncate { count, truncation }, ring, options);
-            cost += &plan(&Gate::Relu { count, truncate: None, comparison }, ring, options);
-            cost
-        }
-        // Composed of rectifiers, both at once.
-        Gate::Clip { count, ends: (low, high), comparison } => {
-            let comparison = comparison.of_differences(Ends { low: Some(low), high: Some(high) });
-            plan(&Gate::Relu { count: 2 * count, truncate: None, comparison }, ring, options)
-        }
-        Gate::Relu { count, truncate: None, comparison } | Gate::Max { count, comparison } => {
-            let mut cost = plan(&Gate::Msb { count, comparison }, ring, options);
-            cost += &plan(&Gate::Select { count }, ring, options);
-            cost
+        Gate::DivExact { .. } | Gate::Relu { .. } | Gate::Clip { .. } | Gate::Max { .. } => {
+            composed::cost(gate, |gate| plan(gate, ring, options))
         }
     }
 }
 
 /// A product computed in pieces of these lengths, with what follows it.
-fn product(
-    lens: Vec<usize>,
-    public: bool,
-    truncate: Option<Truncation>,
-    relu: Option<Comparison>,
-    ring: Ring,
-    options: &Options,
-) -> Cost {
+fn product(lens: Vec<usize>, public: bool, (truncate, relu): Follows, ring: Ring, options: &Options) -> Cost {
     let count = lens.iter().sum();
     let tiled = |layout: &dyn Fn(usize) -> Layout| {
         Cost::of_tiles(tile_lens(lens.clone(), options.tile_size()), options.window, layout)
@@ -116,4 +90,14 @@ fn product(
         cost += &plan(&Gate::Relu { count, truncate: None, comparison }, ring, options);
     }
     cost
+}
+
+impl<W: Word> Costs for Trio<W> {
+    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
+        plan(gate, ring, options)
+    }
+
+    fn memory(held: &Held, _: Ring, options: &Options) -> Vec<u64> {
+        memory::bytes::<W>(held, options)
+    }
 }

@@ -5,15 +5,12 @@
 //! *reshare(t1, t2)*: P1 and P2 turn a sum t1 + t2, and what both know, into a fresh sharing with masks z1 (P0 and P1) and
 //! z2 (P0 and P2): P1 sends t1 + z1, P2 sends t2 + z2.
 
-use std::sync::Arc;
-
 use covey_kernels::{Buffer, elementwise};
 use covey_ring::{BitTensor, Ring, Word};
 
 use super::share::{Role, Wire, xor};
 use crate::machine::{Inbox, Layout, Outbox, Step};
 use crate::masked::{CIRCUIT, Seat, Table};
-use crate::randomness::{Generators, Place};
 
 /// P0 deals to P1 and P2.
 pub(crate) const TABLE: Table = Table { first: 1, parties: 2, dealer: 0 };
@@ -30,15 +27,7 @@ pub(crate) mod purpose {
     pub const CIRCUIT: u32 = super::CIRCUIT;
 }
 
-#[derive(Clone)]
-pub(crate) struct Site {
-    pub role: Role,
-    pub ring: Ring,
-    pub generators: Arc<Generators>,
-    pub place: Place,
-    /// Elements of the tile.
-    pub len: usize,
-}
+pub(crate) type Site = crate::party::Site<Role>;
 
 impl Site {
     /// The place at a table with P0 as the dealer.

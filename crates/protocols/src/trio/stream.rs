@@ -7,28 +7,23 @@ use covey_ring::Word;
 use super::share::Arith;
 use super::site::Site;
 use super::{Trio, fused, product, truncate};
-use crate::api::{Comparison, ProtocolError, Result, Truncation};
+use crate::api::Result;
+use crate::linear_map::Follows;
 use crate::local::zeros;
 use crate::machine::Machine;
-use crate::masked::pieces::{Feed, Pieces, tiles};
-use crate::randomness::Place;
+use crate::masked::pieces::{Own, Pieces, Placed};
 
 impl<W: Word> Trio<W> {
     /// What follows a product whose own parts are `pieces` (`product.rs`), or `opens` its opening's: a shift, and a ReLU that
     /// joins the gate; with neither, the plain resharing.
-    pub(super) fn finish_product<Own, Placed>(
+    pub(super) fn finish_product(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<Own, Placed>,
+        pieces: Pieces<impl Own<W>, impl Placed<W>>,
         opens: bool,
-        truncate: Option<Truncation>,
-        relu: Option<Comparison>,
-    ) -> Result<Arith<W>>
-    where
-        Own: FnMut(usize, &mut [W]),
-        Placed: Fn(usize, usize, &[W], &mut [W]),
-    {
-        truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
+        (truncate, relu): Follows,
+    ) -> Result<Arith<W>> {
+        self.party.admit::<Self>(truncate)?;
         let count = shape.iter().product();
         if let Some(relu) = relu {
             let form = self.fused_form(opens, truncate, relu, count);
@@ -37,45 +32,30 @@ impl<W: Word> Trio<W> {
         match truncate {
             None => self.stream(shape, pieces, product::Product::new),
             Some(truncation) => {
-                let form = truncate::Form::new(truncation, opens, self.ring, &self.options, count);
+                let form = truncate::Form::new(truncation, opens, self.party.ring, &self.party.options, count);
                 self.stream(shape, pieces, |site, own| truncate::Truncate::new(site, form.clone(), own))
             }
         }
     }
 
     /// Runs a gate over pieces that are computed when their first tile's turn comes.
-    fn stream<M, Own, Placed>(
+    fn stream<M: Machine<Output = (Buffer<W>, Buffer<W>)>>(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<Own, Placed>,
+        pieces: Pieces<impl Own<W>, impl Placed<W>>,
         machine: impl Fn(Site, Buffer<W>) -> M,
-    ) -> Result<Arith<W>>
-    where
-        M: Machine<Output = (Buffer<W>, Buffer<W>)>,
-        Own: FnMut(usize, &mut [W]),
-        Placed: Fn(usize, usize, &[W], &mut [W]),
-    {
-        let gate = self.gate;
-        self.gate += 1;
+    ) -> Result<Arith<W>> {
         let (mut first, mut second) = (zeros(shape), zeros(shape));
-        if self.rests() {
-            return Ok(Arith { first, second });
-        }
-        let generators = self.generators.clone().ok_or(ProtocolError::Internal("a gate before the first run"))?;
-        let (role, ring, computes) = (self.role, self.ring, self.computes());
         let Pieces { lens, own, place } = pieces;
-        let tiles = tiles(&lens, self.options.tile);
-        let mut feed = Feed::new(lens, own, computes);
-        let machines = tiles.iter().enumerate().map(|(index, (piece, range))| {
-            let place = Place { gate, tile: index as u32 };
-            let site = Site { role, ring, generators: generators.clone(), place, len: range.len() };
-            machine(site, feed.tile(*piece, range.clone()))
-        });
-        self.scheduler.run_each(machines, |index, (a, b)| {
-            let (piece, range) = &tiles[index];
-            place(*piece, range.start, &a, first.data_mut());
-            place(*piece, range.start, &b, second.data_mut());
-        })?;
+        self.party.each_piece(
+            lens,
+            own,
+            |site, own, _| machine(site, own),
+            |_, (piece, range), (a, b)| {
+                place(*piece, range.start, &a, first.data_mut());
+                place(*piece, range.start, &b, second.data_mut());
+            },
+        )?;
         Ok(Arith { first, second })
     }
 }

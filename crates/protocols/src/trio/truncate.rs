@@ -85,7 +85,7 @@ impl Form {
 pub(crate) struct Truncate<W> {
     layout: Layout,
     pub(crate) form: Form,
-    site: Site,
+    pub(crate) site: Site,
     /// R at P0, C at P1 and P2, offset included; before the opening, the own part of the product.
     pub(crate) value: Buffer<W>,
     /// P1, P2: shares of R≫f, msb(R) and P0's part of β.
@@ -115,16 +115,6 @@ impl<W: Word> Truncate<W> {
             first: Buffer::new(),
             second: Buffer::new(),
         }
-    }
-
-    /// P0: the masks of what P1 and P2 send in the opening.
-    pub(crate) fn opening_masks(&self) -> (Buffer<W>, Buffer<W>) {
-        self.site.masks(purpose::OPENING)
-    }
-
-    /// P1 for P2 and P2 for P1.
-    pub(crate) fn other(&self) -> usize {
-        self.site.other()
     }
 
     fn is_exact(&self) -> bool {

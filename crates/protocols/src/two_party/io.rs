@@ -2,12 +2,13 @@
 //! message.
 
 use covey_kernels::Prg;
-use covey_ring::{BitTensor, Ring, Word};
+use covey_ring::{BitTensor, Ring, Tensor, Word};
 use zeroize::Zeroize;
 
+use super::plan::programs;
 use super::share::{self, Arithmetic};
-use super::{PEERS, Site, TwoParty};
-use crate::api::{Options, Result};
+use super::{Arith, Bool, PEERS, Site, TwoParty};
+use crate::api::{Checked, Extended, Options, Result, Shaped};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::scheduler::Scheduler;
 use crate::served::{Client, ClientGates};
@@ -25,10 +26,10 @@ mod purpose {
 
 /// A value of party `owner`, whose share of it is x - r; r, from the common key, is the other's.
 pub(super) fn input<W: Word>(site: &Site, owner: usize, value: Option<&[W]>) -> Vec<W> {
-    let mask = share::draw(&site.generators, 1 - site.me, site.place, purpose::MASK, site.ring, site.len);
+    let mask = share::draw(&site.generators, 1 - site.role, site.place, purpose::MASK, site.ring, site.len);
     let arithmetic = Arithmetic::new(site.ring);
     match value {
-        Some(value) if site.me == owner => value.iter().zip(&mask).map(|(&x, &r)| arithmetic.sub(x, r)).collect(),
+        Some(value) if site.role == owner => value.iter().zip(&mask).map(|(&x, &r)| arithmetic.sub(x, r)).collect(),
         _ => mask,
     }
 }
@@ -96,8 +97,8 @@ impl<W: Word> Machine for ClientInput<W> {
 
     fn local(&mut self, step: Step, out: &mut Outbox) {
         match (&self.site, step) {
-            (Some(site), Step::Online(0)) if site.me == 0 => {
-                let mut seed = site.generators.seed(site.me, site.place, purpose::SEED);
+            (Some(site), Step::Online(0)) if site.role == 0 => {
+                let mut seed = site.generators.seed(site.role, site.place, purpose::SEED);
                 out.bytes(CLIENT, &seed);
                 self.value = expand(&seed, self.ring, self.len);
                 seed.zeroize();
@@ -151,13 +152,13 @@ impl<W: Word> Machine for Open<W> {
 
     fn local(&mut self, step: Step, out: &mut Outbox) {
         if step == Step::Online(0) {
-            out.words(1 - self.site.me, &self.share, self.site.ring);
+            out.words(1 - self.site.role, &self.share, self.site.ring);
         }
     }
 
     fn absorb(&mut self, _: Step, inbox: &mut Inbox) {
         let (ring, arithmetic) = (self.site.ring, Arithmetic::new(self.site.ring));
-        let received: Vec<W> = inbox.words(1 - self.site.me, self.site.len, ring);
+        let received: Vec<W> = inbox.words(1 - self.site.role, self.site.len, ring);
         self.share.iter_mut().zip(received).for_each(|(x, y)| *x = ring.reduce(arithmetic.add(*x, y)));
     }
 
@@ -197,13 +198,13 @@ impl Machine for OpenPlanes {
 
     fn local(&mut self, step: Step, out: &mut Outbox) {
         if step == Step::Online(0) {
-            out.planes(1 - self.site.me, &self.planes, self.site.len);
+            out.planes(1 - self.site.role, &self.planes, self.site.len);
         }
     }
 
     fn absorb(&mut self, _: Step, inbox: &mut Inbox) {
         let count = self.planes.len() / BitTensor::words_per_plane(self.site.len).max(1);
-        let received = inbox.planes(1 - self.site.me, self.site.len, count);
+        let received = inbox.planes(1 - self.site.role, self.site.len, count);
         self.planes.iter_mut().zip(received).for_each(|(x, y)| *x ^= y);
     }
 
@@ -256,9 +257,10 @@ impl<W: Word> Machine for Reveal<W> {
 
     fn local(&mut self, step: Step, out: &mut Outbox) {
         let (Some(site), Step::Online(_)) = (&self.site, step) else { return };
-        let pad: Vec<W> = share::draw(&site.generators, 1 - site.me, site.place, purpose::PAD, self.ring, self.len);
+        let pad: Vec<W> = share::draw(&site.generators, 1 - site.role, site.place, purpose::PAD, self.ring, self.len);
         let arithmetic = Arithmetic::new(self.ring);
-        let padded = |(&x, &pad): (&W, &W)| if site.me == 0 { arithmetic.add(x, pad) } else { arithmetic.sub(x, pad) };
+        let padded =
+            |(&x, &pad): (&W, &W)| if site.role == 0 { arithmetic.add(x, pad) } else { arithmetic.sub(x, pad) };
         let padded: Vec<W> = self.value.iter().zip(&pad).map(padded).collect();
         out.words(CLIENT, &padded, self.ring);
     }
@@ -292,5 +294,43 @@ impl<W: Word> ClientGates<W> for TwoParty<W> {
         lens: impl ExactSizeIterator<Item = usize>,
     ) -> Result<Vec<Vec<W>>> {
         scheduler.run(lens.map(|len| Reveal::client(ring, len)))
+    }
+}
+
+impl<W: Word> Extended for TwoParty<W> {
+    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
+        let owner = self.party.owner(owner, shape, value)?;
+        let site = self.party.sites()?(0, shape.iter().product());
+        Ok(Arith(Tensor::new(shape, input(&site, owner, value.map(Tensor::data)))))
+    }
+
+    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
+        let parts = self.party.tiles(x.len(), |site, range| Open::new(site, x.0.data()[range].to_vec()))?;
+        Ok(Tensor::new(x.shape(), parts.concat()))
+    }
+
+    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
+        let tiles = self.party.tiles(x.len(), |site, range| {
+            let words = range.start / 64..range.end.div_ceil(64);
+            let planes = (0..x.planes()).flat_map(|plane| &x.0.plane(plane)[words.clone()]).copied().collect();
+            OpenPlanes::new(site, planes)
+        })?;
+        let mut out = BitTensor::zeros(x.len(), x.planes());
+        let mut start = 0;
+        for tile in tiles {
+            let width = tile.len() / x.planes().max(1);
+            for plane in 0..x.planes() {
+                out.plane_mut(plane)[start..start + width].copy_from_slice(&tile[plane * width..][..width]);
+            }
+            start += width;
+        }
+        Ok(out)
+    }
+
+    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
+        match self.party.ring {
+            Ring::Pow2(l) => self.planes(programs::a2b(l, &self.party.options), x.len(), (&[x.0.data()], &[])),
+            Ring::Odd(_) => self.unsupported(format!("the bits of elements of {}; use a ring Z_2^l", self.party.ring)),
+        }
     }
 }

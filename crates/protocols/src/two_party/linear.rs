@@ -5,11 +5,13 @@ use covey_ring::{Ring, Tensor, Word};
 
 use super::product::{self, Product, Shape, Strides, Tile};
 use super::share::Arithmetic;
-use super::{Arith, TwoParty};
+use super::{Arith, TwoParty, gates};
 use crate::api::{
-    Bias, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Shaped, Truncation, WeightKind, WeightSource,
+    Bias, Epilogue, Geometry, Linear, MatmulShape, NonLinear, Placement, Result, Shaped, Truncation, WeightKind,
+    WeightSource,
 };
-use crate::linear_map::Applied;
+use crate::components::same_shape;
+use crate::linear_map::{Applied, Follows};
 
 /// This party's working form of one version of a weight. Not `Debug`.
 pub struct Weight<W> {
@@ -23,18 +25,12 @@ pub struct Weight<W> {
 
 impl<W: Word> Weight<W> {
     pub(super) fn new(source: WeightSource<TwoParty<W>>, geometry: Geometry) -> Result<Self> {
-        let expected = geometry.weights_len();
+        source.check(&geometry)?;
         let (kind, words) = match source {
             WeightSource::Shared(w) => (WeightKind::Shared, Some(w.0.data().to_vec())),
             WeightSource::Public(w) => (WeightKind::Public, Some(w.data().to_vec())),
-            WeightSource::Stored(w) if w.shape.iter().product::<usize>() == expected => {
-                (WeightKind::Stored { bits: w.bits }, w.value.map(Tensor::into_data))
-            }
-            WeightSource::Stored(_) => return Err(ProtocolError::Internal("the size of a weight")),
+            WeightSource::Stored(w) => (WeightKind::Stored { bits: w.bits }, w.value.map(Tensor::into_data)),
         };
-        if words.as_ref().is_some_and(|words| words.len() != expected) {
-            return Err(ProtocolError::Internal("the size of a weight"));
-        }
         let kernel = words.as_ref().map(|words| geometry.kernel(vec![Part::Words(words.clone())]));
         Ok(Weight { geometry, kind, words: words.unwrap_or_default(), kernel })
     }
@@ -101,19 +97,23 @@ fn conv_places(groups: usize) -> Places {
     }
 }
 
-impl<W: Word> TwoParty<W> {
-    pub(super) fn linear_map(
-        &mut self,
-        x: &Arith<W>,
-        weight: &Weight<W>,
-        epilogue: &Epilogue<Self>,
-    ) -> Result<Arith<W>> {
-        let applied = weight.geometry.applied(x.shape())?;
-        epilogue.check(&applied)?;
-        let Applied { shape, batch, .. } = applied;
-        epilogue.truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
+impl<W: Word> Linear for TwoParty<W> {
+    type Weight = Weight<W>;
+
+    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
+        match source {
+            WeightSource::Stored(stored) if !stored.keeps_bound(self.party.ring) => {
+                self.unsupported(format!("weights outside their bound of {} bits; share them again", stored.bits))
+            }
+            source => Weight::new(source, geometry),
+        }
+    }
+
+    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
+        let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
+        self.party.admit::<Self>(epilogue.truncate)?;
         let mut sum = vec![W::ZERO; shape.iter().product()];
-        if self.computes() {
+        if self.party.computes() {
             self.own_map(x, weight, batch, &mut sum);
             let run = match &weight.geometry {
                 Geometry::Conv2d(conv) => conv.output().iter().product(),
@@ -122,7 +122,7 @@ impl<W: Word> TwoParty<W> {
             self.add_epilogue(epilogue, run, &mut sum);
         }
         if weight.kind != WeightKind::Public {
-            let product = self::shape(&weight.geometry, batch, weight.kind, self.ring);
+            let product = self::shape(&weight.geometry, batch, weight.kind, self.party.ring);
             match &weight.geometry {
                 Geometry::Dense { .. } => {
                     self.cross(product, &DENSE, &weight.words, &mut |_, _| {}, x.0.data(), &mut sum)?;
@@ -138,28 +138,58 @@ impl<W: Word> TwoParty<W> {
                 }
             }
         }
-        self.finish_product(Arith(Tensor::new(shape, sum)), epilogue.truncate, epilogue.relu)
+        self.finish_product(Arith(Tensor::new(shape, sum)), (epilogue.truncate, epilogue.relu))
     }
 
+    fn matmul(&mut self, x: &Arith<W>, y: &Arith<W>, dims: MatmulShape, shift: Option<Truncation>) -> Result<Arith<W>> {
+        dims.check(x, y)?;
+        self.party.admit::<Self>(shift)?;
+        let MatmulShape { batch, rows, inner, columns } = dims;
+        let (a, b) = (x.0.data(), y.0.data());
+        let mut sum = vec![W::ZERO; batch * rows * columns];
+        if self.party.computes() {
+            for unit in 0..batch {
+                let a = &a[unit * rows * inner..][..rows * inner];
+                let b = &b[unit * inner * columns..][..inner * columns];
+                let out = &mut sum[unit * rows * columns..][..rows * columns];
+                match self.party.ring {
+                    Ring::Pow2(_) => gemm(rows, columns, inner, a, b, out),
+                    Ring::Odd(_) => odd_gemm([rows, columns, inner], a, b, self.party.ring, out),
+                }
+            }
+        }
+        self.cross(matmul_shape(&dims, self.party.ring), &PLAIN, a, &mut |_, _| {}, b, &mut sum)?;
+        self.finish_product(Arith(Tensor::new(dims.output(), sum)), (shift, None))
+    }
+
+    fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, shift: Option<Truncation>) -> Result<Arith<W>> {
+        same_shape::<Self>(x, y.shape())?;
+        self.party.admit::<Self>(shift)?;
+        let product = self.words(gates::mul(self.party.ring), x.shape(), (&[x.0.data(), y.0.data()], &[]))?;
+        self.finish_product(product, (shift, None))
+    }
+}
+
+impl<W: Word> TwoParty<W> {
     /// What this party multiplies alone: its part of the weight with its share.
     fn own_map(&self, x: &Arith<W>, weight: &Weight<W>, batch: usize, out: &mut [W]) {
         let Some(kernel) = &weight.kernel else { return };
-        match self.ring {
+        match self.party.ring {
             Ring::Pow2(_) => kernel.map(batch, &[x.0.data()], out),
-            Ring::Odd(_) => odd_map(&weight.geometry, batch, x.0.data(), &weight.words, self.ring, out),
+            Ring::Odd(_) => odd_map(&weight.geometry, batch, x.0.data(), &weight.words, self.party.ring, out),
         }
     }
 
     /// Adds the bias, each element to a run of as many of its channel, and the residual at the product's scale.
     fn add_epilogue(&self, epilogue: &Epilogue<Self>, run: usize, sum: &mut [W]) {
-        let arithmetic = Arithmetic::new(self.ring);
+        let arithmetic = Arithmetic::new(self.party.ring);
         let bias = match &epilogue.bias {
             Some(Bias::Shared(bias)) => Some(bias.0.data()),
             Some(Bias::Public(bias)) => Some(bias.data()),
             None => None,
         };
         if let Some(bias) = bias {
-            let mine = self.me == 0 || matches!(epilogue.bias, Some(Bias::Shared(_)));
+            let mine = self.party.role == 0 || matches!(epilogue.bias, Some(Bias::Shared(_)));
             let sum = if mine { &mut sum[..] } else { &mut [] };
             for (sum, &bias) in sum.chunks_exact_mut(run).zip(bias.iter().cycle()) {
                 sum.iter_mut().for_each(|sum| *sum = arithmetic.add(*sum, bias));
@@ -173,35 +203,6 @@ impl<W: Word> TwoParty<W> {
         }
     }
 
-    pub(super) fn matrix_product(
-        &mut self,
-        x: &Arith<W>,
-        y: &Arith<W>,
-        shape: MatmulShape,
-        truncate: Option<Truncation>,
-    ) -> Result<Arith<W>> {
-        let MatmulShape { batch, rows, inner, columns } = shape;
-        if x.len() != batch * rows * inner || y.len() != batch * inner * columns {
-            return Err(ProtocolError::Internal("the sizes of a matrix product"));
-        }
-        truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
-        let (a, b) = (x.0.data(), y.0.data());
-        let mut sum = vec![W::ZERO; batch * rows * columns];
-        if self.computes() {
-            for unit in 0..batch {
-                let a = &a[unit * rows * inner..][..rows * inner];
-                let b = &b[unit * inner * columns..][..inner * columns];
-                let out = &mut sum[unit * rows * columns..][..rows * columns];
-                match self.ring {
-                    Ring::Pow2(_) => gemm(rows, columns, inner, a, b, out),
-                    Ring::Odd(_) => odd_gemm([rows, columns, inner], a, b, self.ring, out),
-                }
-            }
-        }
-        self.cross(matmul_shape(&shape, self.ring), &PLAIN, a, &mut |_, _| {}, b, &mut sum)?;
-        self.finish_product(Arith(Tensor::new([batch, rows, columns], sum)), truncate, None)
-    }
-
     /// Adds this party's share of a product across to `sum`. b is `b`, or what `load` writes for a unit when its turn comes.
     fn cross(
         &mut self,
@@ -212,9 +213,9 @@ impl<W: Word> TwoParty<W> {
         b: &[W],
         sum: &mut [W],
     ) -> Result<()> {
-        let parts = product::parts(shape, &self.options);
+        let parts = product::parts(shape, &self.party.options);
         let tiles = product::tiles(&parts);
-        let (me, groups) = (self.me, places.groups);
+        let (me, groups) = (self.party.role, places.groups);
         // Of a product of P0's a alone, P1 brings b.
         let brings_b = !shape.owned || me == 1;
         let (mut loaded, mut current) = (Vec::new(), None);
@@ -247,13 +248,7 @@ impl<W: Word> TwoParty<W> {
     }
 
     /// The shift and the ReLU that follow a product.
-    pub(super) fn finish_product(
-        &mut self,
-        x: Arith<W>,
-        truncate: Option<Truncation>,
-        relu: Option<crate::api::Comparison>,
-    ) -> Result<Arith<W>> {
-        use crate::api::NonLinear;
+    pub(super) fn finish_product(&mut self, x: Arith<W>, (truncate, relu): Follows) -> Result<Arith<W>> {
         match (truncate, relu) {
             (Some(truncation), Some(comparison)) => self.truncate_relu(&x, truncation, comparison),
             (Some(truncation), None) => self.truncate(&x, truncation),

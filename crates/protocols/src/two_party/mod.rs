@@ -12,6 +12,7 @@ mod gates;
 mod io;
 mod linear;
 mod memory;
+mod nonlinear;
 mod odd;
 mod plan;
 mod product;
@@ -22,7 +23,6 @@ mod share;
 mod stock;
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use covey_ot::{Received, Sent};
 use covey_ring::{BitTensor, Ring, Tensor, Word};
@@ -36,55 +36,45 @@ pub use share::Stored;
 pub use crate::additive::{Arith, Bool};
 pub use stock::{PARAMETERS, Stock, silent_stock};
 
-use crate::api::{
-    Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, MatmulShape, NonLinear, Options, Phase,
-    Placement, ProtocolError, Result, Session, Shaped, Truncation, WeightSource,
-};
-use crate::clip::Ends;
+use crate::api::{Checked, Options, Phase, ProtocolError, Result, Session};
 use crate::components::Additive;
-use crate::composed;
-use crate::cost::{Cost, Demand, Gate};
+use crate::cost::Demand;
 use crate::machine::Machine;
-use crate::memory::Held;
-use crate::randomness::{Generators, Place, SessionKeys};
-use crate::scheduler::Scheduler;
-use crate::served::Served;
-use plan::{Turns, programs};
+use crate::party::{Party, PartyRole};
+use crate::randomness::SessionKeys;
+use plan::Turns;
 use program::Values;
 use share::Arithmetic;
 
 /// Peers of a party: two parties and an outside client.
 const PEERS: usize = 3;
 
-/// One gate over one tile, seen from one party: its number, its randomness, its size.
-#[derive(Clone)]
-struct Site {
-    me: usize,
-    ring: Ring,
-    generators: Arc<Generators>,
-    place: Place,
-    /// Elements of the tile.
-    len: usize,
-}
+/// One gate over one tile, seen from one party.
+type Site = crate::party::Site<usize>;
 
 /// One party of the protocol, over words of type `W`.
 pub struct TwoParty<W> {
-    me: usize,
-    ring: Ring,
-    options: Options,
-    keys: SessionKeys,
-    lane: u32,
-    /// Of the current run; none before the first.
-    generators: Option<Arc<Generators>>,
-    scheduler: Scheduler,
+    party: Party<W, usize>,
     stock: Box<dyn Stock>,
     reservations: stock::Reservations,
     /// What was made ahead of the session, by run.
     supplies: Vec<stock::Supply>,
     run: u64,
-    gate: u32,
-    node: String,
-    word: std::marker::PhantomData<W>,
+}
+
+/// 0 or 1, as P0 or P1.
+impl PartyRole for usize {
+    const NEEDS: &'static str = "a ring of 16 to 64 bits";
+
+    const SPARE_BITS: u32 = 1;
+
+    fn of_peer(me: usize, _: &Options) -> Option<Self> {
+        Some(me).filter(|&me| me < 2)
+    }
+
+    fn computes_in(ring: Ring, word: u32) -> bool {
+        (4..=word).contains(&ring.bits())
+    }
 }
 
 impl<W: Word> TwoParty<W> {
@@ -102,55 +92,9 @@ impl<W: Word> TwoParty<W> {
         options: Options,
         lane: u32,
     ) -> Result<Self> {
-        let me = endpoint.me();
-        if me > 1 || !(4..=W::BITS).contains(&ring.bits()) {
-            let what = format!("party {me} computing in {ring}; use a ring of 16 to 64 bits");
-            return Err(ProtocolError::Unsupported { node: "session".into(), protocol: Self::NAME, what });
-        }
-        let scheduler = Scheduler::new(endpoint, PEERS, options.window).in_step(!options.pipelines.inner_layer);
-        Ok(TwoParty {
-            me,
-            ring,
-            options,
-            keys,
-            lane,
-            generators: None,
-            scheduler,
-            stock,
-            reservations: stock::Reservations::default(),
-            supplies: Vec::new(),
-            run: 0,
-            gate: 0,
-            node: String::new(),
-            word: std::marker::PhantomData,
-        })
-    }
-
-    /// Whether values mean anything in the current run.
-    fn computes(&self) -> bool {
-        self.scheduler.computes()
-    }
-
-    fn site(&self, tile: usize, len: usize) -> Result<Site> {
-        let generators = self.generators.clone().ok_or(ProtocolError::Internal("a gate before the first run"))?;
-        let place = Place { gate: self.gate, tile: tile as u32 };
-        Ok(Site { me: self.me, ring: self.ring, generators, place, len })
-    }
-
-    /// Runs a gate without OTs over `len` elements, tile by tile.
-    fn plain_tiles<M: Machine>(
-        &mut self,
-        len: usize,
-        machine: impl Fn(Site, Range<usize>) -> M,
-    ) -> Result<Vec<M::Output>> {
-        let (tile, whole) = (self.options.tile_size(), self.site(0, 0)?);
-        self.gate += 1;
-        let machines = (0..len.div_ceil(tile)).map(|index| {
-            let range = index * tile..len.min((index + 1) * tile);
-            let place = Place { tile: index as u32, ..whole.place };
-            machine(Site { place, len: range.len(), ..whole.clone() }, range)
-        });
-        self.scheduler.run(machines)
+        let (reservations, supplies) = (stock::Reservations::default(), Vec::new());
+        let party = Party::new::<Self>(endpoint, keys, ring, options, lane)?;
+        Ok(TwoParty { party, stock, reservations, supplies, run: 0 })
     }
 
     /// Runs a gate's tiles in as many runs of the scheduler as its OTs need, and hands each result out. While preprocessing, sets
@@ -162,11 +106,9 @@ impl<W: Word> TwoParty<W> {
         mut machine: impl FnMut(&T, (Sent, Received)) -> M,
         mut done: impl FnMut(&T, M::Output),
     ) -> Result<()> {
-        if self.generators.is_none() {
-            return Err(ProtocolError::Internal("a gate before the first run"));
-        }
-        self.gate += 1;
-        let (me, phase) = (self.me, self.scheduler.phase());
+        self.party.generators()?;
+        self.party.next_gate();
+        let (me, phase) = (self.party.role, self.party.scheduler.phase());
         let mut start = 0;
         for run in plan::runs(tiles.iter().map(&transfers)) {
             let tiles = &tiles[start..start + run];
@@ -182,7 +124,7 @@ impl<W: Word> TwoParty<W> {
                 None => {
                     let stock = &mut *self.stock;
                     if let Some(wanted) = self.reservations.wanted(phase, demand, stock.left())? {
-                        self.scheduler.make_material(|endpoint| stock.fill(wanted, endpoint))?;
+                        self.party.scheduler.make_material(|endpoint| stock.fill(wanted, endpoint))?;
                     }
                     stock
                 }
@@ -194,7 +136,7 @@ impl<W: Word> TwoParty<W> {
                 let counts = transfers(tile);
                 Ok(machine(tile, stock.take(counts[me], counts[1 - me])?))
             });
-            self.scheduler.try_run_each(machines, |index, output| done(&tiles[index], output))?;
+            self.party.scheduler.try_run_each(machines, |index, output| done(&tiles[index], output))?;
         }
         Ok(())
     }
@@ -206,13 +148,13 @@ impl<W: Word> TwoParty<W> {
         len: usize,
         (words, planes): (&[&[W]], &[&[u64]]),
     ) -> Result<Values<W>> {
-        let tile = turns.tile(len, &self.options);
+        let tile = turns.tile(len, &self.party.options);
         let tiles: Vec<Range<usize>> = (0..len.div_ceil(tile)).map(|i| i * tile..len.min((i + 1) * tile)).collect();
         let program = |range: &Range<usize>| turns.of(range.start / tile);
         let outputs = &turns.of(0).outputs;
         let mut out_words = vec![vec![W::ZERO; len]; outputs.0.len()];
         let mut out_planes = vec![vec![0u64; BitTensor::words_per_plane(len)]; outputs.1.len()];
-        let me = self.me;
+        let me = self.party.role;
         let in_planes = |range: &Range<usize>| range.start / 64..range.end.div_ceil(64);
         self.run_tiles(
             &tiles,
@@ -251,19 +193,11 @@ impl<W: Word> TwoParty<W> {
     }
 
     fn unsupported<T>(&self, what: String) -> Result<T> {
-        Err(ProtocolError::Unsupported { node: self.node.clone(), protocol: Self::NAME, what })
-    }
-
-    /// Refuses a shift the protocol cannot do inside its bound.
-    fn admit(&self, truncation: Truncation) -> Result<()> {
-        if Self::admits_shift(self.ring, truncation) {
-            return Ok(());
-        }
-        Err(truncation.refused(self.ring, self.ring.bits() - 1, &self.node, Self::NAME))
+        Err(self.party.unsupported::<Self>(what))
     }
 
     fn arithmetic(&self) -> Arithmetic {
-        Arithmetic::new(self.ring)
+        Arithmetic::new(self.party.ring)
     }
 }
 
@@ -276,7 +210,7 @@ impl<W: Word> Session for TwoParty<W> {
     const NAME: &'static str = "two-party";
 
     fn ring(&self) -> Ring {
-        self.ring
+        self.party.ring
     }
 
     fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {
@@ -284,27 +218,23 @@ impl<W: Word> Session for TwoParty<W> {
     }
 
     fn enter(&mut self, node: u32, name: &str) {
-        self.node.clear();
-        self.node.push_str(name);
-        self.scheduler.enter(node);
+        self.party.enter(node, name);
     }
 
     fn begin(&mut self, phase: Phase, inference: u64) -> Result<()> {
-        self.scheduler.begin(phase, inference)?;
+        self.party.begin(phase, inference)?;
         self.reservations.begin(phase, inference);
         self.supplies.retain(|supply| supply.left() != Demand::default());
         self.run = inference;
-        self.gate = 0;
-        self.generators = Some(Arc::new(self.keys.generators(inference, self.lane)));
         Ok(())
     }
 
     fn stored(&self) -> usize {
-        self.scheduler.stored()
+        self.party.scheduler.stored()
     }
 
     fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
-        let parts = self.plain_tiles(shape.iter().product(), |site, _| io::ClientInput::party(site))?;
+        let parts = self.party.tiles(shape.iter().product(), |site, _| io::ClientInput::party(site))?;
         Ok(Arith(Tensor::new(shape, parts.concat())))
     }
 
@@ -313,13 +243,13 @@ impl<W: Word> Session for TwoParty<W> {
     }
 
     fn reveal(&mut self, x: &Arith<W>, _: &Checked) -> Result<()> {
-        self.plain_tiles(x.len(), |site, range| io::Reveal::party(site, x.0.data()[range].to_vec())).map(|_| ())
+        self.party.tiles(x.len(), |site, range| io::Reveal::party(site, x.0.data()[range].to_vec())).map(|_| ())
     }
 }
 
 impl<W: Word> Additive for TwoParty<W> {
     fn public_part(&self) -> Option<usize> {
-        (self.me == 0).then_some(0)
+        (self.party.role == 0).then_some(0)
     }
 
     fn addition(&self) -> impl Fn(W, W) -> W + Copy + use<W> {
@@ -335,176 +265,5 @@ impl<W: Word> Additive for TwoParty<W> {
     fn multiplication(&self) -> impl Fn(W, W) -> W + Copy + use<W> {
         let arithmetic = self.arithmetic();
         move |a, b| arithmetic.mul(a, b)
-    }
-}
-
-impl<W: Word> Linear for TwoParty<W> {
-    type Weight = Weight<W>;
-
-    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
-        match source {
-            WeightSource::Stored(stored) if !stored.keeps_bound(self.ring) => {
-                self.unsupported(format!("weights outside their bound of {} bits; share them again", stored.bits))
-            }
-            source => Weight::new(source, geometry),
-        }
-    }
-
-    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
-        self.linear_map(x, weight, epilogue)
-    }
-
-    fn matmul(
-        &mut self,
-        x: &Arith<W>,
-        y: &Arith<W>,
-        shape: MatmulShape,
-        truncate: Option<Truncation>,
-    ) -> Result<Arith<W>> {
-        self.matrix_product(x, y, shape, truncate)
-    }
-
-    fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, truncate: Option<Truncation>) -> Result<Arith<W>> {
-        x.same_shape(y.shape())?;
-        truncate.map_or(Ok(()), |truncation| self.admit(truncation))?;
-        let product = self.words(gates::mul(self.ring), x.shape(), (&[x.0.data(), y.0.data()], &[]))?;
-        self.finish_product(product, truncate, None)
-    }
-}
-
-impl<W: Word> NonLinear for TwoParty<W> {
-    const FUSES_RELU: bool = true;
-
-    fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
-        self.admit(truncation)?;
-        let program = programs::truncate(self.ring, truncation, &self.options, x.len());
-        self.words(program, x.shape(), (&[x.0.data()], &[]))
-    }
-
-    fn div_exact(&mut self, x: &Arith<W>, divisor: u64, bound: u32) -> Result<Arith<W>> {
-        if !Self::admits_division(self.ring, divisor, bound) {
-            return self.unsupported(format!(
-                "dividing values of {bound} bits by {divisor} in {}; compile with a larger ring",
-                self.ring
-            ));
-        }
-        let program = programs::divide(self.ring, divisor, bound, &self.options, x.len());
-        self.words(program, x.shape(), (&[x.0.data()], &[]))
-    }
-
-    fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
-        let program = programs::msb(self.ring, comparison, &self.options, x.len());
-        self.planes(program, x.len(), (&[x.0.data()], &[]))
-    }
-
-    fn and(&mut self, x: &Bool, y: &Bool) -> Result<Bool> {
-        if x.len() != y.len() || x.planes() != y.planes() {
-            return Err(ProtocolError::Internal("the sizes of an AND"));
-        }
-        let planes: Vec<&[u64]> =
-            [x, y].into_iter().flat_map(|b| (0..b.planes()).map(|plane| b.0.plane(plane))).collect();
-        self.planes(gates::and(x.planes()), x.len(), (&[], &planes))
-    }
-
-    fn bit2a(&mut self, x: &Bool, shape: &[usize]) -> Result<Arith<W>> {
-        x.one_plane(shape)?;
-        self.words(gates::bit2a(self.ring), shape, (&[], &[x.0.plane(0)]))
-    }
-
-    fn select(&mut self, b: &Bool, x: &Arith<W>) -> Result<Arith<W>> {
-        b.one_plane(x.shape())?;
-        self.words(gates::select(self.ring), x.shape(), (&[x.0.data()], &[b.0.plane(0)]))
-    }
-
-    /// Where comparisons leave bits out, one end's mistake must not meet the other's; over Z_n nothing is gained.
-    fn fuses_clip(ring: Ring, options: &Options) -> bool {
-        matches!(ring, Ring::Pow2(_)) && options.key_bits.is_none()
-    }
-
-    fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
-        let program = programs::relu(self.ring, comparison, &self.options, x.len());
-        self.words(program, x.shape(), (&[x.0.data()], &[]))
-    }
-
-    fn clip(&mut self, x: &Arith<W>, ends: Ends, comparison: Comparison) -> Result<Arith<W>> {
-        match (self.ring, ends) {
-            (Ring::Pow2(l), Ends { low: Some(low), high: Some(high) })
-                if Self::fuses_clip(self.ring, &self.options) =>
-            {
-                let program = programs::clip(l, (low, high), comparison, &self.options, x.len());
-                self.words(program, x.shape(), (&[x.0.data()], &[]))
-            }
-            _ => composed::clip(self, x, ends, comparison),
-        }
-    }
-
-    fn truncate_relu(&mut self, x: &Arith<W>, truncation: Truncation, comparison: Comparison) -> Result<Arith<W>> {
-        self.admit(truncation)?;
-        match self.ring {
-            Ring::Pow2(l) => {
-                let program = programs::truncate_relu(l, truncation, comparison, &self.options, x.len());
-                self.words(program, x.shape(), (&[x.0.data()], &[]))
-            }
-            Ring::Odd(_) => composed::truncate_relu(self, x, truncation, comparison),
-        }
-    }
-}
-
-impl<W: Word> Costs for TwoParty<W> {
-    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
-        plan::plan::<W>(gate, ring, options)
-    }
-
-    fn plan_material(demand: &Demand, _: Ring, _: &Options) -> Cost {
-        stock::cost(demand)
-    }
-
-    fn stock_memory(used: u64, more: u64) -> Option<Vec<u64>> {
-        stock::memory(used, more, plan::RUN as u64).map(|bytes| vec![bytes; 2])
-    }
-
-    fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {
-        memory::bytes::<W>(held, ring, options)
-    }
-}
-
-impl<W: Word> Extended for TwoParty<W> {
-    fn input(&mut self, owner: usize, shape: &[usize], value: Option<&Tensor<W>>) -> Result<Arith<W>> {
-        if owner > 1 || (owner == self.me) != value.is_some() || value.is_some_and(|v| v.shape() != shape) {
-            return Err(ProtocolError::Internal("the owner of an input"));
-        }
-        let site = self.site(0, shape.iter().product())?;
-        self.gate += 1;
-        Ok(Arith(Tensor::new(shape, io::input(&site, owner, value.map(Tensor::data)))))
-    }
-
-    fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {
-        let parts = self.plain_tiles(x.len(), |site, range| io::Open::new(site, x.0.data()[range].to_vec()))?;
-        Ok(Tensor::new(x.shape(), parts.concat()))
-    }
-
-    fn open_bits(&mut self, x: &Bool, _: &Checked) -> Result<BitTensor> {
-        let tiles = self.plain_tiles(x.len(), |site, range| {
-            let words = range.start / 64..range.end.div_ceil(64);
-            let planes = (0..x.planes()).flat_map(|plane| &x.0.plane(plane)[words.clone()]).copied().collect();
-            io::OpenPlanes::new(site, planes)
-        })?;
-        let mut out = BitTensor::zeros(x.len(), x.planes());
-        let mut start = 0;
-        for tile in tiles {
-            let width = tile.len() / x.planes().max(1);
-            for plane in 0..x.planes() {
-                out.plane_mut(plane)[start..start + width].copy_from_slice(&tile[plane * width..][..width]);
-            }
-            start += width;
-        }
-        Ok(out)
-    }
-
-    fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
-        match self.ring {
-            Ring::Pow2(l) => self.planes(programs::a2b(l, &self.options), x.len(), (&[x.0.data()], &[])),
-            Ring::Odd(_) => self.unsupported(format!("the bits of elements of {}; use a ring Z_2^l", self.ring)),
-        }
     }
 }

@@ -7,13 +7,15 @@ use covey_ring::{Ring, Word};
 
 use super::comparison::{Shape, WIDEST};
 use super::program::Program;
-use super::{division, gates, io, linear, odd, product};
-use crate::api::{Comparison, Options, Truncation, WeightKind};
+use super::{TwoParty, division, gates, io, linear, memory, odd, product, stock};
+use crate::api::{Comparison, Costs, Options, Truncation, WeightKind};
 use crate::cadence;
 use crate::circuits::{Adder, CarryCircuit};
 use crate::clip::Ends;
-use crate::cost::{Cost, Gate};
+use crate::composed;
+use crate::cost::{Cost, Demand, Gate};
 use crate::machine::Layout;
+use crate::memory::Held;
 
 /// OTs, of each direction, that the tiles of one run of the scheduler take at most: what has to be in memory at once, 256 MiB.
 pub(super) const RUN: usize = 1 << 24;
@@ -229,6 +231,24 @@ pub(super) mod programs {
     }
 }
 
+impl<W: Word> Costs for TwoParty<W> {
+    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
+        plan::<W>(gate, ring, options)
+    }
+
+    fn plan_material(demand: &Demand, _: Ring, _: &Options) -> Cost {
+        stock::cost(demand)
+    }
+
+    fn stock_memory(used: u64, more: u64) -> Option<Vec<u64>> {
+        stock::memory(used, more, RUN as u64).map(|bytes| vec![bytes; 2])
+    }
+
+    fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {
+        memory::bytes::<W>(held, ring, options)
+    }
+}
+
 pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost {
     let tiled = |count: usize, layout: &dyn Fn(usize) -> Layout| {
         of_tiles(&tile_lens(count, options.tile_size()), options.window, |&len| layout(len))
@@ -280,21 +300,13 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
         }
         Gate::Relu { count, truncate: Some(truncation), comparison } => match ring {
             Ring::Pow2(l) => program(programs::truncate_relu(l, truncation, comparison, options, count), count),
-            Ring::Odd(_) => {
-                let mut cost = plan::<W>(&Gate::Truncate { count, truncation }, ring, options);
-                cost += &plan::<W>(&Gate::Relu { count, truncate: None, comparison }, ring, options);
-                cost
-            }
+            Ring::Odd(_) => composed::cost(gate, |gate| plan::<W>(gate, ring, options)),
         },
         Gate::Clip { count, ends, comparison } => match ring {
             Ring::Pow2(l) => program(programs::clip(l, ends, comparison, options, count), count),
             // Composed by `clip`.
             Ring::Odd(_) => Cost::default(),
         },
-        Gate::Max { count, comparison } => {
-            let mut cost = plan::<W>(&Gate::Msb { count, comparison }, ring, options);
-            cost += &plan::<W>(&Gate::Select { count }, ring, options);
-            cost
-        }
+        Gate::Max { .. } => composed::cost(gate, |gate| plan::<W>(gate, ring, options)),
     }
 }

@@ -142,9 +142,11 @@ impl<W: Word> TwoParty<W> {
     /// # Errors
     /// If the session's ring has no more bits than that, or is Z_n.
     pub fn reduce(&self, x: &Arith<W>, bits: u32) -> Result<Narrow<W>> {
-        if !(Resize::Extend { bits, extension: Extension::Unsigned }).fits(self.ring) {
-            return self
-                .unsupported(format!("elements of {} as {bits} bits; use fewer bits than the ring has", self.ring));
+        if !(Resize::Extend { bits, extension: Extension::Unsigned }).fits(self.party.ring) {
+            return self.unsupported(format!(
+                "elements of {} as {bits} bits; use fewer bits than the ring has",
+                self.party.ring
+            ));
         }
         let mask = ring_mask::<W>(bits);
         Ok(Narrow { bits, share: x.0.map(|x| x & mask) })
@@ -164,7 +166,7 @@ impl<W: Word> TwoParty<W> {
     /// If a peer fails; if the shift leaves no bits, or the ring is Z_n.
     pub fn truncate_reduce(&mut self, x: &Arith<W>, shift: u32) -> Result<Narrow<W>> {
         let share = self.resize(Resize::TruncateReduce { shift }, &x.0)?.0;
-        Ok(Narrow { bits: self.ring.bits() - shift, share })
+        Ok(Narrow { bits: self.party.ring.bits() - shift, share })
     }
 
     /// What a step between rings costs over `count` elements; nothing where it is refused.
@@ -176,11 +178,13 @@ impl<W: Word> TwoParty<W> {
     }
 
     fn resize(&mut self, resize: Resize, x: &Tensor<W>) -> Result<Arith<W>> {
-        if !resize.fits(self.ring) {
-            return self
-                .unsupported(format!("{resize:?} in {}; use a ring Z_2^l between whose widths it fits", self.ring));
+        if !resize.fits(self.party.ring) {
+            return self.unsupported(format!(
+                "{resize:?} in {}; use a ring Z_2^l between whose widths it fits",
+                self.party.ring
+            ));
         }
-        let program = resize.turns(self.ring, &self.options, x.len());
+        let program = resize.turns(self.party.ring, &self.party.options, x.len());
         self.words(program, x.shape(), (&[x.data()], &[]))
     }
 }

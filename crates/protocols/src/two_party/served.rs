@@ -9,7 +9,7 @@ use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
 use super::stock::Supply;
-use super::{Stored, TwoParty, TwoPartyClient, division, silent_stock};
+use super::{Stored, TwoParty, division, silent_stock};
 use crate::api::{Options, Result, Truncation};
 use crate::randomness::{Place, SessionKeys};
 use crate::served::{Part, Served, Sharing};
@@ -18,7 +18,6 @@ use crate::served::{Part, Served, Sharing};
 const STOCK: Place = Place { gate: 0, tile: 0 };
 
 impl<W: Word> Served for TwoParty<W> {
-    type Client = TwoPartyClient<W>;
     type Seeds = ();
 
     /// P0 belongs to the model owner.
@@ -57,10 +56,6 @@ impl<W: Word> Served for TwoParty<W> {
 
     fn supply(&mut self, runs: Range<u64>, ots: Reserved) {
         self.supplies.push(Supply { runs, ots });
-    }
-
-    fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> TwoPartyClient<W> {
-        TwoPartyClient::new(endpoint, ring, options)
     }
 
     fn share_parameter(value: &[W], _: &[&[u8; 32]], _: u64, _: Ring) -> Vec<Arc<[W]>> {

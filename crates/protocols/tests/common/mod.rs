@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use covey_protocols::parts::*;
 use covey_protocols::randomness::SessionKeys;
+use covey_protocols::served::Served;
 use covey_protocols::trio::{Arith, Trio};
 use covey_protocols::{Comparison, Epilogue, Geometry, Options, Phase, Placement, Truncation, WeightSource};
 use covey_ring::{Ring, Tensor, Word};
@@ -29,7 +30,7 @@ pub fn parties<W: Word, T: Send>(ring: Ring, options: Options, job: impl Fn(&mut
                 let job = &job;
                 scope.spawn(move || {
                     let me = network.me();
-                    let mut trio = Trio::<W>::new(network.endpoint(1).unwrap(), keys(me), ring, options, 0).unwrap();
+                    let mut trio = Trio::<W>::start(network.endpoint(1).unwrap(), keys(me), ring, options, 0).unwrap();
                     trio.begin(Phase::Joint, 0).unwrap();
                     job(&mut trio)
                 })

@@ -63,11 +63,11 @@ impl<W: Word> Machine for Settle<W> {
 impl<W: Word> Quad<W> {
     /// Settles what a product's messages come to, in the ring it was opened in.
     pub(in crate::quad) fn settle_folded(&mut self, sums: [Vec<W>; 2], ring: Ring) -> Result<()> {
-        if self.rests() {
-            self.gate += 1;
+        if self.party.rests() {
+            self.party.next_gate();
             return Ok(());
         }
-        let (len, computes) = (sums[0].len(), self.computes());
+        let (len, computes) = (sums[0].len(), self.party.computes());
         let machine = |site: Site, range: std::ops::Range<usize>| Settle {
             layout: layout(site.len, ring),
             book: site.book(),

@@ -10,9 +10,9 @@ use super::super::product::Product;
 use super::super::share::{Role, Wire};
 use super::super::site::{Site, purpose};
 use super::super::truncate::{Form, Truncate};
-use super::super::{io, plan};
+use super::super::{Trio, io};
 use super::{Case, INPUT_MASK, Shared, reconstruct, reconstruct_bits, ring4, shared_bit, singles};
-use crate::api::{Options, Rounding, Truncation};
+use crate::api::{Costs, Options, Rounding, Truncation};
 use crate::circuits::Adder;
 use crate::circuits::digits::{Root, Tree};
 use crate::cost::Gate;
@@ -275,7 +275,7 @@ fn p0_receives_nothing() {
         Gate::ClientInput { count },
         Gate::Reveal { count },
     ] {
-        let cost = plan::plan(&gate, Ring::Pow2(32), &options);
+        let cost = Trio::<u32>::plan(&gate, Ring::Pow2(32), &options);
         assert!(cost.links.keys().all(|(_, _, to)| *to != 0), "{gate:?}");
     }
 }

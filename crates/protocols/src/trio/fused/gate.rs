@@ -21,7 +21,7 @@ use crate::masked::select as loops;
 pub(crate) struct Fused<W> {
     layout: Layout,
     pub(crate) form: Form,
-    site: Site,
+    pub(crate) site: Site,
     pub(crate) digits: Digits,
     /// R at P0, C at P1 and P2; before the opening, the own part of the product.
     pub(crate) value: Buffer<W>,
@@ -48,16 +48,6 @@ impl<W: Word> Fused<W> {
             first: Buffer::new(),
             second: Buffer::new(),
         }
-    }
-
-    /// P0: the masks of what P1 and P2 send in the opening.
-    pub(crate) fn opening_masks(&self) -> (Buffer<W>, Buffer<W>) {
-        self.site.masks(purpose::OPENING)
-    }
-
-    /// P1 for P2 and P2 for P1.
-    pub(crate) fn other(&self) -> usize {
-        self.site.other()
     }
 
     /// P0, all it ever does.

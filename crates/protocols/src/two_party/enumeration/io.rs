@@ -13,7 +13,7 @@ use crate::served::Served;
 const RING: Ring = Ring::Pow2(4);
 
 fn site(me: usize, generators: Arc<Generators>, len: usize) -> Site {
-    Site { me, ring: RING, generators, place: Place { gate: 0, tile: 0 }, len }
+    Site { role: me, ring: RING, generators, place: Place { gate: 0, tile: 0 }, len }
 }
 
 fn holders(role: usize) -> Vec<Option<Vec<usize>>> {

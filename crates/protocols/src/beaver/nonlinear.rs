@@ -1,0 +1,92 @@
+//! Shifts, comparisons and selections.
+
+use covey_ring::{BitTensor, Word};
+
+use super::{Arith, Beaver, Bool, bits, convert, fused, place_planes, truncate};
+use crate::api::{Comparison, Local, NonLinear, Result, Shaped, Truncation};
+use crate::components::{one_plane, same_planes};
+use crate::local::zeros;
+use crate::masked::fused::Task;
+
+impl<W: Word> NonLinear for Beaver<W> {
+    const FUSES_RELU: bool = true;
+
+    fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
+        self.party.admit::<Self>(truncation)?;
+        let form = truncate::Form::new(truncation, self.party.ring, &self.party.options, x.len());
+        self.words(x.shape(), |site, range| truncate::Truncate::new(site, form.clone(), x.tile(range)))
+    }
+
+    fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
+        let form = fused::SignForm::new(
+            comparison.read(self.party.ring.bits(), &self.party.options),
+            &self.party.options,
+            x.len(),
+        );
+        self.planes(x.len(), 1, |site, range| fused::Sign::new(site, form.clone(), x.tile(range)))
+    }
+
+    fn and(&mut self, x: &Bool, y: &Bool) -> Result<Bool> {
+        same_planes(x, y)?;
+        self.and_planes(x, y)
+    }
+
+    fn bit2a(&mut self, x: &Bool, shape: &[usize]) -> Result<Arith<W>> {
+        one_plane(x, shape)?;
+        self.words(shape, |site, range| convert::Select::new(site, x.tile(range), None))
+    }
+
+    fn select(&mut self, b: &Bool, x: &Arith<W>) -> Result<Arith<W>> {
+        one_plane(b, x.shape())?;
+        self.words(x.shape(), |site, range| convert::Select::new(site, b.tile(range.clone()), Some(x.tile(range))))
+    }
+
+    fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
+        Ok(self.fused_relu(x, None, comparison)?.0)
+    }
+
+    fn truncate_relu(&mut self, x: &Arith<W>, truncation: Truncation, comparison: Comparison) -> Result<Arith<W>> {
+        self.party.admit::<Self>(truncation)?;
+        Ok(self.fused_relu(x, Some(truncation), comparison)?.0)
+    }
+
+    fn max(&mut self, x: &Arith<W>, y: &Arith<W>, comparison: Comparison) -> Result<(Arith<W>, Bool)> {
+        let difference = self.sub(x, y)?;
+        let (gain, less) = self.fused_relu(&difference, None, comparison)?;
+        Ok((self.add(y, &gain)?, less))
+    }
+}
+
+impl<W: Word> Beaver<W> {
+    /// x ∧ y of planes one after the other.
+    pub(super) fn and_planes(&mut self, x: &Bool, y: &Bool) -> Result<Bool> {
+        let planes = x.planes();
+        self.planes(x.len(), planes, |site, range| bits::And::new(site, planes, [x.tile(range.clone()), y.tile(range)]))
+    }
+
+    pub(super) fn fused_form(&self, truncate: Option<Truncation>, relu: Comparison, count: usize) -> fused::Form {
+        fused::Form::choose(
+            Task::new(true, truncate, relu, self.party.ring, &self.party.options),
+            &self.party.options,
+            count,
+        )
+    }
+
+    /// max(x≫f, 0), and where there is no shift shares of the sign of x.
+    fn fused_relu(&mut self, x: &Arith<W>, truncate: Option<Truncation>, relu: Comparison) -> Result<(Arith<W>, Bool)> {
+        let form = self.fused_form(truncate, relu, x.len());
+        let (mut out, mut sign) = (zeros(x.shape()), BitTensor::zeros(x.len(), 1));
+        let held = self.number().is_some();
+        self.each_tile(
+            x.len(),
+            |site, range| fused::Fused::new(site, form.clone(), x.tile(range)),
+            |range, (words, bits)| {
+                if held {
+                    out.data_mut()[range.clone()].copy_from_slice(&words);
+                }
+                place_planes(&mut sign, range, &bits);
+            },
+        )?;
+        Ok((Arith(out), Bool(sign)))
+    }
+}

@@ -1,0 +1,95 @@
+//! Shifts, comparisons and selections.
+
+use covey_kernels::{Buffer, elementwise};
+use covey_ring::Word;
+
+use super::share::{Arith, Bool, Wire};
+use super::{Trio, bits, comparison, convert, fused, truncate};
+use crate::api::{Comparison, NonLinear, Result, Shaped, Truncation};
+use crate::components::{one_plane, same_planes};
+use crate::composed;
+use crate::masked::fused::Task;
+use crate::party::Party;
+
+impl<W: Word> NonLinear for Trio<W> {
+    const FUSES_RELU: bool = true;
+
+    fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
+        self.party.admit::<Self>(truncation)?;
+        let form = truncate::Form::new(truncation, false, self.party.ring, &self.party.options, x.len());
+        self.shares(x.shape(), |site, range| truncate::Truncate::new(site, form.clone(), x.sum(range)))
+    }
+
+    fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
+        let (read, skipped) = comparison.read(self.party.ring.bits(), &self.party.options);
+        let circuit = comparison::Plan::sign(read as usize, &self.party.options, x.len());
+        self.planes(x.len(), 1, |site, range| {
+            let mut sum = x.sum(range);
+            elementwise::shr_assign(&mut sum, skipped);
+            bits::Sign::new(site, &circuit, sum)
+        })
+    }
+
+    fn and(&mut self, x: &Bool, y: &Bool) -> Result<Bool> {
+        same_planes(x, y)?;
+        let (len, planes) = (x.len(), x.planes());
+        self.planes(len, planes, |site, range| {
+            let wires = |b: &Bool| -> Vec<Wire> {
+                (0..planes).map(|p| bits::tile_of(&b.first, &b.second, p, range.start, range.len())).collect()
+            };
+            bits::And::new(site, wires(x), wires(y))
+        })
+    }
+
+    fn bit2a(&mut self, x: &Bool, shape: &[usize]) -> Result<Arith<W>> {
+        one_plane(x, shape)?;
+        self.shares(shape, |site, range| {
+            let bit = bits::tile_of(&x.first, &x.second, 0, range.start, range.len());
+            convert::Select::new(site, bit, None)
+        })
+    }
+
+    fn select(&mut self, b: &Bool, x: &Arith<W>) -> Result<Arith<W>> {
+        one_plane(b, x.shape())?;
+        self.shares(x.shape(), |site, range| {
+            let bit = bits::tile_of(&b.first, &b.second, 0, range.start, range.len());
+            let mask = Buffer::copy_of(&x.second.data()[range.clone()]);
+            convert::Select::new(site, bit, Some(convert::Operand { sum: x.sum(range), mask }))
+        })
+    }
+
+    fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
+        self.rectified(x, None, comparison)
+    }
+
+    fn truncate_relu(&mut self, x: &Arith<W>, truncation: Truncation, comparison: Comparison) -> Result<Arith<W>> {
+        self.rectified(x, Some(truncation), comparison)
+    }
+}
+
+impl<W: Word> Trio<W> {
+    /// The gate for max(v≫f, 0) over `count` elements, from the parts of a product v, which it opens, or from a sharing.
+    pub(super) fn fused_form(
+        &self,
+        opens: bool,
+        truncate: Option<Truncation>,
+        relu: Comparison,
+        count: usize,
+    ) -> fused::Form {
+        let Party { ring, options, .. } = &self.party;
+        fused::Form::choose(Task::new(opens, truncate, relu, *ring, options), options, count)
+    }
+
+    /// max(x≫f, 0) of a sharing, in one gate where comparisons fuse.
+    fn rectified(&mut self, x: &Arith<W>, truncate: Option<Truncation>, relu: Comparison) -> Result<Arith<W>> {
+        self.party.admit::<Self>(truncate)?;
+        match truncate {
+            _ if self.party.options.adder.fuses() => {
+                let form = self.fused_form(false, truncate, relu, x.len());
+                self.shares(x.shape(), |site, range| fused::Fused::new(site, form.clone(), x.sum(range)))
+            }
+            Some(truncation) => composed::truncate_relu(self, x, truncation, relu),
+            None => composed::relu(self, x, relu),
+        }
+    }
+}
