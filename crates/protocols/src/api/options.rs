@@ -25,14 +25,6 @@ impl NetworkProfile {
     pub fn window(&self) -> usize {
         if self.latency_us <= 1000 { 16 } else { 256 }
     }
-
-    /// Estimated time of a gate of three parties over `count` elements: its rounds, and its bits an element through the
-    /// busiest interface, that of the dealer or of an online party, who receives half of the deals.
-    pub fn nanoseconds(&self, rounds: usize, offline: usize, online: usize, count: usize) -> u128 {
-        let busiest = offline.max((offline + online) / 2) as u128 * count as u128;
-        let latency = rounds as u128 * u128::from(self.latency_us) * 1000;
-        latency + busiest * 1_000_000_000 / u128::from(self.bits_per_second.max(1))
-    }
 }
 
 /// Which of MPC-Pipe's pipelines within one inference are on. They change when messages travel, and no result. The third, several

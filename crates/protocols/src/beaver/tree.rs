@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::api::Options;
 use crate::circuits::Adder;
 use crate::circuits::digits::{Circuit, Root, cheapest};
+use crate::masked;
 use crate::masked::digits::{DEEPEST, Program};
 
 /// Bits opened an element on all links, where a search for two parties found `online`.
@@ -17,9 +18,7 @@ pub(super) fn opened(online: usize, parties: usize) -> usize {
 pub(super) fn nanoseconds(options: &Options, rounds: usize, (offline, online): (usize, usize), count: usize) -> u128 {
     let n = options.parties;
     // The dealer's interface sends all that is dealt, a party's sends and receives what is opened.
-    let busiest = offline.max(offline / n + online / n) as u128 * count as u128;
-    let latency = rounds as u128 * u128::from(options.network.latency_us) * 1000;
-    latency + busiest * 1_000_000_000 / u128::from(options.network.bits_per_second.max(1))
+    masked::nanoseconds(&options.network, rounds, offline.max(offline / n + online / n), count)
 }
 
 /// The depth at most that a named adder asks for.

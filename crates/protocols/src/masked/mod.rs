@@ -14,6 +14,7 @@ use std::sync::Arc;
 use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Word};
 
+use crate::api::NetworkProfile;
 use crate::randomness::{Generators, Place};
 
 /// Number of the first draw of a circuit within a gate; those below are the gates' own.
@@ -21,6 +22,12 @@ pub(crate) const CIRCUIT: u32 = 16;
 
 /// The most parties beside the dealer.
 pub(crate) const MOST_PARTIES: usize = 8;
+
+/// Estimated time of a gate over `count` elements: its rounds, and its bits an element through the busiest interface.
+pub(crate) fn nanoseconds(network: &NetworkProfile, rounds: usize, bits: usize, count: usize) -> u128 {
+    let latency = rounds as u128 * u128::from(network.latency_us) * 1000;
+    latency + bits as u128 * count as u128 * 1_000_000_000 / u128::from(network.bits_per_second.max(1))
+}
 
 /// Who sits where among the peers of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

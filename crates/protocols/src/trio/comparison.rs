@@ -11,7 +11,14 @@ use crate::api::Options;
 use crate::circuits::digits::{Root, cheapest};
 use crate::circuits::{Adder, CarryCircuit};
 use crate::machine::{Inbox, Layout, Outbox};
+use crate::masked;
 use crate::masked::digits::{self, DEEPEST, Digits, Output, Program};
+
+/// Estimated time of a gate: its rounds, and its bits an element through the busiest interface. That is the one of the dealer, or of an
+/// online party, which receives half of the deals.
+pub(super) fn nanoseconds(options: &Options, rounds: usize, (offline, online): (usize, usize), count: usize) -> u128 {
+    masked::nanoseconds(&options.network, rounds, offline.max((offline + online) / 2), count)
+}
 
 /// A circuit, shared by a gate's tiles.
 #[derive(Clone)]
@@ -45,7 +52,7 @@ impl Plan {
             Adder::FewestRounds => circuits.first(),
             Adder::Balanced => total(if bits > 36 { 4 } else { 3 }),
             Adder::Auto => circuits.iter().min_by_key(|c| {
-                let time = options.network.nanoseconds(c.tree.depth(), c.offline, c.online, count);
+                let time = nanoseconds(options, c.tree.depth(), (c.offline, c.online), count);
                 (time, c.offline + c.online)
             }),
             _ => total(4),

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use covey_ring::Ring;
 
+use super::super::comparison::nanoseconds;
 use super::super::site::TABLE;
-use crate::api::{NetworkProfile, Options};
+use crate::api::Options;
 use crate::circuits::Adder;
 use crate::circuits::digits::{Circuit, Root, cheapest};
 use crate::machine::{Layout, Step};
@@ -60,7 +61,9 @@ impl Form {
                 let depth = if task.compared > 36 { 4 } else { 3 };
                 candidates.iter().filter(|c| c.select == Select::Full).filter(shallow(depth)).min_by_key(total)
             }
-            _ => candidates.iter().min_by_key(|c| (c.nanoseconds(&options.network, count), total(c))),
+            _ => candidates
+                .iter()
+                .min_by_key(|c| (nanoseconds(options, c.rounds, (c.offline, c.online), count), total(c))),
         };
         // Narrow rings may lack the named form.
         let found = found.or(candidates.first()).expect("a digit tree over at most 63 bits");
@@ -164,10 +167,4 @@ fn candidates(task: Task) -> Vec<Candidate> {
         push(Select::Flat, Root::SignAndBorrow(0), circuit);
     }
     found
-}
-
-impl Candidate {
-    fn nanoseconds(&self, network: &NetworkProfile, count: usize) -> u128 {
-        network.nanoseconds(self.rounds, self.offline, self.online, count)
-    }
 }
