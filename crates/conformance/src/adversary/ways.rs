@@ -66,10 +66,10 @@ fn products(script: &Script, list: &mut Vec<Strategy>) {
         }
         let lie = || script.online(gate, [2, 3], add());
         let taken = || script.taken(gate, [1, 2], add());
-        push(list, "discloses a wrong value", format!("P2, {gate}"), 2, vec![lie()]);
-        push(list, "discloses wrong, and vouches", format!("P2, {gate}"), 2, vec![lie(), taken()]);
+        push(list, "sends a wrong masked message", format!("P2, {gate}"), 2, vec![lie()]);
+        push(list, "sends a wrong masked message, and its digest", format!("P2, {gate}"), 2, vec![lie(), taken()]);
         let rules = vec![lie(), taken(), script.online(gate, [2, 1], add())];
-        push(list, "discloses wrong, vouches, P1 has it so", format!("P2, {gate}"), 2, rules);
+        push(list, "sends a wrong masked message and its digest, P1 has it so", format!("P2, {gate}"), 2, rules);
     }
     for gate in ["sign", "and", "bits", "sign of few bits", "maximum", "ReLU"] {
         for (me, other) in [(1, 2), (2, 1)] {
@@ -78,7 +78,7 @@ fn products(script: &Script, list: &mut Vec<Strategy>) {
             push(list, "flips a bit, and its own", format!("P{me}, {gate}"), me, rules);
         }
         let rules = vec![script.online(gate, [2, 3], Act::Flip(0))];
-        push(list, "discloses a wrong bit", format!("P2, {gate}"), 2, rules);
+        push(list, "sends a wrong masked bit", format!("P2, {gate}"), 2, rules);
     }
 }
 

@@ -1,14 +1,14 @@
 //! A gate of Trio's with the checks of it, over one tile.
 //!
-//! P1 and P2 run Trio's gate with P0 as its dealer. P3 runs the dealer's part too, sends nothing, and vouches for what P0 sent. What
+//! P1 and P2 run Trio's gate with P0 as its dealer. P3 runs the dealer's part too, sends nothing, and notes what P0 sent. What
 //! makes a gate checkable beyond that, [`Audited`] says for each.
 
 use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Word};
 
-use super::book::{Book, DEALER, DISCLOSER, VERIFIER};
+use super::checks::{DEALER, SENDER, TileChecks, VERIFIER};
 use super::share::Role;
-use super::tape::{Digests, Line};
+use super::transcript::{Digests, Line};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::trio;
 
@@ -22,8 +22,8 @@ impl Site {
         trio::site::Site { role: role.inner(), ring, generators: generators.clone(), place, len }
     }
 
-    pub(super) fn book(&self) -> Book {
-        Book::new(self.role, self.generators.clone(), self.place, self.len)
+    pub(super) fn checks(&self) -> TileChecks {
+        TileChecks::new(self.role, self.generators.clone(), self.place, self.len)
     }
 }
 
@@ -58,25 +58,25 @@ pub(super) trait Audited {
     fn into_inner(self) -> Self::Inner;
     /// All messages: Trio's, and those to P3.
     fn layout(&self) -> Layout;
-    /// Whether a round's part comes before what is disclosed in it.
+    /// Whether a round's part comes before its masked messages.
     const COMPUTES_FIRST: bool = false;
-    /// P1, P2: discloses and settles what is known before this party's part of online round `round`, or after it.
-    fn disclose(&mut self, round: usize, book: &mut Book, out: &mut Outbox);
+    /// P1, P2: sends masked and verifies what is known before this party's part of online round `round`, or after it.
+    fn send_masked(&mut self, round: usize, checks: &mut TileChecks, out: &mut Outbox);
     /// P1, P2: looks at what arrived in `step`, before Trio's gate takes it.
     fn receive(&mut self, _step: Step, _inbox: &Inbox) {}
-    /// P1, P2: settles what is known at the end.
-    fn settle(&mut self, book: &mut Book) -> Self::Extra;
+    /// P1, P2: verifies what is known at the end.
+    fn verify(&mut self, checks: &mut TileChecks) -> Self::Extra;
     /// P0, once it has dealt, and P3, at the end.
-    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Self::Extra;
+    fn verify_dealt(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Self::Extra;
 }
 
-/// Adds to a layout what P2 discloses.
-pub(super) fn discloses(layout: &mut Layout, round: usize, len: usize) {
-    layout.bytes(Step::Online(round), DISCLOSER, VERIFIER, len);
+/// Adds to a layout P2's masked messages.
+pub(super) fn masked_messages(layout: &mut Layout, round: usize, len: usize) {
+    layout.bytes(Step::Online(round), SENDER, VERIFIER, len);
 }
 
-/// Adds to a layout what P0 sends for what is settled.
-pub(super) fn settles(layout: &mut Layout, len: usize) {
+/// Adds to a layout what P0 sends for verification values.
+pub(super) fn verification_values(layout: &mut Layout, len: usize) {
     layout.bytes(Step::Offline, DEALER, VERIFIER, len);
 }
 
@@ -84,7 +84,7 @@ pub(super) fn settles(layout: &mut Layout, len: usize) {
 pub(super) struct Audit<A: Audited> {
     gate: A,
     layout: Layout,
-    book: Book,
+    checks: TileChecks,
     /// Whether this party took part in the online rounds.
     online: bool,
     extra: A::Extra,
@@ -94,14 +94,14 @@ pub(super) struct Audit<A: Audited> {
 
 impl<A: Audited> Audit<A> {
     pub fn new(site: &Site, gate: A) -> Self {
-        let (layout, book) = (gate.layout(), site.book());
-        let mut unsent = Outbox::new(if book.role == Role::P3 { VERIFIER } else { 0 });
-        if book.role == Role::P3 {
+        let (layout, checks) = (gate.layout(), site.checks());
+        let mut unsent = Outbox::new(if checks.role == Role::P3 { VERIFIER } else { 0 });
+        if checks.role == Role::P3 {
             for message in layout.sent(Step::Offline, DEALER).filter(|message| message.to != VERIFIER) {
                 unsent.supply(message.to, Vec::with_capacity(message.len));
             }
         }
-        Audit { layout, gate, book, online: false, extra: A::Extra::default(), unsent }
+        Audit { layout, gate, checks, online: false, extra: A::Extra::default(), unsent }
     }
 }
 
@@ -113,25 +113,25 @@ impl<A: Audited> Machine for Audit<A> {
     }
 
     fn local(&mut self, step: Step, out: &mut Outbox) {
-        match (self.book.role, step) {
+        match (self.checks.role, step) {
             (Role::P3, Step::Offline) => {
                 self.gate.inner().local(step, &mut self.unsent);
                 for (to, line) in [(1, Line::P3ToP1), (2, Line::P3ToP2)] {
                     let dealt = self.unsent.take(to);
                     if !dealt.is_empty() {
-                        self.book.note(line, &dealt);
+                        self.checks.note(line, &dealt);
                     }
                 }
             }
             (Role::P0, Step::Offline) => {
                 self.gate.inner().local(step, out);
-                self.extra = self.gate.settle_dealt(&mut self.book, out);
+                self.extra = self.gate.verify_dealt(&mut self.checks, out);
             }
             (Role::P1 | Role::P2, Step::Online(round)) => {
                 if A::COMPUTES_FIRST {
                     self.gate.inner().local(step, out);
                 }
-                self.gate.disclose(round, &mut self.book, out);
+                self.gate.send_masked(round, &mut self.checks, out);
                 if !A::COMPUTES_FIRST {
                     self.gate.inner().local(step, out);
                 }
@@ -143,31 +143,31 @@ impl<A: Audited> Machine for Audit<A> {
     }
 
     fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
-        if self.book.role == Role::P3 {
+        if self.checks.role == Role::P3 {
             for message in self.layout.due(step, VERIFIER) {
-                self.book.receive(step, inbox.take(message.from));
+                self.checks.receive(step, inbox.take(message.from));
             }
             return;
         }
         if step == Step::Offline {
-            let line = if self.book.role == Role::P1 { Line::P3ToP1 } else { Line::P3ToP2 };
-            for message in self.layout.due(step, self.book.role as usize) {
-                self.book.note(line, inbox.peek(message.from));
+            let line = if self.checks.role == Role::P1 { Line::P3ToP1 } else { Line::P3ToP2 };
+            for message in self.layout.due(step, self.checks.role as usize) {
+                self.checks.note(line, inbox.peek(message.from));
             }
         }
         self.gate.receive(step, inbox);
-        if self.gate.inner().layout().due(step, self.book.role as usize).next().is_some() {
+        if self.gate.inner().layout().due(step, self.checks.role as usize).next().is_some() {
             self.gate.inner().absorb(step, inbox);
         }
     }
 
     fn finish(mut self) -> Self::Output {
-        match self.book.role {
-            Role::P1 | Role::P2 if self.online => self.extra = self.gate.settle(&mut self.book),
-            Role::P3 if self.online => self.extra = self.gate.settle_dealt(&mut self.book, &mut self.unsent),
+        match self.checks.role {
+            Role::P1 | Role::P2 if self.online => self.extra = self.gate.verify(&mut self.checks),
+            Role::P3 if self.online => self.extra = self.gate.verify_dealt(&mut self.checks, &mut self.unsent),
             _ => {}
         }
-        (self.gate.into_inner().finish(), self.extra, self.book.close().digests())
+        (self.gate.into_inner().finish(), self.extra, self.checks.close().digests())
     }
 }
 

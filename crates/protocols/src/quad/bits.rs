@@ -5,9 +5,9 @@ use std::sync::Arc;
 use covey_kernels::Buffer;
 use covey_ring::{Word, wire};
 
-use super::audit::{Audited, Site, discloses, settles};
-use super::book::Book;
+use super::audit::{Audited, Site, masked_messages, verification_values};
 use super::borrow::{self, constant, product};
+use super::checks::TileChecks;
 use super::comparison;
 use super::share::Wire;
 use crate::machine::{Layout, Outbox};
@@ -32,8 +32,8 @@ impl SignForm {
 
     pub fn layout(&self, len: usize) -> Layout {
         let mut layout = sign_layout(&self.plan, len);
-        discloses(&mut layout, self.plan.rounds() - 1, self.audit.disclosed_len(len));
-        settles(&mut layout, self.audit.settled_len(len));
+        masked_messages(&mut layout, self.plan.rounds() - 1, self.audit.masked_len(len));
+        verification_values(&mut layout, self.audit.verified_len(len));
         layout
     }
 }
@@ -73,20 +73,20 @@ impl<W: Word> Audited for Sign<W> {
         self.form.layout(self.len)
     }
 
-    fn disclose(&mut self, round: usize, book: &mut Book, out: &mut Outbox) {
+    fn send_masked(&mut self, round: usize, checks: &mut TileChecks, out: &mut Outbox) {
         if round + 1 == self.form.plan.rounds() {
-            self.leaves = self.form.audit.disclose(&self.inner.comparison, book, out);
+            self.leaves = self.form.audit.send_masked(&self.inner.comparison, checks, out);
         }
     }
 
-    fn settle(&mut self, book: &mut Book) -> Self::Extra {
-        let settled = self.form.audit.settle(&self.inner.comparison, &self.leaves, book);
-        vec![settled.sign(self.form.bits, false)]
+    fn verify(&mut self, checks: &mut TileChecks) -> Self::Extra {
+        let verified = self.form.audit.verify(&self.inner.comparison, &self.leaves, checks);
+        vec![verified.sign(self.form.bits, false)]
     }
 
-    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Self::Extra {
-        let settled = self.form.audit.settle_dealt(&self.inner.comparison, book, out);
-        vec![settled.sign(self.form.bits, book.constants())]
+    fn verify_dealt(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Self::Extra {
+        let verified = self.form.audit.verify_dealt(&self.inner.comparison, checks, out);
+        vec![verified.sign(self.form.bits, checks.constants())]
     }
 }
 
@@ -104,8 +104,8 @@ impl AllForm {
 
     pub fn layout(&self, len: usize) -> Layout {
         let mut layout = self.inner.layout(len);
-        discloses(&mut layout, self.rounds() - 1, self.audit.disclosed_len(len));
-        settles(&mut layout, self.audit.settled_len(len));
+        masked_messages(&mut layout, self.rounds() - 1, self.audit.masked_len(len));
+        verification_values(&mut layout, self.audit.verified_len(len));
         layout
     }
 
@@ -114,8 +114,8 @@ impl AllForm {
         1 + self.inner.circuit.levels.len()
     }
 
-    fn extra(&self, settled: &borrow::Settled, constants: bool) -> Vec<Buffer<u64>> {
-        (0..self.inner.bits).map(|bit| settled.difference_bit(bit, bit.checked_sub(1), constants)).collect()
+    fn extra(&self, verified: &borrow::Verified, constants: bool) -> Vec<Buffer<u64>> {
+        (0..self.inner.bits).map(|bit| verified.difference_bit(bit, bit.checked_sub(1), constants)).collect()
     }
 }
 
@@ -153,24 +153,24 @@ impl<W: Word> Audited for All<W> {
         self.form.layout(self.len)
     }
 
-    fn disclose(&mut self, round: usize, book: &mut Book, out: &mut Outbox) {
+    fn send_masked(&mut self, round: usize, checks: &mut TileChecks, out: &mut Outbox) {
         if round + 1 == self.form.rounds() {
-            self.leaves = self.form.audit.disclose(&self.inner.borrow, book, out);
+            self.leaves = self.form.audit.send_masked(&self.inner.borrow, checks, out);
         }
     }
 
-    fn settle(&mut self, book: &mut Book) -> Self::Extra {
-        let settled = self.form.audit.settle(&self.inner.borrow, &self.leaves, book);
-        self.form.extra(&settled, false)
+    fn verify(&mut self, checks: &mut TileChecks) -> Self::Extra {
+        let verified = self.form.audit.verify(&self.inner.borrow, &self.leaves, checks);
+        self.form.extra(&verified, false)
     }
 
-    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Self::Extra {
-        let settled = self.form.audit.settle_dealt(&self.inner.borrow, book, out);
-        self.form.extra(&settled, book.constants())
+    fn verify_dealt(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Self::Extra {
+        let verified = self.form.audit.verify_dealt(&self.inner.borrow, checks, out);
+        self.form.extra(&verified, checks.constants())
     }
 }
 
-/// x ∧ y: Z = xy ⊕ λz with XY disclosed.
+/// x ∧ y: Z = xy ⊕ λz with XY sent masked.
 pub(super) struct And {
     inner: InnerAnd,
     /// w or V of the operands, plane by plane.
@@ -183,8 +183,8 @@ pub(super) struct And {
 pub(super) fn and_layout(len: usize, planes: usize) -> Layout {
     let mut layout = InnerAnd::layout(len, planes);
     let bytes = planes * wire::planes_len(len, 1);
-    discloses(&mut layout, 0, bytes);
-    settles(&mut layout, bytes);
+    masked_messages(&mut layout, 0, bytes);
+    verification_values(&mut layout, bytes);
     layout
 }
 
@@ -212,33 +212,33 @@ impl Audited for And {
         and_layout(self.len, self.x.len())
     }
 
-    fn disclose(&mut self, round: usize, book: &mut Book, out: &mut Outbox) {
+    fn send_masked(&mut self, round: usize, checks: &mut TileChecks, out: &mut Outbox) {
         if round == 0 {
             let planes: Vec<u64> =
                 self.inner.x.iter().zip(&self.inner.y).flat_map(|(x, y)| and(&x.sum(), &y.sum()).to_vec()).collect();
-            book.disclose_planes(&planes, out);
+            checks.send_masked_planes(&planes, out);
         }
     }
 
-    fn settle(&mut self, book: &mut Book) -> Self::Extra {
+    fn verify(&mut self, checks: &mut TileChecks) -> Self::Extra {
         let opened: Vec<u64> = self.inner.result.iter().flat_map(|wire| wire.sum().to_vec()).collect();
-        let width = book.width();
-        book.settle_planes(&opened).chunks_exact(width.max(1)).map(Buffer::copy_of).collect()
+        let width = checks.width();
+        checks.verify_planes(&opened).chunks_exact(width.max(1)).map(Buffer::copy_of).collect()
     }
 
-    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Self::Extra {
-        let (width, planes) = (book.width(), self.x.len());
-        let one = if book.constants() { u64::MAX } else { 0 };
-        let disclosed = book.disclosed_planes(planes);
-        let mut known = book.settling(planes);
-        for (plane, both) in disclosed.chunks_exact(width.max(1)).enumerate() {
+    fn verify_dealt(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Self::Extra {
+        let (width, planes) = (checks.width(), self.x.len());
+        let one = if checks.constants() { u64::MAX } else { 0 };
+        let masked = checks.masked_planes(planes);
+        let mut known = checks.verification_planes(planes);
+        for (plane, both) in masked.chunks_exact(width.max(1)).enumerate() {
             let x = (self.x[plane].clone(), self.inner.x[plane].sum());
             let y = (self.y[plane].clone(), self.inner.y[plane].sum());
             let mut sum = product(Buffer::copy_of(both), &x, &y, one);
             constant(one, &mut sum, &self.inner.result[plane].sum());
-            book.settle_plane(&mut known, plane, &mut sum, out);
+            checks.verify_plane(&mut known, plane, &mut sum, out);
         }
-        book.settled_planes(&known);
+        checks.verified_planes(&known);
         known.chunks_exact(width.max(1)).map(Buffer::copy_of).collect()
     }
 }

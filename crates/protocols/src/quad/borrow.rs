@@ -6,31 +6,31 @@ use covey_kernels::Buffer;
 use covey_kernels::bits::{and_xor_assign, not_assign, xor_assign};
 use covey_ring::wire;
 
-use super::book::Book;
+use super::checks::TileChecks;
 use super::comparison::xor;
 use crate::circuits::{CarryCircuit, Combine};
 use crate::machine::Outbox;
 use crate::trio::borrow::Borrow;
 use crate::trio::share::and;
 
-/// What is disclosed and settled of a circuit.
+/// The masked messages and verification values of a circuit.
 pub(super) struct Audit {
     circuit: Arc<CarryCircuit>,
     /// Leaves whose generate bits are opened.
     leaves: Vec<usize>,
-    /// Bits of C that are disclosed.
+    /// Bits of C that are sent masked.
     bits: usize,
 }
 
 /// w or V of what a circuit opens.
-pub(super) struct Settled {
+pub(super) struct Verified {
     outputs: Vec<usize>,
     /// Of ¬C, bit by bit.
     leaves: Vec<Buffer<u64>>,
     generate: Vec<Option<Buffer<u64>>>,
 }
 
-impl Settled {
+impl Verified {
     /// Of [`Borrow::difference_bit`].
     pub fn difference_bit(&self, bit: usize, borrow: Option<usize>, constants: bool) -> Buffer<u64> {
         let mut plane = self.leaves[bit].clone();
@@ -55,21 +55,21 @@ impl Audit {
         self.circuit.levels.iter().flatten()
     }
 
-    fn settled(&self) -> usize {
+    fn verified(&self) -> usize {
         self.leaves.len() + self.circuit.ands()
     }
 
-    /// Bytes that P2 discloses of `len` elements.
-    pub fn disclosed_len(&self, len: usize) -> usize {
+    /// Bytes of P2's masked messages of `len` elements.
+    pub fn masked_len(&self, len: usize) -> usize {
         wire::planes_len(len, 1) * (self.bits + self.circuit.ands())
     }
 
-    /// Bytes that P0 sends for what is settled of `len` elements.
-    pub fn settled_len(&self, len: usize) -> usize {
-        wire::planes_len(len, 1) * self.settled()
+    /// Bytes that P0 sends for the verification values of `len` elements.
+    pub fn verified_len(&self, len: usize) -> usize {
+        wire::planes_len(len, 1) * self.verified()
     }
 
-    /// What is settled for the generate bit of a combination: the higher range's is added to it afterwards.
+    /// The verification value of the generate bit of a combination: the higher range's is added to it afterwards.
     fn fresh(borrow: &Borrow, combine: &Combine) -> Buffer<u64> {
         let mut plane = sum(&borrow.generate[combine.out]);
         if let Some(high) = &borrow.generate[combine.high] {
@@ -79,8 +79,8 @@ impl Audit {
     }
 
     /// P1, P2, before the last round of the circuit or later. Returns the masks of the bits of C.
-    pub fn disclose(&self, borrow: &Borrow, book: &mut Book, out: &mut Outbox) -> Buffer<u64> {
-        let first = book.width() * self.bits;
+    pub fn send_masked(&self, borrow: &Borrow, checks: &mut TileChecks, out: &mut Outbox) -> Buffer<u64> {
+        let first = checks.width() * self.bits;
         let mut planes: Vec<u64> = borrow.not_c[..first].to_vec();
         for combine in self.combines() {
             let high = sum(&borrow.propagate[combine.high]);
@@ -89,13 +89,13 @@ impl Audit {
                 planes.extend_from_slice(&and(&high, &sum(&borrow.propagate[combine.low])));
             }
         }
-        Buffer::copy_of(&book.disclose_planes_under(&planes, out)[..first])
+        Buffer::copy_of(&checks.send_masked_planes_under(&planes, out)[..first])
     }
 
     /// P1, P2, once all is open.
-    pub fn settle(&self, borrow: &Borrow, leaves: &[u64], book: &mut Book) -> Settled {
-        let width = book.width();
-        let mut opened = Vec::with_capacity(width * self.settled());
+    pub fn verify(&self, borrow: &Borrow, leaves: &[u64], checks: &mut TileChecks) -> Verified {
+        let width = checks.width();
+        let mut opened = Vec::with_capacity(width * self.verified());
         self.leaves.iter().for_each(|&leaf| opened.extend_from_slice(&sum(&borrow.generate[leaf])));
         for combine in self.combines() {
             opened.extend_from_slice(&Self::fresh(borrow, combine));
@@ -103,9 +103,9 @@ impl Audit {
                 opened.extend_from_slice(&sum(&borrow.propagate[combine.out]));
             }
         }
-        let settled = book.settle_planes(&opened);
-        let mut settled = settled.chunks_exact(width.max(1));
-        let mut next = || Buffer::copy_of(settled.next().expect("counted"));
+        let verified = checks.verify_planes(&opened);
+        let mut verified = verified.chunks_exact(width.max(1));
+        let mut next = || Buffer::copy_of(verified.next().expect("counted"));
         let mut generate = vec![None; self.circuit.ranges];
         self.leaves.iter().for_each(|&leaf| generate[leaf] = Some(next()));
         for combine in self.combines() {
@@ -115,21 +115,21 @@ impl Audit {
             }
         }
         let leaves = leaves.chunks_exact(width.max(1)).map(Buffer::copy_of).collect();
-        Settled { outputs: self.circuit.outputs.clone(), leaves, generate }
+        Verified { outputs: self.circuit.outputs.clone(), leaves, generate }
     }
 
     /// P0, P3.
-    pub fn settle_dealt(&self, borrow: &Borrow, book: &mut Book, out: &mut Outbox) -> Settled {
-        let width = book.width();
-        let one = if book.constants() { u64::MAX } else { 0 };
-        let disclosed = book.disclosed_planes(self.bits + self.circuit.ands());
-        let mut disclosed = disclosed.chunks_exact(width.max(1)).map(Buffer::copy_of);
-        let leaves: Vec<Buffer<u64>> = disclosed.by_ref().take(self.bits).collect();
-        let mut known = book.settling(self.settled());
+    pub fn verify_dealt(&self, borrow: &Borrow, checks: &mut TileChecks, out: &mut Outbox) -> Verified {
+        let width = checks.width();
+        let one = if checks.constants() { u64::MAX } else { 0 };
+        let masked = checks.masked_planes(self.bits + self.circuit.ands());
+        let mut masked = masked.chunks_exact(width.max(1)).map(Buffer::copy_of);
+        let leaves: Vec<Buffer<u64>> = masked.by_ref().take(self.bits).collect();
+        let mut known = checks.verification_planes(self.verified());
         let mut index = 0;
-        let mut settle = |mut plane: Buffer<u64>, mask: &[u64]| {
+        let mut verify = |mut plane: Buffer<u64>, mask: &[u64]| {
             constant(one, &mut plane, mask);
-            book.settle_plane(&mut known, index, &mut plane, out);
+            checks.verify_plane(&mut known, index, &mut plane, out);
             index += 1;
             Buffer::copy_of(&known[(index - 1) * width..][..width])
         };
@@ -139,25 +139,25 @@ impl Audit {
         (0..self.circuit.bits).for_each(|bit| propagate[bit] = Some(leaves[bit].clone()));
         let leaf_term = |bit: usize| and(&leaves[bit], &sum(&borrow.propagate[bit]));
         for &leaf in &self.leaves {
-            generate[leaf] = Some(settle(leaf_term(leaf), &sum(&borrow.generate[leaf])));
+            generate[leaf] = Some(verify(leaf_term(leaf), &sum(&borrow.generate[leaf])));
         }
         for combine in self.combines() {
             let high = (propagate[combine.high].clone().expect("marked"), sum(&borrow.propagate[combine.high]));
             let low = (generate[combine.low].clone().expect("wires only"), sum(&borrow.generate[combine.low]));
-            let mut plane = product(disclosed.next().expect("counted"), &high, &low, one);
+            let mut plane = product(masked.next().expect("counted"), &high, &low, one);
             if borrow.generate[combine.high].is_none() {
                 xor_assign(&mut plane, &leaf_term(combine.high));
             }
-            let settled = settle(plane, &Self::fresh(borrow, combine));
-            generate[combine.out] = Some(joined(settled, &generate[combine.high]));
+            let verified = verify(plane, &Self::fresh(borrow, combine));
+            generate[combine.out] = Some(joined(verified, &generate[combine.high]));
             if combine.propagate {
                 let low = (propagate[combine.low].clone().expect("marked"), sum(&borrow.propagate[combine.low]));
-                let plane = product(disclosed.next().expect("counted"), &high, &low, one);
-                propagate[combine.out] = Some(settle(plane, &sum(&borrow.propagate[combine.out])));
+                let plane = product(masked.next().expect("counted"), &high, &low, one);
+                propagate[combine.out] = Some(verify(plane, &sum(&borrow.propagate[combine.out])));
             }
         }
-        book.settled_planes(&known);
-        Settled { outputs: self.circuit.outputs.clone(), leaves, generate }
+        checks.verified_planes(&known);
+        Verified { outputs: self.circuit.outputs.clone(), leaves, generate }
     }
 }
 

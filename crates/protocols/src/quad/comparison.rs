@@ -5,12 +5,12 @@ use std::sync::Arc;
 use covey_kernels::Buffer;
 use covey_kernels::bits::xor_assign;
 
-use super::book::Book;
+use super::checks::TileChecks;
 use super::{borrow, digits};
 use crate::machine::Outbox;
 use crate::trio::comparison::{Comparison, Plan};
 
-/// What is disclosed and settled of a circuit.
+/// The masked messages and verification values of a circuit.
 #[derive(Clone)]
 pub(super) enum Audit {
     Bits(Arc<borrow::Audit>),
@@ -18,8 +18,8 @@ pub(super) enum Audit {
 }
 
 /// w or V of a circuit's results.
-pub(super) enum Settled {
-    Bits(borrow::Settled),
+pub(super) enum Verified {
+    Bits(borrow::Verified),
     /// The first result's.
     Digits(Buffer<u64>),
 }
@@ -32,61 +32,61 @@ impl Audit {
         }
     }
 
-    /// Bytes that P2 discloses of `len` elements.
-    pub fn disclosed_len(&self, len: usize) -> usize {
+    /// Bytes of P2's masked messages of `len` elements.
+    pub fn masked_len(&self, len: usize) -> usize {
         match self {
-            Audit::Bits(audit) => audit.disclosed_len(len),
-            Audit::Digits(audit) => audit.disclosed_len(len),
+            Audit::Bits(audit) => audit.masked_len(len),
+            Audit::Digits(audit) => audit.masked_len(len),
         }
     }
 
-    /// Bytes that P0 sends for what is settled of `len` elements.
-    pub fn settled_len(&self, len: usize) -> usize {
+    /// Bytes that P0 sends for the verification values of `len` elements.
+    pub fn verified_len(&self, len: usize) -> usize {
         match self {
-            Audit::Bits(audit) => audit.settled_len(len),
-            Audit::Digits(audit) => audit.settled_len(len),
+            Audit::Bits(audit) => audit.verified_len(len),
+            Audit::Digits(audit) => audit.verified_len(len),
         }
     }
 
-    /// P1, P2, before the last round of the circuit or later. Returns what [`Audit::settle`] takes.
-    pub fn disclose(&self, circuit: &Comparison, book: &mut Book, out: &mut Outbox) -> Buffer<u64> {
+    /// P1, P2, before the last round of the circuit or later. Returns what [`Audit::verify`] takes.
+    pub fn send_masked(&self, circuit: &Comparison, checks: &mut TileChecks, out: &mut Outbox) -> Buffer<u64> {
         match (self, circuit) {
-            (Audit::Bits(audit), Comparison::Bits(borrow)) => return audit.disclose(borrow, book, out),
-            (Audit::Digits(audit), Comparison::Digits(digits, _)) => audit.disclose(digits, book, out),
+            (Audit::Bits(audit), Comparison::Bits(borrow)) => return audit.send_masked(borrow, checks, out),
+            (Audit::Digits(audit), Comparison::Digits(digits, _)) => audit.send_masked(digits, checks, out),
             _ => unreachable!("of one plan"),
         }
         Buffer::new()
     }
 
     /// P1, P2, once all is open.
-    pub fn settle(&self, circuit: &Comparison, leaves: &[u64], book: &mut Book) -> Settled {
+    pub fn verify(&self, circuit: &Comparison, leaves: &[u64], checks: &mut TileChecks) -> Verified {
         match (self, circuit) {
-            (Audit::Bits(audit), Comparison::Bits(borrow)) => Settled::Bits(audit.settle(borrow, leaves, book)),
+            (Audit::Bits(audit), Comparison::Bits(borrow)) => Verified::Bits(audit.verify(borrow, leaves, checks)),
             (Audit::Digits(audit), Comparison::Digits(digits, _)) => {
-                Settled::Digits(audit.result(&audit.settle(digits, book), book.width()))
+                Verified::Digits(audit.result(&audit.verify(digits, checks), checks.width()))
             }
             _ => unreachable!("of one plan"),
         }
     }
 
     /// P0, P3.
-    pub fn settle_dealt(&self, circuit: &Comparison, book: &mut Book, out: &mut Outbox) -> Settled {
+    pub fn verify_dealt(&self, circuit: &Comparison, checks: &mut TileChecks, out: &mut Outbox) -> Verified {
         match (self, circuit) {
-            (Audit::Bits(audit), Comparison::Bits(borrow)) => Settled::Bits(audit.settle_dealt(borrow, book, out)),
+            (Audit::Bits(audit), Comparison::Bits(borrow)) => Verified::Bits(audit.verify_dealt(borrow, checks, out)),
             (Audit::Digits(audit), Comparison::Digits(digits, _)) => {
-                Settled::Digits(audit.result(&audit.settle_dealt(digits, book, out), book.width()))
+                Verified::Digits(audit.result(&audit.verify_dealt(digits, checks, out), checks.width()))
             }
             _ => unreachable!("of one plan"),
         }
     }
 }
 
-impl Settled {
+impl Verified {
     /// w or V of [`Comparison::sign`].
     pub fn sign(&self, bits: usize, constants: bool) -> Buffer<u64> {
         match self {
-            Settled::Bits(settled) => settled.difference_bit(bits - 1, Some(0), constants),
-            Settled::Digits(plane) => plane.clone(),
+            Verified::Bits(verified) => verified.difference_bit(bits - 1, Some(0), constants),
+            Verified::Digits(plane) => plane.clone(),
         }
     }
 }

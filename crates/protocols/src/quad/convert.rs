@@ -1,13 +1,13 @@
 //! Bits into the ring, checked. A bit b = m ⊕ y, m known to P1 and P2, y to P0 and P3.
 //!
-//! Bit2A: b = y + m·(1-2y), m disclosed. Select, with A = a + la: b·a = mA·(1-2y) + A·y - m·la·(1-2y) - y·la, mA and m disclosed; A is
-//! known to P3 under its mask.
+//! Bit2A: b = y + m·(1-2y), m sent masked. Select, with A = a + la: b·a = mA·(1-2y) + A·y - m·la·(1-2y) - y·la, mA and m sent
+//! masked; A is known to P3 under its mask.
 
 use covey_kernels::{Buffer, elementwise, vectorised};
 use covey_ring::{Ring, Word, wire};
 
-use super::audit::{Audited, Beside, Site, discloses, settles};
-use super::book::Book;
+use super::audit::{Audited, Beside, Site, masked_messages, verification_values};
+use super::checks::TileChecks;
 use super::fused::{times, words_of};
 use crate::machine::{Layout, Outbox};
 use crate::trio::convert::{Operand, Select as Inner};
@@ -17,8 +17,8 @@ use crate::trio::share::Wire;
 pub(super) fn layout(len: usize, ring: Ring, select: bool) -> Layout {
     let mut layout = crate::trio::convert::layout(len, ring, select);
     let words = wire::words_len(len, ring);
-    discloses(&mut layout, 0, words * (1 + usize::from(select)));
-    settles(&mut layout, words);
+    masked_messages(&mut layout, 0, words * (1 + usize::from(select)));
+    verification_values(&mut layout, words);
     layout
 }
 
@@ -60,43 +60,43 @@ impl<W: Word> Audited for Select<W> {
         layout(self.len, self.ring, self.extra.is_some())
     }
 
-    fn disclose(&mut self, round: usize, book: &mut Book, out: &mut Outbox) {
+    fn send_masked(&mut self, round: usize, checks: &mut TileChecks, out: &mut Outbox) {
         if round == 0 {
             let m = self.bit();
             if let Some(value) = &self.inner.value {
-                book.disclose(times(&m, &value.sum), self.ring, out);
+                checks.send_masked(times(&m, &value.sum), self.ring, out);
             }
-            book.disclose(m, self.ring, out);
+            checks.send_masked(m, self.ring, out);
         }
     }
 
-    fn settle(&mut self, book: &mut Book) -> Beside<W> {
+    fn verify(&mut self, checks: &mut TileChecks) -> Beside<W> {
         let mut x = self.inner.first.clone();
         elementwise::add_assign(&mut x, &self.inner.second);
-        book.settle(&x, self.ring).into()
+        checks.verify(&x, self.ring).into()
     }
 
-    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Beside<W> {
+    fn verify_dealt(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Beside<W> {
         let y = self.bit();
-        let one = if book.constants() { W::ONE } else { W::ZERO };
+        let one = if checks.constants() { W::ONE } else { W::ZERO };
         let mut sum = match (&self.inner.value, &self.extra) {
             (Some(value), Some(extra)) => {
-                let mut sum = book.disclosed::<W>(self.ring);
-                let m = book.disclosed::<W>(self.ring);
+                let mut sum = checks.masked::<W>(self.ring);
+                let m = checks.masked::<W>(self.ring);
                 selected(&mut sum, &m, extra, &value.sum, &y, one);
                 sum
             }
             _ => {
-                let mut sum = book.disclosed::<W>(self.ring);
+                let mut sum = checks.masked::<W>(self.ring);
                 converted(&mut sum, &y, one);
                 sum
             }
         };
-        if book.constants() {
+        if checks.constants() {
             elementwise::add_assign(&mut sum, &self.inner.first);
             elementwise::add_assign(&mut sum, &self.inner.second);
         }
-        book.settled(sum, self.ring, out).into()
+        checks.verified(sum, self.ring, out).into()
     }
 }
 

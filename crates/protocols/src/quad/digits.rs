@@ -9,34 +9,34 @@ use covey_kernels::Buffer;
 use covey_kernels::bits::{and, and_xor_assign, not_assign, xor_assign};
 use covey_ring::wire;
 
-use super::book::Book;
+use super::checks::TileChecks;
 use crate::machine::Outbox;
 use crate::masked::digits::program::{Block, Digit, Node, Opening, Propagate, Target};
 use crate::masked::digits::{Digits, Program, one_hot};
 
-/// What is disclosed and settled of a program.
+/// The masked messages and verification values of a program.
 pub(super) struct Audit {
     program: Arc<Program>,
-    /// Planes disclosed: the bits of C, then products in the order of blocks.
-    disclosed: usize,
-    /// The wires settled, in order.
-    settled: Vec<usize>,
+    /// Planes sent masked: the bits of C, then products in the order of blocks.
+    masked: usize,
+    /// The wires verified, in order.
+    verified: Vec<usize>,
 }
 
 impl Audit {
     pub fn new(program: &Arc<Program>) -> Self {
-        let mut audit = Audit { program: program.clone(), disclosed: bits(program), settled: Vec::new() };
+        let mut audit = Audit { program: program.clone(), masked: bits(program), verified: Vec::new() };
         for block in program.levels.iter().flat_map(|level| &level.blocks) {
             match block {
                 Block::Digit(digit) => {
-                    audit.disclosed += monomials(digit).count();
+                    audit.masked += monomials(digit).count();
                     if let Some(Propagate::Opened(opening)) = &digit.propagate {
-                        audit.settled.push(opening.wire);
+                        audit.verified.push(opening.wire);
                     }
                     audit.add(&digit.generate);
                 }
                 Block::Node(node) => {
-                    audit.disclosed += (0..node.publics.list.len()).filter(|&index| is_disclosed(node, index)).count();
+                    audit.masked += (0..node.publics.list.len()).filter(|&index| is_sent(node, index)).count();
                     node.sums.iter().for_each(|sum| audit.add(&sum.target));
                 }
             }
@@ -46,25 +46,25 @@ impl Audit {
 
     fn add(&mut self, target: &Target) {
         if let Target::Opened(opening) = target {
-            self.settled.push(opening.wire);
+            self.verified.push(opening.wire);
         }
     }
 
-    /// Bytes that P2 discloses of `len` elements.
-    pub fn disclosed_len(&self, len: usize) -> usize {
-        wire::planes_len(len, 1) * self.disclosed
+    /// Bytes of P2's masked messages of `len` elements.
+    pub fn masked_len(&self, len: usize) -> usize {
+        wire::planes_len(len, 1) * self.masked
     }
 
-    /// Bytes that P0 sends for what is settled of `len` elements.
-    pub fn settled_len(&self, len: usize) -> usize {
-        wire::planes_len(len, 1) * self.settled.len()
+    /// Bytes that P0 sends for the verification values of `len` elements.
+    pub fn verified_len(&self, len: usize) -> usize {
+        wire::planes_len(len, 1) * self.verified.len()
     }
 
     /// P1, P2, before the last round of the comparison or later.
-    pub fn disclose(&self, digits: &Digits, book: &mut Book, out: &mut Outbox) {
-        let width = book.width();
+    pub fn send_masked(&self, digits: &Digits, checks: &mut TileChecks, out: &mut Outbox) {
+        let width = checks.width();
         let (c, public) = digits.opened();
-        let mut planes = Buffer::stale(width * self.disclosed);
+        let mut planes = Buffer::stale(width * self.masked);
         let first = width * bits(&self.program);
         planes[..first].copy_from_slice(&c[..first]);
         let mut next = planes[first..].chunks_exact_mut(width.max(1));
@@ -89,51 +89,51 @@ impl Audit {
                             None => product[..width].copy_from_slice(factor),
                             Some(parent) => and(&mut product[..width], &before[parent * width..][..width], factor),
                         }
-                        if is_disclosed(node, index) {
+                        if is_sent(node, index) {
                             next.next().expect("counted").copy_from_slice(&product[..width]);
                         }
                     }
                 }
             }
         }
-        book.disclose_planes(&planes, out);
+        checks.send_masked_planes(&planes, out);
     }
 
     /// P1, P2, once all is open. Returns w of every wire, one after the other.
-    pub fn settle(&self, digits: &Digits, book: &mut Book) -> Buffer<u64> {
-        let width = book.width();
+    pub fn verify(&self, digits: &Digits, checks: &mut TileChecks) -> Buffer<u64> {
+        let width = checks.width();
         let (_, public) = digits.opened();
-        let mut opened = Buffer::stale(width * self.settled.len());
-        for (plane, &wire) in opened.chunks_exact_mut(width.max(1)).zip(&self.settled) {
+        let mut opened = Buffer::stale(width * self.verified.len());
+        for (plane, &wire) in opened.chunks_exact_mut(width.max(1)).zip(&self.verified) {
             plane.copy_from_slice(&public[wire * width..][..width]);
         }
-        let masks = book.settle_planes(&opened);
+        let masks = checks.verify_planes(&opened);
         let mut wires = Buffer::zeros(width * self.program.wires);
-        for (plane, &wire) in masks.chunks_exact(width.max(1)).zip(&self.settled) {
+        for (plane, &wire) in masks.chunks_exact(width.max(1)).zip(&self.verified) {
             wires[wire * width..][..width].copy_from_slice(plane);
         }
         wires
     }
 
     /// P0, P3: w or V of every wire, one after the other.
-    pub fn settle_dealt(&self, digits: &Digits, book: &mut Book, out: &mut Outbox) -> Buffer<u64> {
-        let width = book.width();
+    pub fn verify_dealt(&self, digits: &Digits, checks: &mut TileChecks, out: &mut Outbox) -> Buffer<u64> {
+        let width = checks.width();
         let (r, alpha) = digits.masks();
-        let disclosed = book.disclosed_planes(self.disclosed);
-        let known = book.settling(self.settled.len());
+        let masked = checks.masked_planes(self.masked);
+        let known = checks.verification_planes(self.verified.len());
         let mut checker = Checker {
             width,
-            one: if book.constants() { u64::MAX } else { 0 },
+            one: if checks.constants() { u64::MAX } else { 0 },
             sign: self.program.bits,
             r,
             alpha,
             next: bits(&self.program),
-            disclosed,
+            masked,
             wires: Buffer::zeros(width * self.program.wires),
             kept: Buffer::zeros(width * self.program.kept),
-            settled: 0,
+            verified: 0,
             known,
-            book,
+            checks,
             out,
         };
         for block in self.program.levels.iter().flat_map(|level| &level.blocks) {
@@ -142,8 +142,8 @@ impl Audit {
                 Block::Node(node) => checker.node(node),
             }
         }
-        let Checker { known, wires, book, .. } = checker;
-        book.settled_planes(&known);
+        let Checker { known, wires, checks, .. } = checker;
+        checks.verified_planes(&known);
         wires
     }
 
@@ -163,7 +163,7 @@ fn monomials(digit: &Digit) -> impl Iterator<Item = usize> + use<> {
 }
 
 /// Whether a product of public bits is a coefficient, and not a bit that P3 has anyway.
-fn is_disclosed(node: &Node, index: usize) -> bool {
+fn is_sent(node: &Node, index: usize) -> bool {
     node.publics.list[index].0.is_some()
         && node.sums.iter().any(|sum| sum.terms.iter().any(|term| term.public == index))
 }
@@ -177,14 +177,14 @@ struct Checker<'a> {
     sign: usize,
     r: &'a [u64],
     alpha: &'a [u64],
-    disclosed: Buffer<u64>,
+    masked: Buffer<u64>,
     next: usize,
     /// w or V of every wire.
     wires: Buffer<u64>,
     kept: Buffer<u64>,
-    settled: usize,
+    verified: usize,
     known: Buffer<u64>,
-    book: &'a mut Book,
+    checks: &'a mut TileChecks,
     out: &'a mut Outbox,
 }
 
@@ -201,13 +201,13 @@ impl Checker<'_> {
     fn open(&mut self, opening: &Opening, sum: &mut [u64]) {
         let width = self.width;
         if opening.sign {
-            xor_assign(sum, &self.disclosed[self.sign * width..][..width]);
+            xor_assign(sum, &self.masked[self.sign * width..][..width]);
             Self::constant(self.one, sum, &self.r[self.sign * width..][..width]);
         }
         Self::constant(self.one, sum, self.alpha(opening.wire));
-        self.book.settle_plane(&mut self.known, self.settled, sum, self.out);
-        self.wires[opening.wire * width..][..width].copy_from_slice(&self.known[self.settled * width..][..width]);
-        self.settled += 1;
+        self.checks.verify_plane(&mut self.known, self.verified, sum, self.out);
+        self.wires[opening.wire * width..][..width].copy_from_slice(&self.known[self.verified * width..][..width]);
+        self.verified += 1;
     }
 
     fn store(&mut self, target: &Target, sum: &mut [u64]) {
@@ -235,7 +235,7 @@ impl Checker<'_> {
         let mut sum = Buffer::stale(width);
         match &digit.propagate {
             Some(Propagate::Public(wire)) => {
-                let bit = &self.disclosed[digit.low * width..][..width];
+                let bit = &self.masked[digit.low * width..][..width];
                 self.wires[wire * width..][..width].copy_from_slice(bit);
             }
             Some(Propagate::Opened(opening)) => {
@@ -266,7 +266,7 @@ impl Checker<'_> {
                 product += 1;
                 product - 1
             };
-            and_xor_assign(sum, &self.disclosed[plane * width..][..width], coefficient);
+            and_xor_assign(sum, &self.masked[plane * width..][..width], coefficient);
         }
     }
 
@@ -281,11 +281,11 @@ impl Checker<'_> {
             }
         }
         let mask = |index: usize| &masks[index * width..][..width];
-        // Planes of the public products: disclosed ones by their number.
+        // Planes of the public products: those sent masked by their number.
         let mut places = Vec::with_capacity(node.publics.list.len());
         for index in 0..node.publics.list.len() {
-            places.push(is_disclosed(node, index).then_some(self.next));
-            self.next += usize::from(is_disclosed(node, index));
+            places.push(is_sent(node, index).then_some(self.next));
+            self.next += usize::from(is_sent(node, index));
         }
         let (mut sum, mut inner) = (Buffer::stale(width), Buffer::stale(width));
         for result in &node.sums {
@@ -311,7 +311,7 @@ impl Checker<'_> {
                     not_assign(&mut inner);
                 }
                 let public = match places[term.public] {
-                    Some(plane) => &self.disclosed[plane * width..][..width],
+                    Some(plane) => &self.masked[plane * width..][..width],
                     None => &self.wires[node.publics.list[term.public].1 * width..][..width],
                 };
                 and_xor_assign(&mut sum, public, &inner);

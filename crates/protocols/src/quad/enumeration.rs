@@ -12,7 +12,7 @@ use covey_ring::{BitTensor, Ring, Word};
 
 use super::audit::{Audit, Audited, Beside, Site};
 use super::share::{Role, Wire};
-use super::tape::{COMPUTED, Digests, GIVEN};
+use super::transcript::{COMPUTED, Digests, GIVEN};
 use super::{bits, by_slot, convert, fused, product, truncate};
 use crate::api::{Comparison, Options, Rounding, Truncation};
 use crate::circuits::Adder;

@@ -11,15 +11,14 @@
 //! - m1·B = [r1·B - V·(l1'B) - l1·(V'B)] - [-w·(l1'B) - l1·(w'B)], of P3 and of P0,
 //! - m2·B - A·B - X·(Y'B) = [(r2 - l2_a)·B - V·(l2'B) - l2·(V'B)] - [-w·(l2'B) - l2·(w'B)],
 //!
-//! so each is settled as in [`super::book`]: P0 sends its part under a mask of k012, P3 has the value under that mask, and P2 (P1)
-//! vouches for what it comes to. A message that differs by e ≠ 0 passes if e·B = 0. Where e has its lowest set bit, half of the values
-//! that a column may have there lead to something other than 0: 2^-[`COLUMNS`] for all of them. The sender knows nothing of B, and
-//! whether it is found tells it no more than that; so one B serves as long as the keys do.
-//!
+//! so each has a verification value as in [`super::checks`]: P0 sends its part under a mask of k012, P3 has the value under that
+//! mask, and P2 (P1) sends a digest of it. A message that differs by e ≠ 0 passes if e·B = 0. Where e has its lowest set bit, half
+//! of the values that a column may have there lead to something other than 0: 2^-[`COLUMNS`] for all of them. The sender knows
+//! nothing of B, and whether it is found tells it no more than that; so one B serves as long as the keys do.
 //! The same B serves all columns of parts that a tensor is cut into; e·B is summed over them.
 //!
 //! Of a convolution the positions are combined as well, by bytes A from the same keys: message for message a square of A·m·B is
-//! settled. As A·(X·l1')·B = (A·X)·(l1'·B), that takes a product with one limb in place of one with all of them, and no more after
+//! verified. As A·(X·l1')·B = (A·X)·(l1'·B), that takes a product with one limb in place of one with all of them, and no more after
 //! it (`covey_kernels::Positions`). A difference that B leaves passes A with chance 2^-[`COLUMNS`] again: an odd number of bytes' lowest
 //! bits decides each combination of it.
 
@@ -33,10 +32,10 @@ use crate::masked::seed::Mask;
 use crate::randomness::{DrawKeys, Generators, Place};
 
 mod product;
-mod settle;
+mod verify;
 
 pub(super) use product::FoldedProduct;
-pub(super) use settle::layout;
+pub(super) use verify::layout;
 
 /// Columns of B, and rows of A.
 pub(super) const COLUMNS: usize = Positions::COUNT;
@@ -106,8 +105,8 @@ pub(super) fn weight_words(geometry: &Geometry) -> [usize; 3] {
     [outputs * COLUMNS, COLUMNS * depth, kept]
 }
 
-/// Elements of what is settled for each message.
-pub(super) fn settled_by_map(geometry: &Geometry, batch: usize) -> usize {
+/// Elements of each message's verification value.
+pub(super) fn verified_by_map(geometry: &Geometry, batch: usize) -> usize {
     match geometry {
         Geometry::Conv2d(_) => COLUMNS * COLUMNS,
         Geometry::Dense { .. } => batch * COLUMNS,
@@ -121,12 +120,12 @@ pub(super) fn memory_of_map<W: Word>(geometry: &Geometry, batch: usize) -> usize
             let (outputs, depth) = sizes(geometry);
             COLUMNS * (W::BYTES * (2 * outputs + depth) + 2 * Positions::places(conv, batch))
         }
-        Geometry::Dense { .. } => 3 * W::BYTES * settled_by_map(geometry, batch),
+        Geometry::Dense { .. } => 3 * W::BYTES * verified_by_map(geometry, batch),
     }
 }
 
 /// The same of matrix products.
-pub(super) fn settled_by_product(shape: &MatmulShape) -> usize {
+pub(super) fn verified_by_product(shape: &MatmulShape) -> usize {
     shape.batch * shape.rows * COLUMNS
 }
 
@@ -350,12 +349,12 @@ impl<'a, W: Word, Added: FnMut(usize, &mut [W])> FoldedMap<'a, W, Added> {
         FoldedMap { folded, role, batch, chunks, added, positions, sums }
     }
 
-    /// What is settled of each message, with what this role adds to it where it computes: `x` is the map's input.
+    /// The verification value of each message, with what this role adds to it where it computes: `x` is the map's input.
     pub fn finish(self, x: &Arith<W>, computes: bool) -> [Vec<W>; 2] {
         let FoldedMap { folded, role, batch, positions, sums, .. } = self;
-        let settled = settled_by_map(&folded.geometry, batch);
+        let verified = verified_by_map(&folded.geometry, batch);
         if !computes {
-            return MESSAGES.map(|_| vec![W::ZERO; settled]);
+            return MESSAGES.map(|_| vec![W::ZERO; verified]);
         }
         let (first, second, extra) = (x.inner.first.data(), x.inner.second.data(), x.extra.data());
         let public = if role == Role::P1 { x.sum(0..x.len()) } else { Buffer::new() };
@@ -367,11 +366,11 @@ impl<'a, W: Word, Added: FnMut(usize, &mut [W])> FoldedMap<'a, W, Added> {
                 (_, 0) => &[extra, first],
                 _ => &[extra, second],
             };
-            let mut product = vec![W::ZERO; settled];
+            let mut product = vec![W::ZERO; verified];
             match &folded.factors[message] {
                 Factors::Conv2d(factors) => {
                     let combined = sum;
-                    sum = vec![W::ZERO; settled];
+                    sum = vec![W::ZERO; verified];
                     let (Some(b), Some(a)) = (&folded.challenges[message], &positions[message]) else { return sum };
                     gemm(COLUMNS, COLUMNS, combined.len() / COLUMNS, b, &combined, &mut sum);
                     for (factor, x) in factors.iter().zip(xs) {

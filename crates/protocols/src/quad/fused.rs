@@ -6,7 +6,7 @@
 //! - full and reduced: (A - R≫f)·(τ + S·(1-2τ)) - U - υ + 2U·υ, and full: + 2^(k-f)·t·(n·τ + nS·(1-2τ));
 //! - flat: (A - R≫f - B - υ + 2B·υ)·(τ + S·(1-2τ)), with the same wrap;
 //! - reduced, the bits above: n'·t' + κ + l1≫(k-f) + l2≫(k-f), n' = ¬msb(Y), t' and κ from the masks of Y. P3 needs them under
-//!   the mask of the whole, so the carry of Y plus its mask is disclosed with them.
+//!   the mask of the whole, so the carry of Y plus its mask is sent masked with them.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use covey_kernels::bits::expand_bits;
 use covey_kernels::{Buffer, elementwise, packing, vectorised};
 use covey_ring::{Ring, Word, wire};
 
-use super::audit::{Audited, Beside, Site, discloses, settles};
-use super::book::Book;
+use super::audit::{Audited, Beside, Site, masked_messages, verification_values};
+use super::checks::TileChecks;
 use super::digits;
 use super::share::Role;
 use crate::machine::{Inbox, Layout, Outbox, Step};
@@ -39,7 +39,7 @@ impl Form {
     }
 
     /// Whether P3 learns what is opened first.
-    fn settles_opening(&self) -> bool {
+    fn verifies_opening(&self) -> bool {
         self.inner.task.opens && !self.folded
     }
 
@@ -48,24 +48,24 @@ impl Form {
         let mut out = form.layout(len);
         let layout = &mut out;
         let words = |ring| wire::words_len(len, ring);
-        if self.settles_opening() {
-            discloses(layout, 0, words(form.task.opened()));
-            settles(layout, words(form.task.opened()));
+        if self.verifies_opening() {
+            masked_messages(layout, 0, words(form.task.opened()));
+            verification_values(layout, words(form.task.opened()));
         }
-        discloses(layout, form.last(), self.digits.disclosed_len(len));
-        settles(layout, self.digits.settled_len(len));
-        discloses(layout, form.last(), self.disclosed().into_iter().map(words).sum());
-        settles(layout, words(form.selected()));
+        masked_messages(layout, form.last(), self.digits.masked_len(len));
+        verification_values(layout, self.digits.verified_len(len));
+        masked_messages(layout, form.last(), self.masked().into_iter().map(words).sum());
+        verification_values(layout, words(form.selected()));
         if form.select == Select::Reduced {
             let above = words(Ring::Pow2(form.task.above()));
-            discloses(layout, form.last() + 1, 2 * above);
-            settles(layout, above);
+            masked_messages(layout, form.last() + 1, 2 * above);
+            verification_values(layout, above);
         }
         out
     }
 
-    /// Words disclosed before the result is selected, by ring.
-    fn disclosed(&self) -> Vec<Ring> {
+    /// Words sent masked before the result is selected, by ring.
+    fn masked(&self) -> Vec<Ring> {
         let (task, ring) = (self.inner.task, self.inner.selected());
         let values = match (self.inner.select, task.shift) {
             (Select::Flat, _) => 5,
@@ -105,7 +105,7 @@ impl<W: Word> Fused<W> {
         Fused { form, inner, aside, len: site.len, low: Buffer::new(), carry: Buffer::new(), message: Buffer::new() }
     }
 
-    /// P1, P2: the public values that the select's checks take, in the order of [`Form::disclosed`].
+    /// P1, P2: the public values that the select's checks take, in the order of [`Form::masked`].
     fn publics(&self) -> Vec<Buffer<W>> {
         let (form, len) = (&self.form.inner, self.len);
         let task = form.task;
@@ -187,33 +187,33 @@ impl<W: Word> Audited for Fused<W> {
         self.form.layout(self.len)
     }
 
-    fn disclose(&mut self, round: usize, book: &mut Book, out: &mut Outbox) {
+    fn send_masked(&mut self, round: usize, checks: &mut TileChecks, out: &mut Outbox) {
         let form = &self.form.inner;
         let (task, last) = (form.task, form.last());
-        if round == 0 && self.form.settles_opening() {
-            book.disclose(std::mem::take(&mut self.aside), task.opened(), out);
+        if round == 0 && self.form.verifies_opening() {
+            checks.send_masked(std::mem::take(&mut self.aside), task.opened(), out);
         }
-        if round == form.start() && self.form.settles_opening() {
-            book.settle(&self.inner.value, task.opened());
+        if round == form.start() && self.form.verifies_opening() {
+            checks.verify(&self.inner.value, task.opened());
         }
         if round == last {
-            self.form.digits.disclose(&self.inner.digits, book, out);
-            self.form.digits.settle(&self.inner.digits, book);
-            for (public, ring) in self.publics().into_iter().zip(self.form.disclosed()) {
-                book.disclose(public, ring, out);
+            self.form.digits.send_masked(&self.inner.digits, checks, out);
+            self.form.digits.verify(&self.inner.digits, checks);
+            for (public, ring) in self.publics().into_iter().zip(self.form.masked()) {
+                checks.send_masked(public, ring, out);
             }
         }
         if round == last + 1 {
             let (shifted, above) = (Ring::Pow2(task.shifted()), Ring::Pow2(task.above()));
             let y = self.reduced();
             // P3 has Y itself; it adds the offset.
-            let mut low = book.settle(&self.inner.own, shifted);
+            let mut low = checks.verify(&self.inner.own, shifted);
             loops::reduce(&mut low, mask(shifted));
-            book.disclose(not_bit(&y, task.shifted() - 1), above, out);
+            checks.send_masked(not_bit(&y, task.shifted() - 1), above, out);
             let mut carry = y;
             elementwise::add_assign(&mut carry, &low);
             elementwise::shr_assign(&mut carry, task.shifted());
-            book.disclose(carry.clone(), above, out);
+            checks.send_masked(carry.clone(), above, out);
             (self.low, self.carry) = (low, carry);
         }
     }
@@ -224,14 +224,14 @@ impl<W: Word> Audited for Fused<W> {
         }
     }
 
-    fn settle(&mut self, book: &mut Book) -> Beside<W> {
-        let extra = self.settle_result(book);
-        Beside { extra, messages: of_the_other(book.role, std::mem::take(&mut self.message)) }
+    fn verify(&mut self, checks: &mut TileChecks) -> Beside<W> {
+        let extra = self.verify_result(checks);
+        Beside { extra, messages: of_the_other(checks.role, std::mem::take(&mut self.message)) }
     }
 
-    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Beside<W> {
-        let extra = self.settle_dealt_result(book, out);
-        let folds = self.form.folded && book.role == Role::P3;
+    fn verify_dealt(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Beside<W> {
+        let extra = self.verify_dealt_result(checks, out);
+        let folds = self.form.folded && checks.role == Role::P3;
         let masks = folds.then(|| self.inner.site.masks(crate::trio::site::purpose::OPENING));
         Beside { extra, messages: masks.unwrap_or_default().into() }
     }
@@ -250,52 +250,52 @@ pub(super) fn of_the_other<W: Word>(role: Role, message: Buffer<W>) -> [Buffer<W
 }
 
 impl<W: Word> Fused<W> {
-    fn settle_result(&mut self, book: &mut Book) -> Buffer<W> {
+    fn verify_result(&mut self, checks: &mut TileChecks) -> Buffer<W> {
         let task = self.form.inner.task;
         let (own, second) = (&self.inner.own, &self.inner.second);
         if self.form.inner.select == Select::Reduced {
             // `value` is Q in the ring above Y.
             let mut above = std::mem::take(&mut self.carry);
             elementwise::add_assign(&mut above, &self.inner.value);
-            let above = book.settle(&above, Ring::Pow2(task.above()));
+            let above = checks.verify(&above, Ring::Pow2(task.above()));
             let mut extra = std::mem::take(&mut self.low);
             loops::join(&mut extra, &above, &Buffer::zeros(self.len), task.shifted());
             return extra;
         }
         let mut x = Buffer::stale(self.len);
         elementwise::add(&mut x, own, second);
-        book.settle(&x, task.ring)
+        checks.verify(&x, task.ring)
     }
 
-    fn settle_dealt_result(&mut self, book: &mut Book, out: &mut Outbox) -> Buffer<W> {
+    fn verify_dealt_result(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Buffer<W> {
         let form = self.form.inner.clone();
         let (task, len) = (form.task, self.len);
-        if self.form.settles_opening() {
-            let mut sum = book.disclosed::<W>(task.opened());
+        if self.form.verifies_opening() {
+            let mut sum = checks.masked::<W>(task.opened());
             elementwise::add_assign(&mut sum, &self.aside);
-            if book.constants() {
+            if checks.constants() {
                 elementwise::add_assign(&mut sum, &self.inner.value);
             }
-            book.settled(sum, task.opened(), out);
+            checks.verified(sum, task.opened(), out);
         }
-        self.form.digits.settle_dealt(&self.inner.digits, book, out);
-        let publics: Vec<Buffer<W>> = self.form.disclosed().into_iter().map(|ring| book.disclosed(ring)).collect();
-        let sum = self.selected(&publics, book.constants());
-        let result = book.settled(sum, form.selected(), out);
+        self.form.digits.verify_dealt(&self.inner.digits, checks, out);
+        let publics: Vec<Buffer<W>> = self.form.masked().into_iter().map(|ring| checks.masked(ring)).collect();
+        let sum = self.selected(&publics, checks.constants());
+        let result = checks.verified(sum, form.selected(), out);
         if form.select != Select::Reduced {
             return result;
         }
         let (shifted, above) = (task.shifted(), Ring::Pow2(task.above()));
-        let small = book.disclosed::<W>(above);
-        let carry = book.disclosed::<W>(above);
+        let small = checks.masked::<W>(above);
+        let carry = checks.masked::<W>(above);
         let mut sum = Buffer::stale(len);
-        let one = if book.constants() { !W::ZERO } else { W::ZERO };
+        let one = if checks.constants() { !W::ZERO } else { W::ZERO };
         let (low, ring) = (mask(Ring::Pow2(shifted)), mask(task.ring));
         extended(&mut sum, &small, &carry, &self.inner.first, &self.inner.second, [low, ring, one], shifted);
-        let high = book.settled(sum, above, out);
+        let high = checks.verified(sum, above, out);
         // V_Y, with the offset at P3 only, and 2^(k-f)·V_Q.
         let mut extra = result;
-        let offset = if book.constants() { below_zero(task) } else { W::ZERO };
+        let offset = if checks.constants() { below_zero(task) } else { W::ZERO };
         loops::offset(&mut extra, offset);
         loops::reduce(&mut extra, low);
         loops::join(&mut extra, &high, &Buffer::zeros(len), shifted);

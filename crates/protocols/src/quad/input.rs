@@ -7,10 +7,10 @@ use covey_ring::{Ring, Word};
 use zeroize::Zeroize;
 
 use super::audit::Site;
-use super::book::{Book, ONLINE_KEY, VERIFIER};
+use super::checks::{ONLINE_KEY, TileChecks, VERIFIER};
 use super::share::Role;
 use super::tampering::{Check, is_done};
-use super::tape::{Digests, Line};
+use super::transcript::{Digests, Line};
 use super::{CLIENT, Parts};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::masked::seed::{SEED_BYTES, expand};
@@ -37,7 +37,7 @@ impl<W: Word> Received<W> {
     }
 
     /// The share, and what the others compare.
-    fn finish(self, mut book: Book, ring: Ring, online: bool) -> (Parts<W>, Buffer<W>, Digests) {
+    fn finish(self, mut checks: TileChecks, ring: Ring, online: bool) -> (Parts<W>, Buffer<W>, Digests) {
         let Received { masks: Masks { l1, l2, w }, value } = self;
         let less = |x: &[W], mask: &[W]| {
             let mut out = Buffer::copy_of(x);
@@ -45,26 +45,26 @@ impl<W: Word> Received<W> {
             out
         };
         if online {
-            match book.role {
+            match checks.role {
                 Role::P1 | Role::P2 => {
                     if is_done(Check::InputMasked) {
-                        book.note(Line::P1ToP2, packing::packed(&value, ring, &mut Vec::new()));
+                        checks.note(Line::P1ToP2, packing::packed(&value, ring, &mut Vec::new()));
                     }
                     let mut masked = value.clone();
                     elementwise::add_assign(&mut masked, &w);
-                    book.vouch(&masked, ring, Check::InputValue);
+                    checks.note_words(&masked, ring, Check::InputValue);
                 }
-                Role::P3 => book.vouch(&value, ring, Check::InputValue),
+                Role::P3 => checks.note_words(&value, ring, Check::InputValue),
                 _ => {}
             }
         }
-        let (inner, extra) = match book.role {
+        let (inner, extra) = match checks.role {
             Role::P0 => ((l1, l2), w),
             Role::P3 => ((l1, l2), value),
             Role::P1 => ((less(&value, &l1), l1), w),
             _ => ((less(&value, &l2), l2), w),
         };
-        (inner, extra, book.close().digests())
+        (inner, extra, checks.close().digests())
     }
 }
 
@@ -72,7 +72,7 @@ impl<W: Word> Received<W> {
 pub(super) struct Input<W> {
     layout: Layout,
     site: Site,
-    book: Book,
+    checks: TileChecks,
     owner: Role,
     value: Option<Vec<W>>,
     received: Received<W>,
@@ -92,7 +92,7 @@ impl<W: Word> Input<W> {
     pub fn new(site: Site, owner: Role, value: Option<Vec<W>>) -> Self {
         Input {
             layout: input_layout(owner, site.len, site.ring),
-            book: site.book(),
+            checks: site.checks(),
             received: Received::new(site.len),
             site,
             owner,
@@ -158,7 +158,7 @@ impl<W: Word> Machine for Input<W> {
     }
 
     fn finish(self) -> Self::Output {
-        self.received.finish(self.book, self.site.ring, self.online)
+        self.received.finish(self.checks, self.site.ring, self.online)
     }
 }
 
@@ -166,7 +166,7 @@ impl<W: Word> Machine for Input<W> {
 /// the same; it sends X to P1 and P2 and V to P3.
 pub(super) struct ClientInput<W> {
     layout: Layout,
-    site: Option<(Site, Book)>,
+    site: Option<(Site, TileChecks)>,
     ring: Ring,
     len: usize,
     /// The client's value.
@@ -193,15 +193,15 @@ pub(super) fn client_input_layout(len: usize, ring: Ring) -> Layout {
 
 impl<W: Word> ClientInput<W> {
     pub fn party(site: Site) -> Self {
-        let (ring, len, book) = (site.ring, site.len, site.book());
-        Self::new(Some((site, book)), ring, len, Vec::new())
+        let (ring, len, checks) = (site.ring, site.len, site.checks());
+        Self::new(Some((site, checks)), ring, len, Vec::new())
     }
 
     pub fn client(ring: Ring, value: Vec<W>) -> Self {
         Self::new(None, ring, value.len(), value)
     }
 
-    fn new(site: Option<(Site, Book)>, ring: Ring, len: usize, value: Vec<W>) -> Self {
+    fn new(site: Option<(Site, TileChecks)>, ring: Ring, len: usize, value: Vec<W>) -> Self {
         let layout = client_input_layout(len, ring);
         ClientInput { layout, site, ring, len, value, received: Received::new(len), online: false, agreed: true }
     }
@@ -279,8 +279,8 @@ impl<W: Word> Machine for ClientInput<W> {
 
     fn finish(self) -> Self::Output {
         match self.site {
-            Some((_, book)) => {
-                let (inner, extra, digests) = self.received.finish(book, self.ring, self.online);
+            Some((_, checks)) => {
+                let (inner, extra, digests) = self.received.finish(checks, self.ring, self.online);
                 (inner, extra, digests, true)
             }
             None => ((Buffer::new(), Buffer::new()), Buffer::new(), Digests::default(), self.agreed),

@@ -108,8 +108,8 @@ impl<W: Word> Linear for Quad<W> {
 
     fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
         match &source {
-            WeightSource::Stored(stored) => self.vouch_for(stored),
-            WeightSource::Public(value) => self.vouch_for_public(value),
+            WeightSource::Stored(stored) => self.note_stored(stored),
+            WeightSource::Public(value) => self.note_public_parameter(value),
             WeightSource::Shared(_) => {}
         }
         Weight::new(self.party.role, source, geometry)
@@ -153,7 +153,7 @@ impl<W: Word> Linear for Quad<W> {
         let compared = Compared::<W, fn(usize, &mut [W])>::Combined(&mut fold);
         let result = self.finish_product(&out, pieces, compared, (shift, None))?;
         let sums = fold.finish(role, x, y, self.party.computes());
-        self.settle_folded(sums, self.party.ring)?;
+        self.verify_folded(sums, self.party.ring)?;
         Ok(result)
     }
 
@@ -244,7 +244,7 @@ impl<W: Word> Quad<W> {
             let out = self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?;
             let sums = fold.finish(x, self.party.computes());
             let ring = self.opened_ring(epilogue.truncate, relu);
-            self.settle_folded(sums, ring)?;
+            self.verify_folded(sums, ring)?;
             return Ok(out);
         }
         let compared = if weight.public { Compared::Sharing } else { Compared::ByElement(part(true)) };

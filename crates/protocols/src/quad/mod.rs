@@ -1,15 +1,15 @@
 //! Quad: four parties, one of them may do anything; the others then stop without output (PIGEON's Quad, made exact; `docs/quad.md`).
 //!
 //! P0, P1 and P2 run Trio, P0 dealing with masks it draws from keys of three. P3 knows those masks too: it repeats what P0 deals, and
-//! it learns every value that P1 and P2 open under a mask it lacks, on two ways of which one is honest ([`book`]). Before anything is
+//! it learns every value that P1 and P2 open under a mask it lacks, on two ways of which one is honest ([`checks`]). Before anything is
 //! opened, digests of all of that are compared and all four agree that they match ([`verdict`]).
 //!
 //! PIGEON's P3 is this P0 and the other way round: who deals has the same number as in Trio.
 
 mod audit;
 mod bits;
-mod book;
 mod borrow;
+mod checks;
 mod client;
 mod comparison;
 mod convert;
@@ -31,7 +31,7 @@ mod share;
 mod stored;
 mod stream;
 pub mod tampering;
-mod tape;
+mod transcript;
 mod truncate;
 mod verdict;
 
@@ -47,7 +47,7 @@ use crate::api::{Checked, Options, Phase, ProtocolError, Result, Session};
 use crate::components::Additive;
 use crate::party::{Party, PartyRole};
 use crate::randomness::SessionKeys;
-use tape::{Digests, Transcript};
+use transcript::{Digests, Transcript};
 use verdict::{Check, Finding};
 
 /// The client's number among the peers of a party, and how many there are: four parties and the client.
@@ -130,12 +130,12 @@ impl<W: Word> Session for Quad<W> {
     }
 
     fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {
-        self.vouch_for(&x);
+        self.note_stored(&x);
         Ok(x.share(self.party.role))
     }
 
     fn note_public(&mut self, value: &Tensor<W>) {
-        self.vouch_for_public(value);
+        self.note_public_parameter(value);
     }
 
     fn enter(&mut self, node: u32, name: &str) {
@@ -176,7 +176,7 @@ impl<W: Word> Session for Quad<W> {
     }
 
     fn reveal(&mut self, x: &Arith<W>, _: &Checked) -> Result<()> {
-        self.settled()?;
+        self.verified()?;
         self.each_tile(
             x.len(),
             |site, range| output::Reveal::party(&site, x.sum(range.clone()), &x.extra.data()[range]),

@@ -19,7 +19,7 @@ use covey_kernels::{Buffer, bits as bit_words, elementwise};
 use covey_ring::{BitTensor, Ring, Tensor, Word, wire};
 
 use super::audit::Site;
-use super::book::VERIFIER;
+use super::checks::VERIFIER;
 use super::share::{Arith, Bool, Role, Wire};
 use super::tampering::{Check, is_done};
 use super::{CLIENT, Quad, bits, input};

@@ -32,7 +32,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             let begins = match weight {
                 WeightKind::Public => Begins::Shared,
                 WeightKind::Stored { .. } if folding::pays_for_map(&geometry, batch) => {
-                    Begins::Combined(folding::settled_by_map(&geometry, batch))
+                    Begins::Combined(folding::verified_by_map(&geometry, batch))
                 }
                 _ => Begins::ByElement,
             };
@@ -41,7 +41,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::Matmul { shape, truncate } => {
             let count = shape.batch * shape.rows * shape.columns;
             let begins = match folding::pays_for_product(&shape) {
-                true => Begins::Combined(folding::settled_by_product(&shape)),
+                true => Begins::Combined(folding::verified_by_product(&shape)),
                 false => Begins::ByElement,
             };
             product(lens(count, piece_of(&shape)), begins, (truncate, None), ring, options)

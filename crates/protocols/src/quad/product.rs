@@ -1,4 +1,4 @@
-//! Trio's product without a shift, checked: Z = xy + λz with XY disclosed.
+//! Trio's product without a shift, checked: Z = xy + λz with XY sent masked.
 //!
 //! With λ = l1 + l2 and X = x + λ, every product of two secrets has XY = xy + Xλ' + λY' - λλ' (primes: of the weight, or y). P1's own
 //! part is X·l1' + l1·Y', P2's X·(Y' - l2') - l2·Y', P0's λλ'; their sum is what Trio's gates take. Beside it each computes an
@@ -7,15 +7,15 @@
 use covey_kernels::{Buffer, elementwise};
 use covey_ring::{Ring, Word, wire};
 
-use super::audit::{Audited, Beside, Site, discloses, settles};
-use super::book::Book;
+use super::audit::{Audited, Beside, Site, masked_messages, verification_values};
+use super::checks::TileChecks;
 use crate::machine::{Layout, Outbox};
 
 /// The messages of [`Product`].
 pub(super) fn layout(len: usize, ring: Ring) -> Layout {
     let mut layout = crate::trio::product::layout(len, ring);
-    discloses(&mut layout, 0, wire::words_len(len, ring));
-    settles(&mut layout, wire::words_len(len, ring));
+    masked_messages(&mut layout, 0, wire::words_len(len, ring));
+    verification_values(&mut layout, wire::words_len(len, ring));
     layout
 }
 
@@ -50,25 +50,25 @@ impl<W: Word> Audited for Product<W> {
         layout(self.len, self.ring)
     }
 
-    fn disclose(&mut self, round: usize, book: &mut Book, out: &mut Outbox) {
+    fn send_masked(&mut self, round: usize, checks: &mut TileChecks, out: &mut Outbox) {
         if round == 0 {
-            book.disclose(std::mem::take(&mut self.aside), self.ring, out);
+            checks.send_masked(std::mem::take(&mut self.aside), self.ring, out);
         }
     }
 
-    fn settle(&mut self, book: &mut Book) -> Beside<W> {
+    fn verify(&mut self, checks: &mut TileChecks) -> Beside<W> {
         let mut z = self.inner.first.clone();
         elementwise::add_assign(&mut z, &self.inner.second);
-        book.settle(&z, self.ring).into()
+        checks.verify(&z, self.ring).into()
     }
 
-    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Beside<W> {
-        let mut sum = book.disclosed::<W>(self.ring);
+    fn verify_dealt(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Beside<W> {
+        let mut sum = checks.masked::<W>(self.ring);
         elementwise::add_assign(&mut sum, &self.aside);
-        if book.constants() {
+        if checks.constants() {
             elementwise::add_assign(&mut sum, &self.inner.first);
             elementwise::add_assign(&mut sum, &self.inner.second);
         }
-        book.settled(sum, self.ring, out).into()
+        checks.verified(sum, self.ring, out).into()
     }
 }

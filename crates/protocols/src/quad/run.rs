@@ -7,7 +7,7 @@ use covey_ring::Word;
 
 use super::audit::{Audit, Audited, Beside, Site, put, put_plane};
 use super::tampering::{Check, is_done};
-use super::tape::Digests;
+use super::transcript::Digests;
 use super::{Arith, Bool, Parts, Quad, output};
 use crate::api::{ProtocolError, Result};
 use crate::machine::Machine;
@@ -101,7 +101,7 @@ impl<W: Word> Quad<W> {
     }
 
     /// Refuses to open what has not been checked: a defect in the caller.
-    pub(super) fn settled(&self) -> Result<()> {
+    pub(super) fn verified(&self) -> Result<()> {
         let checked = !self.transcript.is_open();
         checked.then_some(()).ok_or(ProtocolError::Internal("what is opened before it is checked"))
     }
@@ -112,7 +112,7 @@ impl<W: Word> Quad<W> {
         len: usize,
         machine: impl Fn(Site, Range<usize>) -> M,
     ) -> Result<Vec<T>> {
-        self.settled()?;
+        self.verified()?;
         let mut parts: Vec<Vec<T>> = vec![Vec::new(); len.div_ceil(self.party.options.tile)];
         let (mut agreed, tile) = (true, self.party.options.tile);
         self.each_tile(len, machine, |range, (part, same)| {

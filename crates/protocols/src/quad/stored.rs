@@ -8,7 +8,7 @@ use covey_ring::{Tensor, Word};
 use super::Quad;
 use super::share::{Arith, Role};
 use super::tampering::{Check, is_done};
-use super::tape::{GIVEN, Line, Tape};
+use super::transcript::{GIVEN, Line, TileTranscript};
 use crate::api::Shaped;
 use crate::masked::seed::Mask;
 use crate::randomness::Place;
@@ -65,31 +65,31 @@ const AT_ONCE: usize = 1 << 16;
 
 impl<W: Word> Quad<W> {
     /// Digests of what parties are given ahead of any run.
-    fn given(&self) -> Tape {
+    fn given(&self) -> TileTranscript {
         let lasting = Arc::new(self.party.runs.lasting().generators());
-        Tape::new(self.party.role, lasting, Place { gate: 0, tile: 0 })
+        TileTranscript::new(self.party.role, lasting, Place { gate: 0, tile: 0 })
     }
 
     /// Notes a public parameter on every line of what is given, so that all pairs compare it before anything computed with it is
     /// compared: of two products with different public factors, the digest of one tells who knows the difference the other factor.
-    pub(super) fn vouch_for_public(&mut self, value: &Tensor<W>) {
+    pub(super) fn note_public_parameter(&mut self, value: &Tensor<W>) {
         if !is_done(Check::Public) {
             return;
         }
-        let (mut tape, me) = (self.given(), self.party.role as usize);
+        let (mut transcript, me) = (self.given(), self.party.role as usize);
         let mut room = Vec::new();
         for words in value.data().chunks(AT_ONCE) {
             let bytes = packing::packed(words, self.party.ring, &mut room);
-            GIVEN.into_iter().filter(|line| line.ends().contains(&me)).for_each(|line| tape.note(line, bytes));
+            GIVEN.into_iter().filter(|line| line.ends().contains(&me)).for_each(|line| transcript.note(line, bytes));
         }
-        self.transcript.add(&tape.digests());
+        self.transcript.add(&transcript.digests());
     }
 
     /// Notes what a client gave this party of a parameter, for all to see that it fits what it gave the others: each seed at all three
     /// that have it, X at P1 and P2, and X + w at those and P3.
-    pub(super) fn vouch_for(&mut self, stored: &Stored<W>) {
+    pub(super) fn note_stored(&mut self, stored: &Stored<W>) {
         let Stored { l1, l2, w, words, .. } = stored;
-        let mut tape = self.given();
+        let mut transcript = self.given();
         let lines: &[(Line, &Option<Mask>)] = match self.party.role {
             Role::P0 => &[
                 (Line::P0ToP1, l1),
@@ -105,7 +105,7 @@ impl<W: Word> Quad<W> {
         };
         for (line, mask) in lines {
             let seeds = mask.iter().filter(|_| is_done(Check::StoredSeeds));
-            seeds.for_each(|mask| tape.note(*line, &mask.fingerprint()));
+            seeds.for_each(|mask| transcript.note(*line, &mask.fingerprint()));
         }
         let values: &[Line] = match self.party.role {
             Role::P1 => &[Line::P1ToP3],
@@ -119,7 +119,7 @@ impl<W: Word> Quad<W> {
                     return;
                 }
                 let bytes = packing::packed(words, self.party.ring, &mut room);
-                lines.iter().for_each(|line| tape.note(*line, bytes));
+                lines.iter().for_each(|line| transcript.note(*line, bytes));
             };
             if self.party.role.is_online() {
                 note(&[Line::P1ToP2], words, Check::StoredMasked);
@@ -129,6 +129,6 @@ impl<W: Word> Quad<W> {
             missing.iter().copied().flatten().for_each(|mask| mask.add(index * AT_ONCE, &mut v));
             note(values, &v, Check::StoredValue);
         }
-        self.transcript.add(&tape.digests());
+        self.transcript.add(&transcript.digests());
     }
 }

@@ -8,7 +8,7 @@ use covey_ring::Word;
 use super::audit::{Audit, Audited, Beside, Site};
 use super::folding::{Fold, MESSAGES};
 use super::share::Arith;
-use super::tape::Digests;
+use super::transcript::Digests;
 use super::{Parts, Quad, fused, product, truncate};
 use crate::api::Result;
 use crate::linear_map::Follows;

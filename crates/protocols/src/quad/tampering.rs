@@ -1,6 +1,6 @@
 //! Checks that conformance leaves out, one at a time, to see that each is missed. Without the feature `tampering` none can be.
 
-use super::tape::{GIVEN, Line};
+use super::transcript::{GIVEN, Line};
 use super::verdict::FIRST_LINE;
 
 /// How a verdict begins that says that P3 was sent other digests of what was computed than its own.
@@ -27,10 +27,10 @@ pub enum Check {
     P0WithP3,
     /// Nothing is said of what was computed where what was given differs.
     GivenFirst,
-    /// What P2 discloses to P3 is what P1 would.
-    Disclosed,
+    /// What P2 sends P3 masked is what P1 would.
+    MaskedMessage,
     /// What a gate opens, under P3's mask.
-    Settled,
+    VerificationValue,
     /// Combinations of what is opened of a matrix product.
     Combined,
     /// P1 and P2 were given the same masked input.
@@ -69,8 +69,8 @@ impl Check {
         Check::P0WithP2,
         Check::P0WithP3,
         Check::GivenFirst,
-        Check::Disclosed,
-        Check::Settled,
+        Check::MaskedMessage,
+        Check::VerificationValue,
         Check::Combined,
         Check::InputMasked,
         Check::InputValue,
@@ -91,7 +91,7 @@ impl Check {
         // What is noted for lines; nothing is noted of what is dealt but all of it.
         let computed = match of_weights {
             true => vec![Check::StoredSeeds, Check::StoredValue],
-            false => vec![Check::Disclosed, Check::Settled, Check::Combined, Check::InputValue],
+            false => vec![Check::MaskedMessage, Check::VerificationValue, Check::Combined, Check::InputValue],
         };
         let given = match of_weights {
             true => vec![Check::StoredSeeds, Check::StoredMasked, Check::Public],

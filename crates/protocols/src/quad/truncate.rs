@@ -1,14 +1,14 @@
 //! Trio's shifts, checked, with the opening of C = v + R before them where v is a product.
 //!
-//! Exact and ulp: v≫f = [C≫f - m - offset] - R≫f - y + m·2y + 2^(l-f)·¬msb(C)·msb(R), where β = m ⊕ y: three values disclosed, of
+//! Exact and ulp: v≫f = [C≫f - m - offset] - R≫f - y + m·2y + 2^(l-f)·¬msb(C)·msb(R), where β = m ⊕ y: three values sent masked, of
 //! which ulp has no m. Probabilistic: the result's public part is C≫f itself, which P2 sends P3 under the result's own mask.
 
 use covey_kernels::bits::expand_bits;
 use covey_kernels::{Buffer, elementwise, vectorised};
 use covey_ring::{Word, wire};
 
-use super::audit::{Audited, Beside, Site, discloses, settles};
-use super::book::Book;
+use super::audit::{Audited, Beside, Site, masked_messages, verification_values};
+use super::checks::TileChecks;
 use super::comparison;
 use super::fused::{not_bit, of_the_other, received};
 use super::share::Role;
@@ -32,11 +32,11 @@ impl Form {
     }
 
     /// Whether P3 learns what is opened first.
-    fn settles_opening(&self) -> bool {
+    fn verifies_opening(&self) -> bool {
         self.inner.opens && !self.folded
     }
 
-    /// Round before which all that is disclosed of the result is known.
+    /// Round before which all that is sent masked of the result is known.
     fn last(&self) -> usize {
         match self.inner.rounding {
             Rounding::Probabilistic => self.inner.start(),
@@ -48,18 +48,18 @@ impl Form {
         let (form, last) = (&self.inner, self.last());
         let mut layout = form.layout(len);
         let words = wire::words_len(len, form.ring);
-        if self.settles_opening() {
-            discloses(&mut layout, 0, words);
-            settles(&mut layout, words);
+        if self.verifies_opening() {
+            masked_messages(&mut layout, 0, words);
+            verification_values(&mut layout, words);
         }
-        discloses(&mut layout, last, words);
+        masked_messages(&mut layout, last, words);
         if let Some(borrow) = &self.borrow {
-            discloses(&mut layout, last, borrow.disclosed_len(len) + words);
-            settles(&mut layout, borrow.settled_len(len));
+            masked_messages(&mut layout, last, borrow.masked_len(len) + words);
+            verification_values(&mut layout, borrow.verified_len(len));
         }
         if form.rounding != Rounding::Probabilistic {
-            discloses(&mut layout, last, wire::words_len(len, form.wrap_ring()));
-            settles(&mut layout, words);
+            masked_messages(&mut layout, last, wire::words_len(len, form.wrap_ring()));
+            verification_values(&mut layout, words);
         }
         layout
     }
@@ -112,11 +112,11 @@ impl<W: Word> Audited for Truncate<W> {
         self.form.layout(self.len)
     }
 
-    fn disclose(&mut self, round: usize, book: &mut Book, out: &mut Outbox) {
+    fn send_masked(&mut self, round: usize, checks: &mut TileChecks, out: &mut Outbox) {
         let Inner { bits: f, rounding, ring, .. } = self.form.inner;
-        let opens = self.form.settles_opening();
+        let opens = self.form.verifies_opening();
         if round == 0 && opens {
-            book.disclose(std::mem::take(&mut self.aside), ring, out);
+            checks.send_masked(std::mem::take(&mut self.aside), ring, out);
         }
         if round != self.form.last() {
             return;
@@ -127,25 +127,25 @@ impl<W: Word> Audited for Truncate<W> {
             let mut opened = c.clone();
             let offset = rounding.offset::<W>(ring);
             opened.iter_mut().for_each(|c| *c = c.sub(offset));
-            book.settle(&opened, ring);
+            checks.verify(&opened, ring);
         }
         let mut public = shifted_right(&c, f);
         if rounding == Rounding::Probabilistic {
-            self.mask = book.disclose_under(&public, ring, out);
+            self.mask = checks.send_masked_under(&public, ring, out);
             return;
         }
         let offset = W::ONE.shl(ring.bits() - 2 - f);
         if let Some(audit) = &self.form.borrow {
-            let leaves = audit.disclose(&self.inner.borrow, book, out);
-            audit.settle(&self.inner.borrow, &leaves, book);
+            let leaves = audit.send_masked(&self.inner.borrow, checks, out);
+            audit.verify(&self.inner.borrow, &leaves, checks);
             let mut borrow = Buffer::<W>::stale(self.len);
             expand_bits(&self.inner.borrow.borrow().sum(), &mut borrow);
             elementwise::sub_assign(&mut public, &borrow);
-            book.disclose(borrow, ring, out);
+            checks.send_masked(borrow, ring, out);
         }
         public.iter_mut().for_each(|public| *public = public.sub(offset));
-        book.disclose(public, ring, out);
-        book.disclose(not_bit(&c, ring.bits() - 1), self.form.inner.wrap_ring(), out);
+        checks.send_masked(public, ring, out);
+        checks.send_masked(not_bit(&c, ring.bits() - 1), self.form.inner.wrap_ring(), out);
     }
 
     fn receive(&mut self, step: Step, inbox: &Inbox) {
@@ -154,58 +154,58 @@ impl<W: Word> Audited for Truncate<W> {
         }
     }
 
-    fn settle(&mut self, book: &mut Book) -> Beside<W> {
-        let extra = self.settle_result(book);
-        Beside { extra, messages: of_the_other(book.role, std::mem::take(&mut self.message)) }
+    fn verify(&mut self, checks: &mut TileChecks) -> Beside<W> {
+        let extra = self.verify_result(checks);
+        Beside { extra, messages: of_the_other(checks.role, std::mem::take(&mut self.message)) }
     }
 
-    fn settle_dealt(&mut self, book: &mut Book, out: &mut Outbox) -> Beside<W> {
-        let extra = self.settle_dealt_result(book, out);
-        let folds = self.form.folded && book.role == Role::P3;
+    fn verify_dealt(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Beside<W> {
+        let extra = self.verify_dealt_result(checks, out);
+        let folds = self.form.folded && checks.role == Role::P3;
         let masks = folds.then(|| self.inner.site.masks(crate::trio::site::purpose::OPENING));
         Beside { extra, messages: masks.unwrap_or_default().into() }
     }
 }
 
 impl<W: Word> Truncate<W> {
-    fn settle_result(&mut self, book: &mut Book) -> Buffer<W> {
+    fn verify_result(&mut self, checks: &mut TileChecks) -> Buffer<W> {
         if self.form.inner.rounding == Rounding::Probabilistic {
             return std::mem::take(&mut self.mask);
         }
         let mut x = self.inner.first.clone();
         elementwise::add_assign(&mut x, &self.inner.second);
-        book.settle(&x, self.form.inner.ring)
+        checks.verify(&x, self.form.inner.ring)
     }
 
-    fn settle_dealt_result(&mut self, book: &mut Book, out: &mut Outbox) -> Buffer<W> {
+    fn verify_dealt_result(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Buffer<W> {
         let Inner { bits: f, rounding, ring, .. } = self.form.inner;
         let r = &self.inner.value;
-        if self.form.settles_opening() {
-            let mut sum = book.disclosed::<W>(ring);
+        if self.form.verifies_opening() {
+            let mut sum = checks.masked::<W>(ring);
             elementwise::add_assign(&mut sum, &self.aside);
-            if book.constants() {
+            if checks.constants() {
                 elementwise::add_assign(&mut sum, r);
             }
-            book.settled(sum, ring, out);
+            checks.verified(sum, ring, out);
         }
         if rounding == Rounding::Probabilistic {
-            return book.disclosed(ring);
+            return checks.masked(ring);
         }
         let (mut bit, mut borrow) = (Buffer::zeros(self.len), Buffer::zeros(self.len));
         if let Some(audit) = &self.form.borrow {
-            audit.settle_dealt(&self.inner.borrow, book, out);
-            bit = book.disclosed(ring);
+            audit.verify_dealt(&self.inner.borrow, checks, out);
+            bit = checks.masked(ring);
             expand_bits(&self.inner.borrow.borrow().sum(), &mut borrow);
         }
-        let mut sum = book.disclosed::<W>(ring);
-        let small = book.disclosed::<W>(self.form.inner.wrap_ring());
-        let one = if book.constants() { !W::ZERO } else { W::ZERO };
+        let mut sum = checks.masked::<W>(ring);
+        let small = checks.masked::<W>(self.form.inner.wrap_ring());
+        let one = if checks.constants() { !W::ZERO } else { W::ZERO };
         shifted(&mut sum, &small, &bit, r, &borrow, one, f, ring.bits());
-        if book.constants() {
+        if checks.constants() {
             elementwise::add_assign(&mut sum, &self.inner.first);
             elementwise::add_assign(&mut sum, &self.inner.second);
         }
-        book.settled(sum, ring, out)
+        checks.verified(sum, ring, out)
     }
 }
 

@@ -1,9 +1,10 @@
 //! The check before anything is opened: digests are compared, then all four agree whether all compared well.
 //!
-//! Round 0: who vouches for what was *given* sends its digests, layer by layer ([`super::tape`]). Round 1: every party tells every other
-//! whether they compared well. Round 2: if nobody said otherwise, P1 and P2 send P3 the digests of what they *computed*. Round 3: every
-//! party sends every other its verdict on both. Round 4: every party sends every other the verdicts it was sent. Of each party's verdict
-//! there are then three copies, of which two are honest: the majority is the same everywhere, and so is what the honest parties do.
+//! Round 0: the first of each line of what was *given* sends its digests, layer by layer ([`super::transcript`]). Round 1: every
+//! party tells every other whether they compared well. Round 2: if nobody said otherwise, P1 and P2 send P3 the digests of what
+//! they *computed*. Round 3: every party sends every other its verdict on both. Round 4: every party sends every other the verdicts
+//! it was sent. Of each party's verdict there are then three copies, of which two are honest: the majority is the same everywhere,
+//! and so is what the honest parties do.
 //!
 //! That there is a difference, and in which layer the first one is, follows from what the cheater did and from no secret: P3 names the
 //! first layer in which either of P1 and P2 differs, and not which of them.
@@ -12,7 +13,7 @@ use covey_kernels::constant_time::equal_bytes;
 
 use super::share::Role;
 use super::tampering::{Check as Tested, is_done};
-use super::tape::{COMPUTED, DIGEST, GIVEN, Line, Transcript};
+use super::transcript::{COMPUTED, DIGEST, GIVEN, Line, Transcript};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
 /// Computing parties.
@@ -231,7 +232,7 @@ impl Machine for Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tape::Digests;
+    use super::super::transcript::Digests;
     use super::*;
 
     /// Changes a message from one party to another in a step.
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_computed_is_vouched_for_where_what_was_given_differs() {
+    fn no_digest_of_what_is_computed_is_sent_where_what_was_given_differs() {
         let digests = std::cell::RefCell::new(Vec::new());
         let lie = |step: Step, _: usize, _: usize, bytes: &mut Vec<u8>| {
             if step == DIGESTS_OF_COMPUTED {

@@ -3,7 +3,7 @@
 use covey_kernels::{elementwise, gemm};
 use covey_ring::Word;
 
-use super::{COLUMNS, Component, Fold, MESSAGES, challenges, components, settled_by_product};
+use super::{COLUMNS, Component, Fold, MESSAGES, challenges, components, verified_by_product};
 use crate::api::MatmulShape;
 use crate::masked::pieces::piece_of;
 use crate::quad::share::{Arith, Role};
@@ -18,7 +18,7 @@ pub(in crate::quad) struct FoldedProduct<W> {
 
 impl<W: Word> FoldedProduct<W> {
     pub fn new(role: Role, keys: &DrawKeys, shape: MatmulShape) -> Self {
-        let sums = MESSAGES.map(|_| vec![W::ZERO; settled_by_product(&shape)]);
+        let sums = MESSAGES.map(|_| vec![W::ZERO; verified_by_product(&shape)]);
         FoldedProduct { shape, challenges: challenges(role, &keys.generators(), shape.columns), sums }
     }
 

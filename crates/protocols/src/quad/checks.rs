@@ -4,12 +4,12 @@
 //! P2, without taking their word for it: X is a sum of products c·v of values c that P1 and P2 know with values v that P0 and P3
 //! know.
 //!
-//! - *disclose(c)*: P2 sends P3 E = c + r, r from the same key; P1 knows it too and vouches for it with a digest.
-//! - *settle(X)*: P0 sends P3 o = Σ r·v - w ahead of the inputs. P3 has V = Σ E·v - o, and P1 and P2 vouch for V with digests.
+//! - *Masked message of c*: P2 sends P3 E = c + r, r from the same key; P1 knows it too and sends a digest of it.
+//! - *Verification value of X*: P0 sends P3 o = Σ r·v - w ahead of the inputs. P3 has V = Σ E·v - o, and P1 and P2 send digests of V.
 //!
 //! If P1 or P2 sends the other a wrong message, the other's X and so its V are wrong; E comes twice, from P2 and as P1's digest; o
 //! enters V with the fixed coefficient -1, so a wrong one shows in every case and not in one that depends on a secret. What P0
-//! deals to P1 and P2, P3 computes too and vouches for. One of each pair is honest (`docs/quad.md` has the table).
+//! deals to P1 and P2, P3 computes too and sends digests of. One of each pair is honest (`docs/quad.md` has the table).
 //!
 //! All go through the same calls in the same order, so that draws, messages and digests meet.
 
@@ -22,46 +22,46 @@ use covey_ring::{BitTensor, Ring, Word, wire};
 
 use super::share::Role;
 use super::tampering::{Check, is_done};
-use super::tape::{Line, Tape};
+use super::transcript::{Line, TileTranscript};
 use crate::machine::{Outbox, Step};
 use crate::randomness::{Generators, Place};
 
 /// Slot of the key of P0, P1 and P2 at each of them.
 pub(super) const ONLINE_KEY: usize = 3;
-/// Numbers of the draws from that key: masks of what is disclosed, masks of what is settled.
-const DISCLOSED: u32 = 0;
-const SETTLED: u32 = 1 << 11;
+/// Numbers of the masks drawn from that key: those of masked messages, and those of verification values.
+const MASKED: u32 = 0;
+const VERIFIED: u32 = 1 << 11;
 
 /// P3's number among the peers, and those it learns from.
 pub(super) const VERIFIER: usize = 3;
 pub(super) const DEALER: usize = 0;
-pub(super) const DISCLOSER: usize = 2;
+pub(super) const SENDER: usize = 2;
 
 /// One party's side of a tile's checks.
-pub(super) struct Book {
+pub(super) struct TileChecks {
     pub role: Role,
     generators: Arc<Generators>,
     place: Place,
     /// Elements of the tile.
     pub len: usize,
-    disclosed: u32,
-    settled: u32,
+    masked: u32,
+    verified: u32,
     /// P3: what P0 and P2 sent.
-    dealt: Pages,
-    received: Pages,
-    tape: Tape,
+    dealt: Messages,
+    received: Messages,
+    transcript: TileTranscript,
     /// For what a party hashes without sending it.
     packed: Vec<u8>,
 }
 
 /// Messages, read in the order they were written: each to its end before the next.
 #[derive(Default)]
-struct Pages {
+struct Messages {
     messages: VecDeque<Vec<u8>>,
     read: usize,
 }
 
-impl Pages {
+impl Messages {
     fn next(&mut self, len: usize) -> &[u8] {
         if self.messages.front().is_some_and(|message| message.len() == self.read) {
             self.messages.pop_front();
@@ -72,36 +72,36 @@ impl Pages {
     }
 }
 
-impl Book {
+impl TileChecks {
     pub fn new(role: Role, generators: Arc<Generators>, place: Place, len: usize) -> Self {
-        Book {
+        TileChecks {
             role,
-            tape: Tape::new(role, generators.clone(), place),
+            transcript: TileTranscript::new(role, generators.clone(), place),
             generators,
             place,
             len,
-            disclosed: DISCLOSED,
-            settled: SETTLED,
-            dealt: Pages::default(),
-            received: Pages::default(),
+            masked: MASKED,
+            verified: VERIFIED,
+            dealt: Messages::default(),
+            received: Messages::default(),
             packed: Vec::new(),
         }
     }
 
     /// P3: what arrived in `step`.
     pub fn receive(&mut self, step: Step, message: Vec<u8>) {
-        let pages = if step == Step::Offline { &mut self.dealt } else { &mut self.received };
-        pages.messages.push_back(message);
+        let messages = if step == Step::Offline { &mut self.dealt } else { &mut self.received };
+        messages.messages.push_back(message);
     }
 
-    /// What this party has to vouch for or to compare.
-    pub fn close(self) -> Tape {
-        self.tape
+    /// What this party sends or compares digests of.
+    pub fn close(self) -> TileTranscript {
+        self.transcript
     }
 
-    /// Adds to the tape of `line`.
+    /// Adds to the transcript of `line`.
     pub fn note(&mut self, line: Line, bytes: &[u8]) {
-        self.tape.note(line, bytes);
+        self.transcript.note(line, bytes);
     }
 
     fn draw_words<W: Word>(&self, purpose: u32, len: usize) -> Buffer<W> {
@@ -121,28 +121,28 @@ impl Book {
         BitTensor::words_per_plane(self.len)
     }
 
-    fn next_disclosed(&mut self) -> u32 {
-        self.disclosed += 1;
-        self.disclosed - 1
+    fn next_masked(&mut self) -> u32 {
+        self.masked += 1;
+        self.masked - 1
     }
 
-    fn next_settled(&mut self) -> u32 {
-        self.settled += 1;
-        self.settled - 1
+    fn next_verified(&mut self) -> u32 {
+        self.verified += 1;
+        self.verified - 1
     }
 
     // P1 and P2.
 
     /// P1, P2: lets P3 know `c` under a mask.
-    pub fn disclose<W: Word>(&mut self, mut c: Buffer<W>, ring: Ring, out: &mut Outbox) {
-        let purpose = self.next_disclosed();
+    pub fn send_masked<W: Word>(&mut self, mut c: Buffer<W>, ring: Ring, out: &mut Outbox) {
+        let purpose = self.next_masked();
         self.generators.add_words(ONLINE_KEY, self.place, purpose, &mut c);
         self.hand_on(&c, ring, out);
     }
 
     /// The same, returning the mask.
-    pub fn disclose_under<W: Word>(&mut self, c: &[W], ring: Ring, out: &mut Outbox) -> Buffer<W> {
-        let purpose = self.next_disclosed();
+    pub fn send_masked_under<W: Word>(&mut self, c: &[W], ring: Ring, out: &mut Outbox) -> Buffer<W> {
+        let purpose = self.next_masked();
         let mask = self.draw_words(purpose, c.len());
         self.hand_on(&sum(&mask, c), ring, out);
         mask
@@ -153,27 +153,27 @@ impl Book {
             return out.words(VERIFIER, masked, ring);
         }
         // For P3 to compare with what P2 sends.
-        if is_done(Check::Disclosed) {
-            self.tape.note(Line::P1ToP3, packing::packed(masked, ring, &mut self.packed));
+        if is_done(Check::MaskedMessage) {
+            self.transcript.note(Line::P1ToP3, packing::packed(masked, ring, &mut self.packed));
         }
     }
 
     /// P1, P2: lets P3 know planes, one after the other in `c`, under masks.
-    pub fn disclose_planes(&mut self, c: &[u64], out: &mut Outbox) {
-        let masked = self.draw_disclosed(c);
+    pub fn send_masked_planes(&mut self, c: &[u64], out: &mut Outbox) {
+        let masked = self.draw_masks(c);
         self.hand_on_planes(masked, c, out);
     }
 
     /// The same, returning the masks.
-    pub fn disclose_planes_under(&mut self, c: &[u64], out: &mut Outbox) -> Buffer<u64> {
-        let mask = self.draw_disclosed(c);
+    pub fn send_masked_planes_under(&mut self, c: &[u64], out: &mut Outbox) -> Buffer<u64> {
+        let mask = self.draw_masks(c);
         self.hand_on_planes(mask.clone(), c, out);
         mask
     }
 
-    /// The masks of the planes `c`, disclosed next.
-    fn draw_disclosed(&mut self, c: &[u64]) -> Buffer<u64> {
-        let purpose = self.next_disclosed();
+    /// The masks of the planes `c`, sent next.
+    fn draw_masks(&mut self, c: &[u64]) -> Buffer<u64> {
+        let purpose = self.next_masked();
         self.draw_planes(purpose, c.len() / self.width().max(1))
     }
 
@@ -182,27 +182,27 @@ impl Book {
         if self.role == Role::P2 {
             return out.planes(VERIFIER, &masked, self.len);
         }
-        if is_done(Check::Disclosed) {
+        if is_done(Check::MaskedMessage) {
             self.pack_planes(&masked);
-            self.tape.note(Line::P1ToP3, &self.packed);
+            self.transcript.note(Line::P1ToP3, &self.packed);
         }
     }
 
-    /// P1, P2: vouches for a value X of `ring` that P3 computes under a mask, which is returned.
-    pub fn settle<W: Word>(&mut self, x: &[W], ring: Ring) -> Buffer<W> {
-        let purpose = self.next_settled();
+    /// P1, P2: notes the verification value of X of `ring`, which P3 computes under a mask. Returns the mask.
+    pub fn verify<W: Word>(&mut self, x: &[W], ring: Ring) -> Buffer<W> {
+        let purpose = self.next_verified();
         let mask = self.draw_words(purpose, x.len());
-        self.vouch(&sum(&mask, x), ring, Check::Settled);
+        self.note_words(&sum(&mask, x), ring, Check::VerificationValue);
         mask
     }
 
     /// P1, P2: the same for planes, one after the other in `x`.
-    pub fn settle_planes(&mut self, x: &[u64]) -> Buffer<u64> {
-        let purpose = self.next_settled();
+    pub fn verify_planes(&mut self, x: &[u64]) -> Buffer<u64> {
+        let purpose = self.next_verified();
         let mask = self.draw_planes(purpose, x.len() / self.width().max(1));
         let mut masked = mask.clone();
         xor_assign(&mut masked, x);
-        self.vouch_planes(&masked);
+        self.note_planes(&masked);
         mask
     }
 
@@ -213,16 +213,16 @@ impl Book {
         self.role == Role::P3
     }
 
-    /// P0: the mask r of what is disclosed next. P3: E.
-    pub fn disclosed<W: Word>(&mut self, ring: Ring) -> Buffer<W> {
-        let purpose = self.next_disclosed();
+    /// P0: the mask r of the next masked message. P3: E.
+    pub fn masked<W: Word>(&mut self, ring: Ring) -> Buffer<W> {
+        let purpose = self.next_masked();
         if self.role == Role::P0 {
             return self.draw_words(purpose, self.len);
         }
         let mut words = Buffer::<W>::stale(self.len);
         let bytes = self.received.next(wire::words_len(self.len, ring));
-        if is_done(Check::Disclosed) {
-            self.tape.note(Line::P1ToP3, bytes);
+        if is_done(Check::MaskedMessage) {
+            self.transcript.note(Line::P1ToP3, bytes);
         }
         packing::unpack_words_into(bytes, ring, &mut words);
         #[cfg(test)]
@@ -230,9 +230,9 @@ impl Book {
         words
     }
 
-    /// P0: the masks of the planes disclosed next. P3: those planes under their masks.
-    pub fn disclosed_planes(&mut self, planes: usize) -> Buffer<u64> {
-        let purpose = self.next_disclosed();
+    /// P0: the masks of the planes sent next. P3: those planes under their masks.
+    pub fn masked_planes(&mut self, planes: usize) -> Buffer<u64> {
+        let purpose = self.next_masked();
         if self.role == Role::P0 {
             return self.draw_planes(purpose, planes);
         }
@@ -240,8 +240,8 @@ impl Book {
         let mut words = Buffer::stale(width * planes);
         for plane in words.chunks_exact_mut(width.max(1)) {
             let bytes = self.received.next(each);
-            if is_done(Check::Disclosed) {
-                self.tape.note(Line::P1ToP3, bytes);
+            if is_done(Check::MaskedMessage) {
+                self.transcript.note(Line::P1ToP3, bytes);
             }
             packing::unpack_plane_into(bytes, plane);
             #[cfg(test)]
@@ -250,10 +250,10 @@ impl Book {
         words
     }
 
-    /// P0: `sum`, Σ r·v, becomes o, which is sent, and the mask w is returned. P3: `sum`, Σ E·v and what is constant, becomes V, for
-    /// which P1 and P2 have to vouch.
-    pub fn settled<W: Word>(&mut self, mut sum: Buffer<W>, ring: Ring, out: &mut Outbox) -> Buffer<W> {
-        let purpose = self.next_settled();
+    /// P0: `sum`, Σ r·v, becomes o, which is sent, and the mask w is returned. P3: `sum`, Σ E·v and what is constant, becomes V, of
+    /// which P1 and P2 send digests.
+    pub fn verified<W: Word>(&mut self, mut sum: Buffer<W>, ring: Ring, out: &mut Outbox) -> Buffer<W> {
+        let purpose = self.next_verified();
         if self.role == Role::P0 {
             let mask = self.draw_words(purpose, sum.len());
             elementwise::sub_assign(&mut sum, &mask);
@@ -265,13 +265,13 @@ impl Book {
         #[cfg(test)]
         super::enumeration::see(o.iter().map(|word| word.to_u64()));
         elementwise::sub_assign(&mut sum, &o);
-        self.vouch(&sum, ring, Check::Settled);
+        self.note_words(&sum, ring, Check::VerificationValue);
         sum
     }
 
-    /// P0, P3: before `count` planes are settled, one after the other. P0 has their masks, P3 what P0 sent.
-    pub fn settling(&mut self, count: usize) -> Buffer<u64> {
-        let purpose = self.next_settled();
+    /// P0, P3: before `count` planes are verified, one after the other. P0 has their masks, P3 what P0 sent.
+    pub fn verification_planes(&mut self, count: usize) -> Buffer<u64> {
+        let purpose = self.next_verified();
         if self.role == Role::P0 {
             return self.draw_planes(purpose, count);
         }
@@ -285,9 +285,9 @@ impl Book {
         planes
     }
 
-    /// P0, P3: settles plane `index` of `known`, of what [`Book::settling`] gave: from then on that is w at P0 and V at P3. `sum` is as in
-    /// [`Book::settled`].
-    pub fn settle_plane(&mut self, known: &mut [u64], index: usize, sum: &mut [u64], out: &mut Outbox) {
+    /// P0, P3: verifies plane `index` of `known`, of what [`TileChecks::verification_planes`] gave: from then on that is w at P0 and
+    /// V at P3. `sum` is as in [`TileChecks::verified`].
+    pub fn verify_plane(&mut self, known: &mut [u64], index: usize, sum: &mut [u64], out: &mut Outbox) {
         let width = self.width();
         let own = &mut known[index * width..(index + 1) * width];
         if self.role == Role::P0 {
@@ -297,16 +297,16 @@ impl Book {
         xor_assign(own, sum);
     }
 
-    /// P3: all planes of `known` are settled.
-    pub fn settled_planes(&mut self, known: &[u64]) {
+    /// P3: all planes of `known` are verified.
+    pub fn verified_planes(&mut self, known: &[u64]) {
         if self.role == Role::P3 {
-            self.vouch_planes(known);
+            self.note_planes(known);
         }
     }
 
-    fn vouch_planes(&mut self, planes: &[u64]) {
+    fn note_planes(&mut self, planes: &[u64]) {
         self.pack_planes(planes);
-        note_value(&mut self.tape, self.role, &self.packed, Check::Settled);
+        note_value(&mut self.transcript, self.role, &self.packed, Check::VerificationValue);
     }
 
     fn pack_planes(&mut self, planes: &[u64]) {
@@ -316,9 +316,9 @@ impl Book {
         }
     }
 
-    /// P1, P2: vouches on `line` for a value of `ring` that P3 computes under a mask. P3: `sum` less what P0 sent is that.
+    /// P1, P2: notes on `line` a value of `ring` that P3 computes under a mask. P3: `sum` less what P0 sent is that.
     pub fn combine<W: Word>(&mut self, mut sum: Buffer<W>, ring: Ring, line: Line) {
-        let purpose = self.next_settled();
+        let purpose = self.next_verified();
         let has_part = line.ends().contains(&(self.role as usize));
         if self.role == Role::P3 {
             let mut o = Buffer::<W>::stale(sum.len());
@@ -328,24 +328,24 @@ impl Book {
             self.generators.add_words(ONLINE_KEY, self.place, purpose, &mut sum);
         }
         if has_part && is_done(Check::Combined) {
-            self.tape.note(line, packing::packed(&sum, ring, &mut self.packed));
+            self.transcript.note(line, packing::packed(&sum, ring, &mut self.packed));
         }
     }
 
     /// Notes V, which P1, P2 and P3 each have come to.
-    pub fn vouch<W: Word>(&mut self, v: &[W], ring: Ring, check: Check) {
-        note_value(&mut self.tape, self.role, packing::packed(v, ring, &mut self.packed), check);
+    pub fn note_words<W: Word>(&mut self, v: &[W], ring: Ring, check: Check) {
+        note_value(&mut self.transcript, self.role, packing::packed(v, ring, &mut self.packed), check);
     }
 }
 
 /// What P3 compares with both others.
-fn note_value(tape: &mut Tape, role: Role, bytes: &[u8], check: Check) {
+fn note_value(transcript: &mut TileTranscript, role: Role, bytes: &[u8], check: Check) {
     if !is_done(check) {
         return;
     }
     for line in [Line::P1ToP3, Line::P2ToP3] {
         if line.ends().contains(&(role as usize)) {
-            tape.note(line, bytes);
+            transcript.note(line, bytes);
         }
     }
 }

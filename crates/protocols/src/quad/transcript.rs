@@ -1,4 +1,4 @@
-//! Digests of what one party can vouch for to another, tile by tile, and of what a gate's tiles make of them, layer by layer.
+//! Transcripts of what two parties both know, and their digests, tile by tile, and of what a gate's tiles make of them, layer by layer.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) const DIGEST: usize = 32;
 /// Number of the draw of a line's hash key: beyond all others of a tile.
 const HASH_KEY: u32 = (1 << 12) - Line::COUNT as u32;
 
-/// Who vouches for what: the first sends a digest, the second compares it with its own. Of online values digests go to P3 only, which
+/// Who compares what: the first sends a digest, the second compares it with its own. Of online values digests go to P3 only, which
 /// computes none that the others take up, and of dealt ones only away from it: otherwise one who changes a message could learn from
 /// the digest of what another made of it. P1 and P2 compare nothing but the masked inputs that both were sent. What P0, or a client, gave
 /// the parties is compared first, and if it differs nobody sends P3 anything: of two values that differ by something it chose, P3 could
@@ -28,7 +28,7 @@ pub(super) enum Line {
     P3ToP1,
     /// What P0 deals to P2, and public parameters.
     P3ToP2,
-    /// What P2 discloses, and what P1 opened.
+    /// What P2 sends masked, and what P1 opened.
     P1ToP3,
     /// What P2 opened.
     P2ToP3,
@@ -52,7 +52,7 @@ pub(super) const COMPUTED: [Line; 2] = [Line::P1ToP3, Line::P2ToP3];
 impl Line {
     const COUNT: usize = 8;
 
-    /// Who vouches, and who compares.
+    /// Who sends the digest, and who compares.
     pub fn ends(self) -> [usize; 2] {
         match self {
             Line::P3ToP1 => [3, 1],
@@ -142,7 +142,7 @@ fn common_keys(role: Role, other: usize) -> [usize; 2] {
 }
 
 /// One tile's digests under way.
-pub(super) struct Tape {
+pub(super) struct TileTranscript {
     role: Role,
     generators: Arc<Generators>,
     place: Place,
@@ -150,10 +150,10 @@ pub(super) struct Tape {
     lines: [Option<Box<Digest>>; Line::COUNT],
 }
 
-impl Tape {
+impl TileTranscript {
     /// Whose keys are drawn at `place`.
     pub fn new(role: Role, generators: Arc<Generators>, place: Place) -> Self {
-        Tape { role, generators, place, lines: Default::default() }
+        TileTranscript { role, generators, place, lines: Default::default() }
     }
 
     pub fn note(&mut self, line: Line, bytes: &[u8]) {
@@ -257,9 +257,9 @@ mod tests {
     }
 
     fn digest(role: usize, line: Line, place: Place, parts: &[&[u8]]) -> [u8; DIGEST] {
-        let mut tape = Tape::new(Role::of(role), generators(role), place);
-        parts.iter().for_each(|part| tape.note(line, part));
-        tape.digests()[line as usize].unwrap()
+        let mut transcript = TileTranscript::new(Role::of(role), generators(role), place);
+        parts.iter().for_each(|part| transcript.note(line, part));
+        transcript.digests()[line as usize].unwrap()
     }
 
     /// Both ends of a line come to the same digest, of the bytes and not of how they were cut, and no other line has it.
