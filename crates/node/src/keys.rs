@@ -242,7 +242,7 @@ mod tests {
             assert!(keys.are_of(&holders(role)) && !keys.are_of(&holders((role + 1) % 4)));
         }
         let draw = |role: usize, slot: usize| -> u64 {
-            let place = covey_protocols::randomness::Place { gate: 0, tile: 0 };
+            let place = covey_protocols::randomness::DrawPosition { gate: 0, tile: 0 };
             keys[role].generators(0, 0).words(slot, place, 0, 1)[0]
         };
         let drawn = [1, 2, 3].map(|slot| {

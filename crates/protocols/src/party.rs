@@ -12,7 +12,7 @@ use crate::api::{Options, Phase, ProtocolError, Result, Session, Truncation};
 use crate::dealt::Runs;
 use crate::machine::Machine;
 use crate::masked::pieces::{Feed, Own, tiles};
-use crate::randomness::{Generators, Place, SessionKeys};
+use crate::randomness::{DrawPosition, Generators, SessionKeys};
 use crate::scheduler::Scheduler;
 use crate::served::{Dealt, KeptRuns, Served};
 use crate::store::Material;
@@ -50,7 +50,7 @@ pub(crate) struct Site<R> {
     pub role: R,
     pub ring: Ring,
     pub generators: Arc<Generators>,
-    pub place: Place,
+    pub position: DrawPosition,
     /// Elements of the tile.
     pub len: usize,
 }
@@ -185,7 +185,7 @@ impl<W: Word, R: PartyRole> Party<W, R> {
             role,
             ring,
             generators: generators.clone(),
-            place: Place { gate, tile: tile as u32 },
+            position: DrawPosition { gate, tile: tile as u32 },
             len,
         }
     }

@@ -146,7 +146,7 @@ enum Source {
 
 /// Where a gate's tile draws: every (gate, tile, purpose) is its own stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct DrawPosition {
     /// Number of the gate within the inference, below 2^24.
     pub gate: u32,
     /// Tile within the gate, below 2^28.
@@ -159,72 +159,72 @@ impl Generators {
     }
 
     /// `count` words from the key shared with `peer`.
-    pub fn words<W: Word>(&self, peer: usize, place: Place, purpose: u32, count: usize) -> Vec<W> {
+    pub fn words<W: Word>(&self, peer: usize, position: DrawPosition, purpose: u32, count: usize) -> Vec<W> {
         let mut out = vec![W::ZERO; count];
-        self.words_into(peer, place, purpose, &mut out);
+        self.words_into(peer, position, purpose, &mut out);
         out
     }
 
     /// [`Generators::words`] in place of what `out` holds.
-    pub fn words_into<W: Word>(&self, peer: usize, place: Place, purpose: u32, out: &mut [W]) {
+    pub fn words_into<W: Word>(&self, peer: usize, position: DrawPosition, purpose: u32, out: &mut [W]) {
         match self.source(peer) {
-            Source::Keyed(prg) => prg.fill_words(nonce(place, purpose), out),
+            Source::Keyed(prg) => prg.fill_words(nonce(position, purpose), out),
             #[cfg(test)]
             Source::Scripted(script) => script.words(purpose, out),
         }
     }
 
     /// Adds [`Generators::words`] to `out`.
-    pub fn add_words<W: Word>(&self, peer: usize, place: Place, purpose: u32, out: &mut [W]) {
+    pub fn add_words<W: Word>(&self, peer: usize, position: DrawPosition, purpose: u32, out: &mut [W]) {
         match self.source(peer) {
-            Source::Keyed(prg) => prg.add_words(nonce(place, purpose), 0, out),
+            Source::Keyed(prg) => prg.add_words(nonce(position, purpose), 0, out),
             #[cfg(test)]
-            Source::Scripted(_) => elementwise::add_assign(out, &self.words(peer, place, purpose, out.len())),
+            Source::Scripted(_) => elementwise::add_assign(out, &self.words(peer, position, purpose, out.len())),
         }
     }
 
     /// The sum of [`Generators::words`] of two keys, which only those know who have both.
-    pub fn sum_words<W: Word>(&self, peers: [usize; 2], place: Place, purpose: u32, out: &mut [W]) {
+    pub fn sum_words<W: Word>(&self, peers: [usize; 2], position: DrawPosition, purpose: u32, out: &mut [W]) {
         // Chosen draws are of masks; what digests are made of is none.
         #[cfg(test)]
         if peers.iter().any(|&peer| matches!(self.sources[peer], Some(Source::Scripted(_)))) {
             return out.fill(W::ONE);
         }
-        self.words_into(peers[0], place, purpose, out);
-        self.add_words(peers[1], place, purpose, out);
+        self.words_into(peers[0], position, purpose, out);
+        self.add_words(peers[1], position, purpose, out);
     }
 
     /// Subtracts [`Generators::words`] from `out`.
-    pub fn sub_words<W: Word>(&self, peer: usize, place: Place, purpose: u32, out: &mut [W]) {
+    pub fn sub_words<W: Word>(&self, peer: usize, position: DrawPosition, purpose: u32, out: &mut [W]) {
         match self.source(peer) {
-            Source::Keyed(prg) => prg.sub_words(nonce(place, purpose), 0, out),
+            Source::Keyed(prg) => prg.sub_words(nonce(position, purpose), 0, out),
             #[cfg(test)]
-            Source::Scripted(_) => elementwise::sub_assign(out, &self.words(peer, place, purpose, out.len())),
+            Source::Scripted(_) => elementwise::sub_assign(out, &self.words(peer, position, purpose, out.len())),
         }
     }
 
     /// `planes` bit planes of `len` bits from the key shared with `peer`, as one buffer, plane-major.
-    pub fn planes(&self, peer: usize, place: Place, purpose: u32, len: usize, planes: usize) -> Vec<u64> {
+    pub fn planes(&self, peer: usize, position: DrawPosition, purpose: u32, len: usize, planes: usize) -> Vec<u64> {
         let mut out = vec![0u64; BitTensor::words_per_plane(len) * planes];
-        self.planes_into(peer, place, purpose, len, &mut out);
+        self.planes_into(peer, position, purpose, len, &mut out);
         out
     }
 
     /// [`Generators::planes`] in place of what `out` holds, as many planes as it has room for.
     #[cfg_attr(not(test), allow(unused_variables))] // Only scripts ask for the length.
-    pub fn planes_into(&self, peer: usize, place: Place, purpose: u32, len: usize, out: &mut [u64]) {
+    pub fn planes_into(&self, peer: usize, position: DrawPosition, purpose: u32, len: usize, out: &mut [u64]) {
         match self.source(peer) {
-            Source::Keyed(prg) => prg.fill_words(nonce(place, purpose), out),
+            Source::Keyed(prg) => prg.fill_words(nonce(position, purpose), out),
             #[cfg(test)]
             Source::Scripted(script) => script.planes(purpose, len, out),
         }
     }
 
     /// 32 bytes from the key shared with `peer`, to hand to a client as the seed of its own draws.
-    pub fn seed(&self, peer: usize, place: Place, purpose: u32) -> [u8; 32] {
+    pub fn seed(&self, peer: usize, position: DrawPosition, purpose: u32) -> [u8; 32] {
         let mut out = [0u8; 32];
         match self.source(peer) {
-            Source::Keyed(prg) => prg.fill(nonce(place, purpose), 0, &mut out),
+            Source::Keyed(prg) => prg.fill(nonce(position, purpose), 0, &mut out),
             #[cfg(test)]
             Source::Scripted(script) => out = script::seed(script, purpose),
         }
@@ -232,9 +232,9 @@ impl Generators {
     }
 }
 
-fn nonce(place: Place, purpose: u32) -> u64 {
-    assert!(place.gate < 1 << 24 && place.tile < 1 << 28 && purpose < 1 << 12, "a draw outside its domain");
-    u64::from(place.gate) << 40 | u64::from(place.tile) << 12 | u64::from(purpose)
+fn nonce(position: DrawPosition, purpose: u32) -> u64 {
+    assert!(position.gate < 1 << 24 && position.tile < 1 << 28 && purpose < 1 << 12, "a draw outside its domain");
+    u64::from(position.gate) << 40 | u64::from(position.tile) << 12 | u64::from(purpose)
 }
 
 #[cfg(test)]
@@ -403,7 +403,7 @@ mod tests {
             for lane in [0, 1, 2, 7] {
                 let generators = keys.generators(inference, lane);
                 for (gate, tile, purpose) in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1 << 23, 1 << 27, 1 << 11)] {
-                    let drawn: Vec<u64> = generators.words(1, Place { gate, tile }, purpose, 2);
+                    let drawn: Vec<u64> = generators.words(1, DrawPosition { gate, tile }, purpose, 2);
                     assert!(seen.insert(drawn), "run {inference}, lane {lane}, gate {gate}, tile {tile}: drawn before");
                 }
             }

@@ -11,7 +11,7 @@ use covey_kernels::Buffer;
 use covey_ring::Ring;
 
 use super::convert::Select;
-use super::fused::{Form, Fused, Sign, SignForm};
+use super::fused::{Fused, FusedReluPlan, Sign, SignPlan};
 use super::open::Masked;
 use super::product::Product;
 use super::site::{Site, purpose, table};
@@ -21,7 +21,7 @@ use crate::circuits::digits::{Circuit, Root, Tree};
 use crate::machine::{Inbox, Machine, Outbox, Step};
 use crate::masked::Seat;
 use crate::masked::fused::Task;
-use crate::randomness::Place;
+use crate::randomness::DrawPosition;
 use crate::randomness::script::{self, Script, generators};
 
 const TILE: u64 = 1 << 16;
@@ -65,7 +65,7 @@ impl<M: Machine> Case<'_, M> {
                     table: table(n),
                     party,
                     generators: generators(sources),
-                    place: Place { gate: 0, tile: 0 },
+                    position: DrawPosition { gate: 0, tile: 0 },
                     len,
                 };
                 let own: Vec<u64> = shares.iter().map(|shares| shares[role]).collect();
@@ -249,7 +249,7 @@ fn plain_product() {
 
 fn truncation(parties: usize, bits: u32, rounding: Rounding, secrets: std::ops::Range<i64>) {
     let options = Options { parties, ..Options::default() };
-    let form = truncate::Form::new(Truncation { bits, rounding, bound: 2 }, ring4(), &options, 1);
+    let plan = truncate::TruncationPlan::new(Truncation { bits, rounding, bound: 2 }, ring4(), &options, 1);
     Case {
         name: &format!("{rounding:?} shift by {bits}"),
         parties,
@@ -260,7 +260,7 @@ fn truncation(parties: usize, bits: u32, rounding: Rounding, secrets: std::ops::
         blank: None,
         build: &|site, s| {
             let value = filled(&site, s[0]);
-            truncate::Truncate::new(site, form.clone(), value)
+            truncate::Truncate::new(site, plan.clone(), value)
         },
         output: &word,
         join: sum4,
@@ -301,7 +301,7 @@ impl Relu<'_> {
         let ring = Ring::Pow2(l);
         let task = Task { opens: true, compared, shift, skipped: 0, ring };
         let circuit = Circuit { tree: self.tree.clone(), offline: 0, online: 0 };
-        let form = Form::new(task, table(self.parties), self.root, &circuit);
+        let plan = FusedReluPlan::new(task, table(self.parties), self.root, &circuit);
         let flat = matches!(self.root, Root::SignAndBorrow(_));
         let above = purpose::DEAL + if flat { 5 } else { 3 + u32::from(shift > 0) };
         let mask = ring.reduce(u64::MAX);
@@ -318,7 +318,7 @@ impl Relu<'_> {
             blank: self.blank,
             build: &|site, s| {
                 let value = filled(&site, s[0]);
-                Fused::new(site, form.clone(), value)
+                Fused::new(site, plan.clone(), value)
             },
             output: &|(value, sign), e| u64::from(value[e]) | bit(sign, e) << 32,
             join: |a, b| ((a ^ b) >> 32 << 32) | ((a & 0xFFFF_FFFF) + (b & 0xFFFF_FFFF)) & 0xFFFF_FFFF,
@@ -367,7 +367,7 @@ fn signs() {
     for parties in BOTH {
         for low in 2..=3 {
             let options = Options { parties, ..Options::default() };
-            let form = SignForm::new((low, 0), &options, 1);
+            let plan = SignPlan::new((low, 0), &options, 1);
             Case {
                 name: "sign",
                 parties,
@@ -377,7 +377,7 @@ fn signs() {
                 blank: None,
                 build: &|site, s| {
                     let value = filled(&site, s[0]);
-                    Sign::new(site, form.clone(), value)
+                    Sign::new(site, plan.clone(), value)
                 },
                 output: &bit,
                 join: xor,

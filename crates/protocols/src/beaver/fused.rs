@@ -16,22 +16,22 @@ use crate::api::Options;
 use crate::circuits::Adder;
 use crate::circuits::digits::{Circuit, Root, cheapest};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
-use crate::masked::digits::{self, DEEPEST, Digits, Program};
+use crate::masked::digits::{self, DEEPEST, DigitCircuit, Digits};
 use crate::masked::fused::{Task, bits, mask};
 use crate::masked::{Table, select};
 
-/// A gate's form, shared by its tiles.
+/// A gate's plan, shared by its tiles.
 #[derive(Clone)]
-pub(super) struct Form {
+pub(super) struct FusedReluPlan {
     task: Task,
     table: Table,
     /// Whether the borrow is opened by itself rather than times the sign.
     flat: bool,
-    program: Arc<Program>,
+    digits: Arc<DigitCircuit>,
     deals: Vec<(Ring, usize)>,
 }
 
-impl Form {
+impl FusedReluPlan {
     /// The form for `count` elements: as the options name it, or of all the fastest on the network.
     pub fn choose(task: Task, options: &Options, count: usize) -> Self {
         let n = options.parties;
@@ -59,20 +59,20 @@ impl Form {
         };
         // Narrow rings may lack the named form.
         let (root, circuit) = found.or(candidates.first()).expect("a digit tree over at most 63 bits");
-        Form::new(task, table_of(options), *root, circuit)
+        FusedReluPlan::new(task, table_of(options), *root, circuit)
     }
 
     pub fn new(task: Task, table: Table, root: Root, circuit: &Circuit) -> Self {
         let mut sent = vec![0; table.parties];
         let deals = spread(rings(task, root), &mut sent);
-        let program = Program::new(&circuit.tree, root, task.shift as usize, &sent);
-        Form { task, table, flat: matches!(root, Root::SignAndBorrow(_)), program, deals }
+        let digits = DigitCircuit::new(&circuit.tree, root, task.shift as usize, &sent);
+        FusedReluPlan { task, table, flat: matches!(root, Root::SignAndBorrow(_)), digits, deals }
     }
 
     pub fn layout(&self, len: usize) -> Layout {
         let mut layout = Layout::default();
         layout.open_words(self.table, 0, len, self.task.opened());
-        digits::layout(&self.program, self.table, len, 1, &mut layout);
+        digits::layout(&self.digits, self.table, len, 1, &mut layout);
         layout.deal_words(self.table, &self.deals, len);
         layout
     }
@@ -106,7 +106,7 @@ fn rings(task: Task, root: Root) -> Vec<Ring> {
 /// ring above v≫f) τ·msb(R), σ·msb(R), flat τ·msb(R), msb(R).
 pub(super) struct Fused<W> {
     layout: Layout,
-    form: Form,
+    plan: FusedReluPlan,
     site: Site,
     digits: Digits,
     /// A party's share of v, then C; at the dealer what is taken off v's shares, then R.
@@ -118,11 +118,11 @@ pub(super) struct Fused<W> {
 
 impl<W: Word> Fused<W> {
     /// `value`: the share of v at a party; the dealer's -x says that the parties' shares sum up to v - x.
-    pub fn new(site: Site, form: Form, value: Buffer<W>) -> Self {
+    pub fn new(site: Site, plan: FusedReluPlan, value: Buffer<W>) -> Self {
         Fused {
-            layout: form.layout(site.len()),
-            digits: Digits::new(site.seat.clone(), form.program.clone()),
-            form,
+            layout: plan.layout(site.len()),
+            digits: Digits::new(site.seat.clone(), plan.digits.clone()),
+            plan,
             site,
             value,
             received: Vec::new(),
@@ -133,9 +133,9 @@ impl<W: Word> Fused<W> {
 
     /// All the dealer ever does.
     fn deal(&mut self, out: &mut Outbox) {
-        let (site, task) = (&self.site, self.form.task);
+        let (site, task) = (&self.site, self.plan.task);
         elementwise::add_assign(&mut self.value, &site.draw(purpose::OPENING));
-        select::reduce(&mut self.value, mask(self.form.task.opened()));
+        select::reduce(&mut self.value, mask(self.plan.task.opened()));
         let cut = task.read(&self.value);
         self.digits.deal(cut.as_deref().unwrap_or(&self.value), out);
         let sigma = bits::<W>(&self.digits, 0, site.len());
@@ -143,13 +143,13 @@ impl<W: Word> Fused<W> {
         let (r, f, top) = (&self.value[..], task.shift, task.compared - 1);
         let mut next = 0;
         let mut deal = |value: &dyn Fn(&mut [W])| {
-            site.deal(self.form.deals[next], purpose::DEAL + next as u32, value, out);
+            site.deal(self.plan.deals[next], purpose::DEAL + next as u32, value, out);
             next += 1;
         };
         // τ and σ as masks, and the signs of what they multiply.
         let (tau, just_sigma, plus, minus) = (!W::ZERO, W::ZERO, W::ZERO, !W::ZERO);
         deal(&|share| select::one_less(share, &sigma));
-        if self.form.flat {
+        if self.plan.flat {
             deal(&|share| select::product(share, r, &sigma, f, tau, plus));
             deal(&|share| select::whole(share, r, f));
             deal(&|share| select::product(share, &rest, &sigma, 0, tau, plus));
@@ -163,7 +163,7 @@ impl<W: Word> Fused<W> {
         }
         if task.above() > 0 {
             deal(&|share| select::product(share, r, &sigma, top, tau, plus));
-            match self.form.flat {
+            match self.plan.flat {
                 true => deal(&|share| select::whole(share, r, top)),
                 false => deal(&|share| select::product(share, r, &sigma, top, just_sigma, plus)),
             }
@@ -172,20 +172,20 @@ impl<W: Word> Fused<W> {
 
     /// A party: C is complete.
     fn set_public(&mut self) {
-        select::reduce(&mut self.value, mask(self.form.task.opened()));
-        let cut = self.form.task.read(&self.value);
+        select::reduce(&mut self.value, mask(self.plan.task.opened()));
+        let cut = self.plan.task.read(&self.value);
         self.digits.set_public(cut.as_deref().unwrap_or(&self.value));
     }
 
     /// A party: its share of the result.
     fn select(&mut self) {
-        let (site, task) = (&self.site, self.form.task);
-        let dealt = site.dealt(&self.form.deals, &mut self.received);
+        let (site, task) = (&self.site, self.plan.task);
+        let dealt = site.dealt(&self.plan.deals, &mut self.received);
         let sign = bits::<W>(&self.digits, 0, site.len());
         let rest = if task.shift > 0 { bits::<W>(&self.digits, 1, site.len()) } else { Buffer::new() };
         let (first, f, c) = (site.first::<W>(), task.shift, &self.value[..]);
         let mut own = Buffer::stale(site.len());
-        if self.form.flat {
+        if self.plan.flat {
             select::select_flat(&mut own, c, &sign, &rest, &dealt[0], &dealt[1], &dealt[2], first, f);
             select::subtract_flat(&mut own, &sign, &rest, &dealt[3], &dealt[4]);
         } else {
@@ -196,7 +196,7 @@ impl<W: Word> Fused<W> {
         }
         if task.above() > 0 {
             let at = dealt.len() - 2;
-            let flat = if self.form.flat { !W::ZERO } else { W::ZERO };
+            let flat = if self.plan.flat { !W::ZERO } else { W::ZERO };
             select::wrap(&mut own, c, &sign, &dealt[at], &dealt[at + 1], flat, task.compared - 1, task.shifted());
         }
         self.result = own;
@@ -228,7 +228,7 @@ impl<W: Word> Machine for Fused<W> {
         match (self.site.seat.party, step) {
             (None, Step::Offline) => self.deal(out),
             (Some(_), Step::Online(0)) => {
-                self.site.open_send(&mut self.value, purpose::OPENING, self.form.task.opened(), out);
+                self.site.open_send(&mut self.value, purpose::OPENING, self.plan.task.opened(), out);
             }
             (Some(_), Step::Online(round)) => self.digits.local(round - 1, out),
             _ => {}
@@ -239,15 +239,15 @@ impl<W: Word> Machine for Fused<W> {
         match step {
             Step::Offline => {
                 self.digits.absorb_deal(inbox);
-                self.received = self.site.receive_dealt(&self.form.deals, inbox);
+                self.received = self.site.receive_dealt(&self.plan.deals, inbox);
             }
             Step::Online(0) => {
-                self.site.open_receive(&mut self.value, self.form.task.opened(), inbox);
+                self.site.open_receive(&mut self.value, self.plan.task.opened(), inbox);
                 self.set_public();
             }
             Step::Online(round) => {
                 self.digits.absorb(round - 1, inbox);
-                if round == self.form.program.levels.len() {
+                if round == self.plan.digits.levels.len() {
                     self.select();
                 }
             }
@@ -261,19 +261,19 @@ impl<W: Word> Machine for Fused<W> {
 
 /// The shape of a gate that yields shares of the sign alone.
 #[derive(Clone)]
-pub(super) struct SignForm {
+pub(super) struct SignPlan {
     table: Table,
     /// Bits below the sign that are compared, and those below them that are left out.
     low: u32,
     skipped: u32,
-    program: Arc<Program>,
+    digits: Arc<DigitCircuit>,
 }
 
-impl SignForm {
+impl SignPlan {
     /// Of bit `low + skipped` of x, which is its sign, over `count` elements.
     pub fn new((low, skipped): (u32, u32), options: &Options, count: usize) -> Self {
-        let program = tree::alone(Root::SharedSign, low as usize, options, count, &vec![0; options.parties]);
-        SignForm { table: table_of(options), low, skipped, program }
+        let digits = tree::alone(Root::SharedSign, low as usize, options, count, &vec![0; options.parties]);
+        SignPlan { table: table_of(options), low, skipped, digits }
     }
 
     fn ring(&self) -> Ring {
@@ -283,7 +283,7 @@ impl SignForm {
     pub fn layout(&self, len: usize) -> Layout {
         let mut layout = Layout::default();
         layout.open_words(self.table, 0, len, self.ring());
-        digits::layout(&self.program, self.table, len, 1, &mut layout);
+        digits::layout(&self.digits, self.table, len, 1, &mut layout);
         layout
     }
 }
@@ -291,22 +291,22 @@ impl SignForm {
 /// Shares of the sign over one tile.
 pub(super) struct Sign<W> {
     layout: Layout,
-    form: SignForm,
+    plan: SignPlan,
     site: Site,
     digits: Digits,
     value: Buffer<W>,
 }
 
 impl<W: Word> Sign<W> {
-    pub fn new(site: Site, form: SignForm, value: Buffer<W>) -> Self {
-        let digits = Digits::new(site.seat.clone(), form.program.clone());
-        Sign { layout: form.layout(site.len()), digits, form, site, value }
+    pub fn new(site: Site, plan: SignPlan, value: Buffer<W>) -> Self {
+        let digits = Digits::new(site.seat.clone(), plan.digits.clone());
+        Sign { layout: plan.layout(site.len()), digits, plan, site, value }
     }
 
     /// What the digit tree reads of C or R.
     fn cut(&self, value: &mut [W]) {
-        select::reduce(value, mask(self.form.ring()));
-        elementwise::shr_assign(value, self.form.skipped);
+        select::reduce(value, mask(self.plan.ring()));
+        elementwise::shr_assign(value, self.plan.skipped);
     }
 }
 
@@ -325,7 +325,7 @@ impl<W: Word> Machine for Sign<W> {
                 self.digits.deal(&r, out);
             }
             (Some(_), Step::Online(0)) => {
-                self.site.open_send(&mut self.value, purpose::OPENING, self.form.ring(), out);
+                self.site.open_send(&mut self.value, purpose::OPENING, self.plan.ring(), out);
             }
             (Some(_), Step::Online(round)) => self.digits.local(round - 1, out),
             _ => {}
@@ -336,7 +336,7 @@ impl<W: Word> Machine for Sign<W> {
         match step {
             Step::Offline => self.digits.absorb_deal(inbox),
             Step::Online(0) => {
-                self.site.open_receive(&mut self.value, self.form.ring(), inbox);
+                self.site.open_receive(&mut self.value, self.plan.ring(), inbox);
                 let mut c = std::mem::take(&mut self.value);
                 self.cut(&mut c);
                 self.digits.set_public(&c);

@@ -24,7 +24,7 @@ fn client_of(table: Table) -> usize {
 pub(super) fn input<W: Word>(site: &Site, owner: usize, value: Option<&[W]>) -> Buffer<W> {
     let draw = |peer: usize| {
         let mut out = Buffer::<W>::stale(site.len());
-        site.seat.generators.words_into(peer, site.seat.place, purpose::OPENING, &mut out);
+        site.seat.generators.words_into(peer, site.seat.position, purpose::OPENING, &mut out);
         out
     };
     match (site.seat.party, value) {
@@ -86,7 +86,8 @@ impl<W: Word> Machine for ClientInput<W> {
         match (&self.site, step) {
             (Some(site), Step::Online(0)) => {
                 let Some(me) = site.seat.party.filter(|&me| !self.is_last(me)) else { return };
-                let mut seed = site.seat.generators.seed(self.table.dealer, site.seat.place, purpose::SEED + me as u32);
+                let mut seed =
+                    site.seat.generators.seed(self.table.dealer, site.seat.position, purpose::SEED + me as u32);
                 out.bytes(client_of(self.table), &seed);
                 self.value = Buffer::copy_of(&expand(&seed, 0, site.len()));
                 seed.zeroize();
@@ -118,8 +119,8 @@ fn randomise<W: Word>(site: &Site, share: &mut [W]) {
     for peer in site.seat.others() {
         let generators = &site.seat.generators;
         match site.seat.party < Some(peer) {
-            true => generators.add_words(peer, site.seat.place, purpose::ZERO, share),
-            false => generators.sub_words(peer, site.seat.place, purpose::ZERO, share),
+            true => generators.add_words(peer, site.seat.position, purpose::ZERO, share),
+            false => generators.sub_words(peer, site.seat.position, purpose::ZERO, share),
         }
     }
 }
@@ -193,7 +194,7 @@ impl Machine for OpenPlanes {
         if let (Some(_), Step::Online(_)) = (seat.party, step) {
             for peer in seat.others() {
                 let mut zero = Buffer::stale(self.value.len());
-                seat.generators.planes_into(peer, seat.place, purpose::ZERO, seat.len, &mut zero);
+                seat.generators.planes_into(peer, seat.position, purpose::ZERO, seat.len, &mut zero);
                 xor_assign(&mut self.value, &zero);
             }
             seat.others().for_each(|to| out.planes(to, &self.value, seat.len));

@@ -297,15 +297,15 @@ impl<W: Word> Beaver<W> {
         self.party.admit::<Self>(truncate)?;
         let count = shape.iter().product();
         if let Some(relu) = relu {
-            let form = self.fused_form(truncate, relu, count);
+            let plan = self.fused_plan(truncate, relu, count);
             let value = |(value, _): (Buffer<W>, Buffer<u64>)| value;
-            return self.stream(shape, pieces, |site, own| fused::Fused::new(site, form.clone(), own), value);
+            return self.stream(shape, pieces, |site, own| fused::Fused::new(site, plan.clone(), own), value);
         }
         let same = |value: Buffer<W>| value;
         match truncate {
             Some(truncation) => {
-                let form = truncate::Form::new(truncation, self.party.ring, &self.party.options, count);
-                self.stream(shape, pieces, |site, own| truncate::Truncate::new(site, form.clone(), own), same)
+                let plan = truncate::TruncationPlan::new(truncation, self.party.ring, &self.party.options, count);
+                self.stream(shape, pieces, |site, own| truncate::Truncate::new(site, plan.clone(), own), same)
             }
             None if public => Ok(self.local(shape, pieces)),
             None => self.stream(shape, pieces, product::Product::new, same),

@@ -44,7 +44,7 @@ use crate::machine::Machine;
 use crate::masked::seed::Seed;
 use crate::masked::{Seat, Table};
 use crate::party::{self, Party, PartyRole};
-use crate::randomness::{Generators, Place, SessionKeys};
+use crate::randomness::{DrawPosition, Generators, SessionKeys};
 use site::{Site, purpose, table_of};
 
 /// The run whose generators the masks of weights are drawn from: no inference has its number.
@@ -80,8 +80,8 @@ impl PartyRole for Role {
 
 impl From<party::Site<Role>> for Site {
     fn from(site: party::Site<Role>) -> Self {
-        let party::Site { role: Role { table, party }, ring, generators, place, len } = site;
-        Site { seat: Seat { table, party, generators, place, len }, ring }
+        let party::Site { role: Role { table, party }, ring, generators, position, len } = site;
+        Site { seat: Seat { table, party, generators, position, len }, ring }
     }
 }
 
@@ -105,7 +105,7 @@ pub struct Beaver<W> {
 impl<W: Word> Beaver<W> {
     fn new(party: Party<W, Role>) -> Self {
         let weight_generators = party.runs.generators(WEIGHTS_RUN);
-        let seed = |peer: usize| weight_generators.seed(peer, Place { gate: 0, tile: 0 }, purpose::SEED);
+        let seed = |peer: usize| weight_generators.seed(peer, DrawPosition { gate: 0, tile: 0 }, purpose::SEED);
         let Role { table, party: number } = party.role;
         let mask_seeds: Vec<[u8; 32]> = match number {
             None => table.peers().map(seed).collect(),

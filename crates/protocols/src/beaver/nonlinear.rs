@@ -13,17 +13,17 @@ impl<W: Word> NonLinear for Beaver<W> {
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.party.admit::<Self>(truncation)?;
-        let form = truncate::Form::new(truncation, self.party.ring, &self.party.options, x.len());
-        self.words(x.shape(), |site, range| truncate::Truncate::new(site, form.clone(), x.tile(range)))
+        let plan = truncate::TruncationPlan::new(truncation, self.party.ring, &self.party.options, x.len());
+        self.words(x.shape(), |site, range| truncate::Truncate::new(site, plan.clone(), x.tile(range)))
     }
 
     fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
-        let form = fused::SignForm::new(
+        let plan = fused::SignPlan::new(
             comparison.read(self.party.ring.bits(), &self.party.options),
             &self.party.options,
             x.len(),
         );
-        self.planes(x.len(), 1, |site, range| fused::Sign::new(site, form.clone(), x.tile(range)))
+        self.planes(x.len(), 1, |site, range| fused::Sign::new(site, plan.clone(), x.tile(range)))
     }
 
     fn and(&mut self, x: &Bool, y: &Bool) -> Result<Bool> {
@@ -64,8 +64,13 @@ impl<W: Word> Beaver<W> {
         self.planes(x.len(), planes, |site, range| bits::And::new(site, planes, [x.tile(range.clone()), y.tile(range)]))
     }
 
-    pub(super) fn fused_form(&self, truncate: Option<Truncation>, relu: Comparison, count: usize) -> fused::Form {
-        fused::Form::choose(
+    pub(super) fn fused_plan(
+        &self,
+        truncate: Option<Truncation>,
+        relu: Comparison,
+        count: usize,
+    ) -> fused::FusedReluPlan {
+        fused::FusedReluPlan::choose(
             Task::new(true, truncate, relu, self.party.ring, &self.party.options),
             &self.party.options,
             count,
@@ -74,12 +79,12 @@ impl<W: Word> Beaver<W> {
 
     /// max(x≫f, 0), and where there is no shift shares of the sign of x.
     fn fused_relu(&mut self, x: &Arith<W>, truncate: Option<Truncation>, relu: Comparison) -> Result<(Arith<W>, Bool)> {
-        let form = self.fused_form(truncate, relu, x.len());
+        let plan = self.fused_plan(truncate, relu, x.len());
         let (mut out, mut sign) = (zeros(x.shape()), BitTensor::zeros(x.len(), 1));
         let held = self.number().is_some();
         self.each_tile(
             x.len(),
-            |site, range| fused::Fused::new(site, form.clone(), x.tile(range)),
+            |site, range| fused::Fused::new(site, plan.clone(), x.tile(range)),
             |range, (words, bits)| {
                 if held {
                     out.data_mut()[range.clone()].copy_from_slice(&words);

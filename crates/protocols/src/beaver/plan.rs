@@ -3,7 +3,7 @@
 use covey_kernels::Chunk;
 use covey_ring::{Ring, Word};
 
-use super::fused::{Form, SignForm};
+use super::fused::{FusedReluPlan, SignPlan};
 use super::site::table_of;
 use super::{Beaver, again, bits, convert, io, memory, open, product, truncate};
 use crate::api::{Costs, Options, WeightKind};
@@ -59,12 +59,12 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             cost
         }
         Gate::Truncate { count, truncation } => {
-            let form = truncate::Form::new(truncation, ring, options, count);
-            tiled(count, &|len| form.layout(len))
+            let plan = truncate::TruncationPlan::new(truncation, ring, options, count);
+            tiled(count, &|len| plan.layout(len))
         }
         Gate::Msb { count, comparison } => {
-            let form = SignForm::new(comparison.read(ring.bits(), options), options, count);
-            tiled(count, &|len| form.layout(len))
+            let plan = SignPlan::new(comparison.read(ring.bits(), options), options, count);
+            tiled(count, &|len| plan.layout(len))
         }
         Gate::And { count, planes } => tiled(count, &|len| bits::And::layout(table, len, planes)),
         Gate::A2b { count } => {
@@ -78,8 +78,8 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::Bit2a { count } => tiled(count, &|len| convert::layout(table, len, ring, false)),
         Gate::Select { count } => tiled(count, &|len| convert::layout(table, len, ring, true)),
         Gate::Relu { count, truncate, comparison } => {
-            let form = Form::choose(Task::new(true, truncate, comparison, ring, options), options, count);
-            tiled(count, &|len| form.layout(len))
+            let plan = FusedReluPlan::choose(Task::new(true, truncate, comparison, ring, options), options, count);
+            tiled(count, &|len| plan.layout(len))
         }
         Gate::Max { count, comparison } => plan(&Gate::Relu { count, truncate: None, comparison }, ring, options),
         Gate::DivExact { .. } | Gate::Clip { .. } => composed::cost(gate, |gate| plan(gate, ring, options)),
@@ -94,12 +94,12 @@ fn finished(lens: Vec<usize>, public: bool, (truncate, relu): Follows, ring: Rin
     };
     match (truncate, relu) {
         (truncate, Some(relu)) => {
-            let form = Form::choose(Task::new(true, truncate, relu, ring, options), options, count);
-            tiled(&|len| form.layout(len))
+            let plan = FusedReluPlan::choose(Task::new(true, truncate, relu, ring, options), options, count);
+            tiled(&|len| plan.layout(len))
         }
         (Some(truncation), None) => {
-            let form = truncate::Form::new(truncation, ring, options, count);
-            tiled(&|len| form.layout(len))
+            let plan = truncate::TruncationPlan::new(truncation, ring, options, count);
+            tiled(&|len| plan.layout(len))
         }
         (None, None) if public => Cost::default(),
         (None, None) => tiled(&|len| product::layout(table, len, ring)),

@@ -7,7 +7,7 @@ use crate::api::Options;
 use crate::circuits::Adder;
 use crate::circuits::digits::{Circuit, Root, cheapest};
 use crate::masked;
-use crate::masked::digits::{DEEPEST, Program};
+use crate::masked::digits::{DEEPEST, DigitCircuit};
 
 /// Bits opened an element on all links, where a search for two parties found `online`.
 pub(super) fn opened(online: usize, parties: usize) -> usize {
@@ -31,7 +31,7 @@ pub(super) fn shallow(adder: Adder, bits: usize) -> usize {
 
 /// A comparison that stands alone: the one bit `root` yields of C - R over `bits` bits. `sent`: bits that the dealer sends each
 /// party besides.
-pub(super) fn alone(root: Root, bits: usize, options: &Options, count: usize, sent: &[usize]) -> Arc<Program> {
+pub(super) fn alone(root: Root, bits: usize, options: &Options, count: usize, sent: &[usize]) -> Arc<DigitCircuit> {
     let n = options.parties;
     let circuits: Vec<Circuit> = (1..=DEEPEST).filter_map(|depth| cheapest(root, bits, 0, depth)).collect();
     let total = |c: &&Circuit| c.offline + opened(c.online, n);
@@ -44,5 +44,5 @@ pub(super) fn alone(root: Root, bits: usize, options: &Options, count: usize, se
         _ => circuits.iter().filter(|c| c.tree.depth() <= deepest).min_by_key(total),
     };
     let chosen = chosen.or(circuits.first()).expect("a digit tree over at most 63 bits");
-    Program::new(&chosen.tree, root, 0, sent)
+    DigitCircuit::new(&chosen.tree, root, 0, sent)
 }

@@ -15,12 +15,12 @@ use super::tree;
 use crate::api::{Options, Rounding, Truncation};
 use crate::circuits::digits::Root;
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
-use crate::masked::digits::{self, Digits, Program};
+use crate::masked::digits::{self, DigitCircuit, Digits};
 use crate::masked::{Table, select};
 
 /// The shape of a shift, shared by its tiles.
 #[derive(Clone)]
-pub(super) struct Form {
+pub(super) struct TruncationPlan {
     bits: u32,
     rounding: Rounding,
     ring: Ring,
@@ -28,11 +28,11 @@ pub(super) struct Form {
     /// R≫f; unless probabilistic, msb(R) modulo 2^f; if exact, the dealer's part of β.
     deals: Vec<(Ring, usize)>,
     /// If exact.
-    borrow: Option<Arc<Program>>,
+    borrow: Option<Arc<DigitCircuit>>,
 }
 
-impl Form {
-    /// The form over `count` elements.
+impl TruncationPlan {
+    /// The plan over `count` elements.
     pub fn new(truncation: Truncation, ring: Ring, options: &Options, count: usize) -> Self {
         let Truncation { bits, rounding, .. } = truncation;
         let rings: &[Ring] = match rounding {
@@ -44,7 +44,7 @@ impl Form {
         let deals = spread(rings.iter().copied(), &mut sent);
         let borrow =
             (rounding == Rounding::Exact).then(|| tree::alone(Root::Borrow, bits as usize, options, count, &sent));
-        Form { bits, rounding, ring, table: table_of(options), deals, borrow }
+        TruncationPlan { bits, rounding, ring, table: table_of(options), deals, borrow }
     }
 
     pub fn layout(&self, len: usize) -> Layout {
@@ -61,7 +61,7 @@ impl Form {
 /// The shift over one tile.
 pub(super) struct Truncate<W> {
     layout: Layout,
-    form: Form,
+    plan: TruncationPlan,
     site: Site,
     borrow: Option<Digits>,
     /// A party's share of v, then C with the offset; at the dealer what is taken off v's shares, then R.
@@ -72,11 +72,11 @@ pub(super) struct Truncate<W> {
 
 impl<W: Word> Truncate<W> {
     /// `value` as in [`super::fused::Fused::new`].
-    pub fn new(site: Site, form: Form, value: Buffer<W>) -> Self {
+    pub fn new(site: Site, plan: TruncationPlan, value: Buffer<W>) -> Self {
         Truncate {
-            layout: form.layout(site.len()),
-            borrow: form.borrow.as_ref().map(|program| Digits::new(site.seat.clone(), program.clone())),
-            form,
+            layout: plan.layout(site.len()),
+            borrow: plan.borrow.as_ref().map(|circuit| Digits::new(site.seat.clone(), circuit.clone())),
+            plan,
             site,
             value,
             received: Vec::new(),
@@ -85,11 +85,11 @@ impl<W: Word> Truncate<W> {
     }
 
     fn deal(&mut self, out: &mut Outbox) {
-        let (site, l) = (&self.site, self.form.ring.bits());
+        let (site, l) = (&self.site, self.plan.ring.bits());
         elementwise::add_assign(&mut self.value, &site.draw(purpose::OPENING));
-        select::reduce(&mut self.value, self.form.ring.reduce(!W::ZERO));
+        select::reduce(&mut self.value, self.plan.ring.reduce(!W::ZERO));
         let r = &self.value[..];
-        let mut deals = self.form.deals.iter().copied().zip(purpose::DEAL..);
+        let mut deals = self.plan.deals.iter().copied().zip(purpose::DEAL..);
         let mut deal = |value: &dyn Fn(&mut [W]), out: &mut Outbox| {
             if let Some((deal, purpose)) = deals.next() {
                 site.deal(deal, purpose, value, out);
@@ -98,7 +98,7 @@ impl<W: Word> Truncate<W> {
         if let Some(borrow) = &mut self.borrow {
             borrow.deal(r, out);
         }
-        deal(&|share| select::whole(share, r, self.form.bits), out);
+        deal(&|share| select::whole(share, r, self.plan.bits), out);
         deal(&|share| select::whole(share, r, l - 1), out);
         if let Some(borrow) = &self.borrow {
             let mut bit = Buffer::<W>::stale(site.len());
@@ -109,8 +109,8 @@ impl<W: Word> Truncate<W> {
 
     /// A party: C is complete, before the borrow is known.
     fn set_public(&mut self) {
-        select::offset(&mut self.value, self.form.rounding.offset(self.form.ring));
-        select::reduce(&mut self.value, self.form.ring.reduce(!W::ZERO));
+        select::offset(&mut self.value, self.plan.rounding.offset(self.plan.ring));
+        select::reduce(&mut self.value, self.plan.ring.reduce(!W::ZERO));
         match &mut self.borrow {
             Some(borrow) => borrow.set_public(&self.value),
             None => self.share(),
@@ -119,11 +119,11 @@ impl<W: Word> Truncate<W> {
 
     /// A party: its share of the result.
     fn share(&mut self) {
-        let (site, form) = (&self.site, &self.form);
-        let dealt = site.dealt(&form.deals, &mut self.received);
-        let (first, f, l) = (site.first::<W>(), form.bits, form.ring.bits());
+        let (site, plan) = (&self.site, &self.plan);
+        let dealt = site.dealt(&plan.deals, &mut self.received);
+        let (first, f, l) = (site.first::<W>(), plan.bits, plan.ring.bits());
         let mut own = Buffer::stale(site.len());
-        shifted(&mut own, &self.value, &dealt[0], first, f, form.rounding.offset::<W>(form.ring).shr(f));
+        shifted(&mut own, &self.value, &dealt[0], first, f, plan.rounding.offset::<W>(plan.ring).shr(f));
         if let Some(wrap) = dealt.get(1) {
             wrapped(&mut own, &self.value, wrap, l, f);
         }
@@ -162,7 +162,7 @@ impl<W: Word> Machine for Truncate<W> {
     fn local(&mut self, step: Step, out: &mut Outbox) {
         match (self.site.seat.party, step) {
             (None, Step::Offline) => self.deal(out),
-            (Some(_), Step::Online(0)) => self.site.open_send(&mut self.value, purpose::OPENING, self.form.ring, out),
+            (Some(_), Step::Online(0)) => self.site.open_send(&mut self.value, purpose::OPENING, self.plan.ring, out),
             (Some(_), Step::Online(round)) => {
                 if let Some(borrow) = &mut self.borrow {
                     borrow.local(round - 1, out);
@@ -173,20 +173,20 @@ impl<W: Word> Machine for Truncate<W> {
     }
 
     fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
-        match (step, &mut self.borrow, &self.form.borrow) {
+        match (step, &mut self.borrow, &self.plan.borrow) {
             (Step::Offline, borrow, _) => {
                 if let Some(borrow) = borrow {
                     borrow.absorb_deal(inbox);
                 }
-                self.received = self.site.receive_dealt(&self.form.deals, inbox);
+                self.received = self.site.receive_dealt(&self.plan.deals, inbox);
             }
             (Step::Online(0), ..) => {
-                self.site.open_receive(&mut self.value, self.form.ring, inbox);
+                self.site.open_receive(&mut self.value, self.plan.ring, inbox);
                 self.set_public();
             }
-            (Step::Online(round), Some(borrow), Some(program)) => {
+            (Step::Online(round), Some(borrow), Some(circuit)) => {
                 borrow.absorb(round - 1, inbox);
-                if round == program.levels.len() {
+                if round == circuit.levels.len() {
                     self.share();
                 }
             }

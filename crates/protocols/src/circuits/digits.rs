@@ -44,7 +44,7 @@ impl Tree {
 
 /// What the parent of a range needs of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum RangePosition {
     /// The highest child: propagate opened, generate as shares.
     Highest,
     /// Both opened.
@@ -53,13 +53,13 @@ pub enum Place {
     Lowest,
 }
 
-impl Place {
+impl RangePosition {
     /// The place of child `i` of `count`, 0 the lowest, in a range that stands at `self`.
-    pub fn of_child(self, i: usize, count: usize) -> Place {
+    pub fn of_child(self, i: usize, count: usize) -> RangePosition {
         match (i, self) {
-            (i, _) if i + 1 == count => Place::Highest,
-            (0, Place::Lowest) => Place::Lowest,
-            _ => Place::Middle,
+            (i, _) if i + 1 == count => RangePosition::Highest,
+            (0, RangePosition::Lowest) => RangePosition::Lowest,
+            _ => RangePosition::Middle,
         }
     }
 }
@@ -161,16 +161,16 @@ impl Found {
     }
 }
 
-fn digit(bits: usize, place: Place) -> Option<Found> {
+fn digit(bits: usize, place: RangePosition) -> Option<Found> {
     if !(1..=DIGIT).contains(&bits) {
         return None;
     }
     // The propagate bit of a single bit is public but for its mask.
     let propagate = if bits == 1 { 0 } else { 2 };
     let online = match place {
-        Place::Highest => propagate,
-        Place::Middle => 2 + propagate,
-        Place::Lowest => 2,
+        RangePosition::Highest => propagate,
+        RangePosition::Middle => 2 + propagate,
+        RangePosition::Lowest => 2,
     };
     Some(Found { offline: (1 << bits) - 1, online, trees: vec![Tree::Digit(bits)] })
 }
@@ -188,12 +188,12 @@ fn better(best: &mut Option<Found>, candidate: Option<Found>) {
 #[derive(Default)]
 struct Search {
     circuits: HashMap<(Root, usize, usize, usize), Option<Circuit>>,
-    ranges: HashMap<(usize, usize, Place), Option<Found>>,
-    runs: HashMap<(usize, usize, usize, Place, bool), Option<Found>>,
+    ranges: HashMap<(usize, usize, RangePosition), Option<Found>>,
+    runs: HashMap<(usize, usize, usize, RangePosition, bool), Option<Found>>,
 }
 
 impl Search {
-    fn range(&mut self, bits: usize, depth: usize, place: Place) -> Option<Found> {
+    fn range(&mut self, bits: usize, depth: usize, place: RangePosition) -> Option<Found> {
         if depth == 0 || bits == 0 {
             return None;
         }
@@ -204,12 +204,12 @@ impl Search {
         if depth > 1 {
             for children in 2..=RADIX.min(bits) {
                 let mut sums = Vec::new();
-                if place != Place::Lowest {
+                if place != RangePosition::Lowest {
                     sums.push((polynomial::through(children), Constant::Shared));
                 }
-                let constant = if place == Place::Highest { Constant::Kept } else { Constant::Shared };
+                let constant = if place == RangePosition::Highest { Constant::Kept } else { Constant::Shared };
                 sums.push((polynomial::carry(children), constant));
-                let online = if place == Place::Middle { 4 } else { 2 };
+                let online = if place == RangePosition::Middle { 4 } else { 2 };
                 let run = self.run(bits, depth - 1, children, place.of_child(0, children), true);
                 better(&mut best, run.map(|run| run.under(polynomial::shared_bits(&sums), online)));
             }
@@ -219,9 +219,9 @@ impl Search {
     }
 
     /// `count` adjacent ranges of `bits` bits together.
-    fn run(&mut self, bits: usize, depth: usize, count: usize, lowest: Place, highest: bool) -> Option<Found> {
+    fn run(&mut self, bits: usize, depth: usize, count: usize, lowest: RangePosition, highest: bool) -> Option<Found> {
         if count == 1 {
-            return self.range(bits, depth, if highest { Place::Highest } else { lowest });
+            return self.range(bits, depth, if highest { RangePosition::Highest } else { lowest });
         }
         let key = (bits, depth, count, lowest, highest);
         if let Some(found) = self.runs.get(&key) {
@@ -229,7 +229,7 @@ impl Search {
         }
         let mut best = None;
         for top in 1..=bits.saturating_sub(count - 1) {
-            let place = if highest { Place::Highest } else { Place::Middle };
+            let place = if highest { RangePosition::Highest } else { RangePosition::Middle };
             let found = self
                 .range(top, depth, place)
                 .and_then(|top_range| Some(top_range.beside(self.run(bits - top, depth, count - 1, lowest, false)?)));
@@ -242,14 +242,14 @@ impl Search {
     /// A root over one carry.
     fn plain_root(&mut self, root: Root, bits: usize, depth: usize) -> Option<Found> {
         let single = usize::from(root == Root::SharedSign);
-        let mut best = digit(bits, Place::Lowest).filter(|_| depth > 0);
+        let mut best = digit(bits, RangePosition::Lowest).filter(|_| depth > 0);
         if let Some(best) = &mut best {
             best.offline += single;
         }
         if depth > 1 {
             for children in 2..=RADIX.min(bits) {
                 let offline = polynomial::shared_bits(&root_sums(root, children));
-                let run = self.run(bits, depth - 1, children, Place::Lowest, true);
+                let run = self.run(bits, depth - 1, children, RangePosition::Lowest, true);
                 // The node is the whole tree: its children stay a list.
                 let found = run.map(|run| Found { offline: run.offline + offline, online: run.online + 2, ..run });
                 better(&mut best, found);
@@ -261,12 +261,12 @@ impl Search {
     /// A root over the sign and the rest, whose lowest child has `low` bits.
     fn fused_root(&mut self, bits: usize, low: usize, depth: usize) -> Option<Found> {
         let high = bits.checked_sub(low).filter(|&high| high > 0)?;
-        let lowest = self.range(low, depth.checked_sub(1)?, Place::Lowest)?;
+        let lowest = self.range(low, depth.checked_sub(1)?, RangePosition::Lowest)?;
         let mut best = None;
         for children in 2..=RADIX.min(high + 1) {
             // One more shared and two more opened for the highest child's generate bit.
             let offline = polynomial::shared_bits(&root_sums(Root::SignAndRest, children)) + 1;
-            let run = self.run(high, depth - 1, children - 1, Place::Middle, true);
+            let run = self.run(high, depth - 1, children - 1, RangePosition::Middle, true);
             let found = run.map(|run| {
                 let run = run.beside(lowest.clone());
                 Found { offline: run.offline + offline, online: run.online + 6, ..run }
@@ -292,7 +292,7 @@ fn flat_root(bits: usize, low: usize) -> Option<Found> {
             let found = sizes.iter().enumerate().try_fold(
                 Found { offline: 0, online: 0, trees: Vec::new() },
                 |found, (i, &bits)| {
-                    Some(found.beside(digit(bits, Place::Lowest.of_child(children - 1 - i, children))?))
+                    Some(found.beside(digit(bits, RangePosition::Lowest.of_child(children - 1 - i, children))?))
                 },
             );
             let sums = root_sums(Root::SignAndBorrow(low_digits), children);

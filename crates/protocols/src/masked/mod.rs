@@ -15,7 +15,7 @@ use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Word};
 
 use crate::api::NetworkProfile;
-use crate::randomness::{Generators, Place};
+use crate::randomness::{DrawPosition, Generators};
 
 /// Number of the first draw of a circuit within a gate; those below are the gates' own.
 pub(crate) const CIRCUIT: u32 = 16;
@@ -59,7 +59,7 @@ pub(crate) struct Seat {
     /// Number among the parties; none at the dealer.
     pub party: Option<usize>,
     pub generators: Arc<Generators>,
-    pub place: Place,
+    pub position: DrawPosition,
     /// Elements of the tile.
     pub len: usize,
 }
@@ -85,14 +85,14 @@ impl Seat {
     /// `len` words from the key of the dealer and party number `party`.
     pub fn draw<W: Word>(&self, party: usize, purpose: u32) -> Buffer<W> {
         let mut out = Buffer::stale(self.len);
-        self.generators.words_into(self.drawn_with(party), self.place, purpose, &mut out);
+        self.generators.words_into(self.drawn_with(party), self.position, purpose, &mut out);
         out
     }
 
     /// `planes` planes from the key of the dealer and party number `party`, one after the other.
     pub fn draw_planes(&self, party: usize, purpose: u32, planes: usize) -> Buffer<u64> {
         let mut out = Buffer::stale(self.plane_words() * planes);
-        self.generators.planes_into(self.drawn_with(party), self.place, purpose, self.len, &mut out);
+        self.generators.planes_into(self.drawn_with(party), self.position, purpose, self.len, &mut out);
         out
     }
 }

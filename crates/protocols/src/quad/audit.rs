@@ -18,12 +18,12 @@ pub(super) type Site = crate::party::Site<Role>;
 impl Site {
     /// The place in Trio's gate.
     pub fn inner(&self) -> trio::site::Site {
-        let Site { role, ring, ref generators, place, len } = *self;
-        trio::site::Site { role: role.inner(), ring, generators: generators.clone(), place, len }
+        let Site { role, ring, ref generators, position, len } = *self;
+        trio::site::Site { role: role.inner(), ring, generators: generators.clone(), position, len }
     }
 
     pub(super) fn checks(&self) -> TileChecks {
-        TileChecks::new(self.role, self.generators.clone(), self.place, self.len)
+        TileChecks::new(self.role, self.generators.clone(), self.position, self.len)
     }
 }
 

@@ -11,28 +11,28 @@ use super::checks::TileChecks;
 use super::comparison;
 use super::share::Wire;
 use crate::machine::{Layout, Outbox};
-use crate::trio::bits::{All as InnerAll, AllForm as InnerForm, And as InnerAnd, Sign as InnerSign, sign_layout};
-use crate::trio::comparison::Plan;
+use crate::trio::bits::{All as InnerAll, AllBitsPlan as InnerPlan, And as InnerAnd, Sign as InnerSign, sign_layout};
+use crate::trio::comparison::ComparisonPlan;
 use crate::trio::share::and;
 
 /// The sign's circuit, shared by a gate's tiles.
 #[derive(Clone)]
-pub(super) struct SignForm {
-    plan: Plan,
+pub(super) struct SignPlan {
+    circuit: ComparisonPlan,
     audit: comparison::Audit,
     /// Bits up to the sign.
     bits: usize,
 }
 
-impl SignForm {
+impl SignPlan {
     /// Bit `low` of a sharing.
-    pub fn new(plan: Plan, low: usize) -> Self {
-        SignForm { audit: comparison::Audit::new(&plan), plan, bits: low + 1 }
+    pub fn new(circuit: ComparisonPlan, low: usize) -> Self {
+        SignPlan { audit: comparison::Audit::new(&circuit), circuit, bits: low + 1 }
     }
 
     pub fn layout(&self, len: usize) -> Layout {
-        let mut layout = sign_layout(&self.plan, len);
-        masked_messages(&mut layout, self.plan.rounds() - 1, self.audit.masked_len(len));
+        let mut layout = sign_layout(&self.circuit, len);
+        masked_messages(&mut layout, self.circuit.rounds() - 1, self.audit.masked_len(len));
         verification_values(&mut layout, self.audit.verified_len(len));
         layout
     }
@@ -40,7 +40,7 @@ impl SignForm {
 
 /// The sign of a sharing.
 pub(super) struct Sign<W> {
-    form: SignForm,
+    plan: SignPlan,
     inner: InnerSign<W>,
     len: usize,
     /// P1, P2: the masks of the bits of C.
@@ -48,9 +48,9 @@ pub(super) struct Sign<W> {
 }
 
 impl<W: Word> Sign<W> {
-    pub fn new(site: &Site, form: SignForm, sum: Buffer<W>) -> Self {
-        let inner = InnerSign::new(site.inner(), &form.plan, sum);
-        Sign { form, inner, len: site.len, leaves: Buffer::new() }
+    pub fn new(site: &Site, plan: SignPlan, sum: Buffer<W>) -> Self {
+        let inner = InnerSign::new(site.inner(), &plan.circuit, sum);
+        Sign { plan, inner, len: site.len, leaves: Buffer::new() }
     }
 }
 
@@ -70,36 +70,36 @@ impl<W: Word> Audited for Sign<W> {
     }
 
     fn layout(&self) -> Layout {
-        self.form.layout(self.len)
+        self.plan.layout(self.len)
     }
 
     fn send_masked(&mut self, round: usize, checks: &mut TileChecks, out: &mut Outbox) {
-        if round + 1 == self.form.plan.rounds() {
-            self.leaves = self.form.audit.send_masked(&self.inner.comparison, checks, out);
+        if round + 1 == self.plan.circuit.rounds() {
+            self.leaves = self.plan.audit.send_masked(&self.inner.comparison, checks, out);
         }
     }
 
     fn verify(&mut self, checks: &mut TileChecks) -> Self::Extra {
-        let verified = self.form.audit.verify(&self.inner.comparison, &self.leaves, checks);
-        vec![verified.sign(self.form.bits, false)]
+        let verified = self.plan.audit.verify(&self.inner.comparison, &self.leaves, checks);
+        vec![verified.sign(self.plan.bits, false)]
     }
 
     fn verify_dealt(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Self::Extra {
-        let verified = self.form.audit.verify_dealt(&self.inner.comparison, checks, out);
-        vec![verified.sign(self.form.bits, checks.constants())]
+        let verified = self.plan.audit.verify_dealt(&self.inner.comparison, checks, out);
+        vec![verified.sign(self.plan.bits, checks.constants())]
     }
 }
 
 /// The circuit that takes a sharing apart, shared by a gate's tiles.
 #[derive(Clone)]
-pub(super) struct AllForm {
-    inner: InnerForm,
+pub(super) struct AllBitsPlan {
+    inner: InnerPlan,
     audit: Arc<borrow::Audit>,
 }
 
-impl AllForm {
-    pub fn new(inner: InnerForm) -> Self {
-        AllForm { audit: Arc::new(borrow::Audit::new(&inner.circuit, inner.bits)), inner }
+impl AllBitsPlan {
+    pub fn new(inner: InnerPlan) -> Self {
+        AllBitsPlan { audit: Arc::new(borrow::Audit::new(&inner.circuit, inner.bits)), inner }
     }
 
     pub fn layout(&self, len: usize) -> Layout {
@@ -121,7 +121,7 @@ impl AllForm {
 
 /// All bits of a sharing.
 pub(super) struct All<W> {
-    form: AllForm,
+    plan: AllBitsPlan,
     inner: InnerAll<W>,
     len: usize,
     /// P1, P2: the masks of the bits of C.
@@ -129,9 +129,9 @@ pub(super) struct All<W> {
 }
 
 impl<W: Word> All<W> {
-    pub fn new(site: &Site, form: AllForm, sum: Buffer<W>) -> Self {
-        let inner = InnerAll::new(site.inner(), form.inner.clone(), sum);
-        All { form, inner, len: site.len, leaves: Buffer::new() }
+    pub fn new(site: &Site, plan: AllBitsPlan, sum: Buffer<W>) -> Self {
+        let inner = InnerAll::new(site.inner(), plan.inner.clone(), sum);
+        All { plan, inner, len: site.len, leaves: Buffer::new() }
     }
 }
 
@@ -150,23 +150,23 @@ impl<W: Word> Audited for All<W> {
     }
 
     fn layout(&self) -> Layout {
-        self.form.layout(self.len)
+        self.plan.layout(self.len)
     }
 
     fn send_masked(&mut self, round: usize, checks: &mut TileChecks, out: &mut Outbox) {
-        if round + 1 == self.form.rounds() {
-            self.leaves = self.form.audit.send_masked(&self.inner.borrow, checks, out);
+        if round + 1 == self.plan.rounds() {
+            self.leaves = self.plan.audit.send_masked(&self.inner.borrow, checks, out);
         }
     }
 
     fn verify(&mut self, checks: &mut TileChecks) -> Self::Extra {
-        let verified = self.form.audit.verify(&self.inner.borrow, &self.leaves, checks);
-        self.form.extra(&verified, false)
+        let verified = self.plan.audit.verify(&self.inner.borrow, &self.leaves, checks);
+        self.plan.extra(&verified, false)
     }
 
     fn verify_dealt(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Self::Extra {
-        let verified = self.form.audit.verify_dealt(&self.inner.borrow, checks, out);
-        self.form.extra(&verified, checks.constants())
+        let verified = self.plan.audit.verify_dealt(&self.inner.borrow, checks, out);
+        self.plan.extra(&verified, checks.constants())
     }
 }
 

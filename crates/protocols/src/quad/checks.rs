@@ -24,7 +24,7 @@ use super::share::Role;
 use super::tampering::{Check, is_done};
 use super::transcript::{Line, TileTranscript};
 use crate::machine::{Outbox, Step};
-use crate::randomness::{Generators, Place};
+use crate::randomness::{DrawPosition, Generators};
 
 /// Slot of the key of P0, P1 and P2 at each of them.
 pub(super) const ONLINE_KEY: usize = 3;
@@ -41,7 +41,7 @@ pub(super) const SENDER: usize = 2;
 pub(super) struct TileChecks {
     pub role: Role,
     generators: Arc<Generators>,
-    place: Place,
+    position: DrawPosition,
     /// Elements of the tile.
     pub len: usize,
     masked: u32,
@@ -73,12 +73,12 @@ impl Messages {
 }
 
 impl TileChecks {
-    pub fn new(role: Role, generators: Arc<Generators>, place: Place, len: usize) -> Self {
+    pub fn new(role: Role, generators: Arc<Generators>, position: DrawPosition, len: usize) -> Self {
         TileChecks {
             role,
-            transcript: TileTranscript::new(role, generators.clone(), place),
+            transcript: TileTranscript::new(role, generators.clone(), position),
             generators,
-            place,
+            position,
             len,
             masked: MASKED,
             verified: VERIFIED,
@@ -106,13 +106,13 @@ impl TileChecks {
 
     fn draw_words<W: Word>(&self, purpose: u32, len: usize) -> Buffer<W> {
         let mut out = Buffer::stale(len);
-        self.generators.words_into(ONLINE_KEY, self.place, purpose, &mut out);
+        self.generators.words_into(ONLINE_KEY, self.position, purpose, &mut out);
         out
     }
 
     fn draw_planes(&self, purpose: u32, planes: usize) -> Buffer<u64> {
         let mut out = Buffer::stale(self.width() * planes);
-        self.generators.planes_into(ONLINE_KEY, self.place, purpose, self.len, &mut out);
+        self.generators.planes_into(ONLINE_KEY, self.position, purpose, self.len, &mut out);
         out
     }
 
@@ -136,7 +136,7 @@ impl TileChecks {
     /// P1, P2: lets P3 know `c` under a mask.
     pub fn send_masked<W: Word>(&mut self, mut c: Buffer<W>, ring: Ring, out: &mut Outbox) {
         let purpose = self.next_masked();
-        self.generators.add_words(ONLINE_KEY, self.place, purpose, &mut c);
+        self.generators.add_words(ONLINE_KEY, self.position, purpose, &mut c);
         self.hand_on(&c, ring, out);
     }
 
@@ -325,7 +325,7 @@ impl TileChecks {
             packing::unpack_words_into(self.dealt.next(wire::words_len(sum.len(), ring)), ring, &mut o);
             elementwise::sub_assign(&mut sum, &o);
         } else if has_part {
-            self.generators.add_words(ONLINE_KEY, self.place, purpose, &mut sum);
+            self.generators.add_words(ONLINE_KEY, self.position, purpose, &mut sum);
         }
         if has_part && is_done(Check::Combined) {
             self.transcript.note(line, packing::packed(&sum, ring, &mut self.packed));

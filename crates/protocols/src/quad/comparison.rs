@@ -8,7 +8,7 @@ use covey_kernels::bits::xor_assign;
 use super::checks::TileChecks;
 use super::{borrow, digits};
 use crate::machine::Outbox;
-use crate::trio::comparison::{Comparison, Plan};
+use crate::trio::comparison::{Comparison, ComparisonPlan};
 
 /// The masked messages and verification values of a circuit.
 #[derive(Clone)]
@@ -25,10 +25,10 @@ pub(super) enum Verified {
 }
 
 impl Audit {
-    pub fn new(plan: &Plan) -> Self {
+    pub fn new(plan: &ComparisonPlan) -> Self {
         match plan {
-            Plan::Bits(circuit, dealt) => Audit::Bits(Arc::new(borrow::Audit::new(circuit, *dealt))),
-            Plan::Digits(program) => Audit::Digits(Arc::new(digits::Audit::new(program))),
+            ComparisonPlan::Bits(circuit, dealt) => Audit::Bits(Arc::new(borrow::Audit::new(circuit, *dealt))),
+            ComparisonPlan::Digits(circuit) => Audit::Digits(Arc::new(digits::Audit::new(circuit))),
         }
     }
 

@@ -11,12 +11,12 @@ use covey_ring::wire;
 
 use super::checks::TileChecks;
 use crate::machine::Outbox;
-use crate::masked::digits::program::{Block, Digit, Node, Opening, Propagate, Target};
-use crate::masked::digits::{Digits, Program, one_hot};
+use crate::masked::digits::circuit::{Block, Digit, Node, Opening, Propagate, Target};
+use crate::masked::digits::{DigitCircuit, Digits, one_hot};
 
 /// The masked messages and verification values of a program.
 pub(super) struct Audit {
-    program: Arc<Program>,
+    circuit: Arc<DigitCircuit>,
     /// Planes sent masked: the bits of C, then products in the order of blocks.
     masked: usize,
     /// The wires verified, in order.
@@ -24,9 +24,9 @@ pub(super) struct Audit {
 }
 
 impl Audit {
-    pub fn new(program: &Arc<Program>) -> Self {
-        let mut audit = Audit { program: program.clone(), masked: bits(program), verified: Vec::new() };
-        for block in program.levels.iter().flat_map(|level| &level.blocks) {
+    pub fn new(circuit: &Arc<DigitCircuit>) -> Self {
+        let mut audit = Audit { circuit: circuit.clone(), masked: bits(circuit), verified: Vec::new() };
+        for block in circuit.levels.iter().flat_map(|level| &level.blocks) {
             match block {
                 Block::Digit(digit) => {
                     audit.masked += monomials(digit).count();
@@ -65,10 +65,10 @@ impl Audit {
         let width = checks.width();
         let (c, public) = digits.opened();
         let mut planes = Buffer::stale(width * self.masked);
-        let first = width * bits(&self.program);
+        let first = width * bits(&self.circuit);
         planes[..first].copy_from_slice(&c[..first]);
         let mut next = planes[first..].chunks_exact_mut(width.max(1));
-        for block in self.program.levels.iter().flat_map(|level| &level.blocks) {
+        for block in self.circuit.levels.iter().flat_map(|level| &level.blocks) {
             match block {
                 Block::Digit(digit) => {
                     for monomial in monomials(digit) {
@@ -108,7 +108,7 @@ impl Audit {
             plane.copy_from_slice(&public[wire * width..][..width]);
         }
         let masks = checks.verify_planes(&opened);
-        let mut wires = Buffer::zeros(width * self.program.wires);
+        let mut wires = Buffer::zeros(width * self.circuit.wires);
         for (plane, &wire) in masks.chunks_exact(width.max(1)).zip(&self.verified) {
             wires[wire * width..][..width].copy_from_slice(plane);
         }
@@ -124,19 +124,19 @@ impl Audit {
         let mut checker = Checker {
             width,
             one: if checks.constants() { u64::MAX } else { 0 },
-            sign: self.program.bits,
+            sign: self.circuit.bits,
             r,
             alpha,
-            next: bits(&self.program),
+            next: bits(&self.circuit),
             masked,
-            wires: Buffer::zeros(width * self.program.wires),
-            kept: Buffer::zeros(width * self.program.kept),
+            wires: Buffer::zeros(width * self.circuit.wires),
+            kept: Buffer::zeros(width * self.circuit.kept),
             verified: 0,
             known,
             checks,
             out,
         };
-        for block in self.program.levels.iter().flat_map(|level| &level.blocks) {
+        for block in self.circuit.levels.iter().flat_map(|level| &level.blocks) {
             match block {
                 Block::Digit(digit) => checker.digit(digit),
                 Block::Node(node) => checker.node(node),
@@ -149,12 +149,12 @@ impl Audit {
 
     /// The first result's, of what there is of every wire.
     pub fn result(&self, wires: &[u64], width: usize) -> Buffer<u64> {
-        Buffer::copy_of(&wires[self.program.outputs[0] * width..][..width])
+        Buffer::copy_of(&wires[self.circuit.outputs[0] * width..][..width])
     }
 }
 
-fn bits(program: &Program) -> usize {
-    program.bits + usize::from(program.sign)
+fn bits(circuit: &DigitCircuit) -> usize {
+    circuit.bits + usize::from(circuit.sign)
 }
 
 /// The products of a digit's bits.

@@ -19,9 +19,9 @@ use crate::circuits::Adder;
 use crate::machine::{Inbox, Machine, Outbox, Step};
 use crate::masked::fused::Task;
 use crate::randomness::script::{self, Script, generators};
-use crate::randomness::{Place, SessionKeys};
+use crate::randomness::{DrawPosition, SessionKeys};
 use crate::trio;
-use crate::trio::comparison::Plan;
+use crate::trio::comparison::ComparisonPlan;
 
 /// Draws of the secrets' own masks, above those of the gates.
 const INPUT_MASK: u32 = 4000;
@@ -50,7 +50,7 @@ impl Shared {
     fn new(site: &Site, index: u32, x: u64) -> Self {
         let [l1, l2, w] = ALL.map(|slot| {
             let mut words = Buffer::stale(site.len);
-            site.generators.words_into(slot, site.place, INPUT_MASK + index, &mut words);
+            site.generators.words_into(slot, site.position, INPUT_MASK + index, &mut words);
             words
         });
         let sum = |parts: &[&Buffer<u32>]| {
@@ -79,7 +79,7 @@ impl Shared {
 fn shared_bit(site: &Site, index: u32, x: u64) -> Wire {
     let [l1, l2, w] = ALL.map(|slot| {
         let mut words = Buffer::stale(BitTensor::words_per_plane(site.len));
-        site.generators.planes_into(slot, site.place, INPUT_MASK + 10 + index, site.len, &mut words);
+        site.generators.planes_into(slot, site.position, INPUT_MASK + 10 + index, site.len, &mut words);
         words
     });
     let all = if x == 1 { u64::MAX } else { 0 };
@@ -141,7 +141,7 @@ fn scripted(ring: Ring, len: usize, scripts: &[std::sync::Arc<Script>; 3]) -> Ve
     ];
     let site = |(me, slots): (usize, [Option<_>; 4])| {
         let generators = generators(slots.into_iter().chain(all.clone()));
-        Site { role: Role::of(me), ring, generators, place: Place { gate: 0, tile: 0 }, len }
+        Site { role: Role::of(me), ring, generators, position: DrawPosition { gate: 0, tile: 0 }, len }
     };
     slots.into_iter().enumerate().map(site).collect()
 }
@@ -251,10 +251,10 @@ fn product_gate(site: &Site, s: &[u64]) -> product::Product<u32> {
 
 fn shift_gate(site: &Site, value: u64, rounding: Rounding, opens: bool) -> truncate::Truncate<u32> {
     let truncation = Truncation { bits: 1, rounding, bound: 2 };
-    let inner = trio::truncate::Form::new(truncation, opens, site.ring, &options(Adder::FewestBytes), 1);
+    let inner = trio::truncate::TruncationPlan::new(truncation, opens, site.ring, &options(Adder::FewestBytes), 1);
     let (x, one) = (Shared::new(site, 0, value), Shared::new(site, 1, 1));
     let (own, aside) = if opens { parts(site, &x, &one, true) } else { (x.sum(), Buffer::new()) };
-    truncate::Truncate::new(site, truncate::Form::new(inner, false), own, aside)
+    truncate::Truncate::new(site, truncate::CheckedTruncationPlan::new(inner, false), own, aside)
 }
 
 fn select_gate(site: &Site, s: &[u64]) -> convert::Select<u32> {
@@ -269,8 +269,8 @@ fn and_gate(site: &Site, s: &[u64]) -> bits::And {
 }
 
 fn sign_gate(site: &Site, value: u64, bit: usize, adder: Adder) -> bits::Sign<u32> {
-    let form = bits::SignForm::new(Plan::sign(bit, &options(adder), 1), bit);
-    bits::Sign::new(site, form, Shared::new(site, 0, value).sum())
+    let plan = bits::SignPlan::new(ComparisonPlan::sign(bit, &options(adder), 1), bit);
+    bits::Sign::new(site, plan, Shared::new(site, 0, value).sum())
 }
 
 #[test]
@@ -310,8 +310,8 @@ fn keyed(ring: Ring, len: usize) -> Vec<Site> {
     let site = |me: usize| {
         let slots = by_slot(me, keys).into_iter().chain(keys);
         let generators = SessionKeys::new(slots.collect()).generators(1, 0);
-        let place = Place { gate: 0, tile: 0 };
-        Site { role: Role::of(me), ring, generators: std::sync::Arc::new(generators), place, len }
+        let position = DrawPosition { gate: 0, tile: 0 };
+        Site { role: Role::of(me), ring, generators: std::sync::Arc::new(generators), position, len }
     };
     (0..4).map(site).collect()
 }
@@ -344,11 +344,11 @@ fn fused_gate(site: &Site, select: trio::fused::Select, opens: bool) -> fused::F
         trio::fused::Select::Flat => Adder::FewestRounds,
     };
     let task = Task::new(opens, truncation, Comparison { bound: 31, proved: false }, site.ring, &options(adder));
-    let form = trio::fused::Form::choose(task, &options(adder), 1);
-    assert_eq!(form.select, select);
+    let plan = trio::fused::FusedReluPlan::choose(task, &options(adder), 1);
+    assert_eq!(plan.select, select);
     let (x, y) = (Shared::new(site, 0, 12_345), Shared::new(site, 1, 77));
     let (own, aside) = if opens { parts(site, &x, &y, true) } else { (x.sum(), Buffer::new()) };
-    fused::Fused::new(site, fused::Form::new(form, false), own, aside)
+    fused::Fused::new(site, fused::CheckedReluPlan::new(plan, false), own, aside)
 }
 
 #[test]

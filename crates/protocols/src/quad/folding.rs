@@ -29,7 +29,7 @@ use super::Stored;
 use super::share::{Arith, Role};
 use crate::api::{Geometry, MatmulShape};
 use crate::masked::seed::Mask;
-use crate::randomness::{DrawKeys, Generators, Place};
+use crate::randomness::{DrawKeys, DrawPosition, Generators};
 
 mod product;
 mod verify;
@@ -133,7 +133,7 @@ pub(super) fn verified_by_product(shape: &MatmulShape) -> usize {
 const B: u32 = 0;
 const A: u32 = 1;
 
-const PLACE: Place = Place { gate: 0, tile: 0 };
+const PLACE: DrawPosition = DrawPosition { gate: 0, tile: 0 };
 
 /// Slots of the keys that challenges are from: P0 and P3 have both, P2 that for P1's message, P1 that for P2's.
 fn slots(role: Role) -> [Option<usize>; 2] {

@@ -21,21 +21,21 @@ use super::share::Role;
 use crate::machine::{Inbox, Layout, Outbox, Step};
 use crate::masked::fused::{bits, mask};
 use crate::masked::select as loops;
-use crate::trio::fused::{Form as Inner, Select, below_zero};
+use crate::trio::fused::{FusedReluPlan as Inner, Select, below_zero};
 
-/// A gate's form, shared by its tiles.
+/// A gate's plan, shared by its tiles.
 #[derive(Clone)]
-pub(super) struct Form {
+pub(super) struct CheckedReluPlan {
     inner: Inner,
     digits: Arc<digits::Audit>,
     /// Whether what is opened first is checked by combinations, of a whole product at once (`folding.rs`), and not here.
     folded: bool,
 }
 
-impl Form {
+impl CheckedReluPlan {
     pub fn new(inner: Inner, folded: bool) -> Self {
-        let digits = Arc::new(digits::Audit::new(&inner.program));
-        Form { inner, digits, folded }
+        let digits = Arc::new(digits::Audit::new(&inner.digits));
+        CheckedReluPlan { inner, digits, folded }
     }
 
     /// Whether P3 learns what is opened first.
@@ -44,21 +44,21 @@ impl Form {
     }
 
     pub fn layout(&self, len: usize) -> Layout {
-        let form = &self.inner;
-        let mut out = form.layout(len);
+        let plan = &self.inner;
+        let mut out = plan.layout(len);
         let layout = &mut out;
         let words = |ring| wire::words_len(len, ring);
         if self.verifies_opening() {
-            masked_messages(layout, 0, words(form.task.opened()));
-            verification_values(layout, words(form.task.opened()));
+            masked_messages(layout, 0, words(plan.task.opened()));
+            verification_values(layout, words(plan.task.opened()));
         }
-        masked_messages(layout, form.last(), self.digits.masked_len(len));
+        masked_messages(layout, plan.last(), self.digits.masked_len(len));
         verification_values(layout, self.digits.verified_len(len));
-        masked_messages(layout, form.last(), self.masked().into_iter().map(words).sum());
-        verification_values(layout, words(form.selected()));
-        if form.select == Select::Reduced {
-            let above = words(Ring::Pow2(form.task.above()));
-            masked_messages(layout, form.last() + 1, 2 * above);
+        masked_messages(layout, plan.last(), self.masked().into_iter().map(words).sum());
+        verification_values(layout, words(plan.selected()));
+        if plan.select == Select::Reduced {
+            let above = words(Ring::Pow2(plan.task.above()));
+            masked_messages(layout, plan.last() + 1, 2 * above);
             verification_values(layout, above);
         }
         out
@@ -87,7 +87,7 @@ impl Form {
 
 /// [`crate::trio::fused::Fused`], checked.
 pub(super) struct Fused<W> {
-    form: Form,
+    plan: CheckedReluPlan,
     inner: crate::trio::fused::Fused<W>,
     /// Of an opening gate: the product of the public parts at P1 and P2; what P0 and P3 add up to their part of C's check.
     aside: Buffer<W>,
@@ -100,19 +100,19 @@ pub(super) struct Fused<W> {
 }
 
 impl<W: Word> Fused<W> {
-    pub fn new(site: &Site, form: Form, value: Buffer<W>, aside: Buffer<W>) -> Self {
-        let inner = crate::trio::fused::Fused::new(site.inner(), form.inner.clone(), value);
-        Fused { form, inner, aside, len: site.len, low: Buffer::new(), carry: Buffer::new(), message: Buffer::new() }
+    pub fn new(site: &Site, plan: CheckedReluPlan, value: Buffer<W>, aside: Buffer<W>) -> Self {
+        let inner = crate::trio::fused::Fused::new(site.inner(), plan.inner.clone(), value);
+        Fused { plan, inner, aside, len: site.len, low: Buffer::new(), carry: Buffer::new(), message: Buffer::new() }
     }
 
-    /// P1, P2: the public values that the select's checks take, in the order of [`Form::masked`].
+    /// P1, P2: the public values that the select's checks take, in the order of [`CheckedReluPlan::masked`].
     fn publics(&self) -> Vec<Buffer<W>> {
-        let (form, len) = (&self.form.inner, self.len);
-        let task = form.task;
+        let (plan, len) = (&self.plan.inner, self.len);
+        let task = plan.task;
         let sign = bits::<W>(&self.inner.digits, 0, len);
         let mut a = self.inner.value.clone();
         loops::reduce(&mut a, mask(task.opened()));
-        let small = self.form.wraps().then(|| not_bit(&a, task.compared - 1));
+        let small = self.plan.wraps().then(|| not_bit(&a, task.compared - 1));
         elementwise::shr_assign(&mut a, task.shift);
         let times_sign = |x: &[W]| times(x, &sign);
         let mut publics = vec![times_sign(&a)];
@@ -120,7 +120,7 @@ impl<W: Word> Fused<W> {
         publics.push(sign.clone());
         if task.shift > 0 {
             let rest = bits::<W>(&self.inner.digits, 1, len);
-            let both = (form.select == Select::Flat).then(|| times_sign(&rest));
+            let both = (plan.select == Select::Flat).then(|| times_sign(&rest));
             publics.push(rest);
             publics.extend(both);
         }
@@ -133,15 +133,15 @@ impl<W: Word> Fused<W> {
 
     /// P0, P3: the sum of [`Fused::publics`], or their masks, with what they multiply.
     fn selected(&self, publics: &[Buffer<W>], constants: bool) -> Buffer<W> {
-        let (form, len) = (&self.form.inner, self.len);
-        let task = form.task;
+        let (plan, len) = (&self.plan.inner, self.len);
+        let task = plan.task;
         let sigma = bits::<W>(&self.inner.digits, 0, len);
         let rest = if task.shift > 0 { bits::<W>(&self.inner.digits, 1, len) } else { Buffer::zeros(len) };
         let r = &self.inner.value[..];
         let one = if constants { W::ONE } else { W::ZERO };
         let mut sum = Buffer::stale(len);
         let [a, a_sign, sign, others @ ..] = publics else { unreachable!("at least three") };
-        match (form.select, others) {
+        match (plan.select, others) {
             (Select::Flat, [b, b_sign, ..]) => {
                 flat(&mut sum, [a, a_sign, sign, b, b_sign], r, &sigma, &rest, one, task.shift)
             }
@@ -150,7 +150,7 @@ impl<W: Word> Fused<W> {
             // Without a shift there is no U: υ and U are zeros.
             _ => full(&mut sum, [a, a_sign, sign, &rest], r, &sigma, &rest, one, task.shift),
         }
-        if self.form.wraps() {
+        if self.plan.wraps() {
             let [.., small, small_sign] = publics else { unreachable!("two more") };
             wrapped(&mut sum, small, small_sign, r, &sigma, task.compared - 1, task.shifted());
         }
@@ -163,7 +163,7 @@ impl<W: Word> Fused<W> {
 
     /// P1, P2: Y as the bits above it are computed from it.
     fn reduced(&self) -> Buffer<W> {
-        let task = self.form.inner.task;
+        let task = self.plan.inner.task;
         let mut y = self.inner.own.clone();
         loops::offset(&mut y, below_zero(task));
         loops::reduce(&mut y, mask(Ring::Pow2(task.shifted())));
@@ -184,22 +184,22 @@ impl<W: Word> Audited for Fused<W> {
     }
 
     fn layout(&self) -> Layout {
-        self.form.layout(self.len)
+        self.plan.layout(self.len)
     }
 
     fn send_masked(&mut self, round: usize, checks: &mut TileChecks, out: &mut Outbox) {
-        let form = &self.form.inner;
-        let (task, last) = (form.task, form.last());
-        if round == 0 && self.form.verifies_opening() {
+        let plan = &self.plan.inner;
+        let (task, last) = (plan.task, plan.last());
+        if round == 0 && self.plan.verifies_opening() {
             checks.send_masked(std::mem::take(&mut self.aside), task.opened(), out);
         }
-        if round == form.start() && self.form.verifies_opening() {
+        if round == plan.start() && self.plan.verifies_opening() {
             checks.verify(&self.inner.value, task.opened());
         }
         if round == last {
-            self.form.digits.send_masked(&self.inner.digits, checks, out);
-            self.form.digits.verify(&self.inner.digits, checks);
-            for (public, ring) in self.publics().into_iter().zip(self.form.masked()) {
+            self.plan.digits.send_masked(&self.inner.digits, checks, out);
+            self.plan.digits.verify(&self.inner.digits, checks);
+            for (public, ring) in self.publics().into_iter().zip(self.plan.masked()) {
                 checks.send_masked(public, ring, out);
             }
         }
@@ -219,8 +219,8 @@ impl<W: Word> Audited for Fused<W> {
     }
 
     fn receive(&mut self, step: Step, inbox: &Inbox) {
-        if step == Step::Online(0) && self.form.folded {
-            self.message = received(inbox, self.inner.site.other(), self.len, self.form.inner.task.opened());
+        if step == Step::Online(0) && self.plan.folded {
+            self.message = received(inbox, self.inner.site.other(), self.len, self.plan.inner.task.opened());
         }
     }
 
@@ -231,7 +231,7 @@ impl<W: Word> Audited for Fused<W> {
 
     fn verify_dealt(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Beside<W> {
         let extra = self.verify_dealt_result(checks, out);
-        let folds = self.form.folded && checks.role == Role::P3;
+        let folds = self.plan.folded && checks.role == Role::P3;
         let masks = folds.then(|| self.inner.site.masks(crate::trio::site::purpose::OPENING));
         Beside { extra, messages: masks.unwrap_or_default().into() }
     }
@@ -251,9 +251,9 @@ pub(super) fn of_the_other<W: Word>(role: Role, message: Buffer<W>) -> [Buffer<W
 
 impl<W: Word> Fused<W> {
     fn verify_result(&mut self, checks: &mut TileChecks) -> Buffer<W> {
-        let task = self.form.inner.task;
+        let task = self.plan.inner.task;
         let (own, second) = (&self.inner.own, &self.inner.second);
-        if self.form.inner.select == Select::Reduced {
+        if self.plan.inner.select == Select::Reduced {
             // `value` is Q in the ring above Y.
             let mut above = std::mem::take(&mut self.carry);
             elementwise::add_assign(&mut above, &self.inner.value);
@@ -268,9 +268,9 @@ impl<W: Word> Fused<W> {
     }
 
     fn verify_dealt_result(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Buffer<W> {
-        let form = self.form.inner.clone();
-        let (task, len) = (form.task, self.len);
-        if self.form.verifies_opening() {
+        let plan = self.plan.inner.clone();
+        let (task, len) = (plan.task, self.len);
+        if self.plan.verifies_opening() {
             let mut sum = checks.masked::<W>(task.opened());
             elementwise::add_assign(&mut sum, &self.aside);
             if checks.constants() {
@@ -278,11 +278,11 @@ impl<W: Word> Fused<W> {
             }
             checks.verified(sum, task.opened(), out);
         }
-        self.form.digits.verify_dealt(&self.inner.digits, checks, out);
-        let publics: Vec<Buffer<W>> = self.form.masked().into_iter().map(|ring| checks.masked(ring)).collect();
+        self.plan.digits.verify_dealt(&self.inner.digits, checks, out);
+        let publics: Vec<Buffer<W>> = self.plan.masked().into_iter().map(|ring| checks.masked(ring)).collect();
         let sum = self.selected(&publics, checks.constants());
-        let result = checks.verified(sum, form.selected(), out);
-        if form.select != Select::Reduced {
+        let result = checks.verified(sum, plan.selected(), out);
+        if plan.select != Select::Reduced {
             return result;
         }
         let (shifted, above) = (task.shifted(), Ring::Pow2(task.above()));

@@ -103,8 +103,8 @@ impl<W: Word> Input<W> {
 
     /// The masks in use that this role knows.
     fn draw(&mut self) {
-        let Site { role, ref generators, place, .. } = self.site;
-        let draw = |slot: usize, purpose: u32, out: &mut [W]| generators.words_into(slot, place, purpose, out);
+        let Site { role, ref generators, position, .. } = self.site;
+        let draw = |slot: usize, purpose: u32, out: &mut [W]| generators.words_into(slot, position, purpose, out);
         let masks = &mut self.received.masks;
         let is_dealer = matches!(role, Role::P0 | Role::P3);
         if self.owner != Role::P2 && (is_dealer || role == Role::P1) {
@@ -220,7 +220,7 @@ impl<W: Word> Machine for ClientInput<W> {
         match (&self.site, step) {
             (Some((site, _)), Step::Offline) => {
                 let words = |slot: usize| {
-                    let mut seed = site.generators.seed(slot, site.place, purpose::SEED);
+                    let mut seed = site.generators.seed(slot, site.position, purpose::SEED);
                     let words = Buffer::copy_of(&expand(&seed, 0, site.len));
                     seed.zeroize();
                     words
@@ -235,7 +235,7 @@ impl<W: Word> Machine for ClientInput<W> {
             }
             (Some((site, _)), Step::Online(0)) => {
                 for (_, slot) in SEEDS.into_iter().flatten().filter(|(party, _)| *party == site.role as usize) {
-                    out.bytes(CLIENT, &site.generators.seed(slot, site.place, purpose::SEED));
+                    out.bytes(CLIENT, &site.generators.seed(slot, site.position, purpose::SEED));
                 }
             }
             (None, Step::Online(1)) => {

@@ -18,18 +18,18 @@ impl<W: Word> NonLinear for Quad<W> {
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.party.admit::<Self>(truncation)?;
-        let form = self.truncate_form(truncation, Opening::None, x.len());
-        self.shares(x.shape(), |site, range| truncate::Truncate::new(site, form.clone(), x.sum(range), Buffer::new()))
+        let plan = self.truncation_plan(truncation, Opening::None, x.len());
+        self.shares(x.shape(), |site, range| truncate::Truncate::new(site, plan.clone(), x.sum(range), Buffer::new()))
     }
 
     fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
         let (read, skipped) = comparison.read(self.party.ring.bits(), &self.party.options);
-        let circuit = trio::comparison::Plan::sign(read as usize, &self.party.options, x.len());
-        let form = bits::SignForm::new(circuit, read as usize);
+        let circuit = trio::comparison::ComparisonPlan::sign(read as usize, &self.party.options, x.len());
+        let plan = bits::SignPlan::new(circuit, read as usize);
         self.planes(x.len(), 1, |site, range| {
             let mut sum = x.sum(range);
             elementwise::shr_assign(&mut sum, skipped);
-            bits::Sign::new(site, form.clone(), sum)
+            bits::Sign::new(site, plan.clone(), sum)
         })
     }
 
@@ -68,20 +68,34 @@ impl<W: Word> NonLinear for Quad<W> {
 
 impl<W: Word> Quad<W> {
     /// The gate for max(v≫f, 0) over `count` elements, from the parts of a product v, which it opens, or from a sharing.
-    pub(super) fn fused_form(
+    pub(super) fn fused_plan(
         &self,
         opening: Opening,
         truncate: Option<Truncation>,
         relu: Comparison,
         count: usize,
-    ) -> fused::Form {
+    ) -> fused::CheckedReluPlan {
         let task = Task::new(opening.opens(), truncate, relu, self.party.ring, &self.party.options);
-        fused::Form::new(trio::fused::Form::choose(task, &self.party.options, count), opening.folded())
+        fused::CheckedReluPlan::new(
+            trio::fused::FusedReluPlan::choose(task, &self.party.options, count),
+            opening.folded(),
+        )
     }
 
-    pub(super) fn truncate_form(&self, truncation: Truncation, opening: Opening, count: usize) -> truncate::Form {
-        let form = trio::truncate::Form::new(truncation, opening.opens(), self.party.ring, &self.party.options, count);
-        truncate::Form::new(form, opening.folded())
+    pub(super) fn truncation_plan(
+        &self,
+        truncation: Truncation,
+        opening: Opening,
+        count: usize,
+    ) -> truncate::CheckedTruncationPlan {
+        let plan = trio::truncate::TruncationPlan::new(
+            truncation,
+            opening.opens(),
+            self.party.ring,
+            &self.party.options,
+            count,
+        );
+        truncate::CheckedTruncationPlan::new(plan, opening.folded())
     }
 
     /// max(x≫f, 0) of a sharing, in one gate where comparisons fuse.
@@ -89,8 +103,8 @@ impl<W: Word> Quad<W> {
         self.party.admit::<Self>(truncate)?;
         match truncate {
             _ if self.party.options.adder.fuses() => {
-                let form = self.fused_form(Opening::None, truncate, relu, x.len());
-                let gate = |site: &Site, range| fused::Fused::new(site, form.clone(), x.sum(range), Buffer::new());
+                let plan = self.fused_plan(Opening::None, truncate, relu, x.len());
+                let gate = |site: &Site, range| fused::Fused::new(site, plan.clone(), x.sum(range), Buffer::new());
                 self.shares(x.shape(), gate)
             }
             Some(truncation) => composed::truncate_relu(self, x, truncation, relu),

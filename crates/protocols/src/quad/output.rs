@@ -328,9 +328,10 @@ impl<W: Word> Extended for Quad<W> {
     }
 
     fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
-        let form = bits::AllForm::new(crate::trio::bits::AllForm::new(self.party.ring, self.party.options.adder));
+        let plan =
+            bits::AllBitsPlan::new(crate::trio::bits::AllBitsPlan::new(self.party.ring, self.party.options.adder));
         self.planes(x.len(), self.party.ring.bits() as usize, |site, range| {
-            bits::All::new(site, form.clone(), x.sum(range))
+            bits::All::new(site, plan.clone(), x.sum(range))
         })
     }
 }

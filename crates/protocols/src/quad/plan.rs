@@ -3,7 +3,7 @@
 use covey_kernels::Chunk;
 use covey_ring::{Ring, Word};
 
-use super::bits::{AllForm, SignForm, and_layout};
+use super::bits::{AllBitsPlan, SignPlan, and_layout};
 use super::share::Role;
 use super::{Quad, convert, folding, fused, input, memory, output, product, truncate, verdict};
 use crate::api::{Costs, Options, WeightKind};
@@ -50,25 +50,29 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             product(lens(count, PIECE), Begins::ByElement, (truncate, None), ring, options)
         }
         Gate::Truncate { count, truncation } => {
-            let form = truncate::Form::new(trio::truncate::Form::new(truncation, false, ring, options, count), false);
-            tiled(count, &|len| form.layout(len))
+            let plan = truncate::CheckedTruncationPlan::new(
+                trio::truncate::TruncationPlan::new(truncation, false, ring, options, count),
+                false,
+            );
+            tiled(count, &|len| plan.layout(len))
         }
         Gate::Msb { count, comparison } => {
             let (read, _) = comparison.read(ring.bits(), options);
-            let form = SignForm::new(trio::comparison::Plan::sign(read as usize, options, count), read as usize);
-            tiled(count, &|len| form.layout(len))
+            let plan =
+                SignPlan::new(trio::comparison::ComparisonPlan::sign(read as usize, options, count), read as usize);
+            tiled(count, &|len| plan.layout(len))
         }
         Gate::And { count, planes } => tiled(count, &|len| and_layout(len, planes)),
         Gate::A2b { count } => {
-            let form = AllForm::new(trio::bits::AllForm::new(ring, options.adder));
-            tiled(count, &|len| form.layout(len))
+            let plan = AllBitsPlan::new(trio::bits::AllBitsPlan::new(ring, options.adder));
+            tiled(count, &|len| plan.layout(len))
         }
         Gate::Bit2a { count } => tiled(count, &|len| convert::layout(len, ring, false)),
         Gate::Select { count } => tiled(count, &|len| convert::layout(len, ring, true)),
         Gate::Relu { count, truncate, comparison } if options.adder.fuses() => {
             let task = Task::new(false, truncate, comparison, ring, options);
-            let form = fused::Form::new(trio::fused::Form::choose(task, options, count), false);
-            tiled(count, &|len| form.layout(len))
+            let plan = fused::CheckedReluPlan::new(trio::fused::FusedReluPlan::choose(task, options, count), false);
+            tiled(count, &|len| plan.layout(len))
         }
         Gate::DivExact { .. } | Gate::Relu { .. } | Gate::Clip { .. } | Gate::Max { .. } => {
             composed::cost(gate, |gate| plan(gate, ring, options))
@@ -99,16 +103,16 @@ fn product(lens: Vec<usize>, begins: Begins, (truncate, relu): Follows, ring: Ri
     };
     if let Some(comparison) = relu.filter(|_| options.adder.fuses()) {
         let task = Task::new(!public, truncate, comparison, ring, options);
-        let form = fused::Form::new(trio::fused::Form::choose(task, options, count), folded);
-        let mut cost = tiled(&|len| form.layout(len));
+        let plan = fused::CheckedReluPlan::new(trio::fused::FusedReluPlan::choose(task, options, count), folded);
+        let mut cost = tiled(&|len| plan.layout(len));
         cost += &combined(task.opened());
         return cost;
     }
     let mut cost = match truncate {
         Some(truncation) => {
-            let form = trio::truncate::Form::new(truncation, !public, ring, options, count);
-            let form = truncate::Form::new(form, folded);
-            let mut cost = tiled(&|len| form.layout(len));
+            let plan = trio::truncate::TruncationPlan::new(truncation, !public, ring, options, count);
+            let plan = truncate::CheckedTruncationPlan::new(plan, folded);
+            let mut cost = tiled(&|len| plan.layout(len));
             cost += &combined(ring);
             cost
         }

@@ -11,7 +11,7 @@ use super::tampering::{Check, is_done};
 use super::transcript::{GIVEN, Line, TileTranscript};
 use crate::api::Shaped;
 use crate::masked::seed::Mask;
-use crate::randomness::Place;
+use crate::randomness::DrawPosition;
 
 /// What one party holds of a client's tensor that outlives sessions: the seeds of the masks it knows, and X = x + l1 + l2 at P1 and P2,
 /// x + w at P3. Not `Debug`.
@@ -67,7 +67,7 @@ impl<W: Word> Quad<W> {
     /// Digests of what parties are given ahead of any run.
     fn given(&self) -> TileTranscript {
         let lasting = Arc::new(self.party.runs.lasting().generators());
-        TileTranscript::new(self.party.role, lasting, Place { gate: 0, tile: 0 })
+        TileTranscript::new(self.party.role, lasting, DrawPosition { gate: 0, tile: 0 })
     }
 
     /// Notes a public parameter on every line of what is given, so that all pairs compare it before anything computed with it is

@@ -93,16 +93,16 @@ impl<W: Word> Quad<W> {
         self.party.admit::<Self>(truncate)?;
         let (count, opening) = (shape.iter().product(), checked.opening());
         if let Some(relu) = relu {
-            let form = self.fused_form(opening, truncate, relu, count);
+            let plan = self.fused_plan(opening, truncate, relu, count);
             return self
-                .stream(shape, pieces, checked, |site, own, aside| fused::Fused::new(site, form.clone(), own, aside));
+                .stream(shape, pieces, checked, |site, own, aside| fused::Fused::new(site, plan.clone(), own, aside));
         }
         match truncate {
             None => self.stream(shape, pieces, checked, product::Product::new),
             Some(truncation) => {
-                let form = self.truncate_form(truncation, opening, count);
+                let plan = self.truncation_plan(truncation, opening, count);
                 self.stream(shape, pieces, checked, |site, own, aside| {
-                    truncate::Truncate::new(site, form.clone(), own, aside)
+                    truncate::Truncate::new(site, plan.clone(), own, aside)
                 })
             }
         }

@@ -9,7 +9,7 @@ use covey_ring::Ring;
 
 use super::share::Role;
 use super::{GROUPS, by_slot};
-use crate::randomness::{Generators, Place};
+use crate::randomness::{DrawPosition, Generators};
 
 /// Bytes of a digest.
 pub(super) const DIGEST: usize = 32;
@@ -145,15 +145,15 @@ fn common_keys(role: Role, other: usize) -> [usize; 2] {
 pub(super) struct TileTranscript {
     role: Role,
     generators: Arc<Generators>,
-    place: Place,
+    position: DrawPosition,
     /// By line. Boxed: most parties have part in few lines.
     lines: [Option<Box<Digest>>; Line::COUNT],
 }
 
 impl TileTranscript {
-    /// Whose keys are drawn at `place`.
-    pub fn new(role: Role, generators: Arc<Generators>, place: Place) -> Self {
-        TileTranscript { role, generators, place, lines: Default::default() }
+    /// Whose keys are drawn at `position`.
+    pub fn new(role: Role, generators: Arc<Generators>, position: DrawPosition) -> Self {
+        TileTranscript { role, generators, position, lines: Default::default() }
     }
 
     pub fn note(&mut self, line: Line, bytes: &[u8]) {
@@ -162,7 +162,7 @@ impl TileTranscript {
             let other = if one == self.role as usize { other } else { one };
             let mut key = vec![0; KEY].into_boxed_slice();
             let purpose = HASH_KEY + line as u32;
-            self.generators.sum_words(common_keys(self.role, other), self.place, purpose, &mut key);
+            self.generators.sum_words(common_keys(self.role, other), self.position, purpose, &mut key);
             Box::new(Digest::new(key))
         });
         digest.update(bytes);
@@ -256,8 +256,8 @@ mod tests {
         Arc::new(session_keys(role, [1, 2, 3, 4].map(|key| Some([key; 32]))).generators(7, 0))
     }
 
-    fn digest(role: usize, line: Line, place: Place, parts: &[&[u8]]) -> [u8; DIGEST] {
-        let mut transcript = TileTranscript::new(Role::of(role), generators(role), place);
+    fn digest(role: usize, line: Line, position: DrawPosition, parts: &[&[u8]]) -> [u8; DIGEST] {
+        let mut transcript = TileTranscript::new(Role::of(role), generators(role), position);
         parts.iter().for_each(|part| transcript.note(line, part));
         transcript.digests()[line as usize].unwrap()
     }
@@ -266,25 +266,25 @@ mod tests {
     #[test]
     fn the_ends_of_a_line_agree() {
         let bytes: Vec<u8> = (0..3 * BLOCK + 17).map(|i| ((i * i) >> 3) as u8).collect();
-        let place = Place { gate: 3, tile: 5 };
+        let position = DrawPosition { gate: 3, tile: 5 };
         let mut seen = Vec::new();
         for line in lines() {
             let [from, to] = line.ends();
             for len in [1, 8, BLOCK - 1, BLOCK, BLOCK + 1, bytes.len()] {
                 let bytes = &bytes[..len];
-                let whole = digest(from, line, place, &[bytes]);
+                let whole = digest(from, line, position, &[bytes]);
                 assert!(!seen.contains(&whole));
                 seen.push(whole);
                 for at in [0, len / 3, len.min(BLOCK), len.min(2 * BLOCK)] {
                     let (first, rest) = bytes.split_at(at);
-                    assert_eq!(digest(to, line, place, &[first, rest]), whole, "{line:?}, {len} bytes, cut at {at}");
+                    assert_eq!(digest(to, line, position, &[first, rest]), whole, "{line:?}, {len} bytes, cut at {at}");
                 }
             }
             // A zero at the end is not the padding, and another tile has another key.
             let padded = [&bytes[..], &[0]].concat();
-            assert_ne!(digest(from, line, place, &[&padded]), digest(from, line, place, &[&bytes]));
-            let elsewhere = Place { tile: 6, ..place };
-            assert_ne!(digest(from, line, elsewhere, &[&bytes]), digest(from, line, place, &[&bytes]));
+            assert_ne!(digest(from, line, position, &[&padded]), digest(from, line, position, &[&bytes]));
+            let elsewhere = DrawPosition { tile: 6, ..position };
+            assert_ne!(digest(from, line, elsewhere, &[&bytes]), digest(from, line, position, &[&bytes]));
         }
     }
 

@@ -14,21 +14,21 @@ use super::fused::{not_bit, of_the_other, received};
 use super::share::Role;
 use crate::api::Rounding;
 use crate::machine::{Inbox, Layout, Outbox, Step};
-use crate::trio::truncate::{Form as Inner, shifted_right};
+use crate::trio::truncate::{TruncationPlan as Inner, shifted_right};
 
-/// A gate's form, shared by its tiles.
+/// A gate's plan, shared by its tiles.
 #[derive(Clone)]
-pub(super) struct Form {
+pub(super) struct CheckedTruncationPlan {
     inner: Inner,
     borrow: Option<comparison::Audit>,
     /// Whether what is opened first is checked by combinations, of a whole product at once (`folding.rs`), and not here.
     folded: bool,
 }
 
-impl Form {
+impl CheckedTruncationPlan {
     pub fn new(inner: Inner, folded: bool) -> Self {
         let borrow = (inner.rounding == Rounding::Exact).then(|| comparison::Audit::new(&inner.circuit));
-        Form { inner, borrow, folded }
+        CheckedTruncationPlan { inner, borrow, folded }
     }
 
     /// Whether P3 learns what is opened first.
@@ -45,9 +45,9 @@ impl Form {
     }
 
     pub fn layout(&self, len: usize) -> Layout {
-        let (form, last) = (&self.inner, self.last());
-        let mut layout = form.layout(len);
-        let words = wire::words_len(len, form.ring);
+        let (plan, last) = (&self.inner, self.last());
+        let mut layout = plan.layout(len);
+        let words = wire::words_len(len, plan.ring);
         if self.verifies_opening() {
             masked_messages(&mut layout, 0, words);
             verification_values(&mut layout, words);
@@ -57,8 +57,8 @@ impl Form {
             masked_messages(&mut layout, last, borrow.masked_len(len) + words);
             verification_values(&mut layout, borrow.verified_len(len));
         }
-        if form.rounding != Rounding::Probabilistic {
-            masked_messages(&mut layout, last, wire::words_len(len, form.wrap_ring()));
+        if plan.rounding != Rounding::Probabilistic {
+            masked_messages(&mut layout, last, wire::words_len(len, plan.wrap_ring()));
             verification_values(&mut layout, words);
         }
         layout
@@ -67,7 +67,7 @@ impl Form {
 
 /// [`crate::trio::truncate::Truncate`], checked.
 pub(super) struct Truncate<W> {
-    form: Form,
+    plan: CheckedTruncationPlan,
     inner: crate::trio::truncate::Truncate<W>,
     /// Of an opening gate: the product of the public parts at P1 and P2; what P0 and P3 add up to their part of C's check.
     aside: Buffer<W>,
@@ -79,17 +79,17 @@ pub(super) struct Truncate<W> {
 }
 
 impl<W: Word> Truncate<W> {
-    pub fn new(site: &Site, form: Form, value: Buffer<W>, aside: Buffer<W>) -> Self {
-        let inner = crate::trio::truncate::Truncate::new(site.inner(), form.inner.clone(), value);
-        Truncate { form, inner, aside, len: site.len, mask: Buffer::new(), message: Buffer::new() }
+    pub fn new(site: &Site, plan: CheckedTruncationPlan, value: Buffer<W>, aside: Buffer<W>) -> Self {
+        let inner = crate::trio::truncate::Truncate::new(site.inner(), plan.inner.clone(), value);
+        Truncate { plan, inner, aside, len: site.len, mask: Buffer::new(), message: Buffer::new() }
     }
 
     /// P1, P2: C, offset included.
     fn public(&self) -> Buffer<W> {
-        let Inner { rounding, opens, ring, .. } = self.form.inner;
+        let Inner { rounding, opens, ring, .. } = self.plan.inner;
         let mut c = self.inner.value.clone();
         // A gate of a sharing adds the offset in its first round, of which this is ahead.
-        let first = !opens && self.form.last() == 0;
+        let first = !opens && self.plan.last() == 0;
         let offset = if first { rounding.offset::<W>(ring) } else { W::ZERO };
         c.iter_mut().for_each(|c| *c = ring.reduce(c.add(offset)));
         c
@@ -109,16 +109,16 @@ impl<W: Word> Audited for Truncate<W> {
     }
 
     fn layout(&self) -> Layout {
-        self.form.layout(self.len)
+        self.plan.layout(self.len)
     }
 
     fn send_masked(&mut self, round: usize, checks: &mut TileChecks, out: &mut Outbox) {
-        let Inner { bits: f, rounding, ring, .. } = self.form.inner;
-        let opens = self.form.verifies_opening();
+        let Inner { bits: f, rounding, ring, .. } = self.plan.inner;
+        let opens = self.plan.verifies_opening();
         if round == 0 && opens {
             checks.send_masked(std::mem::take(&mut self.aside), ring, out);
         }
-        if round != self.form.last() {
+        if round != self.plan.last() {
             return;
         }
         let c = self.public();
@@ -135,7 +135,7 @@ impl<W: Word> Audited for Truncate<W> {
             return;
         }
         let offset = W::ONE.shl(ring.bits() - 2 - f);
-        if let Some(audit) = &self.form.borrow {
+        if let Some(audit) = &self.plan.borrow {
             let leaves = audit.send_masked(&self.inner.borrow, checks, out);
             audit.verify(&self.inner.borrow, &leaves, checks);
             let mut borrow = Buffer::<W>::stale(self.len);
@@ -145,12 +145,12 @@ impl<W: Word> Audited for Truncate<W> {
         }
         public.iter_mut().for_each(|public| *public = public.sub(offset));
         checks.send_masked(public, ring, out);
-        checks.send_masked(not_bit(&c, ring.bits() - 1), self.form.inner.wrap_ring(), out);
+        checks.send_masked(not_bit(&c, ring.bits() - 1), self.plan.inner.wrap_ring(), out);
     }
 
     fn receive(&mut self, step: Step, inbox: &Inbox) {
-        if step == Step::Online(0) && self.form.folded {
-            self.message = received(inbox, self.inner.site.other(), self.len, self.form.inner.ring);
+        if step == Step::Online(0) && self.plan.folded {
+            self.message = received(inbox, self.inner.site.other(), self.len, self.plan.inner.ring);
         }
     }
 
@@ -161,7 +161,7 @@ impl<W: Word> Audited for Truncate<W> {
 
     fn verify_dealt(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Beside<W> {
         let extra = self.verify_dealt_result(checks, out);
-        let folds = self.form.folded && checks.role == Role::P3;
+        let folds = self.plan.folded && checks.role == Role::P3;
         let masks = folds.then(|| self.inner.site.masks(crate::trio::site::purpose::OPENING));
         Beside { extra, messages: masks.unwrap_or_default().into() }
     }
@@ -169,18 +169,18 @@ impl<W: Word> Audited for Truncate<W> {
 
 impl<W: Word> Truncate<W> {
     fn verify_result(&mut self, checks: &mut TileChecks) -> Buffer<W> {
-        if self.form.inner.rounding == Rounding::Probabilistic {
+        if self.plan.inner.rounding == Rounding::Probabilistic {
             return std::mem::take(&mut self.mask);
         }
         let mut x = self.inner.first.clone();
         elementwise::add_assign(&mut x, &self.inner.second);
-        checks.verify(&x, self.form.inner.ring)
+        checks.verify(&x, self.plan.inner.ring)
     }
 
     fn verify_dealt_result(&mut self, checks: &mut TileChecks, out: &mut Outbox) -> Buffer<W> {
-        let Inner { bits: f, rounding, ring, .. } = self.form.inner;
+        let Inner { bits: f, rounding, ring, .. } = self.plan.inner;
         let r = &self.inner.value;
-        if self.form.verifies_opening() {
+        if self.plan.verifies_opening() {
             let mut sum = checks.masked::<W>(ring);
             elementwise::add_assign(&mut sum, &self.aside);
             if checks.constants() {
@@ -192,13 +192,13 @@ impl<W: Word> Truncate<W> {
             return checks.masked(ring);
         }
         let (mut bit, mut borrow) = (Buffer::zeros(self.len), Buffer::zeros(self.len));
-        if let Some(audit) = &self.form.borrow {
+        if let Some(audit) = &self.plan.borrow {
             audit.verify_dealt(&self.inner.borrow, checks, out);
             bit = checks.masked(ring);
             expand_bits(&self.inner.borrow.borrow().sum(), &mut borrow);
         }
         let mut sum = checks.masked::<W>(ring);
-        let small = checks.masked::<W>(self.form.inner.wrap_ring());
+        let small = checks.masked::<W>(self.plan.inner.wrap_ring());
         let one = if checks.constants() { !W::ZERO } else { W::ZERO };
         shifted(&mut sum, &small, &bit, r, &borrow, one, f, ring.bits());
         if checks.constants() {

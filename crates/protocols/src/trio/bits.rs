@@ -6,7 +6,7 @@ use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Ring, Word};
 
 use super::borrow::{self, Borrow};
-use super::comparison::{Comparison, Plan};
+use super::comparison::{Comparison, ComparisonPlan};
 use super::share::{Role, Wire, and, dealt_term, p1_term, xor};
 use super::site::{Moves, Site, purpose};
 use crate::circuits::{Adder, CarryCircuit};
@@ -22,14 +22,14 @@ pub(crate) struct Sign<W> {
 }
 
 /// The messages of [`Sign`] with the circuit `plan`.
-pub(crate) fn sign_layout(plan: &Plan, len: usize) -> Layout {
+pub(crate) fn sign_layout(plan: &ComparisonPlan, len: usize) -> Layout {
     let mut layout = Layout::default();
     plan.layout(len, 0, &mut layout);
     layout
 }
 
 impl<W: Word> Sign<W> {
-    pub fn new(site: Site, plan: &Plan, sum: Buffer<W>) -> Self {
+    pub fn new(site: Site, plan: &ComparisonPlan, sum: Buffer<W>) -> Self {
         let comparison = Comparison::new(site.clone(), plan);
         Sign { layout: sign_layout(plan, site.len), site, sum, comparison }
     }
@@ -69,16 +69,16 @@ impl<W: Word> Machine for Sign<W> {
 
 /// Which circuit takes x = C - R apart.
 #[derive(Clone)]
-pub(crate) struct AllForm {
+pub(crate) struct AllBitsPlan {
     pub(crate) circuit: Arc<CarryCircuit>,
     pub(crate) bits: usize,
 }
 
-impl AllForm {
+impl AllBitsPlan {
     /// All l bits of x.
     pub fn new(ring: Ring, adder: Adder) -> Self {
         let bits = ring.bits() as usize;
-        AllForm { circuit: Arc::new(CarryCircuit::carries(bits - 1, adder)), bits }
+        AllBitsPlan { circuit: Arc::new(CarryCircuit::carries(bits - 1, adder)), bits }
     }
 
     pub fn layout(&self, len: usize) -> Layout {
@@ -91,7 +91,7 @@ impl AllForm {
 /// All bits of a shared x = C - R over one tile: the borrow circuit, then C ⊕ R ⊕ borrow.
 pub(crate) struct All<W> {
     layout: Layout,
-    pub(crate) form: AllForm,
+    pub(crate) plan: AllBitsPlan,
     site: Site,
     /// C at P1 and P2, R = la at P0.
     pub(crate) sum: Buffer<W>,
@@ -99,9 +99,9 @@ pub(crate) struct All<W> {
 }
 
 impl<W: Word> All<W> {
-    pub fn new(site: Site, form: AllForm, sum: Buffer<W>) -> Self {
-        let borrow = Borrow::new(site.clone(), form.circuit.clone(), form.bits);
-        All { layout: form.layout(site.len), form, site, sum, borrow }
+    pub fn new(site: Site, plan: AllBitsPlan, sum: Buffer<W>) -> Self {
+        let borrow = Borrow::new(site.clone(), plan.circuit.clone(), plan.bits);
+        All { layout: plan.layout(site.len), plan, site, sum, borrow }
     }
 }
 
@@ -137,7 +137,7 @@ impl<W: Word> Machine for All<W> {
             let borrow = (index > 0).then(|| self.borrow.output(index - 1));
             self.borrow.difference_bit(index, borrow.as_ref())
         };
-        (0..self.form.bits).map(bit).collect()
+        (0..self.plan.bits).map(bit).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::circuits::digits::{Root, cheapest};
 use crate::circuits::{Adder, CarryCircuit};
 use crate::machine::{Inbox, Layout, Outbox};
 use crate::masked;
-use crate::masked::digits::{self, DEEPEST, Digits, Output, Program};
+use crate::masked::digits::{self, DEEPEST, DigitCircuit, Digits, Output};
 
 /// Estimated time of a gate: its rounds, and its bits an element through the busiest interface. That is the one of the dealer, or of an
 /// online party, which receives half of the deals.
@@ -22,13 +22,13 @@ pub(super) fn nanoseconds(options: &Options, rounds: usize, (offline, online): (
 
 /// A circuit, shared by a gate's tiles.
 #[derive(Clone)]
-pub(crate) enum Plan {
+pub(crate) enum ComparisonPlan {
     /// A carry circuit, and the bits of R it deals.
     Bits(Arc<CarryCircuit>, usize),
-    Digits(Arc<Program>),
+    Digits(Arc<DigitCircuit>),
 }
 
-impl Plan {
+impl ComparisonPlan {
     /// The borrow of C - R out of `bits` bits, its mask known to P0. `sent`: bits that P0 sends to P1 and P2 besides.
     pub fn borrow(bits: usize, options: &Options, count: usize, sent: [usize; 2]) -> Self {
         Self::new(Root::Borrow, bits, options, count, sent)
@@ -42,7 +42,7 @@ impl Plan {
     fn new(root: Root, bits: usize, options: &Options, count: usize, sent: [usize; 2]) -> Self {
         if !options.adder.has_digits() {
             let dealt = bits + usize::from(root != Root::Borrow);
-            return Plan::Bits(Arc::new(CarryCircuit::carry_out(bits, options.adder)), dealt);
+            return ComparisonPlan::Bits(Arc::new(CarryCircuit::carry_out(bits, options.adder)), dealt);
         }
         let circuits: Vec<_> = (1..=DEEPEST).filter_map(|depth| cheapest(root, bits, 0, depth)).collect();
         let total = |depth: usize| {
@@ -58,22 +58,22 @@ impl Plan {
             _ => total(4),
         };
         let chosen = chosen.or(circuits.first()).expect("a digit tree over at most 63 bits");
-        Plan::Digits(Program::new(&chosen.tree, root, 0, &sent))
+        ComparisonPlan::Digits(DigitCircuit::new(&chosen.tree, root, 0, &sent))
     }
 
     /// Rounds.
     pub fn rounds(&self) -> usize {
         match self {
-            Plan::Bits(circuit, _) => 1 + circuit.levels.len(),
-            Plan::Digits(program) => program.levels.len(),
+            ComparisonPlan::Bits(circuit, _) => 1 + circuit.levels.len(),
+            ComparisonPlan::Digits(circuit) => circuit.levels.len(),
         }
     }
 
     /// Adds the messages to a gate's layout; the online rounds start at `round`.
     pub fn layout(&self, len: usize, round: usize, layout: &mut Layout) {
         match self {
-            Plan::Bits(circuit, dealt) => drop(borrow::layout(circuit, *dealt, len, round, layout)),
-            Plan::Digits(program) => digits::layout(program, TABLE, len, round, layout),
+            ComparisonPlan::Bits(circuit, dealt) => drop(borrow::layout(circuit, *dealt, len, round, layout)),
+            ComparisonPlan::Digits(circuit) => digits::layout(circuit, TABLE, len, round, layout),
         }
     }
 }
@@ -85,10 +85,10 @@ pub(crate) enum Comparison {
 }
 
 impl Comparison {
-    pub fn new(site: Site, plan: &Plan) -> Self {
+    pub fn new(site: Site, plan: &ComparisonPlan) -> Self {
         match plan {
-            Plan::Bits(circuit, dealt) => Comparison::Bits(Borrow::new(site, circuit.clone(), *dealt)),
-            Plan::Digits(program) => Comparison::Digits(Digits::new(site.seat(), program.clone()), site.role),
+            ComparisonPlan::Bits(circuit, dealt) => Comparison::Bits(Borrow::new(site, circuit.clone(), *dealt)),
+            ComparisonPlan::Digits(circuit) => Comparison::Digits(Digits::new(site.seat(), circuit.clone()), site.role),
         }
     }
 

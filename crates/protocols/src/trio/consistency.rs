@@ -37,15 +37,15 @@ pub(super) fn add_words<W: Word>(hasher: &mut blake3::Hasher, words: &[W]) {
 }
 
 /// What this party was given of weights since the last check, by the party that was given the same.
-pub(super) struct Given {
+pub(super) struct WeightDigests {
     with: [blake3::Hasher; 3],
     any: bool,
 }
 
-impl Given {
+impl WeightDigests {
     pub fn new() -> Self {
         let hasher = || blake3::Hasher::new_derive_key("covey 2026 trio: what two parties were given of a weight");
-        Given { with: [hasher(), hasher(), hasher()], any: false }
+        WeightDigests { with: [hasher(), hasher(), hasher()], any: false }
     }
 
     /// Takes note of a weight. Seeds enter by their fingerprint, which tells nothing of them.
@@ -61,9 +61,9 @@ impl Given {
     }
 
     /// The comparison of all that was noted; none if that is nothing.
-    pub fn take(&mut self, role: Role) -> Option<Comparison> {
-        let Given { with, any } = std::mem::replace(self, Given::new());
-        any.then(|| Comparison {
+    pub fn take(&mut self, role: Role) -> Option<DigestExchange> {
+        let WeightDigests { with, any } = std::mem::replace(self, WeightDigests::new());
+        any.then(|| DigestExchange {
             layout: layout(),
             role,
             own: with.map(|hasher| *hasher.finalize().as_bytes()),
@@ -86,14 +86,14 @@ fn layout() -> Layout {
 }
 
 /// Every party sends every other the digest of what both were given.
-pub(super) struct Comparison {
+pub(super) struct DigestExchange {
     layout: Layout,
     role: Role,
     own: [[u8; DIGEST]; 3],
     differs: Option<usize>,
 }
 
-impl Machine for Comparison {
+impl Machine for DigestExchange {
     type Output = Result<()>;
 
     fn layout(&self) -> &Layout {

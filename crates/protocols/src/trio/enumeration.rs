@@ -17,7 +17,7 @@ use covey_ring::{Ring, Word};
 use super::share::{Role, Wire};
 use super::site::Site;
 use crate::machine::{Inbox, Machine, Outbox, Step};
-use crate::randomness::Place;
+use crate::randomness::DrawPosition;
 use crate::randomness::script::{self, Script, generators};
 
 const TILE: u64 = 1 << 16;
@@ -47,8 +47,8 @@ struct Shared {
 impl Shared {
     fn new(site: &Site, index: u32, x: u64) -> Self {
         // P2 holds x + l1 without knowing l1: the test knows all keys.
-        let l1 = || site.generators.words::<u32>(1, site.place, INPUT_MASK + index, site.len);
-        let l2 = || site.generators.words::<u32>(2, site.place, INPUT_MASK + index, site.len);
+        let l1 = || site.generators.words::<u32>(1, site.position, INPUT_MASK + index, site.len);
+        let l2 = || site.generators.words::<u32>(2, site.position, INPUT_MASK + index, site.len);
         let plus = |mask: Vec<u32>| mask.iter().map(|m| m.add(x as u32)).collect();
         let share = match site.role {
             Role::P0 => Shared { first: l1(), second: l2() },
@@ -66,7 +66,8 @@ impl Shared {
 
 /// As [`Shared`], for a bit.
 fn shared_bit(site: &Site, index: u32, x: u64) -> Wire {
-    let draw = |peer| Buffer::copy_of(&site.generators.planes(peer, site.place, INPUT_MASK + 10 + index, site.len, 1));
+    let draw =
+        |peer| Buffer::copy_of(&site.generators.planes(peer, site.position, INPUT_MASK + 10 + index, site.len, 1));
     let flip = |planes: Buffer<u64>| Buffer::from_exact(planes.iter().map(|word| if x == 1 { !word } else { *word }));
     let wire = match site.role {
         Role::P0 => Wire { first: draw(1), second: draw(2) },
@@ -113,8 +114,13 @@ impl<M: Machine> Case<'_, M> {
         let mut machines: Vec<M> = (0..3)
             .map(|party| {
                 let generators = generators(keys[party].map(|k| k.cloned()));
-                let site =
-                    Site { role: Role::of(party), ring: self.ring, generators, place: Place { gate: 0, tile: 0 }, len };
+                let site = Site {
+                    role: Role::of(party),
+                    ring: self.ring,
+                    generators,
+                    position: DrawPosition { gate: 0, tile: 0 },
+                    len,
+                };
                 (self.build)(site, secrets)
             })
             .collect();

@@ -7,7 +7,7 @@ use covey_ring::{BitTensor, Ring, Tensor, Word, wire};
 use zeroize::Zeroize;
 
 use super::Trio;
-use super::bits::{All, AllForm, tile_of};
+use super::bits::{All, AllBitsPlan, tile_of};
 use super::share::{Arith, Bool, Role, Wire};
 use super::site::{Site, purpose};
 use crate::api::{Checked, Extended, Result, Shaped};
@@ -179,7 +179,7 @@ impl<W: Word> Machine for ClientInput<W> {
         match (&self.site, step) {
             (ClientSite::Party(site), Step::Offline) => {
                 let masks = |peer| {
-                    let mut seed = site.generators.seed(peer, site.place, purpose::SEED);
+                    let mut seed = site.generators.seed(peer, site.position, purpose::SEED);
                     let words = Buffer::copy_of(&expand(&seed, 0, site.len));
                     seed.zeroize();
                     words
@@ -190,7 +190,7 @@ impl<W: Word> Machine for ClientInput<W> {
                 }
             }
             (ClientSite::Party(site), Step::Online(0)) if site.role.is_online() => {
-                out.bytes(CLIENT, &site.generators.seed(0, site.place, purpose::SEED));
+                out.bytes(CLIENT, &site.generators.seed(0, site.position, purpose::SEED));
             }
             (ClientSite::Client, Step::Online(1)) => {
                 let (l1, l2) = &self.masks;
@@ -405,7 +405,7 @@ impl<W: Word> Machine for Reveal<W> {
         };
         if let Step::Online(_) = step {
             let mut padded = self.sum.clone();
-            site.generators.add_words(peer, site.place, purpose::PAD, &mut padded);
+            site.generators.add_words(peer, site.position, purpose::PAD, &mut padded);
             out.words(CLIENT, &padded, self.ring);
         }
     }
@@ -452,7 +452,7 @@ impl<W: Word> Extended for Trio<W> {
     }
 
     fn a2b(&mut self, x: &Arith<W>) -> Result<Bool> {
-        let form = AllForm::new(self.party.ring, self.party.options.adder);
-        self.planes(x.len(), self.party.ring.bits() as usize, |site, range| All::new(site, form.clone(), x.sum(range)))
+        let plan = AllBitsPlan::new(self.party.ring, self.party.options.adder);
+        self.planes(x.len(), self.party.ring.bits() as usize, |site, range| All::new(site, plan.clone(), x.sum(range)))
     }
 }

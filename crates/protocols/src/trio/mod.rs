@@ -39,8 +39,8 @@ use crate::components::Additive;
 use crate::local::zeros;
 use crate::machine::Machine;
 use crate::party::{Party, PartyRole};
-use crate::randomness::Place;
-use consistency::{DIGEST, Given};
+use crate::randomness::DrawPosition;
+use consistency::{DIGEST, WeightDigests};
 use share::Wire;
 use site::{Site, purpose};
 
@@ -52,7 +52,7 @@ pub struct Trio<W> {
     party: Party<W, Role>,
     /// Of the client's inputs that have yet to be compared: the node, and the own digest.
     inputs: Vec<(u32, [u8; DIGEST])>,
-    weights: Given,
+    weights: WeightDigests,
 }
 
 impl PartyRole for Role {
@@ -67,7 +67,7 @@ impl PartyRole for Role {
 
 impl<W: Word> Trio<W> {
     fn new(party: Party<W, Role>) -> Self {
-        Trio { party, inputs: Vec::new(), weights: Given::new() }
+        Trio { party, inputs: Vec::new(), weights: WeightDigests::new() }
     }
 
     /// This party's role.
@@ -126,7 +126,7 @@ impl<W: Word> Trio<W> {
             return Ok(());
         }
         let other = 3 - self.party.role as usize;
-        let key = Zeroizing::new(self.party.generators()?.seed(other, Place { gate, tile: 0 }, purpose::DIGEST));
+        let key = Zeroizing::new(self.party.generators()?.seed(other, DrawPosition { gate, tile: 0 }, purpose::DIGEST));
         let mut hasher = blake3::Hasher::new_keyed(&key);
         let tile = self.party.options.tile;
         for start in (0..x.len()).step_by(tile) {

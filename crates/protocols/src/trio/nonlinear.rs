@@ -16,13 +16,13 @@ impl<W: Word> NonLinear for Trio<W> {
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.party.admit::<Self>(truncation)?;
-        let form = truncate::Form::new(truncation, false, self.party.ring, &self.party.options, x.len());
-        self.shares(x.shape(), |site, range| truncate::Truncate::new(site, form.clone(), x.sum(range)))
+        let plan = truncate::TruncationPlan::new(truncation, false, self.party.ring, &self.party.options, x.len());
+        self.shares(x.shape(), |site, range| truncate::Truncate::new(site, plan.clone(), x.sum(range)))
     }
 
     fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
         let (read, skipped) = comparison.read(self.party.ring.bits(), &self.party.options);
-        let circuit = comparison::Plan::sign(read as usize, &self.party.options, x.len());
+        let circuit = comparison::ComparisonPlan::sign(read as usize, &self.party.options, x.len());
         self.planes(x.len(), 1, |site, range| {
             let mut sum = x.sum(range);
             elementwise::shr_assign(&mut sum, skipped);
@@ -69,15 +69,15 @@ impl<W: Word> NonLinear for Trio<W> {
 
 impl<W: Word> Trio<W> {
     /// The gate for max(v≫f, 0) over `count` elements, from the parts of a product v, which it opens, or from a sharing.
-    pub(super) fn fused_form(
+    pub(super) fn fused_plan(
         &self,
         opens: bool,
         truncate: Option<Truncation>,
         relu: Comparison,
         count: usize,
-    ) -> fused::Form {
+    ) -> fused::FusedReluPlan {
         let Party { ring, options, .. } = &self.party;
-        fused::Form::choose(Task::new(opens, truncate, relu, *ring, options), options, count)
+        fused::FusedReluPlan::choose(Task::new(opens, truncate, relu, *ring, options), options, count)
     }
 
     /// max(x≫f, 0) of a sharing, in one gate where comparisons fuse.
@@ -85,8 +85,8 @@ impl<W: Word> Trio<W> {
         self.party.admit::<Self>(truncate)?;
         match truncate {
             _ if self.party.options.adder.fuses() => {
-                let form = self.fused_form(false, truncate, relu, x.len());
-                self.shares(x.shape(), |site, range| fused::Fused::new(site, form.clone(), x.sum(range)))
+                let plan = self.fused_plan(false, truncate, relu, x.len());
+                self.shares(x.shape(), |site, range| fused::Fused::new(site, plan.clone(), x.sum(range)))
             }
             Some(truncation) => composed::truncate_relu(self, x, truncation, relu),
             None => composed::relu(self, x, relu),

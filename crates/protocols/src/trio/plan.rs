@@ -3,8 +3,8 @@
 use covey_kernels::Chunk;
 use covey_ring::{Ring, Word};
 
-use super::bits::{AllForm, And, sign_layout};
-use super::comparison::Plan;
+use super::bits::{AllBitsPlan, And, sign_layout};
+use super::comparison::ComparisonPlan;
 use super::consistency;
 use super::fused;
 use super::share::Role;
@@ -43,24 +43,25 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         }
         Gate::Product { count, truncate, .. } => product(lens(count, PIECE), false, (truncate, None), ring, options),
         Gate::Truncate { count, truncation } => {
-            let form = truncate::Form::new(truncation, false, ring, options, count);
-            tiled(count, &|len| form.layout(len))
+            let plan = truncate::TruncationPlan::new(truncation, false, ring, options, count);
+            tiled(count, &|len| plan.layout(len))
         }
         Gate::Msb { count, comparison } => {
             let (read, _) = comparison.read(ring.bits(), options);
-            let circuit = Plan::sign(read as usize, options, count);
+            let circuit = ComparisonPlan::sign(read as usize, options, count);
             tiled(count, &|len| sign_layout(&circuit, len))
         }
         Gate::And { count, planes } => tiled(count, &|len| And::layout(len, planes)),
         Gate::A2b { count } => {
-            let form = AllForm::new(ring, options.adder);
-            tiled(count, &|len| form.layout(len))
+            let plan = AllBitsPlan::new(ring, options.adder);
+            tiled(count, &|len| plan.layout(len))
         }
         Gate::Bit2a { count } => tiled(count, &|len| convert::layout(len, ring, false)),
         Gate::Select { count } => tiled(count, &|len| convert::layout(len, ring, true)),
         Gate::Relu { count, truncate, comparison } if options.adder.fuses() => {
-            let form = fused::Form::choose(Task::new(false, truncate, comparison, ring, options), options, count);
-            tiled(count, &|len| form.layout(len))
+            let plan =
+                fused::FusedReluPlan::choose(Task::new(false, truncate, comparison, ring, options), options, count);
+            tiled(count, &|len| plan.layout(len))
         }
         Gate::DivExact { .. } | Gate::Relu { .. } | Gate::Clip { .. } | Gate::Max { .. } => {
             composed::cost(gate, |gate| plan(gate, ring, options))
@@ -75,13 +76,14 @@ fn product(lens: Vec<usize>, public: bool, (truncate, relu): Follows, ring: Ring
         Cost::of_tiles(tile_lens(lens.clone(), options.tile_size()), options.window, layout)
     };
     if let Some(comparison) = relu.filter(|_| options.adder.fuses()) {
-        let form = fused::Form::choose(Task::new(!public, truncate, comparison, ring, options), options, count);
-        return tiled(&|len| form.layout(len));
+        let plan =
+            fused::FusedReluPlan::choose(Task::new(!public, truncate, comparison, ring, options), options, count);
+        return tiled(&|len| plan.layout(len));
     }
     let mut cost = match truncate {
         Some(truncation) => {
-            let form = truncate::Form::new(truncation, !public, ring, options, count);
-            tiled(&|len| form.layout(len))
+            let plan = truncate::TruncationPlan::new(truncation, !public, ring, options, count);
+            tiled(&|len| plan.layout(len))
         }
         None if public => Cost::default(),
         None => tiled(&|len| product::layout(len, ring)),

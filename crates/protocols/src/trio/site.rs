@@ -32,9 +32,9 @@ pub(crate) type Site = crate::party::Site<Role>;
 impl Site {
     /// The place at a table with P0 as the dealer.
     pub fn seat(&self) -> Seat {
-        let Site { role, ref generators, place, len, .. } = *self;
+        let Site { role, ref generators, position, len, .. } = *self;
         let party = (role as usize).checked_sub(1);
-        Seat { table: TABLE, party, generators: generators.clone(), place, len }
+        Seat { table: TABLE, party, generators: generators.clone(), position, len }
     }
 
     /// Words of a bit plane of the tile.
@@ -45,7 +45,7 @@ impl Site {
     /// `len` words from the key shared with `peer`.
     pub fn draw<W: Word>(&self, peer: usize, purpose: u32) -> Buffer<W> {
         let mut out = Buffer::stale(self.len);
-        self.generators.words_into(peer, self.place, purpose, &mut out);
+        self.generators.words_into(peer, self.position, purpose, &mut out);
         out
     }
 
@@ -57,7 +57,7 @@ impl Site {
     /// `planes` planes from the key shared with `peer`, one after the other.
     pub fn draw_planes(&self, peer: usize, purpose: u32, planes: usize) -> Buffer<u64> {
         let mut out = Buffer::stale(self.plane_words() * planes);
-        self.generators.planes_into(peer, self.place, purpose, self.len, &mut out);
+        self.generators.planes_into(peer, self.position, purpose, self.len, &mut out);
         out
     }
 
@@ -83,7 +83,7 @@ impl Site {
     /// P0: sends v - s to `to`, 1 or 2, in `ring`, which may be narrower than the gate's; the other draws s.
     pub fn deal<W: Word>(&self, to: usize, purpose: u32, value: &[W], ring: Ring, out: &mut Outbox) {
         let mut share = Buffer::copy_of(value);
-        self.generators.sub_words(3 - to, self.place, purpose, &mut share);
+        self.generators.sub_words(3 - to, self.position, purpose, &mut share);
         out.words(to, &share, ring);
     }
 

@@ -26,14 +26,15 @@ impl<W: Word> Trio<W> {
         self.party.admit::<Self>(truncate)?;
         let count = shape.iter().product();
         if let Some(relu) = relu {
-            let form = self.fused_form(opens, truncate, relu, count);
-            return self.stream(shape, pieces, |site, own| fused::Fused::new(site, form.clone(), own));
+            let plan = self.fused_plan(opens, truncate, relu, count);
+            return self.stream(shape, pieces, |site, own| fused::Fused::new(site, plan.clone(), own));
         }
         match truncate {
             None => self.stream(shape, pieces, product::Product::new),
             Some(truncation) => {
-                let form = truncate::Form::new(truncation, opens, self.party.ring, &self.party.options, count);
-                self.stream(shape, pieces, |site, own| truncate::Truncate::new(site, form.clone(), own))
+                let plan =
+                    truncate::TruncationPlan::new(truncation, opens, self.party.ring, &self.party.options, count);
+                self.stream(shape, pieces, |site, own| truncate::Truncate::new(site, plan.clone(), own))
             }
         }
     }

@@ -8,7 +8,7 @@ use covey_kernels::bits::expand_bits;
 use covey_kernels::{Buffer, elementwise, vectorised};
 use covey_ring::{Ring, Word};
 
-use super::comparison::{Comparison, Plan};
+use super::comparison::{Comparison, ComparisonPlan};
 use super::share::Role;
 use super::site::{Moves, Site, purpose};
 use crate::api::{Options, Rounding, Truncation};
@@ -25,22 +25,22 @@ const BORROW_TO: usize = 1;
 
 /// The shape of a truncation gate, shared by its tiles.
 #[derive(Clone)]
-pub(crate) struct Form {
+pub(crate) struct TruncationPlan {
     pub(crate) bits: u32,
     pub(crate) rounding: Rounding,
     /// Whether the gate starts by opening C.
     pub(crate) opens: bool,
     pub(crate) ring: Ring,
-    pub(crate) circuit: Plan,
+    pub(crate) circuit: ComparisonPlan,
 }
 
-impl Form {
-    /// The form over `count` elements.
+impl TruncationPlan {
+    /// The plan over `count` elements.
     pub fn new(truncation: Truncation, opens: bool, ring: Ring, options: &Options, count: usize) -> Self {
         let (f, l) = (truncation.bits as usize, ring.bits() as usize);
         let dealt = [f + l, l];
-        let circuit = Plan::borrow(f, options, count, dealt);
-        Form { bits: truncation.bits, rounding: truncation.rounding, opens, ring, circuit }
+        let circuit = ComparisonPlan::borrow(f, options, count, dealt);
+        TruncationPlan { bits: truncation.bits, rounding: truncation.rounding, opens, ring, circuit }
     }
 
     /// Round in which the circuit, or else the reshare, starts.
@@ -84,7 +84,7 @@ impl Form {
 /// The shift over one tile.
 pub(crate) struct Truncate<W> {
     layout: Layout,
-    pub(crate) form: Form,
+    pub(crate) plan: TruncationPlan,
     pub(crate) site: Site,
     /// R at P0, C at P1 and P2, offset included; before the opening, the own part of the product.
     pub(crate) value: Buffer<W>,
@@ -101,11 +101,11 @@ pub(crate) struct Truncate<W> {
 impl<W: Word> Truncate<W> {
     /// `value`: first + second of the share, or for an opening gate the product's own part: -v0 at P0 and the terms of
     /// `product.rs` at P1 and P2, each with its part of the bias.
-    pub fn new(site: Site, form: Form, value: Buffer<W>) -> Self {
+    pub fn new(site: Site, plan: TruncationPlan, value: Buffer<W>) -> Self {
         Truncate {
-            layout: form.layout(site.len),
-            borrow: Comparison::new(site.clone(), &form.circuit),
-            form,
+            layout: plan.layout(site.len),
+            borrow: Comparison::new(site.clone(), &plan.circuit),
+            plan,
             site,
             value,
             shifted: Buffer::new(),
@@ -118,20 +118,20 @@ impl<W: Word> Truncate<W> {
     }
 
     fn is_exact(&self) -> bool {
-        self.form.rounding == Rounding::Exact
+        self.plan.rounding == Rounding::Exact
     }
 
     /// P0, all it ever does: R, the circuit's material, the deals, the output's masks.
     fn deal(&mut self, out: &mut Outbox) {
-        let (site, ring, f) = (&self.site, self.form.ring, self.form.bits);
-        if self.form.opens {
+        let (site, ring, f) = (&self.site, self.plan.ring, self.plan.bits);
+        if self.plan.opens {
             let (r01, r02) = site.masks::<W>(purpose::OPENING);
             elementwise::add_assign(&mut self.value, &r01);
             elementwise::add_assign(&mut self.value, &r02);
         }
         self.value.iter_mut().for_each(|r| *r = ring.reduce(*r));
         let shifted = shifted_right(&self.value, f);
-        if self.form.rounding == Rounding::Probabilistic {
+        if self.plan.rounding == Rounding::Probabilistic {
             // The output's masks are the two halves of R≫f.
             self.first = site.draw(1, SHIFTED);
             self.second = shifted.clone();
@@ -143,7 +143,7 @@ impl<W: Word> Truncate<W> {
             self.borrow.deal(&self.value, out);
         }
         site.deal(SHIFTED_TO, SHIFTED, &shifted, ring, out);
-        site.deal(WRAP_TO, WRAP, &shifted_right(&self.value, ring.bits() - 1), self.form.wrap_ring(), out);
+        site.deal(WRAP_TO, WRAP, &shifted_right(&self.value, ring.bits() - 1), self.plan.wrap_ring(), out);
         if self.is_exact() {
             let mut mask_bit = Buffer::<W>::stale(site.len);
             expand_bits(&self.borrow.borrow().sum(), &mut mask_bit);
@@ -159,14 +159,14 @@ impl<W: Word> Truncate<W> {
             Role::P1 => elementwise::sub_from_assign(&mut self.value, &mask),
             _ => elementwise::add_assign(&mut self.value, &mask),
         }
-        out.words(self.site.other(), &self.value, self.form.ring);
+        out.words(self.site.other(), &self.value, self.plan.ring);
     }
 
     /// P1, P2: C is complete.
     fn set_public(&mut self) {
-        let (ring, offset) = (self.form.ring, self.form.rounding.offset::<W>(self.form.ring));
+        let (ring, offset) = (self.plan.ring, self.plan.rounding.offset::<W>(self.plan.ring));
         self.value.iter_mut().for_each(|c| *c = ring.reduce(c.add(offset)));
-        match self.form.rounding {
+        match self.plan.rounding {
             Rounding::Exact => self.borrow.set_public(&self.value),
             Rounding::Ulp => {}
             Rounding::Probabilistic => {
@@ -175,7 +175,7 @@ impl<W: Word> Truncate<W> {
                 } else {
                     std::mem::take(&mut self.shifted)
                 };
-                let f = self.form.bits;
+                let f = self.plan.bits;
                 self.first = shifted_right(&self.value, f);
                 elementwise::sub_assign(&mut self.first, &self.second);
             }
@@ -184,11 +184,11 @@ impl<W: Word> Truncate<W> {
 
     /// P1, P2: t_i = -(R≫f)_i - (1 - 2m)·y_i + 2^(l-f)·¬msb(C)·r_i, and the public (C≫f) - m - 2^(l-2-f), where β = m ⊕ y.
     fn reshare(&mut self, out: &mut Outbox) {
-        let (site, ring, f) = (&self.site, self.form.ring, self.form.bits);
+        let (site, ring, f) = (&self.site, self.plan.ring, self.plan.bits);
         let l = ring.bits();
         site.draw_dealt(SHIFTED_TO, SHIFTED, &mut self.shifted);
         site.draw_dealt(WRAP_TO, WRAP, &mut self.wrap);
-        if self.form.rounding == Rounding::Exact {
+        if self.plan.rounding == Rounding::Exact {
             site.draw_dealt(BORROW_TO, BORROW, &mut self.mask_bit);
         }
         let mut borrow = Buffer::zeros(site.len);
@@ -218,16 +218,16 @@ impl<W: Word> Machine for Truncate<W> {
         match (self.site.role, step) {
             (Role::P0, Step::Offline) => self.deal(out),
             (Role::P1 | Role::P2, Step::Online(round)) => {
-                if self.form.opens && round == 0 {
+                if self.plan.opens && round == 0 {
                     return self.open(out);
                 }
                 if round == 0 {
                     self.set_public();
                 }
-                if round == self.form.last() {
+                if round == self.plan.last() {
                     self.reshare(out);
                 } else if self.is_exact() {
-                    self.borrow.local(round - self.form.start(), out);
+                    self.borrow.local(round - self.plan.start(), out);
                 }
             }
             _ => {}
@@ -235,7 +235,7 @@ impl<W: Word> Machine for Truncate<W> {
     }
 
     fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
-        let ring = self.form.ring;
+        let ring = self.plan.ring;
         match step {
             Step::Offline => {
                 let exact = self.is_exact();
@@ -243,28 +243,28 @@ impl<W: Word> Machine for Truncate<W> {
                     self.borrow.absorb_deal(inbox);
                 }
                 self.site.receive_dealt(SHIFTED_TO, ring, inbox, &mut self.shifted);
-                if self.form.rounding != Rounding::Probabilistic {
-                    self.site.receive_dealt(WRAP_TO, self.form.wrap_ring(), inbox, &mut self.wrap);
+                if self.plan.rounding != Rounding::Probabilistic {
+                    self.site.receive_dealt(WRAP_TO, self.plan.wrap_ring(), inbox, &mut self.wrap);
                 }
                 if exact {
                     self.site.receive_dealt(BORROW_TO, ring, inbox, &mut self.mask_bit);
                 }
             }
-            Step::Online(0) if self.form.opens => {
+            Step::Online(0) if self.plan.opens => {
                 self.value = self.site.reshare_receive(&self.value, inbox);
                 self.set_public();
             }
-            Step::Online(round) if round == self.form.last() => {
+            Step::Online(round) if round == self.plan.last() => {
                 self.first = self.site.reshare_receive(&self.own, inbox)
             }
-            Step::Online(round) => self.borrow.absorb(round - self.form.start(), inbox),
+            Step::Online(round) => self.borrow.absorb(round - self.plan.start(), inbox),
         }
     }
 
     fn finish(mut self) -> Self::Output {
         // A probabilistic shift of a share exchanges nothing online, so no step has told P1 and P2 to compute it.
         // In a preprocessing run P2 holds no material and its output stays zero.
-        let probabilistic = self.form.rounding == Rounding::Probabilistic && !self.form.opens;
+        let probabilistic = self.plan.rounding == Rounding::Probabilistic && !self.plan.opens;
         let ready = self.site.role == Role::P1 || !self.shifted.is_empty();
         if probabilistic && self.site.role.is_online() && ready {
             self.set_public();

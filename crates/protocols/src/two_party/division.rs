@@ -16,7 +16,7 @@ use covey_ring::{Ring, Word};
 
 use super::comparison::{self, Bits, Shape, xor};
 use super::gates::{converted, expanded};
-use super::program::{Builder, Plane, Program, Words};
+use super::program::{Builder, GateProgram, Plane, Words};
 use super::share::Arithmetic;
 
 /// The numbers of one division.
@@ -103,7 +103,7 @@ impl Divider {
 }
 
 /// ⌊x / d⌋ for `|x| < 2^bound`; [`admits`] says for which. `holder` compares its part of R with all thresholds at once.
-pub(super) fn floor<W: Word>(ring: Ring, divisor: u64, bound: u32, shape: Shape, holder: usize) -> Arc<Program<W>> {
+pub(super) fn floor<W: Word>(ring: Ring, divisor: u64, bound: u32, shape: Shape, holder: usize) -> Arc<GateProgram<W>> {
     let mut builder = Builder::<W>::new();
     let x = builder.input_words();
     // A division that is refused has no program.

@@ -18,7 +18,7 @@ use covey_ring::Ring;
 use super::comparison::{Shape, WIDEST};
 use super::gate::Gate;
 use super::gates::Read;
-use super::program::Program;
+use super::program::GateProgram;
 use super::share::Arithmetic;
 use super::{division, gates, odd};
 use crate::api::{Rounding, Truncation};
@@ -30,7 +30,7 @@ type Values = super::program::Values<u64>;
 type View = Vec<Vec<u64>>;
 
 /// Both parties over one tile, in lockstep, with OTs from dealers seeded by `seed`.
-fn run(program: &Arc<Program<u64>>, inputs: [Values; 2], len: usize, seed: u64) -> ([Values; 2], [View; 2]) {
+fn run(program: &Arc<GateProgram<u64>>, inputs: [Values; 2], len: usize, seed: u64) -> ([Values; 2], [View; 2]) {
     let dealt = [0, 1].map(|sender| Dealer::new(2 * seed + sender as u64).deal(program.transfers[sender] * len));
     let mut machines = inputs.into_iter().enumerate().map(|(me, inputs)| {
         let ots = (dealt[me].0.view(), dealt[1 - me].1.view());
@@ -41,7 +41,7 @@ fn run(program: &Arc<Program<u64>>, inputs: [Values; 2], len: usize, seed: u64) 
 }
 
 /// Both parties' gates over one tile, in lockstep.
-fn exchange(program: &Program<u64>, mut machines: [Gate<u64>; 2], len: usize) -> ([Values; 2], [View; 2]) {
+fn exchange(program: &GateProgram<u64>, mut machines: [Gate<u64>; 2], len: usize) -> ([Values; 2], [View; 2]) {
     let mut views = [View::new(), View::new()];
     let layout = program.layout(len);
     assert_eq!(
@@ -100,7 +100,7 @@ fn bit(plane: &[u64], element: usize) -> u64 {
 
 /// Runs a program on every sharing of every value of `ring` and checks each result against `due`, given as signed integers;
 /// values for which `due` says nothing are outside its bounds.
-fn check_words(name: &str, ring: Ring, program: &Arc<Program<u64>>, due: impl Fn(i64) -> Option<i64>) {
+fn check_words(name: &str, ring: Ring, program: &Arc<GateProgram<u64>>, due: impl Fn(i64) -> Option<i64>) {
     let arithmetic = Arithmetic::new(ring);
     let (x0, x1) = all_pairs(ring);
     let inputs = [x0.clone(), x1.clone()].map(|x| (vec![dirty(ring, x)], vec![]));
@@ -116,7 +116,7 @@ fn check_words(name: &str, ring: Ring, program: &Arc<Program<u64>>, due: impl Fn
     assert!(checked > 0, "{name} in {ring}: no values");
 }
 
-fn check_bits(name: &str, ring: Ring, program: &Arc<Program<u64>>, due: impl Fn(i64) -> Option<u64>) {
+fn check_bits(name: &str, ring: Ring, program: &Arc<GateProgram<u64>>, due: impl Fn(i64) -> Option<u64>) {
     let arithmetic = Arithmetic::new(ring);
     let (x0, x1) = all_pairs(ring);
     let inputs = [x0.clone(), x1.clone()].map(|x| (vec![dirty(ring, x)], vec![]));

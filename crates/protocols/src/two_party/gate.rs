@@ -1,4 +1,4 @@
-//! A [`Program`] run over one tile.
+//! A [`GateProgram`] run over one tile.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use covey_ot::words::{WordReceiver, WordSender};
 use covey_ot::{Received, Sent};
 use covey_ring::{BitTensor, Word};
 
-use super::program::{Op, Program, Registers, Values, table_shape};
+use super::program::{GateProgram, Op, Registers, Values, table_shape};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
 /// What this party makes of the OTs of one instruction, when the tile starts: what is left of them is a few bits each.
@@ -31,7 +31,7 @@ impl<W: Word> Pads<W> {
 /// The program's state over one tile.
 pub(super) struct Gate<W: Word> {
     layout: Layout,
-    program: Arc<Program<W>>,
+    program: Arc<GateProgram<W>>,
     registers: Registers<W>,
     /// Of each instruction, until they are used up.
     pads: Vec<Pads<W>>,
@@ -43,7 +43,7 @@ impl<W: Word> Gate<W> {
     /// Party `me`'s part over a tile of `len` elements, `words` and `planes` the program's inputs, with as many OTs of each
     /// direction as the program uses: those of which it is the sender, and the others.
     pub fn new(
-        program: Arc<Program<W>>,
+        program: Arc<GateProgram<W>>,
         me: usize,
         len: usize,
         inputs: Values<W>,
@@ -55,7 +55,7 @@ impl<W: Word> Gate<W> {
 
     /// The same with what is made of the OTs of each instruction.
     pub fn with(
-        program: Arc<Program<W>>,
+        program: Arc<GateProgram<W>>,
         me: usize,
         len: usize,
         (words, planes): Values<W>,

@@ -6,7 +6,7 @@ use covey_kernels::bits::expand_bits;
 use covey_ring::{Ring, Word};
 
 use super::comparison::{self, Bits, Shape, not, xor};
-use super::program::{Builder, Plane, Program, Words};
+use super::program::{Builder, GateProgram, Plane, Words};
 use super::share::Arithmetic;
 use crate::api::{Rounding, Truncation};
 use crate::circuits::CarryCircuit;
@@ -32,7 +32,7 @@ fn sign<W: Word>(builder: &mut Builder<W>, x: Words, read: Read, shape: Shape) -
 }
 
 /// One plane: 1 where x < 0.
-pub(super) fn msb<W: Word>(read: Read, shape: Shape) -> Arc<Program<W>> {
+pub(super) fn msb<W: Word>(read: Read, shape: Shape) -> Arc<GateProgram<W>> {
     let mut builder = Builder::<W>::new();
     let x = builder.input_words();
     let negative = sign(&mut builder, x, read, shape);
@@ -40,7 +40,7 @@ pub(super) fn msb<W: Word>(read: Read, shape: Shape) -> Arc<Program<W>> {
 }
 
 /// max(x, 0).
-pub(super) fn relu<W: Word>(l: u32, read: Read, shape: Shape) -> Arc<Program<W>> {
+pub(super) fn relu<W: Word>(l: u32, read: Read, shape: Shape) -> Arc<GateProgram<W>> {
     let mut builder = Builder::<W>::new();
     let x = builder.input_words();
     let negative = sign(&mut builder, x, read, shape);
@@ -57,7 +57,7 @@ pub(super) fn clip<W: Word>(
     (low, high): (i64, i64),
     shape: Shape,
     holder: usize,
-) -> Arc<Program<W>> {
+) -> Arc<GateProgram<W>> {
     let ring = Ring::Pow2(l);
     let mut builder = Builder::<W>::new();
     let x = builder.input_words();
@@ -85,7 +85,7 @@ pub(super) fn clip<W: Word>(
 }
 
 /// b · x.
-pub(super) fn select<W: Word>(ring: Ring) -> Arc<Program<W>> {
+pub(super) fn select<W: Word>(ring: Ring) -> Arc<GateProgram<W>> {
     let mut builder = Builder::<W>::new();
     let (b, x) = (builder.input_plane(), builder.input_words());
     let out = selected(&mut builder, b, x, ring);
@@ -93,7 +93,7 @@ pub(super) fn select<W: Word>(ring: Ring) -> Arc<Program<W>> {
 }
 
 /// A bit as a ring element.
-pub(super) fn bit2a<W: Word>(ring: Ring) -> Arc<Program<W>> {
+pub(super) fn bit2a<W: Word>(ring: Ring) -> Arc<GateProgram<W>> {
     let mut builder = Builder::<W>::new();
     let bit = builder.input_plane();
     let out = converted(&mut builder, bit, ring, 0);
@@ -101,7 +101,7 @@ pub(super) fn bit2a<W: Word>(ring: Ring) -> Arc<Program<W>> {
 }
 
 /// x ∧ y over so many planes each.
-pub(super) fn and<W: Word>(planes: usize) -> Arc<Program<W>> {
+pub(super) fn and<W: Word>(planes: usize) -> Arc<GateProgram<W>> {
     let mut builder = Builder::<W>::new();
     let x: Vec<Plane> = (0..planes).map(|_| builder.input_plane()).collect();
     let y: Vec<Plane> = (0..planes).map(|_| builder.input_plane()).collect();
@@ -110,7 +110,7 @@ pub(super) fn and<W: Word>(planes: usize) -> Arc<Program<W>> {
 }
 
 /// All l bits.
-pub(super) fn a2b<W: Word>(l: u32, circuit: &CarryCircuit) -> Arc<Program<W>> {
+pub(super) fn a2b<W: Word>(l: u32, circuit: &CarryCircuit) -> Arc<GateProgram<W>> {
     let mut builder = Builder::<W>::new();
     let x = builder.input_words();
     let bits = Bits::of(&mut builder, x, l as usize);
@@ -121,7 +121,7 @@ pub(super) fn a2b<W: Word>(l: u32, circuit: &CarryCircuit) -> Arc<Program<W>> {
 }
 
 /// x · y: of x0·y1 and x1·y0, one product for each bit of the first factor, of as many bits as reach the result.
-pub(super) fn mul<W: Word>(ring: Ring) -> Arc<Program<W>> {
+pub(super) fn mul<W: Word>(ring: Ring) -> Arc<GateProgram<W>> {
     let arithmetic = Arithmetic::new(ring);
     let mut builder = Builder::<W>::new();
     let (x, y) = (builder.input_words(), builder.input_words());
@@ -238,7 +238,7 @@ pub(super) fn plus_constant<W: Word>(builder: &mut Builder<W>, x: Words, c: u64,
 
 /// x≫f. Where the bound leaves a bit free, 2^(l-2) is added first and its shift taken off, so that the sign is known; over the
 /// whole ring, 2^(l-1), and the wrap is the carry out of all bits.
-pub(super) fn truncate<W: Word>(l: u32, truncation: Truncation, shape: Shape) -> Arc<Program<W>> {
+pub(super) fn truncate<W: Word>(l: u32, truncation: Truncation, shape: Shape) -> Arc<GateProgram<W>> {
     let (f, ring) = (truncation.bits, Ring::Pow2(l));
     let mut builder = Builder::<W>::new();
     let x = builder.input_words();
@@ -271,7 +271,7 @@ pub(super) fn truncate<W: Word>(l: u32, truncation: Truncation, shape: Shape) ->
 /// max(x≫f, 0), `read` of what is shifted. One tree gives the sign and, out of its lowest f bits, the carry of the shift; the
 /// shift is done as if x were not negative, and selected where it is not. Where the comparison leaves bits out, so that x just
 /// below 0 may be taken for positive, x is raised until it is, and lowered afterwards.
-pub(super) fn truncate_relu<W: Word>(l: u32, truncation: Truncation, read: Read, shape: Shape) -> Arc<Program<W>> {
+pub(super) fn truncate_relu<W: Word>(l: u32, truncation: Truncation, read: Read, shape: Shape) -> Arc<GateProgram<W>> {
     let (f, ring) = (truncation.bits, Ring::Pow2(l));
     let exact = truncation.rounding == Rounding::Exact;
     let mut builder = Builder::<W>::new();

@@ -26,7 +26,7 @@ mod purpose {
 
 /// A value of party `owner`, whose share of it is x - r; r, from the common key, is the other's.
 pub(super) fn input<W: Word>(site: &Site, owner: usize, value: Option<&[W]>) -> Vec<W> {
-    let mask = share::draw(&site.generators, 1 - site.role, site.place, purpose::MASK, site.ring, site.len);
+    let mask = share::draw(&site.generators, 1 - site.role, site.position, purpose::MASK, site.ring, site.len);
     let arithmetic = Arithmetic::new(site.ring);
     match value {
         Some(value) if site.role == owner => value.iter().zip(&mask).map(|(&x, &r)| arithmetic.sub(x, r)).collect(),
@@ -98,7 +98,7 @@ impl<W: Word> Machine for ClientInput<W> {
     fn local(&mut self, step: Step, out: &mut Outbox) {
         match (&self.site, step) {
             (Some(site), Step::Online(0)) if site.role == 0 => {
-                let mut seed = site.generators.seed(site.role, site.place, purpose::SEED);
+                let mut seed = site.generators.seed(site.role, site.position, purpose::SEED);
                 out.bytes(CLIENT, &seed);
                 self.value = expand(&seed, self.ring, self.len);
                 seed.zeroize();
@@ -257,7 +257,8 @@ impl<W: Word> Machine for Reveal<W> {
 
     fn local(&mut self, step: Step, out: &mut Outbox) {
         let (Some(site), Step::Online(_)) = (&self.site, step) else { return };
-        let pad: Vec<W> = share::draw(&site.generators, 1 - site.role, site.place, purpose::PAD, self.ring, self.len);
+        let pad: Vec<W> =
+            share::draw(&site.generators, 1 - site.role, site.position, purpose::PAD, self.ring, self.len);
         let arithmetic = Arithmetic::new(self.ring);
         let padded =
             |(&x, &pad): (&W, &W)| if site.role == 0 { arithmetic.add(x, pad) } else { arithmetic.sub(x, pad) };

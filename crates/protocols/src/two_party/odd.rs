@@ -14,10 +14,10 @@ use covey_ring::{Ring, Word};
 
 use super::comparison::{self, Bits, Shape, not, xor};
 use super::gates::selected;
-use super::program::{Builder, Plane, Program, Words};
+use super::program::{Builder, GateProgram, Plane, Words};
 
 /// One plane: 1 where x < 0.
-pub(super) fn msb<W: Word>(n: u64, shape: Shape, holder: usize) -> Arc<Program<W>> {
+pub(super) fn msb<W: Word>(n: u64, shape: Shape, holder: usize) -> Arc<GateProgram<W>> {
     let mut builder = Builder::<W>::new();
     let x = builder.input_words();
     let negative = sign(&mut builder, x, n, shape, holder);
@@ -25,7 +25,7 @@ pub(super) fn msb<W: Word>(n: u64, shape: Shape, holder: usize) -> Arc<Program<W
 }
 
 /// max(x, 0).
-pub(super) fn relu<W: Word>(n: u64, shape: Shape, holder: usize) -> Arc<Program<W>> {
+pub(super) fn relu<W: Word>(n: u64, shape: Shape, holder: usize) -> Arc<GateProgram<W>> {
     let mut builder = Builder::<W>::new();
     let x = builder.input_words();
     let negative = sign(&mut builder, x, n, shape, holder);

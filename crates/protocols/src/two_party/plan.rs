@@ -6,7 +6,7 @@ use std::sync::Arc;
 use covey_ring::{Ring, Word};
 
 use super::comparison::{Shape, WIDEST};
-use super::program::Program;
+use super::program::GateProgram;
 use super::{TwoParty, division, gates, io, linear, memory, odd, product, stock};
 use crate::api::{Comparison, Costs, Options, Truncation, WeightKind};
 use crate::cadence;
@@ -27,24 +27,24 @@ pub(super) const TRANSFER: u64 = 45;
 /// A gate's program, tile by tile: always the same, or, where one party's part is the heavier, with the parts swapped in every
 /// other tile, so that both directions carry the same.
 pub(super) struct Turns<W> {
-    programs: [Arc<Program<W>>; 2],
+    programs: [Arc<GateProgram<W>>; 2],
     swaps: bool,
 }
 
-impl<W> From<Arc<Program<W>>> for Turns<W> {
-    fn from(program: Arc<Program<W>>) -> Self {
+impl<W> From<Arc<GateProgram<W>>> for Turns<W> {
+    fn from(program: Arc<GateProgram<W>>) -> Self {
         Turns { programs: [program.clone(), program], swaps: false }
     }
 }
 
 impl<W: Word> Turns<W> {
     /// The programs in which P0 and P1 have the heavier part.
-    fn swapped(program: impl Fn(usize) -> Arc<Program<W>>) -> Self {
+    fn swapped(program: impl Fn(usize) -> Arc<GateProgram<W>>) -> Self {
         Turns { programs: [0, 1].map(program), swaps: true }
     }
 
     /// The program of a tile.
-    pub fn of(&self, tile: usize) -> &Arc<Program<W>> {
+    pub fn of(&self, tile: usize) -> &Arc<GateProgram<W>> {
         &self.programs[tile % 2]
     }
 

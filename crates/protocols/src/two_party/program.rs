@@ -30,7 +30,7 @@ pub(super) struct Registers<W> {
 }
 
 impl<W: Word> Registers<W> {
-    pub fn new(program: &Program<W>, me: usize, len: usize) -> Self {
+    pub fn new(program: &GateProgram<W>, me: usize, len: usize) -> Self {
         Registers { me, len, planes: vec![Vec::new(); program.planes], words: vec![Vec::new(); program.words] }
     }
 
@@ -101,7 +101,7 @@ pub(super) fn table_shape(index: &[Plane], out: &[Plane], count: usize) -> Table
 }
 
 /// A gate's program, shared by its tiles.
-pub(super) struct Program<W> {
+pub(super) struct GateProgram<W> {
     /// In an order in which each uses results of earlier ones only, with the round it starts in.
     pub ops: Vec<(usize, Op<W>)>,
     /// What a tile brings.
@@ -116,7 +116,7 @@ pub(super) struct Program<W> {
     words: usize,
 }
 
-impl<W: Word> Program<W> {
+impl<W: Word> GateProgram<W> {
     /// The messages over `len` elements.
     pub fn layout(&self, len: usize) -> Layout {
         let mut layout = Layout::default();
@@ -284,9 +284,9 @@ impl<W: Word> Builder<W> {
     }
 
     /// The program that yields `words` and `planes`.
-    pub fn finish(self, words: &[Words], planes: &[Plane]) -> Arc<Program<W>> {
+    pub fn finish(self, words: &[Words], planes: &[Plane]) -> Arc<GateProgram<W>> {
         let rounds = self.ready(words, planes);
-        Arc::new(Program {
+        Arc::new(GateProgram {
             ops: self.ops,
             inputs: self.inputs,
             outputs: (words.to_vec(), planes.to_vec()),

@@ -11,7 +11,7 @@ use covey_ring::{Ring, Tensor, Word};
 use super::comparison::{self, Bits, Shape};
 use super::gates::{converted, not_wrapped, plus_constant, ring_mask};
 use super::plan::{self, Turns, choose};
-use super::program::{Builder, Program};
+use super::program::{Builder, GateProgram};
 use super::{Arith, TwoParty};
 use crate::api::{Options, Result};
 use crate::cost::Cost;
@@ -75,7 +75,7 @@ impl Resize {
         }
     }
 
-    pub(super) fn program<W: Word>(self, l: u32, shape: Shape) -> Arc<Program<W>> {
+    pub(super) fn program<W: Word>(self, l: u32, shape: Shape) -> Arc<GateProgram<W>> {
         match self {
             Resize::Extend { bits, extension } => extend(bits, l, extension, shape),
             Resize::TruncateReduce { shift } => truncate_reduce(l, shift, shape),
@@ -88,7 +88,7 @@ impl Resize {
 }
 
 /// x≫s of the unsigned element, modulo 2^(l-s).
-fn truncate_reduce<W: Word>(l: u32, s: u32, shape: Shape) -> Arc<Program<W>> {
+fn truncate_reduce<W: Word>(l: u32, s: u32, shape: Shape) -> Arc<GateProgram<W>> {
     let mut builder = Builder::<W>::new();
     let x = builder.input_words();
     let bits = Bits::of(&mut builder, x, s as usize);
@@ -103,7 +103,7 @@ fn truncate_reduce<W: Word>(l: u32, s: u32, shape: Shape) -> Arc<Program<W>> {
 }
 
 /// x modulo 2^l of an element of Z_2^k: raised by `offset` where it is signed, so that x0 + x1 - wrap·2^k is not negative.
-fn extend<W: Word>(k: u32, l: u32, extension: Extension, shape: Shape) -> Arc<Program<W>> {
+fn extend<W: Word>(k: u32, l: u32, extension: Extension, shape: Shape) -> Arc<GateProgram<W>> {
     let (ring, missing) = (Ring::Pow2(l), Ring::Pow2(l - k));
     let mut builder = Builder::<W>::new();
     let x = builder.input_words();

@@ -11,11 +11,11 @@ use covey_transport::Endpoint;
 use super::stock::Supply;
 use super::{Stored, TwoParty, division, silent_stock};
 use crate::api::{Options, Result, Truncation};
-use crate::randomness::{Place, SessionKeys};
+use crate::randomness::{DrawPosition, SessionKeys};
 use crate::served::{Part, Served, Sharing};
 
 /// Where the name of a session's stock is drawn: from a run that no inference is.
-const STOCK: Place = Place { gate: 0, tile: 0 };
+const STOCK: DrawPosition = DrawPosition { gate: 0, tile: 0 };
 
 impl<W: Word> Served for TwoParty<W> {
     type Seeds = ();

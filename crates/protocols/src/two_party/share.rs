@@ -5,7 +5,7 @@ use covey_ring::{Modulus, Ring, Tensor, Word, from_signed};
 
 use crate::additive::Arith;
 use crate::api::Shaped;
-use crate::randomness::{Generators, Place};
+use crate::randomness::{DrawPosition, Generators};
 
 /// A parameter of the model as it rests: the model's owner runs P0 and keeps it in the clear; P1 knows its shape and the public
 /// bound of its elements. Not `Debug`.
@@ -112,14 +112,14 @@ impl Arithmetic {
 pub(super) fn draw<W: Word>(
     generators: &Generators,
     peer: usize,
-    place: Place,
+    position: DrawPosition,
     purpose: u32,
     ring: Ring,
     len: usize,
 ) -> Vec<W> {
     match ring {
-        Ring::Pow2(_) => generators.words(peer, place, purpose, len),
-        Ring::Odd(_) => reduced(&generators.words::<u64>(peer, place, purpose, 2 * len), ring),
+        Ring::Pow2(_) => generators.words(peer, position, purpose, len),
+        Ring::Odd(_) => reduced(&generators.words::<u64>(peer, position, purpose, 2 * len), ring),
     }
 }
 

@@ -10,14 +10,17 @@ use super::super::io::{ClientInput, Open, Reveal};
 use super::super::site::{Site, table};
 use crate::exposure::{Exchange, singles, splits};
 use crate::masked::Seat;
-use crate::randomness::{Generators, Place};
+use crate::randomness::{DrawPosition, Generators};
 use crate::served::Served;
 
 const RING: Ring = Ring::Pow2(4);
 
 fn site(parties: usize, role: usize, generators: Arc<Generators>, len: usize) -> Site {
     let party = (role < parties).then_some(role);
-    Site { seat: Seat { table: table(parties), party, generators, place: Place { gate: 0, tile: 0 }, len }, ring: RING }
+    Site {
+        seat: Seat { table: table(parties), party, generators, position: DrawPosition { gate: 0, tile: 0 }, len },
+        ring: RING,
+    }
 }
 
 fn holders(parties: usize) -> impl Fn(usize) -> Vec<Option<Vec<usize>>> {

@@ -5,8 +5,8 @@ use covey_kernels::bits::{and, to_planes, xor, xor_assign};
 use covey_kernels::vectorised;
 use covey_ring::Word;
 
+use super::circuit::{Block, Digit, DigitCircuit, Mask, Node, Opening, Propagate, Slot, Target};
 use super::lanes::{LANES, load, store};
-use super::program::{Block, Digit, Mask, Node, Opening, Program, Propagate, Slot, Target};
 use super::{Output, Seat, draw};
 use crate::machine::Outbox;
 
@@ -19,25 +19,25 @@ pub(super) struct Masks {
     pub alpha: Buffer<u64>,
 }
 
-/// Deals `program` over R. Returns the results' masks, and all of them.
-pub(super) fn deal<W: Word>(program: &Program, seat: &Seat, r: &[W], out: &mut Outbox) -> (Vec<Output>, Masks) {
+/// Deals `circuit` over R. Returns the results' masks, and all of them.
+pub(super) fn deal<W: Word>(circuit: &DigitCircuit, seat: &Seat, r: &[W], out: &mut Outbox) -> (Vec<Output>, Masks) {
     let width = seat.plane_words();
     let parties = seat.table.parties;
-    let bits = program.bits + usize::from(program.sign);
+    let bits = circuit.bits + usize::from(circuit.sign);
     let mut dealer = Dealer {
-        program,
+        circuit,
         width,
         r: Buffer::stale(width * bits),
-        alpha: Buffer::stale(width * program.wires),
-        first: Buffer::zeros(width * program.wires),
-        kept: Buffer::zeros(width * program.kept),
-        messages: program.sent.iter().map(|planes| Buffer::stale(width * planes)).collect(),
+        alpha: Buffer::stale(width * circuit.wires),
+        first: Buffer::zeros(width * circuit.wires),
+        kept: Buffer::zeros(width * circuit.kept),
+        messages: circuit.sent.iter().map(|planes| Buffer::stale(width * planes)).collect(),
         drawn: Vec::new(),
         opened: 0,
     };
     to_planes(r, bits, &mut dealer.r);
-    for (index, level) in program.levels.iter().enumerate() {
-        dealer.drawn = (0..parties).map(|party| draw(program, seat, party, index)).collect();
+    for (index, level) in circuit.levels.iter().enumerate() {
+        dealer.drawn = (0..parties).map(|party| draw(circuit, seat, party, index)).collect();
         dealer.opened = level.opened.len();
         for block in &level.blocks {
             match block {
@@ -51,12 +51,12 @@ pub(super) fn deal<W: Word>(program: &Program, seat: &Seat, r: &[W], out: &mut O
     }
     let plane = |planes: &[u64], wire: usize| Buffer::copy_of(&planes[wire * width..(wire + 1) * width]);
     let output = |&wire: &usize| Output { value: plane(&dealer.alpha, wire), mask: plane(&dealer.first, wire) };
-    let outputs = program.outputs.iter().map(output).collect();
+    let outputs = circuit.outputs.iter().map(output).collect();
     (outputs, Masks { r: dealer.r, alpha: dealer.alpha })
 }
 
 struct Dealer<'a> {
-    program: &'a Program,
+    circuit: &'a DigitCircuit,
     width: usize,
     r: Buffer<u64>,
     /// α of every wire, and the part of it that the first party drew.
@@ -89,7 +89,7 @@ impl Dealer<'_> {
     fn open(&mut self, opening: &Opening, constant: &mut [u64]) {
         let width = self.width;
         if opening.sign {
-            let sign = &self.r[self.program.bits * width..];
+            let sign = &self.r[self.circuit.bits * width..];
             xor_assign(constant, sign);
         }
         if let Mask::Shared(slot) = opening.mask {

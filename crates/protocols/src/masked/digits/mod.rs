@@ -4,10 +4,10 @@
 //! The dealer shares out one-hot tables of R's digits and products of masks. In each round the parties add shares that public
 //! bits select, each adds a fresh mask, and they exchange the sums. Every opened bit has a mask of each party's, drawn by it.
 
+pub(crate) mod circuit;
 mod deal;
 mod lanes;
 mod online;
-pub(crate) mod program;
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use covey_kernels::Buffer;
 use covey_kernels::bits::xor;
 use covey_ring::Word;
 
+pub(crate) use circuit::DigitCircuit;
 pub(crate) use deal::one_hot;
-pub(crate) use program::Program;
 
 use super::{Seat, Table};
 use crate::machine::{Inbox, Layout, Outbox, Step};
@@ -25,13 +25,13 @@ use crate::machine::{Inbox, Layout, Outbox, Step};
 pub(crate) const DEEPEST: usize = 6;
 
 /// Adds the messages of a program to a gate's layout; its online rounds start at `round`.
-pub(crate) fn layout(program: &Program, table: Table, len: usize, round: usize, layout: &mut Layout) {
-    for (peer, &planes) in table.peers().zip(&program.sent) {
+pub(crate) fn layout(circuit: &DigitCircuit, table: Table, len: usize, round: usize, layout: &mut Layout) {
+    for (peer, &planes) in table.peers().zip(&circuit.sent) {
         layout.planes(Step::Offline, table.dealer, peer, len, planes);
     }
-    for level in 0..program.levels.len() {
+    for level in 0..circuit.levels.len() {
         for (from, to) in table.links() {
-            layout.planes(Step::Online(round + level), from, to, len, program.opened(level));
+            layout.planes(Step::Online(round + level), from, to, len, circuit.opened(level));
         }
     }
 }
@@ -61,20 +61,20 @@ impl Output {
 /// One seat's state of a comparison over one tile.
 pub(crate) struct Digits {
     seat: Seat,
-    program: Arc<Program>,
+    circuit: Arc<DigitCircuit>,
     outputs: Vec<Output>,
     dealt: deal::Masks,
     online: online::Online,
 }
 
 impl Digits {
-    pub fn new(seat: Seat, program: Arc<Program>) -> Self {
-        Digits { seat, program, outputs: Vec::new(), dealt: deal::Masks::default(), online: online::Online::default() }
+    pub fn new(seat: Seat, circuit: Arc<DigitCircuit>) -> Self {
+        Digits { seat, circuit, outputs: Vec::new(), dealt: deal::Masks::default(), online: online::Online::default() }
     }
 
     /// The dealer: deals everything, from R.
     pub fn deal<W: Word>(&mut self, r: &[W], out: &mut Outbox) {
-        (self.outputs, self.dealt) = deal::deal(&self.program, &self.seat, r, out);
+        (self.outputs, self.dealt) = deal::deal(&self.circuit, &self.seat, r, out);
     }
 
     /// The dealer: the bits of R that it dealt, and α of every wire, planes one after the other.
@@ -90,28 +90,28 @@ impl Digits {
     /// A party: what the dealer sent.
     pub fn absorb_deal(&mut self, inbox: &mut Inbox) {
         if let Some(party) = self.seat.party {
-            let count = self.program.sent[party];
+            let count = self.circuit.sent[party];
             self.online.dealt = inbox.bit_planes(self.seat.table.dealer, self.seat.len, count);
         }
     }
 
     /// A party: C becomes known; only its low bits matter.
     pub fn set_public<W: Word>(&mut self, c: &[W]) {
-        self.online.set_public(&self.program, &self.seat, c);
+        self.online.set_public(&self.circuit, &self.seat, c);
     }
 
     /// A party: the message of round `round` of the comparison.
     pub fn local(&mut self, round: usize, out: &mut Outbox) {
         if let Some(party) = self.seat.party {
-            self.online.local(&self.program, (&self.seat, party), round, out);
+            self.online.local(&self.circuit, (&self.seat, party), round, out);
         }
     }
 
     /// A party: the others' messages of round `round`.
     pub fn absorb(&mut self, round: usize, inbox: &mut Inbox) {
-        self.online.absorb(&self.program, &self.seat, round, inbox);
-        if round + 1 == self.program.levels.len() {
-            self.outputs = self.online.outputs(&self.program, &self.seat);
+        self.online.absorb(&self.circuit, &self.seat, round, inbox);
+        if round + 1 == self.circuit.levels.len() {
+            self.outputs = self.online.outputs(&self.circuit, &self.seat);
         }
     }
 
@@ -123,7 +123,7 @@ impl Digits {
 }
 
 /// The draws of one level at party number `party`: the masks of what is opened, then the dealt shares it draws.
-fn draw(program: &Program, seat: &Seat, party: usize, level: usize) -> Buffer<u64> {
-    let planes = program.levels[level].opened.len() + program.levels[level].drawn[party];
+fn draw(circuit: &DigitCircuit, seat: &Seat, party: usize, level: usize) -> Buffer<u64> {
+    let planes = circuit.levels[level].opened.len() + circuit.levels[level].drawn[party];
     seat.draw_planes(party, crate::masked::CIRCUIT + level as u32, planes)
 }

@@ -5,8 +5,8 @@ use covey_kernels::bits::{and, and_xor_assign, not_assign, to_planes, xor, xor_a
 use covey_kernels::vectorised;
 use covey_ring::Word;
 
+use super::circuit::{Block, Digit, DigitCircuit, Mask, Node, Opening, Propagate, Slot, Target};
 use super::lanes::{LANES, load, store};
-use super::program::{Block, Digit, Mask, Node, Opening, Program, Propagate, Slot, Target};
 use super::{Output, Seat, draw};
 use crate::machine::{Inbox, Outbox};
 
@@ -26,22 +26,22 @@ pub(super) struct Online {
 }
 
 impl Online {
-    pub fn set_public<W: Word>(&mut self, program: &Program, seat: &Seat, c: &[W]) {
+    pub fn set_public<W: Word>(&mut self, circuit: &DigitCircuit, seat: &Seat, c: &[W]) {
         let width = seat.plane_words();
-        let bits = program.bits + usize::from(program.sign);
+        let bits = circuit.bits + usize::from(circuit.sign);
         self.c = Buffer::stale(width * bits);
         to_planes(c, bits, &mut self.c);
-        self.public = Buffer::stale(width * program.wires);
-        self.mask = Buffer::stale(width * program.wires);
-        self.kept = Buffer::stale(width * program.kept);
+        self.public = Buffer::stale(width * circuit.wires);
+        self.mask = Buffer::stale(width * circuit.wires);
+        self.kept = Buffer::stale(width * circuit.kept);
     }
 
-    pub fn local(&mut self, program: &Program, (seat, me): (&Seat, usize), index: usize, out: &mut Outbox) {
+    pub fn local(&mut self, circuit: &DigitCircuit, (seat, me): (&Seat, usize), index: usize, out: &mut Outbox) {
         let width = seat.plane_words();
-        let level = &program.levels[index];
-        self.drawn = draw(program, seat, me, index);
+        let level = &circuit.levels[index];
+        self.drawn = draw(circuit, seat, me, index);
         self.sums = Buffer::stale(width * level.opened.len());
-        let mut worker = Worker { width, me, sign: program.bits, opened: level.opened.len(), state: self };
+        let mut worker = Worker { width, me, sign: circuit.bits, opened: level.opened.len(), state: self };
         for block in &level.blocks {
             match block {
                 Block::Digit(digit) => worker.digit(digit),
@@ -51,9 +51,9 @@ impl Online {
         seat.others().for_each(|to| out.planes(to, &self.sums, seat.len));
     }
 
-    pub fn absorb(&mut self, program: &Program, seat: &Seat, index: usize, inbox: &mut Inbox) {
+    pub fn absorb(&mut self, circuit: &DigitCircuit, seat: &Seat, index: usize, inbox: &mut Inbox) {
         let width = seat.plane_words();
-        let opened = &program.levels[index].opened;
+        let opened = &circuit.levels[index].opened;
         for from in seat.others() {
             xor_assign(&mut self.sums, &inbox.bit_planes(from, seat.len, opened.len()));
         }
@@ -61,7 +61,7 @@ impl Online {
             self.public[wire * width..][..width].copy_from_slice(&self.sums[i * width..][..width]);
             self.mask[wire * width..][..width].copy_from_slice(&self.drawn[i * width..][..width]);
         }
-        if index + 1 == program.levels.len() {
+        if index + 1 == circuit.levels.len() {
             self.drawn = Buffer::new();
             self.sums = Buffer::new();
             self.dealt = Buffer::new();
@@ -72,13 +72,13 @@ impl Online {
         (&self.c, &self.public)
     }
 
-    pub fn outputs(&self, program: &Program, seat: &Seat) -> Vec<Output> {
+    pub fn outputs(&self, circuit: &DigitCircuit, seat: &Seat) -> Vec<Output> {
         let width = seat.plane_words();
         let output = |wire: &usize| Output {
             value: Buffer::copy_of(&self.public[wire * width..][..width]),
             mask: Buffer::copy_of(&self.mask[wire * width..][..width]),
         };
-        program.outputs.iter().map(output).collect()
+        circuit.outputs.iter().map(output).collect()
     }
 }
 

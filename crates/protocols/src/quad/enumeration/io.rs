@@ -11,7 +11,7 @@ use super::super::output::Reveal;
 use super::super::share::Role;
 use super::super::{CLIENT, PEERS, Quad};
 use crate::exposure::{Exchange, singles, splits};
-use crate::randomness::{Generators, Place};
+use crate::randomness::{DrawPosition, Generators};
 use crate::served::Served;
 
 const RING: Ring = Ring::Pow2(4);
@@ -19,7 +19,7 @@ const RING: Ring = Ring::Pow2(4);
 type Holders = dyn Fn(usize) -> Vec<Option<Vec<usize>>>;
 
 fn site(role: usize, generators: Arc<Generators>, len: usize) -> Site {
-    Site { role: Role::of(role), ring: RING, generators, place: Place { gate: 0, tile: 0 }, len }
+    Site { role: Role::of(role), ring: RING, generators, position: DrawPosition { gate: 0, tile: 0 }, len }
 }
 
 fn holders(role: usize) -> Vec<Option<Vec<usize>>> {

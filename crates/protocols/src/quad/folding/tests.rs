@@ -13,7 +13,7 @@ const RING: Ring = Ring::Pow2(32);
 
 /// Words that look random and depend on `label`.
 fn words(label: u64, len: usize) -> Vec<u32> {
-    SessionKeys::new(vec![Some([9; 32])]).generators(label, 0).words(0, Place { gate: 0, tile: 0 }, 0, len)
+    SessionKeys::new(vec![Some([9; 32])]).generators(label, 0).words(0, DrawPosition { gate: 0, tile: 0 }, 0, len)
 }
 
 fn of(label: u64, len: usize) -> Masks {

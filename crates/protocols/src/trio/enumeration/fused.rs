@@ -11,7 +11,7 @@ use super::gates::own_part;
 use super::{Case, INPUT_MASK, Shared, reconstruct};
 use crate::circuits::digits::{Circuit, Root, Tree};
 use crate::machine::{Inbox, Machine, Outbox, Step};
-use crate::masked::digits::{self, Digits, Program};
+use crate::masked::digits::{self, DigitCircuit, Digits};
 use crate::masked::fused::Task;
 
 /// A tree from its digits, high to low; a slice in a slice is a node.
@@ -63,7 +63,7 @@ impl<const K: u32, const F: u32, const L: u32> FusedCase<'_, K, F, L> {
         };
         let circuit = Circuit { tree: self.tree.clone(), offline: 0, online: 0 };
         let task = Task { opens: self.opens, compared: K, shift: F, skipped: 0, ring };
-        let form = fused::Form::new(task, self.select, root, &circuit);
+        let plan = fused::FusedReluPlan::new(task, self.select, root, &circuit);
         Case {
             name: &format!("fused {:?}, k = {K}, f = {F}, l = {L}, {:?}", self.select, self.tree),
             ring,
@@ -77,7 +77,7 @@ impl<const K: u32, const F: u32, const L: u32> FusedCase<'_, K, F, L> {
             build: &|site, s| {
                 let x = Shared::new(&site, 0, s[0]);
                 if !self.opens {
-                    return Fused::new(site, form.clone(), Buffer::copy_of(&x.sum()));
+                    return Fused::new(site, plan.clone(), Buffer::copy_of(&x.sum()));
                 }
                 // v = x·1.
                 let y = Shared::new(&site, 1, s[1]);
@@ -85,7 +85,7 @@ impl<const K: u32, const F: u32, const L: u32> FusedCase<'_, K, F, L> {
                 if site.role == Role::P0 {
                     own.iter_mut().for_each(|v| *v = v.neg());
                 }
-                Fused::new(site, form.clone(), Buffer::copy_of(&own))
+                Fused::new(site, plan.clone(), Buffer::copy_of(&own))
             },
             output: &reconstruct(ring),
             expected: &|s, z| z == (ring.signed(s[0] as u32) >> F).max(0) as u64,
@@ -193,7 +193,7 @@ fn trees_alone() {
         (tree!([2, [1, 1]]), Root::SignAndRest, 2),
         (tree!([2, 1, 1]), Root::SignAndBorrow(0), 2),
     ] {
-        let program = Program::new(&tree, root, low, &[0; 2]);
+        let circuit = DigitCircuit::new(&tree, root, low, &[0; 2]);
         Case {
             name: &format!("{tree:?}, {root:?}"),
             ring: Ring::Pow2(5),
@@ -203,8 +203,8 @@ fn trees_alone() {
             build: &|site: Site, s| {
                 let sum = Shared::new(&site, 0, s[0]).sum().iter().map(|&v| site.ring.reduce(v)).collect();
                 let mut layout = crate::machine::Layout::default();
-                digits::layout(&program, TABLE, site.len, 0, &mut layout);
-                Alone { layout, digits: Digits::new(site.seat(), program.clone()), sum, site }
+                digits::layout(&circuit, TABLE, site.len, 0, &mut layout);
+                Alone { layout, digits: Digits::new(site.seat(), circuit.clone()), sum, site }
             },
             output: &|_, _, _| Vec::new(),
             expected: &|_, _| true,

@@ -3,20 +3,20 @@
 use covey_kernels::Buffer;
 use covey_ring::{Ring, Word};
 
-use super::super::bits::{All, AllForm, And, Sign};
-use super::super::comparison::Plan;
+use super::super::bits::{All, AllBitsPlan, And, Sign};
+use super::super::comparison::ComparisonPlan;
 use super::super::convert::{Operand, Select};
 use super::super::product::Product;
 use super::super::share::{Role, Wire};
 use super::super::site::{Site, purpose};
-use super::super::truncate::{Form, Truncate};
+use super::super::truncate::{Truncate, TruncationPlan};
 use super::super::{Trio, io};
 use super::{Case, INPUT_MASK, Shared, reconstruct, reconstruct_bits, ring4, shared_bit, singles};
 use crate::api::{Costs, Options, Rounding, Truncation};
 use crate::circuits::Adder;
 use crate::circuits::digits::{Root, Tree};
 use crate::cost::Gate;
-use crate::masked::digits::Program;
+use crate::masked::digits::DigitCircuit;
 
 #[test]
 fn product() {
@@ -54,7 +54,7 @@ fn options(adder: Adder) -> Options {
 
 fn truncation_case(f: u32, rounding: Rounding, adder: Adder, width: fn(u32) -> u32, secrets: std::ops::Range<i64>) {
     let truncation = Truncation { bits: f, rounding, bound: 2 };
-    let form = Form::new(truncation, false, ring4(), &options(adder), 1);
+    let plan = TruncationPlan::new(truncation, false, ring4(), &options(adder), 1);
     Case {
         name: &format!("{rounding:?} truncation by {f}, {adder:?}"),
         ring: ring4(),
@@ -63,7 +63,7 @@ fn truncation_case(f: u32, rounding: Rounding, adder: Adder, width: fn(u32) -> u
         blank: None,
         build: &|site, s| {
             let sum = Shared::new(&site, 0, s[0]).sum();
-            Truncate::new(site, form.clone(), Buffer::copy_of(&sum))
+            Truncate::new(site, plan.clone(), Buffer::copy_of(&sum))
         },
         output: &reconstruct(ring4()),
         expected: &|s, z| {
@@ -101,7 +101,7 @@ fn ulp_truncation() {
 fn truncated_product() {
     for rounding in [Rounding::Exact, Rounding::Ulp] {
         let truncation = Truncation { bits: 1, rounding, bound: 2 };
-        let form = Form::new(truncation, true, ring4(), &options(Adder::LogDepth), 1);
+        let plan = TruncationPlan::new(truncation, true, ring4(), &options(Adder::LogDepth), 1);
         Case {
             name: "truncated product",
             ring: ring4(),
@@ -115,7 +115,7 @@ fn truncated_product() {
                 if site.role == Role::P0 {
                     own.iter_mut().for_each(|v| *v = v.neg());
                 }
-                Truncate::new(site, form.clone(), Buffer::copy_of(&own))
+                Truncate::new(site, plan.clone(), Buffer::copy_of(&own))
             },
             output: &reconstruct(ring4()),
             expected: &|s, z| {
@@ -130,7 +130,7 @@ fn truncated_product() {
 #[test]
 fn sign() {
     for adder in [Adder::LogDepth, Adder::Ripple, Adder::FewestBytes, Adder::FewestRounds] {
-        let circuit = Plan::sign(3, &options(adder), 1);
+        let circuit = ComparisonPlan::sign(3, &options(adder), 1);
         sign_case(&circuit, &format!("sign, {adder:?}"));
     }
     // Of three bits: one digit, two, and the nodes of radix 2 and 3.
@@ -144,11 +144,14 @@ fn sign() {
         pair(digit(1), pair(digit(1), digit(1))),
         pair(pair(digit(1), digit(1)), digit(1)),
     ] {
-        sign_case(&Plan::Digits(Program::new(&tree, Root::SharedSign, 0, &[0; 2])), &format!("sign, {tree:?}"));
+        sign_case(
+            &ComparisonPlan::Digits(DigitCircuit::new(&tree, Root::SharedSign, 0, &[0; 2])),
+            &format!("sign, {tree:?}"),
+        );
     }
 }
 
-fn sign_case(circuit: &Plan, name: &str) {
+fn sign_case(circuit: &ComparisonPlan, name: &str) {
     Case {
         name,
         ring: ring4(),
@@ -168,7 +171,7 @@ fn sign_case(circuit: &Plan, name: &str) {
 #[test]
 fn all_bits() {
     for adder in [Adder::LogDepth, Adder::Ripple] {
-        let form = AllForm::new(ring4(), adder);
+        let plan = AllBitsPlan::new(ring4(), adder);
         Case {
             name: &format!("all bits, {adder:?}"),
             ring: ring4(),
@@ -177,7 +180,7 @@ fn all_bits() {
             blank: None,
             build: &|site, s| {
                 let sum = Shared::new(&site, 0, s[0]).sum();
-                All::new(site, form.clone(), Buffer::copy_of(&sum))
+                All::new(site, plan.clone(), Buffer::copy_of(&sum))
             },
             output: &|p1: &Vec<Wire>, p2, e| reconstruct_bits(p1, p2, e),
             expected: &|s, z| z == s[0],

@@ -9,13 +9,13 @@ use super::super::io::{ClientInput, Input, Reveal};
 use super::super::share::Role;
 use super::super::site::Site;
 use crate::exposure::{Exchange, singles, splits};
-use crate::randomness::{Generators, Place};
+use crate::randomness::{DrawPosition, Generators};
 use crate::served::Served;
 
 const RING: Ring = Ring::Pow2(4);
 
 fn site(role: usize, generators: Arc<Generators>, len: usize) -> Site {
-    Site { role: Role::of(role), ring: RING, generators, place: Place { gate: 0, tile: 0 }, len }
+    Site { role: Role::of(role), ring: RING, generators, position: DrawPosition { gate: 0, tile: 0 }, len }
 }
 
 fn holders(role: usize) -> Vec<Option<Vec<usize>>> {

@@ -5,8 +5,8 @@
 //! (1-s)·(v≫f) = (1-s)·(C≫f - R≫f + 2^(k-f)·¬msb(C)·msb(R)) - (1-s)·β, where the wrap is that of v >= 0 as s = 0, is linear in
 //! what P0 knows once S and U choose the coefficients: P0 deals shares, P1 and P2 add and open under fresh masks.
 
-mod form;
 mod gate;
+mod plan;
 
-pub(crate) use form::{Form, Select};
 pub(crate) use gate::{Fused, below_zero};
+pub(crate) use plan::{FusedReluPlan, Select};

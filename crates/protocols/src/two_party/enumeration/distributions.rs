@@ -102,7 +102,7 @@ fn sizes(op: &Op<u64>) -> Option<(usize, u32, u32)> {
 }
 
 /// Bits of randomness that `viewer` lacks.
-fn lacking(program: &Program<u64>, viewer: usize) -> u32 {
+fn lacking(program: &GateProgram<u64>, viewer: usize) -> u32 {
     let sizes = program.ops.iter().filter_map(|(_, op)| sizes(op));
     let lacks = |(sender, choices, width): (usize, u32, u32)| match sender == viewer {
         true => choices,
@@ -114,7 +114,7 @@ fn lacking(program: &Program<u64>, viewer: usize) -> u32 {
 /// What to look at.
 struct Case {
     name: &'static str,
-    program: Arc<Program<u64>>,
+    program: Arc<GateProgram<u64>>,
     /// The value of the results, words then planes, of the values of the inputs.
     due: fn(&[u64]) -> Option<Vec<u64>>,
     /// Whether two instructions shall share their randomness: a defect.
@@ -214,7 +214,7 @@ impl Case {
     }
 }
 
-fn check(name: &'static str, program: Arc<Program<u64>>, due: fn(&[u64]) -> Option<Vec<u64>>) {
+fn check(name: &'static str, program: Arc<GateProgram<u64>>, due: fn(&[u64]) -> Option<Vec<u64>>) {
     let case = Case { name, program, due, reuses: false };
     assert_eq!(case.leak(16), None);
 }

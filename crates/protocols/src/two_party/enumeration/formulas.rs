@@ -24,7 +24,7 @@ fn mill(k: usize, m: usize, lanes: usize) -> (usize, usize, usize) {
     (bits + lanes * tree, ots + lanes * 2 * nodes, start + path)
 }
 
-fn found(program: &Program<u64>) -> (usize, usize, usize) {
+fn found(program: &GateProgram<u64>) -> (usize, usize, usize) {
     (program.bits().iter().sum(), program.transfers.iter().sum(), program.rounds)
 }
 
@@ -89,7 +89,7 @@ fn both_directions_carry_about_the_same() {
 }
 
 /// Bits with OTs of 0.452 bits.
-fn all_in(program: &Program<u64>) -> f64 {
+fn all_in(program: &GateProgram<u64>) -> f64 {
     let (bits, transfers): (usize, usize) = (program.bits().iter().sum(), program.transfers.iter().sum());
     bits as f64 + 0.452 * transfers as f64
 }

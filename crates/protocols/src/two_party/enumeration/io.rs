@@ -7,13 +7,13 @@ use covey_ring::Ring;
 use super::super::io::{ClientInput, Reveal};
 use super::super::{Site, TwoParty};
 use crate::exposure::{Exchange, singles, splits};
-use crate::randomness::{Generators, Place};
+use crate::randomness::{DrawPosition, Generators};
 use crate::served::Served;
 
 const RING: Ring = Ring::Pow2(4);
 
 fn site(me: usize, generators: Arc<Generators>, len: usize) -> Site {
-    Site { role: me, ring: RING, generators, place: Place { gate: 0, tile: 0 }, len }
+    Site { role: me, ring: RING, generators, position: DrawPosition { gate: 0, tile: 0 }, len }
 }
 
 fn holders(role: usize) -> Vec<Option<Vec<usize>>> {

@@ -34,7 +34,7 @@ pub(super) fn balanced(view: &View) -> bool {
 }
 
 /// Both parties' views of `program` on the words x0 + x1 (and planes) of these summands.
-fn check(name: &str, program: &Arc<Program<u64>>, words: &[[u64; 2]], planes: &[[u64; 2]]) {
+fn check(name: &str, program: &Arc<GateProgram<u64>>, words: &[[u64; 2]], planes: &[[u64; 2]]) {
     let inputs = [0, 1].map(|p| {
         let words = words.iter().map(|x| vec![x[p]; RUNS]).collect();
         (words, planes.iter().map(|b| plane((0..RUNS).map(|_| b[p]))).collect())

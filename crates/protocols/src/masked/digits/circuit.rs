@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use crate::circuits::digits::{Place, Root, Tree, low_digits, root_sums};
+use crate::circuits::digits::{RangePosition, Root, Tree, low_digits, root_sums};
 use crate::circuits::polynomial::{self, Constant, HIGHEST, Monomial, Polynomial, generate, propagate};
 use crate::masked::MOST_PARTIES;
 
 /// A comparison of C with R as both sides run it. Indices are planes: *wires* are opened bits x = X ⊕ α, *kept* bits are
 /// xor shares that are never opened, *slots* are bits the dealer shares out.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct DigitCircuit {
     /// Low bits of C and R that the tree compares, and above them the sign's if the root asks for it.
     pub bits: usize,
     /// Whether bit `bits` of C and R enters.
@@ -135,11 +135,11 @@ pub(crate) struct Term {
     pub one: bool,
 }
 
-impl Program {
+impl DigitCircuit {
     /// `sent`: bits an element that the dealer sends to each party besides, which the slots balance.
     pub fn new(tree: &Tree, root: Root, low: usize, sent: &[usize]) -> Arc<Self> {
         type Key = (Tree, Root, usize, Vec<usize>);
-        static COMPILED: LazyLock<Mutex<HashMap<Key, Arc<Program>>>> = LazyLock::new(Mutex::default);
+        static COMPILED: LazyLock<Mutex<HashMap<Key, Arc<DigitCircuit>>>> = LazyLock::new(Mutex::default);
         let key = (tree.clone(), root, low, sent.to_vec());
         let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
         compiled.entry(key).or_insert_with(|| Arc::new(Compiler::new(tree.bits(), sent).root(tree, root, low))).clone()
@@ -165,7 +165,7 @@ enum Generate {
 }
 
 struct Compiler {
-    program: Program,
+    circuit: DigitCircuit,
     load: Vec<usize>,
 }
 
@@ -173,25 +173,25 @@ impl Compiler {
     fn new(bits: usize, load: &[usize]) -> Self {
         let (levels, outputs, sent) = (Vec::new(), Vec::new(), vec![0; load.len()]);
         Compiler {
-            program: Program { bits, sign: false, levels, wires: 0, kept: 0, outputs, sent },
+            circuit: DigitCircuit { bits, sign: false, levels, wires: 0, kept: 0, outputs, sent },
             load: load.to_vec(),
         }
     }
 
     fn level(&mut self, level: usize) -> &mut Level {
-        if self.program.levels.len() <= level {
+        if self.circuit.levels.len() <= level {
             let parties = self.load.len();
-            self.program.levels.resize_with(level + 1, || Level { drawn: vec![0; parties], ..Level::default() });
+            self.circuit.levels.resize_with(level + 1, || Level { drawn: vec![0; parties], ..Level::default() });
         }
-        &mut self.program.levels[level]
+        &mut self.circuit.levels[level]
     }
 
     fn slot(&mut self, level: usize) -> Slot {
         // To whoever has been sent least.
         let to = (0..self.load.len()).rev().min_by_key(|&to| self.load[to]).unwrap_or(0);
         self.load[to] += 1;
-        let sent = self.program.sent[to];
-        self.program.sent[to] += 1;
+        let sent = self.circuit.sent[to];
+        self.circuit.sent[to] += 1;
         let counts = &mut self.level(level).drawn;
         let mut drawn = [0; MOST_PARTIES];
         for party in (0..counts.len()).filter(|&party| party != to) {
@@ -202,13 +202,13 @@ impl Compiler {
     }
 
     fn wire(&mut self) -> usize {
-        self.program.wires += 1;
-        self.program.wires - 1
+        self.circuit.wires += 1;
+        self.circuit.wires - 1
     }
 
     fn keep(&mut self) -> usize {
-        self.program.kept += 1;
-        self.program.kept - 1
+        self.circuit.kept += 1;
+        self.circuit.kept - 1
     }
 
     fn open(&mut self, level: usize, mask: Mask, sign: bool) -> Opening {
@@ -246,16 +246,16 @@ impl Compiler {
     }
 
     /// A range of the tree; `open_sign`: its generate bit, the highest of all, is opened with the sign bits added.
-    fn range(&mut self, tree: &Tree, low: usize, place: Place, open_sign: bool) -> Range {
+    fn range(&mut self, tree: &Tree, low: usize, place: RangePosition, open_sign: bool) -> Range {
         match tree {
             Tree::Digit(bits) => {
                 let target = |this: &mut Self| match place {
-                    Place::Highest if open_sign => Target::Opened(this.open_shared(0, true)),
-                    Place::Highest => Target::Kept(this.keep()),
+                    RangePosition::Highest if open_sign => Target::Opened(this.open_shared(0, true)),
+                    RangePosition::Highest => Target::Kept(this.keep()),
                     _ => Target::Opened(this.open(0, Mask::Fresh, false)),
                 };
                 let mut generate = Generate::Wire(0);
-                let propagate = self.digit(low, *bits, place != Place::Lowest, |this| {
+                let propagate = self.digit(low, *bits, place != RangePosition::Lowest, |this| {
                     let target = target(this);
                     generate = Generate::of(&target);
                     target
@@ -267,13 +267,13 @@ impl Compiler {
                 let level = inputs.level;
                 let mut sums = Vec::new();
                 let mut through = None;
-                if place != Place::Lowest {
+                if place != RangePosition::Lowest {
                     let opening = self.open_shared(level, false);
                     through = Some(opening.wire);
                     sums.push((polynomial::through(children.len()), None, Target::Opened(opening)));
                 }
                 let target = match place {
-                    Place::Highest if !open_sign => Target::Kept(self.keep()),
+                    RangePosition::Highest if !open_sign => Target::Kept(self.keep()),
                     _ => Target::Opened(self.open_shared(level, open_sign)),
                 };
                 let generate = Generate::of(&target);
@@ -284,7 +284,7 @@ impl Compiler {
         }
     }
 
-    fn children(&mut self, children: &[Tree], mut low: usize, place: Place, open_sign: bool) -> Inputs {
+    fn children(&mut self, children: &[Tree], mut low: usize, place: RangePosition, open_sign: bool) -> Inputs {
         let count = children.len();
         let mut inputs = Inputs { level: 0, wires: BTreeMap::new(), kept: None };
         for (i, child) in children.iter().rev().enumerate() {
@@ -303,9 +303,9 @@ impl Compiler {
         inputs
     }
 
-    fn root(mut self, tree: &Tree, root: Root, low: usize) -> Program {
-        self.program.sign = root != Root::Borrow;
-        let sign = self.program.sign;
+    fn root(mut self, tree: &Tree, root: Root, low: usize) -> DigitCircuit {
+        self.circuit.sign = root != Root::Borrow;
+        let sign = self.circuit.sign;
         let children = match tree {
             Tree::Digit(bits) => {
                 // One digit is the whole comparison.
@@ -314,10 +314,10 @@ impl Compiler {
                         Root::SharedSign => this.open_shared(0, sign),
                         _ => this.open(0, Mask::Constant, sign),
                     };
-                    this.program.outputs.push(opening.wire);
+                    this.circuit.outputs.push(opening.wire);
                     Target::Opened(opening)
                 });
-                return self.program;
+                return self.circuit;
             }
             Tree::Node(children) => children,
         };
@@ -325,7 +325,7 @@ impl Compiler {
             Root::SignAndBorrow(_) => Root::SignAndBorrow(low_digits(tree, low).expect("a child ends at the low bits")),
             root => root,
         };
-        let inputs = self.children(children, 0, Place::Lowest, root == Root::SignAndRest);
+        let inputs = self.children(children, 0, RangePosition::Lowest, root == Root::SignAndRest);
         let level = inputs.level;
         let mut sums = Vec::new();
         for (index, (sum, constant)) in root_sums(root, children.len()).into_iter().enumerate() {
@@ -334,15 +334,15 @@ impl Compiler {
                 Constant::Kept => self.open(level, Mask::Constant, sign),
                 Constant::Shared => self.open_shared(level, sign),
             };
-            self.program.outputs.push(opening.wire);
+            self.circuit.outputs.push(opening.wire);
             sums.push((sum, inputs.kept.filter(|_| index == 0), Target::Opened(opening)));
         }
         if root == Root::SignAndBorrow(1) {
             // The lowest digit is the borrow.
-            self.program.outputs.push(inputs.wires[&generate(0)]);
+            self.circuit.outputs.push(inputs.wires[&generate(0)]);
         }
         self.node(&inputs, sums);
-        self.program
+        self.circuit
     }
 
     fn node(&mut self, inputs: &Inputs, sums: Vec<(Polynomial, Option<usize>, Target)>) {
@@ -430,13 +430,13 @@ mod tests {
         ] {
             for bits in [11, 19, 31, 63] {
                 for depth in 2..=6 {
-                    let Some(circuit) = cheapest(root, bits, low, depth) else { continue };
-                    let program = Program::new(&circuit.tree, root, low, &[0; 2]);
-                    let opened: usize = program.levels.iter().map(|level| level.opened.len()).sum();
-                    assert_eq!(program.sent[0] + program.sent[1], circuit.offline, "{root:?} {bits} {depth}");
-                    assert_eq!(2 * opened, circuit.online, "{root:?} {bits} {depth}");
-                    assert_eq!(program.levels.len(), circuit.tree.depth());
-                    assert!(program.sent[1] - program.sent[0] <= 1);
+                    let Some(found) = cheapest(root, bits, low, depth) else { continue };
+                    let circuit = DigitCircuit::new(&found.tree, root, low, &[0; 2]);
+                    let opened: usize = circuit.levels.iter().map(|level| level.opened.len()).sum();
+                    assert_eq!(circuit.sent[0] + circuit.sent[1], found.offline, "{root:?} {bits} {depth}");
+                    assert_eq!(2 * opened, found.online, "{root:?} {bits} {depth}");
+                    assert_eq!(circuit.levels.len(), found.tree.depth());
+                    assert!(circuit.sent[1] - circuit.sent[0] <= 1);
                 }
             }
         }

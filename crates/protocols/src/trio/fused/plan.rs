@@ -10,7 +10,7 @@ use crate::api::Options;
 use crate::circuits::Adder;
 use crate::circuits::digits::{Circuit, Root, cheapest};
 use crate::machine::{Layout, Step};
-use crate::masked::digits::{self, DEEPEST, Program};
+use crate::masked::digits::{self, DEEPEST, DigitCircuit};
 use crate::masked::fused::Task;
 
 /// How the result is selected.
@@ -24,17 +24,17 @@ pub(crate) enum Select {
     Flat,
 }
 
-/// A gate's form, shared by its tiles.
+/// A gate's plan, shared by its tiles.
 #[derive(Clone)]
-pub(crate) struct Form {
+pub(crate) struct FusedReluPlan {
     pub task: Task,
     pub select: Select,
-    pub program: Arc<Program>,
+    pub digits: Arc<DigitCircuit>,
     /// Rings of the dealt elements and who is sent a share of them; the other draws.
     pub deals: Vec<(Ring, usize)>,
 }
 
-/// A form and its cost, bits an element.
+/// A plan and its cost, bits an element.
 struct Candidate {
     select: Select,
     root: Root,
@@ -44,7 +44,7 @@ struct Candidate {
     rounds: usize,
 }
 
-impl Form {
+impl FusedReluPlan {
     /// The form for `count` elements: named by the options, or of all of them the fastest on the network.
     pub fn choose(task: Task, options: &Options, count: usize) -> Self {
         let candidates = candidates(task);
@@ -67,7 +67,7 @@ impl Form {
         };
         // Narrow rings may lack the named form.
         let found = found.or(candidates.first()).expect("a digit tree over at most 63 bits");
-        Form::new(task, found.select, found.root, &found.circuit)
+        FusedReluPlan::new(task, found.select, found.root, &found.circuit)
     }
 
     pub fn new(task: Task, select: Select, root: Root, circuit: &Circuit) -> Self {
@@ -80,8 +80,8 @@ impl Form {
                 (ring, to + 1)
             })
             .collect();
-        let program = Program::new(&circuit.tree, root, task.shift as usize, &sent);
-        Form { task, select, program, deals }
+        let digits = DigitCircuit::new(&circuit.tree, root, task.shift as usize, &sent);
+        FusedReluPlan { task, select, digits, deals }
     }
 
     /// The ring of the select.
@@ -96,7 +96,7 @@ impl Form {
 
     /// Round of the select.
     pub fn last(&self) -> usize {
-        self.start() + self.program.levels.len()
+        self.start() + self.digits.levels.len()
     }
 
     pub fn layout(&self, len: usize) -> Layout {
@@ -112,7 +112,7 @@ impl Form {
         if self.select == Select::Reduced {
             exchange(self.last() + 1, Ring::Pow2(self.task.above()));
         }
-        digits::layout(&self.program, TABLE, len, self.start(), &mut layout);
+        digits::layout(&self.digits, TABLE, len, self.start(), &mut layout);
         for &(ring, to) in &self.deals {
             layout.words(Step::Offline, 0, to, len, ring);
         }
