@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use covey_conformance::two_party::DealtStock;
 use covey_kernels::ConvGeometry;
-use covey_protocols::cost::{Cost, Demand, Gate};
+use covey_protocols::cost::{Cost, Gate, OtCount};
 use covey_protocols::parts::*;
 use covey_protocols::randomness::SessionKeys;
-use covey_protocols::two_party::{Arith, Stock, Stored, TwoParty};
+use covey_protocols::two_party::{Arith, Stock, StoredShare, TwoParty};
 use covey_protocols::{
     Comparison, Epilogue, Geometry, Options, Phase, Placement, Rounding, Truncation, WeightKind, WeightSource,
 };
@@ -36,7 +36,7 @@ fn gates<W: Word>(count: usize) -> Vec<(&'static str, Gate, Run<W>)> {
 }
 
 /// The best of some runs at both parties.
-fn measure<W: Word>(ring: Ring, count: usize, demand: Demand, run: Run<W>) -> Duration {
+fn measure<W: Word>(ring: Ring, count: usize, demand: OtCount, run: Run<W>) -> Duration {
     let networks = memory::network(2, Duration::from_secs(600));
     let options = Options::default();
     thread::scope(|scope| {
@@ -87,11 +87,11 @@ fn convolution<W: Word>(ring: Ring) {
     let (geometry, weight) = (Geometry::Conv2d(CONVOLUTION), WeightKind::Stored { bits: 12 });
     let gate = Gate::Linear { geometry, batch: 1, weight, truncate: None, relu: None };
     let cost = TwoParty::<W>::plan(&gate, ring, &Options::default());
-    let time = measure::<W>(ring, CONVOLUTION.input_len(), cost.demand, |party, x, me| {
+    let time = measure::<W>(ring, CONVOLUTION.input_len(), cost.ot_count, |party, x, me| {
         let shape = [64, 64, 3, 3];
         let weights = (0..64 * 64 * 9).map(|i: i64| party.ring().wrap(i128::from(i * 2_654_435_761 % 8191 - 4095)));
-        let owned = Stored::owned(Tensor::new(shape, weights.collect()), 12);
-        let stored = if me == 0 { owned } else { Stored::absent(&shape, 12) };
+        let owned = StoredShare::owned(Tensor::new(shape, weights.collect()), 12);
+        let stored = if me == 0 { owned } else { StoredShare::absent(&shape, 12) };
         let weight =
             party.prepare(WeightSource::Stored(stored), Geometry::Conv2d(CONVOLUTION), Placement::Cpu).unwrap();
         let x = party.reshape(x, &[1, 64, 14, 14]);
@@ -110,8 +110,8 @@ fn convolution<W: Word>(ring: Ring) {
 fn report<W: Word>(ring: Ring, count: usize) {
     for (name, gate, run) in gates::<W>(count) {
         let cost: Cost = TwoParty::<W>::plan(&gate, ring, &Options::default());
-        let time = measure::<W>(ring, count, cost.demand, run);
-        let transfers: u64 = cost.demand.transfers.iter().sum();
+        let time = measure::<W>(ring, count, cost.ot_count, run);
+        let transfers: u64 = cost.ot_count.by_sender.iter().sum();
         println!(
             "{ring} {name}: {:.0} k/s, {:.1} bits and {:.1} OTs an element, {} rounds",
             count as f64 / time.as_secs_f64() / 1e3,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use covey_protocols::Options;
 use covey_protocols::api::Result;
-use covey_protocols::beaver::{Beaver, BeaverClient, Stored};
+use covey_protocols::beaver::{Beaver, BeaverClient, StoredShare};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::Served;
 use covey_ring::{Ring, Tensor, Word};
@@ -55,7 +55,7 @@ impl<W: Word, const N: usize> Harness for BeaverHarness<W, N> {
         drawn.chain([held, nothing]).collect()
     }
 
-    fn load(dealt: StoredWeight<W>, me: usize, shape: &[usize], bits: u32) -> Option<Stored<W>> {
+    fn load(dealt: StoredWeight<W>, me: usize, shape: &[usize], bits: u32) -> Option<StoredShare<W>> {
         let StoredWeight { seed, words, number } = dealt;
         let seeds = Beaver::<W>::open_seeds(me, &seed.iter().collect::<Vec<_>>());
         Beaver::load(me, (shape, bits), &seeds, number, words.map(|words| words.to_vec()))

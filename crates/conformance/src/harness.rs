@@ -11,7 +11,7 @@ use covey_transport::Endpoint;
 /// The words a harness's protocol computes in.
 pub type WordOf<H> = <<H as Harness>::Protocol as Session>::Word;
 /// A share of a harness's protocol.
-pub type StoredOf<H> = <<H as Harness>::Protocol as Session>::Stored;
+pub type StoredOf<H> = <<H as Harness>::Protocol as Session>::StoredShare;
 
 /// How a protocol's parties, its client and its shares of a weight come to be. The keys are fixed: transcripts repeat.
 pub trait Harness: 'static {

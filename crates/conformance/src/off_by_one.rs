@@ -34,7 +34,7 @@ impl<P: Complete> Session for OffByOne<P> {
     type Word = P::Word;
     type Arith = P::Arith;
     type Bool = P::Bool;
-    type Stored = P::Stored;
+    type StoredShare = P::StoredShare;
 
     const NAME: &'static str = "off by one";
 
@@ -42,7 +42,7 @@ impl<P: Complete> Session for OffByOne<P> {
         self.0.ring()
     }
 
-    fn restore(&mut self, x: P::Stored) -> Result<P::Arith> {
+    fn restore(&mut self, x: P::StoredShare) -> Result<P::Arith> {
         self.0.restore(x)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use covey_protocols::Options;
 use covey_protocols::api::Result;
-use covey_protocols::quad::{Quad, QuadClient, Stored, session_keys};
+use covey_protocols::quad::{Quad, QuadClient, StoredShare, session_keys};
 use covey_protocols::served::Served;
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
@@ -55,7 +55,7 @@ impl<W: Word> Harness for QuadHarness<W> {
         sharing.roles.iter().map(role).collect()
     }
 
-    fn load(dealt: StoredWeight<W>, me: usize, shape: &[usize], bits: u32) -> Option<Stored<W>> {
+    fn load(dealt: StoredWeight<W>, me: usize, shape: &[usize], bits: u32) -> Option<StoredShare<W>> {
         let StoredWeight { seeds, words, number } = dealt;
         let seeds = Quad::<W>::open_seeds(me, &seeds.iter().collect::<Vec<_>>());
         Quad::load(me, (shape, bits), &seeds, number, words.map(|words| words.to_vec()))

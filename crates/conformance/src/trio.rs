@@ -6,7 +6,7 @@ use covey_protocols::Options;
 use covey_protocols::api::Result;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::Served;
-use covey_protocols::trio::{Role, Seed, Stored, Trio, TrioClient, mask_parameter};
+use covey_protocols::trio::{Role, Seed, StoredShare, Trio, TrioClient, mask_parameter};
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
@@ -55,10 +55,10 @@ impl<W: Word> Harness for TrioHarness<W> {
         ]
     }
 
-    fn load(dealt: StoredWeight<W>, me: usize, shape: &[usize], _: u32) -> Option<Stored<W>> {
+    fn load(dealt: StoredWeight<W>, me: usize, shape: &[usize], _: u32) -> Option<StoredShare<W>> {
         let StoredWeight { seed_01, seed_02, masked, number } = dealt;
         let seeds = [seed_01, seed_02].map(|seed| seed.map(|seed| Seed::new(&seed)));
-        Stored::new(Role::of(me), shape, [seeds[0].as_ref(), seeds[1].as_ref()], number, masked)
+        StoredShare::new(Role::of(me), shape, [seeds[0].as_ref(), seeds[1].as_ref()], number, masked)
     }
 }
 

@@ -7,10 +7,10 @@ use covey_ot::ideal::Dealer;
 use covey_ot::{Block, HashKey, Received, ReceivedBlocks, Sent, SentBlocks};
 use covey_protocols::Options;
 use covey_protocols::api::Result;
-use covey_protocols::cost::Demand;
+use covey_protocols::cost::OtCount;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::Served;
-use covey_protocols::two_party::{Stock, Stored, TwoParty, TwoPartyClient};
+use covey_protocols::two_party::{Stock, StoredShare, TwoParty, TwoPartyClient};
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
@@ -65,8 +65,8 @@ impl<W: Word, S: Source> Harness for TwoPartyHarness<W, S> {
         vec![Some(value.clone()), None]
     }
 
-    fn load(value: Option<Tensor<W>>, _: usize, shape: &[usize], bits: u32) -> Option<Stored<W>> {
-        Some(value.map_or_else(|| Stored::absent(shape, bits), |value| Stored::owned(value, bits)))
+    fn load(value: Option<Tensor<W>>, _: usize, shape: &[usize], bits: u32) -> Option<StoredShare<W>> {
+        Some(value.map_or_else(|| StoredShare::absent(shape, bits), |value| StoredShare::owned(value, bits)))
     }
 }
 
@@ -232,14 +232,14 @@ impl DealtStock {
 }
 
 impl Stock for DealtStock {
-    fn left(&self) -> Demand {
+    fn left(&self) -> OtCount {
         let mut transfers = [self.received.left(); 2];
         transfers[self.me] = self.sent.left();
-        Demand { transfers }
+        OtCount { by_sender: transfers }
     }
 
-    fn fill(&mut self, wanted: Demand, _: &mut dyn Endpoint) -> Result<()> {
-        let missing = |sender: usize, left: u64| wanted.transfers[sender].saturating_sub(left) as usize;
+    fn fill(&mut self, wanted: OtCount, _: &mut dyn Endpoint) -> Result<()> {
+        let missing = |sender: usize, left: u64| wanted.by_sender[sender].saturating_sub(left) as usize;
         let sent = self.dealers[self.me].deal(missing(self.me, self.sent.left())).0;
         constant_time::secret(sent.view().blocks);
         self.sent.extend(sent.view().blocks);

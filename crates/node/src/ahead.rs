@@ -9,7 +9,7 @@ use covey_client::wire;
 use covey_ot::store::{BatchName, Batches};
 use covey_protocols::Phase;
 use covey_protocols::randomness::SessionKeys;
-use covey_protocols::served::{Dealt, Served};
+use covey_protocols::served::{Served, StoredRun};
 use covey_runtime::Executor;
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 use tracing::{info, warn};
@@ -40,7 +40,7 @@ pub(crate) struct Setting<'a> {
 
 /// Runs of one batch that all roles have set aside.
 enum Portion {
-    Runs(Vec<Dealt>),
+    Runs(Vec<StoredRun>),
     /// They are lost, or the batch was refused and removed: what became of it, in words.
     Refused(String),
     /// P0 has too few.
@@ -180,7 +180,12 @@ impl<'a> Ahead<'a> {
     }
 
     /// Sets the next `count` stored runs of `batch` samples aside, at all roles. `None` where they are to be dealt in the session.
-    pub fn draw(&mut self, control: &mut dyn Endpoint, batch: usize, count: u32) -> Result<Option<Vec<Dealt>>, String> {
+    pub fn draw(
+        &mut self,
+        control: &mut dyn Endpoint,
+        batch: usize,
+        count: u32,
+    ) -> Result<Option<Vec<StoredRun>>, String> {
         let purpose = Purpose { batch, ..self.setting.purpose.clone() };
         let mut drawn = Vec::new();
         let mut why = format!("no stored run of {batch} sample(s) is left");

@@ -7,7 +7,7 @@ use std::thread;
 
 use covey_client::messages::{Run, lane_of, lane_stream, one_line};
 use covey_protocols::randomness::SessionKeys;
-use covey_protocols::served::{Dealt, Served};
+use covey_protocols::served::{Served, StoredRun};
 use covey_protocols::{Options, Phase, ProtocolError};
 use covey_ring::Ring;
 use covey_runtime::profile::Timing;
@@ -57,7 +57,7 @@ impl<P: Served> Lanes<P> {
     }
 
     /// Gives the runs from number `first` on what earlier sessions were dealt, each on its lane.
-    pub fn supply_runs(&mut self, first: u64, dealt: Vec<Dealt>) {
+    pub fn supply_runs(&mut self, first: u64, dealt: Vec<StoredRun>) {
         let lanes = self.0.len();
         for (run, dealt) in (first..).zip(dealt) {
             self.0[lane_of(run, lanes)].supply_run(run, dealt);

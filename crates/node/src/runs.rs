@@ -11,7 +11,7 @@ use std::time::Duration;
 use covey_client::messages::{Hex, Key, OptionsMessage, RingMessage, RunsStatus};
 use covey_ot::store::{BatchName, Batches, Kind, Reserved, Stored};
 use covey_protocols::randomness::DrawKeys;
-use covey_protocols::served::Dealt;
+use covey_protocols::served::StoredRun;
 use covey_protocols::store::Material;
 use covey_runtime::session::{ProtocolKind, UnknownProtocol};
 use serde::{Deserialize, Serialize};
@@ -307,7 +307,7 @@ fn may_follow_another(batches: &Batches, purpose: &Purpose, name: BatchName) -> 
 }
 
 /// Reads runs that were set aside for `purpose` at `role`.
-pub(crate) fn read(reserved: Reserved, purpose: &Purpose, role: usize) -> Result<Vec<Dealt>, String> {
+pub(crate) fn read(reserved: Reserved, purpose: &Purpose, role: usize) -> Result<Vec<StoredRun>, String> {
     let count = reserved.range.clone().count();
     let about = About::from_bytes(&reserved.about).filter(|about| about.purpose == *purpose && about.role == role);
     let lasting = about.ok_or("the runs offered are for another purpose or role")?.lasting;
@@ -315,7 +315,7 @@ pub(crate) fn read(reserved: Reserved, purpose: &Purpose, role: usize) -> Result
     let slots = purpose.parties.len();
     if bytes.is_empty() {
         // At a dealer, whose part is over.
-        let nothing = || Dealt { keys: DrawKeys::none(slots), lasting: None, material: Material::default() };
+        let nothing = || StoredRun { keys: DrawKeys::none(slots), lasting: None, material: Material::default() };
         return Ok((0..count).map(|_| nothing()).collect());
     }
     let protocol: ProtocolKind = purpose.protocol.parse().map_err(|error: UnknownProtocol| error.to_string())?;
@@ -331,7 +331,7 @@ pub(crate) fn read(reserved: Reserved, purpose: &Purpose, role: usize) -> Result
         let (keys, material) = bytes.split_at_checked(DrawKeys::bytes(slots)).ok_or(missing)?;
         let keys = DrawKeys::from_bytes(keys).filter(are_due).ok_or(missing)?;
         let material = Material::from_bytes(material).ok_or("a stored run that cannot be read")?;
-        Ok(Dealt { keys, lasting: lasting.clone(), material })
+        Ok(StoredRun { keys, lasting: lasting.clone(), material })
     };
     bytes.chunks(len.max(1)).map(read).collect()
 }

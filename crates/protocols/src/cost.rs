@@ -199,25 +199,25 @@ pub const WEIGHTS: u32 = u32::MAX - 4;
 /// The node under which the check before outputs are opened is filed, where a protocol has one.
 pub const CHECK: u32 = u32::MAX - 5;
 
-/// Correlated randomness that gates use up. It is made ahead of them and many at once, so that what making it costs follows
+/// How many correlated OTs gates use up. They are made ahead of the gates and many at once, so that what making them costs follows
 /// from the sum over a run ([`crate::Costs::plan_material`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Demand {
-    /// Correlated oblivious transfers, by the party that holds the correlation.
-    pub transfers: [u64; 2],
+pub struct OtCount {
+    /// By the party that holds the correlation.
+    pub by_sender: [u64; 2],
 }
 
-impl Demand {
-    /// The demand of `copies` gates like this one.
+impl OtCount {
+    /// The count of `copies` gates like this one.
     #[must_use]
     pub fn times(self, copies: u64) -> Self {
-        Demand { transfers: self.transfers.map(|count| count * copies) }
+        OtCount { by_sender: self.by_sender.map(|count| count * copies) }
     }
 }
 
-impl AddAssign for Demand {
-    fn add_assign(&mut self, other: Demand) {
-        self.transfers.iter_mut().zip(other.transfers).for_each(|(mine, other)| *mine += other);
+impl AddAssign for OtCount {
+    fn add_assign(&mut self, other: OtCount) {
+        self.by_sender.iter_mut().zip(other.by_sender).for_each(|(mine, other)| *mine += other);
     }
 }
 
@@ -229,14 +229,14 @@ pub struct Cost {
     /// Online rounds one after the other.
     pub rounds: u64,
     /// Correlated randomness used up.
-    pub demand: Demand,
+    pub ot_count: OtCount,
 }
 
 impl Cost {
     /// The cost of `copies` tiles of `layout`, side by side.
     pub fn of(layout: &Layout, copies: u64) -> Self {
-        let demand = layout.demand().times(copies);
-        let mut cost = Cost { rounds: layout.rounds() as u64, demand, ..Cost::default() };
+        let ot_count = layout.ot_count().times(copies);
+        let mut cost = Cost { rounds: layout.rounds() as u64, ot_count, ..Cost::default() };
         for message in layout.messages().iter().filter(|_| copies > 0) {
             let traffic = cost.links.entry((message.step.kind(), message.from, message.to)).or_default();
             traffic.bytes += message.len as u64 * copies;
@@ -299,7 +299,7 @@ impl Cost {
     }
 }
 
-/// Adds what happens afterwards: traffic, rounds and demand add.
+/// Adds what happens afterwards: traffic, rounds and correlated OTs add.
 impl AddAssign<&Cost> for Cost {
     fn add_assign(&mut self, other: &Cost) {
         for (link, traffic) in &other.links {
@@ -308,6 +308,6 @@ impl AddAssign<&Cost> for Cost {
             mine.messages += traffic.messages;
         }
         self.rounds += other.rounds;
-        self.demand += other.demand;
+        self.ot_count += other.ot_count;
     }
 }

@@ -15,7 +15,6 @@ pub mod clip;
 pub mod components;
 mod composed;
 pub mod cost;
-mod dealt;
 #[cfg(test)]
 mod exposure;
 mod linear_map;
@@ -23,6 +22,7 @@ mod local;
 pub mod machine;
 mod masked;
 pub mod memory;
+mod offline;
 mod party;
 pub mod planner;
 pub mod quad;

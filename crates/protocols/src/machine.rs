@@ -4,7 +4,7 @@ use covey_kernels::{Buffer, packing};
 use covey_ring::{BitTensor, Ring, Word, wire};
 use covey_transport::Phase as StepKind;
 
-use crate::cost::Demand;
+use crate::cost::OtCount;
 
 /// A point in a gate at which parties exchange messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,7 +43,7 @@ pub struct Message {
 pub struct Layout {
     messages: Vec<Message>,
     rounds: usize,
-    demand: Demand,
+    ot_count: OtCount,
 }
 
 impl Layout {
@@ -73,13 +73,13 @@ impl Layout {
     }
 
     /// Adds correlated oblivious transfers, by the party that holds the correlation.
-    pub fn transfers(&mut self, counts: [usize; 2]) {
-        self.demand += Demand { transfers: counts.map(|count| count as u64) };
+    pub fn correlated_ots(&mut self, counts: [usize; 2]) {
+        self.ot_count += OtCount { by_sender: counts.map(|count| count as u64) };
     }
 
     /// Correlated randomness used up.
-    pub fn demand(&self) -> Demand {
-        self.demand
+    pub fn ot_count(&self) -> OtCount {
+        self.ot_count
     }
 
     /// All messages, in the order they were declared.

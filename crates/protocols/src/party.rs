@@ -9,12 +9,12 @@ use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
 use crate::api::{Options, Phase, ProtocolError, Result, Session, Truncation};
-use crate::dealt::Runs;
 use crate::machine::Machine;
 use crate::masked::pieces::{Feed, Own, tiles};
+use crate::offline::Runs;
 use crate::randomness::{DrawPosition, Generators, SessionKeys};
 use crate::scheduler::Scheduler;
-use crate::served::{Dealt, KeptRuns, Served};
+use crate::served::{KeptRuns, Served, StoredRun};
 use crate::store::Material;
 
 /// A party's role in its protocol.
@@ -265,7 +265,7 @@ impl<W: Word, R: PartyRole> KeptRuns for Party<W, R> {
         self.scheduler.take_stored(run)
     }
 
-    fn supply_run(&mut self, run: u64, dealt: Dealt) {
-        self.runs.supply(run, dealt);
+    fn supply_run(&mut self, run: u64, stored: StoredRun) {
+        self.runs.supply(run, stored);
     }
 }

@@ -12,7 +12,7 @@ use crate::api::{
 };
 use crate::clip::Ends;
 use crate::composed;
-use crate::cost::{Cost, Demand, Gate, WEIGHTS};
+use crate::cost::{Cost, Gate, OtCount, WEIGHTS};
 use crate::memory::{Held, Ledger, Token};
 
 /// Runs any code written on [`Protocol`] without data and adds up `P::plan` of every gate it asks for, by node.
@@ -25,7 +25,7 @@ pub struct Planner<P> {
     ledger: BTreeMap<u32, Cost>,
     memory: Ledger,
     /// Correlated randomness used so far, and the memory its stock takes, by direction.
-    used: Demand,
+    used: OtCount,
     stock: [Option<Token>; 2],
     protocol: PhantomData<fn() -> P>,
 }
@@ -74,7 +74,7 @@ impl<P: Protocol> Planner<P> {
     /// An empty ledger for runs over `ring` with `options`.
     pub fn new(ring: Ring, options: Options) -> Self {
         let (ledger, memory) = (BTreeMap::new(), Ledger::default());
-        let (node, used, stock) = (Meter::NO_NODE, Demand::default(), [None, None]);
+        let (node, used, stock) = (Meter::NO_NODE, OtCount::default(), [None, None]);
         Planner { ring, options, node, layers: 1, ledger, memory, used, stock, protocol: PhantomData }
     }
 
@@ -94,15 +94,15 @@ impl<P: Protocol> Planner<P> {
     }
 
     /// The correlated randomness of all gates so far.
-    pub fn demand(&self) -> Demand {
-        let mut demand = Demand::default();
-        self.ledger.values().for_each(|cost| demand += cost.demand);
-        demand
+    pub fn ot_count(&self) -> OtCount {
+        let mut ot_count = OtCount::default();
+        self.ledger.values().for_each(|cost| ot_count += cost.ot_count);
+        ot_count
     }
 
     /// What making it costs.
     pub fn material(&self) -> Cost {
-        P::plan_material(&self.demand(), self.ring, &self.options)
+        P::plan_material(&self.ot_count(), self.ring, &self.options)
     }
 
     /// A parameter of `shape` as its owner shared it, its elements `|w| < 2^bits`.
@@ -135,7 +135,7 @@ impl<P: Protocol> Planner<P> {
     fn charge(&mut self, gate: Gate) {
         let cost = P::plan(&gate, self.ring, &self.options);
         for (stock, (used, more)) in
-            self.stock.iter_mut().zip(self.used.transfers.into_iter().zip(cost.demand.transfers))
+            self.stock.iter_mut().zip(self.used.by_sender.into_iter().zip(cost.ot_count.by_sender))
         {
             if let Some(bytes) = P::stock_memory(used, more) {
                 // What is left is moved over before more is made.
@@ -143,7 +143,7 @@ impl<P: Protocol> Planner<P> {
                 *stock = Some(self.memory.hold(bytes));
             }
         }
-        self.used += cost.demand;
+        self.used += cost.ot_count;
         drop(self.hold(Held::Gate(&gate)));
         if cost != Cost::default() || self.node != WEIGHTS {
             *self.ledger.entry(self.node).or_default() += &cost;
@@ -161,7 +161,7 @@ impl<P: Protocol> Session for Planner<P> {
     type Word = P::Word;
     type Arith = PlannedTensor;
     type Bool = PlannedBits;
-    type Stored = PlannedParameter;
+    type StoredShare = PlannedParameter;
 
     const NAME: &'static str = P::NAME;
 
@@ -393,8 +393,8 @@ impl<P: Protocol> Costs for Planner<P> {
         P::plan(gate, ring, options)
     }
 
-    fn plan_material(demand: &Demand, ring: Ring, options: &Options) -> Cost {
-        P::plan_material(demand, ring, options)
+    fn plan_material(ot_count: &OtCount, ring: Ring, options: &Options) -> Cost {
+        P::plan_material(ot_count, ring, options)
     }
 
     fn stock_memory(used: u64, more: u64) -> Option<Vec<u64>> {

@@ -78,9 +78,9 @@ pub trait Served: Protocol + ClientGates<Self::Word> + Sized + 'static {
     }
 
     /// [`KeptRuns::supply_run`].
-    fn supply_run(&mut self, run: u64, dealt: Dealt) {
+    fn supply_run(&mut self, run: u64, stored: StoredRun) {
         if let Some(runs) = self.kept_runs() {
-            runs.supply_run(run, dealt);
+            runs.supply_run(run, stored);
         }
     }
 
@@ -115,7 +115,7 @@ pub trait Served: Protocol + ClientGates<Self::Word> + Sized + 'static {
         seeds: &Self::Seeds,
         tensor: u64,
         words: Option<Vec<Self::Word>>,
-    ) -> Option<Self::Stored>;
+    ) -> Option<Self::StoredShare>;
 }
 
 /// Runs whose offline material can be kept for a later session.
@@ -123,13 +123,13 @@ pub trait KeptRuns {
     /// Takes out what a preprocessing run was dealt, to be kept for a later session.
     fn take_run(&mut self, run: u64) -> Option<Material>;
 
-    /// Makes run `run` of this session, begun in phase online, use up what a run of an earlier session was dealt. All parties are given
-    /// the parts of the same run.
-    fn supply_run(&mut self, run: u64, dealt: Dealt);
+    /// Makes run `run` of this session, begun in phase online, use up a stored run. All parties are given the parts of
+    /// the same one.
+    fn supply_run(&mut self, run: u64, stored: StoredRun);
 }
 
-/// What a run of an earlier session was dealt.
-pub struct Dealt {
+/// Offline material of one run, for a run of a later session.
+pub struct StoredRun {
     /// The keys that it drew from, its own alone.
     pub keys: DrawKeys,
     /// Keys that it has in common with all runs of its batch, where the protocol draws from such ([`Served::DRAWS_LASTING`]).

@@ -21,7 +21,7 @@ use crate::session::{self, Unsupported};
 /// A parameter of the model as this party holds it.
 pub enum Parameter<P: Protocol> {
     /// Shared among the parties by its owner, ahead of the session.
-    Stored(P::Stored),
+    Stored(P::StoredShare),
     /// Shared among the parties in this session.
     Shared(P::Arith),
     /// Known to every party.

@@ -156,7 +156,7 @@ pub fn plan_rounded<P: Protocol>(
     let estimates = [Network::lan(), Network::wan()].map(|network| estimate(network, &total)).into();
     let total = NodeCost::new(u32::MAX, "total", "", &total);
     let memory = planner.peak_memory().into_iter().map(|bytes| bytes + PROCESS).collect();
-    let transfers = planner.demand().transfers;
+    let transfers = planner.ot_count().by_sender;
     Ok(Plan { protocol: P::NAME.into(), batch, nodes, total, weights, transfers, estimates, memory })
 }
 
@@ -227,7 +227,7 @@ pub fn footprint<P: Protocol>(
     // Whoever is sent nothing online has computed what it sends there ahead, and keeps that.
     let rests = !total.links.keys().any(|&(kind, _, to)| kind == StepKind::Online && to == role);
     let ahead = if rests { bytes(&|kind, from, _| kind == StepKind::Online && from == role) } else { 0 };
-    let transfers = total.demand.transfers.iter().sum::<u64>() * TRANSFER_KEPT;
+    let transfers = total.ot_count.by_sender.iter().sum::<u64>() * TRANSFER_KEPT;
     // Material lies in chunks that double up to 4 MiB.
     let material = dealt + ahead;
     Ok(Footprint { run, kept: material + material.min(4 << 20) + transfers })

@@ -10,7 +10,7 @@ use covey_protocols::circuits::Adder;
 use covey_protocols::parts::*;
 use covey_protocols::quad::tampering::{Check, leave_out};
 use covey_protocols::quad::{Quad, QuadClient, session_keys};
-use covey_protocols::served::{ClientHalf, Dealt, Served};
+use covey_protocols::served::{ClientHalf, Served, StoredRun};
 use covey_protocols::{Options, Phase, ProtocolError};
 use covey_ring::Word;
 use covey_transport::sim::{self, Line};
@@ -284,7 +284,7 @@ impl Job {
                 let run = if self.cheats || choice == Choice::ForAll { 2 } else { 1 };
                 let material = party.take_run(run).ok_or(ProtocolError::StoreEmpty)?;
                 let (keys, lasting) = (keys.of_run(run, 0), Some(keys.lasting()));
-                party.supply_run(number, Dealt { keys, lasting, material });
+                party.supply_run(number, StoredRun { keys, lasting, material });
             }
             party.begin(phase, number)?;
             let mut walk = Walk { party: &mut party, me: self.me, nodes: Vec::new() };

@@ -14,7 +14,7 @@ use covey_protocols::parts::*;
 use covey_protocols::quad::Quad;
 use covey_protocols::served::{Part, Served};
 use covey_protocols::trio::Trio;
-use covey_protocols::two_party::{Stored, TwoParty, TwoPartyClient};
+use covey_protocols::two_party::{StoredShare, TwoParty, TwoPartyClient};
 use covey_protocols::{Options, Phase};
 use covey_ring::{Ring, Tensor};
 use covey_transport::{Endpoint, Meter, PeerId, Phase as StepKind, TransportError};
@@ -195,7 +195,7 @@ impl Harness for Repeating {
         Two::deal(value, number, ring)
     }
 
-    fn load(dealt: Self::Dealt, me: usize, shape: &[usize], bits: u32) -> Option<Stored<u32>> {
+    fn load(dealt: Self::Dealt, me: usize, shape: &[usize], bits: u32) -> Option<StoredShare<u32>> {
         Two::load(dealt, me, shape, bits)
     }
 }

@@ -77,7 +77,7 @@ pub enum WeightSource<'a, P: Session + ?Sized> {
     /// Secret-shared among the parties, computed in this session.
     Shared(&'a P::Arith),
     /// Secret-shared by its owner ahead of the session.
-    Stored(P::Stored),
+    Stored(P::StoredShare),
     /// Known to every party.
     Public(&'a Tensor<P::Word>),
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::clip::Ends;
 use crate::composed;
-use crate::cost::{Cost, Demand, Gate};
+use crate::cost::{Cost, Gate, OtCount};
 use crate::memory::Held;
 
 /// A secure computation over whole tensors, seen from one party: all that layers and the executor need.
@@ -35,7 +35,7 @@ pub trait Session: Send {
     type Bool: Clone + Send + Sync;
     /// This party's part of a secret parameter as its owner shared it: the form in which it rests between sessions. What
     /// can be drawn from a seed is not in it.
-    type Stored: Shaped + Send;
+    type StoredShare: Shaped + Send;
 
     /// Name in messages and on the command line.
     const NAME: &'static str;
@@ -47,7 +47,7 @@ pub trait Session: Send {
         x.shape()
     }
     /// The share that a stored parameter stands for.
-    fn restore(&mut self, x: Self::Stored) -> Result<Self::Arith>;
+    fn restore(&mut self, x: Self::StoredShare) -> Result<Self::Arith>;
     /// Takes note of a public parameter that gates will use as it is, other than as a weight ([`Linear::prepare`] takes note of those).
     /// A protocol in which one party may cheat compares it among all parties in the next [`Session::check`]; others leave that to whoever
     /// opens the session.
@@ -201,8 +201,8 @@ pub trait Costs: Session {
         Self: Sized;
 
     /// What making the correlated randomness that a run's gates ask for costs, before or in it: a pure function of the sum of
-    /// their demands, as its extensions make many at once.
-    fn plan_material(_demand: &Demand, _ring: Ring, _options: &Options) -> Cost
+    /// their correlated OTs, as its extensions make many at once.
+    fn plan_material(_demand: &OtCount, _ring: Ring, _options: &Options) -> Cost
     where
         Self: Sized,
     {
@@ -214,7 +214,7 @@ pub trait Costs: Session {
     where
         Self: Sized;
 
-    /// Bytes of each party's memory, in role order, that a stock of correlated randomness takes, of one direction ([`Demand`]),
+    /// Bytes of each party's memory, in role order, that a stock of correlated randomness takes, of one direction ([`OtCount`]),
     /// where a gate wants `more` of it after earlier ones had `used`. `None` where it asks for no more than is there.
     fn stock_memory(_used: u64, _more: u64) -> Option<Vec<u64>>
     where

@@ -10,7 +10,7 @@ use covey_ring::Word;
 
 use super::again::own_part;
 use super::open::{Exchange, Masked};
-use super::share::{Share, Stored};
+use super::share::{Share, StoredShare};
 use super::site::{Site, purpose};
 use super::{Arith, Beaver, Role, UNNUMBERED, fused, product, truncate};
 use crate::api::{
@@ -199,7 +199,7 @@ impl<W: Word> Beaver<W> {
                 return Ok(Weight::new(geometry, true, parts));
             }
             WeightSource::Shared(w) => from_words(w.0.data().to_vec()),
-            WeightSource::Stored(Stored { share: Share::Drawn(mask), .. }) => {
+            WeightSource::Stored(StoredShare { share: Share::Drawn(mask), .. }) => {
                 Arc::new(move |start, out| mask.fill(start, out))
             }
             WeightSource::Stored(stored) => from_words(stored.words()),

@@ -33,7 +33,7 @@ use zeroize::Zeroizing;
 
 pub use io::BeaverClient;
 pub use linear::Weight;
-pub use share::Stored;
+pub use share::StoredShare;
 
 pub use crate::additive::{Arith, Bool};
 
@@ -187,7 +187,7 @@ impl<W: Word> Session for Beaver<W> {
     type Word = W;
     type Arith = Arith<W>;
     type Bool = Bool;
-    type Stored = Stored<W>;
+    type StoredShare = StoredShare<W>;
 
     const NAME: &'static str = "beaver";
 
@@ -195,7 +195,7 @@ impl<W: Word> Session for Beaver<W> {
         self.party.ring
     }
 
-    fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {
+    fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
         let shape = x.shape.clone();
         Ok(Arith(Tensor::new(&shape[..], x.words())))
     }

@@ -8,7 +8,7 @@ use covey_ring::{Ring, Word};
 use covey_transport::Endpoint;
 use zeroize::Zeroizing;
 
-use super::share::{Share, Stored};
+use super::share::{Share, StoredShare};
 use super::{Beaver, seeds_of};
 use crate::api::{Options, Result};
 use crate::masked::seed::{SEED_BYTES, Seed, expand};
@@ -70,13 +70,13 @@ impl<W: Word> Served for Beaver<W> {
         seeds: &Option<Seed>,
         tensor: u64,
         words: Option<Vec<W>>,
-    ) -> Option<Stored<W>> {
+    ) -> Option<StoredShare<W>> {
         let share = match (seeds, words) {
             (Some(seed), None) => Share::Drawn(seed.mask(tensor)),
             (None, Some(words)) if words.len() == shape.iter().product::<usize>() => Share::Held(words),
             (None, None) => Share::None,
             _ => return None,
         };
-        Some(Stored { shape: shape.to_vec(), share })
+        Some(StoredShare { shape: shape.to_vec(), share })
     }
 }

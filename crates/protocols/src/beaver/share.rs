@@ -7,7 +7,7 @@ use crate::masked::seed::Mask;
 
 /// The seed its share is drawn from, or, at the last
 /// party, the share itself. The dealer holds the shape. Not `Debug`.
-pub struct Stored<W> {
+pub struct StoredShare<W> {
     pub(super) shape: Vec<usize>,
     pub(super) share: Share<W>,
 }
@@ -19,13 +19,13 @@ pub(super) enum Share<W> {
     None,
 }
 
-impl<W: Word> Shaped for Stored<W> {
+impl<W: Word> Shaped for StoredShare<W> {
     fn shape(&self) -> &[usize] {
         &self.shape
     }
 }
 
-impl<W: Word> Stored<W> {
+impl<W: Word> StoredShare<W> {
     pub(super) fn len(&self) -> usize {
         self.shape.iter().product()
     }

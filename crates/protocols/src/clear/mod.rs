@@ -188,7 +188,7 @@ impl Session for Clear {
     type Word = u64;
     type Arith = ClearTensor;
     type Bool = ClearBits;
-    type Stored = ClearTensor;
+    type StoredShare = ClearTensor;
 
     const NAME: &'static str = "clear";
 

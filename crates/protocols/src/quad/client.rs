@@ -7,7 +7,7 @@ use covey_ring::{Ring, Word};
 use covey_transport::Endpoint;
 
 use super::share::Role;
-use super::stored::Stored;
+use super::stored::StoredShare;
 use super::{GROUPS, PEERS, Quad, input, output};
 use crate::api::{Options, ProtocolError, Result, Rounding};
 use crate::masked::seed::{Seed, expand};
@@ -114,7 +114,7 @@ impl<W: Word> Served for Quad<W> {
         seeds: &Vec<Seed>,
         tensor: u64,
         words: Option<Vec<W>>,
-    ) -> Option<Stored<W>> {
+    ) -> Option<StoredShare<W>> {
         let role = Role::of(role);
         let given = seeds_of(role);
         let mask = |number: usize| {
@@ -127,7 +127,7 @@ impl<W: Word> Served for Quad<W> {
             _ => words.filter(|words| words.len() == shape.iter().product::<usize>())?,
         };
         let shape = shape.to_vec();
-        (seeds.len() == given.len()).then(|| Stored { shape, l1: mask(0), l2: mask(1), w: mask(2), words })
+        (seeds.len() == given.len()).then(|| StoredShare { shape, l1: mask(0), l2: mask(1), w: mask(2), words })
     }
 }
 

@@ -25,7 +25,7 @@
 use covey_kernels::{Buffer, Chunk, LinearWeight, Part, Positions, elementwise, gemm};
 use covey_ring::Word;
 
-use super::Stored;
+use super::StoredShare;
 use super::share::{Arith, Role};
 use crate::api::{Geometry, MatmulShape};
 use crate::masked::seed::Mask;
@@ -181,8 +181,8 @@ enum Component {
 
 impl<W: Word> Source<W> {
     /// Of what `role` holds of a weight, if its maps can be checked so.
-    pub fn new(role: Role, stored: &Stored<W>, geometry: &Geometry) -> Option<Self> {
-        let Stored { l1, l2, w, words, .. } = stored;
+    pub fn new(role: Role, stored: &StoredShare<W>, geometry: &Geometry) -> Option<Self> {
+        let StoredShare { l1, l2, w, words, .. } = stored;
         // Kernels of convolutions have them in an order of their own.
         let words = match geometry {
             Geometry::Conv2d(_) if matches!(role, Role::P1 | Role::P3) => words.clone(),

@@ -10,7 +10,7 @@ use super::folding::{self, Folded, FoldedMap, FoldedProduct, Source};
 use super::matmul::{Operand, negated, pairs, sum_of_products};
 use super::share::{Arith, Role};
 use super::stream::Compared;
-use super::{Quad, Stored};
+use super::{Quad, StoredShare};
 use crate::api::{
     Bias, Comparison, Epilogue, Geometry, Linear, MatmulShape, Placement, Result, Shaped, Truncation, WeightSource,
 };
@@ -82,8 +82,8 @@ impl<W: Word> Weight<W> {
 }
 
 /// Masks are drawn again for each use: that is as fast as reading them, and they need no memory.
-fn stored_parts<W: Word>(role: Role, stored: Stored<W>) -> Vec<Part<W>> {
-    let Stored { l1, l2, w, words, .. } = stored;
+fn stored_parts<W: Word>(role: Role, stored: StoredShare<W>) -> Vec<Part<W>> {
+    let StoredShare { l1, l2, w, words, .. } = stored;
     let stream = |mask: Option<Mask>| -> Part<W> {
         let mask = mask.expect("the role has it");
         Part::Stream(Arc::new(move |start: usize, out: &mut [W]| mask.fill(start, out)))

@@ -41,7 +41,7 @@ use covey_ring::{Ring, Tensor, Word};
 pub use client::QuadClient;
 pub use linear::Weight;
 pub use share::{Arith, Bool, Role};
-pub use stored::Stored;
+pub use stored::StoredShare;
 
 use crate::api::{Checked, Options, Phase, ProtocolError, Result, Session};
 use crate::components::Additive;
@@ -121,7 +121,7 @@ impl<W: Word> Session for Quad<W> {
     type Word = W;
     type Arith = Arith<W>;
     type Bool = Bool;
-    type Stored = Stored<W>;
+    type StoredShare = StoredShare<W>;
 
     const NAME: &'static str = "quad";
 
@@ -129,7 +129,7 @@ impl<W: Word> Session for Quad<W> {
         self.party.ring
     }
 
-    fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {
+    fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
         self.note_stored(&x);
         Ok(x.share(self.party.role))
     }

@@ -15,7 +15,7 @@ use crate::randomness::DrawPosition;
 
 /// What one party holds of a client's tensor that outlives sessions: the seeds of the masks it knows, and X = x + l1 + l2 at P1 and P2,
 /// x + w at P3. Not `Debug`.
-pub struct Stored<W> {
+pub struct StoredShare<W> {
     pub(super) shape: Vec<usize>,
     pub(super) l1: Option<Mask>,
     pub(super) l2: Option<Mask>,
@@ -23,16 +23,16 @@ pub struct Stored<W> {
     pub(super) words: Vec<W>,
 }
 
-impl<W: Word> Shaped for Stored<W> {
+impl<W: Word> Shaped for StoredShare<W> {
     fn shape(&self) -> &[usize] {
         &self.shape
     }
 }
 
-impl<W: Word> Stored<W> {
+impl<W: Word> StoredShare<W> {
     /// The whole share.
     pub(super) fn share(self, role: Role) -> Arith<W> {
-        let Stored { shape, l1, l2, w, words } = self;
+        let StoredShare { shape, l1, l2, w, words } = self;
         let len = shape.iter().product();
         let mask = |mask: Option<Mask>| mask.expect("the role has it").words::<W>(len);
         let less = |mut words: Vec<W>, mask: &[W]| {
@@ -87,8 +87,8 @@ impl<W: Word> Quad<W> {
 
     /// Notes what a client gave this party of a parameter, for all to see that it fits what it gave the others: each seed at all three
     /// that have it, X at P1 and P2, and X + w at those and P3.
-    pub(super) fn note_stored(&mut self, stored: &Stored<W>) {
-        let Stored { l1, l2, w, words, .. } = stored;
+    pub(super) fn note_stored(&mut self, stored: &StoredShare<W>) {
+        let StoredShare { l1, l2, w, words, .. } = stored;
         let mut transcript = self.given();
         let lines: &[(Line, &Option<Mask>)] = match self.party.role {
             Role::P0 => &[

@@ -38,7 +38,7 @@ impl<W: Word> ClientGates<W> for Trio<W> {
 
 /// What one party holds of a client's tensor that outlives sessions: P0 the seeds of both masks, P1 that of l1 and x + l2,
 /// P2 that of l2 and x + l1. Not `Debug`.
-pub struct Stored<W> {
+pub struct StoredShare<W> {
     pub(super) shape: Vec<usize>,
     /// Of the components that are masks, in the order they have in a share: l1 and l2 at P0, the own one elsewhere.
     pub(super) masks: Vec<Mask>,
@@ -48,13 +48,13 @@ pub struct Stored<W> {
     pub(super) digest: [u8; consistency::DIGEST],
 }
 
-impl<W: Word> Shaped for Stored<W> {
+impl<W: Word> Shaped for StoredShare<W> {
     fn shape(&self) -> &[usize] {
         &self.shape
     }
 }
 
-impl<W: Word> Stored<W> {
+impl<W: Word> StoredShare<W> {
     /// The part of `role` in tensor number `tensor` under `seeds`, those of l1 and l2, from the masked value
     /// C = x + l1 + l2. `None` if what the role needs is missing or has another size.
     pub fn new(
@@ -68,14 +68,14 @@ impl<W: Word> Stored<W> {
         let shape = shape.to_vec();
         if role == Role::P0 {
             let digest = [0; consistency::DIGEST];
-            return Some(Stored { shape, masks: vec![mask(0)?, mask(1)?], masked: Vec::new(), digest });
+            return Some(StoredShare { shape, masks: vec![mask(0)?, mask(1)?], masked: Vec::new(), digest });
         }
         let mask = mask(usize::from(role == Role::P2))?;
         let mut masked = masked.filter(|masked| masked.len() == shape.iter().product::<usize>())?;
         let mut hasher = blake3::Hasher::new();
         consistency::add_words(&mut hasher, &masked);
         mask.subtract(&mut masked);
-        Some(Stored { shape, masks: vec![mask], masked, digest: *hasher.finalize().as_bytes() })
+        Some(StoredShare { shape, masks: vec![mask], masked, digest: *hasher.finalize().as_bytes() })
     }
 
     /// The whole share.
@@ -130,14 +130,14 @@ impl<W: Word> Served for Trio<W> {
         seeds: &Vec<Seed>,
         tensor: u64,
         words: Option<Vec<W>>,
-    ) -> Option<Stored<W>> {
+    ) -> Option<StoredShare<W>> {
         let seeds = match (Role::of(role), &seeds[..]) {
             (Role::P0, [one, two]) => [Some(one), Some(two)],
             (Role::P1, [one]) => [Some(one), None],
             (Role::P2, [two]) => [None, Some(two)],
             _ => return None,
         };
-        Stored::new(Role::of(role), shape, seeds, tensor, words)
+        StoredShare::new(Role::of(role), shape, seeds, tensor, words)
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
         let masked = mask_parameter(&value, &seeds[0], &seeds[1], 9, Ring::Pow2(32));
         let [one, two] = seeds.map(|seed| Seed::new(&seed));
         let share = |role, seeds: [Option<&Seed>; 2], masked: Option<Vec<u32>>| {
-            Stored::new(role, &[3], seeds, 9, masked).unwrap().share()
+            StoredShare::new(role, &[3], seeds, 9, masked).unwrap().share()
         };
         let p0 = share(Role::P0, [Some(&one), Some(&two)], None);
         let p1 = share(Role::P1, [Some(&one), None], Some(masked.clone()));
@@ -167,7 +167,7 @@ mod tests {
             let (l1, l2) = of(&p0);
             assert_eq!((of(&p1), of(&p2)), ((x.wrapping_add(l2), l1), (x.wrapping_add(l1), l2)));
         }
-        assert!(Stored::new(Role::P1, &[3], [Some(&one), None], 9, Some(masked[1..].to_vec())).is_none());
-        assert!(Stored::<u32>::new(Role::P2, &[3], [Some(&one), None], 9, Some(masked)).is_none());
+        assert!(StoredShare::new(Role::P1, &[3], [Some(&one), None], 9, Some(masked[1..].to_vec())).is_none());
+        assert!(StoredShare::<u32>::new(Role::P2, &[3], [Some(&one), None], 9, Some(masked)).is_none());
     }
 }

@@ -9,7 +9,7 @@ use covey_kernels::constant_time::equal_bytes;
 use covey_kernels::packing;
 use covey_ring::{Ring, Word};
 
-use super::client::Stored;
+use super::client::StoredShare;
 use super::share::Role;
 use crate::api::{ProtocolError, Result};
 use crate::cost::Cost;
@@ -49,7 +49,7 @@ impl WeightDigests {
     }
 
     /// Takes note of a weight. Seeds enter by their fingerprint, which tells nothing of them.
-    pub fn note<W: Word>(&mut self, role: Role, stored: &Stored<W>) {
+    pub fn note<W: Word>(&mut self, role: Role, stored: &StoredShare<W>) {
         self.any = true;
         let peers: &[usize] = if role == Role::P0 { &[1, 2] } else { &[0] };
         for (&peer, mask) in peers.iter().zip(&stored.masks) {

@@ -5,7 +5,7 @@ use covey_kernels::{LinearWeight, Part, elementwise, vectorised};
 use covey_ring::Word;
 
 use super::share::{Arith, Role};
-use super::{Stored, Trio};
+use super::{StoredShare, Trio};
 use crate::api::{Bias, Epilogue, Geometry, Linear, MatmulShape, Placement, Result, Shaped, Truncation, WeightSource};
 use crate::components::same_shape;
 use crate::composed;
@@ -47,8 +47,8 @@ impl<W: Word> Weight<W> {
 }
 
 /// Masks are drawn again for each use: that is as fast as reading them, and they need no memory.
-fn stored_parts<W: Word>(role: Role, stored: Stored<W>) -> Vec<Part<W>> {
-    let Stored { masks, masked, .. } = stored;
+fn stored_parts<W: Word>(role: Role, stored: StoredShare<W>) -> Vec<Part<W>> {
+    let StoredShare { masks, masked, .. } = stored;
     let streams = masks.into_iter().map(|mask| -> Part<W> {
         Part::Stream(std::sync::Arc::new(move |start: usize, out: &mut [W]| mask.fill(start, out)))
     });

@@ -30,7 +30,7 @@ use covey_ring::{BitTensor, Ring, Tensor, Word};
 use zeroize::Zeroizing;
 
 pub use crate::masked::seed::Seed;
-pub use client::{Stored, TrioClient, mask_parameter};
+pub use client::{StoredShare, TrioClient, mask_parameter};
 pub use linear::Weight;
 pub use share::{Arith, Bool, Role};
 
@@ -153,7 +153,7 @@ impl<W: Word> Session for Trio<W> {
     type Word = W;
     type Arith = Arith<W>;
     type Bool = Bool;
-    type Stored = Stored<W>;
+    type StoredShare = StoredShare<W>;
 
     const NAME: &'static str = "trio";
 
@@ -161,7 +161,7 @@ impl<W: Word> Session for Trio<W> {
         self.party.ring
     }
 
-    fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {
+    fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
         self.weights.note(self.party.role, &x);
         Ok(x.share())
     }

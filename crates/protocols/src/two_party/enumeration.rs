@@ -31,7 +31,7 @@ type View = Vec<Vec<u64>>;
 
 /// Both parties over one tile, in lockstep, with OTs from dealers seeded by `seed`.
 fn run(program: &Arc<GateProgram<u64>>, inputs: [Values; 2], len: usize, seed: u64) -> ([Values; 2], [View; 2]) {
-    let dealt = [0, 1].map(|sender| Dealer::new(2 * seed + sender as u64).deal(program.transfers[sender] * len));
+    let dealt = [0, 1].map(|sender| Dealer::new(2 * seed + sender as u64).deal(program.correlated_ots[sender] * len));
     let mut machines = inputs.into_iter().enumerate().map(|(me, inputs)| {
         let ots = (dealt[me].0.view(), dealt[1 - me].1.view());
         Gate::new(program.clone(), me, len, inputs, ots)
@@ -45,8 +45,8 @@ fn exchange(program: &GateProgram<u64>, mut machines: [Gate<u64>; 2], len: usize
     let mut views = [View::new(), View::new()];
     let layout = program.layout(len);
     assert_eq!(
-        (layout.rounds(), layout.demand().transfers),
-        (program.rounds, program.transfers.map(|t| (t * len) as u64))
+        (layout.rounds(), layout.ot_count().by_sender),
+        (program.rounds, program.correlated_ots.map(|t| (t * len) as u64))
     );
     for step in std::iter::once(Step::Offline).chain((0..program.rounds).map(Step::Online)) {
         let mut outboxes = [Outbox::new(2), Outbox::new(2)];

@@ -221,7 +221,7 @@ impl<W: Word> TwoParty<W> {
         let (mut loaded, mut current) = (Vec::new(), None);
         self.run_tiles(
             &tiles,
-            |(part, tile)| parts[*part].shape.transfers(tile.sizes()),
+            |(part, tile)| parts[*part].shape.correlated_ots(tile.sizes()),
             |(part, tile), ots| {
                 if brings_b && current.replace(tile.unit) != Some(tile.unit) {
                     load(tile.unit, &mut loaded);

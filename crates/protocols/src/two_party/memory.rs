@@ -8,7 +8,7 @@ use crate::cost::Gate;
 use crate::memory::Held;
 
 /// Bytes an OT of a tile in flight takes: hashed, or as a block until its choice is known.
-const TRANSFER: u64 = 24;
+const OT_BYTES: u64 = 24;
 /// Bytes an element of a tile in flight takes beside: bit planes and words.
 const STATE: u64 = 256;
 
@@ -24,9 +24,9 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
         }
         Held::Gate(gate) => {
             let cost = plan::plan::<W>(gate, ring, options);
-            let transfers: u64 = cost.demand.transfers.iter().sum();
+            let correlated_ots: u64 = cost.ot_count.by_sender.iter().sum();
             let count = gate.elements() as u64;
-            let per_element = transfers.div_ceil(count.max(1)) * TRANSFER + STATE;
+            let per_element = correlated_ots.div_ceil(count.max(1)) * OT_BYTES + STATE;
             let in_flight = match gate {
                 Gate::Linear { .. } | Gate::Matmul { .. } => products::<W>(gate, ring, options),
                 _ => count.min(options.window as u64 * options.tile_size() as u64) * per_element,

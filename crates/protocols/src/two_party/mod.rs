@@ -1,7 +1,7 @@
 //! Two parties, semi-honest, no dealer: additive shares and oblivious transfer (CrypTFlow2's layers; `docs/two-party.md`).
 //!
-//! P0 is the model owner's server, P1 the data owner's. Gates use correlated OTs from a stock, of both directions; a gate's
-//! demand follows from its size, ring and options, and nothing else is prepared ahead, so gates have online messages only.
+//! P0 is the model owner's server, P1 the data owner's. Gates use correlated OTs from a stock, of both directions; how
+//! many a gate uses up follows from its size, ring and options, and nothing else is prepared ahead, so gates have online messages only.
 
 mod comparison;
 mod division;
@@ -31,14 +31,14 @@ use covey_transport::Endpoint;
 pub use io::TwoPartyClient;
 pub use linear::Weight;
 pub use rings::{Extension, Narrow, Resize};
-pub use share::Stored;
+pub use share::StoredShare;
 
 pub use crate::additive::{Arith, Bool};
 pub use stock::{PARAMETERS, Stock, silent_stock};
 
 use crate::api::{Checked, Options, Phase, ProtocolError, Result, Session};
 use crate::components::Additive;
-use crate::cost::Demand;
+use crate::cost::OtCount;
 use crate::machine::Machine;
 use crate::party::{Party, PartyRole};
 use crate::randomness::SessionKeys;
@@ -102,7 +102,7 @@ impl<W: Word> TwoParty<W> {
     fn run_tiles<T, M: Machine>(
         &mut self,
         tiles: &[T],
-        transfers: impl Fn(&T) -> [usize; 2],
+        correlated_ots: impl Fn(&T) -> [usize; 2],
         mut machine: impl FnMut(&T, (Sent, Received)) -> M,
         mut done: impl FnMut(&T, M::Output),
     ) -> Result<()> {
@@ -110,12 +110,12 @@ impl<W: Word> TwoParty<W> {
         self.party.next_gate();
         let (me, phase) = (self.party.role, self.party.scheduler.phase());
         let mut start = 0;
-        for run in plan::runs(tiles.iter().map(&transfers)) {
+        for run in plan::runs(tiles.iter().map(&correlated_ots)) {
             let tiles = &tiles[start..start + run];
             start += run;
-            let mut demand = Demand::default();
+            let mut ot_count = OtCount::default();
             for tile in tiles {
-                demand += Demand { transfers: transfers(tile).map(|count| count as u64) };
+                ot_count += OtCount { by_sender: correlated_ots(tile).map(|count| count as u64) };
             }
             let run = self.run;
             let supply = self.supplies.iter_mut().find(|supply| supply.runs.contains(&run));
@@ -123,7 +123,7 @@ impl<W: Word> TwoParty<W> {
                 Some(supply) => supply,
                 None => {
                     let stock = &mut *self.stock;
-                    if let Some(wanted) = self.reservations.wanted(phase, demand, stock.left())? {
+                    if let Some(wanted) = self.reservations.wanted(phase, ot_count, stock.left())? {
                         self.party.scheduler.make_material(|endpoint| stock.fill(wanted, endpoint))?;
                     }
                     stock
@@ -133,7 +133,7 @@ impl<W: Word> TwoParty<W> {
                 continue;
             }
             let machines = tiles.iter().map(|tile| {
-                let counts = transfers(tile);
+                let counts = correlated_ots(tile);
                 Ok(machine(tile, stock.take(counts[me], counts[1 - me])?))
             });
             self.party.scheduler.try_run_each(machines, |index, output| done(&tiles[index], output))?;
@@ -158,7 +158,7 @@ impl<W: Word> TwoParty<W> {
         let in_planes = |range: &Range<usize>| range.start / 64..range.end.div_ceil(64);
         self.run_tiles(
             &tiles,
-            |range| program(range).transfers.map(|each| each * range.len()),
+            |range| program(range).correlated_ots.map(|each| each * range.len()),
             |range, ots| {
                 let words = words.iter().map(|words| words[range.clone()].to_vec()).collect();
                 let planes = planes.iter().map(|plane| plane[in_planes(range)].to_vec()).collect();
@@ -205,7 +205,7 @@ impl<W: Word> Session for TwoParty<W> {
     type Word = W;
     type Arith = Arith<W>;
     type Bool = Bool;
-    type Stored = Stored<W>;
+    type StoredShare = StoredShare<W>;
 
     const NAME: &'static str = "two-party";
 
@@ -213,7 +213,7 @@ impl<W: Word> Session for TwoParty<W> {
         self.party.ring
     }
 
-    fn restore(&mut self, x: Stored<W>) -> Result<Arith<W>> {
+    fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
         Ok(x.share())
     }
 
@@ -224,7 +224,7 @@ impl<W: Word> Session for TwoParty<W> {
     fn begin(&mut self, phase: Phase, inference: u64) -> Result<()> {
         self.party.begin(phase, inference)?;
         self.reservations.begin(phase, inference);
-        self.supplies.retain(|supply| supply.left() != Demand::default());
+        self.supplies.retain(|supply| supply.left() != OtCount::default());
         self.run = inference;
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::cadence;
 use crate::circuits::{Adder, CarryCircuit};
 use crate::clip::Ends;
 use crate::composed;
-use crate::cost::{Cost, Demand, Gate};
+use crate::cost::{Cost, Gate, OtCount};
 use crate::machine::Layout;
 use crate::memory::Held;
 
@@ -22,7 +22,7 @@ pub(super) const RUN: usize = 1 << 24;
 /// OTs of each direction that a tile takes at most: about what fits a core's cache while they are hashed.
 const TILE: usize = 1 << 17;
 /// A correlated OT in bits sent, in hundredths: what the extension amortises to.
-pub(super) const TRANSFER: u64 = 45;
+pub(super) const OT_BITS: u64 = 45;
 
 /// A gate's program, tile by tile: always the same, or, where one party's part is the heavier, with the parts swapped in every
 /// other tile, so that both directions carry the same.
@@ -50,7 +50,7 @@ impl<W: Word> Turns<W> {
 
     /// Elements of a tile, of `count` in all.
     pub fn tile(&self, count: usize, options: &Options) -> usize {
-        let most = self.programs.iter().flat_map(|program| program.transfers).max().unwrap_or(0).max(1);
+        let most = self.programs.iter().flat_map(|program| program.correlated_ots).max().unwrap_or(0).max(1);
         let tile = options.tile_size().min((TILE / most / 64).max(1) * 64);
         // Two tiles at least, that there is something to swap.
         if self.swaps { tile.min(count.div_ceil(128).max(1) * 64) } else { tile }
@@ -68,8 +68,8 @@ impl<W: Word> Turns<W> {
     }
 
     /// OTs of two such elements.
-    fn transfers(&self) -> [usize; 2] {
-        let [even, odd] = self.programs.each_ref().map(|program| program.transfers);
+    fn correlated_ots(&self) -> [usize; 2] {
+        let [even, odd] = self.programs.each_ref().map(|program| program.correlated_ots);
         [even[0] + odd[0], even[1] + odd[1]]
     }
 }
@@ -99,10 +99,10 @@ pub(super) fn of_tiles<S: Copy + Ord>(tiles: &[S], window: usize, layout: impl F
     }
     let mut cost = Cost::default();
     layouts.values().for_each(|(layout, copies)| cost += &Cost::of(layout, *copies));
-    let transfers = |tile: &S| layouts[tile].0.demand().transfers.map(|count| count as usize);
+    let correlated_ots = |tile: &S| layouts[tile].0.ot_count().by_sender.map(|count| count as usize);
     let mut start = 0;
     cost.rounds = 0;
-    for run in runs(tiles.iter().map(transfers)) {
+    for run in runs(tiles.iter().map(correlated_ots)) {
         if let [first, ..] = &tiles[start..start + run] {
             let rounds = |tile: &S| layouts[tile].0.rounds();
             cost.rounds += cadence::rounds(run, window, rounds(first), rounds(&tiles[start + run - 1])) as u64;
@@ -127,7 +127,7 @@ pub(super) fn of_program<W: Word>(turns: &Turns<W>, count: usize, options: &Opti
 fn nanoseconds<W: Word>(turns: &Turns<W>, options: &Options, count: usize) -> u128 {
     let [there, back] = turns.bits().map(|bits| bits as u64 * 100);
     // An extension sends its messages from one side; which, depends on the direction.
-    let [first, second] = turns.transfers().map(|count| count as u64 * TRANSFER);
+    let [first, second] = turns.correlated_ots().map(|count| count as u64 * OT_BITS);
     let busiest = u128::from((there + first).max(back + second)) * count as u128;
     let latency = turns.rounds() as u128 * u128::from(options.network.latency_us) * 1000;
     latency + busiest * 5_000_000 / u128::from(options.network.bits_per_second.max(1))
@@ -136,8 +136,8 @@ fn nanoseconds<W: Word>(turns: &Turns<W>, options: &Options, count: usize) -> u1
 /// Bits sent in both directions for two elements, correlated OTs included, in hundredths.
 fn bits<W: Word>(turns: &Turns<W>) -> u64 {
     let sent: usize = turns.bits().iter().sum();
-    let transfers: usize = turns.transfers().iter().sum();
-    sent as u64 * 100 + transfers as u64 * TRANSFER
+    let correlated_ots: usize = turns.correlated_ots().iter().sum();
+    sent as u64 * 100 + correlated_ots as u64 * OT_BITS
 }
 
 /// The program of a gate with a comparison in it, over `count` elements: digits as the options say, or the fastest on their
@@ -236,8 +236,8 @@ impl<W: Word> Costs for TwoParty<W> {
         plan::<W>(gate, ring, options)
     }
 
-    fn plan_material(demand: &Demand, _: Ring, _: &Options) -> Cost {
-        stock::cost(demand)
+    fn plan_material(ot_count: &OtCount, _: Ring, _: &Options) -> Cost {
+        stock::cost(ot_count)
     }
 
     fn stock_memory(used: u64, more: u64) -> Option<Vec<u64>> {

@@ -102,7 +102,7 @@ impl Shape {
         let mut sent = [0; 2];
         for sender in self.senders() {
             sent[1 - sender] += choices;
-            sent[sender] += pairs * columns as u128 * u128::from(message) + choices * u128::from(plan::TRANSFER) / 100;
+            sent[sender] += pairs * columns as u128 * u128::from(message) + choices * u128::from(plan::OT_BITS) / 100;
         }
         sent
     }
@@ -143,15 +143,17 @@ impl Shape {
                 layout.words(Step::Online(0), sender, 1 - sender, pairs * sizes.columns, self.message_ring(bit));
             }
         }
-        layout.transfers(self.transfers(sizes));
+        layout.correlated_ots(self.correlated_ots(sizes));
         layout
     }
 
     /// OTs of a tile, by the party that holds the correlation.
-    pub fn transfers(&self, sizes: Sizes) -> [usize; 2] {
-        let mut transfers = [0; 2];
-        self.senders().into_iter().for_each(|sender| transfers[sender] += sizes.pairs() * self.chosen_bits() as usize);
-        transfers
+    pub fn correlated_ots(&self, sizes: Sizes) -> [usize; 2] {
+        let mut correlated_ots = [0; 2];
+        self.senders()
+            .into_iter()
+            .for_each(|sender| correlated_ots[sender] += sizes.pairs() * self.chosen_bits() as usize);
+        correlated_ots
     }
 
     fn message_ring(&self, bit: u32) -> Ring {

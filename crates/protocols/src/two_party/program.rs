@@ -1,5 +1,5 @@
 //! A gate as a straight-line program over a tile: local steps, and the three ways to use correlated OTs. Rounds, messages and
-//! the demand for OTs follow from the program, so a gate's plan, its layout and what it does cannot drift apart.
+//! the number of correlated OTs follow from the program, so a gate's plan, its layout and what it does cannot drift apart.
 //!
 //! A register holds what one party has: its summand of a secret, or a value it alone knows. Which of the two it is, the program
 //! that uses it knows.
@@ -86,7 +86,7 @@ pub(super) enum Op<W> {
 
 impl<W> Op<W> {
     /// The party that holds the correlation of the OTs, and how many an element.
-    fn transfers(&self) -> Option<(usize, usize)> {
+    fn correlated_ots(&self) -> Option<(usize, usize)> {
         match self {
             Op::Local(_) => None,
             Op::Lookup { sender, index, .. } => Some((*sender, index.len())),
@@ -111,7 +111,7 @@ pub(super) struct GateProgram<W> {
     /// Online rounds.
     pub rounds: usize,
     /// OTs an element, by the party that holds the correlation.
-    pub transfers: [usize; 2],
+    pub correlated_ots: [usize; 2],
     planes: usize,
     words: usize,
 }
@@ -139,7 +139,7 @@ impl<W: Word> GateProgram<W> {
                 }
             }
         }
-        layout.transfers(self.transfers.map(|each| each * len));
+        layout.correlated_ots(self.correlated_ots.map(|each| each * len));
         layout
     }
 
@@ -158,7 +158,7 @@ pub(super) struct Builder<W> {
     /// The round in which each register's content is there.
     planes: Vec<usize>,
     words: Vec<usize>,
-    transfers: [usize; 2],
+    correlated_ots: [usize; 2],
 }
 
 impl<W: Word> Builder<W> {
@@ -168,7 +168,7 @@ impl<W: Word> Builder<W> {
             inputs: (Vec::new(), Vec::new()),
             planes: Vec::new(),
             words: Vec::new(),
-            transfers: [0; 2],
+            correlated_ots: [0; 2],
         }
     }
 
@@ -245,8 +245,8 @@ impl<W: Word> Builder<W> {
     }
 
     fn slots(&mut self, op: impl FnOnce(usize) -> Op<W>, sender: usize, round: usize) {
-        let op = op(self.transfers[sender]);
-        self.transfers[sender] += op.transfers().map_or(0, |(_, count)| count);
+        let op = op(self.correlated_ots[sender]);
+        self.correlated_ots[sender] += op.correlated_ots().map_or(0, |(_, count)| count);
         self.ops.push((round, op));
     }
 
@@ -291,7 +291,7 @@ impl<W: Word> Builder<W> {
             inputs: self.inputs,
             outputs: (words.to_vec(), planes.to_vec()),
             rounds,
-            transfers: self.transfers,
+            correlated_ots: self.correlated_ots,
             planes: self.planes.len(),
             words: self.words.len(),
         })

@@ -9,7 +9,7 @@ use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
 use super::stock::Supply;
-use super::{Stored, TwoParty, division, silent_stock};
+use super::{StoredShare, TwoParty, division, silent_stock};
 use crate::api::{Options, Result, Truncation};
 use crate::randomness::{DrawPosition, SessionKeys};
 use crate::served::{Part, Served, Sharing};
@@ -64,12 +64,18 @@ impl<W: Word> Served for TwoParty<W> {
 
     fn open_seeds(_: usize, _: &[&[u8; 32]]) {}
 
-    fn load(role: usize, (shape, bits): (&[usize], u32), _: &(), _: u64, words: Option<Vec<W>>) -> Option<Stored<W>> {
+    fn load(
+        role: usize,
+        (shape, bits): (&[usize], u32),
+        _: &(),
+        _: u64,
+        words: Option<Vec<W>>,
+    ) -> Option<StoredShare<W>> {
         match (role, words) {
             (0, Some(words)) if words.len() == shape.iter().product::<usize>() => {
-                Some(Stored::owned(Tensor::new(shape, words), bits))
+                Some(StoredShare::owned(Tensor::new(shape, words), bits))
             }
-            (1, None) => Some(Stored::absent(shape, bits)),
+            (1, None) => Some(StoredShare::absent(shape, bits)),
             _ => None,
         }
     }

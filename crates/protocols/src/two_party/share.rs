@@ -9,28 +9,28 @@ use crate::randomness::{DrawPosition, Generators};
 
 /// A parameter of the model as it rests: the model's owner runs P0 and keeps it in the clear; P1 knows its shape and the public
 /// bound of its elements. Not `Debug`.
-pub struct Stored<W> {
+pub struct StoredShare<W> {
     pub(super) shape: Vec<usize>,
     /// `|w| < 2^bits` for every element.
     pub(super) bits: u32,
     pub(super) value: Option<Tensor<W>>,
 }
 
-impl<W: Word> Shaped for Stored<W> {
+impl<W: Word> Shaped for StoredShare<W> {
     fn shape(&self) -> &[usize] {
         &self.shape
     }
 }
 
-impl<W: Word> Stored<W> {
+impl<W: Word> StoredShare<W> {
     /// P0's part: the values themselves.
     pub fn owned(value: Tensor<W>, bits: u32) -> Self {
-        Stored { shape: value.shape().to_vec(), bits, value: Some(value) }
+        StoredShare { shape: value.shape().to_vec(), bits, value: Some(value) }
     }
 
     /// P1's part.
     pub fn absent(shape: &[usize], bits: u32) -> Self {
-        Stored { shape: shape.to_vec(), bits, value: None }
+        StoredShare { shape: shape.to_vec(), bits, value: None }
     }
 
     /// Whether what is held keeps the bound, on which products rely. Only P0 asks, about its own values.

@@ -9,19 +9,19 @@ use covey_ot::{Block, Link, OtError, Received, Sent, stock};
 use covey_transport::{Endpoint, Phase as StepKind};
 
 use crate::api::{Phase, ProtocolError, Result};
-use crate::cost::{Cost, Demand, Traffic};
+use crate::cost::{Cost, OtCount, Traffic};
 
 /// Correlated OTs of both directions, each used once. Both parties' stocks hold the two sides of the same ones, in the same order.
 pub trait Stock: Send {
     /// How many are left, by the party that holds the correlation.
-    fn left(&self) -> Demand;
+    fn left(&self) -> OtCount;
 
     /// Makes more with the other party, until at least `wanted` are left. Both parties call this at the same time with the same
     /// number.
     ///
     /// # Errors
     /// Those of the exchange.
-    fn fill(&mut self, wanted: Demand, endpoint: &mut dyn Endpoint) -> Result<()>;
+    fn fill(&mut self, wanted: OtCount, endpoint: &mut dyn Endpoint) -> Result<()>;
 
     /// Takes the next `sent` of which this party is the sender, and the next `received` of the others. They are gone afterwards.
     ///
@@ -31,7 +31,7 @@ pub trait Stock: Send {
 }
 
 /// The sizes of silent extension. However many times a stock is filled, it sends the same for the same number of OTs, so that the
-/// demand of a run says what making them costs; that takes one set of sizes for all runs. This one makes 4.6 million OTs an
+/// number that a run uses up says what making them costs; that takes one set of sizes for all runs. This one makes 4.6 million OTs an
 /// iteration for 0.42 bits each.
 pub const PARAMETERS: Parameters = B12;
 
@@ -46,12 +46,12 @@ struct SilentStock {
 }
 
 impl Stock for SilentStock {
-    fn left(&self) -> Demand {
-        Demand { transfers: self.stock.left() }
+    fn left(&self) -> OtCount {
+        OtCount { by_sender: self.stock.left() }
     }
 
-    fn fill(&mut self, wanted: Demand, endpoint: &mut dyn Endpoint) -> Result<()> {
-        self.stock.fill(wanted.transfers, &mut Link::new(endpoint, self.other)).map_err(failed)
+    fn fill(&mut self, wanted: OtCount, endpoint: &mut dyn Endpoint) -> Result<()> {
+        self.stock.fill(wanted.by_sender, &mut Link::new(endpoint, self.other)).map_err(failed)
     }
 
     fn take(&mut self, sent: usize, received: usize) -> Result<(Sent<'_>, Received<'_>)> {
@@ -66,11 +66,11 @@ pub(super) struct Supply {
 }
 
 impl Stock for Supply {
-    fn left(&self) -> Demand {
-        Demand { transfers: self.ots.left() }
+    fn left(&self) -> OtCount {
+        OtCount { by_sender: self.ots.left() }
     }
 
-    fn fill(&mut self, _: Demand, _: &mut dyn Endpoint) -> Result<()> {
+    fn fill(&mut self, _: OtCount, _: &mut dyn Endpoint) -> Result<()> {
         Err(ProtocolError::Internal("a supply of correlated OTs that is filled"))
     }
 
@@ -86,11 +86,11 @@ fn failed(error: OtError) -> ProtocolError {
     }
 }
 
-/// What a stock sends to make `demand` from nothing.
-pub(super) fn cost(demand: &Demand) -> Cost {
+/// What a stock sends to make so many from nothing.
+pub(super) fn cost(ot_count: &OtCount) -> Cost {
     let mut cost = Cost::default();
-    let bytes = stock::cold_bytes([PARAMETERS; 2], demand.transfers);
-    let messages = stock::cold_messages([PARAMETERS; 2], demand.transfers);
+    let bytes = stock::cold_bytes([PARAMETERS; 2], ot_count.by_sender);
+    let messages = stock::cold_messages([PARAMETERS; 2], ot_count.by_sender);
     for from in (0..2).filter(|&from| bytes[from] > 0) {
         let traffic = Traffic { bytes: bytes[from], messages: messages[from] };
         cost.links.insert((StepKind::Offline, from, 1 - from), traffic);
@@ -113,57 +113,57 @@ pub(super) fn memory(used: u64, more: u64, part: u64) -> Option<u64> {
 /// How many OTs preprocessed runs have set aside. OTs belong to no run: a run is promised a number of them.
 #[derive(Default)]
 pub(super) struct Reservations {
-    runs: VecDeque<(u64, Demand)>,
+    runs: VecDeque<(u64, OtCount)>,
     /// Of the run that is online.
-    open: Demand,
+    open: OtCount,
 }
 
 impl Reservations {
     /// Starts setting aside for `run`, or opens what was set aside for it; what was for earlier ones is free again.
     pub fn begin(&mut self, phase: Phase, run: u64) {
-        self.open = Demand::default();
+        self.open = OtCount::default();
         match phase {
             Phase::Joint => {}
-            Phase::Preprocess => self.runs.push_back((run, Demand::default())),
+            Phase::Preprocess => self.runs.push_back((run, OtCount::default())),
             Phase::Online => {
                 while self.runs.front().is_some_and(|(number, _)| *number < run) {
                     self.runs.pop_front();
                 }
                 if self.runs.front().is_some_and(|(number, _)| *number == run) {
-                    self.open = self.runs.pop_front().map_or(self.open, |(_, demand)| demand);
+                    self.open = self.runs.pop_front().map_or(self.open, |(_, ot_count)| ot_count);
                 }
             }
         }
     }
 
     /// OTs promised to runs other than the one that is online.
-    fn promised(&self) -> Demand {
-        let mut sum = Demand::default();
-        self.runs.iter().for_each(|(_, demand)| sum += *demand);
+    fn promised(&self) -> OtCount {
+        let mut sum = OtCount::default();
+        self.runs.iter().for_each(|(_, ot_count)| sum += *ot_count);
         sum
     }
 
-    /// Before a gate uses `demand`, or, preprocessing, for one that will: how many have to be in stock, if there are fewer.
-    pub fn wanted(&mut self, phase: Phase, demand: Demand, left: Demand) -> Result<Option<Demand>> {
+    /// Before a gate uses so many, or, preprocessing, for one that will: how many have to be in stock, if there are fewer.
+    pub fn wanted(&mut self, phase: Phase, ot_count: OtCount, left: OtCount) -> Result<Option<OtCount>> {
         match phase {
             Phase::Online => {
-                for (open, demand) in self.open.transfers.iter_mut().zip(demand.transfers) {
-                    *open = open.checked_sub(demand).ok_or(ProtocolError::StoreEmpty)?;
+                for (open, ot_count) in self.open.by_sender.iter_mut().zip(ot_count.by_sender) {
+                    *open = open.checked_sub(ot_count).ok_or(ProtocolError::StoreEmpty)?;
                 }
                 return Ok(None);
             }
             Phase::Preprocess => {
                 if let Some((_, reserved)) = self.runs.back_mut() {
-                    *reserved += demand;
+                    *reserved += ot_count;
                 }
             }
             Phase::Joint => {}
         }
         let mut wanted = self.promised();
         if phase == Phase::Joint {
-            wanted += demand;
+            wanted += ot_count;
         }
-        let short = wanted.transfers.iter().zip(left.transfers).any(|(&wanted, left)| wanted > left);
+        let short = wanted.by_sender.iter().zip(left.by_sender).any(|(&wanted, left)| wanted > left);
         Ok(short.then_some(wanted))
     }
 }

@@ -150,7 +150,7 @@ fn changes_of_a_product_show() {
 }
 
 /// What `role` holds of a weight of which the masks are those under the seeds.
-fn stored(role: usize, w: &[u32]) -> (Stored<u32>, Masks) {
+fn stored(role: usize, w: &[u32]) -> (StoredShare<u32>, Masks) {
     let seeds = [11, 12, 13].map(|seed| Seed::new(&[seed; 32]));
     let [l1, l2, mask] = seeds.each_ref().map(|seed| seed.mask(0));
     let drawn = [&l1, &l2, &mask].map(|mask| mask.words::<u32>(w.len()));
@@ -163,7 +163,7 @@ fn stored(role: usize, w: &[u32]) -> (Stored<u32>, Masks) {
     };
     let has = |roles: [usize; 3], mask: &Mask| roles.contains(&role).then(|| mask.clone());
     let (l1, l2, w) = (has([0, 1, 3], &l1), has([0, 2, 3], &l2), has([0, 1, 2], &mask));
-    (Stored { shape: vec![masks.x.len()], l1, l2, w, words }, masks)
+    (StoredShare { shape: vec![masks.x.len()], l1, l2, w, words }, masks)
 }
 
 fn changes_of_a_map_show(geometry: Geometry, batch: usize) {

@@ -25,7 +25,7 @@ fn mill(k: usize, m: usize, lanes: usize) -> (usize, usize, usize) {
 }
 
 fn found(program: &GateProgram<u64>) -> (usize, usize, usize) {
-    (program.bits().iter().sum(), program.transfers.iter().sum(), program.rounds)
+    (program.bits().iter().sum(), program.correlated_ots.iter().sum(), program.rounds)
 }
 
 fn plus((bits, ots, rounds): (usize, usize, usize), more: (usize, usize, usize)) -> (usize, usize, usize) {
@@ -84,14 +84,14 @@ fn steps_between_rings_are_their_formulas() {
 #[test]
 fn both_directions_carry_about_the_same() {
     let program = gates::relu::<u64>(37, read(37), Shape { radix: 2, ripples: false });
-    let ([there, back], [first, second]) = (program.bits(), program.transfers);
+    let ([there, back], [first, second]) = (program.bits(), program.correlated_ots);
     assert!(there.abs_diff(back) <= 8 && first.abs_diff(second) <= 2, "{there} {back}, {first} {second}");
 }
 
 /// Bits with OTs of 0.452 bits.
 fn all_in(program: &GateProgram<u64>) -> f64 {
-    let (bits, transfers): (usize, usize) = (program.bits().iter().sum(), program.transfers.iter().sum());
-    bits as f64 + 0.452 * transfers as f64
+    let (bits, correlated_ots): (usize, usize) = (program.bits().iter().sum(), program.correlated_ots.iter().sum());
+    bits as f64 + 0.452 * correlated_ots as f64
 }
 
 #[test]

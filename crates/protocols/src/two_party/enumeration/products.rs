@@ -8,15 +8,15 @@ use crate::api::{NetworkProfile, Options};
 /// Both parties' shares of a tile of `shape`, and what each saw. `a` and `b` by party: a is rows × inner and b inner × columns
 /// where a chooses, else both are turned around.
 fn multiply(shape: Matrices, sizes: Sizes, a: [Vec<u64>; 2], b: [Vec<u64>; 2]) -> ([Vec<u64>; 2], [View; 2]) {
-    let transfers = shape.transfers(sizes);
-    let dealt = [0, 1].map(|sender| Dealer::new(40 + sender as u64).deal(transfers[sender]));
+    let correlated_ots = shape.correlated_ots(sizes);
+    let dealt = [0, 1].map(|sender| Dealer::new(40 + sender as u64).deal(correlated_ots[sender]));
     let mut machines = [0, 1].map(|me| {
         let (elements, rows) = if shape.a_chooses { (&a[me], &b[me]) } else { (&b[me], &a[me]) };
         let ots = (dealt[me].0.view(), dealt[1 - me].1.view());
         Product::new(shape, sizes, me, || elements.clone(), || rows.clone(), ots)
     });
     let layout = shape.layout(sizes);
-    assert_eq!(layout.demand().transfers, transfers.map(|count| count as u64));
+    assert_eq!(layout.ot_count().by_sender, correlated_ots.map(|count| count as u64));
     let mut outboxes = [Outbox::new(2), Outbox::new(2)];
     machines.iter_mut().zip(&mut outboxes).for_each(|(machine, out)| machine.local(Step::Online(0), out));
     let mut views = [View::new(), View::new()];

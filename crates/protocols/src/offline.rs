@@ -1,4 +1,4 @@
-//! Where a lane's runs draw from and what they use up: the session's keys, or what a run of an earlier session was dealt.
+//! Keys that a lane's runs draw from and offline material they use up: the session's, or those of a stored run.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::api::{Phase, ProtocolError, Result};
 use crate::randomness::{DrawKeys, Generators, SessionKeys};
 use crate::scheduler::Scheduler;
-use crate::served::Dealt;
+use crate::served::StoredRun;
 
 /// The runs of one lane.
 pub(crate) struct Runs {
@@ -18,19 +18,19 @@ pub(crate) struct Runs {
     lane: u32,
     /// The dealer is not in the session, so that no run can be begun but those that were dealt before.
     alone: bool,
-    /// What earlier sessions were dealt, for runs of these numbers.
-    dealt: VecDeque<(u64, Dealt)>,
+    /// Stored runs, for runs of these numbers.
+    stored: VecDeque<(u64, StoredRun)>,
 }
 
 impl Runs {
     /// Those of lane number `lane`, under the keys of the session.
     pub fn new(keys: SessionKeys, lane: u32, alone: bool) -> Self {
-        Runs { lasting: keys.lasting(), keys, supplied: None, lane, alone, dealt: VecDeque::new() }
+        Runs { lasting: keys.lasting(), keys, supplied: None, lane, alone, stored: VecDeque::new() }
     }
 
-    /// Makes run `run`, begun in phase online, use up what a run of an earlier session was dealt.
-    pub fn supply(&mut self, run: u64, dealt: Dealt) {
-        self.dealt.push_back((run, dealt));
+    /// Makes run `run`, begun in phase online, use up a stored run.
+    pub fn supply(&mut self, run: u64, stored: StoredRun) {
+        self.stored.push_back((run, stored));
     }
 
     /// The keys of what outlasts runs: of the current run's batch where it has some, else of the session.
@@ -50,10 +50,10 @@ impl Runs {
 
     /// Starts run `run` in `phase`; what it draws from.
     pub fn begin(&mut self, scheduler: &mut Scheduler, phase: Phase, run: u64) -> Result<Arc<Generators>> {
-        let is_due = phase == Phase::Online && self.dealt.front().is_some_and(|(due, _)| *due == run);
+        let is_due = phase == Phase::Online && self.stored.front().is_some_and(|(due, _)| *due == run);
         self.supplied = None;
-        Ok(Arc::new(match if is_due { self.dealt.pop_front() } else { None } {
-            Some((_, Dealt { keys, lasting, material })) => {
+        Ok(Arc::new(match if is_due { self.stored.pop_front() } else { None } {
+            Some((_, StoredRun { keys, lasting, material })) => {
                 scheduler.begin_supplied(run, material)?;
                 self.supplied = lasting;
                 keys.generators()
