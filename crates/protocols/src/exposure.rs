@@ -16,8 +16,7 @@ const LEN: usize = 64;
 pub(crate) struct Exchange<'a, M> {
     pub name: &'a str,
     pub roles: usize,
-    /// Those who have the key in each slot of a role.
-    pub holders: &'a dyn Fn(usize) -> Vec<Option<Vec<usize>>>,
+    pub holders: &'a Holders<'a>,
     /// A role's machine over tiles of so many elements, with its keys, and what it held of the secrets before, which is part of what
     /// it sees. The client has no keys.
     pub build: &'a Build<'a, M>,
@@ -108,6 +107,28 @@ impl<M: Machine> Exchange<'_, M> {
     pub fn hides(&self, viewers: &[usize], secrets: &[Vec<u64>]) {
         assert!(!self.leaks(viewers, secrets), "{}: what roles {viewers:?} see depends on the secret", self.name);
     }
+}
+
+/// Those who have the key in each slot of a role.
+pub(crate) type Holders<'a> = dyn Fn(usize) -> Vec<Option<Vec<usize>>> + 'a;
+
+/// Whether what `viewer` sees depends on the value that the client, the last of `roles` roles, puts in.
+pub(crate) fn client_input_leaks<M: Machine>(
+    (roles, holders): (usize, &Holders),
+    client: fn(Vec<u32>) -> M,
+    party: fn(usize, Arc<Generators>, usize) -> M,
+    viewer: usize,
+) -> bool {
+    Exchange {
+        name: "an input of the client",
+        roles,
+        holders,
+        build: &|role, generators, len, secrets| match role + 1 == roles {
+            true => (client(vec![secrets[0] as u32; len]), Vec::new()),
+            false => (party(role, generators, len), Vec::new()),
+        },
+    }
+    .leaks(&[viewer], &singles())
 }
 
 /// All secrets of four bits, alone.

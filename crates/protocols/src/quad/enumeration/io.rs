@@ -10,13 +10,11 @@ use super::super::input::{ClientInput, Input};
 use super::super::output::Reveal;
 use super::super::share::Role;
 use super::super::{CLIENT, PEERS, Quad};
-use crate::exposure::{Exchange, singles, splits};
+use crate::exposure::{Exchange, Holders, client_input_leaks, singles, splits};
 use crate::randomness::{DrawPosition, Generators};
 use crate::served::Served;
 
 const RING: Ring = Ring::Pow2(4);
-
-type Holders = dyn Fn(usize) -> Vec<Option<Vec<usize>>>;
 
 fn site(role: usize, generators: Arc<Generators>, len: usize) -> Site {
     Site { role: Role::of(role), ring: RING, generators, position: DrawPosition { gate: 0, tile: 0 }, len }
@@ -49,20 +47,9 @@ fn input_leaks(holders: &Holders, owner: usize, viewer: usize) -> bool {
 }
 
 /// Whether what `viewer` sees depends on the client's value.
-fn client_input_leaks(holders: &Holders, viewer: usize) -> bool {
-    Exchange {
-        name: "an input of the client",
-        roles: PEERS,
-        holders,
-        build: &|role, generators, len, secrets| {
-            let machine = match role {
-                CLIENT => ClientInput::<u32>::client(RING, vec![secrets[0] as u32; len]),
-                _ => ClientInput::party(site(role, generators, len)),
-            };
-            (machine, Vec::new())
-        },
-    }
-    .leaks(&[viewer], &singles())
+fn client_input(holders: &Holders, viewer: usize) -> bool {
+    let party = |role, generators, len| ClientInput::party(site(role, generators, len));
+    client_input_leaks((PEERS, holders), |value| ClientInput::<u32>::client(RING, value), party, viewer)
 }
 
 #[test]
@@ -77,7 +64,7 @@ fn no_other_party_sees_a_partys_input() {
 #[test]
 fn no_party_sees_the_clients_input() {
     for viewer in 0..CLIENT {
-        assert!(!client_input_leaks(&holders, viewer), "P{viewer} sees what the client brings");
+        assert!(!client_input(&holders, viewer), "P{viewer} sees what the client brings");
     }
 }
 
@@ -85,7 +72,7 @@ fn no_party_sees_the_clients_input() {
 #[test]
 fn a_mask_w_that_p3_can_draw_is_seen() {
     for other in [[0, 1, 3], [0, 2, 3]] {
-        assert!(client_input_leaks(&common(other), 3));
+        assert!(client_input(&common(other), 3));
         for owner in 0..3 {
             assert!(input_leaks(&common(other), owner, 3), "an input of P{owner}");
         }

@@ -8,7 +8,7 @@ use super::super::Trio;
 use super::super::io::{ClientInput, Input, Reveal};
 use super::super::share::Role;
 use super::super::site::Site;
-use crate::exposure::{Exchange, singles, splits};
+use crate::exposure::{Exchange, Holders, client_input_leaks, singles, splits};
 use crate::randomness::{DrawPosition, Generators};
 use crate::served::Served;
 
@@ -40,29 +40,15 @@ fn no_other_party_sees_a_partys_input() {
     }
 }
 
-/// Whether what a party sees depends on the client's value.
-fn client_input(holders: &dyn Fn(usize) -> Vec<Option<Vec<usize>>>) -> impl Fn(usize) -> bool + '_ {
-    move |viewer| {
-        Exchange {
-            name: "an input of the client",
-            roles: 4,
-            holders,
-            build: &|role, generators, len, secrets| {
-                let machine = match role {
-                    3 => ClientInput::<u32>::client(RING, vec![secrets[0] as u32; len]),
-                    _ => ClientInput::party(site(role, generators, len)),
-                };
-                (machine, Vec::new())
-            },
-        }
-        .leaks(&[viewer], &singles())
-    }
+/// Whether what `viewer` sees depends on the client's value.
+fn client_input(holders: &Holders, viewer: usize) -> bool {
+    let party = |role, generators, len| ClientInput::party(site(role, generators, len));
+    client_input_leaks((4, holders), |value| ClientInput::<u32>::client(RING, value), party, viewer)
 }
 
 #[test]
 fn no_party_sees_the_clients_input() {
-    let leaks = client_input(&holders);
-    assert!((0..3).all(|viewer| !leaks(viewer)));
+    assert!((0..3).all(|viewer| !client_input(&holders, viewer)));
 }
 
 /// Were the key of P0 and P2 that of P0 and P1, all of them would see x.
@@ -72,7 +58,7 @@ fn a_mask_that_the_viewer_can_draw_is_seen() {
         let one = |holders: Vec<usize>| if holders == [0, 2] { vec![0, 1] } else { holders };
         holders(role).into_iter().map(|holders| holders.map(one)).collect()
     };
-    assert!(client_input(&common)(1));
+    assert!(client_input(&common, 1));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use covey_ring::Ring;
 
 use super::super::io::{ClientInput, Reveal};
 use super::super::{Site, TwoParty};
-use crate::exposure::{Exchange, singles, splits};
+use crate::exposure::{Exchange, Holders, client_input_leaks, splits};
 use crate::randomness::{DrawPosition, Generators};
 use crate::served::Served;
 
@@ -20,29 +20,15 @@ fn holders(role: usize) -> Vec<Option<Vec<usize>>> {
     if role < 2 { TwoParty::<u32>::key_holders(role, 2) } else { Vec::new() }
 }
 
-/// Whether what a party sees depends on the client's value.
-fn client_input(holders: &dyn Fn(usize) -> Vec<Option<Vec<usize>>>) -> impl Fn(usize) -> bool + '_ {
-    move |viewer| {
-        Exchange {
-            name: "an input of the client",
-            roles: 3,
-            holders,
-            build: &|role, generators, len, secrets| {
-                let machine = match role {
-                    2 => ClientInput::<u32>::client(RING, vec![secrets[0] as u32; len]),
-                    _ => ClientInput::party(site(role, generators, len)),
-                };
-                (machine, Vec::new())
-            },
-        }
-        .leaks(&[viewer], &singles())
-    }
+/// Whether what `viewer` sees depends on the client's value.
+fn client_input(holders: &Holders, viewer: usize) -> bool {
+    let party = |role, generators, len| ClientInput::party(site(role, generators, len));
+    client_input_leaks((3, holders), |value| ClientInput::<u32>::client(RING, value), party, viewer)
 }
 
 #[test]
 fn no_party_sees_the_clients_input() {
-    let leaks = client_input(&holders);
-    assert!(!leaks(0) && !leaks(1));
+    assert!((0..2).all(|viewer| !client_input(&holders, viewer)));
 }
 
 /// Where P0 draws the client's seed from the key that it has with P1, P1 has x.
@@ -55,8 +41,7 @@ fn a_seed_that_p1_can_draw_is_seen() {
         }
         holders
     };
-    let leaks = client_input(&common);
-    assert!(leaks(1) && !leaks(0));
+    assert!(client_input(&common, 1) && !client_input(&common, 0));
 }
 
 #[test]
