@@ -1,5 +1,7 @@
 //! Gates as round machines: what each exchanges is declared up front, what it computes is cut at its messages.
 
+use std::cell::RefCell;
+
 use covey_kernels::{Buffer, packing};
 use covey_ring::{BitTensor, Ring, Word, wire};
 use covey_transport::Phase as StepKind;
@@ -278,3 +280,52 @@ pub trait Machine {
     /// Takes in what `keep` wrote in the preprocessing run.
     fn restore(&mut self, _kept: &[u8]) {}
 }
+
+/// A machine without the type of its output, so that the scheduler is compiled once and not for every gate.
+pub(crate) trait AnyMachine {
+    fn layout(&self) -> &Layout;
+    fn local(&mut self, step: Step, out: &mut Outbox);
+    fn absorb(&mut self, step: Step, inbox: &mut Inbox);
+    /// Hands out the result.
+    fn finish(self: Box<Self>);
+    fn keep(&self, kept: &mut Vec<u8>);
+    fn restore(&mut self, kept: &[u8]);
+}
+
+/// A machine, and the function that takes its result.
+pub(crate) struct WithOutput<'a, M, F> {
+    pub(crate) machine: M,
+    /// Its tile's.
+    pub(crate) index: usize,
+    pub(crate) done: &'a RefCell<F>,
+}
+
+impl<M: Machine, F: FnMut(usize, M::Output)> AnyMachine for WithOutput<'_, M, F> {
+    fn layout(&self) -> &Layout {
+        self.machine.layout()
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        self.machine.local(step, out);
+    }
+
+    fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
+        self.machine.absorb(step, inbox);
+    }
+
+    fn finish(self: Box<Self>) {
+        let WithOutput { machine, index, done } = *self;
+        done.borrow_mut()(index, machine.finish());
+    }
+
+    fn keep(&self, kept: &mut Vec<u8>) {
+        self.machine.keep(kept);
+    }
+
+    fn restore(&mut self, kept: &[u8]) {
+        self.machine.restore(kept);
+    }
+}
+
+/// A machine whose result goes to a function that lives as long as `'a`.
+pub(crate) type BoxedMachine<'a> = Box<dyn AnyMachine + 'a>;

@@ -1,12 +1,13 @@
 //! The one scheduler of all gates: tiles in flight, phases, the store and the meter.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use covey_transport::{Endpoint, PeerId, Phase as StepKind};
 
 use crate::api::{Phase, ProtocolError, Result};
 use crate::cadence;
-use crate::machine::{Inbox, Machine, Outbox, Step};
+use crate::machine::{AnyMachine, BoxedMachine, Inbox, Layout, Machine, Outbox, Step, WithOutput};
 use crate::store::{Material, Store};
 use crate::timed::Timed;
 
@@ -30,10 +31,10 @@ pub struct Scheduler {
 }
 
 /// A tile in flight. Its place in the queue stays until its last round is over everywhere, even where this party is done.
-struct Tile<M> {
+struct Tile<'a> {
     index: usize,
     /// None once this party's part is over.
-    machine: Option<M>,
+    machine: Option<BoxedMachine<'a>>,
     /// The round whose messages it waits for.
     round: usize,
     rounds: usize,
@@ -198,27 +199,40 @@ impl Scheduler {
     }
 
     /// [`Scheduler::run_each`] of machines that may fail to be made.
-    pub fn try_run_each<M, I>(&mut self, machines: I, mut done: impl FnMut(usize, M::Output)) -> Result<()>
+    pub fn try_run_each<M, I>(&mut self, machines: I, done: impl FnMut(usize, M::Output)) -> Result<()>
     where
         M: Machine,
         I: IntoIterator<Item = Result<M>, IntoIter: ExactSizeIterator>,
     {
-        let mut machines = machines.into_iter().enumerate();
-        let tiles = machines.len();
-        let mut flight: VecDeque<Tile<M>> = VecDeque::with_capacity(self.window.min(tiles));
-        let mut starts = None;
+        let (machines, done) = (machines.into_iter(), RefCell::new(done));
+        let count = machines.len();
+        let mut tiles = machines
+            .enumerate()
+            .map(|(index, machine)| Ok(Box::new(WithOutput { machine: machine?, index, done: &done }) as BoxedMachine));
+        self.run_tiles(count, &mut tiles)
+    }
+
+    /// Runs the `count` machines of one gate.
+    fn run_tiles<'a>(
+        &mut self,
+        count: usize,
+        machines: &mut dyn Iterator<Item = Result<BoxedMachine<'a>>>,
+    ) -> Result<()> {
+        let mut flight: VecDeque<Tile<'a>> = VecDeque::with_capacity(self.window.min(count));
+        let (mut next, mut starts) = (0, None);
         let mut rounds = 0;
         loop {
             let mut started = 0;
             while flight.len() < self.window && starts.is_none_or(|starts| started < starts) {
-                let Some((index, machine)) = machines.next() else { break };
+                let Some(machine) = machines.next() else { break };
                 let machine = machine?;
-                starts.get_or_insert_with(|| cadence::starts(tiles, self.window, machine.layout().rounds()));
-                flight.extend(self.start(index, machine, &mut done)?);
+                starts.get_or_insert_with(|| cadence::starts(count, self.window, machine.layout().rounds()));
+                flight.extend(self.start(next, machine)?);
+                next += 1;
                 started += 1;
             }
             if flight.is_empty() {
-                if machines.len() == 0 {
+                if next == count {
                     break;
                 }
                 continue;
@@ -230,7 +244,7 @@ impl Scheduler {
             }
             for _ in 0..flight.len() {
                 if let Some(tile) = flight.pop_front() {
-                    flight.extend(self.advance(tile, &mut done)?);
+                    flight.extend(self.advance(tile)?);
                 }
             }
         }
@@ -247,32 +261,27 @@ impl Scheduler {
     }
 
     /// The offline step of a tile and its first online local part.
-    fn start<M: Machine>(
-        &mut self,
-        index: usize,
-        mut machine: M,
-        done: &mut impl FnMut(usize, M::Output),
-    ) -> Result<Option<Tile<M>>> {
+    fn start<'a>(&mut self, index: usize, mut machine: BoxedMachine<'a>) -> Result<Option<Tile<'a>>> {
         let (me, rounds) = (self.me(), machine.layout().rounds());
         let is_online = machine.layout().is_online_at(me);
         if self.phase == Phase::Preprocess {
             if self.works_ahead || machine.layout().sent(Step::Offline, me).next().is_some() {
-                self.local(index, &mut machine, Step::Offline)?;
+                self.local(index, &mut *machine, Step::Offline)?;
             }
-            self.store_due(&machine)?;
+            self.store_due(machine.layout())?;
             if self.works_ahead && is_online {
                 self.kept.clear();
                 machine.keep(&mut self.kept);
                 self.store.put(&self.kept);
             }
-            done(index, machine.finish());
+            machine.finish();
             return Ok(None);
         }
         let rests = self.works_ahead && self.phase == Phase::Online;
         if is_online || !rests {
-            self.local(index, &mut machine, Step::Offline)?;
+            self.local(index, &mut *machine, Step::Offline)?;
         }
-        self.absorb(index, &mut machine, Step::Offline)?;
+        self.absorb(index, &mut *machine, Step::Offline)?;
         if rests && is_online {
             if !self.store.take(&mut self.kept) {
                 return Err(ProtocolError::StoreEmpty);
@@ -280,41 +289,32 @@ impl Scheduler {
             machine.restore(&self.kept);
         }
         let tile = Tile { index, machine: Some(machine), round: 0, rounds };
-        self.go_on(tile, rests && !is_online, done)
+        self.go_on(tile, rests && !is_online)
     }
 
     /// Takes in what the tile waits for, then goes on.
-    fn advance<M: Machine>(
-        &mut self,
-        mut tile: Tile<M>,
-        done: &mut impl FnMut(usize, M::Output),
-    ) -> Result<Option<Tile<M>>> {
+    fn advance<'a>(&mut self, mut tile: Tile<'a>) -> Result<Option<Tile<'a>>> {
         if let Some(machine) = &mut tile.machine {
-            self.absorb(tile.index, machine, Step::Online(tile.round))?;
+            self.absorb(tile.index, &mut **machine, Step::Online(tile.round))?;
         }
         tile.round += 1;
-        self.go_on(tile, false, done)
+        self.go_on(tile, false)
     }
 
     /// The local part of the round a tile is at. Returns the tile unless its last round is over.
-    fn go_on<M: Machine>(
-        &mut self,
-        mut tile: Tile<M>,
-        rests: bool,
-        done: &mut impl FnMut(usize, M::Output),
-    ) -> Result<Option<Tile<M>>> {
+    fn go_on<'a>(&mut self, mut tile: Tile<'a>, rests: bool) -> Result<Option<Tile<'a>>> {
         if let Some(mut machine) = tile.machine.take() {
             let mut over = rests || tile.round == tile.rounds;
             if !over {
-                self.local(tile.index, &mut machine, Step::Online(tile.round))?;
+                self.local(tile.index, &mut *machine, Step::Online(tile.round))?;
                 over = machine.layout().is_over_at(self.me(), tile.round);
                 // Nothing is left to wait for: what is left to compute is computed while its data is near.
                 for round in (tile.round + 1..tile.rounds).take_while(|_| over) {
-                    self.local(tile.index, &mut machine, Step::Online(round))?;
+                    self.local(tile.index, &mut *machine, Step::Online(round))?;
                 }
             }
             match over {
-                true => done(tile.index, machine.finish()),
+                true => machine.finish(),
                 false => tile.machine = Some(machine),
             }
         }
@@ -322,7 +322,7 @@ impl Scheduler {
     }
 
     /// One local part: computes, sends, and notes what the others send in the same step.
-    fn local<M: Machine>(&mut self, index: usize, machine: &mut M, step: Step) -> Result<()> {
+    fn local(&mut self, index: usize, machine: &mut dyn AnyMachine, step: Step) -> Result<()> {
         let me = self.me();
         // Material already sent in the preprocessing run is not sent again.
         let stored = step == Step::Offline && self.phase == Phase::Online;
@@ -350,7 +350,7 @@ impl Scheduler {
     }
 
     /// Takes in the messages of a step, if any are due.
-    fn absorb<M: Machine>(&mut self, index: usize, machine: &mut M, step: Step) -> Result<()> {
+    fn absorb(&mut self, index: usize, machine: &mut dyn AnyMachine, step: Step) -> Result<()> {
         let me = self.me();
         let mut due = false;
         for message in machine.layout().due(step, me) {
@@ -380,10 +380,10 @@ impl Scheduler {
     }
 
     /// Puts the offline messages for this party in the store.
-    fn store_due<M: Machine>(&mut self, machine: &M) -> Result<()> {
+    fn store_due(&mut self, layout: &Layout) -> Result<()> {
         let me = self.me();
         self.send_held()?;
-        for message in machine.layout().due(Step::Offline, me) {
+        for message in layout.due(Step::Offline, me) {
             let bytes = self.endpoint.recv(message.from, StepKind::Offline, message.len)?;
             self.store.put(&bytes);
             self.endpoint.recycle(bytes);
