@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use covey_protocols::Phase;
 use covey_protocols::clear::Clear;
+use covey_protocols::cost::CostModel;
 use covey_protocols::parts::*;
 use covey_protocols::planner::Planner;
 use covey_ring::{Ring, Tensor};
@@ -61,7 +62,7 @@ pub fn conform_clear<S: Suite>(ring: Ring, suite: &S) -> Result<Counts, Failure>
 pub fn conform<H: Harness, S: Suite>(session: &Session<H>, suite: &S) -> Result<Counts, Failure> {
     let ring = session.ring;
     let (due, revealed) = on_clear(ring, H::COMPUTING, suite)?;
-    let mut planner = Planner::<H::Protocol>::new(ring, session.options);
+    let mut planner = Planner::new(CostModel::of::<H::Protocol>(), ring, session.options);
     let mut bench = Bench::new(&mut planner, None, H::COMPUTING);
     suite.run(&mut bench).map_err(|source| Failure::Protocol { place: place::<S>("the plan"), source })?;
 
@@ -199,7 +200,7 @@ fn judge(
 fn check_traffic<H: Harness>(
     place: &Place,
     me: usize,
-    planner: &Planner<H::Protocol>,
+    planner: &Planner,
     meter: &Snapshot,
     rounds: bool,
 ) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use crate::Complete;
 use covey_protocols::api::Result;
 pub use covey_protocols::served::ClientHalf;
-use covey_protocols::{Options, Session};
+use covey_protocols::{Costs, Options, Session};
 
 use covey_ring::{Ring, Tensor};
 use covey_transport::Endpoint;
@@ -16,7 +16,7 @@ pub type StoredOf<H> = <<H as Harness>::Protocol as Session>::StoredShare;
 /// How a protocol's parties, its client and its shares of a weight come to be. The keys are fixed: transcripts repeat.
 pub trait Harness: 'static {
     /// The protocol.
-    type Protocol: Complete;
+    type Protocol: Complete + Costs;
     /// The client's half.
     type Client: ClientHalf<WordOf<Self>>;
     /// One party's stored part of a weight.

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use covey_protocols::api::{MatmulShape, Result};
-use covey_protocols::cost::{Cost, Gate};
+use covey_protocols::cost::{Cost, CostModel, Gate};
 use covey_protocols::memory::Held;
 use covey_protocols::{
     Bias, Checked, Comparison, Epilogue, Geometry, Options, Phase, Placement, Truncation, WeightSource,
@@ -36,7 +36,9 @@ impl<P: Complete> Session for OffByOne<P> {
     type Bool = P::Bool;
     type StoredShare = P::StoredShare;
 
-    const NAME: &'static str = "off by one";
+    fn costs(&self) -> CostModel {
+        self.0.costs()
+    }
 
     fn ring(&self) -> Ring {
         self.0.ring()
@@ -168,8 +170,6 @@ impl<P: Complete> Linear for OffByOne<P> {
 }
 
 impl<P: Complete> NonLinear for OffByOne<P> {
-    const FUSES_RELU: bool = P::FUSES_RELU;
-
     fn truncate(&mut self, x: &P::Arith, truncation: Truncation) -> Result<P::Arith> {
         let shifted = self.0.truncate(x, truncation)?;
         self.one_more(&shifted)
@@ -204,7 +204,10 @@ impl<P: Complete> NonLinear for OffByOne<P> {
     }
 }
 
-impl<P: Complete> Costs for OffByOne<P> {
+impl<P: Complete + Costs> Costs for OffByOne<P> {
+    const NAME: &'static str = "off by one";
+    const FUSES_RELU: bool = P::FUSES_RELU;
+
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         P::plan(gate, ring, options)
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use covey_program::{Program, ValueId, Visibility, Weights};
-use covey_protocols::cost::MATERIAL;
+use covey_protocols::cost::{CostModel, MATERIAL};
 use covey_protocols::parts::*;
 use covey_protocols::{Phase, ProtocolError};
 use covey_ring::{Ring, Tensor, Word};
@@ -101,7 +101,7 @@ pub fn conform<H: Harness>(session: &Session<H>, case: &Case, runs: &[(Phase, u6
         });
     }
     let batch = case.inputs.first().map_or(1, |inputs| batch_of(&case.program, inputs));
-    let plan = plan::<H::Protocol>(&case.program, session.options, batch)?;
+    let plan = plan(&case.program, CostModel::of::<H::Protocol>(), session.options, batch)?;
     for (peer, meters) in outcome.meters.iter().enumerate() {
         for ((phase, number), meter) in runs.iter().zip(meters) {
             let (due, found) = (planned(&plan, peer, *phase), counted(meter));

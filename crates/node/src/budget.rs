@@ -12,6 +12,7 @@ use covey_client::Source;
 use covey_client::messages::{Hex, OptionsMessage, PhaseMessage, Run};
 use covey_program::Program;
 use covey_protocols::Options;
+use covey_protocols::cost::CostModel;
 use covey_protocols::served::Served;
 use covey_runtime::plan::{Footprint, footprint, largest_tensor};
 
@@ -299,8 +300,8 @@ impl<'a> Runs<'a> {
         if let Some(known) = plans().get(&plan_of).copied() {
             return Ok((self.memory.take(self.client, 0, what)?, known));
         }
-        let charge = self.memory.take(self.client, largest_tensor::<P>(self.program, batch), what)?;
-        let planned = footprint::<P>(self.program, self.options, batch, self.round_bits, self.role);
+        let charge = self.memory.take(self.client, largest_tensor(self.program, CostModel::of::<P>(), batch), what)?;
+        let planned = footprint(self.program, CostModel::of::<P>(), self.options, batch, self.round_bits, self.role);
         let planned = planned.map_err(|error| error.to_string())?;
         let mut plans = plans();
         if plans.len() == PLANS {

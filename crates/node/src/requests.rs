@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use covey_client::messages::{CONTROL_STREAM, Done, Fill, Key, PhaseMessage, Run, SessionReply, SessionRequest};
 use covey_client::wire;
 use covey_ot::store::BatchName;
+use covey_protocols::cost::CostModel;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::{Part, Served};
 use covey_protocols::{Options, Phase, Protocol};
@@ -184,7 +185,7 @@ impl Runs<'_> {
         let asked = |problem: String| format!("{client_name} asked for {problem}");
         // What `count` inferences of `batch` samples use up.
         let demand = |batch: usize, count: u32| -> Result<[u64; 2], String> {
-            let plan = plan_rounded::<P>(executor.program(), options, batch, round_bits);
+            let plan = plan_rounded(executor.program(), CostModel::of::<P>(), options, batch, round_bits);
             let transfers = plan.map_err(|error| error.to_string())?.transfers;
             let times = |one: u64| one.checked_mul(count.into()).ok_or("more correlated OTs than can be counted");
             Ok([times(transfers[0])?, times(transfers[1])?])

@@ -8,6 +8,7 @@ use covey_client::messages::{Hex, StoreMessage};
 use covey_client::{payload_bytes, wire as control_wire};
 use covey_program::{Program, Visibility};
 use covey_protocols::Options;
+use covey_protocols::cost::CostModel;
 use covey_protocols::served::{Part, Served, Sharing};
 use covey_ring::{Tensor, wire};
 use covey_runtime::plan::weights_footprint;
@@ -251,7 +252,8 @@ impl Setting<'_> {
         let stamp = held.stamp()?;
         let (program, payload) = held.open()?;
         let program = Arc::new(program);
-        let bytes = weights_footprint::<P>(&program, self.options, role).map_err(|error| error.to_string())?;
+        let bytes =
+            weights_footprint(&program, CostModel::of::<P>(), self.options, role).map_err(|error| error.to_string())?;
         memory.grow(bytes, &what).map_err(no_room)?;
         info!(program = held.head.upload.program.short(), bytes, "preparing weights");
         let sharing = P::sharing(self.options.parties);

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
+use covey_ring::{Ring, Word};
 use covey_transport::Phase as StepKind;
 
-use crate::api::{Comparison, Geometry, MatmulShape, Options, Truncation, WeightKind};
+use crate::api::{Comparison, Costs, Geometry, MatmulShape, Options, Truncation, WeightKind};
 use crate::cadence;
 use crate::machine::Layout;
+use crate::memory::Held;
 
 /// One protocol primitive with everything its cost depends on. Counts are elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -309,5 +311,42 @@ impl AddAssign<&Cost> for Cost {
         }
         self.rounds += other.rounds;
         self.ot_count += other.ot_count;
+    }
+}
+
+/// [`Costs`] of a protocol as a value: what is planned with it is compiled once and not for every protocol.
+#[derive(Clone, Copy)]
+pub struct CostModel {
+    /// [`Costs::NAME`].
+    pub name: &'static str,
+    /// Bytes of memory that a ring element takes.
+    pub element_bytes: usize,
+    /// [`Costs::FUSES_RELU`].
+    pub fuses_relu: bool,
+    /// [`Costs::fuses_clip`].
+    pub fuses_clip: fn(Ring, &Options) -> bool,
+    /// [`Costs::plan`].
+    pub plan: fn(&Gate, Ring, &Options) -> Cost,
+    /// [`Costs::plan_material`].
+    pub plan_material: fn(&OtCount, Ring, &Options) -> Cost,
+    /// [`Costs::stock_memory`].
+    pub stock_memory: fn(u64, u64) -> Option<Vec<u64>>,
+    /// [`Costs::memory`].
+    pub memory: fn(&Held, Ring, &Options) -> Vec<u64>,
+}
+
+impl CostModel {
+    /// The costs of protocol `P`.
+    pub fn of<P: Costs>() -> Self {
+        CostModel {
+            name: P::NAME,
+            element_bytes: P::Word::BYTES,
+            fuses_relu: P::FUSES_RELU,
+            fuses_clip: P::fuses_clip,
+            plan: P::plan,
+            plan_material: P::plan_material,
+            stock_memory: P::stock_memory,
+            memory: P::memory,
+        }
     }
 }

@@ -8,7 +8,7 @@ use covey_kernels::Buffer;
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
-use crate::api::{Options, Phase, ProtocolError, Result, Session, Truncation};
+use crate::api::{Costs, Options, Phase, ProtocolError, Result, Truncation};
 use crate::machine::Machine;
 use crate::masked::pieces::{Feed, Own, tiles};
 use crate::offline::Runs;
@@ -150,7 +150,7 @@ impl<W: Word, R: PartyRole> Party<W, R> {
     }
 
     /// The refusal of an operation in the current node.
-    pub fn unsupported<P: Session>(&self, what: String) -> ProtocolError {
+    pub fn unsupported<P: Costs>(&self, what: String) -> ProtocolError {
         ProtocolError::Unsupported { node: self.name.clone(), protocol: P::NAME, what }
     }
 

@@ -1,22 +1,22 @@
 //! The cost of a program before it runs: a protocol whose shares are shapes.
 
 use std::collections::BTreeMap;
-use std::marker::PhantomData;
 
 use covey_ring::{BitTensor, Ring, Tensor};
 use covey_transport::Meter;
 
 use crate::api::{
-    Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options, Phase,
-    Placement, Protocol, ProtocolError, Result, Session, Shaped, Truncation, WeightKind, WeightSource,
+    Checked, Comparison, Epilogue, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options, Phase,
+    Placement, ProtocolError, Result, Session, Shaped, Truncation, WeightKind, WeightSource,
 };
 use crate::clip::Ends;
 use crate::composed;
-use crate::cost::{Cost, Gate, OtCount, WEIGHTS};
+use crate::cost::{Cost, CostModel, Gate, OtCount, WEIGHTS};
 use crate::memory::{Held, Ledger, Token};
 
-/// Runs any code written on [`Protocol`] without data and adds up `P::plan` of every gate it asks for, by node.
-pub struct Planner<P> {
+/// Runs any code written on [`Protocol`] without data and adds up what every gate it asks for costs, by node.
+pub struct Planner {
+    model: CostModel,
     ring: Ring,
     options: Options,
     node: u32,
@@ -27,7 +27,6 @@ pub struct Planner<P> {
     /// Correlated randomness used so far, and the memory its stock takes, by direction.
     used: OtCount,
     stock: [Option<Token>; 2],
-    protocol: PhantomData<fn() -> P>,
 }
 
 /// The shape of a share.
@@ -70,12 +69,12 @@ pub struct PlannedWeight {
     _held: Token,
 }
 
-impl<P: Protocol> Planner<P> {
-    /// An empty ledger for runs over `ring` with `options`.
-    pub fn new(ring: Ring, options: Options) -> Self {
+impl Planner {
+    /// An empty ledger for runs over `ring` with `options`, of the protocol with these costs.
+    pub fn new(model: CostModel, ring: Ring, options: Options) -> Self {
         let (ledger, memory) = (BTreeMap::new(), Ledger::default());
         let (node, used, stock) = (Meter::NO_NODE, OtCount::default(), [None, None]);
-        Planner { ring, options, node, layers: 1, ledger, memory, used, stock, protocol: PhantomData }
+        Planner { model, ring, options, node, layers: 1, ledger, memory, used, stock }
     }
 
     /// The cost so far, by the node numbers given to [`Session::enter`].
@@ -102,7 +101,7 @@ impl<P: Protocol> Planner<P> {
 
     /// What making it costs.
     pub fn material(&self) -> Cost {
-        P::plan_material(&self.ot_count(), self.ring, &self.options)
+        (self.model.plan_material)(&self.ot_count(), self.ring, &self.options)
     }
 
     /// A parameter of `shape` as its owner shared it, its elements `|w| < 2^bits`.
@@ -111,7 +110,7 @@ impl<P: Protocol> Planner<P> {
     }
 
     fn hold(&self, held: Held) -> Token {
-        self.memory.hold(P::memory(&held, self.ring, &self.options))
+        self.memory.hold((self.model.memory)(&held, self.ring, &self.options))
     }
 
     /// A share of `shape`.
@@ -133,11 +132,11 @@ impl<P: Protocol> Planner<P> {
 
     /// Adds up a gate. Its result is held by then.
     fn charge(&mut self, gate: Gate) {
-        let cost = P::plan(&gate, self.ring, &self.options);
+        let cost = (self.model.plan)(&gate, self.ring, &self.options);
         for (stock, (used, more)) in
             self.stock.iter_mut().zip(self.used.by_sender.into_iter().zip(cost.ot_count.by_sender))
         {
-            if let Some(bytes) = P::stock_memory(used, more) {
+            if let Some(bytes) = (self.model.stock_memory)(used, more) {
                 // What is left is moved over before more is made.
                 drop(stock.take());
                 *stock = Some(self.memory.hold(bytes));
@@ -157,13 +156,15 @@ impl PlannedTensor {
     }
 }
 
-impl<P: Protocol> Session for Planner<P> {
-    type Word = P::Word;
+impl Session for Planner {
+    type Word = u64;
     type Arith = PlannedTensor;
     type Bool = PlannedBits;
     type StoredShare = PlannedParameter;
 
-    const NAME: &'static str = P::NAME;
+    fn costs(&self) -> CostModel {
+        self.model
+    }
 
     fn ring(&self) -> Ring {
         self.ring
@@ -206,8 +207,8 @@ impl<P: Protocol> Session for Planner<P> {
     }
 }
 
-impl<P: Protocol> Local for Planner<P> {
-    fn constant(&self, value: &Tensor<P::Word>) -> PlannedTensor {
+impl Local for Planner {
+    fn constant(&self, value: &Tensor<u64>) -> PlannedTensor {
         self.tensor(value.shape())
     }
 
@@ -219,11 +220,11 @@ impl<P: Protocol> Local for Planner<P> {
         self.like(x, y.count())
     }
 
-    fn add_public(&mut self, x: &PlannedTensor, c: &Tensor<P::Word>) -> Result<PlannedTensor> {
+    fn add_public(&mut self, x: &PlannedTensor, c: &Tensor<u64>) -> Result<PlannedTensor> {
         self.like(x, c.len())
     }
 
-    fn mul_public(&mut self, x: &PlannedTensor, c: &Tensor<P::Word>) -> Result<PlannedTensor> {
+    fn mul_public(&mut self, x: &PlannedTensor, c: &Tensor<u64>) -> Result<PlannedTensor> {
         self.like(x, c.len())
     }
 
@@ -255,7 +256,7 @@ impl<P: Protocol> Local for Planner<P> {
     }
 }
 
-impl<P: Protocol> Linear for Planner<P> {
+impl Linear for Planner {
     type Weight = PlannedWeight;
 
     fn prepare(
@@ -309,9 +310,7 @@ impl<P: Protocol> Linear for Planner<P> {
     }
 }
 
-impl<P: Protocol> NonLinear for Planner<P> {
-    const FUSES_RELU: bool = P::FUSES_RELU;
-
+impl NonLinear for Planner {
     fn truncate(&mut self, x: &PlannedTensor, truncation: Truncation) -> Result<PlannedTensor> {
         let out = x.clone();
         self.charge(Gate::Truncate { count: x.count(), truncation });
@@ -362,13 +361,9 @@ impl<P: Protocol> NonLinear for Planner<P> {
         Ok(out)
     }
 
-    fn fuses_clip(ring: Ring, options: &Options) -> bool {
-        P::fuses_clip(ring, options)
-    }
-
     fn clip(&mut self, x: &PlannedTensor, ends: Ends, comparison: Comparison) -> Result<PlannedTensor> {
         match ends {
-            Ends { low: Some(low), high: Some(high) } if P::fuses_clip(self.ring, &self.options) => {
+            Ends { low: Some(low), high: Some(high) } if (self.model.fuses_clip)(self.ring, &self.options) => {
                 let out = x.clone();
                 self.charge(Gate::Clip { count: x.count(), ends: (low, high), comparison });
                 Ok(out)
@@ -388,32 +383,14 @@ impl<P: Protocol> NonLinear for Planner<P> {
     }
 }
 
-impl<P: Protocol> Costs for Planner<P> {
-    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
-        P::plan(gate, ring, options)
-    }
-
-    fn plan_material(ot_count: &OtCount, ring: Ring, options: &Options) -> Cost {
-        P::plan_material(ot_count, ring, options)
-    }
-
-    fn stock_memory(used: u64, more: u64) -> Option<Vec<u64>> {
-        P::stock_memory(used, more)
-    }
-
-    fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {
-        P::memory(held, ring, options)
-    }
-}
-
-impl<P: Protocol> Extended for Planner<P> {
-    fn input(&mut self, owner: usize, shape: &[usize], _value: Option<&Tensor<P::Word>>) -> Result<PlannedTensor> {
+impl Extended for Planner {
+    fn input(&mut self, owner: usize, shape: &[usize], _value: Option<&Tensor<u64>>) -> Result<PlannedTensor> {
         let x = self.tensor(shape);
         self.charge(Gate::Input { owner, count: x.count() });
         Ok(x)
     }
 
-    fn open(&mut self, x: &PlannedTensor, _checked: &Checked) -> Result<Tensor<P::Word>> {
+    fn open(&mut self, x: &PlannedTensor, _checked: &Checked) -> Result<Tensor<u64>> {
         self.charge(Gate::Open { count: x.count() });
         Ok(Tensor::zeros(x.shape.clone()))
     }

@@ -10,13 +10,13 @@ use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 use zeroize::Zeroizing;
 
-use crate::api::{Options, Protocol, Result, Rounding, Truncation};
+use crate::api::{Costs, Options, Protocol, Result, Rounding, Truncation};
 use crate::randomness::{DrawKeys, SessionKeys};
 use crate::scheduler::Scheduler;
 use crate::store::Material;
 
 /// A protocol among servers.
-pub trait Served: Protocol + ClientGates<Self::Word> + Sized + 'static {
+pub trait Served: Protocol + Costs + ClientGates<Self::Word> + Sized + 'static {
     /// The seeds a role was given, ready to draw from.
     type Seeds;
 

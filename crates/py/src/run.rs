@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use covey_kernels::dispatch::{Isa, best};
 use covey_protocols::Options;
 use covey_protocols::clear::OnViolation;
+use covey_protocols::cost::CostModel;
 use covey_protocols::served::Served;
 use covey_ring::Tensor;
 use covey_ring::fixed::encode;
@@ -178,10 +179,16 @@ impl Visitor for Planning<'_> {
     type Output = Result<Plan, RuntimeError>;
 
     fn clear(self) -> Self::Output {
-        plan_on::plan_rounded::<covey_protocols::clear::Clear>(self.program, self.options, self.batch, self.round_bits)
+        plan_on::plan_rounded(
+            self.program,
+            CostModel::of::<covey_protocols::clear::Clear>(),
+            self.options,
+            self.batch,
+            self.round_bits,
+        )
     }
 
     fn served<P: Served>(self) -> Self::Output {
-        plan_on::plan_rounded::<P>(self.program, self.options, self.batch, self.round_bits)
+        plan_on::plan_rounded(self.program, CostModel::of::<P>(), self.options, self.batch, self.round_bits)
     }
 }

@@ -184,7 +184,8 @@ impl<P: Protocol> Executor<P> {
             }
         }
         // A protocol that checks nothing has no row of it.
-        let has_check = P::plan(&Gate::Check { layers: 1 }, protocol.ring(), &Options::default()) != Cost::default();
+        let has_check = (protocol.costs().plan)(&Gate::Check { layers: 1 }, protocol.ring(), &Options::default())
+            != Cost::default();
         timings.extend(has_check.then_some(checking));
         timings.push(outputs);
         Ok(timings)
@@ -261,11 +262,12 @@ impl<P: Protocol> Preparation<P> {
     /// # Errors
     /// If the ring is not the protocol's, or the program does what no protocol can yet.
     pub fn new(protocol: &mut P, program: Arc<Program>) -> Result<Self, RuntimeError> {
-        session::check_states(&program, P::NAME)?;
+        let costs = protocol.costs();
+        session::check_states(&program, costs.name)?;
         if protocol.ring() != program.ring() {
-            return Err(Unsupported::ring(P::NAME, &program).into());
+            return Err(Unsupported::ring(costs.name, &program).into());
         }
-        let schedule = Schedule::new::<P>(&program);
+        let schedule = Schedule::new(&program, costs.fuses_relu);
         let missing = program.parameters().map(|(id, _)| id).collect();
         let (weights, resident) = (HashMap::new(), HashMap::new());
         let mut preparation = Preparation { program: program.clone(), schedule, weights, resident, missing };

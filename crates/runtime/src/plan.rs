@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use covey_program::Program;
+use covey_protocols::Options;
 use covey_protocols::api::Phase;
-use covey_protocols::cost::{CHECK, Cost, MATERIAL, WEIGHTS};
+use covey_protocols::cost::{CHECK, Cost, CostModel, MATERIAL, WEIGHTS};
 use covey_protocols::planner::Planner;
-use covey_protocols::{Options, Protocol};
-use covey_ring::Word;
 use covey_transport::Phase as StepKind;
 use serde::{Deserialize, Serialize};
 
@@ -114,25 +113,26 @@ const PROCESS: u64 = 112_000_000;
 const MESSAGE_KEPT: u64 = 16;
 const TRANSFER_KEPT: u64 = 24;
 
-/// Plans one inference of `program` over `batch` samples on protocol `P`.
+/// Plans one inference of `program` over `batch` samples on the protocol with these costs.
 ///
 /// # Errors
 /// As a run: a batch that is empty or too large, or a program the protocol cannot run.
-pub fn plan<P: Protocol>(program: &Arc<Program>, options: Options, batch: usize) -> Result<Plan, RuntimeError> {
-    plan_rounded::<P>(program, options, batch, 0)
+pub fn plan(program: &Arc<Program>, model: CostModel, options: Options, batch: usize) -> Result<Plan, RuntimeError> {
+    plan_rounded(program, model, options, batch, 0)
 }
 
 /// [`plan`] of an inference whose outputs are rounded to multiples of 2^`round_bits`.
 ///
 /// # Errors
 /// As [`plan`].
-pub fn plan_rounded<P: Protocol>(
+pub fn plan_rounded(
     program: &Arc<Program>,
+    model: CostModel,
     options: Options,
     batch: usize,
     round_bits: u32,
 ) -> Result<Plan, RuntimeError> {
-    let (mut planner, executor) = prepared::<P>(program, options)?;
+    let (mut planner, executor) = prepared(program, model, options)?;
     executor.run_rounded(&mut planner, Phase::Joint, 0, batch, round_bits, &mut ())?;
 
     let none = Cost::default();
@@ -157,15 +157,16 @@ pub fn plan_rounded<P: Protocol>(
     let total = NodeCost::new(u32::MAX, "total", "", &total);
     let memory = planner.peak_memory().into_iter().map(|bytes| bytes + PROCESS).collect();
     let transfers = planner.ot_count().by_sender;
-    Ok(Plan { protocol: P::NAME.into(), batch, nodes, total, weights, transfers, estimates, memory })
+    Ok(Plan { protocol: model.name.into(), batch, nodes, total, weights, transfers, estimates, memory })
 }
 
 /// A planner, and the program with its weights prepared on it.
-fn prepared<P: Protocol>(
+fn prepared(
     program: &Arc<Program>,
+    model: CostModel,
     options: Options,
-) -> Result<(Planner<P>, Executor<Planner<P>>), RuntimeError> {
-    let mut planner = Planner::<P>::new(program.ring(), options);
+) -> Result<(Planner, Executor<Planner>), RuntimeError> {
+    let mut planner = Planner::new(model, program.ring(), options);
     let parameters: HashMap<_, _> = program
         .parameters()
         .map(|(id, value)| (id, Parameter::Stored(planner.stored(&value.shape, value.bound.bits))))
@@ -184,20 +185,21 @@ pub struct Footprint {
 }
 
 /// Bytes of the largest tensor of a run over `batch` samples, which needs no plan: a plan takes about as much memory itself.
-pub fn largest_tensor<P: Protocol>(program: &Program, batch: usize) -> u64 {
-    (batch as u64).saturating_mul(crate::batch::largest(program) as u64).saturating_mul(P::Word::BYTES as u64)
+pub fn largest_tensor(program: &Program, model: CostModel, batch: usize) -> u64 {
+    (batch as u64).saturating_mul(crate::batch::largest(program) as u64).saturating_mul(model.element_bytes as u64)
 }
 
 /// Bytes of `role`'s memory that the prepared weights of `program` take.
 ///
 /// # Errors
 /// As [`plan`].
-pub fn weights_footprint<P: Protocol>(
+pub fn weights_footprint(
     program: &Arc<Program>,
+    model: CostModel,
     options: Options,
     role: usize,
 ) -> Result<u64, RuntimeError> {
-    let (planner, _executor) = prepared::<P>(program, options)?;
+    let (planner, _executor) = prepared(program, model, options)?;
     Ok(planner.held_memory().get(role).copied().unwrap_or(0))
 }
 
@@ -205,14 +207,15 @@ pub fn weights_footprint<P: Protocol>(
 ///
 /// # Errors
 /// As [`plan`].
-pub fn footprint<P: Protocol>(
+pub fn footprint(
     program: &Arc<Program>,
+    model: CostModel,
     options: Options,
     batch: usize,
     round_bits: u32,
     role: usize,
 ) -> Result<Footprint, RuntimeError> {
-    let (mut planner, executor) = prepared::<P>(program, options)?;
+    let (mut planner, executor) = prepared(program, model, options)?;
     let at = |bytes: Vec<u64>| bytes.get(role).copied().unwrap_or(0);
     let weights = at(planner.held_memory());
     executor.run_rounded(&mut planner, Phase::Joint, 0, batch, round_bits, &mut ())?;

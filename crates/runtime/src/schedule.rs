@@ -2,7 +2,7 @@
 
 use covey_operators::Fusion;
 use covey_program::{Kind, Node, Op, Program, Value, ValueId};
-use covey_protocols::{Comparison, Protocol, Rounding, Truncation};
+use covey_protocols::{Comparison, Rounding, Truncation};
 
 /// The node number under which inputs are received.
 pub const INPUTS: u32 = u32::MAX - 1;
@@ -41,11 +41,6 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The steps of `program` on protocol `P`.
-    pub fn new<P: Protocol>(program: &Program) -> Self {
-        Schedule::fused(program, P::FUSES_RELU)
-    }
-
     /// The steps, in the order they run.
     pub fn steps(&self) -> &[Step] {
         &self.steps
@@ -53,7 +48,7 @@ impl Schedule {
 
     /// A product takes in the shift that follows it, and a linear layer, where the protocol gains by it, the addition of a
     /// value that is there already and the ReLU after that.
-    fn fused(program: &Program, fuses_relu: bool) -> Self {
+    pub fn new(program: &Program, fuses_relu: bool) -> Self {
         let readers = Readers::of(program);
         let nodes = program.nodes();
         let mut fused = vec![false; nodes.len()];
@@ -234,7 +229,7 @@ mod tests {
             b.bound(sum, bits);
             let relu = b.node("relu", op::Relu, &[sum]);
             b.output(relu);
-            Schedule::fused(&b.build().unwrap(), true)
+            Schedule::new(&b.build().unwrap(), true)
         };
         let joined = schedule(22);
         let [step] = joined.steps() else { panic!("{joined:?}") };
@@ -247,12 +242,12 @@ mod tests {
     #[test]
     fn a_relu_joins_its_linear_layer_where_the_protocol_gains_by_it() {
         let names = |program: &Program, fuses_relu| -> Vec<String> {
-            Schedule::fused(program, fuses_relu).steps.into_iter().map(|step| step.name).collect()
+            Schedule::new(program, fuses_relu).steps.into_iter().map(|step| step.name).collect()
         };
         assert_eq!(names(&program(false), false), ["fc", "relu"]);
         assert_eq!(names(&program(false), true), ["fc+relu"]);
         assert_eq!(names(&program(true), true), ["fc", "relu", "sum"]);
-        let fused = Schedule::fused(&program(false), true);
+        let fused = Schedule::new(&program(false), true);
         let step = &fused.steps[0];
         assert_eq!((step.truncate.unwrap().bound, step.relu.unwrap().bound, step.node), (24, 16, 0));
         assert_eq!(step.output, program(false).outputs()[0]);

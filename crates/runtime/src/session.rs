@@ -11,7 +11,7 @@ use covey_protocols::quad::Quad;
 use covey_protocols::served::{Part, Served, Sharing};
 use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
-use covey_protocols::{PARTIES, Session};
+use covey_protocols::{Costs, PARTIES};
 use covey_ring::Ring;
 
 /// The protocols.
@@ -38,10 +38,10 @@ impl ProtocolKind {
     pub fn name(self) -> &'static str {
         match self {
             ProtocolKind::Clear => Clear::NAME,
-            ProtocolKind::Trio => <Trio<u32> as Session>::NAME,
-            ProtocolKind::Quad => <Quad<u32> as Session>::NAME,
-            ProtocolKind::TwoParty => <TwoParty<u32> as Session>::NAME,
-            ProtocolKind::Beaver => <Beaver<u32> as Session>::NAME,
+            ProtocolKind::Trio => <Trio<u32> as Costs>::NAME,
+            ProtocolKind::Quad => <Quad<u32> as Costs>::NAME,
+            ProtocolKind::TwoParty => <TwoParty<u32> as Costs>::NAME,
+            ProtocolKind::Beaver => <Beaver<u32> as Costs>::NAME,
         }
     }
 

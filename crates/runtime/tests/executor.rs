@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use common::{cnn, integers, run_in, tensor, truncate, weights};
 use covey_program::{Op, Program, ProgramBuilder, Weights, Window, op};
+use covey_protocols::Costs;
 use covey_protocols::clear::{Clear, OnViolation};
+use covey_protocols::cost::CostModel;
 use covey_protocols::quad::Quad;
 use covey_protocols::served::Served;
 use covey_protocols::trio::Trio;
@@ -88,7 +90,7 @@ fn a_cnn_in_the_clear_is_its_loops() {
 #[test]
 fn steps_fuse_products_with_their_shifts_and_free_values() {
     let program = cnn(RING);
-    let schedule = Schedule::new::<Clear>(&program);
+    let schedule = Schedule::new(&program, Clear::FUSES_RELU);
     let names: Vec<&str> = schedule.steps().iter().map(|step| step.name.as_str()).collect();
     assert_eq!(names, ["conv1", "relu1", "pool1", "pool2", "pool2", "add", "flatten", "fc", "class"]);
     assert_eq!(schedule.steps()[0].truncate.unwrap().bound, 23);
@@ -112,7 +114,7 @@ fn a_product_read_twice_is_not_fused() {
     let rest = b.node("rest", op::Sub, &[square, up]);
     b.output(rest);
     let program = Arc::new(b.build().unwrap());
-    let schedule = Schedule::new::<Clear>(&program);
+    let schedule = Schedule::new(&program, Clear::FUSES_RELU);
     assert_eq!(schedule.steps().len(), 4);
     let weights = weights(&program, 1);
     let x = tensor(RING, &[1, 4], &[3, -17, 100, 255]);
@@ -202,7 +204,7 @@ fn both_phases<P: Served + covey_protocols::Extended>(kind: ProtocolKind, ring: 
     let values = integers(5, 2 * 72, 256);
     let due = run_clear(&program, &weights, &[tensor(ring, &[2, 2, 6, 6], &values)]).unwrap();
     let x = [tensor::<P::Word>(ring, &[2, 2, 6, 6], &values)];
-    let planned = plan::<P>(&program, Options::default(), 2).unwrap();
+    let planned = plan(&program, CostModel::of::<P>(), Options::default(), 2).unwrap();
     for phases in [&[Phase::Joint][..], &[Phase::Preprocess, Phase::Online]] {
         let run = run_in::<P>(&program, &weights, &x, phases);
         for (output, due) in run.outputs.iter().zip(&due.outputs) {

@@ -4,7 +4,7 @@
 use covey_conformance::program::{Case, differences, run};
 use covey_conformance::two_party::{Extended, TwoPartyHarness};
 use covey_conformance::{Session, Transport, programs};
-use covey_protocols::cost::MATERIAL;
+use covey_protocols::cost::{CostModel, MATERIAL};
 use covey_protocols::two_party::TwoParty;
 use covey_protocols::{Options, Phase};
 use covey_ring::Ring;
@@ -30,7 +30,7 @@ fn made(transport: Transport, runs: &[(Phase, u64)]) -> (Sent, Sent) {
         let made = rows.filter(|row| row.node == MATERIAL && row.from == party);
         made.fold((0, 0), |sum, row| (sum.0 + row.bytes, sum.1 + row.messages))
     });
-    let plan = plan::<TwoParty<u32>>(&case.program, session.options, 1).unwrap();
+    let plan = plan(&case.program, CostModel::of::<TwoParty<u32>>(), session.options, 1).unwrap();
     let node = plan.nodes.iter().find(|node| node.node == MATERIAL).expect("a program with comparisons");
     let planned = [0, 1].map(|party| {
         let links = node.links.iter().filter(|link| link.from == party);

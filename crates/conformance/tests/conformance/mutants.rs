@@ -14,6 +14,7 @@ use covey_conformance::two_party::{DealtStock, Source, TwoPartyHarness, keys, wi
 use covey_conformance::{Failure, Harness, Session, Transport, conform, programs};
 use covey_program::Program;
 use covey_protocols::clear::OnViolation;
+use covey_protocols::cost::CostModel;
 use covey_protocols::parts::*;
 use covey_protocols::planner::Planner;
 use covey_protocols::two_party::TwoParty;
@@ -219,7 +220,7 @@ impl Suite for Lossless {
 
 fn a_changed_message_shows<H: Harness>(what: &Trigger, least: usize) {
     let options = session::<H>(Transport::Memory).options;
-    let mut planner = Planner::<H::Protocol>::new(RING, options);
+    let mut planner = Planner::new(CostModel::of::<H::Protocol>(), RING, options);
     Lossless.run(&mut Bench::new(&mut planner, None, H::PARTIES)).unwrap();
     let mut messages: BTreeMap<(usize, usize), u64> = BTreeMap::new();
     for ((_, from, to), traffic) in planner.ledger().values().flat_map(|cost| &cost.links) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use covey_program::{Program, Weights};
 use covey_protocols::Options;
 use covey_protocols::beaver::Beaver;
+use covey_protocols::cost::CostModel;
 use covey_protocols::quad::Quad;
 use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
@@ -99,10 +100,10 @@ fn execute(program: &Arc<Program>) -> Result<(), String> {
 fn plans(program: &Arc<Program>) -> Result<(), String> {
     fn all<W: Word>(program: &Arc<Program>) -> Result<(), String> {
         let options = Options::default();
-        line(plan::<Trio<W>>(program, options, 1))?;
-        line(plan::<Quad<W>>(program, options, 1))?;
-        line(plan::<TwoParty<W>>(program, options, 1))?;
-        line(plan::<Beaver<W>>(program, options, 1)).map(drop)
+        line(plan(program, CostModel::of::<Trio<W>>(), options, 1))?;
+        line(plan(program, CostModel::of::<Quad<W>>(), options, 1))?;
+        line(plan(program, CostModel::of::<TwoParty<W>>(), options, 1))?;
+        line(plan(program, CostModel::of::<Beaver<W>>(), options, 1)).map(drop)
     }
     match program.ring().bits() {
         0..=32 => all::<u32>(program),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::common::{Cluster, Model, cnn, expected, images, infer_and_compare, message, slow_session};
 use covey_client::messages::PhaseMessage::{self, Joint, Online};
 use covey_client::{Inferences, Session, SessionOptions};
+use covey_protocols::cost::CostModel;
 use covey_protocols::{Options, Pipelines};
 use covey_ring::Ring;
 use covey_runtime::Profile;
@@ -97,7 +98,7 @@ fn without_its_pipelines_beaver_sends_what_the_plan_says() {
         session.preprocess(2, 2, &mut |_| {}).unwrap();
         all(&mut session, &model, Online, 7, 2, 2);
         let profile = Profile::merged(infer_and_compare(&mut session, &model, Joint, 1, 2).profiles).total();
-        let plan = plan::<Beaver<u32>>(&program, options, 2).unwrap().total;
+        let plan = plan(&program, CostModel::of::<Beaver<u32>>(), options, 2).unwrap().total;
         assert_eq!((profile.bytes(true), profile.bytes(false)), (plan.bytes(true), plan.bytes(false)));
         assert_eq!(profile.rounds, plan.rounds);
         bytes.push((profile.bytes(false), profile.rounds));

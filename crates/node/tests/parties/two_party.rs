@@ -7,6 +7,7 @@ use crate::common::{
 use covey_client::messages::PhaseMessage::{Joint, Online};
 use covey_client::{Session, SessionOptions, share_weights, status};
 use covey_node::{OwnSession, own_stores};
+use covey_protocols::cost::CostModel;
 use covey_ring::Ring;
 use covey_runtime::Profile;
 use covey_runtime::plan::{Plan, plan_rounded};
@@ -21,7 +22,8 @@ fn model() -> Model {
 fn planned(model: &Model, round_bits: u32) -> Plan {
     let program = std::sync::Arc::new(model.program.clone());
     let options = SessionOptions::default().options;
-    plan_rounded::<covey_protocols::two_party::TwoParty<u32>>(&program, options, 1, round_bits).unwrap()
+    plan_rounded(&program, CostModel::of::<covey_protocols::two_party::TwoParty<u32>>(), options, 1, round_bits)
+        .unwrap()
 }
 
 /// Correlated OTs that it uses up.

@@ -8,16 +8,16 @@ use super::{
 };
 use crate::clip::Ends;
 use crate::composed;
-use crate::cost::{Cost, Gate, OtCount};
+use crate::cost::{Cost, CostModel, Gate, OtCount};
 use crate::memory::Held;
 
 /// A secure computation over whole tensors, seen from one party: all that layers and the executor need.
 ///
 /// Every party calls the same methods in the same order with the same shapes. Shapes and options are public; nothing
 /// else about a share is. Values are ring elements, read as two's complement; scales are the caller's business.
-pub trait Protocol: NonLinear + Costs {}
+pub trait Protocol: NonLinear {}
 
-impl<P: NonLinear + Costs> Protocol for P {}
+impl<P: NonLinear> Protocol for P {}
 
 /// What has a public shape.
 pub trait Shaped {
@@ -37,9 +37,8 @@ pub trait Session: Send {
     /// can be drawn from a seed is not in it.
     type StoredShare: Shaped + Send;
 
-    /// Name in messages and on the command line.
-    const NAME: &'static str;
-
+    /// The protocol's name and what its gates cost.
+    fn costs(&self) -> CostModel;
     /// The ring of every arithmetic share.
     fn ring(&self) -> Ring;
     /// The shape of a share.
@@ -132,10 +131,6 @@ pub trait Linear: Local {
 
 /// Shifts, comparisons and selections.
 pub trait NonLinear: Linear {
-    /// Whether [`Linear::linear`] does a ReLU in its epilogue for less than a separate [`NonLinear::relu`]; schedules then
-    /// put it there.
-    const FUSES_RELU: bool = false;
-
     /// floor(x / 2^bits), as rounded by `truncation`.
     fn truncate(&mut self, x: &Self::Arith, truncation: Truncation) -> Result<Self::Arith>;
     /// floor(x / divisor) for `|x| < 2^bound`, exactly.
@@ -143,7 +138,7 @@ pub trait NonLinear: Linear {
         let _ = (x, bound);
         Err(ProtocolError::Unsupported {
             node: String::new(),
-            protocol: Self::NAME,
+            protocol: self.costs().name,
             what: format!("division by {divisor}; compile with --division mul-shift"),
         })
     }
@@ -173,14 +168,6 @@ pub trait NonLinear: Linear {
         composed::truncate_relu(self, x, truncation, comparison)
     }
 
-    /// Whether [`NonLinear::clip`] between two ends is a gate of its own, [`Gate::Clip`], rather than composed of rectifiers.
-    fn fuses_clip(_ring: Ring, _options: &Options) -> bool
-    where
-        Self: Sized,
-    {
-        false
-    }
-
     /// min(max(x, low), high); `comparison` bounds x.
     fn clip(&mut self, x: &Self::Arith, ends: Ends, comparison: Comparison) -> Result<Self::Arith> {
         composed::clip(self, x, ends, comparison)
@@ -194,32 +181,34 @@ pub trait NonLinear: Linear {
 
 /// What gates cost, as pure functions of sizes, ring and options.
 pub trait Costs: Session {
+    /// Name in messages and on the command line.
+    const NAME: &'static str;
+
+    /// Whether [`Linear::linear`] does a ReLU in its epilogue for less than a separate [`NonLinear::relu`]; schedules then
+    /// put it there.
+    const FUSES_RELU: bool = false;
+
+    /// Whether [`NonLinear::clip`] between two ends is a gate of its own, [`Gate::Clip`], rather than composed of rectifiers.
+    fn fuses_clip(_ring: Ring, _options: &Options) -> bool {
+        false
+    }
+
     /// Bytes per directed link and step kind, messages and rounds of `gate`: a pure function of its size, the ring and the
     /// options, equal to what the meter counts.
-    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost
-    where
-        Self: Sized;
+    fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost;
 
     /// What making the correlated randomness that a run's gates ask for costs, before or in it: a pure function of the sum of
     /// their correlated OTs, as its extensions make many at once.
-    fn plan_material(_demand: &OtCount, _ring: Ring, _options: &Options) -> Cost
-    where
-        Self: Sized,
-    {
+    fn plan_material(_demand: &OtCount, _ring: Ring, _options: &Options) -> Cost {
         Cost::default()
     }
 
     /// Bytes of memory that something takes at each party, in role order; a little too much rather than too little.
-    fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64>
-    where
-        Self: Sized;
+    fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64>;
 
     /// Bytes of each party's memory, in role order, that a stock of correlated randomness takes, of one direction ([`OtCount`]),
     /// where a gate wants `more` of it after earlier ones had `used`. `None` where it asks for no more than is there.
-    fn stock_memory(_used: u64, _more: u64) -> Option<Vec<u64>>
-    where
-        Self: Sized,
-    {
+    fn stock_memory(_used: u64, _more: u64) -> Option<Vec<u64>> {
         None
     }
 }

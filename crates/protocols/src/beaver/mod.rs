@@ -39,6 +39,7 @@ pub use crate::additive::{Arith, Bool};
 
 use crate::api::{Checked, Options, PARTIES, Phase, ProtocolError, Result, Session};
 use crate::components::Additive;
+use crate::cost::CostModel;
 use crate::local::zeros;
 use crate::machine::Machine;
 use crate::masked::seed::Seed;
@@ -189,7 +190,9 @@ impl<W: Word> Session for Beaver<W> {
     type Bool = Bool;
     type StoredShare = StoredShare<W>;
 
-    const NAME: &'static str = "beaver";
+    fn costs(&self) -> CostModel {
+        CostModel::of::<Self>()
+    }
 
     fn ring(&self) -> Ring {
         self.party.ring

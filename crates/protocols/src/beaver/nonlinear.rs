@@ -9,8 +9,6 @@ use crate::local::zeros;
 use crate::masked::fused::Task;
 
 impl<W: Word> NonLinear for Beaver<W> {
-    const FUSES_RELU: bool = true;
-
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.party.admit::<Self>(truncation)?;
         let plan = truncate::TruncationPlan::new(truncation, self.party.ring, &self.party.options, x.len());

@@ -107,6 +107,9 @@ fn finished(lens: Vec<usize>, public: bool, (truncate, relu): Follows, ring: Rin
 }
 
 impl<W: Word> Costs for Beaver<W> {
+    const NAME: &'static str = "beaver";
+    const FUSES_RELU: bool = true;
+
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan(gate, ring, options)
     }

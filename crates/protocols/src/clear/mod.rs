@@ -12,7 +12,7 @@ use crate::api::{
     Bias, Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options,
     Phase, Placement, ProtocolError, Result, Session, Shaped, Truncation, WeightSource, ZERO,
 };
-use crate::cost::{Cost, Gate};
+use crate::cost::{Cost, CostModel, Gate};
 use crate::memory::Held;
 use exact::{Exact, Operand};
 
@@ -190,7 +190,9 @@ impl Session for Clear {
     type Bool = ClearBits;
     type StoredShare = ClearTensor;
 
-    const NAME: &'static str = "clear";
+    fn costs(&self) -> CostModel {
+        CostModel::of::<Self>()
+    }
 
     fn ring(&self) -> Ring {
         self.ring
@@ -386,6 +388,8 @@ impl NonLinear for Clear {
 }
 
 impl Costs for Clear {
+    const NAME: &'static str = "clear";
+
     fn plan(_gate: &Gate, _ring: Ring, _options: &Options) -> Cost {
         Cost::default()
     }

@@ -45,6 +45,7 @@ pub use stored::StoredShare;
 
 use crate::api::{Checked, Options, Phase, ProtocolError, Result, Session};
 use crate::components::Additive;
+use crate::cost::CostModel;
 use crate::party::{Party, PartyRole};
 use crate::randomness::SessionKeys;
 use transcript::{Digests, Transcript};
@@ -123,7 +124,9 @@ impl<W: Word> Session for Quad<W> {
     type Bool = Bool;
     type StoredShare = StoredShare<W>;
 
-    const NAME: &'static str = "quad";
+    fn costs(&self) -> CostModel {
+        CostModel::of::<Self>()
+    }
 
     fn ring(&self) -> Ring {
         self.party.ring

@@ -14,8 +14,6 @@ use crate::masked::fused::Task;
 use crate::trio;
 
 impl<W: Word> NonLinear for Quad<W> {
-    const FUSES_RELU: bool = true;
-
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.party.admit::<Self>(truncation)?;
         let plan = self.truncation_plan(truncation, Opening::None, x.len());

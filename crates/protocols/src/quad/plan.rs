@@ -126,6 +126,9 @@ fn product(lens: Vec<usize>, begins: Begins, (truncate, relu): Follows, ring: Ri
 }
 
 impl<W: Word> Costs for Quad<W> {
+    const NAME: &'static str = "quad";
+    const FUSES_RELU: bool = true;
+
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan(gate, ring, options)
     }

@@ -36,6 +36,7 @@ pub use share::{Arith, Bool, Role};
 
 use crate::api::{Checked, Options, Phase, ProtocolError, Result, Session};
 use crate::components::Additive;
+use crate::cost::CostModel;
 use crate::local::zeros;
 use crate::machine::Machine;
 use crate::party::{Party, PartyRole};
@@ -155,7 +156,9 @@ impl<W: Word> Session for Trio<W> {
     type Bool = Bool;
     type StoredShare = StoredShare<W>;
 
-    const NAME: &'static str = "trio";
+    fn costs(&self) -> CostModel {
+        CostModel::of::<Self>()
+    }
 
     fn ring(&self) -> Ring {
         self.party.ring

@@ -12,8 +12,6 @@ use crate::masked::fused::Task;
 use crate::party::Party;
 
 impl<W: Word> NonLinear for Trio<W> {
-    const FUSES_RELU: bool = true;
-
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.party.admit::<Self>(truncation)?;
         let plan = truncate::TruncationPlan::new(truncation, false, self.party.ring, &self.party.options, x.len());

@@ -95,6 +95,9 @@ fn product(lens: Vec<usize>, public: bool, (truncate, relu): Follows, ring: Ring
 }
 
 impl<W: Word> Costs for Trio<W> {
+    const NAME: &'static str = "trio";
+    const FUSES_RELU: bool = true;
+
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan(gate, ring, options)
     }

@@ -38,7 +38,7 @@ pub use stock::{PARAMETERS, Stock, silent_stock};
 
 use crate::api::{Checked, Options, Phase, ProtocolError, Result, Session};
 use crate::components::Additive;
-use crate::cost::OtCount;
+use crate::cost::{CostModel, OtCount};
 use crate::machine::Machine;
 use crate::party::{Party, PartyRole};
 use crate::randomness::SessionKeys;
@@ -207,7 +207,9 @@ impl<W: Word> Session for TwoParty<W> {
     type Bool = Bool;
     type StoredShare = StoredShare<W>;
 
-    const NAME: &'static str = "two-party";
+    fn costs(&self) -> CostModel {
+        CostModel::of::<Self>()
+    }
 
     fn ring(&self) -> Ring {
         self.party.ring

@@ -4,15 +4,13 @@ use covey_ring::{Ring, Word};
 
 use super::plan::programs;
 use super::{Arith, Bool, TwoParty, gates};
-use crate::api::{Comparison, NonLinear, Options, Result, Shaped, Truncation};
+use crate::api::{Comparison, Costs, NonLinear, Result, Shaped, Truncation};
 use crate::clip::Ends;
 use crate::components::{one_plane, same_planes};
 use crate::composed;
 use crate::served::Served;
 
 impl<W: Word> NonLinear for TwoParty<W> {
-    const FUSES_RELU: bool = true;
-
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.party.admit::<Self>(truncation)?;
         let program = programs::truncate(self.party.ring, truncation, &self.party.options, x.len());
@@ -50,11 +48,6 @@ impl<W: Word> NonLinear for TwoParty<W> {
     fn select(&mut self, b: &Bool, x: &Arith<W>) -> Result<Arith<W>> {
         one_plane(b, x.shape())?;
         self.words(gates::select(self.party.ring), x.shape(), (&[x.0.data()], &[b.0.plane(0)]))
-    }
-
-    /// Where comparisons leave bits out, one end's mistake must not meet the other's; over Z_n nothing is gained.
-    fn fuses_clip(ring: Ring, options: &Options) -> bool {
-        matches!(ring, Ring::Pow2(_)) && options.key_bits.is_none()
     }
 
     fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {

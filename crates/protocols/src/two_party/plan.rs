@@ -232,6 +232,14 @@ pub(super) mod programs {
 }
 
 impl<W: Word> Costs for TwoParty<W> {
+    const NAME: &'static str = "two-party";
+    const FUSES_RELU: bool = true;
+
+    /// Where comparisons leave bits out, one end's mistake must not meet the other's; over Z_n nothing is gained.
+    fn fuses_clip(ring: Ring, options: &Options) -> bool {
+        matches!(ring, Ring::Pow2(_)) && options.key_bits.is_none()
+    }
+
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan::<W>(gate, ring, options)
     }
