@@ -190,6 +190,11 @@ impl<W: Word> Session for Beaver<W> {
     type Bool = Bool;
     type StoredShare = StoredShare<W>;
 
+    fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
+        let shape = x.shape.clone();
+        Ok(Arith(Tensor::new(&shape[..], x.words())))
+    }
+
     fn costs(&self) -> CostModel {
         CostModel::of::<Self>()
     }
@@ -198,9 +203,8 @@ impl<W: Word> Session for Beaver<W> {
         self.party.ring
     }
 
-    fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
-        let shape = x.shape.clone();
-        Ok(Arith(Tensor::new(&shape[..], x.words())))
+    fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
+        self.words(shape, |site, _| io::ClientInput::party(site))
     }
 
     fn enter(&mut self, node: u32, name: &str) {
@@ -216,10 +220,6 @@ impl<W: Word> Session for Beaver<W> {
 
     fn stored(&self) -> usize {
         self.party.scheduler.stored()
-    }
-
-    fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
-        self.words(shape, |site, _| io::ClientInput::party(site))
     }
 
     fn check(&mut self) -> Result<Checked> {

@@ -124,6 +124,11 @@ impl<W: Word> Session for Quad<W> {
     type Bool = Bool;
     type StoredShare = StoredShare<W>;
 
+    fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
+        self.note_stored(&x);
+        Ok(x.share(self.party.role))
+    }
+
     fn costs(&self) -> CostModel {
         CostModel::of::<Self>()
     }
@@ -132,9 +137,13 @@ impl<W: Word> Session for Quad<W> {
         self.party.ring
     }
 
-    fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
-        self.note_stored(&x);
-        Ok(x.share(self.party.role))
+    fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
+        if self.party.rests() {
+            self.party.next_gate();
+            return Ok(Arith::zeros(shape));
+        }
+        let machine = |site, _| input::ClientInput::party(site);
+        self.joined(shape, machine, |(parts, extra, digests, _)| (parts, extra, digests))
     }
 
     fn note_public(&mut self, value: &Tensor<W>) {
@@ -156,15 +165,6 @@ impl<W: Word> Session for Quad<W> {
 
     fn stored(&self) -> usize {
         self.party.scheduler.stored()
-    }
-
-    fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
-        if self.party.rests() {
-            self.party.next_gate();
-            return Ok(Arith::zeros(shape));
-        }
-        let machine = |site, _| input::ClientInput::party(site);
-        self.joined(shape, machine, |(parts, extra, digests, _)| (parts, extra, digests))
     }
 
     fn check(&mut self) -> Result<Checked> {

@@ -156,17 +156,24 @@ impl<W: Word> Session for Trio<W> {
     type Bool = Bool;
     type StoredShare = StoredShare<W>;
 
-    fn costs(&self) -> CostModel {
-        CostModel::of::<Self>()
+    fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
+        self.weights.note(self.party.role, &x);
+        Ok(x.share())
     }
 
     fn ring(&self) -> Ring {
         self.party.ring
     }
 
-    fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
-        self.weights.note(self.party.role, &x);
-        Ok(x.share())
+    fn costs(&self) -> CostModel {
+        CostModel::of::<Self>()
+    }
+
+    fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
+        let gate = self.party.gate();
+        let x = self.shares(shape, |site, _| io::ClientInput::party(site))?;
+        self.tell_input(&x, gate)?;
+        Ok(x)
     }
 
     fn enter(&mut self, node: u32, name: &str) {
@@ -181,13 +188,6 @@ impl<W: Word> Session for Trio<W> {
 
     fn stored(&self) -> usize {
         self.party.scheduler.stored()
-    }
-
-    fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
-        let gate = self.party.gate();
-        let x = self.shares(shape, |site, _| io::ClientInput::party(site))?;
-        self.tell_input(&x, gate)?;
-        Ok(x)
     }
 
     fn check(&mut self) -> Result<Checked> {

@@ -207,6 +207,10 @@ impl<W: Word> Session for TwoParty<W> {
     type Bool = Bool;
     type StoredShare = StoredShare<W>;
 
+    fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
+        Ok(x.share())
+    }
+
     fn costs(&self) -> CostModel {
         CostModel::of::<Self>()
     }
@@ -215,8 +219,9 @@ impl<W: Word> Session for TwoParty<W> {
         self.party.ring
     }
 
-    fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
-        Ok(x.share())
+    fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
+        let parts = self.party.tiles(shape.iter().product(), |site, _| io::ClientInput::party(site))?;
+        Ok(Arith(Tensor::new(shape, parts.concat())))
     }
 
     fn enter(&mut self, node: u32, name: &str) {
@@ -233,11 +238,6 @@ impl<W: Word> Session for TwoParty<W> {
 
     fn stored(&self) -> usize {
         self.party.scheduler.stored()
-    }
-
-    fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
-        let parts = self.party.tiles(shape.iter().product(), |site, _| io::ClientInput::party(site))?;
-        Ok(Arith(Tensor::new(shape, parts.concat())))
     }
 
     fn check(&mut self) -> Result<Checked> {
