@@ -151,7 +151,7 @@ ROWS = [
         "other version, broken messages",
         parties("refused::other_versions_and_broken_messages"),
         unit("covey-transport", "hostile_tests::malformed_frames_of_the_set_up_blame_their_sender"),
-        unit("covey-client", "messages::tests::versions_and_rubbish_are_told_apart"),
+        unit("covey-messages", "tests::versions_and_rubbish_are_told_apart"),
         clear=NO_PARTIES,
     ),
     row(

@@ -1,13 +1,12 @@
 //! Why a client cannot do what it was asked to.
 
+use covey_messages::config::ConfigError;
+use covey_messages::wire::WireError;
 use covey_program::WeightsError;
 use covey_protocols::ProtocolError;
 use covey_ring::fixed::CodecError;
 use covey_runtime::session::Unsupported;
 use covey_transport::TransportError;
-
-use crate::ConfigError;
-use crate::wire::WireError;
 
 /// Why a client cannot do what it was asked to: one line each.
 #[derive(Debug, thiserror::Error)]

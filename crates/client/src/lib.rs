@@ -5,8 +5,8 @@
 
 mod config;
 mod data;
+mod diagnosis;
 mod error;
-pub mod messages;
 mod opening;
 mod parties;
 mod place;
@@ -14,14 +14,14 @@ mod queue;
 mod session;
 mod sharing;
 mod status;
-pub mod wire;
 
-pub use config::{ClientConfig, ConfigError, DEFAULT_TIMEOUT, Peer, PeerTable, RoleName, Source, default_state};
+pub use config::ClientConfig;
 pub use data::{Input, Output};
+pub use diagnosis::{Diagnosis, Finding, ProgramDiagnosis, Verdict, diagnose};
 pub use error::ClientError;
 pub use opening::AbsentDealer;
 pub use place::{own_role, take_place};
 pub use queue::Waiting;
 pub use session::{Inference, Inferences, Progress, Session, SessionOptions};
-pub use sharing::{ShareReport, payload_bytes, share_weights};
+pub use sharing::{ShareReport, share_weights};
 pub use status::{check, delete_store, delete_weights, status};

@@ -4,15 +4,15 @@ use std::fmt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use covey_messages::{Hex, Infer, Proceed, Reply, Request, Terms, WEIGHTS_DIFFER, is_name, one_line, wire};
 use covey_program::Program;
 use covey_protocols::Options;
 use covey_runtime::session::ProtocolKind;
 use covey_transport::{Connection, ErrorKind, TransportError};
 
-use crate::messages::{Hex, Infer, Proceed, Reply, Request, Terms, WEIGHTS_DIFFER, is_name, one_line};
 use crate::parties::{connect_computing, connect_within, expect, keys, unexpected};
 use crate::queue::{Waiting, take_places};
-use crate::{ClientConfig, ClientError, wire};
+use crate::{ClientConfig, ClientError};
 
 /// How long a dealer is waited for where the parties may go on without it.
 const DEALER_PATIENCE: Duration = Duration::from_secs(2);

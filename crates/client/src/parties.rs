@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use covey_messages::config::Peer;
+use covey_messages::wire::{self, Answer};
+use covey_messages::{Key, Reply};
 use covey_protocols::served::Sharing;
 use covey_runtime::session::ProtocolKind;
 use covey_transport::{Connection, TransportError, connect};
 
-use crate::messages::{Key, Reply};
-use crate::wire::{self, Answer};
-use crate::{ClientConfig, ClientError, Peer};
+use crate::{ClientConfig, ClientError};
 
 /// How many parties compute (`Options::parties`), by the list of all roles; a list that is not the protocol's is refused.
 pub(crate) fn check_all(config: &ClientConfig, protocol: ProtocolKind) -> Result<usize, ClientError> {

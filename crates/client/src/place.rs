@@ -1,11 +1,11 @@
 //! A data owner that is one of the parties itself, where that party's part of the weights holds nothing secret.
 
+use covey_messages::{Hex, MAX_CHUNK, Place, Reply, Request, TakePlace, payload_bytes, wire};
 use covey_program::Program;
 use covey_runtime::session::ProtocolKind;
 
-use crate::messages::{Hex, MAX_CHUNK, Place, Reply, Request, TakePlace};
 use crate::parties::{connect_one, expect, unexpected};
-use crate::{ClientConfig, ClientError, payload_bytes, wire};
+use crate::{ClientConfig, ClientError};
 
 /// The role a client with this configuration takes itself: the one party of `protocol` that its file does not list, if that
 /// party's part of the weights is public.

@@ -7,11 +7,11 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use covey_messages::{Proceed, Reply, wire};
 use covey_transport::Connection;
 
-use crate::messages::{Proceed, Reply};
 use crate::parties::{expect, unexpected};
-use crate::{ClientConfig, ClientError, wire};
+use crate::{ClientConfig, ClientError};
 
 /// The place of a session in a party's queue.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use covey_messages::{
+    CONTROL_STREAM, Done, Fill, PhaseMessage, Run, SessionReply, SessionRequest, Terms, Usage, lane_of, lane_stream,
+    one_line, wire,
+};
 use covey_program::Program;
 use covey_protocols::Options;
 use covey_protocols::served::{ClientHalf, Served};
@@ -13,14 +17,10 @@ use covey_runtime::{INPUTS, OUTPUTS, Profile};
 use covey_transport::{Endpoint, Network, Options as TransportOptions, PeerId, Session as Streams};
 
 use crate::data::{self, Input, Output};
-use crate::messages::{
-    CONTROL_STREAM, Done, Fill, PhaseMessage, Run, SessionReply, SessionRequest, Terms, Usage, lane_of, lane_stream,
-    one_line,
-};
 use crate::opening::{AbsentDealer, Opened, open};
 use crate::parties::check_all;
 use crate::queue::Waiting;
-use crate::{ClientConfig, ClientError, wire};
+use crate::{ClientConfig, ClientError};
 
 /// Most inferences of one request.
 const MAX_COUNT: u32 = 1 << 16;

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use covey_messages::{Hex, MAX_CHUNK, Proceed, Reply, Request, SEED, ShareWeights, payload_bytes, wire};
 use covey_program::{Program, Visibility, Weights};
 use covey_protocols::served::{Served, Sharing};
 use covey_ring::{Ring, Word, wire as packing};
@@ -12,14 +13,11 @@ use covey_runtime::session::{ProtocolKind, Visitor, choose, supports};
 use covey_transport::Connection;
 use zeroize::Zeroizing;
 
-use crate::messages::{Hex, MAX_CHUNK, Reply, Request, ShareWeights};
 use crate::parties::{check_pinned, connect_all, expect, keys, unexpected};
-use crate::{ClientConfig, ClientError, wire};
+use crate::{ClientConfig, ClientError};
 
 /// How long a party may take to store or check an upload.
 const STORING: Duration = Duration::from_secs(600);
-/// Bytes of a seed.
-const SEED: usize = 32;
 
 /// What was shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,14 +28,6 @@ pub struct ShareReport {
     pub sharing: Hex<16>,
     /// Bytes sent to each party, in role order.
     pub bytes: Vec<u64>,
-}
-
-/// Bytes that the party in `role` gets of the weights of `program`: its seeds and words, packed in the ring's bits.
-pub fn payload_bytes(sharing: &Sharing, program: &Program, role: usize) -> u64 {
-    let Some(part) = sharing.roles.get(role) else { return 0 };
-    let parameters = program.parameters().filter(|(_, value)| part.words() || value.visibility == Visibility::Public);
-    let bytes = |elements: usize| packing::words_len(elements, program.ring()) as u64;
-    (part.seeds().len() * SEED) as u64 + parameters.map(|(_, value)| bytes(value.elements())).sum::<u64>()
 }
 
 /// Shares `weights` of `program` with the parties for `protocol`. `progress` is told bytes sent and bytes in all.
@@ -121,7 +111,7 @@ impl Visitor for Handing<'_> {
         }
         // All have everything; now they put it to use.
         for connection in &mut connections {
-            wire::send(connection, &crate::messages::Proceed::Proceed, config.timeout)?;
+            wire::send(connection, &Proceed::Proceed, config.timeout)?;
         }
         for connection in &mut connections {
             match expect(connection, STORING)? {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use covey_messages::config::Peer;
+use covey_messages::{Check, Checked, Deleted, Hex, Key, PartyStatus, Reply, Request, wire};
 use covey_runtime::session::ProtocolKind;
 
-use crate::messages::{Check, Checked, Deleted, Hex, Key, PartyStatus, Reply, Request};
 use crate::parties::{check_pinned, connect_one, expect, unexpected};
 use crate::place::own_role;
-use crate::{ClientConfig, ClientError, Peer, wire};
+use crate::{ClientConfig, ClientError};
 
 /// How long a party may take to read all of its weights, or to overwrite all that it deletes.
 const READING: Duration = Duration::from_secs(120);

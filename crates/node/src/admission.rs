@@ -17,8 +17,8 @@
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use covey_client::messages::{Infer, Proceed, Reply, one_line};
-use covey_client::wire::{self, WireError};
+use covey_messages::wire::{self, WireError};
+use covey_messages::{Infer, Proceed, Reply, one_line};
 use covey_transport::{Connection, ErrorKind};
 
 use crate::config::AllowedClient;

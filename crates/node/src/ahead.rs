@@ -4,8 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use covey_client::messages::{Fill, Hex, STORE_STREAM, StoreMessage, one_line};
-use covey_client::wire;
+use covey_messages::{Fill, Hex, STORE_STREAM, StoreMessage, one_line, wire};
 use covey_ot::store::{BatchName, Batches};
 use covey_protocols::Phase;
 use covey_protocols::randomness::SessionKeys;

@@ -7,9 +7,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use covey_client::ConfigError;
-use covey_client::Source;
-use covey_client::messages::{Hex, OptionsMessage, PhaseMessage, Run};
+use covey_messages::config::{ConfigError, Source};
+use covey_messages::{Hex, OptionsMessage, PhaseMessage, Run};
 use covey_program::Program;
 use covey_protocols::Options;
 use covey_protocols::cost::CostModel;

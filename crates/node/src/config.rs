@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use covey_client::messages::Right;
-use covey_client::{ConfigError, Peer, PeerTable, RoleName, Source, default_state};
+use covey_messages::Right;
+use covey_messages::config::{ConfigError, Peer, PeerTable, RoleName, Source, default_state};
 use covey_transport::{Fingerprint, Identity};
 use serde::Deserialize;
 
@@ -214,6 +214,11 @@ impl PartyConfig {
         let restarts = restarts.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect();
         let PartyConfig { identity, timeout, peers, clients, .. } = new;
         (PartyConfig { identity, timeout, budget, peers, clients, ..self.clone() }, restarts)
+    }
+
+    /// This party as others list it.
+    pub fn as_peer(&self) -> Peer {
+        Peer { dealer: self.dealer, ..Peer::new(&self.name, &self.listen, self.identity.fingerprint()) }
     }
 
     /// What a key may ask for, if it is a client's.

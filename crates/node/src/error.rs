@@ -1,7 +1,7 @@
 //! Why a party cannot serve.
 
-use covey_client::ConfigError;
-use covey_client::wire::WireError;
+use covey_messages::config::ConfigError;
+use covey_messages::wire::WireError;
 use covey_transport::{ErrorKind, TransportError};
 
 /// Why a party cannot serve at all: one line each. What goes wrong in a session ends the session only.

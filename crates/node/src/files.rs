@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use covey_client::messages::Hex;
+use covey_messages::Hex;
 use tempfile::NamedTempFile;
 
 /// How names of unfinished files begin, and began in earlier releases.

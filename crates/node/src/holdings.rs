@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use covey_client::messages::{Deleted, Hex, Key, ProgramUse, ShareWeights, StoreStatus};
+use covey_messages::{Deleted, Hex, Key, ProgramUse, ShareWeights, StoreStatus};
 
 use crate::budget::Memory;
 use crate::config::AllowedClient;

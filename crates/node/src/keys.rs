@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use covey_client::messages::PartyHello;
 use covey_kernels::constant_time::equal_bytes;
+use covey_messages::PartyHello;
 use covey_protocols::agreement::{Agreement, Binding, KEY, OPENING, Refusal, Secret, confirmation};
 use covey_protocols::randomness::SessionKeys;
 
@@ -147,7 +147,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use covey_client::messages::{Hex, Key, Terms};
+    use covey_messages::{Hex, Key, Terms};
     use covey_protocols::Options;
     use covey_ring::Ring;
     use covey_transport::{Connection, Identity, Listener, connect};

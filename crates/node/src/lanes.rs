@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use covey_client::messages::{Run, lane_of, lane_stream, one_line};
+use covey_messages::{Run, lane_of, lane_stream, one_line};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::{Served, StoredRun};
 use covey_protocols::{Options, Phase, ProtocolError};
@@ -186,7 +186,7 @@ mod tests {
                 assert_eq!(*whole, parts.concat());
             }
             let streams: std::collections::HashSet<u32> = (0..lanes).map(lane_stream).collect();
-            let taken = [covey_client::messages::CONTROL_STREAM, covey_client::messages::STORE_STREAM];
+            let taken = [covey_messages::CONTROL_STREAM, covey_messages::STORE_STREAM];
             assert!(streams.len() == lanes && taken.iter().all(|stream| !streams.contains(stream)));
         }
     }

@@ -6,7 +6,6 @@ mod admission;
 mod ahead;
 mod budget;
 mod config;
-mod diagnosis;
 mod dumps;
 mod error;
 mod files;
@@ -51,10 +50,9 @@ const _: () = assert!(
 
 pub use budget::{ClientBudget, PartyBudget};
 pub use config::{AllowedClient, PartyConfig};
-pub use diagnosis::{Diagnosis, Finding, ProgramDiagnosis, Verdict, diagnose, own_status};
 pub use dumps::forbid_core_dumps;
 pub use error::NodeError;
 pub use holdings::{Holdings, Operator};
 pub use journal::{LogFormat, UnknownFormat, start_log};
-pub use own::{OwnSession, delete_own_stores, own_stores};
+pub use own::{OwnParty, OwnState, delete_own_stores, own_stores};
 pub use serve::serve;

@@ -8,7 +8,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use covey_client::messages::{Hex, ShareWeights, one_line};
+use covey_messages::{Hex, ShareWeights, one_line};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zeroize::Zeroizing;

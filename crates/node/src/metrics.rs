@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use covey_client::messages::COVEY_VERSION;
+use covey_messages::COVEY_VERSION;
 use prometheus::{
     Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
 };
@@ -230,7 +230,7 @@ fn size(folder: &Path) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use covey_client::messages::Hex;
+    use covey_messages::Hex;
 
     use super::*;
 

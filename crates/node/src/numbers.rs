@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use covey_client::messages::{PhaseMessage, Run};
+use covey_messages::{PhaseMessage, Run};
 
 /// Most inferences of one request.
 pub(crate) const MAX_COUNT: u32 = 1 << 16;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use covey_client::messages::{MAX_CHUNK, Place, Reply, TakePlace};
-use covey_client::{payload_bytes, wire};
+use covey_messages::{MAX_CHUNK, Place, Reply, TakePlace, payload_bytes, wire};
 use covey_program::{Program, Visibility};
 use covey_protocols::served::Part;
 use covey_runtime::session::{ProtocolKind, UnknownProtocol};

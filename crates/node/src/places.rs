@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use covey_client::messages::{Hex, Infer, Key};
+use covey_messages::{Hex, Infer, Key};
 use covey_transport::{Connection, Fingerprint, Network, Session as Streams};
 
 use crate::budget::{Charge, PartyBudget};

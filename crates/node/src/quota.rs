@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use covey_client::messages::Hex;
+use covey_messages::Hex;
 use serde::{Deserialize, Serialize};
 
 use crate::config::AllowedClient;

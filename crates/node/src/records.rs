@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use covey_client::messages::{Hex, one_line};
+use covey_messages::{Hex, one_line};
 use covey_transport::{Network, Session as Streams, Snapshot};
 use tracing::{info, warn};
 

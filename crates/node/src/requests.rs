@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use covey_client::messages::{CONTROL_STREAM, Done, Fill, Key, PhaseMessage, Run, SessionReply, SessionRequest};
-use covey_client::wire;
+use covey_messages::{CONTROL_STREAM, Done, Fill, Key, PhaseMessage, Run, SessionReply, SessionRequest, wire};
 use covey_ot::store::BatchName;
 use covey_protocols::cost::CostModel;
 use covey_protocols::randomness::SessionKeys;

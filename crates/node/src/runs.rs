@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use covey_client::messages::{Hex, Key, OptionsMessage, RingMessage, RunsStatus};
+use covey_messages::{Hex, Key, OptionsMessage, RingMessage, RunsStatus};
 use covey_ot::store::{BatchName, Batches, Kind, Reserved, Stored};
 use covey_protocols::randomness::DrawKeys;
 use covey_protocols::served::StoredRun;

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use covey_client::messages::{
-    COVEY_VERSION, Deleted, Hex, Infer, Join, Key, PartyStatus, Problem, Reply, Request, TakePlace, one_line,
+use covey_messages::{
+    COVEY_VERSION, Deleted, Hex, Infer, Join, Key, PartyStatus, Problem, Reply, Request, TakePlace, one_line, wire,
 };
-use covey_client::wire;
 use covey_runtime::session::ProtocolKind;
 use covey_transport::{Connection, Fingerprint, Incoming, Listener, Network};
 use signal_hook::consts::SIGHUP;
@@ -401,7 +400,7 @@ impl Party {
     fn route(&self, join: Join, connection: Connection) -> Result<(), Failure> {
         let turned_away = self.places.join(&join.session, join.role, connection).map(|mut connection| {
             let reason = "no session of this id waits here for this role: open a new one".to_string();
-            let refused = covey_client::messages::PartyMessage::Refused { reason };
+            let refused = covey_messages::PartyMessage::Refused { reason };
             let _ = wire::send(&mut connection, &refused, Duration::from_secs(1));
             connection
         });
@@ -427,7 +426,7 @@ impl Party {
 /// What a caller is there for.
 enum Next {
     Over,
-    Share(Box<covey_client::messages::ShareWeights>, Seat),
+    Share(Box<covey_messages::ShareWeights>, Seat),
     Infer(Box<Infer>),
     Join(Join),
     TakePlace(TakePlace, Seat),

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use covey_client::messages::{
+use covey_messages::{
     COVEY_VERSION, Check, Checked, Hex, Infer, Key, NetworkMessage, PartyHello, Reply, RingMessage, Terms, is_name,
-    one_line,
+    one_line, wire,
 };
-use covey_client::wire;
 use covey_ot::store::BatchName;
 use covey_protocols::Options;
 use covey_protocols::served::Part;

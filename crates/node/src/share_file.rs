@@ -8,7 +8,7 @@ use std::io::{BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use covey_client::messages::one_line;
+use covey_messages::one_line;
 use covey_ring::{Ring, Word, wire};
 use zeroize::Zeroizing;
 

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use covey_client::messages::{Hex, Key, MAX_CHUNK, Proceed, Reply, ShareWeights};
-use covey_client::{payload_bytes, wire};
+use covey_messages::{Hex, Key, MAX_CHUNK, Proceed, Reply, ShareWeights, payload_bytes, wire};
 use covey_program::Program;
 use covey_runtime::session::{ProtocolKind, UnknownProtocol, supports};
 use covey_transport::Connection;
@@ -51,7 +50,7 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
     match wire::receive(connection, PATIENCE)? {
         Proceed::Proceed => {}
         Proceed::Cancel { reason } => {
-            return Err(Failure::Lost(format!("the owner gave up: {}", covey_client::messages::one_line(&reason))));
+            return Err(Failure::Lost(format!("the owner gave up: {}", covey_messages::one_line(&reason))));
         }
         Proceed::Release | Proceed::Queue | Proceed::Wait => {
             return Err(Failure::refused("broke the format: an upload has no place in the queue"));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use covey_client::messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights};
+use covey_messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights};
 use covey_program::Program;
 use covey_ring::Ring;
 use serde::{Deserialize, Serialize};

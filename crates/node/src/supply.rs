@@ -6,8 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use covey_client::messages::{Hex, Key, STORE_STREAM, StoreMessage, StoreStatus, one_line};
-use covey_client::wire;
+use covey_messages::{Hex, Key, STORE_STREAM, StoreMessage, StoreStatus, one_line, wire};
 use covey_ot::Link;
 use covey_ot::stock::{BatchName, DiskStock, Portion, Reserved};
 use covey_protocols::cost::MATERIAL;

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use covey_client::messages::Usage;
+use covey_messages::Usage;
 
 /// Ticks a second in `/proc`: `USER_HZ`, which is part of Linux's interface and 100 wherever Rust runs.
 const TICKS: f64 = 100.0;

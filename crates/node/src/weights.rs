@@ -4,8 +4,8 @@ use std::any::Any;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use covey_client::messages::{Hex, StoreMessage};
-use covey_client::{payload_bytes, wire as control_wire};
+use covey_messages::wire as control_wire;
+use covey_messages::{Hex, SEED, StoreMessage, payload_bytes};
 use covey_program::{Program, Visibility};
 use covey_protocols::Options;
 use covey_protocols::cost::CostModel;
@@ -23,8 +23,6 @@ use crate::masks::{MaskStore, Masks};
 use crate::share_file::Payload;
 use crate::state::Held;
 
-/// Bytes of a seed.
-const SEED: usize = 32;
 /// The longest wait for another session that prepares the same weights.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The role whose turns set the order in which sessions prepare the same weights, the same at all roles, so that no two wait for each other.

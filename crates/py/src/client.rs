@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use covey_client::messages::{Done, IN_FLIGHT, OptionsMessage, PartyStatus, PhaseMessage, Usage};
-use covey_client::{ClientConfig, ClientError, Inference, Inferences, Input, Peer, Progress, SessionOptions, Waiting};
-use covey_node::{OwnSession, PartyConfig, own_stores};
+use covey_client::{ClientConfig, ClientError, Inference, Inferences, Input, Progress, SessionOptions, Waiting};
+use covey_data_owner::OwnSession;
+use covey_messages::config::Peer;
+use covey_messages::{Done, IN_FLIGHT, OptionsMessage, PartyStatus, PhaseMessage, Usage};
+use covey_node::{PartyConfig, own_stores};
 use covey_protocols::Options;
 use covey_protocols::circuits::UnknownAdder;
 use covey_runtime::Profile;
@@ -70,7 +72,7 @@ pub(crate) fn said(party: &Peer, answer: Result<PartyStatus, ClientError>) -> se
 /// The correlated OTs that a data owner, whose file `config` is, has ahead where it is one of the parties itself, as JSON.
 #[pyfunction]
 pub(crate) fn own_store(py: Python<'_>, config: PathBuf) -> PyResult<String> {
-    detached(py, || Ok(serde_json::to_string(&own_stores(&ClientConfig::read(config)?)?)?))
+    detached(py, || Ok(serde_json::to_string(&own_stores(&ClientConfig::read(config)?.state).map_err(Failure::new)?)?))
 }
 
 /// A client's file, or a party's seen as a client of the others.
@@ -81,7 +83,13 @@ fn read_either(path: PathBuf) -> Result<ClientConfig, Failure> {
         return Ok(ClientConfig::read(path)?);
     }
     let party = PartyConfig::read(path)?;
-    Ok(ClientConfig::new(&party.name, party.identity.clone(), party.peers, party.timeout)?)
+    let peers = party.peers.clone();
+    as_client(&party, peers)
+}
+
+/// A party seen as a client of `parties`.
+pub(crate) fn as_client(party: &PartyConfig, parties: Vec<Peer>) -> Result<ClientConfig, Failure> {
+    Ok(ClientConfig::new(&party.name, party.identity.clone(), parties, party.timeout)?)
 }
 
 /// A session with the parties: many inferences of one program.
@@ -272,7 +280,7 @@ fn lock(session: &Mutex<Option<OwnSession>>) -> Result<MutexGuard<'_, Option<Own
 }
 
 fn held(session: &mut Option<OwnSession>) -> Result<&mut covey_client::Session, Failure> {
-    session.as_mut().and_then(OwnSession::session).ok_or_else(|| Failure::new("the session is closed: open another"))
+    session.as_mut().map(OwnSession::session).ok_or_else(|| Failure::new("the session is closed: open another"))
 }
 
 /// The parties' reports as one profile, and what each used, as JSON.

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use covey_client::messages::{Deleted, Hex};
 use covey_client::{ClientConfig, ClientError, own_role};
+use covey_messages::{Deleted, Hex};
 use covey_node::{Holdings, Operator, PartyConfig, delete_own_stores};
 use covey_runtime::session::ProtocolKind;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
-use crate::client::said;
+use crate::client::{as_client, said};
 use crate::error::Failure;
 use crate::work::{attended, detached};
 
@@ -19,7 +19,7 @@ use crate::work::{attended, detached};
 pub(crate) fn diagnose(py: Python<'_>, config: PathBuf) -> PyResult<String> {
     attended(py, None, move |_| {
         let config = ClientConfig::read(config)?;
-        let covey_node::Diagnosis { parties, findings, programs } = covey_node::diagnose(&config);
+        let covey_client::Diagnosis { parties, findings, programs } = covey_client::diagnose(&config);
         let parties: Vec<Value> =
             config.parties.iter().zip(parties).map(|(party, answer)| said(party, answer)).collect();
         Ok(json!({ "parties": parties, "findings": findings, "programs": programs }).to_string())
@@ -29,7 +29,11 @@ pub(crate) fn diagnose(py: Python<'_>, config: PathBuf) -> PyResult<String> {
 /// What the daemon that the party's file `config` describes says about itself to whoever runs it, as JSON.
 #[pyfunction]
 pub(crate) fn own_status(py: Python<'_>, config: PathBuf) -> PyResult<String> {
-    attended(py, None, move |_| Ok(serde_json::to_string(&covey_node::own_status(&PartyConfig::read(config)?)?)?))
+    attended(py, None, move |_| {
+        let party = PartyConfig::read(config)?;
+        let own = as_client(&party, vec![party.as_peer()])?;
+        Ok(serde_json::to_string(&covey_client::status(&own).remove(0)?)?)
+    })
 }
 
 /// The state folder of the party whose file `config` is.
@@ -67,8 +71,8 @@ pub(crate) fn delete_store(py: Python<'_>, config: PathBuf, program: Option<Stri
         let program = program.map(|program| hash(&program)).transpose()?;
         let mut reports = reports(&config, covey_client::delete_store(&config, program));
         if program.is_none() && own_role(&config, ProtocolKind::TwoParty).is_some() {
-            let own = delete_own_stores(&config).map(|ots| Deleted { ots, ..Deleted::default() });
-            reports.push(report(&config.name, own));
+            let own = delete_own_stores(&config.state).map(|ots| Deleted { ots, ..Deleted::default() });
+            reports.push(report(&config.name, own.map_err(ClientError::Request)));
         }
         Ok(Value::Array(reports).to_string())
     })

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use covey_client::messages::{Hex, Infer, Join, Key, PhaseMessage, Proceed, Reply, Request, Terms};
-use covey_client::wire::{self, Answer};
 use covey_client::{ClientConfig, Session, SessionOptions, share_weights};
+use covey_messages::wire::{self, Answer};
+use covey_messages::{Hex, Infer, Join, Key, PhaseMessage, Proceed, Reply, Request, Terms};
 use covey_program::{Program, ProgramBuilder, Rounding, Weights, Window, op};
 use covey_protocols::Options;
 use covey_ring::{Ring, Tensor, fixed};

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use covey_client::messages::{
-    self, Check, Done, Fill, Hex, Infer, Join, MessageError, PartyMessage, PhaseMessage, Proceed, Reply, Request,
-    RingMessage, Run as Runs, SessionReply, SessionRequest, StoreMessage, TakePlace, Terms, Usage,
+use covey_messages::{
+    self as messages, Check, Done, Fill, Hex, Infer, Join, MessageError, PartyMessage, PhaseMessage, Proceed, Reply,
+    Request, RingMessage, Run as Runs, SessionReply, SessionRequest, StoreMessage, TakePlace, Terms, Usage,
 };
 use covey_protocols::Options;
 use covey_ring::Ring;

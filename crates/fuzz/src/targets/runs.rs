@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use covey_client::messages::{Hex, OptionsMessage, RingMessage};
+use covey_messages::{Hex, OptionsMessage, RingMessage};
 use covey_node::untrusted::read_runs;
 use covey_ot::store::Batches;
 use covey_protocols::Options;

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use covey_client::messages::{Hex, Key, RingMessage, ShareWeights};
-use covey_client::payload_bytes;
+use covey_messages::{Hex, Key, RingMessage, ShareWeights, payload_bytes};
 use covey_node::untrusted::read_state;
 use covey_program::Program;
 use covey_runtime::session::ProtocolKind;

@@ -3,14 +3,15 @@
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::common::{CLIENTS, Cluster, Model, cnn, infer_and_compare, message};
-use crate::refused::terms;
-use covey_client::messages::PhaseMessage::{Joint, Online};
-use covey_client::messages::{Infer, Join, Reply, Request};
-use covey_client::wire::{self, Answer};
 use covey_client::{ClientConfig, Session, share_weights};
+use covey_messages::PhaseMessage::{Joint, Online};
+use covey_messages::wire::{self, Answer};
+use covey_messages::{Infer, Join, Reply, Request};
 use covey_ring::Ring;
 use covey_transport::{Connection, Identity};
+
+use crate::common::{CLIENTS, Cluster, Model, cnn, infer_and_compare, message};
+use crate::refused::terms;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -77,7 +78,7 @@ fn a_session_takes_in_each_role_once_and_no_other_key() {
         connection
     };
     let is_over = |connection: &mut Connection| {
-        let answer = wire::receive::<covey_client::messages::PartyMessage>(connection, Duration::from_millis(500));
+        let answer = wire::receive::<covey_messages::PartyMessage>(connection, Duration::from_millis(500));
         answer.is_ok()
     };
     for role in 0..3 {

@@ -4,11 +4,12 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::common::{Cluster, Model, Process, cnn, images, infer_and_compare, log, message, noise, slow_session};
-use covey_client::messages::PhaseMessage::{Joint, Preprocess};
 use covey_client::status;
+use covey_messages::PhaseMessage::{Joint, Preprocess};
 use covey_ring::Ring;
 use covey_runtime::session::ProtocolKind::{self, Beaver, Quad, Trio, TwoParty};
+
+use crate::common::{Cluster, Model, Process, cnn, images, infer_and_compare, log, message, noise, slow_session};
 
 /// So many numbers one after the other are a canary, where two have three digits: no log names them by chance.
 const NUMBERS: usize = 4;

@@ -10,8 +10,8 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use covey_client::messages::PhaseMessage;
 use covey_client::{ClientConfig, ClientError, Inference, Session, SessionOptions, share_weights};
+use covey_messages::PhaseMessage;
 use covey_node::{PartyConfig, serve};
 use covey_program::{Op, Program, ProgramBuilder, Rounding, Visibility, Weights, Window, op};
 use covey_protocols::served::Part;

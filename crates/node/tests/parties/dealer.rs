@@ -1,14 +1,15 @@
 //! Any number of parties and a dealer; who is a dealer is said in configuration files, agreed on by all, and never a computing party.
 
-use crate::common::{CLIENTS, Cluster, DEALER, Model, cnn, infer_and_compare, message, only_file};
-use covey_client::messages::PhaseMessage::{Joint, Online};
-use covey_client::messages::{Hex, Infer, Key, Reply, Request, Terms};
-use covey_client::wire::{self, Answer};
 use covey_client::{ClientConfig, Session, SessionOptions, share_weights, status};
+use covey_messages::PhaseMessage::{Joint, Online};
+use covey_messages::wire::{self, Answer};
+use covey_messages::{Hex, Infer, Key, Reply, Request, Terms};
 use covey_node::PartyConfig;
 use covey_ring::Ring;
 use covey_runtime::Profile;
 use covey_runtime::session::ProtocolKind::{self, Beaver};
+
+use crate::common::{CLIENTS, Cluster, DEALER, Model, cnn, infer_and_compare, message, only_file};
 
 fn model() -> Model {
     cnn("cnn", Ring::Pow2(32), true)

@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{CLIENTS, Cluster, Model, cnn, eventually, infer_and_compare, last_may, message};
-use crate::stored_runs::{folder, infer};
-use covey_client::messages::PhaseMessage::Joint;
-use covey_client::messages::{Deleted, Hex};
 use covey_client::{ClientError, delete_store, delete_weights, status};
+use covey_messages::PhaseMessage::Joint;
+use covey_messages::{Deleted, Hex};
 use covey_node::Operator;
 use covey_ring::Ring;
 use covey_runtime::session::ProtocolKind::{Beaver, Trio, TwoParty};
+
+use crate::common::{CLIENTS, Cluster, Model, cnn, eventually, infer_and_compare, last_may, message};
+use crate::stored_runs::{folder, infer};
 
 fn model() -> Model {
     cnn("cnn", Ring::Pow2(32), false)
@@ -174,7 +175,7 @@ fn a_batch_that_one_party_deleted_serves_nobody() {
         let place = state(&cluster, lacks);
         assert_eq!(Operator::open(&place).unwrap().delete_store(None).unwrap().runs, 2);
         cluster.start_party(lacks);
-        let findings = covey_node::diagnose(&cluster.client("data")).findings;
+        let findings = covey_client::diagnose(&cluster.client("data")).findings;
         assert!(
             findings.len() == 1 && findings[0].what.contains("2 stored run(s) are not at all parties"),
             "{findings:?}"

@@ -1,12 +1,14 @@
 //! What a client is told that asks whether the parties would serve it: the same as when it opens a session.
 
-use crate::common::{CLIENTS, Cluster, Model, cnn, infer_and_compare, last_may, message, only_file};
-use covey_client::messages::PhaseMessage::Joint;
-use covey_client::{ClientConfig, Session, status};
-use covey_node::{Finding, PartyConfig, ProgramDiagnosis, Verdict, diagnose, own_status};
+use covey_client::{ClientConfig, ClientError, Finding, ProgramDiagnosis, Session, Verdict, diagnose, status};
+use covey_messages::PartyStatus;
+use covey_messages::PhaseMessage::Joint;
+use covey_node::PartyConfig;
 use covey_ring::Ring;
 use covey_runtime::session::ProtocolKind::{self, Beaver, Quad, Trio, TwoParty};
 use covey_transport::Identity;
+
+use crate::common::{CLIENTS, Cluster, Model, cnn, infer_and_compare, last_may, message, only_file};
 
 fn model() -> Model {
     cnn("cnn", Ring::Pow2(32), true)
@@ -15,6 +17,12 @@ fn model() -> Model {
 fn of_program(cluster: &Cluster, client: &str, model: &Model) -> ProgramDiagnosis {
     let programs = diagnose(&cluster.client(client)).programs;
     programs.into_iter().find(|found| found.program == model.program.hash().into()).expect("the program")
+}
+
+/// What a daemon says to whoever has its file and key.
+fn own_status(party: &PartyConfig) -> Result<PartyStatus, ClientError> {
+    let own = ClientConfig::new(&party.name, party.identity.clone(), vec![party.as_peer()], party.timeout)?;
+    status(&own).remove(0)
 }
 
 /// Sessions and the diagnosis refuse, with the same words.
@@ -224,7 +232,7 @@ fn a_model_owner_need_not_infer_and_hears_nothing_of_other_owners() {
     assert!(
         after.memory_bytes > Some(1000) && after.run_memory.is_some_and(|(batch, bytes)| batch == 2 && bytes > 100)
     );
-    let file = cluster.path(&format!("state-beta/{}.share", covey_client::messages::Hex::from(mine.program.hash())));
+    let file = cluster.path(&format!("state-beta/{}.share", covey_messages::Hex::from(mine.program.hash())));
     assert_eq!(after.share_bytes, std::fs::metadata(file).unwrap().len());
     assert_eq!(used("theirs").memory_bytes, Some(0));
 }

@@ -3,14 +3,15 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use covey_client::Session;
+use covey_messages::PhaseMessage::Joint;
+use covey_ring::Ring;
+use covey_runtime::session::ProtocolKind;
+
 use crate::common::{
     CLIENTS, Cluster, DEALER, Model, Process, TIMEOUT, cnn, eventually, images, infer_and_compare, log, message,
     slow_session,
 };
-use covey_client::Session;
-use covey_client::messages::PhaseMessage::Joint;
-use covey_ring::Ring;
-use covey_runtime::session::ProtocolKind;
 
 /// Strikes one party in the middle of a run, or a dealer before it, whose part is soon done; returns what the client was told and how
 /// long that took.

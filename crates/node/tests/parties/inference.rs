@@ -1,11 +1,12 @@
 //! Private inferences over mutual TLS between three parties and four, equal to the specification bit for bit.
 
-use crate::common::{Cluster, cnn, images, infer_and_compare, only_file};
-use covey_client::messages::PhaseMessage::{Joint, Online, Preprocess};
 use covey_client::{share_weights, status};
+use covey_messages::PhaseMessage::{Joint, Online, Preprocess};
 use covey_ring::Ring;
 use covey_runtime::Profile;
 use covey_runtime::session::ProtocolKind;
+
+use crate::common::{Cluster, cnn, images, infer_and_compare, only_file};
 
 #[test]
 fn private_inference_equals_the_specification() {

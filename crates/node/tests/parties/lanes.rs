@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::common::{Cluster, Model, cnn, expected, images, infer_and_compare, message, slow_session};
-use covey_client::messages::PhaseMessage::{self, Joint, Online};
 use covey_client::{Inferences, Session, SessionOptions};
 use covey_protocols::cost::CostModel;
+use covey_messages::PhaseMessage::{self, Joint, Online};
 use covey_protocols::{Options, Pipelines};
 use covey_ring::Ring;
 use covey_runtime::Profile;
 use covey_runtime::plan::plan;
 use covey_runtime::session::ProtocolKind;
+
+use crate::common::{Cluster, Model, cnn, expected, images, infer_and_compare, message, slow_session};
 
 fn open(cluster: &Cluster, model: &Model, options: Options) -> Session {
     let options = SessionOptions { protocol: cluster.protocol, options };

@@ -1,8 +1,9 @@
 //! What an operator may grant a client: so many samples, rounded so much.
 
-use crate::common::{CLIENTS, Cluster, NAMES, cnn, expected, images, infer_and_compare, message};
-use covey_client::messages::PhaseMessage::{Joint, Online};
+use covey_messages::PhaseMessage::{Joint, Online};
 use covey_ring::Ring;
+
+use crate::common::{CLIENTS, Cluster, NAMES, cnn, expected, images, infer_and_compare, message};
 
 /// A cluster whose data owner has `lines` in its entry at each party.
 fn granting(lines: [&str; 3]) -> Cluster {

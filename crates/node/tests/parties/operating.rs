@@ -4,15 +4,16 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
+use covey_client::{ClientConfig, Session};
+use covey_messages::PhaseMessage::{Joint, Online};
+use covey_messages::wire::{self, Answer};
+use covey_messages::{Infer, Request};
+use covey_ring::Ring;
+use serde_json::Value;
+
 use crate::abuse::call;
 use crate::common::{CLIENTS, Cluster, Process, cnn, eventually, infer_and_compare, log, message};
 use crate::refused::terms;
-use covey_client::messages::PhaseMessage::{Joint, Online};
-use covey_client::messages::{Infer, Request};
-use covey_client::wire::{self, Answer};
-use covey_client::{ClientConfig, Session};
-use covey_ring::Ring;
-use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 

@@ -4,15 +4,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use covey_client::{ClientConfig, ClientError, Session, SessionOptions, share_weights, status};
+use covey_messages::PhaseMessage::Joint;
+use covey_messages::wire::{self, Answer};
+use covey_messages::{Infer, Proceed, Reply, Request};
+use covey_ring::Ring;
+use covey_transport::Connection;
+
 use crate::abuse::{call, granting};
 use crate::common::{Cluster, Model, cnn, eventually, infer_and_compare, message};
 use crate::refused::terms;
-use covey_client::messages::PhaseMessage::Joint;
-use covey_client::messages::{Infer, Proceed, Reply, Request};
-use covey_client::wire::{self, Answer};
-use covey_client::{ClientConfig, ClientError, Session, SessionOptions, share_weights, status};
-use covey_ring::Ring;
-use covey_transport::Connection;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use crate::common::{CLIENTS, Cluster, Model, cnn, images, infer_and_compare, last_may, message};
-use covey_client::messages::PhaseMessage::Joint;
-use covey_client::messages::{Hex, Infer, Key, Proceed, Reply, Request, RingMessage, ShareWeights, Terms};
-use covey_client::wire::{self, Answer};
 use covey_client::{ClientConfig, Session, SessionOptions, share_weights, status};
+use covey_messages::PhaseMessage::Joint;
+use covey_messages::wire::{self, Answer};
+use covey_messages::{Hex, Infer, Key, Proceed, Reply, Request, RingMessage, ShareWeights, Terms};
 use covey_node::PartyConfig;
 use covey_ring::Ring;
 use covey_runtime::session::ProtocolKind;
 use covey_transport::Connection;
+
+use crate::common::{CLIENTS, Cluster, Model, cnn, images, infer_and_compare, last_may, message};
 
 pub fn contains(message: &str, parts: &[&str]) {
     assert!(parts.iter().all(|part| message.contains(part)), "{message}\nlacks one of {parts:?}");
@@ -172,7 +173,7 @@ fn other_versions_and_broken_messages() {
         };
         let other = answer(br#"{"version":999,"body":"status"}"#);
         contains(&other, &["version 999", "install the same Covey release"]);
-        let nonsense = covey_client::messages::encode(&"nonsense");
+        let nonsense = covey_messages::encode(&"nonsense");
         for broken in [&b""[..], b"{", &nonsense, &[0xff; 70_000]] {
             let said = answer(broken);
             contains(&said, &["broke the format"]);
@@ -409,7 +410,7 @@ fn bad_uploads_leave_the_old_weights_in_place() {
         role: 1,
         parties: owner.parties.iter().map(|party| Key(party.key())).collect(),
         program_bytes: file.len() as u64,
-        payload_bytes: covey_client::payload_bytes(&ProtocolKind::Trio.sharing(3).unwrap(), &model.program, 1),
+        payload_bytes: covey_messages::payload_bytes(&ProtocolKind::Trio.sharing(3).unwrap(), &model.program, 1),
     };
     let upload = |head: ShareWeights, pieces: &[&[u8]]| -> String {
         let party = &owner.parties[1];

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use crate::common::{CLIENTS, Cluster, Process, cnn, eventually, infer_and_compare, log};
-use crate::refused::{ask, contains, terms};
-use covey_client::messages::PhaseMessage::Joint;
-use covey_client::messages::{Hex, Key, Proceed, Reply, Request, ShareWeights, Terms};
-use covey_client::wire::{self, Answer};
+use covey_messages::PhaseMessage::Joint;
+use covey_messages::wire::{self, Answer};
+use covey_messages::{Hex, Key, Proceed, Reply, Request, ShareWeights, Terms};
 use covey_ring::Ring;
 use covey_runtime::session::ProtocolKind;
+
+use crate::common::{CLIENTS, Cluster, Process, cnn, eventually, infer_and_compare, log};
+use crate::refused::{ask, contains, terms};
 
 const BETA: usize = 1;
 
@@ -93,7 +94,7 @@ fn an_upload_needs_its_right_until_its_end() {
     let (owner, timeout) = (cluster.client("owner"), Duration::from_secs(10));
     let file = model.program.to_bytes();
     let sharing = ProtocolKind::Trio.sharing(3).unwrap();
-    let payload_bytes = covey_client::payload_bytes(&sharing, &model.program, BETA);
+    let payload_bytes = covey_messages::payload_bytes(&sharing, &model.program, BETA);
     let head = ShareWeights {
         protocol: "trio".into(),
         program: model.program.hash().into(),

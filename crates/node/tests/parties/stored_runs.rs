@@ -1,21 +1,20 @@
 //! Runs that are dealt in one session and used in later ones.
 
-use crate::common::{
-    CLIENTS, Cluster, Model, Process, cnn, copy, eventually, images, infer_and_compare, last_may, log, material,
-    message, slow_session, wide,
-};
-use crate::refused::terms;
-use covey_client::messages::PhaseMessage::{Joint, Online};
-use covey_client::messages::{
-    CONTROL_STREAM, Infer, Proceed, Reply, Request, Run, SessionReply, SessionRequest, Terms,
-};
-use covey_client::wire::{self, Answer};
 use covey_client::{Inference, Session, SessionOptions, status};
+use covey_messages::PhaseMessage::{Joint, Online};
+use covey_messages::wire::{self, Answer};
+use covey_messages::{CONTROL_STREAM, Infer, Proceed, Reply, Request, Run, SessionReply, SessionRequest, Terms};
 use covey_ring::Ring;
 use covey_runtime::Profile;
 use covey_runtime::profile::FROM_STORE;
 use covey_runtime::session::ProtocolKind::{self, Beaver, Quad, Trio};
 use covey_transport::{Connection, Endpoint, Network, PeerId, Session as Streams};
+
+use crate::common::{
+    CLIENTS, Cluster, Model, Process, cnn, copy, eventually, images, infer_and_compare, last_may, log, material,
+    message, slow_session, wide,
+};
+use crate::refused::terms;
 
 fn model() -> Model {
     cnn("cnn", Ring::Pow2(32), true)

@@ -1,18 +1,21 @@
 //! Two parties: correlated OTs ahead of sessions, and data owners who are P1 themselves.
 
-use crate::common::{
-    CLIENTS, Cluster, Model, Process, cnn, copy, eventually, expected, images, infer_and_compare, last_may, log,
-    material, message, slow_session,
-};
-use covey_client::messages::PhaseMessage::{Joint, Online};
 use covey_client::{Session, SessionOptions, share_weights, status};
-use covey_node::{OwnSession, own_stores};
+
 use covey_protocols::cost::CostModel;
+use covey_data_owner::OwnSession;
+use covey_messages::PhaseMessage::{Joint, Online};
+use covey_node::own_stores;
 use covey_ring::Ring;
 use covey_runtime::Profile;
 use covey_runtime::plan::{Plan, plan_rounded};
 use covey_runtime::profile::FROM_STORE;
 use covey_runtime::session::ProtocolKind::TwoParty;
+
+use crate::common::{
+    CLIENTS, Cluster, Model, Process, cnn, copy, eventually, expected, images, infer_and_compare, last_may, log,
+    material, message, slow_session,
+};
 
 fn model() -> Model {
     cnn("cnn", Ring::Pow2(32), true)
@@ -191,7 +194,7 @@ fn own(cluster: &Cluster, client: &str, model: &Model) -> Result<OwnSession, Str
 
 fn session(own: &mut OwnSession) -> &mut Session {
     assert!(own.is_party());
-    own.session().unwrap()
+    own.session()
 }
 
 #[test]
@@ -251,19 +254,19 @@ fn a_data_owners_store_outlives_its_process_half() {
     let mut data = own(&cluster, "data", &model).unwrap();
     session(&mut data).fill_store(1, 3, &mut |_| {}).unwrap();
     drop(data);
-    let sum = |stores: &[covey_client::messages::StoreStatus]| {
+    let sum = |stores: &[covey_messages::StoreStatus]| {
         let batches = stores.iter().flat_map(|store| &store.batches);
         batches.fold([0, 0], |sum, (_, left)| [sum[0] + left[0], sum[1] + left[1]])
     };
-    let full = sum(&own_stores(&cluster.client("data")).unwrap());
+    let full = sum(&own_stores(&cluster.client("data").state).unwrap());
     assert!(full[0] >= 3 * one[0] && full[1] >= 3 * one[1]);
     let mut data = own(&cluster, "data", &model).unwrap();
     let inference = infer_and_compare(session(&mut data), &model, Joint, 1, 1);
-    let busy = message(own_stores(&cluster.client("data")).unwrap_err());
+    let busy = message(own_stores(&cluster.client("data").state).unwrap_err());
     assert!(busy.contains("another process uses this stock"), "{busy}");
     assert_eq!(material(&inference), (0, FROM_STORE.into()));
     drop(data);
-    assert_eq!(sum(&own_stores(&cluster.client("data")).unwrap()), less(full, one));
+    assert_eq!(sum(&own_stores(&cluster.client("data").state).unwrap()), less(full, one));
     let status = status(&cluster.client("data")).remove(0).unwrap();
     assert_eq!(sum(&status.stores), less(full, one));
     only_its_own_stores_are_told(&cluster);

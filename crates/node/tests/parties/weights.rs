@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use covey_client::messages::PhaseMessage::Joint;
+use covey_messages::PhaseMessage::Joint;
 use covey_program::{ProgramBuilder, Weights, op};
 use covey_ring::Ring;
 

@@ -2,19 +2,20 @@
 
 use std::time::{Duration, Instant};
 
+use covey_client::{ClientError, Session, SessionOptions, status};
+use covey_messages::PhaseMessage::Joint;
+use covey_messages::{Hex, Terms};
+use covey_program::{Window, op};
+use covey_protocols::Options;
+use covey_ring::Ring;
+use covey_runtime::session::ProtocolKind::Beaver;
+
 use crate::common::{
     CLIENTS, Cluster, Model, Process, TIMEOUT, cnn, copy, eventually, expected, images, infer_and_compare, log,
     message, pooling,
 };
 use crate::refused;
 use crate::stored_runs::{folder, infer, stored};
-use covey_client::messages::PhaseMessage::Joint;
-use covey_client::messages::{Hex, Terms};
-use covey_client::{ClientError, Session, SessionOptions, status};
-use covey_program::{Window, op};
-use covey_protocols::Options;
-use covey_ring::Ring;
-use covey_runtime::session::ProtocolKind::Beaver;
 
 const DEALER: usize = 2;
 

@@ -3,17 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use covey_client::messages::{
-    COVEY_VERSION, Checked, Hex, Key, PartyHello, PartyStatus, ProgramUse, Right, RingMessage, Terms, one_line,
+use covey_messages::config::Peer;
+use covey_messages::{
+    COVEY_VERSION, Checked, Hex, Key, PartyHello, PartyStatus, ProgramUse, Right, RingMessage, Terms, compare, one_line,
 };
-use covey_client::{ClientConfig, ClientError, Peer, check, status};
 use covey_protocols::Options;
 use covey_runtime::session::ProtocolKind;
 use covey_transport::ErrorKind;
 use serde::Serialize;
 
-use crate::config::PartyConfig;
-use crate::handshake;
+use crate::{ClientConfig, ClientError, check, status};
 
 /// What the parties that a client lists said, and what follows from it.
 pub struct Diagnosis {
@@ -186,7 +185,7 @@ impl Asked<'_> {
             }
         }
         if findings.is_empty() {
-            findings.extend(handshake::compare(&hellos).err().map(|differ| of(None, differ.to_string(), true)));
+            findings.extend(compare(&hellos).err().map(|differ| of(None, differ, true)));
         }
         let sharing = hellos.first().map(|hello| hello.sharing);
         match (findings.is_empty(), unasked) {
@@ -225,15 +224,4 @@ impl Asked<'_> {
             terms,
         }
     }
-}
-
-/// What a daemon says to whoever runs it, who has its configuration and key.
-///
-/// # Errors
-/// If it does not serve, or is silent.
-pub fn own_status(config: &PartyConfig) -> Result<PartyStatus, ClientError> {
-    let PartyConfig { name, listen, identity, timeout, .. } = config;
-    let own = Peer { dealer: config.dealer, ..Peer::new(name, listen, identity.fingerprint()) };
-    let client = ClientConfig::new(name, identity.clone(), vec![own], *timeout)?;
-    status(&client).remove(0)
 }

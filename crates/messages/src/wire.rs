@@ -6,7 +6,7 @@ use covey_transport::{Connection, Endpoint, PeerId, Phase};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::messages::{self, MAX_CONTROL, MAX_SESSION_MESSAGE, MessageError, Reply};
+use crate::{MAX_CONTROL, MAX_SESSION_MESSAGE, MessageError, Reply, decode, encode, one_line};
 
 /// Why a control message did not come or go.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum WireError {
 /// # Errors
 /// A lost connection.
 pub fn send<T: Serialize>(connection: &mut Connection, message: &T, timeout: Duration) -> Result<(), WireError> {
-    Ok(connection.send_frame(&messages::encode(message), timeout)?)
+    Ok(connection.send_frame(&encode(message), timeout)?)
 }
 
 /// Waits at most `timeout` for a message of the set-up.
@@ -38,7 +38,7 @@ pub fn send<T: Serialize>(connection: &mut Connection, message: &T, timeout: Dur
 /// A lost or silent connection, or a message that is not understood.
 pub fn receive<T: DeserializeOwned>(connection: &mut Connection, timeout: Duration) -> Result<T, WireError> {
     let bytes = connection.recv_frame(MAX_CONTROL, timeout)?;
-    messages::decode(&bytes).map_err(|source| WireError::Message { peer: connection.name().to_string(), source })
+    decode(&bytes).map_err(|source| WireError::Message { peer: connection.name().to_string(), source })
 }
 
 /// Waits for a party's answer; a refusal comes as [`Answer::Refused`], its reason cleaned.
@@ -47,7 +47,7 @@ pub fn receive<T: DeserializeOwned>(connection: &mut Connection, timeout: Durati
 /// As [`receive`].
 pub fn answer(connection: &mut Connection, timeout: Duration) -> Result<Answer, WireError> {
     Ok(match receive(connection, timeout)? {
-        Reply::Refused { reason } => Answer::Refused(messages::one_line(&reason)),
+        Reply::Refused { reason } => Answer::Refused(one_line(&reason)),
         reply => Answer::Reply(reply),
     })
 }
@@ -65,7 +65,7 @@ pub enum Answer {
 /// # Errors
 /// The session's failure.
 pub fn send_control<T: Serialize>(endpoint: &mut dyn Endpoint, to: PeerId, message: &T) -> Result<(), WireError> {
-    let bytes = messages::encode(message);
+    let bytes = encode(message);
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     endpoint.send(to, Phase::Online, len.to_le_bytes().to_vec())?;
     Ok(endpoint.send(to, Phase::Online, bytes)?)
@@ -87,5 +87,5 @@ pub fn receive_control<T: DeserializeOwned>(
         return Err(refuse(MessageError::Malformed));
     }
     let bytes = endpoint.recv(from, Phase::Online, len)?;
-    messages::decode(&bytes).map_err(refuse)
+    decode(&bytes).map_err(refuse)
 }

@@ -1,0 +1,160 @@
+//! Messages of a running session: between its client and the parties, and between parties about what they have stored.
+
+use covey_runtime::Profile;
+use serde::{Deserialize, Serialize};
+
+use crate::Hex;
+
+/// When what is exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PhaseMessage {
+    /// Everything.
+    Joint,
+    /// What does not depend on inputs, kept for later.
+    Preprocess,
+    /// The rest, with what was kept.
+    Online,
+}
+
+/// What the client asks for in a running session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SessionRequest {
+    /// Runs of the program.
+    Run(Run),
+    /// What inferences of later sessions will use up: correlated OTs, or runs.
+    Fill(Fill),
+    /// The session is over.
+    Close,
+}
+
+/// `count` runs of one batch size, numbered from `inference` on, on the lanes that [`lane_of`] names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// The phase.
+    pub phase: PhaseMessage,
+    /// Samples a run.
+    pub batch: usize,
+    /// Number of the first run; no number is used for two preprocessing or joint runs.
+    pub inference: u64,
+    /// Runs.
+    pub count: u32,
+}
+
+/// What `count` inferences of `batch` samples of the session's program will need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fill {
+    /// Samples an inference.
+    pub batch: usize,
+    /// Inferences.
+    pub count: u32,
+}
+
+/// What a party answers in a running session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SessionReply {
+    /// The weights are loaded; runs may be asked for.
+    Opened,
+    /// A step begins. One party tells, now and then.
+    Progress {
+        /// The step's index.
+        step: usize,
+        /// Steps in all.
+        steps: usize,
+        /// The step's name.
+        name: String,
+    },
+    /// The runs are done.
+    Done(Done),
+}
+
+/// A party's report of finished runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Done {
+    /// Times, and the payload it sent.
+    pub profile: Profile,
+    /// Inferences with preprocessed material left.
+    pub stored: usize,
+    /// All bytes it wrote to sockets in this time, framing and TLS included.
+    pub socket_bytes_sent: u64,
+    /// What the runs took of its machine.
+    pub usage: Usage,
+}
+
+/// What a party used of its machine; `None` where its system does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Usage {
+    /// Processor seconds of all its threads during the runs, whatever session they worked for.
+    pub cpu_seconds: Option<f64>,
+    /// The most memory it has held since it started, in bytes.
+    pub peak_memory_bytes: Option<u64>,
+}
+
+/// What parties say to each other about what they have ahead: prepared weights, correlated OTs of two parties, or runs of all roles.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StoreMessage {
+    /// What a party has of the session's weights, now that no other session prepares them there. P0 says it first.
+    Weights {
+        /// The session that the working form was prepared in.
+        prepared: Option<Hex<16>>,
+        /// The session that their masks were drawn in.
+        masks: Option<Hex<16>>,
+    },
+    /// P1 has batches of OTs of these names.
+    Has(Vec<Hex<16>>),
+    /// What P0 has of runs.
+    Ahead {
+        /// Some may serve this session.
+        any: bool,
+        /// How many are gone of each batch for such sessions, unless P0 is just setting some aside or making some.
+        gone: Option<Vec<(Hex<16>, u64)>>,
+    },
+    /// The client's request for these runs is here, says each role but P0: it sets none aside before all have said so.
+    Asked {
+        /// Samples a run.
+        batch: usize,
+        /// How many that are not set aside yet.
+        count: u32,
+    },
+    /// P0 has none left for the next runs.
+    Nothing,
+    /// P0 has set these OTs aside for the next runs.
+    Offer {
+        /// The batch.
+        batch: Hex<16>,
+        /// Where they begin, by the role that holds the correlation.
+        start: [u64; 2],
+        /// How many, likewise.
+        count: [u64; 2],
+    },
+    /// P0 has set these runs aside for the next ones; each other role says it once it has done the same.
+    OfferRuns {
+        /// The batch.
+        batch: Hex<16>,
+        /// The number of the first in it.
+        start: u64,
+        /// How many.
+        count: u32,
+        /// Offers of one P0, in all its sessions, have numbers that grow in the order in which it set their runs aside.
+        turn: u64,
+    },
+    /// These runs were overtaken by later ones here, and why: they are lost, and the batch serves on.
+    Overtaken {
+        /// Why, in one line.
+        reason: String,
+    },
+    /// The same OTs are set aside, or a fill finished, here.
+    Agreed,
+    /// It cannot be, and why: the batch is of no use any more.
+    Refused {
+        /// Why, in one line.
+        reason: String,
+    },
+}
