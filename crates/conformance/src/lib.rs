@@ -10,6 +10,7 @@ pub mod adversary;
 pub mod beaver;
 pub mod bench;
 pub mod conform;
+pub mod difference;
 pub mod failure;
 pub mod goldens;
 pub mod harness;

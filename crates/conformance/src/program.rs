@@ -10,10 +10,10 @@ use covey_protocols::{Phase, ProtocolError};
 use covey_ring::{Ring, Tensor, Word};
 use covey_runtime::clear::run_clear;
 use covey_runtime::plan::{Plan, plan};
-use covey_runtime::verify::{Difference, compare};
 use covey_runtime::{Executor, INPUTS, OUTPUTS, Parameter, RuntimeError};
 use covey_transport::{Phase as StepKind, Snapshot};
 
+use crate::difference::{Difference, compare};
 use crate::harness::{ClientHalf, Harness, WordOf};
 use crate::samples::wrapped;
 use crate::secrets;

@@ -33,7 +33,7 @@ mod sharing;
 mod state;
 mod supply;
 mod turns;
-#[doc(hidden)]
+#[cfg(feature = "fuzz")]
 pub mod untrusted;
 mod usage;
 mod weights;

@@ -7,7 +7,7 @@ use prost::Message;
 use crate::program::Parts;
 use crate::{
     Bound, BoundSource, Kind, Node, Op, Postprocess, Program, ProgramError, Value, ValueId, Visibility, WholeNumbers,
-    container, convert, op,
+    container, encode, op,
 };
 
 /// Builds a [`Program`] node by node; result shapes and scales follow from the operations.
@@ -62,15 +62,9 @@ impl ProgramBuilder {
         self.value(Value { kind: Kind::Constant, visibility, bound, constant: Some(data), ..blank })
     }
 
-    /// Any value, as given. An input must also be listed with [`ProgramBuilder::list_input`].
-    pub fn value(&mut self, value: Value) -> ValueId {
+    fn value(&mut self, value: Value) -> ValueId {
         self.parts.values.push(value);
         ValueId((self.parts.values.len() - 1) as u32)
-    }
-
-    /// Lists a value of kind input among the program's inputs.
-    pub fn list_input(&mut self, id: ValueId) {
-        self.parts.inputs.push(id);
     }
 
     /// A node whose result, called `<name>:<number of the node>`, has the shape and scale that follow. Reshape and
@@ -143,7 +137,7 @@ impl ProgramBuilder {
     }
 
     pub(crate) fn wire(&self) -> wire::Program {
-        convert::encode(&self.parts)
+        encode::encode(&self.parts)
     }
 
     fn infer_node(

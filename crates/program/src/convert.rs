@@ -1,4 +1,4 @@
-//! Between the wire and the plain types. Only what the plain types cannot express is refused here; the rest is
+//! From the wire to the plain types. Only what the plain types cannot express is refused here; the rest is
 //! [`crate::validate`]'s.
 
 use covey_operators::wire;
@@ -151,77 +151,4 @@ fn node(node: wire::Node) -> Result<Node, ProgramError> {
         outputs: node.outputs.into_iter().map(ValueId).collect(),
         op,
     })
-}
-
-/// The wire form of a program. Numbers beyond the wire's width saturate, and are refused when read back.
-pub(crate) fn encode(parts: &Parts) -> wire::Program {
-    let ids = |ids: &[ValueId]| ids.iter().map(|id| id.0).collect();
-    wire::Program {
-        format_version: VERSION.into(),
-        name: parts.name.clone(),
-        producer: parts.producer.clone(),
-        ring: Some(wire::Ring {
-            kind: Some(match parts.ring {
-                Ring::Pow2(bits) => wire::ring::Kind::Pow2(bits),
-                Ring::Odd(modulus) => wire::ring::Kind::Odd(modulus),
-            }),
-        }),
-        values: parts.values.iter().map(encode_value).collect(),
-        nodes: parts.nodes.iter().map(encode_node).collect(),
-        inputs: ids(&parts.inputs),
-        outputs: ids(&parts.outputs),
-        postprocess: parts.postprocess.iter().map(|&step| encode_postprocess(step).into()).collect(),
-        certificate: None,
-    }
-}
-
-fn encode_postprocess(step: Postprocess) -> wire::Postprocess {
-    match step {
-        Postprocess::Nothing => wire::Postprocess::Nothing,
-        Postprocess::Softmax => wire::Postprocess::Softmax,
-    }
-}
-
-fn encode_value(value: &Value) -> wire::Value {
-    let kind = match value.kind {
-        Kind::Intermediate => wire::value::Kind::Intermediate,
-        Kind::Input => wire::value::Kind::Input,
-        Kind::Constant => wire::value::Kind::Constant,
-        Kind::Parameter => wire::value::Kind::Parameter,
-        Kind::State => wire::value::Kind::State,
-    };
-    let visibility = match value.visibility {
-        Visibility::Secret => wire::value::Visibility::Secret,
-        Visibility::Public => wire::value::Visibility::Public,
-    };
-    let source = match value.bound.source {
-        BoundSource::Proved => wire::bound::Source::Proved,
-        BoundSource::Calibrated => wire::bound::Source::Calibrated,
-    };
-    wire::Value {
-        name: value.name.clone(),
-        shape: value.shape.iter().map(|&size| size as u64).collect(),
-        batched: value.batched,
-        scale: value.scale,
-        kind: kind.into(),
-        visibility: visibility.into(),
-        bound: Some(wire::Bound { bits: value.bound.bits, source: source.into() }),
-        range: value.range.map(|(low, high)| wire::Range { low, high }),
-        constant: value.constant.clone().unwrap_or_default(),
-        whole: value.whole.as_ref().map(|whole| wire::WholeNumbers {
-            shape: whole.shape.iter().map(|&size| size as u64).collect(),
-            classes: whole.classes.clone(),
-        }),
-        bits: value.bits,
-    }
-}
-
-fn encode_node(node: &Node) -> wire::Node {
-    wire::Node {
-        name: node.name.clone(),
-        source_op: node.source_op.clone(),
-        inputs: node.inputs.iter().map(|id| id.0).collect(),
-        outputs: node.outputs.iter().map(|id| id.0).collect(),
-        op: Some(node.op.encode()),
-    }
 }

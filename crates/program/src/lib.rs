@@ -4,10 +4,13 @@
 //! parsed, not merely validated: no invalid `Program` or `Weights` exists. `docs/program-format.md` says what each
 //! operation means in integer arithmetic; the operators themselves are `covey-operators`'.
 
+#[cfg(any(test, feature = "builder"))]
 mod builder;
 mod container;
 mod convert;
 mod dump;
+#[cfg(any(test, feature = "builder"))]
+mod encode;
 mod error;
 mod file;
 mod node;
@@ -15,6 +18,7 @@ mod program;
 mod validate;
 mod weights;
 
+#[cfg(any(test, feature = "builder"))]
 pub use builder::ProgramBuilder;
 pub use container::ProgramHash;
 pub use covey_operators::{Bound, BoundSource, Kind, Op, Rounding, Value, Visibility, WholeNumbers, Window, op};

@@ -2,7 +2,7 @@
 //!
 //! A [`Schedule`] says what runs when; the [`Executor`] runs it on any `Protocol`, in any phase, at any batch size; the
 //! same executor on a planner gives the [`plan`]. [`session`] chooses protocol and ring once, [`clear`] runs the
-//! specification, [`verify`] compares results.
+//! specification.
 
 mod batch;
 pub mod clear;
@@ -12,7 +12,6 @@ pub mod plan;
 pub mod profile;
 mod schedule;
 pub mod session;
-pub mod verify;
 
 pub use batch::batch_limit;
 pub use error::RuntimeError;

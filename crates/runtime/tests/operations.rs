@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Run, integers, run_in, tensor};
+use common::{Run, integers, integers_of, run_in, tensor};
 use covey_program::{Program, ProgramBuilder, Rounding, Weights, op};
 use covey_protocols::Phase;
 use covey_protocols::beaver::Beaver;
@@ -13,7 +13,6 @@ use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
 use covey_ring::{Ring, Tensor};
 use covey_runtime::clear::run_clear;
-use covey_runtime::verify::compare;
 
 const RING: Ring = Ring::Pow2(32);
 
@@ -77,7 +76,7 @@ fn operations_the_cnn_does_not_have() {
 
     let x = [tensor::<u32>(RING, &[2, 2, 3], &values)];
     for run in run_in_each(&program, &none, &x) {
-        assert_eq!(compare("both", &out.outputs[0], &run.outputs[0], RING).differing, 0);
+        assert_eq!(integers_of(&run.outputs[0], RING), integers_of(&out.outputs[0], RING));
     }
 }
 
@@ -134,7 +133,7 @@ fn gathers_signs_and_stacked_images() {
 
     for run in run_in_each(&program, &weights, &[tensor(RING, &[3, 2, 1, 3, 3], &values)]) {
         for (due, got) in out.outputs.iter().zip(&run.outputs) {
-            assert_eq!(compare("output", due, got, RING).differing, 0);
+            assert_eq!(integers_of(got, RING), integers_of(due, RING));
         }
     }
 }
@@ -197,7 +196,7 @@ fn bits_are_compared_once_and_select_often() {
         for phases in phases {
             let run = run(&program, &none, &inputs, phases);
             for (due, got) in out.outputs.iter().zip(&run.outputs) {
-                assert_eq!(compare("output", due, got, RING).differing, 0);
+                assert_eq!(integers_of(got, RING), integers_of(due, RING));
             }
         }
     }
@@ -272,6 +271,6 @@ fn a_parameter_is_added_to_a_layer_without_a_batch() {
     assert_eq!(found, due);
     let x = [tensor::<u32>(RING, &[1, 2, 3], &x)];
     for run in run_in_each(&program, &weights, &x) {
-        assert_eq!(compare("out", &clear.outputs[0], &run.outputs[0], RING).differing, 0);
+        assert_eq!(integers_of(&run.outputs[0], RING), integers_of(&clear.outputs[0], RING));
     }
 }

@@ -18,10 +18,11 @@ mod pool;
 mod record;
 mod roster;
 mod session;
+#[cfg(feature = "simulation")]
 pub mod sim;
 mod tcp;
 mod tls;
-#[doc(hidden)]
+#[cfg(feature = "fuzz")]
 pub mod untrusted;
 
 pub use channel::{Endpoint, Network, PeerId, Phase};

@@ -80,7 +80,7 @@ proptest! {
         let bytes = program.to_bytes();
         let again = Program::from_bytes(&bytes).unwrap();
         prop_assert!(again == program);
-        prop_assert_eq!(convert::encode(&again.parts), b.wire());
+        prop_assert_eq!(encode::encode(&again.parts), b.wire());
         prop_assert_eq!(again.to_bytes(), bytes);
     }
 }

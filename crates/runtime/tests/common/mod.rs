@@ -27,6 +27,11 @@ pub fn tensor<W: Word>(ring: Ring, shape: &[usize], values: &[i64]) -> Tensor<W>
     Tensor::new(shape, values.iter().map(|&v| ring.wrap(v.into())).collect())
 }
 
+/// Shape and signed elements, whatever the words.
+pub fn integers_of<W: Word>(x: &Tensor<W>, ring: Ring) -> (Vec<usize>, Vec<i64>) {
+    (x.shape().to_vec(), x.data().iter().map(|&word| ring.signed(word)).collect())
+}
+
 pub fn truncate(bits: u32) -> op::Truncate {
     op::Truncate { bits, rounding: Rounding::Exact }
 }

@@ -1,10 +1,9 @@
 //! Comparing results, element by element.
 
 use covey_ring::{Ring, Tensor, Word};
-use serde::{Deserialize, Serialize};
 
 /// One output of two runs, compared.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The output.
     pub output: String,
@@ -17,7 +16,7 @@ pub struct Difference {
 }
 
 /// The first element that differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstDifference {
     /// Where, along each dimension.
     pub index: Vec<usize>,
@@ -59,39 +58,20 @@ fn index_of(mut position: usize, shape: &[usize]) -> Vec<usize> {
     index
 }
 
-/// How close results are to floating-point ones.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Closeness {
-    /// Norm of the difference over the norm of the reference.
-    pub relative_error: f64,
-    /// Rows whose largest element stands at the same place, over all rows.
-    pub top1_agreement: f64,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Compares rows of `classes` elements with a floating-point reference of equal length.
-///
-/// `None` if the lengths differ, there are no rows, or something is not finite.
-pub fn closeness(reference: &[f64], actual: &[f64], classes: usize) -> Option<Closeness> {
-    let whole = classes > 0 && !reference.is_empty() && reference.len().is_multiple_of(classes);
-    if !whole || reference.len() != actual.len() || reference.iter().chain(actual).any(|v| !v.is_finite()) {
-        return None;
+    #[test]
+    fn differences_are_counted_and_the_first_is_located() {
+        let ring = Ring::Pow2(32);
+        let expected = Tensor::<u64>::new([2, 3], vec![1, 2, 3, 4, 5, 6]);
+        let actual = Tensor::<u32>::new([2, 3], vec![1, 2, 3, 4, u32::MAX, 7]);
+        let difference = compare("logits", &expected, &actual, ring);
+        assert_eq!((difference.elements, difference.differing), (6, 2));
+        assert_eq!(difference.first, Some(FirstDifference { index: vec![1, 1], expected: 5, actual: -1 }));
+        assert_eq!(compare("logits", &expected, &expected, ring).differing, 0);
+        let flat = Tensor::<u32>::new([6], vec![1, 2, 3, 4, 5, 6]);
+        assert_eq!(compare("logits", &expected, &flat, ring).differing, 6);
     }
-    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
-    let error = norm(&mut reference.iter().zip(actual).map(|(r, a)| r - a));
-    let size = norm(&mut reference.iter().copied());
-    let relative_error = if error == 0.0 { 0.0 } else { error / size };
-    let rows = reference.chunks(classes).zip(actual.chunks(classes));
-    let agreeing = rows.filter(|(reference, actual)| largest(reference) == largest(actual)).count();
-    Some(Closeness { relative_error, top1_agreement: agreeing as f64 * classes as f64 / reference.len() as f64 })
-}
-
-/// Index of the first largest element.
-fn largest(values: &[f64]) -> usize {
-    let mut best = 0;
-    for (index, value) in values.iter().enumerate() {
-        if *value > values[best] {
-            best = index;
-        }
-    }
-    best
 }
