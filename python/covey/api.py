@@ -16,7 +16,7 @@ from covey.certificate import read_labels
 from covey.clear import run_clear
 from covey.comparison import float_graph
 from covey.compile import RINGS, prepare
-from covey.data import Ranges, Samples, check_within, read_samples
+from covey.data import Ranges, check_within, read_samples
 from covey.errors import OptionError
 from covey.explanation import Explanation, explanation
 from covey.goals import Validation
@@ -131,13 +131,13 @@ def verify(
 
 def tune(
     model: Trained,
-    data: Samples,
+    data: Data,
     labels: Labels | None = None,
     *,
     protocol: str = "trio",
     tolerance: float | None = None,
     regression: bool = False,
-    calibration: Samples | None = None,
+    calibration: Data | None = None,
     input_range: Ranges | None = None,
     example_inputs: Any = None,
     name: str | None = None,

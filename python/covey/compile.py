@@ -19,6 +19,7 @@ from covey._proto import program_pb2 as pb
 from covey.emit import program_file, weights_file, write_files
 from covey.errors import NodeError, OptionError
 from covey.importers.source import Source, examine
+from covey.inputs import Data
 from covey.ir import Graph
 from covey.lowering import Division, Settings, Truncation
 from covey.measure import Measured, Samples
@@ -87,7 +88,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     path_or_model: Source,
     example_inputs: Any = None,
     *,
-    calibration: data.Samples | None = None,
+    calibration: Data | None = None,
     input_range: data.Ranges | None = None,
     truncation: Truncation | Literal["exact", "ulp", "probabilistic"] = "exact",
     ring: int | str = "auto",
@@ -195,7 +196,7 @@ def prepare(
     path_or_model: Source,
     example_inputs: Any = None,
     *,
-    calibration: data.Samples | None = None,
+    calibration: Data | None = None,
     input_range: data.Ranges | None = None,
     keep_bn: bool = False,
     drop_channels: bool = False,
@@ -220,7 +221,7 @@ def prepare(
     return Prepared(graph, ranges, sources, magnitudes, count, few)
 
 
-def _by_name(example_inputs: Any, graph: Graph) -> data.Samples:
+def _by_name(example_inputs: Any, graph: Graph) -> Data:
     values = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
     return dict(zip(graph.inputs, values, strict=False))
 

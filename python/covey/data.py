@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from covey import whole
-from covey.arrays import to_numpy
 from covey.errors import DataError, OptionError
+from covey.inputs import Data, listed, load_arrays
 from covey.interval import Array
 from covey.ir import Graph, Value
 
 WIDENING = 0.1
 """How much of its span an input range taken from data is widened on either side."""
 
-Samples: TypeAlias = "str | os.PathLike[str] | npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]] | Any"
-"""Data for a network's inputs: a .npy or .npz file, an array or a PyTorch tensor for a single input, arrays or tensors
-by input name, or a PyTorch dataset or data loader."""
-
 Ranges: TypeAlias = "tuple[float, float] | Sequence[float] | Mapping[str, tuple[float, float]]"
 """One range for all inputs, or ranges by input name."""
 
 
-def read_samples(source: Samples, graph: Graph, what: str = "calibration") -> dict[str, Array]:
+def read_samples(source: Data, graph: Graph, what: str = "calibration") -> dict[str, Array]:
     """Samples for every input of a graph as float64 [N, ..]. Raises `DataError` naming what is wrong."""
-    arrays = _load(source, graph, what)
-    for name in arrays:
-        if name not in graph.inputs:
-            raise DataError(f"{what} data names '{name}', which is no input: the inputs are {_listed(graph.inputs)}")
-    checked = {}
-    for name in graph.inputs:
-        if name not in arrays:
-            raise DataError(f"{what} data lacks the input '{name}': give arrays for {_listed(graph.inputs)}")
-        checked[name] = _check(arrays[name], graph, graph.values[name], what)
+    arrays = load_arrays(source, graph.inputs, what)
+    checked = {name: _check(arrays[name], graph, graph.values[name], what) for name in graph.inputs}
     counts = {name: len(array) for name, array in checked.items()}
     if len(set(counts.values())) > 1:
         raise DataError(f"{what} data has different numbers of samples ({counts}): give the same number for each input")
@@ -57,7 +44,7 @@ def read_ranges(source: Ranges, graph: Graph, names: Sequence[str]) -> dict[str,
             if name in graph.inputs and name not in names:
                 raise OptionError(f"input range for '{name}': its classes already say it, leave it out")
             if name not in names or name not in pairs:
-                raise OptionError(f"input range for '{name}': give one for each of the inputs {_listed(names)}")
+                raise OptionError(f"input range for '{name}': give one for each of the inputs {listed(names)}")
     else:
         pairs = dict.fromkeys(names, source)
     ranges = {}
@@ -100,31 +87,6 @@ def check_within(samples: Mapping[str, Array], ranges: Mapping[str, tuple[float,
             )
 
 
-def _load(source: Samples, graph: Graph, what: str) -> Mapping[str, npt.NDArray[Any]]:
-    if isinstance(source, str | os.PathLike):
-        path = os.fspath(source)
-        try:
-            loaded = np.load(path, allow_pickle=False)
-        except FileNotFoundError:
-            raise DataError(f"{what} file '{path}' does not exist: check the path") from None
-        except Exception:  # numpy raises many kinds for what it cannot parse
-            raise DataError(
-                f"{what} file '{path}' is not a readable .npy or .npz file: save it with numpy.save"
-            ) from None
-        if not isinstance(loaded, np.ndarray):
-            try:
-                return {name: loaded[name] for name in loaded.files}
-            except Exception:  # a damaged archive shows only when its members are read
-                raise DataError(f"{what} file '{path}' is damaged: save it again with numpy.savez") from None
-        source = loaded
-    source = to_numpy(source, graph.inputs, what)
-    if isinstance(source, Mapping):
-        return source
-    if len(graph.inputs) != 1:
-        raise DataError(f"{what} data is one array but the model has the inputs {_listed(graph.inputs)}: name each")
-    return {graph.inputs[0]: source}
-
-
 def _check(array: Any, graph: Graph, value: Value, what: str) -> Array:
     if not isinstance(array, np.ndarray):
         raise DataError(f"{what} data for '{value.name}' is a {type(array).__name__}: give a NumPy array")
@@ -145,7 +107,3 @@ def _check(array: Any, graph: Graph, value: Value, what: str) -> Array:
     if classes is not None:
         whole.check(floats, classes, -np.inf, np.inf, f"{what} data for '{value.name}'")
     return floats
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)

@@ -32,13 +32,13 @@ def load_arrays(source: Data, names: Sequence[str], what: str = "input") -> dict
         arrays = dict(source)
         for name in arrays:
             if name not in names:
-                raise DataError(f"{what} data names '{name}', which is no input: the inputs are {_listed(names)}")
+                raise DataError(f"{what} data names '{name}', which is no input: the inputs are {listed(names)}")
         for name in names:
             if name not in arrays:
-                raise DataError(f"{what} data lacks the input '{name}': give arrays for {_listed(names)}")
+                raise DataError(f"{what} data lacks the input '{name}': give arrays for {listed(names)}")
         return arrays
     if len(names) != 1:
-        raise DataError(f"{what} data is one array but the model has the inputs {_listed(names)}: name each (.npz)")
+        raise DataError(f"{what} data is one array but the model has the inputs {listed(names)}: name each (.npz)")
     return {names[0]: source}
 
 
@@ -136,5 +136,6 @@ def _check_values(name: str, values: Floats, entry: Mapping[str, Any]) -> None:
         )
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Names for an error message."""
     return ", ".join(f"'{name}'" for name in names)

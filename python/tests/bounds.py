@@ -474,7 +474,7 @@ def _privately(case: Case, running: dict[str, Any], found: Found) -> None:
 def _supports(protocol: str, model: Model) -> bool:
     """Trio and Quad have no exact division, for one."""
     try:
-        _core.check_supported(model.program, protocol)
+        _core.plan(model.program, protocol)
     except CoveyError:
         return False
     return True

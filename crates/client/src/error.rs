@@ -4,7 +4,7 @@ use covey_messages::config::ConfigError;
 use covey_messages::wire::WireError;
 use covey_program::WeightsError;
 use covey_protocols::ProtocolError;
-use covey_ring::fixed::CodecError;
+use covey_runtime::RuntimeError;
 use covey_runtime::session::Unsupported;
 use covey_transport::TransportError;
 
@@ -45,17 +45,9 @@ pub enum ClientError {
     /// The weights do not fit the program.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// A value has no fixed-point form in its declared range.
+    /// An input or a batch that the program cannot take.
     #[error(transparent)]
-    Value(#[from] CodecError),
-    /// An input of the wrong name, number, shape or size.
-    #[error("input '{input}': {problem}")]
-    Input {
-        /// The input.
-        input: String,
-        /// What is wrong, and the way out.
-        problem: String,
-    },
+    Input(#[from] RuntimeError),
     /// The protocol failed in this process.
     #[error(transparent)]
     Protocol(ProtocolError),

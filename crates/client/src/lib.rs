@@ -4,7 +4,6 @@
 //! a secret leaves this process only masked, under masks no single party knows.
 
 mod config;
-mod data;
 mod diagnosis;
 mod error;
 mod opening;
@@ -16,7 +15,6 @@ mod sharing;
 mod status;
 
 pub use config::ClientConfig;
-pub use data::{Input, Output};
 pub use diagnosis::{Diagnosis, Finding, ProgramDiagnosis, Verdict, diagnose};
 pub use error::ClientError;
 pub use opening::AbsentDealer;

@@ -13,10 +13,9 @@ use covey_protocols::Options;
 use covey_protocols::served::{ClientHalf, Served};
 use covey_ring::{Tensor, Word};
 use covey_runtime::session::{ProtocolKind, Visitor, choose, supports};
-use covey_runtime::{INPUTS, OUTPUTS, Profile};
+use covey_runtime::{INPUTS, Input, OUTPUTS, Output, Profile, check_batch, encode_inputs};
 use covey_transport::{Endpoint, Network, Options as TransportOptions, PeerId, Session as Streams};
 
-use crate::data::{self, Input, Output};
 use crate::opening::{AbsentDealer, Opened, open};
 use crate::parties::check_all;
 use crate::queue::Waiting;
@@ -184,7 +183,7 @@ impl Session {
         count: u32,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Vec<Done>, ClientError> {
-        data::check_batch(&self.program, batch)?;
+        check_batch(&self.program, batch)?;
         if !(1..=MAX_COUNT).contains(&count) {
             return Err(ClientError::Request(format!("{count} inferences to preprocess: ask for 1 to {MAX_COUNT}")));
         }
@@ -207,7 +206,7 @@ impl Session {
         count: u32,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Vec<Done>, ClientError> {
-        data::check_batch(&self.program, batch)?;
+        check_batch(&self.program, batch)?;
         if !(1..=MAX_COUNT).contains(&count) {
             return Err(ClientError::Request(format!(
                 "{count} inferences to make ahead for: ask for 1 to {MAX_COUNT}"
@@ -463,7 +462,7 @@ impl Visitor for Opening<'_> {
 
 impl<W: Word, C: ClientHalf<W>> Half for Loaded<W, C> {
     fn load(&mut self, program: &Program, inputs: &[Input]) -> Result<usize, ClientError> {
-        let (inputs, batch) = data::encode_inputs(program, inputs)?;
+        let (inputs, batch) = encode_inputs(program, inputs)?;
         self.inputs.push_back(inputs);
         Ok(batch)
     }
@@ -477,12 +476,10 @@ impl<W: Word, C: ClientHalf<W>> Half for Loaded<W, C> {
         let inputs = self.inputs.pop_front().unwrap_or_default();
         inputs.iter().try_for_each(|input| self.client.send(input))?;
         self.client.enter(OUTPUTS);
-        let outputs = program.outputs().iter().enumerate();
-        outputs
-            .map(|(index, &id)| {
-                let words = self.client.receive(&program.value(id).full_shape(batch))?;
-                Ok(data::decode_output(program, index, id, &words))
-            })
-            .collect()
+        let receive = |&id| {
+            let words = self.client.receive(&program.value(id).full_shape(batch))?;
+            Ok(Output::new(program, id, &words))
+        };
+        program.outputs().iter().map(receive).collect()
     }
 }

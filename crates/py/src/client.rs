@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use covey_client::{ClientConfig, ClientError, Inference, Inferences, Input, Progress, SessionOptions, Waiting};
+use covey_client::{ClientConfig, ClientError, Inference, Inferences, Progress, SessionOptions, Waiting};
 use covey_data_owner::OwnSession;
 use covey_messages::config::Peer;
 use covey_messages::{Done, IN_FLIGHT, OptionsMessage, PartyStatus, PhaseMessage, Usage};
@@ -18,7 +18,7 @@ use pyo3::types::{PyDict, PyList};
 use crate::error::Failure;
 use crate::node::keep_secrets_from_dumps;
 use crate::program::{Program, Weights};
-use crate::run::{Output, inputs_of, outputs_to};
+use crate::run::{inputs_of, outputs_to};
 use crate::work::{Reporter, attended, detached};
 
 /// Shares `weights` of `program` with the parties that the file `config` names. Returns JSON: program and bytes by party.
@@ -186,14 +186,14 @@ impl Session {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(Bound<'py, PyList>, String, String)> {
         let phase = phase_of(phase)?;
-        let inputs = named_inputs(inputs)?;
+        let inputs = inputs_of(inputs)?;
         let (names, result) = self.work(py, progress, move |session, reporter| {
             let names = session.names().to_vec();
             Ok((names, session.infer(phase, &inputs, &mut |step| tell(reporter, step))?))
         })?;
         let Inference { outputs, profiles, socket_bytes_sent, usage, .. } = result;
         let profile = serde_json::to_string(&Profile::merged(profiles)).map_err(Failure::from)?;
-        Ok((opened_to(py, outputs)?, profile, used(&names, socket_bytes_sent.into_iter(), usage.into_iter())))
+        Ok((outputs_to(py, outputs)?, profile, used(&names, socket_bytes_sent.into_iter(), usage.into_iter())))
     }
 
     /// One inference for each of `inputs`, which are of one batch size, as many at a time as the session has lanes. Returns the outputs
@@ -208,13 +208,13 @@ impl Session {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(Vec<Bound<'py, PyList>>, Vec<f64>, String, String)> {
         let phase = phase_of(phase)?;
-        let requests = inputs.iter().map(named_inputs).collect::<PyResult<Vec<_>>>()?;
+        let requests = inputs.iter().map(inputs_of).collect::<PyResult<Vec<_>>>()?;
         let (names, done) = self.work(py, progress, move |session, reporter| {
             let names = session.names().to_vec();
             Ok((names, session.infer_all(phase, &requests, &mut |step| tell(reporter, step))?))
         })?;
         let Inferences { outputs, latencies, together } = done;
-        let outputs = outputs.into_iter().map(|one| opened_to(py, one)).collect::<PyResult<_>>()?;
+        let outputs = outputs.into_iter().map(|one| outputs_to(py, one)).collect::<PyResult<_>>()?;
         let profile = serde_json::to_string(&Profile::merged(together.profiles)).map_err(Failure::from)?;
         let used = used(&names, together.socket_bytes_sent.into_iter(), together.usage.into_iter());
         Ok((outputs, latencies, profile, used))
@@ -255,18 +255,6 @@ fn phase_of(name: &str) -> Result<PhaseMessage, Failure> {
         "online" => Ok(PhaseMessage::Online),
         other => Err(Failure::new(format!("phase '{other}' is unknown: use joint or online"))),
     }
-}
-
-fn named_inputs(inputs: &Bound<'_, PyDict>) -> PyResult<Vec<Input>> {
-    Ok(inputs_of(inputs)?.into_iter().map(|(name, (shape, values))| (name, shape, values)).collect())
-}
-
-fn opened_to<'py>(py: Python<'py>, outputs: Vec<covey_client::Output>) -> PyResult<Bound<'py, PyList>> {
-    let outputs = outputs.into_iter().map(|output| {
-        let covey_client::Output { name, shape, scale, integers, .. } = output;
-        Output { name, shape, scale, integers }
-    });
-    outputs_to(py, outputs.collect())
 }
 
 /// The session, unless another call is using it.

@@ -34,7 +34,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(kernels::measure_gains, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_kernels, module)?)?;
     module.add_function(wrap_pyfunction!(run::plan, module)?)?;
-    module.add_function(wrap_pyfunction!(run::check_supported, module)?)?;
     module.add("SESSION_OPTIONS", client::OPTIONS)?;
     module.add_function(wrap_pyfunction!(client::share_weights, module)?)?;
     module.add_function(wrap_pyfunction!(client::status, module)?)?;

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use covey_program::{BoundSource, Kind, Postprocess, Visibility};
-use covey_ring::Ring;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -73,12 +72,6 @@ impl Program {
     #[getter]
     fn ring_bits(&self) -> u32 {
         self.0.ring().bits()
-    }
-
-    /// Whether the ring is a power of two.
-    #[getter]
-    fn power_of_two(&self) -> bool {
-        matches!(self.0.ring(), Ring::Pow2(_))
     }
 
     /// What data owners share: dicts of name, shape (of one sample of their data), batched, scale, bound_bits, proved,

@@ -8,7 +8,7 @@ use crate::RuntimeError;
 const MAX_ELEMENTS: usize = 1 << 31;
 
 /// Most samples one run of `program` takes.
-pub fn batch_limit(program: &Program) -> usize {
+fn batch_limit(program: &Program) -> usize {
     (MAX_ELEMENTS / largest(program).max(1)).max(1)
 }
 
@@ -20,7 +20,10 @@ pub(crate) fn largest(program: &Program) -> usize {
 }
 
 /// Refuses a batch that is empty or too large.
-pub(crate) fn check_batch(program: &Program, batch: usize) -> Result<(), RuntimeError> {
+///
+/// # Errors
+/// The batch, and how many samples one run takes.
+pub fn check_batch(program: &Program, batch: usize) -> Result<(), RuntimeError> {
     let limit = batch_limit(program);
     match batch {
         0 => Err(RuntimeError::EmptyBatch),

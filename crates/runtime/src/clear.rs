@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use covey_operators::Shared;
-use covey_program::{Program, Value, ValueId, Weights};
+use covey_program::{Program, ValueId, Weights};
 use covey_protocols::clear::{Clear, OnViolation};
 use covey_protocols::{Phase, ProtocolError};
 use covey_ring::{Ring, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::RuntimeError;
+use crate::data::check_inputs;
 use crate::executor::{Executor, Observer, Parameter};
 use crate::profile::Timing;
 
@@ -82,49 +83,6 @@ impl ClearRunner {
 /// Runs `program` once in the clear, bounds enforced.
 pub fn run_clear(program: &Arc<Program>, weights: &Weights, inputs: &[Tensor<u64>]) -> Result<Outcome, RuntimeError> {
     ClearRunner::new(program, weights, OnViolation::Refuse)?.run(inputs)
-}
-
-/// The batch size of `inputs`, if they are what the program declares: right number, shapes and bounds.
-pub fn check_inputs(program: &Program, inputs: &[Tensor<u64>]) -> Result<usize, RuntimeError> {
-    let ids = program.inputs();
-    if inputs.len() != ids.len() {
-        let problem = format!("{} inputs were given where '{}' takes {}", inputs.len(), program.name(), ids.len());
-        let missing = ids.get(inputs.len()).or(ids.last());
-        return Err(RuntimeError::Input {
-            input: missing.map_or(String::new(), |id| program.value(*id).name.clone()),
-            problem,
-        });
-    }
-    let mut batch = None;
-    for (&id, input) in ids.iter().zip(inputs) {
-        let value = program.value(id);
-        let refuse = |problem: String| Err(RuntimeError::Input { input: value.name.clone(), problem });
-        let samples = if value.batched { input.shape().first().copied() } else { None };
-        if input.shape() != value.full_shape(samples.unwrap_or(1)) {
-            return refuse(format!("has shape {:?} and not {}", input.shape(), declared(value)));
-        }
-        if let (Some(samples), Some(batch)) = (samples, batch)
-            && samples != batch
-        {
-            return refuse(format!("has {samples} samples where an earlier input has {batch}"));
-        }
-        batch = batch.or(samples);
-        let outside =
-            |word: &&u64| program.ring().signed(**word).unsigned_abs().checked_shr(value.bound.bits) > Some(0);
-        if input.data().iter().any(|word| outside(&word)) {
-            return refuse(format!(
-                "holds an integer outside its bound 2^{}: scale the data or compile with a wider --input-range",
-                value.bound.bits
-            ));
-        }
-    }
-    Ok(batch.unwrap_or(1))
-}
-
-fn declared(value: &Value) -> String {
-    let batch = value.batched.then(|| "N".to_string());
-    let sizes: Vec<String> = batch.into_iter().chain(value.shape.iter().map(usize::to_string)).collect();
-    format!("[{}]", sizes.join(", "))
 }
 
 struct Statistics<'a> {

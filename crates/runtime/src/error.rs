@@ -2,6 +2,7 @@
 
 use covey_program::WeightsError;
 use covey_protocols::ProtocolError;
+use covey_ring::fixed::CodecError;
 
 use crate::session::Unsupported;
 
@@ -38,6 +39,9 @@ pub enum RuntimeError {
         /// What is wrong, and the way out.
         problem: String,
     },
+    /// A number has no fixed-point form in its declared range.
+    #[error(transparent)]
+    Value(#[from] CodecError),
     /// A parameter was not shared before the program was run.
     #[error("parameter '{0}' is missing: share the weights of this program first")]
     MissingParameter(String),

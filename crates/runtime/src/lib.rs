@@ -6,6 +6,7 @@
 
 mod batch;
 pub mod clear;
+mod data;
 mod error;
 mod executor;
 pub mod plan;
@@ -13,7 +14,8 @@ pub mod profile;
 mod schedule;
 pub mod session;
 
-pub use batch::batch_limit;
+pub use batch::check_batch;
+pub use data::{Input, Output, encode_inputs};
 pub use error::RuntimeError;
 pub use executor::{Executor, Observer, Parameter, Preparation};
 pub use profile::Profile;

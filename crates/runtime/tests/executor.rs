@@ -17,7 +17,7 @@ use covey_ring::{Ring, Tensor};
 use covey_runtime::clear::{ClearRunner, run_clear};
 use covey_runtime::plan::plan;
 use covey_runtime::session::{ProtocolKind, supports};
-use covey_runtime::{Profile, RuntimeError, Schedule, batch_limit};
+use covey_runtime::{Profile, RuntimeError, Schedule, check_batch};
 
 const RING: Ring = Ring::Pow2(32);
 
@@ -186,7 +186,8 @@ fn wrong_inputs_are_refused_by_name() {
     assert!(message(&[Tensor::zeros([0, 2, 6, 6])]).contains("the batch is empty"));
     assert!(message(&[tensor(RING, &[1, 2, 6, 6], &[512; 72])]).contains("outside its bound 2^9"));
     // The largest tensor of a sample: 3 taps of a row of pool1, 4 channels of 6 rows of 3.
-    assert_eq!(batch_limit(&program), (1 << 31) / (4 * 9 * 9));
+    let most = (1 << 31) / (4 * 9 * 9);
+    assert!(check_batch(&program, most).is_ok() && check_batch(&program, most + 1).is_err());
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn several_inferences_at_a_time_equal_the_specification_in_order() {
 
         let refusal = message(session.infer_all(Joint, &[[images(1, 1)], [images(2, 2)]], &mut |_| {}).unwrap_err());
         assert_eq!(refusal, "inferences of 1 and of 2 samples in one request: give all as many");
-        let none: [[covey_client::Input; 1]; 0] = [];
+        let none: [[covey_runtime::Input; 1]; 0] = [];
         assert!(message(session.infer_all(Joint, &none, &mut |_| {}).unwrap_err()).contains("ask for 1 to"));
         // What was refused left nothing behind.
         all(&mut session, &model, Joint, 40, 2, 1);
