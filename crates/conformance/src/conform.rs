@@ -46,7 +46,7 @@ pub fn conform_clear<S: Suite>(ring: Ring, suite: &S) -> Result<Counts, Failure>
             problem: "nothing but clear says what is due".into(),
         })?;
         judge(
-            &Place { suite: S::NAME, who: "clear", ring },
+            &Subject { suite: S::NAME, who: "clear", ring },
             record,
             due,
             "plain integers",
@@ -95,27 +95,27 @@ pub fn conform<H: Harness, S: Suite>(session: &Session<H>, suite: &S) -> Result<
     let mut counts = Counts::default();
     for (me, (records, meter)) in parties.iter().enumerate() {
         let who = format!("P{me}");
-        let place = Place { suite: S::NAME, who: &who, ring };
+        let subject = Subject { suite: S::NAME, who: &who, ring };
         counts = Counts { cases: due.len(), time, ..Counts::default() };
-        place.lengths("all cases", records.len(), due.len())?;
+        subject.lengths("all cases", records.len(), due.len())?;
         // A dealer learns nothing.
         for (record, due) in records.iter().zip(&due).filter(|_| me < H::COMPUTING) {
             if let Some(plain) = &due.due {
                 let exact = &mut Counts::default();
-                judge(&Place { who: "clear", ..place }, due, plain, "plain integers", Allowed::Exact, exact)?;
+                judge(&Subject { who: "clear", ..subject }, due, plain, "plain integers", Allowed::Exact, exact)?;
             }
-            judge(&place, record, &due.values, "clear", record.allowed, &mut counts)?;
+            judge(&subject, record, &due.values, "clear", record.allowed, &mut counts)?;
         }
-        check_traffic::<H>(&place, me, &planner, meter, true)?;
+        check_traffic::<H>(&subject, me, &planner, meter, true)?;
     }
-    let place = Place { suite: S::NAME, who: "the client", ring };
+    let subject = Subject { suite: S::NAME, who: "the client", ring };
     for (received, due) in received.iter().zip(&revealed) {
         let values = received.data().iter().map(|&word| ring.signed(word)).collect();
         let due: Vec<i64> = due.data().iter().map(|&word| ring.signed(word)).collect();
         let record = Record { case: "revealed".into(), values, due: None, allowed: Allowed::Exact };
-        judge(&place, &record, &due, "clear", Allowed::Exact, &mut counts)?;
+        judge(&subject, &record, &due, "clear", Allowed::Exact, &mut counts)?;
     }
-    check_traffic::<H>(&place, H::PARTIES, &planner, &client_meter, false)?;
+    check_traffic::<H>(&subject, H::PARTIES, &planner, &client_meter, false)?;
     Ok(counts)
 }
 
@@ -138,13 +138,13 @@ fn place<S: Suite>(case: &str) -> String {
 
 /// Where elements are judged.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct Subject<'a> {
     suite: &'a str,
     who: &'a str,
     ring: Ring,
 }
 
-impl Place<'_> {
+impl Subject<'_> {
     fn lengths(&self, case: &str, found: usize, due: usize) -> Result<(), Failure> {
         if found == due {
             return Ok(());
@@ -156,16 +156,16 @@ impl Place<'_> {
 
 /// Compares one record with what is due, and adds to `counts`.
 fn judge(
-    place: &Place,
+    subject: &Subject,
     record: &Record,
     due: &[i64],
     source_of: &'static str,
     allowed: Allowed,
     counts: &mut Counts,
 ) -> Result<(), Failure> {
-    place.lengths(&record.case, record.values.len(), due.len())?;
-    let ring = place.ring;
-    let case = format!("{}: {}", place.suite, record.case);
+    subject.lengths(&record.case, record.values.len(), due.len())?;
+    let ring = subject.ring;
+    let case = format!("{}: {}", subject.suite, record.case);
     let mut large = 0;
     for (index, (&found, &due)) in record.values.iter().zip(due).enumerate() {
         let error = i128::from(found) - i128::from(due);
@@ -180,7 +180,7 @@ fn judge(
             }
         };
         if !right {
-            let who = place.who.into();
+            let who = subject.who.into();
             return Err(Failure::Value { place: case, who, index, found, due, source_of, seed: seed() });
         }
     }
@@ -188,7 +188,7 @@ fn judge(
         // Six standard deviations of a binomial variable, and one for small counts.
         let most = (rate + 6.0 * rate.sqrt() + 1.0) as usize;
         if large > most {
-            return Err(Failure::Errors { place: case, who: place.who.into(), found: large, allowed: most });
+            return Err(Failure::Errors { place: case, who: subject.who.into(), found: large, allowed: most });
         }
     }
     counts.elements += record.values.len();
@@ -198,7 +198,7 @@ fn judge(
 
 /// Every message that `me` sent or received must stand in the plan, and every one of the plan's in the meter.
 fn check_traffic<H: Harness>(
-    place: &Place,
+    subject: &Subject,
     me: usize,
     planner: &Planner,
     meter: &Snapshot,
@@ -214,7 +214,7 @@ fn check_traffic<H: Harness>(
     let counted: Traffic =
         meter.rows.iter().map(|row| ((row.node, row.phase, row.from, row.to), (row.bytes, row.messages))).collect();
     let differ = |found: String, due: String| {
-        Err(Failure::Traffic { place: place.suite.into(), who: place.who.into(), found, due })
+        Err(Failure::Traffic { place: subject.suite.into(), who: subject.who.into(), found, due })
     };
     for link in planned.keys().chain(counted.keys()) {
         let (found, due) = (counted.get(link), planned.get(link));

@@ -29,8 +29,8 @@ pub fn network_with_clients(parties: usize, clients: usize, timeout: Duration) -
         .iter()
         .map(|(me, _)| {
             let roster = Roster::new(*me, parties, names.clone());
-            let place = Arc::new(Place { roster, hub: hub.clone(), timeout });
-            MemoryNetwork { place, meter: Arc::new(Meter::new()) }
+            let membership = Arc::new(Membership { roster, hub: hub.clone(), timeout });
+            MemoryNetwork { membership, meter: Arc::new(Meter::new()) }
         })
         .collect()
 }
@@ -50,14 +50,14 @@ impl Hub {
     }
 }
 
-/// One peer's place; when its network and all its endpoints are gone, so is the peer.
-struct Place {
+/// One peer in the network; when its network and all its endpoints are gone, so is the peer.
+struct Membership {
     roster: Roster,
     hub: Arc<Hub>,
     timeout: Duration,
 }
 
-impl Place {
+impl Membership {
     fn has_left(&self, peer: PeerId) -> bool {
         self.hub.inboxes.iter().any(|inbox| inbox.has_ended(peer))
     }
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Membership {
     fn drop(&mut self) {
         let me = self.roster.me;
         let last = self.roster.peers().iter().all(|peer| self.has_left(*peer));
@@ -79,25 +79,25 @@ impl Drop for Place {
 
 /// One peer of an in-process session.
 pub struct MemoryNetwork {
-    place: Arc<Place>,
+    membership: Arc<Membership>,
     meter: Arc<Meter>,
 }
 
 impl Network for MemoryNetwork {
     fn me(&self) -> PeerId {
-        self.place.roster.me
+        self.membership.roster.me
     }
 
     fn parties(&self) -> usize {
-        self.place.roster.parties
+        self.membership.roster.parties
     }
 
     fn peers(&self) -> Vec<PeerId> {
-        self.place.roster.peers()
+        self.membership.roster.peers()
     }
 
     fn name(&self, peer: PeerId) -> String {
-        self.place.roster.label(peer)
+        self.membership.roster.label(peer)
     }
 
     fn endpoint(&self, stream: u32) -> Result<Box<dyn Endpoint>, TransportError> {
@@ -105,18 +105,23 @@ impl Network for MemoryNetwork {
             return Err(failure);
         }
         let me = self.me();
-        if !self.place.hub.inboxes[me].open(stream) {
+        if !self.membership.hub.inboxes[me].open(stream) {
             return Err(TransportError::local(format!("stream {stream} is open already")));
         }
         let links = self
             .peers()
             .into_iter()
             .map(|peer| {
-                let inboxes = &self.place.hub.inboxes;
+                let inboxes = &self.membership.hub.inboxes;
                 (peer, Link { outgoing: inboxes[peer].queue(me, stream), incoming: inboxes[me].queue(peer, stream) })
             })
             .collect();
-        Ok(Box::new(MemoryEndpoint { stream, links, place: self.place.clone(), meter: Arc::new(self.meter.view()) }))
+        Ok(Box::new(MemoryEndpoint {
+            stream,
+            links,
+            membership: self.membership.clone(),
+            meter: Arc::new(self.meter.view()),
+        }))
     }
 
     fn meter(&self) -> &Arc<Meter> {
@@ -124,15 +129,15 @@ impl Network for MemoryNetwork {
     }
 
     fn failure(&self) -> Option<TransportError> {
-        self.place.hub.failure.get().cloned()
+        self.membership.hub.failure.get().cloned()
     }
 
     fn abort(&self, culprit: Option<PeerId>, reason: &str) -> TransportError {
-        self.place.hub.fail(self.place.roster.aborted(culprit, reason))
+        self.membership.hub.fail(self.membership.roster.aborted(culprit, reason))
     }
 
     fn close(&self) {
-        self.place.leave();
+        self.membership.leave();
     }
 }
 
@@ -145,13 +150,13 @@ struct Link {
 struct MemoryEndpoint {
     stream: u32,
     links: HashMap<PeerId, Link>,
-    place: Arc<Place>,
+    membership: Arc<Membership>,
     meter: Arc<Meter>,
 }
 
 impl MemoryEndpoint {
     fn link(&self, peer: PeerId) -> Result<&Link, TransportError> {
-        self.place.roster.check(peer)?;
+        self.membership.roster.check(peer)?;
         self.links.get(&peer).ok_or_else(|| TransportError::local("no such link"))
     }
 
@@ -159,21 +164,23 @@ impl MemoryEndpoint {
     fn give_up(&self, peer: PeerId, wait: Wait, stalled: impl FnOnce(String) -> String) -> TransportError {
         let error = match wait {
             Wait::Failed(failure) => return failure,
-            Wait::Ended if self.place.has_left(self.me()) => return TransportError::local("this session is closed"),
+            Wait::Ended if self.membership.has_left(self.me()) => {
+                return TransportError::local("this session is closed");
+            }
             Wait::Ended => (ErrorKind::Left, "left the session before it was over".to_string()),
-            Wait::TimedOut => (ErrorKind::Stalled, stalled(spoken(self.place.timeout))),
+            Wait::TimedOut => (ErrorKind::Stalled, stalled(spoken(self.membership.timeout))),
         };
-        self.place.hub.fail(self.place.roster.error(peer, error.0, error.1))
+        self.membership.hub.fail(self.membership.roster.error(peer, error.0, error.1))
     }
 }
 
 impl Endpoint for MemoryEndpoint {
     fn me(&self) -> PeerId {
-        self.place.roster.me
+        self.membership.roster.me
     }
 
     fn parties(&self) -> usize {
-        self.place.roster.parties
+        self.membership.roster.parties
     }
 
     fn stream(&self) -> u32 {
@@ -182,14 +189,14 @@ impl Endpoint for MemoryEndpoint {
 
     fn send(&mut self, to: PeerId, phase: Phase, message: Vec<u8>) -> Result<(), TransportError> {
         let link = self.link(to)?;
-        if let Some(failure) = self.place.hub.failure.get() {
+        if let Some(failure) = self.membership.hub.failure.get() {
             return Err(failure.clone());
         }
-        if self.place.has_left(to) {
+        if self.membership.has_left(to) {
             return Err(self.give_up(to, Wait::Ended, |_| String::new()));
         }
         let len = message.len();
-        let deadline = Instant::now() + self.place.timeout;
+        let deadline = Instant::now() + self.membership.timeout;
         link.outgoing
             .push(message, len, deadline)
             .map_err(|wait| self.give_up(to, wait, |time| format!("took no message for {time}")))?;
@@ -198,7 +205,7 @@ impl Endpoint for MemoryEndpoint {
     }
 
     fn recv(&mut self, from: PeerId, phase: Phase, len: usize) -> Result<Vec<u8>, TransportError> {
-        let deadline = Instant::now() + self.place.timeout;
+        let deadline = Instant::now() + self.membership.timeout;
         let stream = self.stream;
         let message =
             self.link(from)?.incoming.pop(deadline).map_err(|wait| {
@@ -206,18 +213,18 @@ impl Endpoint for MemoryEndpoint {
             })?;
         if message.len() != len {
             let detail = format!("broke the format: {} bytes on stream {stream} where {len} were due", message.len());
-            return Err(self.place.hub.fail(self.place.roster.error(from, ErrorKind::Format, detail)));
+            return Err(self.membership.hub.fail(self.membership.roster.error(from, ErrorKind::Format, detail)));
         }
         self.meter.count(phase, from, self.me(), len);
         Ok(message)
     }
 
     fn buffer(&mut self, len: usize) -> Vec<u8> {
-        self.place.hub.pool.take(len)
+        self.membership.hub.pool.take(len)
     }
 
     fn recycle(&mut self, buffer: Vec<u8>) {
-        self.place.hub.pool.give(buffer);
+        self.membership.hub.pool.give(buffer);
     }
 
     fn meter(&self) -> &Arc<Meter> {
@@ -227,6 +234,6 @@ impl Endpoint for MemoryEndpoint {
 
 impl Drop for MemoryEndpoint {
     fn drop(&mut self) {
-        self.place.hub.inboxes[self.place.roster.me].release(self.stream);
+        self.membership.hub.inboxes[self.membership.roster.me].release(self.stream);
     }
 }

@@ -66,7 +66,7 @@ impl Options {
 
 /// One peer's place in a session over TCP.
 pub struct Session {
-    place: Arc<Place>,
+    membership: Arc<Membership>,
 }
 
 impl Session {
@@ -122,7 +122,7 @@ impl Session {
             links,
         });
         // Made first: if a thread cannot be started, its drop ends the others.
-        let session = Self { place: Arc::new(Place { shared: shared.clone() }) };
+        let session = Self { membership: Arc::new(Membership { shared: shared.clone() }) };
         for (link, frames, early, incoming) in readers {
             let reader = Reader::new(shared.clone(), link.clone(), frames, incoming);
             spawn("reader", move || reader.run(early))?;
@@ -134,13 +134,13 @@ impl Session {
 
     /// Whether messages from now on wait for the line in [`Options`], as they do at first.
     pub fn emulate(&self, emulates: bool) {
-        self.place.shared.emulates.store(emulates, Ordering::Release);
+        self.membership.shared.emulates.store(emulates, Ordering::Release);
     }
 
     /// Waits until all that was sent has gone into the sockets, and so into [`Snapshot::sockets`](crate::Snapshot), or its
     /// connection has failed.
     pub fn flush(&self) {
-        let shared = &self.place.shared;
+        let shared = &self.membership.shared;
         let patience = Instant::now() + shared.options.message;
         shared.links.values().for_each(|link| link.flush(patience));
     }
@@ -150,9 +150,9 @@ impl Session {
 impl Session {
     /// Makes TLS change its keys on every link, and ask the peers to change theirs.
     pub(crate) fn refresh_keys(&self) {
-        for link in self.place.shared.links.values() {
+        for link in self.membership.shared.links.values() {
             crate::inbox::lock(&link.tls).refresh_keys();
-            link.nudge(&self.place.shared);
+            link.nudge(&self.membership.shared);
         }
     }
 }
@@ -162,12 +162,12 @@ fn spawn(what: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Transpor
     thread.spawn(run).map(|_| ()).map_err(|error| TransportError::local(format!("cannot start a thread: {error}")))
 }
 
-/// Held by the session and its endpoints; with the last of them this peer leaves.
-struct Place {
+/// This peer in the session. The session and its endpoints hold it; with the last of them this peer leaves.
+struct Membership {
     shared: Arc<Shared>,
 }
 
-impl Place {
+impl Membership {
     fn close(&self) {
         let shared = &self.shared;
         if shared.closed.swap(true, Ordering::AcqRel) || shared.failure.get().is_some() {
@@ -184,7 +184,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Membership {
     fn drop(&mut self) {
         let shared = &self.shared;
         if shared.failure.get().is_some() {
@@ -199,23 +199,23 @@ impl Drop for Place {
 
 impl Network for Session {
     fn me(&self) -> PeerId {
-        self.place.shared.roster.me
+        self.membership.shared.roster.me
     }
 
     fn parties(&self) -> usize {
-        self.place.shared.roster.parties
+        self.membership.shared.roster.parties
     }
 
     fn peers(&self) -> Vec<PeerId> {
-        self.place.shared.roster.peers()
+        self.membership.shared.roster.peers()
     }
 
     fn name(&self, peer: PeerId) -> String {
-        self.place.shared.roster.label(peer)
+        self.membership.shared.roster.label(peer)
     }
 
     fn endpoint(&self, stream: u32) -> Result<Box<dyn Endpoint>, TransportError> {
-        let shared = &self.place.shared;
+        let shared = &self.membership.shared;
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
@@ -224,37 +224,37 @@ impl Network for Session {
         }
         let incoming = shared.links.keys().map(|peer| (*peer, shared.inbox.queue(*peer, stream))).collect();
         let meter = Arc::new(shared.meter.view());
-        Ok(Box::new(SessionEndpoint { stream, incoming, place: self.place.clone(), meter }))
+        Ok(Box::new(SessionEndpoint { stream, incoming, membership: self.membership.clone(), meter }))
     }
 
     fn meter(&self) -> &Arc<Meter> {
-        &self.place.shared.meter
+        &self.membership.shared.meter
     }
 
     fn failure(&self) -> Option<TransportError> {
-        self.place.shared.failure.get().cloned()
+        self.membership.shared.failure.get().cloned()
     }
 
     fn abort(&self, culprit: Option<PeerId>, reason: &str) -> TransportError {
-        let shared = &self.place.shared;
+        let shared = &self.membership.shared;
         shared.fail(shared.roster.aborted(culprit, words(reason.as_bytes())))
     }
 
     fn close(&self) {
-        self.place.close();
+        self.membership.close();
     }
 }
 
 struct SessionEndpoint {
     stream: u32,
     incoming: HashMap<PeerId, Arc<Queue<Vec<u8>>>>,
-    place: Arc<Place>,
+    membership: Arc<Membership>,
     meter: Arc<Meter>,
 }
 
 impl SessionEndpoint {
     fn shared(&self) -> &Shared {
-        &self.place.shared
+        &self.membership.shared
     }
 }
 

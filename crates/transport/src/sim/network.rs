@@ -36,8 +36,8 @@ pub fn network(options: Options) -> Vec<SimNetwork> {
     (0..count)
         .map(|me| {
             let roster = Roster::new(me, parties, names.clone());
-            let place = Arc::new(Place { roster, hub: hub.clone(), timeout });
-            SimNetwork { place, meter: Arc::new(Meter::new()) }
+            let membership = Arc::new(Membership { roster, hub: hub.clone(), timeout });
+            SimNetwork { membership, meter: Arc::new(Meter::new()) }
         })
         .collect()
 }
@@ -127,13 +127,13 @@ impl Hub {
     }
 }
 
-struct Place {
+struct Membership {
     roster: Roster,
     hub: Arc<Hub>,
     timeout: Duration,
 }
 
-impl Place {
+impl Membership {
     fn me(&self) -> PeerId {
         self.roster.me
     }
@@ -246,7 +246,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Membership {
     fn drop(&mut self) {
         let alone = self.roster.peers().iter().all(|peer| self.hub.has_left(*peer));
         if !alone && !self.hub.has_left(self.me()) {
@@ -257,49 +257,49 @@ impl Drop for Place {
 
 /// One peer of a simulated session.
 pub struct SimNetwork {
-    place: Arc<Place>,
+    membership: Arc<Membership>,
     meter: Arc<Meter>,
 }
 
 impl SimNetwork {
     /// This peer's virtual time since the start.
     pub fn time(&self) -> Duration {
-        Duration::from_nanos(*lock(&self.place.hub.clocks[self.place.me()]))
+        Duration::from_nanos(*lock(&self.membership.hub.clocks[self.membership.me()]))
     }
 
     /// Lets this peer's virtual time pass, as local computation would.
     pub fn compute(&self, time: Duration) {
-        *lock(&self.place.hub.clocks[self.place.me()]) += time.as_nanos() as u64;
+        *lock(&self.membership.hub.clocks[self.membership.me()]) += time.as_nanos() as u64;
     }
 }
 
 impl Network for SimNetwork {
     fn me(&self) -> PeerId {
-        self.place.me()
+        self.membership.me()
     }
 
     fn parties(&self) -> usize {
-        self.place.roster.parties
+        self.membership.roster.parties
     }
 
     fn peers(&self) -> Vec<PeerId> {
-        self.place.roster.peers()
+        self.membership.roster.peers()
     }
 
     fn name(&self, peer: PeerId) -> String {
-        self.place.roster.label(peer)
+        self.membership.roster.label(peer)
     }
 
     fn endpoint(&self, stream: u32) -> Result<Box<dyn Endpoint>, TransportError> {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
-        if !self.place.hub.inboxes[self.me()].open(stream) {
+        if !self.membership.hub.inboxes[self.me()].open(stream) {
             return Err(TransportError::local(format!("stream {stream} is open already")));
         }
-        lock(&self.place.hub.standing).gone.remove(&self.me());
+        lock(&self.membership.hub.standing).gone.remove(&self.me());
         let meter = Arc::new(self.meter.view());
-        Ok(Box::new(SimEndpoint { stream, place: self.place.clone(), meter }))
+        Ok(Box::new(SimEndpoint { stream, membership: self.membership.clone(), meter }))
     }
 
     fn meter(&self) -> &Arc<Meter> {
@@ -307,31 +307,31 @@ impl Network for SimNetwork {
     }
 
     fn failure(&self) -> Option<TransportError> {
-        self.place.hub.failure.get().cloned()
+        self.membership.hub.failure.get().cloned()
     }
 
     fn abort(&self, culprit: Option<PeerId>, reason: &str) -> TransportError {
-        self.place.hub.fail(self.place.roster.aborted(culprit, reason))
+        self.membership.hub.fail(self.membership.roster.aborted(culprit, reason))
     }
 
     fn close(&self) {
-        self.place.hub.inboxes.iter().for_each(|inbox| inbox.end(self.me()));
+        self.membership.hub.inboxes.iter().for_each(|inbox| inbox.end(self.me()));
     }
 }
 
 struct SimEndpoint {
     stream: u32,
-    place: Arc<Place>,
+    membership: Arc<Membership>,
     meter: Arc<Meter>,
 }
 
 impl Endpoint for SimEndpoint {
     fn me(&self) -> PeerId {
-        self.place.me()
+        self.membership.me()
     }
 
     fn parties(&self) -> usize {
-        self.place.roster.parties
+        self.membership.roster.parties
     }
 
     fn stream(&self) -> u32 {
@@ -339,32 +339,32 @@ impl Endpoint for SimEndpoint {
     }
 
     fn send(&mut self, to: PeerId, phase: Phase, message: Vec<u8>) -> Result<(), TransportError> {
-        let place = &self.place;
-        place.roster.check(to)?;
-        if let Some(failure) = place.hub.failure.get() {
+        let membership = &self.membership;
+        membership.roster.check(to)?;
+        if let Some(failure) = membership.hub.failure.get() {
             return Err(failure.clone());
         }
-        if place.hub.has_left(to) {
-            return Err(place.give_up(to, Wait::Ended, |_| String::new()));
+        if membership.hub.has_left(to) {
+            return Err(membership.give_up(to, Wait::Ended, |_| String::new()));
         }
         let len = message.len();
-        for parcel in place.ship(to, self.stream, message)? {
-            place.deliver(to, self.stream, parcel)?;
+        for parcel in membership.ship(to, self.stream, message)? {
+            membership.deliver(to, self.stream, parcel)?;
         }
         self.meter.count(phase, self.me(), to, len);
         Ok(())
     }
 
     fn recv(&mut self, from: PeerId, phase: Phase, len: usize) -> Result<Vec<u8>, TransportError> {
-        let (place, stream) = (&self.place, self.stream);
-        place.roster.check(from)?;
-        let parcel = place.await_parcel(from, stream)?;
+        let (membership, stream) = (&self.membership, self.stream);
+        membership.roster.check(from)?;
+        let parcel = membership.await_parcel(from, stream)?;
         let broke = |what: String| {
             let detail = format!("broke the format: {what}");
-            Err(place.hub.fail(place.roster.error(from, ErrorKind::Format, detail)))
+            Err(membership.hub.fail(membership.roster.error(from, ErrorKind::Format, detail)))
         };
         let expected = {
-            let mut expected = lock(&place.hub.expected[place.me()]);
+            let mut expected = lock(&membership.hub.expected[membership.me()]);
             let next = expected.entry((from, stream)).or_insert(0);
             *next += 1;
             *next - 1
@@ -376,7 +376,7 @@ impl Endpoint for SimEndpoint {
         if parcel.body.len() != len {
             return broke(format!("{} bytes on stream {stream} where {len} were due", parcel.body.len()));
         }
-        let mut clock = lock(&place.hub.clocks[place.me()]);
+        let mut clock = lock(&membership.hub.clocks[membership.me()]);
         *clock = (*clock).max(parcel.arrival);
         drop(clock);
         self.meter.count(phase, from, self.me(), len);
@@ -390,7 +390,7 @@ impl Endpoint for SimEndpoint {
 
 impl Drop for SimEndpoint {
     fn drop(&mut self) {
-        let (hub, me) = (&*self.place.hub, self.place.me());
+        let (hub, me) = (&*self.membership.hub, self.membership.me());
         hub.inboxes[me].release(self.stream);
         let waits_in_vain = {
             let mut standing = lock(&hub.standing);
@@ -399,7 +399,7 @@ impl Drop for SimEndpoint {
             first.filter(|_| hub.is_at_rest(&standing)).map(|(peer, wait)| (*peer, *wait))
         };
         if let Some((waiter, wait)) = waits_in_vain {
-            self.place.in_vain(waiter, wait);
+            self.membership.in_vain(waiter, wait);
         }
     }
 }
