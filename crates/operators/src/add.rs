@@ -3,8 +3,8 @@
 use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
-use crate::form::{equal_scales, operands};
-use crate::{Call, Form, Fusion, Operand, Operator, Shared, Value, broadcast, wire};
+use crate::tensor_type::{equal_scales, operands};
+use crate::{Arguments, Fusion, Operand, Operator, Shared, TensorType, Value, broadcast, wire};
 
 /// x + y, broadcasting; equal scales.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,18 +13,18 @@ pub struct Add;
 impl Operator for Add {
     same_message!(Add {});
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
         let [x, y] = operands(inputs)?;
         equal_scales(x, y)?;
-        broadcast::form(x, y, x.scale)
+        broadcast::type_of(x, y, x.scale)
     }
 
     fn fusion(&self) -> Fusion {
         Fusion::Addition
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        add(protocol, call.operand(0)?, call.operand(1)?).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        add(protocol, arguments.operand(0)?, arguments.operand(1)?).map(Shared::Integers)
     }
 }
 

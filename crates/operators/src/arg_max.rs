@@ -3,10 +3,10 @@
 use covey_protocols::{Comparison, Protocol, api};
 use covey_ring::{Ring, Tensor};
 
-use crate::form::{Dim, bad_axis, full, number, operands, to_form};
 use crate::indexing::{Around, gather};
+use crate::tensor_type::{Dim, bad_axis, full, number, operands, to_type};
 use crate::tree::{Pairs, pairs, rejoin};
-use crate::{Asks, Call, Form, Operator, Shared, Value, wire};
+use crate::{Arguments, Operator, Requirements, Shared, TensorType, Value, wire};
 
 /// Index of the maximum along `axis`, as an integer of scale 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Operator for ArgMax {
         format!("axis {}, {tie} wins{}", self.axis, if self.keep_dims { ", keep dims" } else { "" })
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
         let ([x], &ArgMax { axis, keep_dims, .. }) = (operands(inputs)?, self);
         let mut dims = full(x);
         match dims.get(axis) {
@@ -43,20 +43,20 @@ impl Operator for ArgMax {
             Some(Dim::Size(_)) => _ = dims.remove(axis),
             _ => return Err(bad_axis(axis, x)),
         }
-        to_form(dims, 0)
+        to_type(dims, 0)
     }
 
-    fn puts(&self, operands: &[&Value]) -> u64 {
+    fn largest_constant(&self, operands: &[&Value]) -> u64 {
         operands[0].full_shape(1)[self.axis] as u64 - 1
     }
 
-    fn asks(&self, x: &Value, _: &Value) -> Asks {
-        Asks::comparison(x.bound.bits + 1)
+    fn requirements(&self, x: &Value, _: &Value) -> Requirements {
+        Requirements::comparison(x.bound.bits + 1)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         let tie = if self.select_last { Tie::Last } else { Tie::First };
-        arg_max(protocol, &*call.share(protocol, 0)?, self.axis, self.keep_dims, tie, call.difference())
+        arg_max(protocol, &*arguments.share(protocol, 0)?, self.axis, self.keep_dims, tie, arguments.difference())
             .map(Shared::Integers)
     }
 }

@@ -3,8 +3,8 @@
 use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
-use crate::form::{form, operands};
-use crate::{Call, Form, Operator, Shared, Value, wire};
+use crate::tensor_type::{operands, type_of};
+use crate::{Arguments, Operator, Shared, TensorType, Value, wire};
 
 /// x ∧ y, equal shapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +17,12 @@ impl Operator for And {
         true
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
         of_two(inputs)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        protocol.and(call.bits(0)?, call.bits(1)?).map(Shared::Bits)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        protocol.and(arguments.bits(0)?, arguments.bits(1)?).map(Shared::Bits)
     }
 }
 
@@ -37,13 +37,13 @@ impl Operator for Or {
         true
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
         of_two(inputs)
     }
 
     /// One of them, or both.
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        let (x, y) = (call.bits(0)?, call.bits(1)?);
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        let (x, y) = (arguments.bits(0)?, arguments.bits(1)?);
         let both = protocol.and(x, y)?;
         let one = protocol.xor(x, y);
         Ok(Shared::Bits(protocol.xor(&one, &both)))
@@ -61,12 +61,12 @@ impl Operator for Not {
         true
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
-        operands(inputs).map(|[x]| Form { bits: true, ..form(x) })
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
+        operands(inputs).map(|[x]| TensorType { bits: true, ..type_of(x) })
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        Ok(Shared::Bits(protocol.not(call.bits(0)?)))
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        Ok(Shared::Bits(protocol.not(arguments.bits(0)?)))
     }
 }
 
@@ -81,24 +81,24 @@ impl Operator for BitToInteger {
         true
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
-        operands(inputs).map(|[x]| form(x))
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
+        operands(inputs).map(|[x]| type_of(x))
     }
 
-    fn puts(&self, _: &[&Value]) -> u64 {
+    fn largest_constant(&self, _: &[&Value]) -> u64 {
         1
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        protocol.bit2a(call.bits(0)?, &call.shape()).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        protocol.bit2a(arguments.bits(0)?, &arguments.shape()).map(Shared::Integers)
     }
 }
 
-/// The form of bits computed from two.
-fn of_two(inputs: &[&Value]) -> Result<Form, String> {
+/// The type of bits computed from two.
+fn of_two(inputs: &[&Value]) -> Result<TensorType, String> {
     let [x, y] = operands(inputs)?;
     equal_shapes(x, y)?;
-    Ok(Form { bits: true, ..form(x) })
+    Ok(TensorType { bits: true, ..type_of(x) })
 }
 
 /// Refuses operands of different shapes: bits do not broadcast.

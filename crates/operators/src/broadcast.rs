@@ -6,12 +6,12 @@ use covey_protocols::api::Result;
 use covey_protocols::{Protocol, ProtocolError};
 use covey_ring::{Tensor, Word};
 
-use crate::form::{Dim, full, to_form};
 use crate::indexing::{each_offset, gather, strides};
-use crate::{Form, Value};
+use crate::tensor_type::{Dim, full, to_type};
+use crate::{TensorType, Value};
 
-/// The form of an element-wise result at `scale`.
-pub(crate) fn form(x: &Value, y: &Value, scale: u32) -> std::result::Result<Form, String> {
+/// The type of an element-wise result at `scale`.
+pub(crate) fn type_of(x: &Value, y: &Value, scale: u32) -> std::result::Result<TensorType, String> {
     let (left, right) = (full(x), full(y));
     let rank = left.len().max(right.len());
     let at = |dims: &[Dim], index: usize| match (index + dims.len()).checked_sub(rank) {
@@ -29,7 +29,7 @@ pub(crate) fn form(x: &Value, y: &Value, scale: u32) -> std::result::Result<Form
             y.described()
         )),
     });
-    to_form(dims.collect::<std::result::Result<_, _>>()?, scale)
+    to_type(dims.collect::<std::result::Result<_, _>>()?, scale)
 }
 
 /// The shape two operands share: aligned at the last dimension, a size of 1 stretches.

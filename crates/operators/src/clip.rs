@@ -4,8 +4,8 @@ use covey_protocols::clip::{Ends, difference_bound};
 use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
-use crate::form::{form, operands};
-use crate::{Asks, Call, Form, Operator, Shared, Value, wire};
+use crate::tensor_type::{operands, type_of};
+use crate::{Arguments, Operator, Requirements, Shared, TensorType, Value, wire};
 
 /// min(max(x, low), high); an absent end is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Operator for Clip {
         format!("low {}, high {}", end(self.low), end(self.high))
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, ring: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, ring: Ring) -> Result<TensorType, String> {
         let ([x], &Clip { low, high }) = (operands(inputs)?, self);
         let (least, most) = ring.signed_range();
         if let Some(end) = [low, high].into_iter().flatten().find(|end| !(least..=most).contains(end)) {
@@ -39,19 +39,19 @@ impl Operator for Clip {
         match (low, high) {
             (None, None) => Err("clips at neither end: leave the node out".into()),
             (Some(low), Some(high)) if low > high => Err(format!("clips from {low} to {high}, which is empty")),
-            _ => Ok(form(x)),
+            _ => Ok(type_of(x)),
         }
     }
 
-    fn asks(&self, x: &Value, _: &Value) -> Asks {
-        Asks::comparison(difference_bound(x.bound.bits, self.ends()))
+    fn requirements(&self, x: &Value, _: &Value) -> Requirements {
+        Requirements::comparison(difference_bound(x.bound.bits, self.ends()))
     }
 
-    fn builds(&self, _: &Value, result: &Value) -> usize {
+    fn scratch_elements(&self, _: &Value, result: &Value) -> usize {
         2 * result.elements()
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        protocol.clip(&*call.share(protocol, 0)?, self.ends(), call.comparison()).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        protocol.clip(&*arguments.share(protocol, 0)?, self.ends(), arguments.comparison()).map(Shared::Integers)
     }
 }

@@ -3,9 +3,9 @@
 use covey_protocols::{Protocol, ProtocolError, api};
 use covey_ring::Ring;
 
-use crate::form::{Dim, bad_axis, equal_scales, full, number, to_form};
 use crate::indexing::{Around, gather};
-use crate::{Call, Form, Operator, Shared, Value, wire};
+use crate::tensor_type::{Dim, bad_axis, equal_scales, full, number, to_type};
+use crate::{Arguments, Operator, Shared, TensorType, Value, wire};
 
 /// The operands one after another along `axis`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Operator for Concat {
         format!("axis {}", self.axis)
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
         let axis = self.axis;
         let [first, rest @ ..] = inputs else { return Err("takes at least one operand".into()) };
         let mut dims = full(first);
@@ -53,12 +53,13 @@ impl Operator for Concat {
             total += size;
         }
         dims[axis] = Dim::Size(total);
-        to_form(dims, first.scale)
+        to_type(dims, first.scale)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        let shares: Vec<_> =
-            (0..call.operands.len()).map(|position| call.share(protocol, position)).collect::<api::Result<_>>()?;
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        let shares: Vec<_> = (0..arguments.operands.len())
+            .map(|position| arguments.share(protocol, position))
+            .collect::<api::Result<_>>()?;
         concat(protocol, &shares.iter().map(|share| &**share).collect::<Vec<_>>(), self.axis).map(Shared::Integers)
     }
 }

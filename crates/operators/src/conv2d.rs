@@ -4,10 +4,10 @@ use covey_kernels::ConvGeometry;
 use covey_protocols::{Geometry, Protocol, ProtocolError, api};
 use covey_ring::Ring;
 
-use crate::form::{Dim, number, to_form};
 use crate::linear::{self, After, check_bias, split_image};
+use crate::tensor_type::{Dim, number, to_type};
 use crate::window::{image, slide};
-use crate::{Call, Form, Fusion, Operand, Operator, Shared, Value, Window, wire};
+use crate::{Arguments, Fusion, Operand, Operator, Shared, TensorType, Value, Window, wire};
 
 /// x `[N,..,C,H,W]`, weight `[O,C/groups,KH,KW]`, optional bias `[O]` at the product's scale; padding is zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Operator for Conv2d {
         format!("{}, groups {}", self.window.described(), self.groups)
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
         let ((x, weight, bias), &Conv2d { window, groups }) = (linear::operands(inputs)?, self);
         let (mut dims, [channels, height, width]) = image(x)?;
         let [out, depth, kernel_height, kernel_width] = weight.shape[..] else {
@@ -58,7 +58,7 @@ impl Operator for Conv2d {
         check_bias(bias, out, scale)?;
         let [height, width] = slide(x, &window, [height, width])?;
         dims.extend([out, height, width].map(Dim::Size));
-        to_form(dims, scale)
+        to_type(dims, scale)
     }
 
     fn fusion(&self) -> Fusion {
@@ -69,8 +69,8 @@ impl Operator for Conv2d {
         conv2d_geometry(x, weight, &self.window, self.groups)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        linear::run(protocol, call, conv2d).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        linear::run(protocol, arguments, conv2d).map(Shared::Integers)
     }
 }
 

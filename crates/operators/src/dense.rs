@@ -3,9 +3,9 @@
 use covey_protocols::{Geometry, Protocol, ProtocolError, api};
 use covey_ring::Ring;
 
-use crate::form::{Dim, full, to_form};
 use crate::linear::{self, check_bias};
-use crate::{Call, Form, Fusion, Operator, Shared, Value, wire};
+use crate::tensor_type::{Dim, full, to_type};
+use crate::{Arguments, Fusion, Operator, Shared, TensorType, Value, wire};
 
 /// x `[N,..,K]`, weight `[K,M]`, optional bias `[M]` at the product's scale.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Dense;
 impl Operator for Dense {
     same_message!(Dense {});
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
         let (x, weight, bias) = linear::operands(inputs)?;
         let [rows, columns] = weight.shape[..] else {
             return Err(format!("weight '{}' has shape {:?} and not [K, M]", weight.name, weight.shape));
@@ -32,7 +32,7 @@ impl Operator for Dense {
         check_bias(bias, columns, scale)?;
         dims.pop();
         dims.push(Dim::Size(columns));
-        to_form(dims, scale)
+        to_type(dims, scale)
     }
 
     fn fusion(&self) -> Fusion {
@@ -43,8 +43,8 @@ impl Operator for Dense {
         dense_geometry(weight)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        linear::run(protocol, call, linear::linear).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        linear::run(protocol, arguments, linear::linear).map(Shared::Integers)
     }
 }
 

@@ -3,8 +3,8 @@
 use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
-use crate::form::{form, operands};
-use crate::{Asks, Call, Form, Operator, Shared, Value, wire};
+use crate::tensor_type::{operands, type_of};
+use crate::{Arguments, Operator, Requirements, Shared, TensorType, Value, wire};
 
 /// floor(x / divisor).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,19 +20,19 @@ impl Operator for DivExact {
         format!("divisor {}", self.divisor)
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, ring: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, ring: Ring) -> Result<TensorType, String> {
         let ([x], divisor) = (operands(inputs)?, self.divisor);
         if divisor == 0 || divisor > ring.signed_range().1 as u64 {
             return Err(format!("divisor {divisor} is not between 1 and the largest integer of {ring}"));
         }
-        Ok(form(x))
+        Ok(type_of(x))
     }
 
-    fn asks(&self, x: &Value, _: &Value) -> Asks {
-        Asks { division: Some((self.divisor, x.bound.bits)), ..Asks::default() }
+    fn requirements(&self, x: &Value, _: &Value) -> Requirements {
+        Requirements { division: Some((self.divisor, x.bound.bits)), ..Requirements::default() }
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        protocol.div_exact(&*call.share(protocol, 0)?, self.divisor, call.x.bound.bits).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        protocol.div_exact(&*arguments.share(protocol, 0)?, self.divisor, arguments.x.bound.bits).map(Shared::Integers)
     }
 }

@@ -3,8 +3,8 @@
 use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
-use crate::form::{form, number, operands};
-use crate::{Call, Form, Operator, Shared, Value, indexing, wire};
+use crate::tensor_type::{number, operands, type_of};
+use crate::{Arguments, Operator, Shared, TensorType, Value, indexing, wire};
 
 /// Elements at public positions, the same in every sample: element (i, j, ..) of the result is the element of the
 /// row-major sample at the sum of its offsets, or 0 where one of them is absent.
@@ -41,7 +41,7 @@ impl Operator for Gather {
         self.axes.iter().map(|axis| describe_offsets(axis)).collect::<Vec<_>>().join(" x ")
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
         let ([x], axes) = (operands(inputs)?, &self.axes);
         let mut furthest = 0u64;
         for (axis, offsets) in axes.iter().enumerate() {
@@ -57,12 +57,12 @@ impl Operator for Gather {
                 x.elements()
             ));
         }
-        Ok(Form { shape: axes.iter().map(Vec::len).collect(), ..form(x) })
+        Ok(TensorType { shape: axes.iter().map(Vec::len).collect(), ..type_of(x) })
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        let samples = call.result.batched.then_some(call.batch);
-        gather(protocol, &*call.share(protocol, 0)?, &self.axes, samples).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        let samples = arguments.result.batched.then_some(arguments.batch);
+        gather(protocol, &*arguments.share(protocol, 0)?, &self.axes, samples).map(Shared::Integers)
     }
 }
 

@@ -3,8 +3,8 @@
 use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
-use crate::form::{form, operands};
-use crate::{Asks, Call, Form, Operator, Shared, Value, wire};
+use crate::tensor_type::{operands, type_of};
+use crate::{Arguments, Operator, Requirements, Shared, TensorType, Value, wire};
 
 /// The bit of x < 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,15 +13,15 @@ pub struct IsNegative;
 impl Operator for IsNegative {
     same_message!(IsNegative {});
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
-        operands(inputs).map(|[x]| Form { scale: 0, bits: true, ..form(x) })
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
+        operands(inputs).map(|[x]| TensorType { scale: 0, bits: true, ..type_of(x) })
     }
 
-    fn asks(&self, x: &Value, _: &Value) -> Asks {
-        Asks::comparison(x.bound.bits)
+    fn requirements(&self, x: &Value, _: &Value) -> Requirements {
+        Requirements::comparison(x.bound.bits)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        protocol.msb(&*call.share(protocol, 0)?, call.comparison()).map(Shared::Bits)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        protocol.msb(&*arguments.share(protocol, 0)?, arguments.comparison()).map(Shared::Bits)
     }
 }

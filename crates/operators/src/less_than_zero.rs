@@ -3,8 +3,8 @@
 use covey_protocols::{Comparison, Protocol, api};
 use covey_ring::Ring;
 
-use crate::form::{form, operands};
-use crate::{Asks, Call, Form, Operator, Shared, Value, wire};
+use crate::tensor_type::{operands, type_of};
+use crate::{Arguments, Operator, Requirements, Shared, TensorType, Value, wire};
 
 /// 1 where x < 0, else 0, as an integer of scale 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,20 +13,20 @@ pub struct LessThanZero;
 impl Operator for LessThanZero {
     same_message!(LessThanZero {});
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
-        operands(inputs).map(|[x]| Form { scale: 0, ..form(x) })
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
+        operands(inputs).map(|[x]| TensorType { scale: 0, ..type_of(x) })
     }
 
-    fn puts(&self, _: &[&Value]) -> u64 {
+    fn largest_constant(&self, _: &[&Value]) -> u64 {
         1
     }
 
-    fn asks(&self, x: &Value, _: &Value) -> Asks {
-        Asks::comparison(x.bound.bits)
+    fn requirements(&self, x: &Value, _: &Value) -> Requirements {
+        Requirements::comparison(x.bound.bits)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        less_than_zero(protocol, &*call.share(protocol, 0)?, call.comparison()).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        less_than_zero(protocol, &*arguments.share(protocol, 0)?, arguments.comparison()).map(Shared::Integers)
     }
 }
 

@@ -9,12 +9,12 @@
 mod registry;
 
 mod broadcast;
-mod form;
 mod indexing;
 pub mod linear;
 mod operand;
 mod operator;
 mod shift;
+mod tensor_type;
 mod tree;
 mod value;
 mod whole;
@@ -27,9 +27,9 @@ use covey_protocols::{Geometry, Protocol, api};
 use covey_ring::Ring;
 
 pub use covey_protocols::Rounding;
-pub use form::{Form, largest_bound};
 pub use operand::Operand;
-pub use operator::{Asks, Call, Fusion, Given, Operator, Shared};
+pub use operator::{Argument, Arguments, Fusion, Operator, Requirements, Shared};
+pub use tensor_type::{TensorType, largest_bound};
 pub use value::{Bound, BoundSource, Kind, Value, Visibility};
 pub use whole::WholeNumbers;
 pub use window::Window;
@@ -80,24 +80,24 @@ impl Op {
         dispatch!(self, op => op.takes_bits(position))
     }
 
-    /// [`Operator::form`].
-    pub fn form(&self, operands: &[&Value], result: &Value, ring: Ring) -> Result<Form, String> {
-        dispatch!(self, op => op.form(operands, result, ring))
+    /// [`Operator::result_type`].
+    pub fn result_type(&self, operands: &[&Value], result: &Value, ring: Ring) -> Result<TensorType, String> {
+        dispatch!(self, op => op.result_type(operands, result, ring))
     }
 
-    /// [`Operator::puts`].
-    pub fn puts(&self, operands: &[&Value]) -> u64 {
-        dispatch!(self, op => op.puts(operands))
+    /// [`Operator::largest_constant`].
+    pub fn largest_constant(&self, operands: &[&Value]) -> u64 {
+        dispatch!(self, op => op.largest_constant(operands))
     }
 
-    /// [`Operator::asks`].
-    pub fn asks(&self, x: &Value, result: &Value) -> Asks {
-        dispatch!(self, op => op.asks(x, result))
+    /// [`Operator::requirements`].
+    pub fn requirements(&self, x: &Value, result: &Value) -> Requirements {
+        dispatch!(self, op => op.requirements(x, result))
     }
 
-    /// [`Operator::builds`].
-    pub fn builds(&self, x: &Value, result: &Value) -> usize {
-        dispatch!(self, op => op.builds(x, result))
+    /// [`Operator::scratch_elements`].
+    pub fn scratch_elements(&self, x: &Value, result: &Value) -> usize {
+        dispatch!(self, op => op.scratch_elements(x, result))
     }
 
     /// [`Operator::fusion`].
@@ -111,7 +111,7 @@ impl Op {
     }
 
     /// [`Operator::run`].
-    pub fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        dispatch!(self, op => op.run(protocol, call))
+    pub fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        dispatch!(self, op => op.run(protocol, arguments))
     }
 }

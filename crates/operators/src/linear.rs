@@ -5,7 +5,7 @@ use covey_protocols::{
     Bias, Comparison, Epilogue, Geometry, Placement, Protocol, ProtocolError, Truncation, WeightSource,
 };
 
-use crate::{Call, Operand, Value};
+use crate::{Arguments, Operand, Value};
 
 /// x, weight and the optional bias of a linear layer.
 pub(crate) fn operands<'a>(
@@ -39,17 +39,17 @@ pub(crate) fn check_bias(bias: Option<&Value>, size: usize, scale: u32) -> std::
     Ok(())
 }
 
-/// Runs a linear layer on the operands of a call.
+/// Runs a linear layer on its arguments.
 pub(crate) fn run<P: Protocol>(
     protocol: &mut P,
-    call: &Call<P>,
+    arguments: &Arguments<P>,
     layer: impl FnOnce(&mut P, &P::Arith, &P::Weight, Option<Operand<P>>, After<P>) -> Result<P::Arith>,
 ) -> Result<P::Arith> {
-    let weight = call.weight.ok_or(ProtocolError::Internal("a linear layer's weight"))?;
-    let bias = if call.operands.len() > 2 { Some(call.operand(2)?) } else { None };
-    let residual = call.residual.map(|residual| residual.share(protocol));
-    let after = After { truncate: call.truncate, residual: residual.as_deref(), relu: call.relu };
-    let x = call.share(protocol, 0)?;
+    let weight = arguments.weight.ok_or(ProtocolError::Internal("a linear layer's weight"))?;
+    let bias = if arguments.operands.len() > 2 { Some(arguments.operand(2)?) } else { None };
+    let residual = arguments.residual.map(|residual| residual.share(protocol));
+    let after = After { truncate: arguments.truncate, residual: residual.as_deref(), relu: arguments.relu };
+    let x = arguments.share(protocol, 0)?;
     layer(protocol, &x, weight, bias, after)
 }
 

@@ -4,8 +4,8 @@ use covey_protocols::api::MatmulShape;
 use covey_protocols::{Protocol, ProtocolError, Truncation, api};
 use covey_ring::Ring;
 
-use crate::form::{Dim, full, operands, to_form};
-use crate::{Call, Form, Fusion, Operator, Shared, Value, Visibility, wire};
+use crate::tensor_type::{Dim, full, operands, to_type};
+use crate::{Arguments, Fusion, Operator, Shared, TensorType, Value, Visibility, wire};
 
 /// x `[N,..,M,K]` times y `[N,..,K,P]`, both secret and neither a weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Matmul;
 impl Operator for Matmul {
     same_message!(Matmul {});
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
         let [x, y] = operands(inputs)?;
         for operand in [x, y] {
             if operand.is_weight() || operand.visibility != Visibility::Secret {
@@ -41,16 +41,16 @@ impl Operator for Matmul {
             return Err(mismatch());
         }
         left[lead + 1] = right[lead + 1];
-        to_form(left, x.scale + y.scale)
+        to_type(left, x.scale + y.scale)
     }
 
     fn fusion(&self) -> Fusion {
         Fusion::Product
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        let (x, y) = (call.share(protocol, 0)?, call.share(protocol, 1)?);
-        matmul(protocol, &x, &y, call.truncate).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        let (x, y) = (arguments.share(protocol, 0)?, arguments.share(protocol, 1)?);
+        matmul(protocol, &x, &y, arguments.truncate).map(Shared::Integers)
     }
 }
 

@@ -6,7 +6,7 @@ use covey_ring::Ring;
 use crate::indexing::{Around, gather_runs};
 use crate::tree::{pairs, rejoin};
 use crate::window::{self, Slide};
-use crate::{Asks, Call, Form, Operator, Shared, Value, Window, wire};
+use crate::{Arguments, Operator, Requirements, Shared, TensorType, Value, Window, wire};
 
 /// Maximum in each window of x `[N,..,C,H,W]`; padding never wins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,16 +30,16 @@ impl Operator for MaxPool {
         self.window.described()
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
         window::pooled(inputs, &self.window)
     }
 
-    fn asks(&self, x: &Value, _: &Value) -> Asks {
-        Asks::comparison(x.bound.bits + 1)
+    fn requirements(&self, x: &Value, _: &Value) -> Requirements {
+        Requirements::comparison(x.bound.bits + 1)
     }
 
     /// Along the width first: as many rows as before, each tap of the narrower image.
-    fn builds(&self, x: &Value, result: &Value) -> usize {
+    fn scratch_elements(&self, x: &Value, result: &Value) -> usize {
         let (kernel, elements) = (self.window.kernel, result.elements());
         let (height, width) = (x.shape[x.shape.len() - 2], result.shape[result.shape.len() - 1]);
         let planes = elements / (result.shape[result.shape.len() - 2] * width).max(1);
@@ -47,8 +47,8 @@ impl Operator for MaxPool {
         rows.max(elements.saturating_mul(kernel[0]))
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        max_pool(protocol, &*call.share(protocol, 0)?, &self.window, call.difference()).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        max_pool(protocol, &*arguments.share(protocol, 0)?, &self.window, arguments.difference()).map(Shared::Integers)
     }
 }
 

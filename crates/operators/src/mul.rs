@@ -3,8 +3,8 @@
 use covey_protocols::{Protocol, Truncation, api};
 use covey_ring::Ring;
 
-use crate::form::operands;
-use crate::{Call, Form, Fusion, Operand, Operator, Shared, Value, broadcast, wire};
+use crate::tensor_type::operands;
+use crate::{Arguments, Fusion, Operand, Operator, Shared, TensorType, Value, broadcast, wire};
 
 /// x * y element by element, broadcasting; scales add.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,17 +13,17 @@ pub struct Mul;
 impl Operator for Mul {
     same_message!(Mul {});
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
         let [x, y] = operands(inputs)?;
-        broadcast::form(x, y, x.scale + y.scale)
+        broadcast::type_of(x, y, x.scale + y.scale)
     }
 
     fn fusion(&self) -> Fusion {
         Fusion::Product
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        mul(protocol, call.operand(0)?, call.operand(1)?, call.truncate).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        mul(protocol, arguments.operand(0)?, arguments.operand(1)?, arguments.truncate).map(Shared::Integers)
     }
 }
 

@@ -3,9 +3,9 @@
 use covey_protocols::{Protocol, ProtocolError, Truncation, api};
 use covey_ring::{Ring, Tensor};
 
-use crate::form::{Dim, form, full, operands};
 use crate::shift::{decode_rounding, describe_rounding, encode_rounding, shift_in_ring};
-use crate::{Asks, Call, Form, Operator, Rounding, Shared, Value, wire};
+use crate::tensor_type::{Dim, full, operands, type_of};
+use crate::{Arguments, Operator, Requirements, Rounding, Shared, TensorType, Value, wire};
 
 /// floor(x * multiplier / 2^shift).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Operator for MulShift {
         format!("{multipliers}, shift {}, {}", self.shift, describe_rounding(self.rounding))
     }
 
-    fn form(&self, inputs: &[&Value], result: &Value, ring: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], result: &Value, ring: Ring) -> Result<TensorType, String> {
         let ([x], multipliers, shift) = (operands(inputs)?, &self.multipliers, self.shift);
         shift_in_ring(shift, ring)?;
         let plane = match full(x)[..] {
@@ -86,16 +86,16 @@ impl Operator for MulShift {
                 result.name, result.scale, x.scale, x.name
             ));
         }
-        Ok(Form { scale: result.scale, ..form(x) })
+        Ok(TensorType { scale: result.scale, ..type_of(x) })
     }
 
-    fn asks(&self, x: &Value, result: &Value) -> Asks {
-        Asks::shift(self.truncation(x, result))
+    fn requirements(&self, x: &Value, result: &Value) -> Requirements {
+        Requirements::shift(self.truncation(x, result))
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        let truncation = self.truncation(call.x, call.result);
-        mul_shift(protocol, &*call.share(protocol, 0)?, &self.multipliers, truncation).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        let truncation = self.truncation(arguments.x, arguments.result);
+        mul_shift(protocol, &*arguments.share(protocol, 0)?, &self.multipliers, truncation).map(Shared::Integers)
     }
 }
 

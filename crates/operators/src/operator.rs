@@ -6,11 +6,11 @@ use covey_protocols::api::Result;
 use covey_protocols::{Comparison, Geometry, Protocol, ProtocolError, Rounding, Truncation};
 use covey_ring::Ring;
 
-use crate::{Form, Operand, Value};
+use crate::{Operand, TensorType, Value};
 
 /// One operator: how it is written, which operands it takes, what its result is and how a protocol computes it.
 ///
-/// Rules speak of validated values only after [`Operator::form`] has accepted them. Refusals follow the node's name in a
+/// Rules speak of validated values only after [`Operator::result_type`] has accepted them. Refusals follow the node's name in a
 /// message, so they are one line and say what to do.
 pub trait Operator: Sized {
     /// Its message in `proto/program.proto`.
@@ -32,21 +32,21 @@ pub trait Operator: Sized {
         false
     }
 
-    /// Gives the form of the result, or says what is wrong with the operands. `result` is what the program declares.
-    fn form(&self, operands: &[&Value], result: &Value, ring: Ring) -> std::result::Result<Form, String>;
+    /// Gives the type of the result, or says what is wrong with the operands. `result` is what the program declares.
+    fn result_type(&self, operands: &[&Value], result: &Value, ring: Ring) -> std::result::Result<TensorType, String>;
 
-    /// Gives the largest magnitude among integers that it puts into its result itself.
-    fn puts(&self, _operands: &[&Value]) -> u64 {
+    /// Gives the largest magnitude among constants that it writes into its result itself.
+    fn largest_constant(&self, _operands: &[&Value]) -> u64 {
         0
     }
 
-    /// Says what it asks of a protocol beyond what all of them do; `x` is the first operand.
-    fn asks(&self, _x: &Value, _result: &Value) -> Asks {
-        Asks::default()
+    /// Says what it requires of a protocol beyond what all of them do; `x` is the first operand.
+    fn requirements(&self, _x: &Value, _result: &Value) -> Requirements {
+        Requirements::default()
     }
 
-    /// Counts the elements of the largest tensor that it builds beside operands and result, for one sample.
-    fn builds(&self, _x: &Value, _result: &Value) -> usize {
+    /// Counts the elements of the largest tensor that it builds besides operands and result, for one sample.
+    fn scratch_elements(&self, _x: &Value, _result: &Value) -> usize {
         0
     }
 
@@ -61,12 +61,12 @@ pub trait Operator: Sized {
     }
 
     /// Computes it.
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> Result<Shared<P>>;
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> Result<Shared<P>>;
 }
 
-/// What an operator asks of a protocol, for operands within their bounds.
+/// What an operator requires of a protocol, for operands within their bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asks {
+pub struct Requirements {
     /// A right shift.
     pub shift: Option<Truncation>,
     /// Comparisons of values of so many bits.
@@ -75,15 +75,15 @@ pub struct Asks {
     pub division: Option<(u64, u32)>,
 }
 
-impl Asks {
+impl Requirements {
     /// A shift.
     pub(crate) fn shift(shift: Truncation) -> Self {
-        Asks { shift: Some(shift), ..Asks::default() }
+        Requirements { shift: Some(shift), ..Requirements::default() }
     }
 
     /// Comparisons of values of `bits` bits.
     pub(crate) fn comparison(bits: u32) -> Self {
-        Asks { compared: Some(bits), ..Asks::default() }
+        Requirements { compared: Some(bits), ..Requirements::default() }
     }
 }
 
@@ -119,34 +119,34 @@ pub enum Shared<P: Protocol> {
 
 impl<P: Protocol> Shared<P> {
     /// As an operand.
-    pub fn given(&self) -> Given<'_, P> {
+    pub fn argument(&self) -> Argument<'_, P> {
         match self {
-            Shared::Integers(x) => Given::Integers(Operand::Secret(x)),
-            Shared::Bits(x) => Given::Bits(x),
+            Shared::Integers(x) => Argument::Integers(Operand::Secret(x)),
+            Shared::Bits(x) => Argument::Bits(x),
         }
     }
 }
 
 /// An operand of any kind.
-pub enum Given<'a, P: Protocol> {
+pub enum Argument<'a, P: Protocol> {
     /// Integers.
     Integers(Operand<'a, P>),
     /// Bits, always in shares.
     Bits(&'a P::Bool),
 }
 
-impl<P: Protocol> Clone for Given<'_, P> {
+impl<P: Protocol> Clone for Argument<'_, P> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<P: Protocol> Copy for Given<'_, P> {}
+impl<P: Protocol> Copy for Argument<'_, P> {}
 
 /// What an operator computes on: operands, declarations and what was joined with it.
-pub struct Call<'a, P: Protocol> {
+pub struct Arguments<'a, P: Protocol> {
     /// Operands in order; `None` where only a prepared weight is held.
-    pub operands: Vec<Option<Given<'a, P>>>,
+    pub operands: Vec<Option<Argument<'a, P>>>,
     /// The first operand's declaration.
     pub x: &'a Value,
     /// The result's declaration.
@@ -163,11 +163,11 @@ pub struct Call<'a, P: Protocol> {
     pub relu: Option<Comparison>,
 }
 
-impl<'a, P: Protocol> Call<'a, P> {
+impl<'a, P: Protocol> Arguments<'a, P> {
     /// Operand number `position`, of integers.
     pub fn operand(&self, position: usize) -> Result<Operand<'a, P>> {
         match self.operands.get(position) {
-            Some(Some(Given::Integers(operand))) => Ok(*operand),
+            Some(Some(Argument::Integers(operand))) => Ok(*operand),
             _ => Err(ProtocolError::Internal("the operands of a step")),
         }
     }
@@ -175,7 +175,7 @@ impl<'a, P: Protocol> Call<'a, P> {
     /// Operand number `position`, of bits.
     pub fn bits(&self, position: usize) -> Result<&'a P::Bool> {
         match self.operands.get(position) {
-            Some(Some(Given::Bits(bits))) => Ok(bits),
+            Some(Some(Argument::Bits(bits))) => Ok(bits),
             _ => Err(ProtocolError::Internal("the operands of a step")),
         }
     }

@@ -3,9 +3,9 @@
 use covey_protocols::{Protocol, ProtocolError, api};
 use covey_ring::{Ring, Tensor, Word};
 
-use crate::form::{Dim, full, numbers, operands, sizes, to_form};
 use crate::indexing::{each_offset, gather, strides};
-use crate::{Call, Form, Operator, Shared, Value, wire};
+use crate::tensor_type::{Dim, full, numbers, operands, sizes, to_type};
+use crate::{Arguments, Operator, Shared, TensorType, Value, wire};
 
 /// `value` put around x.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Operator for Pad {
         format!("before {:?}, after {:?}, value {}", self.before, self.after, self.value)
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
         let ([x], Pad { before, after, .. }) = (operands(inputs)?, self);
         let mut dims = full(x);
         if before.len() != dims.len() || after.len() != dims.len() {
@@ -54,15 +54,15 @@ impl Operator for Pad {
                 }
             }
         }
-        to_form(dims, x.scale)
+        to_type(dims, x.scale)
     }
 
-    fn puts(&self, _: &[&Value]) -> u64 {
+    fn largest_constant(&self, _: &[&Value]) -> u64 {
         self.value.unsigned_abs()
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        pad(protocol, &*call.share(protocol, 0)?, &self.before, &self.after, self.value).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        pad(protocol, &*arguments.share(protocol, 0)?, &self.before, &self.after, self.value).map(Shared::Integers)
     }
 }
 

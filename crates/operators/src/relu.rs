@@ -3,8 +3,8 @@
 use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
-use crate::form::{form, operands};
-use crate::{Asks, Call, Form, Fusion, Operator, Shared, Value, wire};
+use crate::tensor_type::{operands, type_of};
+use crate::{Arguments, Fusion, Operator, Requirements, Shared, TensorType, Value, wire};
 
 /// max(x, 0).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,19 +13,19 @@ pub struct Relu;
 impl Operator for Relu {
     same_message!(Relu {});
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
-        operands(inputs).map(|[x]| form(x))
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
+        operands(inputs).map(|[x]| type_of(x))
     }
 
-    fn asks(&self, x: &Value, _: &Value) -> Asks {
-        Asks::comparison(x.bound.bits)
+    fn requirements(&self, x: &Value, _: &Value) -> Requirements {
+        Requirements::comparison(x.bound.bits)
     }
 
     fn fusion(&self) -> Fusion {
         Fusion::Rectifier
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        protocol.relu(&*call.share(protocol, 0)?, call.comparison()).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        protocol.relu(&*arguments.share(protocol, 0)?, arguments.comparison()).map(Shared::Integers)
     }
 }

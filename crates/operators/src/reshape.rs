@@ -3,8 +3,8 @@
 use covey_protocols::{Protocol, ProtocolError, api};
 use covey_ring::Ring;
 
-use crate::form::{form, operands};
-use crate::{Call, Form, Operator, Shared, Value, wire};
+use crate::tensor_type::{operands, type_of};
+use crate::{Arguments, Operator, Shared, TensorType, Value, wire};
 
 /// The same elements, row-major, in the output value's shape; the batch dimension stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Reshape;
 impl Operator for Reshape {
     same_message!(Reshape {});
 
-    fn form(&self, inputs: &[&Value], result: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], result: &Value, _: Ring) -> Result<TensorType, String> {
         let [x] = operands(inputs)?;
         if x.batched != result.batched || x.elements() != result.elements() {
             return Err(format!(
@@ -24,11 +24,11 @@ impl Operator for Reshape {
                 result.described()
             ));
         }
-        Ok(Form { scale: x.scale, ..form(result) })
+        Ok(TensorType { scale: x.scale, ..type_of(result) })
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        reshape(protocol, &*call.share(protocol, 0)?, &call.shape()).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        reshape(protocol, &*arguments.share(protocol, 0)?, &arguments.shape()).map(Shared::Integers)
     }
 }
 

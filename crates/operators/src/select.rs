@@ -4,8 +4,8 @@ use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
 use crate::bits::equal_shapes;
-use crate::form::{equal_scales, form, largest_bound, operands};
-use crate::{Call, Form, Operator, Shared, Value, wire};
+use crate::tensor_type::{equal_scales, largest_bound, operands, type_of};
+use crate::{Arguments, Operator, Shared, TensorType, Value, wire};
 
 /// x where the bit is set, else y: operands bit, x, y of equal shapes, x and y of equal scales.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ impl Operator for Select {
         position == 0
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, ring: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, ring: Ring) -> Result<TensorType, String> {
         let [bit, x, y] = operands(inputs)?;
         equal_shapes(bit, x)?;
         equal_shapes(x, y)?;
@@ -31,14 +31,14 @@ impl Operator for Select {
                 x.name, y.name
             ));
         }
-        Ok(form(x))
+        Ok(type_of(x))
     }
 
     /// y + bit · (x − y).
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        let (x, y) = (call.share(protocol, 1)?, call.share(protocol, 2)?);
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        let (x, y) = (arguments.share(protocol, 1)?, arguments.share(protocol, 2)?);
         let difference = protocol.sub(&x, &y)?;
-        let taken = protocol.select(call.bits(0)?, &difference)?;
+        let taken = protocol.select(arguments.bits(0)?, &difference)?;
         protocol.add(&y, &taken).map(Shared::Integers)
     }
 }

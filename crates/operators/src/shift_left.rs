@@ -3,9 +3,9 @@
 use covey_protocols::{Protocol, api};
 use covey_ring::{Ring, Tensor};
 
-use crate::form::{form, operands};
 use crate::shift::shift_in_ring;
-use crate::{Call, Form, Operator, Shared, Value, wire};
+use crate::tensor_type::{operands, type_of};
+use crate::{Arguments, Operator, Shared, TensorType, Value, wire};
 
 /// x * 2^bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,14 +21,14 @@ impl Operator for ShiftLeft {
         format!("bits {}", self.bits)
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, ring: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, ring: Ring) -> Result<TensorType, String> {
         let [x] = operands(inputs)?;
         shift_in_ring(self.bits, ring)?;
-        Ok(Form { scale: x.scale + self.bits, ..form(x) })
+        Ok(TensorType { scale: x.scale + self.bits, ..type_of(x) })
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        shift_left(protocol, &*call.share(protocol, 0)?, self.bits).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        shift_left(protocol, &*arguments.share(protocol, 0)?, self.bits).map(Shared::Integers)
     }
 }
 

@@ -5,7 +5,7 @@ use covey_ring::{Ring, Tensor, Word};
 
 use crate::conv2d::conv2d_geometry;
 use crate::linear::split_image;
-use crate::{Call, Form, Operator, Shared, Value, Window, window, wire};
+use crate::{Arguments, Operator, Shared, TensorType, Value, Window, window, wire};
 
 /// Sum of each window of x `[N,..,C,H,W]`; padding is zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,16 +29,16 @@ impl Operator for SumPool {
         self.window.described()
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
         window::pooled(inputs, &self.window)
     }
 
-    fn builds(&self, _: &Value, result: &Value) -> usize {
+    fn scratch_elements(&self, _: &Value, result: &Value) -> usize {
         result.elements().saturating_mul(self.window.kernel[0] * self.window.kernel[1])
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        sum_pool(protocol, &*call.share(protocol, 0)?, &self.window).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        sum_pool(protocol, &*arguments.share(protocol, 0)?, &self.window).map(Shared::Integers)
     }
 }
 

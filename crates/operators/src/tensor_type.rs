@@ -14,7 +14,7 @@ pub(crate) enum Dim {
 
 /// Shape and scale of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Form {
+pub struct TensorType {
     /// A batch dimension precedes `shape`.
     pub batched: bool,
     /// Dimensions without the batch.
@@ -30,9 +30,9 @@ pub(crate) fn operands<'a, const N: usize>(inputs: &[&'a Value]) -> Result<[&'a 
     inputs.try_into().map_err(|_| format!("takes {N} operands, not {}", inputs.len()))
 }
 
-/// The form of `x` itself, of integers.
-pub(crate) fn form(x: &Value) -> Form {
-    Form { batched: x.batched, shape: x.shape.clone(), scale: x.scale, bits: false }
+/// The type of `x` itself, of integers.
+pub(crate) fn type_of(x: &Value) -> TensorType {
+    TensorType { batched: x.batched, shape: x.shape.clone(), scale: x.scale, bits: false }
 }
 
 /// Dimensions of `x`, the batch included.
@@ -41,14 +41,14 @@ pub(crate) fn full(x: &Value) -> Vec<Dim> {
     batch.into_iter().chain(x.shape.iter().map(|&size| Dim::Size(size))).collect()
 }
 
-/// The form of these dimensions.
-pub(crate) fn to_form(dims: Vec<Dim>, scale: u32) -> Result<Form, String> {
+/// The type of these dimensions.
+pub(crate) fn to_type(dims: Vec<Dim>, scale: u32) -> Result<TensorType, String> {
     let batched = dims.first() == Some(&Dim::Batch);
     let sizes = dims.iter().skip(usize::from(batched)).map(|dim| match dim {
         Dim::Size(size) => Ok(*size),
         Dim::Batch => Err("moves the batch dimension, which must stay first".to_string()),
     });
-    Ok(Form { batched, shape: sizes.collect::<Result<_, _>>()?, scale, bits: false })
+    Ok(TensorType { batched, shape: sizes.collect::<Result<_, _>>()?, scale, bits: false })
 }
 
 pub(crate) fn equal_scales(x: &Value, y: &Value) -> Result<(), String> {

@@ -3,9 +3,9 @@
 use covey_protocols::{Protocol, ProtocolError, api};
 use covey_ring::Ring;
 
-use crate::form::{full, numbers, operands, sizes, to_form};
 use crate::indexing::{each_offset, gather, strides};
-use crate::{Call, Form, Operator, Shared, Value, wire};
+use crate::tensor_type::{full, numbers, operands, sizes, to_type};
+use crate::{Arguments, Operator, Shared, TensorType, Value, wire};
 
 /// Dimension i of the result is dimension `permutation[i]` of x.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Operator for Transpose {
         format!("permutation {:?}", self.permutation)
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, _: Ring) -> Result<TensorType, String> {
         let ([x], permutation) = (operands(inputs)?, &self.permutation);
         let dims = full(x);
         let mut sorted = permutation.clone();
@@ -37,11 +37,11 @@ impl Operator for Transpose {
         if !sorted.iter().copied().eq(0..dims.len()) {
             return Err(format!("{permutation:?} does not permute the {} dimensions of '{}'", dims.len(), x.name));
         }
-        to_form(permutation.iter().map(|&from| dims[from]).collect(), x.scale)
+        to_type(permutation.iter().map(|&from| dims[from]).collect(), x.scale)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        transpose(protocol, &*call.share(protocol, 0)?, &self.permutation).map(Shared::Integers)
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        transpose(protocol, &*arguments.share(protocol, 0)?, &self.permutation).map(Shared::Integers)
     }
 }
 

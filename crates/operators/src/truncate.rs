@@ -3,9 +3,9 @@
 use covey_protocols::{Protocol, Truncation, api};
 use covey_ring::Ring;
 
-use crate::form::{form, operands};
 use crate::shift::{decode_rounding, describe_rounding, encode_rounding, shift_in_ring};
-use crate::{Asks, Call, Form, Fusion, Operator, Rounding, Shared, Value, wire};
+use crate::tensor_type::{operands, type_of};
+use crate::{Arguments, Fusion, Operator, Requirements, Rounding, Shared, TensorType, Value, wire};
 
 /// floor(x / 2^bits).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,26 +37,26 @@ impl Operator for Truncate {
         format!("bits {}, {}", self.bits, describe_rounding(self.rounding))
     }
 
-    fn form(&self, inputs: &[&Value], _: &Value, ring: Ring) -> Result<Form, String> {
+    fn result_type(&self, inputs: &[&Value], _: &Value, ring: Ring) -> Result<TensorType, String> {
         let ([x], bits) = (operands(inputs)?, self.bits);
         shift_in_ring(bits, ring)?;
         let scale = x.scale.checked_sub(bits).ok_or_else(|| {
             format!("drops {bits} bits but '{}' has scale {}: truncate by at most its scale", x.name, x.scale)
         })?;
-        Ok(Form { scale, ..form(x) })
+        Ok(TensorType { scale, ..type_of(x) })
     }
 
-    fn asks(&self, x: &Value, _: &Value) -> Asks {
-        Asks::shift(self.truncation(x))
+    fn requirements(&self, x: &Value, _: &Value) -> Requirements {
+        Requirements::shift(self.truncation(x))
     }
 
     fn fusion(&self) -> Fusion {
         Fusion::Shift { bits: self.bits, rounding: self.rounding }
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, call: &Call<P>) -> api::Result<Shared<P>> {
-        let (x, truncation) = (call.share(protocol, 0)?, self.truncation(call.x));
-        let shifted = match call.relu {
+    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+        let (x, truncation) = (arguments.share(protocol, 0)?, self.truncation(arguments.x));
+        let shifted = match arguments.relu {
             Some(comparison) => protocol.truncate_relu(&x, truncation, comparison),
             None => protocol.truncate(&x, truncation),
         };

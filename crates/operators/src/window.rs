@@ -1,7 +1,7 @@
 //! Sliding windows of convolutions and pools.
 
-use crate::form::{Dim, full, numbers, operands, to_form};
-use crate::{Form, Value, wire};
+use crate::tensor_type::{Dim, full, numbers, operands, to_type};
+use crate::{TensorType, Value, wire};
 
 /// Largest kernel side, stride, pad or dilation.
 const MAX_WINDOW: u32 = 65_535;
@@ -87,8 +87,8 @@ impl Window {
     }
 }
 
-/// The form of what a pool gives.
-pub(crate) fn pooled(inputs: &[&Value], window: &Window) -> Result<Form, String> {
+/// The type of what a pool gives.
+pub(crate) fn pooled(inputs: &[&Value], window: &Window) -> Result<TensorType, String> {
     let [x] = operands(inputs)?;
     let (mut dims, [channels, height, width]) = image(x)?;
     let sizes = slide(x, window, [height, width])?;
@@ -109,7 +109,7 @@ pub(crate) fn pooled(inputs: &[&Value], window: &Window) -> Result<Form, String>
         }
     }
     dims.extend([channels, sizes[0], sizes[1]].map(Dim::Size));
-    to_form(dims, x.scale)
+    to_type(dims, x.scale)
 }
 
 /// The leading dimensions (one at least), and channels, height and width of an image tensor.

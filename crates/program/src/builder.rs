@@ -153,9 +153,9 @@ impl ProgramBuilder {
         let mut output = Value { batched, ..self.blank(&format!("{name}:{}", self.parts.nodes.len()), shape, scale) };
         let operands: Vec<&Value> = inputs.iter().map(|id| &self.parts.values[id.index()]).collect();
         // What does not fit is refused by `build`, which runs the same rules.
-        if let Ok(form) = op.form(&operands, &output, self.parts.ring) {
-            (output.batched, output.shape, output.scale) = (form.batched, form.shape, form.scale);
-            if form.bits {
+        if let Ok(result) = op.result_type(&operands, &output, self.parts.ring) {
+            (output.batched, output.shape, output.scale) = (result.batched, result.shape, result.scale);
+            if result.bits {
                 output.bits = true;
                 output.bound.bits = 1;
             }

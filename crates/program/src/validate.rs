@@ -241,21 +241,21 @@ fn check_node(parts: &Parts, node: &Node, defined: &mut [bool]) -> Result<(), St
             _ => {}
         }
     }
-    let form = node.op.form(&inputs, output, parts.ring)?;
-    if (form.batched, &form.shape) != (output.batched, &output.shape) {
-        let computed = Value { batched: form.batched, shape: form.shape, ..output.clone() };
+    let computed = node.op.result_type(&inputs, output, parts.ring)?;
+    if (computed.batched, &computed.shape) != (output.batched, &output.shape) {
+        let shown = Value { batched: computed.batched, shape: computed.shape, ..output.clone() };
         return Err(format!(
             "computes shape {} but '{}' declares {}",
-            computed.described(),
+            shown.described(),
             output.name,
             output.described()
         ));
     }
-    if form.scale != output.scale {
-        return Err(format!("computes scale {} but '{}' declares {}", form.scale, output.name, output.scale));
+    if computed.scale != output.scale {
+        return Err(format!("computes scale {} but '{}' declares {}", computed.scale, output.name, output.scale));
     }
-    if form.bits != output.bits {
-        let (is, declared) = if form.bits { ("bits", "integers") } else { ("integers", "bits") };
+    if computed.bits != output.bits {
+        let (is, declared) = if computed.bits { ("bits", "integers") } else { ("integers", "bits") };
         return Err(format!("computes {is} but '{}' is declared to hold {declared}", output.name));
     }
     // A public result of secret operands would have to be opened.
@@ -265,7 +265,7 @@ fn check_node(parts: &Parts, node: &Node, defined: &mut [bool]) -> Result<(), St
         return Err(format!("its operands make the result {is} but '{}' is declared {declared}", output.name));
     }
     // Integers that the operation itself puts into its result must lie inside the result's bound.
-    let largest = node.op.puts(&inputs);
+    let largest = node.op.largest_constant(&inputs);
     if largest >> output.bound.bits != 0 {
         return Err(format!("puts {largest} into '{}', outside its bound 2^{}", output.name, output.bound.bits));
     }

@@ -35,5 +35,5 @@ pub fn check_batch(program: &Program, batch: usize) -> Result<(), RuntimeError> 
 /// The largest tensor a node builds beside its operands and result, for one sample.
 fn elements_gathered(program: &Program, node: &Node) -> usize {
     let (Some(&input), Some(&output)) = (node.inputs.first(), node.outputs.first()) else { return 0 };
-    node.op.builds(program.value(input), program.value(output))
+    node.op.scratch_elements(program.value(input), program.value(output))
 }

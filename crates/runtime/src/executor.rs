@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use covey_operators::{Call, Fusion, Given, Operand, Shared};
+use covey_operators::{Argument, Arguments, Fusion, Operand, Shared};
 use covey_program::{Kind, Program, Value, ValueId};
 use covey_protocols::cost::{CHECK, Cost, Gate, WEIGHTS};
 use covey_protocols::{
@@ -152,9 +152,9 @@ impl<P: Protocol> Executor<P> {
             let start = Instant::now();
             observer.begins(step, index, steps.len());
             protocol.enter(step.node, &step.name);
-            let call = self.call(step, &values, batch)?;
-            let result = step.op.run(protocol, &call).map_err(|error| error.at(&step.name))?;
-            if !fits(&result, call.result, batch) {
+            let arguments = self.arguments(step, &values, batch)?;
+            let result = step.op.run(protocol, &arguments).map_err(|error| error.at(&step.name))?;
+            if !fits(&result, arguments.result, batch) {
                 return Err(ProtocolError::Internal("the shape of a step's result").into());
             }
             observer.computed(step.output, &result).map_err(|error| error.at(&step.name))?;
@@ -192,22 +192,22 @@ impl<P: Protocol> Executor<P> {
     }
 
     /// What `step` computes on.
-    fn call<'a>(
+    fn arguments<'a>(
         &'a self,
         step: &Step,
         values: &'a HashMap<ValueId, Shared<P>>,
         batch: usize,
-    ) -> Result<Call<'a, P>, ProtocolError> {
+    ) -> Result<Arguments<'a, P>, ProtocolError> {
         let operand = |id: &ValueId| {
-            let computed = values.get(id).map(Shared::given);
-            computed.or_else(|| self.resident.get(id).map(|value| Given::Integers(value.operand())))
+            let computed = values.get(id).map(Shared::argument);
+            computed.or_else(|| self.resident.get(id).map(|value| Argument::Integers(value.operand())))
         };
         let residual = match step.residual.as_ref().map(operand) {
             None => None,
-            Some(Some(Given::Integers(residual))) => Some(residual),
+            Some(Some(Argument::Integers(residual))) => Some(residual),
             Some(_) => return Err(ProtocolError::Internal("a value that was freed too early")),
         };
-        Ok(Call {
+        Ok(Arguments {
             operands: step.inputs.iter().map(operand).collect(),
             x: self.program.value(step.inputs[0]),
             result: self.program.value(step.output),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use covey_operators::Asks;
+use covey_operators::Requirements;
 use covey_program::{Kind, Program, ValueId};
 use covey_protocols::beaver::Beaver;
 use covey_protocols::clear::Clear;
@@ -226,7 +226,8 @@ fn supported_by<P: Served>(program: &Program, protocol: &'static str) -> Result<
     for node in program.nodes() {
         let refuse = |what: String| Err(Unsupported::Node { node: node.name.clone(), protocol, what });
         let value = |ids: &[ValueId]| program.value(ids[0]);
-        let Asks { shift, compared, division } = node.op.asks(value(&node.inputs), value(&node.outputs));
+        let Requirements { shift, compared, division } =
+            node.op.requirements(value(&node.inputs), value(&node.outputs));
         if shift.is_some_and(|shift| !P::admits_rounding(shift.rounding)) {
             return refuse("probabilistic shifts; compile with --truncation exact or ulp".into());
         }
