@@ -45,7 +45,8 @@ pub struct ProgramDiagnosis {
     /// The protocol that its weights are shared for.
     pub protocol: String,
     /// The version of the weights, where all parties have the same.
-    pub sharing: Option<Hex<16>>,
+    #[serde(rename = "sharing")]
+    pub weights_version: Option<Hex<16>>,
     /// Whether the parties would serve them.
     pub verdict: Verdict,
     /// Why they would not, or were not asked.
@@ -92,8 +93,8 @@ pub fn diagnose(config: &ClientConfig) -> Diagnosis {
         held.map(|held| (one_line(&held.name), held.program, one_line(&held.protocol))).collect();
     let programs = held.into_iter().map(|(name, program, protocol)| {
         let asked = Asked { config, answers: &parties, said: &said, program };
-        let (verdict, sharing, findings) = asked.diagnose(&protocol);
-        ProgramDiagnosis { name, program, protocol, sharing, verdict, findings }
+        let (verdict, weights_version, findings) = asked.diagnose(&protocol);
+        ProgramDiagnosis { name, program, protocol, weights_version, verdict, findings }
     });
     let programs = programs.collect();
     Diagnosis { parties, findings, programs }
@@ -187,17 +188,19 @@ impl Asked<'_> {
         if findings.is_empty() {
             findings.extend(compare(&hellos).err().map(|differ| of(None, differ, true)));
         }
-        let sharing = hellos.first().map(|hello| hello.sharing);
+        let weights_version = hellos.first().map(|hello| hello.weights_version);
         match (findings.is_empty(), unasked) {
             (false, _) => (Verdict::Refused, None, findings),
-            (true, true) => (Verdict::Unknown, sharing, vec![of(None, "not all parties could be asked".into(), false)]),
-            (true, false) => (Verdict::Served, sharing, Vec::new()),
+            (true, true) => {
+                (Verdict::Unknown, weights_version, vec![of(None, "not all parties could be asked".into(), false)])
+            }
+            (true, false) => (Verdict::Served, weights_version, Vec::new()),
         }
     }
 
     /// What a party would tell the others of a session.
     fn hello(&self, role: usize, name: &str, checked: Checked, protocol: &str) -> PartyHello {
-        let Checked { sharing, public, round_bits } = checked;
+        let Checked { weights_version, public, round_bits } = checked;
         let terms = Terms {
             session: Hex([0; 16]),
             protocol: protocol.into(),
@@ -216,7 +219,7 @@ impl Asked<'_> {
             role,
             name: name.into(),
             client: Key(self.config.identity.fingerprint()),
-            sharing,
+            weights_version,
             public,
             prepared: None,
             masks: None,

@@ -25,7 +25,7 @@ pub struct ShareReport {
     /// The program.
     pub program: Hex<32>,
     /// Tells this version of the weights from others.
-    pub sharing: Hex<16>,
+    pub weights_version: Hex<16>,
     /// Bytes sent to each party, in role order.
     pub bytes: Vec<u64>,
 }
@@ -84,7 +84,7 @@ impl Visitor for Handing<'_> {
             let head = ShareWeights {
                 protocol: protocol.name().into(),
                 program: program.hash().into(),
-                sharing: version,
+                weights_version: version,
                 role,
                 parties: parties.clone(),
                 program_bytes: file.len() as u64,
@@ -120,7 +120,7 @@ impl Visitor for Handing<'_> {
             }
         }
         let bytes = heads.iter().map(|head| head.program_bytes + head.payload_bytes).collect();
-        Ok(ShareReport { program: program.hash().into(), sharing: version, bytes })
+        Ok(ShareReport { program: program.hash().into(), weights_version: version, bytes })
     }
 }
 

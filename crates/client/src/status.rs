@@ -7,7 +7,7 @@ use covey_messages::{Check, Checked, Deleted, Hex, Key, PartyStatus, Reply, Requ
 use covey_runtime::session::ProtocolKind;
 
 use crate::parties::{check_pinned, connect_one, expect, unexpected};
-use crate::place::own_role;
+use crate::role::own_role;
 use crate::{ClientConfig, ClientError};
 
 /// How long a party may take to read all of its weights, or to overwrite all that it deletes.

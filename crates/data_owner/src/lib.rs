@@ -1,7 +1,7 @@
 //! A data owner's session. Where its configuration lists all parties but one whose part of the weights is public, this process is
 //! that party too (`covey_node::OwnParty`).
 
-use covey_client::{ClientConfig, ClientError, Session, SessionOptions, Waiting, own_role, take_place};
+use covey_client::{ClientConfig, ClientError, Session, SessionOptions, Waiting, own_role, take_role};
 use covey_messages::config::Peer;
 use covey_messages::{Hex, Key, ShareWeights};
 use covey_node::{AllowedClient, ClientBudget, LogFormat, OwnParty, OwnState, PartyBudget, PartyConfig};
@@ -99,20 +99,20 @@ fn prepare(
     parties.insert(role, Key(config.identity.fingerprint()));
     let (program_hash, protocol_name) = (Hex::from(program.hash()), protocol.name());
     let has = state.weights_version(&program_hash, protocol_name, role, &parties);
-    let (place, payload) = take_place(config, program, protocol, role, has)?;
-    if has != Some(place.sharing) {
+    let (offer, payload) = take_role(config, program, protocol, role, has)?;
+    if has != Some(offer.weights_version) {
         let upload = ShareWeights {
             protocol: protocol_name.into(),
             program: program_hash,
-            sharing: place.sharing,
+            weights_version: offer.weights_version,
             role,
             parties,
             program_bytes: 0,
-            payload_bytes: place.payload_bytes,
+            payload_bytes: offer.payload_bytes,
         };
         state.keep(program, upload, &payload).map_err(|error| {
             ClientError::Request(format!("state folder {}: cannot write it: {error}", config.state.display()))
         })?;
     }
-    Ok(place.round_bits)
+    Ok(offer.round_bits)
 }

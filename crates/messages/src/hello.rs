@@ -34,7 +34,8 @@ pub struct PartyHello {
     /// The client's key.
     pub client: Key,
     /// Which version of the weights it holds.
-    pub sharing: Hex<16>,
+    #[serde(rename = "sharing")]
+    pub weights_version: Hex<16>,
     /// Of the words of all public parameters, as it holds them.
     pub public: Hex<32>,
     /// The session in which it prepared them, where it still has what it made then.
@@ -61,7 +62,7 @@ pub fn compare(hellos: &[PartyHello]) -> Result<(), String> {
         ("protocol", |h| h.terms.protocol.clone(), SAME_CLIENT),
         ("ring", |h| h.terms.ring.to_string(), SAME_CLIENT),
         ("program", |h| h.terms.program.to_string(), "share the weights of one program with all parties"),
-        ("weights of the program", |h| h.sharing.to_string(), "share them again"),
+        ("weights of the program", |h| h.weights_version.to_string(), "share them again"),
         ("public parameters", |h| h.public.to_string(), "share the weights again, to all parties at once"),
         ("parties", |h| format!("{:?}", h.terms.parties), "list the same parties in the same order everywhere"),
         ("dealer", |h| if h.terms.without_dealer { "none" } else { "one" }.into(), SAME_CLIENT),
@@ -123,7 +124,7 @@ mod tests {
             role,
             name: format!("party-{role}"),
             client: key,
-            sharing: Hex([3; 16]),
+            weights_version: Hex([3; 16]),
             public: Hex([4; 32]),
             prepared: None,
             masks: None,
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!(line(hello(1)), None);
         let (mut program, mut weights, mut first) = (hello(1), hello(1), hello(1));
         program.terms.program.0[31] ^= 1;
-        weights.sharing.0[6] ^= 0x80;
+        weights.weights_version.0[6] ^= 0x80;
         first.terms.program.0[0] ^= 1;
         // Where the printed digits are the same, all are.
         let said = line(program).expect("another program");

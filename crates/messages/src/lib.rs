@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
 pub use hello::{PartyHello, PartyMessage, WEIGHTS_DIFFER, compare};
 pub use running::{Done, Fill, PhaseMessage, Run, SessionReply, SessionRequest, StoreMessage, Usage};
-pub use setup::{Infer, Join, Place, Proceed, Reply, Request, SEED, ShareWeights, TakePlace, Terms, payload_bytes};
+pub use setup::{Infer, Join, Proceed, Reply, Request, RoleOffer, SEED, ShareWeights, TakeRole, Terms, payload_bytes};
 pub use status::{
     Check, Checked, Deleted, HeldProgram, PartyStatus, Problem, ProgramUse, Right, RunsStatus, StoreStatus,
 };
@@ -127,6 +127,23 @@ mod tests {
         for rubbish in [&b""[..], b"{}", &list, b"\xff\xfe", &rubbish, &extra, &bytes[1..]] {
             assert_eq!(decode::<Request>(rubbish).unwrap_err(), MessageError::Malformed);
         }
+    }
+
+    #[test]
+    fn names_on_the_wire_stay() {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let (weights_version, program) = (Hex([1; 16]), Hex([2; 32]));
+        let role = TakeRole { protocol: "two-party".into(), program, role: 1, has: Some(weights_version) };
+        assert!(
+            text(encode(&Request::TakeRole(role)))
+                .contains("{\"take-place\":{\"protocol\":\"two-party\",\"program\":\"02")
+        );
+        let offer = text(encode(&Reply::RoleOffer(RoleOffer { weights_version, round_bits: 3, payload_bytes: 0 })));
+        assert!(
+            offer.contains("{\"place\":{\"sharing\":\"01") && offer.contains("\"round_bits\":3,\"payload_bytes\":0")
+        );
+        let runs = text(encode(&StoreMessage::StoredRuns { any: true, gone: None }));
+        assert!(runs.ends_with("\"body\":{\"ahead\":{\"any\":true,\"gone\":null}}}"));
     }
 
     proptest! {

@@ -96,7 +96,7 @@ pub struct Usage {
     pub peak_memory_bytes: Option<u64>,
 }
 
-/// What parties say to each other about what they have ahead: prepared weights, correlated OTs of two parties, or runs of all roles.
+/// What parties say to each other about what they have stored: prepared weights, correlated OTs of two parties, or runs of all roles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoreMessage {
@@ -109,8 +109,9 @@ pub enum StoreMessage {
     },
     /// P1 has batches of OTs of these names.
     Has(Vec<Hex<16>>),
-    /// What P0 has of runs.
-    Ahead {
+    /// What P0 has of stored runs.
+    #[serde(rename = "ahead")]
+    StoredRuns {
         /// Some may serve this session.
         any: bool,
         /// How many are gone of each batch for such sessions, unless P0 is just setting some aside or making some.

@@ -19,8 +19,9 @@ pub enum Request {
     Infer(Infer),
     /// Another party joins a session.
     Join(Join),
-    /// A data owner asks for what it needs to take a party's place itself.
-    TakePlace(TakePlace),
+    /// A data owner asks for what it needs to take a role itself.
+    #[serde(rename = "take-place")]
+    TakeRole(TakeRole),
     /// A client asks whether a party would open a session, without opening one.
     Check(Check),
     /// A model owner has the weights of a program deleted, and what was made ahead for them.
@@ -32,7 +33,7 @@ pub enum Request {
 /// A data owner is going to be one of the parties, whose part of the weights holds nothing secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TakePlace {
+pub struct TakeRole {
     /// The protocol.
     pub protocol: String,
     /// The program.
@@ -46,9 +47,10 @@ pub struct TakePlace {
 /// The answer. Where the data owner had another version, its part of the weights follows in chunks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct RoleOffer {
     /// Which version of the weights the party holds.
-    pub sharing: Hex<16>,
+    #[serde(rename = "sharing")]
+    pub weights_version: Hex<16>,
     /// Low bits that outputs lose before they open to this client.
     pub round_bits: u32,
     /// Bytes that follow.
@@ -63,8 +65,9 @@ pub struct ShareWeights {
     pub protocol: String,
     /// The program they belong to.
     pub program: Hex<32>,
-    /// Chosen at random by the owner, tells one sharing from the next.
-    pub sharing: Hex<16>,
+    /// Chosen at random by the owner, identifies this version of the weights.
+    #[serde(rename = "sharing")]
+    pub weights_version: Hex<16>,
     /// The receiver's role.
     pub role: usize,
     /// Every party's key, in role order.
@@ -171,7 +174,8 @@ pub enum Reply {
     /// What the party holds.
     Status(Box<PartyStatus>),
     /// What it takes to be one of the parties.
-    Place(Place),
+    #[serde(rename = "place")]
+    RoleOffer(RoleOffer),
     /// It would open the session, if the others have the same.
     Checked(Checked),
     /// It is gone, or was not there.

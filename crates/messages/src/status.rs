@@ -27,7 +27,8 @@ pub struct Check {
 #[serde(deny_unknown_fields)]
 pub struct Checked {
     /// Which version of the weights.
-    pub sharing: Hex<16>,
+    #[serde(rename = "sharing")]
+    pub weights_version: Hex<16>,
     /// Of the words of all public parameters.
     pub public: Hex<32>,
     /// Low bits that outputs lose before they open to the client.
@@ -107,7 +108,8 @@ pub struct ProgramUse {
     /// The model's name.
     pub name: String,
     /// Which version of the weights.
-    pub sharing: Hex<16>,
+    #[serde(rename = "sharing")]
+    pub weights_version: Hex<16>,
     /// The party's role in it.
     pub role: usize,
     /// The protocol they are shared for.
@@ -171,7 +173,8 @@ pub struct HeldProgram {
     /// The program's hash.
     pub program: Hex<32>,
     /// Which version of the weights.
-    pub sharing: Hex<16>,
+    #[serde(rename = "sharing")]
+    pub weights_version: Hex<16>,
     /// The party's role in it.
     pub role: usize,
     /// The protocol they are shared for.

@@ -60,11 +60,11 @@ impl Holdings {
 
     fn usage_of(&self, held: &Held) -> ProgramUse {
         let Head { name, ring, upload, owner_name, .. } = &held.head;
-        let ShareWeights { program, sharing, role, protocol, .. } = upload;
+        let ShareWeights { program, weights_version, role, protocol, .. } = upload;
         ProgramUse {
             program: *program,
             name: name.clone(),
-            sharing: *sharing,
+            weights_version: *weights_version,
             role: *role,
             protocol: protocol.clone(),
             ring: *ring,

@@ -170,7 +170,7 @@ mod tests {
             role,
             name: NAMES[role].into(),
             client: key,
-            sharing: Hex([1; 16]),
+            weights_version: Hex([1; 16]),
             public: Hex([4; 32]),
             prepared: None,
             masks: None,

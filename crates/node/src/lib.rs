@@ -3,7 +3,6 @@
 //! A party never sees weights, inputs or results. It answers only clients and parties whose keys its configuration pins.
 
 mod admission;
-mod ahead;
 mod budget;
 mod config;
 mod dumps;
@@ -19,18 +18,19 @@ mod metrics;
 mod monitor;
 mod numbers;
 mod own;
-mod place;
 mod places;
 mod queue;
 mod quota;
 mod records;
 mod requests;
+mod role;
 mod runs;
 mod serve;
 mod session;
 mod share_file;
 mod sharing;
 mod state;
+mod stored_runs;
 mod supply;
 mod turns;
 #[cfg(feature = "fuzz")]

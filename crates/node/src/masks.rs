@@ -130,7 +130,7 @@ mod tests {
         let weights = ShareWeights {
             protocol: "beaver".into(),
             program: Hex([1; 32]),
-            sharing: Hex([2; 16]),
+            weights_version: Hex([2; 16]),
             role: 1,
             parties: Vec::new(),
             program_bytes: 7,
@@ -144,7 +144,7 @@ mod tests {
             assert!(kept.session == masks.session && kept.seeds == masks.seeds);
         }
         for other in [
-            ShareWeights { sharing: Hex([9; 16]), ..weights.clone() },
+            ShareWeights { weights_version: Hex([9; 16]), ..weights.clone() },
             ShareWeights { role: 0, ..weights.clone() },
             ShareWeights { protocol: "trio".into(), ..weights.clone() },
         ] {

@@ -39,8 +39,8 @@ impl OwnState {
     /// The version of the weights of `program` that it holds for this role among these parties.
     pub fn weights_version(&self, program: &Hex<32>, protocol: &str, role: usize, parties: &[Key]) -> Option<Hex<16>> {
         let held = self.store.get(program)?;
-        let ShareWeights { sharing, role: of, parties: among, protocol: by, .. } = &held.head.upload;
-        (*of == role && among == parties && by == protocol).then_some(*sharing)
+        let ShareWeights { weights_version, role: of, parties: among, protocol: by, .. } = &held.head.upload;
+        (*of == role && among == parties && by == protocol).then_some(*weights_version)
     }
 
     /// Keeps the role's part of the weights of `program`; `upload` need not say how long the program is.

@@ -17,7 +17,6 @@ use covey_runtime::{Executor, Observer, Profile, Step};
 use covey_transport::{Endpoint, Meter, Network, PeerId, Session as Streams, Snapshot};
 use tracing::warn;
 
-use crate::ahead::{Ahead, Setting};
 use crate::budget::{self, Memory};
 use crate::config::AllowedClient;
 use crate::lanes::{Lanes, Request};
@@ -28,6 +27,7 @@ use crate::quota::Quotas;
 use crate::records::{self, Job, Kind, Records, Traffic};
 use crate::runs::{Purpose, RunStore};
 use crate::state::Held;
+use crate::stored_runs::{Setting, StoredRuns};
 use crate::supply::{Stores, Supplies};
 use crate::usage;
 use crate::weights::{self, Prepared};
@@ -89,7 +89,7 @@ impl Kept<'_> {
         if self.masks.get(upload).is_some() {
             self.masks.delete(&upload.program)?;
         }
-        self.runs.delete_of_version(&upload.sharing)?;
+        self.runs.delete_of_version(&upload.weights_version)?;
         let program = upload.program.short();
         Err(format!("the weights of program {program} were deleted here: nothing is made ahead for them"))
     }
@@ -163,7 +163,7 @@ impl Runs<'_> {
             true => Some(Supplies::start(self.stores, self.streams, self.parties, &mut *control)?),
             false => None,
         };
-        let mut ahead = match P::KEEPS_RUNS {
+        let mut stored_runs = match P::KEEPS_RUNS {
             true => {
                 let setting = Setting {
                     store: self.stored_runs,
@@ -174,7 +174,7 @@ impl Runs<'_> {
                     deals: sharing.roles.get(self.streams.me()) == Some(&Part::Dealer),
                     alone: self.alone,
                 };
-                Some(Ahead::start(setting, &self.batches, &mut *control)?)
+                Some(StoredRuns::start(setting, &self.batches, &mut *control)?)
             }
             false => None,
         };
@@ -207,16 +207,16 @@ impl Runs<'_> {
                         return Err(asked(format!("{} runs to be made ahead: 1 to {MAX_COUNT} go", fill.count)));
                     }
                     let _memory = taken.take_one::<P>(fill.batch).map_err(asked)?;
-                    let (done, traffic) = match (&mut supplies, &mut ahead) {
+                    let (done, traffic) = match (&mut supplies, &mut stored_runs) {
                         (Some(supplies), _) => {
                             fill_store(counts, supplies, &mut *control, || demand(fill.batch, fill.count))?
                         }
-                        (None, Some(ahead)) => {
-                            ahead.need_dealer()?;
+                        (None, Some(stored_runs)) => {
+                            stored_runs.need_dealer()?;
                             kept.check()?;
                             // The masks that the runs are dealt under must outlive this process as the runs do.
                             masks.iter().try_for_each(|masks| mask_store.put(&self.held.head.upload, masks))?;
-                            let done = store_runs(counts, ahead, &mut *control, executor, fill)?;
+                            let done = store_runs(counts, stored_runs, &mut *control, executor, fill)?;
                             kept.check()?;
                             done
                         }
@@ -234,12 +234,12 @@ impl Runs<'_> {
             };
             numbers.admit(&run).map_err(asked)?;
             let asked_for = run;
-            let draws = |ahead: &Ahead| ahead.may_draw(run.batch, run.count);
-            let reads = run.phase == PhaseMessage::Joint && ahead.as_ref().is_some_and(draws);
+            let draws = |stored_runs: &StoredRuns| stored_runs.may_draw(run.batch, run.count);
+            let reads = run.phase == PhaseMessage::Joint && stored_runs.as_ref().is_some_and(draws);
             let memory = taken.take::<P>(&run, reads).map_err(asked)?;
             self.charge(&run).map_err(asked)?;
-            if let Some(ahead) = ahead.as_ref().filter(|_| run.phase == PhaseMessage::Preprocess) {
-                ahead.need_dealer()?;
+            if let Some(stored_runs) = stored_runs.as_ref().filter(|_| run.phase == PhaseMessage::Preprocess) {
+                stored_runs.need_dealer()?;
             }
             let mut supplied = false;
             if let Some(supplies) = supplies.as_mut().filter(|_| run.phase != PhaseMessage::Online) {
@@ -252,8 +252,8 @@ impl Runs<'_> {
                 }
             }
             if run.phase == PhaseMessage::Joint
-                && let Some(ahead) = &mut ahead
-                && let Some(dealt) = ahead.draw(&mut *control, run.batch, run.count)?
+                && let Some(stored_runs) = &mut stored_runs
+                && let Some(dealt) = stored_runs.draw(&mut *control, run.batch, run.count)?
             {
                 lanes.supply_runs(run.inference, dealt);
                 (run.phase, supplied) = (PhaseMessage::Online, true);
@@ -364,14 +364,14 @@ fn fill_store(
 /// Deals runs for later sessions, and reports on it.
 fn store_runs<P: Served>(
     counts: Counts,
-    ahead: &mut Ahead,
+    stored_runs: &mut StoredRuns,
     control: &mut dyn Endpoint,
     executor: &Executor<P>,
     fill: Fill,
 ) -> Result<(Done, Traffic), String> {
     counts.take();
     let cpu = usage::cpu_seconds();
-    ahead.fill(control, executor, fill)?;
+    stored_runs.fill(control, executor, fill)?;
     Ok(counts.report(Vec::new(), 0, cpu))
 }
 

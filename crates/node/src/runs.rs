@@ -32,7 +32,8 @@ pub(crate) struct Purpose {
     pub protocol: String,
     pub program: Hex<32>,
     /// The version of the weights.
-    pub sharing: Hex<16>,
+    #[serde(rename = "sharing")]
+    pub weights_version: Hex<16>,
     /// The session whose masks the weights are prepared under; none where they need none.
     pub masks: Option<Hex<16>>,
     pub ring: RingMessage,
@@ -234,8 +235,10 @@ impl RunStore {
     }
 
     /// The same of the runs for one version of the weights.
-    pub fn delete_of_version(&self, sharing: &Hex<16>) -> Result<u64, String> {
-        self.discard(|stored| About::from_bytes(&stored.about).is_some_and(|about| about.purpose.sharing == *sharing))
+    pub fn delete_of_version(&self, version: &Hex<16>) -> Result<u64, String> {
+        self.discard(|stored| {
+            About::from_bytes(&stored.about).is_some_and(|about| about.purpose.weights_version == *version)
+        })
     }
 
     fn discard(&self, which: impl Fn(&Stored) -> bool) -> Result<u64, String> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use covey_messages::{
-    COVEY_VERSION, Deleted, Hex, Infer, Join, Key, PartyStatus, Problem, Reply, Request, TakePlace, one_line, wire,
+    COVEY_VERSION, Deleted, Hex, Infer, Join, Key, PartyStatus, Problem, Reply, Request, TakeRole, one_line, wire,
 };
 use covey_runtime::session::ProtocolKind;
 use covey_transport::{Connection, Fingerprint, Incoming, Listener, Network};
@@ -27,7 +27,7 @@ use crate::records::Records;
 use crate::runs::RunStore;
 use crate::state::{Claim, Held, PROGRAM_COPIES, Store};
 use crate::supply::Stores;
-use crate::{admission, files, metrics, place, session, sharing};
+use crate::{admission, files, metrics, role, session, sharing};
 
 /// How often the listener looks whether to stop.
 const TICK: Duration = Duration::from_millis(100);
@@ -214,8 +214,8 @@ impl Party {
                 Ok(())
             }
             Next::Join(join) => self.route(join, connection),
-            Next::TakePlace(request, mut seat) => {
-                let handed = place::hand_out(self, &mut connection, &request, seat.memory());
+            Next::TakeRole(request, mut seat) => {
+                let handed = role::hand_out(self, &mut connection, &request, seat.memory());
                 tell_refusal(&mut connection, handed)
             }
         });
@@ -293,9 +293,9 @@ impl Party {
                 permit(client, client.infer, "infer")?;
                 Ok(Next::Infer(Box::new(request)))
             }
-            Request::TakePlace(request) => {
+            Request::TakeRole(request) => {
                 permit(client, client.infer, "infer")?;
-                Ok(Next::TakePlace(request, self.seat(client, 0, "a party's place")?))
+                Ok(Next::TakeRole(request, self.seat(client, 0, "a party's place")?))
             }
             Request::Join(_) => Ok(Next::Over),
         }
@@ -429,7 +429,7 @@ enum Next {
     Share(Box<covey_messages::ShareWeights>, Seat),
     Infer(Box<Infer>),
     Join(Join),
-    TakePlace(TakePlace, Seat),
+    TakeRole(TakeRole, Seat),
 }
 
 fn permit(client: &AllowedClient, may: bool, what: &str) -> Result<(), Failure> {

@@ -47,12 +47,12 @@ pub(crate) struct Admitted {
 impl Admitted {
     /// What stored runs serve the session, prepared under the masks of session `masks`.
     fn purpose(&self, masks: Option<Hex<16>>) -> Purpose {
-        let PartyHello { sharing, round_bits, terms, .. } = &self.hello;
+        let PartyHello { weights_version, round_bits, terms, .. } = &self.hello;
         Purpose {
             covey: COVEY_VERSION.into(),
             protocol: terms.protocol.clone(),
             program: terms.program,
-            sharing: *sharing,
+            weights_version: *weights_version,
             masks,
             ring: terms.ring,
             // On which lane a run goes changes nothing of it.
@@ -209,8 +209,8 @@ pub(crate) fn check(
         let asked = |problem: String| Failure::Refused(format!("'{}' asked for {problem}", asking.name));
         party.quotas.check(asking, &program, limit).map_err(asked)?;
     }
-    let PartyHello { sharing, public, round_bits, .. } = admitted.hello;
-    Ok(Checked { sharing, public, round_bits })
+    let PartyHello { weights_version, public, round_bits, .. } = admitted.hello;
+    Ok(Checked { weights_version, public, round_bits })
 }
 
 /// Checks a request against what this party holds and knows now.
@@ -272,7 +272,7 @@ pub(crate) fn admit(party: &Party, client: Fingerprint, request: Infer) -> Resul
         role,
         name: party.config.name.clone(),
         client: asking,
-        sharing: held.head.upload.sharing,
+        weights_version: held.head.upload.weights_version,
         public: weights::public_digest(&held, &sharing, &party.memory).map_err(Failure::Refused)?,
         prepared: prepared.as_ref().map(|prepared| prepared.session),
         masks: masks.as_ref().map(|masks| masks.session),

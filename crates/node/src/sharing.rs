@@ -27,7 +27,7 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
     let (owner, clients) = (connection.fingerprint(), &party.config.clients);
     let owner_name = party.config.client(&owner).map(|client| client.name.clone());
     party.store.check_owner(&upload.program, owner_name.as_deref(), clients).map_err(Failure::Refused)?;
-    if party.store.get(&upload.program).is_some_and(|held| held.head.upload.sharing == upload.sharing) {
+    if party.store.get(&upload.program).is_some_and(|held| held.head.upload.weights_version == upload.weights_version) {
         return Err(Failure::refused("it holds this version of the weights already: share them again under another"));
     }
     wire::send(connection, &ready(party), timeout)?;
@@ -67,12 +67,17 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
     party.store.check_owner(&upload.program, owner_name.as_deref(), &current.clients).map_err(Failure::Refused)?;
     // A version's name is the client's choice, and names masks and stored runs: those of another upload must not serve this one.
     party.masks.delete(&upload.program).map_err(Failure::Refused)?;
-    party.runs.delete_of_version(&upload.sharing).map_err(Failure::Refused)?;
+    party.runs.delete_of_version(&upload.weights_version).map_err(Failure::Refused)?;
     party.store.commit(writer, &current.clients).map_err(|error| match error.kind() {
         std::io::ErrorKind::Other => Failure::Refused(error.to_string()),
         _ => stuck(error),
     })?;
-    info!(owner = connection.name(), hash = upload.program.short(), sharing = upload.sharing.short(), "weights stored");
+    info!(
+        owner = connection.name(),
+        hash = upload.program.short(),
+        weights_version = upload.weights_version.short(),
+        "weights stored"
+    );
     Ok(wire::send(connection, &Reply::Stored, timeout)?)
 }
 

@@ -231,11 +231,11 @@ impl Store {
     pub fn list(&self) -> Vec<HeldProgram> {
         let describe = |held: &Arc<Held>| {
             let Head { name, upload, .. } = &held.head;
-            let ShareWeights { program, sharing, role, protocol, .. } = upload;
+            let ShareWeights { program, weights_version, role, protocol, .. } = upload;
             HeldProgram {
                 name: name.clone(),
                 program: *program,
-                sharing: *sharing,
+                weights_version: *weights_version,
                 role: *role,
                 protocol: protocol.clone(),
             }

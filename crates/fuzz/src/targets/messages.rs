@@ -4,7 +4,7 @@ use std::path::Path;
 
 use covey_messages::{
     self as messages, Check, Done, Fill, Hex, Infer, Join, MessageError, PartyMessage, PhaseMessage, Proceed, Reply,
-    Request, RingMessage, Run as Runs, SessionReply, SessionRequest, StoreMessage, TakePlace, Terms, Usage,
+    Request, RingMessage, Run as Runs, SessionReply, SessionRequest, StoreMessage, TakeRole, Terms, Usage,
 };
 use covey_protocols::Options;
 use covey_ring::Ring;
@@ -96,9 +96,9 @@ fn seed() -> Vec<(String, Vec<u8>)> {
     let offer_runs = StoreMessage::OfferRuns { batch: Hex([1; 16]), start: 4, count: 2, turn: 7 };
     let asked = StoreMessage::Asked { batch: 1, count: 2 };
     let overtaken = StoreMessage::Overtaken { reason: "no".into() };
-    let ahead = StoreMessage::Ahead { any: true, gone: Some(vec![(Hex([1; 16]), 3)]) };
+    let ahead = StoreMessage::StoredRuns { any: true, gone: Some(vec![(Hex([1; 16]), 3)]) };
     let started = Reply::Started { names: vec!["alpha".into(), "beta".into()], stored_runs: vec![(1, 2)] };
-    let place = TakePlace { protocol: "two-party".into(), program: Hex([6; 32]), role: 1, has: Some(Hex([2; 16])) };
+    let place = TakeRole { protocol: "two-party".into(), program: Hex([6; 32]), role: 1, has: Some(Hex([2; 16])) };
     let (protocol, program, client) = ("trio".to_string(), Hex([6; 32]), "data".to_string());
     let check = Check { protocol, program, role: 1, parties: Vec::new(), client, without_dealer: false };
     vec![
@@ -108,7 +108,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("delete-store".into(), messages::encode(&Request::DeleteStore(Some(program)))),
         ("infer".into(), messages::encode(&Request::Infer(Infer { role: 1, terms }))),
         ("join".into(), messages::encode(&Request::Join(Join { session: Hex([5; 16]), role: 2 }))),
-        ("place".into(), messages::encode(&Request::TakePlace(place))),
+        ("place".into(), messages::encode(&Request::TakeRole(place))),
         ("refused".into(), messages::encode(&Reply::Refused { reason: "no".into() })),
         ("started".into(), messages::encode(&started)),
         ("proceed".into(), messages::encode(&Proceed::Proceed)),

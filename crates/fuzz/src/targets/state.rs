@@ -88,7 +88,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         let upload = ShareWeights {
             protocol: kind.name().into(),
             program: program.hash().into(),
-            sharing: Hex([3; 16]),
+            weights_version: Hex([3; 16]),
             role,
             parties: vec![key; parties],
             program_bytes: file.len() as u64,

@@ -12,7 +12,7 @@ fn purpose() -> Purpose {
         covey: "1".into(),
         protocol: "beaver".into(),
         program: Hex([1; 32]),
-        sharing: Hex([2; 16]),
+        weights_version: Hex([2; 16]),
         masks: Some(Hex([3; 16])),
         ring: Ring::Pow2(32).into(),
         options: Options::default().into(),

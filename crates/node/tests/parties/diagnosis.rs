@@ -41,7 +41,7 @@ fn both_serve(cluster: &Cluster, model: &Model) {
     assert!(diagnosis.parties.iter().all(Result::is_ok) && diagnosis.findings.is_empty(), "{:?}", diagnosis.findings);
     let found = of_program(cluster, "data", model);
     assert_eq!((found.verdict, &found.findings[..]), (Verdict::Served, &[][..]));
-    assert!(found.sharing.is_some() && found.name == "cnn");
+    assert!(found.weights_version.is_some() && found.name == "cnn");
 }
 
 #[test]

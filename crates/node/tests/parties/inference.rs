@@ -48,7 +48,7 @@ fn infer_in(protocol: ProtocolKind) {
     for (role, status) in status.into_iter().enumerate() {
         let status = status.unwrap();
         assert_eq!(status.name, cluster.names[role]);
-        assert_eq!(status.programs[0].sharing, report.sharing);
+        assert_eq!(status.programs[0].weights_version, report.weights_version);
         assert_eq!((status.programs[0].role, status.programs[0].name.as_str()), (role, "cnn"));
         assert!((8..=10).contains(&status.certificate_days_left));
     }

@@ -406,7 +406,7 @@ fn bad_uploads_leave_the_old_weights_in_place() {
     let sound = ShareWeights {
         protocol: "trio".into(),
         program: model.program.hash().into(),
-        sharing: Hex::random().unwrap(),
+        weights_version: Hex::random().unwrap(),
         role: 1,
         parties: owner.parties.iter().map(|party| Key(party.key())).collect(),
         program_bytes: file.len() as u64,
@@ -434,9 +434,9 @@ fn bad_uploads_leave_the_old_weights_in_place() {
     };
     assert_eq!(upload(sound.clone(), &[&file]), "taken");
     // A version names the masks of its weights, which others must not get.
-    let held = status(&owner)[1].as_ref().unwrap().programs[0].sharing;
+    let held = status(&owner)[1].as_ref().unwrap().programs[0].weights_version;
     contains(
-        &upload(ShareWeights { sharing: held, ..sound.clone() }, &[]),
+        &upload(ShareWeights { weights_version: held, ..sound.clone() }, &[]),
         &["holds this version of the weights already"],
     );
     let mut flipped = file.clone();

@@ -98,7 +98,7 @@ fn an_upload_needs_its_right_until_its_end() {
     let head = ShareWeights {
         protocol: "trio".into(),
         program: model.program.hash().into(),
-        sharing: Hex::random().unwrap(),
+        weights_version: Hex::random().unwrap(),
         role: BETA,
         parties: owner.parties.iter().map(|party| Key(party.key())).collect(),
         program_bytes: file.len() as u64,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use covey_messages::{MAX_CHUNK, Place, Reply, TakePlace, payload_bytes, wire};
+use covey_messages::{MAX_CHUNK, Reply, RoleOffer, TakeRole, payload_bytes, wire};
 use covey_program::{Program, Visibility};
 use covey_protocols::served::Part;
 use covey_runtime::session::{ProtocolKind, UnknownProtocol};
@@ -20,20 +20,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn hand_out(
     party: &Party,
     connection: &mut Connection,
-    request: &TakePlace,
+    request: &TakeRole,
     memory: &mut Charge,
 ) -> Result<(), Failure> {
-    let TakePlace { protocol, program, role, has } = request;
+    let TakeRole { protocol, program, role, has } = request;
     let kind: ProtocolKind = protocol.parse().map_err(|error: UnknownProtocol| Failure::refused(error.to_string()))?;
     let held = party.held(program, protocol)?;
     let sharing = kind.listed(held.parties().len()).map(|(_, sharing)| sharing);
     let Some(sharing) = sharing.filter(|sharing| sharing.roles.get(*role) == Some(&Part::Open)) else {
         return Err(Failure::refused(format!("nobody but a pinned party can be P{role} of {protocol}")));
     };
-    let (version, round_bits) = (held.head.upload.sharing, party.round_bits(&connection.fingerprint()));
-    let mut place = Place { sharing: version, round_bits, payload_bytes: 0 };
+    let (version, round_bits) = (held.head.upload.weights_version, party.round_bits(&connection.fingerprint()));
+    let mut offer = RoleOffer { weights_version: version, round_bits, payload_bytes: 0 };
     if *has == Some(version) {
-        return Ok(wire::send(connection, &Reply::Place(place), party.config.timeout)?);
+        return Ok(wire::send(connection, &Reply::RoleOffer(offer), party.config.timeout)?);
     }
     let mut grow = |bytes: u64| {
         let grown = memory.grow(bytes, "a party's part of the weights");
@@ -41,17 +41,17 @@ pub(crate) fn hand_out(
     };
     grow(held.program_memory())?;
     let (program, weights) = held.open().map_err(Failure::Refused)?;
-    place.payload_bytes = payload_bytes(&sharing, &program, *role);
-    grow(place.payload_bytes)?;
+    offer.payload_bytes = payload_bytes(&sharing, &program, *role);
+    grow(offer.payload_bytes)?;
     // Nothing is public, as a rule; then nothing need be read.
-    let payload = match place.payload_bytes {
+    let payload = match offer.payload_bytes {
         0 => Vec::new(),
         _ => public_words(&program, weights).map_err(Failure::Refused)?,
     };
-    if payload.len() as u64 != place.payload_bytes {
+    if payload.len() as u64 != offer.payload_bytes {
         return Err(Failure::refused("it does not hold all of the weights: share them again"));
     }
-    wire::send(connection, &Reply::Place(place), party.config.timeout)?;
+    wire::send(connection, &Reply::RoleOffer(offer), party.config.timeout)?;
     payload.chunks(MAX_CHUNK).try_for_each(|chunk| connection.send_frame(chunk, PATIENCE))?;
     Ok(())
 }

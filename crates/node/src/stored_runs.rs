@@ -47,29 +47,29 @@ enum Portion {
 }
 
 /// One session's use of stored runs.
-pub(crate) struct Ahead<'a> {
+pub(crate) struct StoredRuns<'a> {
     setting: Setting<'a>,
     fills: u32,
     /// P0 says before each run whether it offers one: it had some when the session began, or the session has made some.
     asks: bool,
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> StoredRuns<'a> {
     /// P0 says what it has. Batches `known` were here before the parties met.
     pub fn start(setting: Setting<'a>, known: &[BatchName], control: &mut dyn Endpoint) -> Result<Self, String> {
-        let mut ahead = Ahead { setting, fills: 0, asks: false };
-        ahead.retire();
-        let (store, purpose) = (ahead.setting.store, &ahead.setting.purpose);
-        if ahead.me() == OFFERS {
-            let any = ahead.batches().is_some_and(|batches| serving(&batches, purpose).next().is_some());
+        let mut stored_runs = StoredRuns { setting, fills: 0, asks: false };
+        stored_runs.retire();
+        let (store, purpose) = (stored_runs.setting.store, &stored_runs.setting.purpose);
+        if stored_runs.me() == OFFERS {
+            let any = stored_runs.batches().is_some_and(|batches| serving(&batches, purpose).next().is_some());
             let gone = store.gone(purpose).map(|gone| gone.into_iter().map(|(name, gone)| (Hex(name), gone)).collect());
-            ahead.tell(control, &StoreMessage::Ahead { any, gone })?;
-            ahead.asks = any;
+            stored_runs.tell(control, &StoreMessage::StoredRuns { any, gone })?;
+            stored_runs.asks = any;
         } else {
-            let StoreMessage::Ahead { any, gone } = ahead.hear(control, OFFERS)? else {
-                return Err(ahead.unexpected(OFFERS));
+            let StoreMessage::StoredRuns { any, gone } = stored_runs.hear(control, OFFERS)? else {
+                return Err(stored_runs.unexpected(OFFERS));
             };
-            if let (Some(batches), Some(gone)) = (ahead.batches(), gone) {
+            if let (Some(batches), Some(gone)) = (stored_runs.batches(), gone) {
                 let serving: Vec<BatchName> = serving(&batches, purpose).map(|(stored, _)| stored.name).collect();
                 let known: Vec<BatchName> = known.iter().filter(|name| serving.contains(name)).copied().collect();
                 let gone: Vec<(BatchName, u64)> = gone.into_iter().map(|(name, gone)| (name.0, gone)).collect();
@@ -77,9 +77,9 @@ impl<'a> Ahead<'a> {
                     warn!("{problem}");
                 }
             }
-            ahead.asks = any;
+            stored_runs.asks = any;
         }
-        Ok(ahead)
+        Ok(stored_runs)
     }
 
     fn me(&self) -> PeerId {
@@ -104,9 +104,10 @@ impl<'a> Ahead<'a> {
     /// Removes runs of this program that no session will use: of another version of the weights, or under other masks.
     fn retire(&self) {
         let Some(batches) = self.batches() else { return };
-        let Purpose { program, sharing, masks, .. } = &self.setting.purpose;
+        let Purpose { program, weights_version, masks, .. } = &self.setting.purpose;
         let stale = |about: &About| {
-            about.purpose.program == *program && (about.purpose.sharing, about.purpose.masks) != (*sharing, *masks)
+            about.purpose.program == *program
+                && (about.purpose.weights_version, about.purpose.masks) != (*weights_version, *masks)
         };
         for stored in batches.stored() {
             if About::from_bytes(&stored.about).is_some_and(|about| stale(&about)) {
