@@ -24,7 +24,7 @@ use covey_transport::{Connection, ErrorKind};
 use crate::config::AllowedClient;
 use crate::error::Failure;
 use crate::handshake::Joined;
-use crate::places::Seat;
+use crate::places::SessionPlace;
 use crate::serve::Party;
 use crate::session::{self, Admitted};
 
@@ -35,8 +35,8 @@ const TICK: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// A place that is set aside for a session.
-pub(crate) struct Place {
-    pub seat: Seat,
+pub(crate) struct Reservation {
+    pub place: SessionPlace,
     /// Parties that join the session.
     pub joins: Receiver<Joined>,
     /// The request, checked against what is held now.
@@ -44,15 +44,15 @@ pub(crate) struct Place {
 }
 
 /// Checks the request, makes sure of a place, and returns when the client says that all parties have one.
-pub(crate) fn admit(party: &Party, client: &mut Connection, request: &Infer) -> Result<Place, Failure> {
+pub(crate) fn admit(party: &Party, client: &mut Connection, request: &Infer) -> Result<Reservation, Failure> {
     let asking = party.config.client(&client.fingerprint());
     let asking = asking.ok_or_else(|| Failure::refused("its key is no client's any more"))?;
     let timeout = party.config.timeout;
-    let mut place = match party.places.free(asking, party.memory.nothing(asking))? {
-        Some(seat) => {
-            let place = set_aside(party, client, request, asking, seat)?;
+    let mut reservation = match party.places.free(asking, party.memory.nothing(asking))? {
+        Some(place) => {
+            let reservation = set_aside(party, client, request, asking, place)?;
             wire::send(client, &Reply::Ready { name: party.config.name.clone() }, timeout)?;
-            Some(place)
+            Some(reservation)
         }
         None => {
             // What is refused anyway need not wait for it.
@@ -69,28 +69,29 @@ pub(crate) fn admit(party: &Party, client: &mut Connection, request: &Infer) -> 
         // The client may be waiting for the slowest of the others.
         match wire::receive(client, 2 * timeout)? {
             Proceed::Proceed => {
-                let mut place = place.ok_or_else(|| Failure::refused("broke the format: a session without a place"))?;
+                let mut reservation =
+                    reservation.ok_or_else(|| Failure::refused("broke the format: a session without a place"))?;
                 if !party.current().client(&client.fingerprint()).is_some_and(|client| client.infer) {
                     return Err(Failure::refused("the right to infer here was taken back while the session waited"));
                 }
                 if waited {
                     // Weights may be other ones by now.
-                    place.admitted = session::admit(party, client.fingerprint(), request.clone())?;
+                    reservation.admitted = session::admit(party, client.fingerprint(), request.clone())?;
                 }
-                return Ok(place);
+                return Ok(reservation);
             }
             Proceed::Cancel { reason } => return Err(gave_up(&reason)),
-            Proceed::Release => place = None,
-            Proceed::Queue if place.is_none() => {
-                let seat = queue(party, client, asking)?;
-                place = Some(set_aside(party, client, request, asking, seat)?);
+            Proceed::Release => reservation = None,
+            Proceed::Queue if reservation.is_none() => {
+                let place = queue(party, client, asking)?;
+                reservation = Some(set_aside(party, client, request, asking, place)?);
                 since = Instant::now();
                 wire::send(client, &Reply::Ready { name: party.config.name.clone() }, timeout)?;
             }
             Proceed::Queue | Proceed::Wait => {}
         }
         waited = true;
-        let (time, longest) = match place {
+        let (time, longest) = match reservation {
             Some(_) => (since.elapsed(), party.config.budget.wait + 2 * timeout),
             None => (asked.elapsed(), LONGEST),
         };
@@ -109,32 +110,32 @@ fn set_aside(
     client: &Connection,
     request: &Infer,
     asking: &AllowedClient,
-    mut seat: Seat,
-) -> Result<Place, Failure> {
-    furnish(&mut seat, asking.budget.queue, "a session")?;
-    let joins = seat.await_joins(request, &party.config)?;
+    mut place: SessionPlace,
+) -> Result<Reservation, Failure> {
+    furnish(&mut place, asking.budget.queue, "a session")?;
+    let joins = place.await_joins(request, &party.config)?;
     let admitted = session::admit(party, client.fingerprint(), request.clone())?;
-    Ok(Place { seat, joins, admitted })
+    Ok(Reservation { place, joins, admitted })
 }
 
 /// Counts `bytes` as what a place takes of its client's memory.
-pub(crate) fn furnish(seat: &mut Seat, bytes: u64, what: &str) -> Result<(), Failure> {
-    seat.memory().grow(bytes, what).map_err(|problem| Failure::Refused(format!("no room for {problem}")))
+pub(crate) fn furnish(place: &mut SessionPlace, bytes: u64, what: &str) -> Result<(), Failure> {
+    place.memory().grow(bytes, what).map_err(|problem| Failure::Refused(format!("no room for {problem}")))
 }
 
 /// Waits for a place and tells the client how long the queue before it is.
-fn queue(party: &Party, client: &mut Connection, asking: &AllowedClient) -> Result<Seat, Failure> {
-    let mut ticket = party.places.join_queue(asking, party.memory.nothing(asking))?;
+fn queue(party: &Party, client: &mut Connection, asking: &AllowedClient) -> Result<SessionPlace, Failure> {
+    let mut waiting = party.places.join_queue(asking, party.memory.nothing(asking))?;
     let (since, longest) = (Instant::now(), party.config.budget.wait);
     let mut told: Option<((usize, usize), Instant)> = None;
     loop {
-        if let Some(seat) = ticket.turn()? {
-            return Ok(seat);
+        if let Some(place) = waiting.turn()? {
+            return Ok(place);
         }
         if since.elapsed() >= longest {
-            return Err(ticket.too_long(longest));
+            return Err(waiting.too_long(longest));
         }
-        let now = ticket.place();
+        let now = waiting.position();
         if told.is_none_or(|(before, when)| before != now || when.elapsed() >= EVERY) {
             let (place, of) = now;
             wire::send(client, &Reply::Waiting { place, of }, party.config.timeout)?;

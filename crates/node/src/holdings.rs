@@ -11,7 +11,7 @@ use crate::config::AllowedClient;
 use crate::error::NodeError;
 use crate::masks::MaskStore;
 use crate::runs::RunStore;
-use crate::state::{Claim, Head, Held, Store};
+use crate::state::{Claim, Head, Store, StoredWeights};
 use crate::supply::Stores;
 
 /// All that a party keeps for sessions to come.
@@ -54,11 +54,11 @@ impl Holdings {
 
     /// The same of the programs that a client shared.
     pub(crate) fn usage_by(&self, client: &AllowedClient) -> Vec<ProgramUse> {
-        let own = |held: &Arc<Held>| client.share_weights && held.head.belongs_to(client);
+        let own = |held: &Arc<StoredWeights>| client.share_weights && held.head.belongs_to(client);
         self.store.all().iter().filter(|held| own(held)).map(|held| self.usage_of(held)).collect()
     }
 
-    fn usage_of(&self, held: &Held) -> ProgramUse {
+    fn usage_of(&self, held: &StoredWeights) -> ProgramUse {
         let Head { name, ring, upload, owner_name, .. } = &held.head;
         let ShareWeights { program, weights_version, role, protocol, .. } = upload;
         ProgramUse {

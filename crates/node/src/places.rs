@@ -63,13 +63,13 @@ struct Awaited {
 }
 
 /// A place among the connections of a key; dropped, it is free again.
-pub(crate) struct Spot {
+pub(crate) struct ConnectionPlace {
     places: Arc<Places>,
     key: Fingerprint,
 }
 
 /// A place among this party's sessions; dropped, it is free again.
-pub(crate) struct Seat {
+pub(crate) struct SessionPlace {
     places: Arc<Places>,
     client: String,
     session: Option<Hex<16>>,
@@ -78,14 +78,14 @@ pub(crate) struct Seat {
 }
 
 /// A place in the queue; dropped, it is given up.
-pub(crate) struct Ticket {
+pub(crate) struct QueuePlace {
     places: Arc<Places>,
     client: String,
     number: u64,
-    /// For the seat to come.
+    /// For the place among the sessions to come.
     memory: Option<Charge>,
     /// Its place and how many there are, as it was last.
-    place: (usize, usize),
+    position: (usize, usize),
 }
 
 impl Places {
@@ -102,7 +102,7 @@ impl Places {
     }
 
     /// A place for one more connection of this key.
-    pub fn spot(self: &Arc<Self>, key: Fingerprint) -> Result<Spot, Failure> {
+    pub fn of_connection(self: &Arc<Self>, key: Fingerprint) -> Result<ConnectionPlace, Failure> {
         let mut connections = lock(&self.connections);
         let count = connections.entry(key).or_insert(0);
         if *count >= CONNECTIONS_OF_KEY {
@@ -110,25 +110,25 @@ impl Places {
             return Err(Failure::refused(full));
         }
         *count += 1;
-        Ok(Spot { places: self.clone(), key })
+        Ok(ConnectionPlace { places: self.clone(), key })
     }
 
     /// A place for one more session of a client's, which takes `memory`, if one is free and nobody waits for it.
-    pub fn free(self: &Arc<Self>, client: &AllowedClient, memory: Charge) -> Result<Option<Seat>, Failure> {
+    pub fn free(self: &Arc<Self>, client: &AllowedClient, memory: Charge) -> Result<Option<SessionPlace>, Failure> {
         self.check_open()?;
         let taken = lock(&self.queue).take(&client.name, client.budget.sessions);
         match taken {
-            Ok(()) => Ok(Some(self.seat(&client.name, memory))),
+            Ok(()) => Ok(Some(self.of_session(&client.name, memory))),
             Err(Full::Client) => Err(self.refusal(client, Full::Client)),
             Err(_) => Ok(None),
         }
     }
 
     /// A place in the queue for one more session of a client's, which is going to take `memory`.
-    pub fn join_queue(self: &Arc<Self>, client: &AllowedClient, memory: Charge) -> Result<Ticket, Failure> {
+    pub fn join_queue(self: &Arc<Self>, client: &AllowedClient, memory: Charge) -> Result<QueuePlace, Failure> {
         self.check_open()?;
         let joined = lock(&self.queue).join(&client.name, client.budget.sessions);
-        joined.map(|number| self.ticket(client, number, memory)).map_err(|full| self.refusal(client, full))
+        joined.map(|number| self.in_queue(client, number, memory)).map_err(|full| self.refusal(client, full))
     }
 
     /// Why there is no place where nobody may wait for one. The session that has rested for too long makes room for the next to ask.
@@ -143,14 +143,14 @@ impl Places {
         client: &AllowedClient,
         memory: Charge,
         timeout: Duration,
-    ) -> Result<Seat, Failure> {
+    ) -> Result<SessionPlace, Failure> {
         let patience = Instant::now() + MOMENTS.min(timeout / 2);
         let joined = lock(&self.queue).join_first(&client.name, client.budget.sessions);
         let number = joined.map_err(|full| self.refusal(client, full))?;
-        let mut ticket = self.ticket(client, number, memory);
+        let mut waiting = self.in_queue(client, number, memory);
         loop {
-            if let Some(seat) = ticket.turn()? {
-                return Ok(seat);
+            if let Some(place) = waiting.turn()? {
+                return Ok(place);
             }
             if Instant::now() >= patience {
                 return Err(self.refusal(client, Full::Places));
@@ -176,12 +176,12 @@ impl Places {
         }
     }
 
-    fn seat(self: &Arc<Self>, client: &str, memory: Charge) -> Seat {
-        Seat { places: self.clone(), client: client.into(), session: None, rests: Rest::default(), memory }
+    fn of_session(self: &Arc<Self>, client: &str, memory: Charge) -> SessionPlace {
+        SessionPlace { places: self.clone(), client: client.into(), session: None, rests: Rest::default(), memory }
     }
 
-    fn ticket(self: &Arc<Self>, client: &AllowedClient, number: u64, memory: Charge) -> Ticket {
-        Ticket { places: self.clone(), client: client.name.clone(), number, memory: Some(memory), place: (1, 1) }
+    fn in_queue(self: &Arc<Self>, client: &AllowedClient, number: u64, memory: Charge) -> QueuePlace {
+        QueuePlace { places: self.clone(), client: client.name.clone(), number, memory: Some(memory), position: (1, 1) }
     }
 
     fn refusal(&self, client: &AllowedClient, full: Full) -> Failure {
@@ -251,7 +251,7 @@ impl Places {
     }
 }
 
-impl Seat {
+impl SessionPlace {
     /// What it takes of its client's memory.
     pub fn memory(&mut self) -> &mut Charge {
         &mut self.memory
@@ -289,23 +289,23 @@ impl Seat {
     }
 }
 
-impl Ticket {
+impl QueuePlace {
     /// The place among the sessions, once it is this one's turn. While it is not, the session goes that has rested longest, if that is
     /// long enough.
-    pub fn turn(&mut self) -> Result<Option<Seat>, Failure> {
+    pub fn turn(&mut self) -> Result<Option<SessionPlace>, Failure> {
         self.places.check_open()?;
         let turn = lock(&self.places.queue).turn(self.number);
         if let Turn::Waits { place, of } = turn {
-            self.place = (place, of);
+            self.position = (place, of);
             self.places.vacate();
             return Ok(None);
         }
-        Ok(self.memory.take().map(|memory| self.places.seat(&self.client, memory)))
+        Ok(self.memory.take().map(|memory| self.places.of_session(&self.client, memory)))
     }
 
     /// Its place in the queue, 1 being next, and how many there are.
-    pub fn place(&self) -> (usize, usize) {
-        self.place
+    pub fn position(&self) -> (usize, usize) {
+        self.position
     }
 
     /// It has waited for so long as it may.
@@ -314,20 +314,20 @@ impl Ticket {
             "it serves {} sessions already, and this one has place {} of {} in its queue after {} s: try again later, or have `sessions` \
              or `wait` of its [party] raised",
             self.places.most,
-            self.place.0,
-            self.place.1,
+            self.position.0,
+            self.position.1,
             waited.as_secs_f64()
         ))
     }
 }
 
-impl Drop for Ticket {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         lock(&self.places.queue).leave(self.number);
     }
 }
 
-impl Drop for Seat {
+impl Drop for SessionPlace {
     fn drop(&mut self) {
         if let Some(session) = self.session {
             lock(&self.places.waiting).remove(&session);
@@ -337,7 +337,7 @@ impl Drop for Seat {
     }
 }
 
-impl Drop for Spot {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         let mut connections = lock(&self.places.connections);
         if let Some(count) = connections.get_mut(&self.key) {

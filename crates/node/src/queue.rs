@@ -54,7 +54,7 @@ impl Queue {
         if self.taken() + self.waiting.len() >= self.places {
             return Err(Full::Places);
         }
-        self.seat(client.to_string());
+        self.count(client.to_string());
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl Queue {
         };
         if index < self.places.saturating_sub(self.taken()) {
             let client = self.waiting.remove(index).map(|waiting| waiting.client);
-            self.seat(client.unwrap_or_default());
+            self.count(client.unwrap_or_default());
             return Turn::Taken;
         }
         let before = self.waiting.iter().take(index).filter(|waiting| !waiting.first).count();
@@ -125,7 +125,7 @@ impl Queue {
         }
     }
 
-    fn seat(&mut self, client: String) {
+    fn count(&mut self, client: String) {
         *self.taken.entry(client).or_insert(0) += 1;
     }
 

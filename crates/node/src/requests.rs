@@ -22,11 +22,11 @@ use crate::config::AllowedClient;
 use crate::lanes::{Lanes, Request};
 use crate::masks::MaskStore;
 use crate::numbers::{MAX_COUNT, Numbers};
-use crate::places::Seat;
+use crate::places::SessionPlace;
 use crate::quota::Quotas;
 use crate::records::{self, Job, Kind, Records, Traffic};
 use crate::runs::{Purpose, RunStore};
-use crate::state::Held;
+use crate::state::StoredWeights;
 use crate::stored_runs::{Setting, StoredRuns};
 use crate::supply::{Stores, Supplies};
 use crate::usage;
@@ -43,7 +43,7 @@ pub(crate) struct Runs<'a> {
     pub keys: SessionKeys,
     pub options: Options,
     pub ring: Ring,
-    pub held: &'a Held,
+    pub held: &'a StoredWeights,
     pub job: &'a Job,
     pub records: &'a Records,
     /// The working form of the weights, if all parties have it from the same session.
@@ -68,12 +68,12 @@ pub(crate) struct Runs<'a> {
     pub memory: &'a Arc<Memory>,
     /// The client, and what it may ask for.
     pub asking: &'a AllowedClient,
-    pub seat: &'a Seat,
+    pub place: &'a SessionPlace,
 }
 
 /// Where what is made ahead for weights goes.
 struct Kept<'a> {
-    held: &'a Held,
+    held: &'a StoredWeights,
     masks: &'a MaskStore,
     runs: &'a RunStore,
 }
@@ -152,10 +152,10 @@ impl Runs<'_> {
         };
         // Others may wait for these weights, who did not ask for a slow line.
         self.streams.emulate(false);
-        let form = setting.prepared(lanes.first(), &mut *control, self.common.take());
-        let form = form.inspect_err(|problem| warn!("{problem}"))?;
+        let prepared = setting.prepared(lanes.first(), &mut *control, self.common.take());
+        let prepared = prepared.inspect_err(|problem| warn!("{problem}"))?;
         self.streams.emulate(true);
-        let (executor, masks) = (&form.executor, &form.masks);
+        let (executor, masks) = (&prepared.executor, &prepared.masks);
         let client_name = self.streams.name(self.client);
         wire::send_control(&mut *control, self.client, &SessionReply::Opened).map_err(|error| error.to_string())?;
         let mut numbers = Numbers::default();
@@ -190,9 +190,9 @@ impl Runs<'_> {
             Ok([times(transfers[0])?, times(transfers[1])?])
         };
         loop {
-            self.seat.rest(true);
+            self.place.rest(true);
             let request = wire::receive_control(&mut *control, self.client, &client_name);
-            self.seat.rest(false);
+            self.place.rest(false);
             let request = request.map_err(|error| error.to_string())?;
             let begun = Instant::now();
             *under_way = request_of(&request).map(|request| (request, begun));

@@ -21,11 +21,11 @@ use crate::error::{Failure, NodeError};
 use crate::holdings::Holdings;
 use crate::masks::MaskStore;
 use crate::monitor::{Answer, Monitor};
-use crate::places::{Places, Seat};
+use crate::places::{Places, SessionPlace};
 use crate::quota::Quotas;
 use crate::records::Records;
 use crate::runs::RunStore;
-use crate::state::{Claim, Held, PROGRAM_COPIES, Store};
+use crate::state::{Claim, PROGRAM_COPIES, Store, StoredWeights};
 use crate::supply::Stores;
 use crate::{admission, files, metrics, role, session, sharing};
 
@@ -88,8 +88,8 @@ pub(crate) fn serve_in(
     let (quotas, stores) = (Arc::new(quotas), Arc::new(Stores::new(&config.state)));
     let (runs, masks) = (Arc::new(RunStore::new(&config.state)), Arc::new(MaskStore::new(&config.state)));
     let memory = Arc::new(Memory::new(&config.budget));
-    let forms = Arc::downgrade(&store);
-    memory.reclaim_by(move || forms.upgrade().is_some_and(|store| store.evict()));
+    let prepared = Arc::downgrade(&store);
+    memory.reclaim_by(move || prepared.upgrade().is_some_and(|store| store.evict()));
     let (places, records) = (Arc::new(Places::new(&config.budget)), Arc::default());
     let current = Arc::new(Mutex::new(Arc::new(config.clone())));
     let mut party = Arc::new(Party { config, store, quotas, stores, runs, masks, memory, places, current, records });
@@ -198,14 +198,14 @@ impl Party {
 
     fn converse(&self, mut connection: Connection) {
         let name = connection.name().to_string();
-        let spot = self.places.spot(connection.fingerprint());
-        let begun = tell_refusal(&mut connection, spot).and_then(|spot| {
+        let place = self.places.of_connection(connection.fingerprint());
+        let begun = tell_refusal(&mut connection, place).and_then(|place| {
             let asked = self.ask(&mut connection);
-            Ok((spot, tell_refusal(&mut connection, asked)?))
+            Ok((place, tell_refusal(&mut connection, asked)?))
         });
-        let ended = begun.and_then(|(_spot, next)| match next {
+        let ended = begun.and_then(|(_place, next)| match next {
             Next::Over => Ok(()),
-            Next::Share(upload, _seat) => {
+            Next::Share(upload, _place) => {
                 let received = sharing::receive(self, &mut connection, *upload);
                 tell_refusal(&mut connection, received)
             }
@@ -214,8 +214,8 @@ impl Party {
                 Ok(())
             }
             Next::Join(join) => self.route(join, connection),
-            Next::TakeRole(request, mut seat) => {
-                let handed = role::hand_out(self, &mut connection, &request, seat.memory());
+            Next::TakeRole(request, mut place) => {
+                let handed = role::hand_out(self, &mut connection, &request, place.memory());
                 tell_refusal(&mut connection, handed)
             }
         });
@@ -287,7 +287,7 @@ impl Party {
                 // A longer one is refused before any of it is received.
                 let length = Some(upload.program_bytes).filter(|length| *length <= sharing::MAX_PROGRAM);
                 let bytes = length.unwrap_or(0) * PROGRAM_COPIES;
-                Ok(Next::Share(Box::new(upload), self.seat(client, bytes, "an upload")?))
+                Ok(Next::Share(Box::new(upload), self.place(client, bytes, "an upload")?))
             }
             Request::Infer(request) => {
                 permit(client, client.infer, "infer")?;
@@ -295,14 +295,14 @@ impl Party {
             }
             Request::TakeRole(request) => {
                 permit(client, client.infer, "infer")?;
-                Ok(Next::TakeRole(request, self.seat(client, 0, "a party's place")?))
+                Ok(Next::TakeRole(request, self.place(client, 0, "a party's place")?))
             }
             Request::Join(_) => Ok(Next::Over),
         }
     }
 
     /// The weights of a program, shared for `protocol`.
-    pub fn held(&self, program: &Hex<32>, protocol: &str) -> Result<Arc<Held>, Failure> {
+    pub fn held(&self, program: &Hex<32>, protocol: &str) -> Result<Arc<StoredWeights>, Failure> {
         let short = program.short();
         let Some(held) = self.store.get(program) else {
             return Err(Failure::refused(match self.store.damaged_file(program) {
@@ -390,10 +390,10 @@ impl Party {
     }
 
     /// A place for one more upload of a client's, or what else takes none for long, for which `bytes` of memory are set aside.
-    fn seat(&self, client: &AllowedClient, bytes: u64, what: &str) -> Result<Seat, Failure> {
-        let mut seat = self.places.at_once(client, self.memory.nothing(client), self.config.timeout)?;
-        admission::furnish(&mut seat, bytes, what)?;
-        Ok(seat)
+    fn place(&self, client: &AllowedClient, bytes: u64, what: &str) -> Result<SessionPlace, Failure> {
+        let mut place = self.places.at_once(client, self.memory.nothing(client), self.config.timeout)?;
+        admission::furnish(&mut place, bytes, what)?;
+        Ok(place)
     }
 
     /// Hands another party's connection to the session it joins.
@@ -426,10 +426,10 @@ impl Party {
 /// What a caller is there for.
 enum Next {
     Over,
-    Share(Box<covey_messages::ShareWeights>, Seat),
+    Share(Box<covey_messages::ShareWeights>, SessionPlace),
     Infer(Box<Infer>),
     Join(Join),
-    TakeRole(TakeRole, Seat),
+    TakeRole(TakeRole, SessionPlace),
 }
 
 fn permit(client: &AllowedClient, may: bool, what: &str) -> Result<(), Failure> {

@@ -15,7 +15,7 @@ use covey_runtime::session::{ProtocolKind, UnknownProtocol, choose};
 use covey_transport::{Connection, Fingerprint, Network, Options as TransportOptions, PeerId, Session as Streams};
 use tracing::warn;
 
-use crate::admission::{self, Place};
+use crate::admission::{self, Reservation};
 use crate::config::AllowedClient;
 use crate::error::Failure;
 use crate::handshake::{self, Agreement};
@@ -24,7 +24,7 @@ use crate::records::Job;
 use crate::requests::{Ended, Runs};
 use crate::runs::Purpose;
 use crate::serve::{Party, tell_refusal};
-use crate::state::Held;
+use crate::state::StoredWeights;
 use crate::weights::{self, Prepared};
 
 /// What was checked of a client's request before the others are met.
@@ -32,7 +32,7 @@ pub(crate) struct Admitted {
     protocol: ProtocolKind,
     options: Options,
     ring: Ring,
-    held: Arc<Held>,
+    held: Arc<StoredWeights>,
     /// The working form of the weights that this party has.
     prepared: Option<Prepared>,
     /// The masks of the weights that it has kept.
@@ -82,33 +82,34 @@ impl Admitted {
 pub(crate) fn serve(party: &Party, mut client: Connection, request: Infer) {
     let (name, program) = (client.name().to_string(), request.terms.program);
     let agreed = set_up(party, &mut client, &request);
-    let begun = tell_refusal(&mut client, agreed).and_then(|(agreement, place)| run(party, client, agreement, place));
+    let begun = tell_refusal(&mut client, agreed)
+        .and_then(|(agreement, reservation)| run(party, client, agreement, reservation));
     if let Err(failure) = begun {
         party.records.refused(&name, Some(&program), &failure.to_string());
     }
 }
 
 /// Makes sure of a place, and meets the other parties once all have one.
-fn set_up(party: &Party, client: &mut Connection, request: &Infer) -> Result<(Agreement, Place), Failure> {
-    let place = admission::admit(party, client, request)?;
-    let Admitted { protocol, hello, .. } = &place.admitted;
-    let agreement = handshake::meet(&party.config, *protocol, hello, &place.joins)?;
+fn set_up(party: &Party, client: &mut Connection, request: &Infer) -> Result<(Agreement, Reservation), Failure> {
+    let reservation = admission::admit(party, client, request)?;
+    let Admitted { protocol, hello, .. } = &reservation.admitted;
+    let agreement = handshake::meet(&party.config, *protocol, hello, &reservation.joins)?;
     if hello.terms.without_dealer && !(agreement.prepared || agreement.masks) {
         return Err(Failure::refused(
             "not all parties have kept the masks of the weights that runs were dealt under: start the dealer",
         ));
     }
-    Ok((agreement, place))
+    Ok((agreement, reservation))
 }
 
 /// Runs what the client asks for until it closes the session.
 ///
 /// # Errors
 /// What goes wrong before the session starts.
-fn run(party: &Party, mut client: Connection, agreement: Agreement, place: Place) -> Result<(), Failure> {
+fn run(party: &Party, mut client: Connection, agreement: Agreement, reservation: Reservation) -> Result<(), Failure> {
     let timeout = party.config.timeout;
     let Agreement { names, connections, keys, prepared: same_form, .. } = agreement;
-    let Place { seat, admitted, .. } = place;
+    let Reservation { place, admitted, .. } = reservation;
     let purpose = admitted.purpose(None);
     let Admitted { protocol, options, ring, held, prepared, batches, stored_runs, hello, .. } = admitted;
     let started = Reply::Started { names: names.clone(), stored_runs: stored_runs.clone() };
@@ -130,7 +131,7 @@ fn run(party: &Party, mut client: Connection, agreement: Agreement, place: Place
         ..TransportOptions::default()
     };
     let streams = Arc::new(Streams::start((hello.role, &party.config.name), parties, peers, transport)?);
-    seat.enter(&streams);
+    place.enter(&streams);
     let job = Job {
         client: asking.name.clone(),
         session: hello.terms.session,
@@ -163,7 +164,7 @@ fn run(party: &Party, mut client: Connection, agreement: Agreement, place: Place
         parties: &hello.terms.parties,
         memory: &party.memory,
         asking,
-        seat: &seat,
+        place: &place,
     };
     let ended = choose(protocol, ring, runs).map_err(|error| Failure::refused(error.to_string()))?;
     let Err(Ended { reason, request }) = ended else {

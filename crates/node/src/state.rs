@@ -47,7 +47,7 @@ pub(crate) struct Head {
 }
 
 /// Weights this party holds. A session keeps the version it began with.
-pub(crate) struct Held {
+pub(crate) struct StoredWeights {
     pub head: Head,
     path: PathBuf,
     /// Their working form, once a session has needed it.
@@ -63,7 +63,7 @@ pub(crate) struct Held {
 /// All weights this party holds, by program.
 pub(crate) struct Store {
     folder: PathBuf,
-    held: Mutex<HashMap<Hex<32>, Arc<Held>>>,
+    held: Mutex<HashMap<Hex<32>, Arc<StoredWeights>>>,
 }
 
 /// The right to work in a state folder, until it is dropped or the process ends.
@@ -141,7 +141,7 @@ impl Store {
                 match read_head(&path) {
                     Ok(head) => {
                         let program = head.upload.program;
-                        held.insert(program, Arc::new(Held::new(head, path)));
+                        held.insert(program, Arc::new(StoredWeights::new(head, path)));
                     }
                     Err(problem) => damaged.push(problem),
                 }
@@ -151,7 +151,7 @@ impl Store {
     }
 
     /// The weights of a program.
-    pub fn get(&self, program: &Hex<32>) -> Option<Arc<Held>> {
+    pub fn get(&self, program: &Hex<32>) -> Option<Arc<StoredWeights>> {
         self.lock().get(program).cloned()
     }
 
@@ -214,7 +214,7 @@ impl Store {
     }
 
     /// All of it.
-    pub fn all(&self) -> Vec<Arc<Held>> {
+    pub fn all(&self) -> Vec<Arc<StoredWeights>> {
         self.lock().values().cloned().collect()
     }
 
@@ -229,7 +229,7 @@ impl Store {
 
     /// What is held, by name.
     pub fn list(&self) -> Vec<HeldProgram> {
-        let describe = |held: &Arc<Held>| {
+        let describe = |held: &Arc<StoredWeights>| {
             let Head { name, upload, .. } = &held.head;
             let ShareWeights { program, weights_version, role, protocol, .. } = upload;
             HeldProgram {
@@ -266,7 +266,7 @@ impl Store {
         let mut held = self.lock();
         owned_by(&held, &program, writer.head.owner_name.as_deref(), clients).map_err(std::io::Error::other)?;
         files::put_in_place(writer.file, &path)?;
-        held.insert(program, Arc::new(Held::new(writer.head, path)));
+        held.insert(program, Arc::new(StoredWeights::new(writer.head, path)));
         Ok(())
     }
 
@@ -274,14 +274,14 @@ impl Store {
         self.folder.join(format!("{program}.{SUFFIX}"))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Hex<32>, Arc<Held>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Hex<32>, Arc<StoredWeights>>> {
         // The map is whole between any two statements.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn owned_by(
-    held: &HashMap<Hex<32>, Arc<Held>>,
+    held: &HashMap<Hex<32>, Arc<StoredWeights>>,
     program: &Hex<32>,
     asking: Option<&str>,
     clients: &[AllowedClient],
@@ -324,10 +324,10 @@ impl Writer {
     }
 }
 
-impl Held {
+impl StoredWeights {
     fn new(head: Head, path: PathBuf) -> Self {
         let (public, read, deleted) = (Mutex::default(), Mutex::default(), OnceLock::new());
-        Held { head, path, cache: Cache::default(), public, read, deleted }
+        StoredWeights { head, path, cache: Cache::default(), public, read, deleted }
     }
 
     fn file(&self) -> &Path {
@@ -426,7 +426,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for StoredWeights {
     fn drop(&mut self) {
         if let Some(Err(error)) = self.deleted.take().map(|path| files::erase(&path)) {
             warn!("deleted weights of program {} stay on the disk: {error}", self.head.upload.program.short());

@@ -21,14 +21,14 @@ use crate::budget::{Charge, Memory};
 use crate::lanes::over;
 use crate::masks::{MaskStore, Masks};
 use crate::share_file::Payload;
-use crate::state::Held;
+use crate::state::StoredWeights;
 
 /// The longest wait for another session that prepares the same weights.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The role whose turns set the order in which sessions prepare the same weights, the same at all roles, so that no two wait for each other.
 const FIRST: PeerId = 0;
 
-/// The working form of one version of a program's weights, once a session has needed it, and whose turn it is to make it.
+/// The prepared form of one version of a program's weights, once a session has needed it, and whose turn it is to make it.
 #[derive(Default)]
 pub(crate) struct Cache {
     state: Mutex<State>,
@@ -55,7 +55,7 @@ pub(crate) struct Prepared {
 }
 
 /// The same, with its type, while a session uses it.
-pub(crate) struct Form<P: Served> {
+pub(crate) struct SessionWeights<P: Served> {
     pub executor: Arc<Executor<P>>,
     pub masks: Option<Masks>,
     _memory: Arc<Charge>,
@@ -130,15 +130,15 @@ impl Drop for Turn<'_> {
 }
 
 impl Prepared {
-    fn form<P: Served>(self) -> Option<Form<P>> {
+    fn typed<P: Served>(self) -> Option<SessionWeights<P>> {
         let Prepared { masks, executor, memory, .. } = self;
-        Some(Form { executor: executor.downcast().ok()?, masks, _memory: memory })
+        Some(SessionWeights { executor: executor.downcast().ok()?, masks, _memory: memory })
     }
 }
 
 /// The session that weights are prepared for.
 pub(crate) struct Setting<'a> {
-    pub held: &'a Held,
+    pub held: &'a StoredWeights,
     pub streams: &'a Streams,
     pub session: Hex<16>,
     pub options: Options,
@@ -159,9 +159,9 @@ impl Setting<'_> {
         protocol: &mut P,
         control: &mut dyn Endpoint,
         common: Option<Prepared>,
-    ) -> Result<Form<P>, String> {
-        if let Some(form) = common.and_then(Prepared::form) {
-            return Ok(form);
+    ) -> Result<SessionWeights<P>, String> {
+        if let Some(weights) = common.and_then(Prepared::typed) {
+            return Ok(weights);
         }
         let follows = P::PREPARES_TOGETHER && self.streams.me() != FIRST;
         let first = if follows { Some(self.hear(control, FIRST)?) } else { None };
@@ -182,8 +182,8 @@ impl Setting<'_> {
             prepared = prepared.filter(|_| same(|kept| kept.0));
             masks = masks.filter(|_| same(|kept| kept.1));
         }
-        if let Some(form) = prepared.and_then(Prepared::form) {
-            return Ok(form);
+        if let Some(weights) = prepared.and_then(Prepared::typed) {
+            return Ok(weights);
         }
         if self.alone && masks.is_none() {
             return Err(
@@ -193,7 +193,7 @@ impl Setting<'_> {
         turn.put(None);
         let prepared = self.prepare_anew(protocol, masks)?;
         turn.put(Some(prepared.clone()));
-        prepared.form().ok_or_else(|| "internal error: prepared weights of another type".into())
+        prepared.typed().ok_or_else(|| "internal error: prepared weights of another type".into())
     }
 
     /// What the others have: each role says it in its turn.
@@ -267,7 +267,7 @@ type Kept = (Option<Hex<16>>, Option<Hex<16>>);
 
 /// The digest of the public parameters that this party holds and will compute with, which all parties compare before they do anything:
 /// their owner may have given them different words. The file is read for it where there are any, once: other sessions wait for that.
-pub(crate) fn public_digest(held: &Held, sharing: &Sharing, memory: &Arc<Memory>) -> Result<Hex<32>, String> {
+pub(crate) fn public_digest(held: &StoredWeights, sharing: &Sharing, memory: &Arc<Memory>) -> Result<Hex<32>, String> {
     let mut known = held.public.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(digest) = *known {
         return Ok(digest);
