@@ -94,7 +94,7 @@ class Client:
             return session.infer_split(x, options.get("lanes") or 1, progress=progress)
 
     def stored(self) -> Stored:
-        """What the parties have ahead for this client's sessions. Raises `CoveyError` naming a party that is silent."""
+        """The parties' offline material for this client. Raises `CoveyError` naming a party that is silent."""
         sides = []
         for answer in self.status():
             if "error" in answer:
@@ -105,7 +105,7 @@ class Client:
         if len(sides) != 2:
             raise CoveyError(
                 f"{len(sides)} parties keep no correlated OTs, which only two-party uses: ask for the runs that they "
-                f"have ahead (stored_runs)"
+                f"have stored (stored_runs)"
             )
         held = [
             {name: left for store in stores if store["role"] == role for name, left in store["batches"]}
@@ -116,7 +116,7 @@ class Client:
         return Stored([(first, second) for first, second in pairs])
 
     def stored_runs(self) -> StoredRuns:
-        """The runs that the parties have ahead, and their dealer if it answers: they serve sessions without it, too.
+        """The stored runs of the parties, and their dealer if it answers: they serve sessions without it, too.
 
         Raises `CoveyError` naming a party that is silent.
         """
@@ -131,7 +131,7 @@ class Client:
         return StoredRuns([{**held[0][name], "left": min(runs[name]["left"] for runs in held)} for name in common])
 
     def delete_weights(self, model: Source) -> list[dict[str, Any]]:
-        """Have the parties delete the weights of a program that this client shared, and what was made ahead for them.
+        """Have the parties delete the weights of a program that this client shared, and the offline material for them.
 
         Sessions under way go on with them. What is not there is no error, so that this can be repeated. Returns for
         each party its `name`, and whether there were `weights` and how many stored `runs`, or its `error`.
@@ -140,7 +140,7 @@ class Client:
         return deleted
 
     def delete_store(self, model: Source | None = None) -> list[dict[str, Any]]:
-        """Have the parties delete what they have ahead: all of it, or the stored runs of one program.
+        """Have the parties delete their offline material: all of it, or the stored runs of one program.
 
         Returns for each party its `name` and how many `runs` and `ots` were left, or its `error`.
         """
@@ -165,7 +165,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Stored:
-    """Correlated OTs that two parties have ahead: what is left of each batch, by role of who holds the correlation."""
+    """Stored correlated OTs of two parties: what is left of each batch, by role of who holds the correlation."""
 
     batches: list[tuple[int, int]]
 
@@ -218,7 +218,7 @@ class Session:
         return self._session.absent_dealer
 
     def preprocess(self, batch: int, count: int = 1, *, progress: Progress | None = None) -> Work:
-        """Do what does not depend on inputs ahead of time, for `count` inferences of `batch` samples."""
+        """Preprocess `count` inferences of `batch` samples."""
         start = time.perf_counter()
         profile, parties = self._session.preprocess(batch, count, progress)
         return Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
@@ -250,7 +250,7 @@ class Session:
         return Result.joined(done)
 
     def fill_store(self, batch: int = 1, count: int = 1, *, progress: Progress | None = None) -> Work:
-        """Have the parties make ahead the correlated randomness of `count` inferences of `batch` samples.
+        """Have the parties store the correlated randomness of `count` inferences of `batch` samples.
 
         They keep it on disk: correlated OTs (two-party) or what is dealt for runs (trio, quad, beaver). Later sessions,
         and this one, take what they need from there, and make the rest.

@@ -1,4 +1,4 @@
-"""What parties have ahead of sessions: correlated OTs of two, of which the data owner may be one; dealt runs."""
+"""Offline material of parties: correlated OTs of two, of which the data owner may be one; stored runs."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ impl Session {
         (self.stored.len(), self.stored.front().map(|(_, batch)| *batch))
     }
 
-    /// Has the parties do ahead, for `count` inferences of `batch` samples, all work that depends on no input. Returns the
+    /// Has the parties preprocess `count` inferences of `batch` samples: all work that depends on no input. Returns the
     /// parties' reports, in role order.
     ///
     /// # Errors
@@ -209,7 +209,7 @@ impl Session {
         check_batch(&self.program, batch)?;
         if !(1..=MAX_COUNT).contains(&count) {
             return Err(ClientError::Request(format!(
-                "{count} inferences to make ahead for: ask for 1 to {MAX_COUNT}"
+                "{count} inferences to store offline material for: ask for 1 to {MAX_COUNT}"
             )));
         }
         self.request(&SessionRequest::Fill(Fill { batch, count }))?;

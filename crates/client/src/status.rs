@@ -58,13 +58,13 @@ pub fn check(
     Ok(some(config, asks, READING, request, read))
 }
 
-/// Has each party delete the weights of a program, which this client shared, and what was made ahead for them. What is not there is no
+/// Has each party delete the weights of a program, which this client shared, and the offline material for them. What is not there is no
 /// error, so that it can be asked for again where a party failed.
 pub fn delete_weights(config: &ClientConfig, program: Hex<32>) -> Vec<Result<Deleted, ClientError>> {
     delete(config, |_| Request::DeleteWeights(program))
 }
 
-/// Has each party delete what was made ahead: all, or the stored runs of one program.
+/// Has each party delete stored offline material: all, or the stored runs of one program.
 pub fn delete_store(config: &ClientConfig, program: Option<Hex<32>>) -> Vec<Result<Deleted, ClientError>> {
     delete(config, |_| Request::DeleteStore(program))
 }

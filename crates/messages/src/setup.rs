@@ -24,9 +24,9 @@ pub enum Request {
     TakeRole(TakeRole),
     /// A client asks whether a party would open a session, without opening one.
     Check(Check),
-    /// A model owner has the weights of a program deleted, and what was made ahead for them.
+    /// A model owner has the weights of a program deleted, and the offline material for them.
     DeleteWeights(Hex<32>),
-    /// A client has what was made ahead deleted: all, or the stored runs of one program.
+    /// A client has stored offline material deleted: all, or the stored runs of one program.
     DeleteStore(Option<Hex<32>>),
 }
 

@@ -61,9 +61,9 @@ pub struct PartyStatus {
     pub protocols: Vec<String>,
     /// Programs it holds weights of.
     pub programs: Vec<HeldProgram>,
-    /// Correlated OTs it has ahead.
+    /// Correlated OTs in its store.
     pub stores: Vec<StoreStatus>,
-    /// Runs it has been dealt the correlated randomness of.
+    /// Stored runs.
     pub runs: Vec<RunsStatus>,
     /// Sessions under way.
     pub sessions: usize,
@@ -85,7 +85,7 @@ pub enum Right {
     ShareWeights,
     /// To open sessions.
     Infer,
-    /// To make ahead what sessions use up, and to delete it.
+    /// To store offline material for later sessions, and to delete it.
     FillStore,
 }
 
@@ -130,7 +130,7 @@ pub struct ProgramUse {
     pub run_memory: Option<(usize, u64)>,
 }
 
-/// Correlated OTs that a party has ahead with another one.
+/// Correlated OTs that a party has in store with another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreStatus {

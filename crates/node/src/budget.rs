@@ -228,7 +228,7 @@ pub(crate) struct Runs<'a> {
     role: usize,
     /// Of runs that are preprocessed and not used yet.
     kept: Charge,
-    ahead: usize,
+    preprocessed: usize,
     /// What each of them was charged, by its number of samples: to plan it again may take more memory than is left.
     each: HashMap<usize, u64>,
 }
@@ -242,20 +242,20 @@ impl<'a> Runs<'a> {
         role: usize,
     ) -> Result<Self, String> {
         let kept = memory.take(client, 0, "nothing")?;
-        Ok(Runs { memory, client, program, options, round_bits, role, kept, ahead: 0, each: HashMap::new() })
+        Ok(Runs { memory, client, program, options, round_bits, role, kept, preprocessed: 0, each: HashMap::new() })
     }
 
     /// Counts what a request takes while it runs, and of preprocessing also what it leaves behind. With `supplied` what runs of a store
     /// were dealt is read before they run.
     pub fn take<P: Served>(&mut self, run: &Run, supplied: bool) -> Result<Charge, String> {
         let Run { phase, batch, count, .. } = *run;
-        let ahead = self.ahead + if phase == PhaseMessage::Preprocess { count as usize } else { 0 };
+        let preprocessed = self.preprocessed + if phase == PhaseMessage::Preprocess { count as usize } else { 0 };
         let most = self.client.budget.runs;
-        if ahead > most {
+        if preprocessed > most {
             return Err(format!(
                 "{count} more preprocessed runs where '{}' may have {most} in a session, of which {} are there: use them, or have `runs` of \
                  its [[client]] entry raised",
-                self.client.name, self.ahead
+                self.client.name, self.preprocessed
             ));
         }
         let what = format!("{count} run(s) of {batch} sample(s)");
@@ -269,15 +269,15 @@ impl<'a> Runs<'a> {
         charge.grow(due.saturating_sub(charge.bytes), &what)?;
         if phase == PhaseMessage::Preprocess {
             self.kept.grow(kept, &what)?;
-            self.ahead = ahead;
+            self.preprocessed = preprocessed;
             self.each.insert(batch, footprint.kept);
         }
         Ok(charge)
     }
 
-    /// Counts what making `batch` samples' runs ahead takes, one at a time.
+    /// Counts what storing runs of `batch` samples takes, one at a time.
     pub fn take_one<P: Served>(&mut self, batch: usize) -> Result<Charge, String> {
-        let what = format!("runs of {batch} sample(s) made ahead");
+        let what = format!("stored runs of {batch} sample(s)");
         let (mut charge, Footprint { run, kept }) = self.footprint::<P>(batch, &what)?;
         charge.grow(run.saturating_add(kept).saturating_sub(charge.bytes), &what)?;
         Ok(charge)
@@ -287,7 +287,7 @@ impl<'a> Runs<'a> {
     pub fn used(&mut self, run: &Run) {
         if let (PhaseMessage::Online, Some(kept)) = (run.phase, self.each.get(&run.batch)) {
             self.kept.shrink(kept.saturating_mul(run.count.into()));
-            self.ahead = self.ahead.saturating_sub(run.count as usize);
+            self.preprocessed = self.preprocessed.saturating_sub(run.count as usize);
         }
     }
 
@@ -376,13 +376,13 @@ mod tests {
         let run = |phase, count| Run { phase, batch: 1, inference: 1, count };
         runs.take::<Trio<u32>>(&run(PhaseMessage::Preprocess, 3), false).unwrap();
         let kept = runs.kept.bytes;
-        assert!(kept > 0 && runs.ahead == 3);
+        assert!(kept > 0 && runs.preprocessed == 3);
         memory.plans.lock().unwrap().clear();
         let _all = memory.take(&client, 64 * MIB - kept, "all").unwrap();
         runs.used(&run(PhaseMessage::Online, 2));
-        assert_eq!((runs.kept.bytes, runs.ahead), (kept / 3, 1));
+        assert_eq!((runs.kept.bytes, runs.preprocessed), (kept / 3, 1));
         runs.used(&run(PhaseMessage::Joint, 1));
         runs.used(&run(PhaseMessage::Online, 1));
-        assert_eq!((runs.kept.bytes, runs.ahead), (0, 0));
+        assert_eq!((runs.kept.bytes, runs.preprocessed), (0, 0));
     }
 }

@@ -57,7 +57,7 @@ pub struct AllowedClient {
     pub share_weights: bool,
     /// It may open sessions.
     pub infer: bool,
-    /// It may have correlated OTs made ahead of sessions, which take room on this party's disk.
+    /// It may have offline material stored for sessions, which take room on this party's disk.
     pub fill_store: bool,
     /// Samples of one program it may have predicted in all; any number if `None`.
     pub queries: Option<u64>,

@@ -82,7 +82,7 @@ impl Holdings {
         self.stores.status().0
     }
 
-    /// Deletes the weights of a program, and what was made ahead for them: for the client that shared them or, where none asks, for the
+    /// Deletes the weights of a program, and the offline material for them: for the client that shared them or, where none asks, for the
     /// operator. What is not there is deleted already.
     pub(crate) fn delete_weights(&self, program: &Hex<32>, asking: Option<&AllowedClient>) -> Result<Deleted, String> {
         let weights = self.store.check_deletable(program, asking)?;
@@ -98,7 +98,7 @@ impl Holdings {
         Ok(Deleted { weights, runs, ots: 0 })
     }
 
-    /// Deletes what was made ahead: the stored runs of a program, or all of them and the correlated OTs with the peers that `with` names.
+    /// Deletes stored offline material: the stored runs of a program, or all of them and the correlated OTs with the peers that `with` names.
     pub(crate) fn delete_store(
         &self,
         program: Option<&Hex<32>>,
@@ -131,7 +131,7 @@ impl Operator {
         Ok(Operator { holdings, _claim: claim })
     }
 
-    /// Deletes the weights of a program and what was made ahead for them, whoever shared them.
+    /// Deletes the weights of a program and the offline material for them, whoever shared them.
     ///
     /// # Errors
     /// What the system said.
@@ -139,7 +139,7 @@ impl Operator {
         self.holdings.delete_weights(program, None)
     }
 
-    /// Deletes the stored runs of a program, or all that was made ahead.
+    /// Deletes the stored runs of a program, or all offline material.
     ///
     /// # Errors
     /// What the system said.

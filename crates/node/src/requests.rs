@@ -54,9 +54,9 @@ pub(crate) struct Runs<'a> {
     /// Counts what the client asks for, where it may not ask for everything.
     pub quotas: &'a Quotas,
     pub round_bits: u32,
-    /// Correlated OTs that were made ahead.
+    /// Stored correlated OTs.
     pub stores: &'a Stores,
-    /// Runs that were dealt ahead.
+    /// Stored runs.
     pub stored_runs: &'a RunStore,
     /// Which of them serve.
     pub purpose: Purpose,
@@ -71,7 +71,7 @@ pub(crate) struct Runs<'a> {
     pub place: &'a SessionPlace,
 }
 
-/// Where what is made ahead for weights goes.
+/// Where the offline material for weights is stored.
 struct Kept<'a> {
     held: &'a StoredWeights,
     masks: &'a MaskStore,
@@ -79,7 +79,7 @@ struct Kept<'a> {
 }
 
 impl Kept<'_> {
-    /// That the weights were not deleted since the session began: what is made ahead for them then serves nobody.
+    /// That the weights were not deleted since the session began: their offline material then serves nobody.
     fn check(&self) -> Result<(), String> {
         let upload = &self.held.head.upload;
         if !self.held.is_deleted() {
@@ -91,7 +91,7 @@ impl Kept<'_> {
         }
         self.runs.delete_of_version(&upload.weights_version)?;
         let program = upload.program.short();
-        Err(format!("the weights of program {program} were deleted here: nothing is made ahead for them"))
+        Err(format!("the weights of program {program} were deleted here: no offline material is stored for them"))
     }
 }
 
@@ -204,7 +204,7 @@ impl Runs<'_> {
                         return Err(format!("'{client_name}' may not fill-store here: add it to `may`"));
                     }
                     if !(1..=MAX_COUNT).contains(&fill.count) {
-                        return Err(asked(format!("{} runs to be made ahead: 1 to {MAX_COUNT} go", fill.count)));
+                        return Err(asked(format!("{} runs to be stored: 1 to {MAX_COUNT} go", fill.count)));
                     }
                     let _memory = taken.take_one::<P>(fill.batch).map_err(asked)?;
                     let (done, traffic) = match (&mut supplies, &mut stored_runs) {
@@ -221,7 +221,7 @@ impl Runs<'_> {
                             done
                         }
                         _ => {
-                            return Err(format!("{} keeps nothing between sessions that could be made ahead", P::NAME));
+                            return Err(format!("{} keeps no offline material between sessions", P::NAME));
                         }
                     };
                     wire::send_control(&mut *control, self.client, &SessionReply::Done(done))
@@ -353,7 +353,7 @@ fn fill_store(
 ) -> Result<(Done, Traffic), String> {
     let wanted = demand()?;
     if wanted == [0; 2] {
-        return Err("this program takes no correlated OTs, so that none can be made ahead".into());
+        return Err("this program takes no correlated OTs, so none can be stored".into());
     }
     counts.take();
     let cpu = usage::cpu_seconds();

@@ -1,4 +1,4 @@
-//! Runs that were dealt ahead of the sessions that use them: what this role was sent of each, and the keys that they draw from, on disk.
+//! Stored runs, dealt in one session for later ones: what this role was sent of each, and the keys that they draw from, on disk.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;

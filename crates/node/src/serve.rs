@@ -278,7 +278,7 @@ impl Party {
                 let deleted = self.holdings().delete_store(program.as_ref(), with).map_err(Failure::Refused)?;
                 let Deleted { runs, ots, .. } = deleted;
                 if runs > 0 || ots > 0 || self.records.admits(&client.name) {
-                    info!(client = client.name, runs, ots, "what was made ahead is deleted");
+                    info!(client = client.name, runs, ots, "stored offline material is deleted");
                 }
                 self.tell(connection, &Reply::Deleted(deleted))
             }
@@ -379,10 +379,10 @@ impl Party {
         }
     }
 
-    /// What is wrong with the state folder; `closed`: some of what was made ahead cannot be opened.
+    /// What is wrong with the state folder; `closed`: some offline material cannot be opened.
     fn problems(&self, closed: bool) -> Vec<Problem> {
         let gone = "its state folder is gone: restore it and restart the party, or share all weights again";
-        let closed_store = "some of what it has ahead cannot be opened, as its log says: correct that and restart the party, or empty the store \
+        let closed_store = "some of its offline material cannot be opened, as its log says: correct that and restart the party, or empty the store \
              (`covey store delete`)";
         let all = [(!self.config.state.is_dir(), true, gone), (closed, false, closed_store)];
         let found = all.into_iter().filter(|(found, ..)| *found);

@@ -1,4 +1,4 @@
-//! Correlated OTs that this party has ahead with each peer: kept in its state folder, set aside for runs.
+//! Stored correlated OTs of this party with each peer: kept in its state folder, set aside for runs.
 
 use std::collections::HashMap;
 use std::fs;
@@ -204,7 +204,7 @@ impl<'a> Supplies<'a> {
     fn discard(&mut self, batch: BatchName, reason: &str) {
         warn!(
             "correlated OTs in store with {} are refused and removed ({reason}); those the session needs are made in it, \
-             `covey store fill` makes new ones ahead",
+             `covey store fill` stores new ones",
             self.streams.name(self.other)
         );
         self.has.retain(|name| *name != batch);

@@ -69,7 +69,7 @@ pub(crate) fn said(party: &Peer, answer: Result<PartyStatus, ClientError>) -> se
     }
 }
 
-/// The correlated OTs that a data owner, whose file `config` is, has ahead where it is one of the parties itself, as JSON.
+/// The correlated OTs that a data owner, whose file `config` is, has in store where it is one of the parties itself, as JSON.
 #[pyfunction]
 pub(crate) fn own_store(py: Python<'_>, config: PathBuf) -> PyResult<String> {
     detached(py, || Ok(serde_json::to_string(&own_stores(&ClientConfig::read(config)?.state).map_err(Failure::new)?)?))

@@ -51,7 +51,7 @@ pub(crate) fn look(py: Python<'_>, state: PathBuf) -> PyResult<String> {
     })
 }
 
-/// Has the parties that the file `config` names delete the weights of a program, by hash, and what was made ahead for them. Returns JSON: of
+/// Has the parties that the file `config` names delete the weights of a program, by hash, and the offline material for them. Returns JSON: of
 /// each what it deleted, or the `error`.
 #[pyfunction]
 pub(crate) fn delete_weights(py: Python<'_>, config: PathBuf, program: String) -> PyResult<String> {
@@ -61,7 +61,7 @@ pub(crate) fn delete_weights(py: Python<'_>, config: PathBuf, program: String) -
     })
 }
 
-/// Has the parties that the file `config` names delete what they have ahead: all, or the stored runs of one program, by hash. What this data
+/// Has the parties that the file `config` names delete their offline material: all, or the stored runs of one program, by hash. What this data
 /// owner has as a party itself goes as well. Returns JSON as `delete_weights`.
 #[pyfunction]
 #[pyo3(signature = (config, program = None))]
@@ -78,8 +78,8 @@ pub(crate) fn delete_store(py: Python<'_>, config: PathBuf, program: Option<Stri
     })
 }
 
-/// Deletes in the state folder of a party that does not serve: the `weights` of a program and what was made ahead for them, or the stored
-/// runs of a program, or all that was made ahead. Returns what was deleted as JSON.
+/// Deletes in the state folder of a party that does not serve: the `weights` of a program and the offline material for them, or the stored
+/// runs of a program, or all offline material. Returns what was deleted as JSON.
 #[pyfunction]
 #[pyo3(signature = (state, weights, program = None))]
 pub(crate) fn delete_in(py: Python<'_>, state: PathBuf, weights: bool, program: Option<String>) -> PyResult<String> {

@@ -113,7 +113,7 @@ impl Profile {
         profile
     }
 
-    /// Says that the correlated randomness of these runs was made ahead of the session.
+    /// Says that the correlated randomness of these runs came from the store.
     pub fn add_from_store(&mut self) {
         self.node(MATERIAL).op = FROM_STORE.into();
     }

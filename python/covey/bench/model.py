@@ -83,10 +83,10 @@ class Outcome:
     @property
     def cpu_ratio(self) -> float | None:
         """Processor time of all parties over that of plaintext, preprocessing included."""
-        total, ahead = self.runs.total_cpu_seconds, self.runs.total_preparation_cpu_seconds
-        if self.plaintext is None or total is None or ahead is None:
+        total, preprocessing = self.runs.total_cpu_seconds, self.runs.total_preparation_cpu_seconds
+        if self.plaintext is None or total is None or preprocessing is None:
             return None
-        return (total + ahead) / self.plaintext.cpu_seconds
+        return (total + preprocessing) / self.plaintext.cpu_seconds
 
     def busiest_link(self) -> tuple[str, int] | None:
         """The directed link that carries most, and its bytes."""

@@ -35,7 +35,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Phases:
-    """The same model with all phases in one run, and with preprocessing ahead."""
+    """The same model with all phases in one run, and with preprocessing apart."""
 
     joint: Outcome
     separate: Outcome

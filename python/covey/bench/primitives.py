@@ -143,7 +143,7 @@ def _plan(case: Case, protocol: str, computing: int | None, options: Mapping[str
 
 def _row(primitive: Primitive, runs: Runs, twin: Runs, planned: list[NodeProfile], differing: int, phase: Phase) -> Row:
     measured = nodes(runs.profile)
-    # What was dealt ahead is no part of a run that is timed online.
+    # Offline material is no part of a run that is timed online.
     due = [node.online_bytes if phase == "online" else node.bytes for node in planned if node.name != MATERIAL]
     cpu = [
         None if mine is None or idle is None else max(0.0, mine - idle)

@@ -45,16 +45,16 @@ class Runs:
     check_wall: Summary | None
     """Seconds in the check before outputs are opened, from when the last party comes to it; `None` without one."""
     preparations: list[Work]
-    """What each repetition's preprocessing took, where it was done ahead."""
+    """What each repetition's preprocessing took, where it was done apart."""
 
     @property
     def preparation(self) -> Work | None:
-        """What the last repetition's preprocessing took, where it was done ahead."""
+        """What the last repetition's preprocessing took, where it was done apart."""
         return self.preparations[-1] if self.preparations else None
 
     @property
     def preparation_wall(self) -> Summary | None:
-        """Seconds of preprocessing, where it was done ahead."""
+        """Seconds of preprocessing, where it was done apart."""
         return Summary.of([work.profile.seconds for work in self.preparations]) if self.preparations else None
 
     @property

@@ -36,7 +36,7 @@ NetworksOrBalanced = Annotated[
         "without pipelines. May be given several times.",
     ),
 ]
-Phase = Annotated[str, typer.Option(metavar="NAME", help="joint; or online: preprocessing apart, ahead of each run.")]
+Phase = Annotated[str, typer.Option(metavar="NAME", help="joint; or online: preprocessing apart, before each run.")]
 Adder = Annotated[
     str | None,
     typer.Option(

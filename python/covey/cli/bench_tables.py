@@ -105,9 +105,10 @@ def _figures(outcome: Outcome) -> Table:
     table.add_row("wall", _spread(runs.wall))
     table.add_row("throughput", f"{outcome.images_per_second:.3g} images/s")
     if runs.preparation is not None:
-        ahead = runs.preparation.profile
+        preprocessing = runs.preparation.profile
         table.add_row(
-            "preprocessed", f"{console.duration(ahead.seconds)}, {console.amount(ahead.total.bytes)} ahead of it"
+            "preprocessed",
+            f"{console.duration(preprocessing.seconds)}, {console.amount(preprocessing.total.bytes)} before it",
         )
     if runs.check_wall is not None:
         table.add_row(

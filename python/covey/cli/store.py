@@ -1,4 +1,4 @@
-"""store fill, show, delete: what the parties make ahead of sessions: correlated OTs of two, dealt runs of others."""
+"""store fill, show, delete: offline material that the parties keep: correlated OTs of two, stored runs of others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from covey.cli.remote import ClientConfig, OptionalModel, model_beside, warn_of_
 from covey.errors import OptionError
 from covey.protocols import of_parties
 
-app = typer.Typer(help="Make, count and delete what the parties have ahead of sessions.", no_args_is_help=True)
+app = typer.Typer(help="Make, count and delete the parties' offline material.", no_args_is_help=True)
 
 OTS = "two-party"
 
@@ -77,7 +77,7 @@ def show(
     protocol: Protocol = None,
     as_json: Json = False,
 ) -> None:
-    """Say what the parties have ahead, and for how many inferences of a program it lasts."""
+    """Show the parties' offline material, and for how many inferences of a program it lasts."""
     from covey.client import Client
     from covey.model import load
 
@@ -120,7 +120,7 @@ def delete(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete what the parties have ahead, so that it cannot be recovered: of one program, or all of it.
+    """Delete the parties' offline material, so that it cannot be recovered: of one program, or all of it.
 
     On the host of a party that does not serve (party.toml or --state), its operator deletes what that party has.
     """

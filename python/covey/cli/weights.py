@@ -51,7 +51,7 @@ def list_(config: EitherConfig = None, state: StateFolder = None, as_json: Json 
 def delete(
     program: Program, config: EitherConfig = None, state: StateFolder = None, yes: Yes = False, as_json: Json = False
 ) -> None:
-    """Delete a program's weights that you shared, and what was made ahead for them, at every party.
+    """Delete a program's weights that you shared, and the offline material for them, at every party.
 
     On the host of a party that does not serve (party.toml or --state), its operator deletes anybody's.
     """

@@ -1,4 +1,4 @@
-//! Weights and what was made ahead, deleted by who may.
+//! Weights and offline material, deleted by who may.
 
 use std::path::{Path, PathBuf};
 
@@ -67,7 +67,7 @@ fn an_owner_deletes_its_weights_everywhere_and_nobody_elses() {
     assert_eq!(deleted(delete_weights(&cluster.client("owner"), program)), [Deleted::default(); 3], "again");
     assert!(cluster.refused(&model).contains("holds no weights of program"));
     assert!((0..3).all(|role| batches(&cluster, role) == 0));
-    // The session goes on with the weights that it began with, and nothing is made ahead for them any more.
+    // The session goes on with the weights that it began with, and no offline material is stored for them any more.
     infer_and_compare(&mut session, &model, Joint, 2, 1);
     assert!(message(session.fill_store(1, 1, &mut |_| {}).unwrap_err()).contains("were deleted here"));
     drop(session);

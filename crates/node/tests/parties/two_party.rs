@@ -1,4 +1,4 @@
-//! Two parties: correlated OTs ahead of sessions, and data owners who are P1 themselves.
+//! Two parties: stored correlated OTs, and data owners who are P1 themselves.
 
 use covey_client::{Session, SessionOptions, share_weights, status};
 
