@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use covey_messages::NetworkMessage;
-use covey_messages::config::{ConfigError, Peer, PeerTable, Source, default_state};
+use covey_messages::config::{ConfigError, ConfigFile, Peer, PeerTable, default_state};
 use covey_runtime::session::ProtocolKind;
 use covey_transport::Identity;
 use serde::Deserialize;
@@ -64,7 +64,7 @@ impl ClientConfig {
     /// # Errors
     /// One line naming the file, the key and the way out.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        let source = Source::new(path.as_ref());
+        let source = ConfigFile::new(path.as_ref());
         let file: File = source.parse()?;
         let name = source.name("client.name", file.client.name)?;
         let identity = source.identity("client.key", &file.client.key)?;
@@ -103,7 +103,7 @@ impl ClientConfig {
         parties: Vec<Peer>,
         timeout: Duration,
     ) -> Result<Self, ConfigError> {
-        let source = Source::new(Path::new("client"));
+        let source = ConfigFile::new(Path::new("client"));
         let name = source.name("name", name.to_string())?;
         source.check_distinct("party", &parties)?;
         let state = default_state(&name);
@@ -112,7 +112,7 @@ impl ClientConfig {
     }
 }
 
-fn network(source: &Source, table: Option<NetworkTable>) -> Result<NetworkMessage, ConfigError> {
+fn network(source: &ConfigFile, table: Option<NetworkTable>) -> Result<NetworkMessage, ConfigError> {
     let Some(NetworkTable { latency_ms, bandwidth_mbit }) = table else { return Ok(NetworkMessage::default()) };
     let latency = latency_ms.unwrap_or(0.0);
     if !(0.0..=5_000.0).contains(&latency) {

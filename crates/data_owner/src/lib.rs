@@ -16,19 +16,12 @@ pub struct OwnSession {
 }
 
 impl OwnSession {
-    /// Opens a session for `program` with the parties that `config` lists, being the one it does not list.
+    /// Opens a session for `program` with the parties that `config` lists, being the one it does not list. Where a party is full,
+    /// `tell` hears of the session's place in its queue.
     ///
     /// # Errors
-    /// As [`Session::open`]; a state folder or port that cannot be used.
-    pub fn open(config: &ClientConfig, program: &Program, options: SessionOptions) -> Result<Self, ClientError> {
-        OwnSession::open_telling(config, program, options, &mut |_| {})
-    }
-
-    /// The same; where a party is full, `tell` hears of the session's place in its queue.
-    ///
-    /// # Errors
-    /// As [`OwnSession::open`], and as [`Session::open_telling`].
-    pub fn open_telling(
+    /// As [`Session::open_telling`]; a state folder or port that cannot be used.
+    pub fn open(
         config: &ClientConfig,
         program: &Program,
         options: SessionOptions,

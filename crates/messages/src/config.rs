@@ -121,14 +121,14 @@ pub enum RoleName {
 }
 
 /// A configuration file being read.
-pub struct Source {
+pub struct ConfigFile {
     path: PathBuf,
 }
 
-impl Source {
+impl ConfigFile {
     /// The file at `path`, not yet opened.
     pub fn new(path: &Path) -> Self {
-        Source { path: path.to_path_buf() }
+        ConfigFile { path: path.to_path_buf() }
     }
 
     /// Where it is.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use covey_messages::config::{ConfigError, Source};
+use covey_messages::config::{ConfigError, ConfigFile};
 use covey_messages::{Hex, OptionsMessage, PhaseMessage, Run};
 use covey_program::Program;
 use covey_protocols::Options;
@@ -67,7 +67,7 @@ impl Default for ClientBudget {
 }
 
 /// A number of MiB from a configuration, in bytes.
-pub(crate) fn mebibytes(source: &Source, key: &str, given: Option<u64>) -> Result<Option<u64>, ConfigError> {
+pub(crate) fn mebibytes(source: &ConfigFile, key: &str, given: Option<u64>) -> Result<Option<u64>, ConfigError> {
     match given {
         Some(mib) if !(1..=1 << 30).contains(&mib) => Err(source.refuse(key, "a budget has 1 to 1073741824 MiB")),
         given => Ok(given.map(|mib| mib * MIB)),

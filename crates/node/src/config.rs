@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use covey_messages::Right;
-use covey_messages::config::{ConfigError, Peer, PeerTable, RoleName, Source, default_state};
+use covey_messages::config::{ConfigError, ConfigFile, Peer, PeerTable, RoleName, default_state};
 use covey_transport::{Fingerprint, Identity};
 use serde::Deserialize;
 
@@ -146,7 +146,7 @@ impl PartyConfig {
     /// # Errors
     /// One line naming the file, the key and the way out.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        Self::read_from(&Source::new(path.as_ref()))
+        Self::read_from(&ConfigFile::new(path.as_ref()))
     }
 
     /// The same for `dealer.toml`, which says `role = "dealer"`.
@@ -154,7 +154,7 @@ impl PartyConfig {
     /// # Errors
     /// As [`PartyConfig::read`], and a file of a computing party.
     pub fn read_dealer(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        let source = Source::new(path.as_ref());
+        let source = ConfigFile::new(path.as_ref());
         let config = Self::read_from(&source)?;
         match config.dealer {
             true => Ok(config),
@@ -165,7 +165,7 @@ impl PartyConfig {
         }
     }
 
-    fn read_from(source: &Source) -> Result<Self, ConfigError> {
+    fn read_from(source: &ConfigFile) -> Result<Self, ConfigError> {
         let file: File = source.parse()?;
         let name = source.name("party.name", file.party.name)?;
         let listen = source.address("party.listen", file.party.listen)?;
@@ -244,7 +244,7 @@ impl PartyConfig {
     }
 
     /// Parties and clients are distinct: one key has one place.
-    fn check_keys(&self, source: &Source) -> Result<(), ConfigError> {
+    fn check_keys(&self, source: &ConfigFile) -> Result<(), ConfigError> {
         let own = self.identity.fingerprint();
         if let Some(index) = self.peers.iter().position(|peer| peer.ever_had(&own)) {
             let problem = "this is the party's own key: list the other parties only";
@@ -260,7 +260,7 @@ impl PartyConfig {
 }
 
 /// An address that this machine alone can reach: who reads metrics shows no key.
-fn loopback(source: &Source, key: &str, text: &str) -> Result<SocketAddr, ConfigError> {
+fn loopback(source: &ConfigFile, key: &str, text: &str) -> Result<SocketAddr, ConfigError> {
     match text.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_loopback() => Ok(address),
         Ok(_) => Err(source.refuse(
@@ -272,7 +272,7 @@ fn loopback(source: &Source, key: &str, text: &str) -> Result<SocketAddr, Config
     }
 }
 
-fn clients(source: &Source, entries: Vec<ClientTable>) -> Result<Vec<AllowedClient>, ConfigError> {
+fn clients(source: &ConfigFile, entries: Vec<ClientTable>) -> Result<Vec<AllowedClient>, ConfigError> {
     let (mut seen, mut names) = (HashSet::new(), HashSet::new());
     let mut clients = Vec::with_capacity(entries.len());
     for (index, entry) in entries.into_iter().enumerate() {

@@ -117,7 +117,7 @@ impl Session {
         let session = attended(py, progress, move |reporter| {
             let config = ClientConfig::read(config)?;
             let mut tell = |waiting: &Waiting| reporter.report(0, 0, &waiting.to_string());
-            Ok(OwnSession::open_telling(&config, &program, SessionOptions { protocol, options }, &mut tell)?)
+            Ok(OwnSession::open(&config, &program, SessionOptions { protocol, options }, &mut tell)?)
         })?;
         Ok(Session(Arc::new(Mutex::new(Some(session)))))
     }

@@ -189,7 +189,7 @@ fn only_its_own_stores_are_told(cluster: &Cluster) {
 }
 
 fn own(cluster: &Cluster, client: &str, model: &Model) -> Result<OwnSession, String> {
-    OwnSession::open(&cluster.client(client), &model.program, cluster.options()).map_err(message)
+    OwnSession::open(&cluster.client(client), &model.program, cluster.options(), &mut |_| {}).map_err(message)
 }
 
 fn session(own: &mut OwnSession) -> &mut Session {
@@ -230,7 +230,8 @@ fn data_owners_are_p1_themselves() {
     let refusal = own(&cluster, "owner", &model).err().unwrap();
     assert!(refusal.contains("'owner' may not infer"), "{refusal}");
     let trio = SessionOptions::default();
-    let refusal = OwnSession::open(&cluster.client("data"), &model.program, trio).map_err(message).err().unwrap();
+    let refusal =
+        OwnSession::open(&cluster.client("data"), &model.program, trio, &mut |_| {}).map_err(message).err().unwrap();
     assert!(refusal.contains("1 party where trio takes 3"), "{refusal}");
 
     // The weights are shared anew, and the server is killed and started: the next session goes on with the new version.
