@@ -88,8 +88,8 @@ pub(crate) fn clip<P: NonLinear + ?Sized>(
     protocol.add(x, &correction)
 }
 
-/// What a gate costs that is composed of others, which cost what `of` says. A division costs nothing: protocols that compose it refuse it
-/// before any plan is asked for.
+/// What a gate costs that is composed of others, which cost what `of` says. A division costs nothing: protocols that have none of
+/// their own refuse it before any plan is asked for.
 pub(crate) fn cost(gate: &Gate, of: impl Fn(&Gate) -> Cost) -> Cost {
     let both = |first: Gate, second: Gate| {
         let mut cost = of(&first);
