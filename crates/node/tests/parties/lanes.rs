@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use covey_client::{Inferences, Session, SessionOptions};
-use covey_protocols::cost::CostModel;
 use covey_messages::PhaseMessage::{self, Joint, Online};
+use covey_protocols::cost::CostModel;
 use covey_protocols::{Options, Pipelines};
 use covey_ring::Ring;
 use covey_runtime::Profile;

@@ -2,10 +2,10 @@
 
 use covey_client::{Session, SessionOptions, share_weights, status};
 
-use covey_protocols::cost::CostModel;
 use covey_data_owner::OwnSession;
 use covey_messages::PhaseMessage::{Joint, Online};
 use covey_node::own_stores;
+use covey_protocols::cost::CostModel;
 use covey_ring::Ring;
 use covey_runtime::Profile;
 use covey_runtime::plan::{Plan, plan_rounded};
