@@ -106,7 +106,7 @@ pub fn conform<H: Harness, S: Suite>(session: &Session<H>, suite: &S) -> Result<
             }
             judge(&subject, record, &due.values, "clear", record.allowed, &mut counts)?;
         }
-        check_traffic::<H>(&subject, me, &planner, meter, true)?;
+        check_traffic(&subject, me, &planner, meter, true)?;
     }
     let subject = Subject { suite: S::NAME, who: "the client", ring };
     for (received, due) in received.iter().zip(&revealed) {
@@ -115,7 +115,7 @@ pub fn conform<H: Harness, S: Suite>(session: &Session<H>, suite: &S) -> Result<
         let record = Record { case: "revealed".into(), values, due: None, allowed: Allowed::Exact };
         judge(&subject, &record, &due, "clear", Allowed::Exact, &mut counts)?;
     }
-    check_traffic::<H>(&subject, H::PARTIES, &planner, &client_meter, false)?;
+    check_traffic(&subject, H::PARTIES, &planner, &client_meter, false)?;
     Ok(counts)
 }
 
@@ -197,7 +197,7 @@ fn judge(
 }
 
 /// Every message that `me` sent or received must stand in the plan, and every one of the plan's in the meter.
-fn check_traffic<H: Harness>(
+fn check_traffic(
     subject: &Subject,
     me: usize,
     planner: &Planner,
