@@ -42,7 +42,7 @@ pub fn encode_inputs<W: Word>(program: &Program, inputs: &[Input]) -> Result<(Ve
     for (index, (name, ..)) in inputs.iter().enumerate() {
         let refuse = |problem: String| Err(RuntimeError::Input { input: name.clone(), problem });
         if !program.inputs().iter().any(|&id| program.value(id).name == *name) {
-            return refuse(format!("the program has no such input: its inputs are {}", known()));
+            return refuse(format!("is no input of the program: its inputs are {}", known()));
         }
         if inputs[..index].iter().any(|(earlier, ..)| earlier == name) {
             return refuse("is given twice: give each input once".into());
@@ -77,7 +77,8 @@ pub fn encode_inputs<W: Word>(program: &Program, inputs: &[Input]) -> Result<(Ve
 pub(crate) fn check_inputs(program: &Program, inputs: &[Tensor<u64>]) -> Result<usize, RuntimeError> {
     let ids = program.inputs();
     if inputs.len() != ids.len() {
-        let problem = format!("{} inputs were given where '{}' takes {}", inputs.len(), program.name(), ids.len());
+        let problem =
+            format!("does not fit: {} inputs were given where '{}' takes {}", inputs.len(), program.name(), ids.len());
         let missing = ids.get(inputs.len()).or(ids.last());
         return Err(RuntimeError::Input {
             input: missing.map_or(String::new(), |id| program.value(*id).name.clone()),
@@ -175,9 +176,9 @@ mod tests {
             assert!(message.contains(expect) && !message.contains('\n'), "{message}");
         };
         let y = input("y", &[1, 2], &[0.0, 0.0]);
-        refused(std::slice::from_ref(&y), "'x': is missing");
+        refused(std::slice::from_ref(&y), "'x' is missing");
         refused(&[y.clone(), y.clone()], "is given twice");
-        refused(&[input("z", &[1, 2], &[0.0; 2])], "'z': the program has no such input");
+        refused(&[input("z", &[1, 2], &[0.0; 2])], "'z' is no input of the program");
         refused(&[input("x", &[2], &[0.0; 2]), y.clone()], "and not [N, 2]");
         refused(&[input("x", &[1, 2], &[0.0; 3]), y.clone()], "do not fill");
         refused(&[input("x", &[2, 2], &[0.0; 4]), y.clone()], "earlier input has 2");
@@ -203,8 +204,8 @@ mod tests {
         };
         assert_eq!(
             refused(&[2, 2], &[0.0, 0.0, 3.0, 0.0]),
-            "input 'ids': holds 3 in sample 1 at [0]: give whole numbers from 0 to 2"
+            "input 'ids' holds 3 in sample 1 at [0]: give whole numbers from 0 to 2"
         );
-        assert_eq!(refused(&[1, 2, 3], &[0.0; 6]), "input 'ids': has shape [1, 2, 3] and not [N, 2]");
+        assert_eq!(refused(&[1, 2, 3], &[0.0; 6]), "input 'ids' has shape [1, 2, 3] and not [N, 2]");
     }
 }

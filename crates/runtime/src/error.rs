@@ -32,7 +32,7 @@ pub enum RuntimeError {
         limit: usize,
     },
     /// An input of the wrong number, shape or size.
-    #[error("input '{input}': {problem}")]
+    #[error("input '{input}' {problem}")]
     Input {
         /// The program's name of it.
         input: String,

@@ -181,7 +181,7 @@ fn wrong_inputs_are_refused_by_name() {
     let program = cnn(RING);
     let weights = weights(&program, 7);
     let message = |inputs: &[Tensor<u64>]| run_clear(&program, &weights, inputs).err().unwrap().to_string();
-    assert!(message(&[]).contains("input 'x': 0 inputs were given where 'cnn' takes 1"));
+    assert!(message(&[]).contains("input 'x' does not fit: 0 inputs were given where 'cnn' takes 1"));
     assert!(message(&[Tensor::zeros([1, 6, 6, 2])]).contains("[1, 6, 6, 2] and not [N, 2, 6, 6]"));
     assert!(message(&[Tensor::zeros([0, 2, 6, 6])]).contains("the batch is empty"));
     assert!(message(&[tensor(RING, &[1, 2, 6, 6], &[512; 72])]).contains("outside its bound 2^9"));
