@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use covey_messages::NetworkMessage;
 use covey_messages::config::{ConfigError, ConfigFile, Peer, PeerTable, default_state};
-use covey_runtime::session::ProtocolKind;
+use covey_protocols::kind::ProtocolKind;
 use covey_transport::Identity;
 use serde::Deserialize;
 

@@ -8,7 +8,7 @@ use covey_messages::{
     COVEY_VERSION, Checked, Hex, Key, PartyHello, PartyStatus, ProgramUse, Right, RingMessage, Terms, compare, one_line,
 };
 use covey_protocols::Options;
-use covey_runtime::session::ProtocolKind;
+use covey_protocols::kind::ProtocolKind;
 use covey_transport::ErrorKind;
 use serde::Serialize;
 

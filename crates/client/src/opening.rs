@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use covey_messages::{Hex, Infer, Proceed, Reply, Request, Terms, WEIGHTS_DIFFER, is_name, one_line, wire};
 use covey_program::Program;
 use covey_protocols::Options;
-use covey_runtime::session::ProtocolKind;
+use covey_protocols::kind::ProtocolKind;
 use covey_transport::{Connection, ErrorKind, TransportError};
 
 use crate::parties::{connect_computing, connect_within, expect, keys, unexpected};

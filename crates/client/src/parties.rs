@@ -5,8 +5,8 @@ use std::time::Duration;
 use covey_messages::config::Peer;
 use covey_messages::wire::{self, Answer};
 use covey_messages::{Key, Reply};
+use covey_protocols::kind::ProtocolKind;
 use covey_protocols::served::Sharing;
-use covey_runtime::session::ProtocolKind;
 use covey_transport::{Connection, TransportError, connect};
 
 use crate::{ClientConfig, ClientError};

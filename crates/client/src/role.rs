@@ -2,7 +2,7 @@
 
 use covey_messages::{Hex, MAX_CHUNK, Reply, Request, RoleOffer, TakeRole, payload_bytes, wire};
 use covey_program::Program;
-use covey_runtime::session::ProtocolKind;
+use covey_protocols::kind::ProtocolKind;
 
 use crate::parties::{connect_one, expect, unexpected};
 use crate::{ClientConfig, ClientError};

@@ -10,9 +10,10 @@ use covey_messages::{
 };
 use covey_program::Program;
 use covey_protocols::Options;
-use covey_protocols::served::{ClientHalf, Served};
+use covey_protocols::kind::{ProtocolKind, ServedProtocol};
+use covey_protocols::served::ClientHalf;
 use covey_ring::{Tensor, Word};
-use covey_runtime::session::{ProtocolKind, Visitor, choose, supports};
+use covey_runtime::session::{Visitor, choose, supports};
 use covey_runtime::{INPUTS, Input, OUTPUTS, Output, Profile, check_batch, encode_inputs};
 use covey_transport::{Endpoint, Network, Options as TransportOptions, PeerId, Session as Streams};
 
@@ -106,8 +107,8 @@ trait Half: Send {
     fn run(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError>;
 }
 
-struct Loaded<W, C> {
-    client: C,
+struct Loaded<W: Word> {
+    client: Box<dyn ClientHalf<W>>,
     inputs: VecDeque<Vec<Tensor<W>>>,
 }
 
@@ -454,13 +455,13 @@ impl Visitor for Opening<'_> {
         Err(ClientError::Request("clear computes in the open and has no sessions: use protocol trio".into()))
     }
 
-    fn served<P: Served>(self) -> Self::Output {
-        let client = P::client(self.endpoint, self.program.ring(), self.options);
-        Ok(Box::new(Loaded::<P::Word, _> { client, inputs: VecDeque::new() }))
+    fn served<W: Word>(self, protocol: ServedProtocol<W>) -> Self::Output {
+        let client = (protocol.client)(self.endpoint, self.program.ring(), self.options);
+        Ok(Box::new(Loaded { client, inputs: VecDeque::new() }))
     }
 }
 
-impl<W: Word, C: ClientHalf<W>> Half for Loaded<W, C> {
+impl<W: Word> Half for Loaded<W> {
     fn load(&mut self, program: &Program, inputs: &[Input]) -> Result<usize, ClientError> {
         let (inputs, batch) = encode_inputs(program, inputs)?;
         self.inputs.push_back(inputs);

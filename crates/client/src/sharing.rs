@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use covey_messages::{Hex, MAX_CHUNK, Proceed, Reply, Request, SEED, ShareWeights, payload_bytes, wire};
 use covey_program::{Program, Visibility, Weights};
-use covey_protocols::served::{Served, Sharing};
+use covey_protocols::kind::{ProtocolKind, ServedProtocol};
+use covey_protocols::served::Sharing;
 use covey_ring::{Ring, Word, wire as packing};
-use covey_runtime::session::{ProtocolKind, Visitor, choose, supports};
+use covey_runtime::session::{Visitor, choose, supports};
 use covey_transport::Connection;
 use zeroize::Zeroizing;
 
@@ -73,7 +74,7 @@ impl Visitor for Handing<'_> {
         Err(ClientError::Request("clear computes in the open and takes no shares: use protocol trio".into()))
     }
 
-    fn served<P: Served>(self) -> Self::Output {
+    fn served<W: Word>(self, served: ServedProtocol<W>) -> Self::Output {
         let Handing { config, program, weights, protocol, sharing, progress } = self;
         let version = Hex::random()?;
         let file = program.to_bytes();
@@ -100,7 +101,7 @@ impl Visitor for Handing<'_> {
         (0..heads.len()).try_for_each(|role| upload.add(role, &file))?;
         upload.flush()?;
         await_ready(upload.connections, STORING)?;
-        send_weights::<P>(&mut upload, &sharing, program, weights)?;
+        send_weights(served, &mut upload, &sharing, program, weights)?;
         upload.flush()?;
 
         for connection in &mut connections {
@@ -134,7 +135,8 @@ fn await_ready(connections: &mut [Connection], timeout: Duration) -> Result<(), 
     Ok(())
 }
 
-fn send_weights<P: Served>(
+fn send_weights<W: Word>(
+    protocol: ServedProtocol<W>,
     upload: &mut Upload,
     sharing: &Sharing,
     program: &Program,
@@ -155,12 +157,12 @@ fn send_weights<P: Served>(
     let ring = program.ring();
     for (id, value) in program.parameters() {
         let integers = weights.get(&value.name).unwrap_or_default();
-        let mut plain: Vec<P::Word> = integers.iter().map(|&v| ring.wrap(v.into())).collect();
+        let mut plain: Vec<W> = integers.iter().map(|&v| ring.wrap(v.into())).collect();
         if value.visibility == Visibility::Public {
             let packed = pack(&plain, ring);
             (0..roles.len()).try_for_each(|role| upload.add(role, &packed))?;
         } else {
-            let shared = P::share_parameter(&plain, &seeds, id.index() as u64, ring);
+            let shared = (protocol.share_parameter)(&plain, &seeds, id.index() as u64, ring);
             let takers = (0..roles.len()).filter(|&role| roles[role].words());
             takers.zip(shared).try_for_each(|(role, words)| upload.add(role, &pack(&words, ring)))?;
             wipe(&mut plain);

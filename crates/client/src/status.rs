@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use covey_messages::config::Peer;
 use covey_messages::{Check, Checked, Deleted, Hex, Key, PartyStatus, Reply, Request, wire};
-use covey_runtime::session::ProtocolKind;
+use covey_protocols::kind::ProtocolKind;
 
 use crate::parties::{check_pinned, connect_one, expect, unexpected};
 use crate::role::own_role;

@@ -6,7 +6,7 @@ use covey_protocols::api::{MatmulShape, Result};
 use covey_protocols::cost::{Cost, CostModel, Gate};
 use covey_protocols::memory::Held;
 use covey_protocols::{
-    Bias, Checked, Comparison, Epilogue, Geometry, Options, Phase, Placement, Truncation, WeightSource,
+    Checked, Comparison, Epilogue, EpilogueOf, Geometry, Options, Phase, Placement, Shaped, Truncation, WeightOf,
 };
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 use covey_transport::Endpoint;
@@ -20,7 +20,7 @@ pub struct OffByOne<P>(P);
 
 impl<P: Complete> OffByOne<P> {
     fn one_more(&mut self, x: &P::Arith) -> Result<P::Arith> {
-        let shape = P::shape(x).to_vec();
+        let shape = x.shape().to_vec();
         let ones = Tensor::new(shape.clone(), vec![P::Word::ONE; shape.iter().product()]);
         self.0.add_public(x, &ones)
     }
@@ -126,21 +126,12 @@ impl<P: Complete> Local for OffByOne<P> {
 impl<P: Complete> Linear for OffByOne<P> {
     type Weight = P::Weight;
 
-    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, placement: Placement) -> Result<P::Weight> {
-        let source = match source {
-            WeightSource::Shared(weight) => WeightSource::Shared(weight),
-            WeightSource::Stored(weight) => WeightSource::Stored(weight),
-            WeightSource::Public(weight) => WeightSource::Public(weight),
-        };
+    fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, placement: Placement) -> Result<P::Weight> {
         self.0.prepare(source, geometry, placement)
     }
 
-    fn linear(&mut self, x: &P::Arith, weight: &P::Weight, epilogue: &Epilogue<Self>) -> Result<P::Arith> {
-        let bias = epilogue.bias.as_ref().map(|bias| match bias {
-            Bias::Shared(bias) => Bias::Shared(*bias),
-            Bias::Public(bias) => Bias::Public(*bias),
-        });
-        let truncate = epilogue.truncate;
+    fn linear(&mut self, x: &P::Arith, weight: &P::Weight, epilogue: &EpilogueOf<Self>) -> Result<P::Arith> {
+        let Epilogue { bias, truncate, .. } = *epilogue;
         let product = self.0.linear(x, weight, &Epilogue { bias, truncate, residual: None, relu: None })?;
         let mut shifted = self.shifted(product, truncate)?;
         if let Some(residual) = epilogue.residual {

@@ -6,7 +6,8 @@ use covey_messages::config::Peer;
 use covey_messages::{Hex, Key, ShareWeights};
 use covey_node::{AllowedClient, ClientBudget, LogFormat, OwnParty, OwnState, PartyBudget, PartyConfig};
 use covey_program::Program;
-use covey_runtime::session::{ProtocolKind, supports};
+use covey_protocols::kind::ProtocolKind;
+use covey_runtime::session::supports;
 
 /// A session of a data owner, who may be one of the parties. It ends when this is dropped.
 pub struct OwnSession {

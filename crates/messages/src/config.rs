@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use covey_runtime::session::ProtocolKind;
+use covey_protocols::kind::ProtocolKind;
 use covey_transport::{Fingerprint, Identity, TransportError};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

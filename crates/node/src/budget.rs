@@ -12,7 +12,6 @@ use covey_messages::{Hex, OptionsMessage, PhaseMessage, Run};
 use covey_program::Program;
 use covey_protocols::Options;
 use covey_protocols::cost::CostModel;
-use covey_protocols::served::Served;
 use covey_runtime::plan::{Footprint, footprint, largest_tensor};
 
 use crate::config::AllowedClient;
@@ -223,6 +222,7 @@ pub(crate) struct Runs<'a> {
     memory: &'a Arc<Memory>,
     client: &'a AllowedClient,
     program: &'a Arc<Program>,
+    costs: CostModel,
     options: Options,
     round_bits: u32,
     role: usize,
@@ -237,17 +237,28 @@ impl<'a> Runs<'a> {
     pub fn new(
         memory: &'a Arc<Memory>,
         client: &'a AllowedClient,
-        (program, options): (&'a Arc<Program>, Options),
+        (program, costs, options): (&'a Arc<Program>, CostModel, Options),
         round_bits: u32,
         role: usize,
     ) -> Result<Self, String> {
         let kept = memory.take(client, 0, "nothing")?;
-        Ok(Runs { memory, client, program, options, round_bits, role, kept, preprocessed: 0, each: HashMap::new() })
+        Ok(Runs {
+            memory,
+            client,
+            program,
+            costs,
+            options,
+            round_bits,
+            role,
+            kept,
+            preprocessed: 0,
+            each: HashMap::new(),
+        })
     }
 
     /// Counts what a request takes while it runs, and of preprocessing also what it leaves behind. With `supplied` what runs of a store
     /// were dealt is read before they run.
-    pub fn take<P: Served>(&mut self, run: &Run, supplied: bool) -> Result<Charge, String> {
+    pub fn take(&mut self, run: &Run, supplied: bool) -> Result<Charge, String> {
         let Run { phase, batch, count, .. } = *run;
         let preprocessed = self.preprocessed + if phase == PhaseMessage::Preprocess { count as usize } else { 0 };
         let most = self.client.budget.runs;
@@ -259,7 +270,7 @@ impl<'a> Runs<'a> {
             ));
         }
         let what = format!("{count} run(s) of {batch} sample(s)");
-        let (mut charge, footprint) = self.footprint::<P>(batch, &what)?;
+        let (mut charge, footprint) = self.footprint(batch, &what)?;
         let side_by_side = self.options.lanes.min(count as usize).max(1) as u64;
         let mut due = footprint.run.saturating_mul(side_by_side);
         let kept = footprint.kept.saturating_mul(count.into());
@@ -276,9 +287,9 @@ impl<'a> Runs<'a> {
     }
 
     /// Counts what storing runs of `batch` samples takes, one at a time.
-    pub fn take_one<P: Served>(&mut self, batch: usize) -> Result<Charge, String> {
+    pub fn take_one(&mut self, batch: usize) -> Result<Charge, String> {
         let what = format!("stored runs of {batch} sample(s)");
-        let (mut charge, Footprint { run, kept }) = self.footprint::<P>(batch, &what)?;
+        let (mut charge, Footprint { run, kept }) = self.footprint(batch, &what)?;
         charge.grow(run.saturating_add(kept).saturating_sub(charge.bytes), &what)?;
         Ok(charge)
     }
@@ -292,15 +303,15 @@ impl<'a> Runs<'a> {
     }
 
     /// What one run takes, planned once. To plan it takes memory as well, about as much as its largest tensor, which is counted first.
-    fn footprint<P: Served>(&self, batch: usize, what: &str) -> Result<(Charge, Footprint), String> {
+    fn footprint(&self, batch: usize, what: &str) -> Result<(Charge, Footprint), String> {
         let options = format!("{:?}", OptionsMessage::from(Options { lanes: 1, ..self.options }));
-        let plan_of = (self.program.hash().into(), P::NAME, options, batch, self.round_bits, self.role);
+        let plan_of = (self.program.hash().into(), self.costs.name, options, batch, self.round_bits, self.role);
         let plans = || self.memory.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = plans().get(&plan_of).copied() {
             return Ok((self.memory.take(self.client, 0, what)?, known));
         }
-        let charge = self.memory.take(self.client, largest_tensor(self.program, CostModel::of::<P>(), batch), what)?;
-        let planned = footprint(self.program, CostModel::of::<P>(), self.options, batch, self.round_bits, self.role);
+        let charge = self.memory.take(self.client, largest_tensor(self.program, self.costs, batch), what)?;
+        let planned = footprint(self.program, self.costs, self.options, batch, self.round_bits, self.role);
         let planned = planned.map_err(|error| error.to_string())?;
         let mut plans = plans();
         if plans.len() == PLANS {
@@ -372,9 +383,10 @@ mod tests {
         let key = format!("covey:{}", "1".repeat(64)).parse().unwrap();
         let client = AllowedClient { budget, ..AllowedClient::new("data", vec![key]) };
         let memory = Arc::new(Memory::new(&PartyBudget { memory: Some(128 * MIB), ..PartyBudget::default() }));
-        let mut runs = Runs::new(&memory, &client, (&program, Options::default()), 0, 1).unwrap();
+        let mut runs =
+            Runs::new(&memory, &client, (&program, CostModel::of::<Trio<u32>>(), Options::default()), 0, 1).unwrap();
         let run = |phase, count| Run { phase, batch: 1, inference: 1, count };
-        runs.take::<Trio<u32>>(&run(PhaseMessage::Preprocess, 3), false).unwrap();
+        runs.take(&run(PhaseMessage::Preprocess, 3), false).unwrap();
         let kept = runs.kept.bytes;
         assert!(kept > 0 && runs.preprocessed == 3);
         memory.plans.lock().unwrap().clear();

@@ -8,9 +8,9 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use covey_messages::{Join, Key, PartyHello, PartyMessage, Request, compare, is_name, one_line, wire};
+use covey_protocols::kind::ProtocolKind;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::{Part, Sharing};
-use covey_runtime::session::ProtocolKind;
 use covey_transport::{Connection, connect};
 
 use crate::config::PartyConfig;

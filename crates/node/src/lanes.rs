@@ -6,53 +6,61 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 use covey_messages::{Run, lane_of, lane_stream, one_line};
+use covey_protocols::any_party::AnyParty;
+use covey_protocols::kind::ServedProtocol;
 use covey_protocols::randomness::SessionKeys;
-use covey_protocols::served::{Served, StoredRun};
+use covey_protocols::served::StoredRun;
 use covey_protocols::{Options, Phase, ProtocolError};
-use covey_ring::Ring;
+use covey_ring::{Ring, Word};
 use covey_runtime::profile::Timing;
 use covey_runtime::{Executor, Observer, RuntimeError};
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 
 /// The protocol's instances, by lane.
-pub(crate) struct Lanes<P>(Vec<P>);
+pub(crate) struct Lanes<W: Word>(Vec<Box<AnyParty<W>>>);
 
 /// What all runs of a request have in common.
-pub(crate) struct Request<'a, P: Served> {
+pub(crate) struct Request<'a, W: Word> {
     pub streams: &'a Streams,
-    pub executor: &'a Executor<P>,
+    pub executor: &'a Executor<AnyParty<W>>,
     pub phase: Phase,
     pub run: Run,
     pub round_bits: u32,
 }
 
-impl<P: Served> Lanes<P> {
-    pub fn start(streams: &Streams, keys: &SessionKeys, ring: Ring, options: Options) -> Result<Self, String> {
+impl<W: Word> Lanes<W> {
+    pub fn start(
+        protocol: ServedProtocol<W>,
+        streams: &Streams,
+        keys: &SessionKeys,
+        ring: Ring,
+        options: Options,
+    ) -> Result<Self, String> {
         // All streams first: what a faster party sends on one waits until it is open.
         let open = |lane: usize| streams.endpoint(lane_stream(lane)).map_err(|error| error.to_string());
         let endpoints = (0..options.lanes.max(1)).map(open).collect::<Result<Vec<_>, _>>()?;
         let lane = |(lane, endpoint): (usize, Box<dyn Endpoint>)| {
-            P::start(endpoint, keys.clone(), ring, options, lane as u32).map_err(|error| error.to_string())
+            (protocol.start)(endpoint, keys.clone(), ring, options, lane as u32).map_err(|error| error.to_string())
         };
         Ok(Lanes(endpoints.into_iter().enumerate().map(lane).collect::<Result<_, String>>()?))
     }
 
     /// The lane that prepares weights, for all.
-    pub fn first(&mut self) -> &mut P {
-        &mut self.0[0]
+    pub fn first(&mut self) -> &mut AnyParty<W> {
+        &mut *self.0[0]
     }
 
     /// Inferences with preprocessed material left.
     pub fn stored(&self) -> usize {
-        self.0.iter().map(P::stored).sum()
+        self.0.iter().map(|party| party.stored()).sum()
     }
 
     /// The lanes that runs of these numbers are on, with how many each has.
-    pub fn of(&mut self, runs: Range<u64>) -> impl Iterator<Item = (&mut P, u32)> {
+    pub fn of(&mut self, runs: Range<u64>) -> impl Iterator<Item = (&mut AnyParty<W>, u32)> {
         let lanes = self.0.len();
         self.0.iter_mut().enumerate().filter_map(move |(lane, protocol)| {
             let count = numbers(&runs, lane, lanes).count() as u32;
-            (count > 0).then_some((protocol, count))
+            (count > 0).then_some((&mut **protocol, count))
         })
     }
 
@@ -60,7 +68,9 @@ impl<P: Served> Lanes<P> {
     pub fn supply_runs(&mut self, first: u64, dealt: Vec<StoredRun>) {
         let lanes = self.0.len();
         for (run, dealt) in (first..).zip(dealt) {
-            self.0[lane_of(run, lanes)].supply_run(run, dealt);
+            if let Some(runs) = self.0[lane_of(run, lanes)].kept_runs() {
+                runs.supply_run(run, dealt);
+            }
         }
     }
 
@@ -68,8 +78,8 @@ impl<P: Served> Lanes<P> {
     /// over for all lanes and parties.
     pub fn run(
         &mut self,
-        request: &Request<P>,
-        observer: &mut (dyn Observer<P> + Send),
+        request: &Request<W>,
+        observer: &mut (dyn Observer<AnyParty<W>> + Send),
     ) -> Result<Vec<Timing>, String> {
         let lanes = self.0.len();
         let run = &request.run;
@@ -79,7 +89,7 @@ impl<P: Served> Lanes<P> {
             .0
             .iter_mut()
             .enumerate()
-            .map(|(lane, protocol)| (protocol, numbers(&runs, lane, lanes)))
+            .map(|(lane, party)| (&mut **party, numbers(&runs, lane, lanes)))
             .filter(|(_, numbers)| numbers.clone().next().is_some())
             .map(|(protocol, numbers)| (protocol, numbers, watched.take()))
             .collect();
@@ -107,15 +117,15 @@ impl<P: Served> Lanes<P> {
     }
 }
 
-impl<P: Served> Request<'_, P> {
+impl<W: Word> Request<'_, W> {
     fn one_lane(
         &self,
-        protocol: &mut P,
+        protocol: &mut AnyParty<W>,
         numbers: impl Iterator<Item = u64>,
-        observer: Option<&mut (dyn Observer<P> + Send)>,
+        observer: Option<&mut (dyn Observer<AnyParty<W>> + Send)>,
     ) -> Result<Vec<Timing>, String> {
         let mut nobody = ();
-        let observer: &mut dyn Observer<P> = match observer {
+        let observer: &mut dyn Observer<AnyParty<W>> = match observer {
             Some(observer) => observer,
             None => &mut nobody,
         };

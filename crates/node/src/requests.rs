@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use covey_messages::{CONTROL_STREAM, Done, Fill, Key, PhaseMessage, Run, SessionReply, SessionRequest, wire};
 use covey_ot::store::BatchName;
-use covey_protocols::cost::CostModel;
+use covey_protocols::any_party::AnyParty;
+use covey_protocols::kind::{Properties, ServedProtocol};
 use covey_protocols::randomness::SessionKeys;
-use covey_protocols::served::{Part, Served};
+use covey_protocols::served::Part;
 use covey_protocols::{Options, Phase, Protocol};
-use covey_ring::Ring;
+use covey_ring::{Ring, Word};
 use covey_runtime::plan::plan_rounded;
 use covey_runtime::profile::Timing;
 use covey_runtime::session::Visitor;
@@ -112,9 +113,9 @@ impl Visitor for Runs<'_> {
         Err(Ended { reason: "clear computes in the open and has no sessions".into(), request: None })
     }
 
-    fn served<P: Served>(self) -> Self::Output {
+    fn served<W: Word>(self, protocol: ServedProtocol<W>) -> Self::Output {
         let (mut under_way, counts) = (None, Counts { streams: self.streams, records: self.records });
-        let ended = self.serve::<P>(&mut under_way, counts);
+        let ended = self.serve(protocol, &mut under_way, counts);
         counts.take();
         let request = under_way.map(|(request, since)| (request, since.elapsed()));
         ended.map_err(|reason| Ended { reason, request })
@@ -134,13 +135,19 @@ impl Runs<'_> {
     }
 
     /// Serves requests until the client closes the session; `under_way` is the one that is being served.
-    fn serve<P: Served>(mut self, under_way: &mut UnderWay, counts: Counts) -> Result<(), String> {
+    fn serve<W: Word>(
+        mut self,
+        protocol: ServedProtocol<W>,
+        under_way: &mut UnderWay,
+        counts: Counts,
+    ) -> Result<(), String> {
+        let Properties { costs, stocked, keeps_runs, .. } = protocol.properties;
         let spoken = |error: covey_transport::TransportError| error.to_string();
         let mut control = self.streams.endpoint(CONTROL_STREAM).map_err(spoken)?;
         let mask_store = self.masks;
         let kept = Kept { held: self.held, masks: self.masks, runs: self.stored_runs };
-        let mut lanes = Lanes::<P>::start(self.streams, &self.keys, self.ring, self.options)?;
-        let sharing = P::sharing(self.options.parties);
+        let mut lanes = Lanes::start(protocol, self.streams, &self.keys, self.ring, self.options)?;
+        let sharing = (protocol.properties.sharing)(self.options.parties);
         let setting = weights::Setting {
             held: self.held,
             streams: self.streams,
@@ -152,18 +159,18 @@ impl Runs<'_> {
         };
         // Others may wait for these weights, who did not ask for a slow line.
         self.streams.emulate(false);
-        let prepared = setting.prepared(lanes.first(), &mut *control, self.common.take());
+        let prepared = setting.prepared(protocol, lanes.first(), &mut *control, self.common.take());
         let prepared = prepared.inspect_err(|problem| warn!("{problem}"))?;
         self.streams.emulate(true);
         let (executor, masks) = (&prepared.executor, &prepared.masks);
         let client_name = self.streams.name(self.client);
         wire::send_control(&mut *control, self.client, &SessionReply::Opened).map_err(|error| error.to_string())?;
         let mut numbers = Numbers::default();
-        let mut supplies = match P::STOCKED {
+        let mut supplies = match stocked {
             true => Some(Supplies::start(self.stores, self.streams, self.parties, &mut *control)?),
             false => None,
         };
-        let mut stored_runs = match P::KEEPS_RUNS {
+        let mut stored_runs = match keeps_runs {
             true => {
                 let setting = Setting {
                     store: self.stored_runs,
@@ -179,12 +186,12 @@ impl Runs<'_> {
             false => None,
         };
         let (options, round_bits) = (self.options, self.round_bits);
-        let (role, of) = (self.streams.me(), (executor.program(), options));
+        let (role, of) = (self.streams.me(), (executor.program(), costs, options));
         let mut taken = budget::Runs::new(self.memory, self.asking, of, round_bits, role)?;
         let asked = |problem: String| format!("{client_name} asked for {problem}");
         // What `count` inferences of `batch` samples use up.
         let demand = |batch: usize, count: u32| -> Result<[u64; 2], String> {
-            let plan = plan_rounded(executor.program(), CostModel::of::<P>(), options, batch, round_bits);
+            let plan = plan_rounded(executor.program(), costs, options, batch, round_bits);
             let transfers = plan.map_err(|error| error.to_string())?.transfers;
             let times = |one: u64| one.checked_mul(count.into()).ok_or("more correlated OTs than can be counted");
             Ok([times(transfers[0])?, times(transfers[1])?])
@@ -206,7 +213,7 @@ impl Runs<'_> {
                     if !(1..=MAX_COUNT).contains(&fill.count) {
                         return Err(asked(format!("{} runs to be stored: 1 to {MAX_COUNT} go", fill.count)));
                     }
-                    let _memory = taken.take_one::<P>(fill.batch).map_err(asked)?;
+                    let _memory = taken.take_one(fill.batch).map_err(asked)?;
                     let (done, traffic) = match (&mut supplies, &mut stored_runs) {
                         (Some(supplies), _) => {
                             fill_store(counts, supplies, &mut *control, || demand(fill.batch, fill.count))?
@@ -216,12 +223,12 @@ impl Runs<'_> {
                             kept.check()?;
                             // The masks that the runs are dealt under must outlive this process as the runs do.
                             masks.iter().try_for_each(|masks| mask_store.put(&self.held.head.upload, masks))?;
-                            let done = store_runs(counts, stored_runs, &mut *control, executor, fill)?;
+                            let done = store_runs(counts, stored_runs, &mut *control, (protocol, executor), fill)?;
                             kept.check()?;
                             done
                         }
                         _ => {
-                            return Err(format!("{} keeps no offline material between sessions", P::NAME));
+                            return Err(format!("{} keeps no offline material between sessions", costs.name));
                         }
                     };
                     wire::send_control(&mut *control, self.client, &SessionReply::Done(done))
@@ -236,7 +243,7 @@ impl Runs<'_> {
             let asked_for = run;
             let draws = |stored_runs: &StoredRuns| stored_runs.may_draw(run.batch, run.count);
             let reads = run.phase == PhaseMessage::Joint && stored_runs.as_ref().is_some_and(draws);
-            let memory = taken.take::<P>(&run, reads).map_err(asked)?;
+            let memory = taken.take(&run, reads).map_err(asked)?;
             self.charge(&run).map_err(asked)?;
             if let Some(stored_runs) = stored_runs.as_ref().filter(|_| run.phase == PhaseMessage::Preprocess) {
                 stored_runs.need_dealer()?;
@@ -244,9 +251,9 @@ impl Runs<'_> {
             let mut supplied = false;
             if let Some(supplies) = supplies.as_mut().filter(|_| run.phase != PhaseMessage::Online) {
                 let runs = run.inference..run.inference + u64::from(run.count);
-                for (protocol, count) in lanes.of(runs.clone()) {
+                for (party, count) in lanes.of(runs.clone()) {
                     if let Some(ots) = supplies.draw(&mut *control, || demand(run.batch, count))? {
-                        protocol.supply(runs.clone(), ots);
+                        party.supply(runs.clone(), ots);
                         supplied = true;
                     }
                 }
@@ -362,16 +369,16 @@ fn fill_store(
 }
 
 /// Deals runs for later sessions, and reports on it.
-fn store_runs<P: Served>(
+fn store_runs<W: Word>(
     counts: Counts,
     stored_runs: &mut StoredRuns,
     control: &mut dyn Endpoint,
-    executor: &Executor<P>,
+    (protocol, executor): (ServedProtocol<W>, &Executor<AnyParty<W>>),
     fill: Fill,
 ) -> Result<(Done, Traffic), String> {
     counts.take();
     let cpu = usage::cpu_seconds();
-    stored_runs.fill(control, executor, fill)?;
+    stored_runs.fill(control, protocol, executor, fill)?;
     Ok(counts.report(Vec::new(), 0, cpu))
 }
 
@@ -383,7 +390,7 @@ struct Reporter<'a> {
     last: Instant,
 }
 
-impl<P: Protocol> Observer<P> for Reporter<'_> {
+impl<P: Protocol + ?Sized> Observer<P> for Reporter<'_> {
     fn begins(&mut self, step: &Step, index: usize, count: usize) {
         if self.reports && self.last.elapsed() >= REPORT_EVERY {
             self.last = Instant::now();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use covey_messages::{MAX_CHUNK, Reply, RoleOffer, TakeRole, payload_bytes, wire};
 use covey_program::{Program, Visibility};
+use covey_protocols::kind::{ProtocolKind, UnknownProtocol};
 use covey_protocols::served::Part;
-use covey_runtime::session::{ProtocolKind, UnknownProtocol};
 use covey_transport::Connection;
 
 use crate::budget::Charge;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use covey_messages::{
     COVEY_VERSION, Deleted, Hex, Infer, Join, Key, PartyStatus, Problem, Reply, Request, TakeRole, one_line, wire,
 };
-use covey_runtime::session::ProtocolKind;
+use covey_protocols::kind::ProtocolKind;
 use covey_transport::{Connection, Fingerprint, Incoming, Listener, Network};
 use signal_hook::consts::SIGHUP;
 use signal_hook::low_level::unregister;
@@ -371,7 +371,7 @@ impl Party {
             name: self.config.name.clone(),
             covey: COVEY_VERSION.into(),
             certificate_days_left: self.config.identity.days_left(),
-            protocols: ProtocolKind::served().map(|kind| kind.name().into()).collect(),
+            protocols: ProtocolKind::all_served().map(|kind| kind.name().into()).collect(),
             programs: self.store.list(),
             stores,
             runs,

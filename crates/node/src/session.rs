@@ -9,9 +9,10 @@ use covey_messages::{
 };
 use covey_ot::store::BatchName;
 use covey_protocols::Options;
+use covey_protocols::kind::{ProtocolKind, UnknownProtocol};
 use covey_protocols::served::Part;
 use covey_ring::Ring;
-use covey_runtime::session::{ProtocolKind, UnknownProtocol, choose};
+use covey_runtime::session::choose;
 use covey_transport::{Connection, Fingerprint, Network, Options as TransportOptions, PeerId, Session as Streams};
 use tracing::warn;
 

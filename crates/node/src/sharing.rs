@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use covey_messages::{Hex, Key, MAX_CHUNK, Proceed, Reply, ShareWeights, payload_bytes, wire};
 use covey_program::Program;
-use covey_runtime::session::{ProtocolKind, UnknownProtocol, supports};
+use covey_protocols::kind::{ProtocolKind, UnknownProtocol};
+use covey_runtime::session::supports;
 use covey_transport::Connection;
 use tracing::info;
 

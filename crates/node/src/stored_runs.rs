@@ -7,8 +7,11 @@ use std::time::Duration;
 use covey_messages::{Fill, Hex, STORE_STREAM, StoreMessage, one_line, wire};
 use covey_ot::store::{BatchName, Batches};
 use covey_protocols::Phase;
+use covey_protocols::any_party::AnyParty;
+use covey_protocols::kind::ServedProtocol;
 use covey_protocols::randomness::SessionKeys;
-use covey_protocols::served::{Served, StoredRun};
+use covey_protocols::served::StoredRun;
+use covey_ring::Word;
 use covey_runtime::Executor;
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 use tracing::{info, warn};
@@ -277,10 +280,11 @@ impl<'a> StoredRuns<'a> {
     }
 
     /// Deals the runs of `fill` and keeps them, at all roles or at none. Beside the runs that sessions take at the same time.
-    pub fn fill<P: Served>(
+    pub fn fill<W: Word>(
         &mut self,
         control: &mut dyn Endpoint,
-        executor: &Executor<P>,
+        protocol: ServedProtocol<W>,
+        executor: &Executor<AnyParty<W>>,
         fill: Fill,
     ) -> Result<(), String> {
         let store = self.setting.store;
@@ -292,15 +296,16 @@ impl<'a> StoredRuns<'a> {
         let endpoint = self.setting.streams.endpoint(STORE_STREAM).map_err(|error| error.to_string())?;
         let options = purpose.options.checked()?;
         let ring = executor.program().ring();
-        let mut protocol = P::start(endpoint, keys.clone(), ring, options, 0).map_err(|error| error.to_string())?;
+        let mut party =
+            (protocol.start)(endpoint, keys.clone(), ring, options, 0).map_err(|error| error.to_string())?;
         let deals = self.setting.deals;
-        let lasting = (P::DRAWS_LASTING && !deals).then(|| keys.lasting());
+        let lasting = (protocol.properties.draws_lasting && !deals).then(|| keys.lasting());
         let about = About { purpose, role: me, lasting }.to_bytes()?;
         let (round_bits, mut failed) = (self.setting.purpose.round_bits, None);
         let made = batches.create(name, &about, fill.count.into(), |run| {
-            let dealt = executor.run_rounded(&mut protocol, Phase::Preprocess, run, fill.batch, round_bits, &mut ());
+            let dealt = executor.run_rounded(&mut *party, Phase::Preprocess, run, fill.batch, round_bits, &mut ());
             failed = dealt.err().map(|error| error.to_string());
-            let material = protocol.take_run(run).filter(|_| failed.is_none())?;
+            let material = party.kept_runs()?.take_run(run).filter(|_| failed.is_none())?;
             Some(if deals { Default::default() } else { item(&keys.of_run(run, 0), material) })
         });
         if let Some(error) = failed {

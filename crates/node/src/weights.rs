@@ -8,9 +8,10 @@ use covey_messages::wire as control_wire;
 use covey_messages::{Hex, SEED, StoreMessage, payload_bytes};
 use covey_program::{Program, Visibility};
 use covey_protocols::Options;
-use covey_protocols::cost::CostModel;
-use covey_protocols::served::{Part, Served, Sharing};
-use covey_ring::{Tensor, wire};
+use covey_protocols::any_party::AnyParty;
+use covey_protocols::kind::ServedProtocol;
+use covey_protocols::served::{Part, Sharing};
+use covey_ring::{Tensor, Word, wire};
 use covey_runtime::plan::weights_footprint;
 use covey_runtime::{Executor, Parameter, Preparation, RuntimeError};
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
@@ -55,8 +56,8 @@ pub(crate) struct Prepared {
 }
 
 /// The same, with its type, while a session uses it.
-pub(crate) struct SessionWeights<P: Served> {
-    pub executor: Arc<Executor<P>>,
+pub(crate) struct SessionWeights<W: Word> {
+    pub executor: Arc<Executor<AnyParty<W>>>,
     pub masks: Option<Masks>,
     _memory: Arc<Charge>,
 }
@@ -130,7 +131,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Prepared {
-    fn typed<P: Served>(self) -> Option<SessionWeights<P>> {
+    fn typed<W: Word>(self) -> Option<SessionWeights<W>> {
         let Prepared { masks, executor, memory, .. } = self;
         Some(SessionWeights { executor: executor.downcast().ok()?, masks, _memory: memory })
     }
@@ -154,24 +155,26 @@ impl Setting<'_> {
     /// form that all roles said they have when they met. Otherwise one session after the other looks for what was prepared meanwhile, and
     /// prepares where that is nothing, so that sessions that begin together load a file once. Where the parties prepare weights
     /// together, they use what they all have, or prepare anew, under masks of an earlier session if they have them in common.
-    pub fn prepared<P: Served>(
+    pub fn prepared<W: Word>(
         &self,
-        protocol: &mut P,
+        protocol: ServedProtocol<W>,
+        party: &mut AnyParty<W>,
         control: &mut dyn Endpoint,
         common: Option<Prepared>,
-    ) -> Result<SessionWeights<P>, String> {
+    ) -> Result<SessionWeights<W>, String> {
         if let Some(weights) = common.and_then(Prepared::typed) {
             return Ok(weights);
         }
-        let follows = P::PREPARES_TOGETHER && self.streams.me() != FIRST;
+        let together = protocol.properties.prepares_together;
+        let follows = together && self.streams.me() != FIRST;
         let first = if follows { Some(self.hear(control, FIRST)?) } else { None };
         let turn = self.held.cache.turn(PATIENCE).ok_or_else(|| {
             let (program, seconds) = (self.held.head.upload.program.short(), PATIENCE.as_secs());
             format!("the weights of program {program} are being prepared for other sessions since {seconds} s: try again later")
         })?;
         let mut prepared = self.held.cache.get();
-        let mut masks = self.masks.get(&self.held.head.upload).filter(|_| P::PREPARES_TOGETHER);
-        if P::PREPARES_TOGETHER {
+        let mut masks = self.masks.get(&self.held.head.upload).filter(|_| together);
+        if together {
             let said = |session: Option<&Hex<16>>| session.copied();
             let own = (
                 said(prepared.as_ref().map(|prepared| &prepared.session)),
@@ -191,7 +194,7 @@ impl Setting<'_> {
             );
         }
         turn.put(None);
-        let prepared = self.prepare_anew(protocol, masks)?;
+        let prepared = self.prepare_anew(protocol, party, masks)?;
         turn.put(Some(prepared.clone()));
         prepared.typed().ok_or_else(|| "internal error: prepared weights of another type".into())
     }
@@ -222,15 +225,20 @@ impl Setting<'_> {
         }
     }
 
-    fn prepare_anew<P: Served>(&self, protocol: &mut P, masks: Option<Masks>) -> Result<Prepared, String> {
+    fn prepare_anew<W: Word>(
+        &self,
+        protocol: ServedProtocol<W>,
+        party: &mut AnyParty<W>,
+        masks: Option<Masks>,
+    ) -> Result<Prepared, String> {
         let Setting { held, session, .. } = *self;
-        if masks.as_ref().is_some_and(|masks| !protocol.restore_weight_masks(&masks.seeds)) {
+        if masks.as_ref().is_some_and(|masks| !party.restore_weight_masks(&masks.seeds)) {
             return Err("the masks of its weights are another role's: share the weights of this program again".into());
         }
-        let kept = masks.is_some() || !P::PREPARES_TOGETHER;
-        let seeds = if kept { Zeroizing::default() } else { protocol.weight_masks() };
+        let kept = masks.is_some() || !protocol.properties.prepares_together;
+        let seeds = if kept { Zeroizing::default() } else { party.weight_masks() };
         let masks = masks.or_else(|| (!seeds.is_empty()).then(|| Masks { session, seeds: Arc::new(seeds) }));
-        let (executor, memory) = self.load(protocol)?;
+        let (executor, memory) = self.load(protocol, party)?;
         if let Some(masks) = masks.as_ref().filter(|_| !kept && !held.is_deleted())
             && let Err(problem) = self.masks.put(&held.head.upload, masks)
         {
@@ -241,7 +249,11 @@ impl Setting<'_> {
     }
 
     /// Memory is counted before it is taken, as what all sessions share.
-    fn load<P: Served>(&self, protocol: &mut P) -> Result<(Arc<Executor<P>>, Charge), String> {
+    fn load<W: Word>(
+        &self,
+        protocol: ServedProtocol<W>,
+        party: &mut AnyParty<W>,
+    ) -> Result<(Arc<Executor<AnyParty<W>>>, Charge), String> {
         let (held, role) = (self.held, self.streams.me());
         let what = format!("the weights of program {}", held.head.upload.program.short());
         let no_room = |problem: String| format!("no room for {problem}");
@@ -250,14 +262,14 @@ impl Setting<'_> {
         let stamp = held.stamp()?;
         let (program, payload) = held.open()?;
         let program = Arc::new(program);
-        let bytes =
-            weights_footprint(&program, CostModel::of::<P>(), self.options, role).map_err(|error| error.to_string())?;
+        let bytes = weights_footprint(&program, protocol.properties.costs, self.options, role)
+            .map_err(|error| error.to_string())?;
         memory.grow(bytes, &what).map_err(no_room)?;
         info!(program = held.head.upload.program.short(), bytes, "preparing weights");
-        let sharing = P::sharing(self.options.parties);
-        let preparation = prepare(protocol, &sharing, program, held.role(), payload)?;
+        let sharing = (protocol.properties.sharing)(self.options.parties);
+        let preparation = prepare(protocol, party, &sharing, program, held.role(), payload)?;
         held.is_sound(stamp);
-        let executor = preparation.finish(protocol).map_err(|error| over(self.streams, &error))?;
+        let executor = preparation.finish(party).map_err(|error| over(self.streams, &error))?;
         Ok((Arc::new(executor), memory))
     }
 }
@@ -306,13 +318,14 @@ fn part_of<'a>(sharing: &'a Sharing, program: &Program, role: usize, payload: &P
 }
 
 /// Brings every parameter into its working form as it is read.
-fn prepare<P: Served>(
-    protocol: &mut P,
+fn prepare<W: Word>(
+    protocol: ServedProtocol<W>,
+    party: &mut AnyParty<W>,
     sharing: &Sharing,
     program: Arc<Program>,
     role: usize,
     mut payload: Payload,
-) -> Result<Preparation<P>, String> {
+) -> Result<Preparation<AnyParty<W>>, String> {
     let said = |error: RuntimeError| error.to_string();
     let part = part_of(sharing, &program, role, &payload)?;
     let mut seed = || -> Result<Zeroizing<[u8; SEED]>, String> {
@@ -321,23 +334,20 @@ fn prepare<P: Served>(
         Ok(bytes)
     };
     let seeds = part.seeds().iter().map(|_| seed()).collect::<Result<Vec<_>, _>>()?;
-    let seeds = P::open_seeds(role, &seeds.iter().map(|seed| &**seed).collect::<Vec<_>>());
-    let mut preparation = Preparation::new(protocol, program.clone()).map_err(said)?;
+    let load = (protocol.loader)(role, &seeds.iter().map(|seed| &**seed).collect::<Vec<_>>());
+    let mut preparation = Preparation::new(party, program.clone()).map_err(said)?;
     for (id, value) in program.parameters() {
         let public = value.visibility == Visibility::Public;
-        let words = if public || part.words() {
-            Some(payload.words::<P::Word>(value.elements(), program.ring())?)
-        } else {
-            None
-        };
+        let words =
+            if public || part.words() { Some(payload.words::<W>(value.elements(), program.ring())?) } else { None };
         let parameter = match words {
             Some(words) if public => Parameter::Public(Tensor::new(value.shape.clone(), words)),
             words => {
-                let stored = P::load(role, (&value.shape, value.bound.bits), &seeds, id.index() as u64, words);
+                let stored = load((&value.shape, value.bound.bits), id.index() as u64, words);
                 Parameter::Stored(stored.ok_or("the weights do not fit this role: share them again")?)
             }
         };
-        preparation.add(protocol, id, parameter).map_err(said)?;
+        preparation.add(party, id, parameter).map_err(said)?;
     }
     payload.finish()?;
     Ok(preparation)

@@ -23,13 +23,13 @@ impl Operator for Add {
         Fusion::Addition
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         add(protocol, arguments.operand(0)?, arguments.operand(1)?).map(Shared::Integers)
     }
 }
 
 /// x + y.
-pub fn add<P: Protocol>(protocol: &mut P, x: Operand<P>, y: Operand<P>) -> api::Result<P::Arith> {
+pub fn add<P: Protocol + ?Sized>(protocol: &mut P, x: Operand<P>, y: Operand<P>) -> api::Result<P::Arith> {
     let shape = broadcast::shape(x.shape(), y.shape())?;
     match (x, y) {
         (Operand::Secret(x), Operand::Secret(y)) => {

@@ -1,6 +1,6 @@
 //! The index of the largest element.
 
-use covey_protocols::{Comparison, Protocol, api};
+use covey_protocols::{Comparison, Protocol, Shaped, api};
 use covey_ring::{Ring, Tensor};
 
 use crate::indexing::{Around, gather};
@@ -54,7 +54,7 @@ impl Operator for ArgMax {
         Requirements::comparison(x.bound.bits + 1)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         let tie = if self.select_last { Tie::Last } else { Tie::First };
         arg_max(protocol, &*arguments.share(protocol, 0)?, self.axis, self.keep_dims, tie, arguments.difference())
             .map(Shared::Integers)
@@ -75,7 +75,7 @@ pub enum Tie {
 ///
 /// A tree over neighbours that carries value and index. Every row of a level stands for a run of indices, all below those
 /// of the next row, so a tie is settled by position.
-pub fn arg_max<P: Protocol>(
+pub fn arg_max<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &P::Arith,
     axis: usize,
@@ -83,7 +83,7 @@ pub fn arg_max<P: Protocol>(
     tie: Tie,
     comparison: Comparison,
 ) -> api::Result<P::Arith> {
-    let mut shape = P::shape(x).to_vec();
+    let mut shape = x.shape().to_vec();
     let Around { outer, size, inner } = Around::axis(&shape, axis)?;
     if keep_dims {
         shape[axis] = 1;
@@ -112,7 +112,7 @@ pub fn arg_max<P: Protocol>(
 }
 
 /// The larger of each pair and its index.
-fn compare<P: Protocol>(
+fn compare<P: Protocol + ?Sized>(
     protocol: &mut P,
     value: &Pairs<P::Arith>,
     index: &Pairs<P::Arith>,

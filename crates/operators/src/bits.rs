@@ -21,7 +21,7 @@ impl Operator for And {
         of_two(inputs)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         protocol.and(arguments.bits(0)?, arguments.bits(1)?).map(Shared::Bits)
     }
 }
@@ -42,7 +42,7 @@ impl Operator for Or {
     }
 
     /// One of them, or both.
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         let (x, y) = (arguments.bits(0)?, arguments.bits(1)?);
         let both = protocol.and(x, y)?;
         let one = protocol.xor(x, y);
@@ -65,7 +65,7 @@ impl Operator for Not {
         operands(inputs).map(|[x]| TensorType { bits: true, ..type_of(x) })
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         Ok(Shared::Bits(protocol.not(arguments.bits(0)?)))
     }
 }
@@ -89,7 +89,7 @@ impl Operator for BitToInteger {
         1
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         protocol.bit2a(arguments.bits(0)?, &arguments.shape()).map(Shared::Integers)
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use covey_protocols::api::Result;
-use covey_protocols::{Protocol, ProtocolError};
+use covey_protocols::{Protocol, ProtocolError, Shaped};
 use covey_ring::{Tensor, Word};
 
 use crate::indexing::{each_offset, gather, strides};
@@ -56,15 +56,15 @@ fn stretch_indices(from: &[usize], to: &[usize]) -> Vec<usize> {
     indices
 }
 
-pub(crate) fn stretch<'a, P: Protocol>(
+pub(crate) fn stretch<'a, P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &'a P::Arith,
     shape: &[usize],
 ) -> Result<Cow<'a, P::Arith>> {
-    if P::shape(x) == shape {
+    if x.shape() == shape {
         return Ok(Cow::Borrowed(x));
     }
-    let indices = stretch_indices(P::shape(x), shape);
+    let indices = stretch_indices(x.shape(), shape);
     gather(protocol, x, shape, indices.into_iter().map(Some)).map(Cow::Owned)
 }
 

@@ -51,7 +51,7 @@ impl Operator for Clip {
         2 * result.elements()
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         protocol.clip(&*arguments.share(protocol, 0)?, self.ends(), arguments.comparison()).map(Shared::Integers)
     }
 }

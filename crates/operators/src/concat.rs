@@ -1,6 +1,6 @@
 //! Tensors one after another.
 
-use covey_protocols::{Protocol, ProtocolError, api};
+use covey_protocols::{Protocol, ProtocolError, Shaped, api};
 use covey_ring::Ring;
 
 use crate::indexing::{Around, gather};
@@ -56,7 +56,7 @@ impl Operator for Concat {
         to_type(dims, first.scale)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         let shares: Vec<_> = (0..arguments.operands.len())
             .map(|position| arguments.share(protocol, position))
             .collect::<api::Result<_>>()?;
@@ -65,12 +65,12 @@ impl Operator for Concat {
 }
 
 /// The operands one after another along `axis`.
-pub fn concat<P: Protocol>(protocol: &mut P, parts: &[&P::Arith], axis: usize) -> api::Result<P::Arith> {
+pub fn concat<P: Protocol + ?Sized>(protocol: &mut P, parts: &[&P::Arith], axis: usize) -> api::Result<P::Arith> {
     let Some(first) = parts.first() else { return Err(ProtocolError::Internal("a concat of nothing")) };
-    let mut shape = P::shape(first).to_vec();
+    let mut shape = first.shape().to_vec();
     let Around { outer, inner, .. } = Around::axis(&shape, axis)?;
-    let blocks: Vec<usize> = parts.iter().map(|part| P::shape(part).get(axis).map_or(0, |size| size * inner)).collect();
-    let fits = parts.iter().zip(&blocks).all(|(part, block)| P::shape(part).iter().product::<usize>() == outer * block);
+    let blocks: Vec<usize> = parts.iter().map(|part| part.shape().get(axis).map_or(0, |size| size * inner)).collect();
+    let fits = parts.iter().zip(&blocks).all(|(part, block)| part.shape().iter().product::<usize>() == outer * block);
     if !fits {
         return Err(ProtocolError::Internal("the shapes of a concat"));
     }

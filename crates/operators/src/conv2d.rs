@@ -1,7 +1,7 @@
 //! Convolutions.
 
 use covey_kernels::ConvGeometry;
-use covey_protocols::{Geometry, Protocol, ProtocolError, api};
+use covey_protocols::{Geometry, Protocol, ProtocolError, Shaped, api};
 use covey_ring::Ring;
 
 use crate::linear::{self, After, check_bias, split_image};
@@ -69,7 +69,7 @@ impl Operator for Conv2d {
         conv2d_geometry(x, weight, &self.window, self.groups)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         linear::run(protocol, arguments, conv2d).map(Shared::Integers)
     }
 }
@@ -90,14 +90,14 @@ pub fn conv2d_geometry(x: &[usize], weight: &[usize], window: &Window, groups: u
 
 /// The convolution of x `[..,C,H,W]` plus the bias by output channel, then what follows: each image along the leading
 /// dimensions by itself.
-pub fn conv2d<P: Protocol>(
+pub fn conv2d<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &P::Arith,
     weight: &P::Weight,
     bias: Option<Operand<P>>,
     after: After<P>,
 ) -> api::Result<P::Arith> {
-    let (lead, image) = split_image(P::shape(x))?;
+    let (lead, image) = split_image(x.shape())?;
     if lead.len() == 1 {
         return linear::linear(protocol, x, weight, bias, after);
     }
@@ -106,12 +106,12 @@ pub fn conv2d<P: Protocol>(
     let residual = match after.residual {
         None => None,
         Some(residual) => {
-            let shape = flat(split_image(P::shape(residual))?.1);
+            let shape = flat(split_image(residual.shape())?.1);
             Some(protocol.reshape(residual, &shape))
         }
     };
     let after = After { residual: residual.as_ref(), ..after };
     let result = linear::linear(protocol, &images, weight, bias, after)?;
-    let shape = [lead, split_image(P::shape(&result))?.1].concat();
+    let shape = [lead, split_image(result.shape())?.1].concat();
     Ok(protocol.reshape(&result, &shape))
 }

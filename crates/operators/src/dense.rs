@@ -43,7 +43,7 @@ impl Operator for Dense {
         dense_geometry(weight)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         linear::run(protocol, arguments, linear::linear).map(Shared::Integers)
     }
 }

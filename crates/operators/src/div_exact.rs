@@ -32,7 +32,7 @@ impl Operator for DivExact {
         Requirements { division: Some((self.divisor, x.bound.bits)), ..Requirements::default() }
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         protocol.div_exact(&*arguments.share(protocol, 0)?, self.divisor, arguments.x.bound.bits).map(Shared::Integers)
     }
 }

@@ -1,6 +1,6 @@
 //! Elements at public positions.
 
-use covey_protocols::{Protocol, api};
+use covey_protocols::{Protocol, Shaped, api};
 use covey_ring::Ring;
 
 use crate::tensor_type::{number, operands, type_of};
@@ -60,7 +60,7 @@ impl Operator for Gather {
         Ok(TensorType { shape: axes.iter().map(Vec::len).collect(), ..type_of(x) })
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         let samples = arguments.result.batched.then_some(arguments.batch);
         gather(protocol, &*arguments.share(protocol, 0)?, &self.axes, samples).map(Shared::Integers)
     }
@@ -69,14 +69,14 @@ impl Operator for Gather {
 /// Element (i, j, ..) of each sample of the result is the element of the row-major sample of x at the sum of its offsets,
 /// one list for each dimension, or 0 where one of them is absent. x has `samples` samples, or `None` if it is one without a
 /// batch dimension. Local.
-pub fn gather<P: Protocol>(
+pub fn gather<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &P::Arith,
     axes: &[Vec<Option<u32>>],
     samples: Option<usize>,
 ) -> api::Result<P::Arith> {
     let count = samples.unwrap_or(1);
-    let size = P::shape(x).iter().product::<usize>() / count.max(1);
+    let size = x.shape().iter().product::<usize>() / count.max(1);
     let mut positions = vec![Some(0)];
     for offsets in axes {
         let with = |position: Option<usize>| offsets.iter().map(move |offset| Some(position? + (*offset)? as usize));

@@ -1,7 +1,7 @@
 //! Index arithmetic of row-major tensors.
 
 use covey_protocols::api::ZERO;
-use covey_protocols::{Protocol, ProtocolError};
+use covey_protocols::{Protocol, ProtocolError, Shaped};
 
 use covey_protocols::api::Result;
 
@@ -42,7 +42,7 @@ pub(crate) fn each_offset(shape: &[usize], start: usize, steps: &[usize], f: &mu
 }
 
 /// The elements of `x` at `indices`, in `shape`; `None` is 0.
-pub(crate) fn gather<P: Protocol>(
+pub(crate) fn gather<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &P::Arith,
     shape: &[usize],
@@ -55,7 +55,7 @@ pub(crate) fn gather<P: Protocol>(
 }
 
 /// `run` elements of `x` from each of `starts` on: one after the other, flat.
-pub(crate) fn gather_runs<P: Protocol>(
+pub(crate) fn gather_runs<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &P::Arith,
     starts: impl Iterator<Item = usize>,
@@ -72,7 +72,7 @@ pub(crate) fn gather_runs<P: Protocol>(
 }
 
 /// Elements of `x`, if indices reach all of them.
-fn indexed<P: Protocol>(x: &P::Arith) -> Result<u32> {
-    let count = u32::try_from(P::shape(x).iter().product::<usize>()).ok().filter(|&count| count < ZERO);
+fn indexed<P: Protocol + ?Sized>(x: &P::Arith) -> Result<u32> {
+    let count = u32::try_from(x.shape().iter().product::<usize>()).ok().filter(|&count| count < ZERO);
     count.ok_or(ProtocolError::Internal("a tensor with 2^32 elements"))
 }

@@ -21,7 +21,7 @@ impl Operator for IsNegative {
         Requirements::comparison(x.bound.bits)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         protocol.msb(&*arguments.share(protocol, 0)?, arguments.comparison()).map(Shared::Bits)
     }
 }

@@ -1,6 +1,6 @@
 //! Comparison with zero.
 
-use covey_protocols::{Comparison, Protocol, api};
+use covey_protocols::{Comparison, Protocol, Shaped, api};
 use covey_ring::Ring;
 
 use crate::tensor_type::{operands, type_of};
@@ -25,13 +25,17 @@ impl Operator for LessThanZero {
         Requirements::comparison(x.bound.bits)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         less_than_zero(protocol, &*arguments.share(protocol, 0)?, arguments.comparison()).map(Shared::Integers)
     }
 }
 
 /// 1 where x < 0, else 0, as integers of scale 0; any shape.
-pub fn less_than_zero<P: Protocol>(protocol: &mut P, x: &P::Arith, comparison: Comparison) -> api::Result<P::Arith> {
+pub fn less_than_zero<P: Protocol + ?Sized>(
+    protocol: &mut P,
+    x: &P::Arith,
+    comparison: Comparison,
+) -> api::Result<P::Arith> {
     let negative = protocol.msb(x, comparison)?;
-    protocol.bit2a(&negative, P::shape(x))
+    protocol.bit2a(&negative, x.shape())
 }

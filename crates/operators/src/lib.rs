@@ -111,7 +111,7 @@ impl Op {
     }
 
     /// [`Operator::run`].
-    pub fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    pub fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         dispatch!(self, op => op.run(protocol, arguments))
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn check_bias(bias: Option<&Value>, size: usize, scale: u32) -> std::
 }
 
 /// Runs a linear layer on its arguments.
-pub(crate) fn run<P: Protocol>(
+pub(crate) fn run<P: Protocol + ?Sized>(
     protocol: &mut P,
     arguments: &Arguments<P>,
     layer: impl FnOnce(&mut P, &P::Arith, &P::Weight, Option<Operand<P>>, After<P>) -> Result<P::Arith>,
@@ -54,7 +54,7 @@ pub(crate) fn run<P: Protocol>(
 }
 
 /// The working form of a weight.
-pub fn prepare<P: Protocol>(protocol: &mut P, weight: Operand<P>, geometry: Geometry) -> Result<P::Weight> {
+pub fn prepare<P: Protocol + ?Sized>(protocol: &mut P, weight: Operand<P>, geometry: Geometry) -> Result<P::Weight> {
     let source = match weight {
         Operand::Secret(weight) => WeightSource::Shared(weight),
         Operand::Public(weight) => WeightSource::Public(weight),
@@ -63,7 +63,7 @@ pub fn prepare<P: Protocol>(protocol: &mut P, weight: Operand<P>, geometry: Geom
 }
 
 /// What follows a linear map and its bias, in this order.
-pub struct After<'a, P: Protocol> {
+pub struct After<'a, P: Protocol + ?Sized> {
     /// The shift.
     pub truncate: Option<Truncation>,
     /// Added to what was shifted.
@@ -72,7 +72,7 @@ pub struct After<'a, P: Protocol> {
     pub relu: Option<Comparison>,
 }
 
-impl<P: Protocol> Default for After<'_, P> {
+impl<P: Protocol + ?Sized> Default for After<'_, P> {
     fn default() -> Self {
         After { truncate: None, residual: None, relu: None }
     }
@@ -84,7 +84,7 @@ pub(crate) fn split_image(shape: &[usize]) -> Result<(&[usize], &[usize])> {
 }
 
 /// The linear map of `weight` on x plus the bias by output channel, then what follows.
-pub fn linear<P: Protocol>(
+pub fn linear<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &P::Arith,
     weight: &P::Weight,

@@ -1,7 +1,7 @@
 //! Products of two secret matrices.
 
 use covey_protocols::api::MatmulShape;
-use covey_protocols::{Protocol, ProtocolError, Truncation, api};
+use covey_protocols::{Protocol, ProtocolError, Shaped, Truncation, api};
 use covey_ring::Ring;
 
 use crate::tensor_type::{Dim, full, operands, to_type};
@@ -48,21 +48,21 @@ impl Operator for Matmul {
         Fusion::Product
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         let (x, y) = (arguments.share(protocol, 0)?, arguments.share(protocol, 1)?);
         matmul(protocol, &x, &y, arguments.truncate).map(Shared::Integers)
     }
 }
 
 /// x `[..,M,K]` times y `[..,K,P]` with equal leading dimensions, then the truncation: `[..,M,P]`.
-pub fn matmul<P: Protocol>(
+pub fn matmul<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &P::Arith,
     y: &P::Arith,
     truncate: Option<Truncation>,
 ) -> api::Result<P::Arith> {
-    let mut shape = P::shape(x).to_vec();
-    let ([lead @ .., rows, inner], [lead_y @ .., inner_y, columns]) = (&shape[..], P::shape(y)) else {
+    let mut shape = x.shape().to_vec();
+    let ([lead @ .., rows, inner], [lead_y @ .., inner_y, columns]) = (&shape[..], y.shape()) else {
         return Err(ProtocolError::Internal("the shapes of a matrix product"));
     };
     if lead != lead_y || inner != inner_y {

@@ -1,6 +1,6 @@
 //! Maximum over sliding windows.
 
-use covey_protocols::{Comparison, Protocol, ProtocolError, api};
+use covey_protocols::{Comparison, Protocol, ProtocolError, Shaped, api};
 use covey_ring::Ring;
 
 use crate::indexing::{Around, gather_runs};
@@ -47,7 +47,7 @@ impl Operator for MaxPool {
         rows.max(elements.saturating_mul(kernel[0]))
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         max_pool(protocol, &*arguments.share(protocol, 0)?, &self.window, arguments.difference()).map(Shared::Integers)
     }
 }
@@ -56,7 +56,7 @@ impl Operator for MaxPool {
 ///
 /// Rows first, then columns: overlapping windows share the maxima of their rows, so a 3 × 3 window with step 1 takes 4
 /// comparisons an element instead of 8. `comparison` bounds differences of two elements.
-pub fn max_pool<P: Protocol>(
+pub fn max_pool<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &P::Arith,
     window: &Window,
@@ -67,14 +67,14 @@ pub fn max_pool<P: Protocol>(
 }
 
 /// Largest element of each window along one axis of the image.
-fn along<P: Protocol>(
+fn along<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &P::Arith,
     window: &Window,
     axis: usize,
     comparison: Comparison,
 ) -> api::Result<P::Arith> {
-    let mut shape = P::shape(x).to_vec();
+    let mut shape = x.shape().to_vec();
     let axis_of_x = (shape.len() + axis).checked_sub(2).ok_or(ProtocolError::Internal("the shape of an image"))?;
     let around = Around::axis(&shape, axis_of_x)?;
     let slide = window.along(axis, around.size).ok_or(ProtocolError::Internal("a pooling window"))?;
@@ -104,7 +104,7 @@ fn along<P: Protocol>(
 
 /// One row for each of `taps`: what that tap of every window reads. A tap in the padding reads a real element of its window again,
 /// which cannot change the maximum.
-fn gather_taps<P: Protocol>(
+fn gather_taps<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &P::Arith,
     around: Around,

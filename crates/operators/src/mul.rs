@@ -22,13 +22,13 @@ impl Operator for Mul {
         Fusion::Product
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         mul(protocol, arguments.operand(0)?, arguments.operand(1)?, arguments.truncate).map(Shared::Integers)
     }
 }
 
 /// x · y, then the truncation.
-pub fn mul<P: Protocol>(
+pub fn mul<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: Operand<P>,
     y: Operand<P>,

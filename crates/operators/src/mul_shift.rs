@@ -1,6 +1,6 @@
 //! Multiplication by a public fraction, as average pooling needs it.
 
-use covey_protocols::{Protocol, ProtocolError, Truncation, api};
+use covey_protocols::{Protocol, ProtocolError, Shaped, Truncation, api};
 use covey_ring::{Ring, Tensor};
 
 use crate::shift::{decode_rounding, describe_rounding, encode_rounding, shift_in_ring};
@@ -93,7 +93,7 @@ impl Operator for MulShift {
         Requirements::shift(self.truncation(x, result))
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         let truncation = self.truncation(arguments.x, arguments.result);
         mul_shift(protocol, &*arguments.share(protocol, 0)?, &self.multipliers, truncation).map(Shared::Integers)
     }
@@ -108,13 +108,13 @@ pub fn product_bound(bound: u32, multipliers: &[i64]) -> u32 {
 
 /// floor(x · multiplier / 2^shift): one multiplier, or one for each element of the last dimensions of x, row-major.
 /// `truncation` is the shift, and bounds the products.
-pub fn mul_shift<P: Protocol>(
+pub fn mul_shift<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &P::Arith,
     multipliers: &[i64],
     truncation: Truncation,
 ) -> api::Result<P::Arith> {
-    let shape = P::shape(x);
+    let shape = x.shape();
     let count: usize = shape.iter().product();
     if multipliers.is_empty() || !count.is_multiple_of(multipliers.len()) {
         return Err(ProtocolError::Internal("the multipliers of a layer"));

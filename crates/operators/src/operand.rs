@@ -2,30 +2,30 @@
 
 use std::borrow::Cow;
 
-use covey_protocols::Protocol;
+use covey_protocols::{Protocol, Shaped};
 use covey_ring::Tensor;
 
 /// An operand of a layer that takes both kinds.
-pub enum Operand<'a, P: Protocol> {
+pub enum Operand<'a, P: Protocol + ?Sized> {
     /// In shares.
     Secret(&'a P::Arith),
     /// Known to every party.
     Public(&'a Tensor<P::Word>),
 }
 
-impl<P: Protocol> Clone for Operand<'_, P> {
+impl<P: Protocol + ?Sized> Clone for Operand<'_, P> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<P: Protocol> Copy for Operand<'_, P> {}
+impl<P: Protocol + ?Sized> Copy for Operand<'_, P> {}
 
-impl<'a, P: Protocol> Operand<'a, P> {
+impl<'a, P: Protocol + ?Sized> Operand<'a, P> {
     /// Dimensions, outermost first.
     pub fn shape(self) -> &'a [usize] {
         match self {
-            Operand::Secret(x) => P::shape(x),
+            Operand::Secret(x) => x.shape(),
             Operand::Public(x) => x.shape(),
         }
     }

@@ -61,7 +61,7 @@ pub trait Operator: Sized {
     }
 
     /// Computes it.
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> Result<Shared<P>>;
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> Result<Shared<P>>;
 }
 
 /// What an operator requires of a protocol, for operands within their bounds.
@@ -110,14 +110,14 @@ pub enum Fusion {
 }
 
 /// What an operator computes: this party's part of a value.
-pub enum Shared<P: Protocol> {
+pub enum Shared<P: Protocol + ?Sized> {
     /// Of integers.
     Integers(P::Arith),
     /// Of bits, one plane in the order of the elements.
     Bits(P::Bool),
 }
 
-impl<P: Protocol> Shared<P> {
+impl<P: Protocol + ?Sized> Shared<P> {
     /// As an operand.
     pub fn argument(&self) -> Argument<'_, P> {
         match self {
@@ -128,23 +128,23 @@ impl<P: Protocol> Shared<P> {
 }
 
 /// An operand of any kind.
-pub enum Argument<'a, P: Protocol> {
+pub enum Argument<'a, P: Protocol + ?Sized> {
     /// Integers.
     Integers(Operand<'a, P>),
     /// Bits, always in shares.
     Bits(&'a P::Bool),
 }
 
-impl<P: Protocol> Clone for Argument<'_, P> {
+impl<P: Protocol + ?Sized> Clone for Argument<'_, P> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<P: Protocol> Copy for Argument<'_, P> {}
+impl<P: Protocol + ?Sized> Copy for Argument<'_, P> {}
 
 /// What an operator computes on: operands, declarations and what was joined with it.
-pub struct Arguments<'a, P: Protocol> {
+pub struct Arguments<'a, P: Protocol + ?Sized> {
     /// Operands in order; `None` where only a prepared weight is held.
     pub operands: Vec<Option<Argument<'a, P>>>,
     /// The first operand's declaration.
@@ -163,7 +163,7 @@ pub struct Arguments<'a, P: Protocol> {
     pub relu: Option<Comparison>,
 }
 
-impl<'a, P: Protocol> Arguments<'a, P> {
+impl<'a, P: Protocol + ?Sized> Arguments<'a, P> {
     /// Operand number `position`, of integers.
     pub fn operand(&self, position: usize) -> Result<Operand<'a, P>> {
         match self.operands.get(position) {

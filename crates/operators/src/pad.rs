@@ -1,6 +1,6 @@
 //! Elements put around a tensor.
 
-use covey_protocols::{Protocol, ProtocolError, api};
+use covey_protocols::{Protocol, ProtocolError, Shaped, api};
 use covey_ring::{Ring, Tensor, Word};
 
 use crate::indexing::{each_offset, gather, strides};
@@ -61,20 +61,20 @@ impl Operator for Pad {
         self.value.unsigned_abs()
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         pad(protocol, &*arguments.share(protocol, 0)?, &self.before, &self.after, self.value).map(Shared::Integers)
     }
 }
 
 /// `value`, at x's scale, put around x: `before` and `after` elements along each dimension.
-pub fn pad<P: Protocol>(
+pub fn pad<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &P::Arith,
     before: &[usize],
     after: &[usize],
     value: i64,
 ) -> api::Result<P::Arith> {
-    let from = P::shape(x);
+    let from = x.shape();
     if before.len() != from.len() || after.len() != from.len() {
         return Err(ProtocolError::Internal("the sizes of a padding"));
     }

@@ -25,7 +25,7 @@ impl Operator for Relu {
         Fusion::Rectifier
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         protocol.relu(&*arguments.share(protocol, 0)?, arguments.comparison()).map(Shared::Integers)
     }
 }

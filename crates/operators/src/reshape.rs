@@ -1,6 +1,6 @@
 //! The same elements in another shape.
 
-use covey_protocols::{Protocol, ProtocolError, api};
+use covey_protocols::{Protocol, ProtocolError, Shaped, api};
 use covey_ring::Ring;
 
 use crate::tensor_type::{operands, type_of};
@@ -27,14 +27,14 @@ impl Operator for Reshape {
         Ok(TensorType { scale: x.scale, ..type_of(result) })
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         reshape(protocol, &*arguments.share(protocol, 0)?, &arguments.shape()).map(Shared::Integers)
     }
 }
 
 /// The same elements, row-major, in `shape`.
-pub fn reshape<P: Protocol>(protocol: &mut P, x: &P::Arith, shape: &[usize]) -> api::Result<P::Arith> {
-    if P::shape(x).iter().product::<usize>() != shape.iter().product::<usize>() {
+pub fn reshape<P: Protocol + ?Sized>(protocol: &mut P, x: &P::Arith, shape: &[usize]) -> api::Result<P::Arith> {
+    if x.shape().iter().product::<usize>() != shape.iter().product::<usize>() {
         return Err(ProtocolError::Internal("the shape of a reshape"));
     }
     Ok(protocol.reshape(x, shape))

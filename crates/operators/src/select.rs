@@ -35,7 +35,7 @@ impl Operator for Select {
     }
 
     /// y + bit · (x − y).
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         let (x, y) = (arguments.share(protocol, 1)?, arguments.share(protocol, 2)?);
         let difference = protocol.sub(&x, &y)?;
         let taken = protocol.select(arguments.bits(0)?, &difference)?;

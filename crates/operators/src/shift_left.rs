@@ -1,6 +1,6 @@
 //! Multiplication by a power of two.
 
-use covey_protocols::{Protocol, api};
+use covey_protocols::{Protocol, Shaped, api};
 use covey_ring::{Ring, Tensor};
 
 use crate::shift::shift_in_ring;
@@ -27,14 +27,14 @@ impl Operator for ShiftLeft {
         Ok(TensorType { scale: x.scale + self.bits, ..type_of(x) })
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         shift_left(protocol, &*arguments.share(protocol, 0)?, self.bits).map(Shared::Integers)
     }
 }
 
 /// x · 2^bits.
-pub fn shift_left<P: Protocol>(protocol: &mut P, x: &P::Arith, bits: u32) -> api::Result<P::Arith> {
-    let shape = P::shape(x);
+pub fn shift_left<P: Protocol + ?Sized>(protocol: &mut P, x: &P::Arith, bits: u32) -> api::Result<P::Arith> {
+    let shape = x.shape();
     let factor = protocol.ring().wrap::<P::Word>(1i128 << bits.min(126));
     let factors = Tensor::new(shape, vec![factor; shape.iter().product()]);
     protocol.mul_public(x, &factors)

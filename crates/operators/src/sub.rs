@@ -21,13 +21,13 @@ impl Operator for Sub {
         broadcast::type_of(x, y, x.scale)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         sub(protocol, arguments.operand(0)?, arguments.operand(1)?).map(Shared::Integers)
     }
 }
 
 /// x - y.
-pub fn sub<P: Protocol>(protocol: &mut P, x: Operand<P>, y: Operand<P>) -> api::Result<P::Arith> {
+pub fn sub<P: Protocol + ?Sized>(protocol: &mut P, x: Operand<P>, y: Operand<P>) -> api::Result<P::Arith> {
     let shape = broadcast::shape(x.shape(), y.shape())?;
     let x = match x {
         Operand::Secret(x) => broadcast::stretch(protocol, x, &shape)?,

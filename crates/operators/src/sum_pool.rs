@@ -1,6 +1,6 @@
 //! Sums over sliding windows.
 
-use covey_protocols::{Epilogue, Geometry, Placement, Protocol, WeightSource, api};
+use covey_protocols::{Epilogue, Geometry, Placement, Protocol, Shaped, WeightSource, api};
 use covey_ring::{Ring, Tensor, Word};
 
 use crate::conv2d::conv2d_geometry;
@@ -37,18 +37,18 @@ impl Operator for SumPool {
         result.elements().saturating_mul(self.window.kernel[0] * self.window.kernel[1])
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         sum_pool(protocol, &*arguments.share(protocol, 0)?, &self.window).map(Shared::Integers)
     }
 }
 
 /// The sum of each window: x `[..,C,H,W]`, output `[..,C,OH,OW]`; padding counts as 0. Local: a depthwise convolution with
 /// public ones.
-pub fn sum_pool<P: Protocol>(protocol: &mut P, x: &P::Arith, window: &Window) -> api::Result<P::Arith> {
-    let (lead, image) = split_image(P::shape(x))?;
+pub fn sum_pool<P: Protocol + ?Sized>(protocol: &mut P, x: &P::Arith, window: &Window) -> api::Result<P::Arith> {
+    let (lead, image) = split_image(x.shape())?;
     let channels = image[0];
     let shape = [channels, 1, window.kernel[0], window.kernel[1]];
-    let geometry: Geometry = conv2d_geometry(P::shape(x), &shape, window, channels)?;
+    let geometry: Geometry = conv2d_geometry(x.shape(), &shape, window, channels)?;
     let ones = Tensor::new(shape, vec![P::Word::ONE; shape.iter().product()]);
     let weight = protocol.prepare(WeightSource::Public(&ones), geometry, Placement::Cpu)?;
     if lead.len() == 1 {
@@ -56,6 +56,6 @@ pub fn sum_pool<P: Protocol>(protocol: &mut P, x: &P::Arith, window: &Window) ->
     }
     let images = protocol.reshape(x, &[&[lead.iter().product()], image].concat());
     let sums = protocol.linear(&images, &weight, &Epilogue::default())?;
-    let shape = [lead, split_image(P::shape(&sums))?.1].concat();
+    let shape = [lead, split_image(sums.shape())?.1].concat();
     Ok(protocol.reshape(&sums, &shape))
 }

@@ -1,6 +1,6 @@
 //! Permuted dimensions.
 
-use covey_protocols::{Protocol, ProtocolError, api};
+use covey_protocols::{Protocol, ProtocolError, Shaped, api};
 use covey_ring::Ring;
 
 use crate::indexing::{each_offset, gather, strides};
@@ -40,14 +40,14 @@ impl Operator for Transpose {
         to_type(permutation.iter().map(|&from| dims[from]).collect(), x.scale)
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         transpose(protocol, &*arguments.share(protocol, 0)?, &self.permutation).map(Shared::Integers)
     }
 }
 
 /// Dimension i of the result is dimension `permutation[i]` of x.
-pub fn transpose<P: Protocol>(protocol: &mut P, x: &P::Arith, permutation: &[usize]) -> api::Result<P::Arith> {
-    let from = P::shape(x);
+pub fn transpose<P: Protocol + ?Sized>(protocol: &mut P, x: &P::Arith, permutation: &[usize]) -> api::Result<P::Arith> {
+    let from = x.shape();
     let mut seen = permutation.to_vec();
     seen.sort_unstable();
     if !seen.iter().copied().eq(0..from.len()) {

@@ -13,7 +13,7 @@ pub(crate) struct Pairs<A> {
 }
 
 /// Cuts `x`; the order of the rows is kept, so row i of a level stands for a run of rows before those of row i + 1.
-pub(crate) fn pairs<P: Protocol>(
+pub(crate) fn pairs<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &P::Arith,
     count: usize,
@@ -30,7 +30,11 @@ pub(crate) fn pairs<P: Protocol>(
 }
 
 /// The combined rows with the one that had no partner behind them.
-pub(crate) fn rejoin<P: Protocol>(protocol: &mut P, rows: P::Arith, rest: Option<&P::Arith>) -> Result<P::Arith> {
+pub(crate) fn rejoin<P: Protocol + ?Sized>(
+    protocol: &mut P,
+    rows: P::Arith,
+    rest: Option<&P::Arith>,
+) -> Result<P::Arith> {
     match rest {
         Some(rest) => protocol.concat(&[&rows, rest]),
         None => Ok(rows),

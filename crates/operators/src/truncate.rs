@@ -54,7 +54,7 @@ impl Operator for Truncate {
         Fusion::Shift { bits: self.bits, rounding: self.rounding }
     }
 
-    fn run<P: Protocol>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
+    fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         let (x, truncation) = (arguments.share(protocol, 0)?, self.truncation(arguments.x));
         let shifted = match arguments.relu {
             Some(comparison) => protocol.truncate_relu(&x, truncation, comparison),

@@ -10,7 +10,7 @@ use covey_operators::{
 use covey_protocols::clear::{Clear, ClearTensor, OnViolation};
 use covey_protocols::clip::{Ends, difference_bound};
 use covey_protocols::parts::*;
-use covey_protocols::{Comparison, Rounding, Truncation};
+use covey_protocols::{Comparison, Rounding, Shaped, Truncation};
 use covey_ring::{Ring, Tensor};
 use proptest::prelude::*;
 
@@ -92,11 +92,11 @@ proptest! {
         let x = share(&shape, &values);
         let (out_shape, due) = pooled(&values, &shape, &window, |read| read.into_iter().max().unwrap());
         let out = max_pool::max_pool(&mut clear(), &x, &window, ANY).unwrap();
-        prop_assert_eq!(Clear::shape(&out), out_shape);
+        prop_assert_eq!(out.shape(), out_shape);
         prop_assert_eq!(signed(&out), due);
         let (out_shape, due) = pooled(&values, &shape, &window, |read| read.into_iter().sum());
         let out = sum_pool::sum_pool(&mut clear(), &x, &window).unwrap();
-        prop_assert_eq!(Clear::shape(&out), out_shape);
+        prop_assert_eq!(out.shape(), out_shape);
         prop_assert_eq!(signed(&out), due);
     }
 
@@ -111,7 +111,7 @@ proptest! {
         let x = share(&[3, size, 2], values);
         let tie = if last { Tie::Last } else { Tie::First };
         let out = arg_max(&mut clear(), &x, 1, keep_dims, tie, ANY).unwrap();
-        prop_assert_eq!(Clear::shape(&out), if keep_dims { vec![3, 1, 2] } else { vec![3, 2] });
+        prop_assert_eq!(out.shape(), if keep_dims { vec![3, 1, 2] } else { vec![3, 2] });
         let mut due = Vec::new();
         for outer in 0..3 {
             for inner in 0..2 {
@@ -133,7 +133,7 @@ proptest! {
             let out = clear().clip(&x, Ends { low, high }, bound).unwrap();
             let due: Vec<i64> =
                 values.iter().map(|&v| v.max(low.unwrap_or(i64::MIN)).min(high.unwrap_or(i64::MAX))).collect();
-            prop_assert_eq!(Clear::shape(&out), [5]);
+            prop_assert_eq!(out.shape(), [5]);
             prop_assert_eq!(signed(&out), due);
         }
     }
@@ -173,12 +173,12 @@ proptest! {
         let y: Operand<Clear> = if kinds & 2 == 0 { Operand::Secret(&ys) } else { Operand::Public(&yp) };
         let mut clear = clear();
         let sum = add::add(&mut clear, x, y).unwrap();
-        prop_assert_eq!((Clear::shape(&sum), signed(&sum)), (&out_shape[..], due(|x, y| x + y)));
+        prop_assert_eq!((sum.shape(), signed(&sum)), (&out_shape[..], due(|x, y| x + y)));
         let difference = sub::sub(&mut clear, x, y).unwrap();
-        prop_assert_eq!((Clear::shape(&difference), signed(&difference)), (&out_shape[..], due(|x, y| x - y)));
+        prop_assert_eq!((difference.shape(), signed(&difference)), (&out_shape[..], due(|x, y| x - y)));
         let truncation = Truncation { bits: 3, rounding: Rounding::Exact, bound: 30 };
         let product = mul::mul(&mut clear, x, y, Some(truncation)).unwrap();
-        prop_assert_eq!((Clear::shape(&product), signed(&product)), (&out_shape[..], due(|x, y| (x * y) >> 3)));
+        prop_assert_eq!((product.shape(), signed(&product)), (&out_shape[..], due(|x, y| (x * y) >> 3)));
     }
 
     #[test]
@@ -187,7 +187,7 @@ proptest! {
         let values = scattered(&shape);
         let out = transpose::transpose(&mut clear(), &share(&shape, &values), &permutation).unwrap();
         let out_shape: Vec<usize> = permutation.iter().map(|&axis| shape[axis]).collect();
-        prop_assert_eq!(Clear::shape(&out), &out_shape[..]);
+        prop_assert_eq!(out.shape(), &out_shape[..]);
         for (position, value) in signed(&out).into_iter().enumerate() {
             let mut rest = position;
             let mut from = [0; 4];
@@ -208,7 +208,7 @@ proptest! {
         let shares: Vec<ClearTensor> = parts.iter().map(|(shape, values)| share(shape, values)).collect();
         let out = concat::concat(&mut clear(), &shares.iter().collect::<Vec<_>>(), axis).unwrap();
         let out_shape = shape_of(sizes.iter().sum());
-        prop_assert_eq!(Clear::shape(&out), &out_shape[..]);
+        prop_assert_eq!(out.shape(), &out_shape[..]);
         for (position, value) in signed(&out).into_iter().enumerate() {
             let mut index = [position / (out_shape[1] * out_shape[2]), position / out_shape[2] % out_shape[1], position % out_shape[2]];
             let mut part = 0;
@@ -224,7 +224,7 @@ proptest! {
         let values = scattered(&shape);
         let out = pad::pad(&mut clear(), &share(&shape, &values), &before, &after, value).unwrap();
         let size: Vec<usize> = (0..3).map(|axis| before[axis] + shape[axis] + after[axis]).collect();
-        prop_assert_eq!(Clear::shape(&out), &size[..]);
+        prop_assert_eq!(out.shape(), &size[..]);
         for (position, found) in signed(&out).into_iter().enumerate() {
             let index = [position / (size[1] * size[2]), position / size[2] % size[1], position % size[2]];
             let inside = (0..3).all(|axis| (before[axis]..before[axis] + shape[axis]).contains(&index[axis]));
@@ -262,7 +262,7 @@ proptest! {
         }
         prop_assert_eq!(signed(&out), due);
         let lead = batched.then_some(2);
-        prop_assert_eq!(Clear::shape(&out), lead.into_iter().chain([rows.len(), columns.len()]).collect::<Vec<_>>());
+        prop_assert_eq!(out.shape(), lead.into_iter().chain([rows.len(), columns.len()]).collect::<Vec<_>>());
     }
 
     #[test]
@@ -274,7 +274,7 @@ proptest! {
         prop_assert_eq!(signed(&stacked), signed(&max_pool::max_pool(&mut clear, &images, &window, ANY).unwrap()));
         let stacked = sum_pool::sum_pool(&mut clear, &volumes, &window).unwrap();
         prop_assert_eq!(signed(&stacked), signed(&sum_pool::sum_pool(&mut clear, &images, &window).unwrap()));
-        prop_assert_eq!(&Clear::shape(&stacked)[..3], &[2, 2, 3]);
+        prop_assert_eq!(&stacked.shape()[..3], &[2, 2, 3]);
 
         let kernel_shape = [5, 3, window.kernel[0], window.kernel[1]];
         let kernel = public(&kernel_shape, &scattered(&kernel_shape));
@@ -283,8 +283,8 @@ proptest! {
         let alone = conv2d::conv2d(&mut clear, &images, &weight, None, After::default()).unwrap();
         let stacked = conv2d::conv2d(&mut clear, &volumes, &weight, None, After::default()).unwrap();
         prop_assert_eq!(signed(&stacked), signed(&alone));
-        prop_assert_eq!(Clear::shape(&stacked), [&[2, 2], &Clear::shape(&alone)[1..]].concat());
-        let shape = Clear::shape(&stacked).to_vec();
+        prop_assert_eq!(stacked.shape(), [&[2, 2], &alone.shape()[1..]].concat());
+        let shape = stacked.shape().to_vec();
         let residual = share(&shape, &scattered(&shape));
         let truncate = Some(Truncation { bits: 1, rounding: Rounding::Exact, bound: 31 });
         let after = After { truncate, residual: Some(&residual), relu: None };
@@ -304,7 +304,7 @@ fn gathering_past_the_end_of_a_sample_is_refused() {
 fn signs_are_ones_below_zero() {
     let x = share(&[5], &[-5, -1, 0, 1, (1 << 30) - 1]);
     let out = less_than_zero::less_than_zero(&mut clear(), &x, ANY).unwrap();
-    assert_eq!((Clear::shape(&out), signed(&out)), (&[5][..], vec![1, 1, 0, 0, 0]));
+    assert_eq!((out.shape(), signed(&out)), (&[5][..], vec![1, 1, 0, 0, 0]));
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn one_element_windows_and_rectifiers() {
     let window = Window { kernel: [1, 1], strides: [2, 2], pads: [0; 4], dilations: [1, 1] };
     let out = max_pool::max_pool(&mut clear(), &x, &window, ANY).unwrap();
     let due: Vec<i64> = [0, 2, 6, 8, 9, 11, 15, 17].map(|i: usize| values[i]).into();
-    assert_eq!((Clear::shape(&out), signed(&out)), (&[1, 2, 2, 2][..], due));
+    assert_eq!((out.shape(), signed(&out)), (&[1, 2, 2, 2][..], due));
     let rectified = clear().relu(&x, ANY).unwrap();
     assert_eq!(signed(&rectified), values.iter().map(|&v| v.max(0)).collect::<Vec<_>>());
 }
@@ -356,10 +356,10 @@ fn dense_layers_and_matrix_products() {
     let x = share(&[2, 1, 2], &[10, 1, -3, 2]);
     let bias = share(&[3], &[100, 0, -1]);
     let out = linear::linear(&mut clear, &x, &prepared, Some(Operand::Secret(&bias)), After::default()).unwrap();
-    assert_eq!((Clear::shape(&out), signed(&out)), (&[2, 1, 3][..], vec![106, 25, 23, 89, 4, -22]));
+    assert_eq!((out.shape(), signed(&out)), (&[2, 1, 3][..], vec![106, 25, 23, 89, 4, -22]));
     let y = share(&[2, 2, 1], &[1, -1, 2, 3]);
     let product = matmul::matmul(&mut clear, &x, &y, None).unwrap();
-    assert_eq!((Clear::shape(&product), signed(&product)), (&[2, 1, 1][..], vec![9, 0]));
+    assert_eq!((product.shape(), signed(&product)), (&[2, 1, 1][..], vec![9, 0]));
     assert!(matmul::matmul(&mut clear, &x, &x, None).is_err());
 }
 

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 use covey_ring::{BitTensor, Tensor, Word};
 
-use crate::api::{Local, ProtocolError, Result, Session};
+use crate::api::{Local, ProtocolError, Result, Session, Shaped};
 use crate::local::{gathered, joined, summed, zeros};
 
 /// A share that consists of components.
@@ -68,7 +68,7 @@ fn held<P: Additive>(
 /// Refuses shapes that differ: a defect in the caller, as programs are validated.
 pub(crate) fn same_shape<P: Session>(x: &P::Arith, shape: &[usize]) -> Result<()> {
     let differ = ProtocolError::Internal("the shapes of an element-wise operation");
-    if P::shape(x) == shape { Ok(()) } else { Err(differ) }
+    if x.shape() == shape { Ok(()) } else { Err(differ) }
 }
 
 /// Refuses anything but one plane over the elements of a tensor: a defect in the caller, as programs are validated.
@@ -91,15 +91,15 @@ impl<P: Additive> Local for P {
     }
 
     fn add(&mut self, x: &P::Arith, y: &P::Arith) -> Result<P::Arith> {
-        same_shape::<P>(x, P::shape(y))?;
+        same_shape::<P>(x, y.shape())?;
         let add = self.addition();
-        held(self, P::shape(y), |index| Ok(x.part(index).zip(y.part(index), add)))
+        held(self, y.shape(), |index| Ok(x.part(index).zip(y.part(index), add)))
     }
 
     fn sub(&mut self, x: &P::Arith, y: &P::Arith) -> Result<P::Arith> {
-        same_shape::<P>(x, P::shape(y))?;
+        same_shape::<P>(x, y.shape())?;
         let sub = self.subtraction();
-        held(self, P::shape(y), |index| Ok(x.part(index).zip(y.part(index), sub)))
+        held(self, y.shape(), |index| Ok(x.part(index).zip(y.part(index), sub)))
     }
 
     fn add_public(&mut self, x: &P::Arith, c: &Tensor<P::Word>) -> Result<P::Arith> {
@@ -120,12 +120,12 @@ impl<P: Additive> Local for P {
     }
 
     fn concat(&mut self, parts: &[&P::Arith]) -> Result<P::Arith> {
-        let len = parts.iter().map(|part| P::shape(part).iter().product::<usize>()).sum();
+        let len = parts.iter().map(|part| part.shape().iter().product::<usize>()).sum();
         held(self, &[len], |index| Ok(joined(parts.iter().map(|part| part.part(index)))))
     }
 
     fn sum_last(&mut self, x: &P::Arith) -> Result<P::Arith> {
-        let outer = P::shape(x).split_last().map_or(&[][..], |(_, outer)| outer);
+        let outer = x.shape().split_last().map_or(&[][..], |(_, outer)| outer);
         let add = self.addition();
         held(self, outer, |index| summed(x.part(index), add))
     }

@@ -2,7 +2,7 @@
 
 use covey_ring::Tensor;
 
-use crate::api::{Comparison, NonLinear, ProtocolError, Result, Truncation};
+use crate::api::{Comparison, NonLinear, ProtocolError, Result, Shaped, Truncation};
 use crate::clip::Ends;
 use crate::cost::{Cost, Gate};
 
@@ -57,7 +57,7 @@ pub(crate) fn clip<P: NonLinear + ?Sized>(
     ends: Ends,
     comparison: Comparison,
 ) -> Result<P::Arith> {
-    let shape = P::shape(x).to_vec();
+    let shape = x.shape().to_vec();
     let count: usize = shape.iter().product();
     let ring = protocol.ring();
     let constant = |value: i128| Tensor::new(shape.clone(), vec![ring.wrap::<P::Word>(value); count]);

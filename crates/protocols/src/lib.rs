@@ -6,6 +6,7 @@
 
 mod additive;
 pub mod agreement;
+pub mod any_party;
 pub mod api;
 pub mod beaver;
 mod cadence;
@@ -17,6 +18,7 @@ mod composed;
 pub mod cost;
 #[cfg(test)]
 mod exposure;
+pub mod kind;
 mod linear_map;
 mod local;
 pub mod machine;
@@ -44,7 +46,7 @@ pub mod parts {
 pub const TAMPERING: bool = cfg!(feature = "tampering");
 
 pub use api::{
-    Bias, Checked, Comparison, Costs, Epilogue, Extended, Geometry, LANES, Linear, Local, MatmulShape, NetworkProfile,
-    NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol, ProtocolError, Rounding, Session, Shaped,
-    Truncation, WeightKind, WeightSource,
+    Bias, BiasOf, Checked, Comparison, Costs, Epilogue, EpilogueOf, Extended, Geometry, LANES, Linear, Local,
+    MatmulShape, NetworkProfile, NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol, ProtocolError,
+    Rounding, Session, Shaped, Truncation, WeightKind, WeightOf, WeightSource,
 };

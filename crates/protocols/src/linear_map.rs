@@ -4,8 +4,7 @@ use covey_kernels::{Chunk, LinearWeight, Part};
 use covey_ring::{Tensor, Word};
 
 use crate::api::{
-    Bias, Comparison, Epilogue, Geometry, MatmulShape, Protocol, ProtocolError, Result, Session, Shaped, Truncation,
-    WeightSource,
+    Bias, BiasOf, Comparison, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Shaped, Truncation, WeightSource,
 };
 use crate::components::{Additive, Components};
 
@@ -73,7 +72,7 @@ impl Geometry {
 /// The shift and the ReLU that follow a product.
 pub(crate) type Follows = (Option<Truncation>, Option<Comparison>);
 
-impl<P: Protocol> Epilogue<'_, P> {
+impl<Arith: Shaped, W: Word> Epilogue<'_, Arith, W> {
     /// Bits by which a residual is raised to the product's scale.
     pub(crate) fn scale(&self) -> u32 {
         self.truncate.map_or(0, |truncation| truncation.bits)
@@ -83,17 +82,17 @@ impl<P: Protocol> Epilogue<'_, P> {
     ///
     /// # Errors
     /// If the map takes no such tensor or this cannot follow it: a defect in the caller, as programs are validated.
-    pub(crate) fn applied(&self, geometry: &Geometry, x: &P::Arith) -> Result<Applied> {
-        let applied = geometry.applied(P::shape(x))?;
+    pub(crate) fn applied(&self, geometry: &Geometry, x: &Arith) -> Result<Applied> {
+        let applied = geometry.applied(x.shape())?;
         let bias_len = match &self.bias {
-            Some(Bias::Shared(bias)) => P::shape(bias).iter().product(),
+            Some(Bias::Shared(bias)) => bias.shape().iter().product(),
             Some(Bias::Public(bias)) => bias.len(),
             None => applied.channels,
         };
         if bias_len != applied.channels {
             return Err(ProtocolError::Internal("the size of a bias"));
         }
-        let fits = |residual: &P::Arith| P::shape(residual) == applied.shape && self.truncate.is_some();
+        let fits = |residual: &Arith| residual.shape() == applied.shape && self.truncate.is_some();
         match self.residual {
             Some(residual) if !fits(residual) => Err(ProtocolError::Internal("the residual of a linear layer")),
             _ => Ok(applied),
@@ -121,7 +120,7 @@ pub(crate) fn public_map<P: Additive>(
 /// Adds the bias to the components of a map's output.
 pub(crate) fn add_bias<P: Additive, const N: usize>(
     protocol: &P,
-    bias: &Option<Bias<P>>,
+    bias: &Option<BiasOf<P>>,
     chunks: &[Chunk],
     components: [&mut Tensor<P::Word>; N],
 ) {
@@ -141,11 +140,11 @@ pub(crate) fn add_bias<P: Additive, const N: usize>(
     }
 }
 
-impl<P: Session> WeightSource<'_, P> {
+impl<Arith: Shaped, StoredShare: Shaped, W: Word> WeightSource<'_, Arith, StoredShare, W> {
     /// Refuses a source of another size than the map's weight: a defect in the caller, as programs are validated.
     pub(crate) fn check(&self, geometry: &Geometry) -> Result<()> {
         let shape = match self {
-            WeightSource::Shared(w) => P::shape(w),
+            WeightSource::Shared(w) => w.shape(),
             WeightSource::Stored(w) => w.shape(),
             WeightSource::Public(w) => w.shape(),
         };

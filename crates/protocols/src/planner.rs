@@ -1,13 +1,14 @@
 //! The cost of a program before it runs: a protocol whose shares are shapes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use covey_ring::{BitTensor, Ring, Tensor};
 use covey_transport::Meter;
 
 use crate::api::{
-    Checked, Comparison, Epilogue, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options, Phase,
-    Placement, ProtocolError, Result, Session, Shaped, Truncation, WeightKind, WeightSource,
+    Checked, Comparison, Epilogue, EpilogueOf, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options,
+    Phase, Placement, ProtocolError, Result, Session, Shaped, Truncation, WeightKind, WeightOf, WeightSource,
 };
 use crate::clip::Ends;
 use crate::composed;
@@ -29,11 +30,11 @@ pub struct Planner {
     stock: [Option<Token>; 2],
 }
 
-/// The shape of a share.
+/// The shape of a share. Copies and other shapes of it share its elements.
 #[derive(Clone)]
 pub struct PlannedTensor {
     shape: Vec<usize>,
-    _held: Token,
+    held: Arc<Token>,
 }
 
 impl Shaped for PlannedTensor {
@@ -115,7 +116,7 @@ impl Planner {
 
     /// A share of `shape`.
     fn tensor(&self, shape: &[usize]) -> PlannedTensor {
-        PlannedTensor { shape: shape.to_vec(), _held: self.hold(Held::Share(shape.iter().product())) }
+        PlannedTensor { shape: shape.to_vec(), held: Arc::new(self.hold(Held::Share(shape.iter().product()))) }
     }
 
     fn bits(&self, len: usize, planes: usize) -> PlannedBits {
@@ -243,8 +244,8 @@ impl Local for Planner {
         }
     }
 
-    fn reshape(&mut self, _x: &PlannedTensor, shape: &[usize]) -> PlannedTensor {
-        self.tensor(shape)
+    fn reshape(&mut self, x: &PlannedTensor, shape: &[usize]) -> PlannedTensor {
+        PlannedTensor { shape: shape.to_vec(), held: x.held.clone() }
     }
 
     fn xor(&mut self, x: &PlannedBits, _y: &PlannedBits) -> PlannedBits {
@@ -259,12 +260,7 @@ impl Local for Planner {
 impl Linear for Planner {
     type Weight = PlannedWeight;
 
-    fn prepare(
-        &mut self,
-        source: WeightSource<Self>,
-        geometry: Geometry,
-        _placement: Placement,
-    ) -> Result<PlannedWeight> {
+    fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, _placement: Placement) -> Result<PlannedWeight> {
         let kind = match source {
             WeightSource::Shared(_) => WeightKind::Shared,
             WeightSource::Stored(stored) => WeightKind::Stored { bits: stored.bits },
@@ -281,7 +277,7 @@ impl Linear for Planner {
         &mut self,
         x: &PlannedTensor,
         weight: &PlannedWeight,
-        epilogue: &Epilogue<Self>,
+        epilogue: &EpilogueOf<Self>,
     ) -> Result<PlannedTensor> {
         let applied = epilogue.applied(&weight.geometry, x)?;
         let (out, batch) = (self.tensor(&applied.shape), applied.batch);

@@ -14,7 +14,7 @@ use covey_protocols::cost::Gate;
 use covey_protocols::parts::*;
 use covey_protocols::served::Served;
 use covey_protocols::trio::Trio;
-use covey_protocols::{Comparison, NetworkProfile, Options, Phase, Protocol, Rounding, Truncation, WeightKind};
+use covey_protocols::{Comparison, NetworkProfile, Options, Phase, Protocol, Rounding, Shaped, Truncation, WeightKind};
 use covey_ring::{Ring, Word};
 use covey_transport::{Network, Phase as StepKind, memory};
 
@@ -362,7 +362,7 @@ fn clear_agrees_with_trio_on_a_mixed_circuit() {
         let difference = p.sub(&square, x).unwrap();
         let relu = p.relu(&difference, comparison).unwrap();
         let (max, less) = p.max(&relu, x, comparison).unwrap();
-        let index = p.bit2a(&less, P::shape(x).to_vec().as_slice()).unwrap();
+        let index = p.bit2a(&less, x.shape().to_vec().as_slice()).unwrap();
         p.add(&max, &index).unwrap()
     }
     let trio = opened(ring, Options::default(), |trio: &mut Trio<u32>| {

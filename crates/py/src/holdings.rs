@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use covey_client::{ClientConfig, ClientError, own_role};
 use covey_messages::{Deleted, Hex};
 use covey_node::{Holdings, Operator, PartyConfig, delete_own_stores};
-use covey_runtime::session::ProtocolKind;
+use covey_protocols::kind::ProtocolKind;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 

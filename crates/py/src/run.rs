@@ -1,14 +1,12 @@
 //! Runs in the clear and plans: what needs no other party.
 
 use covey_kernels::dispatch::{Isa, best};
-use covey_protocols::Options;
 use covey_protocols::clear::OnViolation;
-use covey_protocols::cost::CostModel;
-use covey_protocols::served::Served;
+use covey_protocols::kind::ProtocolKind;
 use covey_runtime::clear::{ClearRunner, Outcome};
-use covey_runtime::plan::Plan;
-use covey_runtime::session::{ProtocolKind, Visitor, choose, supports};
-use covey_runtime::{Input, Output, RuntimeError, encode_inputs, plan as plan_on};
+use covey_runtime::plan::plan_rounded;
+use covey_runtime::session::{cost_model, supports};
+use covey_runtime::{Input, Output, encode_inputs};
 use numpy::{PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -87,8 +85,8 @@ pub(crate) fn plan(
     detached(py, || {
         let kind: ProtocolKind = protocol.parse()?;
         supports(kind, &program)?;
-        let visitor = Planning { program: &program, options, batch, round_bits };
-        let plan = choose(kind, program.ring(), visitor)??;
+        let costs = cost_model(kind, program.ring())?;
+        let plan = plan_rounded(&program, costs, options, batch, round_bits)?;
         Ok(serde_json::to_string(&plan)?)
     })
 }
@@ -106,30 +104,5 @@ pub(crate) fn name_of(isa: Isa) -> &'static str {
         Isa::Avx512 => "AVX-512",
         Isa::Avx2 => "AVX2",
         Isa::Portable => "portable",
-    }
-}
-
-struct Planning<'a> {
-    program: &'a std::sync::Arc<covey_program::Program>,
-    options: Options,
-    batch: usize,
-    round_bits: u32,
-}
-
-impl Visitor for Planning<'_> {
-    type Output = Result<Plan, RuntimeError>;
-
-    fn clear(self) -> Self::Output {
-        plan_on::plan_rounded(
-            self.program,
-            CostModel::of::<covey_protocols::clear::Clear>(),
-            self.options,
-            self.batch,
-            self.round_bits,
-        )
-    }
-
-    fn served<P: Served>(self) -> Self::Output {
-        plan_on::plan_rounded(self.program, CostModel::of::<P>(), self.options, self.batch, self.round_bits)
     }
 }

@@ -1,14 +1,18 @@
 //! Dense row-major tensors of words.
 
+use std::sync::Arc;
+
 use crate::Word;
 
 /// A dense row-major tensor. `data.len()` is the product of `shape`; a scalar has an empty shape and one element.
+///
+/// Copies and other shapes of a tensor share its elements until one of them is written to.
 ///
 /// Not `Debug`: a tensor may be a share, and shares never reach a log.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tensor<W> {
     shape: Vec<usize>,
-    data: Vec<W>,
+    data: Arc<Vec<W>>,
 }
 
 impl<W: Word> Tensor<W> {
@@ -19,14 +23,14 @@ impl<W: Word> Tensor<W> {
     pub fn new(shape: impl Into<Vec<usize>>, data: Vec<W>) -> Self {
         let shape = shape.into();
         assert_eq!(shape.iter().product::<usize>(), data.len(), "shape {shape:?} against {} elements", data.len());
-        Tensor { shape, data }
+        Tensor { shape, data: Arc::new(data) }
     }
 
     /// All zero.
     pub fn zeros(shape: impl Into<Vec<usize>>) -> Self {
         let shape = shape.into();
         let data = vec![W::ZERO; shape.iter().product()];
-        Tensor { shape, data }
+        Tensor { shape, data: Arc::new(data) }
     }
 
     /// Dimensions, outermost first.
@@ -51,12 +55,12 @@ impl<W: Word> Tensor<W> {
 
     /// Elements in row-major order, mutable.
     pub fn data_mut(&mut self) -> &mut [W] {
-        &mut self.data
+        Arc::make_mut(&mut self.data).as_mut_slice()
     }
 
     /// The elements alone.
     pub fn into_data(self) -> Vec<W> {
-        self.data
+        Arc::unwrap_or_clone(self.data)
     }
 
     /// The same elements under another shape of equal size.
@@ -68,13 +72,29 @@ impl<W: Word> Tensor<W> {
 
     /// `f` of every element.
     pub fn map(&self, f: impl Fn(W) -> W) -> Self {
-        Tensor { shape: self.shape.clone(), data: self.data.iter().map(|&x| f(x)).collect() }
+        Tensor { shape: self.shape.clone(), data: Arc::new(self.data.iter().map(|&x| f(x)).collect()) }
     }
 
     /// `f` of the elements of two tensors of equal shape.
     pub fn zip(&self, other: &Self, f: impl Fn(W, W) -> W) -> Self {
         assert_eq!(self.shape, other.shape, "element-wise operation");
-        let data = self.data.iter().zip(&other.data).map(|(&x, &y)| f(x, y)).collect();
-        Tensor { shape: self.shape.clone(), data }
+        let data = self.data.iter().zip(&*other.data).map(|(&x, &y)| f(x, y)).collect();
+        Tensor { shape: self.shape.clone(), data: Arc::new(data) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_share_elements_until_one_is_written_to() {
+        let original = Tensor::new([2, 3], vec![1u32, 2, 3, 4, 5, 6]);
+        let mut reshaped = original.clone().reshaped([6]);
+        assert_eq!(reshaped.data().as_ptr(), original.data().as_ptr());
+        reshaped.data_mut()[0] = 7;
+        assert_eq!((original.data()[0], reshaped.data()[0]), (1, 7));
+        assert_eq!(original.clone().into_data(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!((original.shape(), reshaped.shape()), (&[2, 3][..], &[6][..]));
     }
 }

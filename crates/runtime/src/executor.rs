@@ -8,7 +8,7 @@ use covey_operators::{Argument, Arguments, Fusion, Operand, Shared};
 use covey_program::{Kind, Program, Value, ValueId};
 use covey_protocols::cost::{CHECK, Cost, Gate, WEIGHTS};
 use covey_protocols::{
-    Checked, Options, Phase, Placement, Protocol, ProtocolError, Rounding, Shaped, Truncation, WeightSource,
+    Checked, Options, Phase, Placement, Protocol, ProtocolError, Rounding, Shaped, Truncation, WeightOf, WeightSource,
 };
 use covey_ring::Tensor;
 
@@ -19,7 +19,7 @@ use crate::schedule::{INPUTS, OUTPUTS, Schedule, Step};
 use crate::session::{self, Unsupported};
 
 /// A parameter of the model as this party holds it.
-pub enum Parameter<P: Protocol> {
+pub enum Parameter<P: Protocol + ?Sized> {
     /// Shared among the parties by its owner, ahead of the session.
     Stored(P::StoredShare),
     /// Shared among the parties in this session.
@@ -28,23 +28,23 @@ pub enum Parameter<P: Protocol> {
     Public(Tensor<P::Word>),
 }
 
-impl<P: Protocol> Parameter<P> {
+impl<P: Protocol + ?Sized> Parameter<P> {
     fn shape(&self) -> &[usize] {
         match self {
             Parameter::Stored(x) => x.shape(),
-            Parameter::Shared(x) => P::shape(x),
+            Parameter::Shared(x) => x.shape(),
             Parameter::Public(x) => x.shape(),
         }
     }
 }
 
 /// A parameter or constant that steps read as it is.
-enum Resident<P: Protocol> {
+enum Resident<P: Protocol + ?Sized> {
     Secret(P::Arith),
     Public(Tensor<P::Word>),
 }
 
-impl<P: Protocol> Resident<P> {
+impl<P: Protocol + ?Sized> Resident<P> {
     fn operand(&self) -> Operand<'_, P> {
         match self {
             Resident::Secret(x) => Operand::Secret(x),
@@ -54,7 +54,7 @@ impl<P: Protocol> Resident<P> {
 }
 
 /// Watches a run, for progress and statistics.
-pub trait Observer<P: Protocol> {
+pub trait Observer<P: Protocol + ?Sized> {
     /// Step `index` of `count` begins.
     fn begins(&mut self, step: &Step, index: usize, count: usize) {
         let _ = (step, index, count);
@@ -68,10 +68,10 @@ pub trait Observer<P: Protocol> {
 }
 
 /// Watches nothing.
-impl<P: Protocol> Observer<P> for () {}
+impl<P: Protocol + ?Sized> Observer<P> for () {}
 
 /// A program ready to run on a protocol: schedule, constants and prepared weights, used again by every inference.
-pub struct Executor<P: Protocol> {
+pub struct Executor<P: Protocol + ?Sized> {
     program: Arc<Program>,
     schedule: Schedule,
     /// Working forms of the weights of linear steps, by node.
@@ -80,7 +80,7 @@ pub struct Executor<P: Protocol> {
     resident: HashMap<ValueId, Resident<P>>,
 }
 
-impl<P: Protocol> Executor<P> {
+impl<P: Protocol + ?Sized> Executor<P> {
     /// Prepares `program` with its parameters, by value id.
     ///
     /// # Errors
@@ -221,23 +221,28 @@ impl<P: Protocol> Executor<P> {
 }
 
 /// Whether what was computed is what the program declares. How many bits there are, no protocol tells.
-fn fits<P: Protocol>(share: &Shared<P>, declared: &Value, batch: usize) -> bool {
+fn fits<P: Protocol + ?Sized>(share: &Shared<P>, declared: &Value, batch: usize) -> bool {
     match share {
-        Shared::Integers(x) => !declared.bits && P::shape(x) == declared.full_shape(batch),
+        Shared::Integers(x) => !declared.bits && x.shape() == declared.full_shape(batch),
         Shared::Bits(_) => declared.bits,
     }
 }
 
 /// The check before something is opened, apart from what is opened.
-fn check<P: Protocol>(protocol: &mut P, timing: &mut Timing) -> Result<Checked, ProtocolError> {
+fn check<P: Protocol + ?Sized>(protocol: &mut P, timing: &mut Timing) -> Result<Checked, ProtocolError> {
     protocol.enter(CHECK, CHECK_NAME);
     timing.add(|| protocol.check())
 }
 
 /// The multiple of 2^`bits` nearest to each element: of one bit more first, so that adding a half passes no bound.
-fn rounded<P: Protocol>(protocol: &mut P, x: &P::Arith, bits: u32, bound: u32) -> Result<P::Arith, ProtocolError> {
+fn rounded<P: Protocol + ?Sized>(
+    protocol: &mut P,
+    x: &P::Arith,
+    bits: u32,
+    bound: u32,
+) -> Result<P::Arith, ProtocolError> {
     let ring = protocol.ring();
-    let shape = P::shape(x).to_vec();
+    let shape = x.shape().to_vec();
     let filled = |value: i128| Tensor::new(shape.clone(), vec![ring.wrap(value); shape.iter().product()]);
     let shift = |bits: u32, bound: u32| Truncation { bits, rounding: Rounding::Exact, bound: bound.max(bits) };
     let halves = if bits > 1 { protocol.truncate(x, shift(bits - 1, bound))? } else { x.clone() };
@@ -248,7 +253,7 @@ fn rounded<P: Protocol>(protocol: &mut P, x: &P::Arith, bits: u32, bound: u32) -
 
 /// An executor in the making. Parameters come one at a time and are brought into their working form at once, so that a model's
 /// weights are never held twice.
-pub struct Preparation<P: Protocol> {
+pub struct Preparation<P: Protocol + ?Sized> {
     program: Arc<Program>,
     schedule: Schedule,
     weights: HashMap<u32, P::Weight>,
@@ -256,7 +261,7 @@ pub struct Preparation<P: Protocol> {
     missing: HashSet<ValueId>,
 }
 
-impl<P: Protocol> Preparation<P> {
+impl<P: Protocol + ?Sized> Preparation<P> {
     /// The program and its constants.
     ///
     /// # Errors
@@ -352,7 +357,7 @@ impl<P: Protocol> Preparation<P> {
         Ok(())
     }
 
-    fn prepare(&mut self, protocol: &mut P, step: &Step, source: WeightSource<P>) -> Result<(), RuntimeError> {
+    fn prepare(&mut self, protocol: &mut P, step: &Step, source: WeightOf<P>) -> Result<(), RuntimeError> {
         let [x, weight, ..] = step.inputs[..] else { return Err(ProtocolError::Internal("a linear layer").into()) };
         let shape = &self.program.value(weight).shape;
         let geometry = step.op.geometry(&self.program.value(x).full_shape(1), shape)?;

@@ -1,125 +1,11 @@
-//! Protocol and ring, chosen once: everything below the choice is compiled for it.
-
-use std::fmt;
-use std::str::FromStr;
+//! What a protocol among servers can run, and code that runs on whichever was chosen.
 
 use covey_operators::Requirements;
 use covey_program::{Kind, Program, ValueId};
-use covey_protocols::beaver::Beaver;
 use covey_protocols::clear::Clear;
-use covey_protocols::quad::Quad;
-use covey_protocols::served::{Part, Served, Sharing};
-use covey_protocols::trio::Trio;
-use covey_protocols::two_party::TwoParty;
-use covey_protocols::{Costs, PARTIES};
-use covey_ring::Ring;
-
-/// The protocols.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ProtocolKind {
-    /// Plain integers in one process: the specification.
-    Clear,
-    /// Three parties, semi-honest, one corrupted.
-    Trio,
-    /// Four parties, one malicious, with abort.
-    Quad,
-    /// Two parties, semi-honest, no dealer.
-    TwoParty,
-    /// Any number of parties and a dealer, semi-honest, all but one party corrupted.
-    Beaver,
-}
-
-impl ProtocolKind {
-    /// All of them.
-    pub const ALL: [ProtocolKind; 5] =
-        [ProtocolKind::Clear, ProtocolKind::Trio, ProtocolKind::Quad, ProtocolKind::TwoParty, ProtocolKind::Beaver];
-
-    /// Name on the command line and in the handshake.
-    pub fn name(self) -> &'static str {
-        match self {
-            ProtocolKind::Clear => Clear::NAME,
-            ProtocolKind::Trio => <Trio<u32> as Costs>::NAME,
-            ProtocolKind::Quad => <Quad<u32> as Costs>::NAME,
-            ProtocolKind::TwoParty => <TwoParty<u32> as Costs>::NAME,
-            ProtocolKind::Beaver => <Beaver<u32> as Costs>::NAME,
-        }
-    }
-
-    /// Those that run among servers.
-    pub fn served() -> impl Iterator<Item = ProtocolKind> {
-        ProtocolKind::ALL.into_iter().filter(|kind| *kind != ProtocolKind::Clear)
-    }
-
-    /// How weights are shared among servers, of which `parties` compute where the protocol takes any number; `None` for what runs in
-    /// one process.
-    pub fn sharing(self, parties: usize) -> Option<Sharing> {
-        match self {
-            ProtocolKind::Clear => None,
-            ProtocolKind::Trio => Some(Trio::<u32>::sharing(parties)),
-            ProtocolKind::Quad => Some(Quad::<u32>::sharing(parties)),
-            ProtocolKind::TwoParty => Some(TwoParty::<u32>::sharing(parties)),
-            ProtocolKind::Beaver => Some(Beaver::<u32>::sharing(parties)),
-        }
-    }
-
-    /// Who shares each key of `role`, of so many ([`Served::key_holders`]).
-    pub fn key_holders(self, role: usize, roles: usize) -> Vec<Option<Vec<usize>>> {
-        match self {
-            ProtocolKind::Clear => Vec::new(),
-            ProtocolKind::Trio => Trio::<u32>::key_holders(role, roles),
-            ProtocolKind::Quad => Quad::<u32>::key_holders(role, roles),
-            ProtocolKind::TwoParty => TwoParty::<u32>::key_holders(role, roles),
-            ProtocolKind::Beaver => Beaver::<u32>::key_holders(role, roles),
-        }
-    }
-
-    /// Roles: of the computing parties, and the dealer's where there is one.
-    pub fn roles(self, parties: usize) -> usize {
-        self.sharing(parties).map_or(1, |sharing| sharing.roles.len())
-    }
-
-    /// [`covey_protocols::Options::parties`] and how weights are shared where `listed` roles are listed: all of them, or those alone
-    /// that are not open to clients. `None` for a number that the protocol does not take.
-    pub fn listed(self, listed: usize) -> Option<(usize, Sharing)> {
-        PARTIES
-            .filter_map(|parties| Some((parties, self.sharing(parties)?)))
-            .find(|(_, sharing)| listed == sharing.roles.len() || listed == sharing.pinned())
-    }
-
-    /// Whether a dealer takes part beside the computing parties.
-    pub fn has_dealer(self) -> bool {
-        self.sharing(*PARTIES.start()).is_some_and(|sharing| sharing.roles.contains(&Part::Dealer))
-    }
-
-    /// How many parties it takes, in words.
-    pub fn takes(self) -> String {
-        let dealer = if self.has_dealer() { " and a dealer" } else { "" };
-        match (self.roles(*PARTIES.start()), self.roles(*PARTIES.end())) {
-            (least, most) if least == most => format!("{least}{dealer}"),
-            _ => format!("{} to {}{dealer}", PARTIES.start(), PARTIES.end()),
-        }
-    }
-}
-
-impl fmt::Display for ProtocolKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A protocol nobody has heard of.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("protocol '{0}' is not known: use clear, trio, quad, two-party or beaver")]
-pub struct UnknownProtocol(pub String);
-
-impl FromStr for ProtocolKind {
-    type Err = UnknownProtocol;
-
-    fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
-        let known = ProtocolKind::ALL.into_iter().find(|kind| kind.name() == name);
-        known.ok_or_else(|| UnknownProtocol(name.to_string()))
-    }
-}
+use covey_protocols::cost::CostModel;
+use covey_protocols::kind::{Properties, ProtocolKind, ServedProtocol, ServedWords};
+use covey_ring::{Ring, Word};
 
 /// Code that runs on whatever protocol and ring were chosen.
 pub trait Visitor {
@@ -128,28 +14,36 @@ pub trait Visitor {
     /// On the clear protocol.
     fn clear(self) -> Self::Output;
     /// On a protocol among servers.
-    fn served<P: Served>(self) -> Self::Output;
+    fn served<W: Word>(self, protocol: ServedProtocol<W>) -> Self::Output;
 }
 
-/// Runs `visitor` on the chosen protocol, compiled for its ring.
+/// Runs `visitor` on the chosen protocol, for its ring.
 ///
 /// # Errors
 /// If the protocol does not compute in the ring.
 pub fn choose<V: Visitor>(kind: ProtocolKind, ring: Ring, visitor: V) -> Result<V::Output, Unsupported> {
-    match (kind, ring) {
-        (ProtocolKind::Clear, _) => Ok(visitor.clear()),
-        (ProtocolKind::Trio, Ring::Pow2(32)) => Ok(visitor.served::<Trio<u32>>()),
-        (ProtocolKind::Trio, Ring::Pow2(64)) => Ok(visitor.served::<Trio<u64>>()),
-        (ProtocolKind::Quad, Ring::Pow2(32)) => Ok(visitor.served::<Quad<u32>>()),
-        (ProtocolKind::Quad, Ring::Pow2(64)) => Ok(visitor.served::<Quad<u64>>()),
-        (ProtocolKind::TwoParty, ring) if (16..=32).contains(&ring.bits()) => Ok(visitor.served::<TwoParty<u32>>()),
-        (ProtocolKind::TwoParty, ring) if (33..=64).contains(&ring.bits()) => Ok(visitor.served::<TwoParty<u64>>()),
-        (ProtocolKind::Beaver, Ring::Pow2(32)) => Ok(visitor.served::<Beaver<u32>>()),
-        (ProtocolKind::Beaver, Ring::Pow2(64)) => Ok(visitor.served::<Beaver<u64>>()),
-        (ProtocolKind::Trio | ProtocolKind::Quad | ProtocolKind::Beaver, _) => {
-            Err(Unsupported::Ring { protocol: kind.name(), ring, rings: "32 or --ring 64" })
+    Ok(match served(kind, ring)? {
+        None => visitor.clear(),
+        Some(ServedWords::Narrow(protocol)) => visitor.served(protocol),
+        Some(ServedWords::Wide(protocol)) => visitor.served(protocol),
+    })
+}
+
+/// What the gates of a protocol cost in `ring`.
+///
+/// # Errors
+/// If the protocol does not compute in the ring.
+pub fn cost_model(kind: ProtocolKind, ring: Ring) -> Result<CostModel, Unsupported> {
+    Ok(served(kind, ring)?.map_or_else(CostModel::of::<Clear>, |protocol| protocol.properties().costs))
+}
+
+/// The protocol among servers; `None` for what runs in one process.
+fn served(kind: ProtocolKind, ring: Ring) -> Result<Option<ServedWords>, Unsupported> {
+    match kind.served(ring) {
+        None if kind != ProtocolKind::Clear => {
+            Err(Unsupported::Ring { protocol: kind.name(), ring, rings: kind.rings() })
         }
-        (ProtocolKind::TwoParty, _) => Err(Unsupported::Ring { protocol: kind.name(), ring, rings: "16 to 64" }),
+        served => Ok(served),
     }
 }
 
@@ -187,7 +81,10 @@ impl Unsupported {
 /// Refuses, before anything is sent, what `kind` cannot run, naming the first such node.
 pub fn supports(kind: ProtocolKind, program: &Program) -> Result<(), Unsupported> {
     check_states(program, kind.name())?;
-    choose(kind, program.ring(), Support { program, protocol: kind.name() })?
+    match served(kind, program.ring())? {
+        None => Ok(()),
+        Some(served) => supported_by(program, kind.name(), served.properties()),
+    }
 }
 
 /// Refuses programs that write states, which no protocol does yet.
@@ -203,24 +100,7 @@ pub(crate) fn check_states(program: &Program, protocol: &'static str) -> Result<
     }
 }
 
-struct Support<'a> {
-    program: &'a Program,
-    protocol: &'static str,
-}
-
-impl Visitor for Support<'_> {
-    type Output = Result<(), Unsupported>;
-
-    fn clear(self) -> Self::Output {
-        Ok(())
-    }
-
-    fn served<P: Served>(self) -> Self::Output {
-        supported_by::<P>(self.program, self.protocol)
-    }
-}
-
-fn supported_by<P: Served>(program: &Program, protocol: &'static str) -> Result<(), Unsupported> {
+fn supported_by(program: &Program, protocol: &'static str, properties: &Properties) -> Result<(), Unsupported> {
     let ring = program.ring();
     let bits = ring.bits();
     for node in program.nodes() {
@@ -228,10 +108,10 @@ fn supported_by<P: Served>(program: &Program, protocol: &'static str) -> Result<
         let value = |ids: &[ValueId]| program.value(ids[0]);
         let Requirements { shift, compared, division } =
             node.op.requirements(value(&node.inputs), value(&node.outputs));
-        if shift.is_some_and(|shift| !P::admits_rounding(shift.rounding)) {
+        if shift.is_some_and(|shift| !(properties.admits_rounding)(shift.rounding)) {
             return refuse("probabilistic shifts; compile with --truncation exact or ulp".into());
         }
-        if let Some(shift) = shift.filter(|&shift| !P::admits_shift(ring, shift)) {
+        if let Some(shift) = shift.filter(|&shift| !(properties.admits_shift)(ring, shift)) {
             return refuse(format!(
                 "shifting values of {} bits by {} in {ring}; compile with a larger ring or a smaller scale",
                 shift.bound, shift.bits
@@ -245,7 +125,7 @@ fn supported_by<P: Served>(program: &Program, protocol: &'static str) -> Result<
             ));
         }
         if let Some((divisor, bound)) = division
-            && !P::admits_division(ring, divisor, bound)
+            && !(properties.admits_division)(ring, divisor, bound)
         {
             return refuse(format!("division by {divisor}; compile with --division mul-shift"));
         }

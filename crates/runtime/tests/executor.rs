@@ -9,6 +9,7 @@ use covey_program::{Op, Program, ProgramBuilder, Weights, Window, op};
 use covey_protocols::Costs;
 use covey_protocols::clear::{Clear, OnViolation};
 use covey_protocols::cost::CostModel;
+use covey_protocols::kind::ProtocolKind;
 use covey_protocols::quad::Quad;
 use covey_protocols::served::Served;
 use covey_protocols::trio::Trio;
@@ -16,7 +17,7 @@ use covey_protocols::{Options, Phase, ProtocolError};
 use covey_ring::{Ring, Tensor};
 use covey_runtime::clear::{ClearRunner, run_clear};
 use covey_runtime::plan::plan;
-use covey_runtime::session::{ProtocolKind, supports};
+use covey_runtime::session::supports;
 use covey_runtime::{Profile, RuntimeError, Schedule, check_batch};
 
 const RING: Ring = Ring::Pow2(32);

@@ -16,7 +16,7 @@ const PREFIX: &str = "covey:";
 impl Fingerprint {
     /// Of a DER-encoded SubjectPublicKeyInfo.
     pub(crate) fn of_key(spki: &[u8]) -> Self {
-        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, spki);
+        let digest = ring::digest::digest(&ring::digest::SHA256, spki);
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest.as_ref());
         Self(bytes)

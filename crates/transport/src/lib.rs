@@ -9,6 +9,7 @@ mod fingerprint;
 mod frame;
 mod identity;
 mod inbox;
+mod key_exchange;
 mod link;
 mod lobby;
 pub mod memory;

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::aws_lc_rs::{self, kx_group};
-use rustls::crypto::ring::cipher_suite;
+use rustls::crypto::ring::{self, cipher_suite};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -21,6 +20,7 @@ use crate::TransportError;
 use crate::fingerprint::Fingerprint;
 use crate::identity::Identity;
 use crate::inbox::lock;
+use crate::key_exchange::KEY_EXCHANGE;
 
 /// The application protocol; both ends must offer this version.
 pub(crate) const ALPN: &[u8] = b"covey/1";
@@ -53,10 +53,6 @@ pub(crate) fn read_certificate(der: &CertificateDer<'_>) -> Result<Facts, String
     })
 }
 
-/// The one key exchange: X25519 and ML-KEM-768 together (draft-ietf-tls-ecdhe-mlkem). Shares recorded today stay closed as long
-/// as either holds; there is no other group to fall back to.
-const KEY_EXCHANGE: &dyn SupportedKxGroup = kx_group::X25519MLKEM768;
-
 /// What every link's keys are agreed with, by its name in TLS.
 pub fn key_exchange() -> String {
     format!("{:?}", KEY_EXCHANGE.name())
@@ -67,9 +63,8 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn provider_with(group: &'static dyn SupportedKxGroup) -> Arc<CryptoProvider> {
-    let mut provider = aws_lc_rs::default_provider();
+    let mut provider = ring::default_provider();
     provider.kx_groups = vec![group];
-    // Records are ring's, whose AES-GCM uses VAES on 256-bit registers, which aws-lc knows on 512-bit ones only.
     // AES-GCM comes first whatever the build prefers: all machines meant here have it in hardware.
     provider.cipher_suites = vec![
         cipher_suite::TLS13_AES_128_GCM_SHA256,
@@ -131,7 +126,7 @@ pub(crate) fn client_config(
 #[cfg(test)]
 pub(crate) fn classical_client() -> Arc<ClientConfig> {
     let verifier = Arc::new(Verifier::new(None, &Refusal::default()));
-    let mut config = ClientConfig::builder_with_provider(provider_with(kx_group::X25519))
+    let mut config = ClientConfig::builder_with_provider(provider_with(ring::kx_group::X25519))
         .with_protocol_versions(&[&version::TLS13])
         .unwrap()
         .dangerous()

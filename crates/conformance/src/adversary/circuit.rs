@@ -5,7 +5,8 @@ use covey_protocols::clip::Ends;
 use covey_protocols::parts::*;
 use covey_protocols::quad::{Arith, Bool, Quad};
 use covey_protocols::{
-    Bias, Checked, Comparison, Epilogue, Geometry, Placement, ProtocolError, Rounding, Truncation, WeightSource,
+    Bias, Checked, Comparison, Epilogue, EpilogueOf, Geometry, Placement, ProtocolError, Rounding, Truncation,
+    WeightSource,
 };
 use covey_ring::{Ring, Tensor, Word};
 
@@ -186,7 +187,7 @@ impl<W: Word> Walk<'_, W> {
             (&public, ["public", "public, shift", "public, shift, sum, ReLU", "public, ReLU"]),
         ];
         for (weight, [plain, shift, all, relu]) in maps {
-            let epilogues: [(&'static str, Epilogue<Quad<W>>); 4] = [
+            let epilogues: [(&'static str, EpilogueOf<Quad<W>>); 4] = [
                 (plain, Epilogue { bias: Some(Bias::Shared(&vector)), ..Epilogue::default() }),
                 (shift, Epilogue { bias: Some(Bias::Public(constant)), truncate: Some(exact), ..Epilogue::default() }),
                 (

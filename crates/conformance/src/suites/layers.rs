@@ -9,7 +9,7 @@ use covey_operators::{
 };
 use covey_protocols::api::Result;
 use covey_protocols::clip::Ends;
-use covey_protocols::{Comparison, Rounding, Truncation};
+use covey_protocols::{Comparison, Rounding, Shaped, Truncation};
 
 use super::{Suite, map};
 use crate::Complete;
@@ -97,8 +97,8 @@ impl Layers {
                     let z = linear::linear(bench.protocol, &x, &weight, bias, self.shifted())?;
                     bench.as_clear(&z)?;
                     bench.case(format!("convolution {index}, {name} weight, bias {number}, residual, rectified"));
-                    let residual = bench.vector(0, &values(P::shape(&z), 11, "residual"))?;
-                    let residual = bench.protocol.reshape(&residual, P::shape(&z));
+                    let residual = bench.vector(0, &values(z.shape(), 11, "residual"))?;
+                    let residual = bench.protocol.reshape(&residual, z.shape());
                     let after = After { residual: Some(&residual), relu: Some(rectified), ..self.shifted() };
                     let z = linear::linear(bench.protocol, &x, &weight, bias, after)?;
                     bench.as_clear(&z)?;

@@ -13,8 +13,7 @@ use covey_conformance::{Failure, Harness, Session, Transport};
 use covey_protocols::api::Result;
 use covey_protocols::parts::*;
 use covey_protocols::served::ClientHalf;
-use covey_protocols::trio::Trio;
-use covey_protocols::{Comparison, Options, Phase, Rounding, Truncation};
+use covey_protocols::{Comparison, Options, Phase, Rounding, Shaped, Truncation};
 use covey_ring::{Ring, Tensor};
 use covey_transport::Endpoint;
 
@@ -209,7 +208,7 @@ gates! {
 #[test]
 fn inputs_of_p0() {
     check::<Three>("input of P0", |bench, [x, _]| {
-        let count = Trio::<u32>::shape(&x)[0];
+        let count = x.shape()[0];
         bench.vector(0, &vec![-2; count]).map(|_| ())
     });
 }

@@ -15,9 +15,9 @@ use covey_messages::wire::{self, Answer};
 use covey_messages::{Hex, Infer, Join, Key, PhaseMessage, Proceed, Reply, Request, Terms};
 use covey_program::{Program, ProgramBuilder, Rounding, Weights, Window, op};
 use covey_protocols::Options;
+use covey_protocols::kind::ProtocolKind;
 use covey_ring::{Ring, Tensor, fixed};
 use covey_runtime::clear::run_clear;
-use covey_runtime::session::ProtocolKind;
 use covey_transport::{Connection, Identity, Network, Options as TransportOptions, Phase, Session as Streams, connect};
 use serde_json::json;
 

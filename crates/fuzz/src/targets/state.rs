@@ -5,7 +5,7 @@ use std::path::Path;
 use covey_messages::{Hex, Key, RingMessage, ShareWeights, payload_bytes};
 use covey_node::untrusted::read_state;
 use covey_program::Program;
-use covey_runtime::session::ProtocolKind;
+use covey_protocols::kind::ProtocolKind;
 use serde_json::{Value, json};
 
 use super::archive::{self, Entry};

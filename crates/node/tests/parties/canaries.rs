@@ -6,8 +6,8 @@ use std::path::Path;
 
 use covey_client::status;
 use covey_messages::PhaseMessage::{Joint, Preprocess};
+use covey_protocols::kind::ProtocolKind::{self, Beaver, Quad, Trio, TwoParty};
 use covey_ring::Ring;
-use covey_runtime::session::ProtocolKind::{self, Beaver, Quad, Trio, TwoParty};
 
 use crate::common::{Cluster, Model, Process, cnn, images, infer_and_compare, log, message, noise, slow_session};
 

@@ -14,12 +14,12 @@ use covey_client::{ClientConfig, ClientError, Inference, Session, SessionOptions
 use covey_messages::PhaseMessage;
 use covey_node::{PartyConfig, serve};
 use covey_program::{Op, Program, ProgramBuilder, Rounding, Visibility, Weights, Window, op};
+use covey_protocols::kind::ProtocolKind;
 use covey_protocols::served::Part;
 use covey_ring::{Ring, Tensor, fixed};
 use covey_runtime::Profile;
 use covey_runtime::clear::run_clear;
 use covey_runtime::profile::NodeProfile;
-use covey_runtime::session::ProtocolKind;
 use covey_transport::Identity;
 use tempfile::TempDir;
 

@@ -5,9 +5,9 @@ use covey_messages::PhaseMessage::{Joint, Online};
 use covey_messages::wire::{self, Answer};
 use covey_messages::{Hex, Infer, Key, Reply, Request, Terms};
 use covey_node::PartyConfig;
+use covey_protocols::kind::ProtocolKind::{self, Beaver};
 use covey_ring::Ring;
 use covey_runtime::Profile;
-use covey_runtime::session::ProtocolKind::{self, Beaver};
 
 use crate::common::{CLIENTS, Cluster, DEALER, Model, cnn, infer_and_compare, message, only_file};
 

@@ -6,8 +6,8 @@ use covey_client::{ClientError, delete_store, delete_weights, status};
 use covey_messages::PhaseMessage::Joint;
 use covey_messages::{Deleted, Hex};
 use covey_node::Operator;
+use covey_protocols::kind::ProtocolKind::{Beaver, Trio, TwoParty};
 use covey_ring::Ring;
-use covey_runtime::session::ProtocolKind::{Beaver, Trio, TwoParty};
 
 use crate::common::{CLIENTS, Cluster, Model, cnn, eventually, infer_and_compare, last_may, message};
 use crate::stored_runs::{folder, infer};

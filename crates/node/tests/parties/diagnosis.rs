@@ -4,8 +4,8 @@ use covey_client::{ClientConfig, ClientError, Finding, ProgramDiagnosis, Session
 use covey_messages::PartyStatus;
 use covey_messages::PhaseMessage::Joint;
 use covey_node::PartyConfig;
+use covey_protocols::kind::ProtocolKind::{self, Beaver, Quad, Trio, TwoParty};
 use covey_ring::Ring;
-use covey_runtime::session::ProtocolKind::{self, Beaver, Quad, Trio, TwoParty};
 use covey_transport::Identity;
 
 use crate::common::{CLIENTS, Cluster, Model, cnn, infer_and_compare, last_may, message, only_file};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use covey_client::Session;
 use covey_messages::PhaseMessage::Joint;
+use covey_protocols::kind::ProtocolKind;
 use covey_ring::Ring;
-use covey_runtime::session::ProtocolKind;
 
 use crate::common::{
     CLIENTS, Cluster, DEALER, Model, Process, TIMEOUT, cnn, eventually, images, infer_and_compare, log, message,

@@ -2,9 +2,9 @@
 
 use covey_client::{share_weights, status};
 use covey_messages::PhaseMessage::{Joint, Online, Preprocess};
+use covey_protocols::kind::ProtocolKind;
 use covey_ring::Ring;
 use covey_runtime::Profile;
-use covey_runtime::session::ProtocolKind;
 
 use crate::common::{Cluster, cnn, images, infer_and_compare, only_file};
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use covey_client::{Inferences, Session, SessionOptions};
 use covey_messages::PhaseMessage::{self, Joint, Online};
 use covey_protocols::cost::CostModel;
+use covey_protocols::kind::ProtocolKind;
 use covey_protocols::{Options, Pipelines};
 use covey_ring::Ring;
 use covey_runtime::Profile;
 use covey_runtime::plan::plan;
-use covey_runtime::session::ProtocolKind;
 
 use crate::common::{Cluster, Model, cnn, expected, images, infer_and_compare, message, slow_session};
 

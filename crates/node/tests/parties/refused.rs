@@ -7,8 +7,8 @@ use covey_messages::PhaseMessage::Joint;
 use covey_messages::wire::{self, Answer};
 use covey_messages::{Hex, Infer, Key, Proceed, Reply, Request, RingMessage, ShareWeights, Terms};
 use covey_node::PartyConfig;
+use covey_protocols::kind::ProtocolKind;
 use covey_ring::Ring;
-use covey_runtime::session::ProtocolKind;
 use covey_transport::Connection;
 
 use crate::common::{CLIENTS, Cluster, Model, cnn, images, infer_and_compare, last_may, message};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use covey_messages::PhaseMessage::Joint;
 use covey_messages::wire::{self, Answer};
 use covey_messages::{Hex, Key, Proceed, Reply, Request, ShareWeights, Terms};
+use covey_protocols::kind::ProtocolKind;
 use covey_ring::Ring;
-use covey_runtime::session::ProtocolKind;
 
 use crate::common::{CLIENTS, Cluster, Process, cnn, eventually, infer_and_compare, log};
 use crate::refused::{ask, contains, terms};

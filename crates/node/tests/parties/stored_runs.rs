@@ -4,10 +4,10 @@ use covey_client::{Inference, Session, SessionOptions, status};
 use covey_messages::PhaseMessage::{Joint, Online};
 use covey_messages::wire::{self, Answer};
 use covey_messages::{CONTROL_STREAM, Infer, Proceed, Reply, Request, Run, SessionReply, SessionRequest, Terms};
+use covey_protocols::kind::ProtocolKind::{self, Beaver, Quad, Trio};
 use covey_ring::Ring;
 use covey_runtime::Profile;
 use covey_runtime::profile::FROM_STORE;
-use covey_runtime::session::ProtocolKind::{self, Beaver, Quad, Trio};
 use covey_transport::{Connection, Endpoint, Network, PeerId, Session as Streams};
 
 use crate::common::{

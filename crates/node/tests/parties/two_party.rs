@@ -6,11 +6,11 @@ use covey_data_owner::OwnSession;
 use covey_messages::PhaseMessage::{Joint, Online};
 use covey_node::own_stores;
 use covey_protocols::cost::CostModel;
+use covey_protocols::kind::ProtocolKind::TwoParty;
 use covey_ring::Ring;
 use covey_runtime::Profile;
 use covey_runtime::plan::{Plan, plan_rounded};
 use covey_runtime::profile::FROM_STORE;
-use covey_runtime::session::ProtocolKind::TwoParty;
 
 use crate::common::{
     CLIENTS, Cluster, Model, Process, cnn, copy, eventually, expected, images, infer_and_compare, last_may, log,

@@ -7,8 +7,8 @@ use covey_messages::PhaseMessage::Joint;
 use covey_messages::{Hex, Terms};
 use covey_program::{Window, op};
 use covey_protocols::Options;
+use covey_protocols::kind::ProtocolKind::Beaver;
 use covey_ring::Ring;
-use covey_runtime::session::ProtocolKind::Beaver;
 
 use crate::common::{
     CLIENTS, Cluster, Model, Process, TIMEOUT, cnn, copy, eventually, expected, images, infer_and_compare, log,

@@ -10,8 +10,8 @@ mod traits;
 
 pub use error::{ProtocolError, Result};
 pub use operands::{
-    Bias, Checked, Comparison, Epilogue, Geometry, MatmulShape, Phase, Placement, Rounding, Truncation, WeightKind,
-    WeightSource, ZERO,
+    Bias, BiasOf, Checked, Comparison, Epilogue, EpilogueOf, Geometry, MatmulShape, Phase, Placement, Rounding,
+    Truncation, WeightKind, WeightOf, WeightSource, ZERO,
 };
 pub use options::{LANES, NetworkProfile, Options, PARTIES, Pipelines};
 pub use traits::{Costs, Extended, Linear, Local, NonLinear, Protocol, Session, Shaped};

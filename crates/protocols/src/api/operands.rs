@@ -73,14 +73,17 @@ pub enum Placement {
 }
 
 /// Where a weight comes from.
-pub enum WeightSource<'a, P: Session + ?Sized> {
+pub enum WeightSource<'a, Arith, StoredShare, W> {
     /// Secret-shared among the parties, computed in this session.
-    Shared(&'a P::Arith),
+    Shared(&'a Arith),
     /// Secret-shared by its owner ahead of the session.
-    Stored(P::StoredShare),
+    Stored(StoredShare),
     /// Known to every party.
-    Public(&'a Tensor<P::Word>),
+    Public(&'a Tensor<W>),
 }
+
+/// A [`WeightSource`] of protocol `P`.
+pub type WeightOf<'a, P> = WeightSource<'a, <P as Session>::Arith, <P as Session>::StoredShare, <P as Session>::Word>;
 
 /// What the cost of a product depends on in a weight, beside its geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,28 +100,42 @@ pub enum WeightKind {
 }
 
 /// A bias added to a product before its truncation, one element per output channel, at the product's scale.
-pub enum Bias<'a, P: Session + ?Sized> {
+pub enum Bias<'a, Arith, W> {
     /// Secret-shared among the parties.
-    Shared(&'a P::Arith),
+    Shared(&'a Arith),
     /// Known to every party.
-    Public(&'a Tensor<P::Word>),
+    Public(&'a Tensor<W>),
 }
 
+impl<Arith, W> Clone for Bias<'_, Arith, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<Arith, W> Copy for Bias<'_, Arith, W> {}
+
+/// A [`Bias`] of protocol `P`.
+pub type BiasOf<'a, P> = Bias<'a, <P as Session>::Arith, <P as Session>::Word>;
+
 /// What follows a linear map, in this order. Protocols fuse as much of it as they can; the meaning does not change.
-pub struct Epilogue<'a, P: Session + ?Sized> {
+pub struct Epilogue<'a, Arith, W> {
     /// Added first.
-    pub bias: Option<Bias<'a, P>>,
+    pub bias: Option<Bias<'a, Arith, W>>,
     /// Then shifted.
     pub truncate: Option<Truncation>,
     /// Then this is added, element by element: a share of the output's shape, at the scale after the shift. Only beside a
     /// shift, and where the sum's bound leaves room for shifting it back (`truncate.bound` bounds the sum at the
     /// product's scale, too).
-    pub residual: Option<&'a P::Arith>,
+    pub residual: Option<&'a Arith>,
     /// Then clamped below at 0.
     pub relu: Option<Comparison>,
 }
 
-impl<P: Session + ?Sized> Default for Epilogue<'_, P> {
+/// An [`Epilogue`] of protocol `P`.
+pub type EpilogueOf<'a, P> = Epilogue<'a, <P as Session>::Arith, <P as Session>::Word>;
+
+impl<Arith, W> Default for Epilogue<'_, Arith, W> {
     fn default() -> Self {
         Epilogue { bias: None, truncate: None, residual: None, relu: None }
     }

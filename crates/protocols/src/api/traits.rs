@@ -3,8 +3,8 @@
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 
 use super::{
-    Checked, Comparison, Epilogue, Geometry, MatmulShape, Options, Phase, Placement, ProtocolError, Result, Truncation,
-    WeightSource,
+    Checked, Comparison, EpilogueOf, Geometry, MatmulShape, Options, Phase, Placement, ProtocolError, Result,
+    Truncation, WeightOf,
 };
 use crate::clip::Ends;
 use crate::composed;
@@ -17,7 +17,7 @@ use crate::memory::Held;
 /// else about a share is. Values are ring elements, read as two's complement; scales are the caller's business.
 pub trait Protocol: NonLinear {}
 
-impl<P: NonLinear> Protocol for P {}
+impl<P: NonLinear + ?Sized> Protocol for P {}
 
 /// What has a public shape.
 pub trait Shaped {
@@ -41,10 +41,6 @@ pub trait Session: Send {
     fn costs(&self) -> CostModel;
     /// The ring of every arithmetic share.
     fn ring(&self) -> Ring;
-    /// The shape of a share.
-    fn shape(x: &Self::Arith) -> &[usize] {
-        x.shape()
-    }
     /// The share that a stored parameter stands for.
     fn restore(&mut self, x: Self::StoredShare) -> Result<Self::Arith>;
     /// Takes note of a public parameter that gates will use as it is, other than as a weight ([`Linear::prepare`] takes note of those).
@@ -101,13 +97,12 @@ pub trait Linear: Local {
     type Weight: Send + Sync;
 
     /// This party's working form of a weight. Cheap and repeatable: training prepares a new version each step.
-    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, placement: Placement)
-    -> Result<Self::Weight>;
+    fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, placement: Placement) -> Result<Self::Weight>;
     /// The same for value number `value` of the program: where masks of weights outlive a session, the number says which is whose.
     fn prepare_value(
         &mut self,
         value: u32,
-        source: WeightSource<Self>,
+        source: WeightOf<Self>,
         geometry: Geometry,
         placement: Placement,
     ) -> Result<Self::Weight> {
@@ -115,7 +110,7 @@ pub trait Linear: Local {
         self.prepare(source, geometry, placement)
     }
     /// The linear map of `weight` on x, then the epilogue.
-    fn linear(&mut self, x: &Self::Arith, weight: &Self::Weight, epilogue: &Epilogue<Self>) -> Result<Self::Arith>;
+    fn linear(&mut self, x: &Self::Arith, weight: &Self::Weight, epilogue: &EpilogueOf<Self>) -> Result<Self::Arith>;
     /// The batched product of two secrets, then the truncation. Both are read in the order of `shape`'s dimensions, whatever
     /// their own shape.
     fn matmul(

@@ -14,7 +14,8 @@ use super::share::{Share, StoredShare};
 use super::site::{Site, purpose};
 use super::{Arith, Beaver, Role, UNNUMBERED, fused, product, truncate};
 use crate::api::{
-    Bias, Epilogue, Geometry, Linear, MatmulShape, Placement, ProtocolError, Result, Shaped, Truncation, WeightSource,
+    Bias, EpilogueOf, Geometry, Linear, MatmulShape, Placement, ProtocolError, Result, Shaped, Truncation, WeightOf,
+    WeightSource,
 };
 use crate::components::same_shape;
 use crate::cost::WEIGHTS;
@@ -72,14 +73,14 @@ impl<W: Word> Opened<W> {
 impl<W: Word> Linear for Beaver<W> {
     type Weight = Weight<W>;
 
-    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, placement: Placement) -> Result<Weight<W>> {
+    fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, placement: Placement) -> Result<Weight<W>> {
         self.prepare_value(UNNUMBERED, source, geometry, placement)
     }
 
     fn prepare_value(
         &mut self,
         value: u32,
-        source: WeightSource<Self>,
+        source: WeightOf<Self>,
         geometry: Geometry,
         _: Placement,
     ) -> Result<Weight<W>> {
@@ -90,7 +91,7 @@ impl<W: Word> Linear for Beaver<W> {
         prepared
     }
 
-    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
+    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
         let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
         let chunks = chunks(&weight.geometry, batch);
         let opened = match weight.public {
@@ -189,7 +190,7 @@ impl<W: Word> Linear for Beaver<W> {
 }
 
 impl<W: Word> Beaver<W> {
-    fn prepared(&mut self, value: u32, source: WeightSource<Self>, geometry: Geometry) -> Result<Weight<W>> {
+    fn prepared(&mut self, value: u32, source: WeightOf<Self>, geometry: Geometry) -> Result<Weight<W>> {
         source.check(&geometry)?;
         let len = geometry.weights_len();
         let share: Fill<W> = match source {

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use covey_ring::{BitTensor, Ring, Tensor};
 
 use crate::api::{
-    Bias, Checked, Comparison, Costs, Epilogue, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options,
-    Phase, Placement, ProtocolError, Result, Session, Shaped, Truncation, WeightSource, ZERO,
+    Bias, Checked, Comparison, Costs, EpilogueOf, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options,
+    Phase, Placement, ProtocolError, Result, Session, Shaped, Truncation, WeightOf, WeightSource, ZERO,
 };
 use crate::cost::{Cost, CostModel, Gate};
 use crate::memory::Held;
@@ -297,12 +297,7 @@ impl Local for Clear {
 impl Linear for Clear {
     type Weight = ClearWeight;
 
-    fn prepare(
-        &mut self,
-        source: WeightSource<Self>,
-        geometry: Geometry,
-        _placement: Placement,
-    ) -> Result<ClearWeight> {
+    fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, _placement: Placement) -> Result<ClearWeight> {
         let words = match &source {
             WeightSource::Shared(weight) => &weight.data,
             WeightSource::Stored(weight) => &weight.data,
@@ -311,7 +306,7 @@ impl Linear for Clear {
         Ok(ClearWeight { geometry, operand: self.operand(words) })
     }
 
-    fn linear(&mut self, x: &ClearTensor, weight: &ClearWeight, epilogue: &Epilogue<Self>) -> Result<ClearTensor> {
+    fn linear(&mut self, x: &ClearTensor, weight: &ClearWeight, epilogue: &EpilogueOf<Self>) -> Result<ClearTensor> {
         let bias = epilogue.bias.as_ref().map(|bias| match bias {
             Bias::Shared(bias) => self.operand(&bias.data),
             Bias::Public(bias) => self.operand(bias.data()),

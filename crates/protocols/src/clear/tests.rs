@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::Rounding;
+use crate::api::{Epilogue, Rounding};
 use covey_kernels::ConvGeometry;
 
 const RINGS: [Ring; 8] = [
@@ -161,7 +161,7 @@ proptest! {
         let x = share(&clear, &[2, 4, 5, 5], &wide(x));
         let epilogue = Epilogue { bias: Some(Bias::Shared(&bias)), ..Epilogue::default() };
         let out = clear.linear(&x, &weight, &epilogue).unwrap();
-        prop_assert_eq!(Clear::shape(&out), [2, 6, height_out, width_out]);
+        prop_assert_eq!(out.shape(), [2, 6, height_out, width_out]);
         prop_assert_eq!(out.data(), due);
     }
 
@@ -242,7 +242,7 @@ fn gathers_concats_and_sums() {
     let both = clear.concat(&[&picked, &x]).unwrap();
     assert_eq!(signed(&clear, &both), [7, 0, 5, 7, 5, -6, 7]);
     let sums = clear.sum_last(&picked).unwrap();
-    assert_eq!((signed(&clear, &sums), Clear::shape(&sums)), (vec![7, 12], &[2][..]));
+    assert_eq!((signed(&clear, &sums), sums.shape()), (vec![7, 12], &[2][..]));
     let large = share(&clear, &[1, 2], &[15, 1]);
     assert!(is_violation(clear.sum_last(&large).err().unwrap(), 16, 4));
 }

@@ -12,7 +12,8 @@ use super::share::{Arith, Role};
 use super::stream::Compared;
 use super::{Quad, StoredShare};
 use crate::api::{
-    Bias, Comparison, Epilogue, Geometry, Linear, MatmulShape, Placement, Result, Shaped, Truncation, WeightSource,
+    Bias, BiasOf, Comparison, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped, Truncation,
+    WeightOf, WeightSource,
 };
 use crate::components::same_shape;
 use crate::composed;
@@ -40,7 +41,7 @@ pub struct Weight<W> {
 }
 
 impl<W: Word> Weight<W> {
-    pub(super) fn new(role: Role, source: WeightSource<Quad<W>>, geometry: Geometry) -> Result<Self> {
+    pub(super) fn new(role: Role, source: WeightOf<Quad<W>>, geometry: Geometry) -> Result<Self> {
         let public = matches!(source, WeightSource::Public(_));
         source.check(&geometry)?;
         let kept = match &source {
@@ -106,7 +107,7 @@ fn stored_parts<W: Word>(role: Role, stored: StoredShare<W>) -> Vec<Part<W>> {
 impl<W: Word> Linear for Quad<W> {
     type Weight = Weight<W>;
 
-    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
+    fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
         match &source {
             WeightSource::Stored(stored) => self.note_stored(stored),
             WeightSource::Public(value) => self.note_public_parameter(value),
@@ -115,7 +116,7 @@ impl<W: Word> Linear for Quad<W> {
         Weight::new(self.party.role, source, geometry)
     }
 
-    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
+    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
         let fuses = self.party.options.adder.fuses();
         let result = self.map(x, weight, epilogue)?;
         composed::then_relu(self, result, epilogue.relu.filter(|_| !fuses))
@@ -193,7 +194,7 @@ impl<W: Word> Linear for Quad<W> {
 
 impl<W: Word> Quad<W> {
     /// The map and what of its epilogue joins the gate.
-    fn map(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
+    fn map(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
         let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
         let chunks = chunks(&weight.geometry, batch);
         let relu = epilogue.relu.filter(|_| self.party.options.adder.fuses());
@@ -308,7 +309,7 @@ impl<W: Clone> Inputs<'_, W> {
 
 /// What the own part takes of a share that is added to v. Opening: P2 adds x + l1, P0 and P3 take l1 into R. A sum takes both
 /// components.
-fn own_of<W: Word>(role: Role, opens: bool, addend: Option<&Bias<Quad<W>>>) -> Vec<Vec<W>> {
+fn own_of<W: Word>(role: Role, opens: bool, addend: Option<&BiasOf<Quad<W>>>) -> Vec<Vec<W>> {
     match (addend, role) {
         (Some(Bias::Shared(x)), _) if !opens => vec![x.sum(0..x.len()).to_vec()],
         (Some(Bias::Shared(x)), Role::P0 | Role::P2 | Role::P3) => vec![x.inner.first.data().to_vec()],
@@ -319,7 +320,7 @@ fn own_of<W: Word>(role: Role, opens: bool, addend: Option<&Bias<Quad<W>>>) -> V
 }
 
 /// What P2's message has of it beside what P1 has to take off and P3 to add: A at P1, and l2 at P3.
-fn taken_of<W: Word>(role: Role, addend: Option<&Bias<Quad<W>>>) -> Vec<Vec<W>> {
+fn taken_of<W: Word>(role: Role, addend: Option<&BiasOf<Quad<W>>>) -> Vec<Vec<W>> {
     match (addend, role) {
         (Some(Bias::Shared(x)), Role::P1) => vec![x.sum(0..x.len()).to_vec()],
         (Some(Bias::Shared(x)), Role::P3) => vec![x.inner.second.data().to_vec()],
@@ -329,7 +330,7 @@ fn taken_of<W: Word>(role: Role, addend: Option<&Bias<Quad<W>>>) -> Vec<Vec<W>> 
 }
 
 /// What the aside takes of it: P0 w, and P3 x + w.
-fn aside_of<W: Word>(role: Role, _: bool, addend: Option<&Bias<Quad<W>>>) -> Vec<Vec<W>> {
+fn aside_of<W: Word>(role: Role, _: bool, addend: Option<&BiasOf<Quad<W>>>) -> Vec<Vec<W>> {
     match (addend, role) {
         (Some(Bias::Shared(x)), Role::P0) => vec![x.extra.data().to_vec()],
         (Some(Bias::Shared(x)), Role::P3) => {

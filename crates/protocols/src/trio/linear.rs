@@ -6,7 +6,10 @@ use covey_ring::Word;
 
 use super::share::{Arith, Role};
 use super::{StoredShare, Trio};
-use crate::api::{Bias, Epilogue, Geometry, Linear, MatmulShape, Placement, Result, Shaped, Truncation, WeightSource};
+use crate::api::{
+    Bias, BiasOf, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped, Truncation, WeightOf,
+    WeightSource,
+};
 use crate::components::same_shape;
 use crate::composed;
 use crate::linear_map::{Applied, add_bias, public_map};
@@ -21,7 +24,7 @@ pub struct Weight<W> {
 }
 
 impl<W: Word> Weight<W> {
-    pub(super) fn new(role: Role, source: WeightSource<Trio<W>>, geometry: Geometry) -> Result<Self> {
+    pub(super) fn new(role: Role, source: WeightOf<Trio<W>>, geometry: Geometry) -> Result<Self> {
         let public = matches!(source, WeightSource::Public(_));
         source.check(&geometry)?;
         let parts = match source {
@@ -62,14 +65,14 @@ fn stored_parts<W: Word>(role: Role, stored: StoredShare<W>) -> Vec<Part<W>> {
 impl<W: Word> Linear for Trio<W> {
     type Weight = Weight<W>;
 
-    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
+    fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
         if let WeightSource::Stored(stored) = &source {
             self.weights.note(self.party.role, stored);
         }
         Weight::new(self.party.role, source, geometry)
     }
 
-    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
+    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
         let fuses = self.party.options.adder.fuses();
         let result = self.map(x, weight, epilogue)?;
         composed::then_relu(self, result, epilogue.relu.filter(|_| !fuses))
@@ -123,7 +126,7 @@ impl<W: Word> Linear for Trio<W> {
 
 impl<W: Word> Trio<W> {
     /// The map and what of its epilogue joins the gate.
-    fn map(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
+    fn map(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
         let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
         let chunks = chunks(&weight.geometry, batch);
         let relu = epilogue.relu.filter(|_| self.party.options.adder.fuses());
@@ -201,7 +204,7 @@ vectorised! {
 
 /// What an opening of v, or a sharing's sum, takes of a share that is added to v. Opening: P2 adds x + l1, P0 takes l1 into R. A sum
 /// takes both components.
-fn added<'a, W: Word>(role: Role, opens: bool, addend: Option<&'a Bias<'a, Trio<W>>>) -> Vec<&'a [W]> {
+fn added<'a, W: Word>(role: Role, opens: bool, addend: Option<&'a BiasOf<'a, Trio<W>>>) -> Vec<&'a [W]> {
     match (addend, role) {
         (Some(Bias::Shared(x)), _) if !opens => vec![x.first.data(), x.second.data()],
         (Some(Bias::Shared(x)), Role::P0 | Role::P2) => vec![x.first.data()],

@@ -1,14 +1,14 @@
 //! Linear maps and products of matrices: what a party multiplies alone, and the products across.
 
-use covey_kernels::{LinearWeight, Part, gemm, im2col};
+use covey_kernels::{Part, gemm, im2col};
 use covey_ring::{Ring, Tensor, Word};
 
 use super::product::{self, Product, Shape, Strides, Tile};
 use super::share::Arithmetic;
 use super::{Arith, TwoParty, gates};
 use crate::api::{
-    Bias, Epilogue, Geometry, Linear, MatmulShape, NonLinear, Placement, Result, Shaped, Truncation, WeightKind,
-    WeightSource,
+    Bias, EpilogueOf, Geometry, Linear, MatmulShape, NonLinear, Placement, Result, Shaped, Truncation, WeightKind,
+    WeightOf, WeightSource,
 };
 use crate::components::same_shape;
 use crate::linear_map::{Applied, Follows};
@@ -17,22 +17,24 @@ use crate::linear_map::{Applied, Follows};
 pub struct Weight<W> {
     geometry: Geometry,
     kind: WeightKind,
-    /// What this party has of it: all of it, a share, or nothing.
-    words: Vec<W>,
-    /// The same, ready to be multiplied with.
-    kernel: Option<LinearWeight<W>>,
+    /// What this party has of it: all of it, a share, or nothing. How kernels read it is made anew for each product, which is little
+    /// beside the product across.
+    words: Option<Tensor<W>>,
 }
 
 impl<W: Word> Weight<W> {
-    pub(super) fn new(source: WeightSource<TwoParty<W>>, geometry: Geometry) -> Result<Self> {
+    pub(super) fn new(source: WeightOf<TwoParty<W>>, geometry: Geometry) -> Result<Self> {
         source.check(&geometry)?;
         let (kind, words) = match source {
-            WeightSource::Shared(w) => (WeightKind::Shared, Some(w.0.data().to_vec())),
-            WeightSource::Public(w) => (WeightKind::Public, Some(w.data().to_vec())),
-            WeightSource::Stored(w) => (WeightKind::Stored { bits: w.bits }, w.value.map(Tensor::into_data)),
+            WeightSource::Shared(w) => (WeightKind::Shared, Some(w.0.clone())),
+            WeightSource::Public(w) => (WeightKind::Public, Some(w.clone())),
+            WeightSource::Stored(w) => (WeightKind::Stored { bits: w.bits }, w.value),
         };
-        let kernel = words.as_ref().map(|words| geometry.kernel(vec![Part::Words(words.clone())]));
-        Ok(Weight { geometry, kind, words: words.unwrap_or_default(), kernel })
+        Ok(Weight { geometry, kind, words })
+    }
+
+    fn words(&self) -> &[W] {
+        self.words.as_ref().map_or(&[], Tensor::data)
     }
 }
 
@@ -100,7 +102,7 @@ fn conv_places(groups: usize) -> Places {
 impl<W: Word> Linear for TwoParty<W> {
     type Weight = Weight<W>;
 
-    fn prepare(&mut self, source: WeightSource<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
+    fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
         match source {
             WeightSource::Stored(stored) if !stored.keeps_bound(self.party.ring) => {
                 self.unsupported(format!("weights outside their bound of {} bits; share them again", stored.bits))
@@ -109,7 +111,7 @@ impl<W: Word> Linear for TwoParty<W> {
         }
     }
 
-    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &Epilogue<Self>) -> Result<Arith<W>> {
+    fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
         let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
         self.party.admit::<Self>(epilogue.truncate)?;
         let mut sum = vec![W::ZERO; shape.iter().product()];
@@ -125,7 +127,7 @@ impl<W: Word> Linear for TwoParty<W> {
             let product = self::shape(&weight.geometry, batch, weight.kind, self.party.ring);
             match &weight.geometry {
                 Geometry::Dense { .. } => {
-                    self.cross(product, &DENSE, &weight.words, &mut |_, _| {}, x.0.data(), &mut sum)?;
+                    self.cross(product, &DENSE, weight.words(), &mut |_, _| {}, x.0.data(), &mut sum)?;
                 }
                 Geometry::Conv2d(conv) => {
                     let (len, groups) = (conv.input_len(), conv.groups);
@@ -134,7 +136,7 @@ impl<W: Word> Linear for TwoParty<W> {
                         patches.resize(product.k * product.n, W::ZERO);
                         im2col(conv, unit % groups, &images[unit / groups * len..][..len], patches);
                     };
-                    self.cross(product, &conv_places(groups), &weight.words, &mut patches, &[], &mut sum)?;
+                    self.cross(product, &conv_places(groups), weight.words(), &mut patches, &[], &mut sum)?;
                 }
             }
         }
@@ -173,15 +175,18 @@ impl<W: Word> Linear for TwoParty<W> {
 impl<W: Word> TwoParty<W> {
     /// What this party multiplies alone: its part of the weight with its share.
     fn own_map(&self, x: &Arith<W>, weight: &Weight<W>, batch: usize, out: &mut [W]) {
-        let Some(kernel) = &weight.kernel else { return };
+        let Some(words) = weight.words.as_ref().map(Tensor::data) else { return };
         match self.party.ring {
-            Ring::Pow2(_) => kernel.map(batch, &[x.0.data()], out),
-            Ring::Odd(_) => odd_map(&weight.geometry, batch, x.0.data(), &weight.words, self.party.ring, out),
+            Ring::Pow2(_) => {
+                let kernel = weight.geometry.kernel(vec![Part::Words(words.to_vec())]);
+                kernel.map(batch, &[x.0.data()], out);
+            }
+            Ring::Odd(_) => odd_map(&weight.geometry, batch, x.0.data(), words, self.party.ring, out),
         }
     }
 
     /// Adds the bias, each element to a run of as many of its channel, and the residual at the product's scale.
-    fn add_epilogue(&self, epilogue: &Epilogue<Self>, run: usize, sum: &mut [W]) {
+    fn add_epilogue(&self, epilogue: &EpilogueOf<Self>, run: usize, sum: &mut [W]) {
         let arithmetic = Arithmetic::new(self.party.ring);
         let bias = match &epilogue.bias {
             Some(Bias::Shared(bias)) => Some(bias.0.data()),

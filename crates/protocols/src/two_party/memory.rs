@@ -18,8 +18,8 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
         Held::Share(count) => vec![word * count as u64; 2],
         Held::Bits { len, planes } => vec![(8 * BitTensor::words_per_plane(len) * planes) as u64; 2],
         Held::Weight { geometry, kind } => {
-            // As it is and as a kernel reads it; P1 has nothing of what P0 owns.
-            let here = 2 * word * geometry.weights_len() as u64;
+            // P1 has nothing of what P0 owns.
+            let here = word * geometry.weights_len() as u64;
             vec![here, if matches!(kind, WeightKind::Stored { .. }) { 0 } else { here }]
         }
         Held::Gate(gate) => {
@@ -36,16 +36,18 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
     }
 }
 
-/// Tiles of a product in flight, and the patches of one image.
+/// Tiles of a product in flight, the patches of one image, and the weight as a kernel reads it with what that is made of.
 fn products<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> u64 {
-    let shape = match *gate {
-        Gate::Linear { geometry, batch, weight, .. } => linear::shape(&geometry, batch, weight, ring),
-        Gate::Matmul { shape, .. } => linear::matmul_shape(&shape, ring),
+    let (shape, weights) = match *gate {
+        Gate::Linear { geometry, batch, weight, .. } => {
+            (linear::shape(&geometry, batch, weight, ring), 2 * geometry.weights_len())
+        }
+        Gate::Matmul { shape, .. } => (linear::matmul_shape(&shape, ring), 0),
         _ => return 0,
     };
     let patches = (shape.k * shape.n * W::BYTES) as u64;
     let multiplications = (shape.units * shape.m * shape.k * shape.n).min(options.window * product::TILE) as u64;
     let bits = product::parts(shape, options).iter().map(|part| part.shape.chosen_bits()).max().unwrap_or(0);
     // Two words for every bit and multiplication at the sender, and the message.
-    patches + multiplications * u64::from(bits) * (3 * W::BYTES as u64)
+    (weights * W::BYTES) as u64 + patches + multiplications * u64::from(bits) * (3 * W::BYTES as u64)
 }

@@ -65,7 +65,7 @@ pub(super) fn corrupt(message: &mut [u8], seed: u64, from: PeerId, to: PeerId, n
     if message.is_empty() {
         return;
     }
-    let mut place = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
+    let mut place = ring::digest::Context::new(&ring::digest::SHA256);
     for part in [seed, from as u64, to as u64, number] {
         place.update(&part.to_le_bytes());
     }

@@ -1,0 +1,245 @@
+//! The protocols by name, and each among servers as a value.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use covey_ring::{Ring, Word};
+use covey_transport::Endpoint;
+
+use crate::any_party::{AnyParty, AnyStoredShare, Erased};
+use crate::api::{Costs, Options, PARTIES, Result, Rounding, Truncation};
+use crate::beaver::Beaver;
+use crate::clear::Clear;
+use crate::cost::CostModel;
+use crate::quad::Quad;
+use crate::randomness::SessionKeys;
+use crate::served::{ClientHalf, Part, Served, Sharing};
+use crate::trio::Trio;
+use crate::two_party::TwoParty;
+
+/// The protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProtocolKind {
+    /// Plain integers in one process: the specification.
+    Clear,
+    /// Three parties, semi-honest, one corrupted.
+    Trio,
+    /// Four parties, one malicious, with abort.
+    Quad,
+    /// Two parties, semi-honest, no dealer.
+    TwoParty,
+    /// Any number of parties and a dealer, semi-honest, all but one party corrupted.
+    Beaver,
+}
+
+impl ProtocolKind {
+    /// All of them.
+    pub const ALL: [ProtocolKind; 5] =
+        [ProtocolKind::Clear, ProtocolKind::Trio, ProtocolKind::Quad, ProtocolKind::TwoParty, ProtocolKind::Beaver];
+
+    /// Name on the command line and in the handshake.
+    pub fn name(self) -> &'static str {
+        self.properties().map_or(Clear::NAME, |properties| properties.costs.name)
+    }
+
+    /// What holds of it in every ring; `None` for what runs in one process.
+    fn properties(self) -> Option<Properties> {
+        match self {
+            ProtocolKind::Clear => None,
+            ProtocolKind::Trio => Some(Properties::of::<Trio<u32>>()),
+            ProtocolKind::Quad => Some(Properties::of::<Quad<u32>>()),
+            ProtocolKind::TwoParty => Some(Properties::of::<TwoParty<u32>>()),
+            ProtocolKind::Beaver => Some(Properties::of::<Beaver<u32>>()),
+        }
+    }
+
+    /// It among servers, over the words that elements of `ring` take; `None` where it does not compute in that ring, or runs in one
+    /// process.
+    pub fn served(self, ring: Ring) -> Option<ServedWords> {
+        let narrow = |protocol| Some(ServedWords::Narrow(protocol));
+        let wide = |protocol| Some(ServedWords::Wide(protocol));
+        match (self, ring) {
+            (ProtocolKind::Trio, Ring::Pow2(32)) => narrow(ServedProtocol::of::<Trio<u32>>()),
+            (ProtocolKind::Trio, Ring::Pow2(64)) => wide(ServedProtocol::of::<Trio<u64>>()),
+            (ProtocolKind::Quad, Ring::Pow2(32)) => narrow(ServedProtocol::of::<Quad<u32>>()),
+            (ProtocolKind::Quad, Ring::Pow2(64)) => wide(ServedProtocol::of::<Quad<u64>>()),
+            (ProtocolKind::Beaver, Ring::Pow2(32)) => narrow(ServedProtocol::of::<Beaver<u32>>()),
+            (ProtocolKind::Beaver, Ring::Pow2(64)) => wide(ServedProtocol::of::<Beaver<u64>>()),
+            (ProtocolKind::TwoParty, ring) => match ring.bits() {
+                16..=32 => narrow(ServedProtocol::of::<TwoParty<u32>>()),
+                33..=64 => wide(ServedProtocol::of::<TwoParty<u64>>()),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The rings that it computes in, as an option of `compile`.
+    pub fn rings(self) -> &'static str {
+        match self {
+            ProtocolKind::TwoParty => "16 to 64",
+            _ => "32 or --ring 64",
+        }
+    }
+
+    /// Those that run among servers.
+    pub fn all_served() -> impl Iterator<Item = ProtocolKind> {
+        ProtocolKind::ALL.into_iter().filter(|kind| *kind != ProtocolKind::Clear)
+    }
+
+    /// How weights are shared among servers, of which `parties` compute where the protocol takes any number; `None` for what runs in
+    /// one process.
+    pub fn sharing(self, parties: usize) -> Option<Sharing> {
+        Some((self.properties()?.sharing)(parties))
+    }
+
+    /// Who shares each key of `role`, of so many ([`Served::key_holders`]).
+    pub fn key_holders(self, role: usize, roles: usize) -> Vec<Option<Vec<usize>>> {
+        self.properties().map_or_else(Vec::new, |properties| (properties.key_holders)(role, roles))
+    }
+
+    /// Roles: of the computing parties, and the dealer's where there is one.
+    pub fn roles(self, parties: usize) -> usize {
+        self.sharing(parties).map_or(1, |sharing| sharing.roles.len())
+    }
+
+    /// [`covey_protocols::Options::parties`] and how weights are shared where `listed` roles are listed: all of them, or those alone
+    /// that are not open to clients. `None` for a number that the protocol does not take.
+    pub fn listed(self, listed: usize) -> Option<(usize, Sharing)> {
+        PARTIES
+            .filter_map(|parties| Some((parties, self.sharing(parties)?)))
+            .find(|(_, sharing)| listed == sharing.roles.len() || listed == sharing.pinned())
+    }
+
+    /// Whether a dealer takes part beside the computing parties.
+    pub fn has_dealer(self) -> bool {
+        self.sharing(*PARTIES.start()).is_some_and(|sharing| sharing.roles.contains(&Part::Dealer))
+    }
+
+    /// How many parties it takes, in words.
+    pub fn takes(self) -> String {
+        let dealer = if self.has_dealer() { " and a dealer" } else { "" };
+        match (self.roles(*PARTIES.start()), self.roles(*PARTIES.end())) {
+            (least, most) if least == most => format!("{least}{dealer}"),
+            _ => format!("{} to {}{dealer}", PARTIES.start(), PARTIES.end()),
+        }
+    }
+}
+
+impl fmt::Display for ProtocolKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A protocol nobody has heard of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("protocol '{0}' is not known: use clear, trio, quad, two-party or beaver")]
+pub struct UnknownProtocol(pub String);
+
+impl FromStr for ProtocolKind {
+    type Err = UnknownProtocol;
+
+    fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
+        let known = ProtocolKind::ALL.into_iter().find(|kind| kind.name() == name);
+        known.ok_or_else(|| UnknownProtocol(name.to_string()))
+    }
+}
+
+/// What holds of a served protocol, whatever the words of its ring: [`Served`] as a value.
+#[derive(Clone, Copy)]
+pub struct Properties {
+    /// [`Costs`].
+    pub costs: CostModel,
+    /// [`Served::sharing`].
+    pub sharing: fn(usize) -> Sharing,
+    /// [`Served::key_holders`].
+    pub key_holders: fn(usize, usize) -> Vec<Option<Vec<usize>>>,
+    /// [`Served::admits_rounding`].
+    pub admits_rounding: fn(Rounding) -> bool,
+    /// [`Served::admits_shift`].
+    pub admits_shift: fn(Ring, Truncation) -> bool,
+    /// [`Served::admits_division`].
+    pub admits_division: fn(Ring, u64, u32) -> bool,
+    /// [`Served::STOCKED`].
+    pub stocked: bool,
+    /// [`Served::PREPARES_TOGETHER`].
+    pub prepares_together: bool,
+    /// [`Served::KEEPS_RUNS`].
+    pub keeps_runs: bool,
+    /// [`Served::DRAWS_LASTING`].
+    pub draws_lasting: bool,
+}
+
+impl Properties {
+    fn of<P: Served>() -> Self {
+        Properties {
+            costs: CostModel::of::<P>(),
+            sharing: P::sharing,
+            key_holders: P::key_holders,
+            admits_rounding: P::admits_rounding,
+            admits_shift: P::admits_shift,
+            admits_division: P::admits_division,
+            stocked: P::STOCKED,
+            prepares_together: P::PREPARES_TOGETHER,
+            keeps_runs: P::KEEPS_RUNS,
+            draws_lasting: P::DRAWS_LASTING,
+        }
+    }
+}
+
+/// A served protocol over the words of a ring.
+pub enum ServedWords {
+    /// Of 32 bits.
+    Narrow(ServedProtocol<u32>),
+    /// Of 64 bits.
+    Wide(ServedProtocol<u64>),
+}
+
+impl ServedWords {
+    /// What holds of it.
+    pub fn properties(&self) -> &Properties {
+        match self {
+            ServedWords::Narrow(protocol) => &protocol.properties,
+            ServedWords::Wide(protocol) => &protocol.properties,
+        }
+    }
+}
+
+/// A served protocol over words `W` as a value: what uses it is compiled once a word and not for every protocol.
+#[derive(Clone, Copy)]
+pub struct ServedProtocol<W: Word> {
+    /// What holds of it.
+    pub properties: Properties,
+    /// [`Served::start`].
+    pub start: fn(Box<dyn Endpoint>, SessionKeys, Ring, Options, u32) -> Result<Box<AnyParty<W>>>,
+    /// [`Served::client`].
+    pub client: fn(Box<dyn Endpoint>, Ring, Options) -> Box<dyn ClientHalf<W>>,
+    /// [`Served::share_parameter`].
+    pub share_parameter: fn(&[W], &[&[u8; 32]], u64, Ring) -> Vec<Arc<[W]>>,
+    /// [`Served::load`] for a role with the seeds that it was given.
+    pub loader: fn(usize, &[&[u8; 32]]) -> Box<Loader<W>>,
+}
+
+/// [`Served::load`] of one role: shape and bits, number and words of a parameter.
+pub type Loader<W> = dyn Fn((&[usize], u32), u64, Option<Vec<W>>) -> Option<AnyStoredShare>;
+
+impl<W: Word> ServedProtocol<W> {
+    fn of<P: Served<Word = W>>() -> Self {
+        ServedProtocol {
+            properties: Properties::of::<P>(),
+            start: |endpoint, keys, ring, options, lane| {
+                Ok(Box::new(Erased(P::start(endpoint, keys, ring, options, lane)?)))
+            },
+            client: |endpoint, ring, options| Box::new(P::client(endpoint, ring, options)),
+            share_parameter: P::share_parameter,
+            loader: |role, seeds| {
+                let seeds = P::open_seeds(role, seeds);
+                Box::new(move |shape, tensor, words| {
+                    P::load(role, shape, &seeds, tensor, words).map(AnyStoredShare::new)
+                })
+            },
+        }
+    }
+}
