@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use covey_messages::{CONTROL_STREAM, Done, Fill, Key, PhaseMessage, Run, SessionReply, SessionRequest, wire};
-use covey_ot::store::BatchName;
 use covey_protocols::any_party::AnyParty;
 use covey_protocols::kind::{Properties, ServedProtocol};
 use covey_protocols::randomness::SessionKeys;
@@ -15,6 +14,7 @@ use covey_runtime::plan::plan_rounded;
 use covey_runtime::profile::Timing;
 use covey_runtime::session::Visitor;
 use covey_runtime::{Executor, Observer, Profile, Step};
+use covey_store::BatchName;
 use covey_transport::{Endpoint, Meter, Network, PeerId, Session as Streams, Snapshot};
 use tracing::warn;
 

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use covey_messages::{Hex, Key, OptionsMessage, RingMessage, RunsStatus};
-use covey_ot::store::{BatchName, Batches, Kind, Reserved, Stored};
 use covey_protocols::kind::{ProtocolKind, UnknownProtocol};
 use covey_protocols::randomness::DrawKeys;
 use covey_protocols::served::StoredRun;
 use covey_protocols::store::Material;
+use covey_store::{BatchName, Batches, Kind, Reserved, Stored};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zeroize::Zeroizing;

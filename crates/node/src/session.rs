@@ -7,12 +7,12 @@ use covey_messages::{
     COVEY_VERSION, Check, Checked, Hex, Infer, Key, NetworkMessage, PartyHello, Reply, RingMessage, Terms, is_name,
     one_line, wire,
 };
-use covey_ot::store::BatchName;
 use covey_protocols::Options;
 use covey_protocols::kind::{ProtocolKind, UnknownProtocol};
 use covey_protocols::served::Part;
 use covey_ring::Ring;
 use covey_runtime::session::choose;
+use covey_store::BatchName;
 use covey_transport::{Connection, Fingerprint, Network, Options as TransportOptions, PeerId, Session as Streams};
 use tracing::warn;
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use covey_messages::{Fill, Hex, STORE_STREAM, StoreMessage, one_line, wire};
-use covey_ot::store::{BatchName, Batches};
 use covey_protocols::Phase;
 use covey_protocols::any_party::AnyParty;
 use covey_protocols::kind::ServedProtocol;
@@ -13,6 +12,7 @@ use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::StoredRun;
 use covey_ring::Word;
 use covey_runtime::Executor;
+use covey_store::{BatchName, Batches};
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 use tracing::{info, warn};
 

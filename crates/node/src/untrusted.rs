@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use covey_ot::store::Batches;
+use covey_store::Batches;
 use zeroize::Zeroizing;
 
 use crate::masks::MaskStore;

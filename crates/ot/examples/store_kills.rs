@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use covey_ot::silent::Parameters;
 use covey_ot::stock::{DiskStock, Reserved};
-use covey_ot::store::Batches;
 use covey_ot::{Block, Link, OtError};
+use covey_store::Batches;
 use covey_transport::{Network, memory};
 use zeroize::Zeroizing;
 
@@ -163,7 +163,7 @@ impl Pair for Runs {
         let Some(both) = both else { return Ok(None) };
         let Some(ours) = zero.reserve(both.name, 1)? else { return Ok(None) };
         let theirs = one.claim(ours.name, ours.range.clone())?;
-        let read = |reserved: covey_ot::store::Reserved| reserved.read().map(|bytes| vec![bytes.to_vec()]);
+        let read = |reserved: covey_store::Reserved| reserved.read().map(|bytes| vec![bytes.to_vec()]);
         Ok(Some([read(ours)?, read(theirs)?]))
     }
 

@@ -1,5 +1,6 @@
 //! What can go wrong, in one line.
 
+use covey_store::StoreError;
 use covey_transport::{PeerId, TransportError};
 
 /// A failure of oblivious transfer.
@@ -28,13 +29,8 @@ pub enum OtError {
         left: u64,
     },
     /// A file of stored material.
-    #[error("{path}: {detail}")]
-    Store {
-        /// Which.
-        path: String,
-        /// What is wrong with it.
-        detail: String,
-    },
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The operating system gave no randomness.
     #[error("no randomness from the operating system: {0}")]
     Randomness(getrandom::Error),

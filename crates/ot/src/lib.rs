@@ -15,7 +15,7 @@
 //! They come from [`base`] OTs on a curve, extended by [`softspoken`] and then by [`silent`] extension. All of that is interactive and blocking, over a
 //! [`Channel`].
 //!
-//! A [`stock`] makes them ahead, counts them and keeps them on disk; [`store`] is what guarantees that nothing there is used
+//! A [`stock`] makes them ahead, counts them and keeps them on disk; `covey_store` is what guarantees that nothing there is used
 //! twice.
 //!
 //! An OT is used up by one of these; its number in its instance is the tweak of its hash. `docs/oblivious-transfer.md` holds
@@ -35,7 +35,6 @@ pub mod random;
 pub mod silent;
 pub mod softspoken;
 pub mod stock;
-pub mod store;
 pub mod table;
 mod view;
 pub mod words;

@@ -9,7 +9,7 @@ use common::both;
 use covey_ot::Channel;
 use covey_ot::silent::Parameters;
 use covey_ot::stock::DiskStock;
-use covey_ot::store::{Batches, Contents, Kind, Material};
+use covey_store::{Batches, Contents, Kind, Material};
 use zeroize::Zeroizing;
 
 const SMALL: Parameters = Parameters::insecure(64, 6, 4);

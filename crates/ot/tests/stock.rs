@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use common::both;
 use covey_ot::silent::Parameters;
 use covey_ot::stock::{self, BatchName, DiskStock, Portion, Reserved, Stock};
-use covey_ot::store::{Contents, Material};
 use covey_ot::{Block, Channel, Received, Sent};
+use covey_store::{Contents, Material};
 
 /// 576 OTs an iteration: 64 · 16 outputs, 64 · 4 + 64 of them for the next.
 const SMALL: Parameters = Parameters::insecure(64, 6, 4);

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use covey_messages::{Hex, OptionsMessage, RingMessage};
 use covey_node::untrusted::read_runs;
-use covey_ot::store::Batches;
 use covey_protocols::Options;
+use covey_store::Batches;
 use serde_json::json;
 
 use super::{Run, Target, archive, line, stock};

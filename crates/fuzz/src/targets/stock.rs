@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use covey_ot::stock::{DiskStock, Portion};
-use covey_ot::store::{Contents, Material};
 use covey_ot::{Channel, OtError};
+use covey_store::{Contents, Material};
 
 use super::archive::{self, Entry};
 use super::{Run, Target, line, pair};

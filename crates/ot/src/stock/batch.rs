@@ -5,14 +5,14 @@
 //! the ranges of the runs that were under way.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::blocks::Blocks;
 use super::by_sender;
 use crate::silent::Parameters;
-use crate::store::{self, BatchName, InUse, Items, Kind, Material};
 use crate::{Block, HashKey, Instance, OtError, Received, Result, Sent};
+use covey_store::{self as store, BatchName, Entry, InUse, Items, Kind, Material};
 
 pub(super) const OTS: Kind = *b"cot-v2  ";
 pub(super) const STATE: Kind = *b"cotnext2";
@@ -93,12 +93,10 @@ impl About {
 
 /// One party's side of a batch.
 pub(super) struct Batch {
-    pub name: BatchName,
-    pub place: PathBuf,
+    entry: Entry,
     me: usize,
     sent: Direction,
     received: Direction,
-    in_use: Arc<InUse>,
 }
 
 /// The OTs of one direction.
@@ -108,10 +106,10 @@ struct Direction {
 }
 
 impl Batch {
-    pub fn open(place: &Path, name: BatchName, me: usize) -> Result<Self> {
-        let sent = Direction::open(&place.join("sent.material"), me)?;
-        let received = Direction::open(&place.join("received.material"), 1 - me)?;
-        Ok(Batch { name, place: place.into(), me, sent, received, in_use: Arc::default() })
+    pub fn open(entry: Entry, me: usize) -> Result<Self> {
+        let sent = Direction::open(&entry.place.join("sent.material"), me)?;
+        let received = Direction::open(&entry.place.join("received.material"), 1 - me)?;
+        Ok(Batch { entry, me, sent, received })
     }
 
     /// How many are left, by sender.
@@ -121,7 +119,7 @@ impl Batch {
 
     /// Sets the next `count` aside.
     pub fn reserve(&mut self, count: [u64; 2]) -> Result<(Portion, Reserved)> {
-        let (me, batch) = (self.me, self.name);
+        let (me, batch) = (self.me, self.entry.name);
         let sent = self.sent.material.reserve(count[me])?;
         let received = self.received.material.reserve(count[1 - me])?;
         let start = by_sender(me, sent.0.start, received.0.start);
@@ -141,12 +139,13 @@ impl Batch {
 
     fn reserved(&self, sent: (Range<u64>, Items), received: (Range<u64>, Items)) -> Reserved {
         let (sent, received) = (self.sent.run(sent), self.received.run(received));
-        Reserved { me: self.me, sent, received, _in_use: self.in_use.clone() }
+        Reserved { me: self.me, sent, received, _in_use: self.entry.in_use.clone() }
     }
+}
 
-    /// Removes its files, once nobody reads of them.
-    pub fn dispose(&self) -> Result<()> {
-        store::dispose(&self.place, &self.in_use)
+impl store::Batch for Batch {
+    fn entry(&self) -> &Entry {
+        &self.entry
     }
 }
 

@@ -8,16 +8,16 @@
 //! The directory also keeps what the next extension starts from, a material of one item: where both parties hold the same, a
 //! fill goes on from it, and otherwise starts with base OTs.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+
+use covey_store::{self as store, Batch as _, BatchName, Contents, Folder, Material};
 
 use super::batch::{About, Batch, OTS, Portion, Reserved, STATE};
 use super::{by_sender, cold_bytes, parameters_for};
 use crate::base::Ristretto;
 use crate::instance::random;
 use crate::silent::{self, Parameters, Secret, Side, SilentReceiver, SilentSender};
-use crate::store::{self, BatchName, Contents, Material, UNFINISHED, hex, remove};
 use crate::{Block, Channel, HashKey, Instance, OtError, Result};
 
 /// What each party says before a fill: random bytes, and the names of the states it could go on from, by sender.
@@ -29,16 +29,8 @@ const PIECE: usize = 1 << 16;
 /// One party's side of the OTs it has ahead with one peer. While it is open no other process can open it.
 pub struct DiskStock {
     me: usize,
-    place: PathBuf,
-    batches: Mutex<Vec<Batch>>,
-    /// Those that cannot be used.
-    damaged: Mutex<Vec<PathBuf>>,
+    folder: Folder<Batch>,
     filling: Mutex<()>,
-    _lock: File,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Bytes that a fill of `wanted`, by sender, sends from nothing, by sending party.
@@ -53,27 +45,16 @@ impl DiskStock {
     /// # Errors
     /// If the directory cannot be made or read, or is open in another process.
     pub fn open(place: &Path, me: usize) -> Result<(DiskStock, Vec<OtError>)> {
-        let file = store::lock_directory(place)?;
-        let (mut batches, mut problems, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
-        for (name, path) in store::finished_batches(place)? {
-            match Batch::open(&path, name, me) {
-                Ok(batch) if batch.left() == [0; 2] && !has_state(&path) => batch.dispose()?,
-                Ok(batch) => batches.push(batch),
-                Err(problem) => {
-                    problems.push(problem);
-                    damaged.push(path);
-                }
-            }
-        }
-        batches.sort_by_key(|batch| batch.name);
-        let (batches, damaged, filling) = (Mutex::new(batches), Mutex::new(damaged), Mutex::default());
-        let stock = DiskStock { me, place: place.into(), batches, damaged, filling, _lock: file };
-        Ok((stock, problems))
+        let (folder, problems) = Folder::open(place, |entry| Batch::open(entry, me))?;
+        Folder::discard_if(&mut folder.batches(), |batch: &mut Batch| {
+            batch.left() == [0; 2] && !has_state(&batch.entry().place)
+        })?;
+        Ok((DiskStock { me, folder, filling: Mutex::default() }, problems))
     }
 
     /// How many are left of each batch, by sender.
     pub fn left(&self) -> Vec<(BatchName, [u64; 2])> {
-        lock(&self.batches).iter().map(|batch| (batch.name, batch.left())).collect()
+        self.folder.batches().iter().map(|batch| (batch.entry().name, batch.left())).collect()
     }
 
     /// Sets aside `count`, by sender, of one of the batches that the peer `has`, if any has so many left. They may be used once the peer
@@ -83,9 +64,9 @@ impl DiskStock {
     /// If the mark cannot be written.
     pub fn reserve(&self, has: &[BatchName], count: [u64; 2]) -> Result<Option<(Portion, Reserved)>> {
         let enough = |batch: &&mut Batch| {
-            has.contains(&batch.name) && batch.left().iter().zip(count).all(|(&left, count)| left >= count)
+            has.contains(&batch.entry().name) && batch.left().iter().zip(count).all(|(&left, count)| left >= count)
         };
-        lock(&self.batches).iter_mut().find(enough).map(|batch| batch.reserve(count)).transpose()
+        self.folder.batches().iter_mut().find(enough).map(|batch| batch.reserve(count)).transpose()
     }
 
     /// Sets aside what the peer has reserved.
@@ -93,10 +74,10 @@ impl DiskStock {
     /// # Errors
     /// If the batch is unknown, the range was used before, or the mark cannot be written.
     pub fn claim(&self, portion: &Portion) -> Result<Reserved> {
-        let mut batches = lock(&self.batches);
-        let batch = batches.iter_mut().find(|batch| batch.name == portion.batch);
+        let mut batches = self.folder.batches();
+        let batch = batches.iter_mut().find(|batch| batch.entry().name == portion.batch);
         batch
-            .ok_or_else(|| store::refuse(&self.place, "the other party offers a batch that is not here"))?
+            .ok_or_else(|| store::refuse(self.folder.place(), "the other party offers a batch that is not here"))?
             .claim(portion)
     }
 
@@ -105,16 +86,13 @@ impl DiskStock {
     /// # Errors
     /// If its files cannot be removed; it is not offered again by this process either way.
     pub fn discard(&self, name: BatchName) -> Result<()> {
-        let mut batches = lock(&self.batches);
-        match batches.iter().position(|batch| batch.name == name) {
-            Some(index) => batches.remove(index).dispose(),
-            None => Ok(()),
-        }
+        self.folder.discard(name)?;
+        Ok(())
     }
 
     /// Bytes of the files of all batches.
     pub fn bytes(&self) -> u64 {
-        lock(&self.batches).iter().map(|batch| store::size_of_files(&batch.place)).sum()
+        self.folder.batches().iter().map(|batch| batch.entry().bytes()).sum()
     }
 
     /// Removes all batches, those that cannot be used included, and what the next extension would start from; how many OTs were left. What
@@ -124,19 +102,16 @@ impl DiskStock {
     /// If a fill is under way, or files cannot be removed.
     pub fn clear(&self) -> Result<u64> {
         let Ok(_filling) = self.filling.try_lock() else {
-            return Err(store::refuse(&self.place, "it is being filled: try again later"));
+            return Err(store::refuse(self.folder.place(), "it is being filled: try again later").into());
         };
-        let mut batches = lock(&self.batches);
+        let mut batches = self.folder.batches();
         let mut left = 0;
         while let Some(batch) = batches.pop() {
             left += batch.left().iter().sum::<u64>();
-            batch.dispose()?;
+            batch.entry().dispose()?;
         }
-        let mut damaged = lock(&self.damaged);
-        while let Some(place) = damaged.last() {
-            remove(place)?;
-            damaged.pop();
-        }
+        drop(batches);
+        self.folder.discard_damaged()?;
         Ok(left)
     }
 
@@ -159,7 +134,7 @@ impl DiskStock {
     #[doc(hidden)]
     pub fn fill_with(&self, wanted: [u64; 2], sizes: [Parameters; 2], channel: &mut dyn Channel) -> Result<()> {
         let Ok(_filling) = self.filling.try_lock() else {
-            return Err(store::refuse(&self.place, "it is being filled already: try again later"));
+            return Err(store::refuse(self.folder.place(), "it is being filled already: try again later").into());
         };
         let mut states = self.take_states();
         let ours: [u8; 32] = random()?;
@@ -184,19 +159,9 @@ impl DiskStock {
         hasher.update(zero).update(one);
         let session: [u8; 32] = hasher.finalize().into();
         let name: BatchName = *session.first_chunk().expect("16 of 32 bytes");
-        let place = self.place.join(hex(&name));
-        let new = place.with_extension(UNFINISHED);
-        store::create_private_directory(&new)?;
-        let made = self.make(session, &new, wanted, sizes, states, channel);
-        if made.is_err() {
-            let _ = remove(&new);
-        }
-        made?;
-        // Its files may be moved only when nothing has them open.
-        std::fs::rename(&new, &place).map_err(store::failed(&place, "put it in place"))?;
-        store::sync_directory(&self.place)?;
-        let batch = Batch::open(&place, name, self.me)?;
-        lock(&self.batches).push(batch);
+        let entry = self.folder.make(name, |new| self.make(session, new, wanted, sizes, states, channel))?;
+        let batch = Batch::open(entry, self.me)?;
+        self.folder.batches().push(batch);
         Ok(())
     }
 
@@ -232,8 +197,8 @@ impl DiskStock {
 
     /// What the next extensions start from, by sender; of several of one direction the first.
     fn take_states(&self) -> [Option<Stored>; 2] {
-        let batches = lock(&self.batches);
-        let find = |name: &str| batches.iter().find_map(|batch| Stored::open(&batch.place, name));
+        let batches = self.folder.batches();
+        let find = |name: &str| batches.iter().find_map(|batch| Stored::open(&batch.entry().place, name));
         by_sender(self.me, find("sent"), find("received"))
     }
 }
@@ -326,7 +291,7 @@ fn make<S: Side>(place: &Path, name: &str, start: Start, wanted: u64, channel: &
     let bytes = zeroize::Zeroizing::new(about.to_bytes());
     let contents = Contents { kind: &STATE, id: about.id(&STATE, item), item, count, about: &bytes };
     let mut state = state;
-    Material::create(&state_path(place, name), &contents, |out| {
+    Ok(Material::create(&state_path(place, name), &contents, |out| {
         state.take().iter().for_each(|state| out.extend_from_slice(state));
-    })
+    })?)
 }

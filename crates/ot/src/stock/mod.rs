@@ -12,8 +12,8 @@ use crate::silent::{self, Parameters, Side, SilentReceiver, SilentSender};
 use crate::{Block, Channel, HashKey, Instance, OtError, Received, Result, Sent};
 use blocks::Blocks;
 
-pub use crate::store::BatchName;
 pub use batch::{Portion, Reserved};
+pub use covey_store::BatchName;
 pub use disk::DiskStock;
 
 /// One party's side of the OTs of both directions. Not `Debug`.

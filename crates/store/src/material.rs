@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{Journal, Kind, create_private, failed, overwrite, overwrite_all, refuse};
-use crate::Result;
+use crate::{Journal, Kind, Result, create_private, failed, overwrite, overwrite_all, refuse};
 
 const MAGIC: [u8; 8] = *b"COVEYMT1";
 const DIGEST: usize = 32;

@@ -2,22 +2,34 @@
 //! one, [`Batches`] a folder of such files. None of them knows what the items are.
 
 mod batches;
+mod folder;
 mod journal;
 mod material;
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
 
 use zeroize::Zeroizing;
 
-pub use batches::{Batches, Reserved, Stored};
+pub use batches::{Batches, Finished, Reserved, Stored};
+pub use folder::{Batch, Entry, Folder, InUse};
 pub use journal::Journal;
 pub use material::{Contents, Items, Material};
 
-use crate::{OtError, Result};
+/// What is wrong with a file or folder of stored material, in one line.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {detail}")]
+pub struct StoreError {
+    /// Which.
+    pub path: String,
+    /// What is wrong with it.
+    pub detail: String,
+}
+
+/// A result of a store.
+pub type Result<T> = std::result::Result<T, StoreError>;
 
 /// Eight bytes that say what kind of material a file holds.
 pub type Kind = [u8; 8];
@@ -30,12 +42,12 @@ pub(crate) const UNFINISHED: &str = "new";
 const LOCK: &str = "lock";
 
 /// The error about the file at `path`.
-pub(crate) fn refuse(path: &Path, detail: impl Into<String>) -> OtError {
-    OtError::Store { path: path.display().to_string(), detail: detail.into() }
+pub fn refuse(path: &Path, detail: impl Into<String>) -> StoreError {
+    StoreError { path: path.display().to_string(), detail: detail.into() }
 }
 
 /// The same for what the operating system says.
-pub(crate) fn failed<'a>(path: &'a Path, what: &'a str) -> impl FnOnce(std::io::Error) -> OtError + 'a {
+pub(crate) fn failed<'a>(path: &'a Path, what: &'a str) -> impl FnOnce(std::io::Error) -> StoreError + 'a {
     move |error| refuse(path, format!("cannot {what}: {error}"))
 }
 
@@ -66,7 +78,7 @@ pub(crate) fn create_private_directory(path: &Path) -> Result<()> {
 }
 
 /// Waits until the names in `directory` are on the disk.
-pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
+pub fn sync_directory(directory: &Path) -> Result<()> {
     if cfg!(unix) {
         File::open(directory).and_then(|file| file.sync_all()).map_err(failed(directory, "write it to the disk"))?;
     }
@@ -85,28 +97,6 @@ pub(crate) fn lock_directory(place: &Path) -> Result<File> {
         TryLockError::Error(error) => failed(&path, "lock it")(error),
     })?;
     Ok(file)
-}
-
-/// The batches in a directory, by name. Unfinished ones are removed.
-pub(crate) fn finished_batches(place: &Path) -> Result<Vec<(BatchName, PathBuf)>> {
-    let unreadable = |error| failed(place, "read it")(error);
-    let mut batches = Vec::new();
-    for entry in std::fs::read_dir(place).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        if path.extension().is_some_and(|extension| extension == UNFINISHED) {
-            remove(&path)?;
-        } else if let Some(name) = path.file_name().and_then(|name| parse(name.to_str()?)) {
-            batches.push((name, path));
-        }
-    }
-    batches.sort_unstable();
-    Ok(batches)
-}
-
-/// Bytes of the files in a directory. A file that cannot be looked at counts as none.
-pub(crate) fn size_of_files(directory: &Path) -> u64 {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.metadata().ok()).filter(std::fs::Metadata::is_file).map(|file| file.len()).sum()
 }
 
 /// Removes a directory, if it is there. Its files are overwritten first: what is merely deleted stays on the disk.
@@ -151,30 +141,7 @@ fn overwrite(file: &mut File, bytes: Range<u64>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Held by a batch and by all who read of it, so that nothing is overwritten under their eyes.
-#[derive(Default)]
-pub(crate) struct InUse(Mutex<Option<PathBuf>>);
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        if let Some(place) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            // What fails here is done when the store is opened.
-            let _ = remove(place);
-        }
-    }
-}
-
-/// Removes a batch at `place`: now by name, so that what a crash leaves of it is no batch, and its files once nobody reads of them.
-pub(crate) fn dispose(place: &Path, in_use: &Arc<InUse>) -> Result<()> {
-    let gone = place.with_extension(UNFINISHED);
-    match std::fs::rename(place, &gone) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(place, "remove it")(error)),
-        _ if Arc::strong_count(in_use) == 1 => remove(&gone)?,
-        _ => *in_use.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(gone),
-    }
-    place.parent().map_or(Ok(()), sync_directory)
-}
-
+/// A name in hexadecimal digits.
 pub(crate) fn hex(name: &BatchName) -> String {
     name.iter().map(|byte| format!("{byte:02x}")).collect()
 }

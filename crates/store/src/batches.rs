@@ -5,36 +5,33 @@
 //! that it has marked before knows that the asking party's folder is an older copy, put back, and refuses. A copy of its own that is
 //! behind skips ahead.
 
-use std::fs::File;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, MutexGuard};
 
 use zeroize::Zeroizing;
 
-use super::{
-    BatchName, Contents, InUse, Items, Kind, Material, UNFINISHED, create_private_directory, dispose, finished_batches,
-    hex, lock_directory, refuse, remove, size_of_files, sync_directory,
-};
-use crate::{OtError, Result};
+use crate::folder::{Batch, Entry, Folder, InUse};
+use crate::{BatchName, Contents, Items, Kind, Material, Result, StoreError, refuse};
 
 const FILE: &str = "items.material";
 
-/// One party's batches of a kind. While they are open no other process can open them.
+/// One party's batches of a kind.
 pub struct Batches {
-    place: PathBuf,
     kind: Kind,
-    batches: Mutex<Vec<Batch>>,
-    /// Those that cannot be used.
-    damaged: Mutex<Vec<PathBuf>>,
-    _lock: File,
+    folder: Folder<OneFile>,
 }
 
-struct Batch {
-    name: BatchName,
-    place: PathBuf,
+/// A batch of one file.
+struct OneFile {
+    entry: Entry,
     material: Material,
-    in_use: Arc<InUse>,
+}
+
+impl Batch for OneFile {
+    fn entry(&self) -> &Entry {
+        &self.entry
+    }
 }
 
 /// What there is of a batch.
@@ -62,40 +59,31 @@ pub struct Reserved {
 }
 
 /// A batch that is on the disk, but not among those that items are taken from.
-pub struct Finished(Batch);
+pub struct Finished(OneFile);
 
 impl Batches {
     /// Opens the batches of `kind` in `place`, making the folder if need be. Also returns what is wrong with those that cannot be used.
     ///
     /// # Errors
     /// If the folder cannot be made or read, or is open in another process.
-    pub fn open(place: &Path, kind: &Kind) -> Result<(Batches, Vec<OtError>)> {
-        let lock = lock_directory(place)?;
-        let (mut batches, mut problems, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
-        for (name, place) in finished_batches(place)? {
-            let problem = match Material::open(&place.join(FILE), kind) {
-                Ok(material) if material.journal().id() != id(kind, &name, material.journal().total()) => {
-                    refuse(&place, "this is another batch than its name says")
-                }
-                Ok(material) => {
-                    batches.push(Batch::new(name, place, material));
-                    continue;
-                }
-                Err(problem) => problem,
-            };
-            problems.push(problem);
-            damaged.push(place);
-        }
-        let (batches, damaged) = (Mutex::new(batches), Mutex::new(damaged));
-        let batches = Batches { place: place.into(), kind: *kind, batches, damaged, _lock: lock };
-        batches.remove_used_up(&mut batches.lock())?;
+    pub fn open(place: &Path, kind: &Kind) -> Result<(Batches, Vec<StoreError>)> {
+        let open = |entry: Entry| -> Result<OneFile> {
+            let material = Material::open(&entry.place.join(FILE), kind)?;
+            if material.journal().id() != id(kind, &entry.name, material.journal().total()) {
+                return Err(refuse(&entry.place, "this is another batch than its name says"));
+            }
+            Ok(OneFile { material, entry })
+        };
+        let (folder, problems) = Folder::open(place, open)?;
+        let batches = Batches { kind: *kind, folder };
+        remove_used_up(&mut batches.lock())?;
         Ok((batches, problems))
     }
 
     /// What is left of each.
     pub fn stored(&self) -> Vec<Stored> {
-        let stored = |batch: &Batch| Stored {
-            name: batch.name,
+        let stored = |batch: &OneFile| Stored {
+            name: batch.entry.name,
             about: Zeroizing::new(batch.material.about().to_vec()),
             gone: batch.material.journal().gone(),
             left: batch.material.journal().left(),
@@ -105,7 +93,7 @@ impl Batches {
 
     /// Bytes of a batch's files.
     pub fn bytes(&self, name: BatchName) -> u64 {
-        self.lock().iter().find(|batch| batch.name == name).map_or(0, |batch| size_of_files(&batch.place))
+        self.lock().iter().find(|batch| batch.entry.name == name).map_or(0, |batch| batch.entry.bytes())
     }
 
     /// Writes a batch of `count` items, which `item` makes one after the other, all of the same length; where it makes none, nothing is
@@ -120,22 +108,9 @@ impl Batches {
         count: u64,
         mut item: impl FnMut(u64) -> Option<Zeroizing<Vec<u8>>>,
     ) -> Result<Finished> {
-        let place = self.place.join(hex(&name));
-        let unfinished = place.with_extension(UNFINISHED);
-        create_private_directory(&unfinished)?;
-        let made = self.write(&unfinished.join(FILE), &name, about, count, &mut item).and_then(|()| {
-            sync_directory(&unfinished)?;
-            std::fs::rename(&unfinished, &place).map_err(super::failed(&place, "put it in place"))?;
-            sync_directory(&self.place)?;
-            Material::open(&place.join(FILE), &self.kind)
-        });
-        match made {
-            Ok(material) => Ok(Finished(Batch::new(name, place, material))),
-            Err(error) => {
-                let _ = remove(&unfinished);
-                Err(error)
-            }
-        }
+        let write = |place: &Path| self.write(&place.join(FILE), &name, about, count, &mut item);
+        let entry = self.folder.make(name, write)?;
+        Ok(Finished(OneFile { material: Material::open(&entry.place.join(FILE), &self.kind)?, entry }))
     }
 
     fn write(
@@ -179,11 +154,11 @@ impl Batches {
     /// If the mark cannot be written.
     pub fn reserve(&self, name: BatchName, count: u64) -> Result<Option<Reserved>> {
         let mut batches = self.lock();
-        let enough = |batch: &&mut Batch| batch.name == name && batch.material.journal().left() >= count;
+        let enough = |batch: &&mut OneFile| batch.entry.name == name && batch.material.journal().left() >= count;
         let Some(batch) = batches.iter_mut().find(enough) else { return Ok(None) };
         let (range, items) = batch.material.reserve(count)?;
         let reserved = batch.reserved(range, items);
-        self.remove_used_up(&mut batches)?;
+        remove_used_up(&mut batches)?;
         Ok(Some(reserved))
     }
 
@@ -193,12 +168,12 @@ impl Batches {
     /// If the batch is not here, the items were used before, or the mark cannot be written.
     pub fn claim(&self, name: BatchName, range: Range<u64>) -> Result<Reserved> {
         let mut batches = self.lock();
-        let Some(batch) = batches.iter_mut().find(|batch| batch.name == name) else {
-            return Err(refuse(&self.place, "the other party offers a batch that is not here"));
+        let Some(batch) = batches.iter_mut().find(|batch| batch.entry.name == name) else {
+            return Err(refuse(self.folder.place(), "the other party offers a batch that is not here"));
         };
         let items = batch.material.claim(&range)?;
         let reserved = batch.reserved(range, items);
-        self.remove_used_up(&mut batches)?;
+        remove_used_up(&mut batches)?;
         Ok(reserved)
     }
 
@@ -211,14 +186,13 @@ impl Batches {
     pub fn follow(&self, known: &[BatchName], told: &[(BatchName, u64)]) -> Result<()> {
         let mut batches = self.lock();
         let position = |name: &BatchName| told.iter().find(|(told, _)| told == name).map(|(_, position)| *position);
-        let lost = batches.extract_if(.., |batch| known.contains(&batch.name) && position(&batch.name).is_none());
-        let lost: Vec<Batch> = lost.collect();
-        lost.iter().try_for_each(Batch::dispose)?;
-        for batch in batches.iter_mut().filter(|batch| known.contains(&batch.name)) {
-            let position = position(&batch.name).unwrap_or_default().min(batch.material.journal().total());
+        let lost = |name: &BatchName| known.contains(name) && position(name).is_none();
+        Folder::discard_if(&mut batches, |batch| lost(&batch.entry.name))?;
+        for batch in batches.iter_mut().filter(|batch| known.contains(&batch.entry.name)) {
+            let position = position(&batch.entry.name).unwrap_or_default().min(batch.material.journal().total());
             batch.material.advance(position)?;
         }
-        self.remove_used_up(&mut batches)
+        remove_used_up(&mut batches)
     }
 
     /// Removes a batch that is not to be trusted, or of no use, any more; whether there was one.
@@ -226,11 +200,7 @@ impl Batches {
     /// # Errors
     /// If its files cannot be removed; it serves no more in this process either way.
     pub fn discard(&self, name: BatchName) -> Result<bool> {
-        let mut batches = self.lock();
-        match batches.iter().position(|batch| batch.name == name) {
-            Some(index) => batches.remove(index).dispose().map(|()| true),
-            None => Ok(false),
-        }
+        self.folder.discard(name)
     }
 
     /// Removes the batches that were found unusable when the folder was opened; how many there were.
@@ -238,13 +208,7 @@ impl Batches {
     /// # Errors
     /// If their files cannot be removed.
     pub fn discard_damaged(&self) -> Result<usize> {
-        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = damaged.len();
-        while let Some(place) = damaged.last() {
-            remove(place)?;
-            damaged.pop();
-        }
-        Ok(count)
+        self.folder.discard_damaged()
     }
 
     /// [`Batches::discard`] of a batch that was never added.
@@ -252,31 +216,22 @@ impl Batches {
     /// # Errors
     /// If its files cannot be removed.
     pub fn withdraw(&self, Finished(batch): Finished) -> Result<()> {
-        batch.dispose()
+        batch.entry.dispose()
     }
 
-    fn remove_used_up(&self, batches: &mut Vec<Batch>) -> Result<()> {
-        let used_up: Vec<Batch> = batches.extract_if(.., |batch| batch.material.is_used_up()).collect();
-        used_up.iter().try_for_each(Batch::dispose)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Batch>> {
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<OneFile>> {
+        self.folder.batches()
     }
 }
 
-impl Batch {
-    fn new(name: BatchName, place: PathBuf, material: Material) -> Self {
-        Batch { name, place, material, in_use: Arc::default() }
-    }
+fn remove_used_up(batches: &mut Vec<OneFile>) -> Result<()> {
+    Folder::discard_if(batches, |batch| batch.material.is_used_up())
+}
 
+impl OneFile {
     fn reserved(&self, range: Range<u64>, items: Items) -> Reserved {
         let about = Zeroizing::new(self.material.about().to_vec());
-        Reserved { name: self.name, range, about, items, _in_use: self.in_use.clone() }
-    }
-
-    fn dispose(&self) -> Result<()> {
-        dispose(&self.place, &self.in_use)
+        Reserved { name: self.entry.name, range, about, items, _in_use: self.entry.in_use.clone() }
     }
 }
 
@@ -299,7 +254,11 @@ fn id(kind: &Kind, name: &BatchName, count: u64) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::path::PathBuf;
+
     use super::*;
+    use crate::{UNFINISHED, hex};
 
     const KIND: Kind = *b"test    ";
     const NAME: BatchName = [7; 16];
@@ -441,7 +400,14 @@ mod tests {
         let batches = made(&place, 3, 64);
         let file = place.join(hex(&NAME)).join(FILE);
         let bytes = batches.bytes(NAME);
-        assert!(bytes > 3 * 64 && bytes == size_of_files(&place.join(hex(&NAME))));
+        assert!(
+            bytes > 3 * 64
+                && bytes
+                    == std::fs::read_dir(place.join(hex(&NAME)))
+                        .unwrap()
+                        .map(|file| file.unwrap().metadata().unwrap().len())
+                        .sum::<u64>()
+        );
         // Through the open file, after its name is gone.
         let (mut seen, mut open) = (Vec::new(), File::open(&file).unwrap());
         let in_use = batches.reserve(NAME, 1).unwrap().unwrap();

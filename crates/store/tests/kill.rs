@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use covey_ot::store::{Journal, Kind};
+use covey_store::{Journal, Kind};
 
 const KIND: Kind = *b"counted ";
 const VARIABLE: &str = "COVEY_TEST_CONSUME";

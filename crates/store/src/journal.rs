@@ -15,8 +15,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::{Kind, create_private, failed, refuse};
-use crate::Result;
+use crate::{Kind, Result, create_private, failed, refuse};
 
 const MAGIC: [u8; 8] = *b"COVEYJN2";
 const PAGE: usize = 4096;
