@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tracing::warn;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// How the lines of the log are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -39,11 +39,12 @@ impl std::str::FromStr for LogFormat {
     }
 }
 
-/// Writes this process' log to standard error from now on; `COVEY_LOG` filters it. A log that is set up already stays.
+/// Writes this process' log to standard error from now on, from the level in `COVEY_LOG` up: off, error, warn, info (where there is none),
+/// debug or trace. A log that is set up already stays.
 pub fn start_log(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("COVEY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let level = std::env::var("COVEY_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::INFO);
     // A full disk under the log is no reason to stop serving: saying so on stderr would fail too, and panic.
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).log_internal_errors(false);
     let log = log.with_target(false).with_ansi(false);
     let _ = match format {
         LogFormat::Text => log.try_init(),

@@ -23,7 +23,7 @@ enum Event {
 }
 
 /// Is the party that the file `config` describes, which with `dealer` must be a dealer's, until a signal handler raises; then it takes leave of its peers and that
-/// is raised. `ready` is called with the address listened on. The log goes to stderr, as text or json; `COVEY_LOG` filters it.
+/// is raised. `ready` is called with the address listened on. The log goes to stderr, as text or json; `COVEY_LOG` is its level.
 #[pyfunction]
 #[pyo3(signature = (config, ready, dealer = false, log = None))]
 pub(crate) fn serve_party(
