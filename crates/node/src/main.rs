@@ -6,34 +6,70 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::Parser;
 use covey_node::{LogFormat, NodeError, PartyConfig, forbid_core_dumps, serve, start_log};
+use lexopt::prelude::*;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Run one Covey party: it keeps shares of weights and computes on shares with the other parties.
-#[derive(Parser)]
-#[command(name = "covey-party", version)]
+const HELP: &str = "\
+Run one Covey party: it keeps shares of weights and computes on shares with the other parties.
+
+Usage: covey-party --config FILE [--print-address] [--log FORMAT]
+
+Options:
+  --config FILE    The party's configuration (party.toml)
+  --print-address  Print the address listened on, alone on one line of standard output
+  --log FORMAT     Write the log as text or json, whatever `log` of [party] says
+  --help           Print this
+  --version        Print the version";
+
+/// What the command line says.
 struct Arguments {
-    /// The party's configuration (party.toml).
-    #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Print the address listened on, alone on one line of standard output.
-    #[arg(long)]
     print_address: bool,
-    /// Write the log as text or json, whatever `log` of [party] says.
-    #[arg(long, value_name = "FORMAT")]
     log: Option<LogFormat>,
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("covey-party: {error}");
-            ExitCode::FAILURE
+/// What the command line asks for.
+enum Command {
+    Serve(Arguments),
+    Print(String),
+}
+
+fn parse() -> Result<Command, lexopt::Error> {
+    let (mut config, mut print_address, mut log) = (None, false, None);
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("config") => config = Some(parser.value()?.into()),
+            Long("print-address") => print_address = true,
+            Long("log") => log = Some(parser.value()?.parse()?),
+            Short('h') | Long("help") => return Ok(Command::Print(HELP.into())),
+            Short('V') | Long("version") => {
+                return Ok(Command::Print(format!("covey-party {}", env!("CARGO_PKG_VERSION"))));
+            }
+            other => return Err(other.unexpected()),
         }
     }
+    let config = config.ok_or("--config FILE is missing")?;
+    Ok(Command::Serve(Arguments { config, print_address, log }))
+}
+
+fn main() -> ExitCode {
+    let fail = |error: &dyn std::fmt::Display| eprintln!("covey-party: {error}");
+    match parse() {
+        Ok(Command::Print(text)) => println!("{text}"),
+        Ok(Command::Serve(arguments)) => {
+            if let Err(error) = run(&arguments) {
+                fail(&error);
+                return ExitCode::FAILURE;
+            }
+        }
+        Err(error) => {
+            fail(&format!("{error}; see covey-party --help"));
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 fn run(arguments: &Arguments) -> Result<(), NodeError> {
