@@ -172,11 +172,11 @@ class Stored:
     def inferences(self, program: Program, batch: int = 1, *, protocol: str = "two-party", round_bits: int = 0) -> int:
         """For how many inferences of `batch` samples of a program they last."""
         plan = json.loads(_core.plan(program, protocol, batch, round_bits))
-        need = [count for count in plan["transfers"] if count]
+        need = [count for count in plan["correlated_ots"] if count]
         if not need:
             return 0
         return sum(
-            min(left // count for left, count in zip(ots, plan["transfers"], strict=True) if count)
+            min(left // count for left, count in zip(ots, plan["correlated_ots"], strict=True) if count)
             for ots in self.batches
         )
 

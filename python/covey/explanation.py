@@ -101,8 +101,8 @@ class Explanation(Shown):
                     f"{duration(estimate['online_seconds'])} of it once preprocessed; computation comes on top"
                 )
             )
-        if any(plan["transfers"]):
-            ots = " and ".join(f"{count:,}" for count in plan["transfers"])
+        if any(plan["correlated_ots"]):
+            ots = " and ".join(f"{count:,}" for count in plan["correlated_ots"])
             parts.append(
                 Text(
                     f"correlated OTs: {ots}, by the party that holds the correlation; with these in store (`covey "

@@ -38,7 +38,7 @@ def test_the_data_owner_is_a_party_and_has_a_store(command: Command, digits: Pat
         after = json.loads(command.succeeds(*show).out)
         assert after["inferences"] == before["inferences"] - 1
         used = [was - now for was, now in zip(before["batches"][0], after["batches"][0], strict=True)]
-        assert used == plan["transfers"]
+        assert used == plan["correlated_ots"]
     rows = {node.name: node for node in stored.profile.nodes} if stored.profile else {}
     assert (rows["correlated randomness"].op, rows["correlated randomness"].bytes) == ("from the store", 0)
     assert made.profile is not None and stored.profile is not None

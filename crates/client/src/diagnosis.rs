@@ -45,7 +45,6 @@ pub struct ProgramDiagnosis {
     /// The protocol that its weights are shared for.
     pub protocol: String,
     /// The version of the weights, where all parties have the same.
-    #[serde(rename = "sharing")]
     pub weights_version: Option<Hex<16>>,
     /// Whether the parties would serve them.
     pub verdict: Verdict,

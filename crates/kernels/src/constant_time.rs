@@ -6,6 +6,7 @@
 use std::hint::black_box;
 
 use covey_ring::Word;
+use subtle::ConstantTimeEq;
 
 /// Marks `values` as secret.
 #[inline(always)]
@@ -35,13 +36,12 @@ pub fn equal<W: Word>(one: &[W], other: &[W]) -> bool {
 
 /// [`equal`] of bytes.
 pub fn equal_bytes(one: &[u8], other: &[u8]) -> bool {
-    let differs = one.iter().zip(other).fold(0, |differs, (x, y)| differs | (x ^ y));
-    is_zero(u64::from(differs) | u64::from(one.len() != other.len()))
+    declassified([one.ct_eq(other).unwrap_u8()]) == [1]
 }
 
 /// Whether `value` is 0, which is public though `value` is not.
 pub fn is_zero(value: u64) -> bool {
-    declassified([u8::from(black_box(value) == 0)]) == [1]
+    declassified([value.ct_eq(&0).unwrap_u8()]) == [1]
 }
 
 /// Whether marks are compiled in. What serves anyone refuses to be built with them.

@@ -34,7 +34,6 @@ pub struct PartyHello {
     /// The client's key.
     pub client: Key,
     /// Which version of the weights it holds.
-    #[serde(rename = "sharing")]
     pub weights_version: Hex<16>,
     /// Of the words of all public parameters, as it holds them.
     pub public: Hex<32>,

@@ -22,7 +22,7 @@ pub use status::{
 };
 
 /// Version of these messages, and of what the protocols exchange. Both sides must speak the same.
-pub const WIRE_VERSION: u32 = 5;
+pub const WIRE_VERSION: u32 = 6;
 /// The release, which parties of one session must share: message layouts of protocols follow it.
 pub const COVEY_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Longest control message of the set-up, in bytes.
@@ -136,14 +136,14 @@ mod tests {
         let role = TakeRole { protocol: "two-party".into(), program, role: 1, has: Some(weights_version) };
         assert!(
             text(encode(&Request::TakeRole(role)))
-                .contains("{\"take-place\":{\"protocol\":\"two-party\",\"program\":\"02")
+                .contains("{\"take-role\":{\"protocol\":\"two-party\",\"program\":\"02")
         );
         let offer = text(encode(&Reply::RoleOffer(RoleOffer { weights_version, round_bits: 3, payload_bytes: 0 })));
         assert!(
-            offer.contains("{\"place\":{\"sharing\":\"01") && offer.contains("\"round_bits\":3,\"payload_bytes\":0")
+            offer.contains("{\"role-offer\":{\"weights_version\":\"01") && offer.contains("\"round_bits\":3,\"payload_bytes\":0")
         );
         let runs = text(encode(&StoreMessage::StoredRuns { any: true, gone: None }));
-        assert!(runs.ends_with("\"body\":{\"ahead\":{\"any\":true,\"gone\":null}}}"));
+        assert!(runs.ends_with("\"body\":{\"stored-runs\":{\"any\":true,\"gone\":null}}}"));
     }
 
     proptest! {

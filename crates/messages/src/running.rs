@@ -110,7 +110,6 @@ pub enum StoreMessage {
     /// P1 has batches of OTs of these names.
     Has(Vec<Hex<16>>),
     /// What P0 has of stored runs.
-    #[serde(rename = "ahead")]
     StoredRuns {
         /// Some may serve this session.
         any: bool,

@@ -20,7 +20,6 @@ pub enum Request {
     /// Another party joins a session.
     Join(Join),
     /// A data owner asks for what it needs to take a role itself.
-    #[serde(rename = "take-place")]
     TakeRole(TakeRole),
     /// A client asks whether a party would open a session, without opening one.
     Check(Check),
@@ -49,7 +48,6 @@ pub struct TakeRole {
 #[serde(deny_unknown_fields)]
 pub struct RoleOffer {
     /// Which version of the weights the party holds.
-    #[serde(rename = "sharing")]
     pub weights_version: Hex<16>,
     /// Low bits that outputs lose before they open to this client.
     pub round_bits: u32,
@@ -66,7 +64,6 @@ pub struct ShareWeights {
     /// The program they belong to.
     pub program: Hex<32>,
     /// Chosen at random by the owner, identifies this version of the weights.
-    #[serde(rename = "sharing")]
     pub weights_version: Hex<16>,
     /// The receiver's role.
     pub role: usize,
@@ -174,7 +171,6 @@ pub enum Reply {
     /// What the party holds.
     Status(Box<PartyStatus>),
     /// What it takes to be one of the parties.
-    #[serde(rename = "place")]
     RoleOffer(RoleOffer),
     /// It would open the session, if the others have the same.
     Checked(Checked),

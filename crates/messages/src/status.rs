@@ -27,7 +27,6 @@ pub struct Check {
 #[serde(deny_unknown_fields)]
 pub struct Checked {
     /// Which version of the weights.
-    #[serde(rename = "sharing")]
     pub weights_version: Hex<16>,
     /// Of the words of all public parameters.
     pub public: Hex<32>,
@@ -108,7 +107,6 @@ pub struct ProgramUse {
     /// The model's name.
     pub name: String,
     /// Which version of the weights.
-    #[serde(rename = "sharing")]
     pub weights_version: Hex<16>,
     /// The party's role in it.
     pub role: usize,
@@ -173,7 +171,6 @@ pub struct HeldProgram {
     /// The program's hash.
     pub program: Hex<32>,
     /// Which version of the weights.
-    #[serde(rename = "sharing")]
     pub weights_version: Hex<16>,
     /// The party's role in it.
     pub role: usize,

@@ -76,7 +76,7 @@ pub(crate) fn check_parties(
         let (deals, dealer) = (*part == Part::Dealer, config.peer(&key.0).map(|peer| peer.dealer));
         if index == role {
             check_own_part(config, deals)?;
-        } else if dealer.is_none() && !(client == Some(*key) && *part == Part::Open) {
+        } else if dealer.is_none() && !(client == Some(*key) && *part == Part::Public) {
             return Err(Failure::refused(format!(
                 "the key of {who} ({}) is not pinned there as a [[peer]]; pin it with `covey keys pin`",
                 key.0

@@ -190,11 +190,11 @@ impl Runs<'_> {
         let mut taken = budget::Runs::new(self.memory, self.asking, of, round_bits, role)?;
         let asked = |problem: String| format!("{client_name} asked for {problem}");
         // What `count` inferences of `batch` samples use up.
-        let demand = |batch: usize, count: u32| -> Result<[u64; 2], String> {
+        let ot_count = |batch: usize, count: u32| -> Result<[u64; 2], String> {
             let plan = plan_rounded(executor.program(), costs, options, batch, round_bits);
-            let transfers = plan.map_err(|error| error.to_string())?.transfers;
+            let correlated_ots = plan.map_err(|error| error.to_string())?.correlated_ots;
             let times = |one: u64| one.checked_mul(count.into()).ok_or("more correlated OTs than can be counted");
-            Ok([times(transfers[0])?, times(transfers[1])?])
+            Ok([times(correlated_ots[0])?, times(correlated_ots[1])?])
         };
         loop {
             self.place.rest(true);
@@ -216,7 +216,7 @@ impl Runs<'_> {
                     let _memory = taken.take_one(fill.batch).map_err(asked)?;
                     let (done, traffic) = match (&mut supplies, &mut stored_runs) {
                         (Some(supplies), _) => {
-                            fill_store(counts, supplies, &mut *control, || demand(fill.batch, fill.count))?
+                            fill_store(counts, supplies, &mut *control, || ot_count(fill.batch, fill.count))?
                         }
                         (None, Some(stored_runs)) => {
                             stored_runs.need_dealer()?;
@@ -252,7 +252,7 @@ impl Runs<'_> {
             if let Some(supplies) = supplies.as_mut().filter(|_| run.phase != PhaseMessage::Online) {
                 let runs = run.inference..run.inference + u64::from(run.count);
                 for (party, count) in lanes.of(runs.clone()) {
-                    if let Some(ots) = supplies.draw(&mut *control, || demand(run.batch, count))? {
+                    if let Some(ots) = supplies.draw(&mut *control, || ot_count(run.batch, count))? {
                         party.supply(runs.clone(), ots);
                         supplied = true;
                     }
@@ -356,9 +356,9 @@ fn fill_store(
     counts: Counts,
     supplies: &mut Supplies,
     control: &mut dyn Endpoint,
-    demand: impl FnOnce() -> Result<[u64; 2], String>,
+    ot_count: impl FnOnce() -> Result<[u64; 2], String>,
 ) -> Result<(Done, Traffic), String> {
-    let wanted = demand()?;
+    let wanted = ot_count()?;
     if wanted == [0; 2] {
         return Err("this program takes no correlated OTs, so none can be stored".into());
     }

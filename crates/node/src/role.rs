@@ -27,7 +27,7 @@ pub(crate) fn hand_out(
     let kind: ProtocolKind = protocol.parse().map_err(|error: UnknownProtocol| Failure::refused(error.to_string()))?;
     let held = party.held(program, protocol)?;
     let sharing = kind.listed(held.parties().len()).map(|(_, sharing)| sharing);
-    let Some(sharing) = sharing.filter(|sharing| sharing.roles.get(*role) == Some(&Part::Open)) else {
+    let Some(sharing) = sharing.filter(|sharing| sharing.roles.get(*role) == Some(&Part::Public)) else {
         return Err(Failure::refused(format!("nobody but a pinned party can be P{role} of {protocol}")));
     };
     let (version, round_bits) = (held.head.upload.weights_version, party.round_bits(&connection.fingerprint()));

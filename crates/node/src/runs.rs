@@ -32,7 +32,6 @@ pub(crate) struct Purpose {
     pub protocol: String,
     pub program: Hex<32>,
     /// The version of the weights.
-    #[serde(rename = "sharing")]
     pub weights_version: Hex<16>,
     /// The session whose masks the weights are prepared under; none where they need none.
     pub masks: Option<Hex<16>>,

@@ -250,7 +250,7 @@ pub(crate) fn admit(party: &Party, client: Fingerprint, request: Infer) -> Resul
     let same = sharing.roles.iter().enumerate().all(|(index, part)| {
         let then = held.parties().get(index);
         let same = |then: &Key| index == role || party.config.same_peer(&then.0, &terms.parties[index].0);
-        *part == Part::Open || then.is_some_and(same)
+        *part == Part::Public || then.is_some_and(same)
     });
     if held.role() != role || !same {
         return Err(Failure::refused(format!(

@@ -146,20 +146,20 @@ impl<'a> Supplies<'a> {
         format!("{} broke the format: an answer to another question", self.streams.name(self.other))
     }
 
-    /// Sets `demand` aside for the next runs, at both parties or at none.
+    /// Sets `ot_count` aside for the next runs, at both parties or at none.
     pub fn draw(
         &mut self,
         control: &mut dyn Endpoint,
-        demand: impl FnOnce() -> Result<[u64; 2], String>,
+        ot_count: impl FnOnce() -> Result<[u64; 2], String>,
     ) -> Result<Option<Reserved>, String> {
         if self.has.is_empty() {
             return Ok(None);
         }
-        if self.me == 1 { self.claim(control) } else { self.offer(control, demand()?) }
+        if self.me == 1 { self.claim(control) } else { self.offer(control, ot_count()?) }
     }
 
-    fn offer(&mut self, control: &mut dyn Endpoint, demand: [u64; 2]) -> Result<Option<Reserved>, String> {
-        let reserved = self.stock.as_ref().map(|stock| stock.reserve(&self.has, demand)).transpose();
+    fn offer(&mut self, control: &mut dyn Endpoint, ot_count: [u64; 2]) -> Result<Option<Reserved>, String> {
+        let reserved = self.stock.as_ref().map(|stock| stock.reserve(&self.has, ot_count)).transpose();
         let reserved = reserved.unwrap_or_else(|problem| {
             warn!("{problem}: correlated OTs are made in the session");
             None

@@ -143,14 +143,14 @@ pub struct StoredRun {
 pub struct Sharing {
     /// Seeds drawn for one sharing.
     pub seeds: usize,
-    /// What each role is sent, in role order. Those that are [`Part::Open`] come last.
+    /// What each role is sent, in role order. Those that are [`Part::Public`] come last.
     pub roles: Vec<Part>,
 }
 
 impl Sharing {
     /// Roles that nobody but a pinned party can have. They come first.
     pub fn pinned(&self) -> usize {
-        self.roles.iter().filter(|part| **part != Part::Open).count()
+        self.roles.iter().filter(|part| **part != Part::Public).count()
     }
 }
 
@@ -165,7 +165,7 @@ pub enum Part {
         words: bool,
     },
     /// Nothing secret: anyone who may infer can take the role.
-    Open,
+    Public,
     /// Nothing: the role deals correlated randomness and holds no shares. The protocol is secure only as long as whoever has it pools
     /// nothing with a party, so it is nobody but the one that all have pinned as their dealer.
     Dealer,
@@ -176,7 +176,7 @@ impl Part {
     pub fn seeds(&self) -> &[usize] {
         match self {
             Part::Secret { seeds, .. } => seeds,
-            Part::Open | Part::Dealer => &[],
+            Part::Public | Part::Dealer => &[],
         }
     }
 

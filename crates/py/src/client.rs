@@ -39,7 +39,7 @@ pub(crate) fn share_weights(
         let config = ClientConfig::read(config)?;
         let mut progress = |done, total| reporter.report(done, total, "sharing weights");
         let report = covey_client::share_weights(&config, &program, &weights, protocol, &mut progress)?;
-        Ok(serde_json::json!({ "program": report.program, "sharing": report.weights_version, "bytes": report.bytes })
+        Ok(serde_json::json!({ "program": report.program, "weights_version": report.weights_version, "bytes": report.bytes })
             .to_string())
     })
 }

@@ -98,7 +98,7 @@ pub struct Plan {
     /// What preparing the weights exchanges, once for a version of them as long as no party starts anew.
     pub weights: Option<NodeCost>,
     /// Correlated OTs it uses up, by the party that holds the correlation.
-    pub transfers: [u64; 2],
+    pub correlated_ots: [u64; 2],
     /// LAN and WAN.
     pub estimates: Vec<Estimate>,
     /// Peak resident memory of each party's process, in role order: an estimate in bytes.
@@ -111,7 +111,7 @@ const PROCESS: u64 = 112_000_000;
 
 /// What a kept message takes beside its bytes, and what a correlated OT takes until it is used.
 const MESSAGE_KEPT: u64 = 16;
-const TRANSFER_KEPT: u64 = 24;
+const OT_KEPT: u64 = 24;
 
 /// Plans one inference of `program` over `batch` samples on the protocol with these costs.
 ///
@@ -156,8 +156,8 @@ pub fn plan_rounded(
     let estimates = [Network::lan(), Network::wan()].map(|network| estimate(network, &total)).into();
     let total = NodeCost::new(u32::MAX, "total", "", &total);
     let memory = planner.peak_memory().into_iter().map(|bytes| bytes + PROCESS).collect();
-    let transfers = planner.ot_count().by_sender;
-    Ok(Plan { protocol: model.name.into(), batch, nodes, total, weights, transfers, estimates, memory })
+    let correlated_ots = planner.ot_count().by_sender;
+    Ok(Plan { protocol: model.name.into(), batch, nodes, total, weights, correlated_ots, estimates, memory })
 }
 
 /// A planner, and the program with its weights prepared on it.
@@ -230,10 +230,10 @@ pub fn footprint(
     // Whoever is sent nothing online has computed what it sends there ahead, and keeps that.
     let rests = !total.links.keys().any(|&(kind, _, to)| kind == StepKind::Online && to == role);
     let ahead = if rests { bytes(&|kind, from, _| kind == StepKind::Online && from == role) } else { 0 };
-    let transfers = total.ot_count.by_sender.iter().sum::<u64>() * TRANSFER_KEPT;
+    let correlated_ots = total.ot_count.by_sender.iter().sum::<u64>() * OT_KEPT;
     // Material lies in chunks that double up to 4 MiB.
     let material = dealt + ahead;
-    Ok(Footprint { run, kept: material + material.min(4 << 20) + transfers })
+    Ok(Footprint { run, kept: material + material.min(4 << 20) + correlated_ots })
 }
 
 fn estimate(network: Network, cost: &Cost) -> Estimate {

@@ -41,7 +41,7 @@ def list_(config: EitherConfig = None, state: StateFolder = None, as_json: Json 
     for entry in entries:
         role = f"P{entry['role']}" + (f" {entry['party']}" if entry["party"] else "")
         ring = "".join(f"Z_2^{size}" if kind == "pow2" else f"Z_{size}" for kind, size in entry["ring"].items())
-        short = [entry[key][: holdings.DIGITS] for key in ("program", "sharing")]
+        short = [entry[key][: holdings.DIGITS] for key in ("program", "weights_version")]
         texts = [entry["name"], *short, entry["protocol"], ring, entry["owner"] or "not known", role]
         table.add_row(*map(console.cell, texts), console.amount(entry["share_bytes"]))
     console.out().print(table)

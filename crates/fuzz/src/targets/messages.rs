@@ -96,9 +96,9 @@ fn seed() -> Vec<(String, Vec<u8>)> {
     let offer_runs = StoreMessage::OfferRuns { batch: Hex([1; 16]), start: 4, count: 2, turn: 7 };
     let asked = StoreMessage::Asked { batch: 1, count: 2 };
     let overtaken = StoreMessage::Overtaken { reason: "no".into() };
-    let ahead = StoreMessage::StoredRuns { any: true, gone: Some(vec![(Hex([1; 16]), 3)]) };
+    let stored_runs = StoreMessage::StoredRuns { any: true, gone: Some(vec![(Hex([1; 16]), 3)]) };
     let started = Reply::Started { names: vec!["alpha".into(), "beta".into()], stored_runs: vec![(1, 2)] };
-    let place = TakeRole { protocol: "two-party".into(), program: Hex([6; 32]), role: 1, has: Some(Hex([2; 16])) };
+    let take_role = TakeRole { protocol: "two-party".into(), program: Hex([6; 32]), role: 1, has: Some(Hex([2; 16])) };
     let (protocol, program, client) = ("trio".to_string(), Hex([6; 32]), "data".to_string());
     let check = Check { protocol, program, role: 1, parties: Vec::new(), client, without_dealer: false };
     vec![
@@ -108,7 +108,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("delete-store".into(), messages::encode(&Request::DeleteStore(Some(program)))),
         ("infer".into(), messages::encode(&Request::Infer(Infer { role: 1, terms }))),
         ("join".into(), messages::encode(&Request::Join(Join { session: Hex([5; 16]), role: 2 }))),
-        ("place".into(), messages::encode(&Request::TakeRole(place))),
+        ("take-role".into(), messages::encode(&Request::TakeRole(take_role))),
         ("refused".into(), messages::encode(&Reply::Refused { reason: "no".into() })),
         ("started".into(), messages::encode(&started)),
         ("proceed".into(), messages::encode(&Proceed::Proceed)),
@@ -119,7 +119,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("done".into(), messages::encode(&SessionReply::Done(done))),
         ("offer".into(), messages::encode(&offer)),
         ("offer-runs".into(), messages::encode(&offer_runs)),
-        ("ahead".into(), messages::encode(&ahead)),
+        ("stored-runs".into(), messages::encode(&stored_runs)),
         ("asked".into(), messages::encode(&asked)),
         ("overtaken".into(), messages::encode(&overtaken)),
     ]

@@ -30,7 +30,7 @@ fn about(role: u8) -> Vec<u8> {
         "covey": "0.1.0",
         "protocol": "beaver",
         "program": Hex([6; 32]),
-        "sharing": Hex([5; 16]),
+        "weights_version": Hex([5; 16]),
         "masks": Hex([4; 16]),
         "ring": RingMessage::Pow2(32),
         "options": OptionsMessage::from(Options::default()),

@@ -30,8 +30,8 @@ fn planned(model: &Model, round_bits: u32) -> Plan {
 }
 
 /// Correlated OTs that it uses up.
-fn demand(model: &Model) -> [u64; 2] {
-    planned(model, 0).transfers
+fn ot_count(model: &Model) -> [u64; 2] {
+    planned(model, 0).correlated_ots
 }
 
 /// What is left at P0 and P1, by the role that holds the correlation.
@@ -43,8 +43,8 @@ fn left(cluster: &Cluster) -> [[u64; 2]; 2] {
     })
 }
 
-fn less(before: [u64; 2], demand: [u64; 2]) -> [u64; 2] {
-    [before[0] - demand[0], before[1] - demand[1]]
+fn less(before: [u64; 2], ot_count: [u64; 2]) -> [u64; 2] {
+    [before[0] - ot_count[0], before[1] - ot_count[1]]
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_store_serves_sessions_across_kills_and_its_older_copy_is_refused() {
     let mut parties = [0, 1].map(|party| Process::start(&cluster, party));
     let model = model();
     cluster.share(&model);
-    let one = demand(&model);
+    let one = ot_count(&model);
     assert!(one.iter().all(|&count| count > 1000), "{one:?}");
 
     // Without a store, the session makes its own.
@@ -251,7 +251,7 @@ fn data_owners_are_p1_themselves() {
 #[test]
 fn a_data_owners_store_outlives_its_process_half() {
     let (cluster, _process, model) = server();
-    let one = demand(&model);
+    let one = ot_count(&model);
     let mut data = own(&cluster, "data", &model).unwrap();
     session(&mut data).fill_store(1, 3, &mut |_| {}).unwrap();
     drop(data);

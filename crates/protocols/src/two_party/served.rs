@@ -22,7 +22,7 @@ impl<W: Word> Served for TwoParty<W> {
 
     /// P0 belongs to the model owner.
     fn sharing(_: usize) -> Sharing {
-        Sharing { seeds: 0, roles: vec![Part::Secret { seeds: Vec::new(), words: true }, Part::Open] }
+        Sharing { seeds: 0, roles: vec![Part::Secret { seeds: Vec::new(), words: true }, Part::Public] }
     }
 
     /// Beside the one in common, P0 has a key of its own: from it come the seeds that it gives a client, which P1 must not have.
