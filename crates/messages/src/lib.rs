@@ -140,7 +140,8 @@ mod tests {
         );
         let offer = text(encode(&Reply::RoleOffer(RoleOffer { weights_version, round_bits: 3, payload_bytes: 0 })));
         assert!(
-            offer.contains("{\"role-offer\":{\"weights_version\":\"01") && offer.contains("\"round_bits\":3,\"payload_bytes\":0")
+            offer.contains("{\"role-offer\":{\"weights_version\":\"01")
+                && offer.contains("\"round_bits\":3,\"payload_bytes\":0")
         );
         let runs = text(encode(&StoreMessage::StoredRuns { any: true, gone: None }));
         assert!(runs.ends_with("\"body\":{\"stored-runs\":{\"any\":true,\"gone\":null}}}"));

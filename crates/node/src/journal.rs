@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use covey_messages::one_line;
 use serde::Deserialize;
 use tracing::warn;
 use tracing_subscriber::filter::LevelFilter;
@@ -42,14 +43,21 @@ impl std::str::FromStr for LogFormat {
 /// Writes this process' log to standard error from now on, from the level in `COVEY_LOG` up: off, error, warn, info (where there is none),
 /// debug or trace. A log that is set up already stays.
 pub fn start_log(format: LogFormat) {
-    let level = std::env::var("COVEY_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::INFO);
+    let asked = std::env::var("COVEY_LOG").ok();
+    let level = asked.as_ref().and_then(|level| level.parse().ok());
     // A full disk under the log is no reason to stop serving: saying so on stderr would fail too, and panic.
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).log_internal_errors(false);
+    let log = tracing_subscriber::fmt()
+        .with_max_level(level.unwrap_or(LevelFilter::INFO))
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     let log = log.with_target(false).with_ansi(false);
     let _ = match format {
         LogFormat::Text => log.try_init(),
         LogFormat::Json => log.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init(),
     };
+    if let (Some(asked), None) = (asked, level) {
+        warn!("COVEY_LOG is '{}': it takes off, error, warn, info, debug or trace", one_line(&asked));
+    }
 }
 
 /// Lines about one client or peer in a [`WINDOW`], and as many about all callers that do not show who they are. The rest are counted.

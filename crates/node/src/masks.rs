@@ -1,7 +1,7 @@
 //! What the masks of prepared weights are drawn from, kept beside the weights: where all roles have kept the same, every session
 //! prepares under them, so that what was dealt under them goes on serving after restarts. A mask serves one version of the weights.
 //!
-//! A file is `COVEYMS2`, the head's length (u32), the head (JSON), the seeds, and the blake3 hash of all that; numbers little-endian.
+//! A file is `COVEYMS3`, the head's length (u32), the head (JSON), the seeds, and the blake3 hash of all that; numbers little-endian.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -17,7 +17,7 @@ use crate::files;
 
 pub(crate) const FOLDER: &str = "weight-masks";
 /// Of files whose masks are numbered by the program's values.
-const MAGIC: &[u8; 8] = b"COVEYMS2";
+const MAGIC: &[u8; 8] = b"COVEYMS3";
 /// More than any of these files has.
 const MAX_FILE: u64 = 64 << 10;
 

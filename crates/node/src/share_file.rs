@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use crate::state::Head;
 
 pub(crate) const MAGIC: &[u8; 8] = b"COVEYSHR";
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 const MAX_HEAD: u32 = 64 << 10;
 /// Ring elements read at once: a multiple of 8, so that pieces end at whole bytes.
 const PIECE: usize = 1 << 18;

@@ -44,13 +44,15 @@ struct State {
     taken: bool,
 }
 
-/// Such a form; which type it has follows from protocol and ring.
+/// Such a form; which type it has follows from the ring's words.
 #[derive(Clone)]
 pub(crate) struct Prepared {
     /// The session it was made in, or its masks were drawn in.
     pub session: Hex<16>,
     /// What masks are drawn from where the parties prepare weights together.
     masks: Option<Masks>,
+    /// The protocol of whose parties the form is.
+    protocol: &'static str,
     executor: Arc<dyn Any + Send + Sync>,
     memory: Arc<Charge>,
 }
@@ -131,8 +133,9 @@ impl Drop for Turn<'_> {
 }
 
 impl Prepared {
-    fn typed<W: Word>(self) -> Option<SessionWeights<W>> {
-        let Prepared { masks, executor, memory, .. } = self;
+    fn typed<W: Word>(self, of: ServedProtocol<W>) -> Option<SessionWeights<W>> {
+        let Prepared { masks, protocol, executor, memory, .. } = self;
+        (protocol == of.properties.costs.name).then_some(())?;
         Some(SessionWeights { executor: executor.downcast().ok()?, masks, _memory: memory })
     }
 }
@@ -162,7 +165,7 @@ impl Setting<'_> {
         control: &mut dyn Endpoint,
         common: Option<Prepared>,
     ) -> Result<SessionWeights<W>, String> {
-        if let Some(weights) = common.and_then(Prepared::typed) {
+        if let Some(weights) = common.and_then(|form| form.typed(protocol)) {
             return Ok(weights);
         }
         let together = protocol.properties.prepares_together;
@@ -185,7 +188,7 @@ impl Setting<'_> {
             prepared = prepared.filter(|_| same(|kept| kept.0));
             masks = masks.filter(|_| same(|kept| kept.1));
         }
-        if let Some(weights) = prepared.and_then(Prepared::typed) {
+        if let Some(weights) = prepared.and_then(|form| form.typed(protocol)) {
             return Ok(weights);
         }
         if self.alone && masks.is_none() {
@@ -196,7 +199,7 @@ impl Setting<'_> {
         turn.put(None);
         let prepared = self.prepare_anew(protocol, party, masks)?;
         turn.put(Some(prepared.clone()));
-        prepared.typed().ok_or_else(|| "internal error: prepared weights of another type".into())
+        prepared.typed(protocol).ok_or_else(|| "internal error: prepared weights of another type".into())
     }
 
     /// What the others have: each role says it in its turn.
@@ -245,7 +248,8 @@ impl Setting<'_> {
             warn!("{problem}: weights are prepared anew after a restart");
         }
         let session = masks.as_ref().map_or(session, |masks| masks.session);
-        Ok(Prepared { session, masks, executor, memory: Arc::new(memory) })
+        let protocol = protocol.properties.costs.name;
+        Ok(Prepared { session, masks, protocol, executor, memory: Arc::new(memory) })
     }
 
     /// Memory is counted before it is taken, as what all sessions share.

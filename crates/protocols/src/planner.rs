@@ -308,13 +308,13 @@ impl Linear for Planner {
 
 impl NonLinear for Planner {
     fn truncate(&mut self, x: &PlannedTensor, truncation: Truncation) -> Result<PlannedTensor> {
-        let out = x.clone();
+        let out = self.tensor(&x.shape);
         self.charge(Gate::Truncate { count: x.count(), truncation });
         Ok(out)
     }
 
     fn div_exact(&mut self, x: &PlannedTensor, divisor: u64, bound: u32) -> Result<PlannedTensor> {
-        let out = x.clone();
+        let out = self.tensor(&x.shape);
         self.charge(Gate::DivExact { count: x.count(), divisor, bound });
         Ok(out)
     }
@@ -341,7 +341,7 @@ impl NonLinear for Planner {
     }
 
     fn relu(&mut self, x: &PlannedTensor, comparison: Comparison) -> Result<PlannedTensor> {
-        let out = x.clone();
+        let out = self.tensor(&x.shape);
         self.charge(Gate::Relu { count: x.count(), truncate: None, comparison });
         Ok(out)
     }
@@ -352,7 +352,7 @@ impl NonLinear for Planner {
         truncation: Truncation,
         comparison: Comparison,
     ) -> Result<PlannedTensor> {
-        let out = x.clone();
+        let out = self.tensor(&x.shape);
         self.charge(Gate::Relu { count: x.count(), truncate: Some(truncation), comparison });
         Ok(out)
     }
@@ -360,7 +360,7 @@ impl NonLinear for Planner {
     fn clip(&mut self, x: &PlannedTensor, ends: Ends, comparison: Comparison) -> Result<PlannedTensor> {
         match ends {
             Ends { low: Some(low), high: Some(high) } if (self.model.fuses_clip)(self.ring, &self.options) => {
-                let out = x.clone();
+                let out = self.tensor(&x.shape);
                 self.charge(Gate::Clip { count: x.count(), ends: (low, high), comparison });
                 Ok(out)
             }
@@ -399,5 +399,43 @@ impl Extended for Planner {
     fn a2b(&mut self, x: &PlannedTensor) -> Result<PlannedBits> {
         self.charge(Gate::A2b { count: x.count() });
         Ok(self.bits(x.count(), self.ring.bits() as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trio::Trio;
+
+    fn planner() -> Planner {
+        Planner::new(CostModel::of::<Trio<u32>>(), Ring::Pow2(32), Options::default())
+    }
+
+    /// What gates make is held beside what they read; other shapes of a share hold nothing more.
+    #[test]
+    fn results_of_gates_are_counted_and_other_shapes_are_not() {
+        let comparison = Comparison { bound: 20, proved: true };
+        let truncation = Truncation { bits: 4, rounding: crate::api::Rounding::Exact, bound: 20 };
+        let one = {
+            let planner = planner();
+            let _x = planner.tensor(&[4096]);
+            planner.held_memory()
+        };
+        type Gate = fn(&mut Planner, &PlannedTensor, Comparison, Truncation) -> Result<PlannedTensor>;
+        let gates: [Gate; 4] = [
+            |p, x, comparison, _| p.relu(x, comparison),
+            |p, x, _, truncation| p.truncate(x, truncation),
+            |p, x, comparison, truncation| p.truncate_relu(x, truncation, comparison),
+            |p, x, _, _| p.add(x, x),
+        ];
+        for gate in gates {
+            let mut planner = planner();
+            let x = planner.tensor(&[4096]);
+            let _y = gate(&mut planner, &x, comparison, truncation).unwrap();
+            let both: Vec<u64> = one.iter().map(|bytes| 2 * bytes).collect();
+            assert_eq!(planner.held_memory(), both);
+            let _flat = planner.reshape(&x, &[64, 64]);
+            assert_eq!(planner.held_memory(), both);
+        }
     }
 }

@@ -70,7 +70,8 @@ impl<B: Batch> Folder<B> {
         self.batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a batch: `write` puts its files into a new directory. Nothing is left of it where that fails.
+    /// Makes a batch: `write` puts its files into a new directory. Nothing is left of it where that fails; where the folder cannot be written
+    /// to the disk afterwards, the batch may be there when the folder is opened again.
     ///
     /// # Errors
     /// `write`'s; if there is a batch of this name, or its directory cannot be made or put in place.

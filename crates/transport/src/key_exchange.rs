@@ -1,11 +1,13 @@
 //! The key exchange X25519MLKEM768 (draft-ietf-tls-ecdhe-mlkem): X25519 of ring and ML-KEM-768 (FIPS 203) of libcrux. Its secret is
-//! both of theirs, so that links recorded today stay closed as long as either holds.
+//! both of theirs, so that links recorded today stay closed as long as either holds. All keys serve one handshake. What is kept between its
+//! messages is wiped; ring and libcrux leave what they have on the stack.
 
 use libcrux_ml_kem::mlkem768::{
     self, MlKem768Ciphertext as Ciphertext, MlKem768PrivateKey as PrivateKey, MlKem768PublicKey as PublicKey,
 };
 use rustls::crypto::ring::kx_group::X25519;
 use rustls::crypto::{ActiveKeyExchange, CompletedKeyExchange, GetRandomFailed, SharedSecret, SupportedKxGroup};
+use rustls::ffdhe_groups::FfdheGroup;
 use rustls::{Error, NamedGroup, PeerMisbehaved, ProtocolVersion};
 use zeroize::Zeroizing;
 
@@ -50,6 +52,10 @@ impl SupportedKxGroup for Hybrid {
         NamedGroup::X25519MLKEM768
     }
 
+    fn ffdhe_group(&self) -> Option<FfdheGroup<'static>> {
+        None
+    }
+
     fn usable_for_version(&self, version: ProtocolVersion) -> bool {
         version == ProtocolVersion::TLSv1_3
     }
@@ -66,6 +72,10 @@ impl ActiveKeyExchange for Started {
 
     fn pub_key(&self) -> &[u8] {
         &self.share
+    }
+
+    fn ffdhe_group(&self) -> Option<FfdheGroup<'static>> {
+        None
     }
 
     fn group(&self) -> NamedGroup {

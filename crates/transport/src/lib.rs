@@ -12,6 +12,7 @@ mod inbox;
 mod key_exchange;
 mod link;
 mod lobby;
+#[cfg(feature = "simulation")]
 pub mod memory;
 mod meter;
 mod mux;

@@ -30,7 +30,7 @@ fn split(bytes: &[u8]) -> Option<(Value, Vec<u8>)> {
 
 fn seal(head: &Value, rest: &[u8]) -> Vec<u8> {
     let head = head.to_string();
-    let start = [&b"COVEYSHR\x01\0\0\0"[..], &(head.len() as u32).to_le_bytes()].concat();
+    let start = [&b"COVEYSHR\x02\0\0\0"[..], &(head.len() as u32).to_le_bytes()].concat();
     let mut out = [&start[..], head.as_bytes(), rest].concat();
     let checksum = blake3::hash(&out);
     out.extend_from_slice(checksum.as_bytes());

@@ -1,6 +1,6 @@
 //! Linear maps and products of matrices: what a party multiplies alone, and the products across.
 
-use covey_kernels::{Part, gemm, im2col};
+use covey_kernels::{LinearWeight, Part, gemm, im2col};
 use covey_ring::{Ring, Tensor, Word};
 
 use super::product::{self, Product, Shape, Strides, Tile};
@@ -17,24 +17,41 @@ use crate::linear_map::{Applied, Follows};
 pub struct Weight<W> {
     geometry: Geometry,
     kind: WeightKind,
-    /// What this party has of it: all of it, a share, or nothing. How kernels read it is made anew for each product, which is little
-    /// beside the product across.
-    words: Option<Tensor<W>>,
+    /// What this party has of it: all of it, a share, or nothing.
+    words: Option<Words<W>>,
+}
+
+/// The words of a weight, held once.
+enum Words<W> {
+    /// As they are, for the product across. How a convolution's kernel reads them is made anew for each product, which is little beside that.
+    Plain(Tensor<W>),
+    /// As a kernel reads them: of a public weight over Z_2^l, which takes part in no product across.
+    Packed(LinearWeight<W>),
 }
 
 impl<W: Word> Weight<W> {
-    pub(super) fn new(source: WeightOf<TwoParty<W>>, geometry: Geometry) -> Result<Self> {
+    pub(super) fn new(source: WeightOf<TwoParty<W>>, geometry: Geometry, ring: Ring) -> Result<Self> {
         source.check(&geometry)?;
         let (kind, words) = match source {
             WeightSource::Shared(w) => (WeightKind::Shared, Some(w.0.clone())),
             WeightSource::Public(w) => (WeightKind::Public, Some(w.clone())),
             WeightSource::Stored(w) => (WeightKind::Stored { bits: w.bits }, w.value),
         };
+        let words = words.map(|words| match (kind, ring) {
+            (WeightKind::Public, Ring::Pow2(_)) => {
+                Words::Packed(geometry.kernel(vec![Part::Words(words.data().to_vec())]))
+            }
+            _ => Words::Plain(words),
+        });
         Ok(Weight { geometry, kind, words })
     }
 
+    /// The words for a product across.
     fn words(&self) -> &[W] {
-        self.words.as_ref().map_or(&[], Tensor::data)
+        match &self.words {
+            Some(Words::Plain(words)) => words.data(),
+            Some(Words::Packed(_)) | None => &[],
+        }
     }
 }
 
@@ -107,7 +124,7 @@ impl<W: Word> Linear for TwoParty<W> {
             WeightSource::Stored(stored) if !stored.keeps_bound(self.party.ring) => {
                 self.unsupported(format!("weights outside their bound of {} bits; share them again", stored.bits))
             }
-            source => Weight::new(source, geometry),
+            source => Weight::new(source, geometry, self.party.ring),
         }
     }
 
@@ -175,13 +192,19 @@ impl<W: Word> Linear for TwoParty<W> {
 impl<W: Word> TwoParty<W> {
     /// What this party multiplies alone: its part of the weight with its share.
     fn own_map(&self, x: &Arith<W>, weight: &Weight<W>, batch: usize, out: &mut [W]) {
-        let Some(words) = weight.words.as_ref().map(Tensor::data) else { return };
-        match self.party.ring {
-            Ring::Pow2(_) => {
-                let kernel = weight.geometry.kernel(vec![Part::Words(words.to_vec())]);
-                kernel.map(batch, &[x.0.data()], out);
+        let (x, geometry) = (x.0.data(), &weight.geometry);
+        match (&weight.words, self.party.ring, geometry) {
+            (None, ..) => {}
+            (Some(Words::Packed(kernel)), ..) => kernel.map(batch, &[x], out),
+            (Some(Words::Plain(words)), Ring::Pow2(_), &Geometry::Dense { inputs, outputs }) => {
+                gemm(batch, outputs, inputs, x, words.data(), out);
             }
-            Ring::Odd(_) => odd_map(&weight.geometry, batch, x.0.data(), words, self.party.ring, out),
+            (Some(Words::Plain(words)), Ring::Pow2(_), Geometry::Conv2d(_)) => {
+                geometry.kernel(vec![Part::Words(words.data().to_vec())]).map(batch, &[x], out);
+            }
+            (Some(Words::Plain(words)), ring @ Ring::Odd(_), _) => {
+                odd_map(geometry, batch, x, words.data(), ring, out);
+            }
         }
     }
 

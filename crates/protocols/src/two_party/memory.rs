@@ -3,7 +3,7 @@
 use covey_ring::{BitTensor, Ring, Word};
 
 use super::{linear, plan, product};
-use crate::api::{Options, WeightKind};
+use crate::api::{Geometry, Options, WeightKind};
 use crate::cost::Gate;
 use crate::memory::Held;
 
@@ -36,11 +36,12 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
     }
 }
 
-/// Tiles of a product in flight, the patches of one image, and the weight as a kernel reads it with what that is made of.
+/// Tiles of a product in flight, the patches of one image, and a convolution's weight as a kernel reads it with what that is made of.
 fn products<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> u64 {
     let (shape, weights) = match *gate {
         Gate::Linear { geometry, batch, weight, .. } => {
-            (linear::shape(&geometry, batch, weight, ring), 2 * geometry.weights_len())
+            let packs = matches!(geometry, Geometry::Conv2d(_)) && weight != WeightKind::Public;
+            (linear::shape(&geometry, batch, weight, ring), if packs { 2 * geometry.weights_len() } else { 0 })
         }
         Gate::Matmul { shape, .. } => (linear::matmul_shape(&shape, ring), 0),
         _ => return 0,
