@@ -7,6 +7,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests in Python run side by side: they start parties and wait for them.
+WORKERS ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
@@ -56,7 +58,7 @@ demo: $(VENV)/installed
 test: $(VENV)/ready
 	mkdir -p target
 	cargo test --workspace --locked 2>&1 | tee target/test-rust.log
-	$(BIN)/pytest -o pythonpath= 2>&1 | tee target/test-python.log
+	$(BIN)/pytest -o pythonpath= -n $(WORKERS) --dist loadfile 2>&1 | tee target/test-python.log
 	@awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
 		END { printf "\nRust:   %d passed, %d failed, %d ignored\n", passed, failed, ignored }' target/test-rust.log
 	@tail -n 1 target/test-python.log | sed 's/^/Python: /'

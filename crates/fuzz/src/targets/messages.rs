@@ -124,3 +124,19 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("overtaken".into(), messages::encode(&overtaken)),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Damage to what is refused at once finds nothing: after a change of messages, `covey-fuzz seed` writes them anew.
+    #[test]
+    fn the_kept_messages_are_those_of_this_version() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/messages");
+        for (name, bytes) in seed() {
+            assert!(std::fs::read(folder.join(&name)).is_ok_and(|kept| kept == bytes), "{name}: run `covey-fuzz seed`");
+        }
+    }
+}
