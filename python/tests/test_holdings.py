@@ -128,7 +128,8 @@ def test_weights_are_listed_and_deleted(
     assert {(entry["name"], entry["owner"], entry["protocol"]) for entry in listed} == {
         (program.name, "model-owner", "trio")
     }
-    assert len({entry["weights_version"] for entry in listed}) == 1 and all(entry["share_bytes"] > 0 for entry in listed)
+    assert len({entry["weights_version"] for entry in listed}) == 1
+    assert all(entry["share_bytes"] > 0 for entry in listed)
     table = command.succeeds("weights", "list", *owner).out
     assert program.name in table and program.hash[:12] in table and "model-owner" in table and "P2 gamma" in table
     # The data owner shared nothing, and sees and deletes nothing.

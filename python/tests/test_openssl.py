@@ -1,4 +1,4 @@
-"""Another implementation of TLS meets a party: what a link's keys are agreed with is the standard's, not only our own."""
+"""Another implementation of TLS meets a party: the key exchange of a link is the standard's, not only our own."""
 
 from __future__ import annotations
 

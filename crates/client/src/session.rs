@@ -455,8 +455,8 @@ impl Visitor for Opening<'_> {
         Err(ClientError::Request("clear computes in the open and has no sessions: use protocol trio".into()))
     }
 
-    fn served<W: Word>(self, protocol: ServedProtocol<W>) -> Self::Output {
-        let client = (protocol.client)(self.endpoint, self.program.ring(), self.options);
+    fn served<W: Word>(self, protocol: &dyn ServedProtocol<W>) -> Self::Output {
+        let client = protocol.client(self.endpoint, self.program.ring(), self.options);
         Ok(Box::new(Loaded { client, inputs: VecDeque::new() }))
     }
 }

@@ -74,7 +74,7 @@ impl Visitor for Handing<'_> {
         Err(ClientError::Request("clear computes in the open and takes no shares: use protocol trio".into()))
     }
 
-    fn served<W: Word>(self, served: ServedProtocol<W>) -> Self::Output {
+    fn served<W: Word>(self, served: &dyn ServedProtocol<W>) -> Self::Output {
         let Handing { config, program, weights, protocol, sharing, progress } = self;
         let version = Hex::random()?;
         let file = program.to_bytes();
@@ -136,7 +136,7 @@ fn await_ready(connections: &mut [Connection], timeout: Duration) -> Result<(), 
 }
 
 fn send_weights<W: Word>(
-    protocol: ServedProtocol<W>,
+    protocol: &dyn ServedProtocol<W>,
     upload: &mut Upload,
     sharing: &Sharing,
     program: &Program,
@@ -162,7 +162,7 @@ fn send_weights<W: Word>(
             let packed = pack(&plain, ring);
             (0..roles.len()).try_for_each(|role| upload.add(role, &packed))?;
         } else {
-            let shared = (protocol.share_parameter)(&plain, &seeds, id.index() as u64, ring);
+            let shared = protocol.share_parameter(&plain, &seeds, id.index() as u64, ring);
             let takers = (0..roles.len()).filter(|&role| roles[role].words());
             takers.zip(shared).try_for_each(|(role, words)| upload.add(role, &pack(&words, ring)))?;
             wipe(&mut plain);

@@ -30,7 +30,7 @@ pub(crate) struct Request<'a, W: Word> {
 
 impl<W: Word> Lanes<W> {
     pub fn start(
-        protocol: ServedProtocol<W>,
+        protocol: &dyn ServedProtocol<W>,
         streams: &Streams,
         keys: &SessionKeys,
         ring: Ring,
@@ -40,7 +40,7 @@ impl<W: Word> Lanes<W> {
         let open = |lane: usize| streams.endpoint(lane_stream(lane)).map_err(|error| error.to_string());
         let endpoints = (0..options.lanes.max(1)).map(open).collect::<Result<Vec<_>, _>>()?;
         let lane = |(lane, endpoint): (usize, Box<dyn Endpoint>)| {
-            (protocol.start)(endpoint, keys.clone(), ring, options, lane as u32).map_err(|error| error.to_string())
+            protocol.start(endpoint, keys.clone(), ring, options, lane as u32).map_err(|error| error.to_string())
         };
         Ok(Lanes(endpoints.into_iter().enumerate().map(lane).collect::<Result<_, String>>()?))
     }

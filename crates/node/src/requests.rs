@@ -113,7 +113,7 @@ impl Visitor for Runs<'_> {
         Err(Ended { reason: "clear computes in the open and has no sessions".into(), request: None })
     }
 
-    fn served<W: Word>(self, protocol: ServedProtocol<W>) -> Self::Output {
+    fn served<W: Word>(self, protocol: &dyn ServedProtocol<W>) -> Self::Output {
         let (mut under_way, counts) = (None, Counts { streams: self.streams, records: self.records });
         let ended = self.serve(protocol, &mut under_way, counts);
         counts.take();
@@ -137,17 +137,17 @@ impl Runs<'_> {
     /// Serves requests until the client closes the session; `under_way` is the one that is being served.
     fn serve<W: Word>(
         mut self,
-        protocol: ServedProtocol<W>,
+        protocol: &dyn ServedProtocol<W>,
         under_way: &mut UnderWay,
         counts: Counts,
     ) -> Result<(), String> {
-        let Properties { costs, stocked, keeps_runs, .. } = protocol.properties;
+        let Properties { costs, stocked, keeps_runs, .. } = protocol.properties();
         let spoken = |error: covey_transport::TransportError| error.to_string();
         let mut control = self.streams.endpoint(CONTROL_STREAM).map_err(spoken)?;
         let mask_store = self.masks;
         let kept = Kept { held: self.held, masks: self.masks, runs: self.stored_runs };
         let mut lanes = Lanes::start(protocol, self.streams, &self.keys, self.ring, self.options)?;
-        let sharing = (protocol.properties.sharing)(self.options.parties);
+        let sharing = (protocol.properties().sharing)(self.options.parties);
         let setting = weights::Setting {
             held: self.held,
             streams: self.streams,
@@ -373,7 +373,7 @@ fn store_runs<W: Word>(
     counts: Counts,
     stored_runs: &mut StoredRuns,
     control: &mut dyn Endpoint,
-    (protocol, executor): (ServedProtocol<W>, &Executor<AnyParty<W>>),
+    (protocol, executor): (&dyn ServedProtocol<W>, &Executor<AnyParty<W>>),
     fill: Fill,
 ) -> Result<(Done, Traffic), String> {
     counts.take();

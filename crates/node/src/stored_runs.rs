@@ -283,7 +283,7 @@ impl<'a> StoredRuns<'a> {
     pub fn fill<W: Word>(
         &mut self,
         control: &mut dyn Endpoint,
-        protocol: ServedProtocol<W>,
+        protocol: &dyn ServedProtocol<W>,
         executor: &Executor<AnyParty<W>>,
         fill: Fill,
     ) -> Result<(), String> {
@@ -296,10 +296,9 @@ impl<'a> StoredRuns<'a> {
         let endpoint = self.setting.streams.endpoint(STORE_STREAM).map_err(|error| error.to_string())?;
         let options = purpose.options.checked()?;
         let ring = executor.program().ring();
-        let mut party =
-            (protocol.start)(endpoint, keys.clone(), ring, options, 0).map_err(|error| error.to_string())?;
+        let mut party = protocol.start(endpoint, keys.clone(), ring, options, 0).map_err(|error| error.to_string())?;
         let deals = self.setting.deals;
-        let lasting = (protocol.properties.draws_lasting && !deals).then(|| keys.lasting());
+        let lasting = (protocol.properties().draws_lasting && !deals).then(|| keys.lasting());
         let about = About { purpose, role: me, lasting }.to_bytes()?;
         let (round_bits, mut failed) = (self.setting.purpose.round_bits, None);
         let made = batches.create(name, &about, fill.count.into(), |run| {

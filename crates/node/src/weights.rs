@@ -133,9 +133,9 @@ impl Drop for Turn<'_> {
 }
 
 impl Prepared {
-    fn typed<W: Word>(self, of: ServedProtocol<W>) -> Option<SessionWeights<W>> {
+    fn typed<W: Word>(self, of: &dyn ServedProtocol<W>) -> Option<SessionWeights<W>> {
         let Prepared { masks, protocol, executor, memory, .. } = self;
-        (protocol == of.properties.costs.name).then_some(())?;
+        (protocol == of.properties().costs.name).then_some(())?;
         Some(SessionWeights { executor: executor.downcast().ok()?, masks, _memory: memory })
     }
 }
@@ -160,7 +160,7 @@ impl Setting<'_> {
     /// together, they use what they all have, or prepare anew, under masks of an earlier session if they have them in common.
     pub fn prepared<W: Word>(
         &self,
-        protocol: ServedProtocol<W>,
+        protocol: &dyn ServedProtocol<W>,
         party: &mut AnyParty<W>,
         control: &mut dyn Endpoint,
         common: Option<Prepared>,
@@ -168,7 +168,7 @@ impl Setting<'_> {
         if let Some(weights) = common.and_then(|form| form.typed(protocol)) {
             return Ok(weights);
         }
-        let together = protocol.properties.prepares_together;
+        let together = protocol.properties().prepares_together;
         let follows = together && self.streams.me() != FIRST;
         let first = if follows { Some(self.hear(control, FIRST)?) } else { None };
         let turn = self.held.cache.turn(PATIENCE).ok_or_else(|| {
@@ -230,7 +230,7 @@ impl Setting<'_> {
 
     fn prepare_anew<W: Word>(
         &self,
-        protocol: ServedProtocol<W>,
+        protocol: &dyn ServedProtocol<W>,
         party: &mut AnyParty<W>,
         masks: Option<Masks>,
     ) -> Result<Prepared, String> {
@@ -238,7 +238,7 @@ impl Setting<'_> {
         if masks.as_ref().is_some_and(|masks| !party.restore_weight_masks(&masks.seeds)) {
             return Err("the masks of its weights are another role's: share the weights of this program again".into());
         }
-        let kept = masks.is_some() || !protocol.properties.prepares_together;
+        let kept = masks.is_some() || !protocol.properties().prepares_together;
         let seeds = if kept { Zeroizing::default() } else { party.weight_masks() };
         let masks = masks.or_else(|| (!seeds.is_empty()).then(|| Masks { session, seeds: Arc::new(seeds) }));
         let (executor, memory) = self.load(protocol, party)?;
@@ -248,16 +248,16 @@ impl Setting<'_> {
             warn!("{problem}: weights are prepared anew after a restart");
         }
         let session = masks.as_ref().map_or(session, |masks| masks.session);
-        let protocol = protocol.properties.costs.name;
-        Ok(Prepared { session, masks, protocol, executor, memory: Arc::new(memory) })
+        let protocol = protocol.properties().costs.name;
+        Ok(Prepared { session, masks, protocol, executor: Arc::new(executor), memory: Arc::new(memory) })
     }
 
     /// Memory is counted before it is taken, as what all sessions share.
     fn load<W: Word>(
         &self,
-        protocol: ServedProtocol<W>,
+        protocol: &dyn ServedProtocol<W>,
         party: &mut AnyParty<W>,
-    ) -> Result<(Arc<Executor<AnyParty<W>>>, Charge), String> {
+    ) -> Result<(Executor<AnyParty<W>>, Charge), String> {
         let (held, role) = (self.held, self.streams.me());
         let what = format!("the weights of program {}", held.head.upload.program.short());
         let no_room = |problem: String| format!("no room for {problem}");
@@ -266,15 +266,15 @@ impl Setting<'_> {
         let stamp = held.stamp()?;
         let (program, payload) = held.open()?;
         let program = Arc::new(program);
-        let bytes = weights_footprint(&program, protocol.properties.costs, self.options, role)
+        let bytes = weights_footprint(&program, protocol.properties().costs, self.options, role)
             .map_err(|error| error.to_string())?;
         memory.grow(bytes, &what).map_err(no_room)?;
         info!(program = held.head.upload.program.short(), bytes, "preparing weights");
-        let sharing = (protocol.properties.sharing)(self.options.parties);
+        let sharing = (protocol.properties().sharing)(self.options.parties);
         let preparation = prepare(protocol, party, &sharing, program, held.role(), payload)?;
         held.is_sound(stamp);
         let executor = preparation.finish(party).map_err(|error| over(self.streams, &error))?;
-        Ok((Arc::new(executor), memory))
+        Ok((executor, memory))
     }
 }
 
@@ -323,7 +323,7 @@ fn part_of<'a>(sharing: &'a Sharing, program: &Program, role: usize, payload: &P
 
 /// Brings every parameter into its working form as it is read.
 fn prepare<W: Word>(
-    protocol: ServedProtocol<W>,
+    protocol: &dyn ServedProtocol<W>,
     party: &mut AnyParty<W>,
     sharing: &Sharing,
     program: Arc<Program>,
@@ -338,7 +338,7 @@ fn prepare<W: Word>(
         Ok(bytes)
     };
     let seeds = part.seeds().iter().map(|_| seed()).collect::<Result<Vec<_>, _>>()?;
-    let load = (protocol.loader)(role, &seeds.iter().map(|seed| &**seed).collect::<Vec<_>>());
+    let load = protocol.loader(role, &seeds.iter().map(|seed| &**seed).collect::<Vec<_>>());
     let mut preparation = Preparation::new(party, program.clone()).map_err(said)?;
     for (id, value) in program.parameters() {
         let public = value.visibility == Visibility::Public;

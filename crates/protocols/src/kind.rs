@@ -1,6 +1,7 @@
 //! The protocols by name, and each among servers as a value.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -60,15 +61,15 @@ impl ProtocolKind {
         let narrow = |protocol| Some(ServedWords::Narrow(protocol));
         let wide = |protocol| Some(ServedWords::Wide(protocol));
         match (self, ring) {
-            (ProtocolKind::Trio, Ring::Pow2(32)) => narrow(ServedProtocol::of::<Trio<u32>>()),
-            (ProtocolKind::Trio, Ring::Pow2(64)) => wide(ServedProtocol::of::<Trio<u64>>()),
-            (ProtocolKind::Quad, Ring::Pow2(32)) => narrow(ServedProtocol::of::<Quad<u32>>()),
-            (ProtocolKind::Quad, Ring::Pow2(64)) => wide(ServedProtocol::of::<Quad<u64>>()),
-            (ProtocolKind::Beaver, Ring::Pow2(32)) => narrow(ServedProtocol::of::<Beaver<u32>>()),
-            (ProtocolKind::Beaver, Ring::Pow2(64)) => wide(ServedProtocol::of::<Beaver<u64>>()),
+            (ProtocolKind::Trio, Ring::Pow2(32)) => narrow(Of::<Trio<u32>>::VALUE),
+            (ProtocolKind::Trio, Ring::Pow2(64)) => wide(Of::<Trio<u64>>::VALUE),
+            (ProtocolKind::Quad, Ring::Pow2(32)) => narrow(Of::<Quad<u32>>::VALUE),
+            (ProtocolKind::Quad, Ring::Pow2(64)) => wide(Of::<Quad<u64>>::VALUE),
+            (ProtocolKind::Beaver, Ring::Pow2(32)) => narrow(Of::<Beaver<u32>>::VALUE),
+            (ProtocolKind::Beaver, Ring::Pow2(64)) => wide(Of::<Beaver<u64>>::VALUE),
             (ProtocolKind::TwoParty, ring) => match ring.bits() {
-                16..=32 => narrow(ServedProtocol::of::<TwoParty<u32>>()),
-                33..=64 => wide(ServedProtocol::of::<TwoParty<u64>>()),
+                16..=32 => narrow(Of::<TwoParty<u32>>::VALUE),
+                33..=64 => wide(Of::<TwoParty<u64>>::VALUE),
                 _ => None,
             },
             _ => None,
@@ -192,54 +193,85 @@ impl Properties {
 /// A served protocol over the words of a ring.
 pub enum ServedWords {
     /// Of 32 bits.
-    Narrow(ServedProtocol<u32>),
+    Narrow(&'static dyn ServedProtocol<u32>),
     /// Of 64 bits.
-    Wide(ServedProtocol<u64>),
+    Wide(&'static dyn ServedProtocol<u64>),
 }
 
 impl ServedWords {
     /// What holds of it.
-    pub fn properties(&self) -> &Properties {
+    pub fn properties(&self) -> Properties {
         match self {
-            ServedWords::Narrow(protocol) => &protocol.properties,
-            ServedWords::Wide(protocol) => &protocol.properties,
+            ServedWords::Narrow(protocol) => protocol.properties(),
+            ServedWords::Wide(protocol) => protocol.properties(),
         }
     }
 }
 
 /// A served protocol over words `W` as a value: what uses it is compiled once a word and not for every protocol.
-#[derive(Clone, Copy)]
-pub struct ServedProtocol<W: Word> {
+pub trait ServedProtocol<W: Word>: Sync {
     /// What holds of it.
-    pub properties: Properties,
+    fn properties(&self) -> Properties;
+
     /// [`Served::start`].
-    pub start: fn(Box<dyn Endpoint>, SessionKeys, Ring, Options, u32) -> Result<Box<AnyParty<W>>>,
+    ///
+    /// # Errors
+    /// As there.
+    fn start(
+        &self,
+        endpoint: Box<dyn Endpoint>,
+        keys: SessionKeys,
+        ring: Ring,
+        options: Options,
+        lane: u32,
+    ) -> Result<Box<AnyParty<W>>>;
+
     /// [`Served::client`].
-    pub client: fn(Box<dyn Endpoint>, Ring, Options) -> Box<dyn ClientHalf<W>>,
+    fn client(&self, endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Box<dyn ClientHalf<W>>;
+
     /// [`Served::share_parameter`].
-    pub share_parameter: fn(&[W], &[&[u8; 32]], u64, Ring) -> Vec<Arc<[W]>>,
+    fn share_parameter(&self, value: &[W], seeds: &[&[u8; 32]], tensor: u64, ring: Ring) -> Vec<Arc<[W]>>;
+
     /// [`Served::load`] for a role with the seeds that it was given.
-    pub loader: fn(usize, &[&[u8; 32]]) -> Box<Loader<W>>,
+    fn loader(&self, role: usize, seeds: &[&[u8; 32]]) -> Box<Loader<W>>;
 }
 
 /// [`Served::load`] of one role: shape and bits, number and words of a parameter.
 pub type Loader<W> = dyn Fn((&[usize], u32), u64, Option<Vec<W>>) -> Option<AnyStoredShare>;
 
-impl<W: Word> ServedProtocol<W> {
-    fn of<P: Served<Word = W>>() -> Self {
-        ServedProtocol {
-            properties: Properties::of::<P>(),
-            start: |endpoint, keys, ring, options, lane| {
-                Ok(Box::new(Erased(P::start(endpoint, keys, ring, options, lane)?)))
-            },
-            client: |endpoint, ring, options| Box::new(P::client(endpoint, ring, options)),
-            share_parameter: P::share_parameter,
-            loader: |role, seeds| {
-                let seeds = P::open_seeds(role, seeds);
-                Box::new(move |shape, tensor, words| {
-                    P::load(role, shape, &seeds, tensor, words).map(AnyStoredShare::new)
-                })
-            },
-        }
+/// Protocol `P` as a value.
+struct Of<P>(PhantomData<fn() -> P>);
+
+impl<P: Served> Of<P> {
+    const VALUE: &'static dyn ServedProtocol<P::Word> = &Of::<P>(PhantomData);
+}
+
+impl<P: Served> ServedProtocol<P::Word> for Of<P> {
+    fn properties(&self) -> Properties {
+        Properties::of::<P>()
+    }
+
+    fn start(
+        &self,
+        endpoint: Box<dyn Endpoint>,
+        keys: SessionKeys,
+        ring: Ring,
+        options: Options,
+        lane: u32,
+    ) -> Result<Box<AnyParty<P::Word>>> {
+        Ok(Box::new(Erased(P::start(endpoint, keys, ring, options, lane)?)))
+    }
+
+    fn client(&self, endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Box<dyn ClientHalf<P::Word>> {
+        Box::new(P::client(endpoint, ring, options))
+    }
+
+    fn share_parameter(&self, value: &[P::Word], seeds: &[&[u8; 32]], tensor: u64, ring: Ring) -> Vec<Arc<[P::Word]>> {
+        P::share_parameter(value, seeds, tensor, ring)
+    }
+
+    fn loader(&self, role: usize, seeds: &[&[u8; 32]]) -> Box<Loader<P::Word>> {
+        let seeds = P::open_seeds(role, seeds);
+        Box::new(move |shape, tensor, words| P::load(role, shape, &seeds, tensor, words).map(AnyStoredShare::new))
     }
 }

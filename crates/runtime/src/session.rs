@@ -14,7 +14,7 @@ pub trait Visitor {
     /// On the clear protocol.
     fn clear(self) -> Self::Output;
     /// On a protocol among servers.
-    fn served<W: Word>(self, protocol: ServedProtocol<W>) -> Self::Output;
+    fn served<W: Word>(self, protocol: &dyn ServedProtocol<W>) -> Self::Output;
 }
 
 /// Runs `visitor` on the chosen protocol, for its ring.
@@ -83,7 +83,7 @@ pub fn supports(kind: ProtocolKind, program: &Program) -> Result<(), Unsupported
     check_states(program, kind.name())?;
     match served(kind, program.ring())? {
         None => Ok(()),
-        Some(served) => supported_by(program, kind.name(), served.properties()),
+        Some(served) => supported_by(program, kind.name(), &served.properties()),
     }
 }
 

@@ -141,7 +141,8 @@ def _around_client(path: Path) -> list[Finding]:
 def _program(program: dict[str, Any]) -> list[Finding]:
     called = f"{program['name']} ({program['program'][:12]})"
     if program["verdict"] == "served":
-        return [Finding("program", f"{called}: served with {program['protocol']}, weights {program['weights_version'][:12]}")]
+        version = program["weights_version"][:12]
+        return [Finding("program", f"{called}: served with {program['protocol']}, weights {version}")]
     verdict = "error" if program["verdict"] == "refused" else "warning"
     findings = []
     for found in program["findings"]:
