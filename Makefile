@@ -126,7 +126,8 @@ instruction-sets:
 MEASUREMENTS ?= 1000000
 constant-time:
 	@command -v valgrind >/dev/null || { echo "Valgrind is missing: apt-get install valgrind" >&2; exit 1; }
-	cargo build --quiet --release --locked -p covey-conformance --features constant-time --bin constant-time
+	CARGO_PROFILE_RELEASE_DEBUG=line-tables-only cargo build --quiet --release --locked -p covey-conformance \
+		--features constant-time --bin constant-time
 	for isa in avx2 portable; do COVEY_MAX_ISA=$$isa valgrind --quiet --error-limit=no \
 		--suppressions=crates/conformance/constant-time.supp \
 		--log-file=target/constant-time-$$isa.log target/release/constant-time; done

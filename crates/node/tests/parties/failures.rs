@@ -153,7 +153,7 @@ fn damaged_state_files_are_refused_by_name() {
     cluster.share(&model);
     let file = crate::common::only_file(&cluster.path("state-beta"));
     let sound = std::fs::read(&file).unwrap();
-    let head = sound.windows(9).position(|window| window == b"\"sharing\"").unwrap();
+    let head = sound.windows(17).position(|window| window == b"\"weights_version\"").unwrap();
     let bit = |at: usize| {
         let mut damaged = sound.clone();
         damaged[at] ^= 1;
