@@ -7,8 +7,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests in Python run side by side: they start parties and wait for them.
+# Tests run side by side, more of them than there are cores: they start parties and wait for them.
 WORKERS ?= 3
+THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n > 4 ? n : 4)))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
@@ -57,7 +58,7 @@ demo: $(VENV)/installed
 
 test: $(VENV)/ready
 	mkdir -p target
-	cargo test --workspace --locked 2>&1 | tee target/test-rust.log
+	RUST_TEST_THREADS=$(THREADS) cargo test --workspace --locked 2>&1 | tee target/test-rust.log
 	$(BIN)/pytest -o pythonpath= -n $(WORKERS) --dist loadfile 2>&1 | tee target/test-python.log
 	@awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
 		END { printf "\nRust:   %d passed, %d failed, %d ignored\n", passed, failed, ignored }' target/test-rust.log
