@@ -97,7 +97,7 @@ impl AnyStoredShare {
     }
 }
 
-/// A party is handed what a party of its own protocol made: of which protocol a session is, all of it agrees on before it starts.
+/// A session has one protocol, so a party receives only what a party of that protocol made.
 const FOREIGN: &str = "a value of this party's protocol";
 
 fn known<T: 'static>(x: &dyn Any) -> &T {

@@ -44,7 +44,7 @@ impl ProtocolKind {
         self.properties().map_or(Clear::NAME, |properties| properties.costs.name)
     }
 
-    /// What holds of it in every ring; `None` for what runs in one process.
+    /// Gives what holds in every ring. `None` if the protocol runs in one process.
     fn properties(self) -> Option<Properties> {
         match self {
             ProtocolKind::Clear => None,
@@ -55,8 +55,8 @@ impl ProtocolKind {
         }
     }
 
-    /// It among servers, over the words that elements of `ring` take; `None` where it does not compute in that ring, or runs in one
-    /// process.
+    /// Gives the protocol as a value, over the words that hold elements of `ring`. `None` if it does not compute in that ring or runs
+    /// in one process.
     pub fn served(self, ring: Ring) -> Option<ServedWords> {
         let narrow = |protocol| Some(ServedWords::Narrow(protocol));
         let wide = |protocol| Some(ServedWords::Wide(protocol));
@@ -76,7 +76,7 @@ impl ProtocolKind {
         }
     }
 
-    /// The rings that it computes in, as an option of `compile`.
+    /// Names the rings that it computes in, as an option of `compile`.
     pub fn rings(self) -> &'static str {
         match self {
             ProtocolKind::TwoParty => "16 to 64",
@@ -105,7 +105,7 @@ impl ProtocolKind {
         self.sharing(parties).map_or(1, |sharing| sharing.roles.len())
     }
 
-    /// [`covey_protocols::Options::parties`] and how weights are shared where `listed` roles are listed: all of them, or those alone
+    /// [`Options::parties`] and how weights are shared where `listed` roles are listed: all of them, or those alone
     /// that are not open to clients. `None` for a number that the protocol does not take.
     pub fn listed(self, listed: usize) -> Option<(usize, Sharing)> {
         PARTIES

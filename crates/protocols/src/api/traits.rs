@@ -194,7 +194,7 @@ pub trait Costs: Session {
 
     /// What making the correlated randomness that a run's gates ask for costs, before or in it: a pure function of the sum of
     /// their correlated OTs, as its extensions make many at once.
-    fn plan_material(_demand: &OtCount, _ring: Ring, _options: &Options) -> Cost {
+    fn plan_material(_ot_count: &OtCount, _ring: Ring, _options: &Options) -> Cost {
         Cost::default()
     }
 
