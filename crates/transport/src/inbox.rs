@@ -50,6 +50,7 @@ impl<M> Queue<M> {
     }
 
     /// Adds a message of `bytes` bytes, waiting until `deadline` while the sender's budget has no room for it.
+    #[cfg(feature = "simulation")]
     pub fn push(&self, message: M, bytes: usize, deadline: Instant) -> Result<(), Wait> {
         self.budget.take(cost(bytes), 0, deadline)?;
         self.put(message, cost(bytes));
