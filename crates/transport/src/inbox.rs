@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::budget::{Budget, cost};
+use crate::budget::Budget;
 use crate::{PeerId, TransportError};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -52,8 +52,8 @@ impl<M> Queue<M> {
     /// Adds a message of `bytes` bytes, waiting until `deadline` while the sender's budget has no room for it.
     #[cfg(feature = "simulation")]
     pub fn push(&self, message: M, bytes: usize, deadline: Instant) -> Result<(), Wait> {
-        self.budget.take(cost(bytes), 0, deadline)?;
-        self.put(message, cost(bytes));
+        self.budget.take(crate::budget::cost(bytes), 0, deadline)?;
+        self.put(message, crate::budget::cost(bytes));
         Ok(())
     }
 
