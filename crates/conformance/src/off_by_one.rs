@@ -186,6 +186,10 @@ impl<P: Complete> NonLinear for OffByOne<P> {
         self.0.select(b, x)
     }
 
+    fn lookup(&mut self, x: &P::Arith, tables: &[Vec<P::Word>]) -> Result<Vec<P::Arith>> {
+        self.0.lookup(x, tables)
+    }
+
     fn relu(&mut self, x: &P::Arith, comparison: Comparison) -> Result<P::Arith> {
         self.0.relu(x, comparison)
     }

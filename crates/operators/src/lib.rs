@@ -60,6 +60,7 @@ operators! {
     is_negative: IsNegative;
     bits: And, Or, Not, BitToInteger;
     select: Select;
+    table: Table;
 }
 
 impl fmt::Display for Op {

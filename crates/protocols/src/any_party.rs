@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::api::{
     Bias, Checked, Comparison, Epilogue, EpilogueOf, Geometry, Linear, Local, MatmulShape, NonLinear, Phase, Placement,
-    Result, Session, Shaped, Truncation, WeightOf, WeightSource,
+    Result, Session, Shaped, Table, Truncation, WeightOf, WeightSource,
 };
 use crate::clip::Ends;
 use crate::cost::CostModel;
@@ -293,6 +293,14 @@ impl<P: Served> NonLinear for Erased<P> {
 
     fn select(&mut self, b: &AnyBits, x: &AnyShare) -> Result<AnyShare> {
         self.0.select(b.known(), x.known()).map(AnyShare::new)
+    }
+
+    fn lookup(&mut self, x: &AnyShare, tables: &[Vec<P::Word>]) -> Result<Vec<AnyShare>> {
+        Ok(self.0.lookup(x.known(), tables)?.into_iter().map(AnyShare::new).collect())
+    }
+
+    fn table(&mut self, x: &AnyShare, table: &Table) -> Result<AnyShare> {
+        self.0.table(x.known(), table).map(AnyShare::new)
     }
 
     fn relu(&mut self, x: &AnyShare, comparison: Comparison) -> Result<AnyShare> {

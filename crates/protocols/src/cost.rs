@@ -129,6 +129,15 @@ pub enum Gate {
         /// Elements.
         count: usize,
     },
+    /// [`crate::NonLinear::lookup`].
+    Lookup {
+        /// Elements of the index.
+        count: usize,
+        /// Bits of the index.
+        index_bits: u32,
+        /// Tables.
+        tables: usize,
+    },
     /// [`crate::NonLinear::relu`] and [`crate::NonLinear::truncate_relu`].
     Relu {
         /// Elements.
@@ -176,6 +185,7 @@ impl Gate {
             | Gate::A2b { count }
             | Gate::Bit2a { count }
             | Gate::Select { count }
+            | Gate::Lookup { count, .. }
             | Gate::Relu { count, .. }
             | Gate::Clip { count, .. }
             | Gate::Max { count, .. } => count,

@@ -340,6 +340,13 @@ impl NonLinear for Planner {
         self.like(x, b.len)
     }
 
+    fn lookup(&mut self, x: &PlannedTensor, tables: &[Vec<u64>]) -> Result<Vec<PlannedTensor>> {
+        let out = tables.iter().map(|_| self.tensor(&x.shape)).collect();
+        let entries = tables.first().map_or(0, Vec::len);
+        self.charge(Gate::Lookup { count: x.count(), index_bits: entries.ilog2(), tables: tables.len() });
+        Ok(out)
+    }
+
     fn relu(&mut self, x: &PlannedTensor, comparison: Comparison) -> Result<PlannedTensor> {
         let out = self.tensor(&x.shape);
         self.charge(Gate::Relu { count: x.count(), truncate: None, comparison });

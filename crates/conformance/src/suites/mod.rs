@@ -5,6 +5,7 @@ mod client;
 mod comparison;
 mod conversion;
 mod layers;
+mod table;
 mod truncation;
 mod volume;
 
@@ -19,6 +20,7 @@ pub use client::ClientHalves;
 pub use comparison::Comparisons;
 pub use conversion::Conversion;
 pub use layers::Layers;
+pub use table::Tables;
 pub use truncation::{Probabilistic, Roundings, Truncations};
 pub use volume::{Primitive, Volume};
 

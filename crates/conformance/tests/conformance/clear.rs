@@ -2,7 +2,7 @@
 
 use covey_conformance::conform_clear;
 use covey_conformance::samples::Samples;
-use covey_conformance::suites::{ClientHalves, Comparisons, Conversion, Suite, Truncations};
+use covey_conformance::suites::{ClientHalves, Comparisons, Conversion, Suite, Tables, Truncations};
 use covey_ring::Ring;
 
 fn rings() -> Vec<Ring> {
@@ -36,4 +36,12 @@ fn comparison() {
 #[test]
 fn client() {
     check(ClientHalves);
+}
+
+#[test]
+fn table() {
+    for bits in [4, 5, 6, 13, 32, 37, 64] {
+        let suite = Tables(Samples { ring: Ring::Pow2(bits), count: 600, tile: 192 });
+        conform_clear(suite.0.ring, &suite).unwrap_or_else(|failure| panic!("{bits} bits: {failure}"));
+    }
 }

@@ -4,7 +4,7 @@ use covey_conformance::beaver::BeaverHarness;
 use covey_conformance::quad::QuadHarness;
 use covey_conformance::samples::Samples;
 use covey_conformance::suites::{
-    Arithmetic, ClientHalves, Comparisons, Conversion, Layers, Probabilistic, Roundings, Suite, Truncations,
+    Arithmetic, ClientHalves, Comparisons, Conversion, Layers, Probabilistic, Roundings, Suite, Tables, Truncations,
 };
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::two_party::TwoPartyHarness;
@@ -67,7 +67,7 @@ macro_rules! conformance {
     };
     (@over $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
         over!($name, $transport, $scale, $adders, $harness, $ring, [
-            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, conversion = Conversion,
+            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, conversion = Conversion, table = Tables,
             comparison = Comparisons, layers = Layers, client = ClientHalves
         ]);
     };
@@ -85,7 +85,7 @@ macro_rules! conformance {
     };
     (@without_layers $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
         over!($name, $transport, $scale, $adders, $harness, $ring, [
-            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, conversion = Conversion,
+            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, conversion = Conversion, table = Tables,
             comparison = Comparisons, client = ClientHalves
         ]);
     };
@@ -104,7 +104,7 @@ macro_rules! conformance {
     // Every value and every pair; too few bits for the values of a layer.
     (@exhaustive $harness:ty, $ring:expr) => {
         over!(memory, Transport::Memory, IN_MEMORY, ALL, $harness, $ring, [
-            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, conversion = Conversion,
+            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, conversion = Conversion, table = Tables,
             comparison = Comparisons, client = ClientHalves
         ]);
     };
@@ -116,13 +116,13 @@ macro_rules! conformance {
     };
     (@over_checked $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
         over!($name, $transport, $scale, $adders, $harness, $ring, [
-            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion,
+            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion, table = Tables,
             comparison = Comparisons, layers = Layers, client = ClientHalves
         ]);
     };
     (@exhaustive_checked $harness:ty, $ring:expr) => {
         over!(memory, Transport::Memory, IN_MEMORY, ALL, $harness, $ring, [
-            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion,
+            arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion, table = Tables,
             comparison = Comparisons, client = ClientHalves
         ]);
     };

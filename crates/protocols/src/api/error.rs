@@ -21,6 +21,21 @@ pub enum ProtocolError {
         /// `|value| < 2^bits` was promised.
         bits: u32,
     },
+    /// The clear protocol met an integer outside a table's domain.
+    #[error(
+        "node '{node}': the value {value} lies outside the table, which reaches from {low} to {high}: the input is outside what \
+         the program was compiled for; compile with a wider --input-range or more --calibration data"
+    )]
+    OutsideTable {
+        /// The node that looked it up.
+        node: String,
+        /// The integer.
+        value: i128,
+        /// The lowest that the table holds.
+        low: i128,
+        /// The highest.
+        high: i128,
+    },
     /// The protocol has no such operation.
     #[error("node '{node}': {protocol} does not support {what}")]
     Unsupported {

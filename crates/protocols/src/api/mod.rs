@@ -10,7 +10,7 @@ mod traits;
 
 pub use error::{ProtocolError, Result};
 pub use operands::{
-    Bias, BiasOf, Checked, Comparison, Epilogue, EpilogueOf, Geometry, MatmulShape, Phase, Placement, Rounding,
+    Bias, BiasOf, Checked, Comparison, Epilogue, EpilogueOf, Geometry, MatmulShape, Phase, Placement, Rounding, Table,
     Truncation, WeightKind, WeightOf, WeightSource, ZERO,
 };
 pub use options::{LANES, NetworkProfile, Options, PARTIES, Pipelines};

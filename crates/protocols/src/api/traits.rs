@@ -3,7 +3,7 @@
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 
 use super::{
-    Checked, Comparison, EpilogueOf, Geometry, MatmulShape, Options, Phase, Placement, ProtocolError, Result,
+    Checked, Comparison, EpilogueOf, Geometry, MatmulShape, Options, Phase, Placement, ProtocolError, Result, Table,
     Truncation, WeightOf,
 };
 use crate::clip::Ends;
@@ -145,6 +145,9 @@ pub trait NonLinear: Linear {
     fn bit2a(&mut self, x: &Self::Bool, shape: &[usize]) -> Result<Self::Arith>;
     /// b · x, b one plane over the elements of x.
     fn select(&mut self, b: &Self::Bool, x: &Self::Arith) -> Result<Self::Arith>;
+    /// Public tables at a secret index: element e of result j is `tables[j][x_e]`. Each table has 2^k entries, 1 <= k <=
+    /// [`Table::MOST_INDEX_BITS`] and k below the ring's bits, and `0 <= x < 2^k`; a result for another x is arbitrary.
+    fn lookup(&mut self, x: &Self::Arith, tables: &[Vec<Self::Word>]) -> Result<Vec<Self::Arith>>;
 
     // Composed from the above; a protocol overrides what it does better, and says the same in `plan`.
 
@@ -171,6 +174,11 @@ pub trait NonLinear: Linear {
     /// max(x, y), and the plane that is 1 where x < y; `comparison` bounds x - y.
     fn max(&mut self, x: &Self::Arith, y: &Self::Arith, comparison: Comparison) -> Result<(Self::Arith, Self::Bool)> {
         composed::max(self, x, y, comparison)
+    }
+
+    /// A piecewise linear function of x, which lies in its domain.
+    fn table(&mut self, x: &Self::Arith, table: &Table) -> Result<Self::Arith> {
+        composed::table(self, x, table)
     }
 }
 

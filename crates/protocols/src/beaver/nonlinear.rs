@@ -9,6 +9,11 @@ use crate::local::zeros;
 use crate::masked::fused::Task;
 
 impl<W: Word> NonLinear for Beaver<W> {
+    fn lookup(&mut self, x: &Arith<W>, tables: &[Vec<W>]) -> Result<Vec<Arith<W>>> {
+        let _ = (x, tables);
+        Err(crate::api::ProtocolError::Internal("a lookup"))
+    }
+
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.party.admit::<Self>(truncation)?;
         let plan = truncate::TruncationPlan::new(truncation, self.party.ring, &self.party.options, x.len());

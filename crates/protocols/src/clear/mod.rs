@@ -10,7 +10,7 @@ use covey_ring::{BitTensor, Ring, Tensor};
 
 use crate::api::{
     Bias, Checked, Comparison, Costs, EpilogueOf, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options,
-    Phase, Placement, ProtocolError, Result, Session, Shaped, Truncation, WeightOf, WeightSource, ZERO,
+    Phase, Placement, ProtocolError, Result, Session, Shaped, Table, Truncation, WeightOf, WeightSource, ZERO,
 };
 use crate::cost::{Cost, CostModel, Gate};
 use crate::memory::Held;
@@ -135,6 +135,20 @@ impl Clear {
             Some(value) => Err(self.violated(value, bits)),
             None => Ok(()),
         }
+    }
+
+    /// `at` of each element, of which `low <= x < end` is required.
+    fn entries(&self, x: &ClearTensor, low: i128, end: i128, at: impl Fn(i128) -> i128) -> Result<ClearTensor> {
+        let found = x.data.iter().map(|&word| {
+            let value = self.signed(word);
+            match (low..end).contains(&value) {
+                false if self.on_violation == OnViolation::Refuse => {
+                    Err(ProtocolError::OutsideTable { node: self.node.clone(), value, low, high: end - 1 })
+                }
+                _ => Ok(self.ring.wrap(at(value.clamp(low, end - 1)))),
+            }
+        });
+        Ok(ClearTensor::new(&x.shape, found.collect::<Result<_>>()?))
     }
 
     /// The ring element of an exact integer.
@@ -379,6 +393,17 @@ impl NonLinear for Clear {
         }
         let data = x.data.iter().enumerate().map(|(index, &word)| if b.0.get(0, index) { word } else { 0 }).collect();
         Ok(ClearTensor::new(&x.shape, data))
+    }
+
+    fn lookup(&mut self, x: &ClearTensor, tables: &[Vec<u64>]) -> Result<Vec<ClearTensor>> {
+        tables
+            .iter()
+            .map(|table| self.entries(x, 0, table.len() as i128, |x| i128::from(self.ring.signed(table[x as usize]))))
+            .collect()
+    }
+
+    fn table(&mut self, x: &ClearTensor, table: &Table) -> Result<ClearTensor> {
+        self.entries(x, table.low.into(), table.end(), |x| table.at(x))
     }
 }
 

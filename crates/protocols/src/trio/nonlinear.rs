@@ -12,6 +12,11 @@ use crate::masked::fused::Task;
 use crate::party::Party;
 
 impl<W: Word> NonLinear for Trio<W> {
+    fn lookup(&mut self, x: &Arith<W>, tables: &[Vec<W>]) -> Result<Vec<Arith<W>>> {
+        let _ = (x, tables);
+        Err(crate::api::ProtocolError::Internal("a lookup"))
+    }
+
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.party.admit::<Self>(truncation)?;
         let plan = truncate::TruncationPlan::new(truncation, false, self.party.ring, &self.party.options, x.len());

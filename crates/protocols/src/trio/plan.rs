@@ -63,6 +63,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
                 fused::FusedReluPlan::choose(Task::new(false, truncate, comparison, ring, options), options, count);
             tiled(count, &|len| plan.layout(len))
         }
+        Gate::Lookup { .. } => Cost::default(),
         Gate::DivExact { .. } | Gate::Relu { .. } | Gate::Clip { .. } | Gate::Max { .. } => {
             composed::cost(gate, |gate| plan(gate, ring, options))
         }

@@ -11,6 +11,11 @@ use crate::composed;
 use crate::served::Served;
 
 impl<W: Word> NonLinear for TwoParty<W> {
+    fn lookup(&mut self, x: &Arith<W>, tables: &[Vec<W>]) -> Result<Vec<Arith<W>>> {
+        let _ = (x, tables);
+        Err(crate::api::ProtocolError::Internal("a lookup"))
+    }
+
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.party.admit::<Self>(truncation)?;
         let program = programs::truncate(self.party.ring, truncation, &self.party.options, x.len());
