@@ -5,6 +5,7 @@
 
 pub(crate) mod digits;
 pub(crate) mod fused;
+pub(crate) mod lookup;
 pub(crate) mod pieces;
 pub(crate) mod seed;
 pub(crate) mod select;

@@ -7,6 +7,7 @@
 mod fused;
 mod gates;
 mod io;
+mod lookup;
 
 use std::cell::RefCell;
 use std::sync::Arc;

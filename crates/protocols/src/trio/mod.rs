@@ -14,6 +14,7 @@ mod enumeration;
 pub(crate) mod fused;
 mod io;
 mod linear;
+pub(crate) mod lookup;
 mod memory;
 mod nonlinear;
 mod plan;
@@ -99,6 +100,32 @@ impl<W: Word> Trio<W> {
             second.data_mut()[range].copy_from_slice(&b);
         })?;
         Ok(Arith { first, second })
+    }
+
+    /// Runs a gate that yields `parts` sharings of `shape`, one after the other in each tile's result.
+    fn several<M>(
+        &mut self,
+        shape: &[usize],
+        parts: usize,
+        machine: impl Fn(Site, Range<usize>) -> M,
+    ) -> Result<Vec<Arith<W>>>
+    where
+        M: Machine<Output = (Buffer<W>, Buffer<W>)>,
+    {
+        let mut results: Vec<Arith<W>> =
+            (0..parts).map(|_| Arith { first: zeros(shape), second: zeros(shape) }).collect();
+        if self.party.rests() {
+            self.party.next_gate();
+            return Ok(results);
+        }
+        self.party.each_tile(shape.iter().product(), machine, |range, (a, b)| {
+            let halves = a.chunks_exact(range.len()).zip(b.chunks_exact(range.len()));
+            for (result, (a, b)) in results.iter_mut().zip(halves) {
+                result.first.data_mut()[range.clone()].copy_from_slice(a);
+                result.second.data_mut()[range.clone()].copy_from_slice(b);
+            }
+        })?;
+        Ok(results)
     }
 
     /// Runs a gate that yields `planes` bit planes.

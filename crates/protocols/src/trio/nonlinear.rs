@@ -4,19 +4,15 @@ use covey_kernels::{Buffer, elementwise};
 use covey_ring::Word;
 
 use super::share::{Arith, Bool, Wire};
-use super::{Trio, bits, comparison, convert, fused, truncate};
+use super::{Trio, bits, comparison, convert, fused, lookup, truncate};
 use crate::api::{Comparison, NonLinear, Result, Shaped, Truncation};
 use crate::components::{one_plane, same_planes};
 use crate::composed;
 use crate::masked::fused::Task;
+use crate::masked::lookup::Sets;
 use crate::party::Party;
 
 impl<W: Word> NonLinear for Trio<W> {
-    fn lookup(&mut self, x: &Arith<W>, tables: &[Vec<W>]) -> Result<Vec<Arith<W>>> {
-        let _ = (x, tables);
-        Err(crate::api::ProtocolError::Internal("a lookup"))
-    }
-
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.party.admit::<Self>(truncation)?;
         let plan = truncate::TruncationPlan::new(truncation, false, self.party.ring, &self.party.options, x.len());
@@ -59,6 +55,12 @@ impl<W: Word> NonLinear for Trio<W> {
             let mask = Buffer::copy_of(&x.second.data()[range.clone()]);
             convert::Select::new(site, bit, Some(convert::Operand { sum: x.sum(range), mask }))
         })
+    }
+
+    fn lookup(&mut self, x: &Arith<W>, tables: &[Vec<W>]) -> Result<Vec<Arith<W>>> {
+        let sets = Sets::of(tables)?;
+        let unrolled: Vec<Vec<W>> = tables.iter().map(|table| sets.unrolled(table)).collect();
+        self.several(x.shape(), tables.len(), |site, range| lookup::Lookup::new(site, x.sum(range), sets, &unrolled))
     }
 
     fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {

@@ -8,13 +8,14 @@ use super::comparison::ComparisonPlan;
 use super::consistency;
 use super::fused;
 use super::share::Role;
-use super::{Trio, convert, io, memory, product, truncate};
+use super::{Trio, convert, io, lookup, memory, product, truncate};
 use crate::api::{Costs, Options, WeightKind};
 use crate::composed;
 use crate::cost::{Cost, Gate};
 use crate::linear_map::Follows;
 use crate::machine::Layout;
 use crate::masked::fused::Task;
+use crate::masked::lookup::Sets;
 use crate::masked::pieces::{PIECE, chunks, lens, piece_of, tile_lens};
 use crate::memory::Held;
 
@@ -63,7 +64,9 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
                 fused::FusedReluPlan::choose(Task::new(false, truncate, comparison, ring, options), options, count);
             tiled(count, &|len| plan.layout(len))
         }
-        Gate::Lookup { .. } => Cost::default(),
+        Gate::Lookup { count, index_bits, tables } => {
+            tiled(count, &|len| lookup::layout(len, ring, Sets { index_bits }, tables))
+        }
         Gate::DivExact { .. } | Gate::Relu { .. } | Gate::Clip { .. } | Gate::Max { .. } => {
             composed::cost(gate, |gate| plan(gate, ring, options))
         }

@@ -1,0 +1,157 @@
+//! Public tables read at a masked place by two servers that hold sets of entries (private information retrieval): what both
+//! protocols with a dealer make of it.
+//!
+//! J = i + R mod 2^k is public, R the dealer's. One party has a uniform set q of the 2^k places, the other q' = q ⊕ {R}. Of a table
+//! T each adds up T[J - j] over the places j of its set. The sums differ by T[i], and whose is larger depends on whether R is in q,
+//! which the dealer alone knows.
+//!
+//! A set lies in memory element by element: of up to 64 places in the low bits of one word, of more in consecutive words.
+
+use covey_kernels::{Buffer, vectorised};
+use covey_ring::{Ring, Word};
+
+use crate::api::{ProtocolError, Result, Table};
+
+/// The sizes of lookups with indices of `index_bits` bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sets {
+    pub index_bits: u32,
+}
+
+impl Sets {
+    /// Those of lookups in `tables`.
+    ///
+    /// # Errors
+    /// If the tables do not have the same 2^k entries.
+    pub fn of<W>(tables: &[Vec<W>]) -> Result<Self> {
+        let entries = tables.first().map_or(0, Vec::len);
+        let most = 1 << Table::MOST_INDEX_BITS;
+        let sound = entries.is_power_of_two() && (2..=most).contains(&entries);
+        match sound && tables.iter().all(|table| table.len() == entries) {
+            true => Ok(Sets { index_bits: entries.ilog2() }),
+            false => Err(ProtocolError::Internal("the sizes of tables")),
+        }
+    }
+
+    /// Words that an element's set takes.
+    pub fn words(self) -> usize {
+        (self.entries() / 64).max(1)
+    }
+
+    /// Entries of a table.
+    pub fn entries(self) -> usize {
+        1 << self.index_bits
+    }
+
+    /// The words of a set as ring elements: as wide as its bits.
+    pub fn ring(self) -> Ring {
+        Ring::Pow2(self.entries().min(64) as u32)
+    }
+
+    /// Adds place R to the set if it is not in it, else takes it out, and says whether it was in it: 0 or 1.
+    pub fn toggle<W: Word>(self, sets: &mut [u64], places: &[W]) -> Buffer<W> {
+        let mut held = Buffer::stale(places.len());
+        toggle(sets, places, &mut held, self.words(), self.entries() as u64 - 1);
+        held
+    }
+
+    /// The table twice and backwards: what lies from entry 2^k - J on are T[J], T[J - 1], …
+    pub fn unrolled<W: Word>(self, table: &[W]) -> Vec<W> {
+        let entries = self.entries();
+        (0..2 * entries).map(|i| table[(2 * entries - i) % entries]).collect()
+    }
+
+    /// The sums of `unrolled` over sets, read at public places J.
+    pub fn sums<W: Word>(self, out: &mut [W], sets: &[u64], places: &[W], unrolled: &[W]) {
+        match self.words() {
+            1 => sums_of_words(out, sets, places, unrolled, self.entries()),
+            words => sums_of_long(out, sets, places, unrolled, words, self.entries()),
+        }
+    }
+}
+
+/// The sum of `table` over the places whose bits are set.
+#[inline(always)]
+fn sum_over<W: Word>(bits: u64, table: &[W]) -> W {
+    let chosen = table.iter().enumerate().map(|(j, &entry)| entry & W::ZERO.sub(W::from_u64(bits >> j & 1)));
+    chosen.fold(W::ZERO, |sum, entry| sum.add(entry))
+}
+
+vectorised! {
+    /// Flips the bit of each element's place; no branch and no index depends on it.
+    fn toggle<W: Word>(sets: &mut [u64], places: &[W], held: &mut [W], words: usize, mask: u64) {
+        for ((set, &place), held) in sets.chunks_exact_mut(words).zip(places).zip(held) {
+            let place = place.to_u64() & mask;
+            let mut was = 0;
+            for (number, word) in set.iter_mut().enumerate() {
+                // All ones in the word of the place.
+                let here = ((place >> 6) ^ number as u64).wrapping_sub(1) >> 63;
+                let bit = here << (place & 63);
+                was |= *word & bit;
+                *word ^= bit;
+            }
+            *held = W::from_u64((was | was.wrapping_neg()) >> 63);
+        }
+    }
+
+    fn sums_of_words<W: Word>(out: &mut [W], sets: &[u64], places: &[W], unrolled: &[W], entries: usize) {
+        for ((out, &set), &place) in out.iter_mut().zip(sets).zip(places) {
+            let start = entries - (place.to_u64() as usize & (entries - 1));
+            *out = sum_over(set, &unrolled[start..start + entries]);
+        }
+    }
+
+    fn sums_of_long<W: Word>(
+        out: &mut [W], sets: &[u64], places: &[W], unrolled: &[W], words: usize, entries: usize,
+    ) {
+        for ((out, set), &place) in out.iter_mut().zip(sets.chunks_exact(words)).zip(places) {
+            let start = entries - (place.to_u64() as usize & (entries - 1));
+            let (table, _) = unrolled[start..start + entries].as_chunks::<64>();
+            *out = set.iter().zip(table).fold(W::ZERO, |sum, (&bits, table)| sum.add(sum_over(bits, table)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sums against a loop over places, and toggling a place against the sum of both sets.
+    #[test]
+    fn sums_over_sets_differ_by_the_entry() {
+        for index_bits in 1..=9 {
+            let sets = Sets { index_bits };
+            let (entries, count) = (sets.entries(), 70);
+            let mut state = 1u64;
+            let mut next = || {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                state ^ state >> 29
+            };
+            let table: Vec<u32> = (0..entries).map(|_| next() as u32).collect();
+            let mut set: Vec<u64> = (0..count * sets.words()).map(|_| next() & sets.ring().reduce(!0u64)).collect();
+            let masks: Vec<u32> = (0..count).map(|_| next() as u32).collect();
+            let index: Vec<u32> = (0..count).map(|i| (i * 7 % entries) as u32).collect();
+            let places: Vec<u32> = index.iter().zip(&masks).map(|(i, mask)| i.wrapping_add(*mask)).collect();
+            let unrolled = sets.unrolled(&table);
+            let bit = |set: &[u64], e: usize, j: usize| set[e * sets.words() + j / 64] >> (j % 64) & 1;
+            let (mut one, mut other) = (vec![0u32; count], vec![0u32; count]);
+            sets.sums(&mut one, &set, &places, &unrolled);
+            for e in 0..count {
+                let place = |j: usize| (places[e] as usize).wrapping_sub(j) & (entries - 1);
+                let naive = (0..entries).filter(|&j| bit(&set, e, j) == 1).map(|j| table[place(j)]);
+                assert_eq!(one[e], naive.fold(0, u32::wrapping_add), "{index_bits} bits");
+            }
+            let before = set.clone();
+            let held = sets.toggle(&mut set, &masks);
+            sets.sums(&mut other, &set, &places, &unrolled);
+            for e in 0..count {
+                let place = masks[e] as usize & (entries - 1);
+                assert_eq!(u64::from(held[e]), bit(&before, e, place));
+                assert_eq!(bit(&set, e, place), 1 - bit(&before, e, place));
+                let difference = other[e].wrapping_sub(one[e]);
+                let signed = if held[e] == 1 { difference.wrapping_neg() } else { difference };
+                assert_eq!(signed, table[index[e] as usize], "{index_bits} bits");
+            }
+        }
+    }
+}
