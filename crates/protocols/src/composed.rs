@@ -91,6 +91,7 @@ pub(crate) fn clip<P: NonLinear + ?Sized>(
 /// A piecewise linear function: the segment's number by a shift, its line by a lookup, then (slope·u + offset)≫shift, where the
 /// offset is what the line has at u = 0.
 pub(crate) fn table<P: NonLinear + ?Sized>(protocol: &mut P, x: &P::Arith, table: &Table) -> Result<P::Arith> {
+    let table = table.clone().simplified();
     let (ring, shape) = (protocol.ring(), x.shape().to_vec());
     let count: usize = shape.iter().product();
     let low = ring.wrap::<P::Word>(-i128::from(table.low));
@@ -101,19 +102,14 @@ pub(crate) fn table<P: NonLinear + ?Sized>(protocol: &mut P, x: &P::Arith, table
         step => Some(protocol.truncate(&u, exact(step, table.index_bits() + step))?),
     };
     let index = index.as_ref().unwrap_or(&u);
-    // The last segment stands for those that a power of two has more.
-    let entries = 1usize << table.index_bits();
-    let words = |entry: &dyn Fn(usize) -> i128| -> Vec<P::Word> {
-        (0..entries).map(|i| ring.wrap(entry(i.min(table.values.len() - 1)))).collect()
-    };
     if table.slopes.is_empty() {
-        let constants = words(&|i| i128::from(table.values[i] >> table.shift));
+        let constants = table.words(ring, |i| table.values[i].into());
         return protocol.lookup(index, &[constants])?.pop().ok_or(ProtocolError::Internal("a lookup"));
     }
-    let slopes = words(&|i| table.slopes[i].into());
-    let offsets = words(&|i| i128::from(table.values[i]) - i128::from(table.slopes[i]) * ((i as i128) << table.step));
-    let [slope, offset] = <[_; 2]>::try_from(protocol.lookup(index, &[slopes, offsets])?)
-        .map_err(|_| ProtocolError::Internal("a lookup"))?;
+    let slopes = table.words(ring, |i| table.slopes[i].into());
+    let at_zero = |i: usize| i128::from(table.values[i]) - i128::from(table.slopes[i]) * ((i as i128) << table.step);
+    let found = protocol.lookup(index, &[slopes, table.words(ring, at_zero)])?;
+    let [slope, offset] = <[_; 2]>::try_from(found).map_err(|_| ProtocolError::Internal("a lookup"))?;
     let product = protocol.mul(&slope, &u, None)?;
     let line = protocol.add(&product, &offset)?;
     match table.shift {

@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 use covey_ring::{Ring, Word};
 use covey_transport::Phase as StepKind;
 
-use crate::api::{Comparison, Costs, Geometry, MatmulShape, Options, Truncation, WeightKind};
+use crate::api::{Comparison, Costs, Geometry, MatmulShape, Options, TableShape, Truncation, WeightKind};
 use crate::cadence;
 use crate::machine::Layout;
 use crate::memory::Held;
@@ -138,6 +138,13 @@ pub enum Gate {
         /// Tables.
         tables: usize,
     },
+    /// [`crate::NonLinear::table`], where it is a gate of its own.
+    Table {
+        /// Elements.
+        count: usize,
+        /// Its widths.
+        shape: TableShape,
+    },
     /// [`crate::NonLinear::relu`] and [`crate::NonLinear::truncate_relu`].
     Relu {
         /// Elements.
@@ -186,6 +193,7 @@ impl Gate {
             | Gate::Bit2a { count }
             | Gate::Select { count }
             | Gate::Lookup { count, .. }
+            | Gate::Table { count, .. }
             | Gate::Relu { count, .. }
             | Gate::Clip { count, .. }
             | Gate::Max { count, .. } => count,
@@ -335,6 +343,8 @@ pub struct CostModel {
     pub fuses_relu: bool,
     /// [`Costs::fuses_clip`].
     pub fuses_clip: fn(Ring, &Options) -> bool,
+    /// [`Costs::fuses_table`].
+    pub fuses_table: fn(&TableShape, Ring, &Options) -> bool,
     /// [`Costs::plan`].
     pub plan: fn(&Gate, Ring, &Options) -> Cost,
     /// [`Costs::plan_material`].
@@ -353,6 +363,7 @@ impl CostModel {
             element_bytes: P::Word::BYTES,
             fuses_relu: P::FUSES_RELU,
             fuses_clip: P::fuses_clip,
+            fuses_table: P::fuses_table,
             plan: P::plan,
             plan_material: P::plan_material,
             stock_memory: P::stock_memory,

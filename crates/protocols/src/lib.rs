@@ -48,5 +48,5 @@ pub const TAMPERING: bool = cfg!(feature = "tampering");
 pub use api::{
     Bias, BiasOf, Checked, Comparison, Costs, Epilogue, EpilogueOf, Extended, Geometry, LANES, Linear, Local,
     MatmulShape, NetworkProfile, NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol, ProtocolError,
-    Rounding, Session, Shaped, Table, Truncation, WeightKind, WeightOf, WeightSource,
+    Rounding, Session, Shaped, Table, TableShape, Truncation, WeightKind, WeightOf, WeightSource,
 };

@@ -8,7 +8,7 @@ use covey_transport::Meter;
 
 use crate::api::{
     Checked, Comparison, Epilogue, EpilogueOf, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options,
-    Phase, Placement, ProtocolError, Result, Session, Shaped, Truncation, WeightKind, WeightOf, WeightSource,
+    Phase, Placement, ProtocolError, Result, Session, Shaped, Table, Truncation, WeightKind, WeightOf, WeightSource,
 };
 use crate::clip::Ends;
 use crate::composed;
@@ -372,6 +372,18 @@ impl NonLinear for Planner {
                 Ok(out)
             }
             _ => composed::clip(self, x, ends, comparison),
+        }
+    }
+
+    fn table(&mut self, x: &PlannedTensor, table: &Table) -> Result<PlannedTensor> {
+        let shape = table.clone().simplified().shape();
+        match (self.model.fuses_table)(&shape, self.ring, &self.options) {
+            true => {
+                let out = self.tensor(&x.shape);
+                self.charge(Gate::Table { count: x.count(), shape });
+                Ok(out)
+            }
+            false => composed::table(self, x, table),
         }
     }
 

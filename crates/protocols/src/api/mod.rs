@@ -6,12 +6,14 @@
 mod error;
 mod operands;
 mod options;
+mod table;
 mod traits;
 
 pub use error::{ProtocolError, Result};
 pub use operands::{
-    Bias, BiasOf, Checked, Comparison, Epilogue, EpilogueOf, Geometry, MatmulShape, Phase, Placement, Rounding, Table,
+    Bias, BiasOf, Checked, Comparison, Epilogue, EpilogueOf, Geometry, MatmulShape, Phase, Placement, Rounding,
     Truncation, WeightKind, WeightOf, WeightSource, ZERO,
 };
 pub use options::{LANES, NetworkProfile, Options, PARTIES, Pipelines};
+pub use table::{Table, TableShape};
 pub use traits::{Costs, Extended, Linear, Local, NonLinear, Protocol, Session, Shaped};

@@ -36,60 +36,6 @@ pub struct Comparison {
     pub proved: bool,
 }
 
-/// A piecewise linear function of integers: for u = x - low, i = u≫step and r = u mod 2^step, it is
-/// floor((values[i] + slopes[i]·r) / 2^shift). It is defined for `0 <= u < values.len() << step`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
-    /// The lowest x.
-    pub low: i64,
-    /// A segment has 2^step integers.
-    pub step: u32,
-    /// The value at the start of each segment, 2 to 2^[`Table::MOST_INDEX_BITS`] of them.
-    pub values: Vec<i64>,
-    /// The slope of each segment; none where all are 0.
-    pub slopes: Vec<i64>,
-    /// Bits dropped in the end.
-    pub shift: u32,
-}
-
-impl Table {
-    /// The most bits of a segment's number.
-    pub const MOST_INDEX_BITS: u32 = 12;
-
-    /// Bits of a segment's number.
-    pub fn index_bits(&self) -> u32 {
-        (self.values.len().max(2) - 1).ilog2() + 1
-    }
-
-    /// The first integer above the domain.
-    pub fn end(&self) -> i128 {
-        i128::from(self.low) + ((self.values.len() as i128) << self.step)
-    }
-
-    /// The values before the last shift at both ends of each segment: they bound what lies between.
-    pub fn ends(&self) -> impl Iterator<Item = i128> + '_ {
-        let last = (1i128 << self.step) - 1;
-        self.values.iter().enumerate().flat_map(move |(i, &value)| {
-            let slope = self.slopes.get(i).copied().unwrap_or(0);
-            [i128::from(value), i128::from(value) + i128::from(slope) * last]
-        })
-    }
-
-    /// The least b with every value before the last shift of `|v| < 2^b`.
-    pub fn bound(&self) -> u32 {
-        let largest = self.ends().map(i128::unsigned_abs).max().unwrap_or(0);
-        u128::BITS - largest.leading_zeros()
-    }
-
-    /// Its value at x; beyond the domain that of the nearest segment, continued.
-    pub fn at(&self, x: i128) -> i128 {
-        let u = x - i128::from(self.low);
-        let segment = (u >> self.step).clamp(0, self.values.len() as i128 - 1);
-        let slope = self.slopes.get(segment as usize).copied().unwrap_or(0);
-        (i128::from(self.values[segment as usize]) + i128::from(slope) * (u - (segment << self.step))) >> self.shift
-    }
-}
-
 /// The linear map a weight stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Geometry {

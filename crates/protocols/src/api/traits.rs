@@ -4,7 +4,7 @@ use covey_ring::{BitTensor, Ring, Tensor, Word};
 
 use super::{
     Checked, Comparison, EpilogueOf, Geometry, MatmulShape, Options, Phase, Placement, ProtocolError, Result, Table,
-    Truncation, WeightOf,
+    TableShape, Truncation, WeightOf,
 };
 use crate::clip::Ends;
 use crate::composed;
@@ -193,6 +193,11 @@ pub trait Costs: Session {
 
     /// Whether [`NonLinear::clip`] between two ends is a gate of its own, [`Gate::Clip`], rather than composed of rectifiers.
     fn fuses_clip(_ring: Ring, _options: &Options) -> bool {
+        false
+    }
+
+    /// Whether [`NonLinear::table`] is a gate of its own for a table of these widths, [`Gate::Table`], rather than composed.
+    fn fuses_table(_shape: &TableShape, _ring: Ring, _options: &Options) -> bool {
         false
     }
 

@@ -81,7 +81,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             let plan = FusedReluPlan::choose(Task::new(true, truncate, comparison, ring, options), options, count);
             tiled(count, &|len| plan.layout(len))
         }
-        Gate::Lookup { .. } => Cost::default(),
+        Gate::Lookup { .. } | Gate::Table { .. } => Cost::default(),
         Gate::Max { count, comparison } => plan(&Gate::Relu { count, truncate: None, comparison }, ring, options),
         Gate::DivExact { .. } | Gate::Clip { .. } => composed::cost(gate, |gate| plan(gate, ring, options)),
     }

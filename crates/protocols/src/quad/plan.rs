@@ -74,7 +74,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             let plan = fused::CheckedReluPlan::new(trio::fused::FusedReluPlan::choose(task, options, count), false);
             tiled(count, &|len| plan.layout(len))
         }
-        Gate::Lookup { .. } => Cost::default(),
+        Gate::Lookup { .. } | Gate::Table { .. } => Cost::default(),
         Gate::DivExact { .. } | Gate::Relu { .. } | Gate::Clip { .. } | Gate::Max { .. } => {
             composed::cost(gate, |gate| plan(gate, ring, options))
         }

@@ -8,7 +8,7 @@ use super::borrow::{self, Borrow};
 use super::share::{Role, Wire};
 use super::site::{Site, TABLE};
 use crate::api::Options;
-use crate::circuits::digits::{Root, cheapest};
+use crate::circuits::digits::{Root, Tree, cheapest};
 use crate::circuits::{Adder, CarryCircuit};
 use crate::machine::{Inbox, Layout, Outbox};
 use crate::masked;
@@ -44,6 +44,11 @@ impl ComparisonPlan {
             let dealt = bits + usize::from(root != Root::Borrow);
             return ComparisonPlan::Bits(Arc::new(CarryCircuit::carry_out(bits, options.adder)), dealt);
         }
+        ComparisonPlan::Digits(DigitCircuit::new(&Self::tree(root, bits, options, count), root, 0, &sent))
+    }
+
+    /// The digit tree that the options name.
+    pub fn tree(root: Root, bits: usize, options: &Options, count: usize) -> Tree {
         let circuits: Vec<_> = (1..=DEEPEST).filter_map(|depth| cheapest(root, bits, 0, depth)).collect();
         let total = |depth: usize| {
             circuits.iter().filter(move |c| c.tree.depth() <= depth).min_by_key(|c| c.offline + c.online)
@@ -57,8 +62,7 @@ impl ComparisonPlan {
             }),
             _ => total(4),
         };
-        let chosen = chosen.or(circuits.first()).expect("a digit tree over at most 63 bits");
-        ComparisonPlan::Digits(DigitCircuit::new(&chosen.tree, root, 0, &sent))
+        chosen.or(circuits.first()).expect("a digit tree over at most 63 bits").tree.clone()
     }
 
     /// Rounds.

@@ -8,6 +8,7 @@ mod fused;
 mod gates;
 mod io;
 mod lookup;
+mod table;
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -22,6 +22,7 @@ pub(crate) mod product;
 pub(crate) mod share;
 pub(crate) mod site;
 mod stream;
+pub(crate) mod table;
 pub(crate) mod truncate;
 
 use std::ops::Range;

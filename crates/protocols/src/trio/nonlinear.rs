@@ -4,8 +4,9 @@ use covey_kernels::{Buffer, elementwise};
 use covey_ring::Word;
 
 use super::share::{Arith, Bool, Wire};
+use super::table::{self, Entries, TablePlan};
 use super::{Trio, bits, comparison, convert, fused, lookup, truncate};
-use crate::api::{Comparison, NonLinear, Result, Shaped, Truncation};
+use crate::api::{Comparison, Costs, NonLinear, Result, Shaped, Table, Truncation};
 use crate::components::{one_plane, same_planes};
 use crate::composed;
 use crate::masked::fused::Task;
@@ -65,6 +66,17 @@ impl<W: Word> NonLinear for Trio<W> {
 
     fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
         self.rectified(x, None, comparison)
+    }
+
+    fn table(&mut self, x: &Arith<W>, table: &Table) -> Result<Arith<W>> {
+        let simple = table.clone().simplified();
+        let Party { ring, ref options, .. } = self.party;
+        if !Self::fuses_table(&simple.shape(), ring, options) {
+            return composed::table(self, x, table);
+        }
+        let plan = TablePlan::new(simple.shape(), ring, options, x.len());
+        let entries = Entries::new(&simple, &plan);
+        self.shares(x.shape(), |site, range| table::Table::new(site, plan.clone(), &entries, x.sum(range)))
     }
 
     fn truncate_relu(&mut self, x: &Arith<W>, truncation: Truncation, comparison: Comparison) -> Result<Arith<W>> {

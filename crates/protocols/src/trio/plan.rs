@@ -8,8 +8,8 @@ use super::comparison::ComparisonPlan;
 use super::consistency;
 use super::fused;
 use super::share::Role;
-use super::{Trio, convert, io, lookup, memory, product, truncate};
-use crate::api::{Costs, Options, WeightKind};
+use super::{Trio, convert, io, lookup, memory, product, table, truncate};
+use crate::api::{Costs, Options, TableShape, WeightKind};
 use crate::composed;
 use crate::cost::{Cost, Gate};
 use crate::linear_map::Follows;
@@ -64,6 +64,10 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
                 fused::FusedReluPlan::choose(Task::new(false, truncate, comparison, ring, options), options, count);
             tiled(count, &|len| plan.layout(len))
         }
+        Gate::Table { count, shape } => {
+            let plan = table::TablePlan::new(shape, ring, options, count);
+            tiled(count, &|len| plan.layout(len))
+        }
         Gate::Lookup { count, index_bits, tables } => {
             tiled(count, &|len| lookup::layout(len, ring, Sets { index_bits }, tables))
         }
@@ -101,6 +105,10 @@ fn product(lens: Vec<usize>, public: bool, (truncate, relu): Follows, ring: Ring
 impl<W: Word> Costs for Trio<W> {
     const NAME: &'static str = "trio";
     const FUSES_RELU: bool = true;
+
+    fn fuses_table(shape: &TableShape, ring: Ring, options: &Options) -> bool {
+        options.adder.fuses() && table::fits(shape, ring, W::BITS)
+    }
 
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan(gate, ring, options)

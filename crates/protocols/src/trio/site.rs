@@ -24,7 +24,8 @@ pub(crate) mod purpose {
     pub const DEAL: u32 = 4; // and the following, one for each deal of words
     pub const DIGEST: u32 = 14; // from the key of P1 and P2
     pub const BITS: u32 = 15;
-    pub const CIRCUIT: u32 = super::CIRCUIT;
+    pub const CIRCUIT: u32 = super::CIRCUIT; // and the following, for each of a gate's circuits
+    pub const TABLE: u32 = 256; // and the following, of tables
 }
 
 pub(crate) type Site = crate::party::Site<Role>;

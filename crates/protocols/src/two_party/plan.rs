@@ -315,7 +315,7 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
             // Composed by `clip`.
             Ring::Odd(_) => Cost::default(),
         },
-        Gate::Lookup { .. } => Cost::default(),
+        Gate::Lookup { .. } | Gate::Table { .. } => Cost::default(),
         Gate::Max { .. } => composed::cost(gate, |gate| plan::<W>(gate, ring, options)),
     }
 }

@@ -11,6 +11,8 @@ use crate::masked::MOST_PARTIES;
 /// xor shares that are never opened, *slots* are bits the dealer shares out.
 #[derive(Debug)]
 pub(crate) struct DigitCircuit {
+    /// Which of a gate's circuits it is: each has draws of its own.
+    pub number: u32,
     /// Low bits of C and R that the tree compares, and above them the sign's if the root asks for it.
     pub bits: usize,
     /// Whether bit `bits` of C and R enters.
@@ -138,11 +140,19 @@ pub(crate) struct Term {
 impl DigitCircuit {
     /// `sent`: bits an element that the dealer sends to each party besides, which the slots balance.
     pub fn new(tree: &Tree, root: Root, low: usize, sent: &[usize]) -> Arc<Self> {
-        type Key = (Tree, Root, usize, Vec<usize>);
+        Self::numbered(0, tree, root, low, sent)
+    }
+
+    /// Circuit number `number` of a gate.
+    pub fn numbered(number: u32, tree: &Tree, root: Root, low: usize, sent: &[usize]) -> Arc<Self> {
+        type Key = (u32, Tree, Root, usize, Vec<usize>);
         static COMPILED: LazyLock<Mutex<HashMap<Key, Arc<DigitCircuit>>>> = LazyLock::new(Mutex::default);
-        let key = (tree.clone(), root, low, sent.to_vec());
+        let key = (number, tree.clone(), root, low, sent.to_vec());
         let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-        compiled.entry(key).or_insert_with(|| Arc::new(Compiler::new(tree.bits(), sent).root(tree, root, low))).clone()
+        compiled
+            .entry(key)
+            .or_insert_with(|| Arc::new(Compiler::new(number, tree.bits(), sent).root(tree, root, low)))
+            .clone()
     }
 
     /// Planes every party sends to every other in round `level`.
@@ -170,10 +180,10 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn new(bits: usize, load: &[usize]) -> Self {
+    fn new(number: u32, bits: usize, load: &[usize]) -> Self {
         let (levels, outputs, sent) = (Vec::new(), Vec::new(), vec![0; load.len()]);
         Compiler {
-            circuit: DigitCircuit { bits, sign: false, levels, wires: 0, kept: 0, outputs, sent },
+            circuit: DigitCircuit { number, bits, sign: false, levels, wires: 0, kept: 0, outputs, sent },
             load: load.to_vec(),
         }
     }

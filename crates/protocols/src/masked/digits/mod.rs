@@ -24,6 +24,9 @@ use crate::machine::{Inbox, Layout, Outbox, Step};
 /// The deepest trees considered: deeper ones save less than a bit in fifty.
 pub(crate) const DEEPEST: usize = 6;
 
+/// Numbers of draws that each circuit of a gate has: more than levels.
+const DRAWS: u32 = 16;
+
 /// Adds the messages of a program to a gate's layout; its online rounds start at `round`.
 pub(crate) fn layout(circuit: &DigitCircuit, table: Table, len: usize, round: usize, layout: &mut Layout) {
     for (peer, &planes) in table.peers().zip(&circuit.sent) {
@@ -125,5 +128,5 @@ impl Digits {
 /// The draws of one level at party number `party`: the masks of what is opened, then the dealt shares it draws.
 fn draw(circuit: &DigitCircuit, seat: &Seat, party: usize, level: usize) -> Buffer<u64> {
     let planes = circuit.levels[level].opened.len() + circuit.levels[level].drawn[party];
-    seat.draw_planes(party, crate::masked::CIRCUIT + level as u32, planes)
+    seat.draw_planes(party, super::CIRCUIT + DRAWS * circuit.number + level as u32, planes)
 }

@@ -1,0 +1,424 @@
+//! The table gate over one tile.
+
+use covey_kernels::{Buffer, elementwise};
+use covey_ring::{Ring, Word};
+
+use super::super::share::Role;
+use super::super::site::{Site, purpose};
+use super::plan::{Deal, Stage, TablePlan, above, line_width, shifted_width, slope_above, slope_width};
+use super::terms;
+use crate::api;
+use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
+use crate::masked::digits::Digits;
+use crate::masked::fused::{bits, mask};
+use crate::masked::select as loops;
+
+/// Draws of the gate: of each stage's masks, then of the set, then of each deal.
+pub(crate) mod draws {
+    use super::purpose;
+
+    pub const INDEX: u32 = purpose::TABLE;
+    pub const SLOPE: u32 = purpose::TABLE + 1;
+    pub const LINE: u32 = purpose::TABLE + 2;
+    pub const SET: u32 = purpose::TABLE + 3;
+    pub const DEAL: u32 = purpose::TABLE + 4;
+}
+
+/// What both sides of the gate read: the table as [`crate::masked::lookup::Sets::unrolled`] has it.
+pub(crate) struct Entries<W> {
+    /// The values, less the lowest line rounded down to a multiple of 2^shift.
+    pub values: Vec<W>,
+    pub slopes: Vec<W>,
+    /// -low.
+    pub start: W,
+    /// What was taken off the values, shifted.
+    pub base: W,
+}
+
+impl<W: Word> Entries<W> {
+    pub fn new(table: &api::Table, plan: &TablePlan) -> Self {
+        // In words: a table's numbers may be wider than the ring, as its lines need not be values of the program.
+        let ring = Ring::Pow2(W::BITS);
+        let base = table.base();
+        let lowest = base << table.shift;
+        let values = plan.sets.unrolled(&table.words(ring, |i| i128::from(table.values[i]) - lowest));
+        let slopes = match table.slopes.is_empty() {
+            true => Vec::new(),
+            false => plan.sets.unrolled(&table.words(ring, |i| table.slopes[i].into())),
+        };
+        Entries { values, slopes, start: ring.wrap(-i128::from(table.low)), base: ring.wrap(base) }
+    }
+}
+
+/// A piecewise linear function.
+///
+/// P0 deals, m being its part of the borrow b = y ⊕ m out of the low bits, k0 = 2^step·m - R mod 2^step, ρ and R_G the masks of
+/// slope and line, ε = q[R'] and σ = 1 - 2ε: m for the index; k0, m, m·ρ for the line; k0 and m times the highest bit of ρ for
+/// what an opened slope wraps; σ, its part of the shift's borrow, exclusive or with ε, and -σ·(R_G≫shift); and for the extension
+/// the carry of the result's masks, and the same plus the highest of those bits of their sum.
+pub(crate) struct Table<'a, W> {
+    layout: Layout,
+    plan: TablePlan,
+    entries: &'a Entries<W>,
+    site: Site,
+    borrow: Option<Digits>,
+    shift: Option<Digits>,
+    /// R at P0; C at P1 and P2, later the place J, the line's C_G, and what lies above the result.
+    value: Buffer<W>,
+    /// P1, P2: J, Z and the position's public part.
+    place: Buffer<W>,
+    slope: Buffer<W>,
+    position: Buffer<W>,
+    /// P1, P2: y.
+    borrowed: Buffer<W>,
+    set: Buffer<u64>,
+    dealt: Vec<Buffer<W>>,
+    /// P1, P2: what is sent in the round under way.
+    own: Buffer<W>,
+    first: Buffer<W>,
+    second: Buffer<W>,
+}
+
+impl<'a, W: Word> Table<'a, W> {
+    /// `value`: first + second of the share of x.
+    pub fn new(site: Site, plan: TablePlan, entries: &'a Entries<W>, mut value: Buffer<W>) -> Self {
+        if site.role.is_online() {
+            loops::offset(&mut value, entries.start);
+        }
+        let digits = |circuit: &Option<_>| circuit.clone().map(|circuit| Digits::new(site.seat(), circuit));
+        Table {
+            layout: plan.layout(site.len),
+            borrow: digits(&plan.borrow),
+            shift: digits(&plan.shift),
+            dealt: plan.deals.iter().map(|_| Buffer::new()).collect(),
+            plan,
+            entries,
+            site,
+            value,
+            place: Buffer::new(),
+            slope: Buffer::new(),
+            position: Buffer::new(),
+            borrowed: Buffer::new(),
+            set: Buffer::new(),
+            own: Buffer::new(),
+            first: Buffer::new(),
+            second: Buffer::new(),
+        }
+    }
+
+    fn field(&self, x: &[W], shift: u32, width: u32) -> Buffer<W> {
+        let mut out = Buffer::stale(x.len());
+        terms::field(&mut out, x, shift, mask(Ring::Pow2(width)));
+        out
+    }
+
+    /// The sum of P1's and P2's draws, at P0.
+    fn both(&self, purpose: u32) -> Buffer<W> {
+        let mut sum = self.site.draw(1, purpose);
+        elementwise::add_assign(&mut sum, &self.site.draw(2, purpose));
+        sum
+    }
+
+    fn draw_set(&self, peer: usize) -> Buffer<u64> {
+        let mut set = Buffer::stale(self.site.len * self.plan.sets.words());
+        self.site.generators.words_into(peer, self.site.position, draws::SET, &mut set);
+        let ring = self.plan.sets.ring();
+        set.iter_mut().for_each(|word| *word = ring.reduce(*word));
+        set
+    }
+
+    /// P0, all it ever does.
+    fn deal(&mut self, out: &mut Outbox) {
+        let (shape, len) = (self.plan.shape, self.site.len);
+        let r = std::mem::take(&mut self.value);
+        let mut m = Buffer::zeros(len);
+        if let Some(borrow) = &mut self.borrow {
+            borrow.deal(&r, out);
+            m = bits::<W>(borrow, 0, len);
+        }
+        // R'.
+        let mut place = self.field(&r, shape.step, shape.index_bits);
+        if shape.step > 0 {
+            elementwise::add_assign(&mut place, &self.both(draws::INDEX));
+        }
+        let mut set = self.draw_set(3 - TablePlan::SET_TO);
+        let epsilon: Buffer<W> = self.plan.sets.toggle(&mut set, &place);
+        let (mut hidden, mut rho) = (Buffer::zeros(len), Buffer::zeros(len));
+        if shape.slope_bits.is_some() {
+            terms::hidden(&mut hidden, &r, &m, shape.step, mask(Ring::Pow2(shape.step)));
+            rho = self.both(draws::SLOPE);
+            loops::reduce(&mut rho, mask(Ring::Pow2(slope_width(&shape))));
+        }
+        let mut line = self.both(draws::LINE);
+        terms::line_mask(&mut line, &hidden, &rho, mask(Ring::Pow2(line_width(&shape))));
+        let mut alpha = Buffer::zeros(len);
+        if let Some(shift) = &mut self.shift {
+            let mut low = Buffer::stale(len);
+            terms::below(&mut low, &line, &epsilon, mask(Ring::Pow2(shape.shift)));
+            shift.deal(&low, out);
+            alpha = bits::<W>(shift, 0, len);
+            alpha.iter_mut().zip(epsilon.iter()).for_each(|(alpha, &epsilon)| *alpha = *alpha ^ epsilon);
+        }
+        (self.first, self.second) = self.site.masks(purpose::MASK);
+        let top = self.field(&rho, slope_width(&shape).max(1) - 1, 1);
+        let shifted = shifted_width(&shape);
+        let low = mask(Ring::Pow2(shifted));
+        for (number, dealt) in self.plan.deals.iter().enumerate() {
+            let mut value = Buffer::stale(len);
+            match dealt.deal {
+                Deal::Borrow | Deal::Bit => value.copy_from_slice(&m),
+                Deal::Hidden => value.copy_from_slice(&hidden),
+                Deal::BitMask => terms::times(&mut value, &rho, &m),
+                Deal::HiddenWrap => terms::times(&mut value, &hidden, &top),
+                Deal::BitWrap => terms::times(&mut value, &m, &top),
+                Deal::Sign => terms::sign(&mut value, &epsilon),
+                Deal::ShiftBorrow => value.copy_from_slice(&alpha),
+                Deal::Constant => terms::constant(&mut value, &line, &epsilon, shape.shift),
+                // These subtract what they are given.
+                Deal::Carry | Deal::CarryWrapped => {
+                    let top = if dealt.deal == Deal::Carry { W::ZERO } else { W::ONE };
+                    value.fill(W::ZERO);
+                    loops::carry(&mut value, &self.first, &self.second, low, shifted, top);
+                }
+            }
+            self.site.deal(dealt.to, draws::DEAL + number as u32, &value, dealt.ring, out);
+        }
+        out.words(TablePlan::SET_TO, &set, self.plan.sets.ring());
+    }
+
+    /// P1, P2: the own share of a deal.
+    fn share(&self, deal: Deal) -> Buffer<W> {
+        let Some(number) = self.plan.deals.iter().position(|dealt| dealt.deal == deal) else {
+            return Buffer::zeros(self.site.len);
+        };
+        match self.plan.deals[number].to == self.site.role as usize {
+            true => self.dealt[number].clone(),
+            false => self.site.draw(0, draws::DEAL + number as u32),
+        }
+    }
+
+    /// P1 adds what is public.
+    fn is_first(&self) -> bool {
+        self.site.role == Role::P1
+    }
+
+    /// What this party sends of a word that is opened, in place.
+    fn send(&mut self, stage: Stage, out: &mut Outbox) {
+        let Some(ring) = self.plan.opened(stage) else { return };
+        out.words(self.site.other(), &self.own, ring);
+    }
+
+    /// This party's part of J.
+    fn index(&mut self) {
+        let shape = self.plan.shape;
+        let mask = self.site.draw(0, draws::INDEX);
+        let dealt = self.share(Deal::Borrow);
+        self.own = Buffer::stale(self.site.len);
+        let first = if self.is_first() { !W::ZERO } else { W::ZERO };
+        terms::index(&mut self.own, &self.value, &self.borrowed, &dealt, &mask, shape.step, first);
+    }
+
+    /// The sums of a table over this party's set, at the place: a2 at P2, -a1 at P1.
+    fn sums(&self, table: &[W]) -> Buffer<W> {
+        let mut sums = Buffer::stale(self.site.len);
+        self.plan.sets.sums(&mut sums, &self.set, &self.place, table);
+        if self.is_first() {
+            elementwise::neg_assign(&mut sums);
+        }
+        sums
+    }
+
+    /// J is known: the set is read from here on.
+    fn set_place(&mut self) {
+        self.place = match self.plan.shape.step {
+            0 => self.value.clone(),
+            _ => std::mem::take(&mut self.own),
+        };
+        if self.site.role as usize != TablePlan::SET_TO {
+            self.set = self.draw_set(0);
+        }
+    }
+
+    /// -a1 + ρ1 and a2 + ρ2 of the slopes, with half of the wrap's room added.
+    fn open_slope(&mut self) {
+        self.set_place();
+        self.own = self.sums(&self.entries.slopes);
+        self.position = Buffer::stale(self.site.len);
+        let step = self.plan.shape.step;
+        terms::position(&mut self.position, &self.value, &self.borrowed, step, mask(Ring::Pow2(step)));
+        // The part of the line that the slopes' sums make.
+        self.slope = self.own.clone();
+        elementwise::add_assign(&mut self.own, &self.site.draw(0, draws::SLOPE));
+        if self.is_first() {
+            let bias = self.bias();
+            loops::offset(&mut self.own, bias);
+        }
+    }
+
+    /// Added to the slope under its sign so that it is not negative, unless it is opened in all bits of the line.
+    fn bias(&self) -> W {
+        let shape = &self.plan.shape;
+        if slope_above(shape) > 0 { W::ONE.shl(slope_width(shape) - 2) } else { W::ZERO }
+    }
+
+    /// This party's part of C_G.
+    fn open_line(&mut self) {
+        let shape = self.plan.shape;
+        if shape.slope_bits.is_none() {
+            self.set_place();
+        }
+        let mut line = self.sums(&self.entries.values);
+        if shape.slope_bits.is_some() {
+            // `own` is Z by now.
+            let z = std::mem::take(&mut self.own);
+            terms::along(&mut line, &self.slope, &self.position);
+            let (hidden, bit, product) = (self.share(Deal::Hidden), self.share(Deal::Bit), self.share(Deal::BitMask));
+            terms::hidden_part(&mut line, &z, &self.borrowed, &hidden, &bit, &product, self.bias(), shape.step);
+            if slope_above(&shape) > 0 {
+                let (hidden, bit) = (self.share(Deal::HiddenWrap), self.share(Deal::BitWrap));
+                let width = slope_width(&shape);
+                terms::wrapped_part(&mut line, &z, &self.borrowed, &hidden, &bit, width, shape.step);
+            }
+        }
+        elementwise::add_assign(&mut line, &self.site.draw(0, draws::LINE));
+        self.own = line;
+        (self.set, self.slope, self.position) = (Buffer::new(), Buffer::new(), Buffer::new());
+    }
+
+    /// C_G is known.
+    fn set_line(&mut self) {
+        let shape = self.plan.shape;
+        self.value = std::mem::take(&mut self.own);
+        loops::reduce(&mut self.value, mask(Ring::Pow2(line_width(&shape))));
+        if let Some(shift) = &mut self.shift {
+            let mut low = Buffer::stale(self.site.len);
+            terms::below(&mut low, &self.value, &Buffer::zeros(self.site.len), mask(Ring::Pow2(shape.shift)));
+            shift.set_public(&low);
+        }
+    }
+
+    /// This party's share of the shifted line, under its mask of the result.
+    fn select(&mut self) {
+        let shape = self.plan.shape;
+        let (sign, constant) = (self.share(Deal::Sign), self.share(Deal::Constant));
+        self.own = Buffer::stale(self.site.len);
+        terms::select(&mut self.own, &self.value, &sign, &constant, shape.shift);
+        if let Some(shift) = &self.shift {
+            let borrow = bits::<W>(shift, 0, self.site.len);
+            let first = if self.is_first() { W::ONE } else { W::ZERO };
+            let dealt = self.share(Deal::ShiftBorrow);
+            loops::subtract_bit(&mut self.own, &borrow, &dealt, first);
+        }
+        self.second = self.site.draw(0, purpose::MASK);
+    }
+
+    /// Y = y + z mod 2^width is known; this party's share of what lies above it in the result's public sum.
+    fn extend(&mut self) {
+        let (shifted, ring) = (shifted_width(&self.plan.shape), self.plan.ring);
+        let (carry, wrapped) = (self.share(Deal::Carry), self.share(Deal::CarryWrapped));
+        let mut above = Buffer::stale(self.site.len);
+        let low = mask(Ring::Pow2(shifted));
+        loops::extend(&mut above, &mut self.own, &carry, &wrapped, &self.second, mask(ring), low, shifted);
+        self.value = above;
+    }
+
+    fn extends(&self) -> bool {
+        above(&self.plan.shape, self.plan.ring) > 0
+    }
+}
+
+impl<W: Word> Machine for Table<'_, W> {
+    type Output = (Buffer<W>, Buffer<W>);
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        let round = match (self.site.role, step) {
+            (Role::P0, Step::Offline) => return self.deal(out),
+            (Role::P1 | Role::P2, Step::Online(round)) => round,
+            _ => return,
+        };
+        if round == 0 {
+            self.borrowed = Buffer::zeros(self.site.len);
+            if let Some(borrow) = &mut self.borrow {
+                borrow.set_public(&self.value);
+            }
+        }
+        let stage = self.plan.stages[round];
+        match stage {
+            Stage::Borrow(round) => self.borrow.iter_mut().for_each(|digits| digits.local(round, out)),
+            Stage::Shift(round) => self.shift.iter_mut().for_each(|digits| digits.local(round, out)),
+            Stage::Index => self.index(),
+            Stage::Slope => self.open_slope(),
+            Stage::Line => self.open_line(),
+            Stage::Select => {
+                self.select();
+                let mut masked = self.own.clone();
+                elementwise::add_assign(&mut masked, &self.second);
+                out.words(self.site.other(), &masked, Ring::Pow2(shifted_width(&self.plan.shape)));
+                if self.extends() {
+                    self.own = masked;
+                }
+                return;
+            }
+            Stage::Extend => {
+                self.extend();
+                out.words(self.site.other(), &self.value, Ring::Pow2(above(&self.plan.shape, self.plan.ring)));
+                return;
+            }
+        }
+        self.send(stage, out);
+    }
+
+    fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
+        let (len, other) = (self.site.len, self.site.other());
+        let Step::Online(round) = step else {
+            let me = self.site.role as usize;
+            [&mut self.borrow, &mut self.shift].into_iter().flatten().for_each(|digits| digits.absorb_deal(inbox));
+            for (dealt, buffer) in self.plan.deals.iter().zip(&mut self.dealt) {
+                if dealt.to == me {
+                    *buffer = inbox.elements(0, len, dealt.ring);
+                }
+            }
+            if me == TablePlan::SET_TO {
+                self.set = inbox.elements(0, len * self.plan.sets.words(), self.plan.sets.ring());
+            }
+            return;
+        };
+        let stage = self.plan.stages[round];
+        match stage {
+            Stage::Borrow(round) => {
+                self.borrow.iter_mut().for_each(|digits| digits.absorb(round, inbox));
+                if self.plan.stages.get(round + 1) == Some(&Stage::Index) {
+                    self.borrowed = self.borrow.as_ref().map_or(Buffer::new(), |digits| bits(digits, 0, len));
+                }
+            }
+            Stage::Shift(round) => self.shift.iter_mut().for_each(|digits| digits.absorb(round, inbox)),
+            Stage::Extend => {
+                let ring = Ring::Pow2(above(&self.plan.shape, self.plan.ring));
+                elementwise::add_assign(&mut self.value, &inbox.elements(other, len, ring));
+                loops::join(&mut self.own, &self.value, &self.second, shifted_width(&self.plan.shape));
+                loops::offset(&mut self.own, self.entries.base);
+            }
+            _ => {
+                let Some(ring) = self.plan.opened(stage) else { return };
+                elementwise::add_assign(&mut self.own, &inbox.elements(other, len, ring));
+                match stage {
+                    Stage::Slope => loops::reduce(&mut self.own, mask(Ring::Pow2(slope_width(&self.plan.shape)))),
+                    Stage::Line => self.set_line(),
+                    Stage::Select if !self.extends() => loops::offset(&mut self.own, self.entries.base),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn finish(mut self) -> Self::Output {
+        if self.site.role.is_online() {
+            self.first = self.own;
+        }
+        self.site.output(self.first, self.second)
+    }
+}
