@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use covey_program::{Program, ProgramBuilder, ProgramError, Rounding, Weights, WeightsError, Window, op};
+use covey_protocols::Table;
 use covey_ring::{Ring, Tensor};
 
 use crate::samples::{uniform, wrapped};
@@ -189,6 +190,25 @@ pub fn bits(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     let count = b.node("count", op::BitToInteger, &[either]);
     b.bound(count, 1);
     b.output(count);
+    b.build().map(Arc::new)
+}
+
+/// Tables: lines and constants, after a shift and on an input.
+pub fn tables(ring: Ring) -> Result<Arc<Program>, ProgramError> {
+    let mut b = ProgramBuilder::new("tables", ring);
+    let x = b.input("x", &[5, 7], 4);
+    b.bound(x, 8);
+    let table = |low, step, values: &[i64], slopes: &[i64], shift| {
+        op::Table::new(Table { low, step, values: values.to_vec(), slopes: slopes.to_vec(), shift })
+    };
+    let bent = b.node("bent", table(-256, 7, &[-900, 40, 7, 800], &[7, -3, 0, 5], 3), &[x]);
+    b.bound(bent, 8);
+    let clipped = b.node("clipped", op::Clip { low: Some(-3), high: Some(4) }, &[bent]);
+    b.bound(clipped, 3);
+    let steps = b.node("steps", table(-3, 0, &[5, 4, -3, 2, 1, 0, -7, 2], &[], 0), &[clipped]);
+    b.bound(steps, 3);
+    b.output(bent);
+    b.output(steps);
     b.build().map(Arc::new)
 }
 

@@ -1,12 +1,12 @@
 //! One primitive on many elements, boundary values among them.
 
 use covey_protocols::api::{MatmulShape, Result};
-use covey_protocols::{Comparison, Epilogue, Geometry, Placement, Rounding, Truncation, WeightSource};
+use covey_protocols::{Comparison, Epilogue, Geometry, Placement, Rounding, Table, Truncation, WeightSource};
 
 use super::Suite;
 use crate::Complete;
 use crate::bench::{Allowed, Bench};
-use crate::samples::{Samples, spread};
+use crate::samples::{Samples, spread, uniform};
 
 /// One gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +39,13 @@ pub enum Primitive {
     Bit2a,
     /// Selection by signs.
     Select,
+    /// A piecewise linear function over its whole domain.
+    Table,
 }
 
 impl Primitive {
     /// All of them.
-    pub const ALL: [Primitive; 14] = [
+    pub const ALL: [Primitive; 15] = [
         Primitive::Mul,
         Primitive::MulExact,
         Primitive::Exact,
@@ -58,6 +60,7 @@ impl Primitive {
         Primitive::And,
         Primitive::Bit2a,
         Primitive::Select,
+        Primitive::Table,
     ];
 }
 
@@ -71,6 +74,9 @@ pub struct Volume {
     pub part: u64,
 }
 
+/// Bits of a table's domain.
+const TABLE_BITS: u32 = 15;
+
 /// Inner dimension of products of matrices.
 const INNER: usize = 16;
 
@@ -81,6 +87,20 @@ impl Volume {
         values.truncate(count);
         values.extend(spread(bound, count - values.len(), &format!("volume {label} {}", self.part)));
         values
+    }
+
+    /// Lines of both signs with 12 fraction bits and 8 more, over 2^15 integers in as many segments as the part says.
+    fn table(&self) -> Table {
+        let index_bits = 6 + self.part as u32 % 3;
+        let step = TABLE_BITS - index_bits;
+        let entries = |bits: u32, label: &str| uniform(bits, 1 << index_bits, &format!("table {label} {}", self.part));
+        Table {
+            low: -(1 << (TABLE_BITS - 1)),
+            step,
+            values: entries(20, "values"),
+            slopes: entries(10, "slopes"),
+            shift: 8,
+        }
     }
 
     /// A shift by a different number of bits in every part.
@@ -102,6 +122,7 @@ impl Suite for Volume {
         let bound = match self.primitive {
             Primitive::Mul | Primitive::Msb | Primitive::Relu | Primitive::A2b | Primitive::Bit2a => l - 1,
             Primitive::And | Primitive::Select => l - 1,
+            Primitive::Table => TABLE_BITS - 1,
             Primitive::MulExact | Primitive::Matmul | Primitive::Linear => half,
             Primitive::Exact | Primitive::Ulp | Primitive::Probabilistic | Primitive::Max => l - 2,
         };
@@ -173,6 +194,7 @@ impl Suite for Volume {
                 let sign = bench.protocol.msb(&y, comparison)?;
                 bench.protocol.select(&sign, &x)?
             }
+            Primitive::Table => bench.protocol.table(&x, &self.table())?,
         };
         bench.as_clear(&z)
     }

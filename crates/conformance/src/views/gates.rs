@@ -5,7 +5,8 @@ use covey_protocols::clip::Ends;
 use covey_protocols::parts::*;
 use covey_protocols::served::Served;
 use covey_protocols::{
-    Comparison, Epilogue, Geometry, MatmulShape, Phase, Placement, ProtocolError, Rounding, Truncation, WeightSource,
+    Comparison, Epilogue, Geometry, MatmulShape, Phase, Placement, ProtocolError, Rounding, Table, Truncation,
+    WeightSource,
 };
 use covey_ring::{Ring, Tensor};
 
@@ -175,6 +176,11 @@ pub(super) fn gates<H: Keyed>(ring: Ring) -> Vec<Gate<H>> {
             Gate::<H>::new("bits", |party, [x, y], _| {
                 let (x, y) = (party.bench.protocol.a2b(x)?, party.bench.protocol.a2b(y)?);
                 party.bench.protocol.and(&x, &y).map(drop)
+            }),
+            Gate::<H>::new("a lookup and a table", |party, [x, y], _| {
+                party.bench.protocol.lookup(x, &[vec![1, 3, 0, 2]])?;
+                let table = Table { low: 0, step: 1, values: vec![0, 2], slopes: vec![1, -1], shift: 0 };
+                party.bench.protocol.table(y, &table).map(drop)
             }),
             Gate::<H>::new("a clip", |party, [x, _], _| {
                 // Where it is composed of two rectifiers, they are one gate over twice as many elements.

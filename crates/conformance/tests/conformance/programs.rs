@@ -53,6 +53,8 @@ macro_rules! programs {
         #[test] fn operations_in_memory() { check::<$harness>(Transport::Memory, $bits, programs::operations); }
         #[test] fn operations_simulated() { check::<$harness>(Transport::Simulated, $bits, programs::operations); }
         #[test] fn operations_over_tls() { check::<$harness>(Transport::Tls, $bits, programs::operations); }
+        #[test] fn tables_in_memory() { check::<$harness>(Transport::Memory, $bits, programs::tables); }
+        #[test] fn tables_over_tls() { check::<$harness>(Transport::Tls, $bits, programs::tables); }
         #[test] fn bits_in_memory() { check::<$harness>(Transport::Memory, $bits, programs::bits); }
         #[test] fn bits_simulated() { check::<$harness>(Transport::Simulated, $bits, programs::bits); }
         #[test] fn bits_over_tls() { check::<$harness>(Transport::Tls, $bits, programs::bits); }
