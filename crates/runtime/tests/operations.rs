@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use common::{Run, integers, integers_of, run_in, tensor};
 use covey_program::{Program, ProgramBuilder, Rounding, Weights, op};
-use covey_protocols::Phase;
 use covey_protocols::beaver::Beaver;
 use covey_protocols::quad::Quad;
 use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
+use covey_protocols::{Phase, Table};
 use covey_ring::{Ring, Tensor};
 use covey_runtime::clear::run_clear;
 
@@ -236,6 +236,93 @@ fn bits_and_integers_are_told_apart() {
         "node 'choice' (Select): the difference of 'x' and 'x' takes 32 bits, which leaves Z_2^32: compile with a larger \
          ring or a smaller scale"
     );
+}
+
+/// A line that falls, steps behind it, and what clear says of a value that no segment holds.
+#[test]
+fn tables() {
+    let table = Table { low: -64, step: 6, values: vec![900, 10], slopes: vec![-9, 7], shift: 2 };
+    let mut b = ProgramBuilder::new("tables", RING);
+    let x = b.input("x", &[2, 64], 4);
+    b.bound(x, 6);
+    let line = b.node("line", op::Table::new(table.clone()), &[x]);
+    b.bound(line, 8);
+    let far = b.node("far", common::truncate(3), &[line]);
+    b.bound(far, 5);
+    let steps = Table { low: 0, step: 2, values: vec![3, 1, 4, 1, 5, 9, 2, 6], slopes: Vec::new(), shift: 0 };
+    let stepped = b.node("steps", op::Table::new(steps.clone()), &[far]);
+    b.bound(stepped, 4);
+    b.value_mut(stepped).scale = 0;
+    [line, stepped].into_iter().for_each(|id| b.output(id));
+    let program = Arc::new(b.build().unwrap());
+    let none = Weights::new(&program, Default::default()).unwrap();
+
+    let values: Vec<i64> = (-64..64).map(|x| x.max(-63)).collect();
+    let x = tensor(RING, &[1, 2, 64], &values);
+    let out = run_clear(&program, &none, &[x]).unwrap();
+    let lines: Vec<i64> =
+        values.iter().map(|&x| if x < 0 { (900 - 9 * (x + 64)) >> 2 } else { (10 + 7 * x) >> 2 }).collect();
+    assert_eq!(integers_of(&out.outputs[0], RING).1, lines);
+    let due: Vec<i64> = lines.iter().map(|line| steps.values[(line >> 5) as usize]).collect();
+    assert_eq!(integers_of(&out.outputs[1], RING).1, due);
+    let x = [tensor::<u32>(RING, &[1, 2, 64], &values)];
+    for run in run_in_each(&program, &none, &x) {
+        assert_eq!(integers_of(&run.outputs[0], RING).1, lines);
+        assert_eq!(integers_of(&run.outputs[1], RING).1, due);
+    }
+
+    let beyond = |low: i64| {
+        let mut b = ProgramBuilder::new("beyond", RING);
+        let x = b.input("x", &[2], 4);
+        b.bound(x, 8);
+        let line = b.node("line", op::Table::new(Table { low, ..table.clone() }), &[x]);
+        b.bound(line, 8);
+        b.output(line);
+        let program = Arc::new(b.build().unwrap());
+        let none = Weights::new(&program, Default::default()).unwrap();
+        run_clear(&program, &none, &[tensor(RING, &[1, 2], &[0, 64])]).map(drop).unwrap_err().to_string()
+    };
+    assert_eq!(
+        beyond(-64),
+        "node 'line': the value 64 lies outside the table, which reaches from -64 to 63: the input is outside what the program was \
+         compiled for; compile with a wider --input-range or more --calibration data"
+    );
+}
+
+#[test]
+fn tables_that_do_not_fit_are_refused() {
+    let refused = |table: Table, bound: u32| {
+        let mut b = ProgramBuilder::new("refused", RING);
+        let x = b.input("x", &[4], 4);
+        b.bound(x, 6);
+        let out = b.node("curve", op::Table::new(table), &[x]);
+        b.bound(out, bound);
+        b.output(out);
+        b.build().unwrap_err().to_string()
+    };
+    let sound = Table { low: -64, step: 6, values: vec![900, 10], slopes: vec![-9, 7], shift: 2 };
+    assert_eq!(
+        refused(Table { values: vec![1], ..sound.clone() }, 8),
+        "node 'curve' (Table): holds 1 segments, where 2 to 4096 are allowed"
+    );
+    assert_eq!(
+        refused(Table { slopes: vec![1], ..sound.clone() }, 8),
+        "node 'curve' (Table): holds 1 slopes for 2 segments: give one each, or none"
+    );
+    assert_eq!(
+        refused(Table { step: 30, ..sound.clone() }, 8),
+        "node 'curve' (Table): has a domain of 2 segments of 2^30, which Z_2^32 has no room for: compile with a larger ring"
+    );
+    assert_eq!(
+        refused(Table { step: u32::MAX, ..sound.clone() }, 8),
+        "node 'curve' (Table): has a domain of 2 segments of 2^4294967295, which Z_2^32 has no room for: compile with a larger ring"
+    );
+    assert_eq!(
+        refused(Table { values: vec![1 << 31, 0], ..sound.clone() }, 31),
+        "node 'curve' (Table): computes values of 32 bits before a shift by 2, where Z_2^32 has room for 30: compile with a larger \
+         ring or a smaller scale"
+    );
+    assert_eq!(refused(sound, 7), "node 'curve' (Table): puts 225 into 'curve:0', outside its bound 2^7");
 }
 
 /// The parameter that is added joins the layer before, and nothing else reads it.
