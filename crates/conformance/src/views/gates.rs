@@ -189,6 +189,14 @@ pub(super) fn gates<H: Keyed>(ring: Ring) -> Vec<Gate<H>> {
             },
         ]);
     }
+    // Of the places, parties with more than one form of them take another for the larger tables.
+    if ["trio", "beaver"].contains(&H::Protocol::NAME) {
+        gates.push(Gate::<H>::new("lookups", |party, [x, y], _| {
+            let table = |entries: u32| (0..entries).map(|i| 3 * i * i + 1).collect::<Vec<_>>();
+            party.bench.protocol.lookup(x, &[table(4), table(4)])?;
+            party.bench.protocol.lookup(y, &[table(8)]).map(drop)
+        }));
+    }
     // By OTs it would take long.
     if !H::Protocol::STOCKED {
         gates.push(Gate {
