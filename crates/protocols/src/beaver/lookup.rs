@@ -16,16 +16,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use covey_kernels::bits::{and_xor_assign, expand_bits, to_planes, xor_assign};
-use covey_kernels::{Buffer, elementwise, vectorised};
+use covey_kernels::{Buffer, constant_time, elementwise, vectorised};
 use covey_ring::{Ring, Word};
 
 use super::site::{Moves, Site, purpose, spread, table_of};
 use crate::api::Options;
 use crate::cost::Cost;
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
-use crate::masked::Table;
 use crate::masked::digits::one_hot;
 use crate::masked::subsets::{Bits, Reversed, counts, from_entries, subset_sums, subset_xors};
+use crate::masked::{Table, select};
 
 /// Of the planes of e.
 pub(super) const PLANES: u32 = purpose::SECOND;
@@ -472,6 +472,9 @@ impl<W: Word> Machine for Lookup<W> {
             }
             Step::Online(0) => {
                 self.site.open_receive(&mut self.index, self.plan.opened(), inbox);
+                // Above its low bits is what the own share has there.
+                select::reduce(&mut self.index, W::from_u64(self.plan.entries() as u64 - 1));
+                constant_time::public(&self.index);
                 self.answer(party);
             }
             Step::Online(_) => {
