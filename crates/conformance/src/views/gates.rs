@@ -177,8 +177,7 @@ pub(super) fn gates<H: Keyed>(ring: Ring) -> Vec<Gate<H>> {
                 let (x, y) = (party.bench.protocol.a2b(x)?, party.bench.protocol.a2b(y)?);
                 party.bench.protocol.and(&x, &y).map(drop)
             }),
-            Gate::<H>::new("a lookup and a table", |party, [x, y], _| {
-                party.bench.protocol.lookup(x, &[vec![1, 3, 0, 2]])?;
+            Gate::<H>::new("a table", |party, [_, y], _| {
                 let table = Table { low: 0, step: 1, values: vec![0, 2], slopes: vec![1, -1], shift: 0 };
                 party.bench.protocol.table(y, &table).map(drop)
             }),
@@ -194,6 +193,14 @@ pub(super) fn gates<H: Keyed>(ring: Ring) -> Vec<Gate<H>> {
                 ..Gate::<H>::new("a public weight", |party, [x, _], w| layers(party, x, w, NARROW))
             },
         ]);
+    }
+    // Of the places, parties with more than one form of them take another for the larger tables.
+    if ["trio", "beaver"].contains(&H::Protocol::NAME) {
+        gates.push(Gate::<H>::new("lookups", |party, [x, y], _| {
+            let table = |entries: u32| (0..entries).map(|i| 3 * i * i + 1).collect::<Vec<_>>();
+            party.bench.protocol.lookup(x, &[table(4), table(4)])?;
+            party.bench.protocol.lookup(y, &[table(8)]).map(drop)
+        }));
     }
     // By OTs it would take long.
     if !H::Protocol::STOCKED {

@@ -3,6 +3,7 @@
 //! every secret, their own keys being fixed at several values.
 
 mod io;
+mod lookup;
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,13 +1,14 @@
 //! What shares, weights and gates take of each role's memory: the parties', then the dealer's.
 
-use covey_ring::{BitTensor, Word};
+use covey_ring::{BitTensor, Ring, Word};
 
+use super::lookup::{LookupPlan, MOST_TABLES};
 use crate::api::{Geometry, Options, WeightKind};
 use crate::cost::Gate;
 use crate::masked::pieces;
 use crate::memory::Held;
 
-pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
+pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {
     let word = W::BYTES as u64;
     let roles = |party: u64, dealer: u64| [vec![party; options.parties], vec![dealer]].concat();
     match *held {
@@ -22,6 +23,14 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
                 (_, Geometry::Dense { .. }) => roles(bytes, 0),
                 (_, Geometry::Conv2d(_)) => roles(2 * bytes, bytes),
             }
+        }
+        Held::Gate(&Gate::Lookup { count, index_bits, tables }) => {
+            let plan = LookupPlan::new((index_bits, tables.min(MOST_TABLES)), ring, options);
+            let [held, computed] = plan.memory(W::BYTES);
+            let tile = count.min(options.tile_size()) as u64;
+            let in_flight = count.min(options.window * options.tile_size()) as u64;
+            let working = pieces::memory::<W>(count, options) + tile * computed;
+            roles(working + in_flight * held, working)
         }
         Held::Gate(gate) => {
             let working = pieces::memory::<W>(gate.elements(), options);

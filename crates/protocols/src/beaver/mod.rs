@@ -12,6 +12,7 @@ mod enumeration;
 mod fused;
 mod io;
 mod linear;
+mod lookup;
 mod memory;
 mod nonlinear;
 mod open;

@@ -1,17 +1,42 @@
 //! Shifts, comparisons and selections.
 
+use std::sync::Arc;
+
 use covey_ring::{BitTensor, Word};
 
-use super::{Arith, Beaver, Bool, bits, convert, fused, place_planes, truncate};
-use crate::api::{Comparison, Local, NonLinear, Result, Shaped, Truncation};
+use super::{Arith, Beaver, Bool, bits, convert, fused, lookup, place_planes, truncate};
+use crate::api::{Comparison, Local, NonLinear, ProtocolError, Result, Shaped, Table, Truncation};
 use crate::components::{one_plane, same_planes};
 use crate::local::zeros;
 use crate::masked::fused::Task;
+use crate::masked::subsets::Reversed;
 
 impl<W: Word> NonLinear for Beaver<W> {
     fn lookup(&mut self, x: &Arith<W>, tables: &[Vec<W>]) -> Result<Vec<Arith<W>>> {
-        let _ = (x, tables);
-        Err(crate::api::ProtocolError::Internal("a lookup"))
+        let entries = tables.first().map_or(2, Vec::len);
+        let index_bits = entries.max(1).ilog2();
+        let fits = index_bits < self.party.ring.bits() && (1..=Table::MOST_INDEX_BITS).contains(&index_bits);
+        if !fits || tables.iter().any(|table| table.len() != 1 << index_bits) {
+            return Err(ProtocolError::Internal("the size of a table"));
+        }
+        let held = self.number().is_some();
+        let mut results = Vec::with_capacity(tables.len());
+        for tables in tables.chunks(lookup::MOST_TABLES) {
+            let plan = lookup::LookupPlan::new((index_bits, tables.len()), self.party.ring, &self.party.options);
+            let tables: Arc<Vec<_>> = Arc::new(tables.iter().map(|table| Reversed::new(table)).collect());
+            let mut out: Vec<_> = tables.iter().map(|_| zeros(x.shape())).collect();
+            self.each_tile(
+                x.len(),
+                |site, range| lookup::Lookup::new(site, plan.clone(), tables.clone(), x.tile(range)),
+                |range, found| {
+                    for (out, found) in out.iter_mut().zip(&found).filter(|_| held) {
+                        out.data_mut()[range.clone()].copy_from_slice(found);
+                    }
+                },
+            )?;
+            results.extend(out.into_iter().map(Arith));
+        }
+        Ok(results)
     }
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {

@@ -5,7 +5,7 @@ use covey_ring::{Ring, Word};
 
 use super::fused::{FusedReluPlan, SignPlan};
 use super::site::table_of;
-use super::{Beaver, again, bits, convert, io, memory, open, product, truncate};
+use super::{Beaver, again, bits, convert, io, lookup, memory, open, product, truncate};
 use crate::api::{Costs, Options, WeightKind};
 use crate::circuits::{Adder, CarryCircuit};
 use crate::composed;
@@ -81,9 +81,11 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             let plan = FusedReluPlan::choose(Task::new(true, truncate, comparison, ring, options), options, count);
             tiled(count, &|len| plan.layout(len))
         }
-        Gate::Lookup { .. } | Gate::Table { .. } => Cost::default(),
+        Gate::Lookup { count, index_bits, tables } => lookup::cost(count, (index_bits, tables), ring, options),
         Gate::Max { count, comparison } => plan(&Gate::Relu { count, truncate: None, comparison }, ring, options),
-        Gate::DivExact { .. } | Gate::Clip { .. } => composed::cost(gate, |gate| plan(gate, ring, options)),
+        Gate::DivExact { .. } | Gate::Clip { .. } | Gate::Table { .. } => {
+            composed::cost(gate, |gate| plan(gate, ring, options))
+        }
     }
 }
 
@@ -115,7 +117,7 @@ impl<W: Word> Costs for Beaver<W> {
         plan(gate, ring, options)
     }
 
-    fn memory(held: &Held, _: Ring, options: &Options) -> Vec<u64> {
-        memory::bytes::<W>(held, options)
+    fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {
+        memory::bytes::<W>(held, ring, options)
     }
 }

@@ -3,13 +3,14 @@
 //!
 //! J = i + R mod 2^k is public, R the dealer's. One party has a uniform set q of the 2^k places, the other q' = q ⊕ {R}. Of a table
 //! T each adds up T[J - j] over the places j of its set. The sums differ by T[i], and whose is larger depends on whether R is in q,
-//! which the dealer alone knows.
+//! which the dealer alone knows. The sizes of the sets are shares of that sign: |q'| - |q| is 1 or -1.
 //!
 //! A set lies in memory element by element: of up to 64 places in the low bits of one word, of more in consecutive words.
 
 use covey_kernels::{Buffer, vectorised};
 use covey_ring::{Ring, Word};
 
+use super::subsets::{Bits, Reversed, subset_sums};
 use crate::api::{ProtocolError, Result, Table};
 
 /// The sizes of lookups with indices of `index_bits` bits.
@@ -55,26 +56,17 @@ impl Sets {
         held
     }
 
-    /// The table twice and backwards: what lies from entry 2^k - J on are T[J], T[J - 1], …
-    pub fn unrolled<W: Word>(self, table: &[W]) -> Vec<W> {
-        let entries = self.entries();
-        (0..2 * entries).map(|i| table[(2 * entries - i) % entries]).collect()
+    /// The sums of a table over sets, read at public places J.
+    pub fn sums<W: Word>(self, out: &mut [W], sets: &[u64], places: &[W], table: &Reversed<W>) {
+        subset_sums(out, Bits::by_element(sets, self.words()), places, table);
     }
 
-    /// The sums of `unrolled` over sets, read at public places J.
-    pub fn sums<W: Word>(self, out: &mut [W], sets: &[u64], places: &[W], unrolled: &[W]) {
-        match self.words() {
-            1 => sums_of_words(out, sets, places, unrolled, self.entries()),
-            words => sums_of_long(out, sets, places, unrolled, words, self.entries()),
-        }
+    /// The sizes of sets. q' has one more than q where R was not in q, and one less where it was: a share of that sign.
+    pub fn sizes<W: Word>(self, sets: &[u64], count: usize) -> Buffer<W> {
+        let mut out = Buffer::stale(count);
+        sizes(&mut out, sets, self.words());
+        out
     }
-}
-
-/// The sum of `table` over the places whose bits are set.
-#[inline(always)]
-fn sum_over<W: Word>(bits: u64, table: &[W]) -> W {
-    let chosen = table.iter().enumerate().map(|(j, &entry)| entry & W::ZERO.sub(W::from_u64(bits >> j & 1)));
-    chosen.fold(W::ZERO, |sum, entry| sum.add(entry))
 }
 
 vectorised! {
@@ -94,20 +86,9 @@ vectorised! {
         }
     }
 
-    fn sums_of_words<W: Word>(out: &mut [W], sets: &[u64], places: &[W], unrolled: &[W], entries: usize) {
-        for ((out, &set), &place) in out.iter_mut().zip(sets).zip(places) {
-            let start = entries - (place.to_u64() as usize & (entries - 1));
-            *out = sum_over(set, &unrolled[start..start + entries]);
-        }
-    }
-
-    fn sums_of_long<W: Word>(
-        out: &mut [W], sets: &[u64], places: &[W], unrolled: &[W], words: usize, entries: usize,
-    ) {
-        for ((out, set), &place) in out.iter_mut().zip(sets.chunks_exact(words)).zip(places) {
-            let start = entries - (place.to_u64() as usize & (entries - 1));
-            let (table, _) = unrolled[start..start + entries].as_chunks::<64>();
-            *out = set.iter().zip(table).fold(W::ZERO, |sum, (&bits, table)| sum.add(sum_over(bits, table)));
+    fn sizes<W: Word>(out: &mut [W], sets: &[u64], words: usize) {
+        for (out, set) in out.iter_mut().zip(sets.chunks_exact(words)) {
+            *out = W::from_u64(set.iter().map(|word| u64::from(word.count_ones())).sum());
         }
     }
 }
@@ -132,22 +113,25 @@ mod tests {
             let masks: Vec<u32> = (0..count).map(|_| next() as u32).collect();
             let index: Vec<u32> = (0..count).map(|i| (i * 7 % entries) as u32).collect();
             let places: Vec<u32> = index.iter().zip(&masks).map(|(i, mask)| i.wrapping_add(*mask)).collect();
-            let unrolled = sets.unrolled(&table);
+            let reversed = Reversed::new(&table);
             let bit = |set: &[u64], e: usize, j: usize| set[e * sets.words() + j / 64] >> (j % 64) & 1;
             let (mut one, mut other) = (vec![0u32; count], vec![0u32; count]);
-            sets.sums(&mut one, &set, &places, &unrolled);
+            sets.sums(&mut one, &set, &places, &reversed);
             for e in 0..count {
                 let place = |j: usize| (places[e] as usize).wrapping_sub(j) & (entries - 1);
                 let naive = (0..entries).filter(|&j| bit(&set, e, j) == 1).map(|j| table[place(j)]);
                 assert_eq!(one[e], naive.fold(0, u32::wrapping_add), "{index_bits} bits");
             }
             let before = set.clone();
+            let before_sizes = sets.sizes::<u32>(&set, count);
             let held = sets.toggle(&mut set, &masks);
-            sets.sums(&mut other, &set, &places, &unrolled);
+            let sizes = sets.sizes::<u32>(&set, count);
+            sets.sums(&mut other, &set, &places, &reversed);
             for e in 0..count {
                 let place = masks[e] as usize & (entries - 1);
                 assert_eq!(u64::from(held[e]), bit(&before, e, place));
                 assert_eq!(bit(&set, e, place), 1 - bit(&before, e, place));
+                assert_eq!(1 - 2 * held[e] as i32, sizes[e].wrapping_sub(before_sizes[e]) as i32);
                 let difference = other[e].wrapping_sub(one[e]);
                 let signed = if held[e] == 1 { difference.wrapping_neg() } else { difference };
                 assert_eq!(signed, table[index[e] as usize], "{index_bits} bits");

@@ -9,6 +9,7 @@ pub(crate) mod lookup;
 pub(crate) mod pieces;
 pub(crate) mod seed;
 pub(crate) mod select;
+pub(crate) mod subsets;
 
 use std::sync::Arc;
 

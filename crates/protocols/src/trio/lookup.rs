@@ -2,8 +2,8 @@
 //!
 //! J = i + R mod 2^k is the index's C, at P1 and P2; R its masks, at P0. P1 draws q, 2^k bits, with P0, who sends P2 q' = q with
 //! bit R flipped ([`crate::masked::lookup`]). For each table P1 and P2 add up a1 and a2, and a2 - a1 = σ·T[i] with σ = 1 - 2·q[R],
-//! which P0 alone knows. They open Z = σ·T[i] + ρ, ρ drawn with P0; P0 deals σ and σ·ρ, and T[i] = σ·Z - σ·ρ is re-shared. One q
-//! serves all tables of an index, and no other index.
+//! which P0 alone knows and of which |q'| at P2 and -|q| at P1 are shares. They open Z = σ·T[i] + ρ, ρ drawn with P0; P0 deals σ·ρ, and
+//! T[i] = σ·Z - σ·ρ is re-shared. One q serves all tables of an index, and no other index.
 
 use covey_kernels::{Buffer, elementwise, vectorised};
 use covey_ring::{Ring, Word};
@@ -12,19 +12,18 @@ use super::share::Role;
 use super::site::{Site, purpose};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::masked::lookup::Sets;
+use crate::masked::subsets::Reversed;
 
-const SIGN: u32 = purpose::DEAL; // σ
-const PRODUCT: u32 = purpose::DEAL + 1; // σ·ρ, for one table after the other
-pub(crate) const SET: u32 = purpose::DEAL + 2; // q
+const PRODUCT: u32 = purpose::DEAL; // σ·ρ, for one table after the other
+pub(crate) const SET: u32 = purpose::DEAL + 1; // q
 
-/// Who is sent a share of σ and σ·ρ; the other draws. P2 is sent the set.
+/// Who is sent a share of σ·ρ; the other draws. P2 is sent the set.
 const DEAL_TO: usize = 1;
 const SET_TO: usize = 2;
 
 pub(crate) fn layout(len: usize, ring: Ring, sets: Sets, tables: usize) -> Layout {
     let mut layout = Layout::default();
     layout.words(Step::Offline, 0, SET_TO, len * sets.words(), sets.ring());
-    layout.words(Step::Offline, 0, DEAL_TO, len, ring);
     layout.words(Step::Offline, 0, DEAL_TO, len * tables, ring);
     for (round, (from, to)) in [0, 1].into_iter().flat_map(|round| [(round, (1, 2)), (round, (2, 1))]) {
         layout.words(Step::Online(round), from, to, len * tables, ring);
@@ -39,8 +38,7 @@ pub(crate) struct Lookup<'a, W> {
     pub(crate) site: Site,
     /// R at P0, J at P1 and P2.
     pub(crate) place: Buffer<W>,
-    /// Each as [`Sets::unrolled`] has it.
-    tables: &'a [Vec<W>],
+    tables: &'a [Reversed<W>],
     /// P2: q'.
     set: Buffer<u64>,
     /// P1, P2: shares of σ and σ·ρ.
@@ -70,8 +68,8 @@ vectorised! {
 }
 
 impl<'a, W: Word> Lookup<'a, W> {
-    /// `place`: first + second of the index. `tables` are [`Sets::unrolled`].
-    pub fn new(site: Site, place: Buffer<W>, sets: Sets, tables: &'a [Vec<W>]) -> Self {
+    /// `place`: first + second of the index.
+    pub fn new(site: Site, place: Buffer<W>, sets: Sets, tables: &'a [Reversed<W>]) -> Self {
         Lookup {
             layout: layout(site.len, site.ring, sets, tables.len()),
             sets,
@@ -110,9 +108,6 @@ impl<'a, W: Word> Lookup<'a, W> {
         let mut set = self.draw_set(1);
         let held = self.sets.toggle(&mut set, &self.place);
         out.words(SET_TO, &set, self.sets.ring());
-        let mut sign = Buffer::copy_of(&held);
-        sign.iter_mut().for_each(|sign| *sign = W::ONE.sub(sign.add(*sign)));
-        site.deal(DEAL_TO, SIGN, &sign, ring, out);
         let mut rho = self.draw(1, purpose::OPENING);
         elementwise::add_assign(&mut rho, &self.draw(2, purpose::OPENING));
         let mut product = Buffer::stale(rho.len());
@@ -132,6 +127,10 @@ impl<'a, W: Word> Lookup<'a, W> {
         for (sums, table) in self.opened.chunks_exact_mut(self.site.len).zip(self.tables) {
             self.sets.sums(sums, &set, &self.place, table);
         }
+        self.sign = self.sets.sizes(&set, self.site.len);
+        if first {
+            elementwise::neg_assign(&mut self.sign);
+        }
         let rho = self.draw(0, purpose::OPENING);
         match first {
             true => elementwise::sub_from_assign(&mut self.opened, &rho),
@@ -142,7 +141,6 @@ impl<'a, W: Word> Lookup<'a, W> {
 
     /// P1, P2: the own term of T[i] under a fresh mask.
     fn reshare(&mut self, out: &mut Outbox) {
-        self.site.draw_dealt(DEAL_TO, SIGN, &mut self.sign);
         if self.site.role as usize != DEAL_TO {
             self.product = self.draw(0, PRODUCT);
         }
@@ -182,10 +180,7 @@ impl<W: Word> Machine for Lookup<'_, W> {
             Step::Offline if self.site.role as usize == SET_TO => {
                 self.set = inbox.elements(0, len * self.sets.words(), self.sets.ring());
             }
-            Step::Offline => {
-                self.sign = inbox.elements(0, len, ring);
-                self.product = inbox.elements(0, all, ring);
-            }
+            Step::Offline => self.product = inbox.elements(0, all, ring),
             Step::Online(0) => elementwise::add_assign(&mut self.opened, &inbox.elements(other, all, ring)),
             Step::Online(_) => {
                 self.first = inbox.elements(other, all, ring);

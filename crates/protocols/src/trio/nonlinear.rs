@@ -11,6 +11,7 @@ use crate::components::{one_plane, same_planes};
 use crate::composed;
 use crate::masked::fused::Task;
 use crate::masked::lookup::Sets;
+use crate::masked::subsets::Reversed;
 use crate::party::Party;
 
 impl<W: Word> NonLinear for Trio<W> {
@@ -60,8 +61,8 @@ impl<W: Word> NonLinear for Trio<W> {
 
     fn lookup(&mut self, x: &Arith<W>, tables: &[Vec<W>]) -> Result<Vec<Arith<W>>> {
         let sets = Sets::of(tables)?;
-        let unrolled: Vec<Vec<W>> = tables.iter().map(|table| sets.unrolled(table)).collect();
-        self.several(x.shape(), tables.len(), |site, range| lookup::Lookup::new(site, x.sum(range), sets, &unrolled))
+        let reversed: Vec<Reversed<W>> = tables.iter().map(|table| Reversed::new(table)).collect();
+        self.several(x.shape(), tables.len(), |site, range| lookup::Lookup::new(site, x.sum(range), sets, &reversed))
     }
 
     fn relu(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
@@ -75,7 +76,7 @@ impl<W: Word> NonLinear for Trio<W> {
             return composed::table(self, x, table);
         }
         let plan = TablePlan::new(simple.shape(), ring, options, x.len());
-        let entries = Entries::new(&simple, &plan);
+        let entries = Entries::new(&simple);
         self.shares(x.shape(), |site, range| table::Table::new(site, plan.clone(), &entries, x.sum(range)))
     }
 

@@ -5,6 +5,7 @@ use covey_kernels::Buffer;
 use super::super::lookup::{Lookup, SET};
 use super::{Case, Shared, reconstruct, ring4};
 use crate::masked::lookup::Sets;
+use crate::masked::subsets::Reversed;
 
 const TABLE: [u32; 8] = [3, 14, 0, 9, 7, 8, 15, 1];
 
@@ -12,7 +13,7 @@ const TABLE: [u32; 8] = [3, 14, 0, 9, 7, 8, 15, 1];
 fn leak(index_bits: u32, width: fn(u32) -> u32) -> Option<String> {
     let sets = Sets { index_bits };
     let entries = sets.entries();
-    let unrolled = vec![sets.unrolled(&TABLE[..entries])];
+    let reversed = [Reversed::new(&TABLE[..entries])];
     Case {
         name: &format!("lookup in a table of {entries}"),
         ring: ring4(),
@@ -20,7 +21,7 @@ fn leak(index_bits: u32, width: fn(u32) -> u32) -> Option<String> {
         width,
         blank: None,
         build: &|site, s| {
-            Lookup::new(site.clone(), Buffer::copy_of(&Shared::new(&site, 0, s[0]).sum()), sets, &unrolled)
+            Lookup::new(site.clone(), Buffer::copy_of(&Shared::new(&site, 0, s[0]).sum()), sets, &reversed)
         },
         output: &reconstruct(ring4()),
         expected: &|s, z| z == u64::from(TABLE[s[0] as usize]),

@@ -28,7 +28,7 @@ fn width(purpose: u32) -> u32 {
 fn leak(name: &str, ring: Ring, table: &api::Table, without: Option<u32>) -> Option<String> {
     let options = Options { adder: Adder::FewestBytes, ..Options::default() };
     let plan = TablePlan::new(table.shape(), ring, &options, 1);
-    let entries = Entries::<u32>::new(table, &plan);
+    let entries = Entries::<u32>::new(table);
     let widths = plan.draw_widths().into_iter().chain([(INPUT_MASK, ring.bits()), (purpose::MASK, ring.bits())]);
     WIDTHS.set(widths.filter(|(purpose, _)| Some(*purpose) != without).collect());
     let modulus = (1u64 << ring.bits()) - 1;

@@ -12,6 +12,7 @@ use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::masked::digits::Digits;
 use crate::masked::fused::{bits, mask};
 use crate::masked::select as loops;
+use crate::masked::subsets::Reversed;
 
 /// Draws of the gate: of each stage's masks, then of the set, then of each deal.
 pub(crate) mod draws {
@@ -24,11 +25,12 @@ pub(crate) mod draws {
     pub const DEAL: u32 = purpose::TABLE + 4;
 }
 
-/// What both sides of the gate read: the table as [`crate::masked::lookup::Sets::unrolled`] has it.
+/// A table as the gate reads it.
 pub(crate) struct Entries<W> {
     /// The values, less the lowest line rounded down to a multiple of 2^shift.
-    pub values: Vec<W>,
-    pub slopes: Vec<W>,
+    pub values: Reversed<W>,
+    /// None where all are 0.
+    pub slopes: Option<Reversed<W>>,
     /// -low.
     pub start: W,
     /// What was taken off the values, shifted.
@@ -36,16 +38,14 @@ pub(crate) struct Entries<W> {
 }
 
 impl<W: Word> Entries<W> {
-    pub fn new(table: &api::Table, plan: &TablePlan) -> Self {
+    pub fn new(table: &api::Table) -> Self {
         // In words: a table's numbers may be wider than the ring, as its lines need not be values of the program.
         let ring = Ring::Pow2(W::BITS);
         let base = table.base();
         let lowest = base << table.shift;
-        let values = plan.sets.unrolled(&table.words(ring, |i| i128::from(table.values[i]) - lowest));
-        let slopes = match table.slopes.is_empty() {
-            true => Vec::new(),
-            false => plan.sets.unrolled(&table.words(ring, |i| table.slopes[i].into())),
-        };
+        let values = Reversed::new(&table.words(ring, |i| i128::from(table.values[i]) - lowest));
+        let slopes = || Reversed::new(&table.words(ring, |i| table.slopes[i].into()));
+        let slopes = (!table.slopes.is_empty()).then(slopes);
         Entries { values, slopes, start: ring.wrap(-i128::from(table.low)), base: ring.wrap(base) }
     }
 }
@@ -54,8 +54,8 @@ impl<W: Word> Entries<W> {
 ///
 /// P0 deals, m being its part of the borrow b = y ⊕ m out of the low bits, k0 = 2^step·m - R mod 2^step, ρ and R_G the masks of
 /// slope and line, ε = q[R'] and σ = 1 - 2ε: m for the index; k0, m, m·ρ for the line; k0 and m times the highest bit of ρ for
-/// what an opened slope wraps; σ, its part of the shift's borrow, exclusive or with ε, and -σ·(R_G≫shift); and for the extension
-/// the carry of the result's masks, and the same plus the highest of those bits of their sum.
+/// what an opened slope wraps; its part of the shift's borrow, exclusive or with ε, and -σ·(R_G≫shift); and for the extension the carry
+/// of the result's masks, and the same plus the highest of those bits of their sum. Of σ, P1 and P2 have shares by the sets' sizes.
 pub(crate) struct Table<'a, W> {
     layout: Layout,
     plan: TablePlan,
@@ -72,6 +72,8 @@ pub(crate) struct Table<'a, W> {
     /// P1, P2: y.
     borrowed: Buffer<W>,
     set: Buffer<u64>,
+    /// P1, P2: the own share of σ.
+    sign: Buffer<W>,
     dealt: Vec<Buffer<W>>,
     /// P1, P2: what is sent in the round under way.
     own: Buffer<W>,
@@ -100,6 +102,7 @@ impl<'a, W: Word> Table<'a, W> {
             position: Buffer::new(),
             borrowed: Buffer::new(),
             set: Buffer::new(),
+            sign: Buffer::new(),
             own: Buffer::new(),
             first: Buffer::new(),
             second: Buffer::new(),
@@ -171,7 +174,6 @@ impl<'a, W: Word> Table<'a, W> {
                 Deal::BitMask => terms::times(&mut value, &rho, &m),
                 Deal::HiddenWrap => terms::times(&mut value, &hidden, &top),
                 Deal::BitWrap => terms::times(&mut value, &m, &top),
-                Deal::Sign => terms::sign(&mut value, &epsilon),
                 Deal::ShiftBorrow => value.copy_from_slice(&alpha),
                 Deal::Constant => terms::constant(&mut value, &line, &epsilon, shape.shift),
                 // These subtract what they are given.
@@ -219,7 +221,7 @@ impl<'a, W: Word> Table<'a, W> {
     }
 
     /// The sums of a table over this party's set, at the place: a2 at P2, -a1 at P1.
-    fn sums(&self, table: &[W]) -> Buffer<W> {
+    fn sums(&self, table: &Reversed<W>) -> Buffer<W> {
         let mut sums = Buffer::stale(self.site.len);
         self.plan.sets.sums(&mut sums, &self.set, &self.place, table);
         if self.is_first() {
@@ -237,12 +239,17 @@ impl<'a, W: Word> Table<'a, W> {
         if self.site.role as usize != TablePlan::SET_TO {
             self.set = self.draw_set(0);
         }
+        self.sign = self.plan.sets.sizes(&self.set, self.site.len);
+        if self.is_first() {
+            elementwise::neg_assign(&mut self.sign);
+        }
     }
 
     /// -a1 + ρ1 and a2 + ρ2 of the slopes, with half of the wrap's room added.
     fn open_slope(&mut self) {
         self.set_place();
-        self.own = self.sums(&self.entries.slopes);
+        let Some(slopes) = &self.entries.slopes else { return };
+        self.own = self.sums(slopes);
         self.position = Buffer::stale(self.site.len);
         let step = self.plan.shape.step;
         terms::position(&mut self.position, &self.value, &self.borrowed, step, mask(Ring::Pow2(step)));
@@ -300,9 +307,9 @@ impl<'a, W: Word> Table<'a, W> {
     /// This party's share of the shifted line, under its mask of the result.
     fn select(&mut self) {
         let shape = self.plan.shape;
-        let (sign, constant) = (self.share(Deal::Sign), self.share(Deal::Constant));
+        let constant = self.share(Deal::Constant);
         self.own = Buffer::stale(self.site.len);
-        terms::select(&mut self.own, &self.value, &sign, &constant, shape.shift);
+        terms::select(&mut self.own, &self.value, &self.sign, &constant, shape.shift);
         if let Some(shift) = &self.shift {
             let borrow = bits::<W>(shift, 0, self.site.len);
             let first = if self.is_first() { W::ONE } else { W::ZERO };

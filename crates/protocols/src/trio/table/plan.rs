@@ -40,7 +40,6 @@ pub(super) enum Deal {
     BitMask,
     HiddenWrap,
     BitWrap,
-    Sign,
     ShiftBorrow,
     Constant,
     Carry,
@@ -205,7 +204,6 @@ fn deals(shape: &TableShape, ring: Ring) -> Vec<(Deal, u32)> {
         deals.extend([(Deal::Hidden, line), (Deal::Bit, borrow), (Deal::BitMask, borrow)]);
         deals.extend([(Deal::HiddenWrap, wrap), (Deal::BitWrap, borrow.saturating_sub(slope_width(shape)))]);
     }
-    deals.push((Deal::Sign, shifted_width(shape)));
     if shape.shift > 0 {
         deals.push((Deal::ShiftBorrow, shifted_width(shape)));
     }

@@ -41,11 +41,6 @@ vectorised! {
         out.iter_mut().zip(x).zip(bit).for_each(|((out, &x), &bit)| *out = x & ones(bit));
     }
 
-    /// 1 - 2·bit
-    pub(super) fn sign<W: Word>(out: &mut [W], bit: &[W]) {
-        out.iter_mut().zip(bit).for_each(|(out, &bit)| *out = W::ONE.sub(bit.add(bit)));
-    }
-
     /// -σ·(R≫shift), σ = 1 - 2·bit
     pub(super) fn constant<W: Word>(out: &mut [W], r: &[W], bit: &[W], shift: u32) {
         out.iter_mut().zip(r).zip(bit).for_each(|((out, &r), &bit)| *out = signed(r.shr(shift), W::ONE.sub(bit)));
