@@ -140,7 +140,7 @@ pub fn uniform(bound: u32, count: usize, label: &str) -> Vec<i64> {
     let mut words = vec![0u64; count];
     stream(label).fill_words(u64::from(bound), &mut words);
     let span = 2 * u128::from(top(bound) as u64) + 1;
-    words.into_iter().map(|word| ((u128::from(word) * span) >> 64) as i64 - top(bound)).collect()
+    words.into_iter().map(|word| (((u128::from(word) * span) >> 64) as i64).wrapping_sub(top(bound))).collect()
 }
 
 fn stream(label: &str) -> Prg {
