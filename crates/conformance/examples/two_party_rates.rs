@@ -32,6 +32,10 @@ fn gates<W: Word>(count: usize) -> Vec<(&'static str, Gate, Run<W>)> {
         ("divide by 49", Gate::DivExact { count, divisor: 49, bound: 24 }, |p, x, _| {
             drop(p.div_exact(x, 49, 24).unwrap())
         }),
+        ("look up one of 128", Gate::Lookup { count, index_bits: 7, tables: 1 }, |p, x, _| {
+            let table = (0..128).map(|i| W::from_u64(i * 0x9E37_79B9)).collect();
+            drop(p.lookup(x, &[table]).unwrap());
+        }),
     ]
 }
 

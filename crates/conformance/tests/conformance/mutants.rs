@@ -218,20 +218,37 @@ impl Suite for Lossless {
     }
 }
 
-fn a_changed_message_shows<H: Harness>(what: &Trigger, least: usize) {
+/// All entries of a table of 64 words, and what each place of another holds.
+struct Tables;
+
+impl Suite for Tables {
+    const NAME: &'static str = "tables";
+    const ON_VIOLATION: OnViolation = OnViolation::Wrap;
+
+    fn run<P: covey_conformance::Complete>(&self, bench: &mut Bench<P>) -> Result<(), ProtocolError> {
+        bench.case("lookups");
+        let places: Vec<i64> = (0..64).collect();
+        let x = bench.vector(0, &places)?;
+        let table = |factor: i64| -> Vec<P::Word> { (0..64).map(|i| RING.wrap(i128::from(i * i * factor))).collect() };
+        let found = bench.protocol.lookup(&x, &[table(77_777_777), table(-3)])?;
+        found.iter().try_for_each(|found| bench.as_clear(found))
+    }
+}
+
+fn a_changed_message_shows<H: Harness, S: Suite>(suite: &S, what: &Trigger, least: usize) {
     let options = session::<H>(Transport::Memory).options;
     let mut planner = Planner::new(CostModel::of::<H::Protocol>(), RING, options);
-    Lossless.run(&mut Bench::new(&mut planner, None, H::PARTIES)).unwrap();
+    suite.run(&mut Bench::new(&mut planner, None, H::PARTIES)).unwrap();
     let mut messages: BTreeMap<(usize, usize), u64> = BTreeMap::new();
     for ((_, from, to), traffic) in planner.ledger().values().flat_map(|cost| &cost.links) {
         *messages.entry((*from, *to)).or_default() += traffic.messages;
     }
-    conform(&session::<H>(Transport::Simulated), &Lossless).unwrap();
+    conform(&session::<H>(Transport::Simulated), suite).unwrap();
     let mut tried = 0;
     for ((from, to), count) in messages {
         for at in 0..count {
             let faults = vec![Fault { from, to, stream: None, at, what: what.clone() }];
-            let outcome = conform(&session::<H>(Transport::Faulty { faults, seed: at }), &Lossless);
+            let outcome = conform(&session::<H>(Transport::Faulty { faults, seed: at }), suite);
             let shows = matches!(&outcome, Err(Failure::Value { who, .. }) if who != "clear");
             assert!(shows, "message {at} from {from} to {to} was changed by {what:?}: {outcome:?}");
             tried += 1;
@@ -242,7 +259,7 @@ fn a_changed_message_shows<H: Harness>(what: &Trigger, least: usize) {
 
 #[test]
 fn one_corrupted_bit_of_any_message_shows_where_nothing_is_rounded() {
-    a_changed_message_shows::<Honest>(&Trigger::Corrupt, 20);
+    a_changed_message_shows::<Honest, _>(&Lossless, &Trigger::Corrupt, 20);
 }
 
 fn invert() -> Trigger {
@@ -252,7 +269,8 @@ fn invert() -> Trigger {
 /// Of one bit of a sender's message, a receiver of OT whose choice is 0 makes nothing: all bits, therefore.
 #[test]
 fn an_inverted_message_of_two_parties_shows_where_nothing_is_rounded() {
-    a_changed_message_shows::<Two>(&invert(), 10);
+    a_changed_message_shows::<Two, _>(&Lossless, &invert(), 10);
+    a_changed_message_shows::<Two, _>(&Tables, &invert(), 10);
 }
 
 #[test]

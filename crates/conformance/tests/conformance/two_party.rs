@@ -4,14 +4,16 @@
 use std::process::Command;
 use std::sync::Arc;
 
+use covey_conformance::bench::Bench;
 use covey_conformance::program::{Case, conform as conform_program, differences, run};
 use covey_conformance::samples::Samples;
-use covey_conformance::suites::{Arithmetic, Layers};
+use covey_conformance::suites::{Arithmetic, Layers, Suite};
 use covey_conformance::tap::{Log, Tap, messages};
 use covey_conformance::two_party::{Extended, TwoPartyHarness};
-use covey_conformance::{Harness, Session, Transport, conform, programs};
-use covey_protocols::{NetworkProfile, Options, Phase};
-use covey_ring::Ring;
+use covey_conformance::{Complete, Harness, Session, Transport, conform, programs};
+use covey_program::{ProgramBuilder, op};
+use covey_protocols::{NetworkProfile, Options, Phase, Table, api};
+use covey_ring::{Ring, Word};
 use covey_transport::Endpoint;
 use covey_transport::sim::{Fault, Rewrite, Trigger};
 
@@ -39,6 +41,68 @@ fn products_on_a_slow_network() {
     let runs = [(Phase::Preprocess, 1), (Phase::Online, 1)];
     let session = Session::<TwoPartyHarness<u64>>::new(Transport::Memory, Ring::Pow2(37), options);
     conform_program(&session, &case(37, 2), &runs).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// The segments of a table: one that bends between -2 and 2 at scale 8, with slopes.
+fn bend() -> op::Table {
+    let ends: Vec<i64> = (-64..64i64).map(|i| i * i * i / 16).collect();
+    let slopes = ends.iter().zip(&ends[1..]).map(|(a, b)| b - a).chain([700]).collect();
+    let values = ends.iter().map(|end| end << 3).collect();
+    op::Table::new(Table { low: -512, step: 3, values, slopes, shift: 8 })
+}
+
+/// A line by its table, a table of constants of what it gives, joint, preprocessed and online.
+#[test]
+fn tables_in_every_order_of_phases() {
+    fn check<H: Harness>(transport: Transport, bits: u32, options: Options) {
+        let ring = Ring::Pow2(bits);
+        let mut b = ProgramBuilder::new("tables", ring);
+        let x = b.input("x", &[5, 7], 8);
+        b.bound(x, 9);
+        let line = b.node("line", bend(), &[x]);
+        b.bound(line, 12);
+        let low = b.node("low", op::Clip { low: Some(-8), high: Some(7) }, &[line]);
+        b.bound(low, 4);
+        let values = (0..16i64).map(|i| i * i - 50).collect();
+        let constants = Table { low: -8, step: 0, values, slopes: Vec::new(), shift: 0 };
+        let constants = b.node("constants", op::Table::new(constants), &[low]);
+        b.bound(constants, 8);
+        b.output(line);
+        b.output(constants);
+        let program = Arc::new(b.build().unwrap());
+        let weights = programs::weights(&program).unwrap();
+        let inputs = (0..3).map(|number| programs::inputs(&program, 3, number)).collect();
+        let session = Session::<H>::new(transport, ring, options);
+        use Phase::{Joint, Online, Preprocess};
+        let runs = [(Joint, 1), (Preprocess, 2), (Preprocess, 3), (Preprocess, 5), (Online, 2), (Online, 5)];
+        let case = Case { program, weights, inputs };
+        conform_program(&session, &case, &runs).unwrap_or_else(|failure| panic!("{ring}: {failure}"));
+    }
+    let options = Options { tile: 64, window: 3, ..Options::default() };
+    check::<TwoPartyHarness<u32>>(Transport::Memory, 32, options);
+    check::<TwoPartyHarness<u64>>(Transport::Simulated, 37, options);
+    check::<TwoPartyHarness<u64>>(Transport::Tls, 60, options);
+}
+
+/// A table in Z_n.
+struct Modulo;
+
+impl Suite for Modulo {
+    const NAME: &'static str = "a table modulo n";
+
+    fn run<P: Complete>(&self, bench: &mut Bench<P>) -> api::Result<()> {
+        bench.case("a table");
+        let x = bench.vector(0, &[1, 0, 1])?;
+        bench.protocol.lookup(&x, &[vec![P::Word::ONE; 2]]).map(drop)
+    }
+}
+
+#[test]
+fn tables_modulo_n_are_refused() {
+    let session = Session::<TwoPartyHarness<u32>>::new(Transport::Memory, Ring::Odd(31), Options::default());
+    let failure = conform(&session, &Modulo).unwrap_err().to_string();
+    let refusal = "two-party does not support tables in Z_31; compile with a ring 2^l";
+    assert!(failure.contains(refusal) && failure.contains("node 'a table'"), "{failure}");
 }
 
 /// The error of a session in which message `at` from one party to the other is rewritten.

@@ -220,9 +220,21 @@ fn one_ot_of_two_gates_is_seen() {
             party.bench.protocol.mul(&twice, y, None).map(drop)
         })
     }
-    assert_eq!(Views::<Two> { gates: vec![products()], ..Views::new(SMALL) }.leak().unwrap(), None);
-    let found = found(Views::<Repeating> { gates: vec![products()], ..Views::new(SMALL) });
-    assert!(found.contains(" and step "), "{found}");
+    fn lookups<H: Keyed>() -> Gate<H> {
+        Gate::new("lookups", |party, [x, y], _| {
+            let table = [vec![1, 6, 9, 2]];
+            party.bench.protocol.lookup(x, &table)?;
+            party.bench.protocol.lookup(y, &table).map(drop)
+        })
+    }
+    fn gates<H: Keyed>() -> [Gate<H>; 2] {
+        [products(), lookups()]
+    }
+    for (honest, again) in gates().into_iter().zip(gates()) {
+        assert_eq!(Views::<Two> { gates: vec![honest], ..Views::new(SMALL) }.leak().unwrap(), None);
+        let found = found(Views::<Repeating> { gates: vec![again], ..Views::new(SMALL) });
+        assert!(found.contains(" and step "), "{found}");
+    }
 }
 
 #[test]

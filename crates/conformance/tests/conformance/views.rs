@@ -4,7 +4,8 @@ use covey_conformance::beaver::BeaverHarness;
 use covey_conformance::quad::QuadHarness;
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::two_party::TwoPartyHarness;
-use covey_conformance::views::{AtRest, Keyed, SMALL, Views};
+use covey_conformance::views::{AtRest, Gate, Keyed, SMALL, Views};
+use covey_protocols::parts::*;
 use covey_ring::Ring;
 
 fn nothing_leaks<H: Keyed>(ring: Ring) {
@@ -26,6 +27,19 @@ fn no_view_of_quad_depends_on_a_secret() {
 #[test]
 fn no_view_of_two_parties_depends_on_a_secret() {
     nothing_leaks::<TwoPartyHarness<u32>>(SMALL);
+}
+
+/// Of tables of two and of eight entries, one and two at an index that may lie beyond them.
+#[test]
+fn no_view_of_two_parties_depends_on_an_index() {
+    let gate = Gate::<TwoPartyHarness<u32>>::new("lookups", |party, [x, y], _| {
+        let table = |entries: u32, factor: u32| (0..entries).map(|i| i * factor % 16).collect::<Vec<u32>>();
+        party.bench.protocol.lookup(x, &[table(2, 9)])?;
+        party.bench.protocol.lookup(y, &[table(8, 3), table(8, 13)]).map(drop)
+    });
+    let views = Views { gates: vec![gate], ..Views::new(SMALL) };
+    assert_eq!(views.leak().unwrap(), None);
+    assert_eq!(views.differs_by_phase().unwrap(), None);
 }
 
 /// A uniform element of eight bits is nearly a uniform byte.

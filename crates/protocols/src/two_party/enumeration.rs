@@ -6,6 +6,7 @@
 mod distributions;
 mod formulas;
 mod io;
+mod lookups;
 mod products;
 mod rings;
 mod views;
@@ -84,7 +85,7 @@ fn all_pairs(ring: Ring) -> (Vec<u64>, Vec<u64>) {
 /// Junk above the ring's bits: it must not matter.
 fn dirty(ring: Ring, words: Vec<u64>) -> Vec<u64> {
     match ring {
-        Ring::Pow2(l) => words.into_iter().enumerate().map(|(i, x)| x | (i as u64 ^ 0x5a) << l).collect(),
+        Ring::Pow2(l) => words.into_iter().enumerate().map(|(i, x)| x | (i as u64 ^ 0x5a).unbounded_shl(l)).collect(),
         Ring::Odd(_) => words,
     }
 }

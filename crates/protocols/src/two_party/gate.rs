@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use covey_kernels::constant_time;
 use covey_ot::bits::{BitReceiver, BitSender};
 use covey_ot::table::{TableReceiver, TableSender};
 use covey_ot::words::{WordReceiver, WordSender};
@@ -9,6 +10,7 @@ use covey_ot::{Received, Sent};
 use covey_ring::{BitTensor, Word};
 
 use super::program::{GateProgram, Op, Registers, Values, table_shape};
+use super::share::Arithmetic;
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
 /// What this party makes of the OTs of one instruction, when the tile starts: what is left of them is a few bits each.
@@ -20,6 +22,7 @@ pub(super) enum Pads<W: Word> {
     BitReceiver(BitReceiver),
     WordSender(WordSender<W>),
     WordReceiver(WordReceiver<W>),
+    Random(Vec<u64>),
 }
 
 impl<W: Word> Pads<W> {
@@ -73,7 +76,13 @@ impl<W: Word> Gate<W> {
 fn hashed<W: Word>(op: &Op<W>, me: usize, len: usize, sent: Sent, received: Received) -> Pads<W> {
     let range = |slot: usize, count: usize| slot * len..(slot + count) * len;
     match op {
-        Op::Local(_) => Pads::None,
+        Op::Local(_) | Op::Open { .. } => Pads::None,
+        Op::Random { sender, .. } if *sender == me => Pads::None,
+        Op::Random { slot, .. } => {
+            let mut plane = vec![0; BitTensor::words_per_plane(len)];
+            received.range(range(*slot, 1)).choices(&mut plane);
+            Pads::Random(plane)
+        }
         Op::Lookup { sender, index, out, slot, .. } => {
             let (shape, range) = (table_shape(index, out, len), range(*slot, index.len()));
             match *sender == me {
@@ -153,6 +162,12 @@ impl<W: Word> Machine for Gate<W> {
                     }
                     _ => {}
                 },
+                Op::Random { out, .. } if first => {
+                    if let Pads::Random(plane) = pads.take() {
+                        self.registers.set_plane(*out, plane);
+                    }
+                }
+                Op::Open { value, ring, .. } if first => out.words(1 - me, self.registers.words(*value), *ring),
                 _ => {}
             }
         }
@@ -201,6 +216,15 @@ impl<W: Word> Machine for Gate<W> {
                     }
                     _ => {}
                 },
+                Op::Open { value, out, ring } if first => {
+                    let mut sum = inbox.words::<W>(other, len, *ring);
+                    let arithmetic = Arithmetic::new(*ring);
+                    sum.iter_mut().zip(self.registers.words(*value)).for_each(|(sum, &own)| {
+                        *sum = ring.reduce(arithmetic.add(*sum, own));
+                    });
+                    constant_time::public(&sum);
+                    self.registers.set_words(*out, sum);
+                }
                 _ => {}
             }
         }

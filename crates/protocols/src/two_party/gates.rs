@@ -150,20 +150,26 @@ pub(super) fn mul<W: Word>(ring: Ring) -> Arc<GateProgram<W>> {
 /// b · x = b0·x0 + b1·x1 + b1·(1 - 2·b0)·x0 + b0·(1 - 2·b1)·x1.
 pub(super) fn selected<W: Word>(builder: &mut Builder<W>, b: Plane, x: Words, ring: Ring) -> Words {
     let arithmetic = Arithmetic::new(ring);
-    let signed = builder.local_words((&[x], &[b]), move |registers, out| {
-        expanded(registers.plane(b), out);
-        // (1 - 2b)·x without a product: x, or -x.
-        out.iter_mut().zip(registers.words(x)).for_each(|(out, &x)| {
-            let (minus, mask) = (arithmetic.neg(x), out.neg());
-            *out = x ^ (x ^ minus) & mask;
-        });
-    });
+    let signed = signed(builder, b, x, ring);
     let crossed = [0, 1].map(|sender| builder.words(sender, b, signed, ring));
     builder.local_words((&[x, crossed[0], crossed[1]], &[b]), move |registers, out| {
         expanded(registers.plane(b), out);
         let shares = registers.words(crossed[0]).iter().zip(registers.words(crossed[1]));
         out.iter_mut().zip(registers.words(x)).zip(shares).for_each(|((out, &x), (&a, &b))| {
             *out = arithmetic.add(x & out.neg(), arithmetic.add(a, b));
+        });
+    })
+}
+
+/// (1 - 2·b)·x of what a party has of b and x.
+pub(super) fn signed<W: Word>(builder: &mut Builder<W>, b: Plane, x: Words, ring: Ring) -> Words {
+    let arithmetic = Arithmetic::new(ring);
+    builder.local_words((&[x], &[b]), move |registers, out| {
+        expanded(registers.plane(b), out);
+        // Without a product: x, or -x.
+        out.iter_mut().zip(registers.words(x)).for_each(|(out, &x)| {
+            let (minus, mask) = (arithmetic.neg(x), out.neg());
+            *out = x ^ (x ^ minus) & mask;
         });
     })
 }

@@ -11,6 +11,7 @@ mod gate;
 mod gates;
 mod io;
 mod linear;
+mod lookup;
 mod memory;
 mod nonlinear;
 mod odd;

@@ -1,10 +1,11 @@
-//! Shifts, divisions, comparisons and selections.
+//! Shifts, divisions, comparisons, selections and lookups.
 
-use covey_ring::{Ring, Word};
+use covey_ring::{Ring, Tensor, Word};
 
+use super::lookup::Tables;
 use super::plan::programs;
 use super::{Arith, Bool, TwoParty, gates};
-use crate::api::{Comparison, Costs, NonLinear, Result, Shaped, Truncation};
+use crate::api::{Comparison, Costs, NonLinear, ProtocolError, Result, Shaped, Table, Truncation};
 use crate::clip::Ends;
 use crate::components::{one_plane, same_planes};
 use crate::composed;
@@ -12,8 +13,21 @@ use crate::served::Served;
 
 impl<W: Word> NonLinear for TwoParty<W> {
     fn lookup(&mut self, x: &Arith<W>, tables: &[Vec<W>]) -> Result<Vec<Arith<W>>> {
-        let _ = (x, tables);
-        Err(crate::api::ProtocolError::Internal("a lookup"))
+        let Ring::Pow2(l) = self.party.ring else {
+            return self.unsupported(format!("tables in {}; compile with a ring 2^l", self.party.ring));
+        };
+        let found = Tables::of(tables);
+        if tables.is_empty() {
+            return Ok(Vec::new());
+        }
+        if !(1..=Table::MOST_INDEX_BITS.min(l - 1)).contains(&found.index_bits)
+            || tables.iter().any(|table| table.len() != 1 << found.index_bits)
+        {
+            return Err(ProtocolError::Internal("the sizes of tables"));
+        }
+        let program = programs::lookup(l, &found, &self.party.options, x.len());
+        let (words, _) = self.run_program(&program, x.len(), (&[x.0.data()], &[]))?;
+        Ok(words.into_iter().map(|words| Arith(Tensor::new(x.shape(), words))).collect())
     }
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {

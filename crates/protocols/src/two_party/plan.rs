@@ -6,6 +6,7 @@ use std::sync::Arc;
 use covey_ring::{Ring, Word};
 
 use super::comparison::{Shape, WIDEST};
+use super::lookup::{self, Tables};
 use super::program::GateProgram;
 use super::{TwoParty, division, gates, io, linear, memory, odd, product, stock};
 use crate::api::{Comparison, Costs, Options, Truncation, WeightKind};
@@ -148,17 +149,29 @@ pub(super) fn choose<W: Word, T: Into<Turns<W>>>(
     program: impl Fn(Shape) -> T,
 ) -> Turns<W> {
     let tree = |radix| program(Shape { radix, ripples: false }).into();
-    let all = || (1..=WIDEST).map(tree);
-    let found = match options.adder {
-        Adder::Auto => all().min_by_key(|p| (nanoseconds(p, options, count), bits(p))),
-        Adder::FewestBytes => all().min_by_key(|p| bits(p)),
-        Adder::FewestRounds => all().min_by_key(|p| (p.rounds(), bits(p))),
-        Adder::Balanced => Some(tree(3)),
-        Adder::Digits => Some(tree(WIDEST)),
-        Adder::LogDepth => Some(tree(1)),
-        Adder::Ripple => Some(program(Shape { radix: 1, ripples: true }).into()),
+    match options.adder {
+        Adder::Auto | Adder::FewestBytes | Adder::FewestRounds => best(options, count, tree(1), (2..=WIDEST).map(tree)),
+        Adder::Balanced => tree(3),
+        Adder::Digits => tree(WIDEST),
+        Adder::LogDepth => tree(1),
+        Adder::Ripple => program(Shape { radix: 1, ripples: true }).into(),
+    }
+}
+
+/// Of forms of a gate over `count` elements the one that the options ask for, that of fewest bits where they say nothing of it; the
+/// first of equals.
+fn best<W: Word>(options: &Options, count: usize, first: Turns<W>, others: impl Iterator<Item = Turns<W>>) -> Turns<W> {
+    let badness = |turns: &Turns<W>| match options.adder {
+        Adder::Auto => (nanoseconds(turns, options, count), bits(turns)),
+        Adder::FewestRounds => (turns.rounds() as u128, bits(turns)),
+        _ => (0, bits(turns)),
     };
-    found.unwrap_or_else(|| tree(2))
+    let start = (badness(&first), first);
+    let less = |best: (_, Turns<W>), next: Turns<W>| {
+        let found = badness(&next);
+        if found < best.0 { (found, next) } else { best }
+    };
+    others.fold(start, less).1
 }
 
 /// The circuit of all carries.
@@ -168,7 +181,8 @@ pub(super) fn prefix(l: u32, adder: Adder) -> CarryCircuit {
 
 /// The programs of the gates, for either kind of ring.
 pub(super) mod programs {
-    use super::{Comparison, Ends, Options, Ring, Truncation, Turns, Word, choose, division, gates, odd, prefix};
+    use super::{Comparison, Ends, Options, Ring, Tables, Truncation, Turns, Word};
+    use super::{best, choose, division, gates, lookup, odd, prefix};
 
     fn read(comparison: Comparison, bits: u32, options: &Options) -> gates::Read {
         let (bits, skipped) = comparison.read(bits, options);
@@ -224,6 +238,12 @@ pub(super) mod programs {
 
     pub fn divide<W: Word>(ring: Ring, divisor: u64, bound: u32, options: &Options, count: usize) -> Turns<W> {
         choose(options, count, |shape| Turns::swapped(|holder| division::floor(ring, divisor, bound, shape, holder)))
+    }
+
+    /// What a longer vector costs is the same for any tables, what selections cost grows with their number and the ring.
+    pub fn lookup<W: Word>(l: u32, tables: &Tables<W>, options: &Options, count: usize) -> Turns<W> {
+        let form = |top| lookup::lookup(l, tables, top).into();
+        best(options, count, form(0), (1..tables.index_bits.min(lookup::MOST_TOP + 1)).map(form))
     }
 
     pub fn a2b<W: Word>(l: u32, options: &Options) -> Turns<W> {
@@ -315,7 +335,13 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
             // Composed by `clip`.
             Ring::Odd(_) => Cost::default(),
         },
-        Gate::Lookup { .. } | Gate::Table { .. } => Cost::default(),
-        Gate::Max { .. } => composed::cost(gate, |gate| plan::<W>(gate, ring, options)),
+        Gate::Lookup { count, index_bits, tables } => match ring {
+            Ring::Pow2(l) if tables > 0 => {
+                program(programs::lookup(l, &Tables::sized(index_bits, tables), options, count), count)
+            }
+            // No tables, no results; refused by `lookup`.
+            _ => Cost::default(),
+        },
+        Gate::Max { .. } | Gate::Table { .. } => composed::cost(gate, |gate| plan::<W>(gate, ring, options)),
     }
 }

@@ -1,4 +1,4 @@
-//! A gate as a straight-line program over a tile: local steps, and the three ways to use correlated OTs. Rounds, messages and
+//! A gate as a straight-line program over a tile: local steps, the ways to use correlated OTs, and openings. Rounds, messages and
 //! the number of correlated OTs follow from the program, so a gate's plan, its layout and what it does cannot drift apart.
 //!
 //! A register holds what one party has: its summand of a secret, or a value it alone knows. Which of the two it is, the program
@@ -82,15 +82,19 @@ pub(super) enum Op<W> {
     Bits { sender: usize, choice: Plane, values: Vec<Plane>, out: Vec<Plane>, slot: usize },
     /// Additive shares, in `ring`, of the receiver's `choice` times the sender's `value`: one round.
     Words { sender: usize, choice: Plane, value: Words, out: Words, ring: Ring, slot: usize },
+    /// A random bit that the receiver alone knows: its OT's. No message.
+    Random { sender: usize, out: Plane, slot: usize },
+    /// The sum of both parties' `value` in `ring`, at both: one round. Whoever asks for it says why it may be known.
+    Open { value: Words, out: Words, ring: Ring },
 }
 
 impl<W> Op<W> {
     /// The party that holds the correlation of the OTs, and how many an element.
     fn correlated_ots(&self) -> Option<(usize, usize)> {
         match self {
-            Op::Local(_) => None,
+            Op::Local(_) | Op::Open { .. } => None,
             Op::Lookup { sender, index, .. } => Some((*sender, index.len())),
-            Op::Bits { sender, .. } | Op::Words { sender, .. } => Some((*sender, 1)),
+            Op::Bits { sender, .. } | Op::Words { sender, .. } | Op::Random { sender, .. } => Some((*sender, 1)),
         }
     }
 }
@@ -123,7 +127,7 @@ impl<W: Word> GateProgram<W> {
         for (round, op) in &self.ops {
             let step = Step::Online(*round);
             match op {
-                Op::Local(_) => {}
+                Op::Local(_) | Op::Random { .. } => {}
                 Op::Lookup { sender, index, out, .. } => {
                     let shape = table_shape(index, out, len);
                     layout.planes(step, 1 - sender, *sender, len, index.len());
@@ -137,6 +141,7 @@ impl<W: Word> GateProgram<W> {
                     layout.planes(step, 1 - sender, *sender, len, 1);
                     layout.words(step, *sender, 1 - sender, len, *ring);
                 }
+                Op::Open { ring, .. } => (0..2).for_each(|from| layout.words(step, from, 1 - from, len, *ring)),
             }
         }
         layout.correlated_ots(self.correlated_ots.map(|each| each * len));
@@ -233,15 +238,26 @@ impl<W: Word> Builder<W> {
         (words, planes): (&[Words], &[Plane]),
         run: impl Fn(&Registers<W>, &mut [W]) + Send + Sync + 'static,
     ) -> Words {
-        let ready = self.ready(words, planes);
-        let to = self.new_words(ready);
-        let run = move |registers: &mut Registers<W>| {
+        let out = self.local_registers((words, planes), 1, move |registers, to| {
             let mut out = vec![W::ZERO; registers.len];
             run(registers, &mut out);
-            registers.set_words(to, out);
-        };
-        self.ops.push((ready, Op::Local(Arc::new(run))));
-        to
+            registers.set_words(to[0], out);
+        });
+        out[0]
+    }
+
+    /// `count` registers of words from local work on `words` and `planes`.
+    pub fn local_registers(
+        &mut self,
+        (words, planes): (&[Words], &[Plane]),
+        count: usize,
+        run: impl Fn(&mut Registers<W>, &[Words]) + Send + Sync + 'static,
+    ) -> Vec<Words> {
+        let ready = self.ready(words, planes);
+        let out: Vec<Words> = (0..count).map(|_| self.new_words(ready)).collect();
+        let to = out.clone();
+        self.ops.push((ready, Op::Local(Arc::new(move |registers| run(registers, &to)))));
+        out
     }
 
     fn slots(&mut self, op: impl FnOnce(usize) -> Op<W>, sender: usize, round: usize) {
@@ -280,6 +296,23 @@ impl<W: Word> Builder<W> {
         let round = self.ready(&[value], &[choice]);
         let out = self.new_words(round + 1);
         self.slots(|slot| Op::Words { sender, choice, value, out, ring, slot }, sender, round);
+        out
+    }
+
+    /// Shares of a random bit that no party knows: each party's is its own, and unknown to the other.
+    pub fn random(&mut self) -> Plane {
+        let out = self.new_plane(0);
+        for sender in [0, 1] {
+            self.slots(|slot| Op::Random { sender, out, slot }, sender, 0);
+        }
+        out
+    }
+
+    /// The sum of both parties' `value` in `ring`, known to both.
+    pub fn open(&mut self, value: Words, ring: Ring) -> Words {
+        let round = self.ready(&[value], &[]);
+        let out = self.new_words(round + 1);
+        self.ops.push((round, Op::Open { value, out, ring }));
         out
     }
 

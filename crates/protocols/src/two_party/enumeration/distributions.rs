@@ -9,8 +9,10 @@ use covey_ot::table::{TableReceiver, TableSender};
 use covey_ot::words::{WordReceiver, WordSender};
 
 use super::super::gate::Pads;
+use super::super::lookup::{Tables, lookup};
 use super::super::program::{Op, table_shape};
 use super::super::rings::{Extension, Resize};
+use super::lookups::{tables, without_random_bits};
 use super::*;
 
 const RING: Ring = Ring::Pow2(4);
@@ -64,7 +66,14 @@ fn pads(op: &Op<u64>, me: usize, drawn: &[Drawn]) -> Pads<u64> {
     let pad = |entry: usize| drawn.iter().map(move |one| one.pads[entry]);
     let own = drawn.iter().map(|one| one.pads[one.random as usize]);
     match op {
-        Op::Local(_) => Pads::None,
+        Op::Local(_) | Op::Open { .. } => Pads::None,
+        Op::Random { sender, .. } => {
+            if *sender == me {
+                Pads::None
+            } else {
+                Pads::Random(random(1))
+            }
+        }
         Op::Lookup { sender, index, out, .. } => {
             let shape = table_shape(index, out, len);
             match *sender == me {
@@ -94,7 +103,8 @@ fn pads(op: &Op<u64>, me: usize, drawn: &[Drawn]) -> Pads<u64> {
 /// The party of an instruction's tables or products, the bits of its choice and of a pad.
 fn sizes(op: &Op<u64>) -> Option<(usize, u32, u32)> {
     match op {
-        Op::Local(_) => None,
+        Op::Local(_) | Op::Open { .. } => None,
+        Op::Random { sender, .. } => Some((*sender, 1, 0)),
         Op::Lookup { sender, index, out, .. } => Some((*sender, index.len() as u32, out.len() as u32)),
         Op::Bits { sender, values, .. } => Some((*sender, 1, values.len() as u32)),
         Op::Words { sender, ring, .. } => Some((*sender, 1, ring.bits())),
@@ -290,10 +300,40 @@ fn steps_between_rings() {
     check("truncation that reduces", Resize::TruncateReduce { shift: 2 }.program(4, tree(2)), |_| None);
 }
 
+/// Of the index as of any other number: what is opened tells nothing of either.
+#[test]
+fn lookups() {
+    fn due<const K: u32, const COUNT: usize>(x: &[u64]) -> Option<Vec<u64>> {
+        (x[0] >> K == 0).then(|| tables(RING, K, COUNT).iter().map(|table| table[x[0] as usize]).collect())
+    }
+    let program = |k, count, top| lookup(4, &Tables::of(&tables(RING, k, count)), top);
+    check("a table of 2", program(1, 1, 0), due::<1, 1>);
+    check("two tables of 2", program(1, 2, 0), due::<1, 2>);
+    check("a table of 4", program(2, 1, 0), due::<2, 1>);
+    check("two tables of 4", program(2, 2, 0), due::<2, 2>);
+    check("a table of 4, a bit left out", program(2, 1, 1), due::<2, 1>);
+    check("a table of 8", program(3, 1, 0), due::<3, 1>);
+    check("a table of 8, a bit left out", program(3, 1, 1), due::<3, 1>);
+}
+
+/// Where one party's random bits are known, what is opened tells it the index.
+#[test]
+fn an_index_under_a_known_mask_is_seen() {
+    for (k, top) in [(1, 0), (2, 0), (2, 1)] {
+        for sender in [0, 1] {
+            let program = lookup(4, &Tables::of(&tables(RING, k, 1)), top);
+            let program = without_random_bits(program, sender);
+            let found = Case { name: "a known mask", program, due: |_| None, reuses: false }.leak(16);
+            assert!(found.is_some_and(|found| found.contains(&format!("P{sender} "))), "P{sender}, 2^{k}, {top}");
+        }
+    }
+}
+
 /// Two instructions under the same randomness are seen.
 #[test]
 fn reuse_is_seen() {
-    for program in [gates::msb(read(4), tree(2)), gates::select(RING), gates::mul(RING)] {
+    let looked_up = lookup(4, &Tables::of(&tables(RING, 2, 1)), 0);
+    for program in [gates::msb(read(4), tree(2)), gates::select(RING), gates::mul(RING), looked_up] {
         let case = Case { name: "reuse", program, due: |_| None, reuses: true };
         assert!(case.leak(16).is_some());
     }

@@ -2,8 +2,11 @@
 //! notes: 369, 415, 759 bits at 32, 37 and 64 bits with digits of two bits, OTs of 0.452 bits included) are bounds: tables
 //! here need no entry 0, products share an operand, the lowest digit has no equality and the highest is as short as it is.
 
+use super::super::lookup::{MOST_TOP, Tables, lookup};
+use super::super::plan::programs;
 use super::super::rings::{Extension, Resize};
 use super::*;
+use crate::api::Options;
 
 /// MILL^k in digits of m, of `lanes` numbers of one party with one of the other's: bits of the digits' lookups and of the trees, OTs,
 /// rounds.
@@ -77,6 +80,63 @@ fn steps_between_rings_are_their_formulas() {
                 let bounded = resized(Resize::Extend { bits: k as u32, extension: Extension::Bounded });
                 assert_eq!(bounded, (1 + l - k, 1, 1));
             }
+        }
+    }
+}
+
+/// The vector of 2^n planes.
+fn vector(n: usize) -> (usize, usize, usize) {
+    if n == 1 {
+        return (0, 0, 0);
+    }
+    let (low, high) = (n.div_ceil(2), n / 2);
+    let ((a, s, rounds), (b, t, _)) = (vector(low), vector(high));
+    let others = (1 << high) - 1;
+    (a + b + 2 * others * (1 << low), s + t + 2 * others, rounds + 1)
+}
+
+#[test]
+fn lookups_are_their_formulas() {
+    for (l, k, tables) in [(4, 1, 1), (16, 4, 2), (32, 6, 1), (32, 7, 2), (37, 8, 3), (64, 8, 2), (64, 12, 1)] {
+        for top in 0..MOST_TOP.min(k as u32) {
+            let (bits, ots, rounds) = vector(k - top as usize);
+            let (selections, own) = match top {
+                0 => (2 * l, 2),
+                _ => ((1 + l) << (top + 1), 2 << top),
+            };
+            let due = (
+                bits + k * (k + 1) / 2 - 1 + 2 * k + selections * tables,
+                ots + 2 * k + k - 1 + own * tables,
+                rounds.max(if k == 1 { 1 } else { 2 }) + (top as usize).max(1),
+            );
+            let program = lookup::<u64>(l as u32, &Tables::sized(k as u32, tables), top);
+            assert_eq!(found(&program), due, "{tables} tables of 2^{k} in {l} bits, {top} bits left out");
+        }
+    }
+}
+
+/// The table of `docs/two-party.md`: with the fewest bits.
+#[test]
+fn figures_of_lookups() {
+    let options = Options { adder: Adder::FewestBytes, ..Options::default() };
+    for (l, k, due) in [
+        (32, 4, [123.4, 188.3]),
+        (32, 6, [242.9, 315.4]),
+        (32, 7, [329.8, 460.5]),
+        (32, 8, [475.0, 609.7]),
+        (32, 12, [1731.6, 2266.8]),
+        (64, 4, [187.4, 316.3]),
+        (64, 6, [314.5, 443.4]),
+        (64, 7, [457.8, 588.5]),
+        (64, 8, [603.9, 865.7]),
+        (64, 12, [2243.6, 3290.8]),
+    ] {
+        for (tables, due) in (1..).zip(due) {
+            let turns = programs::lookup::<u64>(l, &Tables::sized(k, tables), &options, 1);
+            let found = all_in(turns.of(0));
+            // An OT of one of 2^k messages takes k OTs and all entries but one.
+            let by_message = f64::from(k) * 1.452 + f64::from(((1 << k) - 1) * l * tables as u32);
+            assert!((found - due).abs() < 0.1 && found < by_message / 2.0, "l={l} k={k}, {tables} tables: {found}");
         }
     }
 }

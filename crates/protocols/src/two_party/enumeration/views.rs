@@ -1,6 +1,8 @@
 //! What a party receives, over many runs of the same secrets: every bit balanced and every two of them, and every one of them
 //! with this party's result, uncorrelated. A message without its mask, or two under one mask, would show.
 
+use super::super::lookup::{Tables, lookup};
+use super::lookups::tables;
 use super::*;
 
 /// Runs of each secret.
@@ -70,6 +72,9 @@ fn views_are_balanced() {
         check("clip", &gates::clip(6, read(6), (-3, 9), shape(2), 0), &[x], &[]);
         check("division", &division::floor(ring, 3, 3, shape(2), 0), &[x], &[]);
         check("bits", &gates::a2b(6, &CarryCircuit::carries(5, Adder::LogDepth)), &[x], &[]);
+        for (k, top) in [(1, 0), (3, 0), (3, 1), (4, 0), (4, 2), (5, 1)] {
+            check("lookup", &lookup(6, &Tables::of(&tables(ring, k, 2)), top), &[x], &[]);
+        }
         check("product", &gates::mul(ring), &[x, [x[1], x[0]]], &[]);
         for b in [[0, 0], [1, 0], [0, 1], [1, 1]] {
             check("selection", &gates::select(ring), &[x], &[b]);
