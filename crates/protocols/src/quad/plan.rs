@@ -5,13 +5,14 @@ use covey_ring::{Ring, Word};
 
 use super::bits::{AllBitsPlan, SignPlan, and_layout};
 use super::share::Role;
-use super::{Quad, convert, folding, fused, input, memory, output, product, truncate, verdict};
+use super::{Quad, convert, folding, fused, input, lookup, memory, output, product, truncate, verdict};
 use crate::api::{Costs, Options, WeightKind};
 use crate::composed;
 use crate::cost::{Cost, Gate};
 use crate::linear_map::Follows;
 use crate::machine::Layout;
 use crate::masked::fused::Task;
+use crate::masked::lookup::Sets;
 use crate::masked::pieces::{PIECE, chunks, lens, piece_of, tile_lens};
 use crate::memory::Held;
 use crate::trio;
@@ -74,7 +75,9 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             let plan = fused::CheckedReluPlan::new(trio::fused::FusedReluPlan::choose(task, options, count), false);
             tiled(count, &|len| plan.layout(len))
         }
-        Gate::Lookup { .. } => Cost::default(),
+        Gate::Lookup { count, index_bits, tables } => {
+            tiled(count, &|len| lookup::layout(len, ring, Sets { index_bits }, tables))
+        }
         Gate::DivExact { .. } | Gate::Relu { .. } | Gate::Clip { .. } | Gate::Max { .. } => {
             composed::cost(gate, |gate| plan(gate, ring, options))
         }

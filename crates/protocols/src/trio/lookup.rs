@@ -35,18 +35,18 @@ pub(crate) fn layout(len: usize, ring: Ring, sets: Sets, tables: usize) -> Layou
 /// Tables over one tile, one after the other in the result.
 pub(crate) struct Lookup<'a, W> {
     layout: Layout,
-    sets: Sets,
+    pub(crate) sets: Sets,
     pub(crate) site: Site,
     /// R at P0, J at P1 and P2.
     pub(crate) place: Buffer<W>,
     /// Each as [`Sets::unrolled`] has it.
-    tables: &'a [Vec<W>],
+    pub(crate) tables: &'a [Vec<W>],
     /// P2: q'.
     set: Buffer<u64>,
-    /// P1, P2: shares of σ and σ·ρ.
-    sign: Buffer<W>,
+    /// P1, P2: shares of σ and σ·ρ. P0: σ.
+    pub(crate) sign: Buffer<W>,
     product: Buffer<W>,
-    /// P1, P2: Z, and what this party has of it before.
+    /// P1, P2: Z, and what this party has of it before. P0: ρ.
     pub(crate) opened: Buffer<W>,
     pub(crate) own: Buffer<W>,
     pub(crate) first: Buffer<W>,
@@ -121,6 +121,7 @@ impl<'a, W: Word> Lookup<'a, W> {
         }
         elementwise::sub_assign(&mut product, &self.draw(3 - DEAL_TO, PRODUCT));
         out.words(DEAL_TO, &product, ring);
+        (self.sign, self.opened) = (sign, rho);
         (self.first, self.second) = (self.draw(1, purpose::MASK), self.draw(2, purpose::MASK));
     }
 

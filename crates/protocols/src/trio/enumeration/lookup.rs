@@ -19,7 +19,9 @@ fn leak(index_bits: u32, width: fn(u32) -> u32) -> Option<String> {
         secrets: (0..entries as u64).map(|index| vec![index]).collect(),
         width,
         blank: None,
-        build: &|site, s| Lookup::new(site.clone(), Buffer::copy_of(&Shared::new(&site, 0, s[0]).sum()), sets, &unrolled),
+        build: &|site, s| {
+            Lookup::new(site.clone(), Buffer::copy_of(&Shared::new(&site, 0, s[0]).sum()), sets, &unrolled)
+        },
         output: &reconstruct(ring4()),
         expected: &|s, z| z == u64::from(TABLE[s[0] as usize]),
     }
