@@ -5,7 +5,8 @@ use covey_protocols::clip::Ends;
 use covey_protocols::parts::*;
 use covey_protocols::served::Served;
 use covey_protocols::{
-    Comparison, Epilogue, Geometry, MatmulShape, Phase, Placement, ProtocolError, Rounding, Truncation, WeightSource,
+    Comparison, Costs, Epilogue, Geometry, MatmulShape, Phase, Placement, ProtocolError, Rounding, Truncation,
+    WeightSource,
 };
 use covey_ring::{Ring, Tensor};
 
@@ -188,6 +189,11 @@ pub(super) fn gates<H: Keyed>(ring: Ring) -> Vec<Gate<H>> {
                 ..Gate::<H>::new("a public weight", |party, [x, _], w| layers(party, x, w, NARROW))
             },
         ]);
+    }
+    if ["trio", "quad"].contains(&<H::Protocol as Costs>::NAME) {
+        gates.push(Gate::<H>::new("a lookup", |party, [x, _], _| {
+            party.bench.protocol.lookup(x, &[vec![3, 14, 0, 9], vec![7, 7, 1, 12]]).map(drop)
+        }));
     }
     // By OTs it would take long.
     if !H::Protocol::STOCKED {
