@@ -22,6 +22,9 @@ pub const LEN: usize = 3;
 const SHIFT: u32 = 4;
 const WIDE: u32 = 16;
 
+/// Entries of a table that is looked up in.
+const ENTRIES: i64 = 128;
+
 /// Rows, inputs and outputs of a layer so wide that what it opens is checked by combinations.
 const ROWS: usize = 10;
 const INPUTS: usize = 128;
@@ -96,7 +99,7 @@ pub struct Results<W> {
 }
 
 /// Words that are opened.
-pub const RESULTS: usize = 100;
+pub const RESULTS: usize = 106;
 
 /// Number of the first node in which anything is opened.
 pub const OPENINGS: u32 = 1000;
@@ -251,7 +254,8 @@ impl<W: Word> Walk<'_, W> {
         self.node("bits");
         let planes = self.party.a2b(z)?;
         let either = self.party.xor(&sign, &small);
-        results.push(self.at("bit to word", |party| party.bit2a(&either, &[LEN]))?);
+        let bit = self.at("bit to word", |party| party.bit2a(&either, &[LEN]))?;
+        results.push(bit.clone());
         results.push(self.at("select", |party| party.select(&sign, x))?);
         results.push(self.at("ReLU", |party| party.relu(z, any))?);
         results.push(self.at("shift, ReLU", |party| party.truncate_relu(&product, exact, any))?);
@@ -260,6 +264,11 @@ impl<W: Word> Walk<'_, W> {
         results.push(most);
         let ends = Ends { low: Some(-3), high: Some(9) };
         results.push(self.at("clip", |party| party.clip(other, ends, any))?);
+
+        self.node("lookup");
+        let table = |number: i64| (0..ENTRIES).map(|i| (number + i) * (i * i - 1000)).collect::<Vec<_>>();
+        let tables = [3, 5].map(|number| wrapped(ring::<W>(), &table(number)));
+        results.extend(self.party.lookup(&bit, &tables)?);
 
         let words = self.party.concat(&results.iter().collect::<Vec<_>>())?;
         Ok(Results { words, planes: vec![sign, both, planes, less] })

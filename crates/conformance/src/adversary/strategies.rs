@@ -99,6 +99,11 @@ impl Script {
         self.sent(gate, false, link, 0, act)
     }
 
+    /// The second.
+    pub fn second(&self, gate: &str, link: [PeerId; 2], act: Act) -> Rule {
+        self.sent(gate, false, link, 1, act)
+    }
+
     /// What a gate is dealt.
     pub fn offline(&self, gate: &str, link: [PeerId; 2], act: Act) -> Rule {
         self.sent(gate, true, link, 0, act)

@@ -22,6 +22,7 @@ const SEEDS: [&[&str]; 4] = [&["l1", "l2", "w"], &["l1", "w"], &["l2", "w"], &["
 pub fn strategies(script: &Script) -> Vec<Strategy> {
     let mut list = Vec::new();
     products(script, &mut list);
+    lookups(script, &mut list);
     material(script, &mut list);
     inputs(script, &mut list);
     at_rest(&mut list);
@@ -48,6 +49,7 @@ fn products(script: &Script, list: &mut Vec<Strategy>) {
         "matrix product",
         "stored",
         "select",
+        "lookup",
         "product, exact shift",
         "stored, shift",
         "wide, shift",
@@ -80,6 +82,33 @@ fn products(script: &Script, list: &mut Vec<Strategy>) {
         let rules = vec![script.online(gate, [2, 3], Act::Flip(0))];
         push(list, "sends a wrong masked bit", format!("P2, {gate}"), 2, rules);
     }
+}
+
+/// What is opened of tables: a wrong value, and a result that fits it where the shares of its sign are guessed.
+fn lookups(script: &Script, list: &mut Vec<Strategy>) {
+    let top = || Act::Add(0, top(script));
+    let first = |link| script.online("lookup", link, top());
+    let second = |link| script.second("lookup", link, top());
+    for (me, other) in [(1, 2), (2, 1)] {
+        let place = || format!("P{me}");
+        push(
+            list,
+            "opens a wrong entry, and the result fits it",
+            place(),
+            me,
+            vec![first([me, other]), second([me, other])],
+        );
+        push(list, "adds to the top bit of an entry", place(), me, vec![second([me, other])]);
+    }
+    push(list, "sends another place masked", "P2", 2, vec![script.online("lookup", [2, 3], Act::Flip(0))]);
+    let rules = vec![second([2, 3]), second([2, 1])];
+    push(list, "sends a wrong entry masked, P1 has it so", "P2", 2, rules);
+    let deal = |to: PeerId, act: Act| script.offline("lookup", [0, to], act);
+    push(list, "deals another set of places", "P0", 0, vec![deal(2, Act::Flip(0))]);
+    push(list, "deals a wrong sign of an entry", "P0", 0, vec![deal(1, top())]);
+    let back = || Act::AddBack(LEN * script.word, ERROR);
+    push(list, "deals a wrong mask of an entry, P3 has it so", "P0", 0, vec![deal(1, back()), deal(3, back())]);
+    push(list, "gives P3 a wrong sum over places", "P0", 0, vec![deal(3, Act::Flip(0))]);
 }
 
 /// P0 deals wrong material, and where it can, what it sends P3 fits.

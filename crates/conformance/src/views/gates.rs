@@ -5,7 +5,7 @@ use covey_protocols::clip::Ends;
 use covey_protocols::parts::*;
 use covey_protocols::served::Served;
 use covey_protocols::{
-    Comparison, Epilogue, Geometry, MatmulShape, Phase, Placement, ProtocolError, Rounding, Table, Truncation,
+    Comparison, Costs, Epilogue, Geometry, MatmulShape, Phase, Placement, ProtocolError, Rounding, Table, Truncation,
     WeightSource,
 };
 use covey_ring::{Ring, Tensor};
@@ -195,7 +195,7 @@ pub(super) fn gates<H: Keyed>(ring: Ring) -> Vec<Gate<H>> {
         ]);
     }
     // Of the places, parties with more than one form of them take another for the larger tables.
-    if ["trio", "beaver"].contains(&H::Protocol::NAME) {
+    if ["trio", "quad", "beaver"].contains(&<H::Protocol as Costs>::NAME) {
         gates.push(Gate::<H>::new("lookups", |party, [x, y], _| {
             let table = |entries: u32| (0..entries).map(|i| 3 * i * i + 1).collect::<Vec<_>>();
             party.bench.protocol.lookup(x, &[table(4), table(4)])?;

@@ -13,6 +13,9 @@ use covey_ring::{Ring, Word};
 use super::subsets::{Bits, Reversed, subset_sums};
 use crate::api::{ProtocolError, Result, Table};
 
+/// Words of the largest set.
+const MOST_WORDS: usize = 1 << (Table::MOST_INDEX_BITS - 6);
+
 /// The sizes of lookups with indices of `index_bits` bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sets {
@@ -67,6 +70,16 @@ impl Sets {
         sizes(&mut out, sets, self.words());
         out
     }
+
+    /// Turns each element's set by its place: place j becomes j - R mod 2^k.
+    pub fn turn<W: Word>(self, sets: &mut [u64], places: &[W]) {
+        turn(sets, places, self.words(), self.entries() as u32);
+    }
+
+    /// The exclusive or of σ·T + ρ over sets, with σ = ±1 and ρ of each element.
+    pub fn masked_sums<W: Word>(self, out: &mut [W], sets: &[u64], table: &[W], sign: &[W], mask: &[W]) {
+        masked_sums(out, sets, table, sign, mask, self.words());
+    }
 }
 
 vectorised! {
@@ -83,6 +96,47 @@ vectorised! {
                 *word ^= bit;
             }
             *held = W::from_u64((was | was.wrapping_neg()) >> 63);
+        }
+    }
+
+    /// No branch and no index depends on the places.
+    fn turn<W: Word>(sets: &mut [u64], places: &[W], words: usize, entries: u32) {
+        let mut before = [0; MOST_WORDS];
+        let before = &mut before[..words];
+        for (set, &place) in sets.chunks_exact_mut(words).zip(places) {
+            let by = place.to_u64() as u32 & (entries - 1);
+            if words == 1 {
+                let mask = u64::MAX >> (64 - entries);
+                let whole = set[0] & mask;
+                set[0] = if entries == 64 { whole.rotate_right(by) } else { (whole | whole << entries) >> by & mask };
+                continue;
+            }
+            for step in 0..words.ilog2() {
+                before.copy_from_slice(set);
+                let all = u64::from(by >> (6 + step) & 1).wrapping_neg();
+                for (number, word) in set.iter_mut().enumerate() {
+                    *word ^= (*word ^ before[(number + (1 << step)) % words]) & all;
+                }
+            }
+            before.copy_from_slice(set);
+            for (number, word) in set.iter_mut().enumerate() {
+                // Two shifts, as one by 64 is none.
+                *word = before[number] >> (by & 63) | before[(number + 1) % words] << 1 << (63 - (by & 63));
+            }
+        }
+    }
+
+    fn masked_sums<W: Word>(out: &mut [W], sets: &[u64], table: &[W], sign: &[W], mask: &[W], words: usize) {
+        for (((out, set), &sign), &mask) in out.iter_mut().zip(sets.chunks_exact(words)).zip(sign).zip(mask) {
+            // -t is ¬t + 1.
+            let negative = sign.shr(W::BITS - 1);
+            let (flip, plus) = (W::ZERO.sub(negative), mask.add(negative));
+            *out = set.iter().zip(table.chunks(64)).fold(W::ZERO, |sum, (&bits, table)| {
+                let masked = |(j, &entry): (usize, &W)| {
+                    (entry ^ flip).add(plus) & W::ZERO.sub(W::from_u64(bits >> j & 1))
+                };
+                table.iter().enumerate().map(masked).fold(sum, |sum, entry| sum ^ entry)
+            });
         }
     }
 
@@ -135,6 +189,37 @@ mod tests {
                 let difference = other[e].wrapping_sub(one[e]);
                 let signed = if held[e] == 1 { difference.wrapping_neg() } else { difference };
                 assert_eq!(signed, table[index[e] as usize], "{index_bits} bits");
+            }
+        }
+    }
+
+    /// Turned sets against their bits, and sums of masked entries against a loop over them.
+    #[test]
+    fn turned_sets_choose_masked_entries() {
+        for index_bits in (1..=9).chain([Table::MOST_INDEX_BITS]) {
+            let sets = Sets { index_bits };
+            let (entries, count) = (sets.entries(), 70);
+            let mut state = 7u64;
+            let mut next = || {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                state ^ state >> 29
+            };
+            let table: Vec<u32> = (0..entries).map(|_| next() as u32).collect();
+            let before: Vec<u64> = (0..count * sets.words()).map(|_| next()).collect();
+            let places: Vec<u32> = (0..count).map(|e| if e < 2 { 64 * e as u32 } else { next() as u32 }).collect();
+            let sign: Vec<u32> = (0..count).map(|e| if e % 3 == 0 { 1 } else { u32::MAX }).collect();
+            let mask: Vec<u32> = (0..count).map(|_| next() as u32).collect();
+            let bit = |set: &[u64], e: usize, j: usize| set[e * sets.words() + j / 64] >> (j % 64) & 1;
+            let mut set = before.clone();
+            sets.turn(&mut set, &places);
+            let mut sums = vec![0u32; count];
+            sets.masked_sums(&mut sums, &set, &table, &sign, &mask);
+            for e in 0..count {
+                let from = |j: usize| (places[e] as usize).wrapping_add(j) & (entries - 1);
+                assert!((0..entries).all(|j| bit(&set, e, j) == bit(&before, e, from(j))), "{index_bits} bits");
+                let chosen = (0..entries).filter(|&j| bit(&set, e, j) == 1);
+                let naive = chosen.fold(0, |sum, j| sum ^ table[j].wrapping_mul(sign[e]).wrapping_add(mask[e]));
+                assert_eq!(sums[e], naive, "{index_bits} bits");
             }
         }
     }

@@ -11,13 +11,15 @@
 //! enters V with the fixed coefficient -1, so a wrong one shows in every case and not in one that depends on a secret. What P0
 //! deals to P1 and P2, P3 computes too and sends digests of. One of each pair is honest (`docs/quad.md` has the table).
 //!
+//! Where c has a bit for each place of a table ([`super::lookup`]) and v are words, r, o and w are added bit by bit: `masked_bits`.
+//!
 //! All go through the same calls in the same order, so that draws, messages and digests meet.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use covey_kernels::bits::xor_assign;
-use covey_kernels::{Buffer, elementwise, packing};
+use covey_kernels::{Buffer, elementwise, packing, vectorised};
 use covey_ring::{BitTensor, Ring, Word, wire};
 
 use super::share::Role;
@@ -148,6 +150,14 @@ impl TileChecks {
         mask
     }
 
+    /// P1, P2: the same, bit by bit: E = c ⊕ r.
+    pub fn send_masked_bits<W: Word>(&mut self, mut c: Buffer<W>, ring: Ring, out: &mut Outbox) {
+        let purpose = self.next_masked();
+        let mask = self.draw_words(purpose, c.len());
+        xor_words(&mut c, &mask);
+        self.hand_on(&c, ring, out);
+    }
+
     fn hand_on<W: Word>(&mut self, masked: &[W], ring: Ring, out: &mut Outbox) {
         if self.role == Role::P2 {
             return out.words(VERIFIER, masked, ring);
@@ -196,6 +206,14 @@ impl TileChecks {
         mask
     }
 
+    /// P1, P2: the same of X ⊕ w, for a value that nothing more is computed from.
+    pub fn verify_bits<W: Word>(&mut self, x: &[W], ring: Ring) {
+        let purpose = self.next_verified();
+        let mut masked = self.draw_words(purpose, x.len());
+        xor_words(&mut masked, x);
+        self.note_words(&masked, ring, Check::VerificationValue);
+    }
+
     /// P1, P2: the same for planes, one after the other in `x`.
     pub fn verify_planes(&mut self, x: &[u64]) -> Buffer<u64> {
         let purpose = self.next_verified();
@@ -215,12 +233,17 @@ impl TileChecks {
 
     /// P0: the mask r of the next masked message. P3: E.
     pub fn masked<W: Word>(&mut self, ring: Ring) -> Buffer<W> {
+        self.masked_words(self.len, ring)
+    }
+
+    /// The same of `count` words, or of as many under masks that were added bit by bit.
+    pub fn masked_words<W: Word>(&mut self, count: usize, ring: Ring) -> Buffer<W> {
         let purpose = self.next_masked();
         if self.role == Role::P0 {
-            return self.draw_words(purpose, self.len);
+            return self.draw_words(purpose, count);
         }
-        let mut words = Buffer::<W>::stale(self.len);
-        let bytes = self.received.next(wire::words_len(self.len, ring));
+        let mut words = Buffer::<W>::stale(count);
+        let bytes = self.received.next(wire::words_len(count, ring));
         if is_done(Check::MaskedMessage) {
             self.transcript.note(Line::P1ToP3, bytes);
         }
@@ -267,6 +290,22 @@ impl TileChecks {
         elementwise::sub_assign(&mut sum, &o);
         self.note_words(&sum, ring, Check::VerificationValue);
         sum
+    }
+
+    /// The same, bit by bit: `sum` ⊕ w is o, and `sum` ⊕ o is X ⊕ w.
+    pub fn verified_bits<W: Word>(&mut self, mut sum: Buffer<W>, ring: Ring, out: &mut Outbox) {
+        let purpose = self.next_verified();
+        if self.role == Role::P0 {
+            let mask = self.draw_words(purpose, sum.len());
+            xor_words(&mut sum, &mask);
+            return out.words(VERIFIER, &sum, ring);
+        }
+        let mut o = Buffer::<W>::stale(sum.len());
+        packing::unpack_words_into(self.dealt.next(wire::words_len(sum.len(), ring)), ring, &mut o);
+        #[cfg(test)]
+        super::enumeration::see(o.iter().map(|word| word.to_u64()));
+        xor_words(&mut sum, &o);
+        self.note_words(&sum, ring, Check::VerificationValue);
     }
 
     /// P0, P3: before `count` planes are verified, one after the other. P0 has their masks, P3 what P0 sent.
@@ -347,6 +386,12 @@ fn note_value(transcript: &mut TileTranscript, role: Role, bytes: &[u8], check: 
         if line.ends().contains(&(role as usize)) {
             transcript.note(line, bytes);
         }
+    }
+}
+
+vectorised! {
+    fn xor_words<W: Word>(out: &mut [W], a: &[W]) {
+        out.iter_mut().zip(a).for_each(|(out, &a)| *out = *out ^ a);
     }
 }
 

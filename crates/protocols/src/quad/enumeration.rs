@@ -4,6 +4,7 @@
 //! P0, P1 and P2 receive in gates what they receive in Trio's, which is gone through there.
 
 mod io;
+mod lookup;
 
 use std::cell::RefCell;
 
@@ -12,7 +13,7 @@ use covey_ring::{BitTensor, Ring, Word};
 
 use super::audit::{Audit, Audited, Beside, Site};
 use super::share::{Role, Wire};
-use super::transcript::{COMPUTED, Digests, GIVEN};
+use super::transcript::{COMPUTED, Digests, GIVEN, Line};
 use super::{bits, by_slot, convert, fused, product, truncate};
 use crate::api::{Comparison, Options, Rounding, Truncation};
 use crate::circuits::Adder;
@@ -34,6 +35,16 @@ thread_local! {
 /// Adds to P3's view.
 pub(super) fn see(column: impl Iterator<Item = u64>) {
     SEEN.with_borrow_mut(|seen| seen.push(column.collect()));
+}
+
+thread_local! {
+    /// What was noted for comparison, by whom and for which line, where a test asks for it.
+    static NOTED: RefCell<Option<Vec<(Role, Line, Vec<u8>)>>> = const { RefCell::new(None) };
+}
+
+/// Adds to what is compared.
+pub(super) fn noted(role: Role, line: Line, bytes: &[u8]) {
+    NOTED.with_borrow_mut(|noted| noted.iter_mut().for_each(|noted| noted.push((role, line, bytes.to_vec()))));
 }
 
 /// Where the keys of three lie for the tests, which know them all.

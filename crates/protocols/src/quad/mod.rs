@@ -20,6 +20,7 @@ mod folding;
 mod fused;
 mod input;
 mod linear;
+mod lookup;
 mod matmul;
 mod memory;
 mod nonlinear;

@@ -5,13 +5,14 @@ use covey_ring::{Ring, Word};
 
 use super::bits::{AllBitsPlan, SignPlan, and_layout};
 use super::share::Role;
-use super::{Quad, convert, folding, fused, input, memory, output, product, truncate, verdict};
+use super::{Quad, convert, folding, fused, input, lookup, memory, output, product, truncate, verdict};
 use crate::api::{Costs, Options, WeightKind};
 use crate::composed;
 use crate::cost::{Cost, Gate};
 use crate::linear_map::Follows;
 use crate::machine::Layout;
 use crate::masked::fused::Task;
+use crate::masked::lookup::Sets;
 use crate::masked::pieces::{PIECE, chunks, lens, piece_of, tile_lens};
 use crate::memory::Held;
 use crate::trio;
@@ -74,8 +75,10 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             let plan = fused::CheckedReluPlan::new(trio::fused::FusedReluPlan::choose(task, options, count), false);
             tiled(count, &|len| plan.layout(len))
         }
-        Gate::Lookup { .. } | Gate::Table { .. } => Cost::default(),
-        Gate::DivExact { .. } | Gate::Relu { .. } | Gate::Clip { .. } | Gate::Max { .. } => {
+        Gate::Lookup { count, index_bits, tables } => {
+            tiled(count, &|len| lookup::layout(len, ring, Sets { index_bits }, tables))
+        }
+        Gate::DivExact { .. } | Gate::Relu { .. } | Gate::Clip { .. } | Gate::Max { .. } | Gate::Table { .. } => {
             composed::cost(gate, |gate| plan(gate, ring, options))
         }
     }
@@ -179,6 +182,9 @@ mod tests {
         let others =
             [&product, &shifted, &Gate::Bit2a { count }, &Gate::Select { count }, &Gate::And { count, planes: 1 }]
                 .map(|gate| bits(gate, count, Adder::FewestBytes, ring));
+        let lookups =
+            [1, 2].map(|tables| bits(&Gate::Lookup { count, index_bits: 7, tables }, count, Adder::FewestBytes, ring));
+        assert_eq!(lookups, [(256, 288, 2), (352, 448, 2)]);
         assert_eq!(fused, [(289, 418, 7), (346, 474, 5), (531, 666, 4)]);
         assert_eq!(relu, [(239, 303, 5), (251, 316, 4)]);
         assert_eq!(others, [(64, 96, 1), (168, 271, 6), (64, 96, 1), (96, 128, 1), (2, 3, 1)]);

@@ -157,6 +157,8 @@ impl TileTranscript {
     }
 
     pub fn note(&mut self, line: Line, bytes: &[u8]) {
+        #[cfg(test)]
+        super::enumeration::noted(self.role, line, bytes);
         let digest = self.lines[line as usize].get_or_insert_with(|| {
             let [one, other] = line.ends();
             let other = if one == self.role as usize { other } else { one };

@@ -34,17 +34,17 @@ pub(crate) fn layout(len: usize, ring: Ring, sets: Sets, tables: usize) -> Layou
 /// Tables over one tile, one after the other in the result.
 pub(crate) struct Lookup<'a, W> {
     layout: Layout,
-    sets: Sets,
+    pub(crate) sets: Sets,
     pub(crate) site: Site,
     /// R at P0, J at P1 and P2.
     pub(crate) place: Buffer<W>,
     tables: &'a [Reversed<W>],
     /// P2: q'.
     set: Buffer<u64>,
-    /// P1, P2: shares of σ and σ·ρ.
-    sign: Buffer<W>,
+    /// P1, P2: shares of σ and σ·ρ. P0: σ.
+    pub(crate) sign: Buffer<W>,
     product: Buffer<W>,
-    /// P1, P2: Z, and what this party has of it before.
+    /// P1, P2: Z, and what this party has of it before. P0: ρ.
     pub(crate) opened: Buffer<W>,
     pub(crate) own: Buffer<W>,
     pub(crate) first: Buffer<W>,
@@ -108,6 +108,8 @@ impl<'a, W: Word> Lookup<'a, W> {
         let mut set = self.draw_set(1);
         let held = self.sets.toggle(&mut set, &self.place);
         out.words(SET_TO, &set, self.sets.ring());
+        let mut sign = held.clone();
+        sign.iter_mut().for_each(|sign| *sign = W::ONE.sub(sign.add(*sign)));
         let mut rho = self.draw(1, purpose::OPENING);
         elementwise::add_assign(&mut rho, &self.draw(2, purpose::OPENING));
         let mut product = Buffer::stale(rho.len());
@@ -116,6 +118,7 @@ impl<'a, W: Word> Lookup<'a, W> {
         }
         elementwise::sub_assign(&mut product, &self.draw(3 - DEAL_TO, PRODUCT));
         out.words(DEAL_TO, &product, ring);
+        (self.sign, self.opened) = (sign, rho);
         (self.first, self.second) = (self.draw(1, purpose::MASK), self.draw(2, purpose::MASK));
     }
 
