@@ -37,9 +37,12 @@ pub(super) fn see(column: impl Iterator<Item = u64>) {
     SEEN.with_borrow_mut(|seen| seen.push(column.collect()));
 }
 
+/// Who noted what for which line.
+type Noted = (Role, Line, Vec<u8>);
+
 thread_local! {
-    /// What was noted for comparison, by whom and for which line, where a test asks for it.
-    static NOTED: RefCell<Option<Vec<(Role, Line, Vec<u8>)>>> = const { RefCell::new(None) };
+    /// What was noted for comparison, where a test asks for it.
+    static NOTED: RefCell<Option<Vec<Noted>>> = const { RefCell::new(None) };
 }
 
 /// Adds to what is compared.
