@@ -30,11 +30,11 @@ pub enum ProtocolError {
         /// The node that looked it up.
         node: String,
         /// The integer.
-        value: i128,
+        value: i64,
         /// The lowest that the table holds.
-        low: i128,
+        low: i64,
         /// The highest.
-        high: i128,
+        high: i64,
     },
     /// The protocol has no such operation.
     #[error("node '{node}': {protocol} does not support {what}")]

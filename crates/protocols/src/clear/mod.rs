@@ -137,15 +137,15 @@ impl Clear {
         }
     }
 
-    /// `at` of each element, of which `low <= x < end` is required.
-    fn entries(&self, x: &ClearTensor, low: i128, end: i128, at: impl Fn(i128) -> i128) -> Result<ClearTensor> {
+    /// `at` of each element, of which `low <= x <= high` is required.
+    fn entries(&self, x: &ClearTensor, [low, high]: [i64; 2], at: impl Fn(i64) -> i128) -> Result<ClearTensor> {
         let found = x.data.iter().map(|&word| {
-            let value = self.signed(word);
-            match (low..end).contains(&value) {
+            let value = self.ring.signed(word);
+            match (low..=high).contains(&value) {
                 false if self.on_violation == OnViolation::Refuse => {
-                    Err(ProtocolError::OutsideTable { node: self.node.clone(), value, low, high: end - 1 })
+                    Err(ProtocolError::OutsideTable { node: self.node.clone(), value, low, high })
                 }
-                _ => Ok(self.ring.wrap(at(value.clamp(low, end - 1)))),
+                _ => Ok(self.ring.wrap(at(value.clamp(low, high)))),
             }
         });
         Ok(ClearTensor::new(&x.shape, found.collect::<Result<_>>()?))
@@ -396,14 +396,16 @@ impl NonLinear for Clear {
     }
 
     fn lookup(&mut self, x: &ClearTensor, tables: &[Vec<u64>]) -> Result<Vec<ClearTensor>> {
-        tables
-            .iter()
-            .map(|table| self.entries(x, 0, table.len() as i128, |x| i128::from(self.ring.signed(table[x as usize]))))
-            .collect()
+        let entry = |table: &Vec<u64>| {
+            self.entries(x, [0, table.len() as i64 - 1], |x| i128::from(self.ring.signed(table[x as usize])))
+        };
+        tables.iter().map(entry).collect()
     }
 
     fn table(&mut self, x: &ClearTensor, table: &Table) -> Result<ClearTensor> {
-        self.entries(x, table.low.into(), table.end(), |x| table.at(x))
+        // Programs are validated: the domain is inside the ring.
+        let high = i64::try_from(table.end() - 1).map_err(|_| ProtocolError::Internal("a table's domain"))?;
+        self.entries(x, [table.low, high], |x| table.at(x.into()))
     }
 }
 
