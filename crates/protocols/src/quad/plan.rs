@@ -184,7 +184,7 @@ mod tests {
                 .map(|gate| bits(gate, count, Adder::FewestBytes, ring));
         let lookups =
             [1, 2].map(|tables| bits(&Gate::Lookup { count, index_bits: 7, tables }, count, Adder::FewestBytes, ring));
-        assert_eq!(lookups, [(256, 288, 2), (352, 448, 2)]);
+        assert_eq!(lookups, [(224, 288, 2), (320, 448, 2)]);
         assert_eq!(fused, [(289, 418, 7), (346, 474, 5), (531, 666, 4)]);
         assert_eq!(relu, [(239, 303, 5), (251, 316, 4)]);
         assert_eq!(others, [(64, 96, 1), (168, 271, 6), (64, 96, 1), (96, 128, 1), (2, 3, 1)]);
