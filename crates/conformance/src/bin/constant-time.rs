@@ -10,7 +10,7 @@ use covey_conformance::program::{self, Case};
 use covey_conformance::quad::QuadHarness;
 use covey_conformance::samples::Samples;
 use covey_conformance::suites::{
-    Arithmetic, ClientHalves, Comparisons, Conversion, Layers, Probabilistic, Roundings, Suite, Truncations,
+    Arithmetic, ClientHalves, Comparisons, Conversion, Layers, Probabilistic, Roundings, Suite, Tables, Truncations,
 };
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::two_party::{Extended, TwoPartyHarness};
@@ -74,6 +74,7 @@ impl Report {
         if matches!(ring, Ring::Pow2(_)) {
             self.suite::<H, _>(protocol, ring, Conversion);
             self.suite::<H, _>(protocol, ring, Layers);
+            self.suite::<H, _>(protocol, ring, Tables);
         }
     }
 
