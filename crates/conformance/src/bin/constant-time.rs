@@ -75,6 +75,7 @@ impl Report {
             self.suite::<H, _>(protocol, ring, Conversion);
             self.suite::<H, _>(protocol, ring, Tables);
             self.suite::<H, _>(protocol, ring, Layers);
+            self.suite::<H, _>(protocol, ring, Tables);
         }
     }
 

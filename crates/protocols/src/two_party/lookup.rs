@@ -12,6 +12,7 @@
 //! Of R's bits the `top` highest may be left out of the vector. All that they may stand for is summed up then, and selected by them:
 //! a vector half as long for two selections of words.
 
+use std::hint::black_box;
 use std::sync::Arc;
 
 use covey_kernels::bits::{and_xor_assign, from_planes, xor, xor_assign};
@@ -161,12 +162,8 @@ fn sums<W: Word>(
         let mut chosen = vec![0u64; registers.len];
         for (number, group) in planes.chunks(64).enumerate() {
             from_planes(&registers.joined(group), group.len(), &mut chosen);
-            for (table, out) in entries.iter().zip(out.chunks_exact_mut(choices)) {
-                for (choice, out) in out.iter_mut().enumerate() {
-                    let start = modulus + choice * planes.len() + 64 * number;
-                    add_chosen(out, &chosen, registers.words(opened), &table[..], start, group.len());
-                }
-            }
+            let window = Window { start: modulus + 64 * number, width: group.len(), choices, apart: planes.len() };
+            add_chosen(&mut out, &chosen, registers.words(opened), &entries, window);
         }
         for (&to, mut out) in to.iter().zip(out) {
             if registers.me == 0 {
@@ -177,15 +174,37 @@ fn sums<W: Word>(
     })
 }
 
+/// The entries that 64 bits of an element choose from, in a table that lies twice: `width` of them from `start` less what was opened,
+/// and again `apart` entries further for each of `choices`.
+#[derive(Clone, Copy)]
+struct Window {
+    start: usize,
+    width: usize,
+    choices: usize,
+    apart: usize,
+}
+
 vectorised! {
-    /// Adds to each element the entries of a window that its bits choose. The window ends before `start` less what was opened for the
-    /// element, which is no secret; all of it is read.
-    fn add_chosen<W: Word>(out: &mut [W], chosen: &[u64], opened: &[W], entries: &[W], start: usize, width: usize) {
-        assert!(out.len() == chosen.len() && out.len() == opened.len(), "lengths differ");
-        for ((out, &chosen), opened) in out.iter_mut().zip(chosen).zip(opened) {
-            let window = &entries[start - opened.to_u64() as usize..][..width];
-            let masked = |(bit, &entry): (usize, &W)| entry & W::from_u64(chosen >> bit & 1).neg();
-            *out = window.iter().enumerate().map(masked).fold(*out, W::add);
+    /// Adds to each element of the sums, which are table by table, the entries that its bits choose. What was opened says where they
+    /// lie and is no secret; of the bits, each is used alike.
+    fn add_chosen<W: Word>(
+        sums: &mut [Vec<W>], chosen: &[u64], opened: &[W], entries: &[Vec<W>], window: Window,
+    ) {
+        let mut masks = [W::ZERO; 64];
+        for (element, (&chosen, opened)) in chosen.iter().zip(opened).enumerate() {
+            for (bit, mask) in masks[..window.width].iter_mut().enumerate() {
+                *mask = W::from_u64(chosen >> bit & 1).neg();
+            }
+            // Out of the compiler's sight: it branches on a bit where it sees a mask being made of one.
+            let masks = &black_box(&masks)[..window.width];
+            let start = window.start - opened.to_u64() as usize;
+            for (sums, table) in sums.chunks_exact_mut(window.choices).zip(entries) {
+                for (choice, sums) in sums.iter_mut().enumerate() {
+                    let table = &table[start + choice * window.apart..];
+                    let masked = table.iter().zip(masks).map(|(&entry, &mask)| entry & mask);
+                    sums[element] = masked.fold(sums[element], W::add);
+                }
+            }
         }
     }
 }
