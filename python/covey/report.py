@@ -192,7 +192,7 @@ def _reveals(lowering: Lowering) -> list[str]:
         "a power-of-two bound for each tensor, which derives from the weights"
         + ("" if lowering.magnitudes is None else " and the calibration data"),
     ]
-    attributes = sorted({row.program_op for row in lowering.rows} & {"Clip", "Pad"})
+    attributes = sorted({row.program_op for row in lowering.rows} & {"Clip", "Pad", "Table"})
     if attributes:
         reveals.append(f"the constants of {' and '.join(attributes)}")
     comparisons = [node for node in lowering.graph.nodes if isinstance(node.op, Below)]

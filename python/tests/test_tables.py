@@ -288,3 +288,73 @@ def test_the_report_tells_domain_error_and_what_holds_beyond() -> None:
 
     text = text_of(covey.compile(model("Gelu"), input_range=(-FAR, FAR)))
     assert "table the_node: Gelu by 128 segments on [-4, 4), off by at most 0.00035; below the line 0" in text
+
+
+def written_out(name: str) -> onnx.ModelProto:
+    """A function by other operators, as exporters write it."""
+    constants = {
+        "half": np.array(0.5),
+        "one": np.array(1.0),
+        "root": np.array(math.sqrt(2.0)),
+        "cubic": np.array(0.044715),
+        "three": np.array(3.0),
+        "inner": np.array(math.sqrt(2.0 / math.pi)),
+        "alpha": np.array(1.702),
+    }
+    steps = {
+        "Gelu": "Div h root d; Erf d e; Add e one a; Mul h a m; Mul m half y",
+        "Gelu, halved first": "Mul h half b; Div h root d; Erf d e; Add e one a; Mul b a y",
+        "Gelu, by tanh": "Pow h three p; Mul p cubic q; Add h q r; Mul r inner s; Tanh s t; Add t one a; Mul h half b; "
+        "Mul b a y",
+        "Swish(1)": "Sigmoid h s; Mul h s y",
+        "Swish(1.702)": "Mul h alpha a; Sigmoid a s; Mul s h y",
+        "Softplus": "Exp h e; Add e one a; Log a y",
+        "Mish": "Softplus h s; Tanh s t; Mul h t y",
+        "Sigmoid": "Neg h n; Exp n e; Add one e a; Div one a y",
+        "Softsign": "Abs h b; Add b one a; Div h a y",
+    }[name]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"])]
+    for step in steps.split("; "):
+        op, *operands, result = step.split()
+        nodes.append(helper.make_node(op, operands, [result], name=f"{op} {result}"))
+    used = {operand for node in nodes for operand in node.input}
+    constants = {key: value for key, value in constants.items() if key in used}
+    return builders.model(nodes, {"x": ["N", 4]}, ["y"], constants | {"w": np.eye(4)})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Gelu",
+        "Gelu, halved first",
+        "Gelu, by tanh",
+        "Swish(1)",
+        "Swish(1.702)",
+        "Softplus",
+        "Mish",
+        "Sigmoid",
+        "Softsign",
+    ],
+)
+def test_functions_that_are_written_out_are_one_table(name: str) -> None:
+    x = {"x": np.random.default_rng(0).uniform(-6, 6, (50, 4))}
+    compiled = covey.compile(written_out(name), input_range=(-6, 6))
+    (table,) = compiled.report["tables"]
+    assert table["function"] == name.replace(", halved first", "")
+    assert kinds(compiled)[:2] == ["dense", "truncate"] and set(kinds(compiled)[2:]) <= {"clip", "table", "add"}
+    (y,) = interpreter.run(compiled, x)
+    np.testing.assert_allclose(y, builders.float_results(written_out(name), x)[0], atol=2e-3)
+
+
+def test_what_others_read_stays() -> None:
+    proto = written_out("Gelu")
+    proto.graph.output.add().CopyFrom(helper.make_tensor_value_info("e", onnx.TensorProto.FLOAT, ["N", 4]))
+    compiled = covey.compile(proto, input_range=(-6, 6))
+    assert [table["function"] for table in compiled.report["tables"]] == ["Erf"]
+
+
+def test_thresholded_relu_takes_one_comparison() -> None:
+    compiled = covey.compile(model("ThresholdedRelu", alpha=0.5), input_range=(-4, 4))
+    x = integers(-4, 4, 6)
+    assert np.array_equal(interpreter.run(compiled, {"x": x})[0], np.where(x > 0.5, x, 0.0))
+    assert kinds(compiled).count("less_than_zero") == 1

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from covey import functions
 from covey.functions import Function
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
+from covey.ir import DType
+from covey.ops.comparison import Less
 from covey.ops.scalar import Scalar
+from covey.ops.where import Where
 
 _PLAIN = {
     "Sigmoid": functions.SIGMOID,
@@ -84,6 +89,17 @@ def _celu(node: OnnxNode) -> None:
     if alpha <= 0:
         raise node.unsupported(f"its alpha is {alpha:g}", "make it positive")
     node.emit(Scalar(functions.celu(alpha)), [node.activation(0)])
+
+
+@from_onnx("ThresholdedRelu")
+def _thresholded_relu(node: OnnxNode) -> None:
+    """x where it exceeds alpha, else 0: x times a truth value."""
+    x, alpha = node.activation(0), float(node.attribute("alpha", 1.0))
+    threshold = node.parameter(np.array(alpha), f"{node.outputs[0]}.alpha")
+    above = node.emit(Less(), [threshold, x], output=f"{node.outputs[0]}.above", dtype=DType.BOOL)
+    zero = node.parameter(np.array(0.0), f"{node.outputs[0]}.zero")
+    node.emit(Where(), [above, x, zero])
+    node.note("the input where it exceeds a constant, else 0")
 
 
 @from_torch("aten.gelu.default")
