@@ -121,11 +121,11 @@ def draw(wanted: Wanted) -> Drawing | None:
                 alike.append((off, plan, table))
                 if off <= wanted.goal:
                     break
-        alike.sort(key=itemgetter(0))
+        alike.sort(key=lambda entry: (entry[1].halves, entry[0]))
         # What a few places are off by nearly settles it.
         for off, plan, table in alike:
             if off > wanted.goal:
-                break
+                continue
             drawing = plan.drawing(table)
             if drawing.error <= wanted.goal:
                 return drawing
@@ -164,6 +164,13 @@ class _Plan:
     def cost(self) -> int:
         """Entries of the table as protocols have it, and comparisons."""
         return (1 << (self.count - 1).bit_length()) + COMPARISON * (self.left.clips + self.right.clips)
+
+    @property
+    def halves(self) -> int:
+        """Ends where the result is not quite that of the line, in a function that has a rising one."""
+        return self.wanted.function.slope != 0 and sum(
+            side.tail is not None and side.share < 1 for side in (self.left, self.right)
+        )
 
     @property
     def slope(self) -> float:
@@ -361,14 +368,15 @@ def _on_line(wanted: Wanted, side: _Side) -> bool:
 def _sides(wanted: Wanted, step: int, sign: int) -> list[_Side]:
     """What one end may be: the range's, and a multiple of the segments' length from where on the line is near enough.
 
-    Where both lines are flat, the result there may be half-way to the line: so domains are shorter.
+    Where the line is flat, and not the 0 of a rectifier, the result there may be half-way to it: domains are shorter.
     """
     end = wanted.high if sign > 0 else wanted.low
     tail = wanted.function.right if sign > 0 else wanted.function.left
     if tail is None:
         return [_Side(end, not wanted.proved)]
     found = [_Side(end, False)] if wanted.proved else []
-    for share in (1.0,) if wanted.function.slope else (1.0, 0.5):
+    exact = tail.slope != 0 or (tail.offset == 0 and wanted.function.slope != 0)
+    for share in (1.0,) if exact else (1.0, 0.5):
         reach = math.ldexp(_reach(wanted.function, sign, wanted.goal / share), wanted.scale)
         if not abs(reach) < 2.0**60:
             continue

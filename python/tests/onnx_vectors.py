@@ -41,8 +41,8 @@ LISTED_TEXT = """
     ConvTranspose Cos Cosh DepthToSpace Div Elu Erf Exp Expand Flatten Gather Gelu Gemm GlobalAveragePool GlobalMaxPool
     Greater GreaterOrEqual HardSigmoid HardSwish LeakyRelu Less LessOrEqual Log MatMul Max MaxPool Min Mish Mul Neg
     Not Or PRelu Pad Pow Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Resize Selu Sigmoid Sin Sinh
-    Slice Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh Tile Transpose Unsqueeze Upsample
-    Where Xor
+    Slice Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile Transpose
+    Unsqueeze Upsample Where Xor
 """
 LISTED = LISTED_TEXT.split()
 """Operators that must have a passing case. (Identity, Cast and Dropout alone only rename an
