@@ -17,12 +17,13 @@ from rich.console import RenderableType
 from covey import data, reference, report
 from covey._proto import program_pb2 as pb
 from covey.emit import program_file, weights_file, write_files
-from covey.errors import NodeError, OptionError
+from covey.errors import NodeError, OptionError, UnsupportedError
 from covey.importers.source import Source, examine
 from covey.inputs import Data
 from covey.ir import Graph
 from covey.lowering import Division, Settings, Truncation
 from covey.measure import Measured, Samples
+from covey.ops.scalar import CLIP, Scalar
 from covey.passes import rewrite
 from covey.passes.compared_inputs import measure_needed_bits
 from covey.passes.scale_choice import Choice
@@ -115,8 +116,9 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
 
     With calibration data the program is measured on it, on 64 samples at most. `max_error` is the largest relative L2
     error against floating point that is accepted, over these samples and of the worst of them. Where a program comes
-    near it, small weights get more bits, then all values, then 64 bits are taken; Sigmoid and Tanh get as many pieces
-    as they need. A program that is still above it is refused (`InaccurateError`). The report says what was measured.
+    near it, small weights get more bits, then all values, then 64 bits are taken; functions such as Sigmoid get tables
+    as fine as they need. A program that is still above it is refused (`InaccurateError`). The report says what was
+    measured.
 
     `keep_bn` leaves batch normalisation apart instead of folding it into the layers before it; `drop_channels` drops
     channels that are always zero or never read, which tells every party how many there were; `hide_features` keeps
@@ -215,10 +217,24 @@ def prepare(
     ranges, sources = _input_ranges(graph, input_range, samples)
     if samples is not None:
         measure_needed_bits(graph, samples)
-    magnitudes = reference.magnitudes(graph, samples) if samples is not None else None
+    magnitudes = _measure_spans(graph, samples) if samples is not None else None
     count = len(next(iter(samples.values()))) if samples else 0
     few = Samples.of(graph, samples) if samples is not None else None
     return Prepared(graph, ranges, sources, magnitudes, count, few)
+
+
+def _measure_spans(graph: Graph, samples: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """The largest absolute value of every activation; of those that a function of no bound reads, where they lie."""
+    spans = reference.spans(graph, samples)
+    for node in graph.nodes:
+        if isinstance(node.op, Scalar) and node.op.function.needs_range:
+            graph.spans[node.inputs[0]] = low, high = spans[node.inputs[0]]
+            if not node.op.function.holds(low, high):
+                reason = (
+                    f"its input is from {low:.4g} to {high:.4g} on the calibration data, where {node.op.function.needs}"
+                )
+                raise UnsupportedError(node.name, node.source_op, reason, CLIP)
+    return {name: max(abs(low), abs(high)) for name, (low, high) in spans.items()}
 
 
 def _by_name(example_inputs: Any, graph: Graph) -> Data:

@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 
 from covey import whole
 from covey._proto import program_pb2 as pb
+from covey.drawing import Drawn
 from covey.errors import DoesNotFitError, ParameterError
 from covey.interval import Array, Interval, integer_bits
 from covey.ir import DType, Graph, Node, Shape, Value
@@ -107,8 +108,8 @@ class Settings:
     public_weights: bool = False
     fine_weights: bool = False
     """Whether small weights are given more fractional bits."""
-    knots: int = 16
-    """The fewest knots of a Sigmoid or Tanh (see `covey.ops.sigmoid`): calibration data may ask for more."""
+    table_error: float = 4.5e-4
+    """The largest error that is wanted of a function's table: calibration data may ask for less."""
 
     @property
     def available_bits(self) -> int:
@@ -132,6 +133,7 @@ class Lowering:
     program: pb.Program = field(default_factory=pb.Program)
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
+    drawn: list[Drawn] = field(default_factory=list)
     wraps: float = 0.0
     """How many elements of an inference the shifts so far make wrap around, on average, at the bounds."""
     _values: dict[str, Lowered] = field(default_factory=dict)

@@ -34,12 +34,13 @@ def outputs(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
     return results
 
 
-def magnitudes(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, float]:
-    """The largest absolute value of every activation over a data set, which is run a part at a time."""
-    largest: dict[str, float] = {}
+def spans(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, tuple[float, float]]:
+    """The least and the largest value of every activation over a data set, which is run a part at a time."""
+    found: dict[str, tuple[float, float]] = {}
     for name, value in each(graph, inputs):
-        largest[name] = max(largest.get(name, 0.0), float(np.abs(value).max()))
-    return largest
+        low, high = found.get(name, (np.inf, -np.inf))
+        found[name] = (min(low, float(value.min())), max(high, float(value.max())))
+    return found
 
 
 def each(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:

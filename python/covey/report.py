@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from covey import whole
+from covey.drawing import Drawn
 from covey.ir import Graph, Note, Status
-from covey.lowering import Lowering, Row, Settings, Truncation
-from covey.ops.sigmoid import PiecewiseLinear
+from covey.lowering import Lowering, Row, Truncation
 from covey.ops.trees import Below
 from covey.passes.scale_choice import Choice
 
@@ -34,7 +34,7 @@ def build(graph: Graph, choice: Choice, sources: RangeSources, samples: int, pro
         "weights": "public" if settings.public_weights else "secret",
         "parameters": int(sum(array.size for array in lowering.weights.values())),
         "calibration_samples": samples,
-        **_curves(graph, settings),
+        "tables": [_table(drawn) for drawn in lowering.drawn],
         "inputs": [
             {
                 "name": name,
@@ -76,6 +76,7 @@ def render(report: dict[str, Any]) -> RenderableType:
             "" if entry["postprocess"] == "nothing" else f", {entry['postprocess']} by the result's owner in the clear"
         )
         head.append(f"output {entry['name']} {_shape(entry['shape'])}{after}\n")
+    head.append(_tables(report))
     head.append(_measured(report))
     table = Table(title="values, node by node", title_justify="left")
     for heading in ("node", "operator", "computes"):
@@ -104,10 +105,9 @@ def render(report: dict[str, Any]) -> RenderableType:
 
 def _measured(report: dict[str, Any]) -> str:
     """What the program is off by, in words."""
-    curves = f"Sigmoid and Tanh have {report['knots']} knots\n" if "knots" in report else ""
     found = report["measured"]
     if found is None:
-        return f"{curves}{report['not_measured']}\n"
+        return f"{report['not_measured']}\n"
     samples = found["samples"]
     of = f"{samples}" if samples == found["of"] else f"{samples} of {found['of']}"
     lines = [f"measured in the clear on {of} calibration samples, against floating point:"]
@@ -118,7 +118,7 @@ def _measured(report: dict[str, Any]) -> str:
             f"{g['node']} ({g['op']}) {_percent(g['before'])} to {_percent(g['after'])}" for g in found["grows_at"]
         )
         lines.append(f"  the error grows most at {', '.join(grows)}")
-    return curves + "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _error(entry: dict[str, Any]) -> str:
@@ -137,9 +137,31 @@ def _percent(part: float) -> str:
     return f"{100 * part:.3g}%"
 
 
-def _curves(graph: Graph, settings: Settings) -> dict[str, int]:
-    """How many pieces curves are made of, if there are any."""
-    return {"knots": settings.knots} if any(isinstance(n.op, PiecewiseLinear) for n in graph.nodes) else {}
+def _table(drawn: Drawn) -> dict[str, Any]:
+    return {
+        "node": drawn.node,
+        "function": drawn.function,
+        "segments": drawn.segments,
+        "low": drawn.low,
+        "high": drawn.high,
+        "error": drawn.error,
+        "every_integer": drawn.every,
+        "below": drawn.beyond[0],
+        "above": drawn.beyond[1],
+    }
+
+
+def _tables(report: dict[str, Any]) -> str:
+    """Each function's table in a line: where it holds, what it is off by, what holds beyond."""
+    lines = []
+    for entry in report["tables"]:
+        text = (
+            f"table {entry['node']}: {entry['function']} by {entry['segments']} segments on [{entry['low']:.6g}, "
+            f"{entry['high']:.6g}), off by at most {entry['error']:.2g}"
+        )
+        beyond = [f"{side} {entry[side]}" for side in ("below", "above") if entry[side] != "proved"]
+        lines.append(text + "".join(f"; {what}" for what in beyond))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -170,7 +192,7 @@ def _reveals(lowering: Lowering) -> list[str]:
         "a power-of-two bound for each tensor, which derives from the weights"
         + ("" if lowering.magnitudes is None else " and the calibration data"),
     ]
-    attributes = sorted({row.program_op for row in lowering.rows} & {"Clip", "Pad"})
+    attributes = sorted({row.program_op for row in lowering.rows} & {"Clip", "Pad", "Table"})
     if attributes:
         reveals.append(f"the constants of {' and '.join(attributes)}")
     comparisons = [node for node in lowering.graph.nodes if isinstance(node.op, Below)]

@@ -1,8 +1,8 @@
 """Which program of a network is fine enough: the cheapest whose outputs are near enough to floating point.
 
 With calibration data every program is measured before it is taken. Where the first is not fine enough, small weights
-get more bits, then all values, then the next ring is taken. How many pieces a curve has is known before: what pieces
-alone do to the network is measured in floating point.
+get more bits, then all values, then the next ring is taken. How fine tables of functions are is known before: what
+tables alone do to the network is measured in floating point.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from covey.errors import CoveyError, DoesNotFitError, InaccurateError, ModelErro
 from covey.ir import Graph
 from covey.lowering import Settings
 from covey.measure import Growth, Measured, Samples
-from covey.ops.sigmoid import MOST_KNOTS, Drawn, PiecewiseLinear
+from covey.ops.scalar import DrawnScalar, Scalar
 from covey.passes.scale_choice import Choice, choose, scales
 
 if TYPE_CHECKING:
@@ -29,8 +29,14 @@ MAX_ERROR = RELATIVE_ERROR_LIMIT
 ENOUGH = 0.75
 """The part of it that ends the search: other samples may be worse than these."""
 
-CURVES = 0.5
-"""The part of it that the pieces of curves may take."""
+TABLES = 0.5
+"""The part of it that the tables of functions may take."""
+
+FINER = 4
+"""A table of twice as many segments errs by a fourth."""
+
+LEAST_TABLE_ERROR = 1e-6
+"""The least error of a table that is tried, or little less."""
 
 MORE_BITS = (1, 2, 4, 8)
 """Fractional bits beyond the scale Covey chooses by itself, tried in turn."""
@@ -45,7 +51,7 @@ def search(
     """
     samples = prepared.few
     aim = min(max_error, MAX_ERROR)  # what is accepted beyond that makes no program coarser
-    settings = replace(settings, knots=knots(samples, settings.knots, aim))
+    settings = replace(settings, table_error=table_error(samples, settings.table_error, aim))
     first = choose(prepared.graph, settings, prepared.ranges, prepared.magnitudes, rings, scale)
     if samples is None or not runtime():
         return first, None
@@ -65,14 +71,14 @@ def search(
     return best, measured
 
 
-def knots(samples: Samples | None, least: int, max_error: float) -> int:
-    """The fewest pieces of Sigmoid and Tanh, `least` at least, that alone leave the outputs near enough."""
-    if samples is None or not any(isinstance(node.op, PiecewiseLinear) for node in samples.graph.nodes):
-        return least
-    count = least
-    while count < MOST_KNOTS and samples.error_of(_drawn(samples.graph, count)) > CURVES * max_error:
-        count *= 2
-    return count
+def table_error(samples: Samples | None, largest: float, max_error: float) -> float:
+    """The largest error of a table, at most `largest`, with which tables alone leave the outputs near enough."""
+    if samples is None or not any(isinstance(node.op, Scalar) for node in samples.graph.nodes):
+        return largest
+    error = largest
+    while error > LEAST_TABLE_ERROR and samples.error_of(_drawn(samples.graph, error)) > TABLES * max_error:
+        error /= FINER
+    return error
 
 
 def runtime() -> bool:
@@ -84,10 +90,10 @@ def runtime() -> bool:
     return True
 
 
-def _drawn(graph: Graph, count: int) -> Graph:
-    """The float network with its curves drawn by so many pieces."""
+def _drawn(graph: Graph, error: float) -> Graph:
+    """The float network with its functions by tables of so large an error."""
     nodes = [
-        replace(node, op=Drawn(node.op.curve, count)) if isinstance(node.op, PiecewiseLinear) else node
+        replace(node, op=DrawnScalar(node.op.function, error)) if isinstance(node.op, Scalar) else node
         for node in graph.nodes
     ]
     return replace(graph, nodes=nodes)

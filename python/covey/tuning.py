@@ -18,7 +18,7 @@ from covey.measure import Measured
 from covey.model import Model
 from covey.passes.scale_choice import Choice
 from covey.passes.truncation_placement import place_truncations
-from covey.search import knots
+from covey.search import table_error
 from covey.tuned import Tuned
 
 SCALES = range(8, 25)
@@ -91,7 +91,8 @@ class _Search:
     def __init__(self, prepared: Prepared, wanted: Goal, settings: Settings) -> None:
         self.prepared = prepared
         self.wanted = wanted
-        self.settings = replace(settings, knots=knots(prepared.few, settings.knots, wanted.max_error))
+        error = table_error(prepared.few, settings.table_error, wanted.max_error)
+        self.settings = replace(settings, table_error=error)
         self.left_wide = place_truncations(prepared.graph)
 
     def attempt(self, scale: int, ring: int) -> tuple[Attempt, Choice | None]:

@@ -14,8 +14,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 ELEMENTWISE_TEXT = """
-    Abs Add And Cast Clip Div Dropout Equal Greater GreaterOrEqual HardSigmoid HardSwish Identity LeakyRelu
-    Less LessOrEqual Max Mean Min Mul Neg Not Or Pow PRelu Relu Sigmoid Sub Sum Tanh Where Xor
+    Abs Acos Acosh Add And Asin Asinh Atan Atanh Cast CastLike Celu Clip Cos Cosh Div Dropout Elu Equal Erf Exp Gelu
+    Greater GreaterOrEqual HardSigmoid HardSwish Identity LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mul Neg Not
+    Or Pow PRelu Reciprocal Relu Selu Sigmoid Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu
+    Where Xor
 """
 ELEMENTWISE = frozenset(ELEMENTWISE_TEXT.split())
 """Operators that broadcast: dimensions align at the end, so inputs of fewer dimensions get ones behind the batch."""

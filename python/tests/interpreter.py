@@ -13,6 +13,7 @@ import numpy as np
 from covey import whole
 from covey._proto import program_pb2 as pb
 from covey.compile import Compiled
+from covey.integer_table import IntegerTable
 from covey.ops import bits
 from covey.ops.add import Add
 from covey.ops.arg_max import ArgMax
@@ -57,7 +58,9 @@ def run(compiled: Compiled, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
             values[index] = np.rint(data * 2.0**value.scale)
     for node in program.nodes:
         (output,) = node.outputs
-        result = np.asarray(_step(node, [values[i] for i in node.inputs], program.values[output]))
+        result = np.asarray(
+            _step(node, [values[i] for i in node.inputs], program.values[output], program.ring.pow2 - 2)
+        )
         assert (result == np.rint(result)).all()
         values[output] = result
     for index, value in enumerate(program.values):
@@ -70,7 +73,7 @@ def _window(window: pb.Window) -> Window:
     return Window(tuple(window.kernel), tuple(window.strides), tuple(window.pads), tuple(window.dilations))
 
 
-def _step(node: pb.Node, operands: list[np.ndarray], output: pb.Value) -> np.ndarray:
+def _step(node: pb.Node, operands: list[np.ndarray], output: pb.Value, most: int) -> np.ndarray:
     kind = node.WhichOneof("op")
     op = getattr(node, kind)
     if kind == "conv2d":
@@ -89,6 +92,11 @@ def _step(node: pb.Node, operands: list[np.ndarray], output: pb.Value) -> np.nda
         return _window(op.window).slide(operands[0], 0.0).sum(axis=(-2, -1))
     if kind == "reshape":
         return operands[0].reshape(len(operands[0]), *output.shape)
+    if kind == "table":
+        table = IntegerTable.of(op)
+        assert (operands[0] >= table.low).all() and (operands[0] < table.end).all(), node.name
+        assert table.bound <= most and table.index_bits + table.step <= most, node.name
+        return table(operands[0].astype(np.int64)).astype(np.float64)
     if kind == "less_than_zero":
         return Less().reference(operands[0], np.zeros(()))
     if kind == "gather":

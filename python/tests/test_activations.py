@@ -12,9 +12,6 @@ import builders
 import covey
 import interpreter
 from agreement import agree, image
-from covey.compile import prepare
-from covey.lowering import Settings
-from covey.ops.sigmoid import Curve, pieces
 
 
 def wide(*shape: int) -> dict[str, np.ndarray]:
@@ -59,57 +56,6 @@ def test_leaky_relu_compares_once_and_rounds_once() -> None:
 def test_prelu(slope: tuple[int, ...]) -> None:
     constants = {"s": np.random.default_rng(0).uniform(-0.5, 1.5, slope)}
     agree(builders.single("PRelu", ["N", 3, 2, 4], constants), wide(2, 3, 2, 4))
-
-
-@pytest.mark.parametrize("count", [16, 64, 256])
-@pytest.mark.parametrize("curve", Curve)
-def test_curves_are_as_near_as_they_say_on_the_whole_line(curve: Curve, count: int) -> None:
-    op = {Curve.SIGMOID: "Sigmoid", Curve.TANH: "Tanh"}[curve]
-    x = np.concatenate([np.linspace(-12, 12, 4001), [-1000.0, 1000.0, 63.5, -100.25]]).reshape(-1, 1)
-    ready = prepare(builders.single(op, ["N", 1]), input_range=(-1000, 1000))
-    (y,) = interpreter.run(ready.compiled(Settings(32, 12, knots=count), (32,), 12), {"x": x})
-    # Beside the pieces' own error: rounding the input moves it by half a unit, rounding the result by one.
-    most = curve.largest_error(count)
-    assert np.abs(y - curve.exact(x)).max() <= most + 2 * 2.0**-12
-    # Not by luck of the grid: the pieces themselves, with hardly any rounding.
-    function = pieces(curve.knots(count), curve.heights(count), scale=24, bits=24)
-    exact = function(np.rint(x * 2.0**24)) * 2.0**-48
-    assert 0.8 * most < np.abs(exact - curve.exact(x)).max() <= 1.01 * most
-    assert (np.diff(y[:4001, 0]) >= 0).all()
-    assert function.gains.sum() == 0
-    assert len(function.knots) == count
-    # Twice the pieces are four times as near.
-    assert curve.largest_error(2 * count) < most / 3.7
-
-
-@pytest.mark.parametrize("op", ["Sigmoid", "Tanh"])
-def test_curves_inside_a_network(op: str) -> None:
-    rng = np.random.default_rng(0)
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["t"]),
-        helper.make_node(op, ["t"], ["u"]),
-        helper.make_node("MatMul", ["u", "v"], ["y"]),
-    ]
-    constants = {"w": rng.normal(size=(6, 5)), "v": rng.normal(size=(5, 3))}
-    agree(builders.model(nodes, {"x": ["N", 6]}, ["y"], constants), image(4, 6))
-
-
-@pytest.mark.parametrize("op", ["Sigmoid", "Tanh"])
-def test_a_curve_of_a_calibrated_value_is_calibrated(op: str) -> None:
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["product"]),
-        helper.make_node("Relu", ["product"], ["relu"]),
-        helper.make_node("Mul", ["relu", "small"], ["scaled"]),
-        helper.make_node(op, ["scaled"], ["y"], name="curve"),
-    ]
-    proto = builders.model(nodes, {"x": ["N", 1]}, ["y"], {"w": np.ones((1, 1)), "small": np.array([0.05])})
-    # The product of the whole range does not fit 24 bits at this scale, so its bound is four times what the data show.
-    options = {"calibration": {"x": np.full((8, 1), 0.8)}, "ring": 24, "scale": 10, "max_error": 1}
-    compiled = covey.compile(proto, input_range=(-20, 20), **options)
-    rows = [row for row in compiled.report["nodes"] if row["node"] == "curve"]
-    exact = 1 / (1 + np.exp(-1.0)) if op == "Sigmoid" else np.tanh(1.0)
-    assert rows[-1]["largest"] < exact  # which an input of 20, in the declared range, gives
-    assert {row["bound"] for row in rows} == {"calibrated"}
 
 
 @pytest.mark.parametrize("op", ["Max", "Min"])
@@ -194,7 +140,7 @@ def test_calibrated_bounds_hold_inside_composed_operators() -> None:
     assert np.abs(y - builders.float_results(proto, data)[0]).max() < 0.02
 
 
-@pytest.mark.parametrize("exponent", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("exponent", [1.0, 2.0, 3.0, 4.0])
 def test_small_powers(exponent: float) -> None:
     nodes = [helper.make_node("Pow", ["x", "e"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
     agree(builders.model(nodes, {"x": ["N", 5]}, ["y"], {"e": np.array(exponent)}), image(3, 5))

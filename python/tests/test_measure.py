@@ -128,18 +128,19 @@ def test_verify_finds_the_error_that_compile_measured(command: Command, tmp_path
         assert error == pytest.approx(entry["relative_error"], rel=0.1)
 
 
-def test_curves_get_as_many_knots_as_the_error_asks_for() -> None:
+def test_tables_are_as_fine_as_the_error_asks_for() -> None:
     x = data(20, 4)
     found = {}
     for limit in (0.5, 0.02, 0.004):
         report = covey.compile(curves(), calibration=x, max_error=limit).report
         assert report["measured"]["error"] <= limit
-        found[limit] = report["knots"]
-    assert 16 < found[0.5] == found[0.02] < found[0.004], "what is accepted makes no program coarser"
+        (found[limit],) = (table["error"] for table in report["tables"])
+    assert 4.5e-4 > found[0.5] == found[0.02] > found[0.004], "what is accepted makes no program coarser"
     plain = builders.single("Sigmoid", ["N", 4])
-    assert covey.compile(plain, calibration=x).report["knots"] == 16
-    assert covey.compile(curves(), input_range=(-1, 1)).report["knots"] == 16
-    assert "knots" not in covey.compile(two_outputs(), calibration=data(4, 6)).report
+    for model, options in ((plain, {"calibration": x}), (curves(), {"input_range": (-1, 1)})):
+        (table,) = covey.compile(model, **options).report["tables"]
+        assert 2.0**-13 < table["error"] <= 4.5e-4
+    assert covey.compile(two_outputs(), calibration=data(4, 6)).report["tables"] == []
 
 
 def test_larger_scales_are_tried_before_a_program_is_refused() -> None:

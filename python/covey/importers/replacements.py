@@ -26,11 +26,7 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
         "MeanVarianceNormalization", "RMSNormalization", "layer_norm", "native_layer_norm",
         "group_norm", "native_group_norm", "instance_norm", "rms_norm",
     ),
-    ACTIVATE: ("Celu", "Elu", "Mish", "Selu", "Shrink", "Softplus", "Softsign", "ThresholdedRelu"),
-    "use x · Sigmoid(1.702 x), a Sigmoid and two Muls, or train the network with Relu or HardSwish in its place": (
-        "Erf", "Gelu",
-    ),
-    "use x · Sigmoid(alpha x), a Sigmoid and two Muls, or train the network with HardSwish in its place": ("Swish",),
+    ACTIVATE: ("Shrink",),
     FLOAT_MODEL: (
         "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",
         "QuantizeLinear",
@@ -59,7 +55,7 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
     "use Mul with a constant mask of 0 and 1": ("Trilu", "triu", "tril"),
     "use Where by Greater and Less than 0": ("Sign",),
     "use Sum, and Mul by the reciprocal of how many there are": ("Mean",),
-    "use Sigmoid and two Muls": ("SwiGLU",),
+    "use Swish and Mul": ("SwiGLU",),
     "use ReduceSum of Abs": ("ReduceL1",),
     "use ReduceSum of Mul, and leave the root out where only sizes are compared": ("ReduceL2",),
     "use ReduceSum of Mul": ("ReduceSumSquare",),
@@ -75,7 +71,7 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
     ),
     "use Slice, Mul, Add and Concat with constant angles": ("RotaryEmbedding",),
     "train the network without it: BatchNormalization in the place of a normalisation, Relu or HardSwish in that of an "
-    "activation": ("Exp", "Log", "Sqrt", "Reciprocal", "rsqrt", "var"),
+    "activation": ("var",),
     "remove it: values are always finite": ("IsInf", "IsNaN"),
 }  # fmt: skip
 

@@ -57,6 +57,19 @@ def _cast(node: OnnxNode) -> None:
     node.note("removed: every value is fixed-point")
 
 
+@from_onnx("CastLike")
+def _cast_like(node: OnnxNode) -> None:
+    """To the type of another operand, whose values have no bearing."""
+    node.ignore("saturate", "round_mode")
+    x = node.activation(0)
+    other = node.scope.constants.get(node.inputs[1]) if node.is_constant(1) else None
+    value = node.scope.activation(node.inputs[1])
+    if (other is not None and other.dtype.kind in "iub") or (value is not None and value.dtype is not DType.FLOAT):
+        raise node.unsupported("it casts to another type", "only casts between floating types are supported")
+    node.alias(x)
+    node.note("removed: every value is fixed-point")
+
+
 @from_torch("aten.dropout.default", "aten.alpha_dropout.default", "aten.feature_dropout.default")
 def _dropout_aten(node: TorchNode) -> None:
     node.ignore("p")

@@ -8,12 +8,14 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.errors import ParameterError
+from covey.functions import RECIPROCAL
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering, leading_zeros
 from covey.ops.add import elementwise_operands
+from covey.ops.scalar import Scalar
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ def _mul(node: OnnxNode) -> None:
 @from_onnx("Div")
 def _div(node: OnnxNode) -> None:
     if not node.is_constant(1):
-        raise node.unsupported("it divides by an activation", "only division by a constant is supported")
+        _by_activation(node)
+        return
     dividend = node.activation(0, "dividend")
     divisor = node.beside(1, "divisor", dividend)
     values = node.scope.graph.parameters[divisor.name]
@@ -68,6 +71,20 @@ def _div(node: OnnxNode) -> None:
     node.note("multiplication by the reciprocal")
 
 
+def _by_activation(node: OnnxNode) -> None:
+    """By numbers that are positive wherever they can lie: a table of the reciprocal says so of its input."""
+    dividend, divisor = elementwise_operands(node)
+    ones = dividend.name in node.scope.graph.parameters and bool(
+        (node.scope.graph.parameters[dividend.name] == 1).all()
+    )
+    if ones and dividend.shape == ():
+        node.emit(Scalar(RECIPROCAL), [divisor])
+    else:
+        inverse = node.emit(Scalar(RECIPROCAL), [divisor], output=f"{node.outputs[0]}.reciprocal")
+        node.emit(Mul(), [dividend, inverse])
+    node.note("multiplication by a table of the reciprocal")
+
+
 @from_torch("aten.mul.Tensor", "aten.mul.Scalar")
 def _mul_aten(node: TorchNode) -> None:
     node.become("Mul", node.operand("self"), node.operand("other"))
@@ -76,12 +93,3 @@ def _mul_aten(node: TorchNode) -> None:
 @from_torch("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode")
 def _div_aten(node: TorchNode) -> None:
     node.become("Div", node.operand("self"), node.operand("other"))
-
-
-@from_torch("aten.pow.Tensor_Scalar", "aten.square.default")
-def _pow_aten(node: TorchNode) -> None:
-    x = node.activation("self")
-    exponent = node.number("exponent") if node.has("exponent") else 2.0
-    if exponent != 2.0:
-        raise node.unsupported(f"its exponent is {exponent:g}", "only squares are supported")
-    node.become("Mul", x, x)

@@ -1,26 +1,47 @@
-"""Small whole powers, which are products of a value with itself."""
+"""Powers with constant exponents: small whole ones are products of a value with itself, the others tables."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from covey.functions import RECIPROCAL, RSQRT, SQRT, power
 from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.ops.mul import Mul
+from covey.ops.scalar import Scalar
+
+NAMED = {0.5: SQRT, -0.5: RSQRT, -1.0: RECIPROCAL}
+"""Exponents whose functions have names of their own."""
 
 
 @from_onnx("Pow")
 def _pow(node: OnnxNode) -> None:
     x = node.activation(0, "base")
     exponents = np.unique(node.constant(1, "exponent").astype(np.float64))
-    if exponents.size != 1 or exponents[0] not in (1.0, 2.0, 3.0):
-        shown = ", ".join(f"{exponent:g}" for exponent in exponents[:4])
-        raise node.unsupported(f"it raises to the power {shown}", "only the powers 1, 2 and 3 are supported")
-    if exponents[0] == 1.0:
+    exponent = float(exponents[0])
+    if exponents.size != 1 or exponent == 0.0 or not np.isfinite(exponent):
+        shown = ", ".join(f"{each:g}" for each in exponents[:4])
+        raise node.unsupported(
+            f"it raises to the power {shown}", "only one power for all elements is supported, and none of 0"
+        )
+    if exponent == 1.0:
         node.alias(x)
         node.note("removed: it raises to the power 1")
-        return
-    if exponents[0] == 2.0:
-        node.emit(Mul(), [x, x])
+    elif exponent in (2.0, 3.0, 4.0):
+        square = node.emit(Mul(), [x, x], output=None if exponent == 2.0 else f"{node.outputs[0]}.square")
+        if exponent > 2.0:
+            node.emit(Mul(), [square, x if exponent == 3.0 else square])
+        node.note("a product of the value with itself")
     else:
-        node.emit(Mul(), [node.emit(Mul(), [x, x], output=f"{node.outputs[0]}.square"), x])
-    node.note("a product of the value with itself")
+        node.emit(Scalar(NAMED.get(exponent) or power(exponent)), [x])
+
+
+@from_torch("aten.pow.Tensor_Scalar", "aten.square.default")
+def _pow_aten(node: TorchNode) -> None:
+    exponent = node.number("exponent") if node.has("exponent") else 2.0
+    node.become("Pow", node.activation("self"), exponent)
+
+
+@from_torch("aten.rsqrt.default")
+def _rsqrt_aten(node: TorchNode) -> None:
+    node.become("Pow", node.activation("self"), -0.5)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from covey.functions import SIGMOID
 from covey.importers.onnx_node import OnnxNode
 from covey.ir import Value
 from covey.ops.concat import Concat
 from covey.ops.features import shown_labels
 from covey.ops.gather import ABSENT, flat
-from covey.ops.sigmoid import Curve, PiecewiseLinear
+from covey.ops.scalar import Scalar
 from covey.ops.softmax import Softmax
 from covey.ops.sub import Sub
 
@@ -46,7 +47,7 @@ def finish(node: OnnxNode, raw: Value, how: str, output: str) -> None:
     if how == "SOFTMAX":
         node.emit(Softmax(), [raw], output=output)
     elif how == "LOGISTIC":
-        node.emit(PiecewiseLinear(Curve.SIGMOID), [raw], output=output)
+        node.emit(Scalar(SIGMOID), [raw], output=output)
 
 
 def finish_two(node: OnnxNode, score: Value, how: str, output: str, *, share: bool = False) -> None:

@@ -16,6 +16,7 @@ from covey.passes.input_scaling import fold_input_scaling
 from covey.passes.linear_merging import merge_linear_layers
 from covey.passes.pool_before_relu import pool_before_relu
 from covey.passes.relu_before_moves import relu_before_moves
+from covey.passes.scalar_fusion import fuse_scalar_functions
 from covey.passes.scale_sinking import sink_scales
 from covey.passes.trailing_normalizer import remove_trailing_normalizers
 from covey.passes.trailing_softmax import remove_trailing_softmax
@@ -43,6 +44,7 @@ def rewrite(
     if complete:
         remove_dead_nodes(graph)
     errors = [*remove_trailing_normalizers(graph), *remove_trailing_softmax(graph)]
+    fuse_scalar_functions(graph)
     fold_batch_norm(graph, keep=keep_bn)
     average_before_point(graph)
     merge_linear_layers(graph)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from covey.errors import NodeError
+from covey.functions import SIGMOID
 from covey.ir import Graph, Node, Op, Postprocess, Value
 from covey.ops.arg_max import ArgMax
 from covey.ops.concat import Concat
 from covey.ops.gather import pick
-from covey.ops.sigmoid import Curve, PiecewiseLinear
+from covey.ops.scalar import Scalar
 from covey.ops.softmax import Softmax, refusal
 from covey.ops.sub import Sub
 
@@ -59,7 +60,7 @@ def _by_sigmoid(graph: Graph, node: Node) -> None:
         return value.name
 
     x, y = (step(pick(shape, [*rows, [index]]), [source], hint) for index, hint in ((0, "x"), (1, "y")))
-    second = step(PiecewiseLinear(Curve.SIGMOID), [step(Sub(), [y, x], "gap")], "second")
+    second = step(Scalar(SIGMOID), [step(Sub(), [y, x], "gap")], "second")
     whole = graph.add_parameter(f"{name}.whole", np.ones(1)).name
     first = step(Sub(), [whole, second], "first")
     made.append(Node(node.name, node.source_op, Concat(len(shape)), [first, second], name))

@@ -5,7 +5,7 @@
 //! which P0 alone knows and of which |q'| at P2 and -|q| at P1 are shares. They open Z = σ·T[i] + ρ, ρ drawn with P0; P0 deals σ·ρ, and
 //! T[i] = σ·Z - σ·ρ is re-shared. One q serves all tables of an index, and no other index.
 
-use covey_kernels::{Buffer, elementwise, vectorised};
+use covey_kernels::{Buffer, constant_time, elementwise, vectorised};
 use covey_ring::{Ring, Word};
 
 use super::share::Role;
@@ -125,6 +125,8 @@ impl<'a, W: Word> Lookup<'a, W> {
     /// P1, P2: ρ1 - a1 and ρ2 + a2.
     fn open(&mut self, out: &mut Outbox) {
         let first = self.site.role == Role::P1;
+        // J decides where tables are read.
+        constant_time::public(&self.place);
         let set = if first { self.draw_set(0) } else { std::mem::take(&mut self.set) };
         self.opened = Buffer::stale(self.site.len * self.tables.len());
         for (sums, table) in self.opened.chunks_exact_mut(self.site.len).zip(self.tables) {

@@ -1,6 +1,6 @@
 //! The table gate over one tile.
 
-use covey_kernels::{Buffer, elementwise};
+use covey_kernels::{Buffer, constant_time, elementwise};
 use covey_ring::{Ring, Word};
 
 use super::super::share::Role;
@@ -236,6 +236,8 @@ impl<'a, W: Word> Table<'a, W> {
             0 => self.value.clone(),
             _ => std::mem::take(&mut self.own),
         };
+        // It decides where tables are read.
+        constant_time::public(&self.place);
         if self.site.role as usize != TablePlan::SET_TO {
             self.set = self.draw_set(0);
         }

@@ -1,0 +1,161 @@
+"""The importers of scalar functions that are one table each: `covey.functions` says what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from covey import functions
+from covey.functions import Function
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import TorchNode, from_torch
+from covey.ir import DType
+from covey.ops.comparison import Less
+from covey.ops.scalar import Scalar
+from covey.ops.where import Where
+
+_PLAIN = {
+    "Sigmoid": functions.SIGMOID,
+    "Tanh": functions.TANH,
+    "Erf": functions.ERF,
+    "Softplus": functions.SOFTPLUS,
+    "Mish": functions.MISH,
+    "Softsign": functions.SOFTSIGN,
+    "Exp": functions.EXP,
+    "Log": functions.LOG,
+    "Sqrt": functions.SQRT,
+    "Reciprocal": functions.RECIPROCAL,
+    **functions.UNBOUNDED,
+}
+"""Those without attributes, by their ONNX names."""
+
+
+def _importer(function: Function) -> Callable[[OnnxNode], None]:
+    def run(node: OnnxNode) -> None:
+        node.ignore("consumed_inputs")
+        node.emit(Scalar(function), [node.activation(0)])
+
+    return run
+
+
+def _torch_importer(name: str) -> Callable[[TorchNode], None]:
+    def run(node: TorchNode) -> None:
+        node.become(name, node.activation("self"))
+
+    return run
+
+
+for _name, _function in _PLAIN.items():
+    from_onnx(_name)(_importer(_function))
+    if _name not in ("Softplus", "Softsign"):
+        from_torch(f"aten.{_name.lower()}.default")(_torch_importer(_name))
+
+
+@from_onnx("Gelu")
+def _gelu(node: OnnxNode) -> None:
+    how = str(node.attribute("approximate", "none"))
+    if how not in ("none", "tanh"):
+        raise node.unsupported(f"its approximation is '{how}'", "use 'none' or 'tanh'")
+    node.emit(Scalar(functions.GELU if how == "none" else functions.GELU_TANH), [node.activation(0)])
+
+
+@from_onnx("Swish")
+def _swish(node: OnnxNode) -> None:
+    alpha = float(node.attribute("alpha", 1.0))
+    if alpha == 0.0:
+        raise node.unsupported("its alpha is 0", "use Mul by a half")
+    node.emit(Scalar(functions.swish(alpha)), [node.activation(0)])
+
+
+@from_onnx("Elu")
+def _elu(node: OnnxNode) -> None:
+    node.ignore("consumed_inputs")
+    node.emit(Scalar(functions.elu(float(node.attribute("alpha", 1.0)))), [node.activation(0)])
+
+
+@from_onnx("Selu")
+def _selu(node: OnnxNode) -> None:
+    node.ignore("consumed_inputs")
+    alpha, gamma = float(node.attribute("alpha", 1.67326319)), float(node.attribute("gamma", 1.05070102))
+    if gamma <= 0:
+        raise node.unsupported(f"its gamma is {gamma:g}", "make it positive")
+    node.emit(Scalar(functions.elu(alpha, gamma)), [node.activation(0)])
+
+
+@from_onnx("Celu")
+def _celu(node: OnnxNode) -> None:
+    alpha = float(node.attribute("alpha", 1.0))
+    if alpha <= 0:
+        raise node.unsupported(f"its alpha is {alpha:g}", "make it positive")
+    node.emit(Scalar(functions.celu(alpha)), [node.activation(0)])
+
+
+@from_onnx("ThresholdedRelu")
+def _thresholded_relu(node: OnnxNode) -> None:
+    """x where it exceeds alpha, else 0: x times a truth value."""
+    x, alpha = node.activation(0), float(node.attribute("alpha", 1.0))
+    threshold = node.parameter(np.array(alpha), f"{node.outputs[0]}.alpha")
+    above = node.emit(Less(), [threshold, x], output=f"{node.outputs[0]}.above", dtype=DType.BOOL)
+    zero = node.parameter(np.array(0.0), f"{node.outputs[0]}.zero")
+    node.emit(Where(), [above, x, zero])
+    node.note("the input where it exceeds a constant, else 0")
+
+
+@from_torch("aten.gelu.default")
+def _gelu_aten(node: TorchNode) -> None:
+    node.become("Gelu", node.activation("self"), approximate=str(node.argument("approximate")))
+
+
+@from_torch("aten.silu.default")
+def _silu_aten(node: TorchNode) -> None:
+    node.become("Swish", node.activation("self"))
+
+
+@from_torch("aten.mish.default")
+def _mish_aten(node: TorchNode) -> None:
+    node.become("Mish", node.activation("self"))
+
+
+@from_torch("aten.elu.default")
+def _elu_aten(node: TorchNode) -> None:
+    alpha, scale = node.number("alpha"), node.number("scale")
+    if node.number("input_scale") != 1.0:
+        raise node.unsupported("its input_scale is not 1", "multiply before")
+    node.become("Selu", node.activation("self"), alpha=alpha, gamma=scale)
+
+
+@from_torch("aten.selu.default")
+def _selu_aten(node: TorchNode) -> None:
+    node.become("Selu", node.activation("self"))
+
+
+@from_torch("aten.celu.default")
+def _celu_aten(node: TorchNode) -> None:
+    node.become("Celu", node.activation("self"), alpha=node.number("alpha"))
+
+
+@from_torch("aten.softplus.default")
+def _softplus_aten(node: TorchNode) -> None:
+    """From its threshold on PyTorch takes x itself, which the function is by then."""
+    x, beta = node.activation("self"), node.number("beta")
+    if beta == 0.0 or node.number("threshold") < 10.0:
+        raise node.unsupported("its threshold is below 10 or its beta 0", "leave them at their defaults")
+    if beta == 1.0:
+        node.become("Softplus", x)
+    else:
+        inner = node.apply("Softplus", node.apply("Mul", x, beta, suffix="scaled"), suffix="softplus")
+        node.become("Mul", inner, 1.0 / beta)
+
+
+@from_torch("aten.log_sigmoid.default")
+def _log_sigmoid_aten(node: TorchNode) -> None:
+    minus = node.apply("Neg", node.activation("self"), suffix="minus")
+    node.become("Neg", node.apply("Softplus", minus, suffix="softplus"))
+    node.note("minus the softplus of minus the input")
+
+
+@from_torch("aten.log_sigmoid_forward.default")
+def _log_sigmoid_forward_aten(node: TorchNode) -> None:
+    minus = node.apply("Neg", node.activation("self"), suffix="minus")
+    node.first_of("Neg", node.apply("Softplus", minus, suffix="softplus"))

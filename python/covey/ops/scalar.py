@@ -1,0 +1,244 @@
+"""A scalar function of every element, by a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.drawing import LEAST_UNITS, Drawing, Drawn, Wanted, draw
+from covey.errors import DoesNotFitError, NodeError, UnsupportedError
+from covey.functions import Function
+from covey.interval import Array, Interval
+from covey.ir import Node, Op, Shape, Value
+from covey.lowering import Lowered, Lowering
+from covey.ops.affine import bits_of
+
+GOAL = 4.5e-4
+"""The largest error of a table unless less is needed: relative to the largest result of one that has no bound."""
+
+CALIBRATION = "give calibration data (--calibration data.npy) or put a Clip before it"
+CLIP = "put a Clip before it, or rescale what it reads"
+
+
+@dataclass(frozen=True)
+class Scalar(Op):
+    """`function`, element by element."""
+
+    function: Function
+
+    def shape(self, *inputs: Value) -> Shape:
+        return inputs[0].shape
+
+    def reference(self, *inputs: Array) -> Array:
+        return self.function(inputs[0])
+
+    @property
+    def label(self) -> str:
+        return str(self.function)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x = low.value(node.inputs[0])
+        drawing = self._drawing(low, node, x)
+        low.drawn.append(_told(self.function, node, x.scale, drawing))
+        magnitude = low.magnitude(node.inputs[0])
+        outer = _clip(low, node, x, drawing.outer, magnitude, "near")
+        inner = _clip(low, node, outer, drawing.inner, magnitude, "inside")
+        table, alone = drawing.table, drawing.factor == 0
+        interval = table.interval(inner.interval)
+        # A table's own numbers must fit its bound, those that no input reaches as well.
+        if table.largest.bit_length() > interval.bits:
+            interval = Interval(interval.low, np.maximum(interval.high, table.largest))
+        drawn = low.emit(
+            node,
+            table.message(),
+            [inner],
+            shape=x.shape,
+            scale=drawing.result,
+            interval=interval,
+            name=None if alone else f"{node.output}.bend",
+            magnitude=None if alone else math.ldexp(interval.magnitude, -drawing.result),
+        )
+        if alone:
+            return drawn
+        line = _multiplied(low, node, outer, drawing, magnitude)
+        # The table and the line as one function where they both go on; beyond, the line alone.
+        beyond = Interval(outer.interval.low - inner.interval.low, outer.interval.high - inner.interval.high)
+        interval = table.plus(drawing.factor).interval(inner.interval) + beyond.scaled(drawing.factor)
+        return low.emit(node, pb.Add(), [line, drawn], shape=x.shape, scale=drawing.result, interval=interval)
+
+    def _drawing(self, low: Lowering, node: Node, x: Lowered) -> Drawing:
+        """The cheapest that is near enough, for the proved range of x if that will do, else for the data's."""
+        nearest: tuple[float, Wanted] | None = None
+        spans: list[tuple[float, float]] = []
+        for least, most, proved in _ranges(low, self.function, node.inputs[0], x):
+            spans.append((least, most))
+            if not self.function.holds(least, most):
+                continue
+            # Results are as large as the data say, if there are any: exp(20) hides what exp(2) is off by.
+            usual = low.graph.spans.get(node.inputs[0], (least, most))
+            goal = wanted_error(self.function, *usual, low.settings.table_error, low.scale)
+            wanted = Wanted(
+                self.function,
+                round(math.ldexp(least, x.scale)),
+                round(math.ldexp(most, x.scale)),
+                x.scale,
+                low.scale,
+                goal,
+                low.settings.available_bits,
+                proved,
+                fraction=bits_of(self.function.slope, low.scale),
+            )
+            drawing = draw(wanted)
+            # A finer one may be wanted than there is.
+            enough = max(goal, wanted_error(self.function, *usual, GOAL, low.scale))
+            if drawing is not None and (drawing.error <= enough or not self.function.needs_range):
+                return drawing
+            nearest = nearest or (enough, wanted)
+        raise self._refusal(low, node, spans, nearest, x)
+
+    def _refusal(
+        self,
+        low: Lowering,
+        node: Node,
+        spans: list[tuple[float, float]],
+        nearest: tuple[float, Wanted] | None,
+        x: Lowered,
+    ) -> NodeError:
+        least, most = spans[-1]
+        where = f"its input may be anything from {least:.4g} to {most:.4g}"
+        way_out = CALIBRATION if low.magnitudes is None else CLIP
+        if nearest is None:
+            return UnsupportedError(node.name, node.source_op, f"{where}, where {self.function.needs}", way_out)
+        goal, wanted = nearest
+        roomy = draw(Wanted(**{**vars(wanted), "bits": 62, "goal": goal}))
+        reason = f"{where}: no table of 4096 segments is within {goal:.2g} of {self.function} there"
+        if roomy is None or roomy.error > goal:
+            return UnsupportedError(node.name, node.source_op, reason, way_out)
+        return DoesNotFitError(
+            node.name,
+            node.source_op,
+            magnitude=max(abs(least), abs(most)),
+            needed=low.settings.available_bits + 1,
+            available=low.settings.available_bits,
+            scale=low.scale,
+            calibrated=x.calibrated,
+            reason=f"{reason}, in this ring",
+        )
+
+
+@dataclass(frozen=True)
+class DrawnScalar(Scalar):
+    """A function whose float reference is its table of so large an error: what that alone does to a network."""
+
+    error: float
+
+    def reference(self, *inputs: Array) -> Array:
+        least, most = math.floor(inputs[0].min()), math.ceil(inputs[0].max())
+        if not self.function.holds(least, most):
+            least, most = float(inputs[0].min()), float(inputs[0].max())
+        goal = wanted_error(self.function, least, most, self.error, FINE)
+        ends = (math.floor(math.ldexp(least, FINE)), math.ceil(math.ldexp(most, FINE)))
+        drawing = draw(Wanted(self.function, *ends, FINE, FINE, goal, 62, fraction=FINE))
+        if drawing is None:
+            return self.function(inputs[0])
+        return np.ldexp(drawing(np.rint(np.ldexp(inputs[0], FINE))), -drawing.result)
+
+
+FINE = 24
+"""Fractional bits at which hardly anything is rounded."""
+
+
+def wanted_error(function: Function, low: float, high: float, error: float, scale: int) -> float:
+    """What is asked of a table at this scale: no less than rounding takes, and relative where there is no bound."""
+    size = 1.0
+    if function.needs_range:
+        values = np.abs(function(np.linspace(low, high, 257)))
+        size = max(size, float(values[np.isfinite(values)].max(initial=0.0)))
+    return max(error * size, LEAST_UNITS * 2.0**-scale)
+
+
+def _ranges(low: Lowering, function: Function, name: str, x: Lowered) -> Iterator[tuple[float, float, bool]]:
+    """Where x lies: as proved, then as widely as calibration data say, half of their span more on either side."""
+    ends = [math.ldexp(float(end), -x.scale) for end in (x.interval.low.min(), x.interval.high.max())]
+    if not x.calibrated or not function.needs_range:
+        yield ends[0], ends[1], not x.calibrated
+    if name in low.graph.spans and function.needs_range:
+        least, most = low.graph.spans[name]
+        wide = (most - least) / 2 or 0.5
+        lowest = least - wide if function.holds(least - wide, most) else least - (least - function.low) / 2
+        highest = most + wide if function.holds(least, most + wide) else most + (function.high - most) / 2
+        yield max(lowest, ends[0]), min(highest, ends[1]), False
+
+
+def _clip(
+    low: Lowering, node: Node, x: Lowered, ends: tuple[int | None, int | None], magnitude: float | None, hint: str
+) -> Lowered:
+    """x between `ends`, where there are any."""
+    given = {side: end for side, end in zip(("low", "high"), ends, strict=True) if end is not None}
+    if not given:
+        return x
+    least, most = given.get("low", -math.inf), given.get("high", math.inf)
+    interval = Interval(np.clip(x.interval.low, least, most), np.clip(x.interval.high, least, most))
+    if x.calibrated and len(given) == 2:  # so much holds of any input
+        interval = Interval(np.full_like(interval.low, least), np.full_like(interval.high, most))
+    if magnitude is not None:
+        magnitude = max(magnitude, *(abs(math.ldexp(end, -x.scale)) for end in given.values()))
+    return low.emit(
+        node,
+        pb.Clip(**given),
+        [x],
+        shape=x.shape,
+        scale=x.scale,
+        interval=interval,
+        name=f"{node.output}.{hint}",
+        magnitude=magnitude,
+        unconditional=len(given) == 2,
+    )
+
+
+def _multiplied(low: Lowering, node: Node, x: Lowered, drawing: Drawing, magnitude: float | None) -> Lowered:
+    """x times the drawing's factor, at its scale."""
+    bits = drawing.result - x.scale
+    if magnitude is not None:
+        magnitude = max(magnitude, *(abs(math.ldexp(end, -x.scale)) for end in drawing.outer if end is not None), 0.0)
+    if drawing.factor == 1 << bits:
+        return low.shift_left(node, x, drawing.result, magnitude, f"{node.output}.line")
+    factor = np.array(float(drawing.factor))
+    return low.emit(
+        node,
+        pb.Mul(),
+        [x, low.constant(node, "factor", factor, bits)],
+        shape=x.shape,
+        scale=drawing.result,
+        interval=x.interval.scaled(float(drawing.factor)),
+        name=f"{node.output}.line",
+        magnitude=None if magnitude is None else magnitude * math.ldexp(drawing.factor, -bits),
+    )
+
+
+def _told(function: Function, node: Node, scale: int, drawing: Drawing) -> Drawn:
+    """The table as the report shows it."""
+    table = drawing.table
+    sides = []
+    for index, tail in enumerate((function.left, function.right)):
+        ends = (drawing.outer[index], drawing.inner[index])
+        if ends == (None, None):
+            sides.append("proved")
+        elif tail is None:
+            sides.append("clipped to the calibration data's range")
+        else:
+            sides.append(f"the line {tail}")
+    return Drawn(
+        node.name,
+        str(function),
+        len(table.values),
+        math.ldexp(table.low, -scale),
+        math.ldexp(table.end, -scale),
+        drawing.error,
+        drawing.exhaustive,
+        (sides[0], sides[1]),
+    )
