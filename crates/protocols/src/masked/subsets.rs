@@ -145,6 +145,9 @@ fn fold<W: Word, const RUN: usize>(
 }
 
 /// Adds the entries whose bits are 1 to the lanes' sums.
+///
+/// Vectorised, as in releases, nothing branches on a bit, which `make constant-time` checks. Test builds are optimised less: there the
+/// compiler makes branches of it.
 #[inline(always)]
 fn add<W: Word>(sums: &mut [W; LANES], entries: &[W], mut bits: u64, join: impl Fn(W, W) -> W) {
     for entries in entries.as_chunks::<LANES>().0 {
