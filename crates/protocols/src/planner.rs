@@ -13,6 +13,7 @@ use crate::api::{
 use crate::clip::Ends;
 use crate::composed;
 use crate::cost::{Cost, CostModel, Gate, OtCount, WEIGHTS};
+use crate::masked::lookup::Sets;
 use crate::memory::{Held, Ledger, Token};
 
 /// Runs any code written on [`Protocol`] without data and adds up what every gate it asks for costs, by node.
@@ -341,9 +342,9 @@ impl NonLinear for Planner {
     }
 
     fn lookup(&mut self, x: &PlannedTensor, tables: &[Vec<u64>]) -> Result<Vec<PlannedTensor>> {
+        let index_bits = Sets::of(tables)?.index_bits;
         let out = tables.iter().map(|_| self.tensor(&x.shape)).collect();
-        let entries = tables.first().map_or(0, Vec::len);
-        self.charge(Gate::Lookup { count: x.count(), index_bits: entries.ilog2(), tables: tables.len() });
+        self.charge(Gate::Lookup { count: x.count(), index_bits, tables: tables.len() });
         Ok(out)
     }
 

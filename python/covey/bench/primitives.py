@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from covey import _core
 from covey._proto import program_pb2 as pb
 from covey.bench.networks import NetworkProfile
@@ -20,13 +22,19 @@ from covey.bench.statistics import Summary
 from covey.clear import run_clear
 from covey.client import Phase, Progress
 from covey.comparison import compare
+from covey.drawing import Wanted, draw
 from covey.errors import OptionError
+from covey.functions import GELU, SIGMOID, Function
 from covey.lowering import GUARD_BITS
 from covey.model import Model
+from covey.ops.scalar import GOAL
 from covey.result import NodeProfile
 
 FRACTION = 10
 """Fractional bits, and so the bits that a shift after a product drops."""
+
+TABLE_FRACTION = 12
+"""Fractional bits of what tables take and give."""
 
 RANGES: dict[str, int | None] = {"whole ring": None, "28 bits": 28, "24 bits": 24, "20 bits": 20}
 """Comparisons are measured on values that are proved to fit so many bits, sign included, and without such a proof."""
@@ -320,10 +328,41 @@ def _max_pool(channels: int, side: int) -> Callable[[int], Case]:
     return build
 
 
+def _scalar(size: int, function: Function, width: int) -> Callable[[int], Case]:
+    """A function of values that are proved to fit so many bits, sign included, at `TABLE_FRACTION` fractional bits."""
+
+    def build(ring: int) -> Case:
+        one, two = (Builder(f"{name} of {function}", ring, TABLE_FRACTION) for name in ("table", "twin"))
+        limit = 1 << (width - 1)
+        for builder in (one, two):
+            builder.input("x", (size,), width - 2)
+            builder.node(pb.Add(), [0, 0], (size,), width - 1, TABLE_FRACTION)
+        drawing = draw(Wanted(function, -limit, limit - 1, TABLE_FRACTION, TABLE_FRACTION, GOAL, ring - GUARD_BITS))
+        if drawing is None or drawing.factor not in (0, 1):
+            raise OptionError(f"no table of {function} fits Z_2^{ring}")
+        outer = _clipped(one, 1, drawing.outer, size, width)
+        inner = _clipped(one, outer, drawing.inner, size, width)
+        bits = drawing.table.largest.bit_length()
+        value = one.node(drawing.table.message(), [inner], (size,), bits, TABLE_FRACTION)
+        if drawing.factor:
+            value = one.node(pb.Add(), [outer, value], (size,), max(width - 1, bits) + 1, TABLE_FRACTION)
+        return _case(one, two, value, 1)
+
+    return build
+
+
+def _clipped(builder: Builder, value: int, ends: tuple[int | None, int | None], size: int, width: int) -> int:
+    sides = {side: end for side, end in zip(("low", "high"), ends, strict=True) if end is not None}
+    return builder.node(pb.Clip(**sides), [value], (size,), width - 1, TABLE_FRACTION) if sides else value
+
+
 def _range(width: int | None, ring: int) -> tuple[int, bool]:
     """The bound of values compared on `width` bits, and whether it is proved: without proof the whole ring counts."""
     return (ring - GUARD_BITS, False) if width is None else (width - 1, True)
 
+
+_SHIFTED_EXP = Function("exp(x - 4)", (), lambda x: np.exp(x - 4.0))
+"""On [-4, 4) what exp is on [-8, 0): an input's range is the same on both sides of 0."""
 
 MEGA = 1 << 20
 DEALT = ("trio", "quad", "beaver")
@@ -341,6 +380,12 @@ PRIMITIVES = [
     Primitive("shift and relu 2^17", MEGA // 8, 0, shift(MEGA // 8, clamped=True), ALL),
     Primitive("division by 49, 2^17", MEGA // 8, 0, _division(MEGA // 8, 49), ("two-party",)),
     *(Primitive(f"layer 2^20, {name}", MEGA, 16 * MEGA, _linear(16, 256, k)) for name, k in RANGES.items()),
+    Primitive("table 2^20, exp on [-8, 0)", MEGA, 0, _scalar(MEGA, _SHIFTED_EXP, 15)),
+    Primitive("table 2^20, sigmoid on [-8, 8)", MEGA, 0, _scalar(MEGA, SIGMOID, 16)),
+    Primitive("table 2^17, sigmoid on [-8, 8)", MEGA // 8, 0, _scalar(MEGA // 8, SIGMOID, 16), ("two-party",)),
+    Primitive("sigmoid 2^20, 20 bits", MEGA, 0, _scalar(MEGA, SIGMOID, 20)),
+    Primitive("gelu 2^20, 20 bits", MEGA, 0, _scalar(MEGA, GELU, 20)),
+    Primitive("gelu 2^17, 20 bits", MEGA // 8, 0, _scalar(MEGA // 8, GELU, 20), ("two-party",)),
     Primitive("matmul 16 × 512^3", 16 * 512**2, 16 * 512**3, _matmul(16, 512)),
     Primitive("conv 64→64 3×3 14^2", 64 * 14**2, 64 * 64 * 9 * 14**2, _conv(64, 14, 3, 1), ("two-party",)),
     Primitive("conv 64→64 3×3 56^2", 64 * 56**2, 64 * 64 * 9 * 56**2, _conv(64, 56, 3, 1)),
