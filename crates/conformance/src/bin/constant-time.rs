@@ -73,7 +73,6 @@ impl Report {
         self.suite::<H, _>(protocol, ring, ClientHalves);
         if matches!(ring, Ring::Pow2(_)) {
             self.suite::<H, _>(protocol, ring, Conversion);
-            self.suite::<H, _>(protocol, ring, Tables);
             self.suite::<H, _>(protocol, ring, Layers);
             self.suite::<H, _>(protocol, ring, Tables);
         }
