@@ -32,6 +32,9 @@ MOST_CHECKED = 1 << 18
 POINTS = 33
 """Places of a segment that its line is fitted to."""
 
+MOST_PLACE = 1 << 62
+"""Domains end before it, so that differences fit 64 bits."""
+
 MOST_BITS = 52
 """A table's numbers before the last shift are exact in float64."""
 
@@ -260,7 +263,8 @@ class _Plan:
         unit = 2.0**shift
         best = np.full(self.count, np.inf)
         values, slopes = np.zeros(self.count), np.zeros(self.count)
-        for tried in tries:
+        reached = r[:, -1] > r[:, 0]
+        for tried in (np.where(reached, slope, 0.0) for slope in tries):
             rest = y - tried[:, None] * r
             # The floor takes half a unit on average.
             start = np.rint((rest.max(axis=1) + rest.min(axis=1)) / 2 + (unit - 1) / 2)
@@ -271,6 +275,9 @@ class _Plan:
             worst += self.rounding
             values, slopes = np.where(worst < best, start, values), np.where(worst < best, tried, slopes)
             best = np.minimum(best, worst)
+        # A line may leave the ring where no input reaches, and the program must hold it all the same.
+        if not (np.maximum(np.abs(values), np.abs(values + slopes * (length - 1))) < 2.0**self.wanted.bits).all():
+            values, slopes, best = np.zeros(self.count), np.zeros(self.count), np.full(self.count, np.inf)
         table = IntegerTable(self.low, self.step, values.astype(np.int64), slopes.astype(np.int64), shift)
         return table, max(float(best.max()), *(self._tail_error(side, table) for side in (self.left, self.right)))
 
@@ -323,7 +330,7 @@ class _Plan:
 def _plans(wanted: Wanted) -> Iterator[_Plan]:
     """Every domain and length of segments that may do."""
     longest = max(wanted.high - wanted.low, 1).bit_length()
-    for step in range(min(longest, wanted.bits - 1), max(0, longest - MOST_INDEX_BITS - 8) - 1, -1):
+    for step in range(min(longest, wanted.bits - 1), -1, -1):
         for left in _sides(wanted, step, -1):
             for right in _sides(wanted, step, 1):
                 plan = _plan(wanted, left, right, step)
@@ -355,6 +362,8 @@ def _plan(wanted: Wanted, left: _Side, right: _Side, step: int) -> _Plan | None:
             replace(right, end=right.end + on_right * length),
         )
         low, count = low - on_left * length, count + spare
+    if low < -MOST_PLACE or low + count * length > MOST_PLACE:
+        return None
     return _Plan(wanted, left, right, low, step, count)
 
 

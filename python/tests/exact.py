@@ -95,6 +95,8 @@ def _step(node: pb.Node, operands: list[Integers], output: pb.Value) -> Integers
         return whole(np.pad(x, list(zip(op.before, op.after, strict=True)), constant_values=op.value))
     if kind == "less_than_zero":
         return whole(x < 0)
+    if kind == "table":
+        return _table(x, op)
     if kind == "arg_max":
         return _arg_max(x, op)
     assert kind == "gather", kind
@@ -112,6 +114,14 @@ def _conv(op: Conv2d, x: Integers, weight: Integers, bias: Integers | None = Non
     result = np.matmul(flat, patches).reshape(count, weight.shape[0], rows, columns)
     result = result if bias is None else result + bias[:, None, None]
     return result.reshape(*x.shape[:-3], *result.shape[1:])
+
+
+def _table(x: Integers, op: pb.Table) -> Integers:
+    slopes = list(op.slopes) or [0] * len(op.values)
+    segments, rests = (x - op.low) >> op.step, (x - op.low) & ((1 << op.step) - 1)
+    assert (segments >= 0).all() and (segments < len(op.values)).all()
+    pairs = zip(segments.ravel().tolist(), rests.ravel().tolist(), strict=True)
+    return whole([(op.values[i] + slopes[i] * r) >> op.shift for i, r in pairs]).reshape(x.shape)
 
 
 def _arg_max(x: Integers, op: pb.ArgMax) -> Integers:

@@ -54,7 +54,7 @@ def convolutions() -> onnx.ModelProto:
 def activations() -> onnx.ModelProto:
     """Every activation function, joined."""
     constants = {"slope": np.array([[0.25], [-0.5]])}
-    names = ["LeakyRelu", "Abs", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh"]
+    names = ["LeakyRelu", "Abs", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh", "Softplus", "Elu"]
     nodes = [helper.make_node(name, ["x"], [name], name=name) for name in names]
     nodes.append(helper.make_node("PRelu", ["x", "slope"], ["PRelu"], name="PRelu"))
     nodes.append(helper.make_node("Concat", [*names, "PRelu"], ["y"], name="join", axis=2))

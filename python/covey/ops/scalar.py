@@ -95,7 +95,7 @@ class Scalar(Op):
             drawing = draw(wanted)
             # A finer one may be wanted than there is.
             enough = max(goal, wanted_error(self.function, *usual, GOAL, low.scale))
-            if drawing is not None and (drawing.error <= enough or not self.function.needs_range):
+            if drawing is not None and drawing.error <= enough:
                 return drawing
             nearest = nearest or (enough, wanted)
         raise self._refusal(low, node, spans, nearest, x)
