@@ -7,6 +7,8 @@
 //!
 //! A set lies in memory element by element: of up to 64 places in the low bits of one word, of more in consecutive words.
 
+use std::hint::black_box;
+
 use covey_kernels::{Buffer, vectorised};
 use covey_ring::{Ring, Word};
 
@@ -83,45 +85,47 @@ impl Sets {
 }
 
 vectorised! {
-    /// Flips the bit of each element's place; no branch and no index depends on it.
+    /// Flips the bit of each element's place; no branch, no index and no shift's amount depends on it.
     fn toggle<W: Word>(sets: &mut [u64], places: &[W], held: &mut [W], words: usize, mask: u64) {
         for ((set, &place), held) in sets.chunks_exact_mut(words).zip(places).zip(held) {
             let place = place.to_u64() & mask;
+            // 2^(place mod 64), bit by bit of the place.
+            let low = (0..6).fold(1u64, |low, bit| {
+                let all = (place >> bit & 1).wrapping_neg();
+                low ^ ((low ^ low << (1 << bit)) & all)
+            });
             let mut was = 0;
             for (number, word) in set.iter_mut().enumerate() {
                 // All ones in the word of the place.
-                let here = ((place >> 6) ^ number as u64).wrapping_sub(1) >> 63;
-                let bit = here << (place & 63);
-                was |= *word & bit;
-                *word ^= bit;
+                let here = (((place >> 6) ^ number as u64).wrapping_sub(1) >> 63).wrapping_neg();
+                was |= *word & low & here;
+                *word ^= low & here;
             }
             *held = W::from_u64((was | was.wrapping_neg()) >> 63);
         }
     }
 
-    /// No branch and no index depends on the places.
+    /// By each bit of the place in turn; no branch, no index and no shift's amount depends on it.
     fn turn<W: Word>(sets: &mut [u64], places: &[W], words: usize, entries: u32) {
         let mut before = [0; MOST_WORDS];
         let before = &mut before[..words];
         for (set, &place) in sets.chunks_exact_mut(words).zip(places) {
-            let by = place.to_u64() as u32 & (entries - 1);
-            if words == 1 {
-                let mask = u64::MAX >> (64 - entries);
-                let whole = set[0] & mask;
-                set[0] = if entries == 64 { whole.rotate_right(by) } else { (whole | whole << entries) >> by & mask };
-                continue;
-            }
-            for step in 0..words.ilog2() {
+            let place = place.to_u64();
+            // Of small sets there are bits above.
+            set[0] &= u64::MAX >> (64 - entries.min(64));
+            for step in 0..entries.ilog2() {
                 before.copy_from_slice(set);
-                let all = u64::from(by >> (6 + step) & 1).wrapping_neg();
+                // Out of the compiler's sight: it makes two loops of one where it sees a mask being made of a bit.
+                let all = black_box((place >> step & 1).wrapping_neg());
+                let by = 1 << step;
                 for (number, word) in set.iter_mut().enumerate() {
-                    *word ^= (*word ^ before[(number + (1 << step)) % words]) & all;
+                    let turned = match step {
+                        6.. => before[(number + by / 64) % words],
+                        _ if entries >= 64 => before[number] >> by | before[(number + 1) % words] << (64 - by),
+                        _ => (before[0] >> by | before[0] << (entries as usize - by)) & (u64::MAX >> (64 - entries)),
+                    };
+                    *word ^= (*word ^ turned) & all;
                 }
-            }
-            before.copy_from_slice(set);
-            for (number, word) in set.iter_mut().enumerate() {
-                // Two shifts, as one by 64 is none.
-                *word = before[number] >> (by & 63) | before[(number + 1) % words] << 1 << (63 - (by & 63));
             }
         }
     }
