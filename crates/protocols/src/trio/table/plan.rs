@@ -7,7 +7,8 @@ use covey_ring::Ring;
 use super::super::comparison::ComparisonPlan;
 use super::super::site::TABLE;
 use crate::api::{Options, TableShape};
-use crate::circuits::digits::Root;
+use crate::circuits::Adder;
+use crate::circuits::digits::{Root, cheapest};
 use crate::machine::{Layout, Step};
 use crate::masked::digits::{self, DigitCircuit};
 use crate::masked::lookup::Sets;
@@ -87,7 +88,10 @@ impl TablePlan {
             .collect();
         let mut circuit = |number: u32, bits: u32| {
             (bits > 0).then(|| {
-                let tree = ComparisonPlan::tree(Root::Borrow, bits as usize, options, count);
+                // Both comparisons are short: a round less of each costs a few bits.
+                let flat = cheapest(Root::Borrow, bits as usize, 0, 2).filter(|_| options.adder == Adder::Balanced);
+                let tree = flat.map(|circuit| circuit.tree);
+                let tree = tree.unwrap_or_else(|| ComparisonPlan::tree(Root::Borrow, bits as usize, options, count));
                 let circuit = DigitCircuit::numbered(number, &tree, Root::Borrow, 0, &sent);
                 sent.iter_mut().zip(&circuit.sent).for_each(|(sent, more)| *sent += more);
                 circuit
