@@ -81,7 +81,7 @@ def test_nothing_hides_behind_an_unsupported_node(command: Command, tmp_path: Pa
 
 def test_one_cause_is_one_row(command: Command, tmp_path: Path) -> None:
     nodes = [helper.make_node("Shrink", [f"v{i}"], [f"v{i + 1}"], name=f"elu{i}") for i in range(50)]
-    nodes.append(helper.make_node("Softmax", ["v50"], ["s"], name="soft", axis=1))
+    nodes.append(helper.make_node("Softmax", ["v50"], ["s"], name="soft", axis=0))
     nodes.append(helper.make_node("Relu", ["s"], ["y"]))
     onnx.save(builders.model(nodes, {"v0": ["N", 4, 3]}, ["y"]), tmp_path / "m.onnx")
     outcome = command("check", tmp_path / "m.onnx")

@@ -25,6 +25,9 @@ BATCH = 7919
 MOST_ELEMENTS = 1 << 26
 """Most elements of one sample of a value: no network has more, a broken model may."""
 
+LEAST = float(np.finfo(np.float32).min)
+"""Stands for minus infinity in constants that may be masks of a Softmax."""
+
 Importer = Callable[["OnnxNode"], None]
 
 IMPORTERS: dict[str, Importer] = {}
@@ -234,9 +237,15 @@ class OnnxNode:
             return graph.values[hint]
         return graph.add_parameter(hint, array)
 
-    def beside(self, index: int, what: str, activation: Value) -> Value:
-        """A constant operand of an element-wise operation, without the dimensions that would meet the batch."""
-        array = self.weights(index, what)
+    def beside(self, index: int, what: str, activation: Value, *, masking: bool = False) -> Value:
+        """A constant operand of an element-wise operation, without the dimensions that would meet the batch.
+
+        One that may be `masking` what a Softmax reads has `LEAST` in the place of minus infinity.
+        """
+        array = self.constant(index, what)
+        if masking and array.dtype.kind == "f":
+            array = np.where(np.isneginf(array), LEAST, array)
+        array = self.finite(array, what, self.inputs[index])
         axis = self._old_axis(activation, array)
         if axis is not None:
             array = array.reshape(*array.shape, *(1,) * (activation.rank - axis - array.ndim))

@@ -45,7 +45,6 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
         "SequenceLength", "SequenceMap", "SplitToSequence", "Optional", "OptionalGetElement", "OptionalHasElement",
     ),
     TRAINING: ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
-    "leave it out, which keeps the order of the classes, or end the model with Softmax": ("LogSoftmax",),
     "use ArgMax of Neg": ("ArgMin",),
     "use ArgMax for the first, or end the model with the scores and sort them after the result opens": ("TopK",),
     "use ArgMax and compare its class number after the result opens": ("Hardmax",),

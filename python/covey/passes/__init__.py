@@ -14,6 +14,7 @@ from covey.passes.hidden_features import hide_features
 from covey.passes.identity_removal import remove_identities
 from covey.passes.input_scaling import fold_input_scaling
 from covey.passes.linear_merging import merge_linear_layers
+from covey.passes.masked_softmax import find_masks
 from covey.passes.pool_before_relu import pool_before_relu
 from covey.passes.relu_before_moves import relu_before_moves
 from covey.passes.scalar_fusion import fuse_scalar_functions
@@ -43,7 +44,8 @@ def rewrite(
     remove_identities(graph)
     if complete:
         remove_dead_nodes(graph)
-    errors = [*remove_trailing_normalizers(graph), *remove_trailing_softmax(graph)]
+    errors = [*remove_trailing_normalizers(graph), *find_masks(graph)]
+    remove_trailing_softmax(graph)
     fuse_scalar_functions(graph)
     fold_batch_norm(graph, keep=keep_bn)
     average_before_point(graph)
