@@ -228,7 +228,8 @@ class _Plan:
         if not math.isfinite(largest):
             return []
         most = min(self.wanted.bits, MOST_BITS) - (math.floor(largest) + 2).bit_length()
-        goal = self.wanted.goal * (largest if self.wanted.relative else math.ldexp(1.0, self.result))
+        size = math.ldexp(self.wanted.floor or 1.0, self.result)
+        goal = self.wanted.goal * (largest if self.wanted.relative and not self.wanted.floor else size)
         # A slope is off by half a unit: over a segment that may take a tenth of the error.
         least = max(0, math.ceil(self.step - math.log2(0.4 * goal)))
         return sorted({min(most, shift) for shift in (least, least + 2, least + 5)}) if most >= 0 else []

@@ -15,7 +15,7 @@ import numpy as np
 from covey._proto import program_pb2 as pb
 from covey.drawing import Drawing, Wanted, draw
 from covey.errors import DoesNotFitError
-from covey.functions import LOG, RECIPROCAL, RSQRT, Function
+from covey.functions import LOG, RECIPROCAL, RSQRT, SQRT, Function
 from covey.interval import Array, Interval, of_sums
 from covey.ir import Node, Shape
 from covey.lookup import looked_up, told
@@ -181,6 +181,46 @@ def inverse(low: Lowering, node: Node, x: Lowered, step: int, over: float, hint:
     if scale < 0:
         found = low.shift_left(node, found, -scale, math.ldexp(interval.magnitude, -scale), f"{node.output}.{hint}")
     return _reshaped(low, node, found, x.shape, f"{hint}.inverse")
+
+
+def root(low: Lowering, node: Node, x: Lowered, hint: str) -> Lowered:
+    """The root of x, which lies in an interval of integers that are not negative; exactly 0 where x is."""
+    zero = None
+    if x.interval.low.min() < 1:
+        zero, x = _zero_as_one(low, node, x, hint)
+    normal = _normalise(low, node, x, 2, hint)
+    mantissa, exponent = math.frexp(2.0 ** ((normal.top - x.scale) / 2 - normal.levels))
+    drawing, error = normal.table(SQRT, 2 * mantissa, relative=True)
+    scale = drawing.result - (exponent - 1)
+    found = looked_up(low, node, drawing.table, normal.mantissa, scale, f"{node.output}.{hint}.found")
+    power = None
+    if normal.bits is not None:
+        # Of the thresholds that x is below, each halves the power.
+        power = normal.dense(-np.ldexp(1.0, np.arange(normal.levels)), 2.0**normal.levels, 0, "power")
+    if zero is not None:
+        if power is None:
+            power = low.constant(node, f"{hint}.one", np.ones(1), 0)
+        ends = Interval(np.maximum(power.interval.low - 1, 0.0), power.interval.high)
+        power = _emit(low, node, pb.Sub(), [power, zero], zero.shape, 0, ends, f"{hint}.power_or_zero")
+    column = x.interval.reshape((1, found.shape[0], 1))
+    roots = [np.sqrt(np.ldexp(end, -x.scale)) for end in (column.low, column.high)]
+    least = np.floor(np.ldexp(roots[0] * (1 - error) * (1 - 2.0**-40), scale)) * (0.0 if zero is not None else 1.0)
+    interval = Interval(least, np.ceil(np.ldexp(roots[1] * (1 + error) * (1 + 2.0**-40), scale)))
+    if power is not None:
+        found = _emit(low, node, pb.Mul(), [found, power], found.shape, scale, interval, f"{hint}.product")
+    return _reshaped(low, node, found, x.shape, f"{hint}.root")
+
+
+def _zero_as_one(low: Lowering, node: Node, x: Lowered, hint: str) -> tuple[Lowered, Lowered]:
+    """Where x is 0, an element a row, and x with 1 in the place of 0."""
+    size = int(np.prod(x.shape, dtype=np.int64))
+    column = _reshaped(low, node, x, (size, 1), f"{hint}.elements")
+    zero = _below(low, node, column, np.ones(1), f"{hint}.zero")
+    wide = low.constant(node, f"{hint}.unit", np.ones(1), x.scale)
+    unit = _emit(low, node, pb.Mul(), [zero, wide], zero.shape, x.scale, zero.interval, f"{hint}.units")
+    interval = Interval(column.interval.low.clip(1.0), column.interval.high.clip(1.0))
+    positive = _emit(low, node, pb.Add(), [column, unit], column.shape, x.scale, interval, f"{hint}.positive")
+    return zero, _reshaped(low, node, positive, x.shape, f"{hint}.from_one")
 
 
 def logarithm(low: Lowering, node: Node, x: Lowered, hint: str) -> Lowered:

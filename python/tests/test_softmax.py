@@ -40,7 +40,7 @@ def due(x: np.ndarray) -> np.ndarray:
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
-@pytest.mark.parametrize(("ring", "scale"), [(32, 12), (64, 16)])
+@pytest.mark.parametrize(("ring", "scale"), [(32, 12), (64, 16), (64, 20)])
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 128, 768])
 def test_errors_of_rows(count: int, ring: int, scale: int) -> None:
     x = rows(count, scale)
@@ -55,7 +55,7 @@ def test_errors_of_rows(count: int, ring: int, scale: int) -> None:
     assert tables <= 7e-4
 
 
-@pytest.mark.parametrize(("ring", "scale"), [(32, 12), (64, 16)])
+@pytest.mark.parametrize(("ring", "scale"), [(32, 12), (64, 16), (64, 20)])
 @pytest.mark.parametrize("count", [1, 2, 10, 128, 768])
 def test_errors_of_logarithms(count: int, ring: int, scale: int) -> None:
     x = rows(count, scale)

@@ -346,6 +346,17 @@ def _softmax(frame: _Frame) -> None:
     frame.become([node.scope.moved[frame.x.name]], frame.at, merged=frame.x.merged, axis=axis)
 
 
+def _normalization(frame: _Frame) -> None:
+    """Over the last dimensions, which must lie behind the batch; scale and shift align with them."""
+    node = frame.node
+    axis = int(node.attribute("axis", -1))
+    place = axis + frame.rank if axis < 0 else axis
+    if place <= (frame.at if frame.x.merged == 1 else 0):
+        raise frame.refused(f"it runs over the axes from {axis} on")
+    inputs = [node.scope.moved[frame.x.name], *node.inputs[1:]]
+    frame.become(inputs, frame.at, merged=frame.x.merged, **frame.keep(axis=place - frame.rank))
+
+
 def _axes(node: OnnxNode) -> list[int] | None:
     if node.has(1):
         return node.constant_integers(1, "axes") if node.is_constant(1) else None
@@ -422,8 +433,10 @@ _HANDLERS: dict[str, Callable[[_Frame], None]] = {
     "Concat": _concat,
     "Gather": _gather,
     "Gemm": _gemm,
+    "LayerNormalization": _normalization,
     "LogSoftmax": _softmax,
     "MatMul": _matmul,
+    "RMSNormalization": _normalization,
     "Reshape": _reshape,
     "Slice": _slice,
     "Softmax": _softmax,

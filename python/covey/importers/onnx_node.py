@@ -37,6 +37,10 @@ ML_DOMAIN = "ai.onnx.ml"
 ML_IMPORTERS: dict[str, Importer] = {}
 """The importer of every operator of that domain, which holds what is not a neural network."""
 
+MS_DOMAIN = "com.microsoft"
+MS_IMPORTERS: dict[str, Importer] = {}
+"""The importer of every operator of onnxruntime's own domain, which its optimiser writes."""
+
 
 def of_one_sample(constant: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
     """A constant beside an activation of `rank` dimensions, without the first where all samples have the same."""
@@ -49,7 +53,7 @@ def of_one_sample(constant: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
 
 def from_onnx(*names: str, domain: str = "") -> Callable[[Importer], Importer]:
     """Register the importer of the named operators."""
-    table = ML_IMPORTERS if domain == ML_DOMAIN else IMPORTERS
+    table = {ML_DOMAIN: ML_IMPORTERS, MS_DOMAIN: MS_IMPORTERS}.get(domain, IMPORTERS)
 
     def register(importer: Importer) -> Importer:
         for name in names:

@@ -21,11 +21,6 @@ CUT = (
 """The way out where nothing that is supported computes the same or can be trained in its place."""
 
 _WAYS_OUT: dict[str, tuple[str, ...]] = {
-    NORMALISE: (
-        "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization",
-        "MeanVarianceNormalization", "RMSNormalization", "layer_norm", "native_layer_norm",
-        "group_norm", "native_group_norm", "instance_norm", "rms_norm",
-    ),
     ACTIVATE: ("Shrink",),
     FLOAT_MODEL: (
         "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +43,12 @@ class Scalar(Op):
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
-        drawing = self._drawing(low, node, x)
+        try:
+            drawing = self._drawing(low, node, x)
+        except NodeError:
+            if self.function not in WIDE:
+                raise
+            return WIDE[self.function](low, node, x)
         low.drawn.append(told(self.function, node, x.scale, drawing))
         magnitude = low.magnitude(node.inputs[0])
         outer = clipped(low, node, x, drawing.outer, magnitude, "near")
@@ -136,6 +141,9 @@ class DrawnScalar(Scalar):
             return self.function(inputs[0])
         return np.ldexp(drawing(np.rint(np.ldexp(inputs[0], FINE))), -drawing.result)
 
+
+WIDE: dict[Function, Callable[[Lowering, Node, Lowered], Lowered]] = {}
+"""How functions are computed whose input comes from a range that no table holds."""
 
 FINE = 24
 """Fractional bits at which hardly anything is rounded."""

@@ -105,6 +105,8 @@ class LogSoftmax(Op):
         rows = _Rows.of(low, node, None)
         total = logarithm(low, node, rows.sums(*rows.powers(rows.fine)), "sum")
         total = rounded(low, node, total, rows.gaps.scale, "logarithm")
+        size = math.ldexp(total.interval.magnitude, -total.scale)
+        total = low.shift_left(node, total, rows.gaps.scale, size, f"{node.output}.logarithm")
         interval = rows.gaps.interval - total.interval
         magnitude = math.ldexp(interval.magnitude, -rows.gaps.scale)
         result = low.emit(
