@@ -23,6 +23,7 @@ from covey.inputs import Data
 from covey.ir import Graph
 from covey.lowering import Division, Settings, Truncation
 from covey.measure import Measured, Samples
+from covey.ops.quotient import Quotient
 from covey.ops.scalar import CLIP, Scalar
 from covey.passes import rewrite
 from covey.passes.compared_inputs import measure_needed_bits
@@ -227,8 +228,9 @@ def _measure_spans(graph: Graph, samples: Mapping[str, np.ndarray]) -> dict[str,
     """The largest absolute value of every activation; of those that a function of no bound reads, where they lie."""
     spans = reference.spans(graph, samples)
     for node in graph.nodes:
-        if isinstance(node.op, Scalar) and node.op.function.needs_range:
-            graph.spans[node.inputs[0]] = low, high = spans[node.inputs[0]]
+        if isinstance(node.op, Scalar | Quotient) and node.op.function.needs_range:
+            name = node.inputs[-1]
+            graph.spans[name] = low, high = spans[name]
             if not node.op.function.holds(low, high):
                 reason = (
                     f"its input is from {low:.4g} to {high:.4g} on the calibration data, where {node.op.function.needs}"

@@ -44,7 +44,8 @@ class Wanted:
     """`function` for integers in [low, high] at `scale`, which is `proved`, with a result at scale `result`.
 
     `goal` is the largest error wanted, relative to the result if so said; `bits` are those a value before a shift may
-    have. A `factor` that is not whole has `fraction` bits.
+    have. A `factor` that is not whole has `fraction` bits. Relative errors of results below `floor` count as those of
+    it: results that are only summed may be off by so much each.
     """
 
     function: Function
@@ -57,6 +58,16 @@ class Wanted:
     proved: bool = True
     relative: bool = False
     fraction: int = 12
+    floor: float = 0.0
+
+    @property
+    def far(self) -> float:
+        """How near the function is to be to its line beyond an end."""
+        return self.goal * self.floor / 2 if self.floor else self.goal
+
+    def sized(self, off: Array, exact: Array) -> Array:
+        """Errors as they count, where the function has the values `exact`."""
+        return off / np.maximum(np.abs(exact), self.floor) if self.relative else off
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,9 +220,7 @@ class _Plan:
         x = (self.low + (np.arange(self.count + 1) << self.step)).clip(self.left.end, self.right.end)
         y, middle = self.exact(x), self.exact((x[1:] + x[:-1]) // 2)
         off = np.ldexp(0.45 * np.abs(middle - (y[1:] + y[:-1]) / 2), -self.result) + 0.45 * 2.0**-self.wanted.result
-        if self.wanted.relative:
-            off /= np.abs(np.ldexp(middle, -self.result))
-        return bool((off > self.wanted.goal).any())
+        return bool((self.wanted.sized(off, np.ldexp(middle, -self.result)) > self.wanted.goal).any())
 
     def shifts(self) -> list[int]:
         """Guard bits of values and slopes: few first, none that the ring has no room for."""
@@ -222,7 +231,8 @@ class _Plan:
         if not math.isfinite(largest):
             return []
         most = min(self.wanted.bits, MOST_BITS) - (math.floor(largest) + 2).bit_length()
-        goal = self.wanted.goal * (largest if self.wanted.relative else math.ldexp(1.0, self.result))
+        size = math.ldexp(self.wanted.floor or 1.0, self.result)
+        goal = self.wanted.goal * (largest if self.wanted.relative and not self.wanted.floor else size)
         # A slope is off by half a unit: over a segment that may take a tenth of the error.
         least = max(0, math.ceil(self.step - math.log2(0.4 * goal)))
         return sorted({min(most, shift) for shift in (least, least + 2, least + 5)}) if most >= 0 else []
@@ -270,8 +280,8 @@ class _Plan:
             start = np.rint((rest.max(axis=1) + rest.min(axis=1)) / 2 + (unit - 1) / 2)
             for at, aim, place in ends:
                 start[at] = np.clip(start[at], aim - tried[at] * place, aim - tried[at] * place + unit - 1)
-            off = np.abs(np.floor((start[:, None] + tried[:, None] * r) / unit) - y / unit)
-            worst = (off / np.abs(y / unit) if self.wanted.relative else np.ldexp(off, -self.result)).max(axis=1)
+            off = np.ldexp(np.abs(np.floor((start[:, None] + tried[:, None] * r) / unit) - y / unit), -self.result)
+            worst = self.wanted.sized(off, np.ldexp(y / unit, -self.result)).max(axis=1)
             worst += self.rounding
             values, slopes = np.where(worst < best, start, values), np.where(worst < best, tried, slopes)
             best = np.minimum(best, worst)
@@ -308,14 +318,14 @@ class _Plan:
         i, r = (at - table.low) >> table.step, (at - table.low) & ((1 << table.step) - 1)
         line = (table.values[i] - (2.0**table.shift - 1) / 2 + table.slopes[i] * r) / 2.0**table.shift
         # Between two places the function is as far from its chord as it bends there; the floor takes half a unit.
-        bend = np.abs(np.diff(self.exact(starts.clip(low, high)), 2)).max(initial=0.0) / 4
+        bends = np.pad(np.abs(np.diff(self.exact(starts.clip(low, high)), 2)) / 4, 2, mode="edge")
+        bend = np.tile(np.maximum.reduce([bends[:-2], bends[1:-1], bends[2:]]), 2)
         return self._largest(np.abs(line - self.exact(at)) + 0.5 + bend, at), len(at), False
 
     def _largest(self, off: Array, x: Integers) -> float:
         off = np.ldexp(np.abs(off), -self.result) + self.rounding
-        if self.wanted.relative:
-            off = off / np.abs(self.wanted.function(np.ldexp(x.astype(np.float64), -self.wanted.scale)))
-        return float(off.max())
+        exact = self.wanted.function(np.ldexp(x.astype(np.float64), -self.wanted.scale))
+        return float(self.wanted.sized(off, exact).max())
 
     def _tail_error(self, side: _Side, table: IntegerTable) -> float:
         """What the line beyond an end is off by: as far as the result at the end is from the function and the line."""
@@ -324,7 +334,9 @@ class _Plan:
         end = np.array([side.end])
         x = np.ldexp(end.astype(np.float64), -self.wanted.scale)
         y = np.ldexp((table(end) + self.factor * end).astype(np.float64), -self.result) - self.rounding
-        return float(np.maximum(np.abs(y - self.wanted.function(x)), np.abs(y - side.tail(x)))[0]) + self.rounding
+        exact = self.wanted.function(x)
+        off = np.maximum(np.abs(y - exact), np.abs(y - side.tail(x))) + self.rounding
+        return float(self.wanted.sized(off, exact)[0])
 
 
 def _plans(wanted: Wanted) -> Iterator[_Plan]:
@@ -371,7 +383,7 @@ def _on_line(wanted: Wanted, side: _Side) -> bool:
     """Whether the function is next to its line already, so that nothing is won by going further."""
     assert side.tail is not None
     x = np.ldexp(np.array([side.end], dtype=np.float64), -wanted.scale)
-    return bool(np.abs(wanted.function(x) - side.tail(x))[0] < wanted.goal / 16)
+    return bool(np.abs(wanted.function(x) - side.tail(x))[0] < wanted.far / 16)
 
 
 def _sides(wanted: Wanted, step: int, sign: int) -> list[_Side]:
@@ -385,8 +397,8 @@ def _sides(wanted: Wanted, step: int, sign: int) -> list[_Side]:
         return [_Side(end, not wanted.proved)]
     found = [_Side(end, False)] if wanted.proved else []
     exact = tail.slope != 0 or (tail.offset == 0 and wanted.function.slope != 0)
-    for share in (1.0,) if exact else (1.0, 0.5):
-        reach = math.ldexp(_reach(wanted.function, sign, wanted.goal / share), wanted.scale)
+    for share in (1.0,) if exact or wanted.floor else (1.0, 0.5):
+        reach = math.ldexp(_reach(wanted.function, sign, wanted.far / share), wanted.scale)
         if not abs(reach) < 2.0**60:
             continue
         length = 1 << step

@@ -81,6 +81,9 @@ class Op(ABC):
     widens: ClassVar[bool] = False
     """Whether the fixed-point result stands at the sum of the operands' scales."""
 
+    free_scale: ClassVar[bool] = False
+    """Whether the fixed-point result stays at the scale that `lower` gives it."""
+
     @abstractmethod
     def shape(self, *inputs: Value) -> Shape:
         """Shape of the result for one sample. Raises `ValueError` with the reason when the operands do not fit."""

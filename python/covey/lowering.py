@@ -317,7 +317,7 @@ class Lowering:
 
     def settle(self, node: Node, result: Lowered) -> Lowered:
         """The result at the ordinary scale, truncated if need be; as it is where placement leaves it wide."""
-        if result.scale <= self.scale or node.output in self.left_wide:
+        if result.scale <= self.scale or node.op.free_scale or node.output in self.left_wide:
             return result
         return self.truncate(node, result, result.scale - self.scale)
 

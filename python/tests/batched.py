@@ -22,7 +22,11 @@ ELEMENTWISE_TEXT = """
 ELEMENTWISE = frozenset(ELEMENTWISE_TEXT.split())
 """Operators that broadcast: dimensions align at the end, so inputs of fewer dimensions get ones behind the batch."""
 
-DEFAULT_AXIS = {"ArgMax": 0, "Gather": 0, "Split": 0, "Softmax": -1, "Concat": None}
+DEFAULT_AXIS = {
+    **dict.fromkeys(("LayerNormalization", "LogSoftmax", "RMSNormalization", "Softmax"), -1),
+    **dict.fromkeys(("ArgMax", "Gather", "Split"), 0),
+    "Concat": None,
+}
 """Operators with an `axis`, and what it is where it is not given."""
 
 REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"}

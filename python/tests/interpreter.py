@@ -1,7 +1,8 @@
 """Runs a compiled program on integers, to check what the compiler emitted.
 
 The specification of a program is the Rust `clear` protocol; this stands in for it where only the front end is built. It
-computes in float64, which is exact below 2^53: use it for 32-bit rings. Every value is checked against its bound.
+computes in float64 up to 32 bits of the ring, which is exact, and in int64 beyond. Every value is checked against its
+bound.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from covey.ops.conv import Conv2d
 from covey.ops.dense import Dense
 from covey.ops.gather import Gather
 from covey.ops.matmul import Matmul
-from covey.ops.max_pool import MaxPool
 from covey.ops.mul import Mul
 from covey.ops.pad import Pad
 from covey.ops.relu import Relu
@@ -41,13 +41,14 @@ def program_of(compiled: Compiled) -> pb.Program:
 def run(compiled: Compiled, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs as real numbers. Fails when a value passes its bound."""
     program = program_of(compiled)
+    kind = np.float64 if program.ring.pow2 <= 32 else np.int64
     values: dict[int, np.ndarray] = {}
     for index, value in enumerate(program.values):
         if value.kind == pb.Value.PARAMETER:
-            values[index] = compiled.weights[value.name].astype(np.float64)
+            values[index] = compiled.weights[value.name].astype(kind)
             assert values[index].shape == tuple(value.shape)
         elif value.kind == pb.Value.CONSTANT:
-            values[index] = np.array(value.constant, dtype=np.float64).reshape(value.shape)
+            values[index] = np.array(value.constant, dtype=kind).reshape(value.shape)
         elif value.kind == pb.Value.INPUT:
             data = inputs[value.name]
             if value.HasField("whole"):
@@ -55,14 +56,14 @@ def run(compiled: Compiled, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
                 assert data.shape[1:] == tuple(value.shape)
             assert data.min() >= value.range.low
             assert data.max() <= value.range.high
-            values[index] = np.rint(data * 2.0**value.scale)
+            values[index] = np.rint(data * 2.0**value.scale).astype(kind)
     for node in program.nodes:
         (output,) = node.outputs
         result = np.asarray(
             _step(node, [values[i] for i in node.inputs], program.values[output], program.ring.pow2 - 2)
         )
         assert (result == np.rint(result)).all()
-        values[output] = result
+        values[output] = result.astype(kind)
     for index, value in enumerate(program.values):
         assert np.abs(values[index]).max(initial=0) < 2.0**value.bound.bits, value.name
         assert value.bound.bits <= program.ring.pow2 - 2, value.name
@@ -78,18 +79,22 @@ def _step(node: pb.Node, operands: list[np.ndarray], output: pb.Value, most: int
     op = getattr(node, kind)
     if kind == "conv2d":
         return Conv2d(_window(op.window), op.groups).reference(*operands)
+    whole_numbers = operands[0].dtype == np.int64
     if kind == "truncate":
-        return np.floor(operands[0] / 2.0**op.bits)
+        return operands[0] >> op.bits if whole_numbers else np.floor(operands[0] / 2.0**op.bits)
     if kind == "mul_shift":
-        plane = np.array(op.multipliers, dtype=np.float64)
+        plane = np.array(op.multipliers, dtype=operands[0].dtype)
         plane = plane.reshape(operands[0].shape[-2:]) if plane.size > 1 else plane
-        return np.floor(operands[0] * plane / 2.0**op.shift)
+        products = operands[0] * plane
+        return products >> op.shift if whole_numbers else np.floor(products / 2.0**op.shift)
     if kind == "div_exact":
-        return np.floor(operands[0] / op.divisor)
+        return operands[0] // op.divisor
     if kind == "shift_left":
-        return operands[0] * 2.0**op.bits
+        return operands[0] << op.bits if whole_numbers else operands[0] * 2.0**op.bits
     if kind == "sum_pool":
-        return _window(op.window).slide(operands[0], 0.0).sum(axis=(-2, -1))
+        return _window(op.window).slide(operands[0], 0).sum(axis=(-2, -1))
+    if kind == "max_pool":
+        return _window(op.window).slide(operands[0], operands[0].min(initial=0)).max(axis=(-2, -1))
     if kind == "reshape":
         return operands[0].reshape(len(operands[0]), *output.shape)
     if kind == "table":
@@ -111,7 +116,6 @@ def _step(node: pb.Node, operands: list[np.ndarray], output: pb.Value, most: int
         "relu": lambda: Relu(),
         "matmul": lambda: Matmul(),
         "clip": lambda: Clip(op.low if op.HasField("low") else None, op.high if op.HasField("high") else None),
-        "max_pool": lambda: MaxPool(_window(op.window)),
         "transpose": lambda: Transpose(tuple(op.permutation)),
         "concat": lambda: Concat(op.axis),
         "pad": lambda: Pad(tuple(op.before), tuple(op.after), float(op.value)),

@@ -38,11 +38,12 @@ from covey.model import load
 
 LISTED_TEXT = """
     Abs Acos Acosh Add And ArgMax Asin Asinh Atan Atanh AveragePool BatchNormalization Celu Clip Concat Conv
-    ConvTranspose Cos Cosh DepthToSpace Div Elu Erf Exp Expand Flatten Gather Gelu Gemm GlobalAveragePool GlobalMaxPool
-    Greater GreaterOrEqual HardSigmoid HardSwish LeakyRelu Less LessOrEqual Log MatMul Max MaxPool Min Mish Mul Neg
-    Not Or PRelu Pad Pow Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Resize Selu Sigmoid Sin Sinh
-    Slice Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile Transpose
-    Unsqueeze Upsample Where Xor
+    ConvTranspose Cos Cosh DepthToSpace Div Elu Erf Exp Expand Flatten Gather Gelu Gemm GlobalAveragePool
+    GlobalMaxPool Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish InstanceNormalization
+    LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max MaxPool Min Mish Mul Neg Not Or PRelu Pad
+    Pow RMSNormalization Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Resize Selu Sigmoid Sin Sinh
+    Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile
+    Transpose Unsqueeze Upsample Where Xor
 """
 LISTED = LISTED_TEXT.split()
 """Operators that must have a passing case. (Identity, Cast and Dropout alone only rename an

@@ -182,7 +182,10 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         lambda: sequence([swapped("x", "y")]),
         "node 'Transpose y' (Transpose): it moves the batch, which output 'y' y[5, N, 4] does not have first and alone",
     ),
-    "over samples": (softmax_over_samples, "node 'Softmax s' (Softmax): it runs over axis 1 of t[5, N, 4]"),
+    "over samples": (
+        softmax_over_samples,
+        "node 'Softmax s' (Softmax): it runs over axis 1, the batch or none, of t[5, N, 4]",
+    ),
     "a layer over samples": (
         layer_over_samples,
         "node 'MatMul h' (MatMul): it multiplies over the batch of t[5, 4, N]",

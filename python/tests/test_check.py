@@ -81,7 +81,7 @@ def test_nothing_hides_behind_an_unsupported_node(command: Command, tmp_path: Pa
 
 def test_one_cause_is_one_row(command: Command, tmp_path: Path) -> None:
     nodes = [helper.make_node("Shrink", [f"v{i}"], [f"v{i + 1}"], name=f"elu{i}") for i in range(50)]
-    nodes.append(helper.make_node("Softmax", ["v50"], ["s"], name="soft", axis=1))
+    nodes.append(helper.make_node("Softmax", ["v50"], ["s"], name="soft", axis=0))
     nodes.append(helper.make_node("Relu", ["s"], ["y"]))
     onnx.save(builders.model(nodes, {"v0": ["N", 4, 3]}, ["y"]), tmp_path / "m.onnx")
     outcome = command("check", tmp_path / "m.onnx")
@@ -125,11 +125,11 @@ def test_every_operator_has_a_way_out() -> None:
             cut.append(operator)
     # Functions that nothing replaces: trigonometry, rounding, bits, text, pictures, shapes that depend on data.
     assert len(cut) < 40, cut
-    for operator in ("LayerNormalization", "Einsum", "CumSum", "LSTM", "TopK", "Shrink"):
+    for operator in ("Einsum", "CumSum", "LSTM", "TopK", "Shrink"):
         assert operator not in cut
 
 
-@pytest.mark.parametrize("operator", ["aten.layer_norm", "aten.native_layer_norm", "aten.topk", "aten.var"])
+@pytest.mark.parametrize("operator", ["aten.lstm", "aten.topk", "aten.var"])
 def test_operators_of_pytorch_have_a_way_out(operator: str) -> None:
     assert no_secure_form("node", operator).way_out != CUT
 

@@ -205,7 +205,8 @@ def test_calibration_data_stand_in_for_a_range_that_is_too_wide(op: str) -> None
         ("Sqrt", -1.0, 1.0, r"needs numbers at least 0; give calibration data \(--calibration data.npy\)"),
         ("Asin", -2.0, 1.0, r"needs numbers at least -1 and at most 1"),
         ("Exp", -1.0, 40.0, r"\(Exp\): its input may be anything from -1 to 40: no table of 4096 segments is within"),
-        ("Reciprocal", 0.001, 8.0, r"no table of 4096 segments .* or put a Clip before it"),
+        ("Reciprocal", -0.001, 8.0, r"where Reciprocal needs numbers above 0; .* or put a Clip before it"),
+        ("Tan", -1.57, 1.0, r"no table of 4096 segments .* or put a Clip before it"),
     ],
 )
 def test_ranges_that_no_table_holds_are_refused(op: str, low: float, high: float, saying: str) -> None:

@@ -332,11 +332,29 @@ def _arg_max(frame: _Frame) -> None:
 
 
 def _softmax(frame: _Frame) -> None:
-    axis = int(frame.node.attribute("axis", -1 if frame.node.opset >= 13 else 1))
+    node = frame.node
+    axis = int(node.attribute("axis", -1 if node.opset >= 13 else 1))
     last = frame.rank - 1
-    if axis not in (-1, last) or (frame.at == last and frame.x.merged == 1):
+    if frame.x.merged == 1:
+        if node.opset < 13 and axis not in (-1, last):
+            raise frame.refused(f"it runs over the axes from {axis} on")
+        axis = frame.behind(frame.axis(axis))
+    elif axis not in (-1, last):
         raise frame.refused(f"it runs over axis {axis}")
-    frame.become([frame.node.scope.moved[frame.x.name]], frame.at, merged=frame.x.merged, axis=-1)
+    else:
+        axis = -1
+    frame.become([node.scope.moved[frame.x.name]], frame.at, merged=frame.x.merged, axis=axis)
+
+
+def _normalization(frame: _Frame) -> None:
+    """Over the last dimensions, which must lie behind the batch; scale and shift align with them."""
+    node = frame.node
+    axis = int(node.attribute("axis", -1))
+    place = axis + frame.rank if axis < 0 else axis
+    if place <= (frame.at if frame.x.merged == 1 else 0):
+        raise frame.refused(f"it runs over the axes from {axis} on")
+    inputs = [node.scope.moved[frame.x.name], *node.inputs[1:]]
+    frame.become(inputs, frame.at, merged=frame.x.merged, **frame.keep(axis=place - frame.rank))
 
 
 def _axes(node: OnnxNode) -> list[int] | None:
@@ -415,7 +433,10 @@ _HANDLERS: dict[str, Callable[[_Frame], None]] = {
     "Concat": _concat,
     "Gather": _gather,
     "Gemm": _gemm,
+    "LayerNormalization": _normalization,
+    "LogSoftmax": _softmax,
     "MatMul": _matmul,
+    "RMSNormalization": _normalization,
     "Reshape": _reshape,
     "Slice": _slice,
     "Softmax": _softmax,

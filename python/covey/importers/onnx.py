@@ -19,7 +19,16 @@ import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError
 from covey.importers import moved
 from covey.importers.folding import evaluate, shape_of
-from covey.importers.onnx_node import IMPORTERS, ML_DOMAIN, ML_IMPORTERS, Importer, OnnxNode, Scope
+from covey.importers.onnx_node import (
+    IMPORTERS,
+    ML_DOMAIN,
+    ML_IMPORTERS,
+    MS_DOMAIN,
+    MS_IMPORTERS,
+    Importer,
+    OnnxNode,
+    Scope,
+)
 from covey.importers.replacements import no_secure_form
 from covey.ir import DType, Graph, Note, Status, Value
 
@@ -272,7 +281,8 @@ class _Importer:
 
     def _importer(self, proto: onnx.NodeProto, name: str) -> Importer:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
-        importer = {"": IMPORTERS, ML_DOMAIN: ML_IMPORTERS}.get(domain, {}).get(proto.op_type)
+        tables = {"": IMPORTERS, ML_DOMAIN: ML_IMPORTERS, MS_DOMAIN: MS_IMPORTERS}
+        importer = tables.get(domain, {}).get(proto.op_type)
         if importer is None:
             raise no_secure_form(name, proto.op_type, domain)
         return importer

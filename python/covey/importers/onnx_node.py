@@ -25,6 +25,9 @@ BATCH = 7919
 MOST_ELEMENTS = 1 << 26
 """Most elements of one sample of a value: no network has more, a broken model may."""
 
+LEAST = float(np.finfo(np.float32).min)
+"""Stands for minus infinity in constants that may be masks of a Softmax."""
+
 Importer = Callable[["OnnxNode"], None]
 
 IMPORTERS: dict[str, Importer] = {}
@@ -33,6 +36,10 @@ IMPORTERS: dict[str, Importer] = {}
 ML_DOMAIN = "ai.onnx.ml"
 ML_IMPORTERS: dict[str, Importer] = {}
 """The importer of every operator of that domain, which holds what is not a neural network."""
+
+MS_DOMAIN = "com.microsoft"
+MS_IMPORTERS: dict[str, Importer] = {}
+"""The importer of every operator of onnxruntime's own domain, which its optimiser writes."""
 
 
 def of_one_sample(constant: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
@@ -46,7 +53,7 @@ def of_one_sample(constant: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
 
 def from_onnx(*names: str, domain: str = "") -> Callable[[Importer], Importer]:
     """Register the importer of the named operators."""
-    table = ML_IMPORTERS if domain == ML_DOMAIN else IMPORTERS
+    table = {ML_DOMAIN: ML_IMPORTERS, MS_DOMAIN: MS_IMPORTERS}.get(domain, IMPORTERS)
 
     def register(importer: Importer) -> Importer:
         for name in names:
@@ -234,9 +241,15 @@ class OnnxNode:
             return graph.values[hint]
         return graph.add_parameter(hint, array)
 
-    def beside(self, index: int, what: str, activation: Value) -> Value:
-        """A constant operand of an element-wise operation, without the dimensions that would meet the batch."""
-        array = self.weights(index, what)
+    def beside(self, index: int, what: str, activation: Value, *, masking: bool = False) -> Value:
+        """A constant operand of an element-wise operation, without the dimensions that would meet the batch.
+
+        One that may be `masking` what a Softmax reads has `LEAST` in the place of minus infinity.
+        """
+        array = self.constant(index, what)
+        if masking and array.dtype.kind == "f":
+            array = np.where(np.isneginf(array), LEAST, array)
+        array = self.finite(array, what, self.inputs[index])
         axis = self._old_axis(activation, array)
         if axis is not None:
             array = array.reshape(*array.shape, *(1,) * (activation.rank - axis - array.ndim))

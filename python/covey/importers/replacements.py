@@ -21,11 +21,6 @@ CUT = (
 """The way out where nothing that is supported computes the same or can be trained in its place."""
 
 _WAYS_OUT: dict[str, tuple[str, ...]] = {
-    NORMALISE: (
-        "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization",
-        "MeanVarianceNormalization", "RMSNormalization", "layer_norm", "native_layer_norm",
-        "group_norm", "native_group_norm", "instance_norm", "rms_norm",
-    ),
     ACTIVATE: ("Shrink",),
     FLOAT_MODEL: (
         "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",
@@ -45,7 +40,6 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
         "SequenceLength", "SequenceMap", "SplitToSequence", "Optional", "OptionalGetElement", "OptionalHasElement",
     ),
     TRAINING: ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
-    "leave it out, which keeps the order of the classes, or end the model with Softmax": ("LogSoftmax",),
     "use ArgMax of Neg": ("ArgMin",),
     "use ArgMax for the first, or end the model with the scores and sort them after the result opens": ("TopK",),
     "use ArgMax and compare its class number after the result opens": ("Hardmax",),

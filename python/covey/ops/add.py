@@ -37,22 +37,22 @@ class Add(Op):
         )
 
 
-def elementwise_operands(node: OnnxNode) -> list[Value]:
-    """The two operands of an element-wise node, at least one of them an activation."""
+def elementwise_operands(node: OnnxNode, *, masking: bool = False) -> list[Value]:
+    """The two operands of an element-wise node, at least one of them an activation; a constant may be `masking`."""
     if node.opset < 7:
         node.ignore("broadcast")
     if node.is_constant(0):
         right = node.activation(1, "second operand")
-        return [node.beside(0, "first operand", right), right]
+        return [node.beside(0, "first operand", right, masking=masking), right]
     left = node.activation(0, "first operand")
     if node.is_constant(1):
-        return [left, node.beside(1, "second operand", left)]
+        return [left, node.beside(1, "second operand", left, masking=masking)]
     return [left, node.activation(1, "second operand")]
 
 
 @from_onnx("Add")
 def _add(node: OnnxNode) -> None:
-    node.emit(Add(), elementwise_operands(node))
+    node.emit(Add(), elementwise_operands(node, masking=True))
 
 
 @from_onnx("Sum")

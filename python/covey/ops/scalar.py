@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from covey._proto import program_pb2 as pb
-from covey.drawing import LEAST_UNITS, Drawing, Drawn, Wanted, draw
+from covey.drawing import LEAST_UNITS, Drawing, Wanted, draw
 from covey.errors import DoesNotFitError, NodeError, UnsupportedError
 from covey.functions import Function
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
+from covey.lookup import clipped, looked_up, told
 from covey.lowering import Lowered, Lowering
 from covey.ops.affine import bits_of
 
@@ -42,26 +43,19 @@ class Scalar(Op):
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
-        drawing = self._drawing(low, node, x)
-        low.drawn.append(_told(self.function, node, x.scale, drawing))
+        try:
+            drawing = self._drawing(low, node, x)
+        except NodeError:
+            if self.function not in WIDE:
+                raise
+            return WIDE[self.function](low, node, x)
+        low.drawn.append(told(self.function, node, x.scale, drawing))
         magnitude = low.magnitude(node.inputs[0])
-        outer = _clip(low, node, x, drawing.outer, magnitude, "near")
-        inner = _clip(low, node, outer, drawing.inner, magnitude, "inside")
+        outer = clipped(low, node, x, drawing.outer, magnitude, "near")
+        inner = clipped(low, node, outer, drawing.inner, magnitude, "inside")
         table, alone = drawing.table, drawing.factor == 0
-        interval = table.interval(inner.interval)
-        # A table's own numbers must fit its bound, those that no input reaches as well.
-        if table.largest.bit_length() > interval.bits:
-            interval = Interval(interval.low, np.maximum(interval.high, table.largest))
-        drawn = low.emit(
-            node,
-            table.message(),
-            [inner],
-            shape=x.shape,
-            scale=drawing.result,
-            interval=interval,
-            name=None if alone else f"{node.output}.bend",
-            magnitude=None if alone else math.ldexp(interval.magnitude, -drawing.result),
-        )
+        name = None if alone else f"{node.output}.bend"
+        drawn = looked_up(low, node, table, inner, drawing.result, name)
         if alone:
             return drawn
         line = _multiplied(low, node, outer, drawing, magnitude)
@@ -148,6 +142,9 @@ class DrawnScalar(Scalar):
         return np.ldexp(drawing(np.rint(np.ldexp(inputs[0], FINE))), -drawing.result)
 
 
+WIDE: dict[Function, Callable[[Lowering, Node, Lowered], Lowered]] = {}
+"""How functions are computed whose input comes from a range that no table holds."""
+
 FINE = 24
 """Fractional bits at which hardly anything is rounded."""
 
@@ -174,32 +171,6 @@ def _ranges(low: Lowering, function: Function, name: str, x: Lowered) -> Iterato
         yield max(lowest, ends[0]), min(highest, ends[1]), False
 
 
-def _clip(
-    low: Lowering, node: Node, x: Lowered, ends: tuple[int | None, int | None], magnitude: float | None, hint: str
-) -> Lowered:
-    """x between `ends`, where there are any."""
-    given = {side: end for side, end in zip(("low", "high"), ends, strict=True) if end is not None}
-    if not given:
-        return x
-    least, most = given.get("low", -math.inf), given.get("high", math.inf)
-    interval = Interval(np.clip(x.interval.low, least, most), np.clip(x.interval.high, least, most))
-    if x.calibrated and len(given) == 2:  # so much holds of any input
-        interval = Interval(np.full_like(interval.low, least), np.full_like(interval.high, most))
-    if magnitude is not None:
-        magnitude = max(magnitude, *(abs(math.ldexp(end, -x.scale)) for end in given.values()))
-    return low.emit(
-        node,
-        pb.Clip(**given),
-        [x],
-        shape=x.shape,
-        scale=x.scale,
-        interval=interval,
-        name=f"{node.output}.{hint}",
-        magnitude=magnitude,
-        unconditional=len(given) == 2,
-    )
-
-
 def _multiplied(low: Lowering, node: Node, x: Lowered, drawing: Drawing, magnitude: float | None) -> Lowered:
     """x times the drawing's factor, at its scale."""
     bits = drawing.result - x.scale
@@ -217,28 +188,4 @@ def _multiplied(low: Lowering, node: Node, x: Lowered, drawing: Drawing, magnitu
         interval=x.interval.scaled(float(drawing.factor)),
         name=f"{node.output}.line",
         magnitude=None if magnitude is None else magnitude * math.ldexp(drawing.factor, -bits),
-    )
-
-
-def _told(function: Function, node: Node, scale: int, drawing: Drawing) -> Drawn:
-    """The table as the report shows it."""
-    table = drawing.table
-    sides = []
-    for index, tail in enumerate((function.left, function.right)):
-        ends = (drawing.outer[index], drawing.inner[index])
-        if ends == (None, None):
-            sides.append("proved")
-        elif tail is None:
-            sides.append("clipped to the calibration data's range")
-        else:
-            sides.append(f"the line {tail}")
-    return Drawn(
-        node.name,
-        str(function),
-        len(table.values),
-        math.ldexp(table.low, -scale),
-        math.ldexp(table.end, -scale),
-        drawing.error,
-        drawing.exhaustive,
-        (sides[0], sides[1]),
     )

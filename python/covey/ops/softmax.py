@@ -1,66 +1,314 @@
-"""Softmax. Only at the end of a network, where the result's owner computes it in the clear."""
+"""Softmax and LogSoftmax. At the end of a network the result's owner computes Softmax in the clear."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from covey.errors import UnsupportedError
+from covey._proto import program_pb2 as pb
+from covey.drawing import LEAST_UNITS, Wanted, draw
+from covey.errors import DoesNotFitError
+from covey.functions import EXP
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
-from covey.interval import Array, Interval
+from covey.interval import Array, Interval, of_sums
 from covey.ir import Node, Op, Shape, Value
+from covey.lookup import clipped, looked_up, told
 from covey.lowering import Lowered, Lowering
+from covey.normalising import inverse, logarithm
+from covey.ops.max_pool import MaxPool
+from covey.ops.reshape import Reshape
+from covey.ops.transpose import Transpose
+from covey.ops.window import MOST_STEPS, Window
+from covey.rounding import half_added, rounded
+
+Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Softmax(Op):
-    """Over the last dimension."""
+    """Over the last dimension. Elements that the public `mask` names, which broadcasts to a sample, count as -inf."""
+
+    mask: Mask | None = None
 
     def shape(self, *inputs: Value) -> Shape:
-        if not inputs[0].shape:
+        shape = inputs[0].shape
+        if not shape:
             raise ValueError("it would run over the batch")
-        return inputs[0].shape
+        if shape[-1] > MOST_STEPS:
+            raise ValueError(f"it runs over {shape[-1]} elements where at most {MOST_STEPS} are supported")
+        if self.mask is not None:
+            try:
+                mask = np.broadcast_to(self.mask, shape)
+            except ValueError:
+                raise ValueError(f"its mask of shape {list(self.mask.shape)} does not fit {inputs[0]}") from None
+            if mask.all(axis=-1).any():
+                raise ValueError("its mask leaves nothing of a row")
+        return shape
 
     def reference(self, *inputs: Array) -> Array:
-        powers = np.exp(inputs[0] - inputs[0].max(axis=-1, keepdims=True))
+        x = self._masked(inputs[0])
+        powers = np.exp(x - x.max(axis=-1, keepdims=True))
         return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+    def _masked(self, x: Array) -> Array:
+        return x if self.mask is None else np.where(self.mask, -np.inf, x)
 
     def interval(self, *inputs: Interval) -> Interval:
         zeros = np.zeros_like(inputs[0].low)
         return Interval(zeros, zeros + 1.0)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        raise refusal(node)
+        rows = _Rows.of(low, node, self.mask)
+        available = low.settings.available_bits
+        # A product of a power and the inverse is at most 1: its factors share the ring's bits evenly.
+        powers, one = rows.powers(min(rows.fine, (available - 1) // 2))
+        total = inverse(low, node, rows.sums(powers, one), 1, 1.0, "sum")
+        scale = min(total.scale, available - 1 - powers.scale)
+        total = rounded(low, node, total, scale, "inverse")
+        unit = math.ldexp(1.0, powers.scale + total.scale)
+        # No power exceeds the sum, whose inverse may be off by as much as its table and half a unit.
+        most = unit * (1 + 2.0**-10) + math.ldexp(1.0, powers.scale)
+        interval = powers.interval * total.interval
+        product = low.emit(
+            node,
+            pb.Mul(),
+            [powers, total],
+            shape=powers.shape,
+            scale=powers.scale + total.scale,
+            interval=Interval(interval.low.clip(0.0), interval.high.clip(0.0, most)),
+            name=f"{node.output}.parts",
+            magnitude=most / unit,
+        )
+        return rows.back(half_added(low, node, product, low.scale, "parts"))
 
 
-def refusal(node: Node) -> UnsupportedError:
-    """The error for a Softmax inside a network."""
-    return UnsupportedError(
-        node.name,
-        node.source_op,
-        "it is not the network's last operation",
-        "only a trailing Softmax is supported, done by the result's owner",
+@dataclass(frozen=True, eq=False)
+class LogSoftmax(Op):
+    """The logarithm of Softmax."""
+
+    def shape(self, *inputs: Value) -> Shape:
+        return Softmax().shape(*inputs)
+
+    def reference(self, *inputs: Array) -> Array:
+        x = inputs[0] - inputs[0].max(axis=-1, keepdims=True)
+        return np.asarray(x - np.log(np.exp(x).sum(axis=-1, keepdims=True)))
+
+    def interval(self, *inputs: Interval) -> Interval:
+        x, count = inputs[0], inputs[0].low.shape[-1]
+        return Interval(x.low - x.high.max(axis=-1, keepdims=True) - math.log(count), np.zeros_like(x.low))
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        rows = _Rows.of(low, node, None)
+        total = logarithm(low, node, rows.sums(*rows.powers(rows.fine)), "sum")
+        total = rounded(low, node, total, rows.gaps.scale, "logarithm")
+        size = math.ldexp(total.interval.magnitude, -total.scale)
+        total = low.shift_left(node, total, rows.gaps.scale, size, f"{node.output}.logarithm")
+        interval = rows.gaps.interval - total.interval
+        magnitude = math.ldexp(interval.magnitude, -rows.gaps.scale)
+        result = low.emit(
+            node,
+            pb.Sub(),
+            [rows.gaps, total],
+            shape=rows.gaps.shape,
+            scale=rows.gaps.scale,
+            interval=interval,
+            name=f"{node.output}.rows",
+            magnitude=magnitude,
+        )
+        return rows.back(result)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What an operand is below the largest of its row, as rows [1, rows, count]; 1 where `kept`."""
+
+    low: Lowering
+    node: Node
+    gaps: Lowered
+    kept: Array | None
+    fine: int
+    """Fractional bits of powers that leave their sum as near as it should be."""
+
+    @staticmethod
+    def of(low: Lowering, node: Node, mask: Mask | None) -> _Rows:
+        x = low.value(node.inputs[0])
+        count = x.shape[-1]
+        shape = (1, math.prod(x.shape[:-1]), count)
+        fine = min(
+            math.ceil(math.log2(4 * count / low.settings.table_error)),
+            low.settings.available_bits - (count + 1).bit_length(),
+        )
+        x = _emit(low, node, pb.Reshape(), [x], shape, x.interval.reshape((1, *shape)), "rows")
+        kept = None
+        if mask is not None:
+            kept = np.where(np.broadcast_to(mask, low.graph.values[node.output].shape), 0.0, 1.0).reshape(shape)
+            x = _lowest(low, node, x, kept)
+        window = Window((1, count))
+        largest = _emit(
+            low,
+            node,
+            pb.MaxPool(window=window.proto()),
+            [x],
+            (*shape[:-1], 1),
+            MaxPool(window).interval(x.interval),
+            "largest",
+        )
+        between = x.interval - largest.interval
+        interval = Interval(between.low, np.minimum(between.high, 0.0))
+        gaps = _emit(low, node, pb.Sub(), [x, largest], shape, interval, "gaps")
+        return _Rows(low, node, gaps, kept, fine)
+
+    def powers(self, scale: int) -> tuple[Lowered, float]:
+        """Their exponentials, and that of 0; exactly 0 from where those are nothing beside a sum, and where masked."""
+        low, node, gaps = self.low, self.node, self.gaps
+        count, goal = gaps.shape[-1], low.settings.table_error
+        wanted = Wanted(
+            EXP,
+            int(min(gaps.interval.low.min(), -1.0)),
+            0,
+            gaps.scale,
+            scale,
+            goal,
+            low.settings.available_bits,
+            relative=True,
+            # Small ones are only summed; and rounding takes its part.
+            floor=max(1 / count, 2 * LEAST_UNITS * math.ldexp(1.0, -scale) / goal),
+        )
+        drawing = draw(wanted)
+        if drawing is None:
+            raise DoesNotFitError(
+                node.name,
+                node.source_op,
+                magnitude=1.0,
+                needed=low.settings.available_bits + 1,
+                available=low.settings.available_bits,
+                scale=low.scale,
+                calibrated=False,
+                reason=f"Z_2^{low.settings.ring_bits} has no room for its table of Exp",
+            )
+        low.drawn.append(told(EXP, node, gaps.scale, drawing))
+        inner = clipped(low, node, gaps, drawing.inner, math.ldexp(gaps.interval.magnitude, -gaps.scale), "near")
+        powers = looked_up(low, node, drawing.table, inner, drawing.result, f"{node.output}.powers")
+        one = float(drawing.table(np.zeros(1, dtype=np.int64))[0])
+        if self.kept is None:
+            return powers, one
+        kept = low.constant(node, "kept", self.kept, 0)
+        interval = Interval(powers.interval.low * self.kept, powers.interval.high * self.kept)
+        return _emit(low, node, pb.Mul(), [powers, kept], powers.shape, interval, "kept_powers", powers.scale), one
+
+    def sums(self, powers: Lowered, one: float) -> Lowered:
+        """The sum of each row. The largest element's power, which is `one`, is among them."""
+        low, node = self.low, self.node
+        count = powers.shape[-1]
+        found = powers.interval
+        ends = [end.sum(axis=-1, keepdims=True) for end in (found.low, found.high)]
+        interval = of_sums(ends[0], ends[1], count, count * found.magnitude)
+        return _emit(
+            low,
+            node,
+            pb.SumPool(window=Window((1, count)).proto()),
+            [powers],
+            (*powers.shape[:-1], 1),
+            Interval(np.maximum(interval.low, one), interval.high),
+            "total",
+            powers.scale,
+        )
+
+    def back(self, rows: Lowered) -> Lowered:
+        """In the shape of the result."""
+        low, node = self.low, self.node
+        shape = low.graph.values[node.output].shape
+        return low.emit(
+            node,
+            pb.Reshape(),
+            [rows],
+            shape=shape,
+            scale=rows.scale,
+            interval=rows.interval.reshape((1, *shape)),
+            magnitude=math.ldexp(rows.interval.magnitude, -rows.scale),
+        )
+
+
+def _lowest(low: Lowering, node: Node, x: Lowered, kept: Array) -> Lowered:
+    """x, and the least that any element can be where it is masked: that changes no row's largest."""
+    least = np.where(kept > 0, 0.0, np.broadcast_to(x.interval.low.min(), kept.shape))
+    interval = Interval(x.interval.low * kept, x.interval.high * kept)
+    held = _emit(low, node, pb.Mul(), [x, low.constant(node, "mask", kept, 0)], x.shape, interval, "held")
+    filled = Interval(interval.low + least, interval.high + least)
+    return _emit(low, node, pb.Add(), [held, low.constant(node, "least", least, x.scale)], x.shape, filled, "filled")
+
+
+def _emit(
+    low: Lowering,
+    node: Node,
+    op: object,
+    inputs: list[Lowered],
+    shape: Shape,
+    interval: Interval,
+    hint: str,
+    scale: int | None = None,
+) -> Lowered:
+    """A step between, which lies in its interval if the operands lie in theirs."""
+    scale = inputs[0].scale if scale is None else scale
+    return low.emit(
+        node,
+        op,  # type: ignore[arg-type]
+        inputs,
+        shape=shape,
+        scale=scale,
+        interval=interval,
+        name=f"{node.output}.{hint}",
+        magnitude=math.ldexp(interval.magnitude, -scale),
     )
 
 
 @from_onnx("Softmax")
 def _softmax(node: OnnxNode) -> None:
+    _over_axis(node, Softmax())
+
+
+@from_onnx("LogSoftmax")
+def _log_softmax(node: OnnxNode) -> None:
+    _over_axis(node, LogSoftmax())
+
+
+def _over_axis(node: OnnxNode, op: Op) -> None:
+    """Any axis but the batch, which then stands last; before opset 13, all dimensions from the axis on at once."""
     x = node.activation(0)
     axis = int(node.attribute("axis", -1 if node.opset >= 13 else 1))
-    axis = axis + x.rank if axis < 0 else axis
-    # Before opset 13 it ran over all dimensions from `axis` on at once.
-    trailing = x.shape[axis - 1 :] if node.opset < 13 else x.shape[axis - 1 : axis]
-    last = axis == x.rank - 1 if node.opset >= 13 else axis >= 1 and all(s == 1 for s in trailing[:-1])
-    if axis < 1 or not last:
-        raise node.unsupported(f"it runs over axis {axis} of {x}", "only the last dimension is supported")
-    node.emit(Softmax(), [x])
+    place = axis + x.rank if axis < 0 else axis
+    if not 1 <= place < x.rank:
+        raise node.unsupported(f"it runs over axis {axis} of {x}", "keep the batch out of it")
+    name = node.outputs[0]
+    if place == x.rank - 1 or (node.opset < 13 and all(size == 1 for size in x.shape[place - 1 : -1])):
+        node.emit(op, [x])
+    elif node.opset < 13:
+        flat = node.emit(Reshape((*x.shape[: place - 1], math.prod(x.shape[place - 1 :]))), [x], output=f"{name}.flat")
+        node.emit(Reshape(x.shape), [node.emit(op, [flat], output=f"{name}.of_flat")])
+        node.note("over these dimensions as one")
+    else:
+        order = list(range(x.rank))
+        order[place], order[-1] = order[-1], order[place]
+        turned = node.emit(Transpose(tuple(order)), [x], output=f"{name}.turned")
+        node.emit(Transpose(tuple(order)), [node.emit(op, [turned], output=f"{name}.of_turned")])
+        node.note("over its axis, turned to the end")
 
 
 @from_torch("aten.softmax.int", "aten._softmax.default")
 def _softmax_aten(node: TorchNode) -> None:
+    _aten(node, "Softmax")
+
+
+@from_torch("aten.log_softmax.int", "aten._log_softmax.default")
+def _log_softmax_aten(node: TorchNode) -> None:
+    _aten(node, "LogSoftmax")
+
+
+def _aten(node: TorchNode, operator: str) -> None:
     node.ignore("dtype", "half_to_float")
-    node.become(
-        "Softmax", node.activation("self" if "self" in node.arguments else "input"), axis=node.integers("dim")[0]
-    )
+    x = node.activation("self" if "self" in node.arguments else "input")
+    node.become(operator, x, axis=node.integers("dim")[0])

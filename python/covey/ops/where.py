@@ -105,7 +105,7 @@ def _by_constant(node: OnnxNode) -> None:
     parts: list[Value] = []
     for index, chosen in ((1, mask), (2, ~mask)):
         if node.is_constant(index):
-            constant = node.beside(index, "choice", activations[0])
+            constant = node.beside(index, "choice", activations[0], masking=True)
             values = node.scope.graph.parameters[constant.name]
             parts.append(node.parameter(np.where(chosen, values, 0.0), f"{node.inputs[index]}.masked"))
             continue

@@ -1,28 +1,26 @@
 """Takes Softmax off the end of the network: the result's owner computes it in the clear.
 
-Of two scores it is a sigmoid of their difference, which a network can go on with.
+Within a network, of two scores, it is a sigmoid of their difference, which costs less.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from covey.errors import NodeError
 from covey.functions import SIGMOID
 from covey.ir import Graph, Node, Op, Postprocess, Value
 from covey.ops.arg_max import ArgMax
 from covey.ops.concat import Concat
 from covey.ops.gather import pick
 from covey.ops.scalar import Scalar
-from covey.ops.softmax import Softmax, refusal
+from covey.ops.softmax import Softmax
 from covey.ops.sub import Sub
 
 
-def remove_trailing_softmax(graph: Graph) -> list[NodeError]:
-    """Remove every Softmax that only outputs or an ArgMax along its axis read; the errors of the others."""
-    errors: list[NodeError] = []
+def remove_trailing_softmax(graph: Graph) -> None:
+    """Remove every Softmax that only outputs or an ArgMax along its axis read."""
     for node in list(graph.nodes):
-        if not isinstance(node.op, Softmax):
+        if not isinstance(node.op, Softmax) or node.op.mask is not None:
             continue
         readers = graph.consumers(node.output)
         rank = graph.values[node.output].rank
@@ -31,9 +29,7 @@ def remove_trailing_softmax(graph: Graph) -> list[NodeError]:
         inside = any(not isinstance(reader.op, ArgMax) or reader.op.axis != rank - 1 for reader in readers)
         if inside and graph.values[node.output].shape[-1:] == (2,) and not is_output:
             _by_sigmoid(graph, node)
-        elif inside or (is_output and source in (*graph.outputs, *graph.inputs)):
-            errors.append(refusal(node))
-        else:
+        elif not inside and not (is_output and source in (*graph.outputs, *graph.inputs)):
             graph.redirect(node.output, source)
             graph.remove([node])
             if is_output:
@@ -42,7 +38,6 @@ def remove_trailing_softmax(graph: Graph) -> list[NodeError]:
                 graph.note_more(node, f"{what}left to the result's owner, in the clear")
             else:
                 graph.note(node, "removed: it does not change the largest element")
-    return errors
 
 
 def _by_sigmoid(graph: Graph, node: Node) -> None:

@@ -1,0 +1,323 @@
+"""Functions of positive numbers from a wide range: normalised by a secret power of two, then looked up.
+
+Thresholds part the range, each twice (for square roots four times) the one before. One comparison with each tells how
+often a number has to be doubled until it is in the topmost part. The power is a sum of these bits with public factors;
+what it makes of the number, cut to a mantissa of few bits, is looked up in a small table.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.drawing import Drawing, Wanted, draw
+from covey.errors import DoesNotFitError
+from covey.functions import LOG, RECIPROCAL, RSQRT, SQRT, Function
+from covey.interval import Array, Interval, of_sums
+from covey.ir import Node, Shape
+from covey.lookup import looked_up, told
+from covey.lowering import MOST_SCALE, Lowered, Lowering
+
+ERROR = 1.5e-4
+"""The largest error of a mantissa's function: relative, but for the logarithm."""
+
+TABLE_ERROR = 4.5e-4
+"""What other tables may err by then."""
+
+SLACK = 0.02
+"""The topmost part reaches down by so much of a doubling more, where that saves a threshold."""
+
+INVERSES = {1: RECIPROCAL, 2: RSQRT}
+
+
+@dataclass(frozen=True)
+class _Normal:
+    """x · 2^(step · count) = mantissa · 2^top, up to what is cut off.
+
+    `bits`, a row for each element, say which of the `levels` thresholds it is below; `count` is how many. The mantissa
+    has `places` bits behind the one that is 1.
+    """
+
+    low: Lowering
+    node: Node
+    hint: str
+    step: int
+    levels: int
+    bits: Lowered | None
+    mantissa: Lowered
+    places: int
+    cut: int
+    goal: float
+
+    @property
+    def top(self) -> int:
+        return self.places + self.cut
+
+    def power(self, step: int, hint: str, scale: int = 0) -> Lowered:
+        """2^(step · count), an element a row."""
+        assert self.bits is not None
+        # Whatever is below a threshold is below all that follow: the differences of powers add up to the power.
+        weights = [
+            2.0 ** (step * (self.levels - j)) - 2.0 ** (step * (self.levels - j - 1)) for j in range(self.levels)
+        ]
+        return self.dense(np.array(weights), 1.0, scale, hint)
+
+    def dense(self, weights: Array, offset: float, scale: int, hint: str) -> Lowered:
+        """The sum of the bits with public weights, at a scale that is only declared."""
+        bits = self.bits
+        assert bits is not None
+        low, node, name = self.low, self.node, f"{self.hint}.{hint}"
+        column = weights[:, None]
+        ends = [np.minimum(column, 0.0), np.maximum(column, 0.0)]
+        shifted = [bits.interval.low @ ends[1] + bits.interval.high @ ends[0]]
+        shifted.append(bits.interval.high @ ends[1] + bits.interval.low @ ends[0])
+        interval = of_sums(shifted[0] + offset, shifted[1] + offset, self.levels + 1, float(np.abs(weights).sum()))
+        operands = [
+            bits,
+            low.constant(node, f"{name}.weights", column, scale),
+            low.constant(node, f"{name}.offset", np.array([offset]), scale),
+        ]
+        return self._inner(pb.Dense(), operands, (bits.shape[0], 1), scale, interval, hint)
+
+    def table(self, function: Function, factor: float, *, relative: bool) -> tuple[Drawing, float]:
+        """One of factor · function(mantissa), and what it is off by for numbers that have been cut as well."""
+        low, mantissa, places = self.low, self.mantissa, self.places
+        least, most = int(mantissa.interval.low.min()), int(mantissa.interval.high.max())
+        # A cut number is half a unit more on average.
+        offset = 0.5 if self.cut else 0.0
+        shifted = Function(
+            f"{function.name} of a mantissa",
+            (factor, math.ldexp(offset, -places)),
+            lambda m: factor * function(m + math.ldexp(offset, -places)),
+            low=0.0,
+        )
+        result = math.ceil(math.log2(4 / self.goal)) + (0 if relative else 1)
+        wanted = Wanted(
+            shifted,
+            least,
+            most,
+            places,
+            result,
+            self.goal * (0.75 if self.cut else 1.0),
+            low.settings.available_bits,
+            relative=relative,
+        )
+        drawing = draw(wanted)
+        if drawing is None:
+            raise self.refusal("has no room for its table")
+        low.drawn.append(told(function, self.node, places, drawing))
+        x = np.arange(least, most + 1)
+        y = np.ldexp(drawing.table(x).astype(np.float64), -result)
+        spread = (1 if low.settings.truncation.value == "exact" else 2) if self.cut else 0
+        off = 0.0
+        for end in (-spread + 1 if spread else 0, spread):
+            exact = factor * function(np.ldexp((x + end).astype(np.float64), -places))
+            off = max(off, float((np.abs(y - exact) / (exact if relative else 1.0)).max()))
+        return drawing, off
+
+    def refusal(self, reason: str) -> DoesNotFitError:
+        """The error of a ring that is too small."""
+        settings = self.low.settings
+        return DoesNotFitError(
+            self.node.name,
+            self.node.source_op,
+            magnitude=1.0,
+            needed=settings.available_bits + 1,
+            available=settings.available_bits,
+            scale=settings.scale,
+            calibrated=False,
+            reason=f"Z_2^{settings.ring_bits} {reason}",
+        )
+
+    def _inner(
+        self, op: object, inputs: list[Lowered], shape: Shape, scale: int, interval: Interval, hint: str
+    ) -> Lowered:
+        return _emit(self.low, self.node, op, inputs, shape, scale, interval, f"{self.hint}.{hint}")
+
+
+def bounded(low: Lowering, node: Node, x: Lowered, hint: str) -> Lowered:
+    """x within its interval whatever the inputs are, which a table needs: clipped to it where it is only calibrated."""
+    if not x.calibrated:
+        return x
+    least, most = float(x.interval.low.min()), float(x.interval.high.max())
+    return low.emit(
+        node,
+        pb.Clip(low=int(least), high=int(most)),
+        [x],
+        shape=x.shape,
+        scale=x.scale,
+        interval=Interval(np.full_like(x.interval.low, least), np.full_like(x.interval.high, most)),
+        name=f"{node.output}.{hint}.clipped",
+        unconditional=True,
+    )
+
+
+def inverse(low: Lowering, node: Node, x: Lowered, step: int, over: float, hint: str) -> Lowered:
+    """over / x where `step` is 1, the root of it where it is 2, with as many bits as it needs to be as near as said.
+
+    x lies in an interval of positive integers.
+    """
+    normal = _normalise(low, node, x, step, hint)
+    # x = mantissa / power · 2^(top - scale), so what is sought is the mantissa's function times power and `factor`.
+    factor = (over * 2.0 ** (x.scale - normal.top)) ** (1 / step)
+    mantissa, exponent = math.frexp(factor)
+    drawing, error = normal.table(INVERSES[step], 2 * mantissa, relative=True)
+    scale = drawing.result - (exponent - 1)
+    if scale > MOST_SCALE:
+        raise normal.refusal(f"has no room for results as small as {math.ldexp(1.0, -scale):.2g}")
+    found = looked_up(low, node, drawing.table, normal.mantissa, max(scale, 0), f"{node.output}.{hint}.found")
+    ends = [(over * math.ldexp(1.0, x.scale) / end) ** (1 / step) for end in (x.interval.high, x.interval.low)]
+    interval = Interval(
+        np.floor(np.ldexp(ends[0] * (1 - error) * (1 - 2.0**-40), scale)),
+        np.ceil(np.ldexp(ends[1] * (1 + error) * (1 + 2.0**-40), scale)),
+    )
+    if normal.bits is not None:
+        column = interval.reshape((1, found.shape[0], 1))
+        root = normal.power(1, "root")
+        found = _emit(low, node, pb.Mul(), [found, root], found.shape, found.scale, column, f"{hint}.product")
+    if scale < 0:
+        found = low.shift_left(node, found, -scale, math.ldexp(interval.magnitude, -scale), f"{node.output}.{hint}")
+    return _reshaped(low, node, found, x.shape, f"{hint}.inverse")
+
+
+def root(low: Lowering, node: Node, x: Lowered, hint: str) -> Lowered:
+    """The root of x, which lies in an interval of integers that are not negative; exactly 0 where x is."""
+    zero = None
+    if x.interval.low.min() < 1:
+        zero, x = _zero_as_one(low, node, x, hint)
+    normal = _normalise(low, node, x, 2, hint)
+    mantissa, exponent = math.frexp(2.0 ** ((normal.top - x.scale) / 2 - normal.levels))
+    drawing, error = normal.table(SQRT, 2 * mantissa, relative=True)
+    scale = drawing.result - (exponent - 1)
+    found = looked_up(low, node, drawing.table, normal.mantissa, scale, f"{node.output}.{hint}.found")
+    power = None
+    if normal.bits is not None:
+        # Of the thresholds that x is below, each halves the power.
+        power = normal.dense(-np.ldexp(1.0, np.arange(normal.levels)), 2.0**normal.levels, 0, "power")
+    if zero is not None:
+        if power is None:
+            power = low.constant(node, f"{hint}.one", np.ones(1), 0)
+        ends = Interval(np.maximum(power.interval.low - 1, 0.0), power.interval.high)
+        power = _emit(low, node, pb.Sub(), [power, zero], zero.shape, 0, ends, f"{hint}.power_or_zero")
+    column = x.interval.reshape((1, found.shape[0], 1))
+    roots = [np.sqrt(np.ldexp(end, -x.scale)) for end in (column.low, column.high)]
+    least = np.floor(np.ldexp(roots[0] * (1 - error) * (1 - 2.0**-40), scale)) * (0.0 if zero is not None else 1.0)
+    interval = Interval(least, np.ceil(np.ldexp(roots[1] * (1 + error) * (1 + 2.0**-40), scale)))
+    if power is not None:
+        found = _emit(low, node, pb.Mul(), [found, power], found.shape, scale, interval, f"{hint}.product")
+    return _reshaped(low, node, found, x.shape, f"{hint}.root")
+
+
+def _zero_as_one(low: Lowering, node: Node, x: Lowered, hint: str) -> tuple[Lowered, Lowered]:
+    """Where x is 0, an element a row, and x with 1 in the place of 0."""
+    size = int(np.prod(x.shape, dtype=np.int64))
+    column = _reshaped(low, node, x, (size, 1), f"{hint}.elements")
+    zero = _below(low, node, column, np.ones(1), f"{hint}.zero")
+    wide = low.constant(node, f"{hint}.unit", np.ones(1), x.scale)
+    unit = _emit(low, node, pb.Mul(), [zero, wide], zero.shape, x.scale, zero.interval, f"{hint}.units")
+    interval = Interval(column.interval.low.clip(1.0), column.interval.high.clip(1.0))
+    positive = _emit(low, node, pb.Add(), [column, unit], column.shape, x.scale, interval, f"{hint}.positive")
+    return zero, _reshaped(low, node, positive, x.shape, f"{hint}.from_one")
+
+
+def logarithm(low: Lowering, node: Node, x: Lowered, hint: str) -> Lowered:
+    """The natural logarithm of x, which lies in an interval of positive integers."""
+    normal = _normalise(low, node, x, 1, hint)
+    drawing, error = normal.table(LOG, 1.0, relative=False)
+    scale = drawing.result
+    found = looked_up(low, node, drawing.table, normal.mantissa, scale, f"{node.output}.{hint}.found")
+    offset = float(np.rint(np.ldexp((normal.top - x.scale) * math.log(2), scale)))
+    column = x.interval.reshape((1, found.shape[0], 1))
+    slack = error + (normal.levels + 1) * 2.0**-scale
+    ends = [np.log(np.ldexp(end, -x.scale)) for end in (column.low, column.high)]
+    interval = Interval(np.floor(np.ldexp(ends[0] - slack, scale)), np.ceil(np.ldexp(ends[1] + slack, scale)))
+    if normal.bits is not None:
+        weights = np.full(normal.levels, -np.rint(np.ldexp(math.log(2), scale)))
+        other = normal.dense(weights, offset, scale, "exponent")
+    else:
+        other = low.constant(node, f"{hint}.exponent", np.array([offset]), scale)
+    total = _emit(low, node, pb.Add(), [found, other], found.shape, scale, interval, f"{hint}.sum")
+    return _reshaped(low, node, total, x.shape, f"{hint}.logarithm")
+
+
+def _normalise(low: Lowering, node: Node, x: Lowered, step: int, hint: str) -> _Normal:
+    least, most = float(x.interval.low.min()), float(x.interval.high.max())
+    assert least >= 1, f"{x.name} may not be positive"
+    goal = ERROR * min(1.0, low.settings.table_error / TABLE_ERROR)
+    places = math.ceil(math.log2(2 / goal))
+    levels = max(0, math.ceil(math.log2((most + 1) / least) / step - SLACK) - 1)
+    size = int(np.prod(x.shape, dtype=np.int64))
+    column = _reshaped(low, node, x, (size, 1), f"{hint}.column")
+    floor = least
+    bits = None
+    if levels:
+        thresholds = np.ceil((most + 1) / 2.0 ** (step * (levels - np.arange(levels))))
+        floor = min(least * 2.0 ** (step * levels), math.ceil((most + 1) / 2**step))
+        bits = _below(low, node, column, thresholds, hint)
+    top = int(floor).bit_length() - 1
+    cut = max(0, top - places)
+    normal = _Normal(low, node, hint, step, levels, bits, column, top - cut, cut, goal)
+    scaled = column
+    # A shift may not leave fewer than no fractional bits, so what is to be shifted is said to have enough.
+    declared = max(0, cut - x.scale)
+    if bits is not None or declared:
+        one = np.ones(1)
+        power = normal.power(step, "power", declared) if bits else low.constant(node, f"{hint}.one", one, declared)
+        ends = Interval(np.full((1, size, 1), floor), np.full((1, size, 1), most))
+        scaled = _emit(low, node, pb.Mul(), [column, power], (size, 1), x.scale + declared, ends, f"{hint}.scaled")
+    if cut:
+        low.count_wraps(node, scaled, scaled.interval)
+        interval = low.rounded(scaled.interval.shifted_right(cut))
+        op = pb.Truncate(bits=cut, rounding=low.rounding)
+        scaled = _emit(low, node, op, [scaled], (size, 1), scaled.scale - cut, interval, f"{hint}.mantissa")
+    return _Normal(low, node, hint, step, levels, bits, scaled, top - cut, cut, goal)
+
+
+def _below(low: Lowering, node: Node, column: Lowered, thresholds: Array, hint: str) -> Lowered:
+    """A row for each element: 1 for each threshold that it is below."""
+    shape = (column.shape[0], len(thresholds))
+    interval = column.interval - Interval.constant(thresholds)
+    operands = [column, low.constant(node, f"{hint}.thresholds", thresholds, column.scale)]
+    gaps = _emit(low, node, pb.Sub(), operands, shape, column.scale, interval, f"{hint}.gaps")
+    return low.emit(
+        node,
+        pb.LessThanZero(),
+        [gaps],
+        shape=shape,
+        scale=0,
+        interval=Interval((interval.high < 0).astype(np.float64), (interval.low < 0).astype(np.float64)),
+        name=f"{node.output}.{hint}.bits",
+        magnitude=1.0,
+    )
+
+
+def _reshaped(low: Lowering, node: Node, x: Lowered, shape: Shape, hint: str) -> Lowered:
+    if x.shape == shape:
+        return x
+    return _emit(low, node, pb.Reshape(), [x], shape, x.scale, x.interval.reshape((1, *shape)), hint)
+
+
+def _emit(
+    low: Lowering,
+    node: Node,
+    op: object,
+    inputs: list[Lowered],
+    shape: Shape,
+    scale: int,
+    interval: Interval,
+    hint: str,
+) -> Lowered:
+    """A step between, which lies in its interval if the operands lie in theirs."""
+    return low.emit(
+        node,
+        op,  # type: ignore[arg-type]
+        inputs,
+        shape=shape,
+        scale=scale,
+        interval=interval,
+        name=f"{node.output}.{hint}",
+        magnitude=math.ldexp(interval.magnitude, -scale),
+    )

@@ -1,0 +1,115 @@
+"""Division by a secret, and by the root of one, where a single table does not hold the divisor's range."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.errors import NodeError, UnsupportedError
+from covey.functions import RECIPROCAL, RSQRT, Function
+from covey.interval import Array, Interval
+from covey.ir import Node, Op, Shape, Value, broadcast
+from covey.lowering import MARGIN, Lowered, Lowering
+from covey.normalising import bounded, inverse
+from covey.rounding import half_added, rounded
+
+CALIBRATION = "give calibration data (--calibration data.npy) or put a Clip before it"
+CLIP = "put a Clip before it, or rescale what it reads"
+
+
+@dataclass(frozen=True)
+class Quotient(Op):
+    """x · `over` / y, or x times the root of `over` / y where `step` is 2. y is positive."""
+
+    step: int = 1
+    over: float = 1.0
+
+    @property
+    def function(self) -> Function:
+        """The function that the divisor's range has to be known for."""
+        return RECIPROCAL if self.step == 1 else RSQRT
+
+    def shape(self, *inputs: Value) -> Shape:
+        return broadcast(*inputs)
+
+    def reference(self, *inputs: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(inputs[0] * (self.over / inputs[1]) ** (1 / self.step))
+
+    def interval(self, *inputs: Interval) -> Interval:
+        ends = Interval(*((self.over / end) ** (1 / self.step) for end in (inputs[1].high, inputs[1].low)))
+        return inputs[0] * ends
+
+    def limit(self, x: Lowered, y: Lowered) -> float:
+        """The largest absolute value of a result, where that is known of the operands together."""
+        return math.inf
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x, y = (low.value(name) for name in node.inputs)
+        y = positive(low, node, y, node.inputs[1], self.function)
+        limit = self.limit(x, y)
+        factor = inverse(low, node, y, self.step, self.over, "divisor")
+        return multiplied(low, node, x, factor, limit)
+
+
+def multiplied(low: Lowering, node: Node, x: Lowered, factor: Lowered, limit: float = math.inf) -> Lowered:
+    """The node's result: x times a factor of more bits than the ring has room for, rounded to the ordinary scale."""
+    available = low.settings.available_bits - 1
+    exact = x.interval * factor.interval
+    most = min(limit, math.ldexp(exact.magnitude, -x.scale - factor.scale))
+    magnitude = low.magnitude(node.output)
+    room = available - x.scale - _bits(most)
+    if magnitude is not None and (x.calibrated or factor.calibrated or room < min(low.scale, factor.scale)):
+        room = available - x.scale - _bits(min(most, max(MARGIN * magnitude, 1.0)))
+    factor = rounded(low, node, factor, max(1, min(factor.scale, room)), "factor")
+    scale = x.scale + factor.scale
+    end = math.ceil(math.ldexp(limit, scale)) if math.isfinite(limit) else math.inf
+    product = low.emit(
+        node,
+        pb.Mul(),
+        [x, factor],
+        shape=low.graph.values[node.output].shape,
+        scale=scale,
+        interval=(x.interval * factor.interval).clamp(end),
+        name=f"{node.output}.product",
+        magnitude=magnitude,
+    )
+    return half_added(low, node, product, low.scale, "product")
+
+
+def positive(low: Lowering, node: Node, y: Lowered, name: str, function: Function) -> Lowered:
+    """y in an interval of positive integers: the proved one, else that of the calibration data, which clips it."""
+    if y.interval.low.min() >= 1:
+        return bounded(low, node, y, "divisor")
+    span = low.graph.spans.get(name)
+    if span is None:
+        raise _unknown(low, node, y, function)
+    # As far beyond the data as the margin of a calibrated bound, but never down to 0.
+    least = max(1.0, math.floor(math.ldexp(span[0] / MARGIN, y.scale)))
+    most = max(least + 1, min(math.ceil(math.ldexp(span[1] * MARGIN, y.scale)), float(y.interval.high.max())))
+    return low.emit(
+        node,
+        pb.Clip(low=int(least), high=int(most)),
+        [y],
+        shape=y.shape,
+        scale=y.scale,
+        interval=Interval(y.interval.low.clip(least, most), y.interval.high.clip(least, most))
+        if not y.calibrated
+        else Interval(np.full_like(y.interval.low, least), np.full_like(y.interval.high, most)),
+        name=f"{node.output}.divisor.clipped",
+        unconditional=True,
+    )
+
+
+def _unknown(low: Lowering, node: Node, y: Lowered, function: Function) -> NodeError:
+    least, most = (math.ldexp(float(end), -y.scale) for end in (y.interval.low.min(), y.interval.high.max()))
+    reason = f"its input may be anything from {least:.4g} to {most:.4g}, where {function.needs}"
+    return UnsupportedError(node.name, node.source_op, reason, CALIBRATION if low.magnitudes is None else CLIP)
+
+
+def _bits(real: float) -> int:
+    """The least b with real < 2^b."""
+    return max(0, math.frexp(real)[1]) if math.isfinite(real) else 4096

@@ -1,0 +1,226 @@
+"""Normalisation by a sample's own statistics: LayerNormalization, RMSNormalization, groups and instances.
+
+They are made of a mean, a sum of squares, and a product with the inverse of its root. Rows stand last.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey._proto import program_pb2 as pb
+from covey.interval import Array, Interval, integer_bits, of_sums
+from covey.ir import Node, Op, Shape, Value
+from covey.lowering import MARGIN, Lowered, Lowering
+from covey.ops.quotient import Quotient
+from covey.ops.window import MOST_STEPS, Window
+from covey.rounding import rounded
+
+ENOUGH = 0.25
+"""What a mean may be off by in units of the last place, besides its rounding."""
+
+
+def _row(x: Value) -> Shape:
+    if not x.shape:
+        raise ValueError("it would run over the batch")
+    if x.shape[-1] > MOST_STEPS:
+        raise ValueError(f"it runs over {x.shape[-1]} elements where at most {MOST_STEPS} are supported")
+    return (*x.shape[:-1], 1)
+
+
+@dataclass(frozen=True)
+class Mean(Op):
+    """Over the last dimension, which stays with size 1; to the nearest, since rows of equal elements are to be 0."""
+
+    def shape(self, *inputs: Value) -> Shape:
+        return _row(inputs[0])
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.asarray(inputs[0].mean(axis=-1, keepdims=True))
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x = low.value(node.inputs[0])
+        shape, count = low.graph.values[node.output].shape, x.shape[-1]
+        rows = math.prod(x.shape[:-1])
+        flat = _step(low, node, pb.Reshape(), [x], (1, rows, count), x.interval.reshape((1, 1, rows, count)), "rows")
+        found = flat.interval
+        ends = [end.sum(axis=-1, keepdims=True) for end in (found.low, found.high)]
+        magnitude = low.magnitude(node.output)
+        rest = low.emit(
+            node,
+            pb.SumPool(window=Window((1, count)).proto()),
+            [flat],
+            shape=(1, rows, 1),
+            scale=x.scale,
+            interval=of_sums(ends[0], ends[1], count, count * found.magnitude),
+            name=f"{node.output}.sum",
+            magnitude=None if magnitude is None else magnitude * count,
+            headroom=3,
+        )
+        total = part = _divided(low, node, rest, count)
+        while _error(low, rest, count) > ENOUGH:  # the multiplier had too few bits: so it is once more with the rest
+            rest = _without(low, node, rest, part, count)
+            part = _divided(low, node, rest, count)
+            total = _step(low, node, pb.Add(), [total, part], total.shape, total.interval + part.interval, "so_far")
+        return low.emit(
+            node,
+            pb.Reshape(),
+            [total],
+            shape=shape,
+            scale=total.scale,
+            interval=total.interval.reshape((1, *shape)),
+            magnitude=math.ldexp(total.interval.magnitude, -total.scale),
+        )
+
+
+def _multiplier(low: Lowering, sums: Lowered, count: int) -> tuple[int, int]:
+    """1 / count as multiplier and shift, as finely as the ring has room for; at least 2 bits of it."""
+    shift = math.ceil(math.log2(count)) + 1
+    room = low.settings.available_bits - integer_bits(2.0**sums.interval.bits)
+    shift += max(0, room - 2)
+    shift = min(shift, math.ceil(math.log2(count)) + sums.interval.bits + 4, low.settings.ring_bits - 1)
+    return round(2.0**shift / count), shift
+
+
+def _error(low: Lowering, sums: Lowered, count: int) -> float:
+    """What a division of these sums is off by, in units, besides rounding."""
+    multiplier, shift = _multiplier(low, sums, count)
+    return sums.interval.magnitude * abs(multiplier / 2.0**shift - 1 / count)
+
+
+def _divided(low: Lowering, node: Node, sums: Lowered, count: int) -> Lowered:
+    """Near sums / count, to the nearest of what the multiplier gives."""
+    multiplier, shift = _multiplier(low, sums, count)
+    half = np.array(float(count // 2))
+    centred = _step(
+        low,
+        node,
+        pb.Add(),
+        [sums, low.constant(node, "half", half, sums.scale)],
+        sums.shape,
+        sums.interval + Interval.constant(half),
+        "centred",
+    )
+    products = centred.interval.scaled(float(multiplier))
+    largest = (2.0**centred.interval.bits - 1) * multiplier
+    low.check_constant(node, largest, sums.scale, calibrated=sums.calibrated)
+    low.count_wraps(node, centred, products)
+    op = pb.MulShift(multipliers=[multiplier], shift=shift, rounding=low.rounding)
+    return _step(low, node, op, [centred], sums.shape, low.rounded(products.shifted_right(shift)), "part")
+
+
+def _without(low: Lowering, node: Node, sums: Lowered, part: Lowered, count: int) -> Lowered:
+    """What sums leave of their mean so far."""
+    times = np.array(float(count))
+    products = part.interval.scaled(float(count))
+    taken = _step(low, node, pb.Mul(), [part, low.constant(node, "count", times, 0)], part.shape, products, "taken")
+    # The floor and the addition before it are off by one and a half at most; inexact shifts by one more.
+    off = count * (_error(low, sums, count) + 3.0)
+    ends = np.full_like(products.low, math.ceil(off))
+    return _step(low, node, pb.Sub(), [sums, taken], part.shape, Interval(-ends, ends), "rest")
+
+
+@dataclass(frozen=True)
+class SquareSum(Op):
+    """The sum of squares over the last dimension, which stays with size 1, and a positive `summand`.
+
+    Its scale is what the ring has room for.
+    """
+
+    summand: float
+
+    free_scale = True
+
+    def shape(self, *inputs: Value) -> Shape:
+        return _row(inputs[0])
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.asarray((inputs[0] ** 2).sum(axis=-1, keepdims=True) + self.summand)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x = low.value(node.inputs[0])
+        count, available = x.shape[-1], low.settings.available_bits
+        magnitude = low.magnitude(node.output)
+        real = math.ldexp(float(_squares(x.interval)[1].max(initial=0.0)), -2 * x.scale) + self.summand
+        scale = _scale(real, available)
+        if magnitude is not None and (x.calibrated or scale < min(x.scale, low.scale)):
+            scale = _scale(min(real, max(MARGIN * magnitude, 1.0)), available)
+        x = rounded(low, node, x, max(1, min(scale, x.scale)), "shortened")
+        rows = math.prod(x.shape[:-1])
+        ends = _squares(x.interval)
+        interval = of_sums(ends[0], ends[1], count, float(ends[1].max(initial=0.0)))
+        interval = Interval(interval.low.clip(0.0), interval.high)
+        sides = [
+            _step(low, node, pb.Reshape(), [x], shape, x.interval.reshape((1, *shape)), f"side{index}")
+            for index, shape in enumerate(((rows, 1, count), (rows, count, 1)))
+        ]
+        total = low.emit(
+            node,
+            pb.Matmul(),
+            sides,
+            shape=(rows, 1, 1),
+            scale=2 * x.scale,
+            interval=interval.reshape((1, rows, 1, 1)),
+            name=f"{node.output}.squares",
+            magnitude=magnitude,
+            headroom=1,
+        )
+        # Squares are never negative, so the sum is positive whatever the operands are.
+        summand = np.array(max(1.0, float(np.rint(math.ldexp(self.summand, total.scale)))))
+        nonnegative = Interval(total.interval.low.clip(0.0), total.interval.high)
+        shifted = nonnegative + Interval.constant(summand)
+        more = low.constant(node, "summand", summand, total.scale)
+        total = _step(low, node, pb.Add(), [total, more], total.shape, shifted, "more")
+        shape = low.graph.values[node.output].shape
+        return low.emit(
+            node,
+            pb.Reshape(),
+            [total],
+            shape=shape,
+            scale=total.scale,
+            interval=shifted.reshape((1, *shape)),
+            magnitude=math.ldexp(shifted.magnitude, -total.scale),
+        )
+
+
+def _squares(x: Interval) -> tuple[Array, Array]:
+    """Where the sums of squares of rows lie."""
+    squares = np.maximum(x.low**2, x.high**2)
+    least = np.where((x.low <= 0) & (x.high >= 0), 0.0, np.minimum(x.low**2, x.high**2))
+    return least.sum(axis=-1, keepdims=True), squares.sum(axis=-1, keepdims=True)
+
+
+def _scale(real: float, available: int) -> int:
+    """The most fractional bits of numbers whose sum of squares is up to `real`."""
+    return (available - 1 - max(0, math.frexp(real)[1])) // 2
+
+
+@dataclass(frozen=True)
+class Standardised(Quotient):
+    """x over the root of the mean of its row's squares, which the second operand is the sum of."""
+
+    step: int = 2
+
+    def limit(self, x: Lowered, y: Lowered) -> float:
+        # No element exceeds the root of the sum but by what shortening took from it.
+        unit = math.ldexp(1.0, -(y.scale // 2))
+        least = math.sqrt(math.ldexp(float(y.interval.low.min()), -y.scale))
+        return math.sqrt(self.over) * (1 + unit / least) * (1 + 2.0**-10)
+
+
+def _step(
+    low: Lowering, node: Node, op: object, inputs: list[Lowered], shape: Shape, interval: Interval, hint: str
+) -> Lowered:
+    """A step between at the first operand's scale, which lies in its interval if the operands lie in theirs."""
+    return low.emit(
+        node,
+        op,  # type: ignore[arg-type]
+        inputs,
+        shape=shape,
+        scale=inputs[0].scale,
+        interval=interval,
+        name=f"{node.output}.{hint}",
+        magnitude=math.ldexp(interval.magnitude, -inputs[0].scale),
+    )
