@@ -1,9 +1,10 @@
 """The test vectors of the `onnx` package through the compiler and the bit-exact interpreter: `make onnx-vectors`.
 
 Cases are those `onnx.backend.test.case.node` generates and the models bundled in `onnx/backend/test/data`. ONNX knows
-neither a batch nor who owns what, so a case is read in up to four ways: all its floating-point and truth-value inputs
-are secret activations, or only the first of them and the others belong to the model; and the first dimension of the
-activations is the batch, or a batch of one is put in front (`batched.py` says what that changes in each operator).
+neither a batch nor who owns what, so a case is read in up to six ways: all its floating-point and truth-value inputs
+are secret activations, or only the first of them and the others belong to the model, or those that are as long as the
+first one; and the first dimension of the activations is the batch, or a batch of one is put in front (`batched.py`
+says what that changes in each operator).
 Whole-number inputs (axes, shapes, indices) always belong to the model. Every reading that Covey accepts must give the
 vector's outputs; a case passes if there is one, and is unsupported, with the reason, if there is none.
 
@@ -37,7 +38,7 @@ from covey.importers.onnx_node import IMPORTERS
 from covey.model import load
 
 LISTED_TEXT = """
-    Abs Acos Acosh Add And ArgMax Asin Asinh Atan Atanh AveragePool BatchNormalization Celu Clip Concat Conv
+    Abs Acos Acosh Add And ArgMax Asin Asinh Atan Atanh Attention AveragePool BatchNormalization Celu Clip Concat Conv
     ConvTranspose Cos Cosh DepthToSpace Div Elu Erf Exp Expand Flatten Gather Gelu Gemm GlobalAveragePool
     GlobalMaxPool Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish InstanceNormalization
     LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max MaxPool Min Mish Mul Neg Not Or PRelu Pad
@@ -175,9 +176,11 @@ def examine(case: Case) -> Verdict:
     secret = [name for name in names if known[name].dtype.kind in "fb"]
     if not secret:
         verdict.refused.append("no input holds floating-point numbers or truth values")
-    ways = [secret] if len(secret) < 2 else [secret, secret[:1]]
-    for chosen in ways if secret else []:
-        owner = "all secret" if chosen == secret else "the first secret"
+    alike = [name for name in secret if known[name].shape[:1] == known[secret[0]].shape[:1]]
+    ways = {"all secret": secret, "the first secret": secret[:1], "those as long as the first secret": alike}
+    for owner, chosen in ways.items() if secret else []:
+        if chosen in list(ways.values())[: list(ways).index(owner)]:
+            continue
         for batched in (False, True):
             reading = f"{owner}, {'a batch of one in front' if batched else 'the first dimension is the batch'}"
             try:

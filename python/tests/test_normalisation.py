@@ -206,6 +206,12 @@ def test_written_out_forms(how: str, centred: bool) -> None:
     assert [table["function"] for table in compiled.report["tables"]] == ["Rsqrt"]
 
 
+def test_mean_and_deviation_are_outputs_too() -> None:
+    node = helper.make_node("LayerNormalization", ["x", "g"], ["y", "mean", "inverse"], axis=2)
+    proto = builders.model([node], {"x": ["N", 2, 4, 3]}, ["y", "mean", "inverse"], {"g": np.ones((4, 3))})
+    agree(proto, image(3, 2, 4, 3), tolerance=4e-3)
+
+
 def test_refusals() -> None:
     with pytest.raises(covey.CoveyError, match=r"'the_node' \(LayerNormalization\): it runs over axis 0 of .*batch"):
         covey.compile(layer("LayerNormalization", 4, axis=0), input_range=(-1, 1))

@@ -247,8 +247,8 @@ class OnnxNode:
         One that may be `masking` what a Softmax reads has `LEAST` in the place of minus infinity.
         """
         array = self.constant(index, what)
-        if masking and array.dtype.kind == "f":
-            array = np.where(np.isneginf(array), LEAST, array)
+        if masking and array.dtype.kind == "f" and np.isneginf(array).any():
+            array = np.where(np.isneginf(array), LEAST, array.astype(np.float64))
         array = self.finite(array, what, self.inputs[index])
         axis = self._old_axis(activation, array)
         if axis is not None:

@@ -60,9 +60,6 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
     "use Conv, whose positions are fixed": ("DeformConv",),
     "use Resize, whose positions are fixed": ("AffineGrid", "GridSample", "grid_sampler_2d", "MaxRoiPool", "RoiAlign"),
     "use Cast": ("CastLike", "BitCast"),
-    "use convolutions (Conv) in its place: its Softmax lies within the network": (
-        "Attention", "scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu",
-    ),
     "use Slice, Mul, Add and Concat with constant angles": ("RotaryEmbedding",),
     "train the network without it: BatchNormalization in the place of a normalisation, Relu or HardSwish in that of an "
     "activation": ("var",),

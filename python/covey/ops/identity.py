@@ -61,6 +61,10 @@ def _cast(node: OnnxNode) -> None:
 def _cast_like(node: OnnxNode) -> None:
     """To the type of another operand, whose values have no bearing."""
     node.ignore("saturate", "round_mode")
+    if node.is_constant(0):  # the other is an activation, which is a number: constants are such already
+        node.scope.constants[node.outputs[0]] = np.asarray(node.constant(0, "input"), dtype=np.float64)
+        node.note("constant, evaluated at compile time")
+        return
     x = node.activation(0)
     other = node.scope.constants.get(node.inputs[1]) if node.is_constant(1) else None
     value = node.scope.activation(node.inputs[1])

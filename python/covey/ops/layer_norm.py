@@ -6,16 +6,14 @@ import math
 
 import numpy as np
 
-from covey.functions import RSQRT
 from covey.importers.onnx_node import MS_DOMAIN, OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Shape, Value
 from covey.ops.add import Add
-from covey.ops.affine import Affine
 from covey.ops.mul import Mul
+from covey.ops.quotient import Inverse
 from covey.ops.reshape import Reshape
-from covey.ops.scalar import Scalar
 from covey.ops.standardising import Mean, SquareSum, Standardised
 from covey.ops.sub import Sub
 
@@ -83,8 +81,8 @@ def standardised(
         _statistic(node, 1, mean, dims)
     squares = node.emit(SquareSum(count * epsilon), [x], output=f"{name}.squares")
     if _asked_for(node, 2):
-        variance = node.emit(Affine(1 / count), [squares], output=f"{name}.variance")
-        _statistic(node, 2, node.emit(Scalar(RSQRT), [variance], output=f"{name}.inverse"), dims)
+        inverse = node.emit(Inverse(2, float(count)), [squares], output=f"{name}.inverse")
+        _statistic(node, 2, inverse, dims)
     whole = output if len(dims) == 1 else f"{name}.standard_rows"
     y = node.emit(Standardised(over=float(count)), [x, squares], output=whole)
     return node.emit(Reshape(shape), [y], output=output) if len(dims) > 1 else y

@@ -55,6 +55,24 @@ class Quotient(Op):
         return multiplied(low, node, x, factor, limit)
 
 
+@dataclass(frozen=True)
+class Inverse(Op):
+    """`over` / x, or the root of it where `step` is 2. x is positive."""
+
+    step: int
+    over: float
+
+    def shape(self, *inputs: Value) -> Shape:
+        return inputs[0].shape
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.asarray((self.over / inputs[0]) ** (1 / self.step))
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x = positive(low, node, low.value(node.inputs[0]), node.inputs[0], RECIPROCAL if self.step == 1 else RSQRT)
+        return half_added(low, node, inverse(low, node, x, self.step, self.over, "input"), low.scale, "result")
+
+
 def multiplied(low: Lowering, node: Node, x: Lowered, factor: Lowered, limit: float = math.inf) -> Lowered:
     """The node's result: x times a factor of more bits than the ring has room for, rounded to the ordinary scale."""
     available = low.settings.available_bits - 1

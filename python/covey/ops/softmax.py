@@ -27,10 +27,20 @@ from covey.rounding import half_added, rounded
 
 Mask = npt.NDArray[np.bool_]
 
+MASKING = -1e4
+"""A mask adds that or less to an element that it leaves out."""
+
+
+REACH = 32
+"""Exp of less than minus this is 0 in every table."""
+
 
 @dataclass(frozen=True, eq=False)
 class Softmax(Op):
-    """Over the last dimension. Elements that the public `mask` names, which broadcasts to a sample, count as -inf."""
+    """Over the last dimension. Elements that the public `mask` names, which broadcasts to a sample, count as -inf.
+
+    A second operand is a secret mask: 1 where elements count, 0 where they do not. Of a row without any all count.
+    """
 
     mask: Mask | None = None
 
@@ -47,10 +57,12 @@ class Softmax(Op):
                 raise ValueError(f"its mask of shape {list(self.mask.shape)} does not fit {inputs[0]}") from None
             if mask.all(axis=-1).any():
                 raise ValueError("its mask leaves nothing of a row")
+        if len(inputs) > 1 and np.broadcast_shapes(shape, inputs[1].shape) != shape:
+            raise ValueError(f"its mask {inputs[1]} does not fit {inputs[0]}")
         return shape
 
     def reference(self, *inputs: Array) -> Array:
-        x = self._masked(inputs[0])
+        x = self._masked(inputs[0] if len(inputs) == 1 else inputs[0] + (inputs[1] - 1) * -MASKING)
         powers = np.exp(x - x.max(axis=-1, keepdims=True))
         return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
@@ -136,6 +148,8 @@ class _Rows:
     @staticmethod
     def of(low: Lowering, node: Node, mask: Mask | None) -> _Rows:
         x = low.value(node.inputs[0])
+        if len(node.inputs) > 1:
+            x = _sunk(low, node, x, low.value(node.inputs[1]))
         count = x.shape[-1]
         shape = (1, math.prod(x.shape[:-1]), count)
         fine = min(
@@ -240,6 +254,36 @@ def _lowest(low: Lowering, node: Node, x: Lowered, kept: Array) -> Lowered:
     held = _emit(low, node, pb.Mul(), [x, low.constant(node, "mask", kept, 0)], x.shape, interval, "held")
     filled = Interval(interval.low + least, interval.high + least)
     return _emit(low, node, pb.Add(), [held, low.constant(node, "least", least, x.scale)], x.shape, filled, "filled")
+
+
+def _sunk(low: Lowering, node: Node, x: Lowered, kept: Lowered) -> Lowered:
+    """x, less what takes it below the reach of Exp from any other element where it does not count. Nothing is sent."""
+    depth = float(x.interval.high.max() - x.interval.low.min()) + math.ldexp(REACH, x.scale)
+    kept = low.shift_left(node, kept, max(kept.scale, x.scale), low.magnitude(node.inputs[1]), f"{node.output}.mask")
+    if kept.scale > x.scale:
+        kept = rounded(low, node, kept, x.scale, "mask")
+    # In units of the operand: the product's scale is that of x.
+    depth = math.ceil(math.ldexp(depth, -x.scale))
+    times, whole = np.array(float(depth)), np.array(math.ldexp(depth, x.scale))
+    raised = _emit(
+        low,
+        node,
+        pb.Mul(),
+        [kept, low.constant(node, "depth", times, 0)],
+        kept.shape,
+        kept.interval.scaled(depth),
+        "raised",
+    )
+    sunk = _emit(
+        low,
+        node,
+        pb.Sub(),
+        [raised, low.constant(node, "sunk", whole, x.scale)],
+        kept.shape,
+        raised.interval - Interval.constant(whole),
+        "sunk_mask",
+    )
+    return _emit(low, node, pb.Add(), [x, sunk], x.shape, x.interval + sunk.interval, "sunk_elements")
 
 
 def _emit(

@@ -82,7 +82,7 @@ def _where(node: OnnxNode) -> None:
         return
     condition = node.boolean(0, "condition")
     operands = [
-        node.beside(index, what, condition) if node.is_constant(index) else node.activation(index, what)
+        node.beside(index, what, condition, masking=True) if node.is_constant(index) else node.activation(index, what)
         for index, what in ((1, "first choice"), (2, "second choice"))
     ]
     if not any(value.batched for value in operands):

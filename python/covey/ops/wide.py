@@ -5,20 +5,10 @@ from __future__ import annotations
 from covey.functions import LOG, RECIPROCAL, RSQRT, SQRT
 from covey.ir import Node
 from covey.lowering import Lowered, Lowering
-from covey.normalising import inverse, logarithm, root
-from covey.ops.quotient import positive
+from covey.normalising import logarithm, root
+from covey.ops.quotient import Inverse, positive
 from covey.ops.scalar import WIDE
 from covey.rounding import half_added
-
-
-def _reciprocal(low: Lowering, node: Node, x: Lowered) -> Lowered:
-    x = positive(low, node, x, node.inputs[0], RECIPROCAL)
-    return half_added(low, node, inverse(low, node, x, 1, 1.0, "input"), low.scale, "result")
-
-
-def _inverse_root(low: Lowering, node: Node, x: Lowered) -> Lowered:
-    x = positive(low, node, x, node.inputs[0], RSQRT)
-    return half_added(low, node, inverse(low, node, x, 2, 1.0, "input"), low.scale, "result")
 
 
 def _root(low: Lowering, node: Node, x: Lowered) -> Lowered:
@@ -32,4 +22,11 @@ def _logarithm(low: Lowering, node: Node, x: Lowered) -> Lowered:
     return half_added(low, node, logarithm(low, node, x, "input"), low.scale, "result")
 
 
-WIDE.update({RECIPROCAL: _reciprocal, RSQRT: _inverse_root, SQRT: _root, LOG: _logarithm})
+WIDE.update(
+    {
+        RECIPROCAL: lambda low, node, x: Inverse(1, 1.0).lower(low, node),
+        RSQRT: lambda low, node, x: Inverse(2, 1.0).lower(low, node),
+        SQRT: _root,
+        LOG: _logarithm,
+    }
+)

@@ -10,6 +10,7 @@ from covey.passes.compared_inputs import find_compared_inputs, fold_into_thresho
 from covey.passes.conv_expansion import expand_convolutions
 from covey.passes.dead_channels import drop_dead_channels
 from covey.passes.dead_nodes import remove_dead_nodes
+from covey.passes.factor_raising import raise_factors
 from covey.passes.hidden_features import hide_features
 from covey.passes.identity_removal import remove_identities
 from covey.passes.input_scaling import fold_input_scaling
@@ -51,6 +52,7 @@ def rewrite(
     find_norms(graph)
     fuse_scalar_functions(graph)
     make_quotients(graph)
+    raise_factors(graph)
     fold_batch_norm(graph, keep=keep_bn)
     average_before_point(graph)
     merge_linear_layers(graph)

@@ -1,7 +1,8 @@
 """Finds masks: constants that make numbers so small before a Softmax that nothing is left of them.
 
 A model writes a mask as the addition of minus infinity, of the least float32 or of -10,000, or as a Where by constants.
-The Softmax then leaves such elements out, so that no sum has to hold numbers of this size.
+The Softmax then leaves such elements out, so that no sum has to hold numbers of this size. Where the mask is an input,
+what is added is the product of such a constant and of the mask, or of its opposite.
 """
 
 from __future__ import annotations
@@ -10,23 +11,27 @@ import numpy as np
 
 from covey.errors import NodeError, ParameterError, UnsupportedError
 from covey.importers.onnx_node import LEAST
-from covey.ir import Graph, Node
+from covey.ir import Graph, Node, Op, Value
 from covey.ops.add import Add
-from covey.ops.softmax import Mask, Softmax
-
-MASKING = -1e4
-"""What is added to an element that a mask names, or less."""
+from covey.ops.affine import Affine
+from covey.ops.gather import Gather
+from covey.ops.mul import Mul
+from covey.ops.reshape import Reshape
+from covey.ops.softmax import MASKING, Mask, Softmax
+from covey.ops.sub import Sub
+from covey.ops.transpose import Transpose
 
 
 def find_masks(graph: Graph) -> list[NodeError]:
     """Give every Softmax its mask; the errors of masks that leave nothing of a row, and of other infinite numbers."""
     errors: list[NodeError] = []
-    for node in graph.nodes:
+    for node in list(graph.nodes):
         if isinstance(node.op, Softmax):
             while (mask := _taken(graph, node)) is not None:
                 before = node.op.mask
                 node.op = Softmax(mask if before is None else before | mask)
                 graph.note_more(node, "leaves out the elements that a constant masks")
+            _find_secret(graph, node)
             try:
                 node.op.shape(*graph.operands(node))
             except ValueError as error:
@@ -62,3 +67,91 @@ def _taken(graph: Graph, softmax: Node) -> Mask | None:
             return mask
         name = source
     return None
+
+
+def _find_secret(graph: Graph, softmax: Node) -> None:
+    """Let a Softmax read a secret mask itself, in the place of a sum with what it was made to."""
+    total = graph.producer(softmax.inputs[0])
+    if total is None or not isinstance(total.op, Add) or len(softmax.inputs) > 1:
+        return
+    for index, name in enumerate(total.inputs):
+        scores = total.inputs[1 - index]
+        if name in graph.parameters or scores in graph.parameters or graph.only_consumer(total.output) is not softmax:
+            continue
+        if graph.values[scores].shape != graph.values[total.output].shape:
+            continue
+        kept = _kept(graph, name)
+        if kept is not None:
+            softmax.inputs = [scores, kept]
+            graph.remove([total])
+            _prune(graph, name)
+            graph.note(total, f"a mask of {softmax.name}")
+            graph.note_more(softmax, "leaves out the elements that an input masks")
+            return
+
+
+def _prune(graph: Graph, name: str) -> None:
+    """Remove what computes a value that nothing reads any more."""
+    node = graph.producer(name)
+    if node is not None and name not in graph.outputs and not graph.consumers(name):
+        graph.remove([node])
+        for each in node.inputs:
+            _prune(graph, each)
+
+
+def _kept(graph: Graph, name: str) -> str | None:
+    """Of values that are 0 or a masking number, as a mask says: 1 in the place of 0, 0 in that of the number."""
+    moves: list[Node] = []
+    node = graph.producer(name)
+    while node is not None and isinstance(node.op, Reshape | Transpose | Gather):
+        moves.append(node)
+        node = graph.producer(node.inputs[0])
+    steps: list[Node] = []
+    while node is not None and isinstance(node.op, Add | Affine | Mul | Sub):
+        operands = [each for each in node.inputs if each not in graph.parameters]
+        constants = [graph.parameters[each] for each in node.inputs if each in graph.parameters]
+        if len(operands) != 1 or any(not (constant == constant.flat[0]).all() for constant in constants):
+            break
+        steps.append(node)
+        found = _ends(graph, steps, operands[0])
+        if found in ((MASKING, 0.0), (0.0, MASKING)):
+            return _moved(graph, steps, moves, operands[0], opposite=found == (0.0, MASKING))
+        node = graph.producer(operands[0])
+    return None
+
+
+def _ends(graph: Graph, steps: list[Node], root: str) -> tuple[float, float]:
+    """What the steps make of 0 and of 1, all that masks at its limit; NaN where they make something else."""
+    values = {root: np.array([0.0, 1.0])}
+    for node in reversed(steps):
+        operands = (
+            np.asarray(graph.parameters[each].flat[0]) if each in graph.parameters else values[each]
+            for each in node.inputs
+        )
+        values[node.output] = np.asarray(node.op.reference(*operands))
+    low, high = values[steps[0].output]
+    far = min(low, high)
+    if not far <= MASKING or abs(max(low, high)) > -far * 1e-6:
+        return (np.nan, np.nan)
+    return (MASKING, 0.0) if low == far else (0.0, MASKING)
+
+
+def _moved(graph: Graph, steps: list[Node], moves: list[Node], root: str, *, opposite: bool) -> str:
+    """The mask where the values were: moved as they were, and turned over if they were masked where it is 1."""
+    last = moves[0].output if moves else steps[0].output
+    known = f"{last}.kept"
+    if known in graph.values:
+        return known
+    chain: list[tuple[Op, str]] = [(move.op, move.output) for move in reversed(moves)]
+    if opposite:
+        chain.insert(0, (Affine(-1.0, 1.0), root))
+    if not chain:
+        return root
+    name = root
+    at = graph.nodes.index(moves[0] if moves else steps[0])
+    for place, (op, like) in enumerate(chain):
+        output = known if place + 1 == len(chain) else graph.fresh(f"{like}.mask")
+        graph.add_value(Value(output, graph.values[like].shape))
+        graph.nodes.insert(at + place, Node(steps[0].name, steps[0].source_op, op, [name], output))
+        name = output
+    return name

@@ -1,0 +1,192 @@
+"""Attention: products of queries with keys, Softmax, products with values. Masks are public, heads share no copies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey.functions import TANH
+from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
+from covey.importers.torch_node import TorchNode, from_torch
+from covey.interval import Array
+from covey.ir import DType, Op, Value
+from covey.ops.add import Add
+from covey.ops.affine import Affine
+from covey.ops.concat import Concat
+from covey.ops.matmul import Matmul
+from covey.ops.reshape import Reshape
+from covey.ops.scalar import Scalar
+from covey.ops.softmax import MASKING, Mask, Softmax
+from covey.ops.transpose import Transpose
+
+MODES = ("scores", "capped", "biased", "weights")
+"""What the fourth output may be, in the order of `qk_matmul_output_mode`."""
+
+
+@dataclass
+class _Masks:
+    """Which scores are left out, and what is added to the others."""
+
+    mask: Mask | None = None
+    bias: Array | None = None
+
+    def leave_out(self, mask: Mask) -> None:
+        if mask.any():
+            self.mask = mask if self.mask is None else self.mask | mask
+
+
+@from_onnx("Attention")
+def _attention(node: OnnxNode) -> None:
+    node.ignore("softmax_precision")
+    name = node.outputs[0]
+    q, k, v = (node.activation(index, what) for index, what in enumerate(("query", "key", "value")))
+    packed = len(q.shape) == 2
+    if packed:
+        q = _heads(node, q, int(node.attribute("q_num_heads", 0)), f"{name}.query")
+        heads = int(node.attribute("kv_num_heads", 0))
+        k, v = (_heads(node, each, heads, f"{name}.{what}") for each, what in ((k, "key"), (v, "value")))
+    else:
+        node.ignore("q_num_heads", "kv_num_heads")
+    if any(len(each.shape) != 3 for each in (q, k, v)):
+        raise node.unsupported(f"its operands {q}, {k} and {v} have no heads", "give them as [N, heads, length, size]")
+    past = 0
+    if node.has(6):
+        raise node.unsupported("its keys have lengths of their own", "mask them")
+    if node.has(4) and node.has(5):
+        old = [node.activation(index, what) for index, what in ((4, "past key"), (5, "past value"))]
+        past = old[0].shape[1]
+        k = node.emit(Concat(2), [old[0], k], output=_given(node, 1, f"{name}.keys"))
+        v = node.emit(Concat(2), [old[1], v], output=_given(node, 2, f"{name}.values"))
+    for index, value in ((1, k), (2, v)):
+        if _given(node, index, "") not in ("", value.name):
+            node.scope.aliases[node.outputs[index]] = value.name
+    masks = _masks(node, q, k, past)
+    scale = node.attribute("scale")
+    steps = attend(node, q, k, v, masks, float(scale) if scale else 1 / math.sqrt(q.shape[-1]), packed=packed)
+    if _given(node, 3, ""):
+        mode = MODES[int(node.attribute("qk_matmul_output_mode", 0))]
+        if mode == "biased" and masks.mask is not None:
+            raise node.unsupported("its masked scores are asked for", "leave them out of the outputs")
+        node.scope.aliases[node.outputs[3]] = steps[mode].name
+    node.ignore("qk_matmul_output_mode")
+    node.note("two products of matrices and Softmax")
+
+
+def attend(
+    node: OnnxNode, q: Value, k: Value, v: Value, masks: _Masks, scale: float, *, packed: bool = False
+) -> dict[str, Value]:
+    """The node's result, and the steps before it: q [N, heads, M, E], k [N, groups, K, E], v [N, groups, K, F]."""
+    name = node.outputs[0]
+    (heads, length, size), (groups, keys, _) = q.shape, k.shape
+    if heads % groups or v.shape[:2] != k.shape[:2]:
+        raise node.unsupported(f"its {heads} heads do not share the keys {k} and values {v}", "repair the model")
+
+    def step(op: Op, inputs: list[Value], hint: str) -> Value:
+        return node.emit(op, inputs, output=f"{name}.{hint}")
+
+    # The heads of a group stand in one matrix: keys and values are not repeated.
+    rows = (groups, heads // groups * length)
+    if heads != groups:
+        q = step(Reshape((*rows, size)), [q], "grouped")
+    if scale != 1.0:
+        q = step(Affine(scale), [q], "scaled_query")
+    turned = step(Transpose((0, 1, 3, 2)), [k], "turned_key")
+    scores = step(Matmul(), [q, turned], "scores")
+    if heads != groups:
+        scores = step(Reshape((heads, length, keys)), [scores], "of_heads")
+    steps = {"scores": scores}
+    cap = float(node.attribute("softcap", 0.0) or 0.0)
+    if cap > 0:
+        scores = step(Affine(1 / cap), [scores], "share")
+        scores = step(Affine(cap), [step(Scalar(TANH), [scores], "tanh")], "capped")
+    steps["capped"] = scores
+    if node.has(3) and not node.is_constant(3):
+        added = node.activation(3, "mask")
+        scores = step(Add(), [scores, added], "masked")
+    if masks.bias is not None:
+        scores = step(Add(), [scores, node.parameter(masks.bias, f"{name}.bias")], "biased")
+    steps["biased"] = scores
+    weights = steps["weights"] = step(Softmax(masks.mask), [scores], "weights")
+    if heads != groups:
+        weights = step(Reshape((*rows, keys)), [weights], "grouped_weights")
+    last = f"{name}.mixed" if heads != groups or packed else None
+    result = node.emit(Matmul(), [weights, v], output=last)
+    shape = (heads, length, v.shape[-1])
+    if heads != groups:
+        result = node.emit(Reshape(shape), [result], output=f"{name}.heads" if packed else None)
+    if packed:
+        result = step(Transpose((0, 2, 1, 3)), [result], "turned_back")
+        node.emit(Reshape((length, heads * v.shape[-1])), [result])
+    return steps
+
+
+def _given(node: OnnxNode, index: int, default: str) -> str:
+    """The name of a further output, if anything reads it."""
+    used = index < len(node.outputs) and node.outputs[index] in node.scope.used
+    return node.outputs[index] if used else default
+
+
+def _heads(node: OnnxNode, x: Value, heads: int, hint: str) -> Value:
+    """x [N, length, heads · size] as [N, heads, length, size]."""
+    if heads < 1 or len(x.shape) != 2 or x.shape[1] % heads:
+        raise node.unsupported(f"{heads} heads do not divide {x}", "repair the model")
+    parted = node.emit(Reshape((x.shape[0], heads, x.shape[1] // heads)), [x], output=f"{hint}.parted")
+    return node.emit(Transpose((0, 2, 1, 3)), [parted], output=f"{hint}.heads")
+
+
+def _masks(node: OnnxNode, q: Value, k: Value, past: int) -> _Masks:
+    """What the constant mask, causality and a window say of each pair of positions."""
+    masks = _Masks()
+    length, keys = q.shape[1], k.shape[1]
+    if node.is_constant(3):
+        array = of_one_sample(node.constant(3, "mask"), 4)
+        if array.ndim > 3:
+            raise node.unsupported("its mask differs between samples", "give it as an input")
+        if array.dtype == np.bool_:
+            out, rest = ~array, np.zeros(())
+        else:
+            known = np.where(np.isneginf(array), MASKING, array.astype(np.float64))
+            array = node.finite(known, "mask", node.inputs[3])
+            out = array <= MASKING
+            rest = np.where(out, 0.0, array)
+        short = keys - array.shape[-1]
+        if short > 0:
+            edges = [(0, 0)] * (array.ndim - 1) + [(0, short)]
+            out = np.pad(out, edges, constant_values=True)
+            rest = np.pad(rest, edges) if rest.ndim else rest
+        masks.leave_out(out)
+        masks.bias = rest if rest.any() else None
+    elif node.has(3):
+        mask = node.activation(3, "mask", index_allowed=True)
+        if mask.dtype is not DType.FLOAT or len(mask.shape) != 3 or mask.shape[-1] != keys:
+            raise node.unsupported(f"its secret mask {mask} is not [N, heads, {length}, {keys}]", "let it add numbers")
+    gaps = np.arange(length)[:, None] + past - np.arange(keys)
+    if node.flag("is_causal"):
+        masks.leave_out(gaps < 0)
+    left, right = (int(node.attribute(f"{side}_window_size", -1)) for side in ("left", "right"))
+    if left >= 0:
+        masks.leave_out(gaps > left)
+    if right >= 0:
+        masks.leave_out(-gaps > right)
+    return masks
+
+
+@from_torch("aten.scaled_dot_product_attention.default", "aten._scaled_dot_product_flash_attention_for_cpu.default")
+def _attention_aten(node: TorchNode) -> None:
+    node.ignore("enable_gqa", "return_debug_mask")
+    if node.number("dropout_p") != 0.0:
+        raise node.unsupported("it is in training mode", "call eval() on the module before exporting it")
+    operands = [node.activation(name) for name in ("query", "key", "value")]
+    mask = node.argument("attn_mask")
+    options = {"is_causal": int(node.flag("is_causal"))}
+    scale = {"scale": node.number("scale")} if node.has("scale") else {}
+    if len(operands[0].shape) == 3:
+        node.first_of("Attention", *operands, mask, **options, **scale)
+        return
+    # Without heads: as of one.
+    one = np.array([1])
+    of_one = [node.apply("Unsqueeze", operand, one, suffix=f"operand{i}") for i, operand in enumerate(operands)]
+    result = node.apply("Attention", *of_one, mask, suffix="of_one_head", **options, **scale)
+    node.first_of("Squeeze", result, one)
