@@ -13,7 +13,8 @@ use covey_kernels::{Buffer, vectorised};
 use covey_ring::{Ring, Word};
 
 use super::subsets::{Bits, Reversed, subset_sums};
-use crate::api::{ProtocolError, Result, Table};
+use crate::api::{Options, ProtocolError, Result, Table};
+use crate::cost::Gate;
 
 /// Words of the largest set.
 const MOST_WORDS: usize = 1 << (Table::MOST_INDEX_BITS - 6);
@@ -39,9 +40,23 @@ impl Sets {
         }
     }
 
+    /// Those of a gate that has any.
+    pub fn of_gate(gate: &Gate) -> Option<Self> {
+        match *gate {
+            Gate::Lookup { index_bits, .. } => Some(Sets { index_bits }),
+            Gate::Table { shape, .. } => Some(Sets { index_bits: shape.index_bits }),
+            _ => None,
+        }
+    }
+
     /// Words that an element's set takes.
     pub fn words(self) -> usize {
         (self.entries() / 64).max(1)
+    }
+
+    /// Bytes of the sets of the elements in flight of a gate over `count`.
+    pub fn bytes(self, count: usize, options: &Options) -> u64 {
+        (8 * self.words() * count.min(options.window * options.tile_size())) as u64
     }
 
     /// Entries of a table.

@@ -5,6 +5,7 @@ use covey_ring::{BitTensor, Word};
 use super::folding;
 use crate::api::{Geometry, Options, WeightKind};
 use crate::cost::Gate;
+use crate::masked::lookup::Sets;
 use crate::masked::pieces;
 use crate::memory::Held;
 
@@ -35,6 +36,9 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
         }
         Held::Gate(gate) => {
             let working = pieces::memory::<W>(gate.elements(), options);
+            // Besides the set, the place's bits are held under a mask, and turned.
+            let sets = Sets::of_gate(gate).map_or(0, |sets| 3 * sets.bytes(gate.elements(), options));
+            let working = working + sets;
             let combined = match gate {
                 Gate::Linear { geometry, batch, weight: WeightKind::Stored { .. }, truncate, relu }
                     if (truncate.is_some() || relu.is_some()) && folding::pays_for_map(geometry, *batch) =>

@@ -4,6 +4,7 @@ use covey_ring::{BitTensor, Word};
 
 use crate::api::{Geometry, Options, WeightKind};
 use crate::cost::Gate;
+use crate::masked::lookup::Sets;
 use crate::masked::pieces;
 use crate::memory::Held;
 
@@ -24,6 +25,8 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
         }
         Held::Gate(gate) => {
             let working = pieces::memory::<W>(gate.elements(), options);
+            let sets = Sets::of_gate(gate).map_or(0, |sets| sets.bytes(gate.elements(), options));
+            let working = working + sets;
             let inputs = match gate {
                 Gate::Linear { geometry, batch, .. } => geometry.inputs(*batch) as u64 * word,
                 _ => 0,

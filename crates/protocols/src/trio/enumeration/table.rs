@@ -88,8 +88,17 @@ fn counted_bits() {
 /// Each pad alone.
 #[test]
 fn missing_masks_are_caught() {
+    let without = |ring, table: &api::Table, draw| {
+        assert!(leak("without a mask", ring, table, Some(draw)).is_some(), "draw {draw}");
+    };
+    let (lines, shifted) = (table(0, 1, &[0, 2], &[1, -1], 0), table(0, 0, &[3, -1], &[], 1));
     for draw in [draws::INDEX, draws::SLOPE, draws::LINE, draws::SET, purpose::MASK] {
-        let leaked = leak("without a mask", Ring::Pow2(3), &table(0, 1, &[0, 2], &[1, -1], 0), Some(draw));
-        assert!(leaked.is_some(), "draw {draw}");
+        without(Ring::Pow2(3), &lines, draw);
+    }
+    for table in [lines, shifted] {
+        let deals = TablePlan::new(table.shape(), Ring::Pow2(3), &Options::default(), 1).draw_widths();
+        for (draw, _) in deals.into_iter().filter(|(draw, _)| *draw >= draws::DEAL) {
+            without(Ring::Pow2(3), &table, draw);
+        }
     }
 }

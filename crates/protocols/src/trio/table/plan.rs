@@ -13,6 +13,9 @@ use crate::machine::{Layout, Step};
 use crate::masked::digits::{self, DigitCircuit};
 use crate::masked::lookup::Sets;
 
+/// The most bits whose comparison is as flat as that of a few.
+const MOST_FLAT: u32 = 12;
+
 /// What an online round is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -88,8 +91,9 @@ impl TablePlan {
             .collect();
         let mut circuit = |number: u32, bits: u32| {
             (bits > 0).then(|| {
-                // Both comparisons are short: a round less of each costs a few bits.
-                let flat = cheapest(Root::Borrow, bits as usize, 0, 2).filter(|_| options.adder == Adder::Balanced);
+                // A round less costs a few bits where the comparison is short.
+                let flat = options.adder == Adder::Balanced && bits <= MOST_FLAT;
+                let flat = cheapest(Root::Borrow, bits as usize, 0, 2).filter(|_| flat);
                 let tree = flat.map(|circuit| circuit.tree);
                 let tree = tree.unwrap_or_else(|| ComparisonPlan::tree(Root::Borrow, bits as usize, options, count));
                 let circuit = DigitCircuit::numbered(number, &tree, Root::Borrow, 0, &sent);
