@@ -159,6 +159,11 @@ class TorchNode:
         self.become(operator, *operands, **attributes)
         self.results = [self.scope.activation(self.output)]
 
+    def give(self, operator: str, *operands: Operand | None, **attributes: Any) -> None:
+        """`become`, or `first_of` where this is the operator's native form, which has several results."""
+        native = self.op_type.startswith(("aten.native_", "aten._"))
+        (self.first_of if native else self.become)(operator, *operands, **attributes)
+
     @property
     def result(self) -> Value | None:
         """The node's own result, once it is there."""

@@ -183,10 +183,10 @@ def _attention_aten(node: TorchNode) -> None:
     options = {"is_causal": int(node.flag("is_causal"))}
     scale = {"scale": node.number("scale")} if node.has("scale") else {}
     if len(operands[0].shape) == 3:
-        node.first_of("Attention", *operands, mask, **options, **scale)
+        node.give("Attention", *operands, mask, **options, **scale)
         return
     # Without heads: as of one.
     one = np.array([1])
     of_one = [node.apply("Unsqueeze", operand, one, suffix=f"operand{i}") for i, operand in enumerate(operands)]
     result = node.apply("Attention", *of_one, mask, suffix="of_one_head", **options, **scale)
-    node.first_of("Squeeze", result, one)
+    node.give("Squeeze", result, one)

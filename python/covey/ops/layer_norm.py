@@ -183,7 +183,7 @@ def _rms_norm_aten(node: TorchNode) -> None:
 def _aten(node: TorchNode, operator: str, epsilon: float) -> None:
     operands = [node.operand(name) if node.has(name) else None for name in ("weight", "bias")]
     axis = -len(node.integers("normalized_shape"))
-    node.first_of(operator, node.activation("input"), *operands, axis=axis, epsilon=epsilon)
+    node.give(operator, node.activation("input"), *operands, axis=axis, epsilon=epsilon)
 
 
 @from_torch("aten.group_norm.default", "aten.native_group_norm.default")
@@ -191,9 +191,7 @@ def _group_norm_aten(node: TorchNode) -> None:
     node.ignore("cudnn_enabled", "N", "C", "HxW")
     operands = [node.operand(name) if node.has(name) else None for name in ("weight", "bias")]
     (groups,) = node.integers("num_groups" if "num_groups" in node.arguments else "group")
-    node.first_of(
-        "GroupNormalization", node.activation("input"), *operands, num_groups=groups, epsilon=node.number("eps")
-    )
+    node.give("GroupNormalization", node.activation("input"), *operands, num_groups=groups, epsilon=node.number("eps"))
 
 
 @from_torch("aten.instance_norm.default")
