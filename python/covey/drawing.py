@@ -126,6 +126,12 @@ def draw(wanted: Wanted) -> Drawing | None:
 
     None where there is no table at all.
     """
+    # Candidates beyond what a function or a float holds are infinite, and drop out.
+    with np.errstate(all="ignore"):
+        return _draw(wanted)
+
+
+def _draw(wanted: Wanted) -> Drawing | None:
     tried: list[tuple[float, _Plan, IntegerTable]] = []
     for _, plans in groupby(sorted(_plans(wanted), key=lambda plan: (plan.cost, -plan.step)), lambda plan: plan.cost):
         alike: list[tuple[float, _Plan, IntegerTable]] = []
