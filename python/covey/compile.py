@@ -225,7 +225,7 @@ def prepare(
 
 
 def _measure_spans(graph: Graph, samples: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """The largest absolute value of every activation; of those that a function of no bound reads, where they lie."""
+    """The largest absolute value of every activation, and the range of inputs of functions without a bound."""
     spans = reference.spans(graph, samples)
     for node in graph.nodes:
         if isinstance(node.op, Scalar | Quotient) and node.op.function.needs_range:
