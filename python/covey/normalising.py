@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from google.protobuf.message import Message
 
 from covey._proto import program_pb2 as pb
 from covey.drawing import Drawing, Wanted, draw
@@ -20,6 +21,7 @@ from covey.interval import Array, Interval, of_sums
 from covey.ir import Node, Shape
 from covey.lookup import looked_up, told
 from covey.lowering import MOST_SCALE, Lowered, Lowering
+from covey.steps import interim
 
 ERROR = 1.5e-4
 """The largest error of a mantissa's function: relative, but for the logarithm."""
@@ -133,9 +135,9 @@ class _Normal:
         )
 
     def _inner(
-        self, op: object, inputs: list[Lowered], shape: Shape, scale: int, interval: Interval, hint: str
+        self, op: Message, inputs: list[Lowered], shape: Shape, scale: int, interval: Interval, hint: str
     ) -> Lowered:
-        return _emit(self.low, self.node, op, inputs, shape, scale, interval, f"{self.hint}.{hint}")
+        return interim(self.low, self.node, op, inputs, shape, interval, f"{self.hint}.{hint}", scale)
 
 
 def bounded(low: Lowering, node: Node, x: Lowered, hint: str) -> Lowered:
@@ -177,7 +179,7 @@ def inverse(low: Lowering, node: Node, x: Lowered, step: int, over: float, hint:
     if normal.bits is not None:
         column = interval.reshape((1, found.shape[0], 1))
         root = normal.power(1, "root")
-        found = _emit(low, node, pb.Mul(), [found, root], found.shape, found.scale, column, f"{hint}.product")
+        found = interim(low, node, pb.Mul(), [found, root], found.shape, column, f"{hint}.product")
     if scale < 0:
         found = low.shift_left(node, found, -scale, math.ldexp(interval.magnitude, -scale), f"{node.output}.{hint}")
     return _reshaped(low, node, found, x.shape, f"{hint}.inverse")
@@ -201,13 +203,13 @@ def root(low: Lowering, node: Node, x: Lowered, hint: str) -> Lowered:
         if power is None:
             power = low.constant(node, f"{hint}.one", np.ones(1), 0)
         ends = Interval(np.maximum(power.interval.low - 1, 0.0), power.interval.high)
-        power = _emit(low, node, pb.Sub(), [power, zero], zero.shape, 0, ends, f"{hint}.power_or_zero")
+        power = interim(low, node, pb.Sub(), [power, zero], zero.shape, ends, f"{hint}.power_or_zero", 0)
     column = x.interval.reshape((1, found.shape[0], 1))
     roots = [np.sqrt(np.ldexp(end, -x.scale)) for end in (column.low, column.high)]
     least = np.floor(np.ldexp(roots[0] * (1 - error) * (1 - 2.0**-40), scale)) * (0.0 if zero is not None else 1.0)
     interval = Interval(least, np.ceil(np.ldexp(roots[1] * (1 + error) * (1 + 2.0**-40), scale)))
     if power is not None:
-        found = _emit(low, node, pb.Mul(), [found, power], found.shape, scale, interval, f"{hint}.product")
+        found = interim(low, node, pb.Mul(), [found, power], found.shape, interval, f"{hint}.product", scale)
     return _reshaped(low, node, found, x.shape, f"{hint}.root")
 
 
@@ -217,9 +219,9 @@ def _zero_as_one(low: Lowering, node: Node, x: Lowered, hint: str) -> tuple[Lowe
     column = _reshaped(low, node, x, (size, 1), f"{hint}.elements")
     zero = _below(low, node, column, np.ones(1), f"{hint}.zero")
     wide = low.constant(node, f"{hint}.unit", np.ones(1), x.scale)
-    unit = _emit(low, node, pb.Mul(), [zero, wide], zero.shape, x.scale, zero.interval, f"{hint}.units")
+    unit = interim(low, node, pb.Mul(), [zero, wide], zero.shape, zero.interval, f"{hint}.units", x.scale)
     interval = Interval(column.interval.low.clip(1.0), column.interval.high.clip(1.0))
-    positive = _emit(low, node, pb.Add(), [column, unit], column.shape, x.scale, interval, f"{hint}.positive")
+    positive = interim(low, node, pb.Add(), [column, unit], column.shape, interval, f"{hint}.positive", x.scale)
     return zero, _reshaped(low, node, positive, x.shape, f"{hint}.from_one")
 
 
@@ -239,7 +241,7 @@ def logarithm(low: Lowering, node: Node, x: Lowered, hint: str) -> Lowered:
         other = normal.dense(weights, offset, scale, "exponent")
     else:
         other = low.constant(node, f"{hint}.exponent", np.array([offset]), scale)
-    total = _emit(low, node, pb.Add(), [found, other], found.shape, scale, interval, f"{hint}.sum")
+    total = interim(low, node, pb.Add(), [found, other], found.shape, interval, f"{hint}.sum", scale)
     return _reshaped(low, node, total, x.shape, f"{hint}.logarithm")
 
 
@@ -267,12 +269,12 @@ def _normalise(low: Lowering, node: Node, x: Lowered, step: int, hint: str) -> _
         one = np.ones(1)
         power = normal.power(step, "power", declared) if bits else low.constant(node, f"{hint}.one", one, declared)
         ends = Interval(np.full((1, size, 1), floor), np.full((1, size, 1), most))
-        scaled = _emit(low, node, pb.Mul(), [column, power], (size, 1), x.scale + declared, ends, f"{hint}.scaled")
+        scaled = interim(low, node, pb.Mul(), [column, power], (size, 1), ends, f"{hint}.scaled", x.scale + declared)
     if cut:
         low.count_wraps(node, scaled, scaled.interval)
         interval = low.rounded(scaled.interval.shifted_right(cut))
         op = pb.Truncate(bits=cut, rounding=low.rounding)
-        scaled = _emit(low, node, op, [scaled], (size, 1), scaled.scale - cut, interval, f"{hint}.mantissa")
+        scaled = interim(low, node, op, [scaled], (size, 1), interval, f"{hint}.mantissa", scaled.scale - cut)
     return _Normal(low, node, hint, step, levels, bits, scaled, top - cut, cut, goal)
 
 
@@ -281,7 +283,7 @@ def _below(low: Lowering, node: Node, column: Lowered, thresholds: Array, hint: 
     shape = (column.shape[0], len(thresholds))
     interval = column.interval - Interval.constant(thresholds)
     operands = [column, low.constant(node, f"{hint}.thresholds", thresholds, column.scale)]
-    gaps = _emit(low, node, pb.Sub(), operands, shape, column.scale, interval, f"{hint}.gaps")
+    gaps = interim(low, node, pb.Sub(), operands, shape, interval, f"{hint}.gaps", column.scale)
     return low.emit(
         node,
         pb.LessThanZero(),
@@ -297,27 +299,4 @@ def _below(low: Lowering, node: Node, column: Lowered, thresholds: Array, hint: 
 def _reshaped(low: Lowering, node: Node, x: Lowered, shape: Shape, hint: str) -> Lowered:
     if x.shape == shape:
         return x
-    return _emit(low, node, pb.Reshape(), [x], shape, x.scale, x.interval.reshape((1, *shape)), hint)
-
-
-def _emit(
-    low: Lowering,
-    node: Node,
-    op: object,
-    inputs: list[Lowered],
-    shape: Shape,
-    scale: int,
-    interval: Interval,
-    hint: str,
-) -> Lowered:
-    """A step between, which lies in its interval if the operands lie in theirs."""
-    return low.emit(
-        node,
-        op,  # type: ignore[arg-type]
-        inputs,
-        shape=shape,
-        scale=scale,
-        interval=interval,
-        name=f"{node.output}.{hint}",
-        magnitude=math.ldexp(interval.magnitude, -scale),
-    )
+    return interim(low, node, pb.Reshape(), [x], shape, x.interval.reshape((1, *shape)), hint)

@@ -24,6 +24,7 @@ from covey.ops.reshape import Reshape
 from covey.ops.transpose import Transpose
 from covey.ops.window import MOST_STEPS, Window
 from covey.rounding import half_added, rounded
+from covey.steps import in_shape_of_result, interim
 
 Mask = npt.NDArray[np.bool_]
 
@@ -95,7 +96,7 @@ class Softmax(Op):
             name=f"{node.output}.parts",
             magnitude=most / unit,
         )
-        return rows.back(half_added(low, node, product, low.scale, "parts"))
+        return in_shape_of_result(low, node, half_added(low, node, product, low.scale, "parts"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +132,7 @@ class LogSoftmax(Op):
             name=f"{node.output}.rows",
             magnitude=magnitude,
         )
-        return rows.back(result)
+        return in_shape_of_result(low, node, result)
 
 
 @dataclass(frozen=True)
@@ -156,13 +157,13 @@ class _Rows:
             math.ceil(math.log2(4 * count / low.settings.table_error)),
             low.settings.available_bits - (count + 1).bit_length(),
         )
-        x = _emit(low, node, pb.Reshape(), [x], shape, x.interval.reshape((1, *shape)), "rows")
+        x = interim(low, node, pb.Reshape(), [x], shape, x.interval.reshape((1, *shape)), "rows")
         kept = None
         if mask is not None:
             kept = np.where(np.broadcast_to(mask, low.graph.values[node.output].shape), 0.0, 1.0).reshape(shape)
             x = _lowest(low, node, x, kept)
         window = Window((1, count))
-        largest = _emit(
+        largest = interim(
             low,
             node,
             pb.MaxPool(window=window.proto()),
@@ -173,7 +174,7 @@ class _Rows:
         )
         between = x.interval - largest.interval
         interval = Interval(between.low, np.minimum(between.high, 0.0))
-        gaps = _emit(low, node, pb.Sub(), [x, largest], shape, interval, "gaps")
+        gaps = interim(low, node, pb.Sub(), [x, largest], shape, interval, "gaps")
         return _Rows(low, node, gaps, kept, fine)
 
     def powers(self, scale: int) -> tuple[Lowered, float]:
@@ -212,7 +213,7 @@ class _Rows:
             return powers, one
         kept = low.constant(node, "kept", self.kept, 0)
         interval = Interval(powers.interval.low * self.kept, powers.interval.high * self.kept)
-        return _emit(low, node, pb.Mul(), [powers, kept], powers.shape, interval, "kept_powers", powers.scale), one
+        return interim(low, node, pb.Mul(), [powers, kept], powers.shape, interval, "kept_powers", powers.scale), one
 
     def sums(self, powers: Lowered, one: float) -> Lowered:
         """The sum of each row. The largest element's power, which is `one`, is among them."""
@@ -221,7 +222,7 @@ class _Rows:
         found = powers.interval
         ends = [end.sum(axis=-1, keepdims=True) for end in (found.low, found.high)]
         interval = of_sums(ends[0], ends[1], count, count * found.magnitude)
-        return _emit(
+        return interim(
             low,
             node,
             pb.SumPool(window=Window((1, count)).proto()),
@@ -232,28 +233,14 @@ class _Rows:
             powers.scale,
         )
 
-    def back(self, rows: Lowered) -> Lowered:
-        """In the shape of the result."""
-        low, node = self.low, self.node
-        shape = low.graph.values[node.output].shape
-        return low.emit(
-            node,
-            pb.Reshape(),
-            [rows],
-            shape=shape,
-            scale=rows.scale,
-            interval=rows.interval.reshape((1, *shape)),
-            magnitude=math.ldexp(rows.interval.magnitude, -rows.scale),
-        )
-
 
 def _lowest(low: Lowering, node: Node, x: Lowered, kept: Array) -> Lowered:
     """x, and the least that any element can be where it is masked: that changes no row's largest."""
     least = np.where(kept > 0, 0.0, np.broadcast_to(x.interval.low.min(), kept.shape))
     interval = Interval(x.interval.low * kept, x.interval.high * kept)
-    held = _emit(low, node, pb.Mul(), [x, low.constant(node, "mask", kept, 0)], x.shape, interval, "held")
+    held = interim(low, node, pb.Mul(), [x, low.constant(node, "mask", kept, 0)], x.shape, interval, "held")
     filled = Interval(interval.low + least, interval.high + least)
-    return _emit(low, node, pb.Add(), [held, low.constant(node, "least", least, x.scale)], x.shape, filled, "filled")
+    return interim(low, node, pb.Add(), [held, low.constant(node, "least", least, x.scale)], x.shape, filled, "filled")
 
 
 def _sunk(low: Lowering, node: Node, x: Lowered, kept: Lowered) -> Lowered:
@@ -265,7 +252,7 @@ def _sunk(low: Lowering, node: Node, x: Lowered, kept: Lowered) -> Lowered:
     # In units of the operand: the product's scale is that of x.
     depth = math.ceil(math.ldexp(depth, -x.scale))
     times, whole = np.array(float(depth)), np.array(math.ldexp(depth, x.scale))
-    raised = _emit(
+    raised = interim(
         low,
         node,
         pb.Mul(),
@@ -274,7 +261,7 @@ def _sunk(low: Lowering, node: Node, x: Lowered, kept: Lowered) -> Lowered:
         kept.interval.scaled(depth),
         "raised",
     )
-    sunk = _emit(
+    sunk = interim(
         low,
         node,
         pb.Sub(),
@@ -283,31 +270,7 @@ def _sunk(low: Lowering, node: Node, x: Lowered, kept: Lowered) -> Lowered:
         raised.interval - Interval.constant(whole),
         "sunk_mask",
     )
-    return _emit(low, node, pb.Add(), [x, sunk], x.shape, x.interval + sunk.interval, "sunk_elements")
-
-
-def _emit(
-    low: Lowering,
-    node: Node,
-    op: object,
-    inputs: list[Lowered],
-    shape: Shape,
-    interval: Interval,
-    hint: str,
-    scale: int | None = None,
-) -> Lowered:
-    """A step between, which lies in its interval if the operands lie in theirs."""
-    scale = inputs[0].scale if scale is None else scale
-    return low.emit(
-        node,
-        op,  # type: ignore[arg-type]
-        inputs,
-        shape=shape,
-        scale=scale,
-        interval=interval,
-        name=f"{node.output}.{hint}",
-        magnitude=math.ldexp(interval.magnitude, -scale),
-    )
+    return interim(low, node, pb.Add(), [x, sunk], x.shape, x.interval + sunk.interval, "sunk_elements")
 
 
 @from_onnx("Softmax")

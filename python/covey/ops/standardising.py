@@ -17,6 +17,7 @@ from covey.lowering import MARGIN, Lowered, Lowering
 from covey.ops.quotient import Quotient
 from covey.ops.window import MOST_STEPS, Window
 from covey.rounding import rounded
+from covey.steps import in_shape_of_result, interim
 
 ENOUGH = 0.25
 """What a mean may be off by in units of the last place, besides its rounding."""
@@ -42,9 +43,9 @@ class Mean(Op):
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
-        shape, count = low.graph.values[node.output].shape, x.shape[-1]
+        count = x.shape[-1]
         rows = math.prod(x.shape[:-1])
-        flat = _step(low, node, pb.Reshape(), [x], (1, rows, count), x.interval.reshape((1, 1, rows, count)), "rows")
+        flat = interim(low, node, pb.Reshape(), [x], (1, rows, count), x.interval.reshape((1, 1, rows, count)), "rows")
         found = flat.interval
         ends = [end.sum(axis=-1, keepdims=True) for end in (found.low, found.high)]
         magnitude = low.magnitude(node.output)
@@ -63,16 +64,8 @@ class Mean(Op):
         while _error(low, rest, count) > ENOUGH:  # the multiplier had too few bits: so it is once more with the rest
             rest = _without(low, node, rest, part, count)
             part = _divided(low, node, rest, count)
-            total = _step(low, node, pb.Add(), [total, part], total.shape, total.interval + part.interval, "so_far")
-        return low.emit(
-            node,
-            pb.Reshape(),
-            [total],
-            shape=shape,
-            scale=total.scale,
-            interval=total.interval.reshape((1, *shape)),
-            magnitude=math.ldexp(total.interval.magnitude, -total.scale),
-        )
+            total = interim(low, node, pb.Add(), [total, part], total.shape, total.interval + part.interval, "so_far")
+        return in_shape_of_result(low, node, total)
 
 
 def _multiplier(low: Lowering, sums: Lowered, count: int) -> tuple[int, int]:
@@ -94,7 +87,7 @@ def _divided(low: Lowering, node: Node, sums: Lowered, count: int) -> Lowered:
     """Near sums / count, to the nearest of what the multiplier gives."""
     multiplier, shift = _multiplier(low, sums, count)
     half = np.array(float(count // 2))
-    centred = _step(
+    centred = interim(
         low,
         node,
         pb.Add(),
@@ -108,18 +101,18 @@ def _divided(low: Lowering, node: Node, sums: Lowered, count: int) -> Lowered:
     low.check_constant(node, largest, sums.scale, calibrated=sums.calibrated)
     low.count_wraps(node, centred, products)
     op = pb.MulShift(multipliers=[multiplier], shift=shift, rounding=low.rounding)
-    return _step(low, node, op, [centred], sums.shape, low.rounded(products.shifted_right(shift)), "part")
+    return interim(low, node, op, [centred], sums.shape, low.rounded(products.shifted_right(shift)), "part")
 
 
 def _without(low: Lowering, node: Node, sums: Lowered, part: Lowered, count: int) -> Lowered:
     """What sums leave of their mean so far."""
     times = np.array(float(count))
     products = part.interval.scaled(float(count))
-    taken = _step(low, node, pb.Mul(), [part, low.constant(node, "count", times, 0)], part.shape, products, "taken")
+    taken = interim(low, node, pb.Mul(), [part, low.constant(node, "count", times, 0)], part.shape, products, "taken")
     # The floor and the addition before it are off by one and a half at most; inexact shifts by one more.
     off = count * (_error(low, sums, count) + 3.0)
     ends = np.full_like(products.low, math.ceil(off))
-    return _step(low, node, pb.Sub(), [sums, taken], part.shape, Interval(-ends, ends), "rest")
+    return interim(low, node, pb.Sub(), [sums, taken], part.shape, Interval(-ends, ends), "rest")
 
 
 @dataclass(frozen=True)
@@ -153,7 +146,7 @@ class SquareSum(Op):
         interval = of_sums(ends[0], ends[1], count, float(ends[1].max(initial=0.0)))
         interval = Interval(interval.low.clip(0.0), interval.high)
         sides = [
-            _step(low, node, pb.Reshape(), [x], shape, x.interval.reshape((1, *shape)), f"side{index}")
+            interim(low, node, pb.Reshape(), [x], shape, x.interval.reshape((1, *shape)), f"side{index}")
             for index, shape in enumerate(((rows, 1, count), (rows, count, 1)))
         ]
         total = low.emit(
@@ -172,17 +165,8 @@ class SquareSum(Op):
         nonnegative = Interval(total.interval.low.clip(0.0), total.interval.high)
         shifted = nonnegative + Interval.constant(summand)
         more = low.constant(node, "summand", summand, total.scale)
-        total = _step(low, node, pb.Add(), [total, more], total.shape, shifted, "more")
-        shape = low.graph.values[node.output].shape
-        return low.emit(
-            node,
-            pb.Reshape(),
-            [total],
-            shape=shape,
-            scale=total.scale,
-            interval=shifted.reshape((1, *shape)),
-            magnitude=math.ldexp(shifted.magnitude, -total.scale),
-        )
+        total = interim(low, node, pb.Add(), [total, more], total.shape, shifted, "more")
+        return in_shape_of_result(low, node, total)
 
 
 def _squares(x: Interval) -> tuple[Array, Array]:
@@ -208,19 +192,3 @@ class Standardised(Quotient):
         unit = math.ldexp(1.0, -(y.scale // 2))
         least = math.sqrt(math.ldexp(float(y.interval.low.min()), -y.scale))
         return math.sqrt(self.over) * (1 + unit / least) * (1 + 2.0**-10)
-
-
-def _step(
-    low: Lowering, node: Node, op: object, inputs: list[Lowered], shape: Shape, interval: Interval, hint: str
-) -> Lowered:
-    """A step between at the first operand's scale, which lies in its interval if the operands lie in theirs."""
-    return low.emit(
-        node,
-        op,  # type: ignore[arg-type]
-        inputs,
-        shape=shape,
-        scale=inputs[0].scale,
-        interval=interval,
-        name=f"{node.output}.{hint}",
-        magnitude=math.ldexp(interval.magnitude, -inputs[0].scale),
-    )

@@ -1,5 +1,5 @@
-//! Public tables read at a masked place by two servers that hold sets of entries (private information retrieval): what both
-//! protocols with a dealer make of it.
+//! Public tables read at a masked place by two servers that hold sets of entries (private information retrieval), as Trio's P1 and P2
+//! do, and what Quad checks of it.
 //!
 //! J = i + R mod 2^k is public, R the dealer's. One party has a uniform set q of the 2^k places, the other q' = q ⊕ {R}. Of a table
 //! T each adds up T[J - j] over the places j of its set. The sums differ by T[i], and whose is larger depends on whether R is in q,

@@ -93,19 +93,10 @@ impl<'a, W: Word> Lookup<'a, W> {
         out
     }
 
-    /// P0, P1: q.
-    fn draw_set(&self, peer: usize) -> Buffer<u64> {
-        let mut set = Buffer::stale(self.site.len * self.sets.words());
-        self.site.generators.words_into(peer, self.site.position, SET, &mut set);
-        let ring = self.sets.ring();
-        set.iter_mut().for_each(|word| *word = ring.reduce(*word));
-        set
-    }
-
     /// P0, all it ever does.
     fn deal(&mut self, out: &mut Outbox) {
         let (site, ring) = (&self.site, self.site.ring);
-        let mut set = self.draw_set(1);
+        let mut set = self.site.draw_sets(1, SET, self.sets);
         let held = self.sets.toggle(&mut set, &self.place);
         out.words(SET_TO, &set, self.sets.ring());
         let mut sign = held.clone();
@@ -127,7 +118,7 @@ impl<'a, W: Word> Lookup<'a, W> {
         let first = self.site.role == Role::P1;
         // J decides where tables are read.
         constant_time::public(&self.place);
-        let set = if first { self.draw_set(0) } else { std::mem::take(&mut self.set) };
+        let set = if first { self.site.draw_sets(0, SET, self.sets) } else { std::mem::take(&mut self.set) };
         self.opened = Buffer::stale(self.site.len * self.tables.len());
         for (sums, table) in self.opened.chunks_exact_mut(self.site.len).zip(self.tables) {
             self.sets.sums(sums, &set, &self.place, table);

@@ -10,6 +10,7 @@ use covey_ring::{BitTensor, Ring, Word};
 
 use super::share::{Role, Wire, xor};
 use crate::machine::{Inbox, Layout, Outbox, Step};
+use crate::masked::lookup::Sets;
 use crate::masked::{CIRCUIT, Seat, Table};
 
 /// P0 deals to P1 and P2.
@@ -59,6 +60,14 @@ impl Site {
     pub fn draw_planes(&self, peer: usize, purpose: u32, planes: usize) -> Buffer<u64> {
         let mut out = Buffer::stale(self.plane_words() * planes);
         self.generators.planes_into(peer, self.position, purpose, self.len, &mut out);
+        out
+    }
+
+    /// A uniform set of places an element, from the key shared with `peer`.
+    pub fn draw_sets(&self, peer: usize, purpose: u32, sets: Sets) -> Buffer<u64> {
+        let mut out = Buffer::stale(self.len * sets.words());
+        self.generators.words_into(peer, self.position, purpose, &mut out);
+        out.iter_mut().for_each(|word| *word = sets.ring().reduce(*word));
         out
     }
 

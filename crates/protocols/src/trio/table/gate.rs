@@ -122,14 +122,6 @@ impl<'a, W: Word> Table<'a, W> {
         sum
     }
 
-    fn draw_set(&self, peer: usize) -> Buffer<u64> {
-        let mut set = Buffer::stale(self.site.len * self.plan.sets.words());
-        self.site.generators.words_into(peer, self.site.position, draws::SET, &mut set);
-        let ring = self.plan.sets.ring();
-        set.iter_mut().for_each(|word| *word = ring.reduce(*word));
-        set
-    }
-
     /// P0, all it ever does.
     fn deal(&mut self, out: &mut Outbox) {
         let (shape, len) = (self.plan.shape, self.site.len);
@@ -144,7 +136,7 @@ impl<'a, W: Word> Table<'a, W> {
         if shape.step > 0 {
             elementwise::add_assign(&mut place, &self.both(draws::INDEX));
         }
-        let mut set = self.draw_set(3 - TablePlan::SET_TO);
+        let mut set = self.site.draw_sets(3 - TablePlan::SET_TO, draws::SET, self.plan.sets);
         let epsilon: Buffer<W> = self.plan.sets.toggle(&mut set, &place);
         let (mut hidden, mut rho) = (Buffer::zeros(len), Buffer::zeros(len));
         if shape.slope_bits.is_some() {
@@ -239,7 +231,7 @@ impl<'a, W: Word> Table<'a, W> {
         // It decides where tables are read.
         constant_time::public(&self.place);
         if self.site.role as usize != TablePlan::SET_TO {
-            self.set = self.draw_set(0);
+            self.set = self.site.draw_sets(0, draws::SET, self.plan.sets);
         }
         self.sign = self.plan.sets.sizes(&self.set, self.site.len);
         if self.is_first() {

@@ -13,7 +13,7 @@ use crate::machine::{Layout, Step};
 use crate::masked::digits::{self, DigitCircuit};
 use crate::masked::lookup::Sets;
 
-/// The most bits whose comparison is as flat as that of a few.
+/// The most bits that are compared in two rounds where options ask for balance: of more, those cost many bits.
 const MOST_FLAT: u32 = 12;
 
 /// What an online round is for.
