@@ -46,6 +46,9 @@ class Program:
     def outputs(self) -> list[dict[str, Any]]:
         """As `inputs`, and postprocess: `nothing` or `softmax`."""
     @property
+    def carried(self) -> list[dict[str, Any]]:
+        """What a session keeps from run to run: as `inputs`, and next, the value that computes it."""
+    @property
     def nodes(self) -> list[dict[str, str]]:
         """name, op, computes."""
     @property
@@ -88,6 +91,14 @@ class Identity:
     def expires(self) -> int:
         """Seconds since 1970."""
 
+class Clear:
+    """A program and its weights in the clear."""
+
+    def __init__(self, program: Program, weights: Weights, wrap: bool = False) -> None: ...
+    def run(
+        self, inputs: Mapping[str, _Floats], continues: bool = False
+    ) -> tuple[list[dict[str, Any]], str, str]: ...
+
 class Session:
     """A session with the parties that a configuration file names."""
 
@@ -114,10 +125,18 @@ class Session:
     def preprocess(self, batch: int, count: int = 1, progress: _Progress | None = None) -> tuple[str, str]: ...
     def fill_store(self, batch: int, count: int = 1, progress: _Progress | None = None) -> tuple[str, str]: ...
     def infer(
-        self, inputs: Mapping[str, _Floats], phase: str = "joint", progress: _Progress | None = None
+        self,
+        inputs: Mapping[str, _Floats],
+        phase: str = "joint",
+        progress: _Progress | None = None,
+        continues: bool = False,
     ) -> tuple[list[dict[str, Any]], str, str]: ...
     def infer_all(
-        self, inputs: list[dict[str, _Floats]], phase: str = "joint", progress: _Progress | None = None
+        self,
+        inputs: list[dict[str, _Floats]],
+        phase: str = "joint",
+        progress: _Progress | None = None,
+        continues: bool = False,
     ) -> tuple[list[list[dict[str, Any]]], list[float], str, str]: ...
     def close(self) -> None: ...
 
@@ -146,9 +165,6 @@ def plan(
     window: int | None = None,
     key_bits: int | None = None,
 ) -> str: ...
-def run_clear(
-    program: Program, weights: Weights, inputs: Mapping[str, _Floats], wrap: bool = False
-) -> tuple[list[dict[str, Any]], str, str]: ...
 def serve_party(
     config: _Path, ready: Callable[[str], object], dealer: bool = False, log: str | None = None
 ) -> None: ...

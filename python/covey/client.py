@@ -223,22 +223,37 @@ class Session:
         profile, parties = self._session.preprocess(batch, count, progress)
         return Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
 
-    def infer(self, x: Data, *, phase: Phase = "joint", progress: Progress | None = None) -> Result:
-        """One inference on `x` [N, ..]; phase `online` uses what was preprocessed."""
+    def infer(
+        self, x: Data, *, phase: Phase = "joint", continues: bool = False, progress: Progress | None = None
+    ) -> Result:
+        """One inference on `x` [N, ..]; phase `online` uses what was preprocessed.
+
+        If it `continues`, values that the program carries are what the session's run before left, otherwise 0.
+        """
         inputs = read_inputs(x, self.program)
         batch_of(inputs, self.program)
         start = time.perf_counter()
-        outputs, profile, parties = self._session.infer(inputs, phase, progress)
+        outputs, profile, parties = self._session.infer(inputs, phase, progress, continues)
         work = Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
         return Result.of(self.program, outputs, work.profile, work.parties)
 
-    def infer_all(self, inputs: Sequence[Data], *, phase: Phase = "joint", progress: Progress | None = None) -> Results:
-        """One inference on each of `inputs`, all of as many samples, several at a time if the session has lanes."""
+    def infer_all(
+        self,
+        inputs: Sequence[Data],
+        *,
+        phase: Phase = "joint",
+        continues: bool = False,
+        progress: Progress | None = None,
+    ) -> Results:
+        """One inference on each of `inputs`, all of as many samples, several at a time if the session has lanes.
+
+        Of a program that carries values they are one sequence, which `continues` that of the runs before or is new.
+        """
         read = [read_inputs(x, self.program) for x in inputs]
         for one in read:
             batch_of(one, self.program)
         start = time.perf_counter()
-        opened, latencies, profile, parties = self._session.infer_all(read, phase, progress)
+        opened, latencies, profile, parties = self._session.infer_all(read, phase, progress, continues)
         work = Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
         return Results([Result.of(self.program, outputs) for outputs in opened], latencies, work)
 

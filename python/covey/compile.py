@@ -16,12 +16,13 @@ from rich.console import RenderableType
 
 from covey import data, reference, report
 from covey._proto import program_pb2 as pb
+from covey.carrying import declare, graph_of_runs, program_of_runs
 from covey.emit import program_file, weights_file, write_files
 from covey.errors import NodeError, OptionError, UnsupportedError
 from covey.importers.source import Source, examine
 from covey.inputs import Data
 from covey.ir import Graph
-from covey.lowering import Division, Settings, Truncation
+from covey.lowering import MARGIN, Division, Settings, Truncation
 from covey.measure import Measured, Samples
 from covey.ops.quotient import Quotient
 from covey.ops.scalar import CLIP, Scalar
@@ -101,6 +102,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     hide_features: bool = False,
     division: Division | Literal["mul-shift", "exact"] = "mul-shift",
     max_error: float = MAX_ERROR,
+    carry: Mapping[str, str] | None = None,
     name: str | None = None,
 ) -> Compiled:
     """Compile a model to a public program and secret weights.
@@ -123,8 +125,12 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
 
     `keep_bn` leaves batch normalisation apart instead of folding it into the layers before it; `drop_channels` drops
     channels that are always zero or never read, which tells every party how many there were; `hide_features` keeps
-    secret which feature each node of a tree compares, for a product with a secret matrix. Raises a `CoveyError` that
-    says what is wrong and what to do.
+    secret which feature each node of a tree compares, for a product with a secret matrix.
+
+    `carry` makes a program of a sequence's steps: it names inputs of the model and, for each, the output that it is in
+    the next run of a session, such as `{"past": "present"}`. The parties keep these as shares; they are zeros in the
+    first run. Calibration data give them like other inputs. Raises a `CoveyError` that says what is wrong and what to
+    do.
     """
     settings = Settings(
         ring_bits=32,
@@ -145,6 +151,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
         keep_bn=keep_bn,
         drop_channels=drop_channels,
         hide_features=hide_features,
+        carry=carry,
         name=name,
     )
     return prepared.compiled(settings, rings, scale, max_error)
@@ -173,7 +180,7 @@ class Prepared:
         Raises `DoesNotFitError` and `InaccurateError`.
         """
         choice, measured = search(self, settings, rings, scale, max_error)
-        return self.finished(choice, measured=measured, max_error=max_error)
+        return self.finished(choice, measured=measured, max_error=max_error, carrying=True)
 
     def finished(
         self,
@@ -181,15 +188,21 @@ class Prepared:
         certificate: pb.Certificate | None = None,
         measured: Measured | None = None,
         max_error: float = MAX_ERROR,
+        carrying: bool = False,
     ) -> Compiled:
-        """The files of a lowered network, with what was measured of it."""
+        """The files of a lowered network, with what was measured of it.
+
+        Without `carrying`, carried values are inputs and outputs, as they are while a program is measured.
+        """
         if certificate is not None:
             choice.lowering.program.certificate.CopyFrom(certificate)
-        program_bytes, program_hash = program_file(choice.lowering.program, self.graph.name)
-        summary = report.build(self.graph, choice, self.range_sources, self.samples, program_hash)
+        program = program_of_runs(choice.lowering.program, choice.lowering.carried if carrying else {})
+        graph = graph_of_runs(self.graph) if carrying else self.graph
+        program_bytes, program_hash = program_file(program, self.graph.name)
+        summary = report.build(graph, choice, self.range_sources, self.samples, program_hash)
         summary["measured"] = None if measured is None else measured.to_json(self.samples, max_error)
         summary["not_measured"] = "" if measured is not None else self._not_measured()
-        return Compiled(program_bytes, program_hash, choice.lowering.weights, summary, self.graph)
+        return Compiled(program_bytes, program_hash, choice.lowering.weights, summary, graph)
 
     def _not_measured(self) -> str:
         return NO_RUNTIME if self.few is not None else NO_DATA
@@ -204,11 +217,13 @@ def prepare(
     keep_bn: bool = False,
     drop_channels: bool = False,
     hide_features: bool = False,
+    carry: Mapping[str, str] | None = None,
     name: str | None = None,
 ) -> Prepared:
     """Import a model, rewrite it and run it on the calibration data; the arguments are those of `compile`."""
     graph, errors = examine(path_or_model, name, example_inputs)
     if not errors:
+        declare(graph, carry or {})
         errors = rewrite(graph, keep_bn=keep_bn, drop_channels=drop_channels, hidden=hide_features)
     if errors:
         raise _with_count(errors)
@@ -219,6 +234,10 @@ def prepare(
     if samples is not None:
         measure_needed_bits(graph, samples)
     magnitudes = _measure_spans(graph, samples) if samples is not None else None
+    for carried, output in graph.carried.items() if magnitudes is not None else ():
+        largest = MARGIN * max(magnitudes[carried], magnitudes[output])
+        ranges[carried] = (-largest, largest)
+        sources[carried] = "that of earlier runs on the calibration data, times four"
     count = len(next(iter(samples.values()))) if samples else 0
     few = Samples.of(graph, samples) if samples is not None else None
     return Prepared(graph, ranges, sources, magnitudes, count, few)

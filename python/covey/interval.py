@@ -49,6 +49,10 @@ class Interval:
         """The largest absolute value of any element; NaN where an end is."""
         return float(np.maximum(np.abs(self.low).max(initial=0.0), np.abs(self.high).max(initial=0.0)))
 
+    def within(self, other: Interval) -> bool:
+        """Whether every element's interval lies in the other's."""
+        return bool((self.low >= other.low).all() and (self.high <= other.high).all())
+
     @property
     def centre(self) -> Array:
         """Each element's midpoint, or a number next to it."""

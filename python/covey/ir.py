@@ -161,6 +161,8 @@ class Graph:
     """The inputs that are only compared with constants, and the fractional bits that this needs at most."""
     classes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The inputs of whole numbers, and how many classes their numbers have (see `covey.whole`)."""
+    carried: dict[str, str] = field(default_factory=dict)
+    """The inputs that a session carries from run to run, and the output that each is in the next run."""
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Where the values lie over the calibration data whose range decides how a function of them is drawn."""
     postprocess: dict[str, Postprocess] = field(default_factory=dict)
@@ -218,6 +220,7 @@ class Graph:
         for node in self.nodes:
             node.inputs = [new if name == old else name for name in node.inputs]
         self.outputs = [new if name == old else name for name in self.outputs]
+        self.carried = {name: new if output == old else output for name, output in self.carried.items()}
         if old in self.postprocess:
             self.postprocess[new] = self.postprocess.pop(old)
 

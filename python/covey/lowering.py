@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 
 from covey import whole
 from covey._proto import program_pb2 as pb
+from covey.carrying import close
 from covey.drawing import Drawn
 from covey.errors import DoesNotFitError, ParameterError
 from covey.interval import Array, Interval, integer_bits
@@ -136,6 +137,8 @@ class Lowering:
     drawn: list[Drawn] = field(default_factory=list)
     wraps: float = 0.0
     """How many elements of an inference the shifts so far make wrap around, on average, at the bounds."""
+    carried: dict[int, int] = field(default_factory=dict)
+    """The ids of inputs that a session carries from run to run, and of what they are in the next run."""
     _values: dict[str, Lowered] = field(default_factory=dict)
     _parameters: dict[tuple[str, int, float, int], Lowered] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
@@ -147,6 +150,9 @@ class Lowering:
         for node in self.graph.nodes:
             result = node.op.lower(self, node)
             self._values[node.output] = self.settle(node, result)
+        for name, output in self.graph.carried.items():
+            self._values[output] = result = close(self, self._values[name], output)
+            self.carried[self._values[name].id] = result.id
         self.program.ring.pow2 = self.settings.ring_bits
         self.program.inputs.extend(self._values[name].id for name in self.graph.inputs)
         self.program.outputs.extend(self._values[name].id for name in self.graph.outputs)
@@ -400,14 +406,16 @@ class Lowering:
 
     def _share(self, name: str, shape: Shape, scale: int, interval: Interval, ends: tuple[float, float]) -> pb.Value:
         """An input of the program, whose range is `ends`."""
-        self._check(name, "Input", interval.magnitude, scale, calibrated=False)
+        # Nobody enforces the range of what is carried from run to run.
+        calibrated = name in self.graph.carried and self.magnitudes is not None
+        self._check(name, "Input", interval.magnitude, scale, calibrated)
         lowered = self._new_value(
             name,
             shape,
             batched=True,
             scale=scale,
             interval=interval,
-            calibrated=False,
+            calibrated=calibrated,
             kind=pb.Value.INPUT,
         )
         message = self.program.values[lowered.id]

@@ -16,6 +16,9 @@ BATCH_ELEMENTS = 1 << 22
 def run(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Every activation of the graph by name, for `inputs` [N, ..] by name. Postprocessing is not applied."""
     values = {name: np.asarray(inputs[name], dtype=np.float64) for name in graph.inputs}
+    samples = len(next(iter(values.values()))) if values else 1
+    for name in graph.carried.keys() - values.keys():  # the first run of a sequence
+        values[name] = np.zeros((samples, *graph.values[name].shape))
     for node in graph.nodes:
         values[node.output] = _evaluate(graph, node, values)
     return values

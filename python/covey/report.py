@@ -54,6 +54,10 @@ def build(graph: Graph, choice: Choice, sources: RangeSources, samples: int, pro
             }
             for name in graph.outputs
         ],
+        "carried": [
+            {"name": name, "next": output, "shape": ["N", *graph.values[name].shape]}
+            for name, output in graph.carried.items()
+        ],
         "nodes": [_row(row) for row in lowering.rows],
         "rewrites": [_note(note) for note in graph.notes.values() if note.status is Status.REWRITTEN],
         "reveals": _reveals(lowering),
@@ -76,6 +80,8 @@ def render(report: dict[str, Any]) -> RenderableType:
             "" if entry["postprocess"] == "nothing" else f", {entry['postprocess']} by the result's owner in the clear"
         )
         head.append(f"output {entry['name']} {_shape(entry['shape'])}{after}\n")
+    for entry in report["carried"]:
+        head.append(f"carried {entry['name']} {_shape(entry['shape'])}, {entry['next']} of the run before, in shares\n")
     head.append(_tables(report))
     head.append(_measured(report))
     table = Table(title="values, node by node", title_justify="left")

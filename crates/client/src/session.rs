@@ -14,7 +14,7 @@ use covey_protocols::kind::{ProtocolKind, ServedProtocol};
 use covey_protocols::served::ClientHalf;
 use covey_ring::{Tensor, Word};
 use covey_runtime::session::{Visitor, choose, supports};
-use covey_runtime::{INPUTS, Input, OUTPUTS, Output, Profile, check_batch, encode_inputs};
+use covey_runtime::{INPUTS, Input, OUTPUTS, Output, Profile, RuntimeError, check_batch, encode_inputs};
 use covey_transport::{Endpoint, Network, Options as TransportOptions, PeerId, Session as Streams};
 
 use crate::opening::{AbsentDealer, Opened, open};
@@ -94,6 +94,10 @@ pub struct Session {
     next: u64,
     /// Preprocessed runs and their batch sizes.
     stored: VecDeque<(u64, usize)>,
+    /// Samples of the run before, whose carried values the parties hold.
+    carries: Option<usize>,
+    /// The protocol stores runs for later sessions.
+    keeps_runs: bool,
     left: bool,
 }
 
@@ -135,6 +139,10 @@ impl Session {
         let SessionOptions { protocol, mut options } = options;
         options.parties = check_all(config, protocol)?;
         supports(protocol, program)?;
+        if options.lanes > 1 && !program.carried().is_empty() {
+            let name = program.name();
+            return Err(ClientError::Request(format!("'{name}' carries values from run to run: use 1 lane")));
+        }
         let (terms, Opened { connections, names, absent_dealer }) = open(config, program, protocol, options, tell)?;
         // An absent dealer keeps its place.
         let parties = config.parties.len();
@@ -155,7 +163,9 @@ impl Session {
         }
         let program = Arc::new(program.clone());
         let stored = VecDeque::new();
-        Ok(Session { program, streams, control, lanes, names, absent_dealer, next: 1, stored, left: false })
+        let keeps_runs = choose(protocol, program.ring(), KeepsRuns)?;
+        let (next, carries, left) = (1, None, false);
+        Ok(Session { program, streams, control, lanes, names, absent_dealer, next, stored, carries, keeps_runs, left })
     }
 
     /// The dealer, if the session goes on without it.
@@ -184,11 +194,12 @@ impl Session {
         count: u32,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Vec<Done>, ClientError> {
+        self.check_carries_nothing()?;
         check_batch(&self.program, batch)?;
         if !(1..=MAX_COUNT).contains(&count) {
             return Err(ClientError::Request(format!("{count} inferences to preprocess: ask for 1 to {MAX_COUNT}")));
         }
-        let run = Run { phase: PhaseMessage::Preprocess, batch, inference: self.next, count };
+        let run = Run { phase: PhaseMessage::Preprocess, batch, inference: self.next, count, continues: false };
         self.request(&SessionRequest::Run(run))?;
         let reports = self.reports(progress)?;
         self.stored.extend((run.inference..).take(count as usize).map(|inference| (inference, batch)));
@@ -207,6 +218,9 @@ impl Session {
         count: u32,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Vec<Done>, ClientError> {
+        if self.keeps_runs {
+            self.check_carries_nothing()?;
+        }
         check_batch(&self.program, batch)?;
         if !(1..=MAX_COUNT).contains(&count) {
             return Err(ClientError::Request(format!(
@@ -234,7 +248,8 @@ impl Session {
         Ok(Inference { outputs, ..done.together })
     }
 
-    /// One inference for each of `requests`, all of one batch size, as many at a time as the session has lanes.
+    /// One inference for each of `requests`, all of one batch size, as many at a time as the session has lanes. Of a program that
+    /// carries values from run to run they begin a sequence, one after the other.
     ///
     /// # Errors
     /// As [`Session::infer`], for any of them.
@@ -244,16 +259,49 @@ impl Session {
         requests: &[impl AsRef<[Input]>],
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Inferences, ClientError> {
+        self.infer_from(phase, requests, false, progress)
+    }
+
+    /// [`Session::infer_all`] in phase joint, going on with the sequence of the runs before.
+    ///
+    /// # Errors
+    /// Before anything is sent: a program that carries no values, no run before, another number of samples than it had. Then
+    /// as [`Session::infer`].
+    pub fn infer_next(
+        &mut self,
+        requests: &[impl AsRef<[Input]>],
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Inferences, ClientError> {
+        if self.program.carried().is_empty() {
+            let name = self.program.name();
+            return Err(ClientError::Request(format!("'{name}' carries nothing from run to run: run it anew")));
+        }
+        self.infer_from(PhaseMessage::Joint, requests, true, progress)
+    }
+
+    fn infer_from(
+        &mut self,
+        phase: PhaseMessage,
+        requests: &[impl AsRef<[Input]>],
+        continues: bool,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Inferences, ClientError> {
         let count = u32::try_from(requests.len()).ok().filter(|count| (1..=MAX_COUNT).contains(count));
         let Some(count) = count else {
             return Err(ClientError::Request(format!("{} inferences: ask for 1 to {MAX_COUNT}", requests.len())));
         };
         let first = self.due(phase)?;
-        let loaded = self.load(first, requests).and_then(|batch| self.take(phase, batch, first, count).map(|()| batch));
+        let loaded = self.load(first, requests).and_then(|batch| {
+            if continues && self.carries != Some(batch) {
+                return Err(RuntimeError::NotCarried { batch, before: self.carries }.into());
+            }
+            self.take(phase, batch, first, count).map(|()| batch)
+        });
         let batch = loaded.inspect_err(|_| self.lanes.iter_mut().for_each(|lane| lane.clear()))?;
         let start = Instant::now();
         self.streams.meter().take();
-        self.request(&SessionRequest::Run(Run { phase, batch, inference: first, count }))?;
+        self.request(&SessionRequest::Run(Run { phase, batch, inference: first, count, continues }))?;
+        self.carries = Some(batch);
         // The protocol runs beside the control stream, on which the parties report. Where one half fails the others must
         // not wait on.
         let (program, streams) = (&self.program, &self.streams);
@@ -336,8 +384,19 @@ impl Session {
         self.streams.close();
     }
 
+    /// Where runs are preprocessed or stored: what they begin with would not be known then.
+    fn check_carries_nothing(&self) -> Result<(), ClientError> {
+        match self.program.carried() {
+            [] => Ok(()),
+            _ => Err(RuntimeError::CarriedPhase(self.program.name().into()).into()),
+        }
+    }
+
     /// The number of the run to come.
     fn due(&self, phase: PhaseMessage) -> Result<u64, ClientError> {
+        if phase == PhaseMessage::Online {
+            self.check_carries_nothing()?;
+        }
         let problem = match phase {
             PhaseMessage::Joint => return Ok(self.next),
             PhaseMessage::Preprocess => "preprocessing takes no inputs: use preprocess, then infer online",
@@ -440,6 +499,21 @@ fn reports(
     }
     reports.sort_by_key(|(role, _)| *role);
     Ok(reports.into_iter().map(|(_, done)| done).collect())
+}
+
+/// Whether the protocol stores runs for later sessions.
+struct KeepsRuns;
+
+impl Visitor for KeepsRuns {
+    type Output = bool;
+
+    fn clear(self) -> bool {
+        false
+    }
+
+    fn served<W: Word>(self, protocol: &dyn ServedProtocol<W>) -> bool {
+        protocol.properties().keeps_runs
+    }
 }
 
 struct Opening<'a> {

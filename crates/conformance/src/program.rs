@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use covey_program::{Program, ValueId, Visibility, Weights};
+use covey_protocols::clear::OnViolation;
 use covey_protocols::cost::{CostModel, MATERIAL};
 use covey_protocols::parts::*;
 use covey_protocols::{Phase, ProtocolError};
 use covey_ring::{Ring, Tensor, Word};
-use covey_runtime::clear::run_clear;
+use covey_runtime::clear::ClearRunner;
 use covey_runtime::plan::{Plan, plan};
-use covey_runtime::{Executor, INPUTS, OUTPUTS, Parameter, RuntimeError};
+use covey_runtime::{CarriedShares, Executor, INPUTS, OUTPUTS, Parameter, RunSettings, RuntimeError};
 use covey_transport::{Phase as StepKind, Snapshot};
 
 use crate::difference::{Difference, compare};
@@ -57,8 +58,11 @@ pub fn run<H: Harness>(
             let executor = Executor::new(protocol, program.clone(), parameters)?;
             network.meter().take();
             let mut meters = Vec::with_capacity(runs.len());
-            for &(phase, number) in runs {
-                executor.run(protocol, phase, number, batch, &mut ())?;
+            let mut carried = CarriedShares::default();
+            for (index, &(phase, inference)) in runs.iter().enumerate() {
+                let continues = continues(program, index);
+                let settings = RunSettings { phase, inference, batch, round_bits: 0, continues };
+                executor.run_with(protocol, settings, &mut carried, &mut ())?;
                 meters.push(network.meter().take());
             }
             Ok(meters)
@@ -123,8 +127,9 @@ pub fn conform<H: Harness>(session: &Session<H>, case: &Case, runs: &[(Phase, u6
 /// Every output of every run against clear's.
 pub fn differences(case: &Case, outcome: &Outcome) -> Result<Vec<Difference>, Failure> {
     let mut differences = Vec::new();
-    for (inputs, outputs) in case.inputs.iter().zip(&outcome.outputs) {
-        let due = run_clear(&case.program, &case.weights, inputs)?;
+    let mut clear = ClearRunner::new(&case.program, &case.weights, OnViolation::Refuse)?;
+    for (index, (inputs, outputs)) in case.inputs.iter().zip(&outcome.outputs).enumerate() {
+        let due = clear.run_next(inputs, continues(&case.program, index))?;
         let named = case.program.outputs().iter().map(|id| &case.program.value(*id).name);
         for ((name, due), output) in named.zip(&due.outputs).zip(outputs) {
             differences.push(compare(name, due, output, case.program.ring()));
@@ -176,6 +181,11 @@ pub fn run_numbers<H: Harness>(session: &Session<H>) -> Result<(), Failure> {
         None => Ok(()),
         Some(problem) => Err(Failure::Shape { place: "run numbers".into(), who: "a party".into(), problem }),
     }
+}
+
+/// Whether a run goes on with the sequence of the one before: of a program that carries values, each but every third.
+fn continues(program: &Program, index: usize) -> bool {
+    !program.carried().is_empty() && !index.is_multiple_of(3)
 }
 
 fn batch_of(program: &Program, inputs: &[Tensor<u64>]) -> usize {

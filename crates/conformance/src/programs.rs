@@ -212,6 +212,47 @@ pub fn tables(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     b.build().map(Arc::new)
 }
 
+/// A sequence: a window of the last three rows, which a query is multiplied with, and a mean that fades.
+pub fn sequence(ring: Ring) -> Result<Arc<Program>, ProgramError> {
+    let mut b = ProgramBuilder::new("sequence", ring);
+    let x = b.input("x", &[4], 4);
+    b.bound(x, 6);
+    let (window, mean) = (b.carried("window", &[3, 4], 4), b.carried("mean", &[4], 4));
+    b.bound(window, 8);
+    b.bound(mean, 6);
+    let w = b.parameter("w", &[4, 4], 4);
+    b.bound(w, 3);
+    let product = b.node("row", op::Dense, &[x, w]);
+    b.bound(product, 12);
+    let row = b.node("row", truncate(4), &[product]);
+    b.bound(row, 8);
+    let row = b.reshape("row", row, &[1, 4]);
+    b.bound(row, 8);
+    let later =
+        b.node("later", op::Gather { axes: vec![vec![Some(4), Some(8)], (0..4).map(Some).collect()] }, &[window]);
+    b.bound(later, 8);
+    let next = b.node("next", op::Concat { axis: 1 }, &[later, row]);
+    b.bound(next, 8);
+    b.carry(window, next);
+    let query = b.reshape("query", x, &[4, 1]);
+    b.bound(query, 6);
+    let scores = b.node("scores", op::Matmul, &[next, query]);
+    b.bound(scores, 17);
+    let scores = b.node("scores", truncate(4), &[scores]);
+    b.bound(scores, 13);
+    let rectified = b.node("rectified", op::Relu, &[scores]);
+    b.bound(rectified, 13);
+    b.output(rectified);
+    let sum = b.node("sum", op::Add, &[mean, x]);
+    b.bound(sum, 7);
+    let half = op::MulShift { multipliers: vec![1], shift: 1, rounding: Rounding::Exact };
+    let fading = b.mul_shift("fading", half, sum, 4);
+    b.bound(fading, 6);
+    b.carry(mean, fading);
+    b.output(fading);
+    b.build().map(Arc::new)
+}
+
 /// A division, in a ring that is not a power of two: clear alone runs it.
 pub fn division() -> Result<Arc<Program>, ProgramError> {
     let mut b = ProgramBuilder::new("division", Ring::Odd(4_293_918_721));

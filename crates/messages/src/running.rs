@@ -41,6 +41,8 @@ pub struct Run {
     pub inference: u64,
     /// Runs.
     pub count: u32,
+    /// The first takes over the values that the session's run before carries, as each later one does. Otherwise they are 0.
+    pub continues: bool,
 }
 
 /// What `count` inferences of `batch` samples of the session's program will need.

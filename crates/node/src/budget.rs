@@ -12,7 +12,7 @@ use covey_messages::{Hex, OptionsMessage, PhaseMessage, Run};
 use covey_program::Program;
 use covey_protocols::Options;
 use covey_protocols::cost::CostModel;
-use covey_runtime::plan::{Footprint, footprint, largest_tensor};
+use covey_runtime::plan::{Footprint, carried_memory, footprint, largest_tensor};
 
 use crate::config::AllowedClient;
 
@@ -228,6 +228,8 @@ pub(crate) struct Runs<'a> {
     role: usize,
     /// Of runs that are preprocessed and not used yet.
     kept: Charge,
+    /// Of values carried from run to run.
+    carried: Charge,
     preprocessed: usize,
     /// What each of them was charged, by its number of samples: to plan it again may take more memory than is left.
     each: HashMap<usize, u64>,
@@ -241,7 +243,7 @@ impl<'a> Runs<'a> {
         round_bits: u32,
         role: usize,
     ) -> Result<Self, String> {
-        let kept = memory.take(client, 0, "nothing")?;
+        let (kept, carried) = (memory.nothing(client), memory.nothing(client));
         Ok(Runs {
             memory,
             client,
@@ -251,6 +253,7 @@ impl<'a> Runs<'a> {
             round_bits,
             role,
             kept,
+            carried,
             preprocessed: 0,
             each: HashMap::new(),
         })
@@ -271,6 +274,8 @@ impl<'a> Runs<'a> {
         }
         let what = format!("{count} run(s) of {batch} sample(s)");
         let (mut charge, footprint) = self.footprint(batch, &what)?;
+        let carried = carried_memory(self.program, self.costs, self.options, batch, self.role);
+        self.carried.grow(carried.saturating_sub(self.carried.bytes), &what)?;
         let side_by_side = self.options.lanes.min(count as usize).max(1) as u64;
         let mut due = footprint.run.saturating_mul(side_by_side);
         let kept = footprint.kept.saturating_mul(count.into());
@@ -385,7 +390,7 @@ mod tests {
         let memory = Arc::new(Memory::new(&PartyBudget { memory: Some(128 * MIB), ..PartyBudget::default() }));
         let mut runs =
             Runs::new(&memory, &client, (&program, CostModel::of::<Trio<u32>>(), Options::default()), 0, 1).unwrap();
-        let run = |phase, count| Run { phase, batch: 1, inference: 1, count };
+        let run = |phase, count| Run { phase, batch: 1, inference: 1, count, continues: false };
         runs.take(&run(PhaseMessage::Preprocess, 3), false).unwrap();
         let kept = runs.kept.bytes;
         assert!(kept > 0 && runs.preprocessed == 3);

@@ -13,11 +13,16 @@ use covey_protocols::served::StoredRun;
 use covey_protocols::{Options, Phase, ProtocolError};
 use covey_ring::{Ring, Word};
 use covey_runtime::profile::Timing;
-use covey_runtime::{Executor, Observer, RuntimeError};
+use covey_runtime::{CarriedShares, Executor, Observer, RunSettings, RuntimeError};
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 
 /// The protocol's instances, by lane.
-pub(crate) struct Lanes<W: Word>(Vec<Box<AnyParty<W>>>);
+pub(crate) struct Lanes<W: Word>(Vec<Lane<W>>);
+
+struct Lane<W: Word> {
+    party: Box<AnyParty<W>>,
+    carried: CarriedShares<AnyParty<W>>,
+}
 
 /// What all runs of a request have in common.
 pub(crate) struct Request<'a, W: Word> {
@@ -40,27 +45,28 @@ impl<W: Word> Lanes<W> {
         let open = |lane: usize| streams.endpoint(lane_stream(lane)).map_err(|error| error.to_string());
         let endpoints = (0..options.lanes.max(1)).map(open).collect::<Result<Vec<_>, _>>()?;
         let lane = |(lane, endpoint): (usize, Box<dyn Endpoint>)| {
-            protocol.start(endpoint, keys.clone(), ring, options, lane as u32).map_err(|error| error.to_string())
+            let party = protocol.start(endpoint, keys.clone(), ring, options, lane as u32);
+            Ok(Lane { party: party.map_err(|error| error.to_string())?, carried: CarriedShares::default() })
         };
         Ok(Lanes(endpoints.into_iter().enumerate().map(lane).collect::<Result<_, String>>()?))
     }
 
     /// The lane that prepares weights, for all.
     pub fn first(&mut self) -> &mut AnyParty<W> {
-        &mut *self.0[0]
+        &mut *self.0[0].party
     }
 
     /// Inferences with preprocessed material left.
     pub fn stored(&self) -> usize {
-        self.0.iter().map(|party| party.stored()).sum()
+        self.0.iter().map(|lane| lane.party.stored()).sum()
     }
 
     /// The lanes that runs of these numbers are on, with how many each has.
     pub fn of(&mut self, runs: Range<u64>) -> impl Iterator<Item = (&mut AnyParty<W>, u32)> {
         let lanes = self.0.len();
-        self.0.iter_mut().enumerate().filter_map(move |(lane, protocol)| {
-            let count = numbers(&runs, lane, lanes).count() as u32;
-            (count > 0).then_some((&mut **protocol, count))
+        self.0.iter_mut().enumerate().filter_map(move |(number, lane)| {
+            let count = numbers(&runs, number, lanes).count() as u32;
+            (count > 0).then_some((&mut *lane.party, count))
         })
     }
 
@@ -68,7 +74,7 @@ impl<W: Word> Lanes<W> {
     pub fn supply_runs(&mut self, first: u64, dealt: Vec<StoredRun>) {
         let lanes = self.0.len();
         for (run, dealt) in (first..).zip(dealt) {
-            if let Some(runs) = self.0[lane_of(run, lanes)].kept_runs() {
+            if let Some(runs) = self.0[lane_of(run, lanes)].party.kept_runs() {
                 runs.supply_run(run, dealt);
             }
         }
@@ -89,24 +95,24 @@ impl<W: Word> Lanes<W> {
             .0
             .iter_mut()
             .enumerate()
-            .map(|(lane, party)| (&mut **party, numbers(&runs, lane, lanes)))
+            .map(|(number, lane)| (lane, numbers(&runs, number, lanes)))
             .filter(|(_, numbers)| numbers.clone().next().is_some())
-            .map(|(protocol, numbers)| (protocol, numbers, watched.take()))
+            .map(|(lane, numbers)| (lane, numbers, watched.take()))
             .collect();
         let last = work.pop();
         thread::scope(|scope| {
             let others: Vec<_> = work
                 .into_iter()
-                .map(|(protocol, numbers, observer)| {
+                .map(|(lane, numbers, observer)| {
                     thread::Builder::new()
                         .name("covey lane".into())
-                        .spawn_scoped(scope, move || request.one_lane(protocol, numbers, observer))
+                        .spawn_scoped(scope, move || request.one_lane(lane, numbers, observer))
                         .map_err(|error| end_here(request.streams, &format!("cannot start a thread: {error}")))
                 })
                 .collect();
             let mut timings = Vec::new();
-            if let Some((protocol, numbers, observer)) = last {
-                add(&mut timings, request.one_lane(protocol, numbers, observer)?);
+            if let Some((lane, numbers, observer)) = last {
+                add(&mut timings, request.one_lane(lane, numbers, observer)?);
             }
             for lane in others {
                 let done = lane?.join().unwrap_or_else(|_| Err("a lane vanished".into()));
@@ -120,7 +126,7 @@ impl<W: Word> Lanes<W> {
 impl<W: Word> Request<'_, W> {
     fn one_lane(
         &self,
-        protocol: &mut AnyParty<W>,
+        Lane { party, carried }: &mut Lane<W>,
         numbers: impl Iterator<Item = u64>,
         observer: Option<&mut (dyn Observer<AnyParty<W>> + Send)>,
     ) -> Result<Vec<Timing>, String> {
@@ -131,9 +137,12 @@ impl<W: Word> Request<'_, W> {
         };
         let runs = || {
             let mut timings = Vec::new();
-            for number in numbers {
-                let (phase, batch) = (self.phase, self.run.batch);
-                let times = self.executor.run_rounded(protocol, phase, number, batch, self.round_bits, observer);
+            let Run { batch, mut continues, .. } = self.run;
+            for inference in numbers {
+                let (phase, round_bits) = (self.phase, self.round_bits);
+                let settings = RunSettings { phase, inference, batch, round_bits, continues };
+                let times = self.executor.run_with(&mut **party, settings, carried, observer);
+                continues = true;
                 add(&mut timings, times.map_err(|error| over(self.streams, &error))?);
             }
             Ok(timings)

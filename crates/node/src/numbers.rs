@@ -18,7 +18,7 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// Takes the numbers of a request, or says what is wrong with them.
     pub fn admit(&mut self, run: &Run) -> Result<(), String> {
-        let Run { phase, batch, inference, count } = *run;
+        let Run { phase, batch, inference, count, .. } = *run;
         if !(1..=MAX_COUNT).contains(&count) || batch == 0 {
             return Err(format!("{count} runs of {batch} samples in one request: 1 to {MAX_COUNT} of some samples go"));
         }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     fn run(phase: PhaseMessage, batch: usize, inference: u64, count: u32) -> Run {
-        Run { phase, batch, inference, count }
+        Run { phase, batch, inference, count, continues: false }
     }
 
     #[test]

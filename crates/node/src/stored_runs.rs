@@ -11,7 +11,7 @@ use covey_protocols::kind::ServedProtocol;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::StoredRun;
 use covey_ring::Word;
-use covey_runtime::Executor;
+use covey_runtime::{CarriedShares, Executor, RunSettings};
 use covey_store::{BatchName, Batches};
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 use tracing::{info, warn};
@@ -302,7 +302,9 @@ impl<'a> StoredRuns<'a> {
         let about = About { purpose, role: me, lasting }.to_bytes()?;
         let (round_bits, mut failed) = (self.setting.purpose.round_bits, None);
         let made = batches.create(name, &about, fill.count.into(), |run| {
-            let dealt = executor.run_rounded(&mut *party, Phase::Preprocess, run, fill.batch, round_bits, &mut ());
+            let (phase, batch) = (Phase::Preprocess, fill.batch);
+            let settings = RunSettings { phase, inference: run, batch, round_bits, continues: false };
+            let dealt = executor.run_with(&mut *party, settings, &mut CarriedShares::default(), &mut ());
             failed = dealt.err().map(|error| error.to_string());
             let material = party.kept_runs()?.take_run(run).filter(|_| failed.is_none())?;
             Some(if deals { Default::default() } else { item(&keys.of_run(run, 0), material) })

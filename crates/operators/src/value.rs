@@ -17,6 +17,8 @@ pub enum Kind {
     Parameter,
     /// A parameter that a node may write (training).
     State,
+    /// Kept in shares from the session's run before.
+    Carried,
 }
 
 /// Who may know a value.

@@ -6,8 +6,8 @@ use prost::Message;
 
 use crate::program::Parts;
 use crate::{
-    Bound, BoundSource, Kind, Node, Op, Postprocess, Program, ProgramError, Value, ValueId, Visibility, WholeNumbers,
-    container, encode, op,
+    Bound, BoundSource, Carried, Kind, Node, Op, Postprocess, Program, ProgramError, Value, ValueId, Visibility,
+    WholeNumbers, container, encode, op,
 };
 
 /// Builds a [`Program`] node by node; result shapes and scales follow from the operations.
@@ -36,8 +36,8 @@ impl ProgramBuilder {
     pub fn new(name: &str, ring: Ring) -> Self {
         let producer = concat!("covey ", env!("CARGO_PKG_VERSION")).to_string();
         let (values, nodes, inputs, outputs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let parts =
-            Parts { name: name.into(), producer, ring, values, nodes, inputs, outputs, postprocess: Vec::new() };
+        let (postprocess, carried) = (Vec::new(), Vec::new());
+        let parts = Parts { name: name.into(), producer, ring, values, nodes, inputs, outputs, postprocess, carried };
         ProgramBuilder { parts }
     }
 
@@ -46,6 +46,16 @@ impl ProgramBuilder {
         let id = self.value(Value { batched: true, kind: Kind::Input, ..self.blank(name, shape, scale) });
         self.parts.inputs.push(id);
         id
+    }
+
+    /// A value that the session carries from run to run; `shape` is without the batch. [`ProgramBuilder::carry`] says what it is next.
+    pub fn carried(&mut self, name: &str, shape: &[usize], scale: u32) -> ValueId {
+        self.value(Value { batched: true, kind: Kind::Carried, ..self.blank(name, shape, scale) })
+    }
+
+    /// `value` is in the next run what `next` is in this one.
+    pub fn carry(&mut self, value: ValueId, next: ValueId) {
+        self.parts.carried.push(Carried { value, next });
     }
 
     /// A secret parameter, whose integers stand in the weights file.

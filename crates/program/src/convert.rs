@@ -9,7 +9,9 @@ use prost::encoding::{DecodeContext, decode_key, skip_field};
 use crate::container::VERSION;
 use crate::program::Parts;
 use crate::validate::shown;
-use crate::{Bound, BoundSource, Kind, Node, Op, Postprocess, ProgramError, Value, ValueId, Visibility, WholeNumbers};
+use crate::{
+    Bound, BoundSource, Carried, Kind, Node, Op, Postprocess, ProgramError, Value, ValueId, Visibility, WholeNumbers,
+};
 
 /// Most values a program may hold.
 pub(crate) const MAX_VALUES: usize = 400_000;
@@ -46,6 +48,11 @@ pub(crate) fn decode(payload: &[u8]) -> Result<Parts, ProgramError> {
         inputs: program.inputs.into_iter().map(ValueId).collect(),
         outputs: program.outputs.into_iter().map(ValueId).collect(),
         postprocess,
+        carried: program
+            .carried
+            .iter()
+            .map(|pair| Carried { value: ValueId(pair.value), next: ValueId(pair.next) })
+            .collect(),
     })
 }
 
@@ -91,6 +98,7 @@ fn value(value: wire::Value) -> Result<Value, ProgramError> {
         Ok(wire::value::Kind::Constant) => Kind::Constant,
         Ok(wire::value::Kind::Parameter) => Kind::Parameter,
         Ok(wire::value::Kind::State) => Kind::State,
+        Ok(wire::value::Kind::Carried) => Kind::Carried,
         Err(_) => return Err(unknown("kind", value.kind)),
     };
     let visibility = match wire::value::Visibility::try_from(value.visibility) {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{BoundSource, Kind, Node, Postprocess, Program, Value, ValueId, Visibility, WholeNumbers};
+use crate::{BoundSource, Carried, Kind, Node, Postprocess, Program, Value, ValueId, Visibility, WholeNumbers};
 
 /// The listing of [`Program::dump`].
 pub(crate) fn dump(program: &Program) -> String {
@@ -24,6 +24,9 @@ fn write_program(out: &mut String, program: &Program) -> std::fmt::Result {
         writeln!(out, "  {}", describe_node(node))?;
     }
     writeln!(out, "\ninputs {}", list(program.inputs()))?;
+    for Carried { value, next } in program.carried() {
+        writeln!(out, "carried {} from {} of the run before", list(&[*value]), list(&[*next]))?;
+    }
     for (&id, postprocess) in program.outputs().iter().zip(program.postprocess()) {
         let then = match postprocess {
             Postprocess::Nothing => "",
@@ -41,6 +44,7 @@ fn describe_value(value: &Value) -> String {
         Kind::Constant => "constant",
         Kind::Parameter => "parameter",
         Kind::State => "state",
+        Kind::Carried => "carried",
     };
     let visibility = match value.visibility {
         Visibility::Secret => "secret",

@@ -26,6 +26,7 @@ pub(crate) fn encode(parts: &Parts) -> wire::Program {
         outputs: ids(&parts.outputs),
         postprocess: parts.postprocess.iter().map(|&step| encode_postprocess(step).into()).collect(),
         certificate: None,
+        carried: parts.carried.iter().map(|pair| wire::Carried { value: pair.value.0, next: pair.next.0 }).collect(),
     }
 }
 
@@ -43,6 +44,7 @@ fn encode_value(value: &Value) -> wire::Value {
         Kind::Constant => wire::value::Kind::Constant,
         Kind::Parameter => wire::value::Kind::Parameter,
         Kind::State => wire::value::Kind::State,
+        Kind::Carried => wire::value::Kind::Carried,
     };
     let visibility = match value.visibility {
         Visibility::Secret => wire::value::Visibility::Secret,

@@ -26,6 +26,16 @@ pub(crate) struct Parts {
     pub inputs: Vec<ValueId>,
     pub outputs: Vec<ValueId>,
     pub postprocess: Vec<Postprocess>,
+    pub carried: Vec<Carried>,
+}
+
+/// A value that a session keeps in shares from one run to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// What steps read, of kind [`crate::Kind::Carried`]: 0 in a sequence's first run.
+    pub value: ValueId,
+    /// What it is in the next run.
+    pub next: ValueId,
 }
 
 impl Program {
@@ -111,6 +121,11 @@ impl Program {
     /// What the result's owner does in the clear with each output; as long as [`Program::outputs`].
     pub fn postprocess(&self) -> &[Postprocess] {
         &self.parts.postprocess
+    }
+
+    /// What a session keeps from one run to the next.
+    pub fn carried(&self) -> &[Carried] {
+        &self.parts.carried
     }
 
     /// The values in the weights file, by id.

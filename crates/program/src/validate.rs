@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use covey_operators::largest_bound;
 
 use crate::program::Parts;
-use crate::{Kind, Node, Postprocess, ProgramError, Value, ValueId, Visibility};
+use crate::{BoundSource, Carried, Kind, Node, Postprocess, ProgramError, Value, ValueId, Visibility};
 
 /// Most dimensions of a value, the batch included.
 const MAX_RANK: usize = 8;
@@ -45,7 +45,8 @@ pub(crate) fn check(parts: &Parts) -> Result<(), ProgramError> {
             problem,
         })?;
     }
-    check_outputs(parts, &defined)
+    check_outputs(parts, &defined)?;
+    check_carried(parts)
 }
 
 fn check_values(parts: &Parts) -> Result<(), ProgramError> {
@@ -89,6 +90,7 @@ fn check_value(parts: &Parts, value: &Value) -> Result<(), String> {
     let secret = value.visibility == Visibility::Secret;
     match value.kind {
         Kind::Input if !secret => return Err("is an input and must be secret".into()),
+        Kind::Carried if !secret => return Err("is carried from run to run and must be secret".into()),
         Kind::Constant if secret => return Err("is a constant and must be public: make it a parameter".into()),
         Kind::Constant | Kind::Parameter | Kind::State if value.batched => {
             return Err("comes with the model and cannot have a batch dimension".into());
@@ -297,6 +299,53 @@ fn check_outputs(parts: &Parts, defined: &[bool]) -> Result<(), ProgramError> {
         }
     }
     Ok(())
+}
+
+/// What a run leaves to the next must be what the next run takes it for.
+fn check_carried(parts: &Parts) -> Result<(), ProgramError> {
+    let mut listed = HashSet::new();
+    for &Carried { value: id, next } in &parts.carried {
+        let of = |id| lookup(parts, id).map_err(|problem| ProgramError::Invalid(format!("as carried {problem}")));
+        let (value, next) = (of(id)?, of(next)?);
+        let refuse = |problem: String| Err(ProgramError::Value { value: shown(&value.name), problem });
+        if value.kind != Kind::Carried {
+            return refuse("is listed among the carried values but is not of kind carried".into());
+        }
+        if !listed.insert(id) {
+            return refuse("is listed twice among the carried values".into());
+        }
+        let next_name = shown(&next.name);
+        if next.kind != Kind::Intermediate || next.bits || next.visibility != Visibility::Secret {
+            return refuse(format!("is next '{next_name}', which is no secret integer that a node computes"));
+        }
+        if (next.batched, &next.shape, next.scale) != (value.batched, &value.shape, value.scale) {
+            return refuse(format!(
+                "of shape {} and scale {} is next '{next_name}' of shape {} and scale {}",
+                value.described(),
+                value.scale,
+                next.described(),
+                next.scale
+            ));
+        }
+        let proved = |value: &Value| value.bound.source == BoundSource::Proved;
+        if next.bound.bits > value.bound.bits || (proved(value) && !proved(next)) {
+            return refuse(format!(
+                "has a bound that '{next_name}', which it is next, does not prove: compile with a wider --input-range of it"
+            ));
+        }
+    }
+    match parts
+        .values
+        .iter()
+        .enumerate()
+        .find(|(id, value)| value.kind == Kind::Carried && !listed.contains(&ValueId(*id as u32)))
+    {
+        None => Ok(()),
+        Some((_, value)) => Err(ProgramError::Value {
+            value: shown(&value.name),
+            problem: "is of kind carried but not listed among the carried values".into(),
+        }),
+    }
 }
 
 fn lookup(parts: &Parts, id: ValueId) -> Result<&Value, String> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use covey_client::{ClientConfig, ClientError, Inference, Inferences, Progress, SessionOptions, Waiting};
+use covey_client::{ClientConfig, ClientError, Inferences, Progress, SessionOptions, Waiting};
 use covey_data_owner::OwnSession;
 use covey_messages::config::Peer;
 use covey_messages::{Done, IN_FLIGHT, OptionsMessage, PartyStatus, PhaseMessage, Usage};
@@ -175,30 +175,25 @@ impl Session {
         })
     }
 
-    /// One inference on `inputs` (float64 arrays by name); `phase` is joint or online. Returns the outputs, the parties'
-    /// merged profile and what each used, as JSON.
-    #[pyo3(signature = (inputs, phase = "joint", progress = None))]
+    /// One inference on `inputs` (float64 arrays by name); `phase` is joint or online. If it `continues`, carried values are what
+    /// the run before left. Returns the outputs, the parties' merged profile and what each used, as JSON.
+    #[pyo3(signature = (inputs, phase = "joint", progress = None, continues = false))]
     fn infer<'py>(
         &self,
         py: Python<'py>,
         inputs: &Bound<'py, PyDict>,
         phase: &str,
         progress: Option<Py<PyAny>>,
+        continues: bool,
     ) -> PyResult<(Bound<'py, PyList>, String, String)> {
-        let phase = phase_of(phase)?;
-        let inputs = inputs_of(inputs)?;
-        let (names, result) = self.work(py, progress, move |session, reporter| {
-            let names = session.names().to_vec();
-            Ok((names, session.infer(phase, &inputs, &mut |step| tell(reporter, step))?))
-        })?;
-        let Inference { outputs, profiles, socket_bytes_sent, usage, .. } = result;
-        let profile = serde_json::to_string(&Profile::merged(profiles)).map_err(Failure::from)?;
-        Ok((outputs_to(py, outputs)?, profile, used(&names, socket_bytes_sent.into_iter(), usage.into_iter())))
+        let (mut outputs, _, profile, used) = self.infer_all(py, vec![inputs.clone()], phase, progress, continues)?;
+        let outputs = outputs.pop().unwrap_or_else(|| PyList::empty(py));
+        Ok((outputs, profile, used))
     }
 
-    /// One inference for each of `inputs`, which are of one batch size, as many at a time as the session has lanes. Returns the outputs
-    /// of each, the seconds of each, and of all together the parties' merged profile and what each used, as JSON.
-    #[pyo3(signature = (inputs, phase = "joint", progress = None))]
+    /// One inference for each of `inputs`, which are of one batch size, as many at a time as the session has lanes. Of a program that
+    /// carries values they are one sequence, which `continues` that of the runs before or begins anew. Returns the outputs of each, the seconds of each, and of all together the parties' merged profile and what each used, as JSON.
+    #[pyo3(signature = (inputs, phase = "joint", progress = None, continues = false))]
     #[allow(clippy::type_complexity)] // A tuple for Python.
     fn infer_all<'py>(
         &self,
@@ -206,12 +201,20 @@ impl Session {
         inputs: Vec<Bound<'py, PyDict>>,
         phase: &str,
         progress: Option<Py<PyAny>>,
+        continues: bool,
     ) -> PyResult<(Vec<Bound<'py, PyList>>, Vec<f64>, String, String)> {
         let phase = phase_of(phase)?;
         let requests = inputs.iter().map(inputs_of).collect::<PyResult<Vec<_>>>()?;
         let (names, done) = self.work(py, progress, move |session, reporter| {
             let names = session.names().to_vec();
-            Ok((names, session.infer_all(phase, &requests, &mut |step| tell(reporter, step))?))
+            let mut tell = |step: &Progress| tell(reporter, step);
+            Ok((
+                names,
+                match continues {
+                    true => session.infer_next(&requests, &mut tell)?,
+                    false => session.infer_all(phase, &requests, &mut tell)?,
+                },
+            ))
         })?;
         let Inferences { outputs, latencies, together } = done;
         let outputs = outputs.into_iter().map(|one| outputs_to(py, one)).collect::<PyResult<_>>()?;

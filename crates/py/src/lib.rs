@@ -28,8 +28,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<program::Weights>()?;
     module.add_class::<keys::Identity>()?;
     module.add_class::<client::Session>()?;
+    module.add_class::<run::Clear>()?;
     module.add_function(wrap_pyfunction!(keys::check_fingerprint, module)?)?;
-    module.add_function(wrap_pyfunction!(run::run_clear, module)?)?;
     module.add_function(wrap_pyfunction!(run::instruction_set, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_gains, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_kernels, module)?)?;

@@ -107,6 +107,18 @@ impl Program {
         Ok(list)
     }
 
+    /// What a session keeps in shares from run to run: as `inputs`, and `next`, what computes it for the next run.
+    #[getter]
+    fn carried<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for pair in self.0.carried() {
+            let entry = describe(py, self.0.value(pair.value))?;
+            entry.set_item("next", &self.0.value(pair.next).name)?;
+            list.append(entry)?;
+        }
+        Ok(list)
+    }
+
     /// The nodes in order: dicts of name, op (the model's operator) and computes (the program's operation).
     #[getter]
     fn nodes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {

@@ -1,5 +1,7 @@
 //! Runs in the clear and plans: what needs no other party.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use covey_kernels::dispatch::{Isa, best};
 use covey_protocols::clear::OnViolation;
 use covey_protocols::kind::ProtocolKind;
@@ -43,28 +45,47 @@ pub(crate) fn outputs_to<'py>(py: Python<'py>, outputs: Vec<Output>) -> PyResult
     Ok(list)
 }
 
-/// Runs `program` in the clear on `inputs` (float64 arrays by name): the specification. Returns the outputs, and as JSON
-/// how large each value got. With `wrap`, bounds are not enforced and values wrap as shares would.
-#[pyfunction]
-#[pyo3(signature = (program, weights, inputs, wrap = false))]
-pub(crate) fn run_clear<'py>(
-    py: Python<'py>,
-    program: &Program,
-    weights: &Weights,
-    inputs: &Bound<'py, PyDict>,
-    wrap: bool,
-) -> PyResult<(Bound<'py, PyList>, String, String)> {
-    let inputs = inputs_of(inputs)?;
-    let (program, weights) = (program.0.clone(), weights.0.clone());
-    let (outputs, statistics, timings) = attended(py, None, move |_| {
-        let (tensors, _) = encode_inputs(&program, &inputs)?;
-        let on_violation = if wrap { OnViolation::Wrap } else { OnViolation::Refuse };
-        let Outcome { outputs, statistics, timings } =
-            ClearRunner::new(&program, &weights, on_violation)?.run(&tensors)?;
-        let outputs = program.outputs().iter().zip(outputs).map(|(&id, tensor)| Output::new(&program, id, &tensor));
-        Ok((outputs.collect(), serde_json::to_string(&statistics)?, serde_json::to_string(&timings)?))
-    })?;
-    Ok((outputs_to(py, outputs)?, statistics, timings))
+/// A program and its weights in the clear: the specification. With `wrap`, bounds are not enforced and values wrap as shares would.
+#[pyclass(frozen, module = "covey._core")]
+pub(crate) struct Clear {
+    program: Arc<covey_program::Program>,
+    runner: Arc<Mutex<ClearRunner>>,
+}
+
+#[pymethods]
+impl Clear {
+    /// Prepares the program.
+    #[new]
+    #[pyo3(signature = (program, weights, wrap = false))]
+    fn new(py: Python<'_>, program: &Program, weights: &Weights, wrap: bool) -> PyResult<Self> {
+        let (program, weights) = (program.0.clone(), weights.0.clone());
+        detached(py, || {
+            let on_violation = if wrap { OnViolation::Wrap } else { OnViolation::Refuse };
+            let runner = Arc::new(Mutex::new(ClearRunner::new(&program, &weights, on_violation)?));
+            Ok(Clear { program, runner })
+        })
+    }
+
+    /// One run on `inputs` (float64 arrays by name). If it `continues`, carried values are what the run before left. Returns the
+    /// outputs, and as JSON how large each value got and how long each step took.
+    #[pyo3(signature = (inputs, continues = false))]
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: &Bound<'py, PyDict>,
+        continues: bool,
+    ) -> PyResult<(Bound<'py, PyList>, String, String)> {
+        let inputs = inputs_of(inputs)?;
+        let (program, runner) = (self.program.clone(), self.runner.clone());
+        let (outputs, statistics, timings) = attended(py, None, move |_| {
+            let (tensors, _) = encode_inputs(&program, &inputs)?;
+            let mut runner = runner.lock().unwrap_or_else(PoisonError::into_inner);
+            let Outcome { outputs, statistics, timings } = runner.run_next(&tensors, continues)?;
+            let outputs = program.outputs().iter().zip(outputs).map(|(&id, tensor)| Output::new(&program, id, &tensor));
+            Ok((outputs.collect(), serde_json::to_string(&statistics)?, serde_json::to_string(&timings)?))
+        })?;
+        Ok((outputs_to(py, outputs)?, statistics, timings))
+    }
 }
 
 /// What one inference of `program` over `batch` samples costs on `protocol`, of so many `parties` where it takes any number, with a

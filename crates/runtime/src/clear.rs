@@ -11,8 +11,9 @@ use covey_ring::{Ring, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::RuntimeError;
+use crate::carried::CarriedShares;
 use crate::data::check_inputs;
-use crate::executor::{Executor, Observer, Parameter};
+use crate::executor::{Executor, Observer, Parameter, RunSettings};
 use crate::profile::Timing;
 
 /// What a run in the clear gives.
@@ -45,6 +46,7 @@ pub struct ClearRunner {
     protocol: Clear,
     on_violation: OnViolation,
     executor: Executor<Clear>,
+    carried: CarriedShares<Clear>,
     inference: u64,
 }
 
@@ -62,11 +64,16 @@ impl ClearRunner {
             parameters.insert(id, Parameter::Public(Tensor::new(value.shape.clone(), words)));
         }
         let executor = Executor::new(&mut protocol, program.clone(), parameters)?;
-        Ok(ClearRunner { protocol, on_violation, executor, inference: 0 })
+        Ok(ClearRunner { protocol, on_violation, executor, carried: CarriedShares::default(), inference: 0 })
     }
 
-    /// Runs the program on `inputs`, in its order, each with its batch dimension.
+    /// Runs the program on `inputs`, in its order, each with its batch dimension. Carried values are 0.
     pub fn run(&mut self, inputs: &[Tensor<u64>]) -> Result<Outcome, RuntimeError> {
+        self.run_next(inputs, false)
+    }
+
+    /// The same, where carried values are what the run before left if it `continues` that.
+    pub fn run_next(&mut self, inputs: &[Tensor<u64>], continues: bool) -> Result<Outcome, RuntimeError> {
         let program = self.executor.program().clone();
         let batch = check_inputs(&program, inputs)?;
         self.protocol = self.protocol.renewed();
@@ -74,7 +81,9 @@ impl ClearRunner {
         self.inference += 1;
         let enforced = self.on_violation == OnViolation::Refuse;
         let mut observer = Statistics { ring: program.ring(), program: &program, enforced, values: BTreeMap::new() };
-        let timings = self.executor.run(&mut self.protocol, Phase::Joint, self.inference, batch, &mut observer)?;
+        let (phase, inference) = (Phase::Joint, self.inference);
+        let settings = RunSettings { phase, inference, batch, round_bits: 0, continues };
+        let timings = self.executor.run_with(&mut self.protocol, settings, &mut self.carried, &mut observer)?;
         let statistics = observer.values.into_values().collect();
         Ok(Outcome { outputs: self.protocol.take_revealed(), statistics, timings })
     }

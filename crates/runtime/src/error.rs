@@ -31,6 +31,20 @@ pub enum RuntimeError {
         /// Most samples.
         limit: usize,
     },
+    /// A run that shall continue what no run of as many samples has begun.
+    #[error(
+        "the run of {batch} sample(s) continues {}: begin a new sequence first",
+        before.map_or("a sequence that was not begun".into(), |before| format!("one of {before}"))
+    )]
+    NotCarried {
+        /// Samples asked for.
+        batch: usize,
+        /// Samples of the run before.
+        before: Option<usize>,
+    },
+    /// A phase in which nothing can be carried from run to run.
+    #[error("'{0}' carries values from run to run, so its runs are not preprocessed or stored: use phase joint")]
+    CarriedPhase(String),
     /// An input of the wrong number, shape or size.
     #[error("input '{input}' {problem}")]
     Input {

@@ -14,6 +14,7 @@ use covey_ring::Tensor;
 
 use crate::RuntimeError;
 use crate::batch::check_batch;
+use crate::carried::CarriedShares;
 use crate::profile::{CHECK_NAME, Timing, WEIGHTS_NAME};
 use crate::schedule::{INPUTS, OUTPUTS, Schedule, Step};
 use crate::session::{self, Unsupported};
@@ -51,6 +52,21 @@ impl<P: Protocol + ?Sized> Resident<P> {
             Resident::Public(x) => Operand::Public(x),
         }
     }
+}
+
+/// One run of a program.
+#[derive(Clone, Copy, Debug)]
+pub struct RunSettings {
+    /// What of it is done.
+    pub phase: Phase,
+    /// Its number; no number is used for two runs of a session.
+    pub inference: u64,
+    /// Samples.
+    pub batch: usize,
+    /// Outputs are rounded to multiples of 2^`round_bits` before they are revealed, class numbers excepted.
+    pub round_bits: u32,
+    /// Carried values are what the run before left; otherwise 0.
+    pub continues: bool,
 }
 
 /// Watches a run, for progress and statistics.
@@ -120,20 +136,23 @@ impl<P: Protocol + ?Sized> Executor<P> {
         batch: usize,
         observer: &mut dyn Observer<P>,
     ) -> Result<Vec<Timing>, RuntimeError> {
-        self.run_rounded(protocol, phase, inference, batch, 0, observer)
+        let settings = RunSettings { phase, inference, batch, round_bits: 0, continues: false };
+        self.run_with(protocol, settings, &mut CarriedShares::default(), observer)
     }
 
-    /// [`Executor::run`] with outputs rounded to multiples of 2^`round_bits` before they are revealed, class numbers excepted.
-    pub fn run_rounded(
+    /// [`Executor::run`] with all settings; `carried` is what the session's run before left, and then what this one leaves.
+    pub fn run_with(
         &self,
         protocol: &mut P,
-        phase: Phase,
-        inference: u64,
-        batch: usize,
-        round_bits: u32,
+        settings: RunSettings,
+        carried: &mut CarriedShares<P>,
         observer: &mut dyn Observer<P>,
     ) -> Result<Vec<Timing>, RuntimeError> {
+        let RunSettings { phase, inference, batch, round_bits, continues } = settings;
         check_batch(&self.program, batch)?;
+        if phase != Phase::Joint && !self.program.carried().is_empty() {
+            return Err(RuntimeError::CarriedPhase(self.program.name().into()));
+        }
         protocol.begin(phase, inference)?;
         let mut timings = Vec::with_capacity(self.schedule.steps().len() + 2);
         let mut values: HashMap<ValueId, Shared<P>> = HashMap::new();
@@ -142,6 +161,11 @@ impl<P: Protocol + ?Sized> Executor<P> {
         protocol.enter(INPUTS, "inputs");
         for &id in self.program.inputs() {
             let share = Shared::Integers(protocol.client_input(&self.program.value(id).full_shape(batch))?);
+            observer.computed(id, &share)?;
+            values.insert(id, share);
+        }
+        for (id, share) in carried.take(protocol, &self.program, batch, continues)? {
+            let share = Shared::Integers(share);
             observer.computed(id, &share)?;
             values.insert(id, share);
         }
@@ -183,6 +207,11 @@ impl<P: Protocol + ?Sized> Executor<P> {
                 outputs.add(|| protocol.reveal(&rounded, &checked))?;
             }
         }
+        let left = |id| match values.get(&id) {
+            Some(Shared::Integers(share)) => Some(share.clone()),
+            _ => None,
+        };
+        carried.keep(&self.program, left).ok_or(ProtocolError::Internal("the carried values of a run"))?;
         // A protocol that checks nothing has no row of it.
         let has_check = (protocol.costs().plan)(&Gate::Check { layers: 1 }, protocol.ring(), &Options::default())
             != Cost::default();

@@ -5,6 +5,7 @@
 //! specification.
 
 mod batch;
+mod carried;
 pub mod clear;
 mod data;
 mod error;
@@ -15,8 +16,9 @@ mod schedule;
 pub mod session;
 
 pub use batch::check_batch;
+pub use carried::CarriedShares;
 pub use data::{Input, Output, encode_inputs};
 pub use error::RuntimeError;
-pub use executor::{Executor, Observer, Parameter, Preparation};
+pub use executor::{Executor, Observer, Parameter, Preparation, RunSettings};
 pub use profile::Profile;
 pub use schedule::{INPUTS, OUTPUTS, Schedule, Step};

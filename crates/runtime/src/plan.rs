@@ -7,12 +7,14 @@ use covey_program::Program;
 use covey_protocols::Options;
 use covey_protocols::api::Phase;
 use covey_protocols::cost::{CHECK, Cost, CostModel, MATERIAL, WEIGHTS};
+use covey_protocols::memory::Held;
 use covey_protocols::planner::Planner;
 use covey_transport::Phase as StepKind;
 use serde::{Deserialize, Serialize};
 
 use crate::RuntimeError;
-use crate::executor::{Executor, Parameter};
+use crate::carried::{CarriedShares, carried_elements};
+use crate::executor::{Executor, Parameter, RunSettings};
 use crate::profile::{CHECK_NAME, LinkTraffic, MATERIAL_NAME, WEIGHTS_NAME};
 use crate::schedule::{INPUTS, OUTPUTS};
 
@@ -133,7 +135,7 @@ pub fn plan_rounded(
     round_bits: u32,
 ) -> Result<Plan, RuntimeError> {
     let (mut planner, executor) = prepared(program, model, options)?;
-    executor.run_rounded(&mut planner, Phase::Joint, 0, batch, round_bits, &mut ())?;
+    run(&executor, &mut planner, batch, round_bits)?;
 
     let none = Cost::default();
     let cost = |node: u32| planner.ledger().get(&node).unwrap_or(&none);
@@ -175,6 +177,11 @@ fn prepared(
     Ok((planner, executor))
 }
 
+fn run(executor: &Executor<Planner>, planner: &mut Planner, batch: usize, round_bits: u32) -> Result<(), RuntimeError> {
+    let settings = RunSettings { phase: Phase::Joint, inference: 0, batch, round_bits, continues: false };
+    executor.run_with(planner, settings, &mut CarriedShares::default(), &mut ()).map(drop)
+}
+
 /// What a run takes of one role's memory: estimates in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
@@ -187,6 +194,12 @@ pub struct Footprint {
 /// Bytes of the largest tensor of a run over `batch` samples, which needs no plan: a plan takes about as much memory itself.
 pub fn largest_tensor(program: &Program, model: CostModel, batch: usize) -> u64 {
     (batch as u64).saturating_mul(crate::batch::largest(program) as u64).saturating_mul(model.element_bytes as u64)
+}
+
+/// Bytes of `role`'s memory that values carried from a run over `batch` samples take until the next.
+pub fn carried_memory(program: &Program, model: CostModel, options: Options, batch: usize, role: usize) -> u64 {
+    let elements = usize::try_from(carried_elements(program, batch)).unwrap_or(usize::MAX);
+    (model.memory)(&Held::Share(elements), program.ring(), &options).get(role).copied().unwrap_or(0)
 }
 
 /// Bytes of `role`'s memory that the prepared weights of `program` take.
@@ -218,7 +231,7 @@ pub fn footprint(
     let (mut planner, executor) = prepared(program, model, options)?;
     let at = |bytes: Vec<u64>| bytes.get(role).copied().unwrap_or(0);
     let weights = at(planner.held_memory());
-    executor.run_rounded(&mut planner, Phase::Joint, 0, batch, round_bits, &mut ())?;
+    run(&executor, &mut planner, batch, round_bits)?;
     let run = at(planner.peak_memory()).saturating_sub(weights);
     let mut total = Cost::default();
     planner.ledger().iter().filter(|(node, _)| **node != WEIGHTS).for_each(|(_, cost)| total += cost);

@@ -53,7 +53,8 @@ impl Schedule {
         let nodes = program.nodes();
         let mut fused = vec![false; nodes.len()];
         let mut steps = Vec::with_capacity(nodes.len());
-        let given = |value: &Value| matches!(value.kind, Kind::Input | Kind::Parameter | Kind::Constant);
+        let given =
+            |value: &Value| matches!(value.kind, Kind::Input | Kind::Parameter | Kind::Constant | Kind::Carried);
         let mut computed: Vec<bool> = program.values().iter().map(given).collect();
         for (index, node) in nodes.iter().enumerate() {
             if fused[index] {
@@ -145,30 +146,36 @@ fn plain_step(index: usize, node: &Node) -> Step {
 /// Who reads each value.
 struct Readers {
     nodes: Vec<Vec<usize>>,
-    opened: Vec<bool>,
+    /// By the run's end: to be opened or carried to the next run.
+    kept: Vec<bool>,
 }
 
 impl Readers {
     fn of(program: &Program) -> Self {
         let count = program.values().len();
-        let mut readers = Readers { nodes: vec![Vec::new(); count], opened: vec![false; count] };
+        let mut readers = Readers { nodes: vec![Vec::new(); count], kept: vec![false; count] };
         for (index, node) in program.nodes().iter().enumerate() {
             node.inputs.iter().for_each(|id| readers.nodes[id.index()].push(index));
         }
-        program.outputs().iter().for_each(|id| readers.opened[id.index()] = true);
+        kept(program).for_each(|id| readers.kept[id.index()] = true);
         readers
     }
 
     /// The one node that reads the value, if it reads it once and nobody else does.
     fn only(&self, id: ValueId) -> Option<usize> {
         match self.nodes[id.index()][..] {
-            [node] if !self.opened[id.index()] => Some(node),
+            [node] if !self.kept[id.index()] => Some(node),
             _ => None,
         }
     }
 }
 
-/// Lists each value with the last step that reads it, or with the step that computes it if none does. Outputs stay.
+/// What is read when all steps are done.
+fn kept(program: &Program) -> impl Iterator<Item = ValueId> + '_ {
+    program.outputs().iter().copied().chain(program.carried().iter().map(|pair| pair.next))
+}
+
+/// Lists each value with the last step that reads it, or with the step that computes it if none does. What is kept stays.
 fn free_after_last_use(program: &Program, steps: &mut [Step]) {
     let mut last: Vec<Option<usize>> = vec![None; program.values().len()];
     for (index, step) in steps.iter().enumerate() {
@@ -176,7 +183,7 @@ fn free_after_last_use(program: &Program, steps: &mut [Step]) {
             last[id.index()] = Some(index);
         }
     }
-    for id in program.outputs() {
+    for id in kept(program) {
         last[id.index()] = None;
     }
     let mut listed = vec![false; program.values().len()];

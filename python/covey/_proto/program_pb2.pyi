@@ -24,7 +24,7 @@ ULP: Rounding
 PROBABILISTIC: Rounding
 
 class Program(_message.Message):
-    __slots__ = ("format_version", "name", "producer", "ring", "values", "nodes", "inputs", "outputs", "postprocess", "certificate")
+    __slots__ = ("format_version", "name", "producer", "ring", "values", "nodes", "inputs", "outputs", "postprocess", "certificate", "carried")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class Program(_message.Message):
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     POSTPROCESS_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    CARRIED_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     name: str
     producer: str
@@ -45,7 +46,16 @@ class Program(_message.Message):
     outputs: _containers.RepeatedScalarFieldContainer[int]
     postprocess: _containers.RepeatedScalarFieldContainer[Postprocess]
     certificate: Certificate
-    def __init__(self, format_version: _Optional[int] = ..., name: _Optional[str] = ..., producer: _Optional[str] = ..., ring: _Optional[_Union[Ring, _Mapping]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., postprocess: _Optional[_Iterable[_Union[Postprocess, str]]] = ..., certificate: _Optional[_Union[Certificate, _Mapping]] = ...) -> None: ...
+    carried: _containers.RepeatedCompositeFieldContainer[Carried]
+    def __init__(self, format_version: _Optional[int] = ..., name: _Optional[str] = ..., producer: _Optional[str] = ..., ring: _Optional[_Union[Ring, _Mapping]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., postprocess: _Optional[_Iterable[_Union[Postprocess, str]]] = ..., certificate: _Optional[_Union[Certificate, _Mapping]] = ..., carried: _Optional[_Iterable[_Union[Carried, _Mapping]]] = ...) -> None: ...
+
+class Carried(_message.Message):
+    __slots__ = ("value", "next")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    value: int
+    next: int
+    def __init__(self, value: _Optional[int] = ..., next: _Optional[int] = ...) -> None: ...
 
 class Certificate(_message.Message):
     __slots__ = ("data", "digest", "samples", "labelled", "float_correct", "fixed_correct", "tolerance", "relative_error")
@@ -84,11 +94,13 @@ class Value(_message.Message):
         CONSTANT: _ClassVar[Value.Kind]
         PARAMETER: _ClassVar[Value.Kind]
         STATE: _ClassVar[Value.Kind]
+        CARRIED: _ClassVar[Value.Kind]
     INTERMEDIATE: Value.Kind
     INPUT: Value.Kind
     CONSTANT: Value.Kind
     PARAMETER: Value.Kind
     STATE: Value.Kind
+    CARRIED: Value.Kind
     class Visibility(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SECRET: _ClassVar[Value.Visibility]

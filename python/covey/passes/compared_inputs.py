@@ -72,7 +72,7 @@ def find_compared_inputs(graph: Graph) -> None:
 
 
 def _only_compared(graph: Graph, name: str) -> bool:
-    if name in graph.outputs:
+    if name in graph.outputs or name in graph.carried:
         return False
     return all(
         isinstance(reader.op, Below)

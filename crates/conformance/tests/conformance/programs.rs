@@ -24,18 +24,32 @@ const RUNS: [(Phase, u64); 7] = [
     (Phase::Joint, 6),
 ];
 
+/// Two sequences, one of three runs.
+const SEQUENCES: [(Phase, u64); 5] =
+    [(Phase::Joint, 1), (Phase::Joint, 2), (Phase::Joint, 3), (Phase::Joint, 7), (Phase::Joint, 8)];
+
 fn check<H: Harness>(transport: Transport, bits: u32, program: fn(Ring) -> Result<Arc<Program>, ProgramError>) {
+    check_runs::<H>(transport, bits, program, &RUNS);
+}
+
+fn check_runs<H: Harness>(
+    transport: Transport,
+    bits: u32,
+    program: fn(Ring) -> Result<Arc<Program>, ProgramError>,
+    runs: &[(Phase, u64)],
+) {
     let ring = Ring::Pow2(bits);
     let program = program(ring).unwrap();
     let weights = programs::weights(&program).unwrap();
-    let inputs = (0..4).map(|number| programs::inputs(&program, 3, number)).collect();
+    let revealing = runs.iter().filter(|(phase, _)| *phase != Phase::Preprocess).count();
+    let inputs = (0..revealing).map(|number| programs::inputs(&program, 3, number)).collect();
     let case = Case { program, weights, inputs };
     for (adder, tile) in
         [(Adder::Auto, 1 << 14), (Adder::FewestBytes, 64), (Adder::Balanced, 1 << 14), (Adder::Ripple, 1 << 14)]
     {
         let session =
             Session::<H>::new(transport.clone(), ring, Options { adder, tile, window: 4, ..Options::default() });
-        match conform(&session, &case, &RUNS) {
+        match conform(&session, &case, runs) {
             Ok(elements) => {
                 println!("{} in {ring}, {transport:?}, {adder:?}: {elements} elements", case.program.name())
             }
@@ -55,6 +69,15 @@ macro_rules! programs {
         #[test] fn operations_over_tls() { check::<$harness>(Transport::Tls, $bits, programs::operations); }
         #[test] fn tables_in_memory() { check::<$harness>(Transport::Memory, $bits, programs::tables); }
         #[test] fn tables_over_tls() { check::<$harness>(Transport::Tls, $bits, programs::tables); }
+        #[test] fn sequence_in_memory() {
+            check_runs::<$harness>(Transport::Memory, $bits, programs::sequence, &SEQUENCES);
+        }
+        #[test] fn sequence_simulated() {
+            check_runs::<$harness>(Transport::Simulated, $bits, programs::sequence, &SEQUENCES);
+        }
+        #[test] fn sequence_over_tls() {
+            check_runs::<$harness>(Transport::Tls, $bits, programs::sequence, &SEQUENCES);
+        }
         #[test] fn bits_in_memory() { check::<$harness>(Transport::Memory, $bits, programs::bits); }
         #[test] fn bits_simulated() { check::<$harness>(Transport::Simulated, $bits, programs::bits); }
         #[test] fn bits_over_tls() { check::<$harness>(Transport::Tls, $bits, programs::bits); }
