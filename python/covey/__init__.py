@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from covey.api import explain, tune, verify
     from covey.client import Client
     from covey.explanation import Explanation
+    from covey.generation import Generator, generate
     from covey.result import Profile, Result
     from covey.tuned import Tuned
     from covey.verification import Verification
@@ -48,6 +49,7 @@ __all__ = [
     "DataError",
     "DoesNotFitError",
     "Explanation",
+    "Generator",
     "InaccurateError",
     "ModelError",
     "NodeError",
@@ -64,6 +66,7 @@ __all__ = [
     "check",
     "compile",
     "explain",
+    "generate",
     "local",
     "tune",
     "verify",
@@ -74,6 +77,7 @@ __all__ = [
 _RUNTIME: dict[str, str] = {
     "Client": "covey.client",
     "Explanation": "covey.explanation",
+    "Generator": "covey.generation",
     "Profile": "covey.result",
     "Program": "covey._core",
     "Result": "covey.result",
@@ -81,6 +85,7 @@ _RUNTIME: dict[str, str] = {
     "Verification": "covey.verification",
     "Weights": "covey._core",
     "explain": "covey.api",
+    "generate": "covey.generation",
     "tune": "covey.api",
     "verify": "covey.api",
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -22,18 +22,21 @@ if TYPE_CHECKING:
     from covey.lowering import Lowered, Lowering
 
 
-def declare(graph: Graph, carry: Mapping[str, str]) -> None:
-    """Note in the graph which input is in the next run what which output is; both by the model's own names.
+Carry: TypeAlias = "Mapping[str, str | int]"
+"""The inputs that are carried, and the output that each is in the next run, by its name or its number from 0."""
 
-    Raises `OptionError` where names, shapes or kinds do not fit.
-    """
+
+def declare(graph: Graph, carry: Carry) -> None:
+    """Note in the graph what is carried. Raises `OptionError` where names, shapes or kinds do not fit."""
+    names = graph.exported or graph.outputs
     for name, output in carry.items():
         what = f"carry '{name}' from '{output}'"
         if name not in graph.inputs:
             raise OptionError(f"{what}: '{name}' is no input; the inputs are {listed(graph.inputs)}")
-        if output not in graph.exported:
-            raise OptionError(f"{what}: '{output}' is no output; the outputs are {listed(graph.exported)}")
-        computed = graph.outputs[graph.exported.index(output)]
+        index = output if isinstance(output, int) else names.index(output) if output in names else -1
+        if not 0 <= index < len(names):
+            raise OptionError(f"{what}: '{output}' is no output; the outputs are {listed(names)}")
+        computed = graph.outputs[index]
         value, result = graph.values[name], graph.values[computed]
         if value.dtype is not DType.FLOAT or result.dtype is not DType.FLOAT:
             raise OptionError(f"{what}: only real numbers are carried; make both floating point")
@@ -46,6 +49,14 @@ def declare(graph: Graph, carry: Mapping[str, str]) -> None:
         raise OptionError("every output is carried and none is revealed: add an output for the result's owner")
     if graph.carried and set(graph.inputs) <= set(graph.carried):
         raise OptionError("every input is carried and none is shared: add an input of the data owner's")
+
+
+def ranges_of_carried(graph: Graph, magnitudes: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Where carried values may lie, given the largest values of before and after over the calibration data."""
+    from covey.lowering import MARGIN
+
+    largest = {name: MARGIN * max(magnitudes[name], magnitudes[output]) for name, output in graph.carried.items()}
+    return {name: (-most, most) for name, most in largest.items()}
 
 
 def close(low: Lowering, value: Lowered, output: str) -> Lowered:
@@ -84,7 +95,7 @@ def graph_of_runs(graph: Graph) -> Graph:
         graph,
         inputs=[name for name in graph.inputs if name not in graph.carried],
         outputs=[graph.outputs[index] for index in kept],
-        exported=[graph.exported[index] for index in kept],
+        exported=[graph.exported[index] for index in kept] if graph.exported else [],
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 
 from covey import _core
 from covey.inputs import Data, read_inputs
 from covey.model import Model
-from covey.result import NodeProfile, Profile, Result
+from covey.result import NodeProfile, Profile, Result, Results, Work
 
 
 class ClearSession:
@@ -26,6 +27,12 @@ class ClearSession:
         seconds = time.perf_counter() - start
         nodes = [NodeProfile.of({**row, "rounds": 0, "links": []}) for row in json.loads(timings)]
         return Result.of(self.program, opened, Profile(nodes, seconds))
+
+    def infer_all(self, inputs: Sequence[Data], *, continues: bool = False) -> Results:
+        """One run for each of `inputs`: a sequence, which `continues` that of the runs before or is new."""
+        done = [self.infer(data, continues=continues or index > 0) for index, data in enumerate(inputs)]
+        latencies = [result.profile.seconds for result in done if result.profile is not None]
+        return Results(done, latencies, Work(Profile([], sum(latencies)), []))
 
 
 def run_clear(model: Model, data: Data) -> Result:

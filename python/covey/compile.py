@@ -16,13 +16,13 @@ from rich.console import RenderableType
 
 from covey import data, reference, report
 from covey._proto import program_pb2 as pb
-from covey.carrying import declare, graph_of_runs, program_of_runs
+from covey.carrying import Carry, declare, graph_of_runs, program_of_runs, ranges_of_carried
 from covey.emit import program_file, weights_file, write_files
 from covey.errors import NodeError, OptionError, UnsupportedError
 from covey.importers.source import Source, examine
 from covey.inputs import Data
 from covey.ir import Graph
-from covey.lowering import MARGIN, Division, Settings, Truncation
+from covey.lowering import Division, Settings, Truncation
 from covey.measure import Measured, Samples
 from covey.ops.quotient import Quotient
 from covey.ops.scalar import CLIP, Scalar
@@ -102,7 +102,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     hide_features: bool = False,
     division: Division | Literal["mul-shift", "exact"] = "mul-shift",
     max_error: float = MAX_ERROR,
-    carry: Mapping[str, str] | None = None,
+    carry: Carry | None = None,
     name: str | None = None,
 ) -> Compiled:
     """Compile a model to a public program and secret weights.
@@ -217,7 +217,7 @@ def prepare(
     keep_bn: bool = False,
     drop_channels: bool = False,
     hide_features: bool = False,
-    carry: Mapping[str, str] | None = None,
+    carry: Carry | None = None,
     name: str | None = None,
 ) -> Prepared:
     """Import a model, rewrite it and run it on the calibration data; the arguments are those of `compile`."""
@@ -234,10 +234,9 @@ def prepare(
     if samples is not None:
         measure_needed_bits(graph, samples)
     magnitudes = _measure_spans(graph, samples) if samples is not None else None
-    for carried, output in graph.carried.items() if magnitudes is not None else ():
-        largest = MARGIN * max(magnitudes[carried], magnitudes[output])
-        ranges[carried] = (-largest, largest)
-        sources[carried] = "that of earlier runs on the calibration data, times four"
+    if magnitudes is not None:
+        ranges |= ranges_of_carried(graph, magnitudes)
+        sources |= dict.fromkeys(graph.carried, "the calibration data's, times four")
     count = len(next(iter(samples.values()))) if samples else 0
     few = Samples.of(graph, samples) if samples is not None else None
     return Prepared(graph, ranges, sources, magnitudes, count, few)
@@ -298,7 +297,8 @@ def _input_ranges(
 ) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
     ranges = data.ranges_of_classes(graph)
     sources = dict.fromkeys(ranges, "its classes")
-    open_ones = [name for name in graph.inputs if name not in ranges]
+    # What is carried lies where calibration data say, or else where it is declared to.
+    open_ones = [name for name in graph.inputs if name not in ranges and (samples is None or name not in graph.carried)]
     if input_range is not None:
         found = data.read_ranges(input_range, graph, open_ones)
         source = "declared"

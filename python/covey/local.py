@@ -21,6 +21,7 @@ from covey.protocols import DEALER
 from covey.protocols import protocol as find_protocol
 
 if TYPE_CHECKING:
+    from covey.clear import ClearSession
     from covey.client import Phase, Progress, Session
     from covey.data import Ranges
     from covey.inputs import Data
@@ -181,6 +182,15 @@ class Parties:
             raise
         finally:
             self._used = time.monotonic()
+
+    def session(self, model: Model, progress: Progress | None = None) -> Session | ClearSession:
+        """The session of a model whose weights are shared, opened where there is none; for sequences of runs."""
+        if not self.names:
+            from covey.clear import ClearSession
+
+            return ClearSession(model)
+        self.share(model, progress)
+        return self._open(model)
 
     def share(self, model: Model, progress: Progress | None = None) -> None:
         """Share the weights of a program as its owner, unless that was done before."""

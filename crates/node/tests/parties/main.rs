@@ -14,6 +14,7 @@ mod operating;
 mod queue;
 mod refused;
 mod rotation;
+mod sequences;
 mod stored_runs;
 mod two_party;
 mod weights;

@@ -1,0 +1,153 @@
+"""Generating tokens: the client's part of a program whose runs are the steps of a language model.
+
+The client gives each step one token, its position and which slots of the window hold tokens; keys and values of the
+tokens before stay with the parties, as shares. It gets the next token, or the scores to choose it by, and nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from covey.decoders import INPUTS, inputs
+from covey.errors import DataError, ModelError, OptionError
+from covey.local import local
+from covey.model import Source, load
+
+if TYPE_CHECKING:
+    from covey._core import Program
+    from covey.inputs import Data
+    from covey.result import Result
+
+AT_ONCE = 16
+"""So many tokens of a prompt are one request."""
+
+
+class Runs(Protocol):
+    """A session with the parties, or one in the clear."""
+
+    program: Program
+
+    def infer_all(self, inputs: Sequence[Data], *, continues: bool = False) -> Any:
+        """One run for each of `inputs`, one after the other."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token that was generated, and what it took. `bytes` is the payload on all links, offline included."""
+
+    id: int
+    seconds: float
+    bytes: int
+    rounds: int
+
+
+class Generator:
+    """A sequence of tokens in a session: a prompt, then what the model makes of it."""
+
+    def __init__(self, session: Runs, *, temperature: float = 0.0, seed: int | None = None) -> None:
+        self.program = session.program
+        self.classes, self.sequence = shape_of(self.program)
+        self.temperature = temperature
+        if temperature and self.program.outputs[0]["shape"] == []:
+            raise OptionError("the program gives the next token alone: compile it with next_token='logits' to draw it")
+        if not 0.0 <= temperature < float("inf"):
+            raise OptionError(f"temperature {temperature:g}: give 0 for the likeliest token, or a positive number")
+        self._session = session
+        self._draws = np.random.default_rng(seed)
+        self._length = 0
+
+    def feed(self, ids: Sequence[int]) -> Token:
+        """Append tokens to the sequence; what the model gives after the last of them.
+
+        Raises `DataError` for tokens that the model does not know, or more than its sequence holds.
+        """
+        self._check(ids)
+        start = time.perf_counter()
+        sent, rounds = 0, 0
+        for first in range(0, len(ids), AT_ONCE):
+            part = list(ids[first : first + AT_ONCE])
+            places = range(self._length, self._length + len(part))
+            given = [inputs(np.array([[token]]), place, self.sequence) for token, place in zip(part, places, strict=True)]
+            done = self._session.infer_all(given, continues=self._length > 0)
+            self._length += len(part)
+            sent += done.work.profile.total.bytes
+            rounds += done.work.profile.total.rounds
+            last = done.results[-1]
+        return Token(self._choose(last), time.perf_counter() - start, sent, rounds)
+
+    def generate(self, prompt: Sequence[int], tokens: int, *, stop: int | None = None) -> Iterator[Token]:
+        """Up to `tokens` tokens after the prompt, each as it comes; fewer where the token `stop` comes."""
+        if tokens < 1:
+            raise OptionError(f"{tokens} tokens to generate: ask for at least 1")
+        if self._length + len(prompt) + tokens - 1 > self.sequence:
+            raise DataError(
+                f"{self._length + len(prompt)} tokens and {tokens} new ones: the program was compiled for sequences of "
+                f"{self.sequence}; compile it for longer ones, or ask for fewer"
+            )
+        latest = self.feed(prompt)
+        yield latest
+        for _ in range(tokens - 1):
+            if latest.id == stop:
+                return
+            latest = self.feed([latest.id])
+            yield latest
+
+    def _check(self, ids: Sequence[int]) -> None:
+        if not len(ids):
+            raise DataError("the prompt is empty: give at least one token")
+        wrong = next((index for index, token in enumerate(ids) if not 0 <= token < self.classes), None)
+        if wrong is not None:
+            raise DataError(
+                f"token {ids[wrong]} at {wrong} is not in the model's vocabulary: give numbers from 0 to "
+                f"{self.classes - 1}"
+            )
+        if self._length + len(ids) > self.sequence:
+            raise DataError(
+                f"a sequence of {self._length + len(ids)} tokens: the program was compiled for {self.sequence}; compile "
+                f"it for longer ones"
+            )
+
+    def _choose(self, result: Result) -> int:
+        output = next(iter(result.outputs.values()))[0]
+        if output.ndim == 0:
+            return int(output)
+        if not self.temperature:
+            return int(output.argmax())
+        powers = np.exp((output - output.max()) / self.temperature)
+        return int(self._draws.choice(len(output), p=powers / powers.sum()))
+
+
+def generate(
+    model: Source,
+    prompt: Sequence[int],
+    tokens: int,
+    *,
+    protocol: str = "trio",
+    stop: int | None = None,
+    temperature: float = 0.0,
+    seed: int | None = None,
+    timeout: float = 60.0,
+) -> Iterator[Token]:
+    """Up to `tokens` tokens after the prompt by parties on this machine, each as it comes.
+
+    With parties elsewhere: `Generator(client.session(program)).generate(prompt, tokens)`.
+    """
+    loaded = load(model)
+    with local(protocol, timeout=timeout) as parties:
+        generator = Generator(parties.session(loaded), temperature=temperature, seed=seed)
+        yield from generator.generate(prompt, tokens, stop=stop)
+
+
+def shape_of(program: Program) -> tuple[int, int]:
+    """The vocabulary's size and the longest sequence of a program for generation. Raises `ModelError` for others."""
+    found = {entry["name"]: entry for entry in program.inputs}
+    if set(found) != set(INPUTS) or not program.carried or not found["input_ids"].get("classes"):
+        raise ModelError(
+            f"'{program.name}' is no program for generation: make one with covey.from_pretrained(.., task='generate')"
+        )
+    return int(found["input_ids"]["classes"][0]), int(found["attention_mask"]["shape"][0])
