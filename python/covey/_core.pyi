@@ -95,9 +95,7 @@ class Clear:
     """A program and its weights in the clear."""
 
     def __init__(self, program: Program, weights: Weights, wrap: bool = False) -> None: ...
-    def run(
-        self, inputs: Mapping[str, _Floats], continues: bool = False
-    ) -> tuple[list[dict[str, Any]], str, str]: ...
+    def run(self, inputs: Mapping[str, _Floats], continues: bool = False) -> tuple[list[dict[str, Any]], str, str]: ...
 
 class Session:
     """A session with the parties that a configuration file names."""

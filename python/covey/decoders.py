@@ -52,7 +52,7 @@ def step_of(model: Any, sequence: int, next_token: str = "argmax") -> Any:
         raise ModelError(f"next_token '{next_token}' is unknown: use argmax or logits")
     embed, layers, finish = parts(torch, model, sequence)
 
-    class Step(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Step(torch.nn.Module):  # type: ignore[misc]
         """One token through the model."""
 
         def __init__(self) -> None:
@@ -88,14 +88,14 @@ def compiled(
     """
     import torch
 
-    from covey.compile import compile
+    from covey.compile import compile as compile_model
 
     step = step_of(model, sequence, next_token)
     if calibration is None:
         drawn = np.random.default_rng(0).integers(0, int(model.config.vocab_size), (CALIBRATED // 4, sequence))
         calibration = np.asarray(drawn)
     samples = steps(step, calibration[:, :sequence], sequence, CALIBRATED)
-    return compile(
+    return compile_model(
         step,
         tuple(torch.from_numpy(np.ascontiguousarray(array)) for array in samples.values()),
         calibration=samples,
@@ -169,7 +169,9 @@ def _attend(torch: Any, query: Any, keys: Any, values: Any, hidden: Any, factor:
 def _gpt2(torch: Any, model: Any, sequence: int) -> tuple[Any, list[Any], Any]:
     config, body = model.config, model.transformer
     if getattr(config, "scale_attn_by_inverse_layer_idx", False) or not config.scale_attn_weights:
-        raise ModelError("this GPT-2 scales its attention by layers or not at all: use one that scales by the head size")
+        raise ModelError(
+            "this GPT-2 scales its attention by layers or not at all: use one that scales by the head size"
+        )
     heads = config.num_attention_heads
     places = body.wpe.weight[:sequence].detach().clone()
 

@@ -163,6 +163,12 @@ def what_a_run_reveals(program: Program, round_bits: int = 0) -> list[str]:
         "classes of inputs, a power-of-two bound for each tensor, batch size and timing",
         f"to the result's owner alone: the output {names}{rounded}{softmax if postprocessed else ''}",
     ]
+    if program.carried:
+        names = ", ".join(entry["name"] for entry in program.carried)
+        lines.append(
+            f"to every party: how many runs a sequence has; what is carried between them ({names}) stays in shares until "
+            f"the session ends"
+        )
     if program.calibrated:
         lines.append(
             f"bounds of {len(program.calibrated)} nodes come from calibration data; an input beyond them gives a wrong "

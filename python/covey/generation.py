@@ -72,7 +72,9 @@ class Generator:
         for first in range(0, len(ids), AT_ONCE):
             part = list(ids[first : first + AT_ONCE])
             places = range(self._length, self._length + len(part))
-            given = [inputs(np.array([[token]]), place, self.sequence) for token, place in zip(part, places, strict=True)]
+            given = [
+                inputs(np.array([[token]]), place, self.sequence) for token, place in zip(part, places, strict=True)
+            ]
             done = self._session.infer_all(given, continues=self._length > 0)
             self._length += len(part)
             sent += done.work.profile.total.bytes
@@ -108,8 +110,8 @@ class Generator:
             )
         if self._length + len(ids) > self.sequence:
             raise DataError(
-                f"a sequence of {self._length + len(ids)} tokens: the program was compiled for {self.sequence}; compile "
-                f"it for longer ones"
+                f"a sequence of {self._length + len(ids)} tokens: the program was compiled for {self.sequence}; "
+                f"compile it for longer ones"
             )
 
     def _choose(self, result: Result) -> int:

@@ -15,10 +15,7 @@ BATCH_ELEMENTS = 1 << 22
 
 def run(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Every activation of the graph by name, for `inputs` [N, ..] by name. Postprocessing is not applied."""
-    values = {name: np.asarray(inputs[name], dtype=np.float64) for name in graph.inputs}
-    samples = len(next(iter(values.values()))) if values else 1
-    for name in graph.carried.keys() - values.keys():  # the first run of a sequence
-        values[name] = np.zeros((samples, *graph.values[name].shape))
+    values = _given(graph, inputs)
     for node in graph.nodes:
         values[node.output] = _evaluate(graph, node, values)
     return values
@@ -72,4 +69,13 @@ def parts(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[dict[str, Array
     widest = max(graph.values[name].size for name in [*graph.inputs, *(node.output for node in graph.nodes)])
     step = max(1, min(64, BATCH_ELEMENTS // widest))
     for start in range(0, count, step):
-        yield {name: np.asarray(inputs[name][start : start + step], dtype=np.float64) for name in graph.inputs}
+        yield _given(graph, {name: inputs[name][start : start + step] for name in graph.inputs})
+
+
+def _given(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What the nodes read: the inputs, and zeros for what the first run of a sequence carries."""
+    values = {name: np.asarray(inputs[name], dtype=np.float64) for name in graph.inputs}
+    samples = len(next(iter(values.values()))) if values else 1
+    for name in graph.carried.keys() - values.keys():
+        values[name] = np.zeros((samples, *graph.values[name].shape))
+    return values

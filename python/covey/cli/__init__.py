@@ -15,6 +15,7 @@ from covey.cli.console import complain
 from covey.cli.demo import demo
 from covey.cli.diff import diff
 from covey.cli.doctor import doctor
+from covey.cli.generate import generate
 from covey.cli.models import check, compile_, explain
 from covey.cli.remote import dealer, infer, party, share_weights
 from covey.cli.run import run
@@ -44,6 +45,7 @@ app.command()(party)
 app.command()(dealer)
 app.command("share-weights")(share_weights)
 app.command()(infer)
+app.command()(generate)
 app.command()(doctor)
 app.add_typer(store.app, name="store")
 app.add_typer(weights.app, name="weights")

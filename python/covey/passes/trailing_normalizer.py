@@ -15,7 +15,9 @@ def remove_trailing_normalizers(graph: Graph) -> list[NodeError]:
         if not isinstance(node.op, Normalizer):
             continue
         (source,) = node.inputs
-        inside = node.output in graph.carried.values() or any(not isinstance(reader.op, ArgMax) for reader in graph.consumers(node.output))
+        inside = node.output in graph.carried.values() or any(
+            not isinstance(reader.op, ArgMax) for reader in graph.consumers(node.output)
+        )
         if inside or source in (*graph.inputs, *graph.outputs):
             errors.append(refusal(node, at_input=source in graph.inputs))
             continue

@@ -26,7 +26,9 @@ def remove_trailing_softmax(graph: Graph) -> None:
         rank = graph.values[node.output].rank
         source = node.inputs[0]
         is_output = node.output in graph.outputs
-        inside = node.output in graph.carried.values() or any(not isinstance(reader.op, ArgMax) or reader.op.axis != rank - 1 for reader in readers)
+        inside = node.output in graph.carried.values() or any(
+            not isinstance(reader.op, ArgMax) or reader.op.axis != rank - 1 for reader in readers
+        )
         if inside and graph.values[node.output].shape[-1:] == (2,) and not is_output:
             _by_sigmoid(graph, node)
         elif not inside and not (is_output and source in (*graph.outputs, *graph.inputs)):

@@ -1,0 +1,143 @@
+"""generate: tokens by a language model, each as it comes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from covey.cli import console
+from covey.cli.options import Json, PartyCount, Protocol, Weights, check_protocol
+from covey.cli.remote import protocol_of, warn_of_own_expiry
+from covey.cli.run import Local, Timeout
+from covey.errors import OptionError
+from covey.protocols import PROTOCOLS
+
+if TYPE_CHECKING:
+    from covey.generation import Runs
+    from covey.model import Model
+
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A .covey file that was compiled for generation.")]
+Prompt = Annotated[str | None, typer.Option(metavar="IDS", help="The prompt's token ids, such as 464,3290.")]
+Text = Annotated[str | None, typer.Option(help="The prompt as text; needs --tokenizer.")]
+Tokenizer = Annotated[
+    Path | None,
+    typer.Option(metavar="tokenizer.json", help="Turns text into token ids and back here (pip install tokenizers)."),
+]
+Tokens = Annotated[int, typer.Option(min=1, help="Tokens to generate at most.")]
+Stop = Annotated[int | None, typer.Option(metavar="ID", help="The token that ends the text.")]
+Temperature = Annotated[
+    float, typer.Option(min=0, help="0 takes the likeliest token; needs a program that gives scores.")
+]
+Seed = Annotated[int | None, typer.Option(help="Draw the same tokens again (with --temperature).")]
+Config = Annotated[
+    Path | None, typer.Option(metavar="client.toml", help="Parties on other machines, which hold the weights' shares.")
+]
+
+
+def generate(
+    model: ModelFile,
+    prompt: Prompt = None,
+    text: Text = None,
+    tokenizer: Tokenizer = None,
+    tokens: Tokens = 16,
+    stop: Stop = None,
+    local: Local = False,
+    config: Config = None,
+    protocol: Protocol = "trio",
+    parties: PartyCount = None,
+    weights: Weights = None,
+    temperature: Temperature = 0.0,
+    seed: Seed = None,
+    timeout: Timeout = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Generate tokens privately: the parties learn neither prompt nor answer, and keep what they computed as shares."""
+    from covey.generation import Generator
+    from covey.model import load
+
+    encode, decode = _tokenizer(tokenizer)
+    ids = _prompt(prompt, text, encode)
+    loaded = load(model, weights=weights)
+    kind = protocol_of(config, None) if config is not None else check_protocol(protocol)
+    with _session(loaded, kind, config, local, parties, timeout, as_json) as session:
+        generator = Generator(session, temperature=temperature, seed=seed)
+        seconds, sent, made, before = 0.0, 0, list[int](), ""
+        for index, token in enumerate(generator.generate(ids, tokens, stop=stop)):
+            made.append(token.id)
+            shown = decode(made)
+            if as_json:
+                console.say(json.dumps({"index": index, **asdict(token), "text": shown}))
+            elif shown is None:
+                console.say(
+                    f"{token.id:>8}  {token.seconds:.3f} s  {console.amount(token.bytes)}, {token.rounds:,} rounds"
+                )
+            else:
+                console.out().print(shown.removeprefix(before), end="", markup=False, highlight=False)
+                before = shown
+            # What the prompt takes is not what a token takes.
+            seconds, sent = (0.0, 0) if index == 0 else (seconds + token.seconds, sent + token.bytes)
+    if before:
+        console.say("")
+    if not as_json and len(made) > 1:
+        each = len(made) - 1
+        console.say(
+            f"{len(made)} tokens; {seconds / each:.3f} s and {console.amount(sent // each)} a token after the prompt"
+        )
+
+
+@contextmanager
+def _session(
+    loaded: Model, kind: str, config: Path | None, local: bool, parties: int | None, timeout: float, quiet: bool
+) -> Iterator[Runs]:
+    from covey.client import Client
+    from covey.local import local as local_parties
+
+    if config is not None:
+        warn_of_own_expiry(config)
+        with Client(config).session(loaded.program, kind, progress=console.waiting) as remote:
+            yield remote
+        return
+    if kind != "clear" and not local:
+        raise OptionError("say --local to run the parties on this machine, or --config client.toml for others")
+    loaded.need_weights()
+    count = PROTOCOLS[kind].count(parties)
+    with local_parties(kind, parties=count, timeout=timeout) as running:
+        with console.progress(quiet=quiet) as report:
+            session = running.session(loaded, report)
+        yield session
+
+
+def _tokenizer(path: Path | None) -> tuple[Callable[[str], list[int]] | None, Callable[[list[int]], str | None]]:
+    """Text to token ids, and back; `None` where there is no tokenizer."""
+    if path is None:
+        return None, lambda ids: None
+    try:
+        import tokenizers
+    except ImportError:
+        raise OptionError(
+            "--tokenizer needs the package tokenizers: pip install tokenizers, or give --prompt"
+        ) from None
+    try:
+        loaded: Any = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the package raises plain exceptions
+        raise OptionError(f"'{path}' is no tokenizer ({error}): give a tokenizer.json of Hugging Face") from None
+    return lambda text: list(loaded.encode(text).ids), lambda ids: str(loaded.decode(ids))
+
+
+def _prompt(prompt: str | None, text: str | None, encode: Callable[[str], list[int]] | None) -> list[int]:
+    if (prompt is None) == (text is None):
+        raise OptionError("give the prompt once: --prompt with token ids, or --text with --tokenizer")
+    if text is not None:
+        if encode is None:
+            raise OptionError("--text needs --tokenizer tokenizer.json: the model reads token ids")
+        return encode(text)
+    try:
+        return [int(part) for part in (prompt or "").split(",")]
+    except ValueError:
+        raise OptionError(f"prompt '{prompt}' is not token ids: write them as 464,3290") from None
