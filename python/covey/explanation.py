@@ -166,8 +166,8 @@ def what_a_run_reveals(program: Program, round_bits: int = 0) -> list[str]:
     if program.carried:
         names = ", ".join(entry["name"] for entry in program.carried)
         lines.append(
-            f"to every party: how many runs a sequence has; what is carried between them ({names}) stays in shares until "
-            f"the session ends"
+            f"to every party: how many runs a sequence has; what is carried between them ({names}) stays in shares "
+            f"until the session ends"
         )
     if program.calibrated:
         lines.append(

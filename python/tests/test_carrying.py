@@ -109,7 +109,9 @@ def test_without_calibration_the_declared_range_must_hold_what_is_carried() -> N
     ranges = {"x": (-1.0, 1.0), "h": (-1.0, 1.0)}
     proved = covey.compile(cell(), input_range=ranges, carry={"h": "h_next"})
     assert _core.Program(proved.program_bytes).carried[0]["proved"]
-    with pytest.raises(covey.DoesNotFitError, match="carried to the next run as 'h', whose declared range does not hold"):
+    with pytest.raises(
+        covey.DoesNotFitError, match="carried to the next run as 'h', whose declared range does not hold"
+    ):
         covey.compile(cell(), input_range=ranges | {"h": (-0.5, 0.5)}, carry={"h": "h_next"})
 
 

@@ -1,0 +1,195 @@
+"""Generation: each step equals the specification, and greedy tokens are those of the model in floating point."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import covey
+from command import Command
+from covey.clear import ClearSession
+from covey.errors import CoveyError
+from covey.generation import Generator
+from covey.local import Parties
+from covey.model import Model, load
+
+torch = pytest.importorskip("torch", reason="models for generation are PyTorch modules: pip install torch")
+transformers = pytest.importorskip("transformers", reason="the models are of Hugging Face: pip install transformers")
+
+SEQUENCE, VOCABULARY = 16, 31
+PROMPT, TOKENS = [3, 1, 4, 1, 5], 8
+NO_ENDS = {"bos_token_id": None, "eos_token_id": None, "initializer_range": 0.3}
+
+
+def gpt2() -> Any:
+    config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=16, vocab_size=VOCABULARY, n_positions=32, **NO_ENDS)
+    torch.manual_seed(1)
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+def llama(**changes: Any) -> Any:
+    options = {
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": 32,
+    }
+    torch.manual_seed(1)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**(options | NO_ENDS | changes))).eval()
+
+
+def greedy(model: Any) -> list[int]:
+    ids = list(PROMPT)
+    with torch.no_grad():
+        for _ in range(TOKENS):
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    return ids[len(PROMPT) :]
+
+
+def steps(model: Any, **options: Any) -> covey.Compiled:
+    from covey import decoders
+
+    return decoders.compiled(model, SEQUENCE, **options)
+
+
+@pytest.fixture(scope="module")
+def small() -> Model:
+    return load(steps(gpt2()))
+
+
+@pytest.mark.parametrize("make", [gpt2, llama])
+def test_a_step_computes_what_the_whole_model_does(make: Any) -> None:
+    from covey import decoders
+
+    model = make()
+    step = decoders.step_of(model, SEQUENCE, "logits")
+    ids = torch.randint(0, VOCABULARY, (2, 10))
+    with torch.no_grad():
+        due = model(ids).logits
+        past = tuple(decoders.empty(step, 2, SEQUENCE))
+        for place in range(10):
+            given = decoders.inputs(ids[:, place : place + 1].numpy(), place, SEQUENCE)
+            scores, *past = step(*(torch.from_numpy(array) for array in given.values()), *past)
+            assert torch.allclose(scores, due[:, place], atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [gpt2, llama])
+def test_tokens_are_those_of_the_model_in_the_clear_and_by_parties(make: Any, parties: Parties) -> None:
+    model = make()
+    due, loaded = greedy(model), load(steps(model))
+    assert len(set(due)) > 1, "the tokens say nothing"
+    clear = [token.id for token in Generator(ClearSession(loaded)).generate(PROMPT, TOKENS)]
+    private = list(Generator(parties.session(loaded)).generate(PROMPT, TOKENS))
+    assert clear == due == [token.id for token in private]
+    # A token takes the same however long the sequence is, and a prompt as much for each of its tokens.
+    first, *rest = private
+    assert len({(token.bytes, token.rounds) for token in rest}) == 1
+    assert first.bytes == len(PROMPT) * rest[0].bytes > 0
+
+
+def test_scores_are_chosen_from_by_the_client() -> None:
+    loaded = load(steps(gpt2(), next_token="logits"))
+    likeliest = [token.id for token in Generator(ClearSession(loaded)).generate(PROMPT, TOKENS)]
+    assert likeliest == greedy(gpt2())
+
+    def drawn(seed: int) -> list[int]:
+        generator = Generator(ClearSession(loaded), temperature=2.0, seed=seed)
+        return [token.id for token in generator.generate(PROMPT, TOKENS)]
+
+    assert drawn(1) == drawn(1)
+    assert len({tuple(drawn(seed)) for seed in range(4)}) > 1
+
+
+def test_a_sequence_goes_on_and_stops(small: Model) -> None:
+    generator = Generator(ClearSession(small))
+    parts = [generator.feed(PROMPT[:2]), generator.feed(PROMPT[2:])]
+    whole = Generator(ClearSession(small)).feed(PROMPT)
+    assert parts[-1].id == whole.id
+    stopped = list(Generator(ClearSession(small)).generate(PROMPT, TOKENS, stop=whole.id))
+    assert [token.id for token in stopped] == [whole.id]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens", "problem"),
+    [
+        ([], 1, "the prompt is empty"),
+        ([3, VOCABULARY], 1, f"token {VOCABULARY} at 1 is not in the model's vocabulary: give numbers from 0 to 30"),
+        ([-1], 1, "token -1 at 0 is not in the model's vocabulary"),
+        (PROMPT, 13, "5 tokens and 13 new ones: the program was compiled for sequences of 16"),
+        (PROMPT, 0, "0 tokens to generate: ask for at least 1"),
+    ],
+)
+def test_what_cannot_be_generated_is_refused(small: Model, prompt: list[int], tokens: int, problem: str) -> None:
+    with pytest.raises(CoveyError, match=re.escape(problem)):
+        list(Generator(ClearSession(small)).generate(prompt, tokens))
+
+
+def test_temperature_needs_scores(small: Model) -> None:
+    with pytest.raises(CoveyError, match="gives the next token alone"):
+        Generator(ClearSession(small), temperature=1.0)
+
+
+def test_models_that_have_no_steps_are_refused() -> None:
+    from covey import decoders
+
+    bert = transformers.BertModel(
+        transformers.BertConfig(
+            num_hidden_layers=1, hidden_size=8, num_attention_heads=2, intermediate_size=8, vocab_size=9
+        )
+    ).eval()
+    with pytest.raises(CoveyError, match="cannot generate here: give GPT2LMHeadModel or a causal model of Llama"):
+        decoders.step_of(bert, SEQUENCE)
+    with pytest.raises(CoveyError, match="a sequence of 64 tokens: this model takes 2 to 32"):
+        decoders.step_of(gpt2(), 64)
+    with pytest.raises(CoveyError, match=r"call eval\(\) on it first"):
+        decoders.step_of(gpt2().train(), SEQUENCE)
+
+
+def test_the_command_prints_tokens_as_they_come(small: Model, tmp_path: Path, command: Command) -> None:
+    program, _, _ = steps(gpt2()).save(tmp_path / "small.covey")
+    prompt = ",".join(map(str, PROMPT))
+    out = command.succeeds("generate", program, "--prompt", prompt, "--tokens", 3, "--protocol", "clear", "--json").out
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["id"] for row in rows] == greedy(gpt2())[:3]
+    shown = command.succeeds("generate", program, "--prompt", prompt, "--tokens", 3, "--local").out
+    assert shown.splitlines()[-1].startswith("3 tokens; ")
+    command.refuses("generate", program, "--local", saying="give the prompt once")
+    command.refuses("generate", program, "--prompt", "a,b", "--local", saying="prompt 'a,b' is not token ids")
+    command.refuses("generate", program, "--prompt", prompt, saying="say --local to run the parties on this machine")
+    command.refuses("generate", program, "--text", "hello", "--local", saying="--text needs --tokenizer")
+
+
+def test_a_tokenizer_turns_text_into_ids_and_back(tmp_path: Path, command: Command) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="text needs a tokenizer: pip install tokenizers")
+    words = {f"w{index}": index for index in range(VOCABULARY)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.save(str(tmp_path / "tokenizer.json"))
+    program, _, _ = steps(gpt2()).save(tmp_path / "small.covey")
+    text = " ".join(f"w{token}" for token in PROMPT)
+    arguments = ["--tokens", 3, "--protocol", "clear", "--tokenizer", tmp_path / "tokenizer.json"]
+    out = command.succeeds("generate", program, "--text", text, *arguments).out
+    assert out.splitlines()[0] == " ".join(f"w{token}" for token in greedy(gpt2())[:3])
+    (tmp_path / "bad.json").write_text("{")
+    command.refuses(
+        "generate", program, "--text", text, "--tokenizer", tmp_path / "bad.json", saying="bad.json' is no tokenizer"
+    )
+
+
+def test_samples_of_steps_are_spread_over_the_sequence() -> None:
+    from covey import decoders
+
+    step = decoders.step_of(gpt2(), SEQUENCE)
+    samples = decoders.steps(step, np.ones((2, 10), dtype=np.int64), SEQUENCE, 6)
+    assert samples["input_ids"].shape == (6, 1)
+    assert sorted(set(samples["position_ids"].ravel())) == [0, 4, 9]
+    assert samples["past_0"].shape == (6, 2, SEQUENCE - 1, 8)
+    assert not samples["past_0"][:2].any() and samples["past_0"][4:].any()
