@@ -16,7 +16,7 @@ import numpy as np
 from covey.decoders import INPUTS, inputs
 from covey.errors import DataError, ModelError, OptionError
 from covey.local import local
-from covey.model import Source, load
+from covey.model import Source
 
 if TYPE_CHECKING:
     from covey._core import Program
@@ -139,9 +139,8 @@ def generate(
 
     With parties elsewhere: `Generator(client.session(program)).generate(prompt, tokens)`.
     """
-    loaded = load(model)
     with local(protocol, timeout=timeout) as parties:
-        generator = Generator(parties.session(loaded), temperature=temperature, seed=seed)
+        generator = Generator(parties.session(model), temperature=temperature, seed=seed)
         yield from generator.generate(prompt, tokens, stop=stop)
 
 

@@ -183,14 +183,17 @@ class Parties:
         finally:
             self._used = time.monotonic()
 
-    def session(self, model: Model, progress: Progress | None = None) -> Session | ClearSession:
-        """The session of a model whose weights are shared, opened where there is none; for sequences of runs."""
+    def session(self, model: Source, progress: Progress | None = None) -> Session | ClearSession:
+        """The session of a model, whose weights are shared where they were not yet; for sequences of runs."""
+        from covey.model import load
+
+        loaded = load(model)
         if not self.names:
             from covey.clear import ClearSession
 
-            return ClearSession(model)
-        self.share(model, progress)
-        return self._open(model)
+            return ClearSession(loaded)
+        self.share(loaded, progress)
+        return self._open(loaded)
 
     def share(self, model: Model, progress: Progress | None = None) -> None:
         """Share the weights of a program as its owner, unless that was done before."""
