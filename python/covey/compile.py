@@ -278,7 +278,7 @@ def _input_ranges(
     graph: Graph, input_range: data.Ranges | None, samples: Mapping[str, np.ndarray] | None
 ) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
     ranges = data.ranges_of_classes(graph)
-    sources = dict.fromkeys(ranges, "its classes")
+    sources = {name: data.said_by(graph, name) for name in ranges}
     open_ones = [name for name in graph.inputs if name not in ranges]
     if input_range is not None:
         found = data.read_ranges(input_range, graph, open_ones)

@@ -161,6 +161,8 @@ class Graph:
     """The inputs that are only compared with constants, and the fractional bits that this needs at most."""
     classes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The inputs of whole numbers, and how many classes their numbers have (see `covey.whole`)."""
+    truths: set[str] = field(default_factory=set)
+    """Those among them whose numbers have no classes and are 0 or 1."""
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Where the values lie over the calibration data whose range decides how a function of them is drawn."""
     postprocess: dict[str, Postprocess] = field(default_factory=dict)

@@ -178,6 +178,14 @@ def _first_line(error: Exception) -> str:
     return text.splitlines()[0][:200] if text else type(error).__name__
 
 
+def _meaning(fake: Any) -> DType | None:
+    """What the numbers of an input mean, if they may be an input's."""
+    dtype = getattr(fake, "dtype", None)
+    if dtype is not None and dtype.is_floating_point:
+        return DType.FLOAT
+    return DType.INDEX if str(dtype) in WHOLE else DType.BOOL if str(dtype) == "torch.bool" else None
+
+
 class _Unknown:
     """A result of unknown shape, and the unsupported node that it comes from."""
 
@@ -223,11 +231,11 @@ class _Importer:
         if spec is not None and not hasattr(fake, "shape"):
             self.known[node] = getattr(spec.arg, "value", None)
             return
-        whole = str(getattr(fake, "dtype", "")) in WHOLE
-        if fake is None or not (fake.dtype.is_floating_point or whole):
+        dtype = _meaning(fake)
+        if dtype is None:
             raise ModelError(
-                f"input '{node.name}' has {getattr(fake, 'dtype', 'no type')}: Covey takes tensors of float, int32 or "
-                f"int64"
+                f"input '{node.name}' has {getattr(fake, 'dtype', 'no type')}: Covey takes tensors of float, int32, "
+                f"int64 or bool"
             )
         if not fake.shape:
             raise ModelError(f"input '{node.name}' has no batch dimension: export the model with [N, ..]")
@@ -247,7 +255,7 @@ class _Importer:
         self.batch = batch
         graph = self.scope.graph
         graph.inputs.append(node.name)
-        self.known[node] = graph.add_value(Value(node.name, tuple(sizes), dtype=DType.INDEX if whole else DType.FLOAT))
+        self.known[node] = graph.add_value(Value(node.name, tuple(sizes), dtype=dtype))
 
     def _outputs(self, node: Any) -> None:
         kinds = [spec.kind.name for spec in self.program.graph_signature.output_specs]

@@ -14,7 +14,7 @@ from covey.importers.onnx_node import LEAST
 from covey.ir import Graph, Node, Op, Value
 from covey.ops.add import Add
 from covey.ops.affine import Affine
-from covey.ops.gather import Gather
+from covey.ops.gather import Gather, flat
 from covey.ops.mul import Mul
 from covey.ops.reshape import Reshape
 from covey.ops.softmax import MASKING, Mask, Softmax
@@ -32,6 +32,8 @@ def find_masks(graph: Graph) -> list[NodeError]:
                 node.op = Softmax(mask if before is None else before | mask)
                 graph.note_more(node, "leaves out the elements that a constant masks")
             _find_secret(graph, node)
+            if len(node.inputs) > 1:
+                _part(graph, node)
             try:
                 node.op.shape(*graph.operands(node))
             except ValueError as error:
@@ -88,6 +90,41 @@ def _find_secret(graph: Graph, softmax: Node) -> None:
             graph.note(total, f"a mask of {softmax.name}")
             graph.note_more(softmax, "leaves out the elements that an input masks")
             return
+
+
+def _part(graph: Graph, softmax: Node) -> None:
+    """Part what is public of a secret mask from it: zeros that moves put in, as those of causality.
+
+    Where rows then differ in nothing else, the mask is that of one row, as padding is.
+    """
+    root, moves = softmax.inputs[1], list[Node]()
+    while (node := graph.producer(root)) is not None and isinstance(node.op, Reshape | Transpose | Gather):
+        moves.append(node)
+        root = node.inputs[0]
+    places = np.arange(1.0, graph.values[root].size + 1).reshape(1, *graph.values[root].shape)
+    for node in reversed(moves):
+        places = np.asarray(node.op.reference(places))
+    shape, out = places.shape[1:], places[0] == 0
+    if out.any():
+        before = softmax.op.mask if isinstance(softmax.op, Softmax) else None
+        softmax.op = Softmax(out if before is None else before | out)
+        graph.note_more(softmax, "leaves out the elements that a constant masks")
+    rows = places.reshape(-1, shape[-1])
+    of_all = rows.max(axis=0)
+    if len(rows) > 1 and of_all.all() and ((rows == 0) | (rows == of_all)).all():
+        taken = _computed(graph, softmax, flat(of_all.astype(np.int64) - 1), root)
+        softmax.inputs[1] = _computed(graph, softmax, Reshape((*(1,) * (len(shape) - 1), len(of_all))), taken)
+
+
+def _computed(graph: Graph, reader: Node, op: Op, source: str) -> str:
+    """The value of an operator on `source`, computed before its reader if no other node computes it before."""
+    for node in graph.nodes[: graph.nodes.index(reader)]:
+        if node.op == op and node.inputs == [source]:
+            return node.output
+    name = graph.fresh(f"{source}.counted")
+    graph.add_value(Value(name, op.shape(graph.values[source]), dtype=graph.values[source].dtype))
+    graph.nodes.insert(graph.nodes.index(reader), Node(reader.name, reader.source_op, op, [source], name))
+    return name
 
 
 def _prune(graph: Graph, name: str) -> None:
