@@ -39,6 +39,10 @@ CHECKS = ("aten._assert", "aten.sym_constrain", "aten._assert_scalar", "aten._as
 """Nodes that check what the compiler checks itself, and compute nothing."""
 
 
+LIKE = tuple(f"aten.{name}." for name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"))
+"""Nodes that read no more of an operand than its type and, of one sample, its shape."""
+
+
 def is_torch(source: object) -> bool:
     """Whether it is a PyTorch module or an exported program, found out without importing PyTorch."""
     torch = sys.modules.get("torch")
@@ -298,7 +302,7 @@ class _Importer:
             self.known[node] = value.dims(BATCH)[axis]
         elif not hasattr(node.target, "_schema"):
             self.known[node] = node.target(*operands[0], **operands[1])  # arithmetic on sizes
-        elif not _holds(operands, Value):
+        elif not _holds(operands, Value) or target.startswith(LIKE):
             self._evaluate(node, target)
         else:
             self._import(node, target, operands)
@@ -337,6 +341,9 @@ class _Importer:
         import torch
 
         def tensor(value: Any) -> Any:
+            if isinstance(value, Value):
+                kinds = {DType.FLOAT: torch.float32, DType.INDEX: torch.int64, DType.BOOL: torch.bool}
+                return torch.empty(value.dims(1), dtype=kinds[value.dtype])
             return torch.from_numpy(np.array(value.array)) if isinstance(value, Constant) else value
 
         arguments = self._resolve([node.args, node.kwargs], tensor)
