@@ -50,6 +50,9 @@ def read_ranges(source: Ranges, graph: Graph, names: Sequence[str]) -> dict[str,
     pairs: dict[str, Any]
     if isinstance(source, Mapping):
         pairs = dict(source)
+        for name in graph.truths & pairs.keys():
+            if tuple(pairs[name]) == (0, 1):
+                del pairs[name]
         for name in (*pairs, *names):
             if name in graph.inputs and name not in names:
                 raise OptionError(f"input range for '{name}': {said_by(graph, name)} already say it, leave it out")

@@ -119,7 +119,7 @@ def _by_constant(node: OnnxNode) -> None:
     node.note("moves: the condition is public")
 
 
-@from_torch("aten.where.self")
+@from_torch("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
 def _where_aten(node: TorchNode) -> None:
     condition = node.argument("condition")
     known = condition if isinstance(condition, Value) else node.constant("condition")

@@ -20,6 +20,7 @@ from covey.ops.reshape import Reshape
 from covey.ops.softmax import MASKING, Mask, Softmax
 from covey.ops.sub import Sub
 from covey.ops.transpose import Transpose
+from covey.ops.whole_numbers import Encode, Number
 
 
 def find_masks(graph: Graph) -> list[NodeError]:
@@ -104,6 +105,7 @@ def _part(graph: Graph, softmax: Node) -> None:
     places = np.arange(1.0, graph.values[root].size + 1).reshape(1, *graph.values[root].shape)
     for node in reversed(moves):
         places = np.asarray(node.op.reference(places))
+    _restrict(graph, root)
     shape, out = places.shape[1:], places[0] == 0
     if out.any():
         before = softmax.op.mask if isinstance(softmax.op, Softmax) else None
@@ -114,6 +116,14 @@ def _part(graph: Graph, softmax: Node) -> None:
     if len(rows) > 1 and of_all.all() and ((rows == 0) | (rows == of_all)).all():
         taken = _computed(graph, softmax, flat(of_all.astype(np.int64) - 1), root)
         softmax.inputs[1] = _computed(graph, softmax, Reshape((*(1,) * (len(shape) - 1), len(of_all))), taken)
+
+
+def _restrict(graph: Graph, mask: str) -> None:
+    """Let an input of whole numbers that is a mask hold nothing but 0 and 1."""
+    while (node := graph.producer(mask)) is not None and isinstance(node.op, Number | Encode | Reshape | Gather):
+        mask = node.inputs[0]
+    if graph.classes.get(mask) == (0,):
+        graph.truths.add(mask)
 
 
 def _computed(graph: Graph, reader: Node, op: Op, source: str) -> str:
@@ -144,6 +154,8 @@ def _kept(graph: Graph, name: str) -> str | None:
         moves.append(node)
         node = graph.producer(node.inputs[0])
     steps: list[Node] = []
+    kept: tuple[list[Node], str, bool] | None = None
+    # The farthest numbers that are 0 and 1 are the mask as it came.
     while node is not None and isinstance(node.op, Add | Affine | Mul | Sub):
         operands = [each for each in node.inputs if each not in graph.parameters]
         constants = [graph.parameters[each] for each in node.inputs if each in graph.parameters]
@@ -152,9 +164,9 @@ def _kept(graph: Graph, name: str) -> str | None:
         steps.append(node)
         found = _ends(graph, steps, operands[0])
         if found in ((MASKING, 0.0), (0.0, MASKING)):
-            return _moved(graph, steps, moves, operands[0], opposite=found == (0.0, MASKING))
+            kept = (list(steps), operands[0], found == (0.0, MASKING))
         node = graph.producer(operands[0])
-    return None
+    return None if kept is None else _moved(graph, kept[0], moves, kept[1], opposite=kept[2])
 
 
 def _ends(graph: Graph, steps: list[Node], root: str) -> tuple[float, float]:
