@@ -36,6 +36,24 @@ class _Layout:
     merged: int = 1
     first: int = 0
 
+    @property
+    def place(self) -> int:
+        """The model's dimension that holds the batch."""
+        return self.first if self.merged > 1 else self.at
+
+    def apart(self, place: int) -> int:
+        """Another of the model's dimensions, counted with those apart that are merged."""
+        return place + (self.merged - 1) * (place > self.place)
+
+    def behind(self, place: int) -> int:
+        """The same dimension of the value behind the model's one."""
+        axis = self.apart(place)
+        return axis + 1 if axis < self.at else axis
+
+    def shifted(self, dimensions: int) -> _Layout:
+        """With so many more dimensions in front."""
+        return _Layout(self.at + dimensions, self.merged, self.first + dimensions if self.merged > 1 else 0)
+
 
 def _layout(value: Value) -> _Layout:
     return _Layout(value.at, value.merged, value.first)
@@ -133,13 +151,13 @@ class _Frame:
     def axis(self, axis: int) -> int:
         """A dimension, counted from the front. Refuses the batch."""
         place = axis + self.rank if axis < 0 else axis
-        if not 0 <= place < self.rank or place == self.at or self.x.merged > 1:
+        if not 0 <= place < self.rank or place == self.x.place:
             raise self.refused(f"it runs over axis {axis}, the batch or none,")
         return place
 
     def behind(self, axis: int) -> int:
         """The same dimension of the value behind the model's one."""
-        return axis + 1 if axis < self.at else axis
+        return self.layout.behind(axis)
 
     def operands(self) -> list[str]:
         """The node's operands with the batch first: the values behind activations, constants turned likewise."""
@@ -223,13 +241,13 @@ def _transpose(frame: _Frame) -> None:
     if sorted(order) != list(range(frame.rank)):
         raise frame.refused(f"its permutation {order} does not fit the dimensions")
     # With what is merged apart, dimensions beside each other move together.
-    first, merged = frame.x.first, frame.x.merged
-    parts = [[axis + (merged - 1) * (axis > first)] for axis in range(frame.rank)]
-    parts[first] = list(range(first, first + merged))
-    apart = [axis for axis in order for axis in parts[axis]]
-    at = apart.index(frame.at)
-    behind = [0, *(frame.behind(axis) for axis in apart if axis != frame.at)]
-    layout = _Layout(at, merged, apart.index(first) if merged > 1 else 0)
+    before = frame.layout
+    parts = [[before.apart(axis)] for axis in range(frame.rank)]
+    parts[before.place] = list(range(before.place, before.place + before.merged))
+    apart = [axis for part in order for axis in parts[part]]
+    at = apart.index(before.at)
+    behind = [0, *(axis + 1 if axis < before.at else axis for axis in apart if axis != before.at)]
+    layout = _Layout(at, before.merged, apart.index(before.first) if before.merged > 1 else 0)
     source = frame.node.scope.moved.get(frame.x.name, frame.x.name)
     if behind == sorted(behind):
         frame.become([source], layout, operator="Identity")
@@ -261,24 +279,13 @@ def _reshaped(node: OnnxNode, x: Value, wanted: list[int]) -> tuple[_Layout, tup
             at = min(alone, key=lambda place: abs(place - x.at))
             return _Layout(at), (*sizes[:at], *sizes[at + 1 :])
         for first, size in enumerate(sizes):
-            lead = _last(before, prod(before) // prod(sizes[:first]))
-            tail = _first(behind, prod(behind) // prod(sizes[first + 1 :]))
-            if size == prod(lead) * batch * prod(tail) and prod(sizes[:first]) * prod(lead) == prod(before):
-                layout = _Layout(first + len(lead), len(lead) + 1 + len(tail), first)
-                return layout, (*sizes[:first], *lead, *tail, *sizes[first + 1 :])
+            # What is merged with the batch is one dimension on either side of it, whatever it was before.
+            lead, tail = prod(before) // prod(sizes[:first]), prod(behind) // prod(sizes[first + 1 :])
+            if size == lead * batch * tail and prod(sizes[:first]) * lead == prod(before):
+                parts = [(lead,) * (lead > 1), (tail,) * (tail > 1)]
+                layout = _Layout(first + len(parts[0]), 1 + sum(map(len, parts)), first)
+                return layout, (*sizes[:first], *parts[0], *parts[1], *sizes[first + 1 :])
     return None
-
-
-def _first(dims: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """Dimensions of `size` elements: the first ones, or a part of them."""
-    for end in range(len(dims) + 1):
-        if prod(dims[:end]) == size:
-            return dims[:end]
-    return (size,)
-
-
-def _last(dims: tuple[int, ...], size: int) -> tuple[int, ...]:
-    return _first(dims[::-1], size)[::-1]
 
 
 def _reshape(frame: _Frame) -> None:
@@ -338,8 +345,8 @@ def _gather(frame: _Frame) -> None:
         return
     axis = frame.axis(int(node.attribute("axis", 0)))
     rank = node.constant(1, "indices").ndim
-    at = frame.at if axis > frame.at else frame.at - 1 + rank
-    frame.become([node.scope.moved[frame.x.name], node.inputs[1]], _Layout(at), axis=frame.behind(axis))
+    layout = frame.layout if axis > frame.layout.place else frame.layout.shifted(rank - 1)
+    frame.become([node.scope.moved[frame.x.name], node.inputs[1]], layout, axis=frame.behind(axis))
 
 
 def _concat(frame: _Frame) -> None:
@@ -355,9 +362,9 @@ def _split(frame: _Frame) -> None:
 
 def _arg_max(frame: _Frame) -> None:
     axis = frame.axis(int(frame.node.attribute("axis", 0)))
-    gone = int(not frame.node.flag("keepdims", 1) and axis < frame.at)
+    gone = int(not frame.node.flag("keepdims", 1) and axis < frame.layout.place)
     source = frame.node.scope.moved[frame.x.name]
-    frame.become([source], _Layout(frame.at - gone), **frame.keep(axis=frame.behind(axis)))
+    frame.become([source], frame.layout.shifted(-gone), **frame.keep(axis=frame.behind(axis)))
 
 
 def _softmax(frame: _Frame) -> None:
@@ -392,13 +399,13 @@ def _axes(node: OnnxNode) -> list[int] | None:
     return node.integers("axes")
 
 
-def _over_axes(frame: _Frame, axes: list[int], at: int) -> None:
+def _over_axes(frame: _Frame, axes: list[int], layout: _Layout) -> None:
     """The operator over these dimensions of the value behind."""
     inputs = [frame.node.scope.moved.get(frame.x.name, frame.x.name)]
     if frame.node.has(1):
-        frame.become([*inputs, frame.constant(np.array(axes))], _Layout(at), **frame.keep())
+        frame.become([*inputs, frame.constant(np.array(axes))], layout, **frame.keep())
     else:
-        frame.become(inputs, _Layout(at), **frame.keep(axes=axes))
+        frame.become(inputs, layout, **frame.keep(axes=axes))
 
 
 def _reduce(frame: _Frame) -> None:
@@ -406,8 +413,8 @@ def _reduce(frame: _Frame) -> None:
     if not axes:
         raise frame.refused("it runs over the batch")
     places = [frame.axis(axis) for axis in axes]
-    gone = 0 if frame.node.flag("keepdims", 1) else sum(place < frame.at for place in places)
-    _over_axes(frame, [frame.behind(place) for place in places], frame.at - gone)
+    gone = 0 if frame.node.flag("keepdims", 1) else sum(place < frame.layout.place for place in places)
+    _over_axes(frame, [frame.behind(place) for place in places], frame.layout.shifted(-gone))
 
 
 def _squeeze(frame: _Frame) -> None:
@@ -415,18 +422,19 @@ def _squeeze(frame: _Frame) -> None:
     if axes is None:
         raise frame.refused("it names no axes, and the batch may be 1,")
     places = [frame.axis(axis) for axis in axes]
-    at = frame.at - sum(place < frame.at for place in places)
-    _over_axes(frame, [frame.behind(place) for place in places], at)
+    gone = sum(place < frame.layout.place for place in places)
+    _over_axes(frame, [frame.behind(place) for place in places], frame.layout.shifted(-gone))
 
 
 def _unsqueeze(frame: _Frame) -> None:
     axes = _axes(frame.node) or []
     rank = frame.rank + len(axes)
     places = [axis + rank if axis < 0 else axis for axis in axes]
-    if frame.x.merged > 1 or len({place for place in places if 0 <= place < rank}) < len(axes):
+    if len({place for place in places if 0 <= place < rank}) < len(axes):
         raise frame.refused(f"its axes {axes} do not fit the dimensions")
-    at = [place for place in range(rank) if place not in places][frame.at]
-    _over_axes(frame, [place + 1 if place < at else place for place in places], at)
+    before = frame.layout
+    after = before.shifted([place for place in range(rank) if place not in places][before.place] - before.place)
+    _over_axes(frame, [after.behind(place) for place in places], after)
 
 
 def _slice(frame: _Frame) -> None:
@@ -434,9 +442,9 @@ def _slice(frame: _Frame) -> None:
     first = node.integers("starts") if node.opset < 10 else node.constant_integers(1, "starts")
     axes = node.integers("axes") if node.opset < 10 else node.constant_integers(3, "axes") if node.has(3) else None
     places = [axis % frame.rank for axis in axes or range(len(first or []))]
-    if frame.x.merged > 1:
-        raise frame.refused("it cuts the dimensions")
-    behind = [0 if place == frame.at else frame.behind(place) for place in places]
+    if frame.x.merged > 1 and frame.x.place in places:
+        raise frame.refused("it cuts the merged dimensions")
+    behind = [0 if place == frame.x.place else frame.behind(place) for place in places]
     source = node.scope.moved[frame.x.name]
     if node.opset < 10:
         frame.become([source], frame.layout, **frame.keep(axes=behind))
