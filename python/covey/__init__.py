@@ -30,6 +30,7 @@ from covey.errors import (
     UnsupportedError,
 )
 from covey.local import local  # users write covey.local
+from covey.pretrained import Buckets, from_pretrained
 
 if TYPE_CHECKING:
     from covey._core import Program, Weights
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from covey.verification import Verification
 
 __all__ = [
+    "Buckets",
     "Checked",
     "Client",
     "Compiled",
@@ -66,6 +68,7 @@ __all__ = [
     "check",
     "compile",
     "explain",
+    "from_pretrained",
     "generate",
     "local",
     "tune",

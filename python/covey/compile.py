@@ -296,7 +296,7 @@ def _input_ranges(
     graph: Graph, input_range: data.Ranges | None, samples: Mapping[str, np.ndarray] | None
 ) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
     ranges = data.ranges_of_classes(graph)
-    sources = dict.fromkeys(ranges, "its classes")
+    sources = {name: data.said_by(graph, name) for name in ranges}
     # What is carried lies where calibration data say, or else where it is declared to.
     open_ones = [name for name in graph.inputs if name not in ranges and (samples is None or name not in graph.carried)]
     if input_range is not None:

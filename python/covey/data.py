@@ -16,6 +16,10 @@ from covey.ir import Graph, Value
 WIDENING = 0.1
 """How much of its span an input range taken from data is widened on either side."""
 
+CLASSES = "its classes"
+TRUTHS = "its truth values"
+"""What says the range of an input of whole numbers, as reports have it."""
+
 Ranges: TypeAlias = "tuple[float, float] | Sequence[float] | Mapping[str, tuple[float, float]]"
 """One range for all inputs, or ranges by input name."""
 
@@ -31,8 +35,14 @@ def read_samples(source: Data, graph: Graph, what: str = "calibration") -> dict[
 
 
 def ranges_of_classes(graph: Graph) -> dict[str, tuple[float, float]]:
-    """The inputs whose numbers all have classes, each with 0 and its largest class."""
-    return {name: (0.0, max(classes) - 1.0) for name, classes in graph.classes.items() if all(classes)}
+    """The inputs whose numbers all have classes, each with 0 and its largest class; and those of 0 and 1."""
+    found = {name: (0.0, max(classes) - 1.0) for name, classes in graph.classes.items() if all(classes)}
+    return {**found, **dict.fromkeys(graph.truths, (0.0, 1.0))}
+
+
+def said_by(graph: Graph, name: str) -> str:
+    """What says the range of such an input."""
+    return TRUTHS if name in graph.truths else CLASSES
 
 
 def read_ranges(source: Ranges, graph: Graph, names: Sequence[str]) -> dict[str, tuple[float, float]]:
@@ -40,9 +50,12 @@ def read_ranges(source: Ranges, graph: Graph, names: Sequence[str]) -> dict[str,
     pairs: dict[str, Any]
     if isinstance(source, Mapping):
         pairs = dict(source)
+        for name in graph.truths & pairs.keys():
+            if tuple(pairs[name]) == (0, 1):
+                del pairs[name]
         for name in (*pairs, *names):
             if name in graph.inputs and name not in names:
-                raise OptionError(f"input range for '{name}': its classes already say it, leave it out")
+                raise OptionError(f"input range for '{name}': {said_by(graph, name)} already say it, leave it out")
             if name not in names or name not in pairs:
                 raise OptionError(f"input range for '{name}': give one for each of the inputs {listed(names)}")
     else:

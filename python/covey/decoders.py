@@ -99,7 +99,6 @@ def compiled(
         step,
         tuple(torch.from_numpy(np.ascontiguousarray(array)) for array in samples.values()),
         calibration=samples,
-        input_range={"attention_mask": (0.0, 1.0)},
         carry=carry(step),
         name=name or type(model).__name__,
         **options,

@@ -35,7 +35,7 @@ class Value:
     """A named tensor. `shape` is without the batch dimension when `batched`.
 
     While a model is imported, a value may stand for another one that the model has moved the batch of: the model has it
-    `at` another place, or `merged` it with dimensions beside it, so many in all, to the first one.
+    `at` another place, or `merged` it with dimensions beside it, so many in all from the dimension `first` on.
     """
 
     name: str
@@ -44,18 +44,25 @@ class Value:
     dtype: DType = DType.FLOAT
     at: int = 0
     merged: int = 1
+    first: int = 0
 
     @property
     def batch_first(self) -> bool:
         """Whether the batch is first and alone, as in every graph."""
         return self.at == 0 and self.merged == 1
 
+    @property
+    def place(self) -> int:
+        """The dimension, among those the model has, that holds the batch."""
+        return self.first if self.merged > 1 else self.at
+
     def dims(self, batch: int) -> list[int]:
         """All dimensions as the model has them, for so many samples."""
         if not self.batched:
             return list(self.shape)
         dims = [*self.shape[: self.at], batch, *self.shape[self.at :]]
-        return [int(np.prod(dims[: self.merged], dtype=np.int64)), *dims[self.merged :]]
+        end = self.first + self.merged
+        return [*dims[: self.first], int(np.prod(dims[self.first : end], dtype=np.int64)), *dims[end:]]
 
     @property
     def rank(self) -> int:
@@ -71,7 +78,8 @@ class Value:
         dims = [str(d) for d in self.shape]
         if self.batched:
             dims.insert(self.at, "N")
-        dims = ["·".join(dims[: self.merged]), *dims[self.merged :]] if dims else []
+        end = self.first + self.merged
+        dims = [*dims[: self.first], "·".join(dims[self.first : end]), *dims[end:]] if dims else []
         return f"{self.name}[{', '.join(dims)}]"
 
 
@@ -161,6 +169,8 @@ class Graph:
     """The inputs that are only compared with constants, and the fractional bits that this needs at most."""
     classes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The inputs of whole numbers, and how many classes their numbers have (see `covey.whole`)."""
+    truths: set[str] = field(default_factory=set)
+    """Those among them whose numbers have no classes and are 0 or 1."""
     carried: dict[str, str] = field(default_factory=dict)
     """The inputs that a session carries from run to run, and the output that each is in the next run."""
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)

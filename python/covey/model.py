@@ -10,7 +10,7 @@ from typing import TypeAlias
 from covey._core import Program, Weights
 from covey.compile import Compiled
 from covey.compile import compile as compile_model
-from covey.data import Ranges
+from covey.data import CLASSES, TRUTHS, Ranges
 from covey.errors import ModelError
 from covey.importers.source import is_model_file
 from covey.inputs import Data
@@ -105,8 +105,8 @@ def _compile(
         chosen, source = data, "that of the given inputs, for want of --calibration or --input-range"
     compiled = compile_model(path, calibration=chosen, input_range=input_range)
     report = compiled.report
-    if all(entry["range_from"] == "its classes" for entry in report["inputs"]):
-        source = "that of its classes"
+    if all(entry["range_from"] in (CLASSES, TRUTHS) for entry in report["inputs"]):
+        source = "that of its whole numbers"
     note = (
         f"compiled {path.name} on the fly: Z_2^{report['ring_bits']}, {report['scale']} fractional bits, input range "
         f"{source}"

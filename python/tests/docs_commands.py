@@ -17,7 +17,12 @@ import documented
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = re.compile(r"^pip install '\.\[([\w,]+)\]'$", re.MULTILINE)
-NEEDS = {"torch": ("torch",), "sklearn": ("sklearn", "skl2onnx"), "plot": ("matplotlib",)}
+NEEDS = {
+    "torch": ("torch",),
+    "transformers": ("torch", "transformers"),
+    "sklearn": ("sklearn", "skl2onnx"),
+    "plot": ("matplotlib",),
+}
 """The modules of each extra."""
 INSTALLS = re.compile(r"(make|pip install|python3 -m venv|\. \.venv/)")
 

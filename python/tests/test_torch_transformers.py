@@ -1,10 +1,13 @@
-"""Normalisation and attention as torch.export writes them, against PyTorch itself."""
+"""Normalisation, attention and encoders as torch.export writes them, against PyTorch itself."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+
+import covey
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 nn, functional = torch.nn, torch.nn.functional
@@ -56,3 +59,128 @@ def test_module(case: str) -> None:
     for part in module.parameters():
         nn.init.normal_(part, std=0.5)
     agrees(module, image(*shape))
+
+
+class Own(nn.Module):
+    """A module's attention to its own tokens, or to others, under what may be public or secret masks."""
+
+    def __init__(self, part: Any, how: Any) -> None:
+        super().__init__()
+        self.part, self.how = part, how
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.how(self.part, *inputs)
+
+
+def encoder(**options: Any) -> Any:
+    layer = nn.TransformerEncoderLayer(12, 3, 20, batch_first=True, **options)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+def attention(**options: Any) -> Any:
+    return nn.MultiheadAttention(12, 3, batch_first=True, **options)
+
+
+def padding(samples: int, length: int) -> Any:
+    """1 where a token is none, in each sample at another place."""
+    return torch.arange(length)[None] >= torch.tensor([length, 3, 2, 1, length - 1])[:samples, None]
+
+
+OTHERS = image(4, 6, 12)
+ENCODERS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "layer": (lambda: nn.TransformerEncoderLayer(12, 3, 20, batch_first=True), ()),
+    "layer of gelu with its norm first": (
+        lambda: nn.TransformerEncoderLayer(12, 3, 20, batch_first=True, activation="gelu", norm_first=True),
+        (),
+    ),
+    "encoder": (encoder, ()),
+    "decoder layer": (lambda: nn.TransformerDecoderLayer(12, 3, 20, batch_first=True), (OTHERS,)),
+    "attention": (lambda: Own(attention(), lambda part, x: part(x, x, x, need_weights=False)[0]), ()),
+    "attention and its weights": (lambda: Own(attention(), lambda part, x: part(x, x, x)), ()),
+    "attention to other sizes": (
+        lambda: Own(attention(kdim=12, vdim=8), lambda part, x, y: part(x, y, y[:, :, :8])[0]),
+        (OTHERS,),
+    ),
+    "attention that is turned within": (
+        lambda: Own(
+            nn.MultiheadAttention(12, 3),
+            lambda part, x: part(*[x.transpose(0, 1)] * 3, need_weights=False)[0].transpose(0, 1),
+        ),
+        (),
+    ),
+    "causal encoder": (
+        lambda: Own(
+            encoder(),
+            lambda part, x: part(x, nn.Transformer.generate_square_subsequent_mask(x.shape[1]), is_causal=True),
+        ),
+        (),
+    ),
+    "padded encoder": (
+        lambda: Own(encoder(), lambda part, x, none: part(x, src_key_padding_mask=none)),
+        (padding(4, 5),),
+    ),
+    "padded attention": (
+        lambda: Own(attention(), lambda part, x, none: part(x, x, x, key_padding_mask=none, need_weights=False)[0]),
+        (padding(4, 5),),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENCODERS)
+def test_encoder(case: str) -> None:
+    torch.manual_seed(1)
+    make, more = ENCODERS[case]
+    graph = agrees(make(), image(4, 5, 12), *more)
+    softmaxes = [node for node in graph.nodes if node.op.label == "Softmax"]
+    assert softmaxes
+    if "padded" in case:
+        assert all(len(node.inputs) == 2 for node in softmaxes)
+    if "causal" in case:
+        assert all(node.op.mask is not None and len(node.inputs) == 1 for node in softmaxes)
+
+
+def test_an_encoder_whose_tokens_come_first_is_refused() -> None:
+    module = nn.TransformerEncoderLayer(12, 3, 20).eval()
+    with pytest.raises(covey.UnsupportedError, match="make modules of attention with batch_first=True, or transpose"):
+        covey.compile(module, (image(5, 4, 12),))
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_an_encoder_is_private(padded: bool) -> None:
+    torch.manual_seed(1)
+    x = image(4, 5, 12)
+    if padded:
+        module, inputs = ENCODERS["padded encoder"][0](), (x, padding(4, 5))
+    else:
+        module, inputs = encoder(), (x,)
+    compiled = covey.compile(module.eval(), inputs, max_error=0.01)
+    data = {name: tensor.numpy() for name, tensor in zip(compiled.graph.inputs, inputs, strict=True)}
+    verdict = covey.verify(compiled, "trio", data=data, samples=4)
+    assert verdict.passed, verdict.failure
+
+
+def test_truth_values_of_whole_numbers() -> None:
+    """As masks of token ids: the client shares 0 and 1 as they are, and refuses other numbers."""
+    ids = torch.tensor([[3, 1, 0], [2, 2, 1]])
+    counted = torch.tensor([[1, 1, 0], [1, 0, 1]])
+    table = nn.Embedding(4, 6)
+
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = table
+
+        def forward(self, ids: Any, counted: Any) -> Any:
+            kept = counted.to(torch.bool) & ids.ne(1) & torch.tensor([True, True, False])
+            return self.table(ids) * kept.unsqueeze(-1).float() + (ids == 2).float().unsqueeze(-1)
+
+    graph = agrees(Padded(), ids, counted)
+    assert graph.classes == {"ids": (4,), "counted": (0,)}
+    assert not any(node.op.label == "Less" for node in graph.nodes)
+    compiled = covey.compile(Padded().eval(), (ids, counted))
+    assert [entry["range_from"] for entry in compiled.report["inputs"]] == ["its classes", "its truth values"]
+    wrong = {"ids": ids.numpy(), "counted": np.array([[1, 2, 0], [0, 0, 0]])}
+    with pytest.raises(
+        covey.DataError, match=r"'counted' holds 2 in sample 0 at \[1\]: give whole numbers from 0 to 1"
+    ):
+        covey.verify(compiled, "clear", data=wrong)

@@ -1,9 +1,9 @@
 """Nodes that move the batch away from the front or merge it with other dimensions, and nodes up to where it is back.
 
 A graph keeps the batch first, so nothing is moved: what a model has as [T, N, E] stays [N, T, E]. The model's value is
-then a name for that one, with its own layout (`Value.at`, `Value.merged`), and a node that reads it is imported as what
-it does to the value behind it. Where the batch is first again, so is the name's. Nodes that would compute across the
-batch are refused, and so are those that nobody has taught here.
+then a name for that one, with its own layout (`Value.at`, `Value.merged`, `Value.first`). A node that reads it is
+imported as what it does to the value behind it. Where the batch is first again, so is the name's. Nodes that would
+compute across the batch are refused, and so are those that nobody has taught here.
 """
 
 from __future__ import annotations
@@ -25,6 +25,39 @@ _BEHIND = ".batch_first"
 
 _WAY_OUT = "transpose or reshape its input so that the batch is first and alone again before it"
 
+_OF_ATTENTION = "make modules of attention with batch_first=True, or "
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the model has the batch: see `Value`."""
+
+    at: int
+    merged: int = 1
+    first: int = 0
+
+    @property
+    def place(self) -> int:
+        """The model's dimension that holds the batch."""
+        return self.first if self.merged > 1 else self.at
+
+    def apart(self, place: int) -> int:
+        """Another of the model's dimensions, counted with those apart that are merged."""
+        return place + (self.merged - 1) * (place > self.place)
+
+    def behind(self, place: int) -> int:
+        """The same dimension of the value behind the model's one."""
+        axis = self.apart(place)
+        return axis + 1 if axis < self.at else axis
+
+    def shifted(self, dimensions: int) -> _Layout:
+        """With so many more dimensions in front."""
+        return _Layout(self.at + dimensions, self.merged, self.first + dimensions if self.merged > 1 else 0)
+
+
+def _layout(value: Value) -> _Layout:
+    return _Layout(value.at, value.merged, value.first)
+
 
 def run(importer: Importer, operator: str, node: OnnxNode) -> None:
     """Import a node, wherever the batch of its operands is."""
@@ -32,9 +65,10 @@ def run(importer: Importer, operator: str, node: OnnxNode) -> None:
     moved = next((value for value in values if not value.batch_first), None)
     if moved is not None:
         handler = _HANDLERS.get(operator)
-        if handler is None or any((value.at, value.merged) != (moved.at, moved.merged) for value in values):
+        if handler is None or any(_layout(value) != _layout(moved) for value in values):
             where = f"node '{node.scope.movers[moved.name][0]}' has moved the batch"
-            raise node.unsupported(f"it reads {moved}, where {where}", _WAY_OUT)
+            way_out = f"{_OF_ATTENTION}{_WAY_OUT}" if operator == "Attention" else _WAY_OUT
+            raise node.unsupported(f"it reads {moved}, where {where}", way_out)
         handler(_Frame(operator, node, moved))
     elif operator in _MOVERS and values and _moves(operator, node, values[0]):
         _HANDLERS[operator](_Frame(operator, node, values[0]))
@@ -87,8 +121,8 @@ def _moves(operator: str, node: OnnxNode, x: Value) -> bool:
     if operator == "Unsqueeze":
         axes = _axes(node)
         return axes is not None and any(axis in (0, -x.rank - len(axes)) for axis in axes)
-    layout = _reshaped(node, x, node.constant_integers(1, "target shape")) if node.is_constant(1) else None
-    return layout is not None and (layout.at, layout.merged) != (0, 1)
+    found = _reshaped(node, x, node.constant_integers(1, "target shape")) if node.is_constant(1) else None
+    return found is not None and found[0] != _Layout(0)
 
 
 @dataclass(frozen=True)
@@ -107,19 +141,23 @@ class _Frame:
     def rank(self) -> int:
         return self.x.rank
 
+    @property
+    def layout(self) -> _Layout:
+        return _layout(self.x)
+
     def refused(self, reason: str) -> UnsupportedError:
         return self.node.unsupported(f"{reason} of {self.x}", _WAY_OUT)
 
     def axis(self, axis: int) -> int:
         """A dimension, counted from the front. Refuses the batch."""
         place = axis + self.rank if axis < 0 else axis
-        if not 0 <= place < self.rank or place == self.at or self.x.merged > 1:
+        if not 0 <= place < self.rank or place == self.x.place:
             raise self.refused(f"it runs over axis {axis}, the batch or none,")
         return place
 
     def behind(self, axis: int) -> int:
         """The same dimension of the value behind the model's one."""
-        return axis + 1 if axis < self.at else axis
+        return self.layout.behind(axis)
 
     def operands(self) -> list[str]:
         """The node's operands with the batch first: the values behind activations, constants turned likewise."""
@@ -142,7 +180,7 @@ class _Frame:
             raise self.refused(f"its constant of shape {list(array.shape)} has more dimensions than those")
         if self.x.merged > 1:
             array = of_one_sample(array, self.rank)
-            if array.ndim == self.rank:
+            if array.ndim >= self.rank - self.x.first:
                 raise self.refused("its constant differs between the rows")
             return array
         if missing > self.at:
@@ -161,17 +199,16 @@ class _Frame:
     def become(
         self,
         inputs: list[str],
-        at: int,
+        layout: _Layout,
         *,
-        merged: int = 1,
         operator: str | None = None,
         outputs: list[str] | None = None,
         **attributes: Any,
     ) -> None:
-        """The node's results are those of an operator on values whose batch is first; the model has it at `at`."""
+        """The node's results are those of an operator on values with the batch first; the model has it in `layout`."""
         node, scope = self.node, self.node.scope
         names = node.outputs if outputs is None else outputs
-        if (at, merged) != (0, 1):
+        if layout != _Layout(0):
             several = self.operator == "Split"  # other operators' further results are refused where they are used
             names = [
                 scope.graph.fresh(f"{name}{_BEHIND}") if name and (several or not index) else name
@@ -184,7 +221,8 @@ class _Frame:
         for name, behind in zip(node.outputs, names, strict=False):
             value = scope.activation(behind)
             if behind != name and value is not None:
-                scope.graph.add_value(Value(name, value.shape, dtype=value.dtype, at=at, merged=merged))
+                at, merged, first = layout.at, layout.merged, layout.first
+                scope.graph.add_value(replace(value, name=name, at=at, merged=merged, first=first))
                 scope.moved[name] = value.name
                 scope.movers[name] = scope.movers.get(self.x.name, (node.name, node.op_type))
 
@@ -195,33 +233,30 @@ class _Frame:
 
 
 def _elementwise(frame: _Frame) -> None:
-    frame.become(frame.operands(), frame.at, merged=frame.x.merged, **frame.keep())
+    frame.become(frame.operands(), frame.layout, **frame.keep())
 
 
 def _transpose(frame: _Frame) -> None:
     order = frame.node.integers("perm") or list(reversed(range(frame.rank)))
-    if sorted(order) != list(range(frame.rank)) or frame.x.merged > 1:
+    if sorted(order) != list(range(frame.rank)):
         raise frame.refused(f"its permutation {order} does not fit the dimensions")
-    at = order.index(frame.at)
-    behind = [0, *(frame.behind(axis) for axis in order if axis != frame.at)]
+    # With what is merged apart, dimensions beside each other move together.
+    before = frame.layout
+    parts = [[before.apart(axis)] for axis in range(frame.rank)]
+    parts[before.place] = list(range(before.place, before.place + before.merged))
+    apart = [axis for part in order for axis in parts[part]]
+    at = apart.index(before.at)
+    behind = [0, *(axis + 1 if axis < before.at else axis for axis in apart if axis != before.at)]
+    layout = _Layout(at, before.merged, apart.index(before.first) if before.merged > 1 else 0)
     source = frame.node.scope.moved.get(frame.x.name, frame.x.name)
     if behind == sorted(behind):
-        frame.become([source], at, operator="Identity")
+        frame.become([source], layout, operator="Identity")
     else:
-        frame.become([source], at, operator="Transpose", perm=behind)
+        frame.become([source], layout, operator="Transpose", perm=behind)
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """A shape in the model: where the batch is, with how many dimensions in front it is merged, and the others."""
-
-    at: int
-    merged: int
-    shape: tuple[int, ...]
-
-
-def _reshaped(node: OnnxNode, x: Value, wanted: list[int]) -> _Layout | None:
-    """The layout that a Reshape gives, if the samples stay whole."""
+def _reshaped(node: OnnxNode, x: Value, wanted: list[int]) -> tuple[_Layout, tuple[int, ...]] | None:
+    """Where a Reshape has the batch, and the shape of a sample behind it, if the samples stay whole."""
     dims = x.dims(BATCH)
     copies = not node.attributes.get("allowzero", 0)
     target = [dims[i] if size == 0 and copies and i < len(dims) else size for i, size in enumerate(wanted)]
@@ -234,33 +269,34 @@ def _reshaped(node: OnnxNode, x: Value, wanted: list[int]) -> _Layout | None:
             sizes[sizes.index(-1)] = total // known
         if prod(sizes) != total or min(sizes, default=1) < 1:
             continue
+        before, behind = x.shape[: x.at], x.shape[x.at :]
         alone = [
             at
             for at, size in enumerate(sizes)
-            if size == batch and prod(sizes[:at]) == prod(x.shape[: x.at]) and prod(sizes[at:]) == batch * _after(x)
+            if size == batch and prod(sizes[:at]) == prod(before) and prod(sizes[at:]) == batch * prod(behind)
         ]
         if alone:
             at = min(alone, key=lambda place: abs(place - x.at))
-            return _Layout(at, 1, (*sizes[:at], *sizes[at + 1 :]))
-        for merged in range(max(2, x.at + 1), len(x.shape) + 2):
-            if sizes and sizes[0] == batch * prod(x.shape[: merged - 1]):
-                return _Layout(x.at, merged, (*x.shape[: merged - 1], *sizes[1:]))
+            return _Layout(at), (*sizes[:at], *sizes[at + 1 :])
+        for first, size in enumerate(sizes):
+            # What is merged with the batch is one dimension on either side of it, whatever it was before.
+            lead, tail = prod(before) // prod(sizes[:first]), prod(behind) // prod(sizes[first + 1 :])
+            if size == lead * batch * tail and prod(sizes[:first]) * lead == prod(before):
+                parts = [(lead,) * (lead > 1), (tail,) * (tail > 1)]
+                layout = _Layout(first + len(parts[0]), 1 + sum(map(len, parts)), first)
+                return layout, (*sizes[:first], *parts[0], *parts[1], *sizes[first + 1 :])
     return None
-
-
-def _after(x: Value) -> int:
-    return prod(x.shape[x.at :])
 
 
 def _reshape(frame: _Frame) -> None:
     wanted = frame.node.constant_integers(1, "target shape")
-    layout = _reshaped(frame.node, frame.x, wanted)
-    if layout is None:
+    found = _reshaped(frame.node, frame.x, wanted)
+    if found is None:
         raise frame.refused(f"its target {wanted} mixes the batch with the dimensions")
+    layout, shape = found
     frame.keep(allowzero=0)
     source = frame.node.scope.moved.get(frame.x.name, frame.x.name)
-    target = frame.constant(np.array([BATCH, *layout.shape]))
-    frame.become([source, target], layout.at, merged=layout.merged, operator="Reshape")
+    frame.become([source, frame.constant(np.array([BATCH, *shape]))], layout, operator="Reshape")
 
 
 def _matmul(frame: _Frame) -> None:
@@ -269,7 +305,7 @@ def _matmul(frame: _Frame) -> None:
     rank = max((node.constant(index, "operand").ndim for index in constants), default=2)
     # What is multiplied over must lie behind the batch.
     inner = 1 if constants == [1] else 2
-    if rank > 2 or (frame.at >= frame.rank - inner and frame.x.merged == 1) or (frame.x.merged > 1 and inner == 2):
+    if rank > 2 or frame.x.place >= frame.rank - inner:
         raise frame.refused("it multiplies over the batch")
     if not constants:
         operands = frame.operands()
@@ -278,26 +314,26 @@ def _matmul(frame: _Frame) -> None:
         assert other is not None
         operands = [node.inputs[0], node.inputs[1]]
         operands[1 - constants[0]] = node.scope.moved.get(other.name, other.name)
-    frame.become(operands, frame.at, merged=frame.x.merged)
+    frame.become(operands, frame.layout)
 
 
 def _gemm(frame: _Frame) -> None:
     """Rows of merged dimensions: as a MatMul and an Add over what they were merged from."""
     node = frame.node
-    if frame.x.merged == 1 or frame.rank != 2 or node.flag("transA") or (node.has(2) and not node.is_constant(2)):
+    rows = frame.x.merged > 1 and frame.x.place == 0 and frame.rank == 2
+    if not rows or node.flag("transA") or (node.has(2) and not node.is_constant(2)):
         raise frame.refused("it multiplies over the batch")
     weight = node.weights(1, "input B") * float(node.attribute("alpha", 1.0))
     weight = weight.T if node.flag("transB") else weight
     beta = float(node.attribute("beta", 1.0))
     source = node.scope.moved[frame.x.name]
-    merged = frame.x.merged
     if not node.has(2):
-        frame.become([source, frame.constant(weight)], frame.at, merged=merged, operator="MatMul")
+        frame.become([source, frame.constant(weight)], frame.layout, operator="MatMul")
         return
     bias = of_one_sample(node.weights(2, "input C") * beta, 2)
     product = node.scope.graph.fresh(f"{node.outputs[0]}.product")
     IMPORTERS["MatMul"](OnnxNode(node.scope, node.name, node.op_type, [source, frame.constant(weight)], [product], {}))
-    frame.become([product, frame.constant(bias)], frame.at, merged=merged, operator="Add")
+    frame.become([product, frame.constant(bias)], frame.layout, operator="Add")
 
 
 def _gather(frame: _Frame) -> None:
@@ -305,30 +341,30 @@ def _gather(frame: _Frame) -> None:
     if node.is_constant(0):  # rows of a table
         (value,) = (value for name in node.inputs if (value := _activation(node, name)) is not None)
         source = node.scope.moved[value.name]
-        frame.become([node.inputs[0], source], frame.at, merged=frame.x.merged, **frame.keep())
+        frame.become([node.inputs[0], source], frame.layout, **frame.keep())
         return
     axis = frame.axis(int(node.attribute("axis", 0)))
     rank = node.constant(1, "indices").ndim
-    at = frame.at if axis > frame.at else frame.at - 1 + rank
-    frame.become([node.scope.moved[frame.x.name], node.inputs[1]], at, axis=frame.behind(axis))
+    layout = frame.layout if axis > frame.layout.place else frame.layout.shifted(rank - 1)
+    frame.become([node.scope.moved[frame.x.name], node.inputs[1]], layout, axis=frame.behind(axis))
 
 
 def _concat(frame: _Frame) -> None:
     axis = frame.axis(int(frame.node.attribute("axis", 1)))
-    frame.become(frame.operands(), frame.at, axis=frame.behind(axis))
+    frame.become(frame.operands(), frame.layout, axis=frame.behind(axis))
 
 
 def _split(frame: _Frame) -> None:
     axis = frame.axis(int(frame.node.attribute("axis", 0)))
     inputs = [frame.node.scope.moved[frame.x.name], *frame.node.inputs[1:]]
-    frame.become(inputs, frame.at, **frame.keep(axis=frame.behind(axis)))
+    frame.become(inputs, frame.layout, **frame.keep(axis=frame.behind(axis)))
 
 
 def _arg_max(frame: _Frame) -> None:
     axis = frame.axis(int(frame.node.attribute("axis", 0)))
-    gone = int(not frame.node.flag("keepdims", 1) and axis < frame.at)
+    gone = int(not frame.node.flag("keepdims", 1) and axis < frame.layout.place)
     source = frame.node.scope.moved[frame.x.name]
-    frame.become([source], frame.at - gone, **frame.keep(axis=frame.behind(axis)))
+    frame.become([source], frame.layout.shifted(-gone), **frame.keep(axis=frame.behind(axis)))
 
 
 def _softmax(frame: _Frame) -> None:
@@ -339,11 +375,11 @@ def _softmax(frame: _Frame) -> None:
         if node.opset < 13 and axis not in (-1, last):
             raise frame.refused(f"it runs over the axes from {axis} on")
         axis = frame.behind(frame.axis(axis))
-    elif axis not in (-1, last):
+    elif axis not in (-1, last) or frame.x.place == last:
         raise frame.refused(f"it runs over axis {axis}")
     else:
         axis = -1
-    frame.become([node.scope.moved[frame.x.name]], frame.at, merged=frame.x.merged, axis=axis)
+    frame.become([node.scope.moved[frame.x.name]], frame.layout, axis=axis)
 
 
 def _normalization(frame: _Frame) -> None:
@@ -351,10 +387,10 @@ def _normalization(frame: _Frame) -> None:
     node = frame.node
     axis = int(node.attribute("axis", -1))
     place = axis + frame.rank if axis < 0 else axis
-    if place <= (frame.at if frame.x.merged == 1 else 0):
+    if place <= frame.x.place:
         raise frame.refused(f"it runs over the axes from {axis} on")
     inputs = [node.scope.moved[frame.x.name], *node.inputs[1:]]
-    frame.become(inputs, frame.at, merged=frame.x.merged, **frame.keep(axis=place - frame.rank))
+    frame.become(inputs, frame.layout, **frame.keep(axis=place - frame.rank))
 
 
 def _axes(node: OnnxNode) -> list[int] | None:
@@ -363,13 +399,13 @@ def _axes(node: OnnxNode) -> list[int] | None:
     return node.integers("axes")
 
 
-def _over_axes(frame: _Frame, axes: list[int], at: int) -> None:
+def _over_axes(frame: _Frame, axes: list[int], layout: _Layout) -> None:
     """The operator over these dimensions of the value behind."""
     inputs = [frame.node.scope.moved.get(frame.x.name, frame.x.name)]
     if frame.node.has(1):
-        frame.become([*inputs, frame.constant(np.array(axes))], at, **frame.keep())
+        frame.become([*inputs, frame.constant(np.array(axes))], layout, **frame.keep())
     else:
-        frame.become(inputs, at, **frame.keep(axes=axes))
+        frame.become(inputs, layout, **frame.keep(axes=axes))
 
 
 def _reduce(frame: _Frame) -> None:
@@ -377,8 +413,8 @@ def _reduce(frame: _Frame) -> None:
     if not axes:
         raise frame.refused("it runs over the batch")
     places = [frame.axis(axis) for axis in axes]
-    gone = 0 if frame.node.flag("keepdims", 1) else sum(place < frame.at for place in places)
-    _over_axes(frame, [frame.behind(place) for place in places], frame.at - gone)
+    gone = 0 if frame.node.flag("keepdims", 1) else sum(place < frame.layout.place for place in places)
+    _over_axes(frame, [frame.behind(place) for place in places], frame.layout.shifted(-gone))
 
 
 def _squeeze(frame: _Frame) -> None:
@@ -386,18 +422,19 @@ def _squeeze(frame: _Frame) -> None:
     if axes is None:
         raise frame.refused("it names no axes, and the batch may be 1,")
     places = [frame.axis(axis) for axis in axes]
-    at = frame.at - sum(place < frame.at for place in places)
-    _over_axes(frame, [frame.behind(place) for place in places], at)
+    gone = sum(place < frame.layout.place for place in places)
+    _over_axes(frame, [frame.behind(place) for place in places], frame.layout.shifted(-gone))
 
 
 def _unsqueeze(frame: _Frame) -> None:
     axes = _axes(frame.node) or []
     rank = frame.rank + len(axes)
     places = [axis + rank if axis < 0 else axis for axis in axes]
-    if frame.x.merged > 1 or len({place for place in places if 0 <= place < rank}) < len(axes):
+    if len({place for place in places if 0 <= place < rank}) < len(axes):
         raise frame.refused(f"its axes {axes} do not fit the dimensions")
-    at = [place for place in range(rank) if place not in places][frame.at]
-    _over_axes(frame, [place + 1 if place < at else place for place in places], at)
+    before = frame.layout
+    after = before.shifted([place for place in range(rank) if place not in places][before.place] - before.place)
+    _over_axes(frame, [after.behind(place) for place in places], after)
 
 
 def _slice(frame: _Frame) -> None:
@@ -405,15 +442,15 @@ def _slice(frame: _Frame) -> None:
     first = node.integers("starts") if node.opset < 10 else node.constant_integers(1, "starts")
     axes = node.integers("axes") if node.opset < 10 else node.constant_integers(3, "axes") if node.has(3) else None
     places = [axis % frame.rank for axis in axes or range(len(first or []))]
-    if frame.x.merged > 1:
-        raise frame.refused("it cuts the dimensions")
-    behind = [0 if place == frame.at else frame.behind(place) for place in places]
+    if frame.x.merged > 1 and frame.x.place in places:
+        raise frame.refused("it cuts the merged dimensions")
+    behind = [0 if place == frame.x.place else frame.behind(place) for place in places]
     source = node.scope.moved[frame.x.name]
     if node.opset < 10:
-        frame.become([source], frame.at, **frame.keep(axes=behind))
+        frame.become([source], frame.layout, **frame.keep(axes=behind))
         return
     rest = [node.inputs[1], node.inputs[2], frame.constant(np.array(behind)), *node.inputs[4:]]
-    frame.become([source, *rest], frame.at)
+    frame.become([source, *rest], frame.layout)
 
 
 _ELEMENTWISE = (

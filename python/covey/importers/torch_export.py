@@ -39,6 +39,10 @@ CHECKS = ("aten._assert", "aten.sym_constrain", "aten._assert_scalar", "aten._as
 """Nodes that check what the compiler checks itself, and compute nothing."""
 
 
+LIKE = tuple(f"aten.{name}." for name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"))
+"""Nodes that read no more of an operand than its type and, of one sample, its shape."""
+
+
 def is_torch(source: object) -> bool:
     """Whether it is a PyTorch module or an exported program, found out without importing PyTorch."""
     torch = sys.modules.get("torch")
@@ -178,6 +182,14 @@ def _first_line(error: Exception) -> str:
     return text.splitlines()[0][:200] if text else type(error).__name__
 
 
+def _meaning(fake: Any) -> DType | None:
+    """What the numbers of an input mean, if they may be an input's."""
+    dtype = getattr(fake, "dtype", None)
+    if dtype is not None and dtype.is_floating_point:
+        return DType.FLOAT
+    return DType.INDEX if str(dtype) in WHOLE else DType.BOOL if str(dtype) == "torch.bool" else None
+
+
 class _Unknown:
     """A result of unknown shape, and the unsupported node that it comes from."""
 
@@ -223,11 +235,11 @@ class _Importer:
         if spec is not None and not hasattr(fake, "shape"):
             self.known[node] = getattr(spec.arg, "value", None)
             return
-        whole = str(getattr(fake, "dtype", "")) in WHOLE
-        if fake is None or not (fake.dtype.is_floating_point or whole):
+        dtype = _meaning(fake)
+        if dtype is None:
             raise ModelError(
-                f"input '{node.name}' has {getattr(fake, 'dtype', 'no type')}: Covey takes tensors of float, int32 or "
-                f"int64"
+                f"input '{node.name}' has {getattr(fake, 'dtype', 'no type')}: Covey takes tensors of float, int32, "
+                f"int64 or bool"
             )
         if not fake.shape:
             raise ModelError(f"input '{node.name}' has no batch dimension: export the model with [N, ..]")
@@ -247,7 +259,7 @@ class _Importer:
         self.batch = batch
         graph = self.scope.graph
         graph.inputs.append(node.name)
-        self.known[node] = graph.add_value(Value(node.name, tuple(sizes), dtype=DType.INDEX if whole else DType.FLOAT))
+        self.known[node] = graph.add_value(Value(node.name, tuple(sizes), dtype=dtype))
 
     def _outputs(self, node: Any) -> None:
         kinds = [spec.kind.name for spec in self.program.graph_signature.output_specs]
@@ -290,7 +302,7 @@ class _Importer:
             self.known[node] = value.dims(BATCH)[axis]
         elif not hasattr(node.target, "_schema"):
             self.known[node] = node.target(*operands[0], **operands[1])  # arithmetic on sizes
-        elif not _holds(operands, Value):
+        elif not _holds(operands, Value) or target.startswith(LIKE):
             self._evaluate(node, target)
         else:
             self._import(node, target, operands)
@@ -329,6 +341,9 @@ class _Importer:
         import torch
 
         def tensor(value: Any) -> Any:
+            if isinstance(value, Value):
+                kinds = {DType.FLOAT: torch.float32, DType.INDEX: torch.int64, DType.BOOL: torch.bool}
+                return torch.empty(value.dims(1), dtype=kinds[value.dtype])
             return torch.from_numpy(np.array(value.array)) if isinstance(value, Constant) else value
 
         arguments = self._resolve([node.args, node.kwargs], tensor)

@@ -102,13 +102,17 @@ def attend(
         scores = step(Affine(1 / cap), [scores], "share")
         scores = step(Affine(cap), [step(Scalar(TANH), [scores], "tanh")], "capped")
     steps["capped"] = scores
+    counted: list[Value] = []
     if node.has(3) and not node.is_constant(3):
-        added = node.activation(3, "mask")
-        scores = step(Add(), [scores, added], "masked")
+        added = node.activation(3, "mask", index_allowed=True)
+        if added.dtype is DType.BOOL:
+            counted = [added]
+        else:
+            scores = step(Add(), [scores, added], "masked")
     if masks.bias is not None:
         scores = step(Add(), [scores, node.parameter(masks.bias, f"{name}.bias")], "biased")
     steps["biased"] = scores
-    weights = steps["weights"] = step(Softmax(masks.mask), [scores], "weights")
+    weights = steps["weights"] = step(Softmax(masks.mask), [scores, *counted], "weights")
     if heads != groups:
         weights = step(Reshape((*rows, keys)), [weights], "grouped_weights")
     last = f"{name}.mixed" if heads != groups or packed else None
@@ -160,8 +164,9 @@ def _masks(node: OnnxNode, q: Value, k: Value, past: int) -> _Masks:
         masks.bias = rest if rest.any() else None
     elif node.has(3):
         mask = node.activation(3, "mask", index_allowed=True)
-        if mask.dtype is not DType.FLOAT or len(mask.shape) != 3 or mask.shape[-1] != keys:
-            raise node.unsupported(f"its secret mask {mask} is not [N, heads, {length}, {keys}]", "let it add numbers")
+        if mask.dtype is DType.INDEX or len(mask.shape) != 3 or mask.shape[-1] != keys:
+            way_out = "let it add numbers, or say which positions count"
+            raise node.unsupported(f"its secret mask {mask} is not [N, heads, {length}, {keys}]", way_out)
     gaps = np.arange(length)[:, None] + past - np.arange(keys)
     if node.flag("is_causal"):
         masks.leave_out(gaps < 0)

@@ -16,6 +16,7 @@ from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
 from covey.ops.add import elementwise_operands
+from covey.ops.whole_numbers import Is
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,12 @@ def _not_less(node: OnnxNode, operands: list[Value]) -> None:
 
 @from_onnx("Equal")
 def _equal(node: OnnxNode) -> None:
+    numbers = node.scope.activation(node.inputs[0])
+    if numbers is not None and node.is_constant(1) and node.scope.graph.holds_input(numbers.name):
+        constant = node.constant(1, "second operand")
+        if constant.size == 1 and float(constant.item()).is_integer() and constant.item() >= 0:
+            node.emit(Is(int(constant.item())), [node.whole_numbers(0, "first operand")], dtype=DType.BOOL)
+            return
     node.emit(Equal(), elementwise_operands(node), dtype=DType.BOOL)
 
 
@@ -199,3 +206,8 @@ def _greater_or_equal_aten(node: TorchNode) -> None:
 @from_torch("aten.eq.Scalar", "aten.eq.Tensor")
 def _equal_aten(node: TorchNode) -> None:
     node.become("Equal", node.operand("self"), node.operand("other"))
+
+
+@from_torch("aten.ne.Scalar", "aten.ne.Tensor")
+def _unequal_aten(node: TorchNode) -> None:
+    node.become("Not", node.apply("Equal", node.operand("self"), node.operand("other"), suffix="equal"))

@@ -9,7 +9,7 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
-from covey.importers.torch_node import TorchNode, from_torch
+from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value, types
 from covey.lowering import Lowered, Lowering
@@ -102,7 +102,11 @@ def _beside(x: Value, place: int) -> Shape:
 
 @from_torch("aten.cat.default")
 def _concat_aten(node: TorchNode) -> None:
-    node.become("Concat", *node.argument("tensors"), axis=node.integers("dim")[0])
+    # PyTorch joins to anything what has no elements and one dimension, as keys and values before any token are.
+    tensors = [
+        part for part in node.argument("tensors") if not (isinstance(part, Constant) and part.array.shape == (0,))
+    ]
+    node.become("Concat", *tensors, axis=node.integers("dim")[0])
 
 
 @from_torch("aten.stack.default")

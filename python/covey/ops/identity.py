@@ -5,13 +5,15 @@ Casts of truth values and of whole numbers.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import DType
-from covey.ops.whole_numbers import Number
+from covey.ops.whole_numbers import Number, Truth
 
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
 _INTEGERS = {onnx.TensorProto.INT64, onnx.TensorProto.INT32}
@@ -43,6 +45,9 @@ def _cast(node: OnnxNode) -> None:
     whole = node.scope.graph.holds_input(x.name)
     if (x.dtype is DType.BOOL or whole) and target in _FLOATS:
         node.emit(Number(), [x])
+        return
+    if whole and target == onnx.TensorProto.BOOL:
+        node.emit(Truth(), [x], dtype=DType.BOOL)
         return
     if x.dtype is DType.BOOL and target == onnx.TensorProto.BOOL:
         node.alias(x)
@@ -105,10 +110,16 @@ def _copy_aten(node: TorchNode) -> None:
 def _to_aten(node: TorchNode) -> None:
     node.ignore("layout", "device", "pin_memory", "non_blocking", "memory_format", "copy", "dtype")
     dtype, x = node.argument("dtype"), node.activation("self")
-    if dtype is not None and dtype.is_floating_point and x.dtype is DType.INDEX:
-        node.become("Cast", x, to=onnx.TensorProto.FLOAT)
+    target = _kind(dtype) if dtype is not None else x.dtype
+    if x.dtype is not DType.FLOAT and target is not DType.INDEX and dtype is not None:
+        node.become("Cast", x, to=onnx.TensorProto.FLOAT if target is DType.FLOAT else onnx.TensorProto.BOOL)
         return
-    if dtype is not None and dtype.is_floating_point != (x.dtype is DType.FLOAT):
+    if target is not x.dtype:
         raise node.unsupported(f"it casts to {dtype}", "only casts between floating types are supported")
     node.alias(x)
     node.note("removed: every value is fixed-point")
+
+
+def _kind(dtype: Any) -> DType:
+    """What the numbers of a PyTorch type mean."""
+    return DType.FLOAT if dtype.is_floating_point else DType.BOOL if str(dtype) == "torch.bool" else DType.INDEX

@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from google.protobuf.message import Message
 
 from covey._proto import program_pb2 as pb
-from covey.importers.onnx_node import OnnxNode, from_onnx
-from covey.importers.torch_node import TorchNode, from_torch
+from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
+from covey.importers.torch_node import Operand, TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
 from covey.ops.comparison import Not
+from covey.ops.gather import ABSENT, flat
+from covey.ops.reshape import Reshape
+from covey.ops.tile import expand_to
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,23 @@ class Both(Op):
 
 @from_onnx("And")
 def _and(node: OnnxNode) -> None:
-    _emit(node, Both(0, 1))
+    if (known := _constant(node)) is None:
+        _emit(node, Both(0, 1))
+    else:
+        _keep(node, *known, None)
 
 
 @from_onnx("Or")
 def _or(node: OnnxNode) -> None:
-    _emit(node, Both(1, -1))
+    if (known := _constant(node)) is None:
+        _emit(node, Both(1, -1))
+        return
+    # Not of what neither is.
+    x, constant = known
+    name = node.outputs[0]
+    neither = node.emit(Not(), [x], output=f"{name}.opposite", dtype=DType.BOOL)
+    kept = _keep(node, neither, ~constant, f"{name}.neither")
+    node.emit(Not(), [kept], dtype=DType.BOOL)
 
 
 @from_onnx("Xor")
@@ -72,6 +87,38 @@ def _emit(node: OnnxNode, op: Both) -> None:
     node.emit(op, [node.boolean(0, "first operand"), node.boolean(1, "second operand")], dtype=DType.BOOL)
 
 
+def _constant(node: OnnxNode) -> tuple[Value, npt.NDArray[np.bool_]] | None:
+    """The activation and the constant beside it, if one operand is public."""
+    constants = [index for index in (0, 1) if node.is_constant(index)]
+    if not constants:
+        return None
+    (index,) = constants
+    x = node.boolean(1 - index, "operand")
+    array = of_one_sample(node.constant(index, "constant").astype(bool), x.rank)
+    if array.ndim >= x.rank:
+        raise node.unsupported("its constant differs between samples", "make it independent of the batch")
+    return x, array
+
+
+def _keep(node: OnnxNode, x: Value, kept: npt.NDArray[np.bool_], output: str | None) -> Value:
+    """x where the public `kept` is 1, else 0: nothing is exchanged."""
+    name = output or node.outputs[0]
+    try:
+        target = tuple(np.broadcast_shapes(x.shape, kept.shape))
+    except ValueError:
+        raise node.unsupported(
+            f"its constant of shape {list(kept.shape)} does not fit {x}", "repair the model"
+        ) from None
+    node.note("moves: one operand is public")
+    if kept.all() and target == x.shape and output is None:
+        node.alias(x)
+        return x
+    x = expand_to(node, x, target, f"{name}.expanded")
+    positions = np.where(np.broadcast_to(kept, target), np.arange(x.size).reshape(target), ABSENT)
+    taken = node.emit(flat(positions), [x], output=f"{name}.taken", dtype=DType.BOOL)
+    return node.emit(Reshape(target), [taken], output=output, dtype=DType.BOOL)
+
+
 @from_onnx("Not")
 def _not(node: OnnxNode) -> None:
     node.emit(Not(), [node.boolean(0, "operand")], dtype=DType.BOOL)
@@ -79,19 +126,25 @@ def _not(node: OnnxNode) -> None:
 
 @from_torch("aten.logical_and.default", "aten.bitwise_and.Tensor", "aten.__and__.Tensor")
 def _and_aten(node: TorchNode) -> None:
-    node.become("And", node.activation("self"), node.activation("other"))
+    node.become("And", _truth(node, "self"), _truth(node, "other"))
 
 
 @from_torch("aten.logical_or.default", "aten.bitwise_or.Tensor", "aten.__or__.Tensor")
 def _or_aten(node: TorchNode) -> None:
-    node.become("Or", node.activation("self"), node.activation("other"))
+    node.become("Or", _truth(node, "self"), _truth(node, "other"))
 
 
 @from_torch("aten.logical_xor.default", "aten.bitwise_xor.Tensor", "aten.__xor__.Tensor")
 def _xor_aten(node: TorchNode) -> None:
-    node.become("Xor", node.activation("self"), node.activation("other"))
+    node.become("Xor", _truth(node, "self"), _truth(node, "other"))
 
 
 @from_torch("aten.logical_not.default", "aten.bitwise_not.default")
 def _not_aten(node: TorchNode) -> None:
     node.become("Not", node.activation("self"))
+
+
+def _truth(node: TorchNode, name: str) -> Operand:
+    """An argument as truth values: an activation, or a constant as it is."""
+    value = node.argument(name)
+    return value if isinstance(value, Value) else node.constant(name)

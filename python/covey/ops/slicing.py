@@ -97,3 +97,18 @@ def _chunk_aten(node: TorchNode) -> None:
     part = -(-size // count)
     parts = [min(part, size - start) for start in range(0, size, part)]
     node.become_several("Split", len(parts), x, np.array(parts), axis=axis)
+
+
+@from_torch("aten.roll.default")
+def _roll_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    shifts, dims = node.integers("shifts"), node.integers("dims")
+    if not dims:
+        raise node.unsupported("it rolls all dimensions as one", "name the dimensions, none of them the batch")
+    for index, (shift, dim) in enumerate(zip(shifts, dims, strict=True)):
+        axis = dim + x.rank if dim < 0 else dim
+        order = np.roll(np.arange(x.dims(BATCH)[axis]), shift)
+        if index == len(dims) - 1:
+            node.become("Gather", x, order, axis=axis)
+        else:
+            x = node.apply("Gather", x, order, axis=axis)

@@ -119,8 +119,15 @@ def _by_constant(node: OnnxNode) -> None:
     node.note("moves: the condition is public")
 
 
-@from_torch("aten.where.self")
+@from_torch("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
 def _where_aten(node: TorchNode) -> None:
     condition = node.argument("condition")
     known = condition if isinstance(condition, Value) else node.constant("condition")
     node.become("Where", known, node.operand("self"), node.operand("other"))
+
+
+@from_torch("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+def _masked_fill_aten(node: TorchNode) -> None:
+    mask = node.argument("mask")
+    known = mask if isinstance(mask, Value) else node.constant("mask")
+    node.become("Where", known, node.operand("value"), node.operand("self"))

@@ -70,6 +70,36 @@ class OneHot(Op):
 
 
 @dataclass(frozen=True)
+class Truth(Op):
+    """Whether a number is not 0. Of an input without classes all numbers are then 0 or 1."""
+
+    def shape(self, *inputs: Value) -> Shape:
+        return inputs[0].shape
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.asarray(inputs[0] != 0, dtype=np.float64)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        raise AssertionError("a pass writes it as a move of what is shared")
+
+
+@dataclass(frozen=True)
+class Is(Op):
+    """Whether a number is the one given."""
+
+    number: int
+
+    def shape(self, *inputs: Value) -> Shape:
+        return inputs[0].shape
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.asarray(inputs[0] == self.number, dtype=np.float64)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        raise AssertionError("a pass writes it as an element of a one-hot row, or as a comparison")
+
+
+@dataclass(frozen=True)
 class Number(Op):
     """A truth value or a whole number, which stands at scale 0, at the ordinary scale."""
 

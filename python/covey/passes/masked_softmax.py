@@ -14,12 +14,13 @@ from covey.importers.onnx_node import LEAST
 from covey.ir import Graph, Node, Op, Value
 from covey.ops.add import Add
 from covey.ops.affine import Affine
-from covey.ops.gather import Gather
+from covey.ops.gather import Gather, flat
 from covey.ops.mul import Mul
 from covey.ops.reshape import Reshape
 from covey.ops.softmax import MASKING, Mask, Softmax
 from covey.ops.sub import Sub
 from covey.ops.transpose import Transpose
+from covey.ops.whole_numbers import Encode, Number
 
 
 def find_masks(graph: Graph) -> list[NodeError]:
@@ -32,6 +33,8 @@ def find_masks(graph: Graph) -> list[NodeError]:
                 node.op = Softmax(mask if before is None else before | mask)
                 graph.note_more(node, "leaves out the elements that a constant masks")
             _find_secret(graph, node)
+            if len(node.inputs) > 1:
+                _part(graph, node)
             try:
                 node.op.shape(*graph.operands(node))
             except ValueError as error:
@@ -90,6 +93,50 @@ def _find_secret(graph: Graph, softmax: Node) -> None:
             return
 
 
+def _part(graph: Graph, softmax: Node) -> None:
+    """Part what is public of a secret mask from it: zeros that moves put in, as those of causality.
+
+    Where rows then differ in nothing else, the mask is that of one row, as padding is.
+    """
+    root, moves = softmax.inputs[1], list[Node]()
+    while (node := graph.producer(root)) is not None and isinstance(node.op, Reshape | Transpose | Gather):
+        moves.append(node)
+        root = node.inputs[0]
+    places = np.arange(1.0, graph.values[root].size + 1).reshape(1, *graph.values[root].shape)
+    for node in reversed(moves):
+        places = np.asarray(node.op.reference(places))
+    _restrict(graph, root)
+    shape, out = places.shape[1:], places[0] == 0
+    if out.any():
+        before = softmax.op.mask if isinstance(softmax.op, Softmax) else None
+        softmax.op = Softmax(out if before is None else before | out)
+        graph.note_more(softmax, "leaves out the elements that a constant masks")
+    rows = places.reshape(-1, shape[-1])
+    of_all = rows.max(axis=0)
+    if len(rows) > 1 and of_all.all() and ((rows == 0) | (rows == of_all)).all():
+        taken = _computed(graph, softmax, flat(of_all.astype(np.int64) - 1), root)
+        softmax.inputs[1] = _computed(graph, softmax, Reshape((*(1,) * (len(shape) - 1), len(of_all))), taken)
+
+
+def _restrict(graph: Graph, mask: str) -> None:
+    """Let an input of whole numbers that is a mask hold nothing but 0 and 1."""
+    while (node := graph.producer(mask)) is not None and isinstance(node.op, Number | Encode | Reshape | Gather):
+        mask = node.inputs[0]
+    if graph.classes.get(mask) == (0,):
+        graph.truths.add(mask)
+
+
+def _computed(graph: Graph, reader: Node, op: Op, source: str) -> str:
+    """The value of an operator on `source`, computed before its reader if no other node computes it before."""
+    for node in graph.nodes[: graph.nodes.index(reader)]:
+        if node.op == op and node.inputs == [source]:
+            return node.output
+    name = graph.fresh(f"{source}.counted")
+    graph.add_value(Value(name, op.shape(graph.values[source]), dtype=graph.values[source].dtype))
+    graph.nodes.insert(graph.nodes.index(reader), Node(reader.name, reader.source_op, op, [source], name))
+    return name
+
+
 def _prune(graph: Graph, name: str) -> None:
     """Remove what computes a value that nothing reads any more."""
     node = graph.producer(name)
@@ -107,6 +154,8 @@ def _kept(graph: Graph, name: str) -> str | None:
         moves.append(node)
         node = graph.producer(node.inputs[0])
     steps: list[Node] = []
+    kept: tuple[list[Node], str, bool] | None = None
+    # The farthest numbers that are 0 and 1 are the mask as it came.
     while node is not None and isinstance(node.op, Add | Affine | Mul | Sub):
         operands = [each for each in node.inputs if each not in graph.parameters]
         constants = [graph.parameters[each] for each in node.inputs if each in graph.parameters]
@@ -115,9 +164,9 @@ def _kept(graph: Graph, name: str) -> str | None:
         steps.append(node)
         found = _ends(graph, steps, operands[0])
         if found in ((MASKING, 0.0), (0.0, MASKING)):
-            return _moved(graph, steps, moves, operands[0], opposite=found == (0.0, MASKING))
+            kept = (list(steps), operands[0], found == (0.0, MASKING))
         node = graph.producer(operands[0])
-    return None
+    return None if kept is None else _moved(graph, kept[0], moves, kept[1], opposite=kept[2])
 
 
 def _ends(graph: Graph, steps: list[Node], root: str) -> tuple[float, float]:

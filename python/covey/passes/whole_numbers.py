@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.ir import DType, Graph, Node, Op, Shape, Value
+from covey.ops.comparison import Equal, Not
 from covey.ops.concat import Concat
 from covey.ops.dense import Dense
 from covey.ops.gather import ABSENT, Gather, flat
 from covey.ops.reshape import Reshape
 from covey.ops.transpose import Transpose
-from covey.ops.whole_numbers import Encode, Lookup, Number, OneHot, Take
+from covey.ops.whole_numbers import Encode, Is, Lookup, Number, OneHot, Take, Truth
 
 Places = npt.NDArray[np.int64]
 
@@ -77,6 +78,10 @@ class _Input:
                 self._take(node, places)
             elif isinstance(node.op, OneHot):
                 self._one_hot(node, places, node.op.depth)
+            elif isinstance(node.op, Truth):
+                self._is(node, places, 0, opposite=True)
+            elif isinstance(node.op, Is):
+                self._is(node, places, node.op.number, opposite=False)
             else:
                 self._number(node, places)
 
@@ -95,6 +100,21 @@ class _Input:
         for reader in self.graph.consumers(node.output):
             if type(reader.op) is Dense and reader.inputs[0] == node.output:
                 reader.op, reader.inputs[0] = Lookup(), rows.name
+
+    def _is(self, node: Node, places: Places, number: int, *, opposite: bool) -> None:
+        """Whether numbers are `number`, or are not: elements of one-hot rows, numbers that are 0 or 1, a comparison."""
+        at = places.ravel()
+        counts = self.counts[at]
+        if (counts > 0).all():
+            found = self._picked(node, places.shape, np.where(number < counts, self.starts[at] + number, ABSENT))
+        elif opposite and not counts.any():
+            self.graph.truths.add(self.value.name)
+            found, opposite = self._picked(node, places.shape, self.starts[at]), False
+        else:
+            self._number(node, places)
+            compared = self.graph.add_parameter(f"{node.output}.compared", np.array(float(number)))
+            found = self._emit(node, Equal(), [self.graph.values[node.inputs[0]], compared], "equal")
+        node.op, node.inputs = (Not() if opposite else Reshape(places.shape)), [found.name]
 
     def _number(self, node: Node, places: Places) -> None:
         """Let a node read numbers where it read such: those that are shared one-hot are looked up."""

@@ -1,0 +1,375 @@
+"""A saved Transformer of Hugging Face, or such a module, as a compiled program.
+
+The module is wrapped so that its inputs are what a client holds: token ids and which of them count, or an image. All
+else it takes, such as positions, is a constant. Token sequences have one of few public lengths, the buckets; each is a
+program of its own. PyTorch and `transformers` are imported when a model is asked for, and nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Group, RenderableType
+
+from covey.compile import Compiled
+from covey.compile import compile as compile_model
+from covey.errors import DataError, ModelError, OptionError
+from covey.inputs import Data, listed
+from covey.shown import Shown
+
+Whole = npt.NDArray[np.int64]
+Pooling = Literal["mean", "cls"]
+"""How the states of all tokens become one: their mean over those that count, or the first one."""
+
+TEXT = ("bert", "roberta", "distilbert", "gpt2", "llama", "mistral", "qwen2")
+IMAGES = ("vit", "deit")
+"""The architectures that are wrapped, by what their `config.json` calls them."""
+
+TASKS = {
+    "features": "AutoModel",
+    "text-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "question-answering": "AutoModelForQuestionAnswering",
+    "fill-mask": "AutoModelForMaskedLM",
+    "text-generation": "AutoModelForCausalLM",
+    "image-classification": "AutoModelForImageClassification",
+}
+"""What a model is for, and the class of `transformers` that loads it."""
+
+EXAMPLES = 4
+"""Samples that stand in for calibration data."""
+
+IDS, COUNTED, SEGMENTS, PIXELS = "input_ids", "attention_mask", "token_type_ids", "pixel_values"
+
+
+@dataclass(frozen=True)
+class Buckets(Shown):
+    """One compiled program for each length of token sequences, by that length. `padding` is the id that fills up."""
+
+    programs: dict[int, Compiled]
+    padding: int = field(repr=False)
+
+    def fit(self, inputs: Mapping[str, Any]) -> tuple[Compiled, dict[str, Whole]]:
+        """The program of the smallest bucket that holds these sequences, and the sequences padded to it.
+
+        `inputs` has `input_ids` and, if some do not count, `attention_mask`, each [N, length] or N lists of ids. The
+        client runs this: lengths within a bucket stay secret. Raises `DataError` for longer sequences.
+        """
+        columns = _columns(inputs, self.padding)
+        longest = _longest(columns[COUNTED])
+        length = next((each for each in sorted(self.programs) if each >= longest), None)
+        if length is None:
+            raise DataError(
+                f"input '{IDS}' has {longest} tokens where the largest bucket has {max(self.programs)}: shorten the "
+                f"text, or compile with a larger bucket"
+            )
+        compiled = self.programs[length]
+        return compiled, {name: _to_length(columns[name], length, self._fill(name)) for name in compiled.graph.inputs}
+
+    def save(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write the files of every program into a folder (see `Compiled.save`); returns the programs' paths."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        return [each.save(Path(folder) / f"{each.graph.name}.covey")[0] for _, each in sorted(self.programs.items())]
+
+    def rendered(self) -> RenderableType:
+        """The programs' reports for a terminal (print it with rich)."""
+        return Group(*(compiled.rendered() for _, compiled in sorted(self.programs.items())))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each bucket: its length, ring, scale, and the error measured on calibration data."""
+        rows = []
+        for length, compiled in sorted(self.programs.items()):
+            report = compiled.report
+            error = (report["measured"] or {}).get("error")
+            rows.append({"bucket": length, "ring_bits": report["ring_bits"], "scale": report["scale"], "error": error})
+        return rows
+
+    def _fill(self, name: str) -> int:
+        return self.padding if name == IDS else 0
+
+
+def from_pretrained(
+    source: Any,
+    *,
+    task: str | None = None,
+    sequence: int = 128,
+    buckets: Sequence[int] | None = None,
+    pooling: Pooling | None = None,
+    pairs: bool = False,
+    calibration: Data | None = None,
+    **options: Any,
+) -> Compiled | Buckets:
+    """Compile a Transformer of Hugging Face: BERT, RoBERTa, DistilBERT, GPT-2, Llama and its like, ViT or DeiT.
+
+    `source` is a folder that `save_pretrained` wrote, or a module of `transformers` in evaluation mode. `task` says
+    which head of the folder's model to load, one of `TASKS`; by default the one that was saved. The inputs of text
+    models are `input_ids` [N, sequence] and `attention_mask` [N, sequence], 1 where a token counts, and with `pairs`
+    also `token_type_ids`. The output is the model's own: `logits`, or the states of all tokens, of which `pooling`
+    makes one vector a sample.
+
+    `buckets` are several lengths instead of one `sequence`: the result is then a `Buckets`. `calibration` holds inputs
+    by name, padded or shorter; without it random ids stand in, which are further from real text. Images have
+    the range that the folder's preprocessor gives them, else -1 to 1. Further `options` are those of `compile`.
+    Raises a `CoveyError`.
+    """
+    model, name = _model(source, task)
+    kind = model.config.model_type
+    if pooling not in (None, "mean", "cls"):
+        raise OptionError(f"pooling '{pooling}' is unknown: use mean, cls or None")
+    if pooling is not None and not _is_base(model):
+        raise OptionError(f"pooling is for the states of {kind}, not for {type(model).__name__}: use task='features'")
+    name = options.pop("name", None) or name
+    if kind in IMAGES:
+        if buckets is not None or pairs:
+            raise OptionError(f"'{kind}' takes images: leave out buckets and pairs")
+        options.setdefault("input_range", _image_range(source))
+        images = _images(model.config, options["input_range"])
+        data = images if calibration is None else calibration
+        return compile_model(_wrapped(model, pooling), images, calibration=data, name=name, **options)
+    if pairs and getattr(model.config, "type_vocab_size", 0) < 2:
+        raise OptionError(f"'{kind}' tells no pairs of texts apart: leave out pairs")
+    padding = _padding(model.config)
+    programs: dict[int, Compiled] = {}
+    for length in _lengths(model.config, sequence, buckets):
+        examples = _texts(model.config, length, padding, pairs)
+        data = None if calibration is None else _of_length(calibration, length, padding, pairs)
+        called = f"{name}-{length}" if buckets is not None else name
+        wrapped = _wrapped(model, pooling, length=length, pairs=pairs)
+        programs[length] = compile_model(wrapped, examples, calibration=data, name=called, **options)
+    return programs[sequence] if buckets is None else Buckets(programs, padding)
+
+
+def _model(source: Any, task: str | None) -> tuple[Any, str]:
+    """The module, loaded from a folder or as it is, and what its program is called."""
+    shown = f"'{os.fspath(source)}'" if isinstance(source, str | os.PathLike) else "the model"
+    try:
+        import torch  # noqa: F401
+        import transformers
+    except ImportError as error:
+        package = "transformers" if error.name != "torch" else "PyTorch"
+        install = "pip install transformers" if error.name != "torch" else "pip install 'covey[torch]'"
+        raise ModelError(f"{shown} needs {package}, which is not installed: {install}") from None
+    if isinstance(source, str | os.PathLike):
+        return _load(transformers, Path(source), task), Path(source).resolve().name
+    if not isinstance(source, transformers.PreTrainedModel):
+        raise ModelError(
+            f"{type(source).__name__} is neither a folder nor a model of transformers: compile other modules with "
+            f"covey.compile"
+        )
+    if task is not None:
+        raise OptionError("a module has the head it was made with: leave out task")
+    _check_kind(source.config.model_type)
+    return source, type(source).__name__
+
+
+def _load(transformers: Any, folder: Path, task: str | None) -> Any:
+    if not (folder / "config.json").is_file():
+        raise ModelError(
+            f"'{folder}' is no folder with a config.json: save the model with save_pretrained first, for Covey "
+            f"downloads nothing"
+        )
+    if task is not None and task not in TASKS:
+        raise OptionError(f"task '{task}' is unknown: use one of {', '.join(TASKS)}")
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # transformers raises many kinds
+        raise ModelError(
+            f"'{folder}' has no readable config.json ({_first_line(error)}): save the model again"
+        ) from None
+    _check_kind(config.model_type)
+    saved = (config.architectures or ["AutoModel"])[0]
+    loader = getattr(transformers, TASKS[task] if task is not None else saved, None)
+    if loader is None:
+        raise ModelError(f"'{folder}' holds a {saved}, which transformers lacks: choose a task of {', '.join(TASKS)}")
+    try:
+        model, loading = loader.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True, output_loading_info=True, torch_dtype="float32"
+        )
+    except Exception as error:  # transformers raises many kinds
+        raise ModelError(
+            f"the model in '{folder}' cannot be loaded ({_first_line(error)}): save it with save_pretrained"
+        ) from None
+    # What pools for a head is not part of a model's states.
+    lacking = sorted(name for name in loading["missing_keys"] if not (_is_base(model) and "pooler" in name))
+    if lacking:
+        raise ModelError(
+            f"'{folder}' has no weights for '{lacking[0]}' of {type(model).__name__}: choose the task that it was "
+            f"trained for"
+        )
+    return model.eval()
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in (*TEXT, *IMAGES):
+        raise ModelError(
+            f"models of type '{kind}' are not wrapped, only {', '.join((*TEXT, *IMAGES))}: write a module whose "
+            f"forward takes tensors alone, and compile it with covey.compile"
+        )
+
+
+def _is_base(model: Any) -> bool:
+    """Whether a model gives states, without a head."""
+    return model is getattr(model, model.base_model_prefix, model)
+
+
+def _wrapped(model: Any, pooling: Pooling | None, *, length: int = 0, pairs: bool = False) -> Any:
+    """A module of the client's inputs alone, in their order."""
+    import torch
+
+    kind = model.config.model_type
+    fixed: dict[str, Any] = {}
+    if kind == "roberta":
+        # The model itself counts tokens. Behind padding, positions have no bearing.
+        first = _padding(model.config) + 1
+        fixed = {"position_ids": torch.arange(first, first + length)[None]}
+        fixed |= {} if pairs else {SEGMENTS: torch.zeros(1, length, dtype=torch.int64)}
+    elif getattr(model.config, "use_cache", False):
+        fixed = {"use_cache": False}
+
+    def result(counted: Any, **inputs: Any) -> Any:
+        found = model(**inputs, **fixed)
+        if not _is_base(model):
+            return found.logits if "logits" in found else (found.start_logits, found.end_logits)
+        states = found.last_hidden_state
+        if pooling == "cls":
+            return states[:, 0]
+        if pooling is None:
+            return states
+        if counted is None:
+            return states.mean(1)
+        weights = counted.to(states.dtype).unsqueeze(-1)
+        return (states * weights).sum(1) / weights.sum(1).clamp(min=1.0)
+
+    class Wrapped(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            self.training = False
+
+    class Text(Wrapped):
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+            return result(attention_mask, input_ids=input_ids, attention_mask=attention_mask)
+
+    class Pair(Wrapped):
+        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
+            inputs = {IDS: input_ids, COUNTED: attention_mask, SEGMENTS: token_type_ids}
+            return result(attention_mask, **inputs)
+
+    class Image(Wrapped):
+        def forward(self, pixel_values: Any) -> Any:
+            return result(None, pixel_values=pixel_values)
+
+    return Image() if kind in IMAGES else Pair() if pairs else Text()
+
+
+def _lengths(config: Any, sequence: int, buckets: Sequence[int] | None) -> list[int]:
+    """The lengths to compile for, within what the model has positions for."""
+    lengths = [sequence] if buckets is None else sorted(set(buckets))
+    most = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 0
+    if config.model_type == "roberta":
+        most -= _padding(config) + 1
+    for length in lengths or [0]:
+        if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+            raise OptionError(f"a sequence of {length!r} tokens is none: give whole numbers of at least 1")
+        if length > most:
+            raise OptionError(f"a sequence of {length} tokens is longer than the model's {most} positions: shorten it")
+    return lengths
+
+
+def _padding(config: Any) -> int:
+    return int(getattr(config, "pad_token_id", None) or 0)
+
+
+def _texts(config: Any, length: int, padding: int, pairs: bool) -> tuple[Any, ...]:
+    """Random ids as example inputs, each sample shorter than the one before."""
+    import torch
+
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, config.vocab_size, (EXAMPLES, length))
+    counted = np.arange(length) < np.array([[max(1, length * part // EXAMPLES)] for part in range(EXAMPLES, 0, -1)])
+    segments = np.broadcast_to(np.arange(length) >= length // 2, ids.shape)
+    columns = [np.where(counted, ids, padding), counted, *([segments] if pairs else [])]
+    return tuple(torch.from_numpy(column.astype(np.int64)) for column in columns)
+
+
+def _images(config: Any, span: tuple[float, float]) -> Any:
+    import torch
+
+    size = config.image_size
+    height, width = (size, size) if isinstance(size, int) else size
+    rng = np.random.default_rng(0)
+    images = rng.uniform(*span, (EXAMPLES, config.num_channels, height, width))
+    return torch.from_numpy(images.astype(np.float32))
+
+
+def _image_range(source: Any) -> tuple[float, float]:
+    """Where the values of an image are that the folder's preprocessor has normalised."""
+    if not isinstance(source, str | os.PathLike):
+        return (-1.0, 1.0)
+    try:
+        found = json.loads((Path(source) / "preprocessor_config.json").read_text("utf-8"))
+        mean, deviation = np.array(found["image_mean"]), np.array(found["image_std"])
+        return (float((-mean / deviation).min()), float(((1 - mean) / deviation).max()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return (-1.0, 1.0)
+
+
+def _columns(inputs: Mapping[str, Any], padding: int) -> dict[str, Whole]:
+    """Ids, which of them count, and segments, each [N, length]; lists of several lengths are filled up."""
+    names = (IDS, COUNTED, SEGMENTS)
+    for name in inputs:
+        if name not in names:
+            raise DataError(f"input data names '{name}', which is no input: the inputs are {listed(names)}")
+    if IDS not in inputs:
+        raise DataError(f"input data lacks the input '{IDS}': give the token ids")
+    ids, ones = _filled(IDS, inputs[IDS], padding)
+    counted = _filled(COUNTED, inputs[COUNTED], 0)[0] if COUNTED in inputs else ones
+    segments = _filled(SEGMENTS, inputs[SEGMENTS], 0)[0] if SEGMENTS in inputs else np.zeros_like(ids)
+    columns = {IDS: ids, COUNTED: counted, SEGMENTS: segments}
+    for name, column in columns.items():
+        if column.shape != ids.shape:
+            raise DataError(f"input '{name}' has shape {list(column.shape)}, '{IDS}' {list(ids.shape)}: give the same")
+    return columns
+
+
+def _filled(name: str, source: Any, fill: int) -> tuple[Whole, Whole]:
+    """Rows of whole numbers, filled up to the longest, and 1 where a number was given."""
+    rows = [np.asarray(row) for row in source]
+    if not rows or any(row.ndim != 1 or row.dtype.kind not in "iub" for row in rows):
+        raise DataError(f"input '{name}' is no list of samples of whole numbers: give [N, length]")
+    longest = max(len(row) for row in rows)
+    found, given = np.full((len(rows), longest), fill), np.zeros((len(rows), longest), dtype=np.int64)
+    for index, row in enumerate(rows):
+        found[index, : len(row)], given[index, : len(row)] = row, 1
+    return found, given
+
+
+def _longest(counted: Whole) -> int:
+    """Tokens up to the last one that counts in any sample."""
+    return int(np.flatnonzero(counted.any(axis=0)).max(initial=-1)) + 1
+
+
+def _to_length(column: Whole, length: int, fill: int) -> Whole:
+    missing = max(0, length - column.shape[1])
+    return np.pad(column[:, :length], ((0, 0), (0, missing)), constant_values=fill)
+
+
+def _of_length(calibration: Data, length: int, padding: int, pairs: bool) -> dict[str, Whole]:
+    """Calibration data of one length: longer samples are cut."""
+    if not isinstance(calibration, Mapping):
+        raise DataError(f"calibration data are no inputs by name: give '{IDS}' and '{COUNTED}'")
+    columns = _columns(calibration, padding)
+    names = (IDS, COUNTED, SEGMENTS) if pairs else (IDS, COUNTED)
+    return {name: _to_length(columns[name], length, padding if name == IDS else 0) for name in names}
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__

@@ -1,0 +1,234 @@
+"""Transformers of Hugging Face, from small configurations: against the modules themselves, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import covey
+from covey import reference
+from covey.importers.torch_export import examine
+from covey.passes import rewrite
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+WORDS, LENGTH = 50, 8
+SIZES: dict[str, Any] = {
+    "vocab_size": WORDS,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 34,
+    "initializer_range": 0.3,
+}
+DISTIL = {"vocab_size": WORDS, "dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 24, "max_position_embeddings": 32}
+GPT = {"vocab_size": WORDS, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32, "initializer_range": 0.3}
+PATCHES = {name: size for name, size in SIZES.items() if name not in ("vocab_size", "max_position_embeddings")}
+PATCHES |= {"image_size": 16, "patch_size": 8}
+GROUPED = {**SIZES, "num_key_value_heads": 1}
+
+MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "bert": ("BertModel", "BertConfig", SIZES),
+    "bert for classes": ("BertForSequenceClassification", "BertConfig", SIZES),
+    "bert for answers": ("BertForQuestionAnswering", "BertConfig", SIZES),
+    "roberta": ("RobertaModel", "RobertaConfig", SIZES),
+    "distilbert": ("DistilBertModel", "DistilBertConfig", DISTIL),
+    "vit for classes": ("ViTForImageClassification", "ViTConfig", PATCHES),
+    "deit": ("DeiTModel", "DeiTConfig", PATCHES),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", GROUPED),
+    "mistral": ("MistralForCausalLM", "MistralConfig", {**GROUPED, "sliding_window": 4}),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", GROUPED),
+}
+
+
+def model(case: str, **options: Any) -> Any:
+    torch.manual_seed(0)
+    kind, config, sizes = MODELS[case]
+    return getattr(transformers, kind)(getattr(transformers, config)(**sizes, **options)).eval()
+
+
+def texts(samples: int = 4, length: int = LENGTH) -> dict[str, np.ndarray]:
+    """Ids of which ever fewer count."""
+    ids = np.random.default_rng(1).integers(2, WORDS, (samples, length))
+    counted = (np.arange(length) < np.maximum(length - 2 * np.arange(samples)[:, None], 1)).astype(np.int64)
+    return {"input_ids": ids, "attention_mask": counted}
+
+
+def results(module: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """What the module of transformers itself computes: its logits, or its states where tokens count."""
+    with torch.no_grad():
+        found = module(**{name: torch.from_numpy(array) for name, array in inputs.items()})
+    if "logits" in found:
+        return [found.logits.numpy()]
+    if "start_logits" in found:
+        return [found.start_logits.numpy(), found.end_logits.numpy()]
+    return [found.last_hidden_state.numpy()]
+
+
+def where_counted(array: np.ndarray, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """The values of tokens that count, where there are tokens."""
+    counted = inputs.get("attention_mask")
+    tokens = counted is not None and array.ndim > 1 and array.shape[1] == LENGTH
+    return array[counted == 1] if tokens else array
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_a_module_is_compiled(case: str) -> None:
+    module = model(case)
+    compiled = covey.from_pretrained(module, sequence=LENGTH, max_error=0.01)
+    assert isinstance(compiled, covey.Compiled)
+    if compiled.graph.inputs == ["pixel_values"]:
+        inputs = {"pixel_values": np.random.default_rng(1).uniform(-1, 1, (2, 3, 16, 16)).astype(np.float32)}
+    else:
+        inputs = texts()
+        assert compiled.graph.classes == {"input_ids": (WORDS,), "attention_mask": (0,)}
+    floats = {name: array.astype(np.float64) for name, array in inputs.items()}
+    verdict = covey.verify(compiled, "clear", data=inputs)
+    assert verdict.passed, verdict.failure
+    for got, due in zip(reference.outputs(compiled.graph, floats), results(module, inputs), strict=True):
+        got = got.reshape(due.shape)
+        np.testing.assert_allclose(where_counted(got, inputs), where_counted(due, inputs), atol=2e-4)
+
+
+@pytest.mark.parametrize("case", ["bert for classes", "llama"])
+def test_a_program_is_private(case: str) -> None:
+    compiled = covey.from_pretrained(model(case), sequence=LENGTH, calibration=texts(), max_error=0.01)
+    verdict = covey.verify(compiled, "trio", data=texts())
+    assert verdict.passed, verdict.failure
+
+
+@pytest.mark.parametrize(
+    ("case", "how"), [("bert", "sdpa"), ("bert", "eager"), ("bert", "numbers"), ("gpt2", "sdpa"), ("gpt2", "eager")]
+)
+def test_masks_are_left_out(case: str, how: str) -> None:
+    """What is secret of a mask is one row of it, however the model writes masks; causality is public."""
+    module = model(case, attn_implementation="sdpa" if how == "numbers" else how)
+
+    class Two(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, ids: Any, counted: Any) -> Any:
+            if how == "numbers":  # as versions before 5 write it
+                least = torch.finfo(torch.float32).min
+                counted = (1.0 - counted[:, None, None, :].to(torch.float32)) * least
+            return self.module(input_ids=ids, attention_mask=counted, use_cache=False)[0]
+
+    inputs = tuple(torch.from_numpy(array) for array in texts().values())
+    graph, errors = examine(Two().eval(), example_inputs=inputs)
+    assert [*errors, *rewrite(graph)] == []
+    (softmax,) = (node for node in graph.nodes if node.op.label == "Softmax")
+    assert graph.values[softmax.inputs[1]].shape == (1, 1, LENGTH)
+    assert (softmax.op.mask is not None) == (case == "gpt2")
+    assert graph.truths == {"counted"}
+
+
+def test_a_saved_model_with_a_head_of_its_own(tmp_path: Path) -> None:
+    folder = tmp_path / "topics"
+    model("bert for classes").save_pretrained(folder)
+    compiled = covey.from_pretrained(folder, sequence=LENGTH)
+    assert compiled.graph.name == "topics"
+    (logits,) = (compiled.graph.values[name].shape for name in compiled.graph.outputs)
+    assert logits == (2,)
+    states = covey.from_pretrained(folder, task="features", sequence=LENGTH, name="states")
+    assert states.graph.name == "states"
+    assert [states.graph.values[name].shape for name in states.graph.outputs] == [(LENGTH, 16)]
+    with pytest.raises(covey.ModelError, match=r"no weights for 'qa_outputs.bias' of BertForQuestionAnswering"):
+        covey.from_pretrained(folder, task="question-answering", sequence=LENGTH)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_pooling(pooling: Any) -> None:
+    module, inputs = model("bert"), texts()
+    compiled = covey.from_pretrained(module, sequence=LENGTH, pooling=pooling, calibration=inputs, max_error=0.01)
+    (states,) = results(module, inputs)
+    counted = inputs["attention_mask"][..., None]
+    due = (states * counted).sum(axis=1) / counted.sum(axis=1) if pooling == "mean" else states[:, 0]
+    with covey.local("clear") as parties:
+        (got,) = parties.run(compiled, inputs).outputs.values()
+    assert np.linalg.norm(got - due) <= 0.01 * np.linalg.norm(due)
+
+
+def test_pairs_of_texts() -> None:
+    module, inputs = model("bert"), texts()
+    inputs["token_type_ids"] = np.broadcast_to(np.arange(LENGTH) >= 3, (4, LENGTH)).astype(np.int64)
+    compiled = covey.from_pretrained(module, sequence=LENGTH, pairs=True, calibration=inputs, max_error=0.01)
+    assert compiled.graph.classes["token_type_ids"] == (2,)
+    floats = {name: array.astype(np.float64) for name, array in inputs.items()}
+    (got,), (due,) = reference.outputs(compiled.graph, floats), results(module, inputs)
+    np.testing.assert_allclose(where_counted(got, inputs), where_counted(due, inputs), atol=2e-4)
+
+
+def test_ids_that_are_no_word_are_refused() -> None:
+    compiled = covey.from_pretrained(model("bert"), sequence=LENGTH)
+    wrong = texts()
+    wrong["input_ids"][1, 3] = WORDS
+    saying = r"input 'input_ids' holds 50 in sample 1 at \[3\]: give whole numbers from 0 to 49, its 50 classes"
+    with pytest.raises(covey.DataError, match=saying):
+        covey.verify(compiled, "clear", data=wrong)
+
+
+def test_buckets(tmp_path: Path) -> None:
+    module = model("roberta")
+    found = covey.from_pretrained(module, buckets=(8, 4), name="text", calibration=texts(length=6))
+    assert isinstance(found, covey.Buckets)
+    assert [row["bucket"] for row in found.rows()] == [4, 8]
+    # As lists of any length, of which only ids that count take room.
+    compiled, inputs = found.fit({"input_ids": [[5, 6, 7], [8]]})
+    assert compiled is found.programs[4]
+    assert inputs["input_ids"].tolist() == [[5, 6, 7, 1], [8, 1, 1, 1]]
+    assert inputs["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 0, 0, 0]]
+    data = texts(2)
+    data["attention_mask"][:, 3:] = 0
+    assert found.fit(data)[0] is found.programs[4]
+    compiled, inputs = found.fit(texts(2, 6))
+    assert compiled is found.programs[8]
+    with covey.local("clear") as parties:
+        (got,) = parties.run(compiled, inputs).outputs.values()
+    (due,) = results(module, texts(2, 6))
+    counted = texts(2, 6)["attention_mask"] == 1
+    assert np.linalg.norm(got[:, :6][counted] - due[counted]) <= 0.02 * np.linalg.norm(due[counted])
+    with pytest.raises(covey.DataError, match="'input_ids' has 9 tokens where the largest bucket has 8: shorten"):
+        found.fit(texts(1, 9))
+    assert [path.name for path in found.save(tmp_path)] == ["text-4.covey", "text-8.covey"]
+    assert "text-8" in str(found)
+
+
+def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bert = model("bert")
+    other = transformers.T5Config(
+        vocab_size=WORDS, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0
+    )
+    transformers.T5Model(other).save_pretrained(tmp_path / "t5")
+    cases: list[tuple[str, Any, dict[str, Any]]] = [
+        ("'bert-base-uncased' is no folder with a config.json: save the model", "bert-base-uncased", {}),
+        ("models of type 't5' are not wrapped, only bert, roberta", tmp_path / "t5", {}),
+        ("Linear is neither a folder nor a model of transformers", torch.nn.Linear(2, 2), {}),
+        ("a sequence of 99 tokens is longer than the model's 34 positions", bert, {"sequence": 99}),
+        ("a sequence of 33 tokens is longer than the model's 32 positions", model("roberta"), {"sequence": 33}),
+        ("a sequence of 0 tokens is none", bert, {"sequence": 0}),
+        ("pooling 'max' is unknown: use mean, cls or None", bert, {"pooling": "max"}),
+        ("pooling is for the states of bert", model("bert for classes"), {"pooling": "mean"}),
+        ("a module has the head it was made with", bert, {"task": "features"}),
+        ("'gpt2' tells no pairs of texts apart", model("gpt2"), {"pairs": True}),
+        ("'vit' takes images", model("vit for classes"), {"buckets": (8,)}),
+        ("is in training mode: call eval", model("bert").train(), {"sequence": 4}),
+        ("calibration data are no inputs by name", bert, {"sequence": 8, "calibration": np.zeros((2, 8))}),
+        ("input data lacks the input 'input_ids'", bert, {"sequence": 8, "calibration": {"attention_mask": [[1]]}}),
+    ]
+    for saying, source, options in cases:
+        with pytest.raises(covey.CoveyError, match=saying):
+            covey.from_pretrained(source, **options)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(covey.ModelError, match="'saved' needs transformers, which is not installed: pip install trans"):
+        covey.from_pretrained("saved")
