@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from covey.errors import ModelError
+from covey.errors import DataError, ModelError
 
 if TYPE_CHECKING:
     from covey.compile import Compiled
@@ -75,9 +75,9 @@ def step_of(model: Any, sequence: int, next_token: str = "argmax") -> Any:
 def compiled(
     model: Any,
     sequence: int,
-    *,
     next_token: str = "argmax",
-    calibration: np.ndarray | None = None,
+    *,
+    calibration: Any = None,
     name: str | None = None,
     **options: Any,
 ) -> Compiled:
@@ -91,10 +91,7 @@ def compiled(
     from covey.compile import compile as compile_model
 
     step = step_of(model, sequence, next_token)
-    if calibration is None:
-        drawn = np.random.default_rng(0).integers(0, int(model.config.vocab_size), (CALIBRATED // 4, sequence))
-        calibration = np.asarray(drawn)
-    samples = steps(step, calibration[:, :sequence], sequence, CALIBRATED)
+    samples = steps(step, _tokens(calibration, int(model.config.vocab_size), sequence), sequence, CALIBRATED)
     return compile_model(
         step,
         tuple(torch.from_numpy(np.ascontiguousarray(array)) for array in samples.values()),
@@ -103,6 +100,18 @@ def compiled(
         name=name or type(model).__name__,
         **options,
     )
+
+
+def _tokens(calibration: Any, vocabulary: int, sequence: int) -> np.ndarray:
+    """Token ids [N, T] to calibrate with, as given or drawn."""
+    if calibration is None:
+        return np.asarray(np.random.default_rng(0).integers(0, vocabulary, (CALIBRATED // 4, sequence)))
+    tokens = np.asarray(calibration)
+    if tokens.ndim != 2 or tokens.dtype.kind not in "iu" or not tokens.size:
+        raise DataError(f"calibration data of shape {list(tokens.shape)} are no token ids: give whole numbers [N, T]")
+    if tokens.min() < 0 or tokens.max() >= vocabulary:
+        raise DataError(f"calibration data hold token {tokens.max()}: give numbers from 0 to {vocabulary - 1}")
+    return tokens[:, :sequence]
 
 
 def carry(step: Any) -> dict[str, int]:

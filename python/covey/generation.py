@@ -149,6 +149,7 @@ def shape_of(program: Program) -> tuple[int, int]:
     found = {entry["name"]: entry for entry in program.inputs}
     if set(found) != set(INPUTS) or not program.carried or not found["input_ids"].get("classes"):
         raise ModelError(
-            f"'{program.name}' is no program for generation: make one with covey.from_pretrained(.., task='generate')"
+            f"'{program.name}' is no program for generation: make one with covey.from_pretrained and "
+            f"next_token='argmax'"
         )
     return int(found["input_ids"]["classes"][0]), int(found["attention_mask"]["shape"][0])

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Group, RenderableType
 
+from covey import decoders
 from covey.compile import Compiled
 from covey.compile import compile as compile_model
 from covey.errors import DataError, ModelError, OptionError
@@ -103,6 +104,7 @@ def from_pretrained(
     buckets: Sequence[int] | None = None,
     pooling: Pooling | None = None,
     pairs: bool = False,
+    next_token: Literal["argmax", "logits"] | None = None,
     calibration: Data | None = None,
     **options: Any,
 ) -> Compiled | Buckets:
@@ -113,6 +115,10 @@ def from_pretrained(
     models are `input_ids` [N, sequence] and `attention_mask` [N, sequence], 1 where a token counts, and with `pairs`
     also `token_type_ids`. The output is the model's own: `logits`, or the states of all tokens, of which `pooling`
     makes one vector a sample.
+
+    `next_token` makes a program for generation out of GPT-2, Llama or its like: each run takes one token, and the
+    parties carry keys and values on (`covey.generate`). It reveals the next token ("argmax") or its scores ("logits"),
+    for up to `sequence` tokens. Its `calibration` are token ids [N, T].
 
     `buckets` are several lengths instead of one `sequence`: the result is then a `Buckets`. `calibration` holds inputs
     by name, padded or shorter; without it random ids stand in, which are further from real text. Images have
@@ -126,6 +132,10 @@ def from_pretrained(
     if pooling is not None and not _is_base(model):
         raise OptionError(f"pooling is for the states of {kind}, not for {type(model).__name__}: use task='features'")
     name = options.pop("name", None) or name
+    if next_token is not None:
+        if buckets is not None or pairs or pooling is not None:
+            raise OptionError("a program for generation takes one token a run: leave out buckets, pairs and pooling")
+        return decoders.compiled(model, sequence, next_token, calibration=calibration, name=name, **options)
     if kind in IMAGES:
         if buckets is not None or pairs:
             raise OptionError(f"'{kind}' takes images: leave out buckets and pairs")

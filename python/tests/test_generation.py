@@ -54,10 +54,10 @@ def greedy(model: Any) -> list[int]:
     return ids[len(PROMPT) :]
 
 
-def steps(model: Any, **options: Any) -> covey.Compiled:
-    from covey import decoders
-
-    return decoders.compiled(model, SEQUENCE, **options)
+def steps(model: Any, next_token: str = "argmax") -> covey.Compiled:
+    compiled = covey.from_pretrained(model, sequence=SEQUENCE, next_token=next_token)
+    assert isinstance(compiled, covey.Compiled)
+    return compiled
 
 
 @pytest.fixture(scope="module")
