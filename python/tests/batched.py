@@ -32,14 +32,19 @@ DEFAULT_AXIS = {
 REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"}
 
 
+RECURRENT = {"GRU", "LSTM", "RNN"}
+"""Operators that know a batch themselves: behind the sequence, where their layout is 0."""
+
+
+Reading = tuple[onnx.ModelProto, dict[str, np.ndarray], list[np.ndarray]]
+
+
 class NotBatchableError(Exception):
     """The model has no such reading."""
 
 
-def with_batch_of_one(
-    model: onnx.ModelProto, inputs: dict[str, np.ndarray], outputs: list[np.ndarray]
-) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """Model and inputs with one more dimension in front; `outputs` are those without. Raises `NotBatchableError`."""
+def with_batch_of_one(model: onnx.ModelProto, inputs: dict[str, np.ndarray], outputs: list[np.ndarray]) -> Reading:
+    """Model, inputs and outputs with one more dimension in front. Raises `NotBatchableError`."""
     if len(model.graph.node) != 1 or model.functions:
         raise NotBatchableError("a batch of one is only put in front of single operators")
     changed = onnx.ModelProto()
@@ -67,7 +72,36 @@ def with_batch_of_one(
     for value, output in zip(changed.graph.output, outputs, strict=True):
         _reshape(value, (1, *output.shape))
     del changed.graph.value_info[:]
-    return changed, batched
+    return changed, batched, [output[None] for output in outputs]
+
+
+def with_batch_brought_first(
+    model: onnx.ModelProto, inputs: dict[str, np.ndarray], outputs: list[np.ndarray]
+) -> Reading:
+    """A recurrent operator whose batch the model moves behind the sequence, and back. Raises `NotBatchableError`."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    (node,) = changed.graph.node
+    if any(entry.name == "layout" and entry.i for entry in node.attribute):
+        raise NotBatchableError("the batch is in front")
+    turned, back = {name: array.swapaxes(0, 1) for name, array in inputs.items()}, []
+    before, after = [], []
+    for value in changed.graph.input:
+        if value.name in turned:
+            _reshape(value, turned[value.name].shape)
+            before.append(helper.make_node("Transpose", [value.name], [f"{value.name}.inside"], perm=[1, 0, 2]))
+    node.input[:] = [f"{name}.inside" if name in turned else name for name in node.input]
+    for value, output in zip(changed.graph.output, outputs, strict=True):
+        order = [2, 0, 1, 3] if output.ndim == 4 else [1, 0, 2]
+        back.append(output.transpose(order))
+        _reshape(value, back[-1].shape)
+        after.append(helper.make_node("Transpose", [f"{value.name}.inside"], [value.name], perm=order))
+    node.output[:] = [f"{name}.inside" if name else "" for name in node.output]
+    inner = onnx.NodeProto()
+    inner.CopyFrom(node)
+    del changed.graph.node[:]
+    changed.graph.node.extend([*before, inner, *after])
+    return changed, turned, back
 
 
 def _reshape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:

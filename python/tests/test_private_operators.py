@@ -170,7 +170,38 @@ def stacks() -> onnx.ModelProto:
     return builders.model(nodes, {"x": [2, 3, 4, 4]}, ["y"], constants, opset=19)
 
 
-MODELS: list[Callable[[], onnx.ModelProto]] = [convolutions, activations, comparisons, truths, moves, means, stacks]
+def recurrent() -> onnx.ModelProto:
+    """An LSTM both ways, then a GRU."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "w1": rng.uniform(-0.5, 0.5, (2, 12, 4)),
+        "r1": rng.uniform(-0.5, 0.5, (2, 12, 3)),
+        "w2": rng.uniform(-0.5, 0.5, (1, 6, 6)),
+        "r2": rng.uniform(-0.5, 0.5, (1, 6, 2)),
+        "joined": np.array([0, 0, -1]),
+        "first": np.array([0]),
+    }
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["a"], name="to front", perm=[1, 0, 2]),
+        helper.make_node("LSTM", ["a", "w1", "r1"], ["b"], name="lstm", hidden_size=3, direction="bidirectional"),
+        helper.make_node("Transpose", ["b"], ["c"], name="directions", perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["c", "joined"], ["d"], name="join"),
+        helper.make_node("GRU", ["d", "w2", "r2"], ["", "e"], name="gru", hidden_size=2, linear_before_reset=1),
+        helper.make_node("Squeeze", ["e", "first"], ["y"], name="squeeze"),
+    ]
+    return builders.model(nodes, {"x": ["N", 3, 4]}, ["y"], constants)
+
+
+MODELS: list[Callable[[], onnx.ModelProto]] = [
+    convolutions,
+    activations,
+    comparisons,
+    truths,
+    moves,
+    means,
+    stacks,
+    recurrent,
+]
 
 
 def _links(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

@@ -161,30 +161,29 @@ class _Frame:
     def become(
         self,
         inputs: list[str],
-        at: int,
-        *,
+        *at: int,
         merged: int = 1,
         operator: str | None = None,
-        outputs: list[str] | None = None,
         **attributes: Any,
     ) -> None:
-        """The node's results are those of an operator on values whose batch is first; the model has it at `at`."""
+        """The node's results are those of an operator on values whose batch is first; the model has it at `at`, for
+        each result. Results beyond those are refused where they are used.
+        """
         node, scope = self.node, self.node.scope
-        names = node.outputs if outputs is None else outputs
-        if (at, merged) != (0, 1):
-            several = self.operator == "Split"  # other operators' further results are refused where they are used
-            names = [
-                scope.graph.fresh(f"{name}{_BEHIND}") if name and (several or not index) else name
-                for index, name in enumerate(names)
-            ]
+        names = [
+            scope.graph.fresh(f"{name}{_BEHIND}") if name and (place, merged) != (0, 1) else name
+            for name, place in zip(node.outputs, at, strict=False)
+        ]
+        names += node.outputs[len(at) :]
+        scope.used.update(inner for name, inner in zip(node.outputs, names, strict=True) if name in scope.used)
         inner = OnnxNode(scope, node.name, node.op_type, inputs, names, attributes)
         IMPORTERS[operator or self.operator](inner)
         node.read |= inner.read
         node.note(f"{inner.rewritten or 'as it is'}, with the batch first")
-        for name, behind in zip(node.outputs, names, strict=False):
+        for name, behind, place in zip(node.outputs, names, at, strict=False):
             value = scope.activation(behind)
             if behind != name and value is not None:
-                scope.graph.add_value(Value(name, value.shape, dtype=value.dtype, at=at, merged=merged))
+                scope.graph.add_value(Value(name, value.shape, dtype=value.dtype, at=place, merged=merged))
                 scope.moved[name] = value.name
                 scope.movers[name] = scope.movers.get(self.x.name, (node.name, node.op_type))
 
@@ -321,7 +320,7 @@ def _concat(frame: _Frame) -> None:
 def _split(frame: _Frame) -> None:
     axis = frame.axis(int(frame.node.attribute("axis", 0)))
     inputs = [frame.node.scope.moved[frame.x.name], *frame.node.inputs[1:]]
-    frame.become(inputs, frame.at, **frame.keep(axis=frame.behind(axis)))
+    frame.become(inputs, *[frame.at] * len(frame.node.outputs), **frame.keep(axis=frame.behind(axis)))
 
 
 def _arg_max(frame: _Frame) -> None:
@@ -355,6 +354,21 @@ def _normalization(frame: _Frame) -> None:
         raise frame.refused(f"it runs over the axes from {axis} on")
     inputs = [node.scope.moved[frame.x.name], *node.inputs[1:]]
     frame.become(inputs, frame.at, merged=frame.x.merged, **frame.keep(axis=place - frame.rank))
+
+
+def _recurrent(frame: _Frame) -> None:
+    """[length, batch, size], as layout 0 has it; the states before and behind are [directions, batch, hidden]."""
+    node = frame.node
+    if node.flag("layout") or frame.at != 1 or frame.x.merged > 1 or node.inputs[0] != frame.x.name:
+        raise frame.refused("it takes other dimensions than those")
+    inputs = list(node.inputs)
+    for index in filter(node.has, (0, 5, 6)):
+        value = _activation(node, inputs[index])
+        if value is not None:
+            inputs[index] = node.scope.moved[value.name]
+        elif node.constant(index, "initial state").ndim == 3:
+            inputs[index] = frame.constant(node.constant(index, "initial state").swapaxes(0, 1))
+    frame.become(inputs, 2, 1, 1, **frame.keep(layout=1))
 
 
 def _axes(node: OnnxNode) -> list[int] | None:
@@ -429,6 +443,7 @@ _REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 _HANDLERS: dict[str, Callable[[_Frame], None]] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(_REDUCTIONS, _reduce),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
     "ArgMax": _arg_max,
     "Concat": _concat,
     "Gather": _gather,

@@ -7,7 +7,6 @@ from covey.errors import UnsupportedError
 NORMALISE = "train the network with BatchNormalization in its place, which costs nothing at inference"
 ACTIVATE = "train or fine-tune the network with Relu, LeakyRelu or HardSwish in its place"
 FLOAT_MODEL = "export the floating-point model: Covey chooses fixed-point numbers itself"
-UNROLL = "export the model with every step unrolled to MatMul, Add, Mul, Sigmoid and Tanh"
 FLAT = "export the model without control flow, for one size of input"
 PICK = "use Gather or Slice with constant indices where the positions are fixed"
 FIXED_SIZE = "use Where, which keeps the size: that of its result would depend on secret data"
@@ -26,7 +25,6 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
         "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",
         "QuantizeLinear",
     ),
-    UNROLL: ("GRU", "LSTM", "RNN", "gru", "lstm", "rnn_tanh"),
     FLAT: ("If", "Loop", "Scan"),
     PICK: ("GatherElements", "GatherND", "ReverseSequence", "CenterCropPad", "gather", "index", "flip", "roll"),
     "use Where, Pad and Concat with constant masks": ("Scatter", "ScatterElements", "ScatterND", "TensorScatter"),
