@@ -192,6 +192,15 @@ def recurrent() -> onnx.ModelProto:
     return builders.model(nodes, {"x": ["N", 3, 4]}, ["y"], constants)
 
 
+def positions() -> onnx.ModelProto:
+    """Rotary embedding of a part of the elements."""
+    angles = np.outer(np.arange(3), [1.0, 0.1])
+    constants = {"cos": np.cos(angles), "sin": np.sin(angles), "at": np.array([[2, 0, 1]] * 2)}
+    options = {"num_heads": 2, "rotary_embedding_dim": 4}
+    nodes = [helper.make_node("RotaryEmbedding", ["x", "cos", "sin", "at"], ["y"], name="rotary", **options)]
+    return builders.model(nodes, {"x": [2, 2, 3, 6]}, ["y"], constants, opset=23)
+
+
 MODELS: list[Callable[[], onnx.ModelProto]] = [
     convolutions,
     activations,
@@ -201,6 +210,7 @@ MODELS: list[Callable[[], onnx.ModelProto]] = [
     means,
     stacks,
     recurrent,
+    positions,
 ]
 
 

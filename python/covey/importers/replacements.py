@@ -58,7 +58,6 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
     "use Conv, whose positions are fixed": ("DeformConv",),
     "use Resize, whose positions are fixed": ("AffineGrid", "GridSample", "grid_sampler_2d", "MaxRoiPool", "RoiAlign"),
     "use Cast": ("CastLike", "BitCast"),
-    "use Slice, Mul, Add and Concat with constant angles": ("RotaryEmbedding",),
     "train the network without it: BatchNormalization in the place of a normalisation, Relu or HardSwish in that of an "
     "activation": ("var",),
     "remove it: values are always finite": ("IsInf", "IsNaN"),
