@@ -201,6 +201,18 @@ def positions() -> onnx.ModelProto:
     return builders.model(nodes, {"x": [2, 2, 3, 6]}, ["y"], constants, opset=23)
 
 
+def fused() -> onnx.ModelProto:
+    """Attention with packed weights, and a Gelu with a bias."""
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.uniform(-0.5, 0.5, (4, 12)), "b": rng.uniform(-0.5, 0.5, 12), "c": rng.uniform(-1, 1, 4)}
+    options = {"num_heads": 2, "unidirectional": 1}
+    nodes = [
+        helper.make_node("Attention", ["x", "w", "b"], ["a"], name="attention", domain="com.microsoft", **options),
+        helper.make_node("BiasGelu", ["a", "c"], ["y"], name="gelu", domain="com.microsoft"),
+    ]
+    return builders.model(nodes, {"x": ["N", 3, 4]}, {"y": ["N", 3, 4]}, constants)
+
+
 MODELS: list[Callable[[], onnx.ModelProto]] = [
     convolutions,
     activations,
@@ -211,6 +223,7 @@ MODELS: list[Callable[[], onnx.ModelProto]] = [
     stacks,
     recurrent,
     positions,
+    fused,
 ]
 
 
