@@ -24,9 +24,8 @@ def model(
     output_dtype: int | None = None,
     types: Mapping[str, int] | None = None,
 ) -> onnx.ModelProto:
-    """A model of the given nodes; constants of float64 become float32. `types` are those of inputs that have others.
-
-    Outputs of other domains' operators need shapes, which ONNX does not infer.
+    """A model of the given nodes; constants of float64 become float32. `types` are those of inputs and outputs that
+    have others. Outputs of other domains' operators need shapes, which ONNX does not infer.
     """
     initializers = []
     shapes = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
@@ -38,7 +37,10 @@ def model(
         list(nodes),
         "test",
         [helper.make_tensor_value_info(name, (types or {}).get(name, dtype), shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(name, output_dtype or dtype, shape) for name, shape in shapes.items()],
+        [
+            helper.make_tensor_value_info(name, (types or {}).get(name, output_dtype or dtype), shape)
+            for name, shape in shapes.items()
+        ],
         initializers,
     )
     imports = [helper.make_opsetid(*entry) for entry in opsets.items()]

@@ -231,10 +231,11 @@ def test_transpose_concat_pad() -> None:
 
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize("last", [0, 1])
-def test_arg_max(keep: int, last: int) -> None:
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_arg_max(op: str, keep: int, last: int) -> None:
     data = {"x": np.random.default_rng(0).integers(-2, 3, (4, 3, 7)).astype(np.float64)}
     proto = builders.single(
-        "ArgMax", ["N", 3, 7], axis=2, keepdims=keep, select_last_index=last, output_dtype=TensorProto.INT64
+        op, ["N", 3, 7], axis=2, keepdims=keep, select_last_index=last, output_dtype=TensorProto.INT64
     )
     agree(proto, data, tolerance=0)
 

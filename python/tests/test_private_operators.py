@@ -213,6 +213,16 @@ def fused() -> onnx.ModelProto:
     return builders.model(nodes, {"x": ["N", 3, 4]}, {"y": ["N", 3, 4]}, constants)
 
 
+def best() -> onnx.ModelProto:
+    """The largest elements and their places, and the smallest ones."""
+    nodes = [
+        helper.make_node("TopK", ["x", "k"], ["a", "b"], name="largest"),
+        helper.make_node("TopK", ["x", "k"], ["c", "d"], name="smallest", axis=1, largest=0),
+    ]
+    constants = {"k": np.array([3])}
+    return builders.model(nodes, {"x": ["N", 4, 9]}, ["a", "b", "c"], constants, types={"b": TensorProto.INT64})
+
+
 MODELS: list[Callable[[], onnx.ModelProto]] = [
     convolutions,
     activations,
@@ -224,6 +234,7 @@ MODELS: list[Callable[[], onnx.ModelProto]] = [
     recurrent,
     positions,
     fused,
+    best,
 ]
 
 

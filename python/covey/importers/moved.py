@@ -444,7 +444,7 @@ _HANDLERS: dict[str, Callable[[_Frame], None]] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(_REDUCTIONS, _reduce),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
-    "ArgMax": _arg_max,
+    **dict.fromkeys(("ArgMax", "ArgMin"), _arg_max),
     "Concat": _concat,
     "Gather": _gather,
     "Gemm": _gemm,

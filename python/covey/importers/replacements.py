@@ -38,8 +38,6 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
         "SequenceLength", "SequenceMap", "SplitToSequence", "Optional", "OptionalGetElement", "OptionalHasElement",
     ),
     TRAINING: ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
-    "use ArgMax of Neg": ("ArgMin",),
-    "use ArgMax for the first, or end the model with the scores and sort them after the result opens": ("TopK",),
     "use ArgMax and compare its class number after the result opens": ("Hardmax",),
     "use MatMul with a constant triangular matrix of ones": ("CumSum",),
     "use MatMul with a constant matrix of the transform": ("DFT", "STFT"),

@@ -48,7 +48,7 @@ class Masks:
         self.bias = rest if rest.any() else None
 
     def keep_near(self, length: int, keys: int, past: int, left: int, right: int) -> None:
-        """Each of `length` queries behind `past` keys sees those up to `left` before and `right` behind it; -1 is all."""
+        """Let each of `length` queries behind `past` keys see `left` keys before it and `right` behind; -1 is all."""
         gaps = np.arange(length)[:, None] + past - np.arange(keys)
         if left >= 0:
             self.leave_out(gaps > left)
