@@ -223,6 +223,23 @@ def best() -> onnx.ModelProto:
     return builders.model(nodes, {"x": ["N", 4, 9]}, ["a", "b", "c"], constants, types={"b": TensorProto.INT64})
 
 
+def reductions() -> onnx.ModelProto:
+    """Norms, logarithms of sums, sums up to each element, a product by labels."""
+    last, axis = np.array([2]), np.array(2)
+    nodes = [
+        helper.make_node("LpNormalization", ["x"], ["a"], name="norm", p=2),
+        helper.make_node("LpNormalization", ["x"], ["b"], name="norm of sizes", p=1, axis=1),
+        helper.make_node("Einsum", ["a", "b"], ["c"], name="product", equation="bij,bkj->bik"),
+        helper.make_node("CumSum", ["c", "axis"], ["d"], name="up to each", reverse=1),
+        helper.make_node("Trilu", ["d"], ["e"], name="triangle", upper=0),
+        helper.make_node("ReduceL2", ["e", "last"], ["f"], name="length"),
+        helper.make_node("ReduceLogSumExp", ["d", "last"], ["g"], name="logarithm"),
+        helper.make_node("ReduceProd", ["d", "last"], ["h"], name="products"),
+        helper.make_node("Concat", ["f", "g", "h"], ["y"], name="join", axis=2),
+    ]
+    return builders.model(nodes, {"x": ["N", 3, 4]}, ["y"], {"last": last, "axis": axis}, opset=18)
+
+
 MODELS: list[Callable[[], onnx.ModelProto]] = [
     convolutions,
     activations,
@@ -235,6 +252,7 @@ MODELS: list[Callable[[], onnx.ModelProto]] = [
     positions,
     fused,
     best,
+    reductions,
 ]
 
 

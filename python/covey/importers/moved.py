@@ -438,7 +438,10 @@ _ELEMENTWISE = (
     "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
 )  # fmt: skip
 
-_REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
+_REDUCTIONS = (
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare",
+)  # fmt: skip
 
 _HANDLERS: dict[str, Callable[[_Frame], None]] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
