@@ -114,6 +114,30 @@ def test_what_cannot_follow_a_moved_batch_names_the_move() -> None:
     assert [note.status.value for note in checked.notes] == ["rewritten", "rewritten", "unsupported"]
 
 
+def test_functions_that_need_a_range_are_named(command: Command, tmp_path: Path) -> None:
+    """compile refuses them where neither a proof nor calibration data tell it."""
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["a"], name="bounded"),
+        helper.make_node("Exp", ["x"], ["b"], name="power"),
+        helper.make_node("Div", ["a", "b"], ["c"], name="quotient"),
+        helper.make_node("LpNormalization", ["c"], ["d"], name="norm"),
+        helper.make_node("Neg", ["d"], ["y"], name="last"),
+    ]
+    proto = builders.model(nodes, {"x": ["N", 4]}, ["y"])
+    checked = covey.check(proto)
+    assert checked.ok
+    assert checked.unbounded == ["power", "quotient"]
+    assert checked.summary == "5 nodes: all can run privately, where compile knows the range of what 2 of them read"
+    assert "Exp needs the range of its input: compile it with calibration data" in checked.notes[1].text
+    with pytest.raises(covey.UnsupportedError, match=r"'power' .Exp.: its input may be anything from -60 to 60"):
+        covey.compile(proto, input_range=(-60, 60))
+    onnx.save(proto, tmp_path / "m.onnx")
+    outcome = command("check", tmp_path / "m.onnx", "--json")
+    assert outcome.code == 0
+    assert json.loads(outcome.out)["needs_range"] == ["power", "quotient"]
+    assert covey.check(builders.single("Sigmoid", ["N", 3])).unbounded == []
+
+
 def test_every_operator_has_a_way_out() -> None:
     schemas = {s.name for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated}
     cut = []
