@@ -23,13 +23,16 @@ ELEMENTWISE = frozenset(ELEMENTWISE_TEXT.split())
 """Operators that broadcast: dimensions align at the end, so inputs of fewer dimensions get ones behind the batch."""
 
 DEFAULT_AXIS = {
-    **dict.fromkeys(("LayerNormalization", "LogSoftmax", "RMSNormalization", "Softmax"), -1),
-    **dict.fromkeys(("ArgMax", "Gather", "Split"), 0),
+    **dict.fromkeys(("LayerNormalization", "LogSoftmax", "LpNormalization", "RMSNormalization", "Softmax", "TopK"), -1),
+    **dict.fromkeys(("ArgMax", "ArgMin", "Gather", "GatherElements", "ScatterElements", "Split"), 0),
     "Concat": None,
 }
 """Operators with an `axis`, and what it is where it is not given."""
 
-REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"}
+REDUCTIONS_TEXT = """
+    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
+"""
+REDUCTIONS = frozenset(REDUCTIONS_TEXT.split())
 
 
 RECURRENT = {"GRU", "LSTM", "RNN"}
@@ -222,6 +225,34 @@ def _resize(view: _View) -> None:
             view.prefix(index, filling)
 
 
+def _cumulative_sum(view: _View) -> None:
+    axis = int(view.constant(1).ravel()[0])
+    view.replace(1, np.array(axis + 1 if axis >= 0 else axis))
+
+
+def _constant_first(view: _View) -> None:
+    """The constant operands of one sample, as they are of a batch of one."""
+    for index in (1, 2):
+        if view.is_constant(index):
+            view.replace(index, view.constant(index)[None])
+
+
+def _gather_nd(view: _View) -> None:
+    _constant_first(view)
+    view.set("batch_dims", (view.attribute("batch_dims") or 0) + 1)  # type: ignore[operator]
+
+
+def _einsum(view: _View) -> None:
+    """A label for the batch of every secret operand and of the result."""
+    equation = bytes(view.attribute("equation")).decode().replace(" ", "")  # type: ignore[call-overload]
+    terms, arrow, result = equation.partition("->")
+    if not arrow or "." in equation:
+        raise NotBatchableError("its equation does not name the result's dimensions")
+    names = zip(terms.split(","), view.node.input, strict=True)
+    batched = ",".join(f"Z{term}" if name in view.inputs else term for term, name in names)
+    view.set("equation", f"{batched}->Z{result}")
+
+
 def _matmul(view: _View) -> None:
     if any(array.ndim < 2 for array in view.inputs.values()):
         raise NotBatchableError("a vector would become a matrix")
@@ -229,6 +260,11 @@ def _matmul(view: _View) -> None:
 
 _CHANGES: dict[str, Callable[[_View], None]] = {
     **dict.fromkeys(REDUCTIONS, _reduce),
+    **dict.fromkeys(("GatherElements", "ScatterElements"), _constant_first),
+    "CumSum": _cumulative_sum,
+    "Einsum": _einsum,
+    "GatherND": _gather_nd,
+    "Trilu": lambda _: None,
     "Squeeze": _squeeze,
     "Unsqueeze": lambda view: view.shift_axes(1, None),
     "Slice": _slice,

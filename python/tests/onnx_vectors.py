@@ -38,17 +38,20 @@ from covey.importers.onnx_node import IMPORTERS
 from covey.model import load
 
 LISTED_TEXT = """
-    Abs Acos Acosh Add And ArgMax Asin Asinh Atan Atanh Attention AveragePool BatchNormalization Celu Clip Concat
-    Conv ConvTranspose Cos Cosh DepthToSpace Div Elu Erf Exp Expand Flatten GRU Gather Gelu Gemm GlobalAveragePool
-    GlobalMaxPool Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish InstanceNormalization LSTM
-    LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max MaxPool Min Mish Mul Neg Not Or PRelu
-    Pad Pow RMSNormalization RNN Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Resize Selu
-    Sigmoid Sin Sinh Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh
-    ThresholdedRelu Tile Transpose Unsqueeze Upsample Where Xor
+    Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool BatchNormalization Celu Clip
+    Concat Conv ConvTranspose Cos Cosh CumSum DepthToSpace Div Einsum Elu Erf Exp Expand Flatten GRU Gather
+    GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual GroupNormalization
+    HardSigmoid HardSwish InstanceNormalization LSTM LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax
+    LpNormalization MatMul Max MaxPool Min Mish Mul Neg Not Or PRelu Pad Pow RMSNormalization RNN Reciprocal
+    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+    ReduceSumSquare Relu Reshape Resize ScatterElements Selu Sigmoid Sin Sinh Slice Softmax Softplus Softsign
+    SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile TopK Transpose Unsqueeze Upsample
+    Where Xor
 """
 LISTED = LISTED_TEXT.split()
 """Operators that must have a passing case. (Identity, Cast and Dropout alone only rename an
-input, which is refused; the vectors of Equal are all of whole numbers.)"""
+input, which is refused; the vectors of Equal are all of whole numbers; those of RotaryEmbedding turn each sample by angles of its
+own.)"""
 
 REFUSED = ["LRN"]
 """Operators that must be refused by their own reason."""
