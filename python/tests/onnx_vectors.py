@@ -50,8 +50,8 @@ LISTED_TEXT = """
 """
 LISTED = LISTED_TEXT.split()
 """Operators that must have a passing case. (Identity, Cast and Dropout alone only rename an
-input, which is refused; the vectors of Equal are all of whole numbers; those of RotaryEmbedding turn each sample by angles of its
-own.)"""
+input, which is refused; the vectors of Equal are all of whole numbers; those of RotaryEmbedding turn each sample by
+angles of its own.)"""
 
 REFUSED = ["LRN"]
 """Operators that must be refused by their own reason."""

@@ -146,7 +146,7 @@ def test_gelu(op: str) -> None:
 
 
 def embedding(
-    *, sums: bool = False, segments: bool = True, positions: str = ""
+    *, sums: bool = False, segments: bool = True, positions: str = "", fixed: bool = False
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     rng = np.random.default_rng(1)
     inputs = {"ids": rng.integers(0, 9, (BATCH, LENGTH)).astype(np.int32)}
@@ -154,7 +154,9 @@ def embedding(
     operands = ["ids", "", "words", "places", "", "gamma", "beta", "", positions]
     if segments:
         operands[1], operands[4] = "parts", "kinds"
-        inputs["parts"], constants["kinds"] = rng.integers(0, 2, (BATCH, LENGTH)).astype(np.int32), uniform(2, 6)
+        parts = rng.integers(0, 2, (BATCH, LENGTH)).astype(np.int32)
+        constants["kinds"] = uniform(2, 6)
+        (constants if fixed else inputs)["parts"] = parts[:1].repeat(BATCH, axis=0) if fixed else parts
     at = rng.integers(0, 8, (BATCH, LENGTH)).astype(np.int32)
     if positions == "known":
         constants["known"] = at[:1].repeat(BATCH, axis=0)
@@ -177,11 +179,37 @@ def embedding(
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"sums": True}, {"segments": False}, {"positions": "known"}, {"positions": "at", "sums": True}],
+    [
+        {},
+        {"sums": True},
+        {"segments": False},
+        {"positions": "known"},
+        {"positions": "at", "sums": True},
+        {"fixed": True},
+    ],
 )
 def test_embedding(options: dict[str, Any]) -> None:
     proto, inputs = embedding(**options)
     agree(proto, inputs, tolerance=4e-3, input_range=None)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_attention_reads_the_mask_of_an_embedding(known: bool) -> None:
+    """onnxruntime's optimiser has the embedding make an index of the mask, and Attention read that."""
+    proto, inputs = embedding(segments=False)
+    mask = np.array([[1, 1, 1, 0, 0]] * BATCH, np.int32) if known else PADDED
+    first, outputs = proto.graph.node[0], {"y": ["N", LENGTH, HIDDEN]}
+    first.input[7], first.output[:] = "m", ["e", "index"]
+    node = helper.make_node(
+        "Attention", ["e", "w", "b", "index"], ["y"], name="attention", domain="com.microsoft", num_heads=HEADS
+    )
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    constants |= {name: array.astype(np.float32) for name, array in PACKED.items()} | ({"m": mask} if known else {})
+    inputs = inputs if known else {**inputs, "m": mask}
+    types = dict.fromkeys(inputs, TensorProto.INT32)
+    shapes = {name: ["N", LENGTH] for name in inputs}
+    proto = builders.model([first, node], shapes, outputs, constants, types=types)
+    agree(proto, inputs, tolerance=4e-3, ring=64, input_range=None if known else {"m": (0, 1)})
 
 
 REFUSED: dict[str, tuple[str, Case, str]] = {

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from covey import functions
 from covey.importers.onnx_node import IMPORTERS, MS_DOMAIN, OnnxNode, from_onnx, of_one_sample
@@ -189,35 +190,61 @@ def _quick_gelu(node: OnnxNode) -> None:
 def _embed_layer_normalization(node: OnnxNode) -> None:
     """The sum of rows of tables for words, positions and segments, then LayerNormalization."""
     node.ignore("mask_index_type")
-    if given_output(node, 1, ""):
-        raise node.unsupported("its mask_index is asked for", "let Attention read the mask itself")
     name = node.outputs[0]
-    words = node.whole_numbers(0, "token ids")
-    total = _rows(node, 2, 0, "words")
+    total = _rows(node, 2, node.whole_numbers(0, "token ids"), "words")
+    places: Value | npt.NDArray[Any] = np.arange(total.shape[0])
     if node.has(1) and node.has(4):
-        total = node.emit(Add(), [total, _rows(node, 4, 1, "segments")], output=f"{name}.with_segments")
-    if node.has(8) and not node.is_constant(8):
-        positions = _rows(node, 3, 8, "positions")
-    else:
-        table = node.weights(3, "position embedding")
-        places = of_one_sample(node.constant(8, "positions"), 2) if node.has(8) else np.arange(words.shape[0])
-        positions = node.parameter(table[places], f"{node.inputs[3]}.rows")
+        total = node.emit(
+            Add(), [total, _rows(node, 4, _numbers(node, 1, "segments"), "segments")], output=f"{name}.parts"
+        )
+    if node.has(8):
+        places = _numbers(node, 8, "positions")
     output = given_output(node, 2, f"{name}.sum")
-    total = node.emit(Add(), [total, positions], output=output)
+    total = node.emit(Add(), [total, _rows(node, 3, places, "positions")], output=output)
     if output != total.name and given_output(node, 2, ""):
         node.scope.aliases[output] = total.name
+    _hand_on_mask(node)
     options = {"epsilon": node.attribute("epsilon", 1e-12)}
     inner = OnnxNode(node.scope, node.name, node.op_type, node.inputs[5:7], [name], options)
     finish(inner, total, 0, total.shape[-1:], centred=True)
     node.note("rows of tables, a sum and a normalisation")
 
 
-def _rows(node: OnnxNode, table: int, numbers: int, hint: str) -> Value:
-    """The rows of a constant table at an input's whole numbers."""
+def _hand_on_mask(node: OnnxNode) -> None:
+    """The mask itself in the place of the index that onnxruntime makes of it: Attention reads both."""
+    output = given_output(node, 1, "")
+    if not output:
+        return
+    if not node.has(7):
+        raise node.unsupported(
+            "its mask_index is asked for, and it has no mask", "give it the mask, or let nothing read it"
+        )
+    if node.is_constant(7):
+        node.scope.constants[output] = node.constant(7, "mask")
+    else:
+        node.scope.aliases[output] = node.whole_numbers(7, "mask").name
+
+
+def _numbers(node: OnnxNode, index: int, what: str) -> Value | npt.NDArray[Any]:
+    """Whole numbers of an input, or constants [length] that are the same for every sample."""
+    if not node.is_constant(index):
+        return node.whole_numbers(index, what)
+    array = of_one_sample(node.constant(index, what), 2)
+    if array.ndim != 1:
+        raise node.unsupported(f"its constant {what} differ between samples", "give them as an input")
+    return array
+
+
+def _rows(node: OnnxNode, table: int, numbers: Value | npt.NDArray[Any], hint: str) -> Value:
+    """The rows of a constant table at these numbers."""
     scope, name = node.scope, node.scope.graph.fresh(f"{node.outputs[0]}.{hint}")
-    attributes: dict[str, Any] = {"axis": 0}
-    operands = [node.inputs[table], node.inputs[numbers]]
-    IMPORTERS["Gather"](OnnxNode(scope, node.name, node.op_type, operands, [name], attributes))
+    if not isinstance(numbers, Value):
+        rows = node.weights(table, f"embedding of {hint}")
+        if numbers.min() < 0 or numbers.max() >= len(rows):
+            raise node.unsupported(f"its {hint} reach beyond their table of {len(rows)} rows", "repair the model")
+        return node.parameter(rows[numbers], name)
+    operands = [node.inputs[table], numbers.name]
+    IMPORTERS["Gather"](OnnxNode(scope, node.name, node.op_type, operands, [name], {"axis": 0}))
     value = scope.activation(name)
     assert value is not None
     return value
