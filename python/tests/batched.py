@@ -16,8 +16,8 @@ from onnx import helper, numpy_helper
 ELEMENTWISE_TEXT = """
     Abs Acos Acosh Add And Asin Asinh Atan Atanh Cast CastLike Celu Clip Cos Cosh Div Dropout Elu Equal Erf Exp Gelu
     Greater GreaterOrEqual HardSigmoid HardSwish Identity LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mul Neg Not
-    Or Pow PRelu Reciprocal Relu Selu Sigmoid Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu
-    Where Xor
+    Or Pow PRelu Reciprocal Relu Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh
+    ThresholdedRelu Where Xor
 """
 ELEMENTWISE = frozenset(ELEMENTWISE_TEXT.split())
 """Operators that broadcast: dimensions align at the end, so inputs of fewer dimensions get ones behind the batch."""

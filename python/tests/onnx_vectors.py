@@ -42,9 +42,9 @@ LISTED_TEXT = """
     Concat Conv ConvTranspose Cos Cosh CumSum DepthToSpace Div Einsum Elu Erf Exp Expand Flatten GRU Gather
     GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual GroupNormalization
     HardSigmoid HardSwish InstanceNormalization LSTM LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax
-    LpNormalization MatMul Max MaxPool Min Mish Mul Neg Not Or PRelu Pad Pow RMSNormalization RNN Reciprocal
+    LpNormalization MatMul Max MaxPool Mean Min Mish Mul Neg Not Or PRelu Pad Pow RMSNormalization RNN Reciprocal
     ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
-    ReduceSumSquare Relu Reshape Resize ScatterElements Selu Sigmoid Sin Sinh Slice Softmax Softplus Softsign
+    ReduceSumSquare Relu Reshape Resize ScatterElements Selu Sigmoid Sign Sin Sinh Slice Softmax Softplus Softsign
     SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile TopK Transpose Unsqueeze Upsample
     Where Xor
 """

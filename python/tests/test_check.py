@@ -25,7 +25,7 @@ def test_check_reports_every_node() -> None:
     nodes = [
         helper.make_node("Round", ["x"], ["a"], name="first"),
         helper.make_node("Relu", ["a"], ["b"], name="between"),
-        helper.make_node("Sign", ["b"], ["c"], name="second"),
+        helper.make_node("Shrink", ["b"], ["c"], name="second"),
         helper.make_node("Identity", ["c"], ["y"], name="last"),
     ]
     checked = covey.check(builders.model(nodes, {"x": ["N", 4]}, ["y"]))

@@ -272,3 +272,13 @@ def test_trailing_softmax(opset: int, axis: int) -> None:
 def test_a_mask_that_nobody_reads_is_no_obstacle() -> None:
     nodes = [helper.make_node("Dropout", ["x"], ["t", "mask"]), helper.make_node("Relu", ["t"], ["y"])]
     agree(builders.model(nodes, {"x": ["N", 3]}, ["y"]), image(2, 3))
+
+
+def test_mean_and_sign() -> None:
+    nodes = [
+        helper.make_node("Sign", ["x"], ["a"], name="sign"),
+        helper.make_node("Mean", ["x", "a", "x"], ["y"], name="mean"),
+    ]
+    data = {"x": np.array([[-0.75, -0.25, 0.0, 0.25, 1.0]])}
+    agree(builders.model(nodes, {"x": ["N", 5]}, ["y"]), data, tolerance=1e-3)
+    agree(builders.single("Mean", ["N", 5]), data, tolerance=1e-3)

@@ -433,9 +433,9 @@ def _slice(frame: _Frame) -> None:
 _ELEMENTWISE = (
     "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "Cast", "CastLike", "Celu", "Clip", "Cos",
     "Cosh", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid",
-    "HardSwish", "Identity", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mish", "Mul", "Neg", "Not",
-    "Or", "Pow", "PRelu", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt",
-    "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
+    "HardSwish", "Identity", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mul", "Neg",
+    "Not", "Or", "Pow", "PRelu", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign",
+    "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
 )  # fmt: skip
 
 _REDUCTIONS = (

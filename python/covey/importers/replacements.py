@@ -40,8 +40,6 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
     TRAINING: ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
     "use ArgMax and compare its class number after the result opens": ("Hardmax",),
     "use MatMul with a constant matrix of the transform": ("DFT", "STFT"),
-    "use Where by Greater and Less than 0": ("Sign",),
-    "use Sum, and Mul by the reciprocal of how many there are": ("Mean",),
     "use Swish and Mul": ("SwiGLU",),
     "use Mul of the parts that Split gives": ("CumProd",),
     "use AveragePool or MaxPool": ("GlobalLpPool", "LpPool"),

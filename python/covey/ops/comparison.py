@@ -16,6 +16,8 @@ from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
 from covey.ops.add import elementwise_operands
+from covey.ops.sub import Sub
+from covey.ops.whole_numbers import Number
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,24 @@ def _not_less(node: OnnxNode, operands: list[Value]) -> None:
 @from_onnx("Equal")
 def _equal(node: OnnxNode) -> None:
     node.emit(Equal(), elementwise_operands(node), dtype=DType.BOOL)
+
+
+@from_onnx("Sign")
+def _sign(node: OnnxNode) -> None:
+    """1 above 0 less 1 below 0."""
+    x, name = node.activation(0), node.outputs[0]
+    zero = node.parameter(np.array(0.0), f"{name}.zero")
+    sides = []
+    for hint, operands in (("above", [zero, x]), ("below", [x, zero])):
+        side = node.emit(Less(), operands, output=f"{name}.{hint}", dtype=DType.BOOL)
+        sides.append(node.emit(Number(), [side], output=f"{name}.{hint}_number"))
+    node.emit(Sub(), sides)
+    node.note("two comparisons")
+
+
+@from_torch("aten.sign.default")
+def _sign_aten(node: TorchNode) -> None:
+    node.become("Sign", node.activation("self"))
 
 
 @from_torch("aten.lt.Scalar", "aten.lt.Tensor")
