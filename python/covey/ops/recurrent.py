@@ -41,6 +41,8 @@ USUAL = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN":
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 """Which directions run backwards in time."""
 
+BATCH_FIRST = "give the model's input the batch first (batch_first=True), or transpose it before the node"
+
 _ARGUMENTS = {
     "Affine": {"alpha": 1.0, "beta": 0.0},
     "Elu": {"alpha": 1.0},
@@ -313,7 +315,7 @@ def _unroll(node: OnnxNode, kind: str) -> None:
     if not node.flag("layout"):
         raise node.unsupported(
             f"its layout reads {x} as [length, batch, size], so the batch would be its length",
-            "give the model's input the batch first (batch_first=True), or transpose it before the node",
+            BATCH_FIRST,
         )
     if len(x.shape) != 2:
         raise node.unsupported(f"its input {x} is not [batch, length, size]", "repair the model")
@@ -455,6 +457,8 @@ def _layers(node: TorchNode, kind: str, order: Sequence[int], activation: str | 
     initial = list(initial) if isinstance(initial, list | tuple) else [initial]
     batch_first = node.flag("batch_first")
     x = node.activation("input")
+    if (x.at, x.merged) != (0 if batch_first else 1, 1):
+        raise node.unsupported(f"it reads {x}, where the batch is in another dimension than it says", BATCH_FIRST)
     x = x if batch_first else node.apply("Transpose", x, suffix="batch_first", perm=[1, 0, 2])
     options["direction"] = "bidirectional" if directions == 2 else "forward"
     if activation is not None:
