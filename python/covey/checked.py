@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,7 +11,9 @@ from rich.text import Text
 
 from covey.errors import NodeError
 from covey.importers.source import Source, examine
-from covey.ir import Note, Status
+from covey.ir import Graph, Note, Status
+from covey.ops.quotient import Quotient
+from covey.ops.scalar import Scalar
 from covey.passes import rewrite
 from covey.shown import Shown
 from covey.tables import cell, table
@@ -44,6 +46,8 @@ class Checked(Shown):
 
     notes: list[Note]
     errors: list[NodeError] = field(repr=False)
+    unbounded: list[str] = field(default_factory=list)
+    """The nodes whose function has a table only where its input's range is known: by proof, or by calibration data."""
 
     @property
     def ok(self) -> bool:
@@ -71,7 +75,10 @@ class Checked(Shown):
         counts = {status: sum(note.status is status for note in self.notes) for status in Status}
         total = len(self.notes)
         if self.ok:
-            return f"{total} nodes: all can run privately"
+            known = (
+                f", where compile knows the range of what {len(self.unbounded)} of them read" if self.unbounded else ""
+            )
+            return f"{total} nodes: all can run privately{known}"
         causes = len(self.causes)
         parts = [
             f"{counts[Status.OK] + counts[Status.REWRITTEN]} of {total} nodes can run privately",
@@ -91,7 +98,8 @@ class Checked(Shown):
             {"op": c.op, "reason": c.reason, "way_out": c.way_out, "nodes": c.nodes, "not_checked_behind": c.behind}
             for c in self.causes
         ]
-        return {"ok": self.ok, "summary": self.summary, "causes": causes, "nodes": self.rows()}
+        found = {"ok": self.ok, "summary": self.summary, "causes": causes, "needs_range": self.unbounded}
+        return {**found, "nodes": self.rows()}
 
     def rendered(self, *, every_node: bool = False) -> RenderableType:
         """The nodes, or where some cannot run privately and not `every_node` is asked for, the causes; the counts."""
@@ -126,7 +134,22 @@ def check(path_or_model: Source, example_inputs: Any = None) -> Checked:
     later = rewrite(graph, complete=not errors)
     for error in later:
         graph.notes[error.node] = Note(error.node, error.op, Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
-    return Checked([graph.notes[name] for name in order], [*errors, *later])
+    unbounded = _unbounded(graph)
+    return Checked([graph.notes[name] for name in order], [*errors, *later], unbounded)
+
+
+def _unbounded(graph: Graph) -> list[str]:
+    """Note the nodes that compile refuses unless it knows where their input lies."""
+    found: dict[str, None] = {}
+    for node in graph.nodes:
+        function = node.op.function if isinstance(node.op, Scalar) or type(node.op) is Quotient else None
+        note = graph.notes.get(node.name)
+        if function is None or not function.needs_range or note is None or node.name in found:
+            continue
+        text = f"{function} needs the range of its input: compile it with calibration data, or with a small input range"
+        graph.notes[node.name] = replace(note, text="; ".join(filter(None, (note.text, text))))
+        found[node.name] = None
+    return list(found)
 
 
 def _kind(reason: str) -> str:

@@ -16,30 +16,38 @@ from onnx import helper, numpy_helper
 ELEMENTWISE_TEXT = """
     Abs Acos Acosh Add And Asin Asinh Atan Atanh Cast CastLike Celu Clip Cos Cosh Div Dropout Elu Equal Erf Exp Gelu
     Greater GreaterOrEqual HardSigmoid HardSwish Identity LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mul Neg Not
-    Or Pow PRelu Reciprocal Relu Selu Sigmoid Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu
-    Where Xor
+    Or Pow PRelu Reciprocal Relu Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh
+    ThresholdedRelu Where Xor
 """
 ELEMENTWISE = frozenset(ELEMENTWISE_TEXT.split())
 """Operators that broadcast: dimensions align at the end, so inputs of fewer dimensions get ones behind the batch."""
 
 DEFAULT_AXIS = {
-    **dict.fromkeys(("LayerNormalization", "LogSoftmax", "RMSNormalization", "Softmax"), -1),
-    **dict.fromkeys(("ArgMax", "Gather", "Split"), 0),
+    **dict.fromkeys(("LayerNormalization", "LogSoftmax", "LpNormalization", "RMSNormalization", "Softmax", "TopK"), -1),
+    **dict.fromkeys(("ArgMax", "ArgMin", "Gather", "GatherElements", "ScatterElements", "Split"), 0),
     "Concat": None,
 }
 """Operators with an `axis`, and what it is where it is not given."""
 
-REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"}
+REDUCTIONS_TEXT = """
+    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
+"""
+REDUCTIONS = frozenset(REDUCTIONS_TEXT.split())
+
+
+RECURRENT = {"GRU", "LSTM", "RNN"}
+"""Operators that know a batch themselves: behind the sequence, where their layout is 0."""
+
+
+Reading = tuple[onnx.ModelProto, dict[str, np.ndarray], list[np.ndarray]]
 
 
 class NotBatchableError(Exception):
     """The model has no such reading."""
 
 
-def with_batch_of_one(
-    model: onnx.ModelProto, inputs: dict[str, np.ndarray], outputs: list[np.ndarray]
-) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """Model and inputs with one more dimension in front; `outputs` are those without. Raises `NotBatchableError`."""
+def with_batch_of_one(model: onnx.ModelProto, inputs: dict[str, np.ndarray], outputs: list[np.ndarray]) -> Reading:
+    """Model, inputs and outputs with one more dimension in front. Raises `NotBatchableError`."""
     if len(model.graph.node) != 1 or model.functions:
         raise NotBatchableError("a batch of one is only put in front of single operators")
     changed = onnx.ModelProto()
@@ -67,7 +75,36 @@ def with_batch_of_one(
     for value, output in zip(changed.graph.output, outputs, strict=True):
         _reshape(value, (1, *output.shape))
     del changed.graph.value_info[:]
-    return changed, batched
+    return changed, batched, [output[None] for output in outputs]
+
+
+def with_batch_brought_first(
+    model: onnx.ModelProto, inputs: dict[str, np.ndarray], outputs: list[np.ndarray]
+) -> Reading:
+    """A recurrent operator whose batch the model moves behind the sequence, and back. Raises `NotBatchableError`."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    (node,) = changed.graph.node
+    if any(entry.name == "layout" and entry.i for entry in node.attribute):
+        raise NotBatchableError("the batch is in front")
+    turned, back = {name: array.swapaxes(0, 1) for name, array in inputs.items()}, []
+    before, after = [], []
+    for value in changed.graph.input:
+        if value.name in turned:
+            _reshape(value, turned[value.name].shape)
+            before.append(helper.make_node("Transpose", [value.name], [f"{value.name}.inside"], perm=[1, 0, 2]))
+    node.input[:] = [f"{name}.inside" if name in turned else name for name in node.input]
+    for value, output in zip(changed.graph.output, outputs, strict=True):
+        order = [2, 0, 1, 3] if output.ndim == 4 else [1, 0, 2]
+        back.append(output.transpose(order))
+        _reshape(value, back[-1].shape)
+        after.append(helper.make_node("Transpose", [f"{value.name}.inside"], [value.name], perm=order))
+    node.output[:] = [f"{name}.inside" if name else "" for name in node.output]
+    inner = onnx.NodeProto()
+    inner.CopyFrom(node)
+    del changed.graph.node[:]
+    changed.graph.node.extend([*before, inner, *after])
+    return changed, turned, back
 
 
 def _reshape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
@@ -188,6 +225,34 @@ def _resize(view: _View) -> None:
             view.prefix(index, filling)
 
 
+def _cumulative_sum(view: _View) -> None:
+    axis = int(view.constant(1).ravel()[0])
+    view.replace(1, np.array(axis + 1 if axis >= 0 else axis))
+
+
+def _constant_first(view: _View) -> None:
+    """The constant operands of one sample, as they are of a batch of one."""
+    for index in (1, 2):
+        if view.is_constant(index):
+            view.replace(index, view.constant(index)[None])
+
+
+def _gather_nd(view: _View) -> None:
+    _constant_first(view)
+    view.set("batch_dims", (view.attribute("batch_dims") or 0) + 1)  # type: ignore[operator]
+
+
+def _einsum(view: _View) -> None:
+    """A label for the batch of every secret operand and of the result."""
+    equation = bytes(view.attribute("equation")).decode().replace(" ", "")  # type: ignore[call-overload]
+    terms, arrow, result = equation.partition("->")
+    if not arrow or "." in equation:
+        raise NotBatchableError("its equation does not name the result's dimensions")
+    names = zip(terms.split(","), view.node.input, strict=True)
+    batched = ",".join(f"Z{term}" if name in view.inputs else term for term, name in names)
+    view.set("equation", f"{batched}->Z{result}")
+
+
 def _matmul(view: _View) -> None:
     if any(array.ndim < 2 for array in view.inputs.values()):
         raise NotBatchableError("a vector would become a matrix")
@@ -195,6 +260,11 @@ def _matmul(view: _View) -> None:
 
 _CHANGES: dict[str, Callable[[_View], None]] = {
     **dict.fromkeys(REDUCTIONS, _reduce),
+    **dict.fromkeys(("GatherElements", "ScatterElements"), _constant_first),
+    "CumSum": _cumulative_sum,
+    "Einsum": _einsum,
+    "GatherND": _gather_nd,
+    "Trilu": lambda _: None,
     "Squeeze": _squeeze,
     "Unsqueeze": lambda view: view.shift_axes(1, None),
     "Slice": _slice,

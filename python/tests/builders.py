@@ -16,7 +16,7 @@ OPSET = 17
 def model(
     nodes: Sequence[onnx.NodeProto],
     inputs: Mapping[str, Sequence[Any]],
-    outputs: Sequence[str],
+    outputs: Sequence[str] | Mapping[str, Sequence[Any]],
     constants: Mapping[str, np.ndarray] | None = None,
     *,
     opset: int = OPSET,
@@ -24,8 +24,12 @@ def model(
     output_dtype: int | None = None,
     types: Mapping[str, int] | None = None,
 ) -> onnx.ModelProto:
-    """A model of the given nodes; constants of float64 become float32. `types` are those of inputs that have others."""
+    """A model of the given nodes; constants of float64 become float32. `types` are those of inputs and outputs that
+    have others. Outputs of other domains' operators need shapes, which ONNX does not infer.
+    """
     initializers = []
+    shapes = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
+    opsets = {"": opset, **{node.domain: 1 for node in nodes if node.domain}}
     for name, array in (constants or {}).items():
         stored = array.astype(np.float32) if array.dtype == np.float64 and dtype == TensorProto.FLOAT else array
         initializers.append(numpy_helper.from_array(stored, name))
@@ -33,10 +37,14 @@ def model(
         list(nodes),
         "test",
         [helper.make_tensor_value_info(name, (types or {}).get(name, dtype), shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(name, output_dtype or dtype, None) for name in outputs],
+        [
+            helper.make_tensor_value_info(name, (types or {}).get(name, output_dtype or dtype), shape)
+            for name, shape in shapes.items()
+        ],
         initializers,
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    imports = [helper.make_opsetid(*entry) for entry in opsets.items()]
+    proto = helper.make_model(graph, opset_imports=imports, ir_version=10)
     # Only for the outputs' shapes, which a valid model has to state.
     return onnx.shape_inference.infer_shapes(proto)
 

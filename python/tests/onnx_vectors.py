@@ -1,10 +1,10 @@
 """The test vectors of the `onnx` package through the compiler and the bit-exact interpreter: `make onnx-vectors`.
 
 Cases are those `onnx.backend.test.case.node` generates and the models bundled in `onnx/backend/test/data`. ONNX knows
-neither a batch nor who owns what, so a case is read in up to six ways: all its floating-point and truth-value inputs
+neither a batch nor who owns what, so a case is read in several ways: all its floating-point and truth-value inputs
 are secret activations, or only the first of them and the others belong to the model, or those that are as long as the
 first one; and the first dimension of the activations is the batch, or a batch of one is put in front (`batched.py`
-says what that changes in each operator).
+says what that changes in each operator). Recurrent operators have a batch of their own.
 Whole-number inputs (axes, shapes, indices) always belong to the model. Every reading that Covey accepts must give the
 vector's outputs; a case passes if there is one, and is unsupported, with the reason, if there is none.
 
@@ -20,7 +20,7 @@ import io
 import sys
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,24 +31,27 @@ import onnx.version_converter
 from onnx import TensorProto, numpy_helper
 
 import covey
-from batched import NotBatchableError, with_batch_of_one
+from batched import RECURRENT, NotBatchableError, Reading, with_batch_brought_first, with_batch_of_one
 from covey.clear import run_clear
 from covey.importers.onnx import OLDEST_OPSET
 from covey.importers.onnx_node import IMPORTERS
 from covey.model import load
 
 LISTED_TEXT = """
-    Abs Acos Acosh Add And ArgMax Asin Asinh Atan Atanh Attention AveragePool BatchNormalization Celu Clip Concat Conv
-    ConvTranspose Cos Cosh DepthToSpace Div Elu Erf Exp Expand Flatten Gather Gelu Gemm GlobalAveragePool
-    GlobalMaxPool Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish InstanceNormalization
-    LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max MaxPool Min Mish Mul Neg Not Or PRelu Pad
-    Pow RMSNormalization Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Resize Selu Sigmoid Sin Sinh
-    Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile
-    Transpose Unsqueeze Upsample Where Xor
+    Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool BatchNormalization Celu Clip
+    Concat Conv ConvTranspose Cos Cosh CumSum DepthToSpace Div Einsum Elu Erf Exp Expand Flatten GRU Gather
+    GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual GroupNormalization
+    HardSigmoid HardSwish InstanceNormalization LSTM LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax
+    LpNormalization MatMul Max MaxPool Mean Min Mish Mul Neg Not Or PRelu Pad Pow RMSNormalization RNN Reciprocal
+    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+    ReduceSumSquare Relu Reshape Resize ScatterElements Selu Sigmoid Sign Sin Sinh Slice Softmax Softplus Softsign
+    SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile TopK Transpose Unsqueeze Upsample
+    Where Xor
 """
 LISTED = LISTED_TEXT.split()
 """Operators that must have a passing case. (Identity, Cast and Dropout alone only rename an
-input, which is refused; the vectors of Equal are all of whole numbers.)"""
+input, which is refused; the vectors of Equal are all of whole numbers; those of RotaryEmbedding turn each sample by
+angles of its own.)"""
 
 REFUSED = ["LRN"]
 """Operators that must be refused by their own reason."""
@@ -62,6 +65,13 @@ SEVERAL = "several operators"
 """Functions written out, and small networks."""
 
 SCALE = 20
+
+BATCHES: dict[str, Callable[..., Reading] | None] = {
+    "the first dimension is the batch": None,
+    "a batch of one in front": with_batch_of_one,
+    "the batch behind the sequence": with_batch_brought_first,
+}
+"""Where a reading has the batch, and how the model is changed for it."""
 
 
 class RefusedError(Exception):
@@ -181,10 +191,12 @@ def examine(case: Case) -> Verdict:
     for owner, chosen in ways.items() if secret else []:
         if chosen in list(ways.values())[: list(ways).index(owner)]:
             continue
-        for batched in (False, True):
-            reading = f"{owner}, {'a batch of one in front' if batched else 'the first dimension is the batch'}"
+        for where, change in BATCHES.items():
+            if change is with_batch_brought_first and not case.operators <= RECURRENT:
+                continue
+            reading = f"{owner}, {where}"
             try:
-                attempt(case, known, chosen, batched)
+                attempt(case, known, chosen, change)
             except RefusedError as error:
                 verdict.refused.append(str(error))
             except NotBatchableError as error:
@@ -198,7 +210,9 @@ def examine(case: Case) -> Verdict:
     return verdict
 
 
-def attempt(case: Case, known: dict[str, np.ndarray], secret: Sequence[str], batched: bool) -> None:
+def attempt(
+    case: Case, known: dict[str, np.ndarray], secret: Sequence[str], change: Callable[..., Reading] | None
+) -> None:
     """One reading. Raises `RefusedError`, `NotBatchableError`, or `AssertionError` where the results are wrong."""
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
@@ -207,9 +221,8 @@ def attempt(case: Case, known: dict[str, np.ndarray], secret: Sequence[str], bat
             model.graph.initializer.append(numpy_helper.from_array(array, name))
     inputs = {name: known[name] for name in secret}
     outputs = case.outputs
-    if batched:
-        model, inputs = with_batch_of_one(model, inputs, outputs)
-        outputs = [output[None] for output in outputs]
+    if change is not None:
+        model, inputs, outputs = change(model, inputs, outputs)
     elif len({array.shape[:1] for array in inputs.values()}) > 1:
         raise NotBatchableError("its inputs differ in their first dimension")
     if not all(np.isfinite(array).all() for array in inputs.values()):

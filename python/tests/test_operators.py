@@ -231,10 +231,11 @@ def test_transpose_concat_pad() -> None:
 
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize("last", [0, 1])
-def test_arg_max(keep: int, last: int) -> None:
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_arg_max(op: str, keep: int, last: int) -> None:
     data = {"x": np.random.default_rng(0).integers(-2, 3, (4, 3, 7)).astype(np.float64)}
     proto = builders.single(
-        "ArgMax", ["N", 3, 7], axis=2, keepdims=keep, select_last_index=last, output_dtype=TensorProto.INT64
+        op, ["N", 3, 7], axis=2, keepdims=keep, select_last_index=last, output_dtype=TensorProto.INT64
     )
     agree(proto, data, tolerance=0)
 
@@ -271,3 +272,13 @@ def test_trailing_softmax(opset: int, axis: int) -> None:
 def test_a_mask_that_nobody_reads_is_no_obstacle() -> None:
     nodes = [helper.make_node("Dropout", ["x"], ["t", "mask"]), helper.make_node("Relu", ["t"], ["y"])]
     agree(builders.model(nodes, {"x": ["N", 3]}, ["y"]), image(2, 3))
+
+
+def test_mean_and_sign() -> None:
+    nodes = [
+        helper.make_node("Sign", ["x"], ["a"], name="sign"),
+        helper.make_node("Mean", ["x", "a", "x"], ["y"], name="mean"),
+    ]
+    data = {"x": np.array([[-0.75, -0.25, 0.0, 0.25, 1.0]])}
+    agree(builders.model(nodes, {"x": ["N", 5]}, ["y"]), data, tolerance=1e-3)
+    agree(builders.single("Mean", ["N", 5]), data, tolerance=1e-3)

@@ -170,7 +170,90 @@ def stacks() -> onnx.ModelProto:
     return builders.model(nodes, {"x": [2, 3, 4, 4]}, ["y"], constants, opset=19)
 
 
-MODELS: list[Callable[[], onnx.ModelProto]] = [convolutions, activations, comparisons, truths, moves, means, stacks]
+def recurrent() -> onnx.ModelProto:
+    """An LSTM both ways, then a GRU."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "w1": rng.uniform(-0.5, 0.5, (2, 12, 4)),
+        "r1": rng.uniform(-0.5, 0.5, (2, 12, 3)),
+        "w2": rng.uniform(-0.5, 0.5, (1, 6, 6)),
+        "r2": rng.uniform(-0.5, 0.5, (1, 6, 2)),
+        "joined": np.array([0, 0, -1]),
+        "first": np.array([0]),
+    }
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["a"], name="to front", perm=[1, 0, 2]),
+        helper.make_node("LSTM", ["a", "w1", "r1"], ["b"], name="lstm", hidden_size=3, direction="bidirectional"),
+        helper.make_node("Transpose", ["b"], ["c"], name="directions", perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["c", "joined"], ["d"], name="join"),
+        helper.make_node("GRU", ["d", "w2", "r2"], ["", "e"], name="gru", hidden_size=2, linear_before_reset=1),
+        helper.make_node("Squeeze", ["e", "first"], ["y"], name="squeeze"),
+    ]
+    return builders.model(nodes, {"x": ["N", 3, 4]}, ["y"], constants)
+
+
+def positions() -> onnx.ModelProto:
+    """Rotary embedding of a part of the elements."""
+    angles = np.outer(np.arange(3), [1.0, 0.1])
+    constants = {"cos": np.cos(angles), "sin": np.sin(angles), "at": np.array([[2, 0, 1]] * 2)}
+    options = {"num_heads": 2, "rotary_embedding_dim": 4}
+    nodes = [helper.make_node("RotaryEmbedding", ["x", "cos", "sin", "at"], ["y"], name="rotary", **options)]
+    return builders.model(nodes, {"x": [2, 2, 3, 6]}, ["y"], constants, opset=23)
+
+
+def fused() -> onnx.ModelProto:
+    """Attention with packed weights, and a Gelu with a bias."""
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.uniform(-0.5, 0.5, (4, 12)), "b": rng.uniform(-0.5, 0.5, 12), "c": rng.uniform(-1, 1, 4)}
+    options = {"num_heads": 2, "unidirectional": 1}
+    nodes = [
+        helper.make_node("Attention", ["x", "w", "b"], ["a"], name="attention", domain="com.microsoft", **options),
+        helper.make_node("BiasGelu", ["a", "c"], ["y"], name="gelu", domain="com.microsoft"),
+    ]
+    return builders.model(nodes, {"x": ["N", 3, 4]}, {"y": ["N", 3, 4]}, constants)
+
+
+def best() -> onnx.ModelProto:
+    """The largest elements and their places, and the smallest ones."""
+    nodes = [
+        helper.make_node("TopK", ["x", "k"], ["a", "b"], name="largest"),
+        helper.make_node("TopK", ["x", "k"], ["c", "d"], name="smallest", axis=1, largest=0),
+    ]
+    constants = {"k": np.array([3])}
+    return builders.model(nodes, {"x": ["N", 4, 9]}, ["a", "b", "c"], constants, types={"b": TensorProto.INT64})
+
+
+def reductions() -> onnx.ModelProto:
+    """Norms, logarithms of sums, sums up to each element, a product by labels."""
+    last, axis = np.array([2]), np.array(2)
+    nodes = [
+        helper.make_node("LpNormalization", ["x"], ["a"], name="norm", p=2),
+        helper.make_node("LpNormalization", ["x"], ["b"], name="norm of sizes", p=1, axis=1),
+        helper.make_node("Einsum", ["a", "b"], ["c"], name="product", equation="bij,bkj->bik"),
+        helper.make_node("CumSum", ["c", "axis"], ["d"], name="up to each", reverse=1),
+        helper.make_node("Trilu", ["d"], ["e"], name="triangle", upper=0),
+        helper.make_node("ReduceL2", ["e", "last"], ["f"], name="length"),
+        helper.make_node("ReduceLogSumExp", ["d", "last"], ["g"], name="logarithm"),
+        helper.make_node("ReduceProd", ["d", "last"], ["h"], name="products"),
+        helper.make_node("Concat", ["f", "g", "h"], ["y"], name="join", axis=2),
+    ]
+    return builders.model(nodes, {"x": ["N", 3, 4]}, ["y"], {"last": last, "axis": axis}, opset=18)
+
+
+MODELS: list[Callable[[], onnx.ModelProto]] = [
+    convolutions,
+    activations,
+    comparisons,
+    truths,
+    moves,
+    means,
+    stacks,
+    recurrent,
+    positions,
+    fused,
+    best,
+    reductions,
+]
 
 
 def _links(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

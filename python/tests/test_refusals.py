@@ -65,7 +65,11 @@ MODELS: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
         "its second operand has dtype int64",
     ),
     ("variance", lambda: normalisation(-1.0), r"'the_node' \(BatchNormalization\): its variance -1 plus epsilon 1e-05"),
-    ("unsupported", lambda: two_of("Sign"), r"'the_node' \(Sign\): Covey has no secure form .*Where by Greater"),
+    (
+        "unsupported",
+        lambda: two_of("Shrink"),
+        r"'the_node' \(Shrink\): Covey has no secure form .*Relu, LeakyRelu or HardSwish",
+    ),
     ("domain", foreign_domain, r"\(FusedConv\): .* of domain 'com.microsoft'"),
     ("softmax axis", lambda: two_of("Softmax", axis=0), "'the_node' .*it runs over axis 0 of .*keep the batch out"),
     (

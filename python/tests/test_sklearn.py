@@ -56,6 +56,7 @@ CLASSIFIERS: dict[str, Any] = {
     "one_vs_rest": make_pipeline(
         StandardScaler(), multiclass.OneVsRestClassifier(linear_model.LogisticRegression(max_iter=200))
     ),
+    "normalizer": make_pipeline(Normalizer(), linear_model.LogisticRegression(C=1000.0, max_iter=1000)),
     "columns": make_pipeline(
         compose.ColumnTransformer([("a", StandardScaler(), [0, 1, 2]), ("b", MinMaxScaler(), list(range(3, 30)))]),
         linear_model.LogisticRegression(max_iter=1000),
@@ -154,7 +155,6 @@ def test_check_takes_models_too() -> None:
     ("model", "message"),
     [
         (ensemble.RandomForestClassifier(), "not fitted: call fit"),
-        (make_pipeline(Normalizer(), linear_model.LogisticRegression()), "data's owner apply it"),
         (svm.SVC(), "kernel is RBF.*kernel='linear'"),
         (ensemble.VotingClassifier([("a", linear_model.LogisticRegression())], voting="soft"), "skl2onnx cannot"),
     ],

@@ -87,6 +87,15 @@ FUNCTIONS: dict[str, tuple[Any, tuple[int, ...]]] = {
         IMAGE,
     ),
     "bmm": (lambda m, x: torch.bmm(x.flatten(2), x.flatten(2).permute(0, 2, 1)), IMAGE),
+    "topk": (lambda m, x: torch.topk(x, 3, dim=1)[0], IMAGE),
+    "sort": (lambda m, x: torch.sort(x, dim=2, descending=True), IMAGE),
+    "argmin": (lambda m, x: torch.argmin(x, dim=1), VECTOR),
+    "cumsum": (lambda m, x: torch.cumsum(x, 1), IMAGE),
+    "triangles": (lambda m, x: torch.triu(x, 1) + torch.tril(x, -2), IMAGE),
+    "norm": (lambda m, x: torch.linalg.vector_norm(x, dim=(1, 3)), IMAGE),
+    "norm of order 1": (lambda m, x: functional.normalize(x, 1, dim=1), IMAGE),
+    "logsumexp": (lambda m, x: torch.logsumexp(x, 1, keepdim=True), IMAGE),
+    "einsum": (lambda m, x: torch.einsum("nchw,cw->nhc", x, torch.linspace(-1, 1, 32).reshape(4, 8)), IMAGE),
     "max_pool2d": (lambda m, x: functional.max_pool2d(x, 3, 2, 1, ceil_mode=True), IMAGE),
     "max_pool2d dilated": (lambda m, x: functional.max_pool2d(x, 2, 1, dilation=2), IMAGE),
     "max_pool2d with indices": (lambda m, x: functional.max_pool2d(x, 2, return_indices=True)[0], IMAGE),
@@ -368,17 +377,17 @@ def test_check_goes_on_behind_an_unsupported_node() -> None:
 def test_check_finds_what_hides_behind_an_unsupported_node() -> None:
     class Module(torch.nn.Module):
         def forward(self, x: Any) -> Any:
-            largest, _ = torch.topk(torch.relu(x), 2)
-            return torch.relu(torch.cumsum(largest, 1))
+            second, _ = torch.kthvalue(torch.relu(x), 2, keepdim=True)
+            return torch.relu(torch.logcumsumexp(second, 1))
 
     checked = covey.check(Module().eval(), torch.zeros(2, 4))
     assert {note.node: note.status.value for note in checked.notes} == {
         "relu": "ok",
-        "topk": "unsupported",
-        "cumsum": "unsupported",
+        "kthvalue": "unsupported",
+        "logcumsumexp": "unsupported",
         "relu.2": "not checked",
     }
-    assert [cause.op for cause in checked.causes] == ["aten.topk", "aten.cumsum"]
+    assert [cause.op for cause in checked.causes] == ["aten.kthvalue", "aten.logcumsumexp"]
 
 
 def test_what_cannot_follow_a_moved_batch_names_the_move() -> None:

@@ -349,7 +349,7 @@ def test_what_is_no_class_is_refused(case: str) -> None:
     assert str(caught.value) == f"calibration data for 'ids' {message}, its 20 classes"
     # The runtime, which programs other than Python's call, says so itself.
     with pytest.raises(covey.CoveyError) as refused:
-        _core.run_clear(model.program, model.need_weights(), {"ids": spoiled(value)})
+        _core.Clear(model.program, model.need_weights()).run({"ids": spoiled(value)})
     assert str(refused.value) == f"input 'ids' {message}"
 
 

@@ -199,26 +199,25 @@ class _Frame:
     def become(
         self,
         inputs: list[str],
-        layout: _Layout,
-        *,
+        *layouts: _Layout,
         operator: str | None = None,
-        outputs: list[str] | None = None,
         **attributes: Any,
     ) -> None:
-        """The node's results are those of an operator on values with the batch first; the model has it in `layout`."""
+        """The node's results are those of an operator on values whose batch is first; the model has them in `layouts`.
+        Results beyond those are refused where they are used.
+        """
         node, scope = self.node, self.node.scope
-        names = node.outputs if outputs is None else outputs
-        if layout != _Layout(0):
-            several = self.operator == "Split"  # other operators' further results are refused where they are used
-            names = [
-                scope.graph.fresh(f"{name}{_BEHIND}") if name and (several or not index) else name
-                for index, name in enumerate(names)
-            ]
+        names = [
+            scope.graph.fresh(f"{name}{_BEHIND}") if name and layout != _Layout(0) else name
+            for name, layout in zip(node.outputs, layouts, strict=False)
+        ]
+        names += node.outputs[len(layouts) :]
+        scope.used.update(inner for name, inner in zip(node.outputs, names, strict=True) if name in scope.used)
         inner = OnnxNode(scope, node.name, node.op_type, inputs, names, attributes)
         IMPORTERS[operator or self.operator](inner)
         node.read |= inner.read
         node.note(f"{inner.rewritten or 'as it is'}, with the batch first")
-        for name, behind in zip(node.outputs, names, strict=False):
+        for name, behind, layout in zip(node.outputs, names, layouts, strict=False):
             value = scope.activation(behind)
             if behind != name and value is not None:
                 at, merged, first = layout.at, layout.merged, layout.first
@@ -357,7 +356,7 @@ def _concat(frame: _Frame) -> None:
 def _split(frame: _Frame) -> None:
     axis = frame.axis(int(frame.node.attribute("axis", 0)))
     inputs = [frame.node.scope.moved[frame.x.name], *frame.node.inputs[1:]]
-    frame.become(inputs, frame.layout, **frame.keep(axis=frame.behind(axis)))
+    frame.become(inputs, *[frame.layout] * len(frame.node.outputs), **frame.keep(axis=frame.behind(axis)))
 
 
 def _arg_max(frame: _Frame) -> None:
@@ -391,6 +390,21 @@ def _normalization(frame: _Frame) -> None:
         raise frame.refused(f"it runs over the axes from {axis} on")
     inputs = [node.scope.moved[frame.x.name], *node.inputs[1:]]
     frame.become(inputs, frame.layout, **frame.keep(axis=place - frame.rank))
+
+
+def _recurrent(frame: _Frame) -> None:
+    """[length, batch, size], as layout 0 has it; the states before and behind are [directions, batch, hidden]."""
+    node = frame.node
+    if node.flag("layout") or frame.at != 1 or frame.x.merged > 1 or node.inputs[0] != frame.x.name:
+        raise frame.refused("it takes other dimensions than those")
+    inputs = list(node.inputs)
+    for index in filter(node.has, (0, 5, 6)):
+        value = _activation(node, inputs[index])
+        if value is not None:
+            inputs[index] = node.scope.moved[value.name]
+        elif node.constant(index, "initial state").ndim == 3:
+            inputs[index] = frame.constant(node.constant(index, "initial state").swapaxes(0, 1))
+    frame.become(inputs, _Layout(2), _Layout(1), _Layout(1), **frame.keep(layout=1))
 
 
 def _axes(node: OnnxNode) -> list[int] | None:
@@ -456,17 +470,21 @@ def _slice(frame: _Frame) -> None:
 _ELEMENTWISE = (
     "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "Cast", "CastLike", "Celu", "Clip", "Cos",
     "Cosh", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid",
-    "HardSwish", "Identity", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mish", "Mul", "Neg", "Not",
-    "Or", "Pow", "PRelu", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt",
-    "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
+    "HardSwish", "Identity", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mul", "Neg",
+    "Not", "Or", "Pow", "PRelu", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign",
+    "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
 )  # fmt: skip
 
-_REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
+_REDUCTIONS = (
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare",
+)  # fmt: skip
 
 _HANDLERS: dict[str, Callable[[_Frame], None]] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(_REDUCTIONS, _reduce),
-    "ArgMax": _arg_max,
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
+    **dict.fromkeys(("ArgMax", "ArgMin"), _arg_max),
     "Concat": _concat,
     "Gather": _gather,
     "Gemm": _gemm,

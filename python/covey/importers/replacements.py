@@ -7,7 +7,6 @@ from covey.errors import UnsupportedError
 NORMALISE = "train the network with BatchNormalization in its place, which costs nothing at inference"
 ACTIVATE = "train or fine-tune the network with Relu, LeakyRelu or HardSwish in its place"
 FLOAT_MODEL = "export the floating-point model: Covey chooses fixed-point numbers itself"
-UNROLL = "export the model with every step unrolled to MatMul, Add, Mul, Sigmoid and Tanh"
 FLAT = "export the model without control flow, for one size of input"
 PICK = "use Gather or Slice with constant indices where the positions are fixed"
 FIXED_SIZE = "use Where, which keeps the size: that of its result would depend on secret data"
@@ -26,10 +25,9 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
         "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",
         "QuantizeLinear",
     ),
-    UNROLL: ("GRU", "LSTM", "RNN", "gru", "lstm", "rnn_tanh"),
     FLAT: ("If", "Loop", "Scan"),
-    PICK: ("GatherElements", "GatherND", "ReverseSequence", "CenterCropPad", "gather", "index", "flip", "roll"),
-    "use Where, Pad and Concat with constant masks": ("Scatter", "ScatterElements", "ScatterND", "TensorScatter"),
+    PICK: ("ReverseSequence", "CenterCropPad", "index", "flip", "roll"),
+    "use Where, Pad and Concat with constant masks": ("ScatterND", "TensorScatter"),
     FIXED_SIZE: ("Compress", "NonZero", "Unique"),
     CONSTANT: (
         "BlackmanWindow", "ConstantOfShape", "EyeLike", "HammingWindow", "HannWindow", "MelWeightMatrix", "Range",
@@ -40,27 +38,15 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
         "SequenceLength", "SequenceMap", "SplitToSequence", "Optional", "OptionalGetElement", "OptionalHasElement",
     ),
     TRAINING: ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
-    "use ArgMax of Neg": ("ArgMin",),
-    "use ArgMax for the first, or end the model with the scores and sort them after the result opens": ("TopK",),
     "use ArgMax and compare its class number after the result opens": ("Hardmax",),
-    "use MatMul with a constant triangular matrix of ones": ("CumSum",),
     "use MatMul with a constant matrix of the transform": ("DFT", "STFT"),
-    "use MatMul, Mul, Reshape and Transpose, as the equation says": ("Einsum",),
-    "use Mul with a constant mask of 0 and 1": ("Trilu", "triu", "tril"),
-    "use Where by Greater and Less than 0": ("Sign",),
-    "use Sum, and Mul by the reciprocal of how many there are": ("Mean",),
     "use Swish and Mul": ("SwiGLU",),
-    "use ReduceSum of Abs": ("ReduceL1",),
-    "use ReduceSum of Mul, and leave the root out where only sizes are compared": ("ReduceL2",),
-    "use ReduceSum of Mul": ("ReduceSumSquare",),
-    "use Mul of the parts that Split gives": ("ReduceProd", "CumProd"),
-    "use ReduceMax, which is close to it": ("ReduceLogSum", "ReduceLogSumExp"),
+    "use Mul of the parts that Split gives": ("CumProd",),
     "use AveragePool or MaxPool": ("GlobalLpPool", "LpPool"),
     "use ConvTranspose or Resize": ("MaxUnpool", "Col2Im"),
     "use Conv, whose positions are fixed": ("DeformConv",),
     "use Resize, whose positions are fixed": ("AffineGrid", "GridSample", "grid_sampler_2d", "MaxRoiPool", "RoiAlign"),
     "use Cast": ("CastLike", "BitCast"),
-    "use Slice, Mul, Add and Concat with constant angles": ("RotaryEmbedding",),
     "train the network without it: BatchNormalization in the place of a normalisation, Relu or HardSwish in that of an "
     "activation": ("var",),
     "remove it: values are always finite": ("IsInf", "IsNaN"),

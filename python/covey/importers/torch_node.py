@@ -149,10 +149,16 @@ class TorchNode:
 
     def become_several(self, operator: str, count: int, *operands: Operand | None, **attributes: Any) -> None:
         """The node has `count` results, those of an ONNX operator on the operands."""
+        self.results = list(self.apply_several(operator, count, *operands, **attributes))
+
+    def apply_several(self, operator: str, count: int, *operands: Operand | None, **attributes: Any) -> list[Value]:
+        """The `count` results of an ONNX operator on the operands, for the next one to read."""
         names = [self._fresh(f"{self.output}.{index}") for index in range(count)]
-        node = self._node(operator, operands, names, attributes)
-        self._run(operator, node)
-        self.results = [self.scope.activation(name) for name in names]
+        self.scope.used.update(names)
+        self._run(operator, self._node(operator, operands, names, attributes))
+        values = [self.scope.activation(name) for name in names]
+        assert all(values), f"the importer of {operator} gave less than {count} results"
+        return [value for value in values if value is not None]
 
     def first_of(self, operator: str, *operands: Operand | None, **attributes: Any) -> None:
         """The node has several results, of which only the first is supported: that of an ONNX operator."""

@@ -10,6 +10,7 @@ from covey.importers.torch_node import Operand, TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
+from covey.ops.affine import Affine
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,29 @@ def _add(node: OnnxNode) -> None:
 
 @from_onnx("Sum")
 def _sum(node: OnnxNode) -> None:
+    total = _chain(node, None)
+    if total.name != node.outputs[0]:
+        node.alias(total)
+    node.note("a chain of additions")
+
+
+@from_onnx("Mean")
+def _mean(node: OnnxNode) -> None:
+    total = _chain(node, f"{node.outputs[0]}.total")
+    node.emit(Affine(1 / len(node.inputs)), [total])
+    node.note("a chain of additions, and a product with a public number")
+
+
+def _chain(node: OnnxNode, output: str | None) -> Value:
+    """The sum of all operands."""
     if any(node.is_constant(index) for index in range(len(node.inputs))):
         raise node.unsupported("it sums constants and activations", "use Add")
     total = node.activation(0)
-    if len(node.inputs) == 1:
-        node.alias(total)
-        return
     for index in range(1, len(node.inputs)):
         last = index == len(node.inputs) - 1
-        name = None if last else f"{node.outputs[0]}.{index}"
+        name = output if last else f"{node.outputs[0]}.{index}"
         total = node.emit(Add(), [total, node.activation(index)], output=name)
-    node.note("a chain of additions")
+    return total
 
 
 @from_torch("aten.add.Tensor", "aten.add.Scalar")

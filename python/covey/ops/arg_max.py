@@ -12,6 +12,7 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
+from covey.ops.affine import Affine
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,16 @@ class ArgMax(Op):
 
 @from_onnx("ArgMax")
 def _arg_max(node: OnnxNode) -> None:
-    x = node.activation(0)
+    _emit(node, node.activation(0))
+
+
+@from_onnx("ArgMin")
+def _arg_min(node: OnnxNode) -> None:
+    _emit(node, node.emit(Affine(-1.0), [node.activation(0)], output=f"{node.outputs[0]}.negative"))
+    node.note("ArgMax of the negative")
+
+
+def _emit(node: OnnxNode, x: Value) -> None:
     axis = int(node.attribute("axis", 0))
     op = ArgMax(axis + x.rank if axis < 0 else axis, node.flag("keepdims", 1), node.flag("select_last_index"))
     node.emit(op, [x], dtype=DType.INDEX)
@@ -68,7 +78,16 @@ def _arg_max(node: OnnxNode) -> None:
 
 @from_torch("aten.argmax.default")
 def _arg_max_aten(node: TorchNode) -> None:
+    _aten(node, "ArgMax")
+
+
+@from_torch("aten.argmin.default")
+def _arg_min_aten(node: TorchNode) -> None:
+    _aten(node, "ArgMin")
+
+
+def _aten(node: TorchNode, operator: str) -> None:
     x = node.activation("self")
     if not node.has("dim"):
         raise node.unsupported("it runs over the batch too", "give it a dim")
-    node.become("ArgMax", x, axis=node.axis("dim", x.rank), keepdims=int(node.flag("keepdim")))
+    node.become(operator, x, axis=node.axis("dim", x.rank), keepdims=int(node.flag("keepdim")))

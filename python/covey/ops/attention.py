@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from covey.functions import TANH
 from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
@@ -26,15 +28,32 @@ MODES = ("scores", "capped", "biased", "weights")
 
 
 @dataclass
-class _Masks:
-    """Which scores are left out, and what is added to the others."""
+class Masks:
+    """Which scores are left out, by constants or where the secret `kept` is 0, and what is added to the others."""
 
     mask: Mask | None = None
     bias: Array | None = None
+    added: Value | None = None
+    kept: Value | None = None
 
     def leave_out(self, mask: Mask) -> None:
         if mask.any():
             self.mask = mask if self.mask is None else self.mask | mask
+
+    def add(self, constant: Array) -> None:
+        """A constant that is added to scores: where it is far below zero, it leaves them out."""
+        out = constant <= MASKING
+        rest = np.where(out, 0.0, constant)
+        self.leave_out(out)
+        self.bias = rest if rest.any() else None
+
+    def keep_near(self, length: int, keys: int, past: int, left: int, right: int) -> None:
+        """Let each of `length` queries behind `past` keys see `left` keys before it and `right` behind; -1 is all."""
+        gaps = np.arange(length)[:, None] + past - np.arange(keys)
+        if left >= 0:
+            self.leave_out(gaps > left)
+        if right >= 0:
+            self.leave_out(-gaps > right)
 
 
 @from_onnx("Attention")
@@ -44,9 +63,9 @@ def _attention(node: OnnxNode) -> None:
     q, k, v = (node.activation(index, what) for index, what in enumerate(("query", "key", "value")))
     packed = len(q.shape) == 2
     if packed:
-        q = _heads(node, q, int(node.attribute("q_num_heads", 0)), f"{name}.query")
+        q = in_heads(node, q, int(node.attribute("q_num_heads", 0)), f"{name}.query")
         heads = int(node.attribute("kv_num_heads", 0))
-        k, v = (_heads(node, each, heads, f"{name}.{what}") for each, what in ((k, "key"), (v, "value")))
+        k, v = (in_heads(node, each, heads, f"{name}.{what}") for each, what in ((k, "key"), (v, "value")))
     else:
         node.ignore("q_num_heads", "kv_num_heads")
     if any(len(each.shape) != 3 for each in (q, k, v)):
@@ -57,15 +76,15 @@ def _attention(node: OnnxNode) -> None:
     if node.has(4) and node.has(5):
         old = [node.activation(index, what) for index, what in ((4, "past key"), (5, "past value"))]
         past = old[0].shape[1]
-        k = node.emit(Concat(2), [old[0], k], output=_given(node, 1, f"{name}.keys"))
-        v = node.emit(Concat(2), [old[1], v], output=_given(node, 2, f"{name}.values"))
+        k = node.emit(Concat(2), [old[0], k], output=given_output(node, 1, f"{name}.keys"))
+        v = node.emit(Concat(2), [old[1], v], output=given_output(node, 2, f"{name}.values"))
     for index, value in ((1, k), (2, v)):
-        if _given(node, index, "") not in ("", value.name):
+        if given_output(node, index, "") not in ("", value.name):
             node.scope.aliases[node.outputs[index]] = value.name
     masks = _masks(node, q, k, past)
     scale = node.attribute("scale")
     steps = attend(node, q, k, v, masks, float(scale) if scale else 1 / math.sqrt(q.shape[-1]), packed=packed)
-    if _given(node, 3, ""):
+    if given_output(node, 3, ""):
         mode = MODES[int(node.attribute("qk_matmul_output_mode", 0))]
         if mode == "biased" and masks.mask is not None:
             raise node.unsupported("its masked scores are asked for", "leave them out of the outputs")
@@ -75,7 +94,7 @@ def _attention(node: OnnxNode) -> None:
 
 
 def attend(
-    node: OnnxNode, q: Value, k: Value, v: Value, masks: _Masks, scale: float, *, packed: bool = False
+    node: OnnxNode, q: Value, k: Value, v: Value, masks: Masks, scale: float, *, packed: bool = False
 ) -> dict[str, Value]:
     """The node's result, and the steps before it: q [N, heads, M, E], k [N, groups, K, E], v [N, groups, K, F]."""
     name = node.outputs[0]
@@ -102,17 +121,13 @@ def attend(
         scores = step(Affine(1 / cap), [scores], "share")
         scores = step(Affine(cap), [step(Scalar(TANH), [scores], "tanh")], "capped")
     steps["capped"] = scores
-    counted: list[Value] = []
-    if node.has(3) and not node.is_constant(3):
-        added = node.activation(3, "mask", index_allowed=True)
-        if added.dtype is DType.BOOL:
-            counted = [added]
-        else:
-            scores = step(Add(), [scores, added], "masked")
+    if masks.added is not None:
+        scores = step(Add(), [scores, masks.added], "masked")
     if masks.bias is not None:
         scores = step(Add(), [scores, node.parameter(masks.bias, f"{name}.bias")], "biased")
     steps["biased"] = scores
-    weights = steps["weights"] = step(Softmax(masks.mask), [scores, *counted], "weights")
+    operands = [scores] if masks.kept is None else [scores, masks.kept]
+    weights = steps["weights"] = step(Softmax(masks.mask), operands, "weights")
     if heads != groups:
         weights = step(Reshape((*rows, keys)), [weights], "grouped_weights")
     last = f"{name}.mixed" if heads != groups or packed else None
@@ -126,13 +141,13 @@ def attend(
     return steps
 
 
-def _given(node: OnnxNode, index: int, default: str) -> str:
+def given_output(node: OnnxNode, index: int, default: str) -> str:
     """The name of a further output, if anything reads it."""
     used = index < len(node.outputs) and node.outputs[index] in node.scope.used
     return node.outputs[index] if used else default
 
 
-def _heads(node: OnnxNode, x: Value, heads: int, hint: str) -> Value:
+def in_heads(node: OnnxNode, x: Value, heads: int, hint: str) -> Value:
     """x [N, length, heads · size] as [N, heads, length, size]."""
     if heads < 1 or len(x.shape) != 2 or x.shape[1] % heads:
         raise node.unsupported(f"{heads} heads do not divide {x}", "repair the model")
@@ -140,42 +155,38 @@ def _heads(node: OnnxNode, x: Value, heads: int, hint: str) -> Value:
     return node.emit(Transpose((0, 2, 1, 3)), [parted], output=f"{hint}.heads")
 
 
-def _masks(node: OnnxNode, q: Value, k: Value, past: int) -> _Masks:
+def _masks(node: OnnxNode, q: Value, k: Value, past: int) -> Masks:
     """What the constant mask, causality and a window say of each pair of positions."""
-    masks = _Masks()
+    masks = Masks()
     length, keys = q.shape[1], k.shape[1]
     if node.is_constant(3):
         array = of_one_sample(node.constant(3, "mask"), 4)
         if array.ndim > 3:
             raise node.unsupported("its mask differs between samples", "give it as an input")
         if array.dtype == np.bool_:
-            out, rest = ~array, np.zeros(())
-        else:
-            known = np.where(np.isneginf(array), MASKING, array.astype(np.float64))
-            array = node.finite(known, "mask", node.inputs[3])
-            out = array <= MASKING
-            rest = np.where(out, 0.0, array)
-        short = keys - array.shape[-1]
+            array = np.where(array, 0.0, MASKING)
+        added = added_mask(node, array, 3)
+        short = keys - added.shape[-1]
         if short > 0:
-            edges = [(0, 0)] * (array.ndim - 1) + [(0, short)]
-            out = np.pad(out, edges, constant_values=True)
-            rest = np.pad(rest, edges) if rest.ndim else rest
-        masks.leave_out(out)
-        masks.bias = rest if rest.any() else None
+            added = np.pad(added, [(0, 0)] * (added.ndim - 1) + [(0, short)], constant_values=MASKING)
+        masks.add(added)
     elif node.has(3):
         mask = node.activation(3, "mask", index_allowed=True)
         if mask.dtype is DType.INDEX or len(mask.shape) != 3 or mask.shape[-1] != keys:
             way_out = "let it add numbers, or say which positions count"
             raise node.unsupported(f"its secret mask {mask} is not [N, heads, {length}, {keys}]", way_out)
-    gaps = np.arange(length)[:, None] + past - np.arange(keys)
+        masks.added, masks.kept = (None, mask) if mask.dtype is DType.BOOL else (mask, None)
     if node.flag("is_causal"):
-        masks.leave_out(gaps < 0)
+        masks.keep_near(length, keys, past, -1, 0)
     left, right = (int(node.attribute(f"{side}_window_size", -1)) for side in ("left", "right"))
-    if left >= 0:
-        masks.leave_out(gaps > left)
-    if right >= 0:
-        masks.leave_out(-gaps > right)
+    masks.keep_near(length, keys, past, left, right)
     return masks
+
+
+def added_mask(node: OnnxNode, array: npt.NDArray[Any], index: int) -> Array:
+    """A constant that is added to scores, where minus infinity is a number that leaves them out."""
+    known = np.where(np.isneginf(array), MASKING, array.astype(np.float64))
+    return node.finite(known, "mask", node.inputs[index])
 
 
 @from_torch("aten.scaled_dot_product_attention.default", "aten._scaled_dot_product_flash_attention_for_cpu.default")

@@ -16,7 +16,8 @@ from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
 from covey.ops.add import elementwise_operands
-from covey.ops.whole_numbers import Is
+from covey.ops.sub import Sub
+from covey.ops.whole_numbers import Is, Number
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,24 @@ def _equal(node: OnnxNode) -> None:
             node.emit(Is(int(constant.item())), [node.whole_numbers(0, "first operand")], dtype=DType.BOOL)
             return
     node.emit(Equal(), elementwise_operands(node), dtype=DType.BOOL)
+
+
+@from_onnx("Sign")
+def _sign(node: OnnxNode) -> None:
+    """1 above 0 less 1 below 0."""
+    x, name = node.activation(0), node.outputs[0]
+    zero = node.parameter(np.array(0.0), f"{name}.zero")
+    sides = []
+    for hint, operands in (("above", [zero, x]), ("below", [x, zero])):
+        side = node.emit(Less(), operands, output=f"{name}.{hint}", dtype=DType.BOOL)
+        sides.append(node.emit(Number(), [side], output=f"{name}.{hint}_number"))
+    node.emit(Sub(), sides)
+    node.note("two comparisons")
+
+
+@from_torch("aten.sign.default")
+def _sign_aten(node: TorchNode) -> None:
+    node.become("Sign", node.activation("self"))
 
 
 @from_torch("aten.lt.Scalar", "aten.lt.Tensor")

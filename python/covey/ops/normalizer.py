@@ -1,4 +1,4 @@
-"""Normalizer: each sample over its norm. Only at the end of a model, where the result's owner divides."""
+"""Each row over its norm. At the end of a model the result's owner divides; elsewhere it is a division by a secret."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from covey.errors import UnsupportedError
 from covey.importers.onnx_node import ML_DOMAIN, OnnxNode, from_onnx
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
+from covey.lookup import clipped
 from covey.lowering import Lowered, Lowering
+from covey.ops.gather import data_axis
+from covey.ops.quotient import Quotient
 from covey.ops.softmax import Softmax
+from covey.ops.transpose import Transpose
 
 NORMS: dict[str, float] = {"MAX": np.inf, "L1": 1, "L2": 2}
 
@@ -35,17 +38,29 @@ class Normalizer(Op):
         return Interval(-ones, ones)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        raise refusal(node, at_input=False)
+        raise AssertionError("a pass writes it as a division")
 
 
-def refusal(node: Node, *, at_input: bool) -> UnsupportedError:
-    """The error for a Normalizer before the end of a model."""
-    way_out = (
-        "it needs no secret: let the data's owner apply it, and compile the rest of the model"
-        if at_input
-        else "train the model without it, or with a StandardScaler in its place"
-    )
-    return UnsupportedError(node.name, node.source_op, "it divides each sample by its secret norm", way_out)
+@dataclass(frozen=True)
+class Positive(Op):
+    """x, or one unit of its last place where it is less: a divisor that is not 0."""
+
+    def shape(self, *inputs: Value) -> Shape:
+        return inputs[0].shape
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.asarray(np.maximum(inputs[0], np.finfo(np.float64).tiny))
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        return clipped(low, node, low.value(node.inputs[0]), (1, None), low.magnitude(node.output), "positive")
+
+
+@dataclass(frozen=True)
+class Share(Quotient):
+    """x over a number that none of its row exceeds."""
+
+    def limit(self, x: Lowered, y: Lowered) -> float:
+        return 1 + 2.0**-10
 
 
 @from_onnx("Normalizer", domain=ML_DOMAIN)
@@ -56,19 +71,29 @@ def _normalizer(node: OnnxNode) -> None:
 @from_onnx("LpNormalization")
 def _lp_normalization(node: OnnxNode) -> None:
     x = node.activation(0)
-    axis = int(node.attribute("axis", -1))
-    if axis not in (-1, x.rank - 1):
-        raise node.unsupported(f"it runs over axis {axis} of {x}", "only the last dimension is supported")
-    _emit(node, f"L{int(node.attribute('p', 2))}")
+    axis = data_axis(node, x, int(node.attribute("axis", -1)))
+    norm, last, name = f"L{int(node.attribute('p', 2))}", len(x.shape) - 1, node.outputs[0]
+    if axis == last:
+        _emit(node, norm)
+        return
+    order = list(range(x.rank))
+    order[axis + 1], order[-1] = order[-1], order[axis + 1]
+    turned = node.emit(Transpose(tuple(order)), [x], output=f"{name}.turned")
+    node.emit(Transpose(tuple(order)), [node.emit(_normalizer_of(node, norm, x), [turned], output=f"{name}.rows")])
 
 
 def _emit(node: OnnxNode, norm: str) -> None:
     x = node.activation(0)
-    if norm not in NORMS or not x.shape:
-        raise node.unsupported(f"its norm of {x} is {norm}", f"export the model with one of {', '.join(NORMS)}")
+    op = _normalizer_of(node, norm, x)
     producer = node.scope.graph.producer(x.name)
     if norm == "L1" and producer is not None and isinstance(producer.op, Softmax):
         node.alias(x)
         node.note("removed: probabilities add up to 1")
         return
-    node.emit(Normalizer(norm), [x])
+    node.emit(op, [x])
+
+
+def _normalizer_of(node: OnnxNode, norm: str, x: Value) -> Normalizer:
+    if norm not in NORMS or not x.shape:
+        raise node.unsupported(f"its norm of {x} is {norm}", f"export the model with one of {', '.join(NORMS)}")
+    return Normalizer(norm)

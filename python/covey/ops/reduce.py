@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
-from covey.ir import Op, Value
+from covey.ir import Op, Shape, Value
 from covey.ops.affine import Affine
 from covey.ops.average_pool import AveragePool, SumPool, whole_map
 from covey.ops.max_pool import MaxPool
@@ -50,15 +51,11 @@ def _mean_aten(node: TorchNode) -> None:
 
 def _reduce(node: OnnxNode, pool: Pool, *, negated: bool = False) -> None:
     x = node.activation(0)
-    axes = node.constant_integers(1, "axes") if node.has(1) else node.integers("axes")
-    keep, nothing = node.flag("keepdims", 1), node.flag("noop_with_empty_axes")
-    if not axes and nothing:
+    places, keep = read_axes(node, x)
+    if not places:
         node.alias(x)
         node.note("removed: it runs over no axes")
         return
-    places = sorted(axis % x.rank for axis in axes) if axes else list(range(x.rank))
-    if places[0] == 0:
-        raise node.unsupported("it runs over the batch", "keep the batch out of its axes")
     if negated:
         x = node.emit(Affine(-1.0), [x], output=f"{node.outputs[0]}.negative")
         largest = reduce(node, x, places, pool, keep, output=f"{node.outputs[0]}.largest")
@@ -66,6 +63,18 @@ def _reduce(node: OnnxNode, pool: Pool, *, negated: bool = False) -> None:
     else:
         reduce(node, x, places, pool, keep)
     node.note("pooling over these dimensions")
+
+
+def read_axes(node: OnnxNode, x: Value) -> tuple[list[int], bool]:
+    """The dimensions that a node runs over, which count the batch, and whether they stay with size 1."""
+    axes = node.constant_integers(1, "axes") if node.has(1) else node.integers("axes")
+    keep, nothing = node.flag("keepdims", 1), node.flag("noop_with_empty_axes")
+    if not axes and nothing:
+        return [], keep
+    places = sorted(axis % x.rank for axis in axes) if axes else list(range(x.rank))
+    if places[0] == 0:
+        raise node.unsupported("it runs over the batch", "keep the batch out of its axes")
+    return places, keep
 
 
 def reduce(
@@ -78,27 +87,36 @@ def reduce(
 ) -> Value:
     """Pool over the dimensions `places`, which count the batch; they stay with size 1 if `keep`."""
     name = output or node.outputs[0]
-    kept = [place for place in range(1, x.rank) if place not in places]
-    dims = tuple(x.shape[place - 1] for place in kept)
-    final = tuple(1 if place in places else x.shape[place - 1] for place in range(1, x.rank)) if keep else dims
+    final = reduced_shape(x, places, keep)
     if pool is AveragePool and len(x.shape) == 3 and list(places) == [2, 3]:
         pooled: Op = whole_map(x)
         if keep:
             return node.emit(pooled, [x], output=output)
         result = node.emit(pooled, [x], output=f"{name}.pooled")
         return node.emit(Reshape(final), [result], output=output)
-    order = (0, *kept, *places)
-    if list(order) != sorted(order):
-        x = node.emit(Transpose(order), [x], output=f"{name}.turned")
-    count = 1
-    for size in x.shape[len(kept) :]:
-        count *= size
-    rows = x.size // count
+    x = rows_of(node, x, places, f"{name}.rows", lead=(1,))
+    pooled_rows = node.emit(pool(Window((1, x.shape[-1]))), [x], output=f"{name}.pooled")
+    return node.emit(Reshape(final), [pooled_rows], output=output)
+
+
+def reduced_shape(x: Value, places: Sequence[int], keep: bool) -> Shape:
+    """What is left of a sample's shape without these dimensions, or with sizes of 1 in their place."""
+    sizes = enumerate(x.shape, start=1)
+    if keep:
+        return tuple(1 if place in places else size for place, size in sizes)
+    return tuple(size for place, size in sizes if place not in places)
+
+
+def rows_of(node: OnnxNode, x: Value, places: Sequence[int], hint: str, lead: Shape = ()) -> Value:
+    """x as [N, rows, count], perhaps with `lead` before the rows: the dimensions `places` are a row."""
+    order = (0, *(place for place in range(1, x.rank) if place not in places), *places)
+    count = prod(x.shape[place - 1] for place in places)
     if count > MOST_STEPS:
         raise node.unsupported(f"it runs over {count} elements", f"at most {MOST_STEPS} are supported")
-    x = node.emit(Reshape((1, rows, count)), [x], output=f"{name}.rows")
-    pooled_rows = node.emit(pool(Window((1, count))), [x], output=f"{name}.pooled")
-    return node.emit(Reshape(final), [pooled_rows], output=output)
+    rows = x.size // count
+    if list(order) != sorted(order):
+        x = node.emit(Transpose(order), [x], output=f"{hint}.turned")
+    return node.emit(Reshape((*lead, rows, count)), [x], output=hint)
 
 
 @from_torch("aten.sum.dim_IntList")

@@ -16,12 +16,12 @@ from covey.passes.identity_removal import remove_identities
 from covey.passes.input_scaling import fold_input_scaling
 from covey.passes.linear_merging import merge_linear_layers
 from covey.passes.masked_softmax import find_masks
+from covey.passes.normalizers import resolve_normalizers
 from covey.passes.pool_before_relu import pool_before_relu
 from covey.passes.quotients import make_quotients
 from covey.passes.relu_before_moves import relu_before_moves
 from covey.passes.scalar_fusion import fuse_scalar_functions
 from covey.passes.scale_sinking import sink_scales
-from covey.passes.trailing_normalizer import remove_trailing_normalizers
 from covey.passes.trailing_softmax import remove_trailing_softmax
 from covey.passes.whole_numbers import encode_whole_numbers
 from covey.passes.written_out_norms import find_norms
@@ -47,7 +47,8 @@ def rewrite(
     remove_identities(graph)
     if complete:
         remove_dead_nodes(graph)
-    errors = [*remove_trailing_normalizers(graph), *find_masks(graph)]
+    resolve_normalizers(graph)
+    errors = find_masks(graph)
     remove_trailing_softmax(graph)
     find_norms(graph)
     fuse_scalar_functions(graph)

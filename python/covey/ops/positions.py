@@ -1,0 +1,123 @@
+"""Elements at constant positions of their own: GatherElements, GatherND, ScatterElements. Nothing is exchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
+from covey.importers.torch_node import TorchNode, from_torch
+from covey.ir import Shape, Value
+from covey.ops.add import Add
+from covey.ops.concat import Concat
+from covey.ops.gather import ABSENT, MOST_INDICES, data_axis, flat
+from covey.ops.reshape import Reshape
+
+Positions = npt.NDArray[np.int64]
+
+
+def _indices(node: OnnxNode, index: int, rank: int) -> Positions:
+    """Constant indices of a sample, which are the same for every sample."""
+    array = of_one_sample(node.constant(index, "indices"), rank).astype(np.int64)
+    if array.ndim != rank - 1:
+        raise node.unsupported("its indices differ between samples", "make them independent of the batch")
+    if array.size > MOST_INDICES:
+        raise node.unsupported(f"it has more than {MOST_INDICES} indices", "check the model's shapes")
+    return array
+
+
+def _along(node: OnnxNode, x: Value, axis: int, indices: Positions) -> Positions:
+    """Where in a sample of x the elements are whose index along `axis` is given for each place."""
+    shape, size = x.shape, x.shape[axis]
+    others = zip(indices.shape, shape, strict=True)
+    if any(mine > its for place, (mine, its) in enumerate(others) if place != axis):
+        raise node.unsupported(f"its indices of shape {list(indices.shape)} reach beyond {x}", "repair the model")
+    if indices.size == 0 or indices.min() < -size or indices.max() >= size:
+        raise node.unsupported(f"its indices do not lie in dimension {axis + 1} of {x}", "repair the model")
+    places: list[Any] = list(np.indices(indices.shape, sparse=True))
+    places[axis] = indices % size
+    return np.asarray(np.ravel_multi_index(tuple(np.broadcast_arrays(*places)), shape))
+
+
+def _taken(node: OnnxNode, x: Value, positions: Positions, shape: Sequence[int], output: str | None = None) -> Value:
+    name = output or node.outputs[0]
+    elements = node.emit(flat(positions), [x], output=f"{name}.elements", dtype=x.dtype)
+    return node.emit(Reshape(tuple(shape)), [elements], output=output, dtype=x.dtype)
+
+
+@from_onnx("GatherElements")
+def _gather_elements(node: OnnxNode) -> None:
+    x = node.activation(0, "data", index_allowed=True)
+    axis = data_axis(node, x, int(node.attribute("axis", 0)))
+    positions = _along(node, x, axis, _indices(node, 1, x.rank))
+    _taken(node, x, positions, positions.shape)
+
+
+@from_onnx("GatherND")
+def _gather_nd(node: OnnxNode) -> None:
+    """Indices are tuples; `batch_dims` dimensions in front are gone through side by side."""
+    x = node.activation(0, "data", index_allowed=True)
+    side = int(node.attribute("batch_dims", 0)) - 1
+    if side < 0:
+        raise node.unsupported("it gathers along the batch", "let its batch_dims be at least 1")
+    indices = _indices(node, 1, node.constant(1, "indices").ndim)
+    depth = indices.shape[-1]
+    lead, sizes, rest = x.shape[:side], x.shape[side : side + depth], x.shape[side + depth :]
+    if indices.shape[:side] != lead or len(sizes) < depth:
+        raise node.unsupported(f"its indices of shape {list(indices.shape)} do not fit {x}", "repair the model")
+    if (indices >= np.array(sizes)).any() or (indices < -np.array(sizes)).any():
+        raise node.unsupported(f"its indices do not lie in {x}", "repair the model")
+    middle = indices.shape[side:-1]
+    places = np.ravel_multi_index(tuple(np.moveaxis(indices % np.array(sizes), -1, 0)), sizes)
+    first = np.arange(int(np.prod(lead, dtype=np.int64))).reshape(*lead, *(1,) * len(middle))
+    block, tail = int(np.prod(sizes, dtype=np.int64)), int(np.prod(rest, dtype=np.int64))
+    positions = ((first * block + places)[..., None] * tail + np.arange(tail)).reshape(*lead, *middle, *rest)
+    _taken(node, x, positions, positions.shape)
+
+
+@from_onnx("ScatterElements", "Scatter")
+def _scatter_elements(node: OnnxNode) -> None:
+    """The updates take the places of elements, or are added to them."""
+    x, name = node.activation(0, "data"), node.outputs[0]
+    axis, how = data_axis(node, x, int(node.attribute("axis", 0))), str(node.attribute("reduction", "none"))
+    positions = _along(node, x, axis, _indices(node, 1, x.rank)).ravel()
+    if how not in ("none", "add") or len(np.unique(positions)) < positions.size:
+        raise node.unsupported("it combines several updates of an element, or takes products", "use 'none' or 'add'")
+    shape: Shape = x.shape
+    if node.is_constant(2):
+        updates = of_one_sample(node.weights(2, "updates"), x.rank)
+        if updates.ndim == x.rank:
+            raise node.unsupported("its constant updates differ between samples", "give them as an input")
+        spread = np.zeros(x.size)
+        spread[positions] = updates.ravel()
+        kept = x
+        if how == "none":
+            left = np.where(np.isin(np.arange(x.size), positions), ABSENT, np.arange(x.size))
+            kept = _taken(node, x, left, shape, f"{name}.kept")
+        node.emit(Add(), [kept, node.parameter(spread.reshape(shape), f"{node.inputs[2]}.spread")])
+        return
+    given = node.activation(2, "updates")
+    if given.size != positions.size:
+        raise node.unsupported(f"its updates {given} are not {positions.size} a sample", "repair the model")
+    if how == "add":
+        where = np.full(x.size, ABSENT)
+        where[positions] = np.arange(positions.size)
+        node.emit(Add(), [x, _taken(node, given, where, shape, f"{name}.spread")])
+        return
+    where = np.arange(x.size)
+    where[positions] = x.size + np.arange(positions.size)
+    rows = [
+        node.emit(Reshape((value.size,)), [value], output=f"{name}.row{index}")
+        for index, value in enumerate((x, given))
+    ]
+    _taken(node, node.emit(Concat(1), rows, output=f"{name}.joined"), where, shape)
+
+
+@from_torch("aten.gather.default")
+def _gather_aten(node: TorchNode) -> None:
+    node.ignore("sparse_grad")
+    x = node.activation("self")
+    node.become("GatherElements", x, node.constant("index"), axis=node.axis("dim", x.rank))
