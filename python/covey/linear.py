@@ -23,7 +23,7 @@ def emit_linear(low: Lowering, node: Node, op: Message) -> Lowered:
     bits, as far as the ring has room for the product: between two parties a bit more is a transfer more.
     """
     name, *bias = node.inputs[1:]
-    x = low.value_or_sum(node.inputs[0])
+    x = low.value_or_multiple(node.inputs[0])
     found, extra = _interval(low, node, x, 0), 0
     if low.settings.fine_weights and not _summed_wide(low, node):
         room = low.settings.available_bits - _bits(low, node, x, found)

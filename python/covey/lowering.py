@@ -81,6 +81,8 @@ class Lowered:
     calibrated: bool = False
     divisor: int = 1
     """What the integers are still to be divided by: a mean whose reader takes the division into its weights."""
+    share: float = 1.0
+    """What the number that the integers stand for is times the value: readers heed it where it makes no difference."""
 
 
 @dataclass(frozen=True)
@@ -163,11 +165,11 @@ class Lowering:
     def value(self, name: str) -> Lowered:
         """The program value of one of the graph's activations, at whatever scale it was left."""
         value = self._values[name]
-        assert value.divisor == 1, f"what reads {name} cannot divide it"
+        assert value.divisor == 1 and value.share == 1.0, f"what reads {name} cannot divide it"
         return value
 
-    def value_or_sum(self, name: str) -> Lowered:
-        """The same, for operators that heed its divisor."""
+    def value_or_multiple(self, name: str) -> Lowered:
+        """The same, for operators that heed its divisor, or its share."""
         return self._values[name]
 
     def is_parameter(self, name: str) -> bool:

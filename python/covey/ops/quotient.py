@@ -48,10 +48,12 @@ class Quotient(Op):
         return math.inf
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        x, y = (low.value(name) for name in node.inputs)
+        x, y = (low.value_or_multiple(name) for name in node.inputs)
+        # Both may stand for a share, the divisor for its square where the root of it divides.
+        over = self.over * y.share / x.share**self.step
         y = positive(low, node, y, node.inputs[1], self.function)
         limit = self.limit(x, y)
-        factor = inverse(low, node, y, self.step, self.over, "divisor")
+        factor = inverse(low, node, y, self.step, over, "divisor")
         return multiplied(low, node, x, factor, limit)
 
 
@@ -69,8 +71,10 @@ class Inverse(Op):
         return np.asarray((self.over / inputs[0]) ** (1 / self.step))
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        x = positive(low, node, low.value(node.inputs[0]), node.inputs[0], RECIPROCAL if self.step == 1 else RSQRT)
-        return half_added(low, node, inverse(low, node, x, self.step, self.over, "input"), low.scale, "result")
+        x = low.value_or_multiple(node.inputs[0])
+        over = self.over * x.share
+        x = positive(low, node, x, node.inputs[0], RECIPROCAL if self.step == 1 else RSQRT)
+        return half_added(low, node, inverse(low, node, x, self.step, over, "input"), low.scale, "result")
 
 
 def multiplied(low: Lowering, node: Node, x: Lowered, factor: Lowered, limit: float = math.inf) -> Lowered:
@@ -106,8 +110,8 @@ def positive(low: Lowering, node: Node, y: Lowered, name: str, function: Functio
     if span is None:
         raise _unknown(low, node, y, function)
     # As far beyond the data as the margin of a calibrated bound, but never down to 0.
-    least = max(1.0, math.floor(math.ldexp(span[0] / MARGIN, y.scale)))
-    most = max(least + 1, min(math.ceil(math.ldexp(span[1] * MARGIN, y.scale)), float(y.interval.high.max())))
+    least = max(1.0, math.floor(math.ldexp(span[0] * y.share / MARGIN, y.scale)))
+    most = max(least + 1, min(math.ceil(math.ldexp(span[1] * y.share * MARGIN, y.scale)), float(y.interval.high.max())))
     return low.emit(
         node,
         pb.Clip(low=int(least), high=int(most)),
