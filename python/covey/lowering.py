@@ -318,10 +318,16 @@ class Lowering:
         return result
 
     def settle(self, node: Node, result: Lowered) -> Lowered:
-        """The result at the ordinary scale, truncated if need be; as it is where placement leaves it wide."""
-        if result.scale <= self.scale or node.op.free_scale or node.output in self.left_wide:
+        """The result at its settled scale, truncated if need be; as it is where placement leaves it wide."""
+        scale = self.settled_scale(node.output)
+        if result.scale <= scale or node.op.free_scale or node.output in self.left_wide:
             return result
-        return self.truncate(node, result, result.scale - self.scale)
+        return self.truncate(node, result, result.scale - scale)
+
+    def settled_scale(self, name: str) -> int:
+        """Fractional bits that a result is truncated to: the ordinary ones, unless what reads it asks for fewer."""
+        reader = self.graph.producer(self.graph.narrow.get(name, ""))
+        return self.scale if reader is None else reader.op.operand_scale(self, reader)
 
     def truncate(self, node: Node, value: Lowered, bits: int, name: str | None = None) -> Lowered:
         """`floor(value / 2^bits)`, or near it as the settings allow."""

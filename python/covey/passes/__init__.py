@@ -15,6 +15,7 @@ from covey.passes.factor_raising import raise_factors
 from covey.passes.hidden_features import hide_features
 from covey.passes.identity_removal import remove_identities
 from covey.passes.input_scaling import fold_input_scaling
+from covey.passes.late_division import divide_late
 from covey.passes.linear_merging import merge_linear_layers
 from covey.passes.masked_softmax import find_masks
 from covey.passes.parallel_layers import join_parallel_layers
@@ -56,6 +57,7 @@ def rewrite(
     make_quotients(graph)
     raise_factors(graph)
     fold_batch_norm(graph, keep=keep_bn)
+    divide_late(graph)
     sink_affine(graph)
     average_before_point(graph)
     merge_linear_layers(graph)

@@ -17,7 +17,10 @@ from covey.ops.transpose import Transpose
 
 
 def join_parallel_layers(graph: Graph) -> None:
-    """Join such layers where moves alone read their results: others may be computed in one gate with their layer."""
+    """Join such layers where moves alone read their results: others may be computed in one gate with their layer.
+
+    Results that may have fewer bits than others stay apart.
+    """
     layers = [node for node in graph.nodes if isinstance(node.op, Dense) and _only_moved(graph, node)]
     layers.sort(key=lambda node: node.inputs[0])
     for _, group in groupby(layers, key=lambda node: node.inputs[0]):
@@ -29,7 +32,7 @@ def join_parallel_layers(graph: Graph) -> None:
 def _only_moved(graph: Graph, layer: Node) -> bool:
     readers = graph.consumers(layer.output)
     moved = all(isinstance(reader.op, Reshape | Transpose) for reader in readers)
-    return bool(readers) and moved and layer.output not in graph.outputs
+    return bool(readers) and moved and layer.output not in {*graph.outputs, *graph.narrow}
 
 
 def _join(graph: Graph, layers: list[Node]) -> None:
