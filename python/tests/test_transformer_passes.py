@@ -132,7 +132,7 @@ def test_softmax_is_divided_behind_the_product(far: float, ring: int, most: floa
     # A product for each result, none for each weight: neither of these is by a constant.
     program = interpreter.program_of(compiled)
     secret = [node for node in program.nodes if node.WhichOneof("op") == "mul"]
-    secret = [node for node in secret if all(not program.values[id].constant for id in node.inputs)]
+    secret = [node for node in secret if all(not program.values[i].constant for i in node.inputs)]
     assert max(np.prod(program.values[node.outputs[0]].shape) for node in secret) == due[0].size
     assert np.abs(y - due).max() <= most * np.abs(due).max()
 

@@ -57,8 +57,8 @@ class Mean(Op):
 class Deviation(Op):
     """What elements are off the mean of the last dimension.
 
-    n x less the sum needs no division. It stands for the deviation times n / 2^b, a share that normalisation undoes. Its
-    scale is that of the squares' sum, where this leaves enough digits: one shift does for both.
+    n x less the sum needs no division. It stands for the deviation times n / 2^b, a share that normalisation undoes.
+    Its scale is that of the squares' sum, where this leaves enough digits: one shift does for both.
     """
 
     free_scale = True
@@ -106,7 +106,7 @@ class Deviation(Op):
         return replace(in_shape_of_result(low, node, near), share=share)
 
     def _scale(self, low: Lowering, node: Node, x: Lowered, share: float) -> int:
-        """One that holds a unit of x, or that of the squares' sum where its rounding is small beside every row of the data."""
+        """One that holds a unit of x; or that of the squares' sum, where its rounding is small beside all rows."""
         for reader in low.graph.consumers(node.output):
             span = low.graph.spans.get(reader.output)
             if isinstance(reader.op, SquareSum) and span is not None:

@@ -1,7 +1,7 @@
 """Softmax times a matrix, as attention has it, with the sum of the powers divided by last.
 
-The averages have fewer elements than the weights where rows are long. Each then takes the product and the shift that each
-weight would take, and what powers are rounded to is all that the weights are off by.
+The averages have fewer elements than the weights where rows are long. Each then takes the product and the shift that
+each weight would take.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class Average(Op):
 
     def _of_weights(self, low: Lowering, node: Node, powers: Lowered, factor: Lowered, x: Lowered) -> Lowered:
         """The ordinary way, of weights at the ordinary scale."""
-        shape = powers.shape
-        factor = rounded(low, node, factor, min(factor.scale, low.settings.available_bits - 1 - powers.scale), "inverse")
+        shape, room = powers.shape, low.settings.available_bits - 1 - powers.scale
+        factor = rounded(low, node, factor, min(factor.scale, room), "inverse")
         scale = powers.scale + factor.scale
         exact = powers.interval * factor.interval
         most = math.ldexp(1.0 + 2.0**-8, scale)

@@ -1,8 +1,8 @@
 """Moves scale and shift behind a normalisation into the linear layers that read its result.
 
 In a transformer these are the layers of queries, keys and values, or the first of two, and a sum with the result of a
-later layer. That layer then reads the normalised value as well, with the scale as a diagonal weight: what a linear layer
-sends depends on its results alone. A product and a shift an element are saved.
+later layer. That layer then reads the normalised value as well, with the scale as a diagonal weight: what a linear
+layer sends depends on its results alone. A product and a shift an element are saved.
 """
 
 from __future__ import annotations
