@@ -5,7 +5,9 @@ use std::path::Path;
 
 use covey_ring::Ring;
 
-use crate::{Kind, Node, Postprocess, ProgramError, ProgramHash, Value, ValueId, container, convert, dump, file, validate};
+use crate::{
+    Kind, Node, Postprocess, ProgramError, ProgramHash, Value, ValueId, container, convert, dump, file, validate,
+};
 
 /// A compiled program, valid by construction: it comes from bytes that passed every check, and cannot be changed.
 #[derive(Clone, PartialEq)]

@@ -8,6 +8,7 @@ use prost::Message;
 
 use crate::*;
 
+mod certain;
 mod corruption;
 mod format;
 mod invalid_nodes;
