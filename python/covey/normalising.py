@@ -182,10 +182,10 @@ def inverse(
     if scale > MOST_SCALE:
         raise normal.refusal(f"has no room for results as small as {math.ldexp(1.0, -scale):.2g}")
     found = looked_up(low, node, drawing.table, normal.mantissa, max(scale, 0), f"{node.output}.{hint}.found")
-    ends = [(over * math.ldexp(1.0, x.scale) / end) ** (1 / step) for end in (x.interval.high, x.interval.low)]
+    results = [(over * math.ldexp(1.0, x.scale) / end) ** (1 / step) for end in (x.interval.high, x.interval.low)]
     interval = Interval(
-        np.floor(np.ldexp(ends[0] * (1 - error) * (1 - 2.0**-40), scale)),
-        np.ceil(np.ldexp(ends[1] * (1 + error) * (1 + 2.0**-40), scale)),
+        np.floor(np.ldexp(results[0] * (1 - error) * (1 - 2.0**-40), scale)),
+        np.ceil(np.ldexp(results[1] * (1 + error) * (1 + 2.0**-40), scale)),
     )
     if normal.bits is not None:
         column = interval.reshape((1, found.shape[0], 1))

@@ -69,7 +69,7 @@ class Deviation(Op):
 
     def reference(self, *inputs: Array) -> Array:
         x = inputs[0]
-        return x - x.mean(axis=-1, keepdims=True)
+        return np.asarray(x - x.mean(axis=-1, keepdims=True))
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = _rows(low, node, low.value(node.inputs[0]))
