@@ -151,3 +151,13 @@ def test_softmax_stays_where_results_are_no_fewer() -> None:
     proto, x = weighted(8, 16, 16, 3.0)
     compiled = covey.compile(proto, calibration=x, input_range=(-3, 3))
     assert any(type(op) is Softmax for op in ops_of(compiled))
+
+
+@pytest.mark.parametrize("protocol", ["trio", "quad", "beaver", "two-party"])
+def test_private_runs_equal_clear(protocol: str) -> None:
+    norms = normalised("Neg", residual=True)
+    attention, scores = weighted(8, 48, 16, 12.0)
+    for proto, x in [(norms, np.random.default_rng(4).normal(size=(4, LENGTH, SIZE))), (attention, scores)]:
+        compiled = covey.compile(proto, calibration=x, input_range=(-12, 12), ring=32)
+        verification = covey.verify(compiled, protocol, data=x, samples=2, timeout=60)
+        assert verification.passed, verification
