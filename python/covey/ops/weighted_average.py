@@ -90,7 +90,8 @@ class Average(Op):
         if most is None:
             return low.scale
         room = low.settings.available_bits - integer_bits(1.01 * max(MARGIN * most, 1.0)) - LEAST_BITS
-        return min(low.scale, max(room, LEAST_OPERAND_BITS))
+        # With too few, weights are computed, which leave it its bits.
+        return min(low.scale, room) if room >= LEAST_OPERAND_BITS else low.scale
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         powers, total, x = (low.value(name) for name in node.inputs)
