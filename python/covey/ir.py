@@ -108,6 +108,10 @@ class Op(ABC):
     def lower(self, low: Lowering, node: Node) -> Lowered:
         """Emit the program nodes that compute the result on integers."""
 
+    def operand_scale(self, low: Lowering, node: Node) -> int:
+        """Fractional bits of the operand that the graph calls `narrow`."""
+        return low.scale
+
     @property
     def label(self) -> str:
         """The operator's name in listings."""
@@ -175,6 +179,8 @@ class Graph:
     """The inputs that a session carries from run to run, and the output that each is in the next run."""
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Where the values lie over the calibration data whose range decides how a function of them is drawn."""
+    narrow: dict[str, str] = field(default_factory=dict)
+    """Results of linear layers that may have fewer fractional bits than others, and the value whose node decides it."""
     postprocess: dict[str, Postprocess] = field(default_factory=dict)
     notes: dict[str, Note] = field(default_factory=dict)
 

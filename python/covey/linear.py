@@ -23,7 +23,7 @@ def emit_linear(low: Lowering, node: Node, op: Message) -> Lowered:
     bits, as far as the ring has room for the product: between two parties a bit more is a transfer more.
     """
     name, *bias = node.inputs[1:]
-    x = low.value_or_sum(node.inputs[0])
+    x = low.value_or_multiple(node.inputs[0])
     found, extra = _interval(low, node, x, 0), 0
     if low.settings.fine_weights and not _summed_wide(low, node):
         room = low.settings.available_bits - _bits(low, node, x, found)
@@ -93,14 +93,15 @@ def _summed_wide(low: Lowering, node: Node) -> bool:
 
 def _half_unit(low: Lowering, node: Node, scale: int) -> float:
     """Half of what a truncation from `scale` leaves as one; 0 where another operand of a sum carries it."""
-    if low.settings.truncation is not Truncation.EXACT or scale <= low.scale:
+    settled = low.settled_scale(node.output)
+    if low.settings.truncation is not Truncation.EXACT or scale <= settled:
         return 0.0
     if _summed_wide(low, node):
         (reader,) = low.graph.consumers(node.output)
         activations = [name for name in reader.inputs if not low.is_parameter(name)]
         if activations[0] != node.output or activations.count(node.output) > 1:
             return 0.0
-    return float(2 ** (scale - low.scale - 1))
+    return float(2 ** (scale - settled - 1))
 
 
 def typical_zeros(weight: Array) -> int:

@@ -82,6 +82,8 @@ class Lowered:
     calibrated: bool = False
     divisor: int = 1
     """What the integers are still to be divided by: a mean whose reader takes the division into its weights."""
+    share: float = 1.0
+    """What the number that the integers stand for is times the value: readers heed it where it makes no difference."""
 
 
 @dataclass(frozen=True)
@@ -169,11 +171,11 @@ class Lowering:
     def value(self, name: str) -> Lowered:
         """The program value of one of the graph's activations, at whatever scale it was left."""
         value = self._values[name]
-        assert value.divisor == 1, f"what reads {name} cannot divide it"
+        assert value.divisor == 1 and value.share == 1.0, f"what reads {name} cannot divide it"
         return value
 
-    def value_or_sum(self, name: str) -> Lowered:
-        """The same, for operators that heed its divisor."""
+    def value_or_multiple(self, name: str) -> Lowered:
+        """The same, for operators that heed its divisor, or its share."""
         return self._values[name]
 
     def is_parameter(self, name: str) -> bool:
@@ -322,10 +324,16 @@ class Lowering:
         return result
 
     def settle(self, node: Node, result: Lowered) -> Lowered:
-        """The result at the ordinary scale, truncated if need be; as it is where placement leaves it wide."""
-        if result.scale <= self.scale or node.op.free_scale or node.output in self.left_wide:
+        """The result at its settled scale, truncated if need be; as it is where placement leaves it wide."""
+        scale = self.settled_scale(node.output)
+        if result.scale <= scale or node.op.free_scale or node.output in self.left_wide:
             return result
-        return self.truncate(node, result, result.scale - self.scale)
+        return self.truncate(node, result, result.scale - scale)
+
+    def settled_scale(self, name: str) -> int:
+        """Fractional bits that a result is truncated to: the ordinary ones, unless what reads it asks for fewer."""
+        reader = self.graph.producer(self.graph.narrow.get(name, ""))
+        return self.scale if reader is None else reader.op.operand_scale(self, reader)
 
     def truncate(self, node: Node, value: Lowered, bits: int, name: str | None = None) -> Lowered:
         """`floor(value / 2^bits)`, or near it as the settings allow."""

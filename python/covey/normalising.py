@@ -8,7 +8,7 @@ what it makes of the number, cut to a mantissa of few bits, is looked up in a sm
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from google.protobuf.message import Message
@@ -40,7 +40,8 @@ class _Normal:
     """x · 2^(step · count) = mantissa · 2^top, up to what is cut off.
 
     `bits`, a row for each element, say which of the `levels` thresholds it is below; `count` is how many. The mantissa
-    has `places` bits behind the one that is 1.
+    has `places` bits behind the one that is 1. Where x is clipped, there is a bit before and behind these: whether it
+    is below the lower end, and whether it is not above the upper one.
     """
 
     low: Lowering
@@ -53,6 +54,7 @@ class _Normal:
     places: int
     cut: int
     goal: float
+    clips: bool = False
 
     @property
     def top(self) -> int:
@@ -60,23 +62,39 @@ class _Normal:
 
     def power(self, step: int, hint: str, scale: int = 0) -> Lowered:
         """2^(step · count), an element a row."""
-        assert self.bits is not None
-        # Whatever is below a threshold is below all that follow: the differences of powers add up to the power.
-        weights = [
-            2.0 ** (step * (self.levels - j)) - 2.0 ** (step * (self.levels - j - 1)) for j in range(self.levels)
-        ]
-        return self.dense(np.array(weights), 1.0, scale, hint)
+        return self.dense(self._weights(step), 1.0, scale, hint)
 
-    def dense(self, weights: Array, offset: float, scale: int, hint: str) -> Lowered:
+    def _weights(self, step: int) -> Array:
+        # Whatever is below a threshold is below all that follow: the differences of powers add up to the power.
+        levels = self.levels
+        return np.array([2.0 ** (step * (levels - j)) - 2.0 ** (step * (levels - j - 1)) for j in range(levels)])
+
+    def power_inside(self, scale: int) -> Lowered:
+        """The power where x is not clipped, else 0."""
+        weights = [-(2.0 ** (self.step * self.levels)), *self._weights(self.step), 1.0]
+        return self.dense(np.array(weights), 0.0, scale, "power")
+
+    def clipped_ends(self, least: float, most: float, scale: int) -> Lowered:
+        """What `scaled` is where x is clipped, else 0."""
+        size = self.mantissa.shape[0]
+        weights = np.array([least * 2.0 ** (self.step * self.levels), *np.zeros(self.levels), -most])
+        interval = Interval(np.zeros((1, size, 1)), np.full((1, size, 1), most))
+        return self.dense(weights, most, scale, "ends", interval)
+
+    def dense(self, weights: Array, offset: float, scale: int, hint: str, interval: Interval | None = None) -> Lowered:
         """The sum of the bits with public weights, at a scale that is only declared."""
         bits = self.bits
         assert bits is not None
+        if self.clips and len(weights) == self.levels:
+            weights = np.array([0.0, *weights, 0.0])
         low, node, name = self.low, self.node, f"{self.hint}.{hint}"
         column = weights[:, None]
         ends = [np.minimum(column, 0.0), np.maximum(column, 0.0)]
         shifted = [bits.interval.low @ ends[1] + bits.interval.high @ ends[0]]
         shifted.append(bits.interval.high @ ends[1] + bits.interval.low @ ends[0])
-        interval = of_sums(shifted[0] + offset, shifted[1] + offset, self.levels + 1, float(np.abs(weights).sum()))
+        if interval is None:
+            terms = len(weights) + 1
+            interval = of_sums(shifted[0] + offset, shifted[1] + offset, terms, float(np.abs(weights).sum()))
         operands = [
             bits,
             low.constant(node, f"{name}.weights", column, scale),
@@ -140,29 +158,22 @@ class _Normal:
         return interim(self.low, self.node, op, inputs, shape, interval, f"{self.hint}.{hint}", scale)
 
 
-def bounded(low: Lowering, node: Node, x: Lowered, hint: str) -> Lowered:
-    """x within its interval whatever the inputs are, which a table needs: clipped to it where it is only calibrated."""
-    if not x.calibrated:
-        return x
-    least, most = float(x.interval.low.min()), float(x.interval.high.max())
-    return low.emit(
-        node,
-        pb.Clip(low=int(least), high=int(most)),
-        [x],
-        shape=x.shape,
-        scale=x.scale,
-        interval=Interval(np.full_like(x.interval.low, least), np.full_like(x.interval.high, most)),
-        name=f"{node.output}.{hint}.clipped",
-        unconditional=True,
-    )
-
-
-def inverse(low: Lowering, node: Node, x: Lowered, step: int, over: float, hint: str) -> Lowered:
+def inverse(
+    low: Lowering,
+    node: Node,
+    x: Lowered,
+    step: int,
+    over: float,
+    hint: str,
+    ends: tuple[float, float] | None = None,
+) -> Lowered:
     """over / x where `step` is 1, the root of it where it is 2, with as many bits as it needs to be as near as said.
 
-    x lies in an interval of positive integers.
+    x lies in an interval of positive integers, or is clipped to these `ends`.
     """
-    normal = _normalise(low, node, x, step, hint)
+    normal = _normalise(low, node, x, step, hint, ends)
+    if ends is not None:
+        x = replace(x, interval=Interval(*(np.full_like(x.interval.low, end) for end in ends)))
     # x = mantissa / power · 2^(top - scale), so what is sought is the mantissa's function times power and `factor`.
     factor = (over * 2.0 ** (x.scale - normal.top)) ** (1 / step)
     mantissa, exponent = math.frexp(factor)
@@ -171,10 +182,10 @@ def inverse(low: Lowering, node: Node, x: Lowered, step: int, over: float, hint:
     if scale > MOST_SCALE:
         raise normal.refusal(f"has no room for results as small as {math.ldexp(1.0, -scale):.2g}")
     found = looked_up(low, node, drawing.table, normal.mantissa, max(scale, 0), f"{node.output}.{hint}.found")
-    ends = [(over * math.ldexp(1.0, x.scale) / end) ** (1 / step) for end in (x.interval.high, x.interval.low)]
+    results = [(over * math.ldexp(1.0, x.scale) / end) ** (1 / step) for end in (x.interval.high, x.interval.low)]
     interval = Interval(
-        np.floor(np.ldexp(ends[0] * (1 - error) * (1 - 2.0**-40), scale)),
-        np.ceil(np.ldexp(ends[1] * (1 + error) * (1 + 2.0**-40), scale)),
+        np.floor(np.ldexp(results[0] * (1 - error) * (1 - 2.0**-40), scale)),
+        np.ceil(np.ldexp(results[1] * (1 + error) * (1 + 2.0**-40), scale)),
     )
     if normal.bits is not None:
         column = interval.reshape((1, found.shape[0], 1))
@@ -245,8 +256,10 @@ def logarithm(low: Lowering, node: Node, x: Lowered, hint: str) -> Lowered:
     return _reshaped(low, node, total, x.shape, f"{hint}.logarithm")
 
 
-def _normalise(low: Lowering, node: Node, x: Lowered, step: int, hint: str) -> _Normal:
-    least, most = float(x.interval.low.min()), float(x.interval.high.max())
+def _normalise(
+    low: Lowering, node: Node, x: Lowered, step: int, hint: str, ends: tuple[float, float] | None = None
+) -> _Normal:
+    least, most = ends or (float(x.interval.low.min()), float(x.interval.high.max()))
     assert least >= 1, f"{x.name} may not be positive"
     goal = ERROR * min(1.0, low.settings.table_error / TABLE_ERROR)
     places = math.ceil(math.log2(2 / goal))
@@ -254,28 +267,47 @@ def _normalise(low: Lowering, node: Node, x: Lowered, step: int, hint: str) -> _
     size = int(np.prod(x.shape, dtype=np.int64))
     column = _reshaped(low, node, x, (size, 1), f"{hint}.column")
     floor = least
-    bits = None
+    thresholds = np.ceil((most + 1) / 2.0 ** (step * (levels - np.arange(levels))))
     if levels:
-        thresholds = np.ceil((most + 1) / 2.0 ** (step * (levels - np.arange(levels))))
         floor = min(least * 2.0 ** (step * levels), math.ceil((most + 1) / 2**step))
-        bits = _below(low, node, column, thresholds, hint)
+    if ends is not None:
+        thresholds = np.array([least, *thresholds, most + 1])
+    bits = _below(low, node, column, thresholds, hint) if thresholds.size else None
     top = int(floor).bit_length() - 1
     cut = max(0, top - places)
-    normal = _Normal(low, node, hint, step, levels, bits, column, top - cut, cut, goal)
+    normal = _Normal(low, node, hint, step, levels, bits, column, top - cut, cut, goal, ends is not None)
     scaled = column
     # A shift may not leave fewer than no fractional bits, so what is to be shifted is said to have enough.
     declared = max(0, cut - x.scale)
     if bits is not None or declared:
         one = np.ones(1)
-        power = normal.power(step, "power", declared) if bits else low.constant(node, f"{hint}.one", one, declared)
-        ends = Interval(np.full((1, size, 1), floor), np.full((1, size, 1), most))
-        scaled = interim(low, node, pb.Mul(), [column, power], (size, 1), ends, f"{hint}.scaled", x.scale + declared)
+        if ends is not None:
+            power = normal.power_inside(declared)
+        else:
+            power = normal.power(step, "power", declared) if bits else low.constant(node, f"{hint}.one", one, declared)
+        interval = Interval(np.full((1, size, 1), 0.0 if ends else floor), np.full((1, size, 1), most))
+        scaled = interim(
+            low, node, pb.Mul(), [column, power], (size, 1), interval, f"{hint}.scaled", x.scale + declared
+        )
+    if ends is not None:
+        other = normal.clipped_ends(least, most, scaled.scale)
+        interval = Interval(np.full((1, size, 1), floor), np.full((1, size, 1), most))
+        scaled = low.emit(
+            node,
+            pb.Add(),
+            [scaled, other],
+            shape=(size, 1),
+            scale=scaled.scale,
+            interval=interval,
+            name=f"{node.output}.{hint}.clipped",
+            unconditional=True,
+        )
     if cut:
         low.count_wraps(node, scaled, scaled.interval)
         interval = low.rounded(scaled.interval.shifted_right(cut))
         op = pb.Truncate(bits=cut, rounding=low.rounding)
         scaled = interim(low, node, op, [scaled], (size, 1), interval, f"{hint}.mantissa", scaled.scale - cut)
-    return _Normal(low, node, hint, step, levels, bits, scaled, top - cut, cut, goal)
+    return replace(normal, mantissa=scaled)
 
 
 def _below(low: Lowering, node: Node, column: Lowered, thresholds: Array, hint: str) -> Lowered:

@@ -15,7 +15,7 @@ import covey
 import interpreter
 from agreement import agree, image
 from covey.ops.quotient import Quotient
-from covey.ops.standardising import Mean, Standardised
+from covey.ops.standardising import Deviation, Standardised
 
 FAR = 4.0
 EPSILON = 1e-5
@@ -202,7 +202,7 @@ def test_written_out_forms(how: str, centred: bool) -> None:
     proto = builders.model(nodes, {"x": ["N", 3, 6]}, ["y"], {k: v for k, v in constants.items() if k in used})
     compiled = agree(proto, image(4, 3, 6), tolerance=4e-3)
     ops = [type(node.op) for node in compiled.graph.nodes]
-    assert Standardised in ops and (Mean in ops) == centred
+    assert Standardised in ops and (Deviation in ops) == centred
     assert [table["function"] for table in compiled.report["tables"]] == ["Rsqrt"]
 
 

@@ -22,7 +22,7 @@ type Run<W> = fn(&mut TwoParty<W>, &Arith<W>, usize);
 /// What is measured, element by element.
 fn gates<W: Word>(count: usize) -> Vec<(&'static str, Gate, Run<W>)> {
     const SHIFT: Truncation = Truncation { bits: 12, rounding: Rounding::Exact, bound: 30 };
-    const WIDE: Comparison = Comparison { bound: 31, proved: false };
+    const WIDE: Comparison = Comparison::new(31, false);
     vec![
         ("relu", Gate::Relu { count, truncate: None, comparison: WIDE }, |p, x, _| drop(p.relu(x, WIDE).unwrap())),
         ("truncate", Gate::Truncate { count, truncation: SHIFT }, |p, x, _| drop(p.truncate(x, SHIFT).unwrap())),

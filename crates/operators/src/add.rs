@@ -3,7 +3,7 @@
 use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
-use crate::tensor_type::{equal_scales, operands};
+use crate::tensor_type::{equal_scales, most, operands};
 use crate::{Arguments, Fusion, Operand, Operator, Shared, TensorType, Value, broadcast, wire};
 
 /// x + y, broadcasting; equal scales.
@@ -21,6 +21,10 @@ impl Operator for Add {
 
     fn fusion(&self) -> Fusion {
         Fusion::Addition
+    }
+
+    fn certain_bits(&self, operands: &[u32], _: Ring) -> u32 {
+        most(operands) + 1
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {

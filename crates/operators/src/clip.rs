@@ -4,7 +4,7 @@ use covey_protocols::clip::{Ends, difference_bound};
 use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
-use crate::tensor_type::{operands, type_of};
+use crate::tensor_type::{most, operands, type_of};
 use crate::{Arguments, Operator, Requirements, Shared, TensorType, Value, wire};
 
 /// min(max(x, low), high); an absent end is open.
@@ -49,6 +49,14 @@ impl Operator for Clip {
 
     fn scratch_elements(&self, _: &Value, result: &Value) -> usize {
         2 * result.elements()
+    }
+
+    fn certain_bits(&self, operands: &[u32], _: Ring) -> u32 {
+        let ends = [self.low, self.high].map(|end| end.map(|end| u64::BITS - end.unsigned_abs().leading_zeros()));
+        match ends {
+            [Some(low), Some(high)] => low.max(high),
+            _ => most(operands).max(ends.into_iter().flatten().max().unwrap_or(0)),
+        }
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {

@@ -4,7 +4,7 @@ use covey_protocols::{Protocol, ProtocolError, Shaped, api};
 use covey_ring::Ring;
 
 use crate::indexing::{Around, gather};
-use crate::tensor_type::{Dim, bad_axis, equal_scales, full, number, to_type};
+use crate::tensor_type::{Dim, bad_axis, equal_scales, full, most, number, to_type};
 use crate::{Arguments, Operator, Shared, TensorType, Value, wire};
 
 /// The operands one after another along `axis`.
@@ -54,6 +54,10 @@ impl Operator for Concat {
         }
         dims[axis] = Dim::Size(total);
         to_type(dims, first.scale)
+    }
+
+    fn certain_bits(&self, operands: &[u32], _: Ring) -> u32 {
+        most(operands)
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {

@@ -3,7 +3,7 @@
 use covey_protocols::{Protocol, Shaped, api};
 use covey_ring::Ring;
 
-use crate::tensor_type::{number, operands, type_of};
+use crate::tensor_type::{most, number, operands, type_of};
 use crate::{Arguments, Operator, Shared, TensorType, Value, indexing, wire};
 
 /// Elements at public positions, the same in every sample: element (i, j, ..) of the result is the element of the
@@ -58,6 +58,10 @@ impl Operator for Gather {
             ));
         }
         Ok(TensorType { shape: axes.iter().map(Vec::len).collect(), ..type_of(x) })
+    }
+
+    fn certain_bits(&self, operands: &[u32], _: Ring) -> u32 {
+        most(operands)
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {

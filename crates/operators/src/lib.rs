@@ -101,6 +101,11 @@ impl Op {
         dispatch!(self, op => op.scratch_elements(x, result))
     }
 
+    /// [`Operator::certain_bits`].
+    pub fn certain_bits(&self, operands: &[u32], ring: Ring) -> u32 {
+        dispatch!(self, op => op.certain_bits(operands, ring))
+    }
+
     /// [`Operator::fusion`].
     pub fn fusion(&self) -> Fusion {
         dispatch!(self, op => op.fusion())

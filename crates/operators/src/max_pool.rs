@@ -4,6 +4,7 @@ use covey_protocols::{Comparison, Protocol, ProtocolError, Shaped, api};
 use covey_ring::Ring;
 
 use crate::indexing::{Around, gather_runs};
+use crate::tensor_type::most;
 use crate::tree::{pairs, rejoin};
 use crate::window::{self, Slide};
 use crate::{Arguments, Operator, Requirements, Shared, TensorType, Value, Window, wire};
@@ -45,6 +46,10 @@ impl Operator for MaxPool {
         let planes = elements / (result.shape[result.shape.len() - 2] * width).max(1);
         let rows = planes.saturating_mul(height * width).saturating_mul(kernel[1]);
         rows.max(elements.saturating_mul(kernel[0]))
+    }
+
+    fn certain_bits(&self, operands: &[u32], _: Ring) -> u32 {
+        most(operands)
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {

@@ -3,7 +3,7 @@
 use covey_protocols::{Protocol, ProtocolError, Shaped, Truncation, api};
 use covey_ring::{Ring, Tensor};
 
-use crate::shift::{decode_rounding, describe_rounding, encode_rounding, shift_in_ring};
+use crate::shift::{self, decode_rounding, describe_rounding, encode_rounding, shift_in_ring};
 use crate::tensor_type::{Dim, full, operands, type_of};
 use crate::{Arguments, Operator, Requirements, Rounding, Shared, TensorType, Value, wire};
 
@@ -91,6 +91,10 @@ impl Operator for MulShift {
 
     fn requirements(&self, x: &Value, result: &Value) -> Requirements {
         Requirements::shift(self.truncation(x, result))
+    }
+
+    fn certain_bits(&self, _: &[u32], ring: Ring) -> u32 {
+        shift::certain_bits(self.shift, self.rounding, ring)
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {

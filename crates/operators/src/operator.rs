@@ -50,6 +50,12 @@ pub trait Operator: Sized {
         0
     }
 
+    /// Gives b with |y| < 2^b for every element y of the result, whatever the inputs of the program are, from such bounds of the
+    /// operands. A calibrated bound says less.
+    fn certain_bits(&self, _operands: &[u32], _ring: Ring) -> u32 {
+        Comparison::UNKNOWN
+    }
+
     /// Says what a schedule may join it with.
     fn fusion(&self) -> Fusion {
         Fusion::Alone
@@ -149,6 +155,8 @@ pub struct Arguments<'a, P: Protocol + ?Sized> {
     pub operands: Vec<Option<Argument<'a, P>>>,
     /// The first operand's declaration.
     pub x: &'a Value,
+    /// The bits of the first operand that are certain whatever is declared.
+    pub certain: u32,
     /// The result's declaration.
     pub result: &'a Value,
     /// Samples.
@@ -187,13 +195,14 @@ impl<'a, P: Protocol + ?Sized> Arguments<'a, P> {
 
     /// What comparisons of the first operand may rely on.
     pub fn comparison(&self) -> Comparison {
-        self.x.comparison()
+        let Comparison { bound, certain } = self.x.comparison();
+        Comparison { bound, certain: certain.min(self.certain) }
     }
 
     /// What comparisons of two elements of the first operand may rely on.
     pub fn difference(&self) -> Comparison {
-        let Comparison { bound, proved } = self.comparison();
-        Comparison { bound: bound + 1, proved }
+        let Comparison { bound, certain } = self.comparison();
+        Comparison { bound: bound + 1, certain: certain + 1 }
     }
 
     /// The result's shape with the batch dimension.

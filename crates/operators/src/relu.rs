@@ -3,7 +3,7 @@
 use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
-use crate::tensor_type::{operands, type_of};
+use crate::tensor_type::{most, operands, type_of};
 use crate::{Arguments, Fusion, Operator, Requirements, Shared, TensorType, Value, wire};
 
 /// max(x, 0).
@@ -23,6 +23,10 @@ impl Operator for Relu {
 
     fn fusion(&self) -> Fusion {
         Fusion::Rectifier
+    }
+
+    fn certain_bits(&self, operands: &[u32], _: Ring) -> u32 {
+        most(operands)
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {

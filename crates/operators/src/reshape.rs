@@ -3,7 +3,7 @@
 use covey_protocols::{Protocol, ProtocolError, Shaped, api};
 use covey_ring::Ring;
 
-use crate::tensor_type::{operands, type_of};
+use crate::tensor_type::{most, operands, type_of};
 use crate::{Arguments, Operator, Shared, TensorType, Value, wire};
 
 /// The same elements, row-major, in the output value's shape; the batch dimension stays.
@@ -25,6 +25,10 @@ impl Operator for Reshape {
             ));
         }
         Ok(TensorType { scale: x.scale, ..type_of(result) })
+    }
+
+    fn certain_bits(&self, operands: &[u32], _: Ring) -> u32 {
+        most(operands)
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {

@@ -1,5 +1,6 @@
 //! What shifts have in common: their rounding on the wire, and their fit in the ring.
 
+use covey_protocols::Comparison;
 use covey_ring::Ring;
 
 use crate::{Rounding, wire};
@@ -29,6 +30,14 @@ pub(crate) fn describe_rounding(rounding: Rounding) -> &'static str {
         Rounding::Exact => "exact",
         Rounding::Ulp => "ulp",
         Rounding::Probabilistic => "probabilistic",
+    }
+}
+
+/// Bits that are certain behind a shift: no integer of the ring leaves more of them.
+pub(crate) fn certain_bits(bits: u32, rounding: Rounding, ring: Ring) -> u32 {
+    match rounding {
+        Rounding::Exact => ring.bits() - 1 - bits,
+        Rounding::Ulp | Rounding::Probabilistic => Comparison::UNKNOWN,
     }
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
-use crate::tensor_type::{equal_scales, operands};
+use crate::tensor_type::{equal_scales, most, operands};
 use crate::{Arguments, Operand, Operator, Shared, TensorType, Value, broadcast, wire};
 
 /// x - y, broadcasting; equal scales.
@@ -19,6 +19,10 @@ impl Operator for Sub {
         let [x, y] = operands(inputs)?;
         equal_scales(x, y)?;
         broadcast::type_of(x, y, x.scale)
+    }
+
+    fn certain_bits(&self, operands: &[u32], _: Ring) -> u32 {
+        most(operands) + 1
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {

@@ -1,5 +1,6 @@
 //! Shape and scale of results: what operators' rules share.
 
+use covey_protocols::Comparison;
 use covey_ring::Ring;
 
 use crate::Value;
@@ -33,6 +34,11 @@ pub(crate) fn operands<'a, const N: usize>(inputs: &[&'a Value]) -> Result<[&'a 
 /// The type of `x` itself, of integers.
 pub(crate) fn type_of(x: &Value) -> TensorType {
     TensorType { batched: x.batched, shape: x.shape.clone(), scale: x.scale, bits: false }
+}
+
+/// The most of the bits that are certain of operands: they are of what is one of them, or lies between two.
+pub(crate) fn most(operands: &[u32]) -> u32 {
+    operands.iter().copied().max().unwrap_or(Comparison::UNKNOWN)
 }
 
 /// Dimensions of `x`, the batch included.

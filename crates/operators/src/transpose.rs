@@ -4,7 +4,7 @@ use covey_protocols::{Protocol, ProtocolError, Shaped, api};
 use covey_ring::Ring;
 
 use crate::indexing::{each_offset, gather, strides};
-use crate::tensor_type::{full, numbers, operands, sizes, to_type};
+use crate::tensor_type::{full, most, numbers, operands, sizes, to_type};
 use crate::{Arguments, Operator, Shared, TensorType, Value, wire};
 
 /// Dimension i of the result is dimension `permutation[i]` of x.
@@ -38,6 +38,10 @@ impl Operator for Transpose {
             return Err(format!("{permutation:?} does not permute the {} dimensions of '{}'", dims.len(), x.name));
         }
         to_type(permutation.iter().map(|&from| dims[from]).collect(), x.scale)
+    }
+
+    fn certain_bits(&self, operands: &[u32], _: Ring) -> u32 {
+        most(operands)
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {

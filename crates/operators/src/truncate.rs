@@ -3,7 +3,7 @@
 use covey_protocols::{Protocol, Truncation, api};
 use covey_ring::Ring;
 
-use crate::shift::{decode_rounding, describe_rounding, encode_rounding, shift_in_ring};
+use crate::shift::{self, decode_rounding, describe_rounding, encode_rounding, shift_in_ring};
 use crate::tensor_type::{operands, type_of};
 use crate::{Arguments, Fusion, Operator, Requirements, Rounding, Shared, TensorType, Value, wire};
 
@@ -52,6 +52,10 @@ impl Operator for Truncate {
 
     fn fusion(&self) -> Fusion {
         Fusion::Shift { bits: self.bits, rounding: self.rounding }
+    }
+
+    fn certain_bits(&self, _: &[u32], ring: Ring) -> u32 {
+        shift::certain_bits(self.bits, self.rounding, ring)
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {

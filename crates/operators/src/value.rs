@@ -97,7 +97,7 @@ impl Value {
 
     /// What a comparison of its elements may rely on.
     pub fn comparison(&self) -> Comparison {
-        Comparison { bound: self.bound.bits, proved: self.bound.source == BoundSource::Proved }
+        Comparison::new(self.bound.bits, self.bound.source == BoundSource::Proved)
     }
 
     /// The full shape for messages: "[N, 3, 8, 8]".

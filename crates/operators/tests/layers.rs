@@ -15,7 +15,7 @@ use covey_ring::{Ring, Tensor};
 use proptest::prelude::*;
 
 const RING: Ring = Ring::Pow2(32);
-const ANY: Comparison = Comparison { bound: 31, proved: false };
+const ANY: Comparison = Comparison::new(31, false);
 
 fn clear() -> Clear {
     Clear::new(RING, OnViolation::Refuse)
@@ -127,7 +127,7 @@ proptest! {
     #[test]
     fn clips_at_both_ends(values in prop::collection::vec(-1000i64..1000, 5), a in -1100i64..1100, b in -1100i64..1100) {
         let x = share(&[5], &values);
-        let bound = Comparison { bound: 10, proved: true };
+        let bound = Comparison::new(10, true);
         let (low, high) = (a.min(b), a.max(b));
         for (low, high) in [(Some(low), Some(high)), (Some(low), None), (None, Some(high))] {
             let out = clear().clip(&x, Ends { low, high }, bound).unwrap();
@@ -343,7 +343,7 @@ fn bounds_of_products_and_differences_are_tight() {
     assert_eq!(difference_bound(4, ends(Some(-1), Some(0))), 5);
     assert_eq!(difference_bound(4, ends(None, Some(17))), 6);
     // The tight bound is enough for the largest difference: 15 - (-16) = 31 < 2^5.
-    let out = clear().clip(&share(&[1], &[15]), ends(Some(-16), None), Comparison { bound: 4, proved: true });
+    let out = clear().clip(&share(&[1], &[15]), ends(Some(-16), None), Comparison::new(4, true));
     assert_eq!(signed(&out.unwrap()), [15]);
 }
 

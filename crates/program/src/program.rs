@@ -5,7 +5,9 @@ use std::path::Path;
 
 use covey_ring::Ring;
 
-use crate::{Node, Postprocess, ProgramError, ProgramHash, Value, ValueId, container, convert, dump, file, validate};
+use crate::{
+    Kind, Node, Postprocess, ProgramError, ProgramHash, Value, ValueId, container, convert, dump, file, validate,
+};
 
 /// A compiled program, valid by construction: it comes from bytes that passed every check, and cannot be changed.
 #[derive(Clone, PartialEq)]
@@ -13,6 +15,8 @@ pub struct Program {
     pub(crate) hash: ProgramHash,
     pub(crate) payload: Vec<u8>,
     pub(crate) parts: Parts,
+    /// Of each value, the bits that are certain.
+    pub(crate) certain: Vec<u32>,
 }
 
 /// What a program says, before and after it is checked.
@@ -38,6 +42,22 @@ pub struct Carried {
     pub next: ValueId,
 }
 
+impl Parts {
+    /// [`Program::certain_bits`] of each value of valid parts.
+    fn certain_bits(&self) -> Vec<u32> {
+        let mut certain: Vec<u32> = self.values.iter().map(|value| value.comparison().certain).collect();
+        for node in &self.nodes {
+            let operands: Vec<u32> = node.inputs.iter().map(|id| certain[id.index()]).collect();
+            let computed = node.outputs.iter().filter(|id| self.values[id.index()].kind == Kind::Intermediate);
+            for id in computed {
+                let bits = &mut certain[id.index()];
+                *bits = (*bits).min(node.op.certain_bits(&operands, self.ring));
+            }
+        }
+        certain
+    }
+}
+
 impl Program {
     /// Reads and checks a `.covey` file. Errors name the file and what is wrong with it.
     pub fn read(path: impl AsRef<Path>) -> Result<Program, ProgramError> {
@@ -52,7 +72,8 @@ impl Program {
         let (hash, payload) = container::open(bytes)?;
         let parts = convert::decode(payload)?;
         validate::check(&parts)?;
-        Ok(Program { hash, payload: payload.to_vec(), parts })
+        let certain = parts.certain_bits();
+        Ok(Program { hash, payload: payload.to_vec(), parts, certain })
     }
 
     /// The content of a `.covey` file; what it was read from, byte for byte.
@@ -95,6 +116,12 @@ impl Program {
     /// The value of an id of this program.
     pub fn value(&self, id: ValueId) -> &Value {
         &self.parts.values[id.index()]
+    }
+
+    /// b with |v| < 2^b for every element v of a value, whatever the inputs are: its bound where that is proved, else what shifts
+    /// and the operations behind them leave.
+    pub fn certain_bits(&self, id: ValueId) -> u32 {
+        self.certain[id.index()]
     }
 
     /// The value called `name`.

@@ -22,7 +22,7 @@ type Job = fn(&mut Trio<u32>, &Arith<u32>) -> Measured;
 type Measured = (Duration, Duration);
 
 const REPETITIONS: u64 = 3;
-const WHOLE: Comparison = Comparison { bound: 31, proved: false };
+const WHOLE: Comparison = Comparison::new(31, false);
 const SHIFT: Truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
 
 fn main() {
@@ -42,7 +42,7 @@ fn main() {
         ("", Adder::FewestBytes, |trio, x| linear(trio, x, WHOLE)),
         ("", Adder::Balanced, |trio, x| linear(trio, x, WHOLE)),
         ("", Adder::FewestRounds, |trio, x| linear(trio, x, WHOLE)),
-        ("... of 20 proved bits", Adder::FewestBytes, |trio, x| linear(trio, x, Comparison { bound: 9, proved: true })),
+        ("... of 20 proved bits", Adder::FewestBytes, |trio, x| linear(trio, x, Comparison::new(9, true))),
     ];
     let [gate, adder, bits, wall] = ["gate", "adder", "bits", "wall ms"];
     println!("{gate:<28}{adder:<14}{bits:>7}{wall:>10}{:>12}{:>12}{:>12}", "P0 CPU ms", "P1 CPU ms", "P2 CPU ms");

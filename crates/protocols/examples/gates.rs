@@ -19,7 +19,7 @@ use common::{cpu_time, keys};
 
 type Job = fn(&mut Trio<u32>, &Arith<u32>);
 
-const UNPROVED: Comparison = Comparison { bound: 31, proved: false };
+const UNPROVED: Comparison = Comparison::new(31, false);
 const SHIFT: Truncation = Truncation { bits: 12, rounding: Rounding::Exact, bound: 30 };
 const REPETITIONS: usize = 5;
 

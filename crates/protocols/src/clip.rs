@@ -26,6 +26,6 @@ pub fn difference_bound(bound: u32, ends: Ends) -> u32 {
 impl Comparison {
     /// What a clip's comparisons of such a value with its ends may rely on.
     pub(crate) fn of_differences(self, ends: Ends) -> Comparison {
-        Comparison { bound: difference_bound(self.bound, ends), ..self }
+        Comparison { bound: difference_bound(self.bound, ends), certain: difference_bound(self.certain, ends) }
     }
 }

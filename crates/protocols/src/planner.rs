@@ -434,7 +434,7 @@ mod tests {
     /// What gates make is held beside what they read; other shapes of a share hold nothing more.
     #[test]
     fn results_of_gates_are_counted_and_other_shapes_are_not() {
-        let comparison = Comparison { bound: 20, proved: true };
+        let comparison = Comparison::new(20, true);
         let truncation = Truncation { bits: 4, rounding: crate::api::Rounding::Exact, bound: 20 };
         let one = {
             let planner = planner();

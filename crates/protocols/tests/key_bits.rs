@@ -23,7 +23,7 @@ fn values(bound: u32, f: u32) -> Vec<i64> {
 
 fn check<W: Word>(ring: Ring, f: u32, adder: Adder, key_bits: u32) -> usize {
     let options = Options { adder, key_bits: Some(key_bits), tile: 192, window: 2, ..Options::default() };
-    let relu = Comparison { bound: BOUND, proved: false };
+    let relu = Comparison::new(BOUND, false);
     let values = values(BOUND, f);
     let truncation = Truncation { bits: f, rounding: Rounding::Exact, bound: ring.bits() - 2 };
     let result = opened(ring, options, |trio: &mut Trio<W>| {
@@ -62,7 +62,7 @@ fn the_sign_errs_near_zero_only() {
 #[test]
 fn maxima_err_between_close_values_only() {
     let ring = Ring::Pow2(32);
-    let comparison = Comparison { bound: BOUND + 1, proved: false };
+    let comparison = Comparison::new(BOUND + 1, false);
     for adder in Adder::ALL {
         let options = Options { adder, key_bits: Some(8), tile: 192, window: 2, ..Options::default() };
         let xs = values(BOUND, 0);
@@ -82,7 +82,7 @@ fn maxima_err_between_close_values_only() {
 #[test]
 fn fewer_bits_cost_less() {
     let bytes = |adder, key_bits| {
-        let comparison = Comparison { bound: BOUND, proved: false };
+        let comparison = Comparison::new(BOUND, false);
         let truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
         let gate = Gate::Relu { count: 1 << 14, truncate: Some(truncation), comparison };
         Trio::<u32>::plan(&gate, Ring::Pow2(32), &Options { adder, key_bits, ..Options::default() }).total_bytes()

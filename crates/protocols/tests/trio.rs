@@ -72,7 +72,7 @@ fn check_ring<W: Word>(ring: Ring, count: usize, adders: &[Adder]) {
                 plain.iter().map(|&v| v.clamp(-top, top)).collect()
             };
             let value = if bound == 2 { &tensor::<W>(ring, &inside) } else { value };
-            let comparison = Comparison { bound, proved: true };
+            let comparison = Comparison::new(bound, true);
             let relu = opened(ring, options, |trio: &mut Trio<W>| {
                 let x = share(trio, 2, value);
                 trio.relu(&x, comparison).unwrap()
@@ -83,7 +83,7 @@ fn check_ring<W: Word>(ring: Ring, count: usize, adders: &[Adder]) {
             let x = share(trio, 1, &wide);
             let bits = trio.a2b(&x).unwrap();
             let checked = trio.check().unwrap();
-            let sign = trio.msb(&x, Comparison { bound: l - 1, proved: false }).unwrap();
+            let sign = trio.msb(&x, Comparison::new(l - 1, false)).unwrap();
             let as_words = trio.bit2a(&sign, &[full.len()]).unwrap();
             let signs = trio.open(&as_words, &checked).unwrap();
             (trio.open_bits(&bits, &checked).unwrap(), signs)
@@ -120,7 +120,7 @@ fn check_fused<W: Word>(ring: Ring, shifts: &[u32], bounds: &[u32], adders: &[Ad
                 for public in [false, true] {
                     let result = opened(ring, options, |trio: &mut Trio<W>| {
                         let x = share(trio, 1, &tensor(ring, &values));
-                        let relu = Comparison { bound: b, proved };
+                        let relu = Comparison::new(b, proved);
                         let one = secret_one(trio);
                         let one = (!public).then_some(&one);
                         let result = times_one(trio, &x, one, (f > 0).then_some(truncation), relu);
@@ -160,7 +160,7 @@ fn fused_gates_on_slow_networks() {
         let result = opened(ring, options, |trio: &mut Trio<u32>| {
             let x = share(trio, 2, &tensor(ring, &values));
             let one = secret_one(trio);
-            let result = times_one(trio, &x, Some(&one), Some(truncation), Comparison { bound: 31, proved: false });
+            let result = times_one(trio, &x, Some(&one), Some(truncation), Comparison::new(31, false));
             trio.reshape(&result, &[values.len()])
         });
         assert_eq!(result, values.iter().map(|v| (v >> 10).max(0)).collect::<Vec<_>>());
@@ -173,7 +173,7 @@ fn fused_gates_cost_what_is_known() {
     let count = 4 << 14;
     let truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
     let cost = |adder, compared: u32| {
-        let relu = Comparison { bound: compared - 11, proved: compared < 32 };
+        let relu = Comparison::new(compared - 11, compared < 32);
         let gate = linear_gate(count, WeightKind::Shared, Some(truncation), relu);
         let cost = Trio::<u32>::plan(&gate, Ring::Pow2(32), &Options { adder, ..Options::default() });
         let to = |party| {
@@ -200,7 +200,7 @@ fn fused_gates_cost_what_is_known() {
 #[test]
 fn the_automatic_choice_follows_the_network() {
     let truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
-    let relu = Comparison { bound: 31, proved: false };
+    let relu = Comparison::new(31, false);
     let rounds = |latency_us, bits_per_second, count| {
         let gate = linear_gate(count, WeightKind::Shared, Some(truncation), relu);
         let network = NetworkProfile { latency_us, bits_per_second };
@@ -222,10 +222,10 @@ fn preprocessed_runs_equal_joint_ones() {
         let job = |trio: &mut Trio<u32>| {
             let x = share(trio, 1, &tensor(ring, &values));
             let one = secret_one(trio);
-            let a = times_one(trio, &x, Some(&one), Some(truncation), Comparison { bound: 31, proved: false });
-            let b = times_one(trio, &x, Some(&one), Some(truncation), Comparison { bound: 16, proved: true });
+            let a = times_one(trio, &x, Some(&one), Some(truncation), Comparison::new(31, false));
+            let b = times_one(trio, &x, Some(&one), Some(truncation), Comparison::new(16, true));
             let (a, b) = (trio.reshape(&a, &[values.len()]), trio.reshape(&b, &[values.len()]));
-            let (max, _) = trio.max(&a, &x, Comparison { bound: 31, proved: false }).unwrap();
+            let (max, _) = trio.max(&a, &x, Comparison::new(31, false)).unwrap();
             let sum = trio.add(&max, &b).unwrap();
             trio.truncate(&sum, truncation).unwrap()
         };
@@ -282,7 +282,7 @@ fn plan_equals_the_meter() {
     for adder in Adder::ALL {
         let options = Options { adder, tile: 256, window: 2, ..Options::default() };
         let truncation = Truncation { bits: 12, rounding: Rounding::Exact, bound: 30 };
-        let comparison = Comparison { bound: 20, proved: true };
+        let comparison = Comparison::new(20, true);
         let gates = [
             Gate::Product { count, square: false, truncate: Some(truncation) },
             Gate::Product { count, square: false, truncate: None },
@@ -356,7 +356,7 @@ fn clear_agrees_with_trio_on_a_mixed_circuit() {
     let ring = Ring::Pow2(32);
     let xs = samples(14, 500);
     let truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
-    let comparison = Comparison { bound: 31, proved: false };
+    let comparison = Comparison::new(31, false);
     fn circuit<P: Protocol>(p: &mut P, x: &P::Arith, truncation: Truncation, comparison: Comparison) -> P::Arith {
         let square = p.mul(x, x, Some(truncation)).unwrap();
         let difference = p.sub(&square, x).unwrap();
@@ -386,7 +386,7 @@ fn preprocess_then_online_opens_what_joint_opens() {
     let xs = samples(12, 1000);
     let value = tensor::<u32>(ring, &xs);
     let truncation = Truncation { bits: 5, rounding: Rounding::Exact, bound: 30 };
-    let comparison = Comparison { bound: 31, proved: false };
+    let comparison = Comparison::new(31, false);
     let circuit = |trio: &mut Trio<u32>| {
         let (x, y) = (share(trio, 1, &value), share(trio, 0, &value));
         let product = trio.mul(&x, &y, Some(truncation)).unwrap();

@@ -239,6 +239,7 @@ impl<P: Protocol + ?Sized> Executor<P> {
         Ok(Arguments {
             operands: step.inputs.iter().map(operand).collect(),
             x: self.program.value(step.inputs[0]),
+            certain: self.program.certain_bits(step.inputs[0]),
             result: self.program.value(step.output),
             batch,
             weight: self.weights.get(&step.node),

@@ -14,8 +14,7 @@ from covey.ops.add import Add
 from covey.ops.mul import Mul
 from covey.ops.quotient import Inverse
 from covey.ops.reshape import Reshape
-from covey.ops.standardising import Mean, SquareSum, Standardised
-from covey.ops.sub import Sub
+from covey.ops.standardising import Deviation, Mean, SquareSum, Standardised
 
 BATCH_AXES = "keep the batch out of it"
 
@@ -76,9 +75,9 @@ def standardised(
         rows = (*shape[: len(shape) - len(dims)], count)
         x = node.emit(Reshape(rows), [x], output=f"{name}.rows")
     if centred:
-        mean = node.emit(Mean(), [x], output=f"{name}.mean")
-        x = node.emit(Sub(), [x, mean], output=f"{name}.deviation")
-        _statistic(node, 1, mean, dims)
+        if _asked_for(node, 1):
+            _statistic(node, 1, node.emit(Mean(), [x], output=f"{name}.mean"), dims)
+        x = node.emit(Deviation(), [x], output=f"{name}.deviation")
     squares = node.emit(SquareSum(count * epsilon), [x], output=f"{name}.squares")
     if _asked_for(node, 2):
         inverse = node.emit(Inverse(2, float(count)), [squares], output=f"{name}.inverse")

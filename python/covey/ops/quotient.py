@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from covey.functions import RECIPROCAL, RSQRT, Function
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import MARGIN, Lowered, Lowering
-from covey.normalising import bounded, inverse
+from covey.normalising import inverse
 from covey.rounding import half_added, rounded
 
 CALIBRATION = "give calibration data (--calibration data.npy) or put a Clip before it"
@@ -48,10 +48,12 @@ class Quotient(Op):
         return math.inf
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        x, y = (low.value(name) for name in node.inputs)
-        y = positive(low, node, y, node.inputs[1], self.function)
-        limit = self.limit(x, y)
-        factor = inverse(low, node, y, self.step, self.over, "divisor")
+        x, y = (low.value_or_multiple(name) for name in node.inputs)
+        # Both may stand for a share, the divisor for its square where the root of it divides.
+        over = self.over * y.share / x.share**self.step
+        ends = ends_of(low, node, y, node.inputs[1], self.function)
+        limit = self.limit(x, y if ends is None else replace(y, interval=_between(y, ends)))
+        factor = inverse(low, node, y, self.step, over, "divisor", ends)
         return multiplied(low, node, x, factor, limit)
 
 
@@ -69,8 +71,10 @@ class Inverse(Op):
         return np.asarray((self.over / inputs[0]) ** (1 / self.step))
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        x = positive(low, node, low.value(node.inputs[0]), node.inputs[0], RECIPROCAL if self.step == 1 else RSQRT)
-        return half_added(low, node, inverse(low, node, x, self.step, self.over, "input"), low.scale, "result")
+        x = low.value_or_multiple(node.inputs[0])
+        over = self.over * x.share
+        ends = ends_of(low, node, x, node.inputs[0], RECIPROCAL if self.step == 1 else RSQRT)
+        return half_added(low, node, inverse(low, node, x, self.step, over, "input", ends), low.scale, "result")
 
 
 def multiplied(low: Lowering, node: Node, x: Lowered, factor: Lowered, limit: float = math.inf) -> Lowered:
@@ -98,28 +102,41 @@ def multiplied(low: Lowering, node: Node, x: Lowered, factor: Lowered, limit: fl
     return half_added(low, node, product, low.scale, "product")
 
 
-def positive(low: Lowering, node: Node, y: Lowered, name: str, function: Function) -> Lowered:
-    """y in an interval of positive integers: the proved one, else that of the calibration data, which clips it."""
-    if y.interval.low.min() >= 1:
-        return bounded(low, node, y, "divisor")
+def ends_of(low: Lowering, node: Node, y: Lowered, name: str, function: Function) -> tuple[float, float] | None:
+    """What y is to be clipped to so that it is positive and in a known range; None where that is proved."""
+    least, most = float(y.interval.low.min()), float(y.interval.high.max())
+    if least >= 1:
+        return (least, most) if y.calibrated else None
     span = low.graph.spans.get(name)
     if span is None:
         raise _unknown(low, node, y, function)
     # As far beyond the data as the margin of a calibrated bound, but never down to 0.
-    least = max(1.0, math.floor(math.ldexp(span[0] / MARGIN, y.scale)))
-    most = max(least + 1, min(math.ceil(math.ldexp(span[1] * MARGIN, y.scale)), float(y.interval.high.max())))
+    least = max(1.0, math.floor(math.ldexp(span[0] * y.share / MARGIN, y.scale)))
+    return least, max(least + 1, min(math.ceil(math.ldexp(span[1] * y.share * MARGIN, y.scale)), most))
+
+
+def positive(low: Lowering, node: Node, y: Lowered, name: str, function: Function) -> Lowered:
+    """y clipped to such ends."""
+    ends = ends_of(low, node, y, name, function)
+    if ends is None:
+        return y
     return low.emit(
         node,
-        pb.Clip(low=int(least), high=int(most)),
+        pb.Clip(low=int(ends[0]), high=int(ends[1])),
         [y],
         shape=y.shape,
         scale=y.scale,
-        interval=Interval(y.interval.low.clip(least, most), y.interval.high.clip(least, most))
-        if not y.calibrated
-        else Interval(np.full_like(y.interval.low, least), np.full_like(y.interval.high, most)),
+        interval=_between(y, ends),
         name=f"{node.output}.divisor.clipped",
         unconditional=True,
     )
+
+
+def _between(y: Lowered, ends: tuple[float, float]) -> Interval:
+    """Where y lies when it is clipped to `ends`, whatever the inputs are."""
+    if y.calibrated:
+        return Interval(*(np.full_like(y.interval.low, end) for end in ends))
+    return Interval(y.interval.low.clip(*ends), y.interval.high.clip(*ends))
 
 
 def _unknown(low: Lowering, node: Node, y: Lowered, function: Function) -> NodeError:

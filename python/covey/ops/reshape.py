@@ -29,7 +29,7 @@ class Reshape(Op):
         return inputs[0].reshape(inputs[0].shape[0], *self.target)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        x = low.value_or_sum(node.inputs[0])
+        x = low.value_or_multiple(node.inputs[0])
         return replace(self._emit(low, node, x), divisor=x.divisor)
 
     def _emit(self, low: Lowering, node: Node, x: Lowered) -> Lowered:

@@ -63,11 +63,13 @@ class Softmax(Op):
         return shape
 
     def reference(self, *inputs: Array) -> Array:
-        x = self._masked(inputs[0] if len(inputs) == 1 else inputs[0] + (inputs[1] - 1) * -MASKING)
+        x = self.masked(*inputs)
         powers = np.exp(x - x.max(axis=-1, keepdims=True))
         return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
-    def _masked(self, x: Array) -> Array:
+    def masked(self, *inputs: Array) -> Array:
+        """The first operand, with both masks."""
+        x = inputs[0] if len(inputs) == 1 else inputs[0] + (inputs[1] - 1) * -MASKING
         return x if self.mask is None else np.where(self.mask, -np.inf, x)
 
     def interval(self, *inputs: Interval) -> Interval:
@@ -75,11 +77,11 @@ class Softmax(Op):
         return Interval(zeros, zeros + 1.0)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        rows = _Rows.of(low, node, self.mask)
+        rows = Rows.of(low, node, self.mask)
         available = low.settings.available_bits
         # A product of a power and the inverse is at most 1: its factors share the ring's bits evenly.
         powers, one = rows.powers(min(rows.fine, (available - 1) // 2))
-        total = inverse(low, node, rows.sums(powers, one), 1, 1.0, "sum")
+        total = inverse(low, node, sum_of_powers(low, node, powers, one), 1, 1.0, "sum")
         scale = min(total.scale, available - 1 - powers.scale)
         total = rounded(low, node, total, scale, "inverse")
         unit = math.ldexp(1.0, powers.scale + total.scale)
@@ -115,8 +117,8 @@ class LogSoftmax(Op):
         return Interval(x.low - x.high.max(axis=-1, keepdims=True) - math.log(count), np.zeros_like(x.low))
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        rows = _Rows.of(low, node, None)
-        total = logarithm(low, node, rows.sums(*rows.powers(rows.fine)), "sum")
+        rows = Rows.of(low, node, None)
+        total = logarithm(low, node, sum_of_powers(low, node, *rows.powers(rows.fine)), "sum")
         total = rounded(low, node, total, rows.gaps.scale, "logarithm")
         size = math.ldexp(total.interval.magnitude, -total.scale)
         total = low.shift_left(node, total, rows.gaps.scale, size, f"{node.output}.logarithm")
@@ -136,7 +138,7 @@ class LogSoftmax(Op):
 
 
 @dataclass(frozen=True)
-class _Rows:
+class Rows:
     """What an operand is below the largest of its row, as rows [1, rows, count]; 1 where `kept`."""
 
     low: Lowering
@@ -147,7 +149,7 @@ class _Rows:
     """Fractional bits of powers that leave their sum as near as it should be."""
 
     @staticmethod
-    def of(low: Lowering, node: Node, mask: Mask | None) -> _Rows:
+    def of(low: Lowering, node: Node, mask: Mask | None) -> Rows:
         x = low.value(node.inputs[0])
         if len(node.inputs) > 1:
             x = _sunk(low, node, x, low.value(node.inputs[1]))
@@ -175,7 +177,7 @@ class _Rows:
         between = x.interval - largest.interval
         interval = Interval(between.low, np.minimum(between.high, 0.0))
         gaps = interim(low, node, pb.Sub(), [x, largest], shape, interval, "gaps")
-        return _Rows(low, node, gaps, kept, fine)
+        return Rows(low, node, gaps, kept, fine)
 
     def powers(self, scale: int) -> tuple[Lowered, float]:
         """Their exponentials, and that of 0; exactly 0 from where those are nothing beside a sum, and where masked."""
@@ -215,23 +217,23 @@ class _Rows:
         interval = Interval(powers.interval.low * self.kept, powers.interval.high * self.kept)
         return interim(low, node, pb.Mul(), [powers, kept], powers.shape, interval, "kept_powers", powers.scale), one
 
-    def sums(self, powers: Lowered, one: float) -> Lowered:
-        """The sum of each row. The largest element's power, which is `one`, is among them."""
-        low, node = self.low, self.node
-        count = powers.shape[-1]
-        found = powers.interval
-        ends = [end.sum(axis=-1, keepdims=True) for end in (found.low, found.high)]
-        interval = of_sums(ends[0], ends[1], count, count * found.magnitude)
-        return interim(
-            low,
-            node,
-            pb.SumPool(window=Window((1, count)).proto()),
-            [powers],
-            (*powers.shape[:-1], 1),
-            Interval(np.maximum(interval.low, one), interval.high),
-            "total",
-            powers.scale,
-        )
+
+def sum_of_powers(low: Lowering, node: Node, powers: Lowered, one: float) -> Lowered:
+    """The sum of each row [1, rows, count]. The largest element's power, which is `one` or more, is among them."""
+    count = powers.shape[-1]
+    found = powers.interval
+    ends = [end.sum(axis=-1, keepdims=True) for end in (found.low, found.high)]
+    interval = of_sums(ends[0], ends[1], count, count * found.magnitude)
+    return interim(
+        low,
+        node,
+        pb.SumPool(window=Window((1, count)).proto()),
+        [powers],
+        (*powers.shape[:-1], 1),
+        Interval(np.maximum(interval.low, math.floor(one)), interval.high),
+        "total",
+        powers.scale,
+    )
 
 
 def _lowest(low: Lowering, node: Node, x: Lowered, kept: Array) -> Lowered:

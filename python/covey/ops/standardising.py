@@ -6,7 +6,7 @@ They are made of a mean, a sum of squares, and a product with the inverse of its
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,12 @@ from covey.ops.quotient import Quotient
 from covey.ops.window import MOST_STEPS, Window
 from covey.rounding import rounded
 from covey.steps import in_shape_of_result, interim
+
+ROUNDING = 12**-0.5
+"""The root mean square of what rounding to the nearest is off by, in units."""
+
+ROUGH = 2e-3
+"""What the rounding of a deviation may be beside the root mean square of its row."""
 
 ENOUGH = 0.25
 """What a mean may be off by in units of the last place, besides its rounding."""
@@ -42,30 +48,106 @@ class Mean(Op):
         return np.asarray(inputs[0].mean(axis=-1, keepdims=True))
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        x = low.value(node.inputs[0])
-        count = x.shape[-1]
-        rows = math.prod(x.shape[:-1])
-        flat = interim(low, node, pb.Reshape(), [x], (1, rows, count), x.interval.reshape((1, 1, rows, count)), "rows")
-        found = flat.interval
-        ends = [end.sum(axis=-1, keepdims=True) for end in (found.low, found.high)]
+        x = _rows(low, node, low.value(node.inputs[0]))
         magnitude = low.magnitude(node.output)
-        rest = low.emit(
+        return in_shape_of_result(low, node, _mean(low, node, x, _sums(low, node, x, magnitude)))
+
+
+@dataclass(frozen=True)
+class Deviation(Op):
+    """What elements are off the mean of the last dimension.
+
+    n x less the sum needs no division. It stands for the deviation times n / 2^b, a share that normalisation undoes.
+    Its scale is that of the squares' sum, where this leaves enough digits: one shift does for both.
+    """
+
+    free_scale = True
+
+    def shape(self, *inputs: Value) -> Shape:
+        _row(inputs[0])
+        return inputs[0].shape
+
+    def reference(self, *inputs: Array) -> Array:
+        x = inputs[0]
+        return np.asarray(x - x.mean(axis=-1, keepdims=True))
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x = _rows(low, node, low.value(node.inputs[0]))
+        count, magnitude = x.shape[-1], low.magnitude(node.output)
+        bits = (count - 1).bit_length()
+        share = math.ldexp(count, -bits)
+        # Twice the operand times n, or what data say of the deviation.
+        largest = x.interval.magnitude * count
+        of_data = math.inf if magnitude is None else max(MARGIN * magnitude * share, 1.0) * 2.0 ** (x.scale + bits)
+        if integer_bits(max(largest, min(2 * largest, of_data))) > low.settings.available_bits:
+            of_mean = None if low.magnitudes is None else low.magnitudes[node.inputs[0]]
+            mean = _mean(low, node, x, _sums(low, node, x, of_mean))
+            interval = x.interval - mean.interval
+            return in_shape_of_result(low, node, interim(low, node, pb.Sub(), [x, mean], x.shape, interval, "rest"))
+
+        def times(y: Lowered, factor: int, hint: str) -> Lowered:
+            constant = low.constant(node, f"{hint}.factor", np.array(float(factor)), bits)
+            interval = y.interval.scaled(float(factor))
+            return interim(low, node, pb.Mul(), [y, constant], y.shape, interval, hint, x.scale + bits)
+
+        sums = _sums(low, node, x, math.ldexp(x.interval.magnitude, -x.scale))
+        raised, sums = times(x, count, "raised"), times(sums, 1, "of_sums")
+        wide = low.emit(
             node,
-            pb.SumPool(window=Window((1, count)).proto()),
-            [flat],
-            shape=(1, rows, 1),
-            scale=x.scale,
-            interval=of_sums(ends[0], ends[1], count, count * found.magnitude),
-            name=f"{node.output}.sum",
-            magnitude=None if magnitude is None else magnitude * count,
-            headroom=3,
+            pb.Sub(),
+            [raised, sums],
+            shape=x.shape,
+            scale=raised.scale,
+            interval=raised.interval - sums.interval,
+            name=f"{node.output}.wide",
+            magnitude=None if magnitude is None else magnitude * share,
         )
-        total = part = _divided(low, node, rest, count)
-        while _error(low, rest, count) > ENOUGH:  # the multiplier had too few bits: so it is once more with the rest
-            rest = _without(low, node, rest, part, count)
-            part = _divided(low, node, rest, count)
-            total = interim(low, node, pb.Add(), [total, part], total.shape, total.interval + part.interval, "so_far")
-        return in_shape_of_result(low, node, total)
+        near = rounded(low, node, wide, self._scale(low, node, x, share), "deviation")
+        return replace(in_shape_of_result(low, node, near), share=share)
+
+    def _scale(self, low: Lowering, node: Node, x: Lowered, share: float) -> int:
+        """One that holds a unit of x; or that of the squares' sum, where its rounding is small beside all rows."""
+        for reader in low.graph.consumers(node.output):
+            span = low.graph.spans.get(reader.output)
+            if isinstance(reader.op, SquareSum) and span is not None:
+                scale = _scale(max(MARGIN * span[1] * share**2, 1.0), low.settings.available_bits)
+                if ROUNDING * math.ldexp(1.0, -scale) <= ROUGH * share * math.sqrt(span[0] / x.shape[-1]):
+                    return min(scale, x.scale)
+        return x.scale + (share < 1.0)
+
+
+def _rows(low: Lowering, node: Node, x: Lowered) -> Lowered:
+    """x as [1, rows, count]."""
+    shape = (1, math.prod(x.shape[:-1]), x.shape[-1])
+    return interim(low, node, pb.Reshape(), [x], shape, x.interval.reshape((1, *shape)), "rows")
+
+
+def _sums(low: Lowering, node: Node, x: Lowered, mean: float | None) -> Lowered:
+    """The sum of each row, `mean` being the largest mean by calibration data."""
+    count = x.shape[-1]
+    ends = [end.sum(axis=-1, keepdims=True) for end in (x.interval.low, x.interval.high)]
+    return low.emit(
+        node,
+        pb.SumPool(window=Window((1, count)).proto()),
+        [x],
+        shape=(*x.shape[:-1], 1),
+        scale=x.scale,
+        interval=of_sums(ends[0], ends[1], count, count * x.interval.magnitude),
+        name=f"{node.output}.sum",
+        magnitude=None if mean is None else mean * count,
+        headroom=3,
+    )
+
+
+def _mean(low: Lowering, node: Node, x: Lowered, rest: Lowered) -> Lowered:
+    """The mean of each row, from their sums."""
+    count = x.shape[-1]
+    total = part = _divided(low, node, rest, count)
+    while _error(low, rest, count) > ENOUGH:  # the multiplier had too few bits: so it is once more with the rest
+        rest = _without(low, node, rest, part, count)
+        part = _divided(low, node, rest, count)
+        total = interim(low, node, pb.Add(), [total, part], total.shape, total.interval + part.interval, "so_far")
+    return total
 
 
 def _multiplier(low: Lowering, sums: Lowered, count: int) -> tuple[int, int]:
@@ -133,10 +215,12 @@ class SquareSum(Op):
         return np.asarray((inputs[0] ** 2).sum(axis=-1, keepdims=True) + self.summand)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        x = low.value(node.inputs[0])
-        count, available = x.shape[-1], low.settings.available_bits
-        magnitude = low.magnitude(node.output)
-        real = math.ldexp(float(_squares(x.interval)[1].max(initial=0.0)), -2 * x.scale) + self.summand
+        x = low.value_or_multiple(node.inputs[0])
+        count, available, share = x.shape[-1], low.settings.available_bits, x.share**2
+        magnitude, own = low.magnitude(node.output), self.summand * share
+        if magnitude is not None:
+            magnitude *= share
+        real = math.ldexp(float(_squares(x.interval)[1].max(initial=0.0)), -2 * x.scale) + own
         scale = _scale(real, available)
         if magnitude is not None and (x.calibrated or scale < min(x.scale, low.scale)):
             scale = _scale(min(real, max(MARGIN * magnitude, 1.0)), available)
@@ -161,12 +245,12 @@ class SquareSum(Op):
             headroom=1,
         )
         # Squares are never negative, so the sum is positive whatever the operands are.
-        summand = np.array(max(1.0, float(np.rint(math.ldexp(self.summand, total.scale)))))
+        summand = np.array(max(1.0, float(np.rint(math.ldexp(own, total.scale)))))
         nonnegative = Interval(total.interval.low.clip(0.0), total.interval.high)
         shifted = nonnegative + Interval.constant(summand)
         more = low.constant(node, "summand", summand, total.scale)
         total = interim(low, node, pb.Add(), [total, more], total.shape, shifted, "more")
-        return in_shape_of_result(low, node, total)
+        return replace(in_shape_of_result(low, node, total), share=share)
 
 
 def _squares(x: Interval) -> tuple[Array, Array]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from covey.errors import NodeError
 from covey.ir import Graph
+from covey.passes.affine_sinking import sink_affine
 from covey.passes.average_before_point import average_before_point
 from covey.passes.batch_norm_folding import fold_batch_norm
 from covey.passes.compared_inputs import find_compared_inputs, fold_into_thresholds
@@ -14,9 +15,11 @@ from covey.passes.factor_raising import raise_factors
 from covey.passes.hidden_features import hide_features
 from covey.passes.identity_removal import remove_identities
 from covey.passes.input_scaling import fold_input_scaling
+from covey.passes.late_division import divide_late
 from covey.passes.linear_merging import merge_linear_layers
 from covey.passes.masked_softmax import find_masks
 from covey.passes.normalizers import resolve_normalizers
+from covey.passes.parallel_layers import join_parallel_layers
 from covey.passes.pool_before_relu import pool_before_relu
 from covey.passes.quotients import make_quotients
 from covey.passes.relu_before_moves import relu_before_moves
@@ -55,8 +58,11 @@ def rewrite(
     make_quotients(graph)
     raise_factors(graph)
     fold_batch_norm(graph, keep=keep_bn)
+    divide_late(graph)
+    sink_affine(graph)
     average_before_point(graph)
     merge_linear_layers(graph)
+    join_parallel_layers(graph)
     fold_input_scaling(graph)
     fold_into_thresholds(graph)
     if not keep_bn:

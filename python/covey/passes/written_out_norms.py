@@ -12,7 +12,7 @@ from covey.ops.average_pool import AveragePool
 from covey.ops.mul import Mul
 from covey.ops.reshape import Reshape
 from covey.ops.scalar import Scalar
-from covey.ops.standardising import Mean, SquareSum, Standardised
+from covey.ops.standardising import Deviation, SquareSum, Standardised
 from covey.ops.sub import Sub
 
 
@@ -81,7 +81,7 @@ def _replace(graph: Graph, product: Node, root: Node, deviation: str, epsilon: f
     count = value.shape[-1]
     made: list[Node] = []
 
-    def step(op: Mean | SquareSum | Sub, inputs: list[str], shape: tuple[int, ...], hint: str) -> str:
+    def step(op: Deviation | SquareSum, inputs: list[str], shape: tuple[int, ...], hint: str) -> str:
         name = graph.add_value(Value(graph.fresh(f"{product.output}.{hint}"), shape)).name
         made.append(Node(product.name, product.source_op, op, inputs, name))
         return name
@@ -89,9 +89,8 @@ def _replace(graph: Graph, product: Node, root: Node, deviation: str, epsilon: f
     x = deviation
     node = graph.producer(deviation)
     if node is not None and isinstance(node.op, Sub) and _pooled(graph, node.inputs[1]) == node.inputs[0]:
-        # A finer mean, so that rows of equal elements are 0.
-        mean = step(Mean(), [node.inputs[0]], (*value.shape[:-1], 1), "mean")
-        x = step(Sub(), [node.inputs[0], mean], value.shape, "deviation")
+        # An exact mean, so that rows of equal elements are 0.
+        x = step(Deviation(), [node.inputs[0]], value.shape, "deviation")
     squares = step(SquareSum(count * epsilon), [x], (*value.shape[:-1], 1), "squares")
     made.append(Node(product.name, product.source_op, Standardised(over=float(count)), [x, squares], product.output))
     graph.nodes[at : at + 1] = made

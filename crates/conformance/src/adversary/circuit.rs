@@ -135,7 +135,7 @@ impl<W: Word> Walk<'_, W> {
         publics: &[Tensor<W>],
         found: &mut Vec<bool>,
     ) -> Result<Results<W>> {
-        let any = Comparison { bound: W::BITS - 1, proved: false };
+        let any = Comparison::new(W::BITS - 1, false);
         let me = self.me;
         let load = |number: usize| {
             let stored = QuadHarness::<W>::load(dealt[number][me].clone(), me, SHAPES[number], 5);
@@ -248,7 +248,7 @@ impl<W: Word> Walk<'_, W> {
         self.node("sign");
         let sign = self.party.msb(&client, any)?;
         self.node("sign of few bits");
-        let small = self.party.msb(y, Comparison { bound: 7, proved: true })?;
+        let small = self.party.msb(y, Comparison::new(7, true))?;
         self.node("and");
         let both = self.party.and(&sign, &small)?;
         self.node("bits");

@@ -30,7 +30,7 @@ impl Suite for ClientHalves {
             bench.exactly(x, values.clone())?;
             let square = bench.protocol.mul(x, x, Some(truncation))?;
             let rest = bench.protocol.sub(&square, x)?;
-            let positive = bench.protocol.relu(&rest, Comparison { bound: self.0.bits() - 1, proved: false })?;
+            let positive = bench.protocol.relu(&rest, Comparison::new(self.0.bits() - 1, false))?;
             for result in [x, &square, &positive, x] {
                 bench.reveal(result)?;
             }

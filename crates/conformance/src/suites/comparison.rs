@@ -24,14 +24,14 @@ impl Suite for Comparisons {
             let values = self.0.values(bound);
             // A calibrated bound shortens nothing; the values keep it all the same.
             for proved in [true, false] {
-                self.signs(bench, &values, Comparison { bound, proved })?;
+                self.signs(bench, &values, Comparison::new(bound, proved))?;
             }
             if bound > 1 {
                 let (x, y) = self.0.pairs(&self.0.values(bound - 1));
-                self.maxima(bench, &x, &y, Comparison { bound, proved: true })?;
+                self.maxima(bench, &x, &y, Comparison::new(bound, true))?;
             }
         }
-        let wide = Comparison { bound: full, proved: false };
+        let wide = Comparison::new(full, false);
         let (x, y) = self.0.pairs(&self.0.values(full - 1));
         self.maxima(bench, &x, &y, wide)?;
         for length in self.0.lengths() {
@@ -60,7 +60,7 @@ impl Comparisons {
         let small: Vec<i64> = map(values, |v| v / 2);
         let x = bench.vector(owner, &small)?;
         let truncation = Truncation { bits: 2, rounding: Rounding::Exact, bound: comparison.bound - 1 };
-        let shifted = Comparison { bound: comparison.bound - 2, ..comparison };
+        let shifted = Comparison { bound: comparison.bound - 2, certain: comparison.certain - 2 };
         let rectified = bench.protocol.truncate_relu(&x, truncation, shifted)?;
         bench.exactly(&rectified, map(&small, |v| (v >> 2).max(0)))
     }

@@ -59,7 +59,7 @@ impl Conversion {
         let (xs, ys) = (inside(xs), inside(ys));
         let (x, y) = (bench.vector(0, &xs)?, bench.vector(0, &ys)?);
         bench.case(format!("bit2a of {count} elements"));
-        let comparison = Comparison { bound: self.0.ring.bits() - 1, proved: false };
+        let comparison = Comparison::new(self.0.ring.bits() - 1, false);
         let (x_sign, y_sign) = (bench.protocol.msb(&x, comparison)?, bench.protocol.msb(&y, comparison)?);
         let word = bench.protocol.bit2a(&x_sign, &[1, count])?;
         bench.exactly(&word, xs.iter().map(|&v| i64::from(v < 0)).collect())?;

@@ -21,9 +21,9 @@ pub struct Layers(pub Samples);
 
 /// |v| < 2^8.
 const BITS: u32 = 8;
-const PROVED: Comparison = Comparison { bound: BITS, proved: true };
+const PROVED: Comparison = Comparison::new(BITS, true);
 /// Of differences.
-const WIDER: Comparison = Comparison { bound: BITS + 1, proved: true };
+const WIDER: Comparison = Comparison::new(BITS + 1, true);
 
 impl Suite for Layers {
     const NAME: &'static str = "layers";
@@ -80,7 +80,7 @@ impl Layers {
             ([3, 4, 3, 3], [5, 4, 1, 1], 1, window([1, 1], [1, 1], [0; 4], [1, 1])),
             ([1, 4, 3, 3], [7, 4, 3, 3], 1, window([3, 3], [1, 1], [0; 4], [1, 1])),
         ];
-        let rectified = Comparison { bound: 15, proved: true };
+        let rectified = Comparison::new(15, true);
         for (index, (x_shape, w_shape, groups, window)) in cases.into_iter().enumerate() {
             let x = self.secret(bench, &x_shape, &format!("image {index}"))?;
             let weights = values(&w_shape, 6, "kernel");
@@ -124,7 +124,7 @@ impl Layers {
         let geometry = conv2d::conv2d_geometry(&x_shape, &w_shape, &window, 1)?;
         let weight = linear::prepare(bench.protocol, Operand::Secret(&weight), geometry)?;
         let residual = bench.input(0, &[2, 3, 3, 4, 4], &values(&[288], 11, "residual"))?;
-        let relu = Some(Comparison { bound: 15, proved: true });
+        let relu = Some(Comparison::new(15, true));
         bench.case("convolution of stacked images, residual, rectified");
         let after = After { residual: Some(&residual), relu, ..self.shifted() };
         let z = conv2d::conv2d(bench.protocol, &x, &weight, None, after)?;

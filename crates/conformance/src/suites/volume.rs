@@ -130,7 +130,7 @@ impl Suite for Volume {
         let xs = self.values(bound, count, "x");
         let x = bench.vector(1 % bench.parties(), &xs)?;
         let last = bench.parties() - 1;
-        let comparison = Comparison { bound: l - 1, proved: false };
+        let comparison = Comparison::new(l - 1, false);
         let exact = Some(self.truncation(Rounding::Exact));
         let second = |bench: &mut Bench<P>| bench.vector(last, &self.values(bound, count, "y"));
         let z = match self.primitive {

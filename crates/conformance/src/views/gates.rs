@@ -16,7 +16,7 @@ use crate::harness::StoredOf;
 use crate::tap::{Log, count, forget};
 
 /// Reads all bits below the sign.
-const FULL: Comparison = Comparison { bound: 3, proved: false };
+const FULL: Comparison = Comparison::new(3, false);
 
 /// A party, and what it has received.
 pub struct Party<'a, H: Keyed> {

@@ -54,7 +54,7 @@ fn run<P: covey_conformance::Complete>(bench: &mut Bench<P>) -> Result<Vec<Case>
     let l = bench.ring().bits();
     let mut cases = Vec::new();
     for bound in 1..l {
-        let comparison = Comparison { bound, proved: false };
+        let comparison = Comparison::new(bound, false);
         let xs = values(bound);
         let x = bench.vector(0, &xs)?;
         let sign = bench.protocol.msb(&x, comparison)?;

@@ -129,7 +129,7 @@ fn truncation(rounding: Rounding) -> Truncation {
     Truncation { bits: 1, rounding, bound: 2 }
 }
 
-const FULL: Comparison = Comparison { bound: 3, proved: false };
+const FULL: Comparison = Comparison::new(3, false);
 
 /// The gates that every protocol has.
 macro_rules! gates {
@@ -179,7 +179,7 @@ macro_rules! gates {
         fn rectifiers() {
             check("relu, shift and relu", |bench, [x, y]| {
                 bench.protocol.relu(&x, FULL)?;
-                let comparison = Comparison { bound: 2, proved: false };
+                let comparison = Comparison::new(2, false);
                 bench.protocol.truncate_relu(&y, truncation(Rounding::Exact), comparison).map(|_| ())
             });
         }

@@ -9,6 +9,7 @@ use prost::Message;
 use crate::*;
 
 mod carried;
+mod certain;
 mod corruption;
 mod format;
 mod invalid_nodes;

@@ -27,13 +27,13 @@ pub struct Truncation {
     pub bound: u32,
 }
 
-/// What a comparison may rely on: `|x| < 2^bound`. Protocols shorten their circuits only for *proved* bounds.
+/// What a comparison may rely on: `|x| < 2^bound`. Protocols shorten their circuits only by what is *certain*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Comparison {
     /// `|x| < 2^bound`, at most l - 1.
     pub bound: u32,
-    /// Whether the bound follows from the input's declared range alone, so that no input the client accepts breaks it.
-    pub proved: bool,
+    /// `|x| < 2^certain` for every input that the client accepts, or [`Comparison::UNKNOWN`].
+    pub certain: u32,
 }
 
 /// The linear map a weight stands for.
@@ -154,9 +154,17 @@ pub enum Phase {
 }
 
 impl Comparison {
+    /// No bound is certain but the ring's.
+    pub const UNKNOWN: u32 = 64;
+
+    /// A bound that is *proved*, so certain, or else calibrated.
+    pub const fn new(bound: u32, proved: bool) -> Self {
+        Comparison { bound, certain: if proved { bound } else { Self::UNKNOWN } }
+    }
+
     /// Bits below the sign that a comparison in a ring of `bits` bits reads, and how many below those it leaves out.
     pub(crate) fn read(self, bits: u32, options: &Options) -> (u32, u32) {
-        let bounded = if self.proved || options.key_bits.is_some() { self.bound } else { bits - 1 };
+        let bounded = if options.key_bits.is_some() { self.bound } else { self.certain };
         let below = bounded.clamp(1, bits - 1);
         match options.key_bits {
             // A borrow that is left out may carry the largest values past their bound, so the bit above it is read too. In a ring that has

@@ -92,7 +92,7 @@ proptest! {
         let x = share(&clear, &[1], &[value]);
         let inside = value.abs() < 1 << bound;
         let truncated = clear.truncate(&x, Truncation { bits: 1, rounding: Rounding::Exact, bound });
-        let compared = clear.msb(&x, Comparison { bound, proved: false });
+        let compared = clear.msb(&x, Comparison::new(bound, false));
         let divided = clear.div_exact(&x, 3, bound);
         prop_assert_eq!(truncated.is_ok(), inside);
         prop_assert_eq!(divided.is_ok(), inside);
@@ -111,10 +111,10 @@ proptest! {
             let composed = (0..ring.bits() as usize).map(|plane| u64::from(bits.0.get(plane, index)) << plane).sum::<u64>();
             prop_assert_eq!(composed, word);
         }
-        let negative = clear.msb(&x, Comparison { bound: 64, proved: false }).unwrap();
+        let negative = clear.msb(&x, Comparison::new(64, false)).unwrap();
         let as_words = clear.bit2a(&negative, &[70]).unwrap();
         let kept = clear.select(&negative, &x).unwrap();
-        let rectified = clear.relu(&x, Comparison { bound: 64, proved: false }).unwrap();
+        let rectified = clear.relu(&x, Comparison::new(64, false)).unwrap();
         for (i, &value) in values.iter().enumerate() {
             prop_assert_eq!(as_words.data()[i], u64::from(value < 0));
             prop_assert_eq!(signed(&clear, &kept)[i], value.min(0));
@@ -220,7 +220,7 @@ fn an_epilogue_adds_shifts_and_rectifies_in_this_order() {
         bias: Some(Bias::Public(&bias)),
         truncate: Some(Truncation { bits: 1, rounding: Rounding::Exact, bound: 10 }),
         residual: None,
-        relu: Some(Comparison { bound: 9, proved: true }),
+        relu: Some(Comparison::new(9, true)),
     };
     let out = clear.linear(&x, &weight, &epilogue).unwrap();
     assert_eq!(signed(&clear, &out), [4, 0, 0, 11]);

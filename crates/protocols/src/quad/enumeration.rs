@@ -357,7 +357,7 @@ fn fused_gate(site: &Site, select: trio::fused::Select, opens: bool) -> fused::F
         trio::fused::Select::Reduced => Adder::FewestBytes,
         trio::fused::Select::Flat => Adder::FewestRounds,
     };
-    let task = Task::new(opens, truncation, Comparison { bound: 31, proved: false }, site.ring, &options(adder));
+    let task = Task::new(opens, truncation, Comparison::new(31, false), site.ring, &options(adder));
     let plan = trio::fused::FusedReluPlan::choose(task, &options(adder), 1);
     assert_eq!(plan.select, select);
     let (x, y) = (Shared::new(site, 0, 12_345), Shared::new(site, 1, 77));

@@ -166,7 +166,7 @@ mod tests {
         let ring = Ring::Pow2(32);
         let count = 1 << 14;
         let truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
-        let comparison = Comparison { bound: 31, proved: false };
+        let comparison = Comparison::new(31, false);
         let linear = Gate::Linear {
             geometry: Geometry::Dense { inputs: 4, outputs: 64 },
             batch: count / 64,

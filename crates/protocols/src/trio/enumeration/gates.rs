@@ -265,7 +265,7 @@ fn inputs() {
 fn p0_receives_nothing() {
     let (options, count) = (Options::default(), 100);
     let truncation = Truncation { bits: 3, rounding: Rounding::Exact, bound: 10 };
-    let comparison = crate::api::Comparison { bound: 10, proved: false };
+    let comparison = crate::api::Comparison::new(10, false);
     for gate in [
         Gate::Product { count, square: false, truncate: Some(truncation) },
         Gate::Product { count, square: false, truncate: None },
