@@ -380,7 +380,7 @@ class _Importer:
             return
         status = Status.OK if torch_node.rewritten is None else Status.REWRITTEN
         self._record(name, target, status, torch_node.rewritten or "")
-        self.known[node] = torch_node.results or self.scope.activation(torch_node.output)
+        self.known[node] = torch_node.known or torch_node.results or self.scope.activation(torch_node.output)
 
     def _fail(self, node: Any, error: NodeError) -> None:
         """Note the error, with the line of the model's source, and go on with the shape that PyTorch knows."""
