@@ -138,6 +138,15 @@ def test_masks_are_left_out(case: str, how: str) -> None:
     assert graph.truths == {"counted"}
 
 
+@pytest.mark.parametrize("case", ["distilbert", "llama"])
+def test_modules_take_inputs_by_name(case: str) -> None:
+    module, inputs = model(case, use_cache=False), texts()
+    compiled = covey.compile(module, inputs, max_error=0.01)
+    assert compiled.graph.inputs == ["input_ids", "attention_mask"]
+    (got,) = reference.outputs(compiled.graph, {name: np.float64(array) for name, array in inputs.items()})
+    np.testing.assert_allclose(got, results(module, inputs)[0], atol=2e-4)
+
+
 def test_positions_that_the_network_counts() -> None:
     """RoBERTa's own: how many tokens before are no padding, which is a secret of the ids."""
     module, inputs = model("roberta"), texts()

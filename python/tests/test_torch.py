@@ -369,16 +369,16 @@ def test_check_finds_what_hides_behind_an_unsupported_node() -> None:
     class Module(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             largest, _ = torch.topk(torch.relu(x), 2)
-            return torch.relu(torch.cumsum(largest, 1))
+            return torch.relu(torch.cumprod(largest, 1))
 
     checked = covey.check(Module().eval(), torch.zeros(2, 4))
     assert {note.node: note.status.value for note in checked.notes} == {
         "relu": "ok",
         "topk": "unsupported",
-        "cumsum": "unsupported",
+        "cumprod": "unsupported",
         "relu.2": "not checked",
     }
-    assert [cause.op for cause in checked.causes] == ["aten.topk", "aten.cumsum"]
+    assert [cause.op for cause in checked.causes] == ["aten.topk", "aten.cumprod"]
 
 
 def test_what_cannot_follow_a_moved_batch_names_the_move() -> None:
