@@ -209,7 +209,7 @@ def test_what_is_counted() -> None:
 VISION: dict[str, Any] = {
     "vit": lambda models: models.vision_transformer.VisionTransformer(32, 16, 1, 2, 16, 24, num_classes=5),
     "swin": lambda models: models.swin_transformer.SwinTransformer(
-        [4, 4], 8, [2, 2], [1, 2], [4, 4], stochastic_depth_prob=0.1, num_classes=5
+        [4, 4], 8, [2, 1], [1, 2], [4, 4], stochastic_depth_prob=0.1, num_classes=5
     ),
     "convnext": lambda models: models.convnext.ConvNeXt(
         [models.convnext.CNBlockConfig(8, 16, 1), models.convnext.CNBlockConfig(16, None, 1)], num_classes=5
