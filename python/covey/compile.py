@@ -109,7 +109,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
 
     The model is an `.onnx` or `.pt2` file, a loaded ONNX model, a PyTorch module or an exported program, or a fitted
     scikit-learn model or pipeline. A module is exported with `example_inputs`, one array or tensor [N, ..] for each
-    argument of its `forward`.
+    argument of its `forward`, in their order or by their names.
 
     Bounds need to know the inputs: give `input_range` (low, high), which the data owner's client enforces, or
     `calibration` data [N, ..], or both. From calibration data alone the input range is its span, widened; the example
@@ -258,6 +258,8 @@ def _measure_spans(graph: Graph, samples: Mapping[str, np.ndarray]) -> dict[str,
 
 
 def _by_name(example_inputs: Any, graph: Graph) -> Data:
+    if isinstance(example_inputs, Mapping):
+        return example_inputs
     values = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
     return dict(zip(graph.inputs, values, strict=False))
 

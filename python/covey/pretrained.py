@@ -200,7 +200,7 @@ def _load(transformers: Any, folder: Path, task: str | None) -> Any:
         raise ModelError(f"'{folder}' holds a {saved}, which transformers lacks: choose a task of {', '.join(TASKS)}")
     try:
         model, loading = loader.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True, output_loading_info=True, torch_dtype="float32"
+            folder, local_files_only=True, use_safetensors=True, output_loading_info=True, dtype="float32"
         )
     except Exception as error:  # transformers raises many kinds
         raise ModelError(

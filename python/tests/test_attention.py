@@ -63,6 +63,19 @@ def test_attention(case: str) -> None:
     agree(proto, inputs, expected=due, tolerance=4e-3)
 
 
+def test_truth_values_of_an_input_mask() -> None:
+    """A secret mask as Attention takes it, which counts where it is 1."""
+    inputs = secrets(*((2, 3, 5, 8),) * 3)
+    mask = np.array([[1, 1, 1, 0, 0], [1, 0, 1, 1, 1]], dtype=bool)[:, None, None]
+    shapes = {name: ["N", *array.shape[1:]] for name, array in {**inputs, "m": mask}.items()}
+    node = helper.make_node("Attention", [*"qkvm"], ["y"], name="the_node")
+    proto = builders.model([node], shapes, ["y"], {}, types={"m": onnx.TensorProto.BOOL}, opset=23)
+    (due,) = ReferenceEvaluator(proto).run(None, {**{k: v.astype(np.float32) for k, v in inputs.items()}, "m": mask})
+    compiled = covey.compile(proto, input_range={**dict.fromkeys("qkv", (-2, 2)), "m": (0, 1)})
+    (got,) = interpreter.run(compiled, {**inputs, "m": mask.astype(np.float64)})
+    np.testing.assert_allclose(got, due, atol=4e-3)
+
+
 def test_keys_and_values_are_not_repeated() -> None:
     inputs = secrets((2, 6, 5, 8), (2, 2, 5, 8), (2, 2, 5, 8))
     compiled = covey.compile(attention(inputs), input_range=(-2, 2))

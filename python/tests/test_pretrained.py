@@ -106,31 +106,58 @@ def test_a_program_is_private(case: str) -> None:
     assert verdict.passed, verdict.failure
 
 
+class Two(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """A model of ids and of which count, written as users do."""
+
+    def __init__(self, module: Any, numbers: bool = False) -> None:
+        super().__init__()
+        self.module, self.numbers = module, numbers
+
+    def forward(self, ids: Any, counted: Any) -> Any:
+        if self.numbers:  # as versions before 5 write it
+            counted = (1.0 - counted[:, None, None, :].to(torch.float32)) * torch.finfo(torch.float32).min
+        return self.module(input_ids=ids, attention_mask=counted, use_cache=False)[0]
+
+
+def rewritten(module: Any, inputs: dict[str, np.ndarray]) -> covey.ir.Graph:
+    graph, errors = examine(module.eval(), example_inputs=tuple(map(torch.from_numpy, inputs.values())))
+    assert [*errors, *rewrite(graph)] == []
+    return graph
+
+
 @pytest.mark.parametrize(
     ("case", "how"), [("bert", "sdpa"), ("bert", "eager"), ("bert", "numbers"), ("gpt2", "sdpa"), ("gpt2", "eager")]
 )
 def test_masks_are_left_out(case: str, how: str) -> None:
     """What is secret of a mask is one row of it, however the model writes masks; causality is public."""
     module = model(case, attn_implementation="sdpa" if how == "numbers" else how)
-
-    class Two(torch.nn.Module):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = module
-
-        def forward(self, ids: Any, counted: Any) -> Any:
-            if how == "numbers":  # as versions before 5 write it
-                least = torch.finfo(torch.float32).min
-                counted = (1.0 - counted[:, None, None, :].to(torch.float32)) * least
-            return self.module(input_ids=ids, attention_mask=counted, use_cache=False)[0]
-
-    inputs = tuple(torch.from_numpy(array) for array in texts().values())
-    graph, errors = examine(Two().eval(), example_inputs=inputs)
-    assert [*errors, *rewrite(graph)] == []
+    graph = rewritten(Two(module, numbers=how == "numbers"), texts())
     (softmax,) = (node for node in graph.nodes if node.op.label == "Softmax")
     assert graph.values[softmax.inputs[1]].shape == (1, 1, LENGTH)
     assert (softmax.op.mask is not None) == (case == "gpt2")
     assert graph.truths == {"counted"}
+
+
+@pytest.mark.parametrize("case", ["distilbert"])
+def test_modules_take_inputs_by_name(case: str) -> None:
+    module, inputs = model(case, use_cache=False), texts()
+    compiled = covey.compile(module, inputs, max_error=0.01)
+    assert compiled.graph.inputs == ["input_ids", "attention_mask"]
+    (got,) = reference.outputs(compiled.graph, {name: np.float64(array) for name, array in inputs.items()})
+    np.testing.assert_allclose(got, results(module, inputs)[0], atol=2e-4)
+
+
+def test_positions_that_the_network_counts() -> None:
+    """RoBERTa's own: how many tokens before are no padding, which is a secret of the ids."""
+    module, inputs = model("roberta"), texts()
+    inputs["input_ids"][inputs["attention_mask"] == 0] = 1
+    inputs["input_ids"][0, 2] = 1
+    graph = rewritten(Two(module), inputs)
+    (got,) = reference.outputs(graph, dict(zip(graph.inputs, map(np.float64, inputs.values()), strict=True)))
+    np.testing.assert_allclose(got, results(module, inputs)[0], atol=2e-4)
+    compiled = covey.compile(Two(module).eval(), tuple(inputs.values()), max_error=0.01)
+    verdict = covey.verify(compiled, "clear", data=dict(zip(graph.inputs, inputs.values(), strict=True)))
+    assert verdict.passed, verdict.failure
 
 
 def test_a_saved_model_with_a_head_of_its_own(tmp_path: Path) -> None:

@@ -184,3 +184,49 @@ def test_truth_values_of_whole_numbers() -> None:
         covey.DataError, match=r"'counted' holds 2 in sample 0 at \[1\]: give whole numbers from 0 to 1"
     ):
         covey.verify(compiled, "clear", data=wrong)
+
+
+def test_what_is_counted() -> None:
+    """Sums of truth values are whole numbers, by which a table may be read; others are refused."""
+    table = nn.Embedding(7, 4)
+
+    class Positions(nn.Module):
+        def __init__(self, table: Any) -> None:
+            super().__init__()
+            self.table = table
+
+        def forward(self, ids: Any, x: Any) -> Any:
+            real = ids.ne(3).int()
+            return self.table((torch.cumsum(real, 1).type_as(real) * real).long() + 1) * x.unsqueeze(-1)
+
+    ids = torch.tensor([[1, 3, 0, 4, 2], [3, 3, 3, 2, 3]])
+    graph = agrees(Positions(table), ids, image(2, 5))
+    assert graph.classes == {"ids": (0,)}
+    with pytest.raises(covey.UnsupportedError, match="are from 1 to 6, where its table has 6 rows"):
+        covey.compile(Positions(nn.Embedding(6, 4)).eval(), (ids, image(2, 5)))
+
+
+VISION: dict[str, Any] = {
+    "vit": lambda models: models.vision_transformer.VisionTransformer(32, 16, 1, 2, 16, 24, num_classes=5),
+    "swin": lambda models: models.swin_transformer.SwinTransformer(
+        [4, 4], 8, [2, 1], [1, 2], [4, 4], stochastic_depth_prob=0.1, num_classes=5
+    ),
+    "convnext": lambda models: models.convnext.ConvNeXt(
+        [models.convnext.CNBlockConfig(8, 16, 1), models.convnext.CNBlockConfig(16, None, 1)], num_classes=5
+    ),
+}
+
+
+@pytest.mark.parametrize("case", VISION)
+def test_networks_of_torchvision(case: str) -> None:
+    torchvision = pytest.importorskip("torchvision", reason="torchvision is not installed")
+    torch.manual_seed(1)
+    module = VISION[case](torchvision.models)
+    for name, part in module.named_parameters():
+        if name.startswith("head"):
+            nn.init.normal_(part, std=0.3)
+    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    agrees(module, x)
+    compiled = covey.compile(module, (x,), max_error=0.01)
+    verdict = covey.verify(compiled, "clear", data=x.numpy())
+    assert verdict.passed, verdict.failure

@@ -13,7 +13,7 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -124,17 +124,25 @@ def _export(torch: Any, module: Any, example_inputs: Any) -> Any:
     if training is not None:
         raise ModelError(f"'{training}' is in training mode: call eval() on the module first")
     examples = _examples(torch, example_inputs)
-    wide = tuple(torch.cat([tensor, tensor]) if len(tensor) == 1 else tensor for tensor in examples)
+    wide = {name: torch.cat([tensor, tensor]) if len(tensor) == 1 else tensor for name, tensor in examples.items()}
+    named = isinstance(example_inputs, Mapping)
+
+    def arguments(tensors: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return ((), dict(tensors)) if named else (tuple(tensors.values()), {})
+
     batch = torch.export.Dim("batch")
+    shapes = {name: {0: batch} for name in wide}
     try:
         with _quiet():
-            return torch.export.export(module, wide, dynamic_shapes=tuple({0: batch} for _ in wide))
+            return torch.export.export(
+                module, *arguments(wide), dynamic_shapes=shapes if named else tuple(shapes.values())
+            )
     except Exception:
         # Some modules fix the batch size in their code: they are exported with that of the examples.
         pass
     try:
         with _quiet():
-            return torch.export.export(module, examples)
+            return torch.export.export(module, *arguments(examples))
     except Exception as error:
         raise ModelError(
             f"torch.export cannot export {type(module).__name__} ({_first_line(error)}): see torch.export's own "
@@ -142,21 +150,26 @@ def _export(torch: Any, module: Any, example_inputs: Any) -> Any:
         ) from None
 
 
-def _examples(torch: Any, example_inputs: Any) -> tuple[Any, ...]:
+def _examples(torch: Any, example_inputs: Any) -> dict[str, Any]:
+    """A tensor for each argument, by its name or its number."""
     if example_inputs is None:
         raise ModelError("a module needs example inputs to be exported: covey.compile(module, example_inputs)")
-    values = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
-    tensors = []
-    for index, value in enumerate(values):
+    if isinstance(example_inputs, Mapping):
+        values = dict(example_inputs)
+    else:
+        several = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
+        values = {str(index): value for index, value in enumerate(several)}
+    tensors = {}
+    for name, value in values.items():
         tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
         if not isinstance(tensor, torch.Tensor):
-            raise ModelError(f"example input {index} is a {type(value).__name__}: give tensors or NumPy arrays")
+            raise ModelError(f"example input {name} is a {type(value).__name__}: give tensors or NumPy arrays")
         if tensor.dim() == 0 or len(tensor) == 0:
-            raise ModelError(f"example input {index} has no batch dimension or no samples: give [N, ..]")
-        tensors.append(tensor.to(torch.float32) if tensor.dtype == torch.float64 else tensor)
+            raise ModelError(f"example input {name} has no batch dimension or no samples: give [N, ..]")
+        tensors[name] = tensor.to(torch.float32) if tensor.dtype == torch.float64 else tensor
     if not tensors:
         raise ModelError("the model has no inputs: give example inputs [N, ..]")
-    return tuple(tensors)
+    return tensors
 
 
 @contextmanager
@@ -380,7 +393,7 @@ class _Importer:
             return
         status = Status.OK if torch_node.rewritten is None else Status.REWRITTEN
         self._record(name, target, status, torch_node.rewritten or "")
-        self.known[node] = torch_node.results or self.scope.activation(torch_node.output)
+        self.known[node] = torch_node.known or torch_node.results or self.scope.activation(torch_node.output)
 
     def _fail(self, node: Any, error: NodeError) -> None:
         """Note the error, with the line of the model's source, and go on with the shape that PyTorch knows."""

@@ -67,6 +67,8 @@ class TorchNode:
     """The arguments that differ from their defaults."""
     read: set[str] = field(default_factory=set)
     rewritten: str | None = None
+    known: Constant | None = None
+    """The result where it does not depend on the network's input after all."""
     results: list[Value | Constant | None] | None = None
     """What `getitem` finds, for operators with several results; None in the place of one that is not supported."""
     _constants: int = 0
@@ -169,6 +171,11 @@ class TorchNode:
         """`become`, or `first_of` where this is the operator's native form, which has several results."""
         native = self.op_type.startswith(("aten.native_", "aten._"))
         (self.first_of if native else self.become)(operator, *operands, **attributes)
+
+    def constant_result(self, array: npt.NDArray[Any]) -> None:
+        """The node's result is a constant, whatever the network's input is."""
+        self.known = Constant(self.output, array)
+        self.rewritten = "constant, whatever it reads"
 
     @property
     def result(self) -> Value | None:

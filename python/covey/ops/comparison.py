@@ -229,4 +229,7 @@ def _equal_aten(node: TorchNode) -> None:
 
 @from_torch("aten.ne.Scalar", "aten.ne.Tensor")
 def _unequal_aten(node: TorchNode) -> None:
+    if all(isinstance(each, Value) and each.dtype is DType.BOOL for each in map(node.argument, ("self", "other"))):
+        node.become("Xor", node.activation("self"), node.activation("other"))
+        return
     node.become("Not", node.apply("Equal", node.operand("self"), node.operand("other"), suffix="equal"))

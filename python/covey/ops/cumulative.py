@@ -60,13 +60,6 @@ def _triangle(node: OnnxNode) -> None:
     node.note("moves, and zeros in the place of the others")
 
 
-@from_torch("aten.cumsum.default")
-def _cumulative_sum_aten(node: TorchNode) -> None:
-    node.ignore("dtype")
-    x = node.activation("self")
-    node.become("CumSum", x, np.array(node.axis("dim", x.rank)))
-
-
 @from_torch("aten.triu.default")
 def _upper_aten(node: TorchNode) -> None:
     node.become("Trilu", node.activation("self"), np.array(node.integers("diagonal")), upper=1)

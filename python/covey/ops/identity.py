@@ -12,7 +12,8 @@ import onnx
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
-from covey.ir import DType
+from covey.ir import DType, Value
+from covey.ops.counting import counted
 from covey.ops.whole_numbers import Number, Truth
 
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
@@ -111,11 +112,23 @@ def _to_aten(node: TorchNode) -> None:
     node.ignore("layout", "device", "pin_memory", "non_blocking", "memory_format", "copy", "dtype")
     dtype, x = node.argument("dtype"), node.activation("self")
     target = _kind(dtype) if dtype is not None else x.dtype
+    if x.dtype is not DType.FLOAT and target is not x.dtype and not node.scope.graph.holds_input(x.name):
+        target = DType.FLOAT if target is DType.INDEX else target  # whole numbers that the network counts
     if x.dtype is not DType.FLOAT and target is not DType.INDEX and dtype is not None:
         node.become("Cast", x, to=onnx.TensorProto.FLOAT if target is DType.FLOAT else onnx.TensorProto.BOOL)
         return
-    if target is not x.dtype:
+    if target is not x.dtype and not (target is DType.INDEX and counted(node.scope.graph, x.name) is not None):
         raise node.unsupported(f"it casts to {dtype}", "only casts between floating types are supported")
+    node.alias(x)
+    node.note("removed: every value is fixed-point")
+
+
+@from_torch("aten.type_as.default")
+def _type_as_aten(node: TorchNode) -> None:
+    x, other = node.activation("self"), node.argument("other")
+    kind = other.dtype if isinstance(other, Value) else DType.FLOAT if other.array.dtype.kind == "f" else DType.INDEX
+    if kind is not x.dtype and not (kind is DType.INDEX and counted(node.scope.graph, x.name) is not None):
+        raise node.unsupported("it casts to another type", "only casts between floating types are supported")
     node.alias(x)
     node.note("removed: every value is fixed-point")
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
-from covey.importers.torch_node import TorchNode, from_torch
+from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.ir import Shape, Value
 from covey.ops.add import Add
 from covey.ops.concat import Concat
@@ -119,5 +119,16 @@ def _scatter_elements(node: OnnxNode) -> None:
 @from_torch("aten.gather.default")
 def _gather_aten(node: TorchNode) -> None:
     node.ignore("sparse_grad")
-    x = node.activation("self")
-    node.become("GatherElements", x, node.constant("index"), axis=node.axis("dim", x.rank))
+    source, index = node.argument("self"), node.argument("index")
+    if not isinstance(source, Constant):
+        x = node.activation("self")
+        node.become("GatherElements", x, node.constant("index"), axis=node.axis("dim", x.rank))
+        return
+    # Where all of a constant are the same, any place has that.
+    places = node.activation("index")
+    if not (source.array == source.array.flat[0]).all():
+        raise node.unsupported(
+            "it picks by secret indices", "let an embedding, or Gather of a constant table, read them"
+        )
+    node.axis("dim", places.rank)
+    node.constant_result(np.full((1, *places.shape), source.array.flat[0]))

@@ -1,0 +1,96 @@
+"""Importers of what takes elements by indices: constants, whole numbers of an input, numbers the network counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.torch_node import Constant, TorchNode, from_torch
+from covey.ops.counting import counted, look_up_counted
+from covey.ops.gather import data_axis, emit_pick
+from covey.ops.reshape import Reshape
+from covey.ops.whole_numbers import look_up
+
+
+@from_onnx("Gather")
+def _gather(node: OnnxNode) -> None:
+    if node.is_constant(0) and not node.is_constant(1):
+        numbers = node.scope.activation(node.inputs[1])
+        span = None if numbers is None else counted(node.scope.graph, numbers.name)
+        if numbers is None or span is None:
+            look_up(node)
+        else:
+            look_up_counted(node, numbers, node.weights(0, "table"), span)
+        return
+    x = node.activation(0, "data", index_allowed=True)
+    indices = node.constant(1, "indices").astype(np.int64)
+    axis = data_axis(node, x, int(node.attribute("axis", 0)))
+    size = x.shape[axis]
+    if indices.size == 0 or indices.min() < -size or indices.max() >= size:
+        raise node.unsupported(f"its indices do not lie in dimension {axis + 1} of {x}", "repair the model")
+    along: list[Sequence[int]] = [range(extent) for extent in x.shape]
+    along[axis] = (indices.ravel() % size).tolist()
+    if indices.ndim == 1:
+        emit_pick(node, x, along)
+        return
+    taken = emit_pick(node, x, along, output=f"{node.outputs[0]}.flat")
+    node.emit(Reshape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])), [taken], dtype=x.dtype)
+
+
+@from_torch("aten.select.int")
+def _select_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    (index,) = node.integers("index")
+    node.become("Gather", x, np.array(index), axis=node.axis("dim", x.rank))
+
+
+@from_torch("aten.index_select.default")
+def _index_select_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    node.become("Gather", x, node.constant("index"), axis=node.axis("dim", x.rank))
+
+
+@from_torch("aten.index.Tensor")
+def _index_aten(node: TorchNode) -> None:
+    """By constants; of the batch, all of it in order."""
+    x = node.activation("self")
+    indices = [None if entry is None else _index(node, entry) for entry in node.argument("indices")]
+    # Two samples say what becomes of each: what is read of the first, and whether the second is like it.
+    samples = np.arange(2 * x.size).reshape(2, *x.shape)
+    batch = indices[0]
+    if batch is not None:
+        indices[0] = samples_of = _two_samples(batch)
+        if samples_of is None:
+            raise node.unsupported(f"it picks samples of {x}", "keep the batch first and whole")
+        others = [entry for entry in indices[1:] if entry is not None]
+        if any(entry.ndim == batch.ndim and entry.shape[0] != 1 for entry in others):
+            raise node.unsupported(f"its indices differ between samples of {x}", "make them independent of the batch")
+    try:
+        first, second = samples[tuple(slice(None) if entry is None else entry for entry in indices)]
+    except (IndexError, ValueError):
+        raise node.unsupported(f"its indices do not lie in {x}, or move its batch", "repair the model") from None
+    if not np.array_equal(first + x.size, second):
+        raise node.unsupported(f"it picks samples of {x}", "keep the batch first and whole")
+    if first.ndim == 0:
+        raise node.unsupported(f"it leaves no dimension of {x} but the batch", "take a slice of one element")
+    if np.array_equal(first.ravel(), np.arange(x.size)):
+        node.become("Reshape", x, np.array([0, *first.shape]))
+        return
+    source = node.apply("Reshape", x, np.array([0, -1]), suffix="flat")
+    node.become("Gather", source, first, axis=1)
+
+
+def _index(node: TorchNode, entry: object) -> npt.NDArray[np.int64]:
+    if not isinstance(entry, Constant) or entry.array.dtype.kind != "i":
+        raise node.unsupported("its indices are no constants, or truth values", "use constant whole numbers")
+    return entry.array.astype(np.int64)
+
+
+def _two_samples(batch: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+    """The index of the batch as one of two samples, if it takes all in order along its first dimension."""
+    if batch.size != len(batch) or not np.array_equal(batch.ravel(), np.arange(len(batch))):
+        return None
+    return np.arange(2).reshape(2, *batch.shape[1:])
