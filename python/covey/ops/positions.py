@@ -119,7 +119,7 @@ def _scatter_elements(node: OnnxNode) -> None:
 @from_torch("aten.gather.default")
 def _gather_aten(node: TorchNode) -> None:
     node.ignore("sparse_grad")
-    source, index = node.argument("self"), node.argument("index")
+    source = node.argument("self")
     if not isinstance(source, Constant):
         x = node.activation("self")
         node.become("GatherElements", x, node.constant("index"), axis=node.axis("dim", x.rank))
