@@ -12,7 +12,7 @@ from covey.bench.pipelines import ALL, NONE, TWO, VARIANTS, Row, Variant, bed, b
 from covey.bench.primitives import relu
 from covey.bench.runs import nodes, parties, repeat
 from covey.client import Progress
-from covey.models import Spec
+from covey.models import ImageSpec
 
 NOTE = (
     "Beaver at 64 bits on ImageNet's shape, one image a mini-batch, online with its material made before, as in the "
@@ -22,7 +22,7 @@ NOTE = (
 
 DOMAIN = "Z_2^64"
 
-MODELS = {"VGG16": Spec("vgg16", "imagenet", "max"), "ResNet50": Spec("resnet50", "imagenet", "max")}
+MODELS = {"VGG16": ImageSpec("vgg16", "imagenet", "max"), "ResNet50": ImageSpec("resnet50", "imagenet", "max")}
 
 
 def _cell(what: str, row: Row, here: str, paper: str = "", seconds: float | None = None) -> Cell:

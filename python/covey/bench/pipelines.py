@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from covey import models
 from covey.bench.cache import kept
 from covey.bench.networks import LOCAL_ROUND_TRIP_MS, NetworkProfile, local_network
 from covey.bench.runs import PATIENCE
@@ -131,8 +130,8 @@ class Bed:
         self.spec = spec
         self.model = model
         self.batch = batch
-        self.images = models.samples(spec.shape, batch)
-        self.due = run_clear(model, self.images)
+        self.inputs = spec.samples(batch)
+        self.due = run_clear(model, self.inputs)
 
     def measure(
         self,
@@ -150,14 +149,14 @@ class Bed:
             for index in range(1 + repetitions):
                 progress(index, 1 + repetitions, f"{variant.name} on {network.name}")
                 session.preprocess(self.batch)
-                done = session.infer_all([self.images], phase="online")
+                done = session.infer_all([self.inputs], phase="online")
                 self._check(done)
                 results += [done] if index else []
             together = results
             if variant.lanes > 1:
                 count = 2 * variant.lanes
                 session.preprocess(self.batch, count)
-                together = [session.infer_all([self.images] * count, phase="online")]
+                together = [session.infer_all([self.inputs] * count, phase="online")]
                 self._check(together[0])
         return self._row(variant, network, results, together)
 
