@@ -126,7 +126,7 @@ def test_rates_as_networks() -> None:
 
 def test_every_preset_has_a_title_and_is_found() -> None:
     asked = re.findall(r"mpc-pipe-[a-z0-9-]+", " ".join(mpc_pipe.PRESETS))
-    assert len(asked) == 13
+    assert len(asked) == 14
     for name in asked:
         assert find(name).title.startswith("MPC-Pipe")
     assert ALL in VARIANTS

@@ -16,6 +16,8 @@ import pytest
 
 from command import Command
 from covey import models
+from covey.bench import mpc_pipe, pipelines
+from covey.bench.networks import NETWORKS
 from covey.errors import OptionError
 from covey.models import specs, transformers
 from covey.models.network import BATCH_SEED
@@ -128,6 +130,29 @@ def test_a_benchmark(command: Command, tmp_path: Path, name: str, options: tuple
         assert (figures["relative_error"], figures["same_answers"], figures["elements"]) == (None, 1, 1)
     else:
         assert figures["relative_error"] < 0.02 and figures["same_answers"] is None
+
+
+def silent(done: int, total: int, what: str) -> None:
+    del done, total, what
+
+
+def test_a_transformer_by_kinds_of_layers(tmp_path: Path) -> None:
+    with pipelines.bed(models.TransformerSpec("xlm-layer", 4), tmp_path, silent) as made:
+        row = made.measure(pipelines.ALL, NETWORKS["loopback"], 1, silent)
+    assert row.attention == {"layer0.scores", "layer0.mixed"}
+    kinds = pipelines.by_kind(row)
+    assert all(kinds[kind] > 0 for kind in ("linear", "attention", "softmax", "normalisation"))
+    assert sum(kinds.values()) == pytest.approx(sum(node.milliseconds for node in row.nodes) / 1e3)
+
+
+def test_the_papers_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(mpc_pipe.MODELS, "Transformer", models.TransformerSpec("xlm-layer", 4))
+    monkeypatch.setattr(mpc_pipe, "default_folder", lambda: tmp_path)
+    cells = mpc_pipe.PRESETS["mpc-pipe-first-figure5"].measure(1, silent)
+    whole = [cell for cell in cells if "layers" not in cell.what]
+    assert [cell.paper for cell in whole] == ["8.19 % faster", "12.60 % faster"]
+    parts = [cell.what for cell in cells if "softmax" in cell.what or "attention" in cell.what]
+    assert len(parts) == 4 and whole[1].bytes > whole[0].bytes > 0
 
 
 def test_options_that_do_not_fit_are_refused(command: Command) -> None:

@@ -83,6 +83,8 @@ class Row:
     """Online, on all links."""
     rounds: int
     nodes: list[NodeProfile]
+    attention: frozenset[str]
+    """The nodes that multiply two activations."""
 
     @property
     def per_minute(self) -> float:
@@ -181,6 +183,11 @@ class Bed:
             bytes=total.online_bytes,
             rounds=total.rounds,
             nodes=results[-1].work.profile.nodes,
+            attention=frozenset(
+                node["name"]
+                for node in self.model.program.nodes
+                if (node["op"], node["computes"]) == ("MatMul", "Matmul")
+            ),
         )
 
     def _check(self, done: Results) -> None:
@@ -250,13 +257,25 @@ def table(
     return [bed.measure(variant, network, repetitions, progress) for network in networks for variant in variants]
 
 
+KINDS = {
+    "Conv": "linear",
+    "Gemm": "linear",
+    "MatMul": "linear",
+    "Relu": "ReLU",
+    "MaxPool": "max pool",
+    "Softmax": "softmax",
+    "LayerNormalization": "normalisation",
+}
+"""What an operator counts as, the first of several that run at once."""
+
+
 def by_kind(row: Row) -> dict[str, float]:
-    """Seconds of one inference in linear layers, rectifiers and pooling, as the paper's figures split them."""
-    sums = {"linear": 0.0, "ReLU": 0.0, "max pool": 0.0, "other": 0.0}
+    """Seconds of one inference by kind of layer, as the paper's figures split them; it leaves out normalisation."""
+    sums = dict.fromkeys([*dict.fromkeys(KINDS.values()), "attention", "other"], 0.0)
     for node in row.nodes:
-        ops = node.op.split("+") if node.op else [node.name]
-        kinds = ("linear", "ReLU", "max pool")
-        known = {"Conv": "linear", "Gemm": "linear", "MatMul": "linear", "Relu": "ReLU", "MaxPool": "max pool"}
-        kind = next((kind for kind in kinds if any(known.get(op) == kind for op in ops)), "other")
+        found = [KINDS[op] for op in node.op.split("+") if op in KINDS]
+        kind = next((kind for kind in sums if kind in found), "other")
+        if row.attention.intersection(node.name.split("+")):
+            kind = "attention"
         sums[kind] += node.milliseconds / 1e3
     return sums
