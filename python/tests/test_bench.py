@@ -317,7 +317,7 @@ def test_the_switches_are_options_of_sessions() -> None:
 def test_plaintext(folder: Path) -> None:
     files = cache.kept(models.ImageSpec("lenet5", "mnist"), "auto", folder, silent)
     images = models.samples("mnist", 2)
-    measured = plaintext.measure(files.onnx, images, 2)
+    measured = plaintext.measure(files.onnx, {"image": images}, 2)
     assert measured is not None
     assert measured.wall.least > 0
     from onnx.reference import ReferenceEvaluator
@@ -331,7 +331,9 @@ def test_torch_computes_what_onnxruntime_does(tmp_path: Path, pool: models.Pool)
     pytest.importorskip("torch")
     onnx.save(models.build("resnet18", "cifar", pool), tmp_path / "model.onnx")
     images = models.samples("cifar", 2)
-    results = [engine(tmp_path / "model.onnx", images)[1]() for engine in (plaintext._torch, plaintext._onnxruntime)]
+    results = [
+        engine(tmp_path / "model.onnx", {"image": images})[1]() for engine in (plaintext._torch, plaintext._onnxruntime)
+    ]
     np.testing.assert_allclose(*results, rtol=1e-3, atol=1e-3)
 
 
