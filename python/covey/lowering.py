@@ -163,6 +163,9 @@ class Lowering:
             for name in self.graph.outputs:
                 step = self.graph.postprocess.get(name)
                 self.program.postprocess.append(pb.Postprocess.SOFTMAX if step else pb.Postprocess.NOTHING)
+        # Intervals take twice the memory of the weights, and nothing reads them from here on.
+        self._values.clear()
+        self._parameters.clear()
 
     @property
     def scale(self) -> int:
