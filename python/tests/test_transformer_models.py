@@ -165,5 +165,8 @@ def test_options_that_do_not_fit_are_refused(command: Command) -> None:
     command.refuses(*bench, "gpt2", "--sequence", 1, saying="use 2 to 1024")
     command.refuses(*bench, "bert-base", "--layers", 13, saying="use 1 to 12")
     command.refuses(*bench, "bert-huge", saying="bert-large")
+    command.refuses("bench", "pipelines", "gpt2", saying="runs cannot overlap")
+    command.refuses("bench", "phases", "gpt2", saying="is not preprocessed")
+    command.refuses(*bench, "gpt2", "--phase", "online", saying="is not preprocessed")
     with pytest.raises(OptionError, match="use 1 to 512"):
         models.build("bert-base", sequence=513)

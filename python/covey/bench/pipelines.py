@@ -218,7 +218,11 @@ def bed(
     batch: int = 1,
     public_weights: bool = False,
 ) -> Iterator[Bed]:
-    """Parties that hold a model of the zoo."""
+    """Parties that hold a model of the zoo. Raises `OptionError` for one whose runs follow each other."""
+    if spec.carry:
+        raise OptionError(
+            f"a run of {spec.model} needs what the run before left, so runs cannot overlap: use covey bench model"
+        )
     files = kept(spec, ring, folder, progress, public_weights=public_weights)
     model = load(files.program)
     with local(protocol, parties=parties, timeout=PATIENCE, progress=progress) as running:

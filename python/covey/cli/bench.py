@@ -207,8 +207,10 @@ def phases(
 
     info = PROTOCOLS[check_served(protocol)]
     count = info.count(parties)
+    spec = _spec(name, shape, pool, sequence, layers)
+    _can_preprocess(spec)
     setting = _setting(
-        _spec(name, shape, pool, sequence, layers), network, {"adder": adder},
+        spec, network, {"adder": adder},
         protocol=protocol, parties=count, batch=batch, ring=ring, repetitions=repetitions, warm_up=warm_up, check=check,
     )  # fmt: skip
     with console.progress(quiet=as_json) as report:
@@ -338,10 +340,19 @@ def _setting(
 
     if more.get("ring", "auto") not in ("auto", "32", "64"):
         raise OptionError(f"ring '{more['ring']}' is unknown: use auto, 32 or 64")
-    _phase(more.get("phase", "joint"))
+    if _phase(more.get("phase", "joint")) == "online":
+        _can_preprocess(spec)
     session_options(options)
     profile: NetworkProfile = find_network(network)
     return Setting(spec=spec, network=profile, options=options, **more)
+
+
+def _can_preprocess(spec: Spec) -> None:
+    if spec.carry:
+        raise OptionError(
+            f"a run of {spec.model} needs what the run before left and is not preprocessed: use covey bench model, "
+            f"phase joint"
+        )
 
 
 def _phase(name: str) -> Literal["joint", "online"]:
