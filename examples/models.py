@@ -22,7 +22,7 @@ NAMES = {
     for shape in shapes
 }
 SPECS = {
-    name + suffix: models.Spec(model, shape, pool)
+    name + suffix: models.ImageSpec(model, shape, pool)
     for name, (model, shape) in NAMES.items()
     for suffix, pool in (("", "max"), ("-avgpool", "avg"))
 }

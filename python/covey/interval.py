@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -44,10 +45,10 @@ class Interval:
             ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
         return Interval(np.minimum.reduce(ends), np.maximum.reduce(ends)).outward()
 
-    @property
+    @cached_property
     def magnitude(self) -> float:
         """The largest absolute value of any element; NaN where an end is."""
-        return float(np.maximum(np.abs(self.low).max(initial=0.0), np.abs(self.high).max(initial=0.0)))
+        return abs(float(np.maximum(self.high.max(initial=0.0), -self.low.min(initial=0.0))))
 
     def within(self, other: Interval) -> bool:
         """Whether every element's interval lies in the other's."""

@@ -143,6 +143,8 @@ class Lowering:
     """The ids of inputs that a session carries from run to run, and of what they are in the next run."""
     _values: dict[str, Lowered] = field(default_factory=dict)
     _parameters: dict[tuple[str, int, float, int], Lowered] = field(default_factory=dict)
+    _integers: dict[tuple[str, int, int], Array] = field(default_factory=dict)
+    """Those of the node at hand, of which bounds and weights are made: large ones take as long as all the rest."""
     _names: set[str] = field(default_factory=set)
 
     def run(self) -> None:
@@ -152,6 +154,7 @@ class Lowering:
         for node in self.graph.nodes:
             result = node.op.lower(self, node)
             self._values[node.output] = self.settle(node, result)
+            self._integers.clear()
         for name, output in self.graph.carried.items():
             self._values[output] = result = close(self, self._values[name], output)
             self.carried[self._values[name].id] = result.id
@@ -162,6 +165,9 @@ class Lowering:
             for name in self.graph.outputs:
                 step = self.graph.postprocess.get(name)
                 self.program.postprocess.append(pb.Postprocess.SOFTMAX if step else pb.Postprocess.NOTHING)
+        # Intervals take twice the memory of the weights, and nothing reads them from here on.
+        self._values.clear()
+        self._parameters.clear()
 
     @property
     def scale(self) -> int:
@@ -186,20 +192,21 @@ class Lowering:
         """The parameter `round_half_even(w / divisor * 2^scale) + offset`, added to the weights if it is not there."""
         key = (name, scale, offset, divisor)
         if key not in self._parameters:
-            integers = self.integers(name, scale, divisor) + offset
+            integers = self.integers(name, scale, divisor)
+            integers = integers + offset if offset else integers
             self._parameters[key] = self.whole_parameter(node, name, integers, scale)
         return self._parameters[key]
 
     def whole_parameter(self, node: Node, name: str, integers: Array, scale: int) -> Lowered:
         """A parameter that the operator itself has rounded, added to the weights."""
-        magnitude = float(np.abs(integers).max(initial=0.0))
-        self._check(node.name, node.source_op, magnitude, scale, calibrated=False)
+        interval = Interval.constant(integers)
+        self._check(node.name, node.source_op, interval.magnitude, scale, calibrated=False)
         lowered = self._new_value(
             name if (name not in self._names) else f"{name}@{scale}",
             integers.shape,
             batched=False,
             scale=scale,
-            interval=Interval.constant(integers),
+            interval=interval,
             calibrated=False,
             kind=pb.Value.PARAMETER,
         )
@@ -223,8 +230,12 @@ class Lowering:
         return lowered
 
     def integers(self, name: str, scale: int, divisor: int = 1) -> Array:
-        """The parameter over `divisor`, as whole numbers of 2^-scale."""
-        return np.asarray(np.rint(np.ldexp(self.graph.parameters[name], scale) / divisor))
+        """The parameter over `divisor`, as whole numbers of 2^-scale: not to be written to."""
+        key = (name, scale, divisor)
+        if key not in self._integers:
+            scaled = np.asarray(self.graph.parameters[name] * 2.0**scale)
+            self._integers[key] = np.rint(scaled if divisor == 1 else scaled / divisor, out=scaled)
+        return self._integers[key]
 
     def operands_at_one_scale(self, node: Node, names: Sequence[str] | None = None) -> list[Lowered]:
         """A node's operands (or some) brought to the largest of their scales; parameters are encoded at it."""

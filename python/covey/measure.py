@@ -144,12 +144,14 @@ class Samples:
 
     def growth(self, compiled: Compiled) -> list[Growth]:
         """The nodes where the error grows most, the most first, on a few of the samples."""
+        from covey import _core
         from covey.layers import compare, opened
+        from covey.model import Model
 
         size = sum(self.graph.values[node.output].size for node in self.graph.nodes) or 1
         count = max(1, min(4, LAYER_ELEMENTS // size))
         few = {name: array[:count] for name, array in self.inputs.items()}
-        whole = opened(_model(compiled), compiled.weights_bytes)
+        whole = opened(Model(_core.Program(compiled.program_bytes)), compiled.weights_bytes)
         return _growth(self.graph, compare(whole, self.graph, few))
 
 
@@ -163,14 +165,15 @@ def _model(compiled: Compiled) -> Model:
 
 def run(model: Model, inputs: Mapping[str, Array]) -> Result:
     """The outputs in the clear, a part of the samples at a time."""
-    from covey.clear import run_clear
+    from covey.clear import ClearSession
 
     program = pb.Program.FromString(model.program.to_bytes()[HEADER_BYTES:])
     widest = max(int(np.prod(value.shape, dtype=np.int64)) for value in program.values if value.batched)
     step = max(1, AT_ONCE // max(widest, 1))
     count = len(next(iter(inputs.values())))
+    session = ClearSession(model)
     parts = [
-        run_clear(model, {name: array[start : start + step] for name, array in inputs.items()})
+        session.infer({name: array[start : start + step] for name, array in inputs.items()})
         for start in range(0, count, step)
     ]
     return Result(

@@ -55,16 +55,16 @@ def search(
     first = choose(prepared.graph, settings, prepared.ranges, prepared.magnitudes, rings, scale)
     if samples is None or not runtime():
         return first, None
-    best, measured = first, samples.measure(prepared.finished(first))
-    before = measured
+    best, compiled = first, prepared.finished(first)
+    before = measured = samples.measure(compiled)
     if measured.error > ENOUGH * aim:
         for how, choice in _finer(prepared, first, rings, scale):
-            found = samples.measure(prepared.finished(choice))
+            finer = prepared.finished(choice)
+            found = samples.measure(finer)
             if found.error < measured.error:
-                best, measured = Choice(choice.lowering, _reason(choice, how, before)), found
+                best, compiled, measured = Choice(choice.lowering, _reason(choice, how, before)), finer, found
             if measured.error <= ENOUGH * aim:
                 break
-    compiled = prepared.finished(best)
     measured = replace(measured, grows=[] if measured.failed else samples.growth(compiled))
     if measured.failed or measured.error > max_error:
         raise _refusal(measured, compiled, rings, scale, max_error)

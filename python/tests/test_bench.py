@@ -246,7 +246,7 @@ def test_the_gallery_page_is_what_the_command_prints(command: Command, folder: P
 
 
 def test_the_gallery_takes_programs_and_refuses_what_it_has_not(command: Command, folder: Path) -> None:
-    program = cache.kept(models.Spec("lenet5", "mnist"), "auto", folder, silent).program
+    program = cache.kept(models.ImageSpec("lenet5", "mnist"), "auto", folder, silent).program
     outcome = json.loads(command.succeeds("bench", "gallery", program, "lenet5-mnist", "--cache", folder, "--json").out)
     own, named = outcome["rows"]
     assert (own.pop("name"), named.pop("name")) == ("model", "lenet5-mnist")
@@ -276,7 +276,7 @@ def test_wrong_calls_are_refused_before_anything_runs(command: Command, folder: 
 
 
 def test_models_are_kept_until_their_sources_change(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = models.Spec("lenet5", "mnist", "avg")
+    spec = models.ImageSpec("lenet5", "mnist", "avg")
     first = cache.kept(spec, "32", folder, silent)
     written = first.program.stat().st_mtime_ns
     assert cache.kept(spec, "32", folder, silent) == first
@@ -315,9 +315,9 @@ def test_the_switches_are_options_of_sessions() -> None:
 
 
 def test_plaintext(folder: Path) -> None:
-    files = cache.kept(models.Spec("lenet5", "mnist"), "auto", folder, silent)
+    files = cache.kept(models.ImageSpec("lenet5", "mnist"), "auto", folder, silent)
     images = models.samples("mnist", 2)
-    measured = plaintext.measure(files.onnx, images, 2)
+    measured = plaintext.measure(files.onnx, {"image": images}, 2)
     assert measured is not None
     assert measured.wall.least > 0
     from onnx.reference import ReferenceEvaluator
@@ -331,7 +331,9 @@ def test_torch_computes_what_onnxruntime_does(tmp_path: Path, pool: models.Pool)
     pytest.importorskip("torch")
     onnx.save(models.build("resnet18", "cifar", pool), tmp_path / "model.onnx")
     images = models.samples("cifar", 2)
-    results = [engine(tmp_path / "model.onnx", images)[1]() for engine in (plaintext._torch, plaintext._onnxruntime)]
+    results = [
+        engine(tmp_path / "model.onnx", {"image": images})[1]() for engine in (plaintext._torch, plaintext._onnxruntime)
+    ]
     np.testing.assert_allclose(*results, rtol=1e-3, atol=1e-3)
 
 
@@ -389,4 +391,4 @@ def test_results_say_what_the_parties_used(parties: Parties, digits: Path, image
 def test_the_cache_names_what_it_cannot_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CoveyError, match="--cache"):
-        cache.kept(models.Spec("lenet5", "mnist"), "32", tmp_path / "file", silent)
+        cache.kept(models.ImageSpec("lenet5", "mnist"), "32", tmp_path / "file", silent)

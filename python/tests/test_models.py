@@ -38,16 +38,16 @@ script = load_script(ROOT / "examples" / "models.py")
 
 # The others differ from these in sizes only; building them takes longer than all of these together.
 SPECS = [
-    models.Spec("lenet5", "mnist"),
-    models.Spec("lenet5", "cifar", "avg"),
-    models.Spec("alexnet", "cifar"),
-    models.Spec("vgg16", "cifar", "avg"),
-    models.Spec("resnet18", "cifar"),
-    models.Spec("resnet32", "cifar", "avg"),
-    models.Spec("minionn", "cifar"),
-    models.Spec("resnet50", "imagenet", "avg"),
+    models.ImageSpec("lenet5", "mnist"),
+    models.ImageSpec("lenet5", "cifar", "avg"),
+    models.ImageSpec("alexnet", "cifar"),
+    models.ImageSpec("vgg16", "cifar", "avg"),
+    models.ImageSpec("resnet18", "cifar"),
+    models.ImageSpec("resnet32", "cifar", "avg"),
+    models.ImageSpec("minionn", "cifar"),
+    models.ImageSpec("resnet50", "imagenet", "avg"),
 ]
-Network = tuple[models.Spec, onnx.ModelProto, models.Network, dict[str, Floats]]
+Network = tuple[models.ImageSpec, onnx.ModelProto, models.Network, dict[str, Floats]]
 
 
 def run_float(model: onnx.ModelProto, images: Floats) -> dict[str, Floats]:
@@ -71,7 +71,7 @@ def run_float(model: onnx.ModelProto, images: Floats) -> dict[str, Floats]:
 @pytest.fixture(scope="module", params=SPECS, ids=lambda spec: spec.label)
 def network(request: pytest.FixtureRequest) -> Network:
     """A network, with every activation for four samples."""
-    spec: models.Spec = request.param
+    spec: models.ImageSpec = request.param
     model, net = spec.network()
     return spec, model, net, run_float(model, models.samples(spec.shape, 4))
 
@@ -140,7 +140,7 @@ def test_what_the_zoo_lacks_is_named() -> None:
         with pytest.raises(OptionError, match=way_out):
             models.build(*arguments)
     with pytest.raises(OptionError, match="max or avg"):
-        models.Spec("lenet5", "mnist", "min")  # type: ignore[arg-type]
+        models.ImageSpec("lenet5", "mnist", "min")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="mnist"):
         models.samples("tiny", 1)
 

@@ -12,14 +12,14 @@ import pytest
 import covey
 from command import DIGITS, Command
 from covey.local import Parties
-from covey.models import Spec
+from covey.models import ImageSpec
 from covey.models import samples as samples_of
 
 NETWORKS = {
     "digits": None,
-    "lenet5": Spec("lenet5", "mnist"),
-    "vgg16": Spec("vgg16", "cifar"),
-    "resnet18": Spec("resnet18", "cifar"),
+    "lenet5": ImageSpec("lenet5", "mnist"),
+    "vgg16": ImageSpec("vgg16", "cifar"),
+    "resnet18": ImageSpec("resnet18", "cifar"),
 }
 
 

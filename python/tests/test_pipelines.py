@@ -21,7 +21,7 @@ from covey.client import Client, mini_batches
 from covey.errors import OptionError
 from covey.local import Parties
 from covey.model import load
-from covey.models import Spec
+from covey.models import ImageSpec
 
 
 def silent(done: int, total: int, what: str) -> None:
@@ -61,7 +61,7 @@ def test_samples_that_do_not_go_into_lanes_are_refused(
 
 
 def test_each_pipeline_on_a_small_network(tmp_path: Path) -> None:
-    spec = Spec("lenet5", "mnist", "max")
+    spec = ImageSpec("lenet5", "mnist", "max")
     with bed(spec, tmp_path, silent, ring="32") as made:
         loopback = NETWORKS["loopback"]
         rows = pipelines.table(made, [loopback], VARIANTS, 1, silent)
@@ -126,7 +126,7 @@ def test_rates_as_networks() -> None:
 
 def test_every_preset_has_a_title_and_is_found() -> None:
     asked = re.findall(r"mpc-pipe-[a-z0-9-]+", " ".join(mpc_pipe.PRESETS))
-    assert len(asked) == 13
+    assert len(asked) == 14
     for name in asked:
         assert find(name).title.startswith("MPC-Pipe")
     assert ALL in VARIANTS

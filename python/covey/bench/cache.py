@@ -18,11 +18,6 @@ from covey.client import Progress
 from covey.compile import compile as compile_model
 from covey.errors import CoveyError
 
-CALIBRATION_SEED = 3
-
-CALIBRATION_ELEMENTS = 4 * 3 * 224 * 224
-"""Pixels of the images that calibrate a model: four large ones, or up to 64 small ones."""
-
 SOURCES = ("models", "importers", "ops", "passes", "_proto", "*.py", "bench/cache.py")
 """What decides how a model is built and compiled, below the package's folder."""
 
@@ -69,15 +64,14 @@ def _make(spec: models.Spec, ring: str, folder: Path, place: Path, progress: Pro
     try:
         files = Kept.under(temporary)
         progress(0, 3, f"building {spec.label}")
-        model, _ = spec.network()
+        model = spec.build()
         onnx.save(model, files.onnx)
         progress(1, 3, f"compiling {spec.label}")
-        count = min(64, CALIBRATION_ELEMENTS // (spec.image[0] * spec.image[1] * spec.image[2]))
-        calibration = models.samples(spec.shape, count, CALIBRATION_SEED)
         compiled = compile_model(
             model,
-            calibration=calibration,
-            input_range=(0, 1),
+            calibration=spec.calibration(),
+            input_range=spec.input_range,
+            carry=spec.carry,
             ring=ring,
             name=spec.label,
             public_weights=public_weights,

@@ -21,7 +21,7 @@ from covey.compile import compile as compile_model
 from covey.emit import HEADER_BYTES
 from covey.errors import OptionError
 from covey.model import load
-from covey.models import Spec
+from covey.models import ImageSpec
 from covey.result import NodeProfile
 
 PROTOCOLS_SHOWN = ("trio", "two-party")
@@ -35,7 +35,7 @@ SEED, STATISTICS, CALIBRATION = 0, 8, 4
 
 NAMES = (
     "digits",
-    *(Spec(model, shape).label.removesuffix("-max") for shape in models.SHAPES for model in models.MODELS
+    *(ImageSpec(model, shape).label.removesuffix("-max") for shape in models.SHAPES for model in models.MODELS
       if shape in models.MODELS[model][1]),
     *(f"{name}-imagenet" for name in TORCHVISION),
 )  # fmt: skip
@@ -97,7 +97,7 @@ def _program(name: str, folder: Path) -> _core.Program:
     model, shape = name.split("-")
     if _from_torchvision(name):
         return _torchvision(model, models.SHAPES[shape])
-    return load(kept(Spec(model, shape), "auto", folder, lambda *_: None).program).program
+    return load(kept(ImageSpec(model, shape), "auto", folder, lambda *_: None).program).program
 
 
 def _from_torchvision(name: str) -> bool:

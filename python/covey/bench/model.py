@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from covey import _core, models
+from covey import _core
 from covey.bench import plaintext
 from covey.bench.cache import kept
 from covey.bench.networks import NetworkProfile
@@ -63,7 +63,9 @@ class Outcome:
     elements: int
     plaintext: Plaintext | None
     relative_error: float | None
-    """Of the private outputs against plaintext."""
+    """Of the private outputs against plaintext, where these are numbers."""
+    same_answers: int | None
+    """How many outputs are plaintext's, where these are classes."""
     planned_bytes: int
     planned_rounds: int
     planned_memory_bytes: list[int]
@@ -71,7 +73,7 @@ class Outcome:
 
     @property
     def images_per_second(self) -> float:
-        """By the median."""
+        """Samples, by the median."""
         return self.setting.batch / self.runs.wall.median
 
     @property
@@ -127,6 +129,7 @@ class Outcome:
             "elements": self.elements,
             "differing_from_clear": self.differing,
             "relative_error": self.relative_error,
+            "same_answers": self.same_answers,
             "planned_bytes": self.planned_bytes,
             "planned_rounds": self.planned_rounds,
             "planned_memory_bytes": self.planned_memory_bytes,
@@ -145,17 +148,17 @@ class Outcome:
 def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
     """Build or fetch the model, check it against `clear`, run it privately, run it in plaintext."""
     files = kept(setting.spec, setting.ring, folder, progress)
-    images = models.samples(setting.spec.shape, setting.batch)
+    inputs = setting.spec.samples(setting.batch)
     model = load(files.program)
     due: Result | None = None
     if setting.check:
         progress(0, 0, "the specification, in the clear")
-        due = run_clear(model, images)
+        due = run_clear(model, inputs)
     with parties(setting.protocol, setting.network, setting.options, progress, setting.parties) as running:
         runs, private = repeat(
             running,
             model,
-            images,
+            inputs,
             batch=setting.batch,
             phase=setting.phase,
             warm_up=setting.warm_up,
@@ -165,7 +168,7 @@ def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
     outside: Plaintext | None = None
     if setting.plaintext:
         progress(0, 0, "plaintext on one thread")
-        outside = plaintext.measure(files.onnx, images, max(3, setting.repetitions))
+        outside = plaintext.measure(files.onnx, inputs, max(3, setting.repetitions))
     given = {**setting.network.session, **session_options(setting.options)}
     planned = json.loads(_core.plan(model.program, setting.protocol, setting.batch, parties=setting.parties, **given))
     return _outcome(setting, model, runs, private, due, outside, planned)
@@ -182,19 +185,27 @@ def _outcome(
 ) -> Outcome:
     total = NodeProfile.of(planned["total"])
     (output,) = private.outputs.values()
+    program = model.program
+    scales = [entry["scale"] for entry in (*program.inputs, *program.carried, *program.outputs)]
+    error = same = None
+    if outside is not None and outside.outputs.dtype.kind == "f":
+        error = relative_error(output, outside.outputs.astype(np.float64))
+    elif outside is not None:
+        same = int((output == outside.outputs).sum())
     differing = None
     if due is not None:
         differing = sum(row.differing for row in compare(due.integers, private.integers))
     return Outcome(
         setting=setting,
-        ring=model.program.ring,
-        scale=int(model.program.inputs[0]["scale"]),
-        parameters=model.program.parameters,
+        ring=program.ring,
+        scale=next((int(scale) for scale in scales if scale), 0),  # token ids and masks have no fractional bits
+        parameters=program.parameters,
         runs=runs,
         differing=differing,
         elements=output.size,
         plaintext=outside,
-        relative_error=None if outside is None else relative_error(output, outside.outputs.astype(np.float64)),
+        relative_error=error,
+        same_answers=same,
         planned_bytes=total.bytes,
         planned_rounds=total.rounds,
         planned_memory_bytes=planned["memory"],

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from covey import models
 from covey.bench.cache import kept
 from covey.bench.networks import LOCAL_ROUND_TRIP_MS, NetworkProfile, local_network
 from covey.bench.runs import PATIENCE
@@ -84,6 +83,8 @@ class Row:
     """Online, on all links."""
     rounds: int
     nodes: list[NodeProfile]
+    attention: frozenset[str]
+    """The nodes that multiply two activations."""
 
     @property
     def per_minute(self) -> float:
@@ -131,8 +132,8 @@ class Bed:
         self.spec = spec
         self.model = model
         self.batch = batch
-        self.images = models.samples(spec.shape, batch)
-        self.due = run_clear(model, self.images)
+        self.inputs = spec.samples(batch)
+        self.due = run_clear(model, self.inputs)
 
     def measure(
         self,
@@ -150,14 +151,14 @@ class Bed:
             for index in range(1 + repetitions):
                 progress(index, 1 + repetitions, f"{variant.name} on {network.name}")
                 session.preprocess(self.batch)
-                done = session.infer_all([self.images], phase="online")
+                done = session.infer_all([self.inputs], phase="online")
                 self._check(done)
                 results += [done] if index else []
             together = results
             if variant.lanes > 1:
                 count = 2 * variant.lanes
                 session.preprocess(self.batch, count)
-                together = [session.infer_all([self.images] * count, phase="online")]
+                together = [session.infer_all([self.inputs] * count, phase="online")]
                 self._check(together[0])
         return self._row(variant, network, results, together)
 
@@ -182,6 +183,11 @@ class Bed:
             bytes=total.online_bytes,
             rounds=total.rounds,
             nodes=results[-1].work.profile.nodes,
+            attention=frozenset(
+                node["name"]
+                for node in self.model.program.nodes
+                if (node["op"], node["computes"]) == ("MatMul", "Matmul")
+            ),
         )
 
     def _check(self, done: Results) -> None:
@@ -212,7 +218,11 @@ def bed(
     batch: int = 1,
     public_weights: bool = False,
 ) -> Iterator[Bed]:
-    """Parties that hold a model of the zoo."""
+    """Parties that hold a model of the zoo. Raises `OptionError` for one whose runs follow each other."""
+    if spec.carry:
+        raise OptionError(
+            f"a run of {spec.model} needs what the run before left, so runs cannot overlap: use covey bench model"
+        )
     files = kept(spec, ring, folder, progress, public_weights=public_weights)
     model = load(files.program)
     with local(protocol, parties=parties, timeout=PATIENCE, progress=progress) as running:
@@ -251,13 +261,25 @@ def table(
     return [bed.measure(variant, network, repetitions, progress) for network in networks for variant in variants]
 
 
+KINDS = {
+    "Conv": "linear",
+    "Gemm": "linear",
+    "MatMul": "linear",
+    "Relu": "ReLU",
+    "MaxPool": "max pool",
+    "Softmax": "softmax",
+    "LayerNormalization": "normalisation",
+}
+"""What an operator counts as, the first of several that run at once."""
+
+
 def by_kind(row: Row) -> dict[str, float]:
-    """Seconds of one inference in linear layers, rectifiers and pooling, as the paper's figures split them."""
-    sums = {"linear": 0.0, "ReLU": 0.0, "max pool": 0.0, "other": 0.0}
+    """Seconds of one inference by kind of layer, as the paper's figures split them; it leaves out normalisation."""
+    sums = dict.fromkeys([*dict.fromkeys(KINDS.values()), "attention", "other"], 0.0)
     for node in row.nodes:
-        ops = node.op.split("+") if node.op else [node.name]
-        kinds = ("linear", "ReLU", "max pool")
-        known = {"Conv": "linear", "Gemm": "linear", "MatMul": "linear", "Relu": "ReLU", "MaxPool": "max pool"}
-        kind = next((kind for kind in kinds if any(known.get(op) == kind for op in ops)), "other")
+        found = [KINDS[op] for op in node.op.split("+") if op in KINDS]
+        kind = next((kind for kind in sums if kind in found), "other")
+        if row.attention.intersection(node.name.split("+")):
+            kind = "attention"
         sums[kind] += node.milliseconds / 1e3
     return sums

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from onnx import helper, numpy_helper
 from covey.bench.clock import RESOLVED
 from covey.bench.statistics import Summary
 
-Floats = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]
+Inputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -26,15 +27,20 @@ class Plaintext:
     engine: str
     wall: Summary
     cpu_seconds: float
-    outputs: Floats
+    outputs: Array
+    """The first output of the network."""
 
 
-def measure(path: Path, images: Floats, repetitions: int, warm_up: int = 1) -> Plaintext | None:
-    """Run the network on one thread, a small one more often than asked; `None` without torch and onnxruntime."""
+def measure(path: Path, inputs: Inputs, repetitions: int, warm_up: int = 1) -> Plaintext | None:
+    """Run the network on one thread, a small one more often than asked; `None` without torch and onnxruntime.
+
+    Torch runs convolutional networks, onnxruntime those with other operators. Inputs that are not given are
+    zeros, as in a sequence's first run.
+    """
     for engine in (_torch, _onnxruntime):
         try:
-            name, call = engine(path, images)
-        except (ImportError, OSError):  # the latter: installed, but for another machine
+            name, call = engine(path, inputs)
+        except (ImportError, OSError, NotImplementedError):  # the second: installed, but for another machine
             continue
         for _ in range(warm_up):
             outputs = call()
@@ -49,38 +55,42 @@ def measure(path: Path, images: Floats, repetitions: int, warm_up: int = 1) -> P
     return None
 
 
-def _onnxruntime(path: Path, images: Floats) -> tuple[str, Callable[[], Floats]]:
+def _onnxruntime(path: Path, inputs: Inputs) -> tuple[str, Callable[[], Array]]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    feed = {session.get_inputs()[0].name: images}
+    count = len(next(iter(inputs.values())))
+    feed = {
+        entry.name: inputs[entry.name] if entry.name in inputs else np.zeros((count, *entry.shape[1:]), np.float32)
+        for entry in session.get_inputs()
+    }
     return "onnxruntime fp32, one thread", lambda: np.asarray(session.run(None, feed)[0])
 
 
-def _torch(path: Path, images: Floats) -> tuple[str, Callable[[], Floats]]:
+def _torch(path: Path, inputs: Inputs) -> tuple[str, Callable[[], Array]]:
     import torch
 
     model = onnx.load(path)
     tensors = {entry.name: torch.from_numpy(numpy_helper.to_array(entry).copy()) for entry in model.graph.initializer}
     steps = [(_torch_operator(node), list(node.input), node.output[0]) for node in model.graph.node]
     torch.set_num_threads(1)
-    image = torch.from_numpy(images)
+    given = {name: torch.from_numpy(array) for name, array in inputs.items()}
 
-    def call() -> Floats:
+    def call() -> Array:
         with torch.inference_mode():
-            values = {**tensors, model.graph.input[0].name: image}
-            for operator, inputs, output in steps:
-                values[output] = operator(*(values[name] for name in inputs))
+            values = {**tensors, **given}
+            for operator, operands, output in steps:
+                values[output] = operator(*(values[name] for name in operands))
             return np.asarray(values[model.graph.output[0].name].numpy())
 
     return "torch fp32, one thread", call
 
 
 def _torch_operator(node: onnx.NodeProto) -> Callable[..., Any]:
-    """The operators of the zoo, as torch computes them."""
+    """The operators of convolutional networks, as torch computes them. Raises `NotImplementedError` for others."""
     from torch.nn import functional
 
     given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
@@ -99,4 +109,6 @@ def _torch_operator(node: onnx.NodeProto) -> Callable[..., Any]:
         "Add": lambda x, y: x + y,
         "Flatten": lambda x: x.flatten(1),
     }
+    if node.op_type not in operators:
+        raise NotImplementedError(node.op_type)
     return operators[node.op_type]

@@ -13,12 +13,14 @@ from covey.cli.bench_options import (
     Batch,
     Cache,
     Check,
+    Layers,
     MedianRepetitions,
     ModelName,
     Network,
     Phase,
     Pool,
     Ring,
+    Sequence,
     Shape,
     WarmUp,
 )
@@ -29,6 +31,7 @@ from covey.protocols import PROTOCOLS
 if TYPE_CHECKING:
     from covey.bench.model import Setting
     from covey.bench.networks import NetworkProfile
+    from covey.models import Spec
 
 app = typer.Typer(
     help="Measure kernels, protocol primitives and models on this machine.", no_args_is_help=True, add_completion=False
@@ -138,7 +141,9 @@ def primitives(
 def model(
     name: ModelName,
     shape: Shape = None,
-    pool: Pool = "max",
+    pool: Pool = None,
+    sequence: Sequence = None,
+    layers: Layers = None,
     batch: Batch = 1,
     protocol: Protocol = "trio",
     parties: PartyCount = None,
@@ -161,7 +166,7 @@ def model(
     count = PROTOCOLS[check_served(protocol)].count(parties)
     options = {"adder": adder, "key_bits": key_bits}
     setting = _setting(
-        name, shape, pool, network, options,
+        _spec(name, shape, pool, sequence, layers), network, options,
         protocol=protocol, parties=count, batch=batch, ring=ring, phase=phase,
         repetitions=repetitions, warm_up=warm_up, check=check,
     )  # fmt: skip
@@ -181,7 +186,9 @@ def model(
 def phases(
     name: ModelName = "lenet5",
     shape: Shape = None,
-    pool: Pool = "max",
+    pool: Pool = None,
+    sequence: Sequence = None,
+    layers: Layers = None,
     batch: Batch = 1,
     protocol: Protocol = "trio",
     parties: PartyCount = None,
@@ -200,8 +207,10 @@ def phases(
 
     info = PROTOCOLS[check_served(protocol)]
     count = info.count(parties)
+    spec = _spec(name, shape, pool, sequence, layers)
+    _can_preprocess(spec)
     setting = _setting(
-        name, shape, pool, network, {"adder": adder},
+        spec, network, {"adder": adder},
         protocol=protocol, parties=count, batch=batch, ring=ring, repetitions=repetitions, warm_up=warm_up, check=check,
     )  # fmt: skip
     with console.progress(quiet=as_json) as report:
@@ -226,7 +235,7 @@ def paper(
         typer.Argument(
             metavar="NAME",
             help="cryptflow2-figure1, cryptflow2-table6; mpc-pipe-figure1, 4, 6, 7, 9; mpc-pipe-table1, 2, 3, 4, 6; "
-            "mpc-pipe-first-figure6, 7, 8.",
+            "mpc-pipe-first-figure5, 6, 7, 8.",
         ),
     ],
     repetitions: MedianRepetitions = 3,
@@ -276,7 +285,9 @@ def gallery(
 def gains(
     name: ModelName = "vgg16",
     shape: Shape = None,
-    pool: Pool = "avg",
+    pool: Pool = None,
+    sequence: Sequence = None,
+    layers: Layers = None,
     batch: Batch = 1,
     protocol: Protocol = "trio",
     ring: Ring = "auto",
@@ -289,10 +300,12 @@ def gains(
     """What each of Covey's ideas brings, switched off one by one."""
     from covey.bench.gains import measure_gains, measure_kernel_gains
     from covey.cli.bench_tables import gains_table, kernel_gains_table
+    from covey.models import MODELS
 
     if check_served(protocol) != "trio":
         raise OptionError(f"{protocol} has no switches to measure: use trio")
-    setting = _setting(name, shape, pool, network, {}, batch=batch, ring=ring, repetitions=repetitions, warm_up=warm_up)
+    spec = _spec(name, shape, pool or ("avg" if name in MODELS else None), sequence, layers)
+    setting = _setting(spec, network, {}, batch=batch, ring=ring, repetitions=repetitions, warm_up=warm_up)
     with console.progress(quiet=as_json) as report:
         rows = measure_gains(setting, _cache(cache), report)
         kernels = measure_kernel_gains(report)
@@ -308,10 +321,14 @@ def gains(
         raise CoveyError(f"{', '.join(wrong)}: outputs differ from clear; please report it")
 
 
+def _spec(name: str, shape: str | None, pool: str | None, sequence: int | None, layers: int | None) -> Spec:
+    from covey.models import find
+
+    return find(name, shape, pool, sequence, layers)
+
+
 def _setting(
-    name: str,
-    shape: str | None,
-    pool: str,
+    spec: Spec,
     network: str,
     options: dict[str, Any],
     **more: Any,
@@ -320,16 +337,22 @@ def _setting(
     from covey.bench.model import Setting
     from covey.bench.networks import network as find_network
     from covey.bench.runs import session_options
-    from covey.models import MODELS, Spec
 
-    if shape is None and name in MODELS:
-        shape = MODELS[name][1][0]
     if more.get("ring", "auto") not in ("auto", "32", "64"):
         raise OptionError(f"ring '{more['ring']}' is unknown: use auto, 32 or 64")
-    _phase(more.get("phase", "joint"))
+    if _phase(more.get("phase", "joint")) == "online":
+        _can_preprocess(spec)
     session_options(options)
     profile: NetworkProfile = find_network(network)
-    return Setting(spec=Spec(name, shape or "", pool), network=profile, options=options, **more)  # type: ignore[arg-type]
+    return Setting(spec=spec, network=profile, options=options, **more)
+
+
+def _can_preprocess(spec: Spec) -> None:
+    if spec.carry:
+        raise OptionError(
+            f"a run of {spec.model} needs what the run before left and is not preprocessed: use covey bench model, "
+            f"phase joint"
+        )
 
 
 def _phase(name: str) -> Literal["joint", "online"]:

@@ -12,10 +12,24 @@ from covey.bench.networks import NETWORKS
 BALANCED = "balanced"
 """Where communication takes as long as computation without pipelines, among the names of networks."""
 
-ModelName = Annotated[str, typer.Argument(metavar="NAME", help="lenet5, alexnet, vgg16, resnet18/32/50 or minionn.")]
-Shape = Annotated[str | None, typer.Option(metavar="NAME", help="mnist, cifar or imagenet; by default the smallest.")]
-Pool = Annotated[str, typer.Option(metavar="KIND", help="max or avg.")]
-Batch = Annotated[int, typer.Option(min=1, help="Images in one inference.")]
+ModelName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="lenet5, alexnet, vgg16, resnet18/32/50 or minionn; bert-base, bert-large, bert-base-layer, xlm-layer, "
+        "vit-b or gpt2.",
+    ),
+]
+Shape = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of images: mnist, cifar or imagenet; by default the smallest.")
+]
+Pool = Annotated[str | None, typer.Option(metavar="KIND", help="max or avg, for convolutional networks.")]
+Sequence = Annotated[
+    int | None,
+    typer.Option(help="Tokens of a Transformer's sequence, or of GPT-2's context; by default 128, xlm-layer's 512."),
+]
+Layers = Annotated[int | None, typer.Option(help="A Transformer's layers, where fewer will do.")]
+Batch = Annotated[int, typer.Option(min=1, help="Samples in one inference.")]
 Ring = Annotated[str, typer.Option(metavar="BITS", help="auto, 32 or 64.")]
 Network = Annotated[
     str,

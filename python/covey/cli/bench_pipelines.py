@@ -15,12 +15,14 @@ from covey.cli.bench_options import (
     BALANCED,
     Batch,
     Cache,
+    Layers,
     ModelName,
     NetworkOrBalanced,
     NetworksOrBalanced,
     Pool,
     Repetitions,
     Ring,
+    Sequence,
     Shape,
 )
 from covey.cli.options import Json, PartyCount, Protocol, check_served
@@ -30,12 +32,15 @@ if TYPE_CHECKING:
     from covey.bench.calibrate import Calibration
     from covey.bench.pipelines import Bed, Row
     from covey.client import Progress
+    from covey.models import Spec
 
 
 def calibrate(
     name: ModelName = "resnet18",
     shape: Shape = None,
-    pool: Pool = "max",
+    pool: Pool = None,
+    sequence: Sequence = None,
+    layers: Layers = None,
     batch: Batch = 1,
     protocol: Protocol = "beaver",
     parties: PartyCount = None,
@@ -48,10 +53,11 @@ def calibrate(
     """Find the tile, window and lanes for this machine, and the rate at which communication equals computation."""
     from covey.bench.calibrate import calibrate as measure
     from covey.bench.networks import network as find_network
+    from covey.models import find
 
     profile = None if network == BALANCED else find_network(network)
     with console.progress(quiet=as_json) as report:
-        with _bed(name, shape, pool, batch, protocol, parties, ring, cache, report) as bed:
+        with _bed(find(name, shape, pool, sequence, layers), batch, protocol, parties, ring, cache, report) as bed:
             result = measure(bed, profile, repetitions, report)
         label = bed.spec.label
     if as_json:
@@ -63,7 +69,9 @@ def calibrate(
 def pipelines(
     name: ModelName = "resnet18",
     shape: Shape = None,
-    pool: Pool = "max",
+    pool: Pool = None,
+    sequence: Sequence = None,
+    layers: Layers = None,
     batch: Batch = 1,
     protocol: Protocol = "beaver",
     parties: PartyCount = None,
@@ -78,11 +86,12 @@ def pipelines(
     from covey.bench import pipelines as bench
     from covey.bench.networks import NETWORKS
     from covey.bench.networks import network as find_network
+    from covey.models import find
 
     named = [None if each == BALANCED else find_network(each) for each in network or [BALANCED]]
     variants = (bench.NONE, bench.TWO, bench.ALL) if brief else bench.VARIANTS
     with console.progress(quiet=as_json) as report:
-        with _bed(name, shape, pool, batch, protocol, parties, ring, cache, report) as bed:
+        with _bed(find(name, shape, pool, sequence, layers), batch, protocol, parties, ring, cache, report) as bed:
             networks = [
                 each or bench.need_balanced(bed.measure(bench.NONE, NETWORKS["loopback"], repetitions, report))
                 for each in named
@@ -106,9 +115,7 @@ def pipelines(
 
 @contextmanager
 def _bed(
-    name: str,
-    shape: str | None,
-    pool: str,
+    spec: Spec,
     batch: int,
     protocol: str,
     parties: int | None,
@@ -118,12 +125,8 @@ def _bed(
 ) -> Iterator[Bed]:
     from covey.bench.cache import default_folder
     from covey.bench.pipelines import bed
-    from covey.models import MODELS, Spec
 
     count = PROTOCOLS[check_served(protocol)].count(parties)
-    if shape is None and name in MODELS:
-        shape = MODELS[name][1][0]
-    spec = Spec(name, shape or "", pool)  # type: ignore[arg-type]
     folder = cache or default_folder()
     with bed(spec, folder, report, protocol=protocol, parties=count, ring=ring, batch=batch) as made:
         yield made

@@ -103,7 +103,7 @@ def _figures(outcome: Outcome) -> Table:
     setting, runs = outcome.setting, outcome.runs
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_row("wall", _spread(runs.wall))
-    table.add_row("throughput", f"{outcome.images_per_second:.3g} images/s")
+    table.add_row("throughput", f"{outcome.images_per_second:.3g} {setting.spec.unit}/s")
     if runs.preparation is not None:
         preprocessing = runs.preparation.profile
         table.add_row(
@@ -131,7 +131,10 @@ def _figures(outcome: Outcome) -> Table:
         )
         if outcome.cpu_ratio is not None:
             table.add_row("CPU over plaintext", f"{outcome.cpu_ratio:.1f} ×")
-        table.add_row("error to plaintext", f"{outcome.relative_error:.4%} (relative L2)")
+        if outcome.relative_error is not None:
+            table.add_row("error to plaintext", f"{outcome.relative_error:.4%} (relative L2)")
+        if outcome.same_answers is not None:
+            table.add_row("answers as plaintext's", f"{outcome.same_answers:,} of {outcome.elements:,}")
     if outcome.differing is not None:
         different = "differs" if outcome.setting.options.get("key_bits") else "DIFFERS"
         equal = "equal in all" if not outcome.differing else f"{different} in {outcome.differing:,} of"

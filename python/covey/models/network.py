@@ -7,10 +7,12 @@ BatchNormalization gets the statistics of the batch the network is built with.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
@@ -32,36 +34,28 @@ class Value:
     """A tensor of the graph: its name, and what it holds for the batch the network is built with."""
 
     name: str
-    batch: Floats
+    batch: npt.NDArray[Any]
 
 
 @dataclass
-class Network:
+class Construction:
     """An ONNX graph under construction; `largest` and `least_alive` say what its activations did."""
 
     name: str
-    input_shape: Shape
-    classes: int = 10
     rng: np.random.Generator = field(init=False)
     proto: onnx.ModelProto = field(init=False, repr=False)
-    largest: float = 0.0
-    least_alive: float = 1.0
+    largest: float = field(init=False, default=0.0)
+    least_alive: float = field(init=False, default=1.0)
+
+    VERSIONS: ClassVar[tuple[int, int]] = (8, 17)
+    """Of the format and of the operators: one goes with the other, and older runtimes read the file too."""
 
     def __post_init__(self) -> None:
         self.rng = np.random.Generator(np.random.PCG64(WEIGHT_SEED))
-        # IR version 8 goes with opset 17, so that older runtimes read the file too.
-        self.proto = onnx.ModelProto(ir_version=8, producer_name="covey.models")
-        self.proto.opset_import.append(helper.make_opsetid("", 17))
+        form, opset = self.VERSIONS
+        self.proto = onnx.ModelProto(ir_version=form, producer_name="covey.models")
+        self.proto.opset_import.append(helper.make_opsetid("", opset))
         self.proto.graph.name = self.name
-
-    @property
-    def batch(self) -> int:
-        """Images the network is built with."""
-        return max(2, min(32, BATCH_ELEMENTS // math.prod(self.input_shape)))
-
-    def input(self) -> Value:
-        """The network's input, holding a batch of pseudo-images."""
-        return Value("image", pseudo_images(self.batch, self.input_shape, BATCH_SEED))
 
     def conv(
         self, name: str, x: Value, channels: int, kernel: int, stride: int = 1, pad: int = 0, bias: bool = True
@@ -78,57 +72,22 @@ class Network:
             y += offset[:, None, None]
         return self.add_node("Conv", name, inputs, y, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4)
 
-    def gemm(self, name: str, x: Value, size: int, gain: float = math.sqrt(2)) -> Value:
-        """A fully connected layer from x [N, K] to [N, size]."""
-        weight, bias = self.he(size, x.batch.shape[1], gain=gain), self.small(size)
-        inputs = [x.name, self.tensor(f"{name}.weight", weight), self.tensor(f"{name}.bias", bias)]
-        return self.add_node("Gemm", name, inputs, x.batch @ weight.T + bias, transB=1)
-
-    def batch_norm(self, name: str, x: Value, gain: float = 1.0) -> Value:
-        """Normalisation with the statistics of the batch, a scale near `gain` and an offset near zero."""
-        channels = x.batch.shape[1]
-        scale, bias = (gain * (1 + self.small(channels))).astype(np.float32), self.small(channels)
-        mean, variance = x.batch.mean(axis=(0, 2, 3)), x.batch.var(axis=(0, 2, 3))
-        parts = {"scale": scale, "bias": bias, "mean": mean, "variance": variance}
-        factor = scale / np.sqrt(variance + EPSILON)
-        y = (x.batch - mean[:, None, None]) * factor[:, None, None] + bias[:, None, None]
-        inputs = [x.name, *(self.tensor(f"{name}.{part}", tensor) for part, tensor in parts.items())]
-        return self.add_node("BatchNormalization", name, inputs, y, epsilon=EPSILON)
-
     def relu(self, name: str, x: Value) -> Value:
         """max(x, 0)."""
         y = np.maximum(x.batch, 0)
         self.least_alive = min(self.least_alive, float((y > 0).mean()))
         return self.add_node("Relu", name, [x.name], y)
 
-    def max_pool(self, name: str, x: Value, kernel: int = 2, stride: int = 2, pad: int = 0) -> Value:
-        """The largest of every window; padding never wins."""
-        y = windows(x.batch, kernel, stride, pad, -np.inf).max(axis=(4, 5))
-        return self.add_node(
-            "MaxPool", name, [x.name], y, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4
-        )
-
-    def average_pool(self, name: str, x: Value, kernel: int = 2, stride: int = 2, pad: int = 0) -> Value:
-        """The mean of every window, zeros of the padding included."""
-        y = windows(x.batch, kernel, stride, pad).mean(axis=(4, 5))
-        attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
-        return self.add_node("AveragePool", name, [x.name], y, **attributes, count_include_pad=1)
-
-    def global_average_pool(self, name: str, x: Value) -> Value:
-        """The mean of every channel, [N, C, 1, 1]."""
-        return self.add_node("GlobalAveragePool", name, [x.name], x.batch.mean(axis=(2, 3), keepdims=True))
-
     def add(self, name: str, x: Value, y: Value) -> Value:
         """x + y."""
         return self.add_node("Add", name, [x.name, y.name], x.batch + y.batch)
 
-    def flatten(self, name: str, x: Value) -> Value:
-        """[N, C, H, W] to [N, C·H·W]."""
-        return self.add_node("Flatten", name, [x.name], x.batch.reshape(len(x.batch), -1), axis=1)
-
     def he(self, *shape: int, gain: float = math.sqrt(2)) -> Floats:
         """Normal weights of standard deviation gain / sqrt(fan-in); the first dimension is the output."""
-        deviation = gain / math.sqrt(math.prod(shape[1:]))
+        return self.normal(shape, gain / math.sqrt(math.prod(shape[1:])))
+
+    def normal(self, shape: Sequence[int], deviation: float) -> Floats:
+        """Normal weights of mean 0."""
         weight = np.empty(math.prod(shape), np.float32)
         for start in range(0, weight.size, DRAWN_AT_ONCE):
             part = weight[start : start + DRAWN_AT_ONCE]
@@ -154,6 +113,61 @@ class Network:
         self.proto.graph.node.append(helper.make_node(op, inputs, [output], name=name, **attributes))
         self.largest = max(self.largest, float(batch.max()), -float(batch.min()))
         return Value(output, np.asarray(batch, np.float32))
+
+
+@dataclass
+class Network(Construction):
+    """A network of images [N, C, H, W], which gives `classes` logits."""
+
+    input_shape: Shape
+    classes: int = 10
+
+    @property
+    def batch(self) -> int:
+        """Images the network is built with."""
+        return max(2, min(32, BATCH_ELEMENTS // math.prod(self.input_shape)))
+
+    def input(self) -> Value:
+        """The network's input, holding a batch of pseudo-images."""
+        return Value("image", pseudo_images(self.batch, self.input_shape, BATCH_SEED))
+
+    def gemm(self, name: str, x: Value, size: int, gain: float = math.sqrt(2)) -> Value:
+        """A fully connected layer from x [N, K] to [N, size]."""
+        weight, bias = self.he(size, x.batch.shape[1], gain=gain), self.small(size)
+        inputs = [x.name, self.tensor(f"{name}.weight", weight), self.tensor(f"{name}.bias", bias)]
+        return self.add_node("Gemm", name, inputs, x.batch @ weight.T + bias, transB=1)
+
+    def batch_norm(self, name: str, x: Value, gain: float = 1.0) -> Value:
+        """Normalisation with the statistics of the batch, a scale near `gain` and an offset near zero."""
+        channels = x.batch.shape[1]
+        scale, bias = (gain * (1 + self.small(channels))).astype(np.float32), self.small(channels)
+        mean, variance = x.batch.mean(axis=(0, 2, 3)), x.batch.var(axis=(0, 2, 3))
+        parts = {"scale": scale, "bias": bias, "mean": mean, "variance": variance}
+        factor = scale / np.sqrt(variance + EPSILON)
+        y = (x.batch - mean[:, None, None]) * factor[:, None, None] + bias[:, None, None]
+        inputs = [x.name, *(self.tensor(f"{name}.{part}", tensor) for part, tensor in parts.items())]
+        return self.add_node("BatchNormalization", name, inputs, y, epsilon=EPSILON)
+
+    def max_pool(self, name: str, x: Value, kernel: int = 2, stride: int = 2, pad: int = 0) -> Value:
+        """The largest of every window; padding never wins."""
+        y = windows(x.batch, kernel, stride, pad, -np.inf).max(axis=(4, 5))
+        return self.add_node(
+            "MaxPool", name, [x.name], y, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4
+        )
+
+    def average_pool(self, name: str, x: Value, kernel: int = 2, stride: int = 2, pad: int = 0) -> Value:
+        """The mean of every window, zeros of the padding included."""
+        y = windows(x.batch, kernel, stride, pad).mean(axis=(4, 5))
+        attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
+        return self.add_node("AveragePool", name, [x.name], y, **attributes, count_include_pad=1)
+
+    def global_average_pool(self, name: str, x: Value) -> Value:
+        """The mean of every channel, [N, C, 1, 1]."""
+        return self.add_node("GlobalAveragePool", name, [x.name], x.batch.mean(axis=(2, 3), keepdims=True))
+
+    def flatten(self, name: str, x: Value) -> Value:
+        """[N, C, H, W] to [N, C·H·W]."""
+        return self.add_node("Flatten", name, [x.name], x.batch.reshape(len(x.batch), -1), axis=1)
 
     def model(self, output: Value) -> onnx.ModelProto:
         """The finished model: input `image` [batch, C, H, W], output `logits` [batch, classes]."""

@@ -85,7 +85,8 @@ def choose(
             try:
                 lowering = attempt(ring, fractional)
             except DoesNotFitError as error:
-                failures.append(Failure(ring, fractional, error))
+                # Its traceback would keep all that the attempt has computed.
+                failures.append(Failure(ring, fractional, error.with_traceback(None)))
             else:
                 return Choice(lowering, _reason(ring, fractional, rings, scale, failures))
     refusal = failures[-1].error
@@ -97,7 +98,7 @@ def choose(
         try:
             attempt(ring, fractional)
         except DoesNotFitError as error:
-            latest = Failure(ring, fractional, error)
+            latest = Failure(ring, fractional, error.with_traceback(None))
             continue
         remedies.append(f"--scale {fractional}" if ring in rings else f"--ring {ring} --scale {fractional}")
         break
