@@ -270,7 +270,7 @@ class _Plan:
         slope = np.rint((y[:, -1] - y[:, 0]) / np.maximum(r[:, -1] - r[:, 0], 1))
         ends = self._ends(shift, starts)
         tries = [slope - 1, slope, slope + 1]
-        for at, aim, place in ends:
+        for at, aim, place, _ in ends:
             # From where the function is at the segment's other end to what is to be met at this one.
             other = 0 if place else -1
             tilted = slope.copy()
@@ -280,25 +280,35 @@ class _Plan:
         best = np.full(self.count, np.inf)
         values, slopes = np.zeros(self.count), np.zeros(self.count)
         reached = r[:, -1] > r[:, 0]
-        for tried in (np.where(reached, slope, 0.0) for slope in tries):
+
+        def fitted(tried: Array) -> tuple[Array, Array]:
+            """Where the lines of these slopes begin, and what they are off by."""
             rest = y - tried[:, None] * r
             # The floor takes half a unit on average.
             start = np.rint((rest.max(axis=1) + rest.min(axis=1)) / 2 + (unit - 1) / 2)
-            for at, aim, place in ends:
+            for at, aim, place, _ in ends:
                 start[at] = np.clip(start[at], aim - tried[at] * place, aim - tried[at] * place + unit - 1)
             off = np.ldexp(np.abs(np.floor((start[:, None] + tried[:, None] * r) / unit) - y / unit), -self.result)
             worst = self.wanted.sized(off, np.ldexp(y / unit, -self.result)).max(axis=1)
-            worst += self.rounding
+            return start, worst + self.rounding
+
+        for tried in (np.where(reached, slope, 0.0) for slope in tries):
+            start, worst = fitted(tried)
             values, slopes = np.where(worst < best, start, values), np.where(worst < best, tried, slopes)
             best = np.minimum(best, worst)
+        # A segment as flat as what lies beyond it stands for that too, where a protocol looks both up at once.
+        level = np.full(self.count, -self.factor * unit)
+        start, worst = fitted(level)
+        for at in (at for at, _, _, flat in ends if flat and worst[at] <= self.wanted.goal):
+            values[at], slopes[at], best[at] = start[at], level[at], worst[at]
         # A line may leave the ring where no input reaches, and the program must hold it all the same.
         if not (np.maximum(np.abs(values), np.abs(values + slopes * (length - 1))) < 2.0**self.wanted.bits).all():
             values, slopes, best = np.zeros(self.count), np.zeros(self.count), np.full(self.count, np.inf)
         table = IntegerTable(self.low, self.step, values.astype(np.int64), slopes.astype(np.int64), shift)
         return table, max(float(best.max()), *(self._tail_error(side, table) for side in (self.left, self.right)))
 
-    def _ends(self, shift: int, starts: Integers) -> list[tuple[int, float, int]]:
-        """Of each end that a line is to meet: its segment, the least number before the shift, and its place there."""
+    def _ends(self, shift: int, starts: Integers) -> list[tuple[int, float, int, bool]]:
+        """Of each end that a line is to meet: its segment, the least number before the shift, its place, if it is flat."""
         found = []
         for side in (self.left, self.right):
             if side.clips and side.tail is not None:
@@ -309,7 +319,7 @@ class _Plan:
                 rises = side.tail.slope != 0
                 number = np.ldexp((side.tail.offset if rises else due[0]) + self.rounding, self.result)
                 aim = np.rint(number) - (0 if rises else self.factor * side.end)
-                found.append((at, float(np.ldexp(aim, shift)), side.end - int(starts[at])))
+                found.append((at, float(np.ldexp(aim, shift)), side.end - int(starts[at]), not rises))
         return found
 
     def _error(self, table: IntegerTable) -> tuple[float, int, bool]:

@@ -163,6 +163,16 @@ def test_a_proved_range_needs_no_comparison() -> None:
     assert kinds(covey.compile(model("Exp"), input_range=(-FAR, 0))) == ["clip", "table"]
 
 
+@pytest.mark.parametrize("name", ["Sigmoid", "Erf", "Gelu", "Swish", "Softplus", "Elu"])
+def test_flat_lines_begin_within_the_domain(name: str) -> None:
+    drawing = draw(Wanted(BOUNDED[name][2], -(1 << 19), (1 << 19) - 1, 12, 12, BAR, 29))
+    assert drawing is not None
+    with_line = drawing.table.plus(drawing.factor)
+    assert with_line.slopes[0] == 0
+    # On the other side the line rises where the input is added.
+    assert drawing.factor != 0 or with_line.slopes[-1] == 0
+
+
 def test_a_calibrated_range_is_clipped() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["product"]),

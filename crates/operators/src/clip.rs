@@ -5,7 +5,7 @@ use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
 use crate::tensor_type::{most, operands, type_of};
-use crate::{Arguments, Operator, Requirements, Shared, TensorType, Value, wire};
+use crate::{Arguments, Fusion, Operator, Requirements, Shared, TensorType, Value, wire};
 
 /// min(max(x, low), high); an absent end is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +41,10 @@ impl Operator for Clip {
             (Some(low), Some(high)) if low > high => Err(format!("clips from {low} to {high}, which is empty")),
             _ => Ok(type_of(x)),
         }
+    }
+
+    fn fusion(&self) -> Fusion {
+        Fusion::Clip(self.ends())
     }
 
     fn requirements(&self, x: &Value, _: &Value) -> Requirements {

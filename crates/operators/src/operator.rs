@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use covey_protocols::api::Result;
+use covey_protocols::clip::{Clipped, Ends};
 use covey_protocols::{Comparison, Geometry, Protocol, ProtocolError, Rounding, Truncation};
 use covey_ring::Ring;
 
@@ -109,10 +110,14 @@ pub enum Fusion {
         /// How it rounds.
         rounding: Rounding,
     },
-    /// An addition: joins a linear layer and its shift.
+    /// An addition: joins a linear layer and its shift, or a clip and a table of the clipped.
     Addition,
     /// max(x, 0): joins a linear layer or a shift.
     Rectifier,
+    /// min(max(x, low), high): joins a table.
+    Clip(Ends),
+    /// A table: takes in clips before it.
+    Table,
 }
 
 /// What an operator computes: this party's part of a value.
@@ -169,6 +174,8 @@ pub struct Arguments<'a, P: Protocol + ?Sized> {
     pub residual: Option<Operand<'a, P>>,
     /// The rectifier that was joined.
     pub relu: Option<Comparison>,
+    /// The clips of the first operand that were joined.
+    pub clipped: Option<Clipped>,
 }
 
 impl<'a, P: Protocol + ?Sized> Arguments<'a, P> {

@@ -4,7 +4,7 @@ use covey_protocols::{Protocol, api};
 use covey_ring::Ring;
 
 use crate::tensor_type::{largest_bound, operands, type_of};
-use crate::{Arguments, Operator, Shared, TensorType, Value, wire};
+use crate::{Arguments, Fusion, Operator, Shared, TensorType, Value, wire};
 
 /// floor((values[i] + slopes[i]·r) / 2^shift), where x = low + i·2^step + r and 0 <= r < 2^step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,12 +79,21 @@ impl Operator for Table {
         u64::try_from(largest).unwrap_or(u64::MAX)
     }
 
+    fn fusion(&self) -> Fusion {
+        Fusion::Table
+    }
+
     /// The index, slope, offset and line.
     fn scratch_elements(&self, _: &Value, result: &Value) -> usize {
         4 * result.elements()
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
-        protocol.table(&*arguments.share(protocol, 0)?, &self.0).map(Shared::Integers)
+        let x = arguments.share(protocol, 0)?;
+        let result = match arguments.clipped {
+            Some(clipped) => protocol.clip_table(&x, clipped, arguments.comparison(), &self.0),
+            None => protocol.table(&x, &self.0),
+        };
+        result.map(Shared::Integers)
     }
 }

@@ -13,7 +13,7 @@ use crate::api::{
     Bias, Checked, Comparison, Epilogue, EpilogueOf, Geometry, Linear, Local, MatmulShape, NonLinear, Phase, Placement,
     Result, Session, Shaped, Table, Truncation, WeightOf, WeightSource,
 };
-use crate::clip::Ends;
+use crate::clip::{Clipped, Ends};
 use crate::cost::CostModel;
 use crate::served::{KeptRuns, Served};
 
@@ -301,6 +301,16 @@ impl<P: Served> NonLinear for Erased<P> {
 
     fn table(&mut self, x: &AnyShare, table: &Table) -> Result<AnyShare> {
         self.0.table(x.known(), table).map(AnyShare::new)
+    }
+
+    fn clip_table(
+        &mut self,
+        x: &AnyShare,
+        clipped: Clipped,
+        comparison: Comparison,
+        table: &Table,
+    ) -> Result<AnyShare> {
+        self.0.clip_table(x.known(), clipped, comparison, table).map(AnyShare::new)
     }
 
     fn relu(&mut self, x: &AnyShare, comparison: Comparison) -> Result<AnyShare> {

@@ -1,5 +1,7 @@
 //! Clipping to an interval: its ends, and what bounds the comparisons.
 
+use covey_ring::Ring;
+
 use crate::api::Comparison;
 
 /// The ends of a clip at the value's scale; an absent end is open. If both stand, `low <= high`.
@@ -14,6 +16,22 @@ pub struct Ends {
 impl Ends {
     fn largest(self) -> u64 {
         [self.low, self.high].into_iter().flatten().map(i64::unsigned_abs).max().unwrap_or(0)
+    }
+}
+
+/// What a table's operand A = max(x, low) is clipped to, min(A, high), and whether A is added to the table's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clipped {
+    /// The ends.
+    pub ends: Ends,
+    /// Whether max(x, low) is added.
+    pub adds_input: bool,
+}
+
+impl Clipped {
+    /// The largest x of that bound.
+    pub(crate) fn largest(self, comparison: Comparison, ring: Ring) -> i64 {
+        i64::MAX >> (i64::BITS - 1 - comparison.certain.min(ring.bits() - 1))
     }
 }
 

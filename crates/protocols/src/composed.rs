@@ -3,7 +3,7 @@
 use covey_ring::Tensor;
 
 use crate::api::{Comparison, NonLinear, ProtocolError, Result, Rounding, Shaped, Table, Truncation};
-use crate::clip::Ends;
+use crate::clip::{Clipped, Ends};
 use crate::cost::{Cost, Gate};
 
 /// max(x, 0) by a comparison and a selection.
@@ -116,6 +116,32 @@ pub(crate) fn table<P: NonLinear + ?Sized>(protocol: &mut P, x: &P::Arith, table
         0 => Ok(line),
         shift => protocol.truncate(&line, exact(shift, table.bound())),
     }
+}
+
+/// A piecewise linear function of what is clipped first, as the nodes of a program say it.
+pub(crate) fn clip_table<P: NonLinear + ?Sized>(
+    protocol: &mut P,
+    x: &P::Arith,
+    clipped: Clipped,
+    comparison: Comparison,
+    table: &Table,
+) -> Result<P::Arith> {
+    let Clipped { ends, adds_input } = clipped;
+    if !adds_input {
+        let inside = protocol.clip(x, ends, comparison)?;
+        return protocol.table(&inside, table);
+    }
+    let raised = match ends.low {
+        Some(_) => &protocol.clip(x, Ends { high: None, ..ends }, comparison)?,
+        None => x,
+    };
+    let bound = comparison.bound.max(ends.low.map_or(0, |low| i64::BITS - low.unsigned_abs().leading_zeros()));
+    let inside = match ends.high {
+        Some(_) => &protocol.clip(raised, Ends { low: None, ..ends }, Comparison { bound, ..comparison })?,
+        None => raised,
+    };
+    let drawn = protocol.table(inside, table)?;
+    protocol.add(raised, &drawn)
 }
 
 /// What a gate costs that is composed of others, which cost what `of` says. A division costs nothing: protocols that have none of

@@ -10,7 +10,7 @@ use crate::api::{
     Checked, Comparison, Epilogue, EpilogueOf, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options,
     Phase, Placement, ProtocolError, Result, Session, Shaped, Table, Truncation, WeightKind, WeightOf, WeightSource,
 };
-use crate::clip::Ends;
+use crate::clip::{Clipped, Ends};
 use crate::composed;
 use crate::cost::{Cost, CostModel, Gate, OtCount, WEIGHTS};
 use crate::masked::lookup::Sets;
@@ -385,6 +385,24 @@ impl NonLinear for Planner {
                 Ok(out)
             }
             false => composed::table(self, x, table),
+        }
+    }
+
+    fn clip_table(
+        &mut self,
+        x: &PlannedTensor,
+        clipped: Clipped,
+        comparison: Comparison,
+        table: &Table,
+    ) -> Result<PlannedTensor> {
+        let windowed = table.windowed(clipped, comparison, self.ring).map(|(_, shape)| shape);
+        match windowed.filter(|shape| (self.model.fuses_table)(shape, self.ring, &self.options)) {
+            Some(shape) => {
+                let out = self.tensor(&x.shape);
+                self.charge(Gate::Table { count: x.count(), shape });
+                Ok(out)
+            }
+            None => composed::clip_table(self, x, clipped, comparison, table),
         }
     }
 

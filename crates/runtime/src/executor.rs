@@ -246,6 +246,7 @@ impl<P: Protocol + ?Sized> Executor<P> {
             truncate: step.truncate,
             residual,
             relu: step.relu,
+            clipped: step.clipped,
         })
     }
 }

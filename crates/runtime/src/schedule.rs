@@ -2,6 +2,7 @@
 
 use covey_operators::Fusion;
 use covey_program::{Kind, Node, Op, Program, Value, ValueId};
+use covey_protocols::clip::{Clipped, Ends};
 use covey_protocols::{Comparison, Rounding, Truncation};
 
 /// The node number under which inputs are received.
@@ -9,7 +10,7 @@ pub const INPUTS: u32 = u32::MAX - 1;
 /// The node number under which outputs are opened.
 pub const OUTPUTS: u32 = u32::MAX - 2;
 
-/// What the executor runs at once: one node, or a product with what follows it.
+/// What the executor runs at once: one node, a product with what follows it, or a table with its clips.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// Index of the (first) node in the program: the step's number in errors, meter and plan.
@@ -18,7 +19,7 @@ pub struct Step {
     pub name: String,
     /// The model's operator, or the program's where the model has none.
     pub op_name: String,
-    /// What is computed (first).
+    /// What is computed (first, but for a clip).
     pub op: Op,
     /// Operands.
     pub inputs: Vec<ValueId>,
@@ -28,6 +29,8 @@ pub struct Step {
     pub residual: Option<ValueId>,
     /// The ReLU fused into a linear layer or a shift.
     pub relu: Option<Comparison>,
+    /// The clips before a table, fused into it, and the addition after it.
+    pub clipped: Option<Clipped>,
     /// The result.
     pub output: ValueId,
     /// Values no later step reads.
@@ -47,7 +50,8 @@ impl Schedule {
     }
 
     /// A product takes in the shift that follows it, and a linear layer, where the protocol gains by it, the addition of a
-    /// value that is there already and the ReLU after that.
+    /// value that is there already and the ReLU after that. A table takes in the clips before it, and
+    /// the addition of what the first of two clips gives.
     pub fn new(program: &Program, fuses_relu: bool) -> Self {
         let readers = Readers::of(program);
         let nodes = program.nodes();
@@ -62,6 +66,16 @@ impl Schedule {
             }
             let mut step = plain_step(index, node);
             let part = node.op.fusion();
+            if let Fusion::Clip(ends) = part
+                && let Some((clipped, table, others)) = clipped_table(&readers, nodes, step.output, ends)
+            {
+                step.op = nodes[table].op.clone();
+                step.clipped = Some(clipped);
+                for next in others {
+                    step.join(&nodes[next]);
+                    fused[next] = true;
+                }
+            }
             if matches!(part, Fusion::Linear | Fusion::Product)
                 && let Some(next) = readers.only(step.output)
                 && let Fusion::Shift { bits, rounding } = nodes[next].op.fusion()
@@ -127,6 +141,32 @@ fn residual(program: &Program, step: &Step, next: &Node, computed: &[bool]) -> O
     (fits && bound + 2 <= program.ring().bits()).then_some((other, Truncation { bound, ..truncation }))
 }
 
+/// The table of what a node clips to `ends`, and all nodes that join it: the table alone, or a second clip, the table and the addition
+/// of its result to what was clipped first.
+fn clipped_table(
+    readers: &Readers,
+    nodes: &[Node],
+    output: ValueId,
+    ends: Ends,
+) -> Option<(Clipped, usize, Vec<usize>)> {
+    let is_table = |node: &usize| nodes[*node].op.fusion() == Fusion::Table;
+    if let Some(table) = readers.only(output).filter(is_table) {
+        return Some((Clipped { ends, adds_input: false }, table, vec![table]));
+    }
+    let [clip, sum] = readers.pair(output)?;
+    let (Fusion::Clip(inner), Fusion::Addition) = (nodes[clip].op.fusion(), nodes[sum].op.fusion()) else {
+        return None;
+    };
+    let table = readers.only(nodes[clip].outputs[0]).filter(is_table)?;
+    let joined = readers.only(nodes[table].outputs[0]) == Some(sum);
+    match (ends, inner) {
+        (Ends { low, high: None }, Ends { low: None, high }) if joined => {
+            Some((Clipped { ends: Ends { low, high }, adds_input: true }, table, vec![clip, table, sum]))
+        }
+        _ => None,
+    }
+}
+
 fn plain_step(index: usize, node: &Node) -> Step {
     let op_name = if node.source_op.is_empty() { node.op.name() } else { node.source_op.as_str() };
     Step {
@@ -138,6 +178,7 @@ fn plain_step(index: usize, node: &Node) -> Step {
         truncate: None,
         residual: None,
         relu: None,
+        clipped: None,
         output: node.outputs[0],
         last_uses: Vec::new(),
     }
@@ -165,6 +206,14 @@ impl Readers {
     fn only(&self, id: ValueId) -> Option<usize> {
         match self.nodes[id.index()][..] {
             [node] if !self.kept[id.index()] => Some(node),
+            _ => None,
+        }
+    }
+
+    /// The two nodes that read the value, in order, if each reads it once and nobody else does.
+    fn pair(&self, id: ValueId) -> Option<[usize; 2]> {
+        match self.nodes[id.index()][..] {
+            [first, second] if first != second && !self.kept[id.index()] => Some([first, second]),
             _ => None,
         }
     }
@@ -199,6 +248,7 @@ fn free_after_last_use(program: &Program, steps: &mut [Step]) {
 #[cfg(test)]
 mod tests {
     use covey_program::{ProgramBuilder, op};
+    use covey_protocols::Table;
     use covey_ring::Ring;
 
     use super::*;
@@ -244,6 +294,55 @@ mod tests {
         assert_eq!((step.residual, step.relu.unwrap().bound), (Some(step.inputs[0]), 22));
         let names: Vec<_> = schedule(23).steps.into_iter().map(|step| step.name).collect();
         assert_eq!(names, ["fc", "sum", "relu"]);
+    }
+
+    #[test]
+    fn a_clip_joins_the_table_that_alone_reads_it() {
+        let names = |read_twice| -> Vec<_> {
+            let mut b = ProgramBuilder::new("clipped", Ring::Pow2(32));
+            let x = b.input("x", &[4], 12);
+            let clipped = b.node("clip", op::Clip { low: Some(-8), high: Some(7) }, &[x]);
+            b.bound(clipped, 4);
+            let (values, slopes) = (vec![1, 2, 3, 4], Vec::new());
+            let table = Table { low: -8, step: 2, values, slopes, shift: 0 };
+            let result = b.node("table", op::Table::new(table), &[clipped]);
+            b.bound(result, 3);
+            b.output(result);
+            if read_twice {
+                b.output(clipped);
+            }
+            let schedule = Schedule::new(&b.build().unwrap(), false);
+            schedule.steps.into_iter().map(|step| (step.name, step.clipped.is_some(), step.inputs[0] == x)).collect()
+        };
+        assert_eq!(names(false), [("clip+table".to_string(), true, true)]);
+        let apart = [("clip".to_string(), false, true), ("table".to_string(), false, false)];
+        assert_eq!(names(true), apart);
+    }
+
+    #[test]
+    fn two_clips_and_an_addition_join_their_table() {
+        let names = |low: Option<i64>, high: Option<i64>| -> Vec<_> {
+            let mut b = ProgramBuilder::new("clipped", Ring::Pow2(32));
+            let x = b.input("x", &[4], 12);
+            let raised = b.node("gelu", op::Clip { low: Some(-8), high: None }, &[x]);
+            b.bound(raised, 12);
+            let inside = b.node("gelu", op::Clip { low, high }, &[raised]);
+            b.bound(inside, 12);
+            let table = Table { low: -8, step: 2, values: vec![1, 2, 3, 4], slopes: Vec::new(), shift: 0 };
+            let drawn = b.node("gelu", op::Table::new(table), &[inside]);
+            b.bound(drawn, 3);
+            let sum = b.node("gelu", op::Add, &[raised, drawn]);
+            b.bound(sum, 13);
+            b.output(sum);
+            let schedule = Schedule::new(&b.build().unwrap(), false);
+            schedule.steps.into_iter().map(|step| (step.clipped, step.inputs[0] == x, step.output == sum)).collect()
+        };
+        let ends = Ends { low: Some(-8), high: Some(7) };
+        assert_eq!(names(None, Some(7)), [(Some(Clipped { ends, adds_input: true }), true, true)]);
+        // The second clip and its table join, and nothing else.
+        let apart =
+            [(None, true, false), (Some(Clipped { ends, adds_input: false }), false, false), (None, false, true)];
+        assert_eq!(names(Some(-8), Some(7)), apart);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Lookups at a secret index, and piecewise linear functions.
 
-use covey_protocols::Table;
 use covey_protocols::api::Result;
+use covey_protocols::clip::{Clipped, Ends};
+use covey_protocols::{Comparison, Table};
 
 use super::{Suite, map};
 use crate::Complete;
@@ -42,6 +43,11 @@ impl Suite for Tables {
                 self.functions(bench, &fewer)?;
             }
             self.functions(bench, &Table { slopes: Vec::new(), ..table.clone() })?;
+            for bound in [index_bits + step, l - 2] {
+                for proved in [true, false] {
+                    self.clipped(bench, &table, Comparison::new(bound, proved))?;
+                }
+            }
             self.functions(bench, &Table { shift: 0, ..table })?;
         }
         Ok(())
@@ -104,5 +110,32 @@ impl Tables {
         ));
         let y = bench.protocol.table(&x, table)?;
         bench.exactly(&y, map(&xs, |x| modulo(self.0.ring, table.at(x.into()))))
+    }
+
+    /// Values beyond either end of the domain and beyond both, as far as their bound allows, and both ends of every segment.
+    fn clipped<P: Complete>(&self, bench: &mut Bench<P>, table: &Table, comparison: Comparison) -> Result<()> {
+        let (low, last) = (table.low, table.end() as i64 - 1);
+        let most = (1i64 << comparison.bound) - 1;
+        let starts = || (low..=last).step_by(1 << table.step);
+        let ends = [low, low - 1, last, last + 1, most, -most, most / 2, -most / 2];
+        let far = uniform(comparison.bound, 64, "clipped");
+        let all: Vec<i64> = ends.into_iter().chain(far).chain(starts()).chain(starts().map(|x| x - 1)).collect();
+        let cases = [(true, true, false), (true, true, true), (true, false, false), (false, true, false)];
+        for (below, above, adds_input) in cases {
+            let mut xs = all.clone();
+            xs.retain(|&x| x.abs() <= most && (below || x >= low) && (above || x <= last));
+            let x = bench.vector(0, &xs)?;
+            bench.case(format!(
+                "{} segments of {}, clipped below: {below}, above: {above}, input added: {adds_input}, {comparison:?}",
+                table.values.len(),
+                1i64 << table.step
+            ));
+            let ends = Ends { low: below.then_some(low), high: above.then_some(last) };
+            let y = bench.protocol.clip_table(&x, Clipped { ends, adds_input }, comparison, table)?;
+            let added = |x: i64| if adds_input { i128::from(x.max(low)) } else { 0 };
+            let value = |x: i64| modulo(self.0.ring, table.at(x.clamp(low, last).into()) + added(x));
+            bench.exactly(&y, map(&xs, value))?;
+        }
+        Ok(())
     }
 }

@@ -15,5 +15,5 @@ pub use operands::{
     Truncation, WeightKind, WeightOf, WeightSource, ZERO,
 };
 pub use options::{LANES, NetworkProfile, Options, PARTIES, Pipelines};
-pub use table::{Table, TableShape};
+pub use table::{Table, TableShape, Window};
 pub use traits::{Costs, Extended, Linear, Local, NonLinear, Protocol, Session, Shaped};

@@ -6,7 +6,7 @@ use super::{
     Checked, Comparison, EpilogueOf, Geometry, MatmulShape, Options, Phase, Placement, ProtocolError, Result, Table,
     TableShape, Truncation, WeightOf,
 };
-use crate::clip::Ends;
+use crate::clip::{Clipped, Ends};
 use crate::composed;
 use crate::cost::{Cost, CostModel, Gate, OtCount};
 use crate::memory::Held;
@@ -179,6 +179,17 @@ pub trait NonLinear: Linear {
     /// A piecewise linear function of x, which lies in its domain.
     fn table(&mut self, x: &Self::Arith, table: &Table) -> Result<Self::Arith> {
         composed::table(self, x, table)
+    }
+
+    /// The same of what x is clipped to first, which lies in its domain; `comparison` bounds x.
+    fn clip_table(
+        &mut self,
+        x: &Self::Arith,
+        clipped: Clipped,
+        comparison: Comparison,
+        table: &Table,
+    ) -> Result<Self::Arith> {
+        composed::clip_table(self, x, clipped, comparison, table)
     }
 }
 

@@ -77,6 +77,14 @@ pub enum Root {
     SignAndRest,
     /// The sign, and the borrow out of the given number of lowest children.
     SignAndBorrow(usize),
+    /// Of C - R: the borrow out of the low bits asked for, if there are any, and whether the field of its `top` highest bits, the
+    /// highest digit, is 0. Of two `ends` also whether that is positive, in two's complement. Their masks are known to the dealer.
+    Window {
+        /// Whether values lie beyond one end or both.
+        ends: usize,
+        /// Bits of the highest digit.
+        top: usize,
+    },
 }
 
 /// The sums a root of `children` opens, and whether each has its highest child's generate bit as shares added.
@@ -96,6 +104,12 @@ pub fn root_sums(root: Root, children: usize) -> Vec<(Polynomial, Constant)> {
             let borrow = polynomial::carry_over(0..low).monomials().chain([generate(low - 1)]).collect::<Vec<_>>();
             vec![(carry, Constant::Kept), (Polynomial::new(borrow), Constant::Shared)]
         }
+        Root::Window { ends, .. } => {
+            let below = children - 1;
+            let borrow: Vec<_> = polynomial::carry_over(0..below).monomials().chain([generate(below - 1)]).collect();
+            let field = |end| Polynomial::new(borrow.iter().map(|m| m | generate(below + end)));
+            (0..ends).map(|end| (field(end), Constant::Kept)).collect()
+        }
     }
 }
 
@@ -112,6 +126,7 @@ pub struct Circuit {
 
 /// The cheapest circuit over `bits` bits whose bits are open after `depth` rounds, if there is one. `low`: the bits the
 /// root's lowest child has, or for [`Root::SignAndBorrow`] its lowest children together, where the root asks for their borrow.
+/// A [`Root::Window`] has such a child where they are not 0.
 pub fn cheapest(root: Root, bits: usize, low: usize, depth: usize) -> Option<Circuit> {
     static FOUND: LazyLock<Mutex<Search>> = LazyLock::new(Mutex::default);
     let mut search = FOUND.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -123,6 +138,7 @@ pub fn cheapest(root: Root, bits: usize, low: usize, depth: usize) -> Option<Cir
         Root::Borrow | Root::Sign | Root::SharedSign => search.plain_root(root, bits, depth),
         Root::SignAndRest => search.fused_root(bits, low, depth),
         Root::SignAndBorrow(_) => flat_root(bits, low),
+        Root::Window { top, .. } => search.window_root(root, bits, (low, top), depth),
     };
     let circuit = found.map(Found::circuit);
     search.circuits.insert(key, circuit.clone());
@@ -270,6 +286,33 @@ impl Search {
             let found = run.map(|run| {
                 let run = run.beside(lowest.clone());
                 Found { offline: run.offline + offline, online: run.online + 6, ..run }
+            });
+            better(&mut best, found);
+        }
+        best
+    }
+
+    /// A root over the highest digit, what lies below it, and the low bits.
+    fn window_root(&mut self, root: Root, bits: usize, (low, top): (usize, usize), depth: usize) -> Option<Found> {
+        let middle = bits.checked_sub(low + top).filter(|&middle| middle > 0 && (1..=DIGIT).contains(&top))?;
+        let below = depth.checked_sub(1)?;
+        let (lowest, place) = match low {
+            0 => (None, RangePosition::Lowest),
+            low => (Some(self.range(low, below, RangePosition::Lowest)?), RangePosition::Middle),
+        };
+        let mut best = None;
+        for count in 1..=(RADIX - 2).min(middle) {
+            let sums = root_sums(root, count + 1 + usize::from(low > 0));
+            // Of each sum the highest digit opens a bit, and the root another.
+            let highest = Found { offline: (1 << top) - 1, online: 2 * sums.len(), trees: vec![Tree::Digit(top)] };
+            let found = self.run(middle, below, count, place, false).map(|run| {
+                let found = highest.beside(run);
+                let found = lowest.iter().cloned().fold(found, Found::beside);
+                Found {
+                    offline: found.offline + polynomial::shared_bits(&sums),
+                    online: found.online + 2 * sums.len(),
+                    ..found
+                }
             });
             better(&mut best, found);
         }

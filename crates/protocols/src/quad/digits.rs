@@ -35,6 +35,8 @@ impl Audit {
                     }
                     audit.add(&digit.generate);
                 }
+                // Tables alone have fields, and Quad composes them.
+                Block::Field(_) => {}
                 Block::Node(node) => {
                     audit.masked += (0..node.publics.list.len()).filter(|&index| is_sent(node, index)).count();
                     node.sums.iter().for_each(|sum| audit.add(&sum.target));
@@ -80,6 +82,7 @@ impl Audit {
                         }
                     }
                 }
+                Block::Field(_) => {}
                 Block::Node(node) => {
                     let mut products = Buffer::stale(width * node.publics.list.len());
                     for (index, &(parent, wire)) in node.publics.list.iter().enumerate() {
@@ -139,6 +142,7 @@ impl Audit {
         for block in self.circuit.levels.iter().flat_map(|level| &level.blocks) {
             match block {
                 Block::Digit(digit) => checker.digit(digit),
+                Block::Field(_) => {}
                 Block::Node(node) => checker.node(node),
             }
         }

@@ -44,12 +44,12 @@ impl ComparisonPlan {
             let dealt = bits + usize::from(root != Root::Borrow);
             return ComparisonPlan::Bits(Arc::new(CarryCircuit::carry_out(bits, options.adder)), dealt);
         }
-        ComparisonPlan::Digits(DigitCircuit::new(&Self::tree(root, bits, options, count), root, 0, &sent))
+        ComparisonPlan::Digits(DigitCircuit::new(&Self::tree(root, bits, 0, options, count), root, 0, &sent))
     }
 
-    /// The digit tree that the options name.
-    pub fn tree(root: Root, bits: usize, options: &Options, count: usize) -> Tree {
-        let circuits: Vec<_> = (1..=DEEPEST).filter_map(|depth| cheapest(root, bits, 0, depth)).collect();
+    /// The digit tree that the options name. `low`: see [`cheapest`].
+    pub fn tree(root: Root, bits: usize, low: usize, options: &Options, count: usize) -> Tree {
+        let circuits: Vec<_> = (1..=DEEPEST).filter_map(|depth| cheapest(root, bits, low, depth)).collect();
         let total = |depth: usize| {
             circuits.iter().filter(move |c| c.tree.depth() <= depth).min_by_key(|c| c.offline + c.online)
         };

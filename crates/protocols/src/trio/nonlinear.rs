@@ -6,7 +6,8 @@ use covey_ring::Word;
 use super::share::{Arith, Bool, Wire};
 use super::table::{self, Entries, TablePlan};
 use super::{Trio, bits, comparison, convert, fused, lookup, truncate};
-use crate::api::{Comparison, Costs, NonLinear, Result, Shaped, Table, Truncation};
+use crate::api::{Comparison, Costs, NonLinear, Result, Shaped, Table, TableShape, Truncation};
+use crate::clip::Clipped;
 use crate::components::{one_plane, same_planes};
 use crate::composed;
 use crate::masked::fused::Task;
@@ -75,9 +76,21 @@ impl<W: Word> NonLinear for Trio<W> {
         if !Self::fuses_table(&simple.shape(), ring, options) {
             return composed::table(self, x, table);
         }
-        let plan = TablePlan::new(simple.shape(), ring, options, x.len());
-        let entries = Entries::new(&simple);
-        self.shares(x.shape(), |site, range| table::Table::new(site, plan.clone(), &entries, x.sum(range)))
+        self.table_of(x, &simple, simple.shape())
+    }
+
+    fn clip_table(
+        &mut self,
+        x: &Arith<W>,
+        clipped: Clipped,
+        comparison: Comparison,
+        table: &Table,
+    ) -> Result<Arith<W>> {
+        let Party { ring, ref options, .. } = self.party;
+        match table.windowed(clipped, comparison, ring) {
+            Some((table, shape)) if Self::fuses_table(&shape, ring, options) => self.table_of(x, &table, shape),
+            _ => composed::clip_table(self, x, clipped, comparison, table),
+        }
     }
 
     fn truncate_relu(&mut self, x: &Arith<W>, truncation: Truncation, comparison: Comparison) -> Result<Arith<W>> {
@@ -86,6 +99,12 @@ impl<W: Word> NonLinear for Trio<W> {
 }
 
 impl<W: Word> Trio<W> {
+    fn table_of(&mut self, x: &Arith<W>, table: &Table, shape: TableShape) -> Result<Arith<W>> {
+        let plan = TablePlan::new(shape, self.party.ring, &self.party.options, x.len());
+        let entries = Entries::new(table);
+        self.shares(x.shape(), |site, range| table::Table::new(site, plan.clone(), &entries, x.sum(range)))
+    }
+
     /// The gate for max(v≫f, 0) over `count` elements, from the parts of a product v, which it opens, or from a sharing.
     pub(super) fn fused_plan(
         &self,

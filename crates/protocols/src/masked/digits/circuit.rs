@@ -39,6 +39,7 @@ pub(crate) struct Level {
 #[derive(Debug)]
 pub(crate) enum Block {
     Digit(Digit),
+    Field(Field),
     Node(Node),
 }
 
@@ -62,6 +63,17 @@ pub(crate) struct Digit {
     pub slots: Vec<Slot>,
     pub propagate: Option<Propagate>,
     pub generate: Target,
+}
+
+/// A one-hot table of the digit of R at `low`: whether C's less it, less a borrow, is 0, and whether it is positive.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub low: usize,
+    pub bits: usize,
+    /// [digit = j] for all j but the last.
+    pub slots: Vec<Slot>,
+    /// Of each question the answer without the borrow, kept, and what the borrow changes.
+    pub answers: Vec<(usize, Opening)>,
 }
 
 #[derive(Debug)]
@@ -314,7 +326,7 @@ impl Compiler {
     }
 
     fn root(mut self, tree: &Tree, root: Root, low: usize) -> DigitCircuit {
-        self.circuit.sign = root != Root::Borrow;
+        self.circuit.sign = !matches!(root, Root::Borrow | Root::Window { .. });
         let sign = self.circuit.sign;
         let children = match tree {
             Tree::Digit(bits) => {
@@ -331,6 +343,9 @@ impl Compiler {
             }
             Tree::Node(children) => children,
         };
+        if let Root::Window { top, .. } = root {
+            return self.window(children, root, (low, top));
+        }
         let root = match root {
             Root::SignAndBorrow(_) => Root::SignAndBorrow(low_digits(tree, low).expect("a child ends at the low bits")),
             root => root,
@@ -351,6 +366,40 @@ impl Compiler {
             // The lowest digit is the borrow.
             self.circuit.outputs.push(inputs.wires[&generate(0)]);
         }
+        self.node(&inputs, sums);
+        self.circuit
+    }
+
+    fn window(mut self, children: &[Tree], root: Root, (low, top): (usize, usize)) -> DigitCircuit {
+        let below = children.len() - 1;
+        let mut inputs = Inputs { level: 0, wires: BTreeMap::new(), kept: None };
+        let mut start = 0;
+        for (i, child) in children[1..].iter().rev().enumerate() {
+            let place = if i == 0 { RangePosition::Lowest } else { RangePosition::Middle };
+            let range = self.range(child, start, place, false);
+            start += child.bits();
+            inputs.level = inputs.level.max(range.ready);
+            inputs.wires.extend(range.propagate.map(|wire| (propagate(i), wire)));
+            if let Generate::Wire(wire) = range.generate {
+                inputs.wires.insert(generate(i), wire);
+            }
+        }
+        if low > 0 {
+            self.circuit.outputs.push(inputs.wires[&generate(0)]);
+        }
+        let sums = root_sums(root, children.len());
+        let slots = (0..(1 << top) - 1).map(|_| self.slot(0)).collect();
+        let answers: Vec<_> = sums.iter().map(|_| (self.keep(), self.open(0, Mask::Fresh, false))).collect();
+        inputs
+            .wires
+            .extend(answers.iter().enumerate().map(|(end, (_, opening))| (generate(below + end), opening.wire)));
+        let sums = sums.into_iter().zip(&answers).map(|((sum, _), (kept, _))| {
+            let opening = self.open(inputs.level, Mask::Constant, false);
+            self.circuit.outputs.push(opening.wire);
+            (sum, Some(*kept), Target::Opened(opening))
+        });
+        let sums = sums.collect();
+        self.level(0).blocks.push(Block::Field(Field { low: start, bits: top, slots, answers }));
         self.node(&inputs, sums);
         self.circuit
     }
@@ -437,6 +486,8 @@ mod tests {
             (Root::SignAndRest, 10),
             (Root::SignAndBorrow(0), 10),
             (Root::Borrow, 0),
+            (Root::Window { ends: 1, top: 5 }, 0),
+            (Root::Window { ends: 2, top: 3 }, 4),
         ] {
             for bits in [11, 19, 31, 63] {
                 for depth in 2..=6 {

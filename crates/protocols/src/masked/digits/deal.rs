@@ -5,7 +5,7 @@ use covey_kernels::bits::{and, to_planes, xor, xor_assign};
 use covey_kernels::vectorised;
 use covey_ring::Word;
 
-use super::circuit::{Block, Digit, DigitCircuit, Mask, Node, Opening, Propagate, Slot, Target};
+use super::circuit::{Block, Digit, DigitCircuit, Field, Mask, Node, Opening, Propagate, Slot, Target};
 use super::lanes::{LANES, load, store};
 use super::{Output, Seat, draw};
 use crate::machine::Outbox;
@@ -42,6 +42,7 @@ pub(super) fn deal<W: Word>(circuit: &DigitCircuit, seat: &Seat, r: &[W], out: &
         for block in &level.blocks {
             match block {
                 Block::Digit(digit) => dealer.digit(digit),
+                Block::Field(field) => dealer.field(field),
                 Block::Node(node) => dealer.node(node),
             }
         }
@@ -107,13 +108,27 @@ impl Dealer<'_> {
         }
     }
 
-    fn digit(&mut self, digit: &Digit) {
+    /// Shares out a digit's one-hot table.
+    fn table(&mut self, low: usize, bits: usize, slots: &[Slot]) -> Buffer<u64> {
         let width = self.width;
-        let mut table = Buffer::stale(width << digit.bits);
-        one_hot(&mut table, &self.r[digit.low * width..(digit.low + digit.bits) * width], digit.bits, width);
-        for (slot, value) in digit.slots.iter().zip(table.chunks_exact(width)) {
+        let mut table = Buffer::stale(width << bits);
+        one_hot(&mut table, &self.r[low * width..(low + bits) * width], bits, width);
+        for (slot, value) in slots.iter().zip(table.chunks_exact(width)) {
             self.share(*slot, value);
         }
+        table
+    }
+
+    fn field(&mut self, field: &Field) {
+        self.table(field.low, field.bits, &field.slots);
+        for (_, opening) in &field.answers {
+            self.open(opening, &mut Buffer::zeros(self.width));
+        }
+    }
+
+    fn digit(&mut self, digit: &Digit) {
+        let width = self.width;
+        let table = self.table(digit.low, digit.bits, &digit.slots);
         let mut none = Buffer::zeros(width);
         match &digit.propagate {
             Some(Propagate::Public(wire)) => {

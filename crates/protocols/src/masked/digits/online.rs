@@ -5,7 +5,7 @@ use covey_kernels::bits::{and, and_xor_assign, not_assign, to_planes, xor, xor_a
 use covey_kernels::vectorised;
 use covey_ring::Word;
 
-use super::circuit::{Block, Digit, DigitCircuit, Mask, Node, Opening, Propagate, Slot, Target};
+use super::circuit::{Block, Digit, DigitCircuit, Field, Mask, Node, Opening, Propagate, Slot, Target};
 use super::lanes::{LANES, load, store};
 use super::{Output, Seat, draw};
 use crate::machine::{Inbox, Outbox};
@@ -45,6 +45,7 @@ impl Online {
         for block in &level.blocks {
             match block {
                 Block::Digit(digit) => worker.digit(digit),
+                Block::Field(field) => worker.field(field),
                 Block::Node(node) => worker.node(node),
             }
         }
@@ -144,6 +145,18 @@ impl Worker<'_> {
         self.store(&digit.generate, &generate);
     }
 
+    fn field(&mut self, field: &Field) {
+        let width = self.width;
+        let mut answers = [(); 4].map(|()| Buffer::stale(width));
+        let c = &self.state.c[field.low * width..(field.low + field.bits) * width];
+        let shares: Vec<&[u64]> = field.slots.iter().map(|&slot| self.share(slot)).collect();
+        compare_with_zero(c, &shares, self.me == 0, &mut answers);
+        for ((kept, opening), answer) in field.answers.iter().zip(answers.chunks_exact(2)) {
+            self.state.kept[kept * width..][..width].copy_from_slice(&answer[0]);
+            self.open(opening, &answer[1]);
+        }
+    }
+
     fn node(&mut self, node: &Node) {
         let width = self.width;
         let mut products = Buffer::stale(width * node.publics.list.len());
@@ -220,6 +233,48 @@ vectorised! {
             }
             store(greater, start, &table[0][0]);
             store(equal, start, &table[0][1]);
+        }
+    }
+
+    /// Shares of [v = 0] and of what v - 1 in the place of v changes of it, then of [v > 0] and of the same, v being the digit of C less
+    /// that of R in two's complement. The table is turned bit by bit of C.
+    fn compare_with_zero(c: &[u64], shares: &[&[u64]], adds_one: bool, answers: &mut [Buffer<u64>; 4]) {
+        let entries = shares.len() + 1;
+        let half = entries / 2;
+        let width = answers[0].len();
+        // In entry v: [C - R = v], for what has been read of C.
+        let mut table = vec![[0u64; LANES]; entries];
+        let mut turned = table.clone();
+        for start in (0..width).step_by(LANES) {
+            let mut last = if adds_one { [u64::MAX; LANES] } else { [0; LANES] };
+            for (j, share) in shares.iter().enumerate() {
+                let value = load(share, start);
+                (0..LANES).for_each(|lane| last[lane] ^= value[lane]);
+                table[(entries - j) % entries] = value;
+            }
+            table[1] = last;
+            for (number, bit) in c.chunks_exact(width).enumerate() {
+                let b = load(bit, start);
+                for (v, turned) in turned.iter_mut().enumerate() {
+                    let (stays, comes) = (&table[v], &table[(v + entries - (1 << number)) % entries]);
+                    for lane in 0..LANES {
+                        turned[lane] = stays[lane] ^ (b[lane] & (stays[lane] ^ comes[lane]));
+                    }
+                }
+                std::mem::swap(&mut table, &mut turned);
+            }
+            let mut positive = [0; LANES];
+            for entry in table.iter().take(half).skip(1) {
+                (0..LANES).for_each(|lane| positive[lane] ^= entry[lane]);
+            }
+            let (mut zero, mut above) = (table[0], table[1]);
+            for lane in 0..LANES {
+                zero[lane] ^= table[1][lane];
+                above[lane] ^= table[half][lane];
+            }
+            for (answer, value) in answers.iter_mut().zip([table[0], zero, positive, above]) {
+                store(answer, start, &value);
+            }
         }
     }
 }

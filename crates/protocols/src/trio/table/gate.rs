@@ -5,9 +5,11 @@ use covey_ring::{Ring, Word};
 
 use super::super::share::Role;
 use super::super::site::{Site, purpose};
-use super::plan::{Deal, Stage, TablePlan, above, line_width, shifted_width, slope_above, slope_width};
+use super::plan::{
+    Deal, Stage, TablePlan, above, line_width, opens_index, result_width, shifted_width, slope_above, slope_width, tail,
+};
 use super::terms;
-use crate::api;
+use crate::api::{self, Window};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::masked::digits::Digits;
 use crate::masked::fused::{bits, mask};
@@ -35,6 +37,8 @@ pub(crate) struct Entries<W> {
     pub start: W,
     /// What was taken off the values, shifted.
     pub base: W,
+    /// Above the domain, what makes of u and the first entry the line that the function follows there.
+    pub tail: W,
 }
 
 impl<W: Word> Entries<W> {
@@ -46,15 +50,23 @@ impl<W: Word> Entries<W> {
         let values = Reversed::new(&table.words(ring, |i| i128::from(table.values[i]) - lowest));
         let slopes = || Reversed::new(&table.words(ring, |i| table.slopes[i].into()));
         let slopes = (!table.slopes.is_empty()).then(slopes);
-        Entries { values, slopes, start: ring.wrap(-i128::from(table.low)), base: ring.wrap(base) }
+        let last = table.end() - 1;
+        let tail = ring.wrap(i128::from(table.low) + table.at(last) - last - table.at(table.low.into()));
+        Entries { values, slopes, start: ring.wrap(-i128::from(table.low)), base: ring.wrap(base), tail }
     }
 }
 
 /// A piecewise linear function.
 ///
+/// The values may lie outside the domain ([`crate::api::Window`]): then the first and the last entry are what holds below and above.
+/// Where the function rises above it, the first entry is what is read there too, and u and a constant are added.
+///
 /// P0 deals, m being its part of the borrow b = y ⊕ m out of the low bits, k0 = 2^step·m - R mod 2^step, ρ and R_G the masks of
-/// slope and line, ε = q[R'] and σ = 1 - 2ε: m for the index; k0, m, m·ρ for the line; k0 and m times the highest bit of ρ for
-/// what an opened slope wraps; its part of the shift's borrow, exclusive or with ε, and -σ·(R_G≫shift); and for the extension the carry
+/// slope and line, ε = q[R'] and σ = 1 - 2ε: m for the index, or with δ and η its parts of the bits `inside` and
+/// `above`, δ, (1 - 2δ)·(R≫step + m), δ·m, (1 - δ)·m and η; k0, m, m·ρ for the line; k0 and m times the highest bit of ρ for
+/// what an opened slope wraps; its part of the shift's borrow, exclusive or with ε, and K = -σ·(R_G≫shift); for a tail instead η,
+/// K - η·R, K - (1 - η)·R, and of the highest bit t of R_G (1 - ε)·t and ε·(1 - t), whichever the highest bit of C_G asks for, as
+/// what lifts the shifted line to more bits; and for the extension the carry
 /// of the result's masks, and the same plus the highest of those bits of their sum. Of σ, P1 and P2 have shares by the sets' sizes.
 pub(crate) struct Table<'a, W> {
     layout: Layout,
@@ -65,12 +77,17 @@ pub(crate) struct Table<'a, W> {
     shift: Option<Digits>,
     /// R at P0; C at P1 and P2, later the place J, the line's C_G, and what lies above the result.
     value: Buffer<W>,
+    /// P1, P2: C where values above the domain are added.
+    operand: Buffer<W>,
     /// P1, P2: J, Z and the position's public part.
     place: Buffer<W>,
     slope: Buffer<W>,
     position: Buffer<W>,
     /// P1, P2: y.
     borrowed: Buffer<W>,
+    /// P1, P2: the open parts of `inside` and `above`.
+    inside: Buffer<W>,
+    beyond: Buffer<W>,
     set: Buffer<u64>,
     /// P1, P2: the own share of σ.
     sign: Buffer<W>,
@@ -97,10 +114,13 @@ impl<'a, W: Word> Table<'a, W> {
             entries,
             site,
             value,
+            operand: Buffer::new(),
             place: Buffer::new(),
             slope: Buffer::new(),
             position: Buffer::new(),
             borrowed: Buffer::new(),
+            inside: Buffer::new(),
+            beyond: Buffer::new(),
             set: Buffer::new(),
             sign: Buffer::new(),
             own: Buffer::new(),
@@ -126,14 +146,18 @@ impl<'a, W: Word> Table<'a, W> {
     fn deal(&mut self, out: &mut Outbox) {
         let (shape, len) = (self.plan.shape, self.site.len);
         let r = std::mem::take(&mut self.value);
-        let mut m = Buffer::zeros(len);
         if let Some(borrow) = &mut self.borrow {
             borrow.deal(&r, out);
-            m = bits::<W>(borrow, 0, len);
         }
-        // R'.
-        let mut place = self.field(&r, shape.step, shape.index_bits);
-        if shape.step > 0 {
+        let [m, delta, eta] = self.wires();
+        // R≫step + m, then R'.
+        let mut hidden_place = self.field(&r, shape.step, shape.index_bits);
+        let mut place = hidden_place.clone();
+        if shape.window.is_some() {
+            elementwise::add_assign(&mut hidden_place, &m);
+            terms::times(&mut place, &hidden_place, &delta);
+        }
+        if opens_index(&shape) {
             elementwise::add_assign(&mut place, &self.both(draws::INDEX));
         }
         let mut set = self.site.draw_sets(3 - TablePlan::SET_TO, draws::SET, self.plan.sets);
@@ -156,23 +180,38 @@ impl<'a, W: Word> Table<'a, W> {
         }
         (self.first, self.second) = self.site.masks(purpose::MASK);
         let top = self.field(&rho, slope_width(&shape).max(1) - 1, 1);
-        let shifted = shifted_width(&shape);
-        let low = mask(Ring::Pow2(shifted));
+        let lifted = self.field(&line, line_width(&shape) - 1, 1);
+        let result = result_width(&shape);
+        let low = mask(Ring::Pow2(result));
         for (number, dealt) in self.plan.deals.iter().enumerate() {
             let mut value = Buffer::stale(len);
             match dealt.deal {
                 Deal::Borrow | Deal::Bit => value.copy_from_slice(&m),
+                Deal::Inside => value.copy_from_slice(&delta),
+                Deal::Place => terms::signed_by(&mut value, &hidden_place, &delta),
+                Deal::InsideBorrow => terms::times(&mut value, &m, &delta),
+                Deal::OutsideBorrow => terms::less(&mut value, &m, &delta),
+                Deal::Above => value.copy_from_slice(&eta),
                 Deal::Hidden => value.copy_from_slice(&hidden),
                 Deal::BitMask => terms::times(&mut value, &rho, &m),
                 Deal::HiddenWrap => terms::times(&mut value, &hidden, &top),
                 Deal::BitWrap => terms::times(&mut value, &m, &top),
                 Deal::ShiftBorrow => value.copy_from_slice(&alpha),
-                Deal::Constant => terms::constant(&mut value, &line, &epsilon, shape.shift),
+                Deal::Constant | Deal::TailConstant => {
+                    terms::constant(&mut value, &line, &epsilon, shape.shift);
+                    if tail(&shape).is_some() {
+                        let not = if dealt.deal == Deal::Constant { W::ZERO } else { W::ONE };
+                        terms::subtract_times(&mut value, &r, &eta, not);
+                    }
+                }
+                Deal::Tail => value.copy_from_slice(&eta),
+                Deal::Lift => terms::less(&mut value, &lifted, &epsilon),
+                Deal::NegativeLift => terms::less(&mut value, &epsilon, &lifted),
                 // These subtract what they are given.
                 Deal::Carry | Deal::CarryWrapped => {
                     let top = if dealt.deal == Deal::Carry { W::ZERO } else { W::ONE };
                     value.fill(W::ZERO);
-                    loops::carry(&mut value, &self.first, &self.second, low, shifted, top);
+                    loops::carry(&mut value, &self.first, &self.second, low, result, top);
                 }
             }
             self.site.deal(dealt.to, draws::DEAL + number as u32, &value, dealt.ring, out);
@@ -202,14 +241,46 @@ impl<'a, W: Word> Table<'a, W> {
         out.words(self.site.other(), &self.own, ring);
     }
 
+    /// The results of the first circuit, or at P0 their masks: the borrow, `inside` and `above`; 0 where there is none.
+    fn wires(&self) -> [Buffer<W>; 3] {
+        let len = self.site.len;
+        let shape = &self.plan.shape;
+        let mut next = 0;
+        let mut wire = |exists: bool| match &self.borrow {
+            Some(borrow) if exists => {
+                next += 1;
+                bits::<W>(borrow, next - 1, len)
+            }
+            _ => Buffer::zeros(len),
+        };
+        let ends = shape.window.map_or(0, Window::ends);
+        [wire(shape.step > 0), wire(ends > 0), wire(ends > 1)]
+    }
+
     /// This party's part of J.
     fn index(&mut self) {
         let shape = self.plan.shape;
         let mask = self.site.draw(0, draws::INDEX);
-        let dealt = self.share(Deal::Borrow);
         self.own = Buffer::stale(self.site.len);
         let first = if self.is_first() { !W::ZERO } else { W::ZERO };
-        terms::index(&mut self.own, &self.value, &self.borrowed, &dealt, &mask, shape.step, first);
+        let Some(window) = shape.window else {
+            let dealt = self.share(Deal::Borrow);
+            return terms::index(&mut self.own, &self.value, &self.borrowed, &dealt, &mask, shape.step, first);
+        };
+        let (inside, place) = (self.share(Deal::Inside), self.share(Deal::Place));
+        // Outside the first entry is read, or where values lie above only, the last.
+        let outside = if window.below { W::ZERO } else { !W::ZERO };
+        let (own, c, y) = (&mut self.own, &self.value, &self.borrowed);
+        terms::index_inside(own, c, y, &self.inside, &inside, &place, &mask, shape.step, outside, first);
+        if shape.step > 0 {
+            let (within, without) = (self.share(Deal::InsideBorrow), self.share(Deal::OutsideBorrow));
+            terms::borrowed_inside(&mut self.own, &self.borrowed, &self.inside, &within, &without);
+        }
+        if window.ends() > 1 && window.tail.is_none() {
+            // From the first entry to the last is one step back.
+            let dealt = self.share(Deal::Above);
+            loops::subtract_bit(&mut self.own, &self.beyond, &dealt, first & W::ONE);
+        }
     }
 
     /// The sums of a table over this party's set, at the place: a2 at P2, -a1 at P1.
@@ -224,9 +295,9 @@ impl<'a, W: Word> Table<'a, W> {
 
     /// J is known: the set is read from here on.
     fn set_place(&mut self) {
-        self.place = match self.plan.shape.step {
-            0 => self.value.clone(),
-            _ => std::mem::take(&mut self.own),
+        self.place = match opens_index(&self.plan.shape) {
+            false => self.value.clone(),
+            true => std::mem::take(&mut self.own),
         };
         // It decides where tables are read.
         constant_time::public(&self.place);
@@ -301,9 +372,20 @@ impl<'a, W: Word> Table<'a, W> {
     /// This party's share of the shifted line, under its mask of the result.
     fn select(&mut self) {
         let shape = self.plan.shape;
-        let constant = self.share(Deal::Constant);
+        let mut constant = self.share(Deal::Constant);
+        let tail = tail(&shape).map(|_| self.share(Deal::Tail));
+        if tail.is_some() {
+            terms::choose(&mut constant, &self.share(Deal::TailConstant), &self.beyond);
+        }
         self.own = Buffer::stale(self.site.len);
         terms::select(&mut self.own, &self.value, &self.sign, &constant, shape.shift);
+        if let Some(tail) = tail {
+            let first = if self.is_first() { !W::ZERO } else { W::ZERO };
+            loops::offset(&mut self.operand, self.entries.tail);
+            terms::add_selected(&mut self.own, &self.operand, &self.beyond, &tail, first);
+            let (lift, negative) = (self.share(Deal::Lift), self.share(Deal::NegativeLift));
+            terms::lift(&mut self.own, &self.value, &lift, &negative, line_width(&shape) - 1, shifted_width(&shape));
+        }
         if let Some(shift) = &self.shift {
             let borrow = bits::<W>(shift, 0, self.site.len);
             let first = if self.is_first() { W::ONE } else { W::ZERO };
@@ -315,11 +397,11 @@ impl<'a, W: Word> Table<'a, W> {
 
     /// Y = y + z mod 2^width is known; this party's share of what lies above it in the result's public sum.
     fn extend(&mut self) {
-        let (shifted, ring) = (shifted_width(&self.plan.shape), self.plan.ring);
+        let (result, ring) = (result_width(&self.plan.shape), self.plan.ring);
         let (carry, wrapped) = (self.share(Deal::Carry), self.share(Deal::CarryWrapped));
         let mut above = Buffer::stale(self.site.len);
-        let low = mask(Ring::Pow2(shifted));
-        loops::extend(&mut above, &mut self.own, &carry, &wrapped, &self.second, mask(ring), low, shifted);
+        let low = mask(Ring::Pow2(result));
+        loops::extend(&mut above, &mut self.own, &carry, &wrapped, &self.second, mask(ring), low, result);
         self.value = above;
     }
 
@@ -342,6 +424,9 @@ impl<W: Word> Machine for Table<'_, W> {
             _ => return,
         };
         if round == 0 {
+            if tail(&self.plan.shape).is_some() {
+                self.operand = self.value.clone();
+            }
             self.borrowed = Buffer::zeros(self.site.len);
             if let Some(borrow) = &mut self.borrow {
                 borrow.set_public(&self.value);
@@ -358,7 +443,7 @@ impl<W: Word> Machine for Table<'_, W> {
                 self.select();
                 let mut masked = self.own.clone();
                 elementwise::add_assign(&mut masked, &self.second);
-                out.words(self.site.other(), &masked, Ring::Pow2(shifted_width(&self.plan.shape)));
+                out.words(self.site.other(), &masked, Ring::Pow2(result_width(&self.plan.shape)));
                 if self.extends() {
                     self.own = masked;
                 }
@@ -393,14 +478,14 @@ impl<W: Word> Machine for Table<'_, W> {
             Stage::Borrow(round) => {
                 self.borrow.iter_mut().for_each(|digits| digits.absorb(round, inbox));
                 if self.plan.stages.get(round + 1) == Some(&Stage::Index) {
-                    self.borrowed = self.borrow.as_ref().map_or(Buffer::new(), |digits| bits(digits, 0, len));
+                    [self.borrowed, self.inside, self.beyond] = self.wires();
                 }
             }
             Stage::Shift(round) => self.shift.iter_mut().for_each(|digits| digits.absorb(round, inbox)),
             Stage::Extend => {
                 let ring = Ring::Pow2(above(&self.plan.shape, self.plan.ring));
                 elementwise::add_assign(&mut self.value, &inbox.elements(other, len, ring));
-                loops::join(&mut self.own, &self.value, &self.second, shifted_width(&self.plan.shape));
+                loops::join(&mut self.own, &self.value, &self.second, result_width(&self.plan.shape));
                 loops::offset(&mut self.own, self.entries.base);
             }
             _ => {

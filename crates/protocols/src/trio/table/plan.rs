@@ -6,7 +6,7 @@ use covey_ring::Ring;
 
 use super::super::comparison::ComparisonPlan;
 use super::super::site::TABLE;
-use crate::api::{Options, TableShape};
+use crate::api::{Options, TableShape, Window};
 use crate::circuits::Adder;
 use crate::circuits::digits::{Root, cheapest};
 use crate::machine::{Layout, Step};
@@ -14,12 +14,12 @@ use crate::masked::digits::{self, DigitCircuit};
 use crate::masked::lookup::Sets;
 
 /// The most bits that are compared in two rounds where options ask for balance: of more, those cost many bits.
-const MOST_FLAT: u32 = 12;
+const MOST_FLAT: usize = 12;
 
 /// What an online round is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// A round of the borrow out of the bits below the index.
+    /// A round of the borrow out of the bits below the index, and of where the value lies.
     Borrow(usize),
     /// Opens the index.
     Index,
@@ -39,6 +39,11 @@ pub(super) enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deal {
     Borrow,
+    Inside,
+    Place,
+    InsideBorrow,
+    OutsideBorrow,
+    Above,
     Hidden,
     Bit,
     BitMask,
@@ -46,6 +51,10 @@ pub(super) enum Deal {
     BitWrap,
     ShiftBorrow,
     Constant,
+    Tail,
+    TailConstant,
+    Lift,
+    NegativeLift,
     Carry,
     CarryWrapped,
 }
@@ -65,7 +74,7 @@ pub(crate) struct TablePlan {
     /// Of the result.
     pub(super) ring: Ring,
     pub(super) sets: Sets,
-    /// The borrow out of the low `step` bits.
+    /// The borrow out of the low `step` bits, and what is asked of the bits above the domain's.
     pub(super) borrow: Option<Arc<DigitCircuit>>,
     /// That out of the low `shift` bits of the line and a bit below them.
     pub(super) shift: Option<Arc<DigitCircuit>>,
@@ -89,24 +98,30 @@ impl TablePlan {
                 Dealt { deal, ring: Ring::Pow2(bits), to: to + 1 }
             })
             .collect();
-        let mut circuit = |number: u32, bits: u32| {
+        let mut circuit = |number: u32, root: Root, bits: u32, low: u32| {
+            let (bits, low) = (bits as usize, low as usize);
             (bits > 0).then(|| {
                 // A round less costs a few bits where the comparison is short.
-                let flat = options.adder == Adder::Balanced && bits <= MOST_FLAT;
-                let flat = cheapest(Root::Borrow, bits as usize, 0, 2).filter(|_| flat);
-                let tree = flat.map(|circuit| circuit.tree);
-                let tree = tree.unwrap_or_else(|| ComparisonPlan::tree(Root::Borrow, bits as usize, options, count));
-                let circuit = DigitCircuit::numbered(number, &tree, Root::Borrow, 0, &sent);
+                let flat = options.adder == Adder::Balanced && root == Root::Borrow && bits <= MOST_FLAT;
+                let flat = cheapest(root, bits, low, 2).filter(|_| flat).map(|circuit| circuit.tree);
+                let tree = flat.unwrap_or_else(|| ComparisonPlan::tree(root, bits, low, options, count));
+                let circuit = DigitCircuit::numbered(number, &tree, root, low, &sent);
                 sent.iter_mut().zip(&circuit.sent).for_each(|(sent, more)| *sent += more);
                 circuit
             })
         };
-        let borrow = circuit(0, shape.step);
+        let borrow = match shape.window {
+            None => circuit(0, Root::Borrow, shape.step, 0),
+            Some(window) => {
+                let root = Root::Window { ends: window.ends(), top: shape.above_domain() as usize };
+                circuit(0, root, window.bits, shape.step)
+            }
+        };
         // A bit below those shifted out, by which P0 tells a ceiling from a floor.
-        let shift = circuit(1, if shape.shift > 0 { shape.shift + 1 } else { 0 });
+        let shift = circuit(1, Root::Borrow, if shape.shift > 0 { shape.shift + 1 } else { 0 }, 0);
         let rounds = |circuit: &Option<Arc<DigitCircuit>>| circuit.as_ref().map_or(0, |circuit| circuit.levels.len());
         let mut stages: Vec<Stage> = (0..rounds(&borrow)).map(Stage::Borrow).collect();
-        stages.extend((shape.step > 0).then_some(Stage::Index));
+        stages.extend(opens_index(&shape).then_some(Stage::Index));
         stages.extend(shape.slope_bits.map(|_| Stage::Slope));
         stages.push(Stage::Line);
         stages.extend((0..rounds(&shift)).map(Stage::Shift));
@@ -122,7 +137,7 @@ impl TablePlan {
             Stage::Index => self.shape.index_bits,
             Stage::Slope => slope_width(&self.shape),
             Stage::Line => line_width(&self.shape),
-            Stage::Select => shifted_width(&self.shape),
+            Stage::Select => result_width(&self.shape),
             Stage::Extend => above(&self.shape, self.ring),
         };
         Some(Ring::Pow2(bits))
@@ -167,7 +182,13 @@ fn circuit(circuit: &Option<Arc<DigitCircuit>>, len: usize, round: usize, layout
 /// Whether words of `word` bits hold the gate's values in `ring`.
 pub(crate) fn fits(shape: &TableShape, ring: Ring, word: u32) -> bool {
     let bits = ring.bits();
-    line_width(shape) <= word && shifted_width(shape) <= bits && shape.index_bits + shape.step <= bits
+    let read = shape.window.map_or(shape.index_bits + shape.step, |window| window.bits);
+    line_width(shape) <= word && result_width(shape) <= bits && read <= bits
+}
+
+/// Whether the index is not the value itself.
+pub(super) fn opens_index(shape: &TableShape) -> bool {
+    shape.step > 0 || shape.window.is_some()
 }
 
 /// w: the line's bits and a sign.
@@ -181,9 +202,19 @@ pub(super) fn shifted_width(shape: &TableShape) -> u32 {
     line_width(shape) - shape.shift
 }
 
+/// Bits in which the result is opened: those of the shifted line, or more where values above the domain are larger.
+pub(super) fn result_width(shape: &TableShape) -> u32 {
+    tail(shape).map_or(0, |bits| bits + 1).max(shifted_width(shape))
+}
+
 /// Bits of the result's ring above those.
 pub(super) fn above(shape: &TableShape, ring: Ring) -> u32 {
-    ring.bits() - shifted_width(shape)
+    ring.bits() - result_width(shape)
+}
+
+/// [`Window::tail`].
+pub(super) fn tail(shape: &TableShape) -> Option<u32> {
+    shape.window.and_then(|window| window.tail)
 }
 
 /// Bits in which the slope is opened: with its sign and one more to tell a wrap by, or all that the line has.
@@ -204,18 +235,32 @@ pub(super) fn borrow_width(shape: &TableShape) -> u32 {
 /// What is dealt, and its bits.
 fn deals(shape: &TableShape, ring: Ring) -> Vec<(Deal, u32)> {
     let mut deals = Vec::new();
-    if shape.step > 0 {
-        deals.push((Deal::Borrow, shape.index_bits));
+    match shape.window {
+        None if shape.step > 0 => deals.push((Deal::Borrow, shape.index_bits)),
+        None => {}
+        Some(Window { below, above, tail, .. }) => {
+            deals.extend([(Deal::Inside, shape.index_bits), (Deal::Place, shape.index_bits)]);
+            if shape.step > 0 {
+                // They are doubled.
+                deals.extend([Deal::InsideBorrow, Deal::OutsideBorrow].map(|deal| (deal, shape.index_bits - 1)));
+            }
+            deals.extend((below && above && tail.is_none()).then_some((Deal::Above, shape.index_bits)));
+        }
     }
     if shape.slope_bits.is_some() {
         let (line, wrap, borrow) = (line_width(shape), slope_above(shape), borrow_width(shape));
         deals.extend([(Deal::Hidden, line), (Deal::Bit, borrow), (Deal::BitMask, borrow)]);
         deals.extend([(Deal::HiddenWrap, wrap), (Deal::BitWrap, borrow.saturating_sub(slope_width(shape)))]);
     }
+    let result = result_width(shape);
     if shape.shift > 0 {
-        deals.push((Deal::ShiftBorrow, shifted_width(shape)));
+        deals.push((Deal::ShiftBorrow, result));
     }
-    deals.push((Deal::Constant, shifted_width(shape)));
+    deals.push((Deal::Constant, result));
+    if tail(shape).is_some() {
+        deals.extend([(Deal::Tail, result), (Deal::TailConstant, result)]);
+        deals.extend([Deal::Lift, Deal::NegativeLift].map(|deal| (deal, result - shifted_width(shape))));
+    }
     deals.extend([(Deal::Carry, above(shape, ring)), (Deal::CarryWrapped, above(shape, ring))]);
     deals.retain(|&(_, bits)| bits > 0);
     deals

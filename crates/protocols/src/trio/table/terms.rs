@@ -41,6 +41,43 @@ vectorised! {
         out.iter_mut().zip(x).zip(bit).for_each(|((out, &x), &bit)| *out = x & ones(bit));
     }
 
+    /// x where the bit is not set
+    pub(super) fn less<W: Word>(out: &mut [W], x: &[W], bit: &[W]) {
+        out.iter_mut().zip(x).zip(bit).for_each(|((out, &x), &bit)| *out = x & !ones(bit));
+    }
+
+    /// (1 - 2·bit)·x
+    pub(super) fn signed_by<W: Word>(out: &mut [W], x: &[W], bit: &[W]) {
+        out.iter_mut().zip(x).zip(bit).for_each(|((out, &x), &bit)| *out = signed(x, bit));
+    }
+
+    /// out - (bit ⊕ not)·x
+    pub(super) fn subtract_times<W: Word>(out: &mut [W], x: &[W], bit: &[W], not: W) {
+        out.iter_mut().zip(x).zip(bit).for_each(|((out, &x), &bit)| *out = out.sub(x & ones(bit ^ not)));
+    }
+
+    /// `other` where the bit is set
+    pub(super) fn choose<W: Word>(out: &mut [W], other: &[W], bit: &[W]) {
+        for ((out, &other), &bit) in out.iter_mut().zip(other).zip(bit) {
+            *out = *out ^ ((*out ^ other) & ones(bit));
+        }
+    }
+
+    /// Adds this party's part of e·c, e = E ⊕ η: E ? first·c - η·c : η·c, of a share of η
+    pub(super) fn add_selected<W: Word>(out: &mut [W], c: &[W], e: &[W], eta: &[W], first: W) {
+        for (((out, &c), &e), &eta) in out.iter_mut().zip(c).zip(e).zip(eta) {
+            *out = out.add(signed(eta.mul(c), e)).add(c & first & ones(e));
+        }
+    }
+
+    /// Adds 2^shifted times the share that bit `top` of C asks for
+    pub(super) fn lift<W: Word>(out: &mut [W], c: &[W], zero: &[W], one: &[W], top: u32, shifted: u32) {
+        for (((out, &c), &zero), &one) in out.iter_mut().zip(c).zip(zero).zip(one) {
+            let lift = zero ^ ((zero ^ one) & ones(c.shr(top)));
+            *out = out.add(lift.shl(shifted));
+        }
+    }
+
     /// -σ·(R≫shift), σ = 1 - 2·bit
     pub(super) fn constant<W: Word>(out: &mut [W], r: &[W], bit: &[W], shift: u32) {
         out.iter_mut().zip(r).zip(bit).for_each(|((out, &r), &bit)| *out = signed(r.shr(shift), W::ONE.sub(bit)));
@@ -52,6 +89,33 @@ vectorised! {
     ) {
         for ((((out, &c), &y), &m), &mask) in out.iter_mut().zip(c).zip(borrow).zip(dealt).zip(mask) {
             *out = (c.shr(step).sub(y) & first).sub(signed(m, y)).add(mask);
+        }
+    }
+
+    /// This party's part of d·(i - a) + a + r, a the entry outside, but for what y multiplies, d = D ⊕ δ: with p = C≫step - y - a,
+    /// first·p - δ·p - (1 - 2δ)·(R≫step + m) for D = 1, δ·p for D = 0. The mask of J has the part δ·(R≫step + m).
+    pub(super) fn index_inside<W: Word>(
+        out: &mut [W], c: &[W], borrow: &[W], inside: &[W], delta: &[W], place: &[W], mask: &[W], step: u32, outside: W,
+        first: W,
+    ) {
+        let dealt = delta.iter().zip(place);
+        for (((((out, &c), &y), &d), (&delta, &place)), &mask) in
+            out.iter_mut().zip(c).zip(borrow).zip(inside).zip(dealt).zip(mask)
+        {
+            let p = c.shr(step).sub(y).sub(outside);
+            let product = delta.mul(p);
+            let within = (p & first).sub(product).sub(place);
+            *out = product ^ ((product ^ within) & ones(d));
+            *out = out.add(outside & first).add(mask);
+        }
+    }
+
+    /// Adds 2·y·(D ? (1 - δ)·m : δ·m), of shares of both products
+    pub(super) fn borrowed_inside<W: Word>(out: &mut [W], borrow: &[W], inside: &[W], within: &[W], without: &[W]) {
+        let dealt = within.iter().zip(without);
+        for (((out, &y), &d), (&within, &without)) in out.iter_mut().zip(borrow).zip(inside).zip(dealt) {
+            let product = within ^ ((within ^ without) & ones(d));
+            *out = out.add(product.shl(1) & ones(y));
         }
     }
 
