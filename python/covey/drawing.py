@@ -296,7 +296,7 @@ class _Plan:
             start, worst = fitted(tried)
             values, slopes = np.where(worst < best, start, values), np.where(worst < best, tried, slopes)
             best = np.minimum(best, worst)
-        # A segment that is as flat as what lies beyond it stands for that as well, where a protocol looks both up at once.
+        # A segment as flat as what lies beyond it stands for that too, where a protocol looks both up at once.
         level = np.full(self.count, -self.factor * unit)
         start, worst = fitted(level)
         for at in (at for at, _, _, flat in ends if flat and worst[at] <= self.wanted.goal):
@@ -308,7 +308,7 @@ class _Plan:
         return table, max(float(best.max()), *(self._tail_error(side, table) for side in (self.left, self.right)))
 
     def _ends(self, shift: int, starts: Integers) -> list[tuple[int, float, int, bool]]:
-        """Of each end that a line is to meet: its segment, the least number before the shift, its place, and if it is flat."""
+        """Of each end that a line is to meet: segment, least number before the shift, place, whether it is flat."""
         found = []
         for side in (self.left, self.right):
             if side.clips and side.tail is not None:
