@@ -151,7 +151,7 @@ mod tests {
         #[test]
         fn nothing_panics_on_what_others_send(bytes: Vec<u8>, flips in prop::collection::vec((any::<usize>(), any::<u8>()), 0..4)) {
             let _ = decode::<Request>(&bytes);
-            let mut valid = encode(&SessionRequest::Run(Run { phase: PhaseMessage::Joint, batch: 1, inference: 2, count: 1 }));
+            let mut valid = encode(&SessionRequest::Run(Run { phase: PhaseMessage::Joint, batch: 1, inference: 2, count: 1, continues: false }));
             for (at, value) in flips {
                 let at = at % valid.len();
                 valid[at] = value;
