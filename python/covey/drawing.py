@@ -308,11 +308,7 @@ class _Plan:
         return table, max(float(best.max()), *(self._tail_error(side, table) for side in (self.left, self.right)))
 
     def _ends(self, shift: int, starts: Integers) -> list[tuple[int, float, int, bool]]:
-<<<<<<< HEAD
-        """Of each end that a line is to meet: its segment, the least number before the shift, its place, if it is flat."""
-=======
         """Of each end that a line is to meet: segment, least number before the shift, place, whether it is flat."""
->>>>>>> 752f9b0643f3bf47fac533092d1bbe8ddb53237c
         found = []
         for side in (self.left, self.right):
             if side.clips and side.tail is not None:
