@@ -351,7 +351,7 @@ def _can_preprocess(spec: Spec) -> None:
     if spec.carry:
         raise OptionError(
             f"a run of {spec.model} needs what the run before left and is not preprocessed: use covey bench model, "
-            f"phase joint"
+            f"--phase joint"
         )
 
 
