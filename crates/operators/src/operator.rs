@@ -51,7 +51,7 @@ pub trait Operator: Sized {
         0
     }
 
-    /// Gives b with |y| < 2^b for every element y of the result, whatever the inputs of the program are, from such bounds of the
+    /// Gives b with |y| < 2^b for every element y of the result, if the operand of a shift keeps its bound, from such bounds of the
     /// operands. A calibrated bound says less.
     fn certain_bits(&self, _operands: &[u32], _ring: Ring) -> u32 {
         Comparison::UNKNOWN

@@ -33,7 +33,7 @@ pub(crate) fn describe_rounding(rounding: Rounding) -> &'static str {
     }
 }
 
-/// Bits that are certain behind a shift: no integer of the ring leaves more of them.
+/// Bits that are certain behind a shift: no operand that keeps its bound leaves more of them.
 pub(crate) fn certain_bits(bits: u32, rounding: Rounding, ring: Ring) -> u32 {
     match rounding {
         Rounding::Exact => ring.bits() - 1 - bits,

@@ -118,7 +118,7 @@ impl Program {
         &self.parts.values[id.index()]
     }
 
-    /// b with |v| < 2^b for every element v of a value, whatever the inputs are: its bound where that is proved, else what shifts
+    /// b with |v| < 2^b for every element v of a value, if operands of shifts keep their bounds: its own where proved, else what shifts
     /// and the operations behind them leave.
     pub fn certain_bits(&self, id: ValueId) -> u32 {
         self.certain[id.index()]

@@ -135,9 +135,12 @@ pub(crate) fn clip_table<P: NonLinear + ?Sized>(
         Some(_) => &protocol.clip(x, Ends { high: None, ..ends }, comparison)?,
         None => x,
     };
-    let bound = comparison.bound.max(ends.low.map_or(0, |low| i64::BITS - low.unsigned_abs().leading_zeros()));
+    // max(x, low) may be as large as either.
+    let of_low = ends.low.map_or(0, |low| i64::BITS - low.unsigned_abs().leading_zeros());
+    let Comparison { bound, certain } = comparison;
+    let of_raised = Comparison { bound: bound.max(of_low), certain: certain.max(of_low) };
     let inside = match ends.high {
-        Some(_) => &protocol.clip(raised, Ends { low: None, ..ends }, Comparison { bound, ..comparison })?,
+        Some(_) => &protocol.clip(raised, Ends { low: None, ..ends }, of_raised)?,
         None => raised,
     };
     let drawn = protocol.table(inside, table)?;

@@ -128,3 +128,18 @@ fn tables_of_values_that_are_not_proved_to_be_small() {
         check::<u32>(Ring::Pow2(32), Adder::Balanced, &table(7, 8, 9, true), comparison);
     }
 }
+
+/// max(x, low) may be larger than x is certain to be.
+#[test]
+fn a_low_end_above_what_is_certain_of_the_input() {
+    let ring = Ring::Pow2(32);
+    let options = Options { adder: Adder::Balanced, ..Options::default() };
+    let table = Table { low: -7, step: 0, values: (10..18).collect(), slopes: Vec::new(), shift: 0 };
+    let clipped = Clipped { ends: Ends { low: Some(113), high: Some(0) }, adds_input: true };
+    let x = tensor::<u32>(ring, &[3, -3, 15]);
+    let found = opened(ring, options, |trio: &mut Trio<u32>| {
+        let x = share(trio, 1, &x);
+        trio.clip_table(&x, clipped, Comparison::new(4, true), &table).unwrap()
+    });
+    assert_eq!(found.into_iter().map(i64::from).collect::<Vec<_>>(), [113 + 17; 3]);
+}

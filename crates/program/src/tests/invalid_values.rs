@@ -44,7 +44,7 @@ fn values() {
             |p| value(p, "bias").name = "kernel".into(),
             "value 'kernel': two values have this name: names must be unique",
         ),
-        (|p| value(p, "bias").kind = 5, "value 'bias': kind 5 is not known to this Covey: upgrade"),
+        (|p| value(p, "bias").kind = 6, "value 'bias': kind 6 is not known to this Covey: upgrade"),
         (|p| value(p, "bias").visibility = 2, "value 'bias': visibility 2 is not known to this Covey: upgrade"),
         (|p| value(p, "bias").bound = None, "value 'bias': has no bound: give it one when compiling"),
         (

@@ -32,7 +32,7 @@ pub struct Truncation {
 pub struct Comparison {
     /// `|x| < 2^bound`, at most l - 1.
     pub bound: u32,
-    /// `|x| < 2^certain` for every input that the client accepts, or [`Comparison::UNKNOWN`].
+    /// `|x| < 2^certain` for every input with which operands of shifts keep their bounds, or [`Comparison::UNKNOWN`].
     pub certain: u32,
 }
 
