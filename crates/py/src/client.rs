@@ -192,7 +192,8 @@ impl Session {
     }
 
     /// One inference for each of `inputs`, which are of one batch size, as many at a time as the session has lanes. Of a program that
-    /// carries values they are one sequence, which `continues` that of the runs before or begins anew. Returns the outputs of each, the seconds of each, and of all together the parties' merged profile and what each used, as JSON.
+    /// carries values they are one sequence, which `continues` that of the runs before or begins anew. Returns the outputs of each, the
+    /// seconds of each, and of all together the parties' merged profile and what each used, as JSON.
     #[pyo3(signature = (inputs, phase = "joint", progress = None, continues = false))]
     #[allow(clippy::type_complexity)] // A tuple for Python.
     fn infer_all<'py>(

@@ -70,17 +70,9 @@ def _attention(node: OnnxNode) -> None:
         node.ignore("q_num_heads", "kv_num_heads")
     if any(len(each.shape) != 3 for each in (q, k, v)):
         raise node.unsupported(f"its operands {q}, {k} and {v} have no heads", "give them as [N, heads, length, size]")
-    past = 0
     if node.has(6):
         raise node.unsupported("its keys have lengths of their own", "mask them")
-    if node.has(4) and node.has(5):
-        old = [node.activation(index, what) for index, what in ((4, "past key"), (5, "past value"))]
-        past = old[0].shape[1]
-        k = node.emit(Concat(2), [old[0], k], output=given_output(node, 1, f"{name}.keys"))
-        v = node.emit(Concat(2), [old[1], v], output=given_output(node, 2, f"{name}.values"))
-    for index, value in ((1, k), (2, v)):
-        if given_output(node, index, "") not in ("", value.name):
-            node.scope.aliases[node.outputs[index]] = value.name
+    k, v, past = behind_past(node, k, v, 4)
     masks = _masks(node, q, k, past)
     scale = node.attribute("scale")
     steps = attend(node, q, k, v, masks, float(scale) if scale else 1 / math.sqrt(q.shape[-1]), packed=packed)
@@ -139,6 +131,23 @@ def attend(
         result = step(Transpose((0, 2, 1, 3)), [result], "turned_back")
         node.emit(Reshape((length, heads * v.shape[-1])), [result])
     return steps
+
+
+def behind_past(node: OnnxNode, k: Value, v: Value, first: int) -> tuple[Value, Value, int]:
+    """Keys and values behind earlier ones, if the operands `first` and the next are these, and how many they are.
+
+    They are the node's second and third result, where anything reads those.
+    """
+    past = 0
+    if node.has(first) and node.has(first + 1):
+        old_k, old_v = node.activation(first, "past key"), node.activation(first + 1, "past value")
+        past = old_k.shape[1]
+        k = node.emit(Concat(2), [old_k, k], output=given_output(node, 1, f"{node.outputs[0]}.keys"))
+        v = node.emit(Concat(2), [old_v, v], output=given_output(node, 2, f"{node.outputs[0]}.values"))
+    for index, value in ((1, k), (2, v)):
+        if given_output(node, index, "") not in ("", value.name):
+            node.scope.aliases[node.outputs[index]] = value.name
+    return k, v, past
 
 
 def given_output(node: OnnxNode, index: int, default: str) -> str:

@@ -12,8 +12,7 @@ from covey import functions
 from covey.importers.onnx_node import IMPORTERS, MS_DOMAIN, OnnxNode, from_onnx, of_one_sample
 from covey.ir import DType, Value
 from covey.ops.add import Add
-from covey.ops.attention import Masks, added_mask, attend, given_output, in_heads
-from covey.ops.concat import Concat
+from covey.ops.attention import Masks, added_mask, attend, behind_past, given_output, in_heads
 from covey.ops.dense import Dense
 from covey.ops.gather import pick
 from covey.ops.layer_norm import finish
@@ -68,15 +67,7 @@ def _multi_head_attention(node: OnnxNode) -> None:
             raise node.unsupported("it writes into a buffer of keys", "export the model without its past")
     heads = int(node.attribute("num_heads", 0))
     q, k, v = _queries_keys_values(node, heads)
-    name, past = node.outputs[0], 0
-    if node.has(6) and node.has(7):
-        old = [node.activation(index, what) for index, what in ((6, "past key"), (7, "past value"))]
-        past = old[0].shape[1]
-        k = node.emit(Concat(2), [old[0], k], output=given_output(node, 1, f"{name}.keys"))
-        v = node.emit(Concat(2), [old[1], v], output=given_output(node, 2, f"{name}.values"))
-    for index, value in ((1, k), (2, v)):
-        if given_output(node, index, "") not in ("", value.name):
-            node.scope.aliases[node.outputs[index]] = value.name
+    k, v, past = behind_past(node, k, v, 6)
     masks = _masks(node, 4, 5, q.shape[1], k.shape[1], past)
     steps = attend(node, q, k, v, masks, _scale(node, q.shape[2]), packed=True)
     if given_output(node, 3, ""):
