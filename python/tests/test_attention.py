@@ -76,6 +76,28 @@ def test_truth_values_of_an_input_mask() -> None:
     np.testing.assert_allclose(got, due, atol=4e-3)
 
 
+@pytest.mark.parametrize("heads", [2, 4])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_rows_of_which_a_secret_mask_leaves_nothing(heads: int, causal: int) -> None:
+    """Zeros from opset 25 on: of the result, and of the weights where these are asked for."""
+    inputs = secrets((2, heads, 4, 8), (2, 2, 4, 8), (2, 2, 4, 8))
+    mask = np.ones((2, heads, 4, 4), dtype=bool)
+    mask[0, 0, 1] = mask[1, 1, :, 0] = False
+    names = {"is_causal": causal, "qk_matmul_output_mode": 3}
+    node = helper.make_node("Attention", [*"qkvm"], ["y", "", "", "w"], name="the_node", **names)
+    shapes = {name: ["N", *array.shape[1:]] for name, array in {**inputs, "m": mask}.items()}
+    proto = builders.model([node], shapes, ["y", "w"], {}, types={"m": onnx.TensorProto.BOOL}, opset=25)
+    kept = mask & np.tril(np.ones((4, 4), dtype=bool)) if causal else mask
+    repeated = {name: np.repeat(inputs[name], heads // 2, axis=1) for name in "kv"}
+    powers = np.exp(inputs["q"] @ repeated["k"].swapaxes(2, 3) / math.sqrt(8)) * kept
+    weights = powers / np.maximum(powers.sum(axis=-1, keepdims=True), 1e-9)
+    compiled = covey.compile(proto, input_range={**dict.fromkeys("qkv", (-2, 2)), "m": (0, 1)})
+    got = interpreter.run(compiled, {**inputs, "m": mask.astype(np.float64)})
+    for result, due in zip(got, [weights @ repeated["v"], weights], strict=True):
+        assert not result[~np.broadcast_to(kept.any(axis=-1, keepdims=True), result.shape)].any()
+        np.testing.assert_allclose(result, due, atol=4e-3)
+
+
 def test_keys_and_values_are_not_repeated() -> None:
     inputs = secrets((2, 6, 5, 8), (2, 2, 5, 8), (2, 2, 5, 8))
     compiled = covey.compile(attention(inputs), input_range=(-2, 2))

@@ -13,15 +13,23 @@ from covey.functions import TANH
 from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
-from covey.ir import DType, Op, Value
+from covey.ir import DType, Op, Shape, Value
 from covey.ops.add import Add
 from covey.ops.affine import Affine
+from covey.ops.average_pool import SumPool
+from covey.ops.comparison import Less
 from covey.ops.concat import Concat
+from covey.ops.logic import keep
 from covey.ops.matmul import Matmul
+from covey.ops.mul import Mul
+from covey.ops.reduce import reduce
 from covey.ops.reshape import Reshape
 from covey.ops.scalar import Scalar
 from covey.ops.softmax import MASKING, Mask, Softmax
 from covey.ops.transpose import Transpose
+
+ZERO_ROWS = 25
+"""From this opset on, a row of which a mask leaves nothing gives zeros."""
 
 MODES = ("scores", "capped", "biased", "weights")
 """What the fourth output may be, in the order of `qk_matmul_output_mode`."""
@@ -123,14 +131,33 @@ def attend(
     if heads != groups:
         weights = step(Reshape((*rows, keys)), [weights], "grouped_weights")
     last = f"{name}.mixed" if heads != groups or packed else None
+    if empties := masks.kept is not None and node.opset >= ZERO_ROWS:
+        last = f"{name}.averages"
     result = node.emit(Matmul(), [weights, v], output=last)
     shape = (heads, length, v.shape[-1])
     if heads != groups:
-        result = node.emit(Reshape(shape), [result], output=f"{name}.heads" if packed else None)
+        result = node.emit(Reshape(shape), [result], output=f"{name}.heads" if packed or empties else None)
+    if empties:
+        seen = _rows_with_any(node, masks, (heads, length, keys))
+        result = node.emit(Mul(), [result, seen], output=f"{name}.rows" if packed else None)
+        if given_output(node, 3, ""):
+            steps["weights"] = step(Mul(), [steps["weights"], seen], "weights_of_rows")
     if packed:
         result = step(Transpose((0, 2, 1, 3)), [result], "turned_back")
         node.emit(Reshape((length, heads * v.shape[-1])), [result])
     return steps
+
+
+def _rows_with_any(node: OnnxNode, masks: Masks, shape: Shape) -> Value:
+    """1 for rows [heads, length, 1] of the scores in which a key counts, else 0; fewer where the mask has fewer."""
+    kept, name = masks.kept, node.outputs[0]
+    assert kept is not None
+    if masks.mask is not None:
+        allowed = np.broadcast_to(~masks.mask, np.broadcast_shapes(masks.mask.shape, (1, 1, shape[-1])))
+        kept = keep(node, kept, allowed, f"{name}.counting")
+    count = reduce(node, kept, [3], SumPool, True, output=f"{name}.counts")
+    half = node.parameter(np.array(0.5), f"{name}.half")
+    return node.emit(Less(), [half, count], output=f"{name}.rows_with_any", dtype=DType.BOOL)
 
 
 def behind_past(node: OnnxNode, k: Value, v: Value, first: int) -> tuple[Value, Value, int]:

@@ -62,7 +62,7 @@ def _and(node: OnnxNode) -> None:
     if (known := _constant(node)) is None:
         _emit(node, Both(0, 1))
     else:
-        _keep(node, *known, None)
+        keep(node, *known, None)
 
 
 @from_onnx("Or")
@@ -74,7 +74,7 @@ def _or(node: OnnxNode) -> None:
     x, constant = known
     name = node.outputs[0]
     neither = node.emit(Not(), [x], output=f"{name}.opposite", dtype=DType.BOOL)
-    kept = _keep(node, neither, ~constant, f"{name}.neither")
+    kept = keep(node, neither, ~constant, f"{name}.neither")
     node.emit(Not(), [kept], dtype=DType.BOOL)
 
 
@@ -100,7 +100,7 @@ def _constant(node: OnnxNode) -> tuple[Value, npt.NDArray[np.bool_]] | None:
     return x, array
 
 
-def _keep(node: OnnxNode, x: Value, kept: npt.NDArray[np.bool_], output: str | None) -> Value:
+def keep(node: OnnxNode, x: Value, kept: npt.NDArray[np.bool_], output: str | None) -> Value:
     """x where the public `kept` is 1, else 0: nothing is exchanged."""
     name = output or node.outputs[0]
     try:

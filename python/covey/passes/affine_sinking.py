@@ -75,7 +75,9 @@ def _constant(graph: Graph, node: Node, op: type) -> tuple[str, Array] | None:
         return None
     source = graph.values[node.inputs[1 - constants[0]]]
     array = graph.parameters[node.inputs[constants[0]]]
-    if source.shape != graph.values[node.output].shape or array.size not in (1, array.shape[-1] if array.ndim else 1):
+    if not source.shape or source.shape != graph.values[node.output].shape:
+        return None
+    if array.size not in (1, array.shape[-1] if array.ndim else 1):
         return None
     return source.name, np.broadcast_to(array.ravel(), source.shape[-1:])
 
