@@ -23,6 +23,7 @@ pub mod lpn;
 #[doc(hidden)]
 pub mod measure;
 mod memory;
+pub mod ntt;
 pub mod packing;
 mod prg;
 mod scratch;

@@ -1,0 +1,1 @@
+//! How linear maps become products of polynomials.
