@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, helper, numpy_helper
 
 from covey import _core
 from covey._proto import program_pb2 as pb
@@ -22,11 +23,12 @@ from covey.bench.statistics import Summary
 from covey.clear import run_clear
 from covey.client import Phase, Progress
 from covey.comparison import compare
+from covey.compile import compile as compile_model
 from covey.drawing import Wanted, draw
 from covey.errors import OptionError
 from covey.functions import GELU, SIGMOID, Function
 from covey.lowering import GUARD_BITS
-from covey.model import Model
+from covey.model import Model, load
 from covey.ops.scalar import GOAL
 from covey.result import NodeProfile
 
@@ -356,6 +358,30 @@ def _clipped(builder: Builder, value: int, ends: tuple[int | None, int | None], 
     return builder.node(pb.Clip(**sides), [value], (size,), width - 1, TABLE_FRACTION) if sides else value
 
 
+def _rows(operator: str, rows: int, columns: int) -> Callable[[int], Case]:
+    """An operator over rows of numbers in [-7.9, 7.9], as it is compiled within a network."""
+
+    def build(ring: int) -> Case:
+        operands = {"Softmax": ["x"], "LayerNormalization": ["x", "factor", "summand"]}[operator]
+        weights = np.random.default_rng(0).uniform(0.5, 1.5, (2, columns)).astype(np.float32)
+        constants = [numpy_helper.from_array(row, name) for name, row in zip(operands[1:], weights, strict=False)]
+        # What ends a network may be left to the client; a change of sign behind it costs nothing.
+        within = [helper.make_node(operator, operands, ["inner"], axis=-1), helper.make_node("Neg", ["inner"], ["y"])]
+        sizes: list[str | int] = ["N", rows, columns]
+        models = []
+        for steps in (within, [helper.make_node("Add", ["x", "x"], ["y"])]):
+            x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes) for name in "xy")
+            used = constants if steps is within else []
+            graph = helper.make_graph(steps, operator, [x], [y], used)
+            proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+            models.append(load(compile_model(proto, input_range=(-7.9, 7.9), ring=ring, scale=TABLE_FRACTION)))
+        inputs = {"x": np.random.default_rng(1).uniform(-7.9, 7.9, (1, rows, columns))}
+        model, twin = models
+        return Case(model, twin, inputs, 1)
+
+    return build
+
+
 def _range(width: int | None, ring: int) -> tuple[int, bool]:
     """The bound of values compared on `width` bits, and whether it is proved: without proof the whole ring counts."""
     return (ring - GUARD_BITS, False) if width is None else (width - 1, True)
@@ -386,6 +412,8 @@ PRIMITIVES = [
     Primitive("sigmoid 2^20, 20 bits", MEGA, 0, _scalar(MEGA, SIGMOID, 20)),
     Primitive("gelu 2^20, 20 bits", MEGA, 0, _scalar(MEGA, GELU, 20)),
     Primitive("gelu 2^17, 20 bits", MEGA // 8, 0, _scalar(MEGA // 8, GELU, 20), ("two-party",)),
+    Primitive("softmax 2^20, 128 columns", MEGA, 0, _rows("Softmax", 8192, 128)),
+    Primitive("layernorm 768 · 2^10", 768 << 10, 0, _rows("LayerNormalization", 1024, 768)),
     Primitive("matmul 16 × 512^3", 16 * 512**2, 16 * 512**3, _matmul(16, 512)),
     Primitive("conv 64→64 3×3 14^2", 64 * 14**2, 64 * 64 * 9 * 14**2, _conv(64, 14, 3, 1), ("two-party",)),
     Primitive("conv 64→64 3×3 56^2", 64 * 56**2, 64 * 64 * 9 * 56**2, _conv(64, 56, 3, 1)),
