@@ -49,17 +49,19 @@ def explain(
     calibration: Data | None = None,
     input_range: Ranges | None = None,
     key_bits: int | None = None,
+    linear: str | None = None,
     round_bits: int = 0,
 ) -> Explanation:
     """Say what a run of `batch` samples protects, reveals and costs, before anything runs.
 
     `model` is what `compile` returned, a `.covey` file, or a model file that is compiled with `calibration` or
     `input_range`. `parties` is how many compute where the protocol takes any number; `key_bits` makes comparisons read
-    that many bits, and outputs lose `round_bits` low bits. Raises a `CoveyError`.
+    that many bits, and outputs lose `round_bits` low bits. `linear` is how two parties multiply by weights: "ot",
+    "lattice", or "auto". Raises a `CoveyError`.
     """
     info = find_protocol(protocol)
     count = info.count(parties)
-    options = session_options(key_bits, info.name)
+    options = session_options(key_bits, info.name, linear=linear)
     _check_number("batch", batch, 1, None)
     _check_number("round_bits", round_bits, 0, 24)
     loaded = load(model, calibration=calibration, input_range=input_range)
@@ -81,6 +83,7 @@ def verify(
     input_range: Ranges | None = None,
     timeout: float = 10.0,
     key_bits: int | None = None,
+    linear: str | None = None,
     progress: Progress | None = None,
 ) -> Verification:
     """Run a model privately on this machine and compare it with the specification and with floating point.
@@ -92,7 +95,7 @@ def verify(
     """
     info = find_protocol(protocol)
     count = info.count(parties)
-    options = session_options(key_bits, info.name)
+    options = session_options(key_bits, info.name, linear=linear)
     _check_number("samples", samples, 1, None)
     tell = progress or _silent
     loaded = load(model, weights=weights, data=data, calibration=calibration, input_range=input_range)

@@ -156,9 +156,11 @@ def of_parties(computing: int, dealer: bool) -> str | None:
     return None
 
 
-def session_options(key_bits: int | None, name: str, lanes: int = 1) -> dict[str, Any]:
+def session_options(key_bits: int | None, name: str, lanes: int = 1, linear: str | None = None) -> dict[str, Any]:
     """The options of a session that were given. Raises `OptionError` for one the protocol has not."""
-    given = {"key_bits": key_bits, "lanes": lanes if lanes > 1 else None}
+    given = {"key_bits": key_bits, "lanes": lanes if lanes > 1 else None, "linear": linear}
+    if linear is not None and name != "two-party":
+        raise OptionError(f"--linear says how two parties multiply by weights: {name} has one way")
     if name == "clear":
         if key_bits is not None:
             raise OptionError("--key-bits approximates comparisons of a private run: clear has none")

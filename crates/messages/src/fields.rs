@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use covey_program::ProgramHash;
 use covey_protocols::circuits::Adder;
-use covey_protocols::{LANES, NetworkProfile, Options, PARTIES, Pipelines};
+use covey_protocols::{LANES, LinearMethod, NetworkProfile, Options, PARTIES, Pipelines};
 use covey_ring::{Ring, RingError};
 use covey_transport::Fingerprint;
 use serde::de::Error as _;
@@ -147,6 +147,22 @@ impl<'de> Deserialize<'de> for AdderMessage {
     }
 }
 
+/// How two parties multiply by weights, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinearMessage(pub LinearMethod);
+
+impl Serialize for LinearMessage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for LinearMessage {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map(LinearMessage).map_err(D::Error::custom)
+    }
+}
+
 /// The network that an automatic choice is made for. It slows nothing down: see [`NetworkMessage`] for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -170,6 +186,8 @@ pub const KEY_BITS: std::ops::RangeInclusive<u32> = 2..=64;
 pub struct OptionsMessage {
     /// How comparisons are done.
     pub adder: AdderMessage,
+    /// How two parties multiply by weights.
+    pub linear: LinearMessage,
     /// What `auto` chooses for.
     pub profile: ProfileMessage,
     /// Elements a tile.
@@ -194,6 +212,7 @@ impl From<Options> for OptionsMessage {
         let count = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
         OptionsMessage {
             adder: AdderMessage(options.adder),
+            linear: LinearMessage(options.linear),
             profile: ProfileMessage { latency_us, bandwidth: bits_per_second },
             tile: count(options.tile),
             window: count(options.window),
@@ -237,6 +256,7 @@ impl OptionsMessage {
         }
         Ok(Options {
             adder: self.adder.0,
+            linear: self.linear.0,
             network: NetworkProfile { latency_us: self.profile.latency_us, bits_per_second: self.profile.bandwidth },
             tile: self.tile as usize,
             window: self.window as usize,
@@ -250,10 +270,12 @@ impl OptionsMessage {
 
 impl fmt::Display for OptionsMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OptionsMessage { adder: AdderMessage(adder), profile, tile, window, key_bits, parties, lanes, .. } = self;
+        let OptionsMessage {
+            adder: AdderMessage(adder), linear, profile, tile, window, key_bits, parties, lanes, ..
+        } = self;
         let ProfileMessage { latency_us, bandwidth } = profile;
         write!(f, "adder {} for {latency_us} us and {bandwidth} bit/s, tile {tile}, window {window}", adder.name())?;
-        write!(f, ", {parties} parties, {lanes} lanes")?;
+        write!(f, ", linear layers by {}, {parties} parties, {lanes} lanes", linear.0.name())?;
         for (on, name) in [(self.inter_linear, "inter-linear"), (self.inner_layer, "inner-layer")] {
             write!(f, ", {name} pipeline {}", if on { "on" } else { "off" })?;
         }
@@ -281,7 +303,8 @@ mod tests {
             let network = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
             let pipelines = Pipelines { inter_linear: false, inner_layer: true };
             let (key_bits, parties, lanes) = (Some(8), 5, 3);
-            let options = Options { adder, network, tile: 128, window: 3, key_bits, parties, lanes, pipelines };
+            let linear = LinearMethod::Lattice;
+            let options = Options { adder, linear, network, tile: 128, window: 3, key_bits, parties, lanes, pipelines };
             let message = OptionsMessage::from(options);
             assert_eq!(message.checked(), Ok(options));
             let text = serde_json::to_string(&message).unwrap();

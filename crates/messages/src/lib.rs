@@ -22,7 +22,7 @@ pub use status::{
 };
 
 /// Version of these messages, and of what the protocols exchange. Both sides must speak the same.
-pub const WIRE_VERSION: u32 = 7;
+pub const WIRE_VERSION: u32 = 8;
 /// The release, which parties of one session must share: message layouts of protocols follow it.
 pub const COVEY_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Longest control message of the set-up, in bytes.

@@ -46,7 +46,8 @@ pub mod parts {
 pub const TAMPERING: bool = cfg!(feature = "tampering");
 
 pub use api::{
-    Bias, BiasOf, Checked, Comparison, Costs, Epilogue, EpilogueOf, Extended, Geometry, LANES, Linear, Local,
-    MatmulShape, NetworkProfile, NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol, ProtocolError,
-    Rounding, Session, Shaped, Table, TableShape, Truncation, WeightKind, WeightOf, WeightSource,
+    Bias, BiasOf, Checked, Comparison, Costs, Epilogue, EpilogueOf, Extended, Geometry, LANES, Linear, LinearMethod,
+    Local, MatmulShape, NetworkProfile, NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol,
+    ProtocolError, Rounding, Session, Shaped, Table, TableShape, Truncation, UnknownLinearMethod, WeightKind, WeightOf,
+    WeightSource,
 };

@@ -8,8 +8,8 @@ use covey_data_owner::OwnSession;
 use covey_messages::config::Peer;
 use covey_messages::{Done, IN_FLIGHT, OptionsMessage, PartyStatus, PhaseMessage, Usage};
 use covey_node::{PartyConfig, own_stores};
-use covey_protocols::Options;
 use covey_protocols::circuits::UnknownAdder;
+use covey_protocols::{Options, UnknownLinearMethod};
 use covey_runtime::Profile;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -300,8 +300,18 @@ fn tell(reporter: &Reporter, step: &Progress) {
 }
 
 /// Names of a session's options.
-pub(crate) const OPTIONS: [&str; 9] =
-    ["adder", "bandwidth", "inner_layer", "inter_linear", "key_bits", "lanes", "latency_us", "tile", "window"];
+pub(crate) const OPTIONS: [&str; 10] = [
+    "adder",
+    "bandwidth",
+    "inner_layer",
+    "inter_linear",
+    "key_bits",
+    "lanes",
+    "latency_us",
+    "linear",
+    "tile",
+    "window",
+];
 
 /// A session's options by name; `None` leaves one as it is. How many parties compute follows in a session from its configuration.
 pub(crate) fn options(given: Option<&Bound<'_, PyDict>>, parties: Option<usize>) -> PyResult<Options> {
@@ -313,6 +323,10 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>, parties: Option<usize>)
             "adder" => {
                 let adder = value.extract::<&str>()?.parse();
                 options.adder = adder.map_err(|error: UnknownAdder| Failure::new(error.to_string()))?;
+            }
+            "linear" => {
+                let linear = value.extract::<&str>()?.parse();
+                options.linear = linear.map_err(|error: UnknownLinearMethod| Failure::new(error.to_string()))?;
             }
             "latency_us" => options.network.latency_us = value.extract()?,
             "bandwidth" => options.network.bits_per_second = value.extract()?,

@@ -24,7 +24,7 @@ from covey.cli.bench_options import (
     Shape,
     WarmUp,
 )
-from covey.cli.options import Json, KeyBits, PartyCount, Protocol, check_served
+from covey.cli.options import Json, KeyBits, LinearMethod, PartyCount, Protocol, check_served
 from covey.errors import CoveyError, OptionError
 from covey.protocols import PROTOCOLS
 
@@ -76,6 +76,7 @@ def primitives(
     phase: Phase = "joint",
     network: Network = "loopback",
     adder: Adder = None,
+    linear: LinearMethod = None,
     repetitions: MedianRepetitions = 5,
     warm_up: WarmUp = 1,
     as_json: Json = False,
@@ -91,7 +92,7 @@ def primitives(
     if ring not in rings:
         known = f"{rings[0]} or {rings[-1]}" if len(rings) == 2 else f"{rings[0]} to {rings[-1]}"
         raise OptionError(f"{protocol} has no ring of {ring} bits: use {known}")
-    profile, options = find_network(network), {"adder": adder}
+    profile, options = find_network(network), {"adder": adder, "linear": linear}
     session_options(options)
     chosen = bench.select(names or [], protocol)
     times = {"repetitions": repetitions, "warm_up": warm_up}
@@ -150,6 +151,7 @@ def model(
     ring: Ring = "auto",
     phase: Phase = "joint",
     adder: Adder = None,
+    linear: LinearMethod = None,
     key_bits: KeyBits = None,
     network: Network = "loopback",
     repetitions: MedianRepetitions = 3,
@@ -164,7 +166,7 @@ def model(
     from covey.cli.bench_tables import print_outcome
 
     count = PROTOCOLS[check_served(protocol)].count(parties)
-    options = {"adder": adder, "key_bits": key_bits}
+    options = {"adder": adder, "linear": linear, "key_bits": key_bits}
     setting = _setting(
         _spec(name, shape, pool, sequence, layers), network, options,
         protocol=protocol, parties=count, batch=batch, ring=ring, phase=phase,
@@ -194,6 +196,7 @@ def phases(
     parties: PartyCount = None,
     ring: Ring = "auto",
     adder: Adder = None,
+    linear: LinearMethod = None,
     network: Network = "loopback",
     repetitions: MedianRepetitions = 3,
     warm_up: WarmUp = 1,
@@ -210,7 +213,7 @@ def phases(
     spec = _spec(name, shape, pool, sequence, layers)
     _can_preprocess(spec)
     setting = _setting(
-        spec, network, {"adder": adder},
+        spec, network, {"adder": adder, "linear": linear},
         protocol=protocol, parties=count, batch=batch, ring=ring, repetitions=repetitions, warm_up=warm_up, check=check,
     )  # fmt: skip
     with console.progress(quiet=as_json) as report:

@@ -13,6 +13,7 @@ from covey.cli.options import (
     InputRange,
     Json,
     KeyBits,
+    LinearMethod,
     ModelArgument,
     PartyCount,
     Protocol,
@@ -103,6 +104,7 @@ def explain(
     calibration: Calibration = None,
     input_range: InputRange = None,
     key_bits: KeyBits = None,
+    linear: LinearMethod = None,
     round_bits: Annotated[
         int,
         typer.Option(min=0, max=24, metavar="N", help="Outputs lose N bits, as the parties' `round_bits` makes them."),
@@ -120,6 +122,7 @@ def explain(
         calibration=calibration,
         input_range=parse_range(input_range),
         key_bits=key_bits,
+        linear=linear,
         round_bits=round_bits,
     )
     if as_json:

@@ -48,6 +48,14 @@ KeyBits = Annotated[
         help="Approximate comparisons of N bits: values near 0 pass for either sign.",
     ),
 ]
+LinearMethod = Annotated[
+    str | None,
+    typer.Option(
+        "--linear",
+        metavar="NAME",
+        help="How two parties multiply by weights: ot, lattice, or auto for the faster one of each layer.",
+    ),
+]
 Lanes = Annotated[
     int,
     typer.Option(min=1, max=8, metavar="K", help="Split the inputs into K mini-batches and compute them side by side."),

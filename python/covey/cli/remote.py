@@ -18,6 +18,7 @@ from covey.cli.options import (
     Json,
     KeyBits,
     Lanes,
+    LinearMethod,
     OutputFile,
     ServedProtocol,
     Weights,
@@ -114,6 +115,7 @@ def infer(
     plot: PlotFile = None,
     protocol: ServedProtocol = None,
     key_bits: KeyBits = None,
+    linear: LinearMethod = None,
     lanes: Lanes = 1,
     as_json: Json = False,
 ) -> None:
@@ -130,7 +132,7 @@ def infer(
     program = load(model or model_beside(config), data=input_file).program
     check_output_path(output, len(program.outputs))
     inputs = read_inputs(input_file, program)
-    options = session_options(key_bits, kind, lanes)
+    options = session_options(key_bits, kind, lanes, linear)
     with (
         console.progress(quiet=as_json) as report,
         Client(config).session(program, kind, progress=console.waiting, **options) as session,

@@ -15,6 +15,7 @@ from covey.cli.options import (
     Json,
     KeyBits,
     Lanes,
+    LinearMethod,
     ModelArgument,
     OutputFile,
     PartyCount,
@@ -48,6 +49,7 @@ def run(
     plot: PlotFile = None,
     timeout: Timeout = 10.0,
     key_bits: KeyBits = None,
+    linear: LinearMethod = None,
     lanes: Lanes = 1,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +67,7 @@ def run(
             "`covey infer --config client.toml`"
         )
     count = PROTOCOLS[kind].count(parties)
-    options = session_options(key_bits, kind, lanes)
+    options = session_options(key_bits, kind, lanes, linear)
     check_plot(plot)
     given = parse_range(input_range)
     loaded = load(model, weights=weights, data=input_file, calibration=calibration, input_range=given)

@@ -13,6 +13,7 @@ from covey.cli.options import (
     InputRange,
     Json,
     KeyBits,
+    LinearMethod,
     ModelArgument,
     PartyCount,
     Protocol,
@@ -43,6 +44,7 @@ def verify(
     input_range: InputRange = None,
     timeout: Timeout = 10.0,
     key_bits: KeyBits = None,
+    linear: LinearMethod = None,
     as_json: Json = False,
 ) -> None:
     """Run a model privately and compare it with the specification and with floating point."""
@@ -63,6 +65,7 @@ def verify(
             input_range=parse_range(input_range),
             timeout=timeout,
             key_bits=key_bits,
+            linear=linear,
             progress=report,
         )
     if as_json:

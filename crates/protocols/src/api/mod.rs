@@ -14,6 +14,6 @@ pub use operands::{
     Bias, BiasOf, Checked, Comparison, Epilogue, EpilogueOf, Geometry, MatmulShape, Phase, Placement, Rounding,
     Truncation, WeightKind, WeightOf, WeightSource, ZERO,
 };
-pub use options::{LANES, NetworkProfile, Options, PARTIES, Pipelines};
+pub use options::{LANES, LinearMethod, NetworkProfile, Options, PARTIES, Pipelines, UnknownLinearMethod};
 pub use table::{Table, TableShape, Window};
 pub use traits::{Costs, Extended, Linear, Local, NonLinear, Protocol, Session, Shaped};

@@ -1,6 +1,7 @@
 //! Choices of a session, and what the network is like.
 
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 /// What the links between parties are like, for choosing among forms of a gate. It changes no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,12 +46,54 @@ impl Default for Pipelines {
     }
 }
 
+/// How two parties multiply the model owner's weights by the data owner's share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LinearMethod {
+    /// For each layer the faster one on the network in the options.
+    #[default]
+    Auto,
+    /// Correlated oblivious transfers, one for every bit of a weight.
+    Ot,
+    /// Lattice encryption.
+    Lattice,
+}
+
+/// A name that no method has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("linear layers by '{0}' are unknown: use auto, ot or lattice")]
+pub struct UnknownLinearMethod(pub String);
+
+impl FromStr for LinearMethod {
+    type Err = UnknownLinearMethod;
+
+    fn from_str(name: &str) -> Result<Self, UnknownLinearMethod> {
+        let known = LinearMethod::ALL.into_iter().find(|method| method.name() == name);
+        known.ok_or_else(|| UnknownLinearMethod(name.to_string()))
+    }
+}
+
+impl LinearMethod {
+    /// All of them.
+    pub const ALL: [LinearMethod; 3] = [LinearMethod::Auto, LinearMethod::Ot, LinearMethod::Lattice];
+
+    /// Name in messages and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            LinearMethod::Auto => "auto",
+            LinearMethod::Ot => "ot",
+            LinearMethod::Lattice => "lattice",
+        }
+    }
+}
+
 /// Choices made at run time by the initiator of a session and bound in its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
     /// How comparisons are done.
     pub adder: crate::circuits::Adder,
-    /// What [`crate::circuits::Adder::Auto`] chooses for.
+    /// How two parties multiply by weights; other protocols ignore it.
+    pub linear: LinearMethod,
+    /// What [`crate::circuits::Adder::Auto`] and [`LinearMethod::Auto`] choose for.
     pub network: NetworkProfile,
     /// Elements per tile of an element-wise gate.
     pub tile: usize,
@@ -81,7 +124,8 @@ impl Default for Options {
         let network = NetworkProfile::default();
         let (adder, parties) = (Default::default(), *PARTIES.start());
         let (tile, window) = (1 << 14, network.window());
-        Options { adder, network, tile, window, key_bits: None, parties, lanes: 1, pipelines: Pipelines::default() }
+        let (linear, pipelines) = Default::default();
+        Options { adder, linear, network, tile, window, key_bits: None, parties, lanes: 1, pipelines }
     }
 }
 
