@@ -250,13 +250,17 @@ pub struct Cost {
     pub rounds: u64,
     /// Correlated randomness used up.
     pub ot_count: OtCount,
+    /// Sets of parameters of lattice encryption whose public keys a session sends once, before the first gate that needs them: a
+    /// bit each.
+    pub public_keys: u32,
 }
 
 impl Cost {
     /// The cost of `copies` tiles of `layout`, side by side.
     pub fn of(layout: &Layout, copies: u64) -> Self {
         let ot_count = layout.ot_count().times(copies);
-        let mut cost = Cost { rounds: layout.rounds() as u64, ot_count, ..Cost::default() };
+        let (rounds, public_keys) = (layout.rounds() as u64, layout.public_keys());
+        let mut cost = Cost { rounds, ot_count, public_keys, ..Cost::default() };
         for message in layout.messages().iter().filter(|_| copies > 0) {
             let traffic = cost.links.entry((message.step.kind(), message.from, message.to)).or_default();
             traffic.bytes += message.len as u64 * copies;
@@ -319,7 +323,7 @@ impl Cost {
     }
 }
 
-/// Adds what happens afterwards: traffic, rounds and correlated OTs add.
+/// Adds what happens afterwards: traffic, rounds and correlated OTs add, public keys are sent once.
 impl AddAssign<&Cost> for Cost {
     fn add_assign(&mut self, other: &Cost) {
         for (link, traffic) in &other.links {
@@ -329,6 +333,7 @@ impl AddAssign<&Cost> for Cost {
         }
         self.rounds += other.rounds;
         self.ot_count += other.ot_count;
+        self.public_keys |= other.public_keys;
     }
 }
 
@@ -348,7 +353,7 @@ pub struct CostModel {
     /// [`Costs::plan`].
     pub plan: fn(&Gate, Ring, &Options) -> Cost,
     /// [`Costs::plan_material`].
-    pub plan_material: fn(&OtCount, Ring, &Options) -> Cost,
+    pub plan_material: fn(&Cost, Ring, &Options) -> Cost,
     /// [`Costs::stock_memory`].
     pub stock_memory: fn(u64, u64) -> Option<Vec<u64>>,
     /// [`Costs::memory`].

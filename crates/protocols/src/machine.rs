@@ -46,6 +46,7 @@ pub struct Layout {
     messages: Vec<Message>,
     rounds: usize,
     ot_count: OtCount,
+    public_keys: u32,
 }
 
 impl Layout {
@@ -77,6 +78,16 @@ impl Layout {
     /// Adds correlated oblivious transfers, by the party that holds the correlation.
     pub fn correlated_ots(&mut self, counts: [usize; 2]) {
         self.ot_count += OtCount { by_sender: counts.map(|count| count as u64) };
+    }
+
+    /// Says that the gate needs the public key of a set of parameters.
+    pub fn public_key(&mut self, set: u32) {
+        self.public_keys |= 1 << set;
+    }
+
+    /// The sets of parameters whose public keys the gate needs, a bit each.
+    pub fn public_keys(&self) -> u32 {
+        self.public_keys
     }
 
     /// Correlated randomness used up.

@@ -103,7 +103,9 @@ impl Planner {
 
     /// What making it costs.
     pub fn material(&self) -> Cost {
-        (self.model.plan_material)(&self.ot_count(), self.ring, &self.options)
+        let mut gates = Cost::default();
+        self.ledger.values().for_each(|cost| gates += cost);
+        (self.model.plan_material)(&gates, self.ring, &self.options)
     }
 
     /// A parameter of `shape` as its owner shared it, its elements `|w| < 2^bits`.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::clip::{Clipped, Ends};
 use crate::composed;
-use crate::cost::{Cost, CostModel, Gate, OtCount};
+use crate::cost::{Cost, CostModel, Gate};
 use crate::memory::Held;
 
 /// A secure computation over whole tensors, seen from one party: all that layers and the executor need.
@@ -217,15 +217,15 @@ pub trait Costs: Session {
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost;
 
     /// What making the correlated randomness that a run's gates ask for costs, before or in it: a pure function of the sum of
-    /// their correlated OTs, as its extensions make many at once.
-    fn plan_material(_ot_count: &OtCount, _ring: Ring, _options: &Options) -> Cost {
+    /// their correlated OTs, as its extensions make many at once, and of the public keys that they need.
+    fn plan_material(_gates: &Cost, _ring: Ring, _options: &Options) -> Cost {
         Cost::default()
     }
 
     /// Bytes of memory that something takes at each party, in role order; a little too much rather than too little.
     fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64>;
 
-    /// Bytes of each party's memory, in role order, that a stock of correlated randomness takes, of one direction ([`OtCount`]),
+    /// Bytes of each party's memory, in role order, that a stock of correlated randomness takes, of one direction ([`crate::cost::OtCount`]),
     /// where a gate wants `more` of it after earlier ones had `used`. `None` where it asks for no more than is there.
     fn stock_memory(_used: u64, _more: u64) -> Option<Vec<u64>> {
         None

@@ -14,7 +14,7 @@ use crate::cadence;
 use crate::circuits::{Adder, CarryCircuit};
 use crate::clip::Ends;
 use crate::composed;
-use crate::cost::{Cost, Gate, OtCount};
+use crate::cost::{Cost, Gate};
 use crate::machine::Layout;
 use crate::memory::Held;
 
@@ -264,8 +264,8 @@ impl<W: Word> Costs for TwoParty<W> {
         plan::<W>(gate, ring, options)
     }
 
-    fn plan_material(ot_count: &OtCount, _: Ring, _: &Options) -> Cost {
-        stock::cost(ot_count)
+    fn plan_material(gates: &Cost, _: Ring, _: &Options) -> Cost {
+        stock::cost(&gates.ot_count)
     }
 
     fn stock_memory(used: u64, more: u64) -> Option<Vec<u64>> {
