@@ -46,6 +46,8 @@ SPECS = [
     models.ImageSpec("resnet32", "cifar", "avg"),
     models.ImageSpec("minionn", "cifar"),
     models.ImageSpec("resnet50", "imagenet", "avg"),
+    models.ImageSpec("squeezenet", "imagenet"),
+    models.ImageSpec("densenet121", "imagenet", "avg"),
 ]
 Network = tuple[models.ImageSpec, onnx.ModelProto, models.Network, dict[str, Floats]]
 

@@ -16,8 +16,8 @@ ModelName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="lenet5, alexnet, vgg16, resnet18/32/50 or minionn; bert-base, bert-large, bert-base-layer, xlm-layer, "
-        "vit-b or gpt2.",
+        help="lenet5, alexnet, vgg16, resnet18/32/50, squeezenet, densenet121 or minionn; bert-base, bert-large, "
+        "bert-base-layer, xlm-layer, vit-b or gpt2.",
     ),
 ]
 Shape = Annotated[

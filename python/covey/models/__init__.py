@@ -9,6 +9,7 @@
 |---|---|---|---|
 | lenet5 | yes | yes | |
 | alexnet, vgg16, resnet18, resnet50 | | yes, ten classes | yes, a thousand classes |
+| squeezenet, densenet121 | | | yes, a thousand classes |
 | resnet32, minionn | | yes, ten classes | |
 
 Pooling between layers is `max` or `avg`.

@@ -3,8 +3,10 @@
 LeNet-5: LeCun and others, Gradient-based learning applied to document recognition, 1998, with ReLU. AlexNet:
 Krizhevsky, One weird trick for parallelizing convolutional neural networks (arXiv:1404.5997). VGG16: arXiv:1409.1556,
 configuration D. ResNet18 and ResNet50: arXiv:1512.03385, tables 1 and 6, ResNet32: its section 4.2; the stride of a
-bottleneck is in its 3 × 3 convolution. MiniONN: Liu and others, Oblivious neural network predictions via MiniONN
-transformations, 2017, figure 13. On small images stems and classifiers are cut down the way that is usual for CIFAR-10.
+bottleneck is in its 3 × 3 convolution. SqueezeNet: arXiv:1602.07360, in its authors' version 1.1, which CrypTFlow2
+measures. DenseNet121: arXiv:1608.06993, table 1. MiniONN: Liu and others, Oblivious neural network predictions via
+MiniONN transformations, 2017, figure 13. On small images stems and classifiers are cut down the way that is usual for
+CIFAR-10.
 """
 
 from __future__ import annotations
@@ -110,6 +112,53 @@ def minionn(plan: Plan) -> Value:
         if index in (2, 4):
             x = plan.pooled(f"pool{index // 2}", x)
     return net.gemm("fc", net.flatten("flatten", x), net.classes, gain=1)
+
+
+def squeezenet(plan: Plan) -> Value:
+    """Eight modules that squeeze channels and expand them twice, and a convolution that gives the classes."""
+    net = plan.net
+    x = plan.pooled("pool1", net.relu("relu1", net.conv("conv1", net.input(), 64, 3, stride=2)), 3)
+    for index, channels in enumerate((16, 16, 32, 32, 48, 48, 64, 64), 2):
+        x = _fire(net, f"fire{index}", x, channels)
+        if index in (3, 5):
+            x = plan.pooled(f"pool{index}", x, 3)
+    x = net.relu("relu10", net.conv("conv10", x, net.classes, 1, gain=1))
+    return net.flatten("flatten", net.global_average_pool("pool10", x))
+
+
+def densenet121(plan: Plan) -> Value:
+    """Four blocks of 6, 12, 24 and 16 layers, each of which adds 32 channels to all before it."""
+    net = plan.net
+    x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 64, 7, stride=2))
+    x = plan.pooled("stem.pool", x, 3, 2, 1)
+    for block, layers in enumerate((6, 12, 24, 16), 1):
+        for layer in range(1, layers + 1):
+            name = f"block{block}.layer{layer}"
+            y = net.conv(f"{name}.conv1", _bn_relu(net, f"{name}.1", x), 128, 1, bias=False)
+            y = net.conv(f"{name}.conv2", _bn_relu(net, f"{name}.2", y), 32, 3, pad=1, bias=False)
+            x = net.concat(f"{name}.concat", [x, y], 1)
+        if block < 4:
+            name = f"transition{block}"
+            x = net.conv(f"{name}.conv", _bn_relu(net, name, x), x.batch.shape[1] // 2, 1, bias=False)
+            # Published with an average, whatever other layers pool by.
+            x = net.average_pool(f"{name}.pool", x)
+    x = net.flatten("flatten", net.global_average_pool("pool", _bn_relu(net, "last", x)))
+    return net.gemm("fc", x, net.classes, gain=1)
+
+
+def _fire(net: Network, name: str, x: Value, channels: int) -> Value:
+    x = net.relu(f"{name}.squeeze.relu", net.conv(f"{name}.squeeze", x, channels, 1))
+    parts = [
+        net.relu(
+            f"{name}.expand{kernel}.relu", net.conv(f"{name}.expand{kernel}", x, 4 * channels, kernel, pad=kernel // 2)
+        )
+        for kernel in (1, 3)
+    ]
+    return net.concat(f"{name}.concat", parts, 1)
+
+
+def _bn_relu(net: Network, name: str, x: Value) -> Value:
+    return net.relu(f"{name}.relu", net.batch_norm(f"{name}.bn", x))
 
 
 BRANCH_GAIN = 0.25

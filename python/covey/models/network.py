@@ -58,12 +58,20 @@ class Construction:
         self.proto.graph.name = self.name
 
     def conv(
-        self, name: str, x: Value, channels: int, kernel: int, stride: int = 1, pad: int = 0, bias: bool = True
+        self,
+        name: str,
+        x: Value,
+        channels: int,
+        kernel: int,
+        stride: int = 1,
+        pad: int = 0,
+        bias: bool = True,
+        gain: float = math.sqrt(2),
     ) -> Value:
         """A square convolution from x [N, C, H, W] to [N, channels, H', W']."""
         # (image - mean) / deviation, the usual preparation of images, is folded into the first layer.
         mean, deviation = (0.0, 1.0) if self.proto.graph.node else (IMAGE_MEAN, IMAGE_DEVIATION)
-        weight = self.he(channels, x.batch.shape[1], kernel, kernel) / np.float32(deviation)
+        weight = self.he(channels, x.batch.shape[1], kernel, kernel, gain=gain) / np.float32(deviation)
         inputs = [x.name, self.tensor(f"{name}.weight", weight)]
         y = convolution(x.batch, weight, stride, pad)
         if bias:
@@ -81,6 +89,11 @@ class Construction:
     def add(self, name: str, x: Value, y: Value) -> Value:
         """x + y."""
         return self.add_node("Add", name, [x.name, y.name], x.batch + y.batch)
+
+    def concat(self, name: str, parts: Sequence[Value], axis: int) -> Value:
+        """Side by side along an axis."""
+        joined = np.concatenate([part.batch for part in parts], axis=axis)
+        return self.add_node("Concat", name, [part.name for part in parts], joined, axis=axis)
 
     def he(self, *shape: int, gain: float = math.sqrt(2)) -> Floats:
         """Normal weights of standard deviation gain / sqrt(fan-in); the first dimension is the output."""

@@ -114,11 +114,6 @@ class SequenceNetwork(Construction):
         self.proto.graph.node.append(node)
         return parts
 
-    def concat(self, name: str, parts: Sequence[Value], axis: int) -> Value:
-        """Side by side along an axis."""
-        joined = np.concatenate([part.batch for part in parts], axis=axis)
-        return self.add_node("Concat", name, [part.name for part in parts], joined, axis=axis)
-
     def later(self, name: str, x: Value, axis: int) -> Value:
         """x without the first along an axis."""
         bounds = [self.whole(f"{name}.{what}", [number]) for what, number in (("from", 1), ("to", 1 << 31))]

@@ -45,6 +45,8 @@ MODELS: dict[str, tuple[Callable[[Plan], Value], tuple[str, ...]]] = {
     "vgg16": (architectures.vgg16, ("cifar", "imagenet")),
     "resnet18": (architectures.resnet18, ("cifar", "imagenet")),
     "resnet50": (architectures.resnet50, ("cifar", "imagenet")),
+    "squeezenet": (architectures.squeezenet, ("imagenet",)),
+    "densenet121": (architectures.densenet121, ("imagenet",)),
     "resnet32": (architectures.resnet32, ("cifar",)),
     "minionn": (architectures.minionn, ("cifar",)),
 }
