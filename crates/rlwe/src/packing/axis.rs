@@ -98,8 +98,7 @@ impl Axis {
         let read = outputs + high.max(0).unsigned_abs();
         let elements = self.phases.iter().map(|phase| self.phase_len(phase)).max().unwrap_or(0);
         let filled = elements.min(read);
-        // Kernel elements stay apart, too: more places than shifts.
-        let extent = read.max(filled + lead).max(lead + high.max(0).unsigned_abs() + 1);
+        let extent = read.max(filled + lead);
         let shared = Piece { first, outputs, origin: 0, filled, extent };
         if shared.extent < tight.extent { shared } else { tight }
     }
