@@ -1,1 +1,0 @@
-//! How linear maps become products of polynomials.

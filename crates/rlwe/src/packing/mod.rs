@@ -1,0 +1,158 @@
+//! How linear maps become products of polynomials modulo X^N + 1.
+//!
+//! One party has values, the other weights. A [`Packing`] cuts the map into [`Tile`]s that are independent of each other. Of a
+//! tile, the party with the values sends [`Tile::inputs`] ciphertexts, one for every block of channels. The other answers with
+//! [`Tile::responses`], one for every block of output channels: the sum over the ciphertexts, each times a polynomial of weights.
+//! Some coefficients of a response are results; the others never leave the party with the weights.
+//!
+//! A block of C channels of P coefficients has channel `c`, coefficient `p` at `c P + p`. Output channel `o` has its weights at
+//! `B + o C P - c P - shift` and its results at `B + o C P + p`, where B is the least number that makes no index negative. So C
+//! channels, M output channels and P coefficients need `C M P <= N`. Strides are removed first: every stride-th row and column
+//! is a channel of its own. Several groups share a polynomial at slots whose products do not meet.
+//!
+//! Everything here depends on sizes alone; no coefficient's place depends on a value.
+
+mod axis;
+mod choose;
+mod map;
+mod place;
+mod price;
+mod slots;
+mod tile;
+
+#[cfg(test)]
+mod counts;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use covey_kernels::ConvGeometry;
+
+use axis::Axis;
+pub use map::Map;
+pub use price::{Counts, Price};
+pub use tile::Tile;
+
+/// A map cut into tiles of polynomials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packing {
+    geometry: ConvGeometry,
+    batch: usize,
+    degree: usize,
+    axes: [Axis; 2],
+    tiles: Vec<Tile>,
+}
+
+impl Packing {
+    /// The packing of least cost for `batch` images into polynomials of `degree` coefficients. It depends on its arguments alone,
+    /// so that both parties choose alike. A map of no image has no tile.
+    ///
+    /// # Panics
+    /// If `degree` is 0, or the map's geometry has not passed [`ConvGeometry::checked`].
+    pub fn choose(map: &Map, batch: usize, degree: usize, price: &Price) -> Packing {
+        assert!(degree > 0, "packing: polynomials without coefficients");
+        let geometry = map.geometry();
+        // Kernels of several elements also as products of matrices, with a channel for every element: at least one of both fits.
+        let best = [false, true].into_iter().filter_map(|unrolled| {
+            let axes = [0, 1].map(|axis| Axis::new(&geometry, axis, unrolled));
+            let phases: usize = axes.iter().map(|axis| axis.phases.len()).product();
+            let sizes = choose::Sizes {
+                degree,
+                batch,
+                groups: geometry.groups,
+                outputs: geometry.out_channels / geometry.groups,
+                channels: geometry.in_channels / geometry.groups * phases,
+                axes: &axes,
+            };
+            choose::tiles(&sizes, price).map(|(cost, tiles)| (cost, axes, tiles))
+        });
+        let (axes, tiles) = match best.min_by_key(|(cost, ..)| *cost) {
+            Some((_, axes, tiles)) => (axes, tiles),
+            None => ([0, 1].map(|axis| Axis::new(&geometry, axis, true)), Vec::new()),
+        };
+        Packing { geometry, batch, degree, axes, tiles }
+    }
+
+    /// The map as a convolution of one image.
+    pub fn geometry(&self) -> &ConvGeometry {
+        &self.geometry
+    }
+
+    /// Images.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// Coefficients of a polynomial.
+    pub fn degree(&self) -> usize {
+        self.degree
+    }
+
+    /// Independent parts, in the order of images, then positions, then groups.
+    pub fn tiles(&self) -> &[Tile] {
+        &self.tiles
+    }
+
+    /// What all tiles send and compute.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        self.tiles.iter().for_each(|tile| counts.add(tile.counts()));
+        counts
+    }
+
+    /// Bits of all messages, in both directions.
+    pub fn bits(&self, price: &Price) -> u64 {
+        self.counts().bits(price)
+    }
+
+    /// The largest number of products of a value and a weight in one result.
+    pub fn terms(&self) -> usize {
+        self.geometry.in_channels / self.geometry.groups * self.taps()
+    }
+
+    /// The largest number of weights in the polynomials that one response sums over: every coefficient of a response, noise
+    /// included, is a sum of at most so many products.
+    pub fn weights_per_response(&self) -> usize {
+        let groups_and_outputs = self.tiles.iter().map(|tile| tile.groups.len() * tile.outputs[0]).max();
+        groups_and_outputs.unwrap_or(0) * self.terms()
+    }
+
+    /// The same for `tile` and its ciphertext `input` alone: weights in the largest polynomial of one product.
+    pub fn weights_per_product(&self, tile: &Tile, input: usize) -> usize {
+        let taps: usize = tile.channels(input).map(|channel| self.channel_taps(channel)).sum();
+        tile.groups.len() * tile.outputs[0] * taps
+    }
+
+    /// Consecutive responses of a tile for one message each of at most `limit` bits, or of one response.
+    pub fn response_messages(&self, tile: &Tile, price: &Price, limit: u64) -> Vec<Range<usize>> {
+        let bits = |response| price.response_bits + tile.results_len(response) as u64 * price.result_bits;
+        let mut messages: Vec<Range<usize>> = Vec::new();
+        let mut filled = 0;
+        for response in 0..tile.responses() {
+            let bits = bits(response);
+            match messages.last_mut() {
+                Some(message) if filled + bits <= limit => {
+                    message.end += 1;
+                    filled += bits;
+                }
+                _ => {
+                    messages.push(response..response + 1);
+                    filled = bits;
+                }
+            }
+        }
+        messages
+    }
+
+    /// Kernel elements that read a value somewhere.
+    fn taps(&self) -> usize {
+        self.axes.iter().map(|axis| axis.phases.iter().map(|phase| phase.taps.len()).sum::<usize>()).product()
+    }
+
+    /// Kernel elements that read a channel.
+    fn channel_taps(&self, channel: usize) -> usize {
+        let (_, [rows, columns]) = self.channel(channel);
+        rows.taps.len() * columns.taps.len()
+    }
+}

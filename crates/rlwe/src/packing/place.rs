@@ -1,0 +1,207 @@
+//! Where values, weights and results go, between tensors and coefficients.
+
+use covey_ring::Word;
+
+use super::Packing;
+use super::axis::{Phase, Piece};
+use super::tile::{Place, Tile};
+
+impl Packing {
+    /// The input channel of a group and the phases that a tile's `channel` stands for.
+    pub(super) fn channel(&self, channel: usize) -> (usize, [&Phase; 2]) {
+        let [rows, columns] = &self.axes;
+        let (of_rows, of_columns) = (rows.phases.len(), columns.phases.len());
+        let phases = [&rows.phases[channel / of_columns % of_rows], &columns.phases[channel % of_columns]];
+        (channel / of_columns / of_rows, phases)
+    }
+
+    fn shifts(&self) -> [(isize, isize); 2] {
+        [0, 1].map(|axis| self.axes[axis].shifts())
+    }
+
+    /// The polynomial of a tile's ciphertext `input`, from `x` `[batch, in_channels, height, width]` into `out`, `degree` words.
+    ///
+    /// # Panics
+    /// If a slice has another length, or `input` is not below [`Tile::inputs`].
+    pub fn pack_input<W: Word>(&self, tile: &Tile, input: usize, x: &[W], out: &mut [W]) {
+        assert!(
+            x.len() == self.batch * self.geometry.input_len() && out.len() == self.degree && input < tile.inputs(),
+            "packing: sizes do not match"
+        );
+        out.fill(W::ZERO);
+        let layout = tile.layout(self.shifts());
+        let channels = self.geometry.in_channels / self.geometry.groups;
+        for (slot, group) in tile.groups.clone().enumerate() {
+            for (index, channel) in tile.channels(input).enumerate() {
+                let (channel, phases) = self.channel(channel);
+                let out = &mut out[layout.values(slot, index)..];
+                self.pack_channel(&tile.place, group * channels + channel, phases, x, out);
+            }
+        }
+    }
+
+    /// The values of one channel and phase, at the beginning of `out`.
+    fn pack_channel<W: Word>(&self, place: &Place, channel: usize, phases: [&Phase; 2], x: &[W], out: &mut [W]) {
+        let [height, width] = self.geometry.input;
+        let [row_axis, column_axis] = &self.axes;
+        let line = |image: usize, row: usize| ((image * self.geometry.in_channels + channel) * height + row) * width;
+        match place {
+            Place::List(range) => {
+                let shifts = phases.map(|phase| phase.taps[0].1);
+                let per_image = row_axis.outputs * column_axis.outputs;
+                let mut position = range.start;
+                while position < range.end {
+                    let (image, row) = (position / per_image, position % per_image / column_axis.outputs);
+                    let first = position % column_axis.outputs;
+                    let count = (column_axis.outputs - first).min(range.end - position);
+                    if let Some(row) = row_axis.input_at(phases[0], row as isize + shifts[0]) {
+                        let x = &x[line(image, row)..][..width];
+                        let out = &mut out[position - range.start..][..count];
+                        self.pack_row(phases[1], first as isize + shifts[1], x, out);
+                    }
+                    position += count;
+                }
+            }
+            Place::Grid { images, rows, columns } => {
+                for (index, image) in images.clone().enumerate() {
+                    for place in 0..rows.filled {
+                        if let Some(row) = row_axis.input_at(phases[0], rows.origin + place as isize) {
+                            let x = &x[line(image, row)..][..width];
+                            let start = (index * rows.extent + place) * columns.extent;
+                            self.pack_row(phases[1], columns.origin, x, &mut out[start..][..columns.filled]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Elements `first..` of a phase of the row `x`; those outside stay as they are.
+    fn pack_row<W: Word>(&self, phase: &Phase, first: isize, x: &[W], out: &mut [W]) {
+        let axis = &self.axes[1];
+        let skipped = first.min(0).unsigned_abs().min(out.len());
+        let begin = (first.max(0) as usize).min(axis.phase_len(phase));
+        let count = (axis.phase_len(phase) - begin).min(out.len() - skipped);
+        let out = &mut out[skipped..][..count];
+        if axis.stride == 1 {
+            out.copy_from_slice(&x[phase.remainder + begin..][..count]);
+            return;
+        }
+        let elements = x.iter().skip(phase.remainder + begin * axis.stride).step_by(axis.stride);
+        out.iter_mut().zip(elements).for_each(|(out, &element)| *out = element);
+    }
+
+    /// The polynomial by which a tile's ciphertext `input` is multiplied for its response `response`, from `w` `[out_channels,
+    /// in_channels / groups, kernel height, kernel width]` into `out`, `degree` integers. `signed` reads a word as an integer.
+    ///
+    /// # Panics
+    /// If a slice has another length, or `input` or `response` is not below its number.
+    pub fn pack_weights<W: Word>(
+        &self,
+        tile: &Tile,
+        response: usize,
+        input: usize,
+        w: &[W],
+        signed: impl Fn(W) -> i64,
+        out: &mut [i64],
+    ) {
+        assert!(
+            w.len() == self.geometry.weights_len()
+                && out.len() == self.degree
+                && input < tile.inputs()
+                && response < tile.responses(),
+            "packing: sizes do not match"
+        );
+        out.fill(0);
+        let layout = tile.layout(self.shifts());
+        let [height, width] = self.geometry.kernel;
+        let channels = self.geometry.in_channels / self.geometry.groups;
+        for (slot, group) in tile.groups.clone().enumerate() {
+            for (output, of_group) in tile.output_channels(response).enumerate() {
+                let filter = (group * tile.outputs[1] + of_group) * channels;
+                for (index, channel) in tile.channels(input).enumerate() {
+                    let (channel, [rows, columns]) = self.channel(channel);
+                    let kernel = &w[(filter + channel) * height * width..][..height * width];
+                    for &(row, row_shift) in &rows.taps {
+                        for &(column, column_shift) in &columns.taps {
+                            let shift = tile.place.shift(row_shift, column_shift);
+                            out[layout.weight(slot, output, index, shift)] = signed(kernel[row * width + column]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The coefficients of a tile's response `response` that are results, in the order in which they are sent.
+    pub fn results(&self, tile: &Tile, response: usize) -> Vec<u32> {
+        let mut positions = Vec::with_capacity(tile.results_len(response));
+        self.each_row(tile, response, |coefficient, _, count| {
+            positions.extend(coefficient as u32..(coefficient + count) as u32);
+        });
+        positions
+    }
+
+    /// The results of a response, in the order of [`Packing::results`], to their places in `out` `[batch, out_channels, output
+    /// height, output width]`. All responses of all tiles write every element once.
+    ///
+    /// # Panics
+    /// If a slice has another length, or `response` is not below [`Tile::responses`].
+    pub fn unpack<W: Word>(&self, tile: &Tile, response: usize, values: &[W], out: &mut [W]) {
+        assert!(
+            values.len() == tile.results_len(response)
+                && out.len() == self.batch * self.geometry.output_len()
+                && response < tile.responses(),
+            "packing: sizes do not match"
+        );
+        let mut read = 0;
+        self.each_row(tile, response, |_, element, count| {
+            out[element..element + count].copy_from_slice(&values[read..read + count]);
+            read += count;
+        });
+    }
+
+    /// Calls `row(first coefficient, first element of the output, how many)` for all results of a response.
+    fn each_row(&self, tile: &Tile, response: usize, mut row: impl FnMut(usize, usize, usize)) {
+        let layout = tile.layout(self.shifts());
+        let [height, width] = [0, 1].map(|axis| self.axes[axis].outputs);
+        for (slot, group) in tile.groups.clone().enumerate() {
+            for (index, of_group) in tile.output_channels(response).enumerate() {
+                let output = group * tile.outputs[1] + of_group;
+                let start = layout.result(slot, index);
+                let plane = |image: usize| (image * self.geometry.out_channels + output) * height * width;
+                match &tile.place {
+                    Place::List(range) => {
+                        let mut position = range.start;
+                        while position < range.end {
+                            let (image, first) = (position / (height * width), position % (height * width));
+                            let count = (height * width - first).min(range.end - position);
+                            row(start + position - range.start, plane(image) + first, count);
+                            position += count;
+                        }
+                    }
+                    Place::Grid { images, rows, columns } => {
+                        for (index, image) in images.clone().enumerate() {
+                            for line in 0..rows.outputs {
+                                let coefficient = start + (index * rows.extent + line) * columns.extent;
+                                let element = plane(image) + (rows.first + line) * width + columns.first;
+                                row(coefficient, element, columns.outputs);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Place {
+    /// A kernel element's shifts of rows and columns as one of coefficients.
+    fn shift(&self, row: isize, column: isize) -> isize {
+        let along = |shift: isize, piece: &Piece| shift + piece.offset();
+        match self {
+            Place::List(_) => 0,
+            Place::Grid { rows, columns, .. } => along(row, rows) * columns.extent as isize + along(column, columns),
+        }
+    }
+}

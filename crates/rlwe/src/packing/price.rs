@@ -1,0 +1,94 @@
+//! What a packing costs: bytes on the wire and work.
+
+/// Prices of messages and work, the same for both parties: they choose alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Price {
+    /// Bits of an encryption of values.
+    pub input_bits: u64,
+    /// Bits of a response without its results.
+    pub response_bits: u64,
+    /// Bits of one result in a response.
+    pub result_bits: u64,
+    /// Nanoseconds of an encryption, with what the other party does to read it.
+    pub encryption_ns: u64,
+    /// Nanoseconds of one product of a ciphertext with weights, their transform included.
+    pub product_ns: u64,
+    /// Nanoseconds in which a response is made of its sum of products.
+    pub response_ns: u64,
+    /// Nanoseconds of a decryption.
+    pub decryption_ns: u64,
+    /// Bits a second, both directions together, with what the round trips take from it.
+    pub bits_per_second: u64,
+}
+
+impl Price {
+    /// The time in which so many bits are sent.
+    pub fn nanoseconds(&self, bits: u64) -> u128 {
+        u128::from(bits) * 1_000_000_000 / u128::from(self.bits_per_second.max(1))
+    }
+
+    /// The time of a ciphertext sent up, of a response without its results, and of a product.
+    pub(super) fn times(&self) -> Times {
+        Times {
+            input: self.nanoseconds(self.input_bits) + u128::from(self.encryption_ns),
+            response: self.nanoseconds(self.response_bits)
+                + u128::from(self.response_ns)
+                + u128::from(self.decryption_ns),
+            product: u128::from(self.product_ns),
+        }
+    }
+}
+
+/// Nanoseconds of what a packing has several of.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    pub input: u128,
+    pub response: u128,
+    pub product: u128,
+}
+
+/// How many of what: of a tile or of a whole packing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Ciphertexts of values.
+    pub inputs: u64,
+    /// Responses.
+    pub responses: u64,
+    /// Results in all responses, the elements of the output.
+    pub results: u64,
+    /// Products of a ciphertext and a polynomial of weights.
+    pub products: u64,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, other: Counts) {
+        self.inputs += other.inputs;
+        self.responses += other.responses;
+        self.results += other.results;
+        self.products += other.products;
+    }
+
+    /// Bits sent up, from the party with the values.
+    pub fn bits_up(&self, price: &Price) -> u64 {
+        self.inputs * price.input_bits
+    }
+
+    /// Bits sent down, to the party with the values.
+    pub fn bits_down(&self, price: &Price) -> u64 {
+        self.responses * price.response_bits + self.results * price.result_bits
+    }
+
+    /// Bits in both directions.
+    pub fn bits(&self, price: &Price) -> u64 {
+        self.bits_up(price) + self.bits_down(price)
+    }
+
+    /// The time of the messages and of the work.
+    pub fn nanoseconds(&self, price: &Price) -> u128 {
+        let times = price.times();
+        u128::from(self.inputs) * times.input
+            + u128::from(self.responses) * times.response
+            + u128::from(self.products) * times.product
+            + price.nanoseconds(self.results * price.result_bits)
+    }
+}

@@ -1,0 +1,232 @@
+//! Packed products against convolutions in the clear.
+
+use covey_kernels::{ConvGeometry, conv2d};
+use covey_ring::Word;
+use proptest::prelude::*;
+
+use super::{Counts, Map, Packing, Price};
+
+/// Words from a seed, none of them zero: a term that is in the wrong place shows.
+fn words<W: Word>(count: usize, seed: u64, bits: u32) -> Vec<W> {
+    let mix =
+        |index: usize| (index as u64 + 1).wrapping_mul(seed | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits);
+    (0..count).map(|index| W::from_u64(mix(index) | 1)).collect()
+}
+
+fn signed(bits: u32) -> impl Fn(u64) -> i64 {
+    move |word| (word << (64 - bits)) as i64 >> (64 - bits)
+}
+
+/// `sum += x w` modulo X^N + 1, and whether a term that wraps reaches one of `results`.
+fn add_product<W: Word>(x: &[W], w: &[i64], results: &[bool], sum: &mut [W]) -> bool {
+    let degree = x.len();
+    let mut wrapped = false;
+    for (b, &w) in w.iter().enumerate().filter(|(_, w)| **w != 0) {
+        for (a, &x) in x.iter().enumerate().filter(|(_, x)| **x != W::ZERO) {
+            let (at, product) = ((a + b) % degree, x.mul(W::from_i64(w)));
+            if a + b >= degree {
+                wrapped |= results[at];
+                sum[at] = sum[at].sub(product);
+            } else {
+                sum[at] = sum[at].add(product);
+            }
+        }
+    }
+    wrapped
+}
+
+/// Checks that the packed products are the convolution's results, every one at one position.
+fn check<W: Word>(map: &Map, batch: usize, degree: usize, price: &Price, seed: u64) -> Packing {
+    let packing = Packing::choose(map, batch, degree, price);
+    let geometry = map.geometry();
+    let x: Vec<W> = words(batch * geometry.input_len(), seed, 63);
+    let w: Vec<W> = words(geometry.weights_len(), seed.rotate_left(17), 12);
+    let signed = |word: W| signed(12)(word.to_u64());
+    let centred: Vec<W> = w.iter().map(|&word| W::from_i64(signed(word))).collect();
+    let mut expected = vec![W::ZERO; batch * geometry.output_len()];
+    conv2d(&geometry, batch, &x, &centred, &mut expected);
+
+    let mut out = vec![W::ZERO; expected.len()];
+    let mut written = vec![W::ZERO; expected.len()];
+    let mut counts = Counts::default();
+    let (mut packed, mut weights) = (vec![W::ONE; degree], vec![1; degree]);
+    let mut most = 0;
+    for tile in packing.tiles() {
+        for response in 0..tile.responses() {
+            let mut is_result = vec![false; degree];
+            let positions = packing.results(tile, response);
+            assert_eq!(positions.len(), tile.results_len(response));
+            for &position in &positions {
+                assert!(!std::mem::replace(&mut is_result[position as usize], true), "position {position} twice");
+            }
+            let mut sum = vec![W::ZERO; degree];
+            let mut used = 0;
+            for input in 0..tile.inputs() {
+                packing.pack_input(tile, input, &x, &mut packed);
+                packing.pack_weights(tile, response, input, &w, signed, &mut weights);
+                assert!(!add_product(&packed, &weights, &is_result, &mut sum), "a wrapped term reaches a result");
+                let count = weights.iter().filter(|&&weight| weight != 0).count();
+                assert!(count <= packing.weights_per_product(tile, input));
+                used += count;
+                counts.products += 1;
+            }
+            most = most.max(used);
+            let values: Vec<W> = positions.iter().map(|&position| sum[position as usize]).collect();
+            packing.unpack(tile, response, &values, &mut out);
+            let mut ones = vec![W::ZERO; expected.len()];
+            packing.unpack(tile, response, &vec![W::ONE; values.len()], &mut ones);
+            written.iter_mut().zip(&ones).for_each(|(written, &one)| *written = written.add(one));
+            counts.results += values.len() as u64;
+            counts.responses += 1;
+        }
+        counts.inputs += tile.inputs() as u64;
+    }
+    assert!(written.iter().all(|&times| times == W::ONE), "every result once");
+    assert!(out == expected, "{map:?}, {batch} images, degree {degree}: {:?}", packing.tiles().first());
+    assert_eq!(counts, packing.counts());
+    assert_eq!(most, packing.weights_per_response());
+    packing
+}
+
+const EVEN: Price = Price {
+    input_bits: 400,
+    response_bits: 200,
+    result_bits: 40,
+    encryption_ns: 10,
+    product_ns: 1,
+    response_ns: 10,
+    decryption_ns: 10,
+    bits_per_second: 1_000_000_000,
+};
+
+fn pair(range: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = [usize; 2]> {
+    [range.clone(), range]
+}
+
+fn geometries() -> impl Strategy<Value = ConvGeometry> {
+    let channels = prop_oneof![
+        (1usize..=20, 1usize..=12).prop_map(|(inputs, outputs)| (1, inputs, outputs)),
+        (1usize..=12, 1usize..=2).prop_map(|(groups, outputs)| (groups, 1, outputs)),
+        (2usize..=9, 1usize..=4, 1usize..=4),
+    ];
+    let pads = [0usize..=4, 0usize..=4, 0usize..=4, 0usize..=4];
+    (channels, pair(1..=14), prop_oneof![Just([1, 1]), pair(1..=7)], pair(1..=3), pads, pair(1..=2)).prop_filter_map(
+        "no output",
+        |((groups, inputs, outputs), input, kernel, strides, pads, dilations)| {
+            let (in_channels, out_channels) = (groups * inputs, groups * outputs);
+            let geometry = ConvGeometry { in_channels, out_channels, groups, input, kernel, strides, pads, dilations };
+            geometry.checked().ok()
+        },
+    )
+}
+
+fn prices() -> impl Strategy<Value = Price> {
+    (1u64..=9, 1u64..=9, prop_oneof![Just(0u64), Just(1), Just(1000)]).prop_map(|(input, response, product)| Price {
+        input_bits: input * 100,
+        response_bits: response * 100,
+        product_ns: product,
+        ..EVEN
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn products_of_polynomials_are_convolutions(
+        geometry in geometries(),
+        batch in 1usize..=3,
+        degree in 6u32..=9,
+        price in prices(),
+        seed: u64,
+    ) {
+        let map = Map::Convolution(geometry);
+        check::<u64>(&map, batch, 1 << degree, &price, seed);
+        check::<u32>(&map, batch, 1 << degree, &price, seed);
+    }
+
+    #[test]
+    fn products_of_polynomials_are_matrix_products(
+        sizes in [1usize..=40, 1usize..=40, 1usize..=20],
+        batch in 1usize..=3,
+        degree in 4u32..=9,
+        price in prices(),
+        seed: u64,
+    ) {
+        let [rows, inner, columns] = sizes;
+        check::<u64>(&Map::Product { rows, inner, columns }, batch, 1 << degree, &price, seed);
+        check::<u32>(&Map::Dense { inputs: inner, outputs: rows }, columns, 1 << degree, &price, seed);
+    }
+}
+
+const SMALL: ConvGeometry = ConvGeometry {
+    in_channels: 2,
+    out_channels: 2,
+    groups: 1,
+    input: [4, 4],
+    kernel: [3, 3],
+    strides: [1, 1],
+    pads: [1; 4],
+    dilations: [1, 1],
+};
+
+/// Rows and images share the zeros between them: a 7 × 7 image with a border takes 64 coefficients.
+#[test]
+fn borders_are_shared() {
+    let geometry = ConvGeometry { in_channels: 2, out_channels: 2, input: [7, 7], ..SMALL };
+    let packing = check::<u64>(&Map::Convolution(geometry), 1, 256, &EVEN, 3);
+    assert_eq!(packing.counts(), Counts { inputs: 1, responses: 1, results: 98, products: 1 });
+    let geometry = ConvGeometry { in_channels: 1, out_channels: 1, ..geometry };
+    let packing = check::<u64>(&Map::Convolution(geometry), 4, 256, &EVEN, 3);
+    assert_eq!(packing.counts(), Counts { inputs: 1, responses: 1, results: 196, products: 1 });
+}
+
+/// A 1 × 1 kernel with stride 2 reads a quarter of the values, and only they are sent.
+#[test]
+fn values_that_nothing_reads_are_not_sent() {
+    let geometry = ConvGeometry { input: [8, 8], kernel: [1, 1], strides: [2, 2], pads: [0; 4], ..SMALL };
+    let packing = check::<u64>(&Map::Convolution(geometry), 1, 64, &EVEN, 5);
+    assert_eq!(packing.counts(), Counts { inputs: 1, responses: 1, results: 32, products: 1 });
+    let mut packed = vec![0; 64];
+    packing.pack_input(&packing.tiles()[0], 0, &[1; 128], &mut packed);
+    assert_eq!(packed.iter().sum::<u64>(), 32);
+}
+
+/// A kernel that is larger than any window is a product of matrices; one that meets only padding has zeros as results.
+#[test]
+fn every_kernel_has_a_packing() {
+    let wide = ConvGeometry { input: [20, 20], dilations: [9, 9], pads: [9; 4], ..SMALL };
+    check::<u64>(&Map::Convolution(wide), 1, 64, &EVEN, 7);
+    check::<u64>(&Map::Convolution(wide), 1, 1, &EVEN, 7);
+    let beside = ConvGeometry { input: [1, 1], kernel: [1, 1], strides: [2, 2], ..SMALL };
+    check::<u64>(&Map::Convolution(beside), 2, 64, &EVEN, 7);
+    let nothing = Packing::choose(&Map::Convolution(SMALL), 0, 64, &EVEN);
+    assert!(nothing.tiles().is_empty() && nothing.weights_per_response() == 0);
+}
+
+/// Groups share polynomials: eight channels of a depthwise kernel on 4 × 4 images need 27 slots of 25.
+#[test]
+fn groups_share_polynomials() {
+    let geometry = ConvGeometry { in_channels: 16, out_channels: 16, groups: 16, ..SMALL };
+    let packing = check::<u64>(&Map::Convolution(geometry), 1, 1024, &EVEN, 9);
+    assert_eq!(packing.counts(), Counts { inputs: 2, responses: 2, results: 256, products: 2 });
+    assert!(!packing.tiles()[0].same_weights(&packing.tiles()[1]));
+}
+
+/// Messages take as many responses as fit, and every response once.
+#[test]
+fn responses_are_sent_in_messages() {
+    let map = Map::Dense { inputs: 64, outputs: 100 };
+    let packing = Packing::choose(&map, 8, 1024, &EVEN);
+    let tile = &packing.tiles()[0];
+    let one = EVEN.response_bits + tile.results_len(0) as u64 * EVEN.result_bits;
+    for limit in [0, one, 3 * one, 1 << 40] {
+        let messages = packing.response_messages(tile, &EVEN, limit);
+        assert_eq!(
+            messages.iter().flat_map(Clone::clone).collect::<Vec<_>>(),
+            (0..tile.responses()).collect::<Vec<_>>()
+        );
+        assert!(messages.iter().all(|message| message.len() as u64 <= (limit / one).max(1)));
+    }
+    assert_eq!(packing.response_messages(tile, &EVEN, 1 << 40).len(), 1);
+}
