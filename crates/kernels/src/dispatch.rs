@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub enum Isa {
     /// What the compiler's baseline offers.
     Portable = 1,
-    /// AVX2.
+    /// AVX2 and FMA.
     Avx2 = 2,
     /// AVX-512 F, BW, DQ, VL, VBMI and GFNI, VAES: servers since 2019.
     Avx512 = 3,
@@ -45,7 +45,7 @@ pub fn isa() -> Isa {
 pub fn best() -> Isa {
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
     {
-        let avx2 = is_x86_feature_detected!("avx2");
+        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
         let avx512 = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")

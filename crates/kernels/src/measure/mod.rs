@@ -2,6 +2,7 @@
 
 pub mod bits;
 pub mod gemm;
+pub mod ntt;
 
 use std::time::{Duration, Instant};
 

@@ -3,7 +3,23 @@
 //! Values are residues in 0..q. A transform takes coefficients in their order to evaluations in bit-reversed order; products
 //! of evaluations, element by element, are evaluations of the product.
 
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+mod avx2;
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+mod avx512;
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+mod elements;
+mod integers;
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+mod lanes;
 mod portable;
+#[cfg(test)]
+mod tests;
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+mod vector;
+
+use crate::dispatch::{self, Isa};
+pub use integers::Integer;
 
 /// The number of bits that no prime reaches.
 pub const PRIME_BITS: u32 = 50;
@@ -13,7 +29,32 @@ pub const PRIME_BITS: u32 = 50;
 pub struct Ntt {
     degree: usize,
     prime: u64,
-    tables: portable::Tables,
+    twin: Twin,
+}
+
+/// The instruction set in use when the tables were made, with the tables of its transforms.
+#[derive(Clone)]
+enum Twin {
+    Portable(portable::Tables),
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    Avx2(vector::Tables),
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    Avx512(vector::Tables),
+}
+
+/// What a kernel on elements returns: how many of the first it has done. The portable loops do the rest.
+macro_rules! done {
+    ($twin:expr, $kernel:ident($($argument:expr),*)) => {
+        match &$twin {
+            Twin::Portable(_) => 0,
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: the processor had it when the twin was made; the caller has compared lengths.
+            Twin::Avx2(_) => unsafe { avx2::$kernel($($argument),*) },
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: as above.
+            Twin::Avx512(_) => unsafe { avx512::$kernel($($argument),*) },
+        }
+    };
 }
 
 impl Ntt {
@@ -23,7 +64,7 @@ impl Ntt {
         if !fits || !is_prime(prime) || prime % (2 * degree as u64) != 1 {
             return None;
         }
-        Some(Ntt { degree, prime, tables: portable::Tables::new(degree, prime) })
+        Some(Ntt { degree, prime, twin: Twin::new(dispatch::isa(), degree, prime) })
     }
 
     /// The number of coefficients.
@@ -37,31 +78,113 @@ impl Ntt {
     }
 
     /// Coefficients to evaluations, in place.
+    ///
+    /// # Panics
+    /// If there are not as many as the degree.
     pub fn forward(&self, values: &mut [u64]) {
         assert_eq!(values.len(), self.degree);
-        self.tables.forward(values);
+        match &self.twin {
+            Twin::Portable(tables) => tables.forward(values),
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: the processor had it when the twin was made; there are as many values as the degree.
+            Twin::Avx2(tables) => unsafe { avx2::forward(tables, values) },
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: as above.
+            Twin::Avx512(tables) => unsafe { avx512::forward(tables, values) },
+        }
+    }
+
+    /// [`Ntt::forward`] of signed coefficients, which need not be residues, to `out`.
+    ///
+    /// # Panics
+    /// If either slice has not as many elements as the degree.
+    pub fn forward_small(&self, small: &[i32], out: &mut [u64]) {
+        assert!(small.len() == self.degree && out.len() == self.degree);
+        match &self.twin {
+            Twin::Portable(tables) => {
+                let residue = portable::Residue::<i64>::new(self.prime);
+                out.iter_mut().zip(small).for_each(|(out, &value)| *out = residue.of(value.into()));
+                tables.forward(out);
+            }
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: the processor had it when the twin was made; both slices are as long as the degree.
+            Twin::Avx2(tables) => unsafe { avx2::forward_small(tables, small, out) },
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: as above.
+            Twin::Avx512(tables) => unsafe { avx512::forward_small(tables, small, out) },
+        }
     }
 
     /// Evaluations to coefficients, in place.
+    ///
+    /// # Panics
+    /// If there are not as many as the degree.
     pub fn inverse(&self, values: &mut [u64]) {
         assert_eq!(values.len(), self.degree);
-        self.tables.inverse(values);
+        match &self.twin {
+            Twin::Portable(tables) => tables.inverse(values),
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: the processor had it when the twin was made; there are as many values as the degree.
+            Twin::Avx2(tables) => unsafe { avx2::inverse(tables, values) },
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: as above.
+            Twin::Avx512(tables) => unsafe { avx512::inverse(tables, values) },
+        }
     }
 
     /// `a = a · b`, element by element.
+    ///
+    /// # Panics
+    /// If the lengths differ.
     pub fn multiply(&self, a: &mut [u64], b: &[u64]) {
         assert_eq!(a.len(), b.len());
-        a.iter_mut().zip(b).for_each(|(a, &b)| *a = portable::multiply(*a, b, self.prime));
+        let done = done!(self.twin, multiply(self.prime, a, b));
+        a[done..].iter_mut().zip(&b[done..]).for_each(|(a, &b)| *a = portable::multiply(*a, b, self.prime));
+    }
+
+    /// `a = a · factor`, with a factor in 0..q.
+    pub fn scale(&self, a: &mut [u64], factor: u64) {
+        let done = done!(self.twin, scale(self.prime, a, factor));
+        a[done..].iter_mut().for_each(|a| *a = portable::multiply(*a, factor, self.prime));
     }
 
     /// `sum = sum + Σ a · b` over the pairs, element by element.
+    ///
+    /// # Panics
+    /// If the lengths differ.
     pub fn add_products(&self, pairs: &[(&[u64], &[u64])], sum: &mut [u64]) {
+        assert!(pairs.iter().all(|(a, b)| a.len() == sum.len() && b.len() == sum.len()));
+        let done = done!(self.twin, add_products(self.prime, pairs, sum));
         for (a, b) in pairs {
-            assert!(a.len() == sum.len() && b.len() == sum.len());
-            for ((sum, &a), &b) in sum.iter_mut().zip(*a).zip(*b) {
+            for ((sum, &a), &b) in sum[done..].iter_mut().zip(&a[done..]).zip(&b[done..]) {
                 *sum = portable::add(*sum, portable::multiply(a, b, self.prime), self.prime);
             }
         }
+    }
+
+    /// The residues of integers to `out`.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn residues<T: Integer>(&self, values: &[T], out: &mut [u64]) {
+        assert_eq!(values.len(), out.len());
+        let residue = portable::Residue::<T>::new(self.prime);
+        let done = done!(self.twin, residues(self.prime, residue.powers, values, out));
+        out[done..].iter_mut().zip(&values[done..]).for_each(|(out, &value)| *out = residue.of(value));
+    }
+}
+
+impl Twin {
+    /// The twin for an instruction set that the processor has. Small transforms are portable.
+    fn new(isa: Isa, degree: usize, prime: u64) -> Self {
+        let vector = match isa {
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            isa if isa >= Isa::Avx512 => vector::Tables::new::<avx512::Zmm>(degree, prime).map(Twin::Avx512),
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            Isa::Avx2 => vector::Tables::new::<avx2::Ymm>(degree, prime).map(Twin::Avx2),
+            _ => None,
+        };
+        vector.unwrap_or_else(|| Twin::Portable(portable::Tables::new(degree, prime)))
     }
 }
 
@@ -91,67 +214,4 @@ fn is_prime(n: u64) -> bool {
                 root == n - 1
             })
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Modulo X^N + 1, as in school.
-    fn product(a: &[u64], b: &[u64], q: u64) -> Vec<u64> {
-        let degree = a.len();
-        let mut out = vec![0; degree];
-        for (i, &a) in a.iter().enumerate() {
-            for (j, &b) in b.iter().enumerate() {
-                let term = portable::multiply(a, b, q);
-                let at = &mut out[(i + j) % degree];
-                *at = portable::add(*at, if i + j < degree { term } else { (q - term) % q }, q);
-            }
-        }
-        out
-    }
-
-    #[test]
-    fn products_are_those_modulo_the_polynomial() {
-        for (degree, bits) in [(2, 20), (16, 20), (64, 36), (256, 50)] {
-            for prime in primes(bits, degree, 3) {
-                let ntt = Ntt::new(degree, prime).unwrap();
-                let mut state = prime;
-                let mut draw = || {
-                    state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-                    (state >> 13) % prime
-                };
-                let mut polynomial =
-                    |end| (0..degree).map(|_| if end { prime - 1 } else { draw() }).collect::<Vec<_>>();
-                for (a, b) in [(polynomial(false), polynomial(false)), (polynomial(true), polynomial(true))] {
-                    let due = product(&a, &b, prime);
-                    let (mut x, mut y) = (a.clone(), b);
-                    ntt.forward(&mut x);
-                    ntt.forward(&mut y);
-                    let mut sum = vec![0; degree];
-                    ntt.add_products(&[(&x, &y)], &mut sum);
-                    ntt.multiply(&mut y, &x);
-                    assert_eq!(sum, y);
-                    ntt.inverse(&mut y);
-                    assert_eq!(y, due);
-                    ntt.inverse(&mut x);
-                    assert_eq!(x, a);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn primes_are_found_and_others_refused() {
-        assert_eq!(primes(50, 4096, 2).len(), 2);
-        for prime in primes(36, 8192, 4) {
-            assert!((2..1 << 18).all(|divisor| prime % divisor != 0) && prime % 16384 == 1);
-        }
-        let [prime] = primes(30, 64, 1)[..] else { panic!("one was asked for") };
-        assert!(Ntt::new(64, prime).is_some());
-        assert!(Ntt::new(63, prime).is_none());
-        assert!(Ntt::new(1 << 40, prime).is_none());
-        assert!(Ntt::new(64, prime + 128).is_none() || is_prime(prime + 128));
-        assert!(Ntt::new(64, (1 << 50) + 1).is_none());
-    }
 }

@@ -1,6 +1,10 @@
 //! Transforms with 64-bit words: factors of tables are multiplied as Shoup's products.
 
-/// Powers of a root of X^N + 1 in bit-reversed order, each with ⌊power · 2^64 / q⌋.
+use std::marker::PhantomData;
+
+use super::integers::Integer;
+
+/// [`powers`], each factor with ⌊power · 2^64 / q⌋.
 #[derive(Clone)]
 pub(super) struct Tables {
     prime: u64,
@@ -30,20 +34,10 @@ impl Factor {
 
 impl Tables {
     pub fn new(degree: usize, prime: u64) -> Self {
-        let root = root(degree, prime);
-        let table = |root: u64| {
-            let mut powers = vec![Factor::new(1, prime); degree];
-            let mut power = 1;
-            let bits = degree.trailing_zeros();
-            for index in 0..degree {
-                powers[index.reverse_bits() >> (usize::BITS - bits)] = Factor::new(power, prime);
-                power = multiply(power, root, prime);
-            }
-            powers
-        };
-        let inverse = self::power(root, prime - 2, prime);
+        let [powers, inverses] =
+            powers(degree, prime).map(|powers| powers.into_iter().map(|power| Factor::new(power, prime)).collect());
         let scale = Factor::new(self::power(degree as u64, prime - 2, prime), prime);
-        Tables { prime, powers: table(root), inverses: table(inverse), scale }
+        Tables { prime, powers, inverses, scale }
     }
 
     /// Cooley and Tukey's butterflies, from the widest.
@@ -79,6 +73,20 @@ impl Tables {
     }
 }
 
+/// Powers of a root of X^N + 1 and of its inverse, in bit-reversed order.
+pub(super) fn powers(degree: usize, prime: u64) -> [Vec<u64>; 2] {
+    let root = root(degree, prime);
+    [root, power(root, prime - 2, prime)].map(|root| {
+        let mut powers = vec![1; degree];
+        let mut power = 1;
+        for index in 0..degree {
+            powers[index.reverse_bits() >> (usize::BITS - degree.trailing_zeros())] = power;
+            power = multiply(power, root, prime);
+        }
+        powers
+    })
+}
+
 /// A number of order 2·degree modulo the prime.
 fn root(degree: usize, prime: u64) -> u64 {
     let exponent = (prime - 1) / (2 * degree as u64);
@@ -98,15 +106,46 @@ pub(super) fn add(a: u64, b: u64, q: u64) -> u64 {
     reduced(a + b, q)
 }
 
-/// a · b modulo q, in a time that does not depend on them: the quotient is estimated in floating point and corrected.
+/// a · b modulo q, with a < 2^50 and b < q, in a time that does not depend on them: the quotient is estimated in floating point and
+/// corrected.
 pub(super) fn multiply(a: u64, b: u64, q: u64) -> u64 {
     // The inverse of q is public; how long a division takes may depend on what is divided.
     let inverse = 1.0 / q as f64;
-    // Within 1 of the quotient: a and b are below q < 2^50, and each of the three roundings is by 2^-53 of at most 2^50.
+    // Within 1 of the quotient, which is below 2^50: each of the three roundings is by 2^-53 of that.
     let quotient = (a as f64 * b as f64 * inverse) as u64;
     let remainder = a.wrapping_mul(b).wrapping_sub(quotient.wrapping_mul(q)) as i64;
     let remainder = remainder + (q as i64 & (remainder >> 63));
     reduced(remainder as u64, q)
+}
+
+/// Residues of integers, by limbs of 32 bits.
+pub(super) struct Residue<T> {
+    prime: u64,
+    /// Of 2^32.
+    pub powers: [u64; 4],
+    /// What signed integers are below those whose sign bit is flipped.
+    offset: u64,
+    integer: PhantomData<T>,
+}
+
+impl<T: Integer> Residue<T> {
+    pub fn new(prime: u64) -> Self {
+        let powers = [0, 32, 64, 96].map(|exponent| power(2, exponent, prime));
+        let offset = if T::SIGNED { power(2, 64 * T::WORDS as u64 - 1, prime) } else { 0 };
+        Residue { prime, powers, offset, integer: PhantomData }
+    }
+
+    pub fn of(&self, value: T) -> u64 {
+        let mut sum = self.prime - self.offset;
+        for word in 0..T::WORDS {
+            let sign = u64::from(T::SIGNED && word + 1 == T::WORDS) << 63;
+            let bits = value.word(word) ^ sign;
+            for (limb, power) in [bits & 0xffff_ffff, bits >> 32].into_iter().zip(&self.powers[2 * word..]) {
+                sum = add(sum, multiply(limb, *power, self.prime), self.prime);
+            }
+        }
+        sum
+    }
 }
 
 /// base^exponent modulo q. Both are public.
