@@ -14,6 +14,7 @@ const REFERENCE: Price = Price {
     response_bits: 51 * 4096,
     result_bits: 39,
     encryption_ns: 0,
+    transform_ns: 0,
     product_ns: 0,
     response_ns: 0,
     decryption_ns: 0,
@@ -24,8 +25,14 @@ const REFERENCE: Price = Price {
 const BYTES: Price = Price { input_bits: 100 * 4096, response_bits: 46 * 4096, result_bits: 40, ..REFERENCE };
 
 /// The same with work on one core at 1 Gbit/s.
-const WORK: Price =
-    Price { encryption_ns: 100_000, product_ns: 40_000, response_ns: 300_000, decryption_ns: 100_000, ..BYTES };
+const WORK: Price = Price {
+    encryption_ns: 100_000,
+    transform_ns: 30_000,
+    product_ns: 15_000,
+    response_ns: 300_000,
+    decryption_ns: 100_000,
+    ..BYTES
+};
 
 fn convolution(channels: [usize; 2], size: usize, kernel: usize, stride: usize, groups: usize) -> Map {
     let geometry = ConvGeometry {
@@ -165,11 +172,12 @@ fn networks_take_no_more_bytes_than_known() {
             let counts = total(&maps, batch, price);
             let [up, down] = [counts.bits_up(price), counts.bits_down(price)].map(|bits| bits as f64 / 8e6);
             println!(
-                "{name}, {prices}: {:.1} MB = {up:.1} up + {down:.1} down; {} ciphertexts, {} responses, {} products, {:.1} s",
+                "{name}, {prices}: {:.1} MB = {up:.1} up + {down:.1} down; {} ciphertexts, {} responses, {} products, {} transforms, {:.1} s",
                 up + down,
                 counts.inputs,
                 counts.responses,
                 counts.products,
+                counts.transforms,
                 counts.nanoseconds(&WORK) as f64 / 1e9
             );
             if index < 2 {

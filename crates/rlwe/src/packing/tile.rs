@@ -71,11 +71,11 @@ impl Tile {
         self.output_channels(response).len() * self.groups.len() * self.place.positions()
     }
 
-    /// What the tile sends and computes.
+    /// What the tile sends and computes on its own.
     pub fn counts(&self) -> Counts {
         let (inputs, responses) = (self.inputs() as u64, self.responses() as u64);
         let results = (self.outputs[1] * self.groups.len() * self.place.positions()) as u64;
-        Counts { inputs, responses, results, products: inputs * responses }
+        Counts { inputs, responses, results, products: inputs * responses, transforms: inputs * responses }
     }
 
     /// Whether the weights of both tiles make the same polynomials, block by block.
