@@ -25,6 +25,8 @@ struct Blocks {
     channels: usize,
     outputs: usize,
     groups: usize,
+    /// Coefficients of a channel.
+    pixels: usize,
     cost: u128,
 }
 
@@ -37,8 +39,10 @@ enum Cut {
 
 /// Tiles of one shape: their weights make the same polynomials.
 struct Shape {
-    /// Coefficients of a channel.
+    /// Coefficients of a channel, the fewest.
     pixels: usize,
+    /// Whether they may be more.
+    is_list: bool,
     /// How many tiles, group sets not counted.
     times: usize,
     /// The output positions of the shape's tiles: of all (images × rows × columns) or of the list.
@@ -108,6 +112,7 @@ impl Search<'_> {
                 for part in parts(self.positions(), size) {
                     shape(Shape {
                         pixels: part.len().min(size),
+                        is_list: true,
                         times: part.len().div_ceil(size),
                         parts: [part, 0..1, 0..1],
                     })?;
@@ -125,7 +130,7 @@ impl Search<'_> {
                                 * of_rows.len().div_ceil(rows)
                                 * of_columns.len().div_ceil(columns);
                             let parts = [of_images.clone(), of_rows.clone(), of_columns];
-                            shape(Shape { pixels, times, parts })?;
+                            shape(Shape { pixels, is_list: false, times, parts })?;
                         }
                     }
                 }
@@ -146,25 +151,45 @@ impl Search<'_> {
 
     /// The best blocks for tiles of a shape. `None` if not even one channel fits.
     fn blocks(&self, shape: &Shape) -> Option<Blocks> {
+        let mut best = None;
+        if !shape.is_list || self.times.transform == 0 {
+            self.improve(&mut best, shape, shape.pixels, self.times.transform);
+            return best;
+        }
+        // Channels at multiples of a power of two leave less to transform.
+        let mut last = 0;
+        for bits in 0..usize::BITS {
+            let pixels = shape.pixels.next_multiple_of(1 << bits);
+            if pixels > self.sizes.degree || pixels > 2 * shape.pixels {
+                break;
+            }
+            if pixels != last {
+                self.improve(&mut best, shape, pixels, self.times.transform >> pixels.trailing_zeros());
+                last = pixels;
+            }
+        }
+        best
+    }
+
+    /// Replaces `best` by cheaper blocks with channels of `pixels` coefficients, if there are any.
+    fn improve(&self, best: &mut Option<Blocks>, shape: &Shape, pixels: usize, transform: u128) {
         let (sizes, times) = (self.sizes, &self.times);
-        let room = sizes.degree / shape.pixels;
         let tiles = shape.times as u128;
-        let mut best: Option<Blocks> = None;
         for &groups in &self.groups {
-            let room = room / span(groups);
+            let room = sizes.degree / pixels / span(groups);
             let sets = sizes.groups.div_ceil(groups) as u128;
             for &channels in self.channels.iter().filter(|&&channels| channels <= room) {
                 let inputs = sizes.channels.div_ceil(channels) as u128;
                 let responses = sizes.outputs.div_ceil(room / channels);
                 let products = inputs * responses as u128;
                 let messages = inputs * times.input + responses as u128 * times.response;
-                let cost = sets * (tiles * (messages + products * times.product) + products * times.transform);
+                let cost = sets * (tiles * (messages + products * times.product) + products * transform);
                 if best.is_none_or(|best| cost < best.cost) {
-                    best = Some(Blocks { channels, outputs: sizes.outputs.div_ceil(responses), groups, cost });
+                    let outputs = sizes.outputs.div_ceil(responses);
+                    *best = Some(Blocks { channels, outputs, groups, pixels, cost });
                 }
             }
         }
-        best
     }
 
     /// The tiles of a cut that fits: tiles of the same weights follow one another.
@@ -172,7 +197,7 @@ impl Search<'_> {
         let mut tiles = Vec::new();
         let _ = self.each_shape(cut, |shape| {
             let blocks = self.blocks(&shape)?;
-            let places = self.places(cut, &shape);
+            let places = self.places(cut, &shape, blocks.pixels);
             for groups in ranges(0..self.sizes.groups, blocks.groups) {
                 tiles.extend(places.iter().map(|place| Tile {
                     groups: groups.clone(),
@@ -187,10 +212,12 @@ impl Search<'_> {
     }
 
     /// The output positions of every tile of a shape.
-    fn places(&self, cut: Cut, shape: &Shape) -> Vec<Place> {
+    fn places(&self, cut: Cut, shape: &Shape, pitch: usize) -> Vec<Place> {
         let [first, of_rows, of_columns] = shape.parts.clone();
         let (images, rows, columns) = match cut {
-            Cut::List(size) => return ranges(first, size).map(Place::List).collect(),
+            Cut::List(size) => {
+                return ranges(first, size).map(|positions| Place::List { positions, pitch }).collect();
+            }
             Cut::Grid { images, rows, columns } => (images, rows, columns),
         };
         let mut places = Vec::new();

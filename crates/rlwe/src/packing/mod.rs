@@ -114,6 +114,20 @@ impl Packing {
         self.counts().bits(price)
     }
 
+    /// The time of all messages and of the work, as the choice counts it.
+    pub fn nanoseconds(&self, price: &Price) -> u128 {
+        let (counts, times) = (self.counts(), price.times());
+        let transform = |run: &[Tile]| {
+            let transforms = run[0].counts().transforms;
+            u128::from(transforms) * (times.transform >> run[0].weight_step().trailing_zeros())
+        };
+        u128::from(counts.inputs) * times.input
+            + u128::from(counts.responses) * times.response
+            + u128::from(counts.products) * times.product
+            + self.runs().map(transform).sum::<u128>()
+            + price.nanoseconds(counts.results * price.result_bits)
+    }
+
     /// The largest number of products of a value and a weight in one result.
     pub fn terms(&self) -> usize {
         self.geometry.in_channels / self.geometry.groups * self.taps()

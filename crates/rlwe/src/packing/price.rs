@@ -11,7 +11,8 @@ pub struct Price {
     pub result_bits: u64,
     /// Nanoseconds of an encryption, with what the other party does to read it.
     pub encryption_ns: u64,
-    /// Nanoseconds of the transform of one polynomial of weights. Tiles of the same weights share it.
+    /// Nanoseconds of the transform of one polynomial of weights. Tiles of the same weights share it, and a polynomial in X^step
+    /// takes the step-th part.
     pub transform_ns: u64,
     /// Nanoseconds of one product of a ciphertext with transformed weights.
     pub product_ns: u64,
@@ -88,15 +89,5 @@ impl Counts {
     /// Bits in both directions.
     pub fn bits(&self, price: &Price) -> u64 {
         self.bits_up(price) + self.bits_down(price)
-    }
-
-    /// The time of the messages and of the work.
-    pub fn nanoseconds(&self, price: &Price) -> u128 {
-        let times = price.times();
-        u128::from(self.inputs) * times.input
-            + u128::from(self.responses) * times.response
-            + u128::from(self.products) * times.product
-            + u128::from(self.transforms) * times.transform
-            + price.nanoseconds(self.results * price.result_bits)
     }
 }

@@ -86,6 +86,8 @@ fn check<W: Word>(map: &Map, batch: usize, degree: usize, price: &Price, seed: u
                 packing.pack_input(tile, input, &x, &mut packed);
                 packing.pack_weights(tile, response, input, &w, signed, &mut weights);
                 assert!(!add_product(&packed, &weights, &is_result, &mut sum), "a wrapped term reaches a result");
+                let step = tile.weight_step();
+                assert!(weights.iter().enumerate().all(|(index, &weight)| weight == 0 || index % step == 0));
                 let count = weights.iter().filter(|&&weight| weight != 0).count();
                 assert_eq!(count, packing.weights_per_product(tile, response, input));
                 used += count;
@@ -120,6 +122,20 @@ const EVEN: Price = Price {
     decryption_ns: 10,
     bits_per_second: 1_000_000_000,
 };
+
+/// Channels begin at multiples of powers of two where transforms are what costs: 128 rows of 8 parts are polynomials in X^8.
+#[test]
+fn weights_of_products_are_sparse() {
+    let price = Price { transform_ns: 100_000, ..EVEN };
+    let packing = check::<u64>(&Map::Dense { inputs: 12, outputs: 12 }, 7, 128, &price, 11);
+    assert!(packing.tiles().iter().all(|tile| tile.weight_step() == 8));
+    assert!(
+        check::<u64>(&Map::Dense { inputs: 12, outputs: 12 }, 7, 128, &Price { transform_ns: 0, ..EVEN }, 11)
+            .tiles()
+            .iter()
+            .all(|tile| tile.weight_step() == 1)
+    );
+}
 
 fn pair(range: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = [usize; 2]> {
     [range.clone(), range]
