@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::axis::{Axis, Piece};
+use super::axis::Axis;
 use super::price::{Price, Times};
 use super::slots::span;
 use super::tile::{Place, Tile};
@@ -25,14 +25,28 @@ struct Blocks {
     channels: usize,
     outputs: usize,
     groups: usize,
+    /// Coefficients of a channel.
+    pixels: usize,
     cost: u128,
 }
 
-/// How the output positions are cut: into equal pieces of so many, the last smaller.
+/// How the output positions are cut: into pieces of so many, the last smaller.
 #[derive(Clone, Copy)]
 enum Cut {
     List(usize),
     Grid { images: usize, rows: usize, columns: usize },
+}
+
+/// Tiles of one shape: their weights make the same polynomials.
+struct Shape {
+    /// Coefficients of a channel, the fewest.
+    pixels: usize,
+    /// Whether they may be more.
+    is_list: bool,
+    /// How many tiles, group sets not counted.
+    times: usize,
+    /// The output positions of the shape's tiles: of all (images × rows × columns) or of the list.
+    parts: [Range<usize>; 3],
 }
 
 struct Search<'a> {
@@ -40,18 +54,15 @@ struct Search<'a> {
     times: Times,
     channels: Vec<usize>,
     groups: Vec<usize>,
-    /// The best blocks by coefficients of a channel.
-    known: Vec<Option<Blocks>>,
 }
 
 /// The tiles of least cost, and that cost without the results. `None` if not even one output position fits.
 pub(super) fn tiles(sizes: &Sizes, price: &Price) -> Option<(u128, Vec<Tile>)> {
-    let mut search = Search {
+    let search = Search {
         sizes,
         times: price.times(),
         channels: splits(sizes.channels, sizes.degree),
         groups: splits(sizes.groups, sizes.degree),
-        known: vec![None; sizes.degree + 1],
     };
     let cuts = if sizes.axes.iter().all(Axis::is_pointwise) { search.lists() } else { search.grids() };
     let mut best: Option<(u128, Cut)> = None;
@@ -71,120 +82,155 @@ impl Search<'_> {
     }
 
     fn lists(&self) -> Vec<Cut> {
-        let mut last = usize::MAX;
-        // Of sizes that differ by less than a part in 64, the first: long lists have too many.
-        let apart = |&size: &usize| {
-            let keep = size < last - last / 64;
-            last = if keep { size } else { last };
-            keep
-        };
-        splits(self.positions(), self.sizes.degree).into_iter().filter(apart).map(Cut::List).collect()
+        let degree = self.sizes.degree;
+        // Equal parts, and parts that fill polynomials.
+        let full = splits(degree, self.positions().min(degree));
+        let equal = apart(splits(self.positions(), degree).into_iter());
+        full.into_iter().map(|size| degree / degree.div_ceil(size)).chain(equal).map(Cut::List).collect()
     }
 
     fn grids(&self) -> Vec<Cut> {
-        let [rows, columns] = self.sizes.axes;
-        let splits = |all| splits(all, self.sizes.degree);
-        let mut cuts = Vec::new();
-        for images in splits(self.sizes.batch) {
-            cuts.push(Cut::Grid { images, rows: rows.outputs, columns: columns.outputs });
+        let [height, width] = [0, 1].map(|axis| self.sizes.axes[axis].outputs);
+        let degree = self.sizes.degree;
+        let images = splits(self.sizes.batch, degree);
+        let mut cuts: Vec<Cut> =
+            images.into_iter().map(|images| Cut::Grid { images, rows: height, columns: width }).collect();
+        let mut add = |rows, columns| cuts.push(Cut::Grid { images: 1, rows, columns });
+        for rows in splits(height, degree) {
+            splits(width, degree).into_iter().for_each(|columns| add(rows, columns));
         }
-        for rows in splits(rows.outputs) {
-            cuts.extend(splits(columns.outputs).into_iter().map(|columns| Cut::Grid { images: 1, rows, columns }));
-        }
+        // Stripes of any height or width.
+        apart((1..=height.min(degree)).rev()).into_iter().for_each(|rows| add(rows, width));
+        apart((1..=width.min(degree)).rev()).into_iter().for_each(|columns| add(height, columns));
         cuts
     }
 
-    /// What all tiles of a cut cost, without the results, which are the same for all cuts.
-    fn cost(&mut self, cut: Cut) -> Option<u128> {
+    /// Calls `shape` for the shapes of a cut's tiles; ends where one does not fit.
+    fn each_shape(&self, cut: Cut, mut shape: impl FnMut(Shape) -> Option<()>) -> Option<()> {
         match cut {
             Cut::List(size) => {
-                let mut sum = 0;
-                for (length, times) in lengths(self.positions(), size) {
-                    sum += times as u128 * self.blocks(length)?.cost;
+                for part in parts(self.positions(), size) {
+                    shape(Shape {
+                        pixels: part.len().min(size),
+                        is_list: true,
+                        times: part.len().div_ceil(size),
+                        parts: [part, 0..1, 0..1],
+                    })?;
                 }
-                Some(sum)
             }
             Cut::Grid { images, rows, columns } => {
-                let mut sum = 0;
-                for (images, image_times) in lengths(self.sizes.batch, images) {
-                    for (rows, row_times) in lengths(self.sizes.axes[0].outputs, rows) {
-                        for (columns, column_times) in lengths(self.sizes.axes[1].outputs, columns) {
-                            let rows = self.sizes.axes[0].piece(0, rows).extent;
-                            let columns = self.sizes.axes[1].piece(0, columns).extent;
-                            let pixels = rows.checked_mul(columns)?.checked_mul(images)?;
-                            let times = (image_times * row_times * column_times) as u128;
-                            sum += times * self.blocks(pixels)?.cost;
+                let [row_axis, column_axis] = self.sizes.axes;
+                for of_images in parts(self.sizes.batch, images) {
+                    for of_rows in parts(row_axis.outputs, rows) {
+                        for of_columns in parts(column_axis.outputs, columns) {
+                            let height = row_axis.piece(of_rows.start, of_rows.len().min(rows)).extent;
+                            let width = column_axis.piece(of_columns.start, of_columns.len().min(columns)).extent;
+                            let pixels = height.checked_mul(width)?.checked_mul(of_images.len().min(images))?;
+                            let times = of_images.len().div_ceil(images)
+                                * of_rows.len().div_ceil(rows)
+                                * of_columns.len().div_ceil(columns);
+                            let parts = [of_images.clone(), of_rows.clone(), of_columns];
+                            shape(Shape { pixels, is_list: false, times, parts })?;
                         }
                     }
                 }
-                Some(sum)
             }
         }
+        Some(())
     }
 
-    /// The best blocks for channels of `pixels` coefficients. `None` if not even one channel fits.
-    fn blocks(&mut self, pixels: usize) -> Option<Blocks> {
-        if pixels > self.sizes.degree {
-            return None;
-        }
-        if self.known[pixels].is_none() {
-            self.known[pixels] = self.best_blocks(self.sizes.degree / pixels);
-        }
-        self.known[pixels]
+    /// What all tiles of a cut cost, without the results, which are the same for all cuts.
+    fn cost(&self, cut: Cut) -> Option<u128> {
+        let mut sum = 0;
+        self.each_shape(cut, |shape| {
+            sum += self.blocks(&shape)?.cost;
+            Some(())
+        })?;
+        Some(sum)
     }
 
-    /// The best blocks where `room` channels fit a polynomial.
-    fn best_blocks(&self, room: usize) -> Option<Blocks> {
-        let mut best: Option<Blocks> = None;
-        for &groups in &self.groups {
-            let room = room / span(groups);
-            let sets = self.sizes.groups.div_ceil(groups) as u128;
-            for &channels in self.channels.iter().filter(|&&channels| channels <= room) {
-                let inputs = self.sizes.channels.div_ceil(channels) as u128;
-                let responses = self.sizes.outputs.div_ceil(room / channels);
-                let cost = sets
-                    * (inputs * self.times.input
-                        + responses as u128 * (self.times.response + inputs * self.times.product));
-                if best.is_none_or(|best| cost < best.cost) {
-                    best = Some(Blocks { channels, outputs: self.sizes.outputs.div_ceil(responses), groups, cost });
-                }
+    /// The best blocks for tiles of a shape. `None` if not even one channel fits.
+    fn blocks(&self, shape: &Shape) -> Option<Blocks> {
+        let mut best = None;
+        if !shape.is_list || self.times.transform == 0 {
+            self.improve(&mut best, shape, shape.pixels, self.times.transform);
+            return best;
+        }
+        // Channels at multiples of a power of two leave less to transform.
+        let mut last = 0;
+        for bits in 0..usize::BITS {
+            let pixels = shape.pixels.next_multiple_of(1 << bits);
+            if pixels > self.sizes.degree || pixels > 2 * shape.pixels {
+                break;
+            }
+            if pixels != last {
+                self.improve(&mut best, shape, pixels, self.times.transform >> pixels.trailing_zeros());
+                last = pixels;
             }
         }
         best
     }
 
-    fn tiles(&mut self, cut: Cut) -> Vec<Tile> {
-        let mut places = Vec::new();
-        match cut {
-            Cut::List(size) => places.extend(ranges(self.positions(), size).map(Place::List)),
-            Cut::Grid { images, rows, columns } => {
-                let [row_axis, column_axis] = self.sizes.axes;
-                let pieces = |axis: &Axis, size| -> Vec<Piece> {
-                    ranges(axis.outputs, size).map(|range| axis.piece(range.start, range.len())).collect()
-                };
-                let (rows, columns) = (pieces(row_axis, rows), pieces(column_axis, columns));
-                for images in ranges(self.sizes.batch, images) {
-                    for &rows in &rows {
-                        places.extend(columns.iter().map(|&columns| Place::Grid {
-                            images: images.clone(),
-                            rows,
-                            columns,
-                        }));
-                    }
+    /// Replaces `best` by cheaper blocks with channels of `pixels` coefficients, if there are any.
+    fn improve(&self, best: &mut Option<Blocks>, shape: &Shape, pixels: usize, transform: u128) {
+        let (sizes, times) = (self.sizes, &self.times);
+        let tiles = shape.times as u128;
+        for &groups in &self.groups {
+            let room = sizes.degree / pixels / span(groups);
+            let sets = sizes.groups.div_ceil(groups) as u128;
+            for &channels in self.channels.iter().filter(|&&channels| channels <= room) {
+                let inputs = sizes.channels.div_ceil(channels) as u128;
+                let responses = sizes.outputs.div_ceil(room / channels);
+                let products = inputs * responses as u128;
+                let messages = inputs * times.input + responses as u128 * times.response;
+                let cost = sets * (tiles * (messages + products * times.product) + products * transform);
+                if best.is_none_or(|best| cost < best.cost) {
+                    let outputs = sizes.outputs.div_ceil(responses);
+                    *best = Some(Blocks { channels, outputs, groups, pixels, cost });
                 }
             }
         }
+    }
+
+    /// The tiles of a cut that fits: tiles of the same weights follow one another.
+    fn tiles(&self, cut: Cut) -> Vec<Tile> {
         let mut tiles = Vec::new();
-        for place in places {
-            let Some(blocks) = self.blocks(place.pixels()) else { continue };
-            tiles.extend(ranges(self.sizes.groups, blocks.groups).map(|groups| Tile {
-                groups,
-                place: place.clone(),
-                channels: [blocks.channels, self.sizes.channels],
-                outputs: [blocks.outputs, self.sizes.outputs],
-            }));
-        }
+        let _ = self.each_shape(cut, |shape| {
+            let blocks = self.blocks(&shape)?;
+            let places = self.places(cut, &shape, blocks.pixels);
+            for groups in ranges(0..self.sizes.groups, blocks.groups) {
+                tiles.extend(places.iter().map(|place| Tile {
+                    groups: groups.clone(),
+                    place: place.clone(),
+                    channels: [blocks.channels, self.sizes.channels],
+                    outputs: [blocks.outputs, self.sizes.outputs],
+                }));
+            }
+            Some(())
+        });
         tiles
+    }
+
+    /// The output positions of every tile of a shape.
+    fn places(&self, cut: Cut, shape: &Shape, pitch: usize) -> Vec<Place> {
+        let [first, of_rows, of_columns] = shape.parts.clone();
+        let (images, rows, columns) = match cut {
+            Cut::List(size) => {
+                return ranges(first, size).map(|positions| Place::List { positions, pitch }).collect();
+            }
+            Cut::Grid { images, rows, columns } => (images, rows, columns),
+        };
+        let mut places = Vec::new();
+        for images in ranges(first, images) {
+            for rows in ranges(of_rows.clone(), rows) {
+                let rows = self.sizes.axes[0].piece(rows.start, rows.len());
+                for columns in ranges(of_columns.clone(), columns) {
+                    let columns = self.sizes.axes[1].piece(columns.start, columns.len());
+                    places.push(Place::Grid { images: images.clone(), rows, columns });
+                }
+            }
+        }
+        places
     }
 }
 
@@ -200,12 +246,26 @@ fn splits(all: usize, limit: usize) -> Vec<usize> {
     sizes
 }
 
-/// The lengths of the parts of `size`, the last smaller, each with how often it occurs.
-fn lengths(all: usize, size: usize) -> impl Iterator<Item = (usize, usize)> {
-    [(size, all / size), (all % size, 1)].into_iter().filter(|&(length, times)| length > 0 && times > 0)
+/// Of descending sizes that differ by less than a part in 64, the first.
+fn apart(sizes: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut last = usize::MAX;
+    let mut kept = Vec::new();
+    for size in sizes {
+        if size < last - last / 64 {
+            last = size;
+            kept.push(size);
+        }
+    }
+    kept
 }
 
-/// The parts of `size` one after the other.
-fn ranges(all: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..all).step_by(size.max(1)).map(move |start| start..(start + size).min(all))
+/// What is cut into full pieces of `size`, and the smaller piece that remains.
+fn parts(all: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+    let full = all / size * size;
+    [0..full, full..all].into_iter().filter(|part| !part.is_empty())
+}
+
+/// The pieces of `size` of a range one after the other, the last smaller.
+fn ranges(all: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+    all.clone().step_by(size).map(move |start| start..(start + size).min(all.end))
 }

@@ -89,21 +89,43 @@ impl Packing {
         self.degree
     }
 
-    /// Independent parts, in the order of images, then positions, then groups.
+    /// Independent parts. Those with the same weights follow one another.
     pub fn tiles(&self) -> &[Tile] {
         &self.tiles
+    }
+
+    /// The tiles in runs of the same weights: [`Packing::pack_weights`] gives the same polynomials for all tiles of a run.
+    pub fn runs(&self) -> impl Iterator<Item = &[Tile]> {
+        self.tiles.chunk_by(Tile::same_weights)
     }
 
     /// What all tiles send and compute.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
-        self.tiles.iter().for_each(|tile| counts.add(tile.counts()));
+        for run in self.runs() {
+            run.iter().for_each(|tile| counts.add(tile.counts()));
+            counts.transforms -= run[1..].iter().map(|tile| tile.counts().transforms).sum::<u64>();
+        }
         counts
     }
 
     /// Bits of all messages, in both directions.
     pub fn bits(&self, price: &Price) -> u64 {
         self.counts().bits(price)
+    }
+
+    /// The time of all messages and of the work, as the choice counts it.
+    pub fn nanoseconds(&self, price: &Price) -> u128 {
+        let (counts, times) = (self.counts(), price.times());
+        let transform = |run: &[Tile]| {
+            let transforms = run[0].counts().transforms;
+            u128::from(transforms) * (times.transform >> run[0].weight_step().trailing_zeros())
+        };
+        u128::from(counts.inputs) * times.input
+            + u128::from(counts.responses) * times.response
+            + u128::from(counts.products) * times.product
+            + self.runs().map(transform).sum::<u128>()
+            + price.nanoseconds(counts.results * price.result_bits)
     }
 
     /// The largest number of products of a value and a weight in one result.
@@ -118,10 +140,10 @@ impl Packing {
         groups_and_outputs.unwrap_or(0) * self.terms()
     }
 
-    /// The same for `tile` and its ciphertext `input` alone: weights in the largest polynomial of one product.
-    pub fn weights_per_product(&self, tile: &Tile, input: usize) -> usize {
+    /// Weights in the polynomial of one product of `tile`, zeros included.
+    pub fn weights_per_product(&self, tile: &Tile, response: usize, input: usize) -> usize {
         let taps: usize = tile.channels(input).map(|channel| self.channel_taps(channel)).sum();
-        tile.groups.len() * tile.outputs[0] * taps
+        tile.groups.len() * tile.output_channels(response).len() * taps
     }
 
     /// Consecutive responses of a tile for one message each of at most `limit` bits, or of one response.

@@ -46,17 +46,17 @@ impl Packing {
         let [row_axis, column_axis] = &self.axes;
         let line = |image: usize, row: usize| ((image * self.geometry.in_channels + channel) * height + row) * width;
         match place {
-            Place::List(range) => {
+            Place::List { positions, .. } => {
                 let shifts = phases.map(|phase| phase.taps[0].1);
                 let per_image = row_axis.outputs * column_axis.outputs;
-                let mut position = range.start;
-                while position < range.end {
+                let mut position = positions.start;
+                while position < positions.end {
                     let (image, row) = (position / per_image, position % per_image / column_axis.outputs);
                     let first = position % column_axis.outputs;
-                    let count = (column_axis.outputs - first).min(range.end - position);
+                    let count = (column_axis.outputs - first).min(positions.end - position);
                     if let Some(row) = row_axis.input_at(phases[0], row as isize + shifts[0]) {
                         let x = &x[line(image, row)..][..width];
-                        let out = &mut out[position - range.start..][..count];
+                        let out = &mut out[position - positions.start..][..count];
                         self.pack_row(phases[1], first as isize + shifts[1], x, out);
                     }
                     position += count;
@@ -171,12 +171,12 @@ impl Packing {
                 let start = layout.result(slot, index);
                 let plane = |image: usize| (image * self.geometry.out_channels + output) * height * width;
                 match &tile.place {
-                    Place::List(range) => {
-                        let mut position = range.start;
-                        while position < range.end {
+                    Place::List { positions, .. } => {
+                        let mut position = positions.start;
+                        while position < positions.end {
                             let (image, first) = (position / (height * width), position % (height * width));
-                            let count = (height * width - first).min(range.end - position);
-                            row(start + position - range.start, plane(image) + first, count);
+                            let count = (height * width - first).min(positions.end - position);
+                            row(start + position - positions.start, plane(image) + first, count);
                             position += count;
                         }
                     }
@@ -200,7 +200,7 @@ impl Place {
     fn shift(&self, row: isize, column: isize) -> isize {
         let along = |shift: isize, piece: &Piece| shift + piece.offset();
         match self {
-            Place::List(_) => 0,
+            Place::List { .. } => 0,
             Place::Grid { rows, columns, .. } => along(row, rows) * columns.extent as isize + along(column, columns),
         }
     }

@@ -11,7 +11,10 @@ pub struct Price {
     pub result_bits: u64,
     /// Nanoseconds of an encryption, with what the other party does to read it.
     pub encryption_ns: u64,
-    /// Nanoseconds of one product of a ciphertext with weights, their transform included.
+    /// Nanoseconds of the transform of one polynomial of weights. Tiles of the same weights share it, and a polynomial in X^step
+    /// takes the step-th part.
+    pub transform_ns: u64,
+    /// Nanoseconds of one product of a ciphertext with transformed weights.
     pub product_ns: u64,
     /// Nanoseconds in which a response is made of its sum of products.
     pub response_ns: u64,
@@ -27,13 +30,14 @@ impl Price {
         u128::from(bits) * 1_000_000_000 / u128::from(self.bits_per_second.max(1))
     }
 
-    /// The time of a ciphertext sent up, of a response without its results, and of a product.
+    /// The times of single things, messages included.
     pub(super) fn times(&self) -> Times {
         Times {
             input: self.nanoseconds(self.input_bits) + u128::from(self.encryption_ns),
             response: self.nanoseconds(self.response_bits)
                 + u128::from(self.response_ns)
                 + u128::from(self.decryption_ns),
+            transform: u128::from(self.transform_ns),
             product: u128::from(self.product_ns),
         }
     }
@@ -44,6 +48,7 @@ impl Price {
 pub(super) struct Times {
     pub input: u128,
     pub response: u128,
+    pub transform: u128,
     pub product: u128,
 }
 
@@ -58,6 +63,8 @@ pub struct Counts {
     pub results: u64,
     /// Products of a ciphertext and a polynomial of weights.
     pub products: u64,
+    /// Different polynomials of weights.
+    pub transforms: u64,
 }
 
 impl Counts {
@@ -66,6 +73,7 @@ impl Counts {
         self.responses += other.responses;
         self.results += other.results;
         self.products += other.products;
+        self.transforms += other.transforms;
     }
 
     /// Bits sent up, from the party with the values.
@@ -81,14 +89,5 @@ impl Counts {
     /// Bits in both directions.
     pub fn bits(&self, price: &Price) -> u64 {
         self.bits_up(price) + self.bits_down(price)
-    }
-
-    /// The time of the messages and of the work.
-    pub fn nanoseconds(&self, price: &Price) -> u128 {
-        let times = price.times();
-        u128::from(self.inputs) * times.input
-            + u128::from(self.responses) * times.response
-            + u128::from(self.products) * times.product
-            + price.nanoseconds(self.results * price.result_bits)
     }
 }

@@ -4,7 +4,7 @@ use covey_kernels::{ConvGeometry, conv2d};
 use covey_ring::Word;
 use proptest::prelude::*;
 
-use super::{Counts, Map, Packing, Price};
+use super::{Counts, Map, Packing, Price, Tile};
 
 /// Words from a seed, none of them zero: a term that is in the wrong place shows.
 fn words<W: Word>(count: usize, seed: u64, bits: u32) -> Vec<W> {
@@ -35,6 +35,23 @@ fn add_product<W: Word>(x: &[W], w: &[i64], results: &[bool], sum: &mut [W]) -> 
     wrapped
 }
 
+/// Checks that the tiles of a run have the same polynomials of weights.
+fn check_weights<W: Word>(packing: &Packing, run: &[Tile], w: &[W]) {
+    let polynomials = |tile: &Tile| {
+        let mut all = Vec::new();
+        for response in 0..tile.responses() {
+            for input in 0..tile.inputs() {
+                let mut polynomial = vec![1; packing.degree()];
+                packing.pack_weights(tile, response, input, w, |word| word.to_u64() as i64, &mut polynomial);
+                all.push(polynomial);
+            }
+        }
+        all
+    };
+    let first = polynomials(&run[0]);
+    assert!(run[1..].iter().all(|tile| polynomials(tile) == first));
+}
+
 /// Checks that the packed products are the convolution's results, every one at one position.
 fn check<W: Word>(map: &Map, batch: usize, degree: usize, price: &Price, seed: u64) -> Packing {
     let packing = Packing::choose(map, batch, degree, price);
@@ -51,6 +68,10 @@ fn check<W: Word>(map: &Map, batch: usize, degree: usize, price: &Price, seed: u
     let mut counts = Counts::default();
     let (mut packed, mut weights) = (vec![W::ONE; degree], vec![1; degree]);
     let mut most = 0;
+    for run in packing.runs() {
+        counts.transforms += run[0].counts().transforms;
+        check_weights(&packing, run, &w);
+    }
     for tile in packing.tiles() {
         for response in 0..tile.responses() {
             let mut is_result = vec![false; degree];
@@ -65,8 +86,10 @@ fn check<W: Word>(map: &Map, batch: usize, degree: usize, price: &Price, seed: u
                 packing.pack_input(tile, input, &x, &mut packed);
                 packing.pack_weights(tile, response, input, &w, signed, &mut weights);
                 assert!(!add_product(&packed, &weights, &is_result, &mut sum), "a wrapped term reaches a result");
+                let step = tile.weight_step();
+                assert!(weights.iter().enumerate().all(|(index, &weight)| weight == 0 || index % step == 0));
                 let count = weights.iter().filter(|&&weight| weight != 0).count();
-                assert!(count <= packing.weights_per_product(tile, input));
+                assert_eq!(count, packing.weights_per_product(tile, response, input));
                 used += count;
                 counts.products += 1;
             }
@@ -93,11 +116,26 @@ const EVEN: Price = Price {
     response_bits: 200,
     result_bits: 40,
     encryption_ns: 10,
+    transform_ns: 1,
     product_ns: 1,
     response_ns: 10,
     decryption_ns: 10,
     bits_per_second: 1_000_000_000,
 };
+
+/// Channels begin at multiples of powers of two where transforms are what costs: 128 rows of 8 parts are polynomials in X^8.
+#[test]
+fn weights_of_products_are_sparse() {
+    let price = Price { transform_ns: 100_000, ..EVEN };
+    let packing = check::<u64>(&Map::Dense { inputs: 12, outputs: 12 }, 7, 128, &price, 11);
+    assert!(packing.tiles().iter().all(|tile| tile.weight_step() == 8));
+    assert!(
+        check::<u64>(&Map::Dense { inputs: 12, outputs: 12 }, 7, 128, &Price { transform_ns: 0, ..EVEN }, 11)
+            .tiles()
+            .iter()
+            .all(|tile| tile.weight_step() == 1)
+    );
+}
 
 fn pair(range: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = [usize; 2]> {
     [range.clone(), range]
@@ -121,10 +159,12 @@ fn geometries() -> impl Strategy<Value = ConvGeometry> {
 }
 
 fn prices() -> impl Strategy<Value = Price> {
-    (1u64..=9, 1u64..=9, prop_oneof![Just(0u64), Just(1), Just(1000)]).prop_map(|(input, response, product)| Price {
+    let work = || prop_oneof![Just(0u64), Just(10), Just(1000)];
+    (1u64..=9, 1u64..=9, work(), work()).prop_map(|(input, response, transform_ns, product_ns)| Price {
         input_bits: input * 100,
         response_bits: response * 100,
-        product_ns: product,
+        transform_ns,
+        product_ns,
         ..EVEN
     })
 }
@@ -175,10 +215,10 @@ const SMALL: ConvGeometry = ConvGeometry {
 fn borders_are_shared() {
     let geometry = ConvGeometry { in_channels: 2, out_channels: 2, input: [7, 7], ..SMALL };
     let packing = check::<u64>(&Map::Convolution(geometry), 1, 256, &EVEN, 3);
-    assert_eq!(packing.counts(), Counts { inputs: 1, responses: 1, results: 98, products: 1 });
+    assert_eq!(packing.counts(), Counts { inputs: 1, responses: 1, results: 98, products: 1, transforms: 1 });
     let geometry = ConvGeometry { in_channels: 1, out_channels: 1, ..geometry };
     let packing = check::<u64>(&Map::Convolution(geometry), 4, 256, &EVEN, 3);
-    assert_eq!(packing.counts(), Counts { inputs: 1, responses: 1, results: 196, products: 1 });
+    assert_eq!(packing.counts(), Counts { inputs: 1, responses: 1, results: 196, products: 1, transforms: 1 });
 }
 
 /// A 1 × 1 kernel with stride 2 reads a quarter of the values, and only they are sent.
@@ -186,7 +226,7 @@ fn borders_are_shared() {
 fn values_that_nothing_reads_are_not_sent() {
     let geometry = ConvGeometry { input: [8, 8], kernel: [1, 1], strides: [2, 2], pads: [0; 4], ..SMALL };
     let packing = check::<u64>(&Map::Convolution(geometry), 1, 64, &EVEN, 5);
-    assert_eq!(packing.counts(), Counts { inputs: 1, responses: 1, results: 32, products: 1 });
+    assert_eq!(packing.counts(), Counts { inputs: 1, responses: 1, results: 32, products: 1, transforms: 1 });
     let mut packed = vec![0; 64];
     packing.pack_input(&packing.tiles()[0], 0, &[1; 128], &mut packed);
     assert_eq!(packed.iter().sum::<u64>(), 32);
@@ -209,7 +249,7 @@ fn every_kernel_has_a_packing() {
 fn groups_share_polynomials() {
     let geometry = ConvGeometry { in_channels: 16, out_channels: 16, groups: 16, ..SMALL };
     let packing = check::<u64>(&Map::Convolution(geometry), 1, 1024, &EVEN, 9);
-    assert_eq!(packing.counts(), Counts { inputs: 2, responses: 2, results: 256, products: 2 });
+    assert_eq!(packing.counts(), Counts { inputs: 2, responses: 2, results: 256, products: 2, transforms: 2 });
     assert!(!packing.tiles()[0].same_weights(&packing.tiles()[1]));
 }
 

@@ -20,8 +20,9 @@ pub struct Tile {
 /// The output positions of a tile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Positions in the order of the batch's images, where every position reads one element of a phase.
-    List(Range<usize>),
+    /// Positions in the order of the batch's images, where every position reads one element of a phase. A channel takes
+    /// `pitch` coefficients, at least as many as there are positions.
+    List { positions: Range<usize>, pitch: usize },
     /// A rectangle of the positions of whole images or of one.
     Grid { images: Range<usize>, rows: Piece, columns: Piece },
 }
@@ -30,7 +31,7 @@ impl Place {
     /// Coefficients of one channel.
     pub(super) fn pixels(&self) -> usize {
         match self {
-            Place::List(range) => range.len(),
+            Place::List { pitch, .. } => *pitch,
             Place::Grid { images, rows, columns } => images.len() * rows.extent * columns.extent,
         }
     }
@@ -38,7 +39,7 @@ impl Place {
     /// Output positions of one channel.
     fn positions(&self) -> usize {
         match self {
-            Place::List(range) => range.len(),
+            Place::List { positions, .. } => positions.len(),
             Place::Grid { images, rows, columns } => images.len() * rows.outputs * columns.outputs,
         }
     }
@@ -46,7 +47,7 @@ impl Place {
     /// Coefficients before the first result: as many as shifts reach forward.
     fn reach(&self, shifts: [(isize, isize); 2]) -> usize {
         match self {
-            Place::List(_) => 0,
+            Place::List { .. } => 0,
             Place::Grid { rows, columns, .. } => {
                 let high = |(_, high): (isize, isize), piece: &Piece| (high + piece.offset()).max(0) as usize;
                 high(shifts[0], rows) * columns.extent + high(shifts[1], columns)
@@ -71,17 +72,17 @@ impl Tile {
         self.output_channels(response).len() * self.groups.len() * self.place.positions()
     }
 
-    /// What the tile sends and computes.
+    /// What the tile sends and computes on its own.
     pub fn counts(&self) -> Counts {
         let (inputs, responses) = (self.inputs() as u64, self.responses() as u64);
         let results = (self.outputs[1] * self.groups.len() * self.place.positions()) as u64;
-        Counts { inputs, responses, results, products: inputs * responses }
+        Counts { inputs, responses, results, products: inputs * responses, transforms: inputs * responses }
     }
 
     /// Whether the weights of both tiles make the same polynomials, block by block.
     pub fn same_weights(&self, other: &Tile) -> bool {
         let shape = |tile: &Tile| match &tile.place {
-            Place::List(range) => (1, [range.len(), 0], [0, 0]),
+            Place::List { pitch, .. } => (1, [*pitch, 0], [0, 0]),
             Place::Grid { images, rows, columns } => {
                 (images.len(), [rows.extent, columns.extent], [rows.offset(), columns.offset()])
             }
@@ -90,6 +91,15 @@ impl Tile {
             && self.channels == other.channels
             && self.outputs == other.outputs
             && shape(self) == shape(other)
+    }
+
+    /// A power of two that divides the index of every weight's coefficient. The weights are a polynomial in X^step, whose transform
+    /// has degree / step different values.
+    pub fn weight_step(&self) -> usize {
+        match self.place {
+            Place::List { pitch, .. } => 1 << pitch.trailing_zeros(),
+            Place::Grid { .. } => 1,
+        }
     }
 
     /// The channels of a group in a ciphertext.
