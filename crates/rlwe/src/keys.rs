@@ -1,0 +1,65 @@
+//! P1's keys.
+
+use covey_kernels::Prg;
+use zeroize::Zeroizing;
+
+use crate::encryption::{Ciphertext, encrypt};
+use crate::error::Error;
+use crate::parameters::ParameterSet;
+use crate::residues::from_small;
+use crate::sampling;
+
+/// The secret polynomial s, its coefficients uniform in −1, 0, 1. Wiped on drop. Not `Debug`.
+///
+/// It serves every ring and every bound on weights whose parameters have this set.
+pub struct SecretKey {
+    pub(crate) set: &'static ParameterSet,
+    /// Its evaluations, for each prime N of them.
+    pub(crate) evaluations: Zeroizing<Vec<u64>>,
+}
+
+impl SecretKey {
+    /// A key from the randomness of the operating system.
+    pub fn new(set: &'static ParameterSet) -> Result<Self, Error> {
+        let mut secret = Zeroizing::new(vec![0; set.degree()]);
+        sampling::ternary(&Prg::new(&*sampling::fresh_key()?), 0, &mut secret);
+        Ok(SecretKey { set, evaluations: evaluations(set, &secret) })
+    }
+
+    /// Degree and primes.
+    pub fn set(&self) -> &'static ParameterSet {
+        self.set
+    }
+
+    /// A message with a public key: an encryption of zero, of [`ParameterSet::public_key_bytes`] bytes.
+    pub fn public_key(&self) -> Result<Vec<u8>, Error> {
+        encrypt(self, 1, |_, _, _| {})
+    }
+}
+
+/// P1's public key (b', a') with b' = a'·s + e', which P0 has.
+pub struct PublicKey(pub(crate) Ciphertext);
+
+impl PublicKey {
+    /// The key of a message that [`SecretKey::public_key`] made.
+    pub fn read(set: &'static ParameterSet, bytes: &[u8]) -> Result<Self, Error> {
+        let [key] = <[Ciphertext; 1]>::try_from(Ciphertext::read_as("public key", set, bytes, 1)?)
+            .unwrap_or_else(|_| unreachable!("one was read"));
+        Ok(PublicKey(key))
+    }
+
+    /// Degree and primes.
+    pub fn set(&self) -> &'static ParameterSet {
+        self.0.set
+    }
+}
+
+/// The evaluations, prime after prime, of a polynomial of small coefficients.
+pub(crate) fn evaluations(set: &ParameterSet, small: &[i64]) -> Zeroizing<Vec<u64>> {
+    let mut residues = Zeroizing::new(vec![0; set.residues()]);
+    for (ntt, residues) in set.transforms().iter().zip(residues.chunks_exact_mut(set.degree())) {
+        residues.iter_mut().zip(small).for_each(|(residue, &value)| *residue = from_small(value, ntt.prime()));
+        ntt.forward(residues);
+    }
+    residues
+}

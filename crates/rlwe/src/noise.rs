@@ -1,0 +1,59 @@
+//! How large noise becomes: bounds that hold except with a probability of 2^-80 a coefficient.
+//!
+//! A variable X is sub-Gaussian with proxy v if E exp(λX) ≤ exp(λ²v/2) for all λ. Then P(|X| > z·√v) ≤ 2·exp(−z²/2), proxies
+//! of independent variables add up, and a factor w multiplies the proxy by w². A centred bit has the proxy 1/4 (Hoeffding), so
+//! an error of 42 bits has 10.5. A variable uniform in [−1/2, 1/2] has 1/12, its variance.
+//!
+//! Only operations that IEEE 754 defines exactly are used, so both parties compute the same.
+
+/// The number of standard deviations with 2·exp(−z²/2) ≤ 2^-80.
+const DEVIATIONS: f64 = 10.6;
+/// The logarithm of the probability with which a bound fails at a coefficient.
+pub(crate) const FAILURE: i32 = -80;
+/// The proxy of an error, which is also its variance.
+const ERROR: f64 = 10.5;
+
+/// A public bound on the weights of one response.
+///
+/// A coefficient of a product of polynomials takes up an error from *every* coefficient of the weights' polynomial, so
+/// `terms` counts all weights of all polynomials that [`crate::respond`] adds up, not those of one result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeightBound {
+    /// No weight is above 2^bits in absolute value.
+    pub bits: u32,
+    /// The largest number of weights other than zero in all polynomials of one response.
+    pub terms: u64,
+}
+
+impl WeightBound {
+    /// The largest sum of absolute values.
+    pub fn l1_norm(&self) -> u128 {
+        u128::from(self.terms) << self.bits
+    }
+
+    /// The largest sum of squares.
+    pub fn squared_l2_norm(&self) -> u128 {
+        u128::from(self.terms) << (2 * self.bits)
+    }
+}
+
+/// What flooding has to hide at one coefficient, in units of the ciphertext modulus: `W∗(e + ρ) − ρ_r + e'∗u + e1 − e2∗s`.
+///
+/// Errors e of the ciphertexts meet the weights, e' of the public key meets u, and e2 meets s; both have at most N coefficients ±1.
+/// ρ, the rounding of what is encrypted, is taken at its worst, for it depends on values that need not be uniform.
+pub(crate) fn hidden(degree: usize, weights: &WeightBound) -> f64 {
+    let proxy = ERROR * (weights.squared_l2_norm() as f64 + 2.0 * degree as f64 + 1.0);
+    DEVIATIONS * proxy.sqrt() + (weights.l1_norm() as f64 + 1.0) / 2.0 + 1.0
+}
+
+/// The error of the decrypted value that comes from the rounding of c1, in units of its last bit: `ε∗s` for s of N coefficients ±1.
+///
+/// The coefficients of c1 are uniform, independent of s. The last term is the error of the fixed-point fractions, far below 2^-20.
+pub(crate) fn rounding(degree: usize) -> f64 {
+    DEVIATIONS * (degree as f64 / 12.0).sqrt() + degree as f64 * power_of_two(-20)
+}
+
+/// 2^exponent, exact.
+pub(crate) fn power_of_two(exponent: i32) -> f64 {
+    f64::from_bits(((1023 + exponent) as u64) << 52)
+}

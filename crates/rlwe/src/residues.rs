@@ -1,0 +1,226 @@
+//! Numbers modulo the ciphertext modulus q, as residues modulo its primes: from fractions of it, and to powers of two.
+//!
+//! No big integer occurs, and nothing branches on a value.
+
+use covey_kernels::ntt::Ntt;
+use covey_ring::{Modulus, Ring};
+
+/// A constant modulo a prime below 2^63 that numbers are multiplied by: Shoup's product.
+#[derive(Clone, Copy)]
+pub(crate) struct Factor {
+    value: u64,
+    /// ⌊value · 2^64 / prime⌋.
+    quotient: u64,
+    prime: u64,
+}
+
+impl Factor {
+    pub fn new(value: u128, prime: u64) -> Self {
+        let value = value % u128::from(prime);
+        Factor { value: value as u64, quotient: ((value << 64) / u128::from(prime)) as u64, prime }
+    }
+
+    /// x times the constant, in 0..prime, for any x.
+    #[inline(always)]
+    pub fn times(self, x: u64) -> u64 {
+        let quotient = ((u128::from(x) * u128::from(self.quotient)) >> 64) as u64;
+        // Below 2·prime: the quotient is the right one or one less.
+        reduced(x.wrapping_mul(self.value).wrapping_sub(quotient.wrapping_mul(self.prime)), self.prime)
+    }
+}
+
+/// Subtracts the prime once where x is not below it.
+#[inline(always)]
+fn reduced(x: u64, prime: u64) -> u64 {
+    covey_ring::from_signed(x.wrapping_sub(prime), prime)
+}
+
+/// a + b modulo the prime, of residues.
+#[inline(always)]
+pub(crate) fn add(a: u64, b: u64, prime: u64) -> u64 {
+    reduced(a + b, prime)
+}
+
+/// a − b modulo the prime, of residues.
+#[inline(always)]
+pub(crate) fn subtract(a: u64, b: u64, prime: u64) -> u64 {
+    covey_ring::from_signed(a.wrapping_sub(b), prime)
+}
+
+/// The residue of a small signed number, above −prime and below prime.
+#[inline(always)]
+pub(crate) fn from_small(value: i64, prime: u64) -> u64 {
+    covey_ring::from_signed(value as u64, prime)
+}
+
+/// value^-1 modulo the prime. Both are public.
+fn inverse(value: u128, prime: u64) -> u64 {
+    let modulus = u128::from(prime);
+    let (mut result, mut square, mut exponent) = (1, value % modulus, prime - 2);
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result = result * square % modulus;
+        }
+        square = square * square % modulus;
+        exponent >>= 1;
+    }
+    result as u64
+}
+
+/// Residues of round(q·m/t) for m modulo t; halves are rounded up.
+///
+/// With h = ⌊t/2⌋ and R = (q·m + h) mod t, round(q·m/t) = (q·m + h − R)/t. Modulo a prime of q, q·m is 0, so this is
+/// (h − R)/t: exact, from the one-word remainder R. Another representative of m changes the result by a multiple of q.
+#[derive(Clone)]
+pub(crate) struct Encoder {
+    ring: Ring,
+    /// q mod t.
+    scale: u64,
+    half: u64,
+    /// For each prime, −1/t and h/t.
+    primes: Vec<(Factor, u64)>,
+}
+
+impl Encoder {
+    /// `None` if t and q have a common factor.
+    pub fn new(ring: Ring, primes: &[Ntt]) -> Option<Self> {
+        let t = match ring {
+            Ring::Pow2(bits) => 1 << bits,
+            Ring::Odd(n) => u128::from(n),
+        };
+        let scale = primes.iter().fold(1, |product, ntt| product * u128::from(ntt.prime()) % t) as u64;
+        let half = (t / 2) as u64;
+        let constants = |ntt: &Ntt| {
+            let prime = ntt.prime();
+            let inverse = (!t.is_multiple_of(u128::from(prime))).then(|| inverse(t, prime))?;
+            Some((Factor::new(u128::from(prime - inverse), prime), Factor::new(inverse.into(), prime).times(half)))
+        };
+        Some(Encoder { ring, scale, half, primes: primes.iter().map(constants).collect::<Option<_>>()? })
+    }
+
+    /// R of every message, any word modulo t.
+    pub fn remainders(&self, messages: &[u64], out: &mut [u64]) {
+        match self.ring {
+            Ring::Pow2(bits) => {
+                let mask = u64::MAX >> (64 - bits);
+                for (out, &message) in out.iter_mut().zip(messages) {
+                    *out = message.wrapping_mul(self.scale).wrapping_add(self.half) & mask;
+                }
+            }
+            Ring::Odd(n) => {
+                let modulus = Modulus::new(n);
+                for (out, &message) in out.iter_mut().zip(messages) {
+                    // Below 2^127 + 2^62.
+                    *out = modulus.reduce(u128::from(message) * u128::from(self.scale) + u128::from(self.half));
+                }
+            }
+        }
+    }
+
+    /// The residue of round(q·m/t) modulo the prime of that index, from m's remainder.
+    #[inline(always)]
+    pub fn residue(&self, index: usize, remainder: u64) -> u64 {
+        let (factor, half) = self.primes[index];
+        add(factor.times(remainder), half, factor.prime)
+    }
+}
+
+/// Switches residues modulo q to a power of two: round(2^p · c/q) modulo 2^p.
+///
+/// c/q = Σ y_i/q_i modulo 1 with y_i = c·(q/q_i)^-1 mod q_i. The fractions are added in 128-bit fixed point; each is too small by less
+/// than 3·2^-128.
+#[derive(Clone)]
+pub(crate) struct Switcher {
+    primes: Vec<Fraction>,
+}
+
+#[derive(Clone, Copy)]
+struct Fraction {
+    /// (q/q_i)^-1.
+    factor: Factor,
+    /// ⌊2^(127 + bits) / q_i⌋ in two words, where 2^(bits − 1) < q_i < 2^bits.
+    high: u64,
+    low: u64,
+    bits: u32,
+}
+
+impl Fraction {
+    /// residue·(q/q_i)^-1 / q_i in units of 2^-128.
+    #[inline(always)]
+    fn of(self, residue: u64) -> u128 {
+        let y = u128::from(self.factor.times(residue));
+        // No overflow: y · high · 2^(65 − bits) <= 2^128 · y / q_i.
+        ((y * u128::from(self.high)) << (65 - self.bits)) + ((y * u128::from(self.low)) >> (self.bits - 1))
+    }
+}
+
+impl Switcher {
+    pub fn new(primes: &[Ntt]) -> Self {
+        let fraction = |ntt: &Ntt| {
+            let prime = ntt.prime();
+            let others = primes.iter().map(Ntt::prime).filter(|&other| other != prime);
+            let others = others.fold(1, |product, other| product * u128::from(other) % u128::from(prime));
+            let bits = 64 - prime.leading_zeros();
+            let (high, rest) = ((1 << (63 + bits)) / u128::from(prime), (1 << (63 + bits)) % u128::from(prime));
+            Fraction {
+                factor: Factor::new(inverse(others, prime).into(), prime),
+                high: high as u64,
+                low: ((rest << 64) / u128::from(prime)) as u64,
+                bits,
+            }
+        };
+        Switcher { primes: primes.iter().map(fraction).collect() }
+    }
+
+    /// Numbers of `bits` bits from residues, for each prime a slice as long as `out`.
+    pub fn switch<'a>(&self, residues: impl Iterator<Item = &'a [u64]>, bits: u32, out: &mut [u128]) {
+        out.fill(1 << (127 - bits));
+        for (fraction, residues) in self.primes.iter().zip(residues) {
+            for (sum, &residue) in out.iter_mut().zip(residues) {
+                *sum = sum.wrapping_add(fraction.of(residue));
+            }
+        }
+        out.iter_mut().for_each(|sum| *sum >>= 128 - bits);
+    }
+}
+
+/// Numbers modulo a power of two from two residues, for numbers of at most N·2^p in absolute value: Garner's form of the
+/// Chinese remainder theorem.
+///
+/// N·2^p is added, so that the number is not negative; modulo 2^p that changes nothing.
+#[derive(Clone, Copy)]
+pub(crate) struct Lift {
+    first: u64,
+    second: u64,
+    /// N·2^p modulo both.
+    offsets: [u64; 2],
+    /// 1 and the first prime's inverse, modulo the second.
+    one: Factor,
+    inverse: Factor,
+    mask: u128,
+}
+
+impl Lift {
+    /// How many primes take part.
+    pub const PRIMES: usize = 2;
+
+    /// `None` if two primes do not have room for the numbers.
+    pub fn new(primes: &[Ntt], degree: usize, bits: u32) -> Option<Self> {
+        let [first, second] = [primes.first()?.prime(), primes.get(1)?.prime()];
+        let offset = u128::from(degree as u64) << bits;
+        let product = u128::from(first) * u128::from(second);
+        let [one, inverse] = [1, inverse(first.into(), second)].map(|value| Factor::new(value.into(), second));
+        let offsets = [first, second].map(|prime| (offset % u128::from(prime)) as u64);
+        (2 * offset < product).then_some(Lift { first, second, offsets, one, inverse, mask: (1 << bits) - 1 })
+    }
+
+    /// The number modulo 2^p.
+    #[inline(always)]
+    pub fn number(&self, residues: [u64; 2]) -> u128 {
+        let first = add(residues[0], self.offsets[0], self.first);
+        let second = add(residues[1], self.offsets[1], self.second);
+        // The primes need not be in an order, so the first residue is reduced.
+        let digit = self.inverse.times(subtract(second, self.one.times(first), self.second));
+        (u128::from(first) + u128::from(self.first) * u128::from(digit)) & self.mask
+    }
+}

@@ -1,0 +1,269 @@
+//! P0's response, Σ x·W − r encrypted, and its decryption by P1.
+
+use covey_kernels::Prg;
+use covey_kernels::ntt::Ntt;
+use covey_ring::{Modulus, Ring, from_signed};
+use zeroize::Zeroizing;
+
+use crate::encryption::Ciphertext;
+use crate::error::Error;
+use crate::keys::{PublicKey, SecretKey, evaluations};
+use crate::parameters::{ParameterSet, Parameters};
+use crate::residues::{Factor, add, from_small, subtract};
+use crate::{sampling, wire};
+
+const RESPONSE: &str = "response";
+
+/// A polynomial of weights, as evaluations. Not `Debug`.
+pub struct EncodedWeights {
+    set: &'static ParameterSet,
+    pub(crate) evaluations: Zeroizing<Vec<u64>>,
+    l1_norm: u128,
+    squared_l2_norm: u128,
+}
+
+impl EncodedWeights {
+    /// Coefficients of at most 2^bits in absolute value, for the `bits` of the parameters' bound.
+    ///
+    /// # Panics
+    /// If there are not N coefficients.
+    pub fn new(parameters: &Parameters, weights: &[i64]) -> Result<Self, Error> {
+        let (set, bound) = (parameters.set(), parameters.weight_bound());
+        assert_eq!(weights.len(), set.degree(), "coefficients of a polynomial");
+        // Negative if any weight is beyond either end. No branch is on a single weight.
+        let largest = 1_i64 << bound.bits;
+        let ends = |weight: i64| largest.wrapping_sub(weight) | largest.wrapping_add(weight);
+        if weights.iter().fold(0, |any, &weight| any | ends(weight)) < 0 {
+            return Err(Error::Weights { bits: bound.bits, terms: bound.terms });
+        }
+        let sizes = || weights.iter().map(|weight| u128::from(weight.unsigned_abs()));
+        Ok(EncodedWeights {
+            set,
+            evaluations: evaluations(set, weights),
+            l1_norm: sizes().sum(),
+            squared_l2_norm: sizes().map(|size| size * size).sum(),
+        })
+    }
+}
+
+/// The encryption of Σ x·W − r for pairs of encrypted x and W, and r.
+///
+/// `positions` are the coefficients that are results; only these are sent, and `mask` has one word r modulo t for each, drawn here,
+/// uniform. The message has [`Parameters::response_bytes`] bytes. All randomness comes from a key that the operating system gives for this
+/// response alone, so no mask, encryption of zero or flooding occurs twice, whatever the thread or process.
+///
+/// The weights together must stay within the bound of the parameters, or their noise could show: more is refused.
+///
+/// # Panics
+/// If a position is not below N or is there twice.
+pub fn respond(
+    parameters: &Parameters,
+    key: &PublicKey,
+    products: &[(&Ciphertext, &EncodedWeights)],
+    positions: &[usize],
+) -> Result<(Vec<u8>, Zeroizing<Vec<u64>>), Error> {
+    let randomness = Prg::new(&*sampling::fresh_key()?);
+    let sums = Sums::new(parameters, key, products, &randomness)?;
+    let mut mask = Zeroizing::new(vec![0; positions.len()]);
+    draw_mask(parameters.ring(), &randomness, &mut mask);
+    let mut flooding = Zeroizing::new(vec![0; 2 * positions.len()]);
+    randomness.fill_u64(stream::FLOODING, &mut flooding);
+    let results = sums.masked_results(parameters, positions, &mask, &flooding);
+    Ok((sums.message(parameters, positions.len(), &results), mask))
+}
+
+/// The streams of a response's randomness.
+mod stream {
+    pub const U: u64 = 0;
+    pub const ERRORS: [u64; 2] = [1, 2];
+    pub const MASK: u64 = 3;
+    pub const FLOODING: u64 = 4;
+}
+
+/// Uniform words modulo t. Modulo an odd n < 2^63, of 128 bits: up to a statistical distance of 2^-65 each.
+fn draw_mask(ring: Ring, randomness: &Prg, mask: &mut [u64]) {
+    match ring {
+        Ring::Pow2(_) => {
+            randomness.fill_u64(stream::MASK, mask);
+            mask.iter_mut().for_each(|word| *word = ring.reduce(*word));
+        }
+        Ring::Odd(n) => {
+            let modulus = Modulus::new(n);
+            let mut words = Zeroizing::new(vec![0_u64; 2 * mask.len()]);
+            randomness.fill_u64(stream::MASK, &mut words);
+            for (mask, words) in mask.iter_mut().zip(words.chunks_exact(2)) {
+                *mask = modulus.reduce(u128::from(words[1]) << 64 | u128::from(words[0]));
+            }
+        }
+    }
+}
+
+/// Both polynomials of Σ ciphertext·W + (an encryption of zero), as coefficients modulo each prime.
+pub(crate) struct Sums {
+    pub c0: Zeroizing<Vec<u64>>,
+    pub c1: Zeroizing<Vec<u64>>,
+}
+
+impl Sums {
+    pub fn new(
+        parameters: &Parameters,
+        key: &PublicKey,
+        products: &[(&Ciphertext, &EncodedWeights)],
+        randomness: &Prg,
+    ) -> Result<Self, Error> {
+        let set = parameters.set();
+        check(parameters, key, products)?;
+        let mut small = Zeroizing::new(vec![0; set.degree()]);
+        sampling::ternary(randomness, stream::U, &mut small);
+        let u = evaluations(set, &small);
+        let mut sum = |of: fn(&Ciphertext) -> &[u64], errors: u64| {
+            sampling::errors(randomness, errors, &mut small);
+            let mut sums = Zeroizing::new(vec![0; set.residues()]);
+            let mut pairs = Vec::with_capacity(products.len() + 1);
+            for (prime, (ntt, sum)) in set.transforms().iter().zip(sums.chunks_exact_mut(set.degree())).enumerate() {
+                let at = prime * set.degree()..(prime + 1) * set.degree();
+                pairs.clear();
+                pairs.push((&of(&key.0)[at.clone()], &u[at.clone()]));
+                pairs.extend(products.iter().map(|(x, w)| (&of(x)[at.clone()], &w.evaluations[at.clone()])));
+                ntt.add_products(&pairs, sum);
+                ntt.inverse(sum);
+                let prime = ntt.prime();
+                sum.iter_mut().zip(&*small).for_each(|(sum, &error)| *sum = add(*sum, from_small(error, prime), prime));
+            }
+            sums
+        };
+        let c0 = sum(|ciphertext| &ciphertext.b, stream::ERRORS[0]);
+        let c1 = sum(|ciphertext| &ciphertext.a, stream::ERRORS[1]);
+        Ok(Sums { c0, c1 })
+    }
+
+    /// The coefficients of c0 at the positions, less the encoded mask, flooded; for each prime as many as there are positions.
+    pub fn masked_results(
+        &self,
+        parameters: &Parameters,
+        positions: &[usize],
+        mask: &[u64],
+        flooding: &[u64],
+    ) -> Zeroizing<Vec<u64>> {
+        let set = parameters.set();
+        let mut seen = vec![false; set.degree()];
+        positions.iter().for_each(|&at| assert!(!std::mem::replace(&mut seen[at], true), "coefficient {at} twice"));
+        let mut remainders = Zeroizing::new(vec![0; positions.len()]);
+        parameters.encoder.remainders(mask, &mut remainders);
+        let mut results = Zeroizing::new(Vec::with_capacity(set.transforms().len() * positions.len()));
+        let sums = self.c0.chunks_exact(set.degree());
+        for (index, (ntt, sums)) in set.transforms().iter().zip(sums).enumerate() {
+            let prime = ntt.prime();
+            let randomness = remainders.iter().zip(flooding.as_chunks().0);
+            results.extend(positions.iter().zip(randomness).map(|(&at, (&remainder, &flooding))| {
+                let flooded = add(sums[at], parameters.flood.residue(index, flooding, prime), prime);
+                subtract(flooded, parameters.encoder.residue(index, remainder), prime)
+            }));
+        }
+        results
+    }
+
+    /// Both polynomials switched to powers of two and packed.
+    fn message(&self, parameters: &Parameters, count: usize, results: &[u64]) -> Vec<u8> {
+        let (degree, widths) = (parameters.set().degree(), parameters.response_widths());
+        let mut message = Vec::with_capacity(parameters.response_bytes(count));
+        let mut switched = Zeroizing::new(vec![0; degree]);
+        for (residues, count, bits) in [(results, count, widths[0]), (&*self.c1, degree, widths[1])] {
+            let switched = &mut switched[..count];
+            // No results at all make no chunks.
+            parameters.switcher.switch(residues.chunks_exact(count.max(1)), bits, switched);
+            wire::pack(switched, bits, &mut message);
+        }
+        message
+    }
+}
+
+/// Refuses keys and values of another set, and weights that together exceed the bound.
+fn check(parameters: &Parameters, key: &PublicKey, products: &[(&Ciphertext, &EncodedWeights)]) -> Result<(), Error> {
+    let other = |set: &ParameterSet| !std::ptr::eq(set, parameters.set());
+    if other(key.0.set) {
+        return Err(Error::OtherSet { what: "the public key" });
+    }
+    if products.iter().any(|(x, w)| other(x.set) || other(w.set)) {
+        return Err(Error::OtherSet { what: "a ciphertext or polynomial of weights" });
+    }
+    let bound = parameters.weight_bound();
+    let l1_norm: u128 = products.iter().map(|(_, w)| w.l1_norm).sum();
+    let squared_l2_norm: u128 = products.iter().map(|(_, w)| w.squared_l2_norm).sum();
+    if l1_norm > bound.l1_norm() || squared_l2_norm > bound.squared_l2_norm() {
+        return Err(Error::Weights { bits: bound.bits, terms: bound.terms });
+    }
+    Ok(())
+}
+
+impl SecretKey {
+    /// The results of a response, words modulo t, one for each position in their order. Other lengths are refused, and padding other than zero.
+    ///
+    /// # Panics
+    /// If a position is not below N.
+    pub fn decrypt(
+        &self,
+        parameters: &Parameters,
+        response: &[u8],
+        positions: &[usize],
+    ) -> Result<Zeroizing<Vec<u64>>, Error> {
+        let fractions = self.fractions(parameters, response, positions)?;
+        let bits = parameters.response_widths()[1];
+        Ok(Zeroizing::new(fractions.iter().map(|&fraction| nearest(parameters.ring(), fraction, bits)).collect()))
+    }
+
+    /// The results as fractions of t, in units of 2^-p for the width p of c1: c0·2^(p − p0) − c1·s modulo 2^p.
+    pub(crate) fn fractions(
+        &self,
+        parameters: &Parameters,
+        response: &[u8],
+        positions: &[usize],
+    ) -> Result<Zeroizing<Vec<u128>>, Error> {
+        let (set, [width0, width1]) = (self.set, parameters.response_widths());
+        if !std::ptr::eq(set, parameters.set()) {
+            return Err(Error::OtherSet { what: "the secret key" });
+        }
+        wire::check_len(RESPONSE, response, parameters.response_bytes(positions.len()))?;
+        let (c0, c1) = response.split_at(wire::packed_len(positions.len(), width0));
+        let (degree, transforms) = (set.degree(), &set.transforms()[..crate::residues::Lift::PRIMES]);
+        let mut product = Zeroizing::new(vec![0; transforms.len() * degree]);
+        let parts =
+            transforms.iter().map(Ntt::prime).map(|prime| [1, 1 << wire::SHIFT].map(|worth| Factor::new(worth, prime)));
+        let parts: Vec<_> = parts.zip(transforms.iter().map(Ntt::prime)).collect();
+        wire::unpack(RESPONSE, c1, degree, width1, |index, low, high| {
+            for (prime, ([one, worth], modulus)) in parts.iter().enumerate() {
+                product[prime * degree + index] = add(one.times(low), worth.times(high), *modulus);
+            }
+        })?;
+        let keys = self.evaluations.chunks_exact(degree);
+        for ((ntt, product), key) in transforms.iter().zip(product.chunks_exact_mut(degree)).zip(keys) {
+            ntt.forward(product);
+            ntt.multiply(product, key);
+            ntt.inverse(product);
+        }
+        let mut fractions = Zeroizing::new(vec![0; positions.len()]);
+        wire::unpack(RESPONSE, c0, positions.len(), width0, |index, low, high| {
+            let at = positions[index];
+            let product = parameters.lift.number([product[at], product[degree + at]]);
+            let c0 = (u128::from(high) << wire::SHIFT | u128::from(low)) << (width1 - width0);
+            fractions[index] = c0.wrapping_sub(product) & ((1 << width1) - 1);
+        })?;
+        Ok(fractions)
+    }
+}
+
+/// round(t · fraction / 2^bits) modulo t; halves are rounded up.
+pub(crate) fn nearest(ring: Ring, fraction: u128, bits: u32) -> u64 {
+    match ring {
+        Ring::Pow2(width) => ring.reduce(((fraction + (1 << (bits - width - 1))) >> (bits - width)) as u64),
+        Ring::Odd(n) => {
+            // In two halves, for t · fraction has up to 138 bits. ⌊⌊x/2^k⌋/2^j⌋ = ⌊x/2^(k+j)⌋, so nothing is lost.
+            let middle = bits / 2;
+            let low = u128::from(n) * (fraction & ((1 << middle) - 1)) + (1 << (bits - 1));
+            let high = u128::from(n) * (fraction >> middle);
+            let rounded = ((high + (low >> middle)) >> (bits - middle)) as u64;
+            // In 0..=n.
+            from_signed(rounded.wrapping_sub(n), n)
+        }
+    }
+}

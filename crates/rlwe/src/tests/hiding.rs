@@ -1,0 +1,137 @@
+//! What P1 sees does not depend on the weights, and no randomness occurs twice.
+
+use std::collections::HashSet;
+
+use super::measured::{error, hidden_noise};
+use super::*;
+use crate::response::Sums;
+
+/// Kolmogorov and Smirnov's statistic of two samples of equal size, times √(n/2). Above 2.5 with a probability of 8e-6.
+fn distance(mut first: Vec<f64>, mut second: Vec<f64>) -> f64 {
+    assert_eq!(first.len(), second.len());
+    first.sort_by(f64::total_cmp);
+    second.sort_by(f64::total_cmp);
+    let (mut i, mut j, mut largest) = (0, 0, 0);
+    while i < first.len() && j < second.len() {
+        let value = first[i].min(second[j]);
+        while i < first.len() && first[i] <= value {
+            i += 1;
+        }
+        while j < second.len() && second[j] <= value {
+            j += 1;
+        }
+        largest = largest.max(i.abs_diff(j));
+    }
+    largest as f64 / first.len() as f64 * (first.len() as f64 / 2.0).sqrt()
+}
+
+/// The noise that P1 could read off a response, in whole units of q: without flooding, and with it; and the error of what it decrypts.
+fn noises(parameters: &Parameters, weights: &[i64], count: usize) -> [Vec<f64>; 3] {
+    let (set, ring) = (parameters.set(), parameters.ring());
+    let (secret, public) = keys(set);
+    let messages = [Draws::new(30).messages(ring, set.degree())];
+    let due = product(ring, &messages, &[weights.to_vec()]);
+    let weights = EncodedWeights::new(parameters, weights).unwrap();
+    let positions: Vec<usize> = (0..set.degree()).collect();
+    let mut noises = [const { Vec::new() }; 3];
+    for _ in 0..count.div_ceil(set.degree()) {
+        let message = secret.encrypt(parameters, &messages).unwrap();
+        let ciphertexts = Ciphertext::read(set, &message, 1).unwrap();
+        let pairs = [(&ciphertexts[0], &weights)];
+        let randomness = Prg::new(&*crate::sampling::fresh_key().unwrap());
+        let mut sums = Sums::new(parameters, &public, &pairs, &randomness).unwrap();
+        let plain = hidden_noise(parameters, &secret, &sums, &due);
+        noises[0].extend(plain.into_iter().map(|noise| noise as f64));
+        let mut flooding = vec![0; 2 * set.degree()];
+        randomness.fill_u64(4, &mut flooding);
+        sums.c0 = sums.masked_results(parameters, &positions, &vec![0; set.degree()], &flooding);
+        let flooded = hidden_noise(parameters, &secret, &sums, &due);
+        noises[1].extend(flooded.into_iter().map(|noise| noise as f64));
+        let (response, mask) = respond(parameters, &public, &pairs, &positions).unwrap();
+        let fractions = secret.fractions(parameters, &response, &positions).unwrap();
+        let errors = fractions.iter().zip(&due).zip(&*mask).map(|((&fraction, &due), &mask)| {
+            let due = ring.wrap::<u64>(i128::from(due) - i128::from(mask));
+            error(ring, fraction, parameters.response_widths()[1], due)
+        });
+        noises[2].extend(errors);
+    }
+    noises
+}
+
+#[test]
+fn noise_does_not_depend_on_the_weights() {
+    let bound = WeightBound { bits: 8, terms: 256 };
+    let parameters = Parameters::with_set(small_sets().next().unwrap(), Ring::Pow2(32), bound).unwrap();
+    let zero = noises(&parameters, &[0; 256], 100_000);
+    let extreme = noises(&parameters, &Draws::new(31).extreme_weights(8, 256), 100_000);
+    let [plain, flooded, decrypted] =
+        std::array::from_fn(|index| distance(zero[index].clone(), extreme[index].clone()));
+    // Without flooding, the test tells them apart.
+    assert!(plain > 10.0, "{plain}");
+    assert!(flooded < 2.5 && decrypted < 2.5, "{flooded} {decrypted}");
+    // Flooding reaches from end to end.
+    let end = 2.0_f64.powi(parameters.flood_bits() as i32);
+    let [low, high] = [f64::min, f64::max].map(|end| zero[1].iter().copied().fold(0.0, end));
+    assert!((-1.001 * end..-0.99 * end).contains(&low) && (0.99 * end..1.001 * end).contains(&high));
+}
+
+#[test]
+fn every_response_has_an_encryption_of_zero_of_its_own() {
+    let set = small_sets().next().unwrap();
+    let parameters = Parameters::with_set(set, Ring::Pow2(32), WeightBound { bits: 8, terms: 256 }).unwrap();
+    let (secret, public) = keys(set);
+    let mut draws = Draws::new(32);
+    let message = secret.encrypt(&parameters, &[draws.messages(Ring::Pow2(32), 256)]).unwrap();
+    let ciphertexts = Ciphertext::read(set, &message, 1).unwrap();
+    let weights = EncodedWeights::new(&parameters, &draws.weights(8, 256)).unwrap();
+    // c1 − a·W, which P1 can compute for any W it supposes.
+    let remainder = || {
+        let randomness = Prg::new(&*crate::sampling::fresh_key().unwrap());
+        let sums = Sums::new(&parameters, &public, &[(&ciphertexts[0], &weights)], &randomness).unwrap();
+        let mut rest = sums.c1.to_vec();
+        let at = |values: &[u64], prime: usize| values[prime * 256..(prime + 1) * 256].to_vec();
+        for (index, ntt) in set.transforms().iter().enumerate() {
+            let mut product = at(&ciphertexts[0].a, index);
+            ntt.multiply(&mut product, &at(&weights.evaluations, index));
+            ntt.inverse(&mut product);
+            let rest = &mut rest[index * 256..(index + 1) * 256];
+            let prime = ntt.prime();
+            rest.iter_mut().zip(product).for_each(|(rest, product)| *rest = (*rest + prime - product) % prime);
+        }
+        rest
+    };
+    let remainders: Vec<_> = (0..50).map(|_| remainder()).collect();
+    let all: HashSet<u64> = remainders.iter().flatten().copied().collect();
+    assert!(!all.contains(&0) && all.len() == 50 * 512, "{} of {} residues differ", all.len(), 50 * 512);
+    // They are spread out like uniform residues.
+    let prime = set.primes().next().unwrap();
+    let below = remainders.iter().flat_map(|rest| &rest[..256]).filter(|&&residue| residue < prime / 4).count();
+    assert!((2800..3600).contains(&below), "{below} of 12800 in the first quarter");
+}
+
+#[test]
+fn no_seed_and_no_mask_occurs_twice() {
+    let set = small_sets().next().unwrap();
+    let parameters = Parameters::with_set(set, Ring::Pow2(64), WeightBound { bits: 0, terms: 1 });
+    assert!(parameters.is_none(), "too small for 64 bits");
+    let parameters = Parameters::with_set(set, Ring::Pow2(41), WeightBound { bits: 0, terms: 1 }).unwrap();
+    let mut seeds = HashSet::new();
+    let mut masks = HashSet::new();
+    let mut blocks = HashSet::new();
+    let positions: Vec<usize> = (0..256).collect();
+    for _ in 0..50 {
+        let (secret, public) = keys(set);
+        assert!(seeds.insert(secret.public_key().unwrap()[..16].to_vec()));
+        let messages = vec![vec![0; 256]; 3];
+        let message = secret.encrypt(&parameters, &messages).unwrap();
+        assert!(seeds.insert(message[..16].to_vec()));
+        // Polynomials of one message, and their residues, come from streams of their own.
+        for ciphertext in Ciphertext::read(set, &message, 3).unwrap() {
+            assert!(ciphertext.a.chunks(4).chain(ciphertext.b.chunks(4)).all(|part| blocks.insert(part.to_vec())));
+        }
+        for _ in 0..2 {
+            let (_, mask) = respond(&parameters, &public, &[], &positions).unwrap();
+            assert!(mask.chunks(4).all(|part| masks.insert(part.to_vec())));
+        }
+    }
+}
