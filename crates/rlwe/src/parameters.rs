@@ -109,8 +109,8 @@ impl Parameters {
         found.ok_or(Error::NoParameters { ring, bits: weights.bits, terms: weights.terms })
     }
 
-    /// `None` if the set does not do.
-    pub(crate) fn with_set(set: &'static ParameterSet, ring: Ring, weights: WeightBound) -> Option<Self> {
+    /// Those of one set, as [`Parameters::choose`] would have them. `None` if the set does not do.
+    pub fn with_set(set: &'static ParameterSet, ring: Ring, weights: WeightBound) -> Option<Self> {
         if weights.bits > WIDEST_WEIGHT || weights.terms >> 40 != 0 {
             return None;
         }

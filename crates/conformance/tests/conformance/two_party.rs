@@ -12,7 +12,7 @@ use covey_conformance::tap::{Log, Tap, messages};
 use covey_conformance::two_party::{Extended, TwoPartyHarness};
 use covey_conformance::{Complete, Harness, Session, Transport, conform, programs};
 use covey_program::{ProgramBuilder, op};
-use covey_protocols::{NetworkProfile, Options, Phase, Table, api};
+use covey_protocols::{LinearMethod, NetworkProfile, Options, Phase, Table, api};
 use covey_ring::{Ring, Word};
 use covey_transport::Endpoint;
 use covey_transport::sim::{Fault, Rewrite, Trigger};
@@ -39,6 +39,25 @@ fn products_on_a_slow_network() {
     check::<TwoPartyHarness<u64>>(Transport::Simulated, Ring::Pow2(37), options);
     check::<TwoPartyHarness<u64>>(Transport::Tls, Ring::Pow2(60), options);
     let runs = [(Phase::Preprocess, 1), (Phase::Online, 1)];
+    let session = Session::<TwoPartyHarness<u64>>::new(Transport::Memory, Ring::Pow2(37), options);
+    conform_program(&session, &case(37, 2), &runs).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Layers and a network by lattice encryption: results of clear, messages and rounds of the plan.
+#[test]
+fn products_by_lattice() {
+    fn check<H: Harness>(transport: Transport, ring: Ring, options: Options) {
+        let session = Session::<H>::new(transport, ring, options);
+        let samples = Samples { ring, count: 60, tile: 64 };
+        conform(&session, &Layers(samples)).unwrap_or_else(|failure| panic!("{ring}: {failure}"));
+    }
+    let options = Options { linear: LinearMethod::Lattice, tile: 64, window: 3, ..Options::default() };
+    check::<TwoPartyHarness<u32>>(Transport::Memory, Ring::Pow2(32), options);
+    for ring in [Ring::Pow2(37), Ring::Pow2(41), Ring::Pow2(64), Ring::Odd(2_198_100_901_889)] {
+        check::<TwoPartyHarness<u64>>(Transport::Simulated, ring, options);
+    }
+    check::<TwoPartyHarness<u64>>(Transport::Tls, Ring::Pow2(60), options);
+    let runs = [(Phase::Joint, 1), (Phase::Preprocess, 2), (Phase::Online, 2), (Phase::Joint, 3)];
     let session = Session::<TwoPartyHarness<u64>>::new(Transport::Memory, Ring::Pow2(37), options);
     conform_program(&session, &case(37, 2), &runs).unwrap_or_else(|failure| panic!("{failure}"));
 }

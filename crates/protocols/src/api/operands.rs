@@ -37,7 +37,7 @@ pub struct Comparison {
 }
 
 /// The linear map a weight stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Geometry {
     /// x `[N,C,H,W]`, weight `[O,C/groups,KH,KW]`, output `[N,O,OH,OW]`.
     Conv2d(ConvGeometry),

@@ -5,7 +5,7 @@ use covey_ring::{Ring, Tensor, Word};
 
 use super::product::{self, Product, Shape, Strides, Tile};
 use super::share::Arithmetic;
-use super::{Arith, TwoParty, gates};
+use super::{Arith, TwoParty, gates, lattice};
 use crate::api::{
     Bias, EpilogueOf, Geometry, Linear, MatmulShape, NonLinear, Placement, Result, Shaped, Truncation, WeightKind,
     WeightOf, WeightSource,
@@ -46,8 +46,12 @@ impl<W: Word> Weight<W> {
         Ok(Weight { geometry, kind, words })
     }
 
+    pub(super) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
     /// The words for a product across.
-    fn words(&self) -> &[W] {
+    pub(super) fn words(&self) -> &[W] {
         match &self.words {
             Some(Words::Plain(words)) => words.data(),
             Some(Words::Packed(_)) | None => &[],
@@ -140,7 +144,10 @@ impl<W: Word> Linear for TwoParty<W> {
             };
             self.add_epilogue(epilogue, run, &mut sum);
         }
-        if weight.kind != WeightKind::Public {
+        let ring = self.party.ring;
+        if let Some(lattice) = lattice::chosen(&weight.geometry, batch, weight.kind, ring, &self.party.options) {
+            self.lattice_product(&lattice, weight, x, &mut sum)?;
+        } else if weight.kind != WeightKind::Public {
             let product = self::shape(&weight.geometry, batch, weight.kind, self.party.ring);
             match &weight.geometry {
                 Geometry::Dense { .. } => {

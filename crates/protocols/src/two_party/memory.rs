@@ -2,7 +2,7 @@
 
 use covey_ring::{BitTensor, Ring, Word};
 
-use super::{linear, plan, product};
+use super::{lattice, linear, plan, product};
 use crate::api::{Geometry, Options, WeightKind};
 use crate::cost::Gate;
 use crate::memory::Held;
@@ -38,6 +38,11 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
 
 /// Tiles of a product in flight, the patches of one image, and a convolution's weight as a kernel reads it with what that is made of.
 fn products<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> u64 {
+    if let Gate::Linear { geometry, batch, weight, .. } = *gate
+        && let Some(lattice) = lattice::chosen(&geometry, batch, weight, ring, options)
+    {
+        return lattice.memory(options) + (geometry.outputs(batch) * W::BYTES) as u64;
+    }
     let (shape, weights) = match *gate {
         Gate::Linear { geometry, batch, weight, .. } => {
             let packs = matches!(geometry, Geometry::Conv2d(_)) && weight != WeightKind::Public;

@@ -10,6 +10,7 @@ mod enumeration;
 mod gate;
 mod gates;
 mod io;
+mod lattice;
 mod linear;
 mod lookup;
 mod memory;
@@ -61,6 +62,7 @@ pub struct TwoParty<W> {
     /// What was made ahead of the session, by run.
     supplies: Vec<stock::Supply>,
     run: u64,
+    keys: lattice::Keys,
 }
 
 /// 0 or 1, as P0 or P1.
@@ -95,7 +97,7 @@ impl<W: Word> TwoParty<W> {
     ) -> Result<Self> {
         let (reservations, supplies) = (stock::Reservations::default(), Vec::new());
         let party = Party::new::<Self>(endpoint, keys, ring, options, lane)?;
-        Ok(TwoParty { party, stock, reservations, supplies, run: 0 })
+        Ok(TwoParty { party, stock, reservations, supplies, run: 0, keys: lattice::Keys::new() })
     }
 
     /// Runs a gate's tiles in as many runs of the scheduler as its OTs need, and hands each result out. While preprocessing, sets

@@ -8,7 +8,7 @@ use covey_ring::{Ring, Word};
 use super::comparison::{Shape, WIDEST};
 use super::lookup::{self, Tables};
 use super::program::GateProgram;
-use super::{TwoParty, division, gates, io, linear, memory, odd, product, stock};
+use super::{TwoParty, division, gates, io, lattice, linear, memory, odd, product, stock};
 use crate::api::{Comparison, Costs, Options, Truncation, WeightKind};
 use crate::cadence;
 use crate::circuits::{Adder, CarryCircuit};
@@ -265,7 +265,9 @@ impl<W: Word> Costs for TwoParty<W> {
     }
 
     fn plan_material(gates: &Cost, _: Ring, _: &Options) -> Cost {
-        stock::cost(&gates.ot_count)
+        let mut cost = stock::cost(&gates.ot_count);
+        cost += &lattice::keys_cost(gates.public_keys);
+        cost
     }
 
     fn stock_memory(used: u64, more: u64) -> Option<Vec<u64>> {
@@ -299,9 +301,11 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(len, ring)),
         Gate::Check { .. } | Gate::Prepare { .. } => Cost::default(),
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
-            let product = match weight {
-                WeightKind::Public => Cost::default(),
-                kind => product::cost(linear::shape(&geometry, batch, kind, ring), options),
+            let by_lattice = lattice::chosen(&geometry, batch, weight, ring, options);
+            let product = match (weight, by_lattice) {
+                (WeightKind::Public, _) => Cost::default(),
+                (_, Some(lattice)) => lattice.cost(options),
+                (kind, None) => product::cost(linear::shape(&geometry, batch, kind, ring), options),
             };
             then(product, geometry.outputs(batch), truncate, relu)
         }

@@ -196,6 +196,15 @@ pub(super) fn parts(shape: Shape, options: &Options) -> Vec<Part> {
     candidates.min_by_key(|parts| nanoseconds(load(parts), options)).unwrap_or(whole)
 }
 
+/// [`nanoseconds`] of a product, split or not.
+pub(super) fn time(shape: Shape, options: &Options) -> u128 {
+    let sent = parts(shape, options)
+        .iter()
+        .map(|part| part.shape.sent())
+        .fold([0; 2], |sum, sent| [sum[0] + sent[0], sum[1] + sent[1]]);
+    nanoseconds(sent, options)
+}
+
 /// Time on the network and, at a party, for what it sends and receives.
 fn nanoseconds(sent: [u128; 2], options: &Options) -> u128 {
     let network = sent[0].max(sent[1]) * 1_000_000_000 / u128::from(options.network.bits_per_second.max(1));

@@ -91,25 +91,21 @@ impl Packing {
         out.iter_mut().zip(elements).for_each(|(out, &element)| *out = element);
     }
 
-    /// The polynomial by which a tile's ciphertext `input` is multiplied for its response `response`, from `w` `[out_channels,
-    /// in_channels / groups, kernel height, kernel width]` into `out`, `degree` integers. `signed` reads a word as an integer.
+    /// The polynomial by which a tile's ciphertext `input` is multiplied for its response `response`, into `out`, `degree` integers.
+    /// `weight` is called with places in `[out_channels, in_channels / groups, kernel height, kernel width]`.
     ///
     /// # Panics
-    /// If a slice has another length, or `input` or `response` is not below its number.
-    pub fn pack_weights<W: Word>(
+    /// If `out` has another length, or `input` or `response` is not below its number.
+    pub fn pack_weights(
         &self,
         tile: &Tile,
         response: usize,
         input: usize,
-        w: &[W],
-        signed: impl Fn(W) -> i64,
+        weight: impl Fn(usize) -> i64,
         out: &mut [i64],
     ) {
         assert!(
-            w.len() == self.geometry.weights_len()
-                && out.len() == self.degree
-                && input < tile.inputs()
-                && response < tile.responses(),
+            out.len() == self.degree && input < tile.inputs() && response < tile.responses(),
             "packing: sizes do not match"
         );
         out.fill(0);
@@ -121,11 +117,11 @@ impl Packing {
                 let filter = (group * tile.outputs[1] + of_group) * channels;
                 for (index, channel) in tile.channels(input).enumerate() {
                     let (channel, [rows, columns]) = self.channel(channel);
-                    let kernel = &w[(filter + channel) * height * width..][..height * width];
+                    let kernel = (filter + channel) * height * width;
                     for &(row, row_shift) in &rows.taps {
                         for &(column, column_shift) in &columns.taps {
                             let shift = tile.place.shift(row_shift, column_shift);
-                            out[layout.weight(slot, output, index, shift)] = signed(kernel[row * width + column]);
+                            out[layout.weight(slot, output, index, shift)] = weight(kernel + row * width + column);
                         }
                     }
                 }

@@ -42,7 +42,7 @@ fn check_weights<W: Word>(packing: &Packing, run: &[Tile], w: &[W]) {
         for response in 0..tile.responses() {
             for input in 0..tile.inputs() {
                 let mut polynomial = vec![1; packing.degree()];
-                packing.pack_weights(tile, response, input, w, |word| word.to_u64() as i64, &mut polynomial);
+                packing.pack_weights(tile, response, input, |place| w[place].to_u64() as i64, &mut polynomial);
                 all.push(polynomial);
             }
         }
@@ -84,7 +84,7 @@ fn check<W: Word>(map: &Map, batch: usize, degree: usize, price: &Price, seed: u
             let mut used = 0;
             for input in 0..tile.inputs() {
                 packing.pack_input(tile, input, &x, &mut packed);
-                packing.pack_weights(tile, response, input, &w, signed, &mut weights);
+                packing.pack_weights(tile, response, input, |place| signed(w[place]), &mut weights);
                 assert!(!add_product(&packed, &weights, &is_result, &mut sum), "a wrapped term reaches a result");
                 let step = tile.weight_step();
                 assert!(weights.iter().enumerate().all(|(index, &weight)| weight == 0 || index % step == 0));
