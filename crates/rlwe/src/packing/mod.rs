@@ -14,8 +14,8 @@
 
 mod axis;
 mod choose;
+mod coefficients;
 mod map;
-mod place;
 mod price;
 mod slots;
 mod tile;
