@@ -115,6 +115,25 @@ fn squeezenet() -> Vec<Map> {
     maps
 }
 
+/// DenseNet121 for 224 × 224 images.
+fn densenet121() -> Vec<Map> {
+    let mut maps = vec![conv(3, 64, 224, 7, 2)];
+    let mut inputs = 64;
+    for (stage, layers) in [6, 12, 24, 16].into_iter().enumerate() {
+        let size = 56 >> stage;
+        for _ in 0..layers {
+            maps.extend([conv(inputs, 128, size, 1, 1), conv(128, 32, size, 3, 1)]);
+            inputs += 32;
+        }
+        if stage < 3 {
+            maps.push(conv(inputs, inputs / 2, size, 1, 1));
+            inputs /= 2;
+        }
+    }
+    maps.push(Map::Dense { inputs, outputs: 1000 });
+    maps
+}
+
 /// The depthwise convolutions of MobileNetV2 for 224 × 224 images.
 fn mobilenet_depthwise() -> Vec<Map> {
     let layers = [
@@ -135,19 +154,20 @@ fn mobilenet_depthwise() -> Vec<Map> {
     layers.into_iter().flat_map(layer).collect()
 }
 
-/// The four kinds of dense layers of BERT-base, for 128 tokens.
+/// The dense layers of one layer of BERT-base.
 fn bert_layer() -> Vec<Map> {
     let dense = [(768, 768), (768, 768), (768, 768), (768, 768), (768, 3072), (3072, 768)];
     dense.map(|(inputs, outputs)| Map::Dense { inputs, outputs }).to_vec()
 }
 
 /// Layers of a network, and the images of a batch.
-fn networks() -> [(&'static str, Vec<Map>, usize); 6] {
+fn networks() -> [(&'static str, Vec<Map>, usize); 7] {
     [
         ("ResNet50", resnet50(), 1),
         ("VGG16", vgg16(), 1),
         ("SqueezeNet 1.1", squeezenet(), 1),
         ("64 -> 64, 3 x 3, 56 x 56", vec![conv(64, 64, 56, 3, 1)], 1),
+        ("DenseNet121", densenet121(), 1),
         ("MobileNetV2, depthwise", mobilenet_depthwise(), 1),
         ("BERT-base layer, 128 tokens", bert_layer(), 128),
     ]
@@ -169,7 +189,7 @@ fn total(maps: &[Map], batch: usize, price: &Price) -> (Counts, u128) {
 #[test]
 fn networks_take_no_more_bytes_than_known() {
     // Megabytes with the reference's sizes, and with those of 100 bits.
-    let known = [[528, 487], [386, 359], [93, 86], [7, 6], [163, 150], [88, 80]];
+    let known = [[528, 487], [386, 359], [93, 86], [7, 6], [516, 474], [163, 150], [88, 80]];
     for ((name, maps, batch), known) in networks().into_iter().zip(known) {
         for (index, (prices, price)) in
             [("reference", REFERENCE), ("bytes", BYTES), ("bytes and work", WORK)].iter().enumerate()
@@ -193,11 +213,14 @@ fn choosing_is_fast() {
     for (name, maps, batch) in networks() {
         for map in maps {
             for (batch, degree) in [(batch, DEGREE), (8, 2 * DEGREE)] {
-                let start = Instant::now();
-                let packing = Packing::choose(&map, batch, degree, &WORK);
-                let took = start.elapsed();
-                println!("{name} {took:?} {map:?} {} {:?}", packing.tiles().len(), packing.tiles().first());
-                assert!(took < Duration::from_millis(100), "{name}: {map:?} took {took:?}");
+                let choice = || {
+                    let start = Instant::now();
+                    Packing::choose(&map, batch, degree, &WORK);
+                    start.elapsed()
+                };
+                // Other processes may be in the way of one try.
+                let fast = (0..5).any(|_| choice() < Duration::from_millis(50));
+                assert!(fast, "{name}: {map:?}");
             }
         }
     }

@@ -14,8 +14,8 @@
 
 mod axis;
 mod choose;
+mod coefficients;
 mod map;
-mod place;
 mod price;
 mod slots;
 mod tile;
@@ -67,11 +67,15 @@ impl Packing {
             };
             choose::tiles(&sizes, price).map(|(cost, tiles)| (cost, axes, tiles))
         });
-        let (axes, tiles) = match best.min_by_key(|(cost, ..)| *cost) {
-            Some((_, axes, tiles)) => (axes, tiles),
-            None => ([0, 1].map(|axis| Axis::new(&geometry, axis, true)), Vec::new()),
+        let Some((cost, axes, tiles)) = best.min_by_key(|(cost, ..)| *cost) else {
+            let axes = [0, 1].map(|axis| Axis::new(&geometry, axis, true));
+            return Packing { geometry, batch, degree, axes, tiles: Vec::new() };
         };
-        Packing { geometry, batch, degree, axes, tiles }
+        let packing = Packing { geometry, batch, degree, axes, tiles };
+        debug_assert!(
+            packing.nanoseconds(price) <= cost + price.nanoseconds(packing.counts().results * price.result_bits)
+        );
+        packing
     }
 
     /// The map as a convolution of one image.
