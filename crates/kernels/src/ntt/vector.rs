@@ -119,11 +119,10 @@ const LIMIT: f64 = 4.0;
 /// Coefficients of `from` to evaluations, both of the tables' degree.
 ///
 /// # Safety
-/// The processor has the vector's instruction set. `values` holds as many elements as the degree, `from` reads as many.
+/// The processor has the vector's instruction set. `values` are `len` elements, as many as the degree, and so is what `from` reads,
+/// which may be the same.
 #[inline(always)]
-pub(super) unsafe fn forward<V: Lanes>(tables: &Tables, from: impl Memory, values: &mut [u64]) {
-    let len = values.len();
-    let values = values.as_mut_ptr();
+pub(super) unsafe fn forward<V: Lanes>(tables: &Tables, from: impl Memory, values: *mut u64, len: usize) {
     let data = Doubles(values.cast());
     // SAFETY: as the caller promises; passes cover `len` elements in blocks that divide it.
     unsafe {
@@ -487,14 +486,14 @@ macro_rules! entries {
         /// For all functions here: the processor has the features; lengths are as the generic functions require.
         #[target_feature(enable = $features)]
         pub(super) unsafe fn forward(tables: &Tables, values: &mut [u64]) {
-            let from = Residues(values.as_mut_ptr());
+            let (to, len) = (values.as_mut_ptr(), values.len());
             // SAFETY: as the caller promises.
-            unsafe { vector::forward::<$vector>(tables, from, values) }
+            unsafe { vector::forward::<$vector>(tables, Residues(to), to, len) }
         }
         #[target_feature(enable = $features)]
         pub(super) unsafe fn forward_small(tables: &Tables, small: &[i32], values: &mut [u64]) {
             // SAFETY: as the caller promises.
-            unsafe { vector::forward::<$vector>(tables, Small(small.as_ptr()), values) }
+            unsafe { vector::forward::<$vector>(tables, Small(small.as_ptr()), values.as_mut_ptr(), values.len()) }
         }
         #[target_feature(enable = $features)]
         pub(super) unsafe fn inverse(tables: &Tables, values: &mut [u64]) {
