@@ -274,8 +274,8 @@ unsafe fn narrow_forward<V: Lanes>(
                 (a, b) = forward_within::<V, 1>(modulus, a, b, V::load(inner.add(V::LANES)));
                 inner = inner.add(2 * V::LANES);
                 let to = values.add(at + 2 * pair * V::LANES);
-                modulus.canonical(modulus.reduce(a)).store_residues(to);
-                modulus.canonical(modulus.reduce(b)).store_residues(to.add(V::LANES));
+                modulus.store(modulus.reduce(a), to);
+                modulus.store(modulus.reduce(b), to.add(V::LANES));
             }
         }
     }
@@ -430,14 +430,11 @@ unsafe fn inverse_two<V: Lanes>(modulus: Modulus<V>, x: [V; 4], factors: [V; 3])
     }
 }
 
-/// (x + y)/N and (x - y)·w/N as residues. Both are products of what is below 4, so in -q..q.
+/// (x + y)/N and (x - y)·w/N. Both are products of what is below 4, so in -q..q.
 #[inline(always)]
 unsafe fn scaled_butterfly<V: Lanes>(modulus: Modulus<V>, x: V, y: V, scales: [V; 2]) -> (V, V) {
     // SAFETY: as the caller promises.
-    unsafe {
-        let (sum, difference) = (modulus.product(x.add(y), scales[0]), modulus.product(x.sub(y), scales[1]));
-        (modulus.canonical(sum), modulus.canonical(difference))
-    }
+    unsafe { (modulus.product(x.add(y), scales[0]), modulus.product(x.sub(y), scales[1])) }
 }
 
 /// The widest level, and division by N.
@@ -449,8 +446,8 @@ unsafe fn wide_inverse<V: Lanes>(modulus: Modulus<V>, tables: &Tables, values: *
         for at in (0..half).step_by(V::LANES) {
             let (low, high) = (values.add(at), values.add(at + half));
             let (x, y) = scaled_butterfly(modulus, V::load(low.cast()), V::load(high.cast()), scales);
-            x.store_residues(low);
-            y.store_residues(high);
+            modulus.store(x, low);
+            modulus.store(y, high);
         }
     }
 }
@@ -468,7 +465,7 @@ unsafe fn last_inverse_pass<V: Lanes>(modulus: Modulus<V>, tables: &Tables, valu
             let (x1, x3) = scaled_butterfly(modulus, x1, x3, scales);
             let x = [x0, x1, x2, x3];
             for leg in 0..4 {
-                x[leg].store_residues(values.add(at + leg * quarter));
+                modulus.store(x[leg], values.add(at + leg * quarter));
             }
         }
     }

@@ -56,13 +56,16 @@ impl<const N: usize> Lanes for Checked<N> {
             word as f64
         }))
     }
-    unsafe fn store_residues(self, to: *mut u64) {
-        let words = self.0.map(|value| {
-            assert!((0..1 << 50).contains(&integer(value)), "{value} is no residue");
-            value as u64
+    unsafe fn store_residues(self, prime: Self, to: *mut u64) {
+        let words = self.zip(prime, |value, prime| {
+            assert!(
+                value.abs() < prime && value.to_bits() != (-0.0_f64).to_bits(),
+                "{value} is not below {prime} or -0"
+            );
+            if value < 0.0 { value + prime } else { value }
         });
         // SAFETY: as the caller promises.
-        unsafe { to.cast::<[u64; N]>().write_unaligned(words) }
+        unsafe { to.cast::<[u64; N]>().write_unaligned(words.0.map(|value| integer(value) as u64)) }
     }
     unsafe fn load_i32(from: *const i32) -> Self {
         // SAFETY: as the caller promises.
@@ -113,9 +116,6 @@ impl<const N: usize> Lanes for Checked<N> {
     unsafe fn neg_mul_add(self, x: Self, y: Self) -> Self {
         let exact = |[x, y, z]: [f64; 3], result| assert_eq!(integer(x) * integer(y) + z as i128, integer(result));
         self.negative().fused(x, y, exact)
-    }
-    unsafe fn add_if_negative(self, other: Self) -> Self {
-        self.zip(other, |x, y| if x < 0.0 { x + y } else { x })
     }
 
     unsafe fn split<const HALF: usize>(a: Self, b: Self) -> (Self, Self) {
