@@ -48,11 +48,12 @@ impl Lanes for Ymm {
         unsafe { Self::from_words(Self::load_words(from)) }
     }
     #[inline(always)]
-    unsafe fn store_residues(self, to: *mut u64) {
-        // SAFETY: as the caller promises.
+    unsafe fn store_residues(self, prime: Self, to: *mut u64) {
+        // SAFETY: as the caller promises. The sign bit chooses what is added.
         unsafe {
             let magic = _mm256_set1_pd(MAGIC);
-            let words = _mm256_xor_pd(_mm256_add_pd(self.0, magic), magic);
+            let bias = _mm256_blendv_pd(magic, _mm256_add_pd(magic, prime.0), self.0);
+            let words = _mm256_xor_pd(_mm256_add_pd(self.0, bias), magic);
             _mm256_storeu_si256(to.cast(), _mm256_castpd_si256(words));
         }
     }
@@ -123,14 +124,6 @@ impl Lanes for Ymm {
     unsafe fn neg_mul_add(self, x: Self, y: Self) -> Self {
         // SAFETY: the caller has FMA.
         Ymm(unsafe { _mm256_fnmadd_pd(self.0, x.0, y.0) })
-    }
-    #[inline(always)]
-    unsafe fn add_if_negative(self, other: Self) -> Self {
-        // SAFETY: as the caller promises.
-        unsafe {
-            let negative = _mm256_cmp_pd::<_CMP_LT_OQ>(self.0, _mm256_setzero_pd());
-            self.add(Ymm(_mm256_and_pd(negative, other.0)))
-        }
     }
 
     #[inline(always)]

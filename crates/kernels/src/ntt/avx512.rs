@@ -48,11 +48,13 @@ impl Lanes for Zmm {
         unsafe { Self::from_words(Self::load_words(from)) }
     }
     #[inline(always)]
-    unsafe fn store_residues(self, to: *mut u64) {
+    unsafe fn store_residues(self, prime: Self, to: *mut u64) {
         // SAFETY: as the caller promises.
         unsafe {
             let magic = _mm512_set1_pd(MAGIC);
-            let words = _mm512_xor_pd(_mm512_add_pd(self.0, magic), magic);
+            let negative = _mm512_movepi64_mask(_mm512_castpd_si512(self.0));
+            let residue = _mm512_mask_add_pd(self.0, negative, self.0, prime.0);
+            let words = _mm512_xor_pd(_mm512_add_pd(residue, magic), magic);
             _mm512_storeu_si512(to.cast(), _mm512_castpd_si512(words));
         }
     }
@@ -124,14 +126,6 @@ impl Lanes for Zmm {
     unsafe fn neg_mul_add(self, x: Self, y: Self) -> Self {
         // SAFETY: as the caller promises.
         Zmm(unsafe { _mm512_fnmadd_pd(self.0, x.0, y.0) })
-    }
-    #[inline(always)]
-    unsafe fn add_if_negative(self, other: Self) -> Self {
-        // SAFETY: as the caller promises.
-        unsafe {
-            let negative = _mm512_cmp_pd_mask::<_CMP_LT_OQ>(self.0, _mm512_setzero_pd());
-            Zmm(_mm512_mask_add_pd(self.0, negative, self.0, other.0))
-        }
     }
 
     #[inline(always)]

@@ -23,7 +23,7 @@ pub(super) unsafe fn multiply<V: Lanes>(prime: u64, a: &mut [u64], b: &[u64]) ->
         let modulus = Modulus::<V>::new(prime);
         for at in (0..whole).step_by(V::LANES) {
             let product = modulus.product(Residues(a).load(at), Residues(b).load(at));
-            modulus.canonical(product).store_residues(a.add(at));
+            modulus.store(product, a.add(at));
         }
     }
     whole
@@ -38,7 +38,7 @@ pub(super) unsafe fn scale<V: Lanes>(prime: u64, a: &mut [u64], factor: u64) -> 
     unsafe {
         let (modulus, factor) = (Modulus::<V>::new(prime), V::splat(factor as f64));
         for at in (0..whole).step_by(V::LANES) {
-            modulus.canonical(modulus.product(Residues(a).load(at), factor)).store_residues(a.add(at));
+            modulus.store(modulus.product(Residues(a).load(at), factor), a.add(at));
         }
     }
     whole
@@ -71,7 +71,7 @@ pub(super) unsafe fn add_products<V: Lanes>(prime: u64, pairs: &[(&[u64], &[u64]
                 }
             }
             for vector in 0..TOGETHER {
-                modulus.canonical(sums[vector]).store_residues(to.add(at + vector * V::LANES));
+                modulus.store(sums[vector], to.add(at + vector * V::LANES));
             }
         }
     }
@@ -104,7 +104,7 @@ pub(super) unsafe fn residues<V: Lanes, T: Integer>(
                 sum = sum.add(modulus.product(V::low(high), powers[2]));
                 sum = sum.add(modulus.product(V::high(high, T::SIGNED), powers[3]));
             }
-            modulus.canonical(modulus.reduce(sum)).store_residues(to.add(at));
+            modulus.store(modulus.reduce(sum), to.add(at));
         }
     }
     whole

@@ -30,8 +30,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn store(self, to: *mut f64);
     /// Integers below 2^52 from words.
     unsafe fn load_residues(from: *const u64) -> Self;
-    /// Integers of 0..2^52 to words.
-    unsafe fn store_residues(self, to: *mut u64);
+    /// Integers of -q..q, none of which is -0, to words as residues of the prime q in all lanes.
+    unsafe fn store_residues(self, prime: Self, to: *mut u64);
     /// Signed integers.
     unsafe fn load_i32(from: *const i32) -> Self;
     /// Words.
@@ -55,8 +55,6 @@ pub(super) trait Lanes: Copy {
     unsafe fn mul_sub(self, x: Self, y: Self) -> Self;
     /// `y - self · x`, rounded once.
     unsafe fn neg_mul_add(self, x: Self, y: Self) -> Self;
-    /// `self + other` in lanes where `self` is negative, else `self`.
-    unsafe fn add_if_negative(self, other: Self) -> Self;
 
     /// Of the elements in `a` and then `b`, in blocks of `2·HALF` elements, the lower and the upper halves of all blocks. `HALF`
     /// is a power of two below `LANES`. Lane `l` of both results is of block `block(HALF, l)`.
@@ -130,11 +128,14 @@ impl<V: Lanes> Modulus<V> {
         }
     }
 
-    /// x of -q..q to 0..q.
+    /// Stores x of -q..q, which is not -0, as residues.
+    ///
+    /// Nothing here makes -0 but from -0: a difference of equal numbers is 0, and where the first part of a product is -0, the
+    /// second is 0.
     #[inline(always)]
-    pub unsafe fn canonical(self, x: V) -> V {
+    pub unsafe fn store(self, x: V, to: *mut u64) {
         // SAFETY: as the caller promises.
-        unsafe { x.add_if_negative(self.prime) }
+        unsafe { x.store_residues(self.prime, to) }
     }
 }
 

@@ -201,7 +201,7 @@ pub fn primes(bits: u32, degree: usize, count: usize) -> Vec<u64> {
 /// Whether a number below 2^50 is prime: the test of Miller and Rabin with bases that decide up to 2^64.
 fn is_prime(n: u64) -> bool {
     const BASES: [u64; 12] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37];
-    if n < 2 || BASES.iter().any(|&base| n != base && n % base == 0) {
+    if n < 2 || BASES.iter().any(|&base| n != base && n.is_multiple_of(base)) {
         return false;
     }
     let twos = (n - 1).trailing_zeros();

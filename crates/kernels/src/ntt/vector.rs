@@ -119,11 +119,10 @@ const LIMIT: f64 = 4.0;
 /// Coefficients of `from` to evaluations, both of the tables' degree.
 ///
 /// # Safety
-/// The processor has the vector's instruction set. `values` holds as many elements as the degree, `from` reads as many.
+/// The processor has the vector's instruction set. `values` are `len` elements, as many as the degree, and so is what `from` reads,
+/// which may be the same.
 #[inline(always)]
-pub(super) unsafe fn forward<V: Lanes>(tables: &Tables, from: impl Memory, values: &mut [u64]) {
-    let len = values.len();
-    let values = values.as_mut_ptr();
+pub(super) unsafe fn forward<V: Lanes>(tables: &Tables, from: impl Memory, values: *mut u64, len: usize) {
     let data = Doubles(values.cast());
     // SAFETY: as the caller promises; passes cover `len` elements in blocks that divide it.
     unsafe {
@@ -275,8 +274,8 @@ unsafe fn narrow_forward<V: Lanes>(
                 (a, b) = forward_within::<V, 1>(modulus, a, b, V::load(inner.add(V::LANES)));
                 inner = inner.add(2 * V::LANES);
                 let to = values.add(at + 2 * pair * V::LANES);
-                modulus.canonical(modulus.reduce(a)).store_residues(to);
-                modulus.canonical(modulus.reduce(b)).store_residues(to.add(V::LANES));
+                modulus.store(modulus.reduce(a), to);
+                modulus.store(modulus.reduce(b), to.add(V::LANES));
             }
         }
     }
@@ -431,14 +430,11 @@ unsafe fn inverse_two<V: Lanes>(modulus: Modulus<V>, x: [V; 4], factors: [V; 3])
     }
 }
 
-/// (x + y)/N and (x - y)·w/N as residues. Both are products of what is below 4, so in -q..q.
+/// (x + y)/N and (x - y)·w/N. Both are products of what is below 4, so in -q..q.
 #[inline(always)]
 unsafe fn scaled_butterfly<V: Lanes>(modulus: Modulus<V>, x: V, y: V, scales: [V; 2]) -> (V, V) {
     // SAFETY: as the caller promises.
-    unsafe {
-        let (sum, difference) = (modulus.product(x.add(y), scales[0]), modulus.product(x.sub(y), scales[1]));
-        (modulus.canonical(sum), modulus.canonical(difference))
-    }
+    unsafe { (modulus.product(x.add(y), scales[0]), modulus.product(x.sub(y), scales[1])) }
 }
 
 /// The widest level, and division by N.
@@ -450,8 +446,8 @@ unsafe fn wide_inverse<V: Lanes>(modulus: Modulus<V>, tables: &Tables, values: *
         for at in (0..half).step_by(V::LANES) {
             let (low, high) = (values.add(at), values.add(at + half));
             let (x, y) = scaled_butterfly(modulus, V::load(low.cast()), V::load(high.cast()), scales);
-            x.store_residues(low);
-            y.store_residues(high);
+            modulus.store(x, low);
+            modulus.store(y, high);
         }
     }
 }
@@ -469,7 +465,7 @@ unsafe fn last_inverse_pass<V: Lanes>(modulus: Modulus<V>, tables: &Tables, valu
             let (x1, x3) = scaled_butterfly(modulus, x1, x3, scales);
             let x = [x0, x1, x2, x3];
             for leg in 0..4 {
-                x[leg].store_residues(values.add(at + leg * quarter));
+                modulus.store(x[leg], values.add(at + leg * quarter));
             }
         }
     }
@@ -487,14 +483,14 @@ macro_rules! entries {
         /// For all functions here: the processor has the features; lengths are as the generic functions require.
         #[target_feature(enable = $features)]
         pub(super) unsafe fn forward(tables: &Tables, values: &mut [u64]) {
-            let from = Residues(values.as_mut_ptr());
+            let (to, len) = (values.as_mut_ptr(), values.len());
             // SAFETY: as the caller promises.
-            unsafe { vector::forward::<$vector>(tables, from, values) }
+            unsafe { vector::forward::<$vector>(tables, Residues(to), to, len) }
         }
         #[target_feature(enable = $features)]
         pub(super) unsafe fn forward_small(tables: &Tables, small: &[i32], values: &mut [u64]) {
             // SAFETY: as the caller promises.
-            unsafe { vector::forward::<$vector>(tables, Small(small.as_ptr()), values) }
+            unsafe { vector::forward::<$vector>(tables, Small(small.as_ptr()), values.as_mut_ptr(), values.len()) }
         }
         #[target_feature(enable = $features)]
         pub(super) unsafe fn inverse(tables: &Tables, values: &mut [u64]) {
