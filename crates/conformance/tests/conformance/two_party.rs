@@ -59,7 +59,9 @@ fn products_by_lattice() {
     check::<TwoPartyHarness<u64>>(Transport::Tls, Ring::Pow2(60), options);
     let runs = [(Phase::Joint, 1), (Phase::Preprocess, 2), (Phase::Online, 2), (Phase::Joint, 3)];
     let session = Session::<TwoPartyHarness<u64>>::new(Transport::Memory, Ring::Pow2(37), options);
-    conform_program(&session, &case(37, 2), &runs).unwrap_or_else(|failure| panic!("{failure}"));
+    let mut case = case(37, 2);
+    case.inputs = (0..3).map(|number| programs::inputs(&case.program, 2, number)).collect();
+    conform_program(&session, &case, &runs).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// The segments of a table: one that bends between -2 and 2 at scale 8, with slopes.
