@@ -25,7 +25,7 @@ fn distance(mut first: Vec<f64>, mut second: Vec<f64>) -> f64 {
     largest as f64 / first.len() as f64 * (first.len() as f64 / 2.0).sqrt()
 }
 
-/// The noise that P1 could read off a response, in whole units of q: without flooding, and with it; and the error of what it decrypts.
+/// The noise that P1 could read off a response, in units of 2^-128: without flooding, and with it; and the error of what it decrypts.
 fn noises(parameters: &Parameters, weights: &[i64], count: usize) -> [Vec<f64>; 3] {
     let (set, ring) = (parameters.set(), parameters.ring());
     let (secret, public) = keys(set);
@@ -33,20 +33,24 @@ fn noises(parameters: &Parameters, weights: &[i64], count: usize) -> [Vec<f64>; 
     let due = product(ring, &messages, &[weights.to_vec()]);
     let weights = EncodedWeights::new(parameters, weights).unwrap();
     let positions: Vec<usize> = (0..set.degree()).collect();
+    // 2^128/q.
+    let unit = set.primes().fold(2.0_f64.powi(128), |unit, prime| unit / prime as f64);
     let mut noises = [const { Vec::new() }; 3];
     for _ in 0..count.div_ceil(set.degree()) {
         let message = secret.encrypt(parameters, &messages).unwrap();
         let ciphertexts = Ciphertext::read(set, &message, 1).unwrap();
         let pairs = [(&ciphertexts[0], &weights)];
-        let randomness = Prg::new(&*crate::sampling::fresh_key().unwrap());
-        let mut sums = Sums::new(parameters, &public, &pairs, &randomness).unwrap();
+        let randomness = Prg::new(&crate::sampling::fresh_key().unwrap());
+        let sums = Sums::new(parameters, &public, &pairs, &randomness).unwrap();
         let plain = hidden_noise(parameters, &secret, &sums, &due);
-        noises[0].extend(plain.into_iter().map(|noise| noise as f64));
         let mut flooding = vec![0; 2 * set.degree()];
         randomness.fill_u64(4, &mut flooding);
-        sums.c0 = sums.masked_results(parameters, &positions, &vec![0; set.degree()], &flooding);
-        let flooded = hidden_noise(parameters, &secret, &sums, &due);
-        noises[1].extend(flooded.into_iter().map(|noise| noise as f64));
+        let results = sums.masked_results(parameters, &positions, &vec![0; set.degree()], &flooding);
+        let mut fractions = vec![0; set.degree()];
+        parameters.fractions.of(&sums.c0, set.degree(), 0..set.degree(), &mut fractions);
+        let flooding = results.iter().zip(&fractions).map(|(result, fraction)| result.wrapping_sub(*fraction) as i128);
+        noises[1].extend(flooding.zip(&plain).map(|(flooding, &noise)| flooding as f64 + noise as f64 * unit));
+        noises[0].extend(plain.into_iter().map(|noise| noise as f64 * unit));
         let (response, mask) = respond(parameters, &public, &pairs, &positions).unwrap();
         let fractions = secret.fractions(parameters, &response, &positions).unwrap();
         let errors = fractions.iter().zip(&due).zip(&*mask).map(|((&fraction, &due), &mask)| {
@@ -70,7 +74,7 @@ fn noise_does_not_depend_on_the_weights() {
     assert!(plain > 10.0, "{plain}");
     assert!(flooded < 2.5 && decrypted < 2.5, "{flooded} {decrypted}");
     // Flooding reaches from end to end.
-    let end = 2.0_f64.powi(parameters.flood_bits() as i32);
+    let end = 2.0_f64.powi(parameters.flood_bits() as i32 - 1);
     let [low, high] = [f64::min, f64::max].map(|end| zero[1].iter().copied().fold(0.0, end));
     assert!((-1.001 * end..-0.99 * end).contains(&low) && (0.99 * end..1.001 * end).contains(&high));
 }
@@ -86,7 +90,7 @@ fn every_response_has_an_encryption_of_zero_of_its_own() {
     let weights = EncodedWeights::new(&parameters, &draws.weights(8, 256)).unwrap();
     // c1 − a·W, which P1 can compute for any W it supposes.
     let remainder = || {
-        let randomness = Prg::new(&*crate::sampling::fresh_key().unwrap());
+        let randomness = Prg::new(&crate::sampling::fresh_key().unwrap());
         let sums = Sums::new(&parameters, &public, &[(&ciphertexts[0], &weights)], &randomness).unwrap();
         let mut rest = sums.c1.to_vec();
         let at = |values: &[u64], prime: usize| values[prime * 256..(prime + 1) * 256].to_vec();
