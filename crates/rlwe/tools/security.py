@@ -1,25 +1,30 @@
 """Estimate the security of the parameter sets of crates/rlwe, without dependencies.
 
-Each set is LWE with n = N, a ternary secret of variance 2/3 and errors of standard deviation 3.24 modulo q. Two attacks are costed, both with
-blockwise lattice reduction (BKZ) of block size beta, whose root Hermite factor is
+    python crates/rlwe/tools/security.py
 
-    delta(beta) = (beta / (2 pi e) · (pi beta)^(1 / beta))^(1 / (2 (beta - 1))).
+A set is LWE with n = N, a ternary secret of variance 2/3 and errors of standard deviation 3.24 modulo q. Two attacks
+are costed. Both reduce a lattice by BKZ of block size beta, whose root Hermite factor is
 
-Primal attack: the vector (e, zeta·s, 1) is unique in a lattice of dimension d = m + n + 1 and volume q^m · zeta^n, where zeta = sigma_e / sigma_s
-makes both parts equally long. BKZ finds it if
+    delta(beta) = (beta / (2 pi e) (pi beta)^(1 / beta))^(1 / (2 (beta - 1))).
 
-    sigma_e · sqrt(beta) <= delta^(2 beta - d - 1) · (q^m · zeta^n)^(1 / d).
+Primal attack: (e, zeta s, 1) is the shortest vector of a lattice of dimension d = m + n + 1 and volume q^m zeta^n.
+The factor zeta = sigma_e / sigma_s makes both parts equally long. BKZ finds that vector if
 
-Dual attack: BKZ finds vectors of length l = delta^d · (q / zeta)^(n / d) in the lattice of (w, v / zeta) with v = w A mod q, d = m + n.
-One distinguishes with advantage eps = exp(-2 pi^2 (l sigma_e / q)^2), so 1 / eps^2 of them are needed; a sieve gives 2^(0.2075 beta) at once.
+    sigma_e sqrt(beta) <= delta^(2 beta - d - 1) (q^m zeta^n)^(1 / d).
 
-Both take the best number of samples m <= 2 n, for a ciphertext shows n samples and keys more.
+Dual attack: BKZ finds vectors of length l = delta^d (q / zeta)^(n / d) in the lattice of (w, v / zeta) with v = w A
+modulo q, of dimension d = m + n. One of them distinguishes with the advantage eps = exp(-2 pi^2 (l sigma_e / q)^2),
+so the attack needs 1 / eps^2 of them. A sieve yields 2^(0.2075 beta) at once.
 
-Cost of BKZ, in operations on a classical computer: log2(8 d) + 0.292 beta + 16.4 bits (8 d calls of a sieve: Becker, Ducas, Gama, Laarhoven, SODA
-2016). That decides: below 128 bits the program fails. The core-SVP cost 0.292 beta, which counts one call of a sieve and nothing else, is
-printed beside it, and so is the cap of the Homomorphic Encryption Standard (2018) on log2 q for ternary secrets at 128 bits.
+Both attacks take the best number of samples m <= 2 n.
 
-Estimates of this kind do not see attacks that use the ring or that guess parts of a sparse secret; the secrets here are dense.
+The cost of BKZ on a classical computer is 8 d calls of a sieve (Becker, Ducas, Gama, Laarhoven, SODA 2016), in bits
+0.292 beta + 16.4 + log2(8 d). This model decides: the program fails if an attack takes less than 128 bits, or if log2
+q exceeds the cap of the Homomorphic Encryption Standard (2018) for ternary secrets at 128 bits. The core-SVP cost,
+0.292 beta, counts one call of a sieve without any overhead; it is printed for comparison.
+
+The estimate ignores attacks that use the structure of the ring, for none is known that is faster at these parameters.
+It ignores guessing of parts of the secret, for the secret is dense.
 """
 
 import math
@@ -109,7 +114,8 @@ def main() -> int:
         log_q = float(bits * count)
         (primal_beta, primal_bits), (dual_beta, dual_bits) = primal(degree, log_q), dual(degree, log_q)
         print(
-            f"{degree:5}  {log_q:6.0f}  {STANDARD[degree]:3}  {primal_beta:11}  {primal_bits:4.0f}  {0.292 * primal_beta:8.0f}"
+            f"{degree:5}  {log_q:6.0f}  {STANDARD[degree]:3}"
+            f"  {primal_beta:11}  {primal_bits:4.0f}  {0.292 * primal_beta:8.0f}"
             f"  {dual_beta:9}  {dual_bits:4.0f}  {0.292 * dual_beta:8.0f}"
         )
         if min(primal_bits, dual_bits) < LEAST or log_q > STANDARD[degree]:
