@@ -1,4 +1,11 @@
 //! P0's response, Σ x·W − r encrypted, and its decryption by P1.
+//!
+//! P1 knows s, all errors of its own and x. What it reads of a response can be simulated without W, from z = Σ x·W − r alone,
+//! which is uniform because r is:
+//!
+//! - c1 = Σ a·W + a'·u + e2 is pseudorandom: a'·u + e2 is an RLWE sample with a secret u of this response alone.
+//! - c0 is sent at the results only, where c0/q = c1·s/q + z/t + noise/q + flooding. Flooding hides the noise, also its dependence
+//!   on u and e2. Rounding both to powers of two happens after that, so it reveals nothing more.
 
 use covey_kernels::Prg;
 use covey_kernels::ntt::Ntt;

@@ -139,3 +139,82 @@ fn no_seed_and_no_mask_occurs_twice() {
         }
     }
 }
+
+/// The coefficients of left − right·factor − plain modulo the first prime, nearest to zero; `left` and the rest are evaluations.
+fn rest(set: &ParameterSet, left: &[u64], right: &[u64], factor: &[u64], plain: &[u64]) -> Vec<i64> {
+    let (ntt, prime) = (&set.transforms()[0], set.transforms()[0].prime());
+    let mut rest = right[..set.degree()].to_vec();
+    ntt.multiply(&mut rest, &factor[..set.degree()]);
+    rest.iter_mut().zip(left).for_each(|(product, left)| *product = (left + prime - *product) % prime);
+    ntt.inverse(&mut rest);
+    let centred = |residue: u64| if residue > prime / 2 { residue as i64 - prime as i64 } else { residue as i64 };
+    rest.iter().zip(plain).map(|(rest, plain)| centred((rest + prime - plain) % prime)).collect()
+}
+
+/// Errors of the right size, with a mean of zero.
+fn check_errors(what: &str, errors: &[i64]) {
+    let count = errors.len() as f64;
+    let mean = errors.iter().sum::<i64>() as f64 / count;
+    let variance = errors.iter().map(|error| error * error).sum::<i64>() as f64 / count;
+    assert!(errors.iter().all(|error| error.abs() <= 21), "{what}");
+    // Five standard deviations.
+    assert!(
+        mean.abs() < 5.0 * (10.5 / count).sqrt() && (variance - 10.5).abs() < 5.0 * 15.0 / count.sqrt(),
+        "{what}: {mean} {variance}"
+    );
+}
+
+#[test]
+fn every_encryption_has_errors() {
+    let parameters = Parameters::choose(Ring::Pow2(32), WeightBound { bits: 1, terms: 1 }).unwrap();
+    let (set, degree) = (parameters.set(), parameters.set().degree());
+    let (secret, public) = keys(set);
+    let zeros = vec![0; degree];
+    check_errors("public key", &rest(set, &public.0.b, &public.0.a, &secret.evaluations, &zeros));
+
+    let messages = [Draws::new(33).messages(parameters.ring(), degree)];
+    let message = secret.encrypt(&parameters, &messages).unwrap();
+    let [ciphertext] = &Ciphertext::read(set, &message, 1).unwrap()[..] else { panic!("one was read") };
+    let mut encoded = zeros.clone();
+    parameters.encoder.remainders(&messages[0], &mut encoded);
+    encoded.iter_mut().for_each(|value| *value = parameters.encoder.residue(0, *value));
+    check_errors("ciphertext", &rest(set, &ciphertext.b, &ciphertext.a, &secret.evaluations, &encoded));
+
+    // Of a response without products, u is drawn again from its randomness.
+    let randomness = Prg::new(&crate::sampling::fresh_key().unwrap());
+    let sums = Sums::new(&parameters, &public, &[], &randomness).unwrap();
+    let mut u = vec![0; degree];
+    crate::sampling::ternary(&randomness, 0, &mut u);
+    let u = crate::keys::evaluations(set, &u);
+    let errors = [(&sums.c0, &public.0.b), (&sums.c1, &public.0.a)].map(|(sum, key)| {
+        let mut sum = sum[..degree].to_vec();
+        set.transforms()[0].forward(&mut sum);
+        rest(set, &sum, key, &u, &zeros)
+    });
+    check_errors("e1", &errors[0]);
+    check_errors("e2", &errors[1]);
+    // Independent of each other.
+    let product: i64 = errors[0].iter().zip(&errors[1]).map(|(first, second)| first * second).sum();
+    assert!((product as f64).abs() < 5.0 * 10.5 * (degree as f64).sqrt());
+}
+
+#[test]
+fn masks_are_uniform() {
+    for ring in [Ring::Pow2(4), Ring::Odd(31)] {
+        let set = small_sets().next().unwrap();
+        let parameters = Parameters::with_set(set, ring, WeightBound { bits: 0, terms: 1 }).unwrap();
+        let (_, public) = keys(set);
+        let positions: Vec<usize> = (0..256).collect();
+        let mut counts = [0_f64; 31];
+        for _ in 0..100 {
+            let (_, mask) = respond(&parameters, &public, &[], &positions).unwrap();
+            mask.iter().for_each(|&mask| counts[mask as usize] += 1.0);
+        }
+        let values = if ring == Ring::Odd(31) { 31 } else { 16 };
+        assert!(counts[values..].iter().all(|&count| count == 0.0));
+        let due = 25_600.0 / values as f64;
+        let statistic: f64 = counts[..values].iter().map(|count| (count - due).powi(2) / due).sum();
+        // 30 or 15 degrees of freedom.
+        assert!(statistic < 80.0, "{ring}: chi-squared {statistic}");
+    }
+}
