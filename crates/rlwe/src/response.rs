@@ -7,8 +7,8 @@
 //! - c0 is sent at the results only, where c0/q = c1·s/q + z/t + noise/q + flooding. Flooding hides the noise, also its dependence
 //!   on u and e2. Rounding both to powers of two happens after that, so it reveals nothing more.
 
-use covey_kernels::Prg;
 use covey_kernels::ntt::Ntt;
+use covey_kernels::{Prg, constant_time};
 use covey_ring::{Modulus, Ring, from_signed};
 use zeroize::Zeroizing;
 
@@ -37,10 +37,11 @@ impl EncodedWeights {
     pub fn new(parameters: &Parameters, weights: &[i64]) -> Result<Self, Error> {
         let (set, bound) = (parameters.set(), parameters.weight_bound());
         assert_eq!(weights.len(), set.degree(), "coefficients of a polynomial");
-        // Negative if any weight is beyond either end. No branch is on a single weight.
+        // Negative if any weight is beyond either end. That one bit is public: the error tells it.
         let largest = 1_i64 << bound.bits;
         let ends = |weight: i64| largest.wrapping_sub(weight) | largest.wrapping_add(weight);
-        if weights.iter().fold(0, |any, &weight| any | ends(weight)) < 0 {
+        let beyond = weights.iter().fold(0, |any, &weight| any | ends(weight));
+        if !constant_time::is_zero(beyond as u64 >> 63) {
             return Err(Error::Weights { bits: bound.bits, terms: bound.terms });
         }
         let sizes = || weights.iter().map(|weight| u128::from(weight.unsigned_abs()));
@@ -69,7 +70,7 @@ pub fn respond(
     products: &[(&Ciphertext, &EncodedWeights)],
     positions: &[usize],
 ) -> Result<(Vec<u8>, Zeroizing<Vec<u64>>), Error> {
-    let randomness = Prg::new(&*sampling::fresh_key()?);
+    let randomness = sampling::secret_generator()?;
     let sums = Sums::new(parameters, key, products, &randomness)?;
     let mut mask = Zeroizing::new(vec![0; positions.len()]);
     draw_mask(parameters.ring(), &randomness, &mut mask);
@@ -85,6 +86,7 @@ pub fn respond(
     parameters.fractions.of(&sums.c1, degree, 0..degree, &mut fractions);
     fractions.iter_mut().for_each(|fraction| *fraction = rounded(*fraction, width1));
     wire::pack(&fractions, width1, &mut message);
+    constant_time::public(&message);
     Ok((message, mask))
 }
 
@@ -190,7 +192,9 @@ fn check(parameters: &Parameters, key: &PublicKey, products: &[(&Ciphertext, &En
     let bound = parameters.weight_bound();
     let l1_norm: u128 = products.iter().map(|(_, w)| w.l1_norm).sum();
     let squared_l2_norm: u128 = products.iter().map(|(_, w)| w.squared_l2_norm).sum();
-    if l1_norm > bound.l1_norm() || squared_l2_norm > bound.squared_l2_norm() {
+    // Norms are below 2^109, so a difference is negative if its highest bit is set. That one bit is public: the error tells it.
+    let beyond = bound.l1_norm().wrapping_sub(l1_norm) | bound.squared_l2_norm().wrapping_sub(squared_l2_norm);
+    if !constant_time::is_zero((beyond >> 127) as u64) {
         return Err(Error::Weights { bits: bound.bits, terms: bound.terms });
     }
     Ok(())

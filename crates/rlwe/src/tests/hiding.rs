@@ -40,7 +40,7 @@ fn noises(parameters: &Parameters, weights: &[i64], count: usize) -> [Vec<f64>; 
         let message = secret.encrypt(parameters, &messages).unwrap();
         let ciphertexts = Ciphertext::read(set, &message, 1).unwrap();
         let pairs = [(&ciphertexts[0], &weights)];
-        let randomness = Prg::new(&crate::sampling::fresh_key().unwrap());
+        let randomness = crate::sampling::secret_generator().unwrap();
         let sums = Sums::new(parameters, &public, &pairs, &randomness).unwrap();
         let plain = hidden_noise(parameters, &secret, &sums, &due);
         let mut flooding = vec![0; 2 * set.degree()];
@@ -90,7 +90,7 @@ fn every_response_has_an_encryption_of_zero_of_its_own() {
     let weights = EncodedWeights::new(&parameters, &draws.weights(8, 256)).unwrap();
     // c1 − a·W, which P1 can compute for any W it supposes.
     let remainder = || {
-        let randomness = Prg::new(&crate::sampling::fresh_key().unwrap());
+        let randomness = crate::sampling::secret_generator().unwrap();
         let sums = Sums::new(&parameters, &public, &[(&ciphertexts[0], &weights)], &randomness).unwrap();
         let mut rest = sums.c1.to_vec();
         let at = |values: &[u64], prime: usize| values[prime * 256..(prime + 1) * 256].to_vec();
@@ -181,7 +181,7 @@ fn every_encryption_has_errors() {
     check_errors("ciphertext", &rest(set, &ciphertext.b, &ciphertext.a, &secret.evaluations, &encoded));
 
     // Of a response without products, u is drawn again from its randomness.
-    let randomness = Prg::new(&crate::sampling::fresh_key().unwrap());
+    let randomness = crate::sampling::secret_generator().unwrap();
     let sums = Sums::new(&parameters, &public, &[], &randomness).unwrap();
     let mut u = vec![0; degree];
     crate::sampling::ternary(&randomness, 0, &mut u);

@@ -67,7 +67,7 @@ fn measure(case: &Case, parameters: &Parameters, count: usize) -> [f64; 2] {
         let message = secret.encrypt(parameters, &case.messages).unwrap();
         let ciphertexts = Ciphertext::read(set, &message, case.messages.len()).unwrap();
         let pairs: Vec<_> = ciphertexts.iter().zip(&weights).collect();
-        let randomness = Prg::new(&crate::sampling::fresh_key().unwrap());
+        let randomness = crate::sampling::secret_generator().unwrap();
         let sums = Sums::new(parameters, &public, &pairs, &randomness).unwrap();
         for noise in hidden_noise(parameters, &secret, &sums, &due) {
             largest[0] = largest[0].max((noise.abs() + 1) as f64 / hidden);
