@@ -21,8 +21,9 @@ fn least<T>(mut call: impl FnMut() -> T) -> f64 {
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!(
-        "{:>8} {:>5} {:>6} {:>5} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>7} {:>7} {:>6}",
+        "{:>8} {:>7} {:>5} {:>6} {:>5} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>7} {:>7} {:>6}",
         "ring",
+        "terms",
         "N",
         "primes",
         "flood",
@@ -65,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (response, _) = respond(&parameters, &public, &[], &positions)?;
         let alone = least(|| respond(&parameters, &public, &[], &positions));
         println!(
-            "{:>8} {degree:>5} {:>6} {:>5} {:>8.1} {:>8.3} {:>8.0} {:>8.0} {:>8.0} {alone:>8.0} {:>8.1} {:>9.0} {:>7} {:>7} {:>6?}",
+            "{:>8} {terms:>7} {degree:>5} {:>6} {:>5} {:>8.1} {:>8.3} {:>8.0} {:>8.0} {:>8.0} {alone:>8.0} {:>8.1} {:>9.0} {:>7} {:>7} {:>6?}",
             ring.to_string(),
             format!("{}x{}", set.primes().count(), set.prime_bits()),
             parameters.flood_bits(),

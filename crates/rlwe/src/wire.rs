@@ -34,7 +34,7 @@ pub(crate) fn pack(values: &[u128], bits: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Calls `take` with index, low and high part of each number; the second part is worth 2^[`shift`] times as much.
+/// Calls `take` with index, low and high part of each number; the second part is worth 2^[`SHIFT`] times as much.
 pub(crate) fn unpack(
     what: &'static str,
     bytes: &[u8],
