@@ -3,7 +3,7 @@
 //! a is uniform, so it is drawn as evaluations and stands for its seed in the message; b is sent as evaluations too, so that P0
 //! transforms neither.
 
-use covey_kernels::{Prg, packing};
+use covey_kernels::{Prg, constant_time, packing};
 use covey_ring::Ring;
 use zeroize::Zeroizing;
 
@@ -46,10 +46,10 @@ pub(crate) fn encrypt(
     mut add_message: impl FnMut(usize, usize, &mut [u64]),
 ) -> Result<Vec<u8>, Error> {
     let set = key.set;
-    let (seed, secret) = (sampling::fresh_key()?, sampling::fresh_key()?);
-    let (public, secret) = (Prg::new(&seed), Prg::new(&secret));
+    let (seed, secret) = (sampling::fresh_seed()?, sampling::secret_generator()?);
+    let public = Prg::new(&seed);
     let mut message = Vec::with_capacity(set.ciphertexts_bytes(count));
-    message.extend_from_slice(&*seed);
+    message.extend_from_slice(&seed);
     let mut errors = Zeroizing::new(vec![0; set.degree()]);
     let mut values = Zeroizing::new(vec![0; set.degree()]);
     let mut uniform = vec![0; set.degree()];
@@ -65,6 +65,7 @@ pub(crate) fn encrypt(
             packing::pack_words(&values, Ring::Pow2(set.prime_bits()), &mut message);
         }
     }
+    constant_time::public(&message);
     Ok(message)
 }
 

@@ -1,6 +1,5 @@
 //! P1's keys.
 
-use covey_kernels::Prg;
 use zeroize::Zeroizing;
 
 use crate::encryption::{Ciphertext, encrypt};
@@ -22,7 +21,7 @@ impl SecretKey {
     /// A key from the randomness of the operating system.
     pub fn new(set: &'static ParameterSet) -> Result<Self, Error> {
         let mut secret = Zeroizing::new(vec![0; set.degree()]);
-        sampling::ternary(&Prg::new(&*sampling::fresh_key()?), 0, &mut secret);
+        sampling::ternary(&sampling::secret_generator()?, 0, &mut secret);
         Ok(SecretKey { set, evaluations: evaluations(set, &secret) })
     }
 

@@ -37,13 +37,13 @@ impl WeightBound {
     }
 }
 
-/// What flooding has to hide at one coefficient, in units of the ciphertext modulus: `W∗(e + ρ) − ρ_r + e'∗u + e1 − e2∗s`.
+/// What flooding has to hide at one coefficient, in units of 1/q: `W∗(e + ρ) + e'∗u + e1 − e2∗s`.
 ///
 /// Errors e of the ciphertexts meet the weights, e' of the public key meets u, and e2 meets s; both have at most N coefficients ±1.
 /// ρ, the rounding of what is encrypted, is taken at its worst, for it depends on values that need not be uniform.
 pub(crate) fn hidden(degree: usize, weights: &WeightBound) -> f64 {
     let proxy = ERROR * (weights.squared_l2_norm() as f64 + 2.0 * degree as f64 + 1.0);
-    DEVIATIONS * proxy.sqrt() + (weights.l1_norm() as f64 + 1.0) / 2.0 + 1.0
+    DEVIATIONS * proxy.sqrt() + weights.l1_norm() as f64 / 2.0
 }
 
 /// The error of the decrypted value that comes from the rounding of c1, in units of its last bit: `ε∗s` for s of N coefficients ±1.

@@ -1,5 +1,6 @@
 //! Which degree, primes and widths a ring and a bound on the weights call for.
 
+use std::fmt;
 use std::sync::OnceLock;
 
 use covey_kernels::ntt::{Ntt, primes};
@@ -7,7 +8,7 @@ use covey_ring::Ring;
 
 use crate::error::Error;
 use crate::noise::{self, WeightBound, power_of_two};
-use crate::residues::{Encoder, Factor, Lift, Switcher};
+use crate::residues::{Encoder, Fraction, Fractions, Lift};
 use crate::wire;
 
 /// Degree N, bits of a prime and number of primes, from the fewest bytes. `tools/security.py` estimates the security of each.
@@ -15,8 +16,6 @@ const SETS: [(usize, u32, usize); 4] = [(4096, 50, 2), (4096, 36, 3), (8192, 50,
 
 /// The least statistical distance of one coefficient, as a negative logarithm.
 const LEAST_HIDING: i32 = 40;
-/// Flooding with more bits than these would not fit the arithmetic; it hides far more than needed by then.
-const MOST_FLOODING: u32 = 120;
 /// The widest weights, so that they are residues of every prime.
 const WIDEST_WEIGHT: u32 = 34;
 
@@ -86,13 +85,15 @@ pub struct Parameters {
     set: &'static ParameterSet,
     ring: Ring,
     weights: WeightBound,
-    flood_bits: u32,
+    /// Flooding is uniform in −2^-g .. 2^-g, as a fraction of the whole.
+    flood: u32,
     /// The widths of the coefficients of a response.
     widths: [u32; 2],
     pub(crate) encoder: Encoder,
-    pub(crate) switcher: Switcher,
+    pub(crate) fractions: Fractions,
+    /// 1/t.
+    pub(crate) unit: Fraction,
     pub(crate) lift: Lift,
-    pub(crate) flood: FloodTables,
 }
 
 impl Parameters {
@@ -115,33 +116,29 @@ impl Parameters {
             return None;
         }
         // Half a unit of the result is shared out: the rounding of c0 takes an eighth of a unit, that of c1 at most a fifth.
-        let bits = ring.bits();
-        let rounding = noise::rounding(set.degree);
+        let (bits, rounding) = (ring.bits(), noise::rounding(set.degree));
         let extra = (0..).find(|&extra| rounding <= 0.2 * power_of_two(extra))? as u32;
-        let widths = [bits + 2, bits + extra];
-        let unit = match ring {
-            Ring::Pow2(bits) => power_of_two(bits as i32),
-            Ring::Odd(n) => n as f64,
+        let whole: u128 = match ring {
+            Ring::Pow2(bits) => 1 << bits,
+            Ring::Odd(n) => n.into(),
         };
-        // The last term is far above the errors of these roundings and of fixed-point fractions.
-        let left = 0.5 - unit * (power_of_two(-(widths[0] as i32) - 1) + rounding * power_of_two(-(widths[1] as i32)));
-        let largest = (left - power_of_two(-20)) * set.modulus() / unit;
-        let hidden = noise::hidden(set.degree, &weights);
-        let flood_bits = (0..=MOST_FLOODING).rev().find(|&bits| power_of_two(bits as i32) + hidden <= largest)?;
-        if power_of_two(flood_bits as i32 + 1 - LEAST_HIDING) < hidden {
-            return None;
-        }
-        Some(Parameters {
+        let mut parameters = Parameters {
             set,
             ring,
             weights,
-            flood_bits,
-            widths,
+            flood: 0,
+            widths: [bits + 2, bits + extra],
             encoder: Encoder::new(ring, &set.transforms)?,
-            switcher: Switcher::new(&set.transforms),
-            lift: Lift::new(&set.transforms, set.degree, widths[1])?,
-            flood: FloodTables::new(&set.transforms, flood_bits),
-        })
+            fractions: Fractions::new(&set.transforms),
+            unit: Fraction::new(1, whole),
+            lift: Lift::new(&set.transforms, set.degree, bits + extra)?,
+        };
+        parameters.flood = (bits..bits + 6).find(|&flood| {
+            parameters.flood = flood;
+            parameters.noise_bounds()[1] < 0.499
+        })?;
+        let hides = parameters.shift() <= power_of_two(-LEAST_HIDING);
+        hides.then_some(parameters)
     }
 
     /// Degree and primes.
@@ -159,9 +156,9 @@ impl Parameters {
         self.weights
     }
 
-    /// F: flooding is uniform in −2^F .. 2^F − 1.
+    /// The random bits of flooding: it is uniform among 2^bits neighbouring multiples of 2^-128, as a fraction of the whole.
     pub fn flood_bits(&self) -> u32 {
-        self.flood_bits
+        129 - self.flood
     }
 
     /// The bits of a coefficient of c0 and of c1 in a response.
@@ -174,7 +171,7 @@ impl Parameters {
         wire::packed_len(results, self.widths[0]) + wire::packed_len(self.set.degree, self.widths[1])
     }
 
-    /// What flooding hides at a coefficient, in units of q, and the whole error of a decrypted value, in units of the result.
+    /// What flooding hides at a coefficient, in units of 1/q, and the whole error of a decrypted value, in units of the result.
     /// The second is below 1/2: decryption is exact. Each bound fails with a probability of at most 2^-80 a coefficient.
     pub fn noise_bounds(&self) -> [f64; 2] {
         let hidden = noise::hidden(self.set.degree, &self.weights);
@@ -182,46 +179,40 @@ impl Parameters {
             Ring::Pow2(bits) => power_of_two(bits as i32),
             Ring::Odd(n) => n as f64,
         };
-        let flood = (power_of_two(self.flood_bits as i32) + hidden) / self.set.modulus();
+        let flooding = power_of_two(-(self.flood as i32)) + self.hidden();
         let c0 = power_of_two(-(self.widths[0] as i32) - 1);
         let c1 = noise::rounding(self.set.degree) * power_of_two(-(self.widths[1] as i32));
-        [hidden, unit * (flood + c0 + c1)]
+        [hidden, unit * (flooding + c0 + c1)]
     }
 
     /// How far what P1 sees of the noise of `coefficients` results is from noise that does not depend on the weights: the negative
     /// logarithm to base 2 of the statistical distance.
     pub fn statistical_distance_bits(&self, coefficients: u64) -> f64 {
-        // A uniform variable of 2^(F+1) values that is moved by b is at a distance of b/2^(F+1).
-        let flooding = self.noise_bounds()[0] * power_of_two(-(self.flood_bits as i32) - 1);
-        -((flooding + power_of_two(noise::FAILURE)) * coefficients.max(1) as f64).log2()
+        -((self.shift() + power_of_two(noise::FAILURE)) * coefficients.max(1) as f64).log2()
+    }
+
+    /// What flooding hides, as a fraction of the whole, with the errors of fixed-point fractions: of c0, of the mask and of what P1 sees.
+    fn hidden(&self) -> f64 {
+        let fixed_point = (Fractions::error(self.set.transforms.len()) + 4.0) * power_of_two(-128);
+        noise::hidden(self.set.degree, &self.weights) / self.set.modulus() + fixed_point
+    }
+
+    /// The statistical distance of one coefficient: a uniform variable of width 2M that is moved by b is at a distance of b/2M.
+    fn shift(&self) -> f64 {
+        self.hidden() * power_of_two(self.flood as i32 - 1)
     }
 }
 
-/// The residues of flooding: x mod 2^(F+1) − 2^F for a uniform number x of two words.
-#[derive(Clone)]
-pub(crate) struct FloodTables {
-    masks: [u64; 2],
-    /// For each prime 1, 2^64 and −2^F.
-    primes: Vec<([Factor; 2], u64)>,
+impl fmt::Display for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (set, hiding) = (self.set, self.statistical_distance_bits(1));
+        let (degree, count, bits) = (set.degree, set.transforms.len(), set.prime_bits);
+        write!(f, "N = {degree}, {count} primes of {bits} bits, noise of a result hidden up to 2^-{hiding:.0}")
+    }
 }
 
-impl FloodTables {
-    pub fn new(transforms: &[Ntt], bits: u32) -> Self {
-        let mask = (1_u128 << (bits + 1)) - 1;
-        let constants = |ntt: &Ntt| {
-            let prime = ntt.prime();
-            let middle = (1_u128 << bits) % u128::from(prime);
-            ([Factor::new(1, prime), Factor::new(1 << 64, prime)], prime - middle as u64)
-        };
-        FloodTables { masks: [mask as u64, (mask >> 64) as u64], primes: transforms.iter().map(constants).collect() }
-    }
-
-    /// The residue modulo the prime of that index of the number that two uniform words give.
-    #[inline(always)]
-    pub fn residue(&self, index: usize, words: [u64; 2], prime: u64) -> u64 {
-        let ([one, high], middle) = self.primes[index];
-        let low = one.times(words[0] & self.masks[0]);
-        let high = high.times(words[1] & self.masks[1]);
-        crate::residues::add(crate::residues::add(low, high, prime), middle, prime)
+impl fmt::Debug for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Parameters({}: {self})", self.ring)
     }
 }

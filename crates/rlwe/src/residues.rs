@@ -1,4 +1,4 @@
-//! Numbers modulo the ciphertext modulus q, as residues modulo its primes: from fractions of it, and to powers of two.
+//! Numbers modulo the ciphertext modulus q, as residues modulo its primes: from fractions of it, and to them.
 //!
 //! No big integer occurs, and nothing branches on a value.
 
@@ -125,63 +125,76 @@ impl Encoder {
     }
 }
 
-/// Switches residues modulo q to a power of two: round(2^p · c/q) modulo 2^p.
-///
-/// c/q = Σ y_i/q_i modulo 1 with y_i = c·(q/q_i)^-1 mod q_i. The fractions are added in 128-bit fixed point; each is too small by less
-/// than 3·2^-128.
-#[derive(Clone)]
-pub(crate) struct Switcher {
-    primes: Vec<Fraction>,
-}
-
+/// A fraction k/d by which numbers are multiplied modulo 1, in 128-bit fixed point.
 #[derive(Clone, Copy)]
-struct Fraction {
-    /// (q/q_i)^-1.
-    factor: Factor,
-    /// ⌊2^(127 + bits) / q_i⌋ in two words, where 2^(bits − 1) < q_i < 2^bits.
-    high: u64,
-    low: u64,
-    bits: u32,
+pub(crate) struct Fraction {
+    /// ⌊2^192 · k/d⌋, the lowest word first.
+    words: [u64; 3],
 }
 
 impl Fraction {
-    /// residue·(q/q_i)^-1 / q_i in units of 2^-128.
+    /// `numerator` / `denominator`, below 1, with a denominator of at most 2^64.
+    pub fn new(numerator: u64, denominator: u128) -> Self {
+        let mut rest = u128::from(numerator);
+        let words = [(); 3].map(|()| {
+            let word = (rest << 64) / denominator;
+            rest = (rest << 64) % denominator;
+            word as u64
+        });
+        Fraction { words: [words[2], words[1], words[0]] }
+    }
+
+    /// x times the fraction modulo 1, in units of 2^-128: too small by less than 2 units, and exact for a denominator 2^l.
     #[inline(always)]
-    fn of(self, residue: u64) -> u128 {
-        let y = u128::from(self.factor.times(residue));
-        // No overflow: y · high · 2^(65 − bits) <= 2^128 · y / q_i.
-        ((y * u128::from(self.high)) << (65 - self.bits)) + ((y * u128::from(self.low)) >> (self.bits - 1))
+    pub fn times(self, x: u64) -> u128 {
+        let [low, middle, high] = self.words.map(|word| u128::from(x) * u128::from(word));
+        (low >> 64).wrapping_add(middle).wrapping_add(high << 64)
     }
 }
 
-impl Switcher {
+/// Numbers modulo q as fractions of it: c/q = Σ c·k_i/q_i modulo 1 for the residues c and k_i = (q/q_i)^-1 mod q_i.
+#[derive(Clone)]
+pub(crate) struct Fractions {
+    primes: Vec<Fraction>,
+}
+
+impl Fractions {
     pub fn new(primes: &[Ntt]) -> Self {
         let fraction = |ntt: &Ntt| {
-            let prime = ntt.prime();
-            let others = primes.iter().map(Ntt::prime).filter(|&other| other != prime);
-            let others = others.fold(1, |product, other| product * u128::from(other) % u128::from(prime));
-            let bits = 64 - prime.leading_zeros();
-            let (high, rest) = ((1 << (63 + bits)) / u128::from(prime), (1 << (63 + bits)) % u128::from(prime));
-            Fraction {
-                factor: Factor::new(inverse(others, prime).into(), prime),
-                high: high as u64,
-                low: ((rest << 64) / u128::from(prime)) as u64,
-                bits,
-            }
+            let prime = u128::from(ntt.prime());
+            let others = primes.iter().map(Ntt::prime).filter(|&other| other != ntt.prime());
+            let others = others.fold(1, |product, other| product * u128::from(other) % prime);
+            Fraction::new(inverse(others, ntt.prime()), prime)
         };
-        Switcher { primes: primes.iter().map(fraction).collect() }
+        Fractions { primes: primes.iter().map(fraction).collect() }
     }
 
-    /// Numbers of `bits` bits from residues, for each prime a slice as long as `out`.
-    pub fn switch<'a>(&self, residues: impl Iterator<Item = &'a [u64]>, bits: u32, out: &mut [u128]) {
-        out.fill(1 << (127 - bits));
-        for (fraction, residues) in self.primes.iter().zip(residues) {
-            for (sum, &residue) in out.iter_mut().zip(residues) {
-                *sum = sum.wrapping_add(fraction.of(residue));
+    /// How many units of 2^-128 a fraction is too small by, at most.
+    pub fn error(primes: usize) -> f64 {
+        2.0 * primes as f64
+    }
+
+    /// The fractions of the coefficients at some positions, in units of 2^-128. `residues` has `degree` for each prime.
+    pub fn of(
+        &self,
+        residues: &[u64],
+        degree: usize,
+        positions: impl Iterator<Item = usize> + Clone,
+        out: &mut [u128],
+    ) {
+        out.fill(0);
+        for (fraction, residues) in self.primes.iter().zip(residues.chunks_exact(degree)) {
+            for (sum, at) in out.iter_mut().zip(positions.clone()) {
+                *sum = sum.wrapping_add(fraction.times(residues[at]));
             }
         }
-        out.iter_mut().for_each(|sum| *sum >>= 128 - bits);
     }
+}
+
+/// The nearest multiple of 2^-bits, modulo 1, of a fraction in units of 2^-128.
+#[inline(always)]
+pub(crate) fn rounded(fraction: u128, bits: u32) -> u128 {
+    fraction.wrapping_add(1 << (127 - bits)) >> (128 - bits)
 }
 
 /// Numbers modulo a power of two from two residues, for numbers of at most N·2^p in absolute value: Garner's form of the

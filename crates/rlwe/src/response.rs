@@ -1,7 +1,14 @@
 //! P0's response, Σ x·W − r encrypted, and its decryption by P1.
+//!
+//! P1 knows s, all errors of its own and x. What it reads of a response can be simulated without W, from z = Σ x·W − r alone,
+//! which is uniform because r is:
+//!
+//! - c1 = Σ a·W + a'·u + e2 is pseudorandom: a'·u + e2 is an RLWE sample with a secret u of this response alone.
+//! - c0 is sent at the results only, where c0/q = c1·s/q + z/t + noise/q + flooding. Flooding hides the noise, also its dependence
+//!   on u and e2. Rounding both to powers of two happens after that, so it reveals nothing more.
 
-use covey_kernels::Prg;
 use covey_kernels::ntt::Ntt;
+use covey_kernels::{Prg, constant_time};
 use covey_ring::{Modulus, Ring, from_signed};
 use zeroize::Zeroizing;
 
@@ -9,7 +16,7 @@ use crate::encryption::Ciphertext;
 use crate::error::Error;
 use crate::keys::{PublicKey, SecretKey, evaluations};
 use crate::parameters::{ParameterSet, Parameters};
-use crate::residues::{Factor, add, from_small, subtract};
+use crate::residues::{Factor, Lift, add, from_small, rounded};
 use crate::{sampling, wire};
 
 const RESPONSE: &str = "response";
@@ -30,10 +37,11 @@ impl EncodedWeights {
     pub fn new(parameters: &Parameters, weights: &[i64]) -> Result<Self, Error> {
         let (set, bound) = (parameters.set(), parameters.weight_bound());
         assert_eq!(weights.len(), set.degree(), "coefficients of a polynomial");
-        // Negative if any weight is beyond either end. No branch is on a single weight.
+        // Negative if any weight is beyond either end. That one bit is public: the error tells it.
         let largest = 1_i64 << bound.bits;
         let ends = |weight: i64| largest.wrapping_sub(weight) | largest.wrapping_add(weight);
-        if weights.iter().fold(0, |any, &weight| any | ends(weight)) < 0 {
+        let beyond = weights.iter().fold(0, |any, &weight| any | ends(weight));
+        if !constant_time::is_zero(beyond as u64 >> 63) {
             return Err(Error::Weights { bits: bound.bits, terms: bound.terms });
         }
         let sizes = || weights.iter().map(|weight| u128::from(weight.unsigned_abs()));
@@ -62,14 +70,24 @@ pub fn respond(
     products: &[(&Ciphertext, &EncodedWeights)],
     positions: &[usize],
 ) -> Result<(Vec<u8>, Zeroizing<Vec<u64>>), Error> {
-    let randomness = Prg::new(&*sampling::fresh_key()?);
+    let randomness = sampling::secret_generator()?;
     let sums = Sums::new(parameters, key, products, &randomness)?;
     let mut mask = Zeroizing::new(vec![0; positions.len()]);
     draw_mask(parameters.ring(), &randomness, &mut mask);
     let mut flooding = Zeroizing::new(vec![0; 2 * positions.len()]);
     randomness.fill_u64(stream::FLOODING, &mut flooding);
-    let results = sums.masked_results(parameters, positions, &mask, &flooding);
-    Ok((sums.message(parameters, positions.len(), &results), mask))
+    let mut message = Vec::with_capacity(parameters.response_bytes(positions.len()));
+    let [width0, width1] = parameters.response_widths();
+    let mut fractions = sums.masked_results(parameters, positions, &mask, &flooding);
+    fractions.iter_mut().for_each(|fraction| *fraction = rounded(*fraction, width0));
+    wire::pack(&fractions, width0, &mut message);
+    let degree = parameters.set().degree();
+    fractions.resize(degree, 0);
+    parameters.fractions.of(&sums.c1, degree, 0..degree, &mut fractions);
+    fractions.iter_mut().for_each(|fraction| *fraction = rounded(*fraction, width1));
+    wire::pack(&fractions, width1, &mut message);
+    constant_time::public(&message);
+    Ok((message, mask))
 }
 
 /// The streams of a response's randomness.
@@ -137,44 +155,28 @@ impl Sums {
         Ok(Sums { c0, c1 })
     }
 
-    /// The coefficients of c0 at the positions, less the encoded mask, flooded; for each prime as many as there are positions.
+    /// c0/q − r/t + flooding at the positions, modulo 1 in units of 2^-128. Flooding takes two uniform words each.
     pub fn masked_results(
         &self,
         parameters: &Parameters,
         positions: &[usize],
         mask: &[u64],
         flooding: &[u64],
-    ) -> Zeroizing<Vec<u64>> {
-        let set = parameters.set();
-        let mut seen = vec![false; set.degree()];
+    ) -> Zeroizing<Vec<u128>> {
+        let degree = parameters.set().degree();
+        let mut seen = vec![false; degree];
         positions.iter().for_each(|&at| assert!(!std::mem::replace(&mut seen[at], true), "coefficient {at} twice"));
-        let mut remainders = Zeroizing::new(vec![0; positions.len()]);
-        parameters.encoder.remainders(mask, &mut remainders);
-        let mut results = Zeroizing::new(Vec::with_capacity(set.transforms().len() * positions.len()));
-        let sums = self.c0.chunks_exact(set.degree());
-        for (index, (ntt, sums)) in set.transforms().iter().zip(sums).enumerate() {
-            let prime = ntt.prime();
-            let randomness = remainders.iter().zip(flooding.as_chunks().0);
-            results.extend(positions.iter().zip(randomness).map(|(&at, (&remainder, &flooding))| {
-                let flooded = add(sums[at], parameters.flood.residue(index, flooding, prime), prime);
-                subtract(flooded, parameters.encoder.residue(index, remainder), prime)
-            }));
+        // Room for c1 too, so that nothing is left behind where it was.
+        let mut results = Zeroizing::new(Vec::with_capacity(degree));
+        results.resize(positions.len(), 0_u128);
+        parameters.fractions.of(&self.c0, degree, positions.iter().copied(), &mut results);
+        let bits = parameters.flood_bits();
+        let (ones, middle) = ((1 << bits) - 1, 1 << (bits - 1));
+        for ((result, &mask), words) in results.iter_mut().zip(mask).zip(flooding.as_chunks::<2>().0) {
+            let flooding = (u128::from(words[1]) << 64 | u128::from(words[0])) & ones;
+            *result = result.wrapping_add(flooding).wrapping_sub(middle).wrapping_sub(parameters.unit.times(mask));
         }
         results
-    }
-
-    /// Both polynomials switched to powers of two and packed.
-    fn message(&self, parameters: &Parameters, count: usize, results: &[u64]) -> Vec<u8> {
-        let (degree, widths) = (parameters.set().degree(), parameters.response_widths());
-        let mut message = Vec::with_capacity(parameters.response_bytes(count));
-        let mut switched = Zeroizing::new(vec![0; degree]);
-        for (residues, count, bits) in [(results, count, widths[0]), (&*self.c1, degree, widths[1])] {
-            let switched = &mut switched[..count];
-            // No results at all make no chunks.
-            parameters.switcher.switch(residues.chunks_exact(count.max(1)), bits, switched);
-            wire::pack(switched, bits, &mut message);
-        }
-        message
     }
 }
 
@@ -190,7 +192,9 @@ fn check(parameters: &Parameters, key: &PublicKey, products: &[(&Ciphertext, &En
     let bound = parameters.weight_bound();
     let l1_norm: u128 = products.iter().map(|(_, w)| w.l1_norm).sum();
     let squared_l2_norm: u128 = products.iter().map(|(_, w)| w.squared_l2_norm).sum();
-    if l1_norm > bound.l1_norm() || squared_l2_norm > bound.squared_l2_norm() {
+    // Norms are below 2^109, so a difference is negative if its highest bit is set. That one bit is public: the error tells it.
+    let beyond = bound.l1_norm().wrapping_sub(l1_norm) | bound.squared_l2_norm().wrapping_sub(squared_l2_norm);
+    if !constant_time::is_zero((beyond >> 127) as u64) {
         return Err(Error::Weights { bits: bound.bits, terms: bound.terms });
     }
     Ok(())
@@ -225,7 +229,7 @@ impl SecretKey {
         }
         wire::check_len(RESPONSE, response, parameters.response_bytes(positions.len()))?;
         let (c0, c1) = response.split_at(wire::packed_len(positions.len(), width0));
-        let (degree, transforms) = (set.degree(), &set.transforms()[..crate::residues::Lift::PRIMES]);
+        let (degree, transforms) = (set.degree(), &set.transforms()[..Lift::PRIMES]);
         let mut product = Zeroizing::new(vec![0; transforms.len() * degree]);
         let parts =
             transforms.iter().map(Ntt::prime).map(|prime| [1, 1 << wire::SHIFT].map(|worth| Factor::new(worth, prime)));

@@ -1,15 +1,23 @@
 //! Random polynomials. Secret ones are sampled without a branch, an index or a rejection that depends on them.
 
-use covey_kernels::Prg;
+use covey_kernels::{Prg, constant_time};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
 
-/// A key of the generator from the operating system, for one message alone: no counter to keep, so no stream is used twice.
-pub(crate) fn fresh_key() -> Result<Zeroizing<[u8; 16]>, Error> {
+/// A secret generator under a key from the operating system, for one message alone: no counter to keep, so no stream is used twice.
+pub(crate) fn secret_generator() -> Result<Prg, Error> {
     let mut key = Zeroizing::new([0; 16]);
     getrandom::fill(&mut *key).map_err(Error::Randomness)?;
-    Ok(key)
+    constant_time::secret(&*key);
+    Ok(Prg::new(&key))
+}
+
+/// A public seed from the operating system, for one message alone.
+pub(crate) fn fresh_seed() -> Result<[u8; 16], Error> {
+    let mut seed = [0; 16];
+    getrandom::fill(&mut seed).map_err(Error::Randomness)?;
+    Ok(seed)
 }
 
 /// Public residues, uniform: the words of the stream, cut to the bits of the prime, of which those not below it are left out.

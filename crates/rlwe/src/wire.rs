@@ -2,7 +2,6 @@
 
 use covey_kernels::packing;
 use covey_ring::{Ring, wire};
-use zeroize::Zeroizing;
 
 use crate::error::Error;
 
@@ -24,7 +23,7 @@ pub(crate) fn packed_len(count: usize, bits: u32) -> usize {
 /// Appends numbers of `bits` bits, 4 to 96.
 pub(crate) fn pack(values: &[u128], bits: u32, out: &mut Vec<u8>) {
     let mut part = |shift: u32, bits: u32| {
-        let words: Zeroizing<Vec<u64>> = Zeroizing::new(values.iter().map(|&value| (value >> shift) as u64).collect());
+        let words: Vec<u64> = values.iter().map(|&value| (value >> shift) as u64).collect();
         packing::pack_words(&words, Ring::Pow2(bits), out);
     };
     if bits <= WIDEST {
@@ -35,7 +34,7 @@ pub(crate) fn pack(values: &[u128], bits: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Calls `take` with index, low and high part of each number; the second part is worth 2^[`shift`] times as much.
+/// Calls `take` with index, low and high part of each number; the second part is worth 2^[`SHIFT`] times as much.
 pub(crate) fn unpack(
     what: &'static str,
     bytes: &[u8],

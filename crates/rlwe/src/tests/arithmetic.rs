@@ -5,8 +5,8 @@ use num_bigint::{BigInt, BigUint};
 use proptest::prelude::*;
 
 use super::*;
-use crate::parameters::FloodTables;
-use crate::residues::{Encoder, Factor, Lift, Switcher, from_small};
+use crate::residues::{Encoder, Factor, Fraction, Fractions, Lift, from_small, rounded};
+use crate::response::Sums;
 use crate::{sampling, wire};
 
 fn modulus(transforms: &[Ntt]) -> BigUint {
@@ -69,48 +69,68 @@ fn rings_that_share_a_factor_with_the_modulus_take_another_set() {
     }
 }
 
+/// x modulo 2^128, nearest to zero.
+fn centred(x: BigInt) -> BigInt {
+    let whole = BigInt::from(1_u8) << 128;
+    let rest = ((x % &whole) + &whole) % &whole;
+    if &rest + &rest > whole { rest - whole } else { rest }
+}
+
 #[test]
-fn switching_rounds_to_the_nearest() {
+fn fractions_are_those_of_the_modulus() {
     let mut draws = Draws::new(11);
     for set in sets() {
         let (transforms, q) = (set.transforms(), modulus(set.transforms()));
-        let switcher = Switcher::new(transforms);
         let mut columns: Vec<Vec<u64>> = vec![vec![0; transforms.len()], vec![1; transforms.len()]];
         columns.push(set.primes().map(|prime| prime - 1).collect());
-        columns.extend((0..200).map(|_| set.primes().zip(draws.words(4)).map(|(prime, word)| word % prime).collect()));
-        let rows: Vec<Vec<u64>> =
-            (0..transforms.len()).map(|prime| columns.iter().map(|column| column[prime]).collect()).collect();
-        for bits in [4, 14, 34, 57, 58, 64, 75, 80] {
-            let mut switched = vec![0; columns.len()];
-            switcher.switch(rows.iter().map(|row| &row[..]), bits, &mut switched);
-            for (column, switched) in columns.iter().zip(switched) {
-                assert!(switched >> bits == 0);
-                // |switched − 2^bits·c/q| modulo 2^bits, times q.
-                let whole = BigInt::from(&q << bits);
-                let mut error = (BigInt::from(switched) * BigInt::from(q.clone())
-                    - (BigInt::from(number(transforms, column)) << bits))
-                    % &whole;
-                if &error + &error > whole {
-                    error -= &whole;
-                } else if &error + &error < -whole.clone() {
-                    error += &whole;
-                }
-                let half = BigInt::from(&q >> 1) + BigInt::from(&q >> 40) + 1;
-                assert!(error < half && error > -half, "{bits} bits");
-            }
+        columns.extend((0..500).map(|_| set.primes().zip(draws.words(4)).map(|(prime, word)| word % prime).collect()));
+        let rows: Vec<u64> =
+            (0..transforms.len()).flat_map(|prime| columns.iter().map(move |column| column[prime])).collect();
+        let positions: Vec<usize> = (0..columns.len()).rev().collect();
+        let mut found = vec![0; columns.len()];
+        Fractions::new(transforms).of(&rows, columns.len(), positions.iter().copied(), &mut found);
+        for (&at, found) in positions.iter().zip(found) {
+            // How much too small, rounded up.
+            let due = (number(transforms, &columns[at]) << 128) / &q + 1_u8;
+            let error = centred(BigInt::from(due) - BigInt::from(found));
+            assert!(error >= BigInt::from(0) && error <= BigInt::from(2 * transforms.len() + 1), "{error}");
         }
     }
+}
+
+#[test]
+fn masks_are_fractions_of_the_ring() {
+    let mut draws = Draws::new(16);
+    for ring in rings() {
+        let t = order(ring);
+        let unit = Fraction::new(1, u128::try_from(t.clone()).unwrap());
+        for mask in draws.messages(ring, 200).into_iter().chain([0, 1, ring.wrap(-1)]) {
+            let due = (BigUint::from(mask) << 128) / &t;
+            let error = BigInt::from(due) - BigInt::from(unit.times(mask));
+            let exact = matches!(ring, Ring::Pow2(_));
+            assert!(error >= BigInt::from(0) && error <= BigInt::from(if exact { 0 } else { 2 }), "{mask} of {ring}");
+        }
+    }
+}
+
+#[test]
+fn fractions_round_to_the_nearest() {
+    assert_eq!([rounded(0, 4), rounded(1 << 123, 4), rounded((1 << 123) - 1, 4), rounded(u128::MAX, 4)], [0, 1, 0, 0]);
+    assert_eq!(
+        [rounded(7 << 40, 88), rounded((1 << 39) - 1, 88), rounded(u128::MAX - (1 << 39), 88)],
+        [7, 0, (1 << 88) - 1]
+    );
 }
 
 #[test]
 fn lifting_gives_the_number_modulo_the_power_of_two() {
     let mut draws = Draws::new(12);
     for set in sets() {
-        for bits in [14, 42, 52, 58, 75] {
-            let Some(lift) = Lift::new(set.transforms(), set.degree(), bits) else {
-                assert!(set.prime_bits() == 36 && bits > 57 || bits > 75, "{bits} bits");
-                continue;
-            };
+        for bits in [14, 42, 52, 58, 60, 63, 75, 86, 91] {
+            let room = modulus(&set.transforms()[..2]) > BigUint::from(2 * set.degree()) << bits;
+            let lift = Lift::new(set.transforms(), set.degree(), bits);
+            assert_eq!(lift.is_some(), room, "{bits} bits");
+            let Some(lift) = lift else { continue };
             let end = (set.degree() as i128) << bits;
             let drawn = draws.words(400);
             let drawn = drawn.chunks(2).map(|words| (i128::from(words[0]) << 60 ^ i128::from(words[1])) % (end + 1));
@@ -123,18 +143,26 @@ fn lifting_gives_the_number_modulo_the_power_of_two() {
 }
 
 #[test]
-fn flooding_is_a_centred_number_of_its_bits() {
+fn flooding_and_masks_are_added_to_the_results() {
     let mut draws = Draws::new(13);
-    for set in sets() {
-        for bits in [0, 1, 20, 62, 63, 64, 90, 120] {
-            let tables = FloodTables::new(set.transforms(), bits);
-            for words in draws.words(64).chunks(2).map(|words| [words[0], words[1]]).chain([[0; 2], [u64::MAX; 2]]) {
-                let x = u128::from(words[1]) << 64 | u128::from(words[0]);
-                let due = (x & ((1 << (bits + 1)) - 1)) as i128 - (1 << bits);
-                for (index, prime) in set.primes().enumerate() {
-                    assert_eq!(tables.residue(index, words, prime), due.rem_euclid(prime.into()) as u64);
-                }
-            }
+    for ring in rings() {
+        let bound = WeightBound { bits: 1, terms: 1 };
+        let Some(parameters) = small_sets().find_map(|set| Parameters::with_set(set, ring, bound)) else { continue };
+        let residues =
+            parameters.set().primes().flat_map(|prime| draws.words(256).into_iter().map(move |word| word % prime));
+        let sums = Sums { c0: residues.collect::<Vec<_>>().into(), c1: Vec::new().into() };
+        let positions: Vec<usize> = (0..256).rev().collect();
+        let (mask, mut flooding) = (draws.messages(ring, 256), draws.words(512));
+        flooding[..4].copy_from_slice(&[0, 0, u64::MAX, u64::MAX]);
+        let results = sums.masked_results(&parameters, &positions, &mask, &flooding);
+        let mut fractions = vec![0; 256];
+        parameters.fractions.of(&sums.c0, 256, positions.iter().copied(), &mut fractions);
+        let end = 1_i128 << (parameters.flood_bits() - 1);
+        for (index, words) in flooding.chunks(2).enumerate() {
+            let x = BigInt::from(u128::from(words[1]) << 64 | u128::from(words[0]));
+            let due = x % (2 * end) - end - BigInt::from(parameters.unit.times(mask[index]));
+            let found = BigInt::from(results[index]) - BigInt::from(fractions[index]);
+            assert_eq!(centred(found), centred(due), "{ring}");
         }
     }
 }

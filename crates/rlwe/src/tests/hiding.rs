@@ -25,7 +25,7 @@ fn distance(mut first: Vec<f64>, mut second: Vec<f64>) -> f64 {
     largest as f64 / first.len() as f64 * (first.len() as f64 / 2.0).sqrt()
 }
 
-/// The noise that P1 could read off a response, in whole units of q: without flooding, and with it; and the error of what it decrypts.
+/// The noise that P1 could read off a response, in units of 2^-128: without flooding, and with it; and the error of what it decrypts.
 fn noises(parameters: &Parameters, weights: &[i64], count: usize) -> [Vec<f64>; 3] {
     let (set, ring) = (parameters.set(), parameters.ring());
     let (secret, public) = keys(set);
@@ -33,20 +33,24 @@ fn noises(parameters: &Parameters, weights: &[i64], count: usize) -> [Vec<f64>; 
     let due = product(ring, &messages, &[weights.to_vec()]);
     let weights = EncodedWeights::new(parameters, weights).unwrap();
     let positions: Vec<usize> = (0..set.degree()).collect();
+    // 2^128/q.
+    let unit = set.primes().fold(2.0_f64.powi(128), |unit, prime| unit / prime as f64);
     let mut noises = [const { Vec::new() }; 3];
     for _ in 0..count.div_ceil(set.degree()) {
         let message = secret.encrypt(parameters, &messages).unwrap();
         let ciphertexts = Ciphertext::read(set, &message, 1).unwrap();
         let pairs = [(&ciphertexts[0], &weights)];
-        let randomness = Prg::new(&*crate::sampling::fresh_key().unwrap());
-        let mut sums = Sums::new(parameters, &public, &pairs, &randomness).unwrap();
+        let randomness = crate::sampling::secret_generator().unwrap();
+        let sums = Sums::new(parameters, &public, &pairs, &randomness).unwrap();
         let plain = hidden_noise(parameters, &secret, &sums, &due);
-        noises[0].extend(plain.into_iter().map(|noise| noise as f64));
         let mut flooding = vec![0; 2 * set.degree()];
         randomness.fill_u64(4, &mut flooding);
-        sums.c0 = sums.masked_results(parameters, &positions, &vec![0; set.degree()], &flooding);
-        let flooded = hidden_noise(parameters, &secret, &sums, &due);
-        noises[1].extend(flooded.into_iter().map(|noise| noise as f64));
+        let results = sums.masked_results(parameters, &positions, &vec![0; set.degree()], &flooding);
+        let mut fractions = vec![0; set.degree()];
+        parameters.fractions.of(&sums.c0, set.degree(), 0..set.degree(), &mut fractions);
+        let flooding = results.iter().zip(&fractions).map(|(result, fraction)| result.wrapping_sub(*fraction) as i128);
+        noises[1].extend(flooding.zip(&plain).map(|(flooding, &noise)| flooding as f64 + noise as f64 * unit));
+        noises[0].extend(plain.into_iter().map(|noise| noise as f64 * unit));
         let (response, mask) = respond(parameters, &public, &pairs, &positions).unwrap();
         let fractions = secret.fractions(parameters, &response, &positions).unwrap();
         let errors = fractions.iter().zip(&due).zip(&*mask).map(|((&fraction, &due), &mask)| {
@@ -70,7 +74,7 @@ fn noise_does_not_depend_on_the_weights() {
     assert!(plain > 10.0, "{plain}");
     assert!(flooded < 2.5 && decrypted < 2.5, "{flooded} {decrypted}");
     // Flooding reaches from end to end.
-    let end = 2.0_f64.powi(parameters.flood_bits() as i32);
+    let end = 2.0_f64.powi(parameters.flood_bits() as i32 - 1);
     let [low, high] = [f64::min, f64::max].map(|end| zero[1].iter().copied().fold(0.0, end));
     assert!((-1.001 * end..-0.99 * end).contains(&low) && (0.99 * end..1.001 * end).contains(&high));
 }
@@ -86,7 +90,7 @@ fn every_response_has_an_encryption_of_zero_of_its_own() {
     let weights = EncodedWeights::new(&parameters, &draws.weights(8, 256)).unwrap();
     // c1 − a·W, which P1 can compute for any W it supposes.
     let remainder = || {
-        let randomness = Prg::new(&*crate::sampling::fresh_key().unwrap());
+        let randomness = crate::sampling::secret_generator().unwrap();
         let sums = Sums::new(&parameters, &public, &[(&ciphertexts[0], &weights)], &randomness).unwrap();
         let mut rest = sums.c1.to_vec();
         let at = |values: &[u64], prime: usize| values[prime * 256..(prime + 1) * 256].to_vec();
@@ -133,5 +137,84 @@ fn no_seed_and_no_mask_occurs_twice() {
             let (_, mask) = respond(&parameters, &public, &[], &positions).unwrap();
             assert!(mask.chunks(4).all(|part| masks.insert(part.to_vec())));
         }
+    }
+}
+
+/// The coefficients of left − right·factor − plain modulo the first prime, nearest to zero; `left` and the rest are evaluations.
+fn rest(set: &ParameterSet, left: &[u64], right: &[u64], factor: &[u64], plain: &[u64]) -> Vec<i64> {
+    let (ntt, prime) = (&set.transforms()[0], set.transforms()[0].prime());
+    let mut rest = right[..set.degree()].to_vec();
+    ntt.multiply(&mut rest, &factor[..set.degree()]);
+    rest.iter_mut().zip(left).for_each(|(product, left)| *product = (left + prime - *product) % prime);
+    ntt.inverse(&mut rest);
+    let centred = |residue: u64| if residue > prime / 2 { residue as i64 - prime as i64 } else { residue as i64 };
+    rest.iter().zip(plain).map(|(rest, plain)| centred((rest + prime - plain) % prime)).collect()
+}
+
+/// Errors of the right size, with a mean of zero.
+fn check_errors(what: &str, errors: &[i64]) {
+    let count = errors.len() as f64;
+    let mean = errors.iter().sum::<i64>() as f64 / count;
+    let variance = errors.iter().map(|error| error * error).sum::<i64>() as f64 / count;
+    assert!(errors.iter().all(|error| error.abs() <= 21), "{what}");
+    // Five standard deviations.
+    assert!(
+        mean.abs() < 5.0 * (10.5 / count).sqrt() && (variance - 10.5).abs() < 5.0 * 15.0 / count.sqrt(),
+        "{what}: {mean} {variance}"
+    );
+}
+
+#[test]
+fn every_encryption_has_errors() {
+    let parameters = Parameters::choose(Ring::Pow2(32), WeightBound { bits: 1, terms: 1 }).unwrap();
+    let (set, degree) = (parameters.set(), parameters.set().degree());
+    let (secret, public) = keys(set);
+    let zeros = vec![0; degree];
+    check_errors("public key", &rest(set, &public.0.b, &public.0.a, &secret.evaluations, &zeros));
+
+    let messages = [Draws::new(33).messages(parameters.ring(), degree)];
+    let message = secret.encrypt(&parameters, &messages).unwrap();
+    let [ciphertext] = &Ciphertext::read(set, &message, 1).unwrap()[..] else { panic!("one was read") };
+    let mut encoded = zeros.clone();
+    parameters.encoder.remainders(&messages[0], &mut encoded);
+    encoded.iter_mut().for_each(|value| *value = parameters.encoder.residue(0, *value));
+    check_errors("ciphertext", &rest(set, &ciphertext.b, &ciphertext.a, &secret.evaluations, &encoded));
+
+    // Of a response without products, u is drawn again from its randomness.
+    let randomness = crate::sampling::secret_generator().unwrap();
+    let sums = Sums::new(&parameters, &public, &[], &randomness).unwrap();
+    let mut u = vec![0; degree];
+    crate::sampling::ternary(&randomness, 0, &mut u);
+    let u = crate::keys::evaluations(set, &u);
+    let errors = [(&sums.c0, &public.0.b), (&sums.c1, &public.0.a)].map(|(sum, key)| {
+        let mut sum = sum[..degree].to_vec();
+        set.transforms()[0].forward(&mut sum);
+        rest(set, &sum, key, &u, &zeros)
+    });
+    check_errors("e1", &errors[0]);
+    check_errors("e2", &errors[1]);
+    // Independent of each other.
+    let product: i64 = errors[0].iter().zip(&errors[1]).map(|(first, second)| first * second).sum();
+    assert!((product as f64).abs() < 5.0 * 10.5 * (degree as f64).sqrt());
+}
+
+#[test]
+fn masks_are_uniform() {
+    for ring in [Ring::Pow2(4), Ring::Odd(31)] {
+        let set = small_sets().next().unwrap();
+        let parameters = Parameters::with_set(set, ring, WeightBound { bits: 0, terms: 1 }).unwrap();
+        let (_, public) = keys(set);
+        let positions: Vec<usize> = (0..256).collect();
+        let mut counts = [0_f64; 31];
+        for _ in 0..100 {
+            let (_, mask) = respond(&parameters, &public, &[], &positions).unwrap();
+            mask.iter().for_each(|&mask| counts[mask as usize] += 1.0);
+        }
+        let values = if ring == Ring::Odd(31) { 31 } else { 16 };
+        assert!(counts[values..].iter().all(|&count| count == 0.0));
+        let due = 25_600.0 / values as f64;
+        let statistic: f64 = counts[..values].iter().map(|count| (count - due).powi(2) / due).sum();
+        // 30 or 15 degrees of freedom.
+        assert!(statistic < 80.0, "{ring}: chi-squared {statistic}");
     }
 }

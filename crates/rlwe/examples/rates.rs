@@ -1,0 +1,86 @@
+//! What the steps of a linear map take, for each parameter set: microseconds a polynomial, one thread, and bytes.
+//!
+//! `cargo run --release -p covey-rlwe --example rates`
+
+use std::error::Error;
+use std::hint::black_box;
+use std::time::Instant;
+
+use covey_ring::Ring;
+use covey_rlwe::{Ciphertext, EncodedWeights, Parameters, PublicKey, SecretKey, WeightBound, respond};
+
+/// The least time of a call, in microseconds.
+fn least<T>(mut call: impl FnMut() -> T) -> f64 {
+    let mut once = || {
+        let start = Instant::now();
+        black_box(call());
+        start.elapsed().as_secs_f64() * 1e6
+    };
+    (0..50).map(|_| once()).fold(f64::INFINITY, f64::min)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!(
+        "{:>8} {:>7} {:>5} {:>6} {:>5} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>7} {:>7} {:>6}",
+        "ring",
+        "terms",
+        "N",
+        "primes",
+        "flood",
+        "distance",
+        "error",
+        "encrypt",
+        "read",
+        "encode",
+        "respond",
+        "product",
+        "decrypt",
+        "bytes",
+        "answer",
+        "widths"
+    );
+    for (bits, weight_bits, terms) in [
+        (16, 8, 4608),
+        (32, 8, 4608),
+        (37, 8, 1152),
+        (37, 8, 4608),
+        (41, 8, 4608),
+        (60, 12, 4608),
+        (64, 12, 4608),
+        (64, 30, 1 << 20),
+    ] {
+        let ring = Ring::Pow2(bits);
+        let parameters = Parameters::choose(ring, WeightBound { bits: weight_bits, terms })?;
+        let set = parameters.set();
+        let degree = set.degree();
+        let secret = SecretKey::new(set)?;
+        let public = PublicKey::read(set, &secret.public_key()?)?;
+        let messages: Vec<Vec<u64>> = (0..8_u64).map(|each| (each..each + degree as u64).collect()).collect();
+        let message = secret.encrypt(&parameters, &messages)?;
+        let ciphertexts = Ciphertext::read(set, &message, 8)?;
+        let weights: Vec<i64> =
+            (0..degree as i64).map(|index| if index < 512 { index % 255 - 127 } else { 0 }).collect();
+        let encoded = EncodedWeights::new(&parameters, &weights)?;
+        let pairs: Vec<_> = ciphertexts.iter().map(|each| (each, &encoded)).collect();
+        let positions: Vec<usize> = (0..degree).collect();
+        let (response, _) = respond(&parameters, &public, &[], &positions)?;
+        let alone = least(|| respond(&parameters, &public, &[], &positions));
+        println!(
+            "{:>8} {terms:>7} {degree:>5} {:>6} {:>5} {:>8.1} {:>8.3} {:>8.0} {:>8.0} {:>8.0} {alone:>8.0} {:>8.1} {:>9.0} {:>7} {:>7} {:>6?}",
+            ring.to_string(),
+            format!("{}x{}", set.primes().count(), set.prime_bits()),
+            parameters.flood_bits(),
+            parameters.statistical_distance_bits(1),
+            parameters.noise_bounds()[1],
+            least(|| secret.encrypt(&parameters, &messages)) / 8.0,
+            least(|| Ciphertext::read(set, &message, 8)) / 8.0,
+            least(|| EncodedWeights::new(&parameters, &weights)),
+            (least(|| respond(&parameters, &public, &pairs, &positions)) - alone) / 8.0,
+            least(|| secret.decrypt(&parameters, &response, &positions)),
+            set.ciphertexts_bytes(1),
+            parameters.response_bytes(degree),
+            parameters.response_widths(),
+        );
+    }
+    Ok(())
+}
