@@ -104,6 +104,20 @@ impl<V: Lanes> Modulus<V> {
         }
     }
 
+    /// Two products, their steps in turn: each waits for the last, and a processor looks ahead only so far.
+    #[inline(always)]
+    pub unsafe fn products(self, a: [V; 2], w: [V; 2]) -> [V; 2] {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let high = [a[0].mul(w[0]), a[1].mul(w[1])];
+            let quotient = [high[0].mul_add(self.inverse, self.round), high[1].mul_add(self.inverse, self.round)];
+            let low = [a[0].mul_sub(w[0], high[0]), a[1].mul_sub(w[1], high[1])];
+            let quotient = [quotient[0].sub(self.round), quotient[1].sub(self.round)];
+            let high = [quotient[0].neg_mul_add(self.prime, high[0]), quotient[1].neg_mul_add(self.prime, high[1])];
+            [high[0].add(low[0]), high[1].add(low[1])]
+        }
+    }
+
     /// The product as the sum of two integers: the first at most 2^47 larger than the product, the second at most 2^47.
     #[inline(always)]
     pub unsafe fn product_parts(self, a: V, w: V) -> (V, V) {

@@ -21,7 +21,7 @@ pub(super) struct Tables {
     prime: u64,
     powers: Vec<f64>,
     inverses: Vec<f64>,
-    /// Of the levels within vectors: a vector for each level from the widest, for each two vectors of elements.
+    /// Of the levels within vectors: for each [`HELD`] vectors of elements two vectors a level, from the widest.
     inner_powers: Vec<f64>,
     inner_inverses: Vec<f64>,
     /// 1/N, and that times the inverse of node 1.
@@ -60,14 +60,26 @@ impl Tables {
 /// Factors for the levels within vectors, lane by lane.
 fn inner<V: Lanes>(factors: &[f64]) -> Vec<f64> {
     let mut out = Vec::with_capacity(factors.len() / 2 * V::LANES.ilog2() as usize);
-    for pair in 0..factors.len() / (2 * V::LANES) {
+    for block in 0..factors.len() / (HELD * V::LANES) {
         for level in (0..V::LANES.ilog2()).rev() {
             let half = 1 << level;
-            let first = (factors.len() / 2 + pair * V::LANES) / half;
-            out.extend((0..V::LANES).map(|lane| factors[first + V::block(half, lane)]));
+            for pair in [2 * block, 2 * block + 1] {
+                let first = (factors.len() / 2 + pair * V::LANES) / half;
+                out.extend((0..V::LANES).map(|lane| factors[first + V::block(half, lane)]));
+            }
         }
     }
     out
+}
+
+/// The factors of the level of `HALF` for the four vectors at `at`.
+#[inline(always)]
+unsafe fn inner_factors<V: Lanes, const HALF: usize>(inner: &[f64], at: usize) -> [V; 2] {
+    let levels = V::LANES.ilog2() as usize;
+    let level = levels - 1 - HALF.ilog2() as usize;
+    let factors = &inner[at / 2 * levels + 2 * level * V::LANES..][..2 * V::LANES];
+    // SAFETY: as the caller promises; there are two vectors.
+    unsafe { [V::load(factors.as_ptr()), V::load(factors.as_ptr().add(V::LANES))] }
 }
 
 /// Some of the blocks of one size, four quarters each, with the node of block 0.
@@ -181,16 +193,6 @@ unsafe fn forward_pass<V: Lanes>(
     }
 }
 
-/// (x + y·w, x - y·w)
-#[inline(always)]
-unsafe fn forward_butterfly<V: Lanes>(modulus: Modulus<V>, x: V, y: V, w: V) -> (V, V) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let product = modulus.product(y, w);
-        (x.add(product), x.sub(product))
-    }
-}
-
 /// The widest level.
 #[inline(always)]
 unsafe fn wide_forward<V: Lanes>(modulus: Modulus<V>, tables: &Tables, from: impl Memory, to: Doubles, half: usize) {
@@ -198,9 +200,9 @@ unsafe fn wide_forward<V: Lanes>(modulus: Modulus<V>, tables: &Tables, from: imp
     unsafe {
         let w = V::splat(tables.powers[1]);
         for at in (0..half).step_by(V::LANES) {
-            let (x, y) = forward_butterfly(modulus, from.load(at), from.load(at + half), w);
-            x.store(to.0.add(at));
-            y.store(to.0.add(at + half));
+            let (x, y): (V, V) = (from.load(at), modulus.product(from.load(at + half), w));
+            x.add(y).store(to.0.add(at));
+            x.sub(y).store(to.0.add(at + half));
         }
     }
 }
@@ -237,11 +239,10 @@ unsafe fn forward_two<V: Lanes, const REDUCE: bool>(modulus: Modulus<V>, x: [V; 
         if REDUCE {
             (x0, x1) = (modulus.reduce(x0), modulus.reduce(x1));
         }
-        let (x0, x2) = forward_butterfly(modulus, x0, x[2], factors[0]);
-        let (x1, x3) = forward_butterfly(modulus, x1, x[3], factors[0]);
-        let (x0, x1) = forward_butterfly(modulus, x0, x1, factors[1]);
-        let (x2, x3) = forward_butterfly(modulus, x2, x3, factors[2]);
-        [x0, x1, x2, x3]
+        let [y0, y1] = modulus.products([x[2], x[3]], [factors[0]; 2]);
+        let [x0, x1, x2, x3] = [x0.add(y0), x1.add(y1), x0.sub(y0), x1.sub(y1)];
+        let [y0, y1] = modulus.products([x1, x3], [factors[1], factors[2]]);
+        [x0.add(y0), x0.sub(y0), x2.add(y1), x2.sub(y1)]
     }
 }
 
@@ -255,39 +256,40 @@ unsafe fn narrow_forward<V: Lanes>(
     len: usize,
     range: Range<usize>,
 ) {
-    let levels = V::LANES.ilog2() as usize;
     let nodes = len / (HELD * V::LANES);
     for at in range.step_by(HELD * V::LANES) {
         let node = nodes + at / (HELD * V::LANES);
         // SAFETY: as the caller promises.
         unsafe {
             let x = load(Doubles(values.cast()), at, V::LANES);
-            let x = forward_two::<V, true>(modulus, x, factors(&tables.powers, node));
-            let mut inner = tables.inner_powers[at / 2 * levels..][..2 * V::LANES * levels].as_ptr();
-            for pair in 0..2 {
-                let (mut a, mut b) = (x[2 * pair], x[2 * pair + 1]);
-                if V::LANES == 8 {
-                    (a, b) = forward_within::<V, 4>(modulus, a, b, V::load(inner));
-                    inner = inner.add(V::LANES);
-                }
-                (a, b) = forward_within::<V, 2>(modulus, a, b, V::load(inner));
-                (a, b) = forward_within::<V, 1>(modulus, a, b, V::load(inner.add(V::LANES)));
-                inner = inner.add(2 * V::LANES);
-                let to = values.add(at + 2 * pair * V::LANES);
-                modulus.store(modulus.reduce(a), to);
-                modulus.store(modulus.reduce(b), to.add(V::LANES));
+            let mut x = forward_two::<V, true>(modulus, x, factors(&tables.powers, node));
+            if V::LANES == 8 {
+                x = forward_within::<V, 4>(modulus, x, &tables.inner_powers, at);
+            }
+            x = forward_within::<V, 2>(modulus, x, &tables.inner_powers, at);
+            x = forward_within::<V, 1>(modulus, x, &tables.inner_powers, at);
+            for leg in 0..4 {
+                modulus.store(modulus.reduce(x[leg]), values.add(at + leg * V::LANES));
             }
         }
     }
 }
 
+/// One level within vectors, for the four at `at`.
 #[inline(always)]
-unsafe fn forward_within<V: Lanes, const HALF: usize>(modulus: Modulus<V>, a: V, b: V, factors: V) -> (V, V) {
+unsafe fn forward_within<V: Lanes, const HALF: usize>(
+    modulus: Modulus<V>,
+    x: [V; 4],
+    inner: &[f64],
+    at: usize,
+) -> [V; 4] {
     // SAFETY: as the caller promises.
     unsafe {
-        let (x, y) = V::split::<HALF>(a, b);
-        let (x, y) = forward_butterfly(modulus, x, y, factors);
-        V::join::<HALF>(x, y)
+        let ((x0, y0), (x1, y1)) = (V::split::<HALF>(x[0], x[1]), V::split::<HALF>(x[2], x[3]));
+        let [y0, y1] = modulus.products([y0, y1], inner_factors::<V, HALF>(inner, at));
+        let (a, b) = V::join::<HALF>(x0.add(y0), x0.sub(y0));
+        let (c, d) = V::join::<HALF>(x1.add(y1), x1.sub(y1));
+        [a, b, c, d]
     }
 }
 
@@ -330,13 +332,6 @@ pub(super) unsafe fn inverse<V: Lanes>(tables: &Tables, values: &mut [u64]) {
     }
 }
 
-/// (x + y, (x - y)·w)
-#[inline(always)]
-unsafe fn inverse_butterfly<V: Lanes>(modulus: Modulus<V>, x: V, y: V, w: V) -> (V, V) {
-    // SAFETY: as the caller promises.
-    unsafe { (x.add(y), modulus.product(x.sub(y), w)) }
-}
-
 /// The narrowest levels: those within vectors, then two between four vectors. Elements are below 1 before the first level and below
 /// 2 after it, then at most 1: sums, below 4, are reduced, and products of differences below 4 are below 1.
 #[inline(always)]
@@ -347,24 +342,16 @@ unsafe fn narrow_inverse<V: Lanes>(
     len: usize,
     range: Range<usize>,
 ) {
-    let levels = V::LANES.ilog2() as usize;
     let nodes = len / (HELD * V::LANES);
     for at in range.step_by(HELD * V::LANES) {
         let node = nodes + at / (HELD * V::LANES);
         // SAFETY: as the caller promises.
         unsafe {
-            let mut x: [V; 4] = load(Residues(values), at, V::LANES);
-            let mut inner = tables.inner_inverses[at / 2 * levels..][..2 * V::LANES * levels].as_ptr();
-            for pair in 0..2 {
-                let (mut a, mut b) = (x[2 * pair], x[2 * pair + 1]);
-                let last = inner.add((levels - 1) * V::LANES);
-                (a, b) = inverse_within::<V, 1, false>(modulus, a, b, V::load(last));
-                (a, b) = inverse_within::<V, 2, true>(modulus, a, b, V::load(last.sub(V::LANES)));
-                if V::LANES == 8 {
-                    (a, b) = inverse_within::<V, 4, true>(modulus, a, b, V::load(inner));
-                }
-                inner = inner.add(levels * V::LANES);
-                (x[2 * pair], x[2 * pair + 1]) = (a, b);
+            let x = load(Residues(values), at, V::LANES);
+            let x = inverse_within::<V, 1, false>(modulus, x, &tables.inner_inverses, at);
+            let mut x = inverse_within::<V, 2, true>(modulus, x, &tables.inner_inverses, at);
+            if V::LANES == 8 {
+                x = inverse_within::<V, 4, true>(modulus, x, &tables.inner_inverses, at);
             }
             let x = inverse_two(modulus, x, factors(&tables.inverses, node));
             store(x, Doubles(values.cast()), at, V::LANES);
@@ -372,21 +359,24 @@ unsafe fn narrow_inverse<V: Lanes>(
     }
 }
 
+/// One level within vectors, for the four at `at`. Sums are reduced, or not.
 #[inline(always)]
 unsafe fn inverse_within<V: Lanes, const HALF: usize, const REDUCE: bool>(
     modulus: Modulus<V>,
-    a: V,
-    b: V,
-    factors: V,
-) -> (V, V) {
+    x: [V; 4],
+    inner: &[f64],
+    at: usize,
+) -> [V; 4] {
     // SAFETY: as the caller promises.
     unsafe {
-        let (x, y) = V::split::<HALF>(a, b);
-        let (mut x, y) = inverse_butterfly(modulus, x, y, factors);
+        let ((x0, y0), (x1, y1)) = (V::split::<HALF>(x[0], x[1]), V::split::<HALF>(x[2], x[3]));
+        let mut sums = [x0.add(y0), x1.add(y1)];
+        let [y0, y1] = modulus.products([x0.sub(y0), x1.sub(y1)], inner_factors::<V, HALF>(inner, at));
         if REDUCE {
-            x = modulus.reduce(x);
+            sums = [modulus.reduce(sums[0]), modulus.reduce(sums[1])];
         }
-        V::join::<HALF>(x, y)
+        let ((a, b), (c, d)) = (V::join::<HALF>(sums[0], y0), V::join::<HALF>(sums[1], y1));
+        [a, b, c, d]
     }
 }
 
@@ -412,9 +402,8 @@ unsafe fn inverse_blocks<V: Lanes>(modulus: Modulus<V>, inverses: &[f64], data: 
 unsafe fn inverse_one<V: Lanes>(modulus: Modulus<V>, x: [V; 4], factors: [V; 3]) -> [V; 4] {
     // SAFETY: as the caller promises.
     unsafe {
-        let (x0, x1) = inverse_butterfly(modulus, x[0], x[1], factors[1]);
-        let (x2, x3) = inverse_butterfly(modulus, x[2], x[3], factors[2]);
-        [modulus.reduce(x0), x1, modulus.reduce(x2), x3]
+        let [y0, y1] = modulus.products([x[0].sub(x[1]), x[2].sub(x[3])], [factors[1], factors[2]]);
+        [modulus.reduce(x[0].add(x[1])), y0, modulus.reduce(x[2].add(x[3])), y1]
     }
 }
 
@@ -424,17 +413,20 @@ unsafe fn inverse_two<V: Lanes>(modulus: Modulus<V>, x: [V; 4], factors: [V; 3])
     // SAFETY: as the caller promises.
     unsafe {
         let [x0, x1, x2, x3] = inverse_one(modulus, x, factors);
-        let (x0, x2) = inverse_butterfly(modulus, x0, x2, factors[0]);
-        let (x1, x3) = inverse_butterfly(modulus, x1, x3, factors[0]);
-        [x0, x1, x2, x3]
+        let [y0, y1] = modulus.products([x0.sub(x2), x1.sub(x3)], [factors[0]; 2]);
+        [x0.add(x2), x1.add(x3), y0, y1]
     }
 }
 
-/// (x + y)/N and (x - y)·w/N. Both are products of what is below 4, so in -q..q.
+/// (x + y)/N and (x - y)·w/N, stored as residues: both are products of what is below 4, so in -q..q.
 #[inline(always)]
-unsafe fn scaled_butterfly<V: Lanes>(modulus: Modulus<V>, x: V, y: V, scales: [V; 2]) -> (V, V) {
+unsafe fn scaled_butterfly<V: Lanes>(modulus: Modulus<V>, x: V, y: V, scales: [V; 2], to: [*mut u64; 2]) {
     // SAFETY: as the caller promises.
-    unsafe { (modulus.product(x.add(y), scales[0]), modulus.product(x.sub(y), scales[1])) }
+    unsafe {
+        let [sum, difference] = modulus.products([x.add(y), x.sub(y)], scales);
+        modulus.store(sum, to[0]);
+        modulus.store(difference, to[1]);
+    }
 }
 
 /// The widest level, and division by N.
@@ -445,9 +437,7 @@ unsafe fn wide_inverse<V: Lanes>(modulus: Modulus<V>, tables: &Tables, values: *
         let scales = [V::splat(tables.scales[0]), V::splat(tables.scales[1])];
         for at in (0..half).step_by(V::LANES) {
             let (low, high) = (values.add(at), values.add(at + half));
-            let (x, y) = scaled_butterfly(modulus, V::load(low.cast()), V::load(high.cast()), scales);
-            modulus.store(x, low);
-            modulus.store(y, high);
+            scaled_butterfly(modulus, V::load(low.cast()), V::load(high.cast()), scales, [low, high]);
         }
     }
 }
@@ -461,12 +451,9 @@ unsafe fn last_inverse_pass<V: Lanes>(modulus: Modulus<V>, tables: &Tables, valu
         let factors = factors(&tables.inverses, 1);
         for at in (0..quarter).step_by(V::LANES) {
             let [x0, x1, x2, x3] = inverse_one(modulus, load(Doubles(values.cast()), at, quarter), factors);
-            let (x0, x2) = scaled_butterfly(modulus, x0, x2, scales);
-            let (x1, x3) = scaled_butterfly(modulus, x1, x3, scales);
-            let x = [x0, x1, x2, x3];
-            for leg in 0..4 {
-                modulus.store(x[leg], values.add(at + leg * quarter));
-            }
+            let [to0, to1] = [values.add(at), values.add(at + quarter)];
+            scaled_butterfly(modulus, x0, x2, scales, [to0, to0.add(2 * quarter)]);
+            scaled_butterfly(modulus, x1, x3, scales, [to1, to1.add(2 * quarter)]);
         }
     }
 }
