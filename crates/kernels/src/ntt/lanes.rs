@@ -87,7 +87,7 @@ impl<V: Lanes> Modulus<V> {
 
     /// a·w modulo q, exactly, in -q..q.
     ///
-    /// Requires |a·w| <= 2^51·q and |a·w| < 2^101; so a below 4 and |w| <= q/2 will do, or a and w both in 0..q. The result r has
+    /// Requires |a·w| <= 2^51·(q - 1); so a below 4 and |w| <= q/2 will do, or a and w both in 0..q. The result r has
     /// |r| <= q·(1/2 + |a·w/q|·2^-52·(1 + 2^-53)). For a below k and |w| <= q/2 that is below 1/2 + k/8.
     ///
     /// Proof. Let h = a·w·(1 + d) be the rounded product, with |d| <= 2^-53. |h| < 2^101, so it is a multiple of its last place, at

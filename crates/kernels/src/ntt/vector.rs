@@ -1,4 +1,4 @@
-//! Transforms on vectors of doubles, generic over the vector.
+//! Tables and forward transforms on vectors of doubles, generic over the vector.
 //!
 //! Two levels of butterflies are one pass over memory, and the levels within vectors join the narrowest two. Between passes the
 //! slice holds doubles. Wide transforms finish one chunk after the other, so that it stays in the first-level cache.
@@ -7,25 +7,32 @@
 
 use std::ops::Range;
 
-use super::lanes::{Doubles, Lanes, Memory, Modulus, Residues};
+use super::lanes::{Doubles, Lanes, Memory, Modulus};
 use super::portable;
 
 /// Vectors that the narrowest pass holds.
-const HELD: usize = 4;
+pub(super) const HELD: usize = 4;
+/// Passes work on so many groups of four vectors in turn, level by level: levels wait for each other, and a processor looks ahead
+/// only so far.
+pub(super) const TURNS: usize = 2;
+
+/// The groups of vectors that a pass works on.
+pub(super) type Groups<V> = [[V; HELD]; TURNS];
+
 /// Elements of a chunk at most.
-const CHUNK: usize = 1024;
+pub(super) const CHUNK: usize = 1024;
 
 /// Factors of one degree and one prime for vectors of one width, all in -q/2..q/2.
 #[derive(Clone)]
 pub(super) struct Tables {
-    prime: u64,
+    pub prime: u64,
     powers: Vec<f64>,
-    inverses: Vec<f64>,
+    pub inverses: Vec<f64>,
     /// Of the levels within vectors: for each [`HELD`] vectors of elements two vectors a level, from the widest.
     inner_powers: Vec<f64>,
-    inner_inverses: Vec<f64>,
+    pub inner_inverses: Vec<f64>,
     /// 1/N, and that times the inverse of node 1.
-    scales: [f64; 2],
+    pub scales: [f64; 2],
 }
 
 /// A residue as the nearest double to 0.
@@ -34,9 +41,9 @@ pub(super) fn centred(residue: u64, prime: u64) -> f64 {
 }
 
 impl Tables {
-    /// `None` for degrees too small for two passes.
+    /// `None` for degrees so small that a chunk would not fill the groups of a pass.
     pub fn new<V: Lanes>(degree: usize, prime: u64) -> Option<Self> {
-        if degree < 2 * HELD * V::LANES {
+        if degree < 8 * HELD * V::LANES {
             return None;
         }
         let [powers, inverses] = portable::powers(degree, prime);
@@ -74,7 +81,7 @@ fn inner<V: Lanes>(factors: &[f64]) -> Vec<f64> {
 
 /// The factors of the level of `HALF` for the four vectors at `at`.
 #[inline(always)]
-unsafe fn inner_factors<V: Lanes, const HALF: usize>(inner: &[f64], at: usize) -> [V; 2] {
+pub(super) unsafe fn inner_factors<V: Lanes, const HALF: usize>(inner: &[f64], at: usize) -> [V; 2] {
     let levels = V::LANES.ilog2() as usize;
     let level = levels - 1 - HALF.ilog2() as usize;
     let factors = &inner[at / 2 * levels + 2 * level * V::LANES..][..2 * V::LANES];
@@ -83,35 +90,35 @@ unsafe fn inner_factors<V: Lanes, const HALF: usize>(inner: &[f64], at: usize) -
 }
 
 /// Some of the blocks of one size, four quarters each, with the node of block 0.
-struct Blocks {
-    quarter: usize,
-    node: usize,
-    of: Range<usize>,
+pub(super) struct Blocks {
+    pub quarter: usize,
+    pub node: usize,
+    pub of: Range<usize>,
 }
 
 impl Blocks {
     /// The blocks of `size` elements in `range`, of `len` elements.
-    fn new(len: usize, size: usize, range: Range<usize>) -> Self {
+    pub fn new(len: usize, size: usize, range: Range<usize>) -> Self {
         Blocks { quarter: size / 4, node: len / size, of: range.start / size..range.end / size }
     }
 }
 
 /// The factors of two levels: of a node and its two halves.
 #[inline(always)]
-unsafe fn factors<V: Lanes>(table: &[f64], node: usize) -> [V; 3] {
+pub(super) unsafe fn factors<V: Lanes>(table: &[f64], node: usize) -> [V; 3] {
     // SAFETY: as the caller promises.
     unsafe { [V::splat(table[node]), V::splat(table[2 * node]), V::splat(table[2 * node + 1])] }
 }
 
 /// Four vectors, `stride` elements from one to the next.
 #[inline(always)]
-unsafe fn load<V: Lanes>(from: impl Memory, at: usize, stride: usize) -> [V; 4] {
+pub(super) unsafe fn load<V: Lanes>(from: impl Memory, at: usize, stride: usize) -> [V; 4] {
     // SAFETY: as the caller promises.
     unsafe { [from.load(at), from.load(at + stride), from.load(at + 2 * stride), from.load(at + 3 * stride)] }
 }
 
 #[inline(always)]
-unsafe fn store<V: Lanes>(x: [V; 4], to: Doubles, at: usize, stride: usize) {
+pub(super) unsafe fn store<V: Lanes>(x: [V; 4], to: Doubles, at: usize, stride: usize) {
     for leg in 0..4 {
         // SAFETY: as the caller promises.
         unsafe { x[leg].store(to.0.add(at + leg * stride)) };
@@ -221,10 +228,12 @@ unsafe fn forward_blocks<V: Lanes, const REDUCE: bool>(
         let start = 4 * quarter * block;
         // SAFETY: as the caller promises.
         unsafe {
-            let factors = factors(powers, blocks.node + block);
-            for at in (start..start + quarter).step_by(V::LANES) {
-                let x = load(from, at, quarter);
-                store(forward_two::<V, REDUCE>(modulus, x, factors), to, at, quarter);
+            let factors = [factors(powers, blocks.node + block); TURNS];
+            for at in (start..start + quarter).step_by(TURNS * V::LANES) {
+                let x = [load(from, at, quarter), load(from, at + V::LANES, quarter)];
+                let x = forward_two::<V, REDUCE>(modulus, x, factors);
+                store(x[0], to, at, quarter);
+                store(x[1], to, at + V::LANES, quarter);
             }
         }
     }
@@ -232,18 +241,28 @@ unsafe fn forward_blocks<V: Lanes, const REDUCE: bool>(
 
 /// Two levels of butterflies between four vectors.
 #[inline(always)]
-unsafe fn forward_two<V: Lanes, const REDUCE: bool>(modulus: Modulus<V>, x: [V; 4], factors: [V; 3]) -> [V; 4] {
+unsafe fn forward_two<V: Lanes, const REDUCE: bool>(
+    modulus: Modulus<V>,
+    mut x: Groups<V>,
+    factors: [[V; 3]; TURNS],
+) -> Groups<V> {
     // SAFETY: as the caller promises.
     unsafe {
-        let (mut x0, mut x1) = (x[0], x[1]);
-        if REDUCE {
-            (x0, x1) = (modulus.reduce(x0), modulus.reduce(x1));
+        for turn in 0..TURNS {
+            let [mut x0, mut x1, x2, x3] = x[turn];
+            if REDUCE {
+                (x0, x1) = (modulus.reduce(x0), modulus.reduce(x1));
+            }
+            let [y0, y1] = modulus.products([x2, x3], [factors[turn][0]; 2]);
+            x[turn] = [x0.add(y0), x1.add(y1), x0.sub(y0), x1.sub(y1)];
         }
-        let [y0, y1] = modulus.products([x[2], x[3]], [factors[0]; 2]);
-        let [x0, x1, x2, x3] = [x0.add(y0), x1.add(y1), x0.sub(y0), x1.sub(y1)];
-        let [y0, y1] = modulus.products([x1, x3], [factors[1], factors[2]]);
-        [x0.add(y0), x0.sub(y0), x2.add(y1), x2.sub(y1)]
+        for turn in 0..TURNS {
+            let [x0, x1, x2, x3] = x[turn];
+            let [y0, y1] = modulus.products([x1, x3], [factors[turn][1], factors[turn][2]]);
+            x[turn] = [x0.add(y0), x0.sub(y0), x2.add(y1), x2.sub(y1)];
+        }
     }
+    x
 }
 
 /// The narrowest levels: two between four vectors, then those within vectors. Elements are below 4 before: 2.2 after two levels,
@@ -257,19 +276,23 @@ unsafe fn narrow_forward<V: Lanes>(
     range: Range<usize>,
 ) {
     let nodes = len / (HELD * V::LANES);
-    for at in range.step_by(HELD * V::LANES) {
-        let node = nodes + at / (HELD * V::LANES);
+    for start in range.step_by(TURNS * HELD * V::LANES) {
         // SAFETY: as the caller promises.
         unsafe {
-            let x = load(Doubles(values.cast()), at, V::LANES);
-            let mut x = forward_two::<V, true>(modulus, x, factors(&tables.powers, node));
+            let at = [start, start + HELD * V::LANES];
+            let node = nodes + start / (HELD * V::LANES);
+            let x = [load(Doubles(values.cast()), at[0], V::LANES), load(Doubles(values.cast()), at[1], V::LANES)];
+            let factors = [factors(&tables.powers, node), factors(&tables.powers, node + 1)];
+            let mut x = forward_two::<V, true>(modulus, x, factors);
             if V::LANES == 8 {
                 x = forward_within::<V, 4>(modulus, x, &tables.inner_powers, at);
             }
             x = forward_within::<V, 2>(modulus, x, &tables.inner_powers, at);
             x = forward_within::<V, 1>(modulus, x, &tables.inner_powers, at);
-            for leg in 0..4 {
-                modulus.store(modulus.reduce(x[leg]), values.add(at + leg * V::LANES));
+            for turn in 0..TURNS {
+                for leg in 0..HELD {
+                    modulus.store(modulus.reduce(x[turn][leg]), values.add(at[turn] + leg * V::LANES));
+                }
             }
         }
     }
@@ -279,192 +302,31 @@ unsafe fn narrow_forward<V: Lanes>(
 #[inline(always)]
 unsafe fn forward_within<V: Lanes, const HALF: usize>(
     modulus: Modulus<V>,
-    x: [V; 4],
+    mut x: Groups<V>,
     inner: &[f64],
-    at: usize,
-) -> [V; 4] {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let ((x0, y0), (x1, y1)) = (V::split::<HALF>(x[0], x[1]), V::split::<HALF>(x[2], x[3]));
-        let [y0, y1] = modulus.products([y0, y1], inner_factors::<V, HALF>(inner, at));
-        let (a, b) = V::join::<HALF>(x0.add(y0), x0.sub(y0));
-        let (c, d) = V::join::<HALF>(x1.add(y1), x1.sub(y1));
-        [a, b, c, d]
-    }
-}
-
-/// Evaluations to coefficients, in place.
-///
-/// # Safety
-/// The processor has the vector's instruction set. `values` holds as many elements as the degree.
-#[inline(always)]
-pub(super) unsafe fn inverse<V: Lanes>(tables: &Tables, values: &mut [u64]) {
-    let len = values.len();
-    let values = values.as_mut_ptr();
-    let data = Doubles(values.cast());
-    // SAFETY: as the caller promises; passes cover `len` elements in blocks that divide it.
-    unsafe {
-        let modulus = Modulus::<V>::new(tables.prime);
-        let odd = (len / (HELD * V::LANES)).ilog2() % 2 == 1;
-        let widest = if odd { len / 2 } else { len / 4 };
-        let mut chunk = widest;
-        while chunk > CHUNK {
-            chunk /= 4;
-        }
-        for start in (0..len).step_by(chunk) {
-            narrow_inverse(modulus, tables, values, len, start..start + chunk);
-            let mut size = 4 * HELD * V::LANES;
-            while size <= chunk {
-                inverse_blocks(modulus, &tables.inverses, data, Blocks::new(len, size, start..start + chunk));
-                size *= 4;
-            }
-        }
-        let mut size = 4 * chunk;
-        while size <= widest {
-            inverse_blocks(modulus, &tables.inverses, data, Blocks::new(len, size, 0..len));
-            size *= 4;
-        }
-        if odd {
-            wide_inverse(modulus, tables, values, len / 2);
-        } else {
-            last_inverse_pass(modulus, tables, values, len / 4);
-        }
-    }
-}
-
-/// The narrowest levels: those within vectors, then two between four vectors. Elements are below 1 before the first level and below
-/// 2 after it, then at most 1: sums, below 4, are reduced, and products of differences below 4 are below 1.
-#[inline(always)]
-unsafe fn narrow_inverse<V: Lanes>(
-    modulus: Modulus<V>,
-    tables: &Tables,
-    values: *mut u64,
-    len: usize,
-    range: Range<usize>,
-) {
-    let nodes = len / (HELD * V::LANES);
-    for at in range.step_by(HELD * V::LANES) {
-        let node = nodes + at / (HELD * V::LANES);
+    at: [usize; TURNS],
+) -> Groups<V> {
+    for turn in 0..TURNS {
+        let [a, b, c, d] = x[turn];
         // SAFETY: as the caller promises.
         unsafe {
-            let x = load(Residues(values), at, V::LANES);
-            let x = inverse_within::<V, 1, false>(modulus, x, &tables.inner_inverses, at);
-            let mut x = inverse_within::<V, 2, true>(modulus, x, &tables.inner_inverses, at);
-            if V::LANES == 8 {
-                x = inverse_within::<V, 4, true>(modulus, x, &tables.inner_inverses, at);
-            }
-            let x = inverse_two(modulus, x, factors(&tables.inverses, node));
-            store(x, Doubles(values.cast()), at, V::LANES);
+            let ((x0, y0), (x1, y1)) = (V::split::<HALF>(a, b), V::split::<HALF>(c, d));
+            let [y0, y1] = modulus.products([y0, y1], inner_factors::<V, HALF>(inner, at[turn]));
+            let (a, b) = V::join::<HALF>(x0.add(y0), x0.sub(y0));
+            let (c, d) = V::join::<HALF>(x1.add(y1), x1.sub(y1));
+            x[turn] = [a, b, c, d];
         }
     }
-}
-
-/// One level within vectors, for the four at `at`. Sums are reduced, or not.
-#[inline(always)]
-unsafe fn inverse_within<V: Lanes, const HALF: usize, const REDUCE: bool>(
-    modulus: Modulus<V>,
-    x: [V; 4],
-    inner: &[f64],
-    at: usize,
-) -> [V; 4] {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let ((x0, y0), (x1, y1)) = (V::split::<HALF>(x[0], x[1]), V::split::<HALF>(x[2], x[3]));
-        let mut sums = [x0.add(y0), x1.add(y1)];
-        let [y0, y1] = modulus.products([x0.sub(y0), x1.sub(y1)], inner_factors::<V, HALF>(inner, at));
-        if REDUCE {
-            sums = [modulus.reduce(sums[0]), modulus.reduce(sums[1])];
-        }
-        let ((a, b), (c, d)) = (V::join::<HALF>(sums[0], y0), V::join::<HALF>(sums[1], y1));
-        [a, b, c, d]
-    }
-}
-
-/// Two levels over blocks, in place. Elements are below 2 before and after.
-#[inline(always)]
-unsafe fn inverse_blocks<V: Lanes>(modulus: Modulus<V>, inverses: &[f64], data: Doubles, blocks: Blocks) {
-    let quarter = blocks.quarter;
-    for block in blocks.of {
-        let start = 4 * quarter * block;
-        // SAFETY: as the caller promises.
-        unsafe {
-            let factors = factors(inverses, blocks.node + block);
-            for at in (start..start + quarter).step_by(V::LANES) {
-                let x = load(data, at, quarter);
-                store(inverse_two(modulus, x, factors), data, at, quarter);
-            }
-        }
-    }
-}
-
-/// One level between four vectors below 2. The sums, below 4, are reduced; the products are below 1.
-#[inline(always)]
-unsafe fn inverse_one<V: Lanes>(modulus: Modulus<V>, x: [V; 4], factors: [V; 3]) -> [V; 4] {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let [y0, y1] = modulus.products([x[0].sub(x[1]), x[2].sub(x[3])], [factors[1], factors[2]]);
-        [modulus.reduce(x[0].add(x[1])), y0, modulus.reduce(x[2].add(x[3])), y1]
-    }
-}
-
-/// Two levels between four vectors below 2: those after the first level are below 1, so that sums are below 2 and products below 3/4.
-#[inline(always)]
-unsafe fn inverse_two<V: Lanes>(modulus: Modulus<V>, x: [V; 4], factors: [V; 3]) -> [V; 4] {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let [x0, x1, x2, x3] = inverse_one(modulus, x, factors);
-        let [y0, y1] = modulus.products([x0.sub(x2), x1.sub(x3)], [factors[0]; 2]);
-        [x0.add(x2), x1.add(x3), y0, y1]
-    }
-}
-
-/// (x + y)/N and (x - y)·w/N, stored as residues: both are products of what is below 4, so in -q..q.
-#[inline(always)]
-unsafe fn scaled_butterfly<V: Lanes>(modulus: Modulus<V>, x: V, y: V, scales: [V; 2], to: [*mut u64; 2]) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let [sum, difference] = modulus.products([x.add(y), x.sub(y)], scales);
-        modulus.store(sum, to[0]);
-        modulus.store(difference, to[1]);
-    }
-}
-
-/// The widest level, and division by N.
-#[inline(always)]
-unsafe fn wide_inverse<V: Lanes>(modulus: Modulus<V>, tables: &Tables, values: *mut u64, half: usize) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let scales = [V::splat(tables.scales[0]), V::splat(tables.scales[1])];
-        for at in (0..half).step_by(V::LANES) {
-            let (low, high) = (values.add(at), values.add(at + half));
-            scaled_butterfly(modulus, V::load(low.cast()), V::load(high.cast()), scales, [low, high]);
-        }
-    }
-}
-
-/// The widest two levels, and division by N.
-#[inline(always)]
-unsafe fn last_inverse_pass<V: Lanes>(modulus: Modulus<V>, tables: &Tables, values: *mut u64, quarter: usize) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let scales = [V::splat(tables.scales[0]), V::splat(tables.scales[1])];
-        let factors = factors(&tables.inverses, 1);
-        for at in (0..quarter).step_by(V::LANES) {
-            let [x0, x1, x2, x3] = inverse_one(modulus, load(Doubles(values.cast()), at, quarter), factors);
-            let [to0, to1] = [values.add(at), values.add(at + quarter)];
-            scaled_butterfly(modulus, x0, x2, scales, [to0, to0.add(2 * quarter)]);
-            scaled_butterfly(modulus, x1, x3, scales, [to1, to1.add(2 * quarter)]);
-        }
-    }
+    x
 }
 
 /// Compiles every kernel for a vector and the features it needs.
 macro_rules! entries {
     ($vector:ty, $features:literal) => {
-        use super::elements;
         use super::integers::Integer;
         use super::lanes::{Residues, Small};
         use super::vector::{self, Tables};
+        use super::{elements, inverse};
 
         /// # Safety
         /// For all functions here: the processor has the features; lengths are as the generic functions require.
@@ -482,7 +344,7 @@ macro_rules! entries {
         #[target_feature(enable = $features)]
         pub(super) unsafe fn inverse(tables: &Tables, values: &mut [u64]) {
             // SAFETY: as the caller promises.
-            unsafe { vector::inverse::<$vector>(tables, values) }
+            unsafe { inverse::inverse::<$vector>(tables, values) }
         }
         #[target_feature(enable = $features)]
         pub(super) unsafe fn multiply(prime: u64, a: &mut [u64], b: &[u64]) -> usize {
