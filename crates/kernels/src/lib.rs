@@ -1,5 +1,6 @@
 //! The arithmetic Covey spends its time in, on plain slices: matrix products and convolutions modulo 2^32 and 2^64,
-//! bit planes, the AES-CTR pseudorandom generator, the hash of oblivious transfer and a universal hash. No protocol, no I/O.
+//! bit planes, the AES-CTR pseudorandom generator, the hash of oblivious transfer, a universal hash, and number-theoretic
+//! transforms modulo primes. No protocol, no I/O.
 //!
 //! Every kernel has a portable form; on x86-64 a faster twin is chosen at run time. Twins agree bit for bit. No kernel
 //! branches or indexes on the values it works on, only on sizes. Slices of the wrong length are a caller's mistake and

@@ -87,7 +87,7 @@ impl<V: Lanes> Modulus<V> {
 
     /// a·w modulo q, exactly, in -q..q.
     ///
-    /// Requires |a·w| <= 2^51·q and |a·w| < 2^101; so a below 4 and |w| <= q/2 will do, or a and w both in 0..q. The result r has
+    /// Requires |a·w| <= 2^51·(q - 1); so a below 4 and |w| <= q/2 will do, or a and w both in 0..q. The result r has
     /// |r| <= q·(1/2 + |a·w/q|·2^-52·(1 + 2^-53)). For a below k and |w| <= q/2 that is below 1/2 + k/8.
     ///
     /// Proof. Let h = a·w·(1 + d) be the rounded product, with |d| <= 2^-53. |h| < 2^101, so it is a multiple of its last place, at
@@ -101,6 +101,20 @@ impl<V: Lanes> Modulus<V> {
         unsafe {
             let (high, low) = self.product_parts(a, w);
             high.add(low)
+        }
+    }
+
+    /// Two products, their steps in turn: each waits for the last, and a processor looks ahead only so far.
+    #[inline(always)]
+    pub unsafe fn products(self, a: [V; 2], w: [V; 2]) -> [V; 2] {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let high = [a[0].mul(w[0]), a[1].mul(w[1])];
+            let quotient = [high[0].mul_add(self.inverse, self.round), high[1].mul_add(self.inverse, self.round)];
+            let low = [a[0].mul_sub(w[0], high[0]), a[1].mul_sub(w[1], high[1])];
+            let quotient = [quotient[0].sub(self.round), quotient[1].sub(self.round)];
+            let high = [quotient[0].neg_mul_add(self.prime, high[0]), quotient[1].neg_mul_add(self.prime, high[1])];
+            [high[0].add(low[0]), high[1].add(low[1])]
         }
     }
 

@@ -2,6 +2,9 @@
 //!
 //! Values are residues in 0..q. A transform takes coefficients in their order to evaluations in bit-reversed order; products
 //! of evaluations, element by element, are evaluations of the product.
+//!
+//! The portable transforms multiply 64-bit words; those of AVX2 and AVX-512 (`lanes`, `vector`, `inverse`, `elements`) multiply doubles with
+//! fused rounding, exactly. Results of a call are the same residues with each.
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 mod avx2;
@@ -10,6 +13,8 @@ mod avx512;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 mod elements;
 mod integers;
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+mod inverse;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 mod lanes;
 mod portable;

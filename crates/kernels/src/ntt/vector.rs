@@ -1,4 +1,4 @@
-//! Transforms on vectors of doubles, generic over the vector.
+//! Tables and forward transforms on vectors of doubles, generic over the vector.
 //!
 //! Two levels of butterflies are one pass over memory, and the levels within vectors join the narrowest two. Between passes the
 //! slice holds doubles. Wide transforms finish one chunk after the other, so that it stays in the first-level cache.
@@ -7,25 +7,32 @@
 
 use std::ops::Range;
 
-use super::lanes::{Doubles, Lanes, Memory, Modulus, Residues};
+use super::lanes::{Doubles, Lanes, Memory, Modulus};
 use super::portable;
 
 /// Vectors that the narrowest pass holds.
-const HELD: usize = 4;
+pub(super) const HELD: usize = 4;
+/// Passes work on so many groups of four vectors in turn, level by level: levels wait for each other, and a processor looks ahead
+/// only so far.
+pub(super) const TURNS: usize = 2;
+
+/// The groups of vectors that a pass works on.
+pub(super) type Groups<V> = [[V; HELD]; TURNS];
+
 /// Elements of a chunk at most.
-const CHUNK: usize = 1024;
+pub(super) const CHUNK: usize = 1024;
 
 /// Factors of one degree and one prime for vectors of one width, all in -q/2..q/2.
 #[derive(Clone)]
 pub(super) struct Tables {
-    prime: u64,
+    pub prime: u64,
     powers: Vec<f64>,
-    inverses: Vec<f64>,
-    /// Of the levels within vectors: a vector for each level from the widest, for each two vectors of elements.
+    pub inverses: Vec<f64>,
+    /// Of the levels within vectors: for each [`HELD`] vectors of elements two vectors a level, from the widest.
     inner_powers: Vec<f64>,
-    inner_inverses: Vec<f64>,
+    pub inner_inverses: Vec<f64>,
     /// 1/N, and that times the inverse of node 1.
-    scales: [f64; 2],
+    pub scales: [f64; 2],
 }
 
 /// A residue as the nearest double to 0.
@@ -34,9 +41,9 @@ pub(super) fn centred(residue: u64, prime: u64) -> f64 {
 }
 
 impl Tables {
-    /// `None` for degrees too small for two passes.
+    /// `None` for degrees so small that a chunk would not fill the groups of a pass.
     pub fn new<V: Lanes>(degree: usize, prime: u64) -> Option<Self> {
-        if degree < 2 * HELD * V::LANES {
+        if degree < 8 * HELD * V::LANES {
             return None;
         }
         let [powers, inverses] = portable::powers(degree, prime);
@@ -60,46 +67,58 @@ impl Tables {
 /// Factors for the levels within vectors, lane by lane.
 fn inner<V: Lanes>(factors: &[f64]) -> Vec<f64> {
     let mut out = Vec::with_capacity(factors.len() / 2 * V::LANES.ilog2() as usize);
-    for pair in 0..factors.len() / (2 * V::LANES) {
+    for block in 0..factors.len() / (HELD * V::LANES) {
         for level in (0..V::LANES.ilog2()).rev() {
             let half = 1 << level;
-            let first = (factors.len() / 2 + pair * V::LANES) / half;
-            out.extend((0..V::LANES).map(|lane| factors[first + V::block(half, lane)]));
+            for pair in [2 * block, 2 * block + 1] {
+                let first = (factors.len() / 2 + pair * V::LANES) / half;
+                out.extend((0..V::LANES).map(|lane| factors[first + V::block(half, lane)]));
+            }
         }
     }
     out
 }
 
+/// The factors of the level of `HALF` for the four vectors at `at`.
+#[inline(always)]
+pub(super) unsafe fn inner_factors<V: Lanes, const HALF: usize>(inner: &[f64], at: usize) -> [V; 2] {
+    let levels = V::LANES.ilog2() as usize;
+    let level = levels - 1 - HALF.ilog2() as usize;
+    let factors = &inner[at / 2 * levels + 2 * level * V::LANES..][..2 * V::LANES];
+    // SAFETY: as the caller promises; there are two vectors.
+    unsafe { [V::load(factors.as_ptr()), V::load(factors.as_ptr().add(V::LANES))] }
+}
+
 /// Some of the blocks of one size, four quarters each, with the node of block 0.
-struct Blocks {
-    quarter: usize,
-    node: usize,
-    of: Range<usize>,
+pub(super) struct Blocks {
+    pub quarter: usize,
+    pub node: usize,
+    pub of: Range<usize>,
 }
 
 impl Blocks {
     /// The blocks of `size` elements in `range`, of `len` elements.
-    fn new(len: usize, size: usize, range: Range<usize>) -> Self {
+    pub fn new(len: usize, size: usize, range: Range<usize>) -> Self {
         Blocks { quarter: size / 4, node: len / size, of: range.start / size..range.end / size }
     }
 }
 
 /// The factors of two levels: of a node and its two halves.
 #[inline(always)]
-unsafe fn factors<V: Lanes>(table: &[f64], node: usize) -> [V; 3] {
+pub(super) unsafe fn factors<V: Lanes>(table: &[f64], node: usize) -> [V; 3] {
     // SAFETY: as the caller promises.
     unsafe { [V::splat(table[node]), V::splat(table[2 * node]), V::splat(table[2 * node + 1])] }
 }
 
 /// Four vectors, `stride` elements from one to the next.
 #[inline(always)]
-unsafe fn load<V: Lanes>(from: impl Memory, at: usize, stride: usize) -> [V; 4] {
+pub(super) unsafe fn load<V: Lanes>(from: impl Memory, at: usize, stride: usize) -> [V; 4] {
     // SAFETY: as the caller promises.
     unsafe { [from.load(at), from.load(at + stride), from.load(at + 2 * stride), from.load(at + 3 * stride)] }
 }
 
 #[inline(always)]
-unsafe fn store<V: Lanes>(x: [V; 4], to: Doubles, at: usize, stride: usize) {
+pub(super) unsafe fn store<V: Lanes>(x: [V; 4], to: Doubles, at: usize, stride: usize) {
     for leg in 0..4 {
         // SAFETY: as the caller promises.
         unsafe { x[leg].store(to.0.add(at + leg * stride)) };
@@ -181,16 +200,6 @@ unsafe fn forward_pass<V: Lanes>(
     }
 }
 
-/// (x + y·w, x - y·w)
-#[inline(always)]
-unsafe fn forward_butterfly<V: Lanes>(modulus: Modulus<V>, x: V, y: V, w: V) -> (V, V) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let product = modulus.product(y, w);
-        (x.add(product), x.sub(product))
-    }
-}
-
 /// The widest level.
 #[inline(always)]
 unsafe fn wide_forward<V: Lanes>(modulus: Modulus<V>, tables: &Tables, from: impl Memory, to: Doubles, half: usize) {
@@ -198,9 +207,9 @@ unsafe fn wide_forward<V: Lanes>(modulus: Modulus<V>, tables: &Tables, from: imp
     unsafe {
         let w = V::splat(tables.powers[1]);
         for at in (0..half).step_by(V::LANES) {
-            let (x, y) = forward_butterfly(modulus, from.load(at), from.load(at + half), w);
-            x.store(to.0.add(at));
-            y.store(to.0.add(at + half));
+            let (x, y): (V, V) = (from.load(at), modulus.product(from.load(at + half), w));
+            x.add(y).store(to.0.add(at));
+            x.sub(y).store(to.0.add(at + half));
         }
     }
 }
@@ -219,10 +228,12 @@ unsafe fn forward_blocks<V: Lanes, const REDUCE: bool>(
         let start = 4 * quarter * block;
         // SAFETY: as the caller promises.
         unsafe {
-            let factors = factors(powers, blocks.node + block);
-            for at in (start..start + quarter).step_by(V::LANES) {
-                let x = load(from, at, quarter);
-                store(forward_two::<V, REDUCE>(modulus, x, factors), to, at, quarter);
+            let factors = [factors(powers, blocks.node + block); TURNS];
+            for at in (start..start + quarter).step_by(TURNS * V::LANES) {
+                let x = [load(from, at, quarter), load(from, at + V::LANES, quarter)];
+                let x = forward_two::<V, REDUCE>(modulus, x, factors);
+                store(x[0], to, at, quarter);
+                store(x[1], to, at + V::LANES, quarter);
             }
         }
     }
@@ -230,19 +241,28 @@ unsafe fn forward_blocks<V: Lanes, const REDUCE: bool>(
 
 /// Two levels of butterflies between four vectors.
 #[inline(always)]
-unsafe fn forward_two<V: Lanes, const REDUCE: bool>(modulus: Modulus<V>, x: [V; 4], factors: [V; 3]) -> [V; 4] {
+unsafe fn forward_two<V: Lanes, const REDUCE: bool>(
+    modulus: Modulus<V>,
+    mut x: Groups<V>,
+    factors: [[V; 3]; TURNS],
+) -> Groups<V> {
     // SAFETY: as the caller promises.
     unsafe {
-        let (mut x0, mut x1) = (x[0], x[1]);
-        if REDUCE {
-            (x0, x1) = (modulus.reduce(x0), modulus.reduce(x1));
+        for turn in 0..TURNS {
+            let [mut x0, mut x1, x2, x3] = x[turn];
+            if REDUCE {
+                (x0, x1) = (modulus.reduce(x0), modulus.reduce(x1));
+            }
+            let [y0, y1] = modulus.products([x2, x3], [factors[turn][0]; 2]);
+            x[turn] = [x0.add(y0), x1.add(y1), x0.sub(y0), x1.sub(y1)];
         }
-        let (x0, x2) = forward_butterfly(modulus, x0, x[2], factors[0]);
-        let (x1, x3) = forward_butterfly(modulus, x1, x[3], factors[0]);
-        let (x0, x1) = forward_butterfly(modulus, x0, x1, factors[1]);
-        let (x2, x3) = forward_butterfly(modulus, x2, x3, factors[2]);
-        [x0, x1, x2, x3]
+        for turn in 0..TURNS {
+            let [x0, x1, x2, x3] = x[turn];
+            let [y0, y1] = modulus.products([x1, x3], [factors[turn][1], factors[turn][2]]);
+            x[turn] = [x0.add(y0), x0.sub(y0), x2.add(y1), x2.sub(y1)];
+        }
     }
+    x
 }
 
 /// The narrowest levels: two between four vectors, then those within vectors. Elements are below 4 before: 2.2 after two levels,
@@ -255,229 +275,58 @@ unsafe fn narrow_forward<V: Lanes>(
     len: usize,
     range: Range<usize>,
 ) {
-    let levels = V::LANES.ilog2() as usize;
     let nodes = len / (HELD * V::LANES);
-    for at in range.step_by(HELD * V::LANES) {
-        let node = nodes + at / (HELD * V::LANES);
+    for start in range.step_by(TURNS * HELD * V::LANES) {
         // SAFETY: as the caller promises.
         unsafe {
-            let x = load(Doubles(values.cast()), at, V::LANES);
-            let x = forward_two::<V, true>(modulus, x, factors(&tables.powers, node));
-            let mut inner = tables.inner_powers[at / 2 * levels..][..2 * V::LANES * levels].as_ptr();
-            for pair in 0..2 {
-                let (mut a, mut b) = (x[2 * pair], x[2 * pair + 1]);
-                if V::LANES == 8 {
-                    (a, b) = forward_within::<V, 4>(modulus, a, b, V::load(inner));
-                    inner = inner.add(V::LANES);
+            let at = [start, start + HELD * V::LANES];
+            let node = nodes + start / (HELD * V::LANES);
+            let x = [load(Doubles(values.cast()), at[0], V::LANES), load(Doubles(values.cast()), at[1], V::LANES)];
+            let factors = [factors(&tables.powers, node), factors(&tables.powers, node + 1)];
+            let mut x = forward_two::<V, true>(modulus, x, factors);
+            if V::LANES == 8 {
+                x = forward_within::<V, 4>(modulus, x, &tables.inner_powers, at);
+            }
+            x = forward_within::<V, 2>(modulus, x, &tables.inner_powers, at);
+            x = forward_within::<V, 1>(modulus, x, &tables.inner_powers, at);
+            for turn in 0..TURNS {
+                for leg in 0..HELD {
+                    modulus.store(modulus.reduce(x[turn][leg]), values.add(at[turn] + leg * V::LANES));
                 }
-                (a, b) = forward_within::<V, 2>(modulus, a, b, V::load(inner));
-                (a, b) = forward_within::<V, 1>(modulus, a, b, V::load(inner.add(V::LANES)));
-                inner = inner.add(2 * V::LANES);
-                let to = values.add(at + 2 * pair * V::LANES);
-                modulus.store(modulus.reduce(a), to);
-                modulus.store(modulus.reduce(b), to.add(V::LANES));
             }
         }
     }
 }
 
+/// One level within vectors, for the four at `at`.
 #[inline(always)]
-unsafe fn forward_within<V: Lanes, const HALF: usize>(modulus: Modulus<V>, a: V, b: V, factors: V) -> (V, V) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let (x, y) = V::split::<HALF>(a, b);
-        let (x, y) = forward_butterfly(modulus, x, y, factors);
-        V::join::<HALF>(x, y)
-    }
-}
-
-/// Evaluations to coefficients, in place.
-///
-/// # Safety
-/// The processor has the vector's instruction set. `values` holds as many elements as the degree.
-#[inline(always)]
-pub(super) unsafe fn inverse<V: Lanes>(tables: &Tables, values: &mut [u64]) {
-    let len = values.len();
-    let values = values.as_mut_ptr();
-    let data = Doubles(values.cast());
-    // SAFETY: as the caller promises; passes cover `len` elements in blocks that divide it.
-    unsafe {
-        let modulus = Modulus::<V>::new(tables.prime);
-        let odd = (len / (HELD * V::LANES)).ilog2() % 2 == 1;
-        let widest = if odd { len / 2 } else { len / 4 };
-        let mut chunk = widest;
-        while chunk > CHUNK {
-            chunk /= 4;
-        }
-        for start in (0..len).step_by(chunk) {
-            narrow_inverse(modulus, tables, values, len, start..start + chunk);
-            let mut size = 4 * HELD * V::LANES;
-            while size <= chunk {
-                inverse_blocks(modulus, &tables.inverses, data, Blocks::new(len, size, start..start + chunk));
-                size *= 4;
-            }
-        }
-        let mut size = 4 * chunk;
-        while size <= widest {
-            inverse_blocks(modulus, &tables.inverses, data, Blocks::new(len, size, 0..len));
-            size *= 4;
-        }
-        if odd {
-            wide_inverse(modulus, tables, values, len / 2);
-        } else {
-            last_inverse_pass(modulus, tables, values, len / 4);
-        }
-    }
-}
-
-/// (x + y, (x - y)·w)
-#[inline(always)]
-unsafe fn inverse_butterfly<V: Lanes>(modulus: Modulus<V>, x: V, y: V, w: V) -> (V, V) {
-    // SAFETY: as the caller promises.
-    unsafe { (x.add(y), modulus.product(x.sub(y), w)) }
-}
-
-/// The narrowest levels: those within vectors, then two between four vectors. Elements are below 1 before the first level and below
-/// 2 after it, then at most 1: sums, below 4, are reduced, and products of differences below 4 are below 1.
-#[inline(always)]
-unsafe fn narrow_inverse<V: Lanes>(
+unsafe fn forward_within<V: Lanes, const HALF: usize>(
     modulus: Modulus<V>,
-    tables: &Tables,
-    values: *mut u64,
-    len: usize,
-    range: Range<usize>,
-) {
-    let levels = V::LANES.ilog2() as usize;
-    let nodes = len / (HELD * V::LANES);
-    for at in range.step_by(HELD * V::LANES) {
-        let node = nodes + at / (HELD * V::LANES);
+    mut x: Groups<V>,
+    inner: &[f64],
+    at: [usize; TURNS],
+) -> Groups<V> {
+    for turn in 0..TURNS {
+        let [a, b, c, d] = x[turn];
         // SAFETY: as the caller promises.
         unsafe {
-            let mut x: [V; 4] = load(Residues(values), at, V::LANES);
-            let mut inner = tables.inner_inverses[at / 2 * levels..][..2 * V::LANES * levels].as_ptr();
-            for pair in 0..2 {
-                let (mut a, mut b) = (x[2 * pair], x[2 * pair + 1]);
-                let last = inner.add((levels - 1) * V::LANES);
-                (a, b) = inverse_within::<V, 1, false>(modulus, a, b, V::load(last));
-                (a, b) = inverse_within::<V, 2, true>(modulus, a, b, V::load(last.sub(V::LANES)));
-                if V::LANES == 8 {
-                    (a, b) = inverse_within::<V, 4, true>(modulus, a, b, V::load(inner));
-                }
-                inner = inner.add(levels * V::LANES);
-                (x[2 * pair], x[2 * pair + 1]) = (a, b);
-            }
-            let x = inverse_two(modulus, x, factors(&tables.inverses, node));
-            store(x, Doubles(values.cast()), at, V::LANES);
+            let ((x0, y0), (x1, y1)) = (V::split::<HALF>(a, b), V::split::<HALF>(c, d));
+            let [y0, y1] = modulus.products([y0, y1], inner_factors::<V, HALF>(inner, at[turn]));
+            let (a, b) = V::join::<HALF>(x0.add(y0), x0.sub(y0));
+            let (c, d) = V::join::<HALF>(x1.add(y1), x1.sub(y1));
+            x[turn] = [a, b, c, d];
         }
     }
-}
-
-#[inline(always)]
-unsafe fn inverse_within<V: Lanes, const HALF: usize, const REDUCE: bool>(
-    modulus: Modulus<V>,
-    a: V,
-    b: V,
-    factors: V,
-) -> (V, V) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let (x, y) = V::split::<HALF>(a, b);
-        let (mut x, y) = inverse_butterfly(modulus, x, y, factors);
-        if REDUCE {
-            x = modulus.reduce(x);
-        }
-        V::join::<HALF>(x, y)
-    }
-}
-
-/// Two levels over blocks, in place. Elements are below 2 before and after.
-#[inline(always)]
-unsafe fn inverse_blocks<V: Lanes>(modulus: Modulus<V>, inverses: &[f64], data: Doubles, blocks: Blocks) {
-    let quarter = blocks.quarter;
-    for block in blocks.of {
-        let start = 4 * quarter * block;
-        // SAFETY: as the caller promises.
-        unsafe {
-            let factors = factors(inverses, blocks.node + block);
-            for at in (start..start + quarter).step_by(V::LANES) {
-                let x = load(data, at, quarter);
-                store(inverse_two(modulus, x, factors), data, at, quarter);
-            }
-        }
-    }
-}
-
-/// One level between four vectors below 2. The sums, below 4, are reduced; the products are below 1.
-#[inline(always)]
-unsafe fn inverse_one<V: Lanes>(modulus: Modulus<V>, x: [V; 4], factors: [V; 3]) -> [V; 4] {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let (x0, x1) = inverse_butterfly(modulus, x[0], x[1], factors[1]);
-        let (x2, x3) = inverse_butterfly(modulus, x[2], x[3], factors[2]);
-        [modulus.reduce(x0), x1, modulus.reduce(x2), x3]
-    }
-}
-
-/// Two levels between four vectors below 2: those after the first level are below 1, so that sums are below 2 and products below 3/4.
-#[inline(always)]
-unsafe fn inverse_two<V: Lanes>(modulus: Modulus<V>, x: [V; 4], factors: [V; 3]) -> [V; 4] {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let [x0, x1, x2, x3] = inverse_one(modulus, x, factors);
-        let (x0, x2) = inverse_butterfly(modulus, x0, x2, factors[0]);
-        let (x1, x3) = inverse_butterfly(modulus, x1, x3, factors[0]);
-        [x0, x1, x2, x3]
-    }
-}
-
-/// (x + y)/N and (x - y)·w/N. Both are products of what is below 4, so in -q..q.
-#[inline(always)]
-unsafe fn scaled_butterfly<V: Lanes>(modulus: Modulus<V>, x: V, y: V, scales: [V; 2]) -> (V, V) {
-    // SAFETY: as the caller promises.
-    unsafe { (modulus.product(x.add(y), scales[0]), modulus.product(x.sub(y), scales[1])) }
-}
-
-/// The widest level, and division by N.
-#[inline(always)]
-unsafe fn wide_inverse<V: Lanes>(modulus: Modulus<V>, tables: &Tables, values: *mut u64, half: usize) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let scales = [V::splat(tables.scales[0]), V::splat(tables.scales[1])];
-        for at in (0..half).step_by(V::LANES) {
-            let (low, high) = (values.add(at), values.add(at + half));
-            let (x, y) = scaled_butterfly(modulus, V::load(low.cast()), V::load(high.cast()), scales);
-            modulus.store(x, low);
-            modulus.store(y, high);
-        }
-    }
-}
-
-/// The widest two levels, and division by N.
-#[inline(always)]
-unsafe fn last_inverse_pass<V: Lanes>(modulus: Modulus<V>, tables: &Tables, values: *mut u64, quarter: usize) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let scales = [V::splat(tables.scales[0]), V::splat(tables.scales[1])];
-        let factors = factors(&tables.inverses, 1);
-        for at in (0..quarter).step_by(V::LANES) {
-            let [x0, x1, x2, x3] = inverse_one(modulus, load(Doubles(values.cast()), at, quarter), factors);
-            let (x0, x2) = scaled_butterfly(modulus, x0, x2, scales);
-            let (x1, x3) = scaled_butterfly(modulus, x1, x3, scales);
-            let x = [x0, x1, x2, x3];
-            for leg in 0..4 {
-                modulus.store(x[leg], values.add(at + leg * quarter));
-            }
-        }
-    }
+    x
 }
 
 /// Compiles every kernel for a vector and the features it needs.
 macro_rules! entries {
     ($vector:ty, $features:literal) => {
-        use super::elements;
         use super::integers::Integer;
         use super::lanes::{Residues, Small};
         use super::vector::{self, Tables};
+        use super::{elements, inverse};
 
         /// # Safety
         /// For all functions here: the processor has the features; lengths are as the generic functions require.
@@ -495,7 +344,7 @@ macro_rules! entries {
         #[target_feature(enable = $features)]
         pub(super) unsafe fn inverse(tables: &Tables, values: &mut [u64]) {
             // SAFETY: as the caller promises.
-            unsafe { vector::inverse::<$vector>(tables, values) }
+            unsafe { inverse::inverse::<$vector>(tables, values) }
         }
         #[target_feature(enable = $features)]
         pub(super) unsafe fn multiply(prime: u64, a: &mut [u64], b: &[u64]) -> usize {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::lanes::{Residues, Small};
-use super::super::{elements, vector};
+use super::super::{elements, inverse, vector};
 use super::checked::Checked;
 use super::*;
 
@@ -88,7 +88,7 @@ impl Data {
         let done = unsafe {
             let to = out[0].as_mut_ptr();
             vector::forward::<Checked<N>>(&tables, Residues(to), to, degree);
-            vector::inverse::<Checked<N>>(&tables, &mut out[1]);
+            inverse::inverse::<Checked<N>>(&tables, &mut out[1]);
             vector::forward::<Checked<N>>(&tables, Small(self.small.as_ptr()), out[5].as_mut_ptr(), degree);
             [
                 elements::multiply::<Checked<N>>(prime, &mut out[2], b),
