@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let ciphertexts = Ciphertext::read(set, &message, 8)?;
         let weights: Vec<i64> =
             (0..degree as i64).map(|index| if index < 512 { index % 255 - 127 } else { 0 }).collect();
-        let encoded = EncodedWeights::new(&parameters, &weights)?;
+        let encoded = EncodedWeights::new(&parameters, &weights, 1)?;
         let pairs: Vec<_> = ciphertexts.iter().map(|each| (each, &encoded)).collect();
         let positions: Vec<usize> = (0..degree).collect();
         let (response, _) = respond(&parameters, &public, &[], &positions)?;
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             parameters.noise_bounds()[1],
             least(|| secret.encrypt(&parameters, &messages)) / 8.0,
             least(|| Ciphertext::read(set, &message, 8)) / 8.0,
-            least(|| EncodedWeights::new(&parameters, &weights)),
+            least(|| EncodedWeights::new(&parameters, &weights, 1)),
             (least(|| respond(&parameters, &public, &pairs, &positions)) - alone) / 8.0,
             least(|| secret.decrypt(&parameters, &response, &positions)),
             set.ciphertexts_bytes(1),

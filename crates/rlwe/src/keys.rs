@@ -1,11 +1,11 @@
 //! P1's keys.
 
+use covey_kernels::ntt::Ntt;
 use zeroize::Zeroizing;
 
 use crate::encryption::{Ciphertext, encrypt};
 use crate::error::Error;
 use crate::parameters::ParameterSet;
-use crate::residues::from_small;
 use crate::sampling;
 
 /// The secret polynomial s, its coefficients uniform in −1, 0, 1. Wiped on drop. Not `Debug`.
@@ -22,7 +22,7 @@ impl SecretKey {
     pub fn new(set: &'static ParameterSet) -> Result<Self, Error> {
         let mut secret = Zeroizing::new(vec![0; set.degree()]);
         sampling::ternary(&sampling::secret_generator()?, 0, &mut secret);
-        Ok(SecretKey { set, evaluations: evaluations(set, &secret) })
+        Ok(SecretKey { set, evaluations: evaluations(set.transforms(), &secret, 0) })
     }
 
     /// Degree and primes.
@@ -53,12 +53,18 @@ impl PublicKey {
     }
 }
 
-/// The evaluations, prime after prime, of a polynomial of small coefficients.
-pub(crate) fn evaluations(set: &ParameterSet, small: &[i64]) -> Zeroizing<Vec<u64>> {
-    let mut residues = Zeroizing::new(vec![0; set.residues()]);
-    for (ntt, residues) in set.transforms().iter().zip(residues.chunks_exact_mut(set.degree())) {
-        residues.iter_mut().zip(small).for_each(|(residue, &value)| *residue = from_small(value, ntt.prime()));
-        ntt.forward(residues);
+/// The evaluations, prime after prime, of a polynomial of coefficients of at most 2^bits in absolute value.
+pub(crate) fn evaluations(transforms: &[Ntt], small: &[i64], bits: u32) -> Zeroizing<Vec<u64>> {
+    let mut evaluations = Zeroizing::new(vec![0; transforms.len() * small.len()]);
+    if bits < i32::BITS - 1 {
+        let small: Zeroizing<Vec<i32>> = Zeroizing::new(small.iter().map(|&value| value as i32).collect());
+        let each = transforms.iter().zip(evaluations.chunks_exact_mut(small.len()));
+        each.for_each(|(ntt, evaluations)| ntt.forward_small(&small, evaluations));
+    } else {
+        for (ntt, evaluations) in transforms.iter().zip(evaluations.chunks_exact_mut(small.len())) {
+            ntt.residues(small, evaluations);
+            ntt.forward(evaluations);
+        }
     }
-    residues
+    evaluations
 }

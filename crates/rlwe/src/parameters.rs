@@ -24,6 +24,8 @@ pub struct ParameterSet {
     degree: usize,
     prime_bits: u32,
     transforms: Vec<Ntt>,
+    /// Those of polynomials in X^(2^k), which have N/2^k coefficients, by k.
+    shorter: Vec<OnceLock<Vec<Ntt>>>,
 }
 
 impl ParameterSet {
@@ -35,7 +37,8 @@ impl ParameterSet {
 
     pub(crate) fn new(degree: usize, prime_bits: u32, count: usize) -> Self {
         let transforms = primes(prime_bits, degree, count).into_iter().filter_map(|prime| Ntt::new(degree, prime));
-        let set = ParameterSet { degree, prime_bits, transforms: transforms.collect() };
+        let shorter = (0..degree.ilog2()).map(|_| OnceLock::new()).collect();
+        let set = ParameterSet { degree, prime_bits, transforms: transforms.collect(), shorter };
         assert_eq!(set.transforms.len(), count, "primes of {prime_bits} bits for degree {degree}");
         set
     }
@@ -67,6 +70,20 @@ impl ParameterSet {
 
     pub(crate) fn transforms(&self) -> &[Ntt] {
         &self.transforms
+    }
+
+    /// The transforms of polynomials in X^step, `step` a power of two below N. A polynomial's evaluations are theirs, each `step`
+    /// times in a row: the root of the shorter transform is that of the whole one to the power `step`.
+    pub(crate) fn transforms_in(&self, step: usize) -> &[Ntt] {
+        if step == 1 {
+            return &self.transforms;
+        }
+        self.shorter[step.ilog2() as usize].get_or_init(|| {
+            let short = |whole: &Ntt| Ntt::new(self.degree / step, whole.prime());
+            let short: Vec<Ntt> = self.transforms.iter().filter_map(short).collect();
+            assert_eq!(short.len(), self.transforms.len(), "transforms of {} coefficients", self.degree / step);
+            short
+        })
     }
 
     /// Residues of one polynomial.

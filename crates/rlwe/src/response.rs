@@ -21,22 +21,29 @@ use crate::{sampling, wire};
 
 const RESPONSE: &str = "response";
 
+/// Products added up at a time: their weights fit a core's cache.
+const AT_ONCE: usize = 16;
+
 /// A polynomial of weights, as evaluations. Not `Debug`.
 pub struct EncodedWeights {
     set: &'static ParameterSet,
+    /// The polynomial is one in X^step.
+    step: usize,
+    /// Those of the shorter polynomial, N/step for each prime.
     pub(crate) evaluations: Zeroizing<Vec<u64>>,
     l1_norm: u128,
     squared_l2_norm: u128,
 }
 
 impl EncodedWeights {
-    /// Coefficients of at most 2^bits in absolute value, for the `bits` of the parameters' bound.
+    /// The polynomial whose coefficients at multiples of `step`, a power of two below N, are `weights`, and 0 elsewhere. They are at
+    /// most 2^bits in absolute value, for the `bits` of the parameters' bound.
     ///
     /// # Panics
-    /// If there are not N coefficients.
-    pub fn new(parameters: &Parameters, weights: &[i64]) -> Result<Self, Error> {
+    /// If there are not N/step coefficients.
+    pub fn new(parameters: &Parameters, weights: &[i64], step: usize) -> Result<Self, Error> {
         let (set, bound) = (parameters.set(), parameters.weight_bound());
-        assert_eq!(weights.len(), set.degree(), "coefficients of a polynomial");
+        assert_eq!(weights.len() * step, set.degree(), "coefficients of a polynomial");
         // Negative if any weight is beyond either end. That one bit is public: the error tells it.
         let largest = 1_i64 << bound.bits;
         let ends = |weight: i64| largest.wrapping_sub(weight) | largest.wrapping_add(weight);
@@ -44,14 +51,41 @@ impl EncodedWeights {
         if !constant_time::is_zero(beyond as u64 >> 63) {
             return Err(Error::Weights { bits: bound.bits, terms: bound.terms });
         }
-        let sizes = || weights.iter().map(|weight| u128::from(weight.unsigned_abs()));
-        Ok(EncodedWeights {
-            set,
-            evaluations: evaluations(set, weights),
-            l1_norm: sizes().sum(),
-            squared_l2_norm: sizes().map(|size| size * size).sum(),
-        })
+        let (l1_norm, squared_l2_norm) = norms(weights, bound.bits);
+        let evaluations = evaluations(set.transforms_in(step), weights, bound.bits);
+        Ok(EncodedWeights { set, step, evaluations, l1_norm, squared_l2_norm })
     }
+
+    /// Bytes of memory that the evaluations of such a polynomial take.
+    pub fn bytes(set: &ParameterSet, step: usize) -> usize {
+        set.residues() / step * size_of::<u64>()
+    }
+
+    /// The evaluations modulo one prime, all N of them, in `whole` where they are not there yet.
+    fn whole<'a>(&'a self, prime: usize, whole: &'a mut [u64]) -> &'a [u64] {
+        let len = self.set.degree() / self.step;
+        let short = &self.evaluations[prime * len..][..len];
+        if self.step == 1 {
+            return short;
+        }
+        whole.chunks_exact_mut(self.step).zip(short).for_each(|(whole, &value)| whole.fill(value));
+        whole
+    }
+}
+
+/// The sums of the absolute values and of the squares of weights of at most 2^bits.
+fn norms(weights: &[i64], bits: u32) -> (u128, u128) {
+    // 2^13 of them fit.
+    if bits <= 25 {
+        let (mut l1_norm, mut squared_l2_norm) = (0, 0);
+        for &weight in weights {
+            l1_norm += weight.unsigned_abs();
+            squared_l2_norm += weight.wrapping_mul(weight) as u64;
+        }
+        return (l1_norm.into(), squared_l2_norm.into());
+    }
+    let sizes = || weights.iter().map(|weight| u128::from(weight.unsigned_abs()));
+    (sizes().sum(), sizes().map(|size| size * size).sum())
 }
 
 /// The encryption of Σ x·W − r for pairs of encrypted x and W, and r.
@@ -133,25 +167,43 @@ impl Sums {
         check(parameters, key, products)?;
         let mut small = Zeroizing::new(vec![0; set.degree()]);
         sampling::ternary(randomness, stream::U, &mut small);
-        let u = evaluations(set, &small);
-        let mut sum = |of: fn(&Ciphertext) -> &[u64], errors: u64| {
+        let u = evaluations(set.transforms(), &small, 0);
+        let degree = set.degree();
+        let mut sums = [(); 2].map(|()| Zeroizing::new(vec![0; set.residues()]));
+        let longest = products.iter().any(|(_, weights)| weights.step > 1);
+        let mut whole = Zeroizing::new(vec![0; if longest { AT_ONCE * degree } else { 0 }]);
+        for (prime, ntt) in set.transforms().iter().enumerate() {
+            let at = prime * degree..(prime + 1) * degree;
+            let [c0, c1] = &mut sums;
+            let (c0, c1) = (&mut c0[at.clone()], &mut c1[at.clone()]);
+            ntt.add_products(&[(&key.0.b[at.clone()], &u[at.clone()])], c0);
+            ntt.add_products(&[(&key.0.a[at.clone()], &u[at.clone()])], c1);
+            for products in products.chunks(AT_ONCE) {
+                let mut rest = &mut whole[..];
+                let weights: Vec<&[u64]> = products
+                    .iter()
+                    .map(|(_, weights)| {
+                        let (mine, others) = std::mem::take(&mut rest).split_at_mut(if longest { degree } else { 0 });
+                        rest = others;
+                        weights.whole(prime, mine)
+                    })
+                    .collect();
+                let pairs = |of: fn(&Ciphertext) -> &[u64]| -> Vec<(&[u64], &[u64])> {
+                    products.iter().zip(&weights).map(|((x, _), &weights)| (&of(x)[at.clone()], weights)).collect()
+                };
+                ntt.add_products(&pairs(|ciphertext| &ciphertext.b), c0);
+                ntt.add_products(&pairs(|ciphertext| &ciphertext.a), c1);
+            }
+        }
+        for (sum, errors) in sums.iter_mut().zip(stream::ERRORS) {
             sampling::errors(randomness, errors, &mut small);
-            let mut sums = Zeroizing::new(vec![0; set.residues()]);
-            let mut pairs = Vec::with_capacity(products.len() + 1);
-            for (prime, (ntt, sum)) in set.transforms().iter().zip(sums.chunks_exact_mut(set.degree())).enumerate() {
-                let at = prime * set.degree()..(prime + 1) * set.degree();
-                pairs.clear();
-                pairs.push((&of(&key.0)[at.clone()], &u[at.clone()]));
-                pairs.extend(products.iter().map(|(x, w)| (&of(x)[at.clone()], &w.evaluations[at.clone()])));
-                ntt.add_products(&pairs, sum);
+            for (ntt, sum) in set.transforms().iter().zip(sum.chunks_exact_mut(degree)) {
                 ntt.inverse(sum);
                 let prime = ntt.prime();
                 sum.iter_mut().zip(&*small).for_each(|(sum, &error)| *sum = add(*sum, from_small(error, prime), prime));
             }
-            sums
-        };
-        let c0 = sum(|ciphertext| &ciphertext.b, stream::ERRORS[0]);
-        let c1 = sum(|ciphertext| &ciphertext.a, stream::ERRORS[1]);
+        }
+        let [c0, c1] = sums;
         Ok(Sums { c0, c1 })
     }
 

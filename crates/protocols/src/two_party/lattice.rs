@@ -1,6 +1,7 @@
 //! Products of P0's weights with P1's share by lattice encryption (`covey-rlwe`): P1 sends its share encrypted, P0 answers with the
 //! products less a mask, which is its own share. Chosen for each layer from public numbers alone, so that both parties choose alike.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -10,13 +11,18 @@ use covey_rlwe::{
     Ciphertext, EncodedWeights, Error, ParameterSet, Parameters, PublicKey, SecretKey, WeightBound, respond,
 };
 use covey_transport::Phase as StepKind;
+use zeroize::Zeroizing;
 
 use super::plan;
 use super::share::Arithmetic;
 use super::{Arith, TwoParty, Weight, linear, product};
 use crate::api::{Geometry, LinearMethod, Options, ProtocolError, Result, WeightKind};
+use crate::circuits::Adder;
 use crate::cost::{Cost, Traffic};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
+
+/// Bytes that the transforms of a layer's weights may take: those that several tiles have in common are kept.
+const TRANSFORMS: usize = 1 << 27;
 
 /// Layers whose choices are kept; they are made anew when there are more.
 const KEPT: usize = 1024;
@@ -37,12 +43,15 @@ type Layer = (Geometry, usize, u32, Ring, u64);
 /// The lattice's way for a map of weights `|w| < 2^bits`, if there are parameters for it.
 fn find(geometry: &Geometry, batch: usize, bits: u32, ring: Ring, options: &Options) -> Option<Arc<Lattice>> {
     static CHOICES: LazyLock<Mutex<HashMap<Layer, Option<Arc<Lattice>>>>> = LazyLock::new(Mutex::default);
-    let key = (*geometry, batch, bits, ring, options.network.bits_per_second);
+    // On a network as slow as that, nothing counts but bytes.
+    let slow = options.adder == Adder::FewestBytes;
+    let bits_per_second = if slow { 1_000_000 } else { options.network.bits_per_second };
+    let key = (*geometry, batch, bits, ring, bits_per_second);
     let lock = || CHOICES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = lock().get(&key) {
         return known.clone();
     }
-    let found = choose(geometry, batch, bits, ring, options.network.bits_per_second).map(Arc::new);
+    let found = choose(geometry, batch, bits, ring, bits_per_second).map(Arc::new);
     let mut choices = lock();
     if choices.len() >= KEPT {
         choices.clear();
@@ -69,23 +78,24 @@ fn choose(geometry: &Geometry, batch: usize, bits: u32, ring: Ring, bits_per_sec
     candidates.min_by_key(|lattice| (lattice.nanoseconds, lattice.set))
 }
 
-/// What a set's messages and work cost. Work is of the size measured; it only decides what is weighed against the network.
+/// What a set's messages and work cost. Work is of the size measured (`cargo run --release -p covey-rlwe --example rates`, AVX2); it
+/// only decides what is weighed against the network.
 fn price(parameters: &Parameters, bits_per_second: u64) -> Price {
     let set = parameters.set();
-    // Nanoseconds of a pass over one polynomial modulo one prime.
-    let pass = set.degree() as u64 * 3;
-    let primes = set.primes().count() as u64;
+    let residues = set.degree() as u64 * set.primes().count() as u64;
+    let picoseconds = |each: u64| residues * each / 1000;
     let [result_bits, last_bits] = parameters.response_widths().map(u64::from);
     Price {
         input_bits: 8 * (set.ciphertexts_bytes(1) - set.ciphertexts_bytes(0)) as u64,
         response_bits: set.degree() as u64 * last_bits,
         result_bits,
-        encryption_ns: 8 * pass * primes,
-        transform_ns: 2 * pass * primes,
-        product_ns: pass * primes,
-        response_ns: 20 * pass * primes,
-        decryption_ns: 10 * pass * primes,
-        bits_per_second,
+        encryption_ns: picoseconds(21_000),
+        transform_ns: picoseconds(3_500),
+        product_ns: picoseconds(850),
+        response_ns: picoseconds(25_000),
+        decryption_ns: picoseconds(17_000),
+        // A bit takes both parties' processors 0.4 ns beside its time on the network.
+        bits_per_second: 1_000_000_000_000 / (1_000_000_000_000 / bits_per_second.max(1) + 400),
     }
 }
 
@@ -137,16 +147,23 @@ impl Lattice {
         plan::of_tiles(&sizes, options.window, |&sizes| self.layout(sizes))
     }
 
-    /// Bytes that a party holds beside operands and result: of tiles in flight, their ciphertexts in P0's memory and both messages.
-    pub fn memory(&self, options: &Options) -> u64 {
+    /// Bytes that each party holds beside operands and result: of tiles in flight P0 their ciphertexts, both their messages, and P0
+    /// the weights' transforms.
+    pub fn memory(&self, options: &Options) -> [u64; 2] {
         let of_tile = |tile: &Tile| {
             let sizes = self.sizes(tile);
-            let polynomials =
-                2 * tile.inputs() * self.parameters.set().primes().count() * self.parameters.set().degree();
-            (polynomials * 8 + sizes.up + sizes.down) as u64
+            let ciphertexts = 2 * tile.inputs() * EncodedWeights::bytes(self.parameters.set(), 1);
+            [(ciphertexts + sizes.up + sizes.down) as u64, (sizes.up + sizes.down) as u64]
         };
-        let largest = self.packing.tiles().iter().map(of_tile).max().unwrap_or(0);
-        largest * self.packing.tiles().len().min(options.window) as u64
+        let of_tiles = self.packing.tiles().iter().map(of_tile);
+        let largest = of_tiles.fold([0; 2], |most, bytes| [most[0].max(bytes[0]), most[1].max(bytes[1])]);
+        let [weights, values] = largest.map(|bytes| bytes * self.packing.tiles().len().min(options.window) as u64);
+        let transforms = |tile: &Tile| {
+            let each = EncodedWeights::bytes(self.parameters.set(), self.packing.weight_step(tile)) as u64;
+            let (all, one) = (tile.inputs() * tile.responses(), tile.inputs());
+            (each * all as u64).min(TRANSFORMS as u64) + each * one as u64
+        };
+        [weights + self.packing.tiles().iter().map(transforms).max().unwrap_or(0), values]
     }
 }
 
@@ -187,10 +204,49 @@ struct Exchange<'a, W> {
 
 /// What a party brings.
 enum Side<'a, W> {
-    /// The weights, by their place in `[out_channels, in_channels / groups, kernel height, kernel width]`.
-    Weights { key: Arc<PublicKey>, weight: &'a dyn Fn(usize) -> i64, ciphertexts: Vec<Ciphertext> },
-    /// The values `[batch, in_channels, height, width]`.
+    /// P0: the weights.
+    Weights { key: Arc<PublicKey>, transforms: &'a Transforms<'a>, ciphertexts: Vec<Ciphertext> },
+    /// P1: the values `[batch, in_channels, height, width]`.
     Values { key: Arc<SecretKey>, x: &'a [W] },
+}
+
+/// P0's weights as they multiply ciphertexts. Not `Debug`.
+struct Transforms<'a> {
+    /// By their place in `[out_channels, in_channels / groups, kernel height, kernel width]`.
+    weight: &'a dyn Fn(usize) -> i64,
+    /// The tile they were last made for, and those that are kept, by response.
+    kept: RefCell<(Option<&'a Tile>, Vec<Arc<Vec<EncodedWeights>>>)>,
+}
+
+impl<'a> Transforms<'a> {
+    fn new(weight: &'a dyn Fn(usize) -> i64) -> Self {
+        Transforms { weight, kept: RefCell::default() }
+    }
+
+    /// Those of a tile's response, one for each of its ciphertexts. Tiles of the same weights, one after the other, share them.
+    fn of(&self, lattice: &'a Lattice, tile: &'a Tile, response: usize) -> Result<Arc<Vec<EncodedWeights>>, Error> {
+        let mut kept = self.kept.borrow_mut();
+        if !kept.0.is_some_and(|last| last.same_weights(tile)) {
+            *kept = (Some(tile), Vec::new());
+        }
+        if let Some(known) = kept.1.get(response) {
+            return Ok(known.clone());
+        }
+        let (packing, parameters) = (&lattice.packing, &lattice.parameters);
+        let step = packing.weight_step(tile);
+        let mut polynomial = Zeroizing::new(vec![0; packing.degree() / step]);
+        let encode = |input| {
+            packing.pack_weights(tile, response, input, self.weight, &mut polynomial);
+            EncodedWeights::new(parameters, &polynomial, step)
+        };
+        let made = Arc::new((0..tile.inputs()).map(encode).collect::<Result<Vec<_>, _>>()?);
+        let bytes = tile.inputs() * EncodedWeights::bytes(parameters.set(), step);
+        // The first ones of a tile, as many as may be kept.
+        if response == kept.1.len() && (response + 1) * bytes <= TRANSFORMS {
+            kept.1.push(made.clone());
+        }
+        Ok(made)
+    }
 }
 
 impl<W: Word> Exchange<'_, W> {
@@ -209,18 +265,13 @@ impl<W: Word> Exchange<'_, W> {
 
     /// P0's message, and the masks.
     fn responses(&self) -> Result<(Vec<u8>, Vec<Vec<u64>>), Error> {
-        let Side::Weights { key, weight, ciphertexts } = &self.side else { return Ok(Default::default()) };
-        let Lattice { parameters, packing, .. } = self.lattice;
+        let Side::Weights { key, transforms, ciphertexts } = &self.side else { return Ok(Default::default()) };
+        let parameters = &self.lattice.parameters;
         let mut message = Vec::with_capacity(self.lattice.sizes(self.tile).down);
         let mut masks = Vec::with_capacity(self.tile.responses());
-        let mut polynomial = vec![0; packing.degree()];
         for response in 0..self.tile.responses() {
-            let mut encoded = Vec::with_capacity(ciphertexts.len());
-            for input in 0..ciphertexts.len() {
-                packing.pack_weights(self.tile, response, input, weight, &mut polynomial);
-                encoded.push(EncodedWeights::new(parameters, &polynomial)?);
-            }
-            let products: Vec<_> = ciphertexts.iter().zip(&encoded).collect();
+            let encoded = transforms.of(self.lattice, self.tile, response)?;
+            let products: Vec<_> = ciphertexts.iter().zip(&*encoded).collect();
             let (bytes, mask) = respond(parameters, key, &products, &self.positions(response))?;
             message.extend_from_slice(&bytes);
             masks.push(mask.to_vec());
@@ -333,8 +384,9 @@ impl<W: Word> TwoParty<W> {
                 &dense
             }
         };
+        let transforms = Transforms::new(weight);
         let side = || match &key {
-            Key::Public(key) => Side::Weights { key: key.clone(), weight, ciphertexts: Vec::new() },
+            Key::Public(key) => Side::Weights { key: key.clone(), transforms: &transforms, ciphertexts: Vec::new() },
             Key::Secret(key) => Side::Values { key: key.clone(), x: x.0.data() },
         };
         let (mut across, mut failure) = (vec![W::ZERO; sum.len()], None);

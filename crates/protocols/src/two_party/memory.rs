@@ -27,6 +27,12 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
             let correlated_ots: u64 = cost.ot_count.by_sender.iter().sum();
             let count = gate.elements() as u64;
             let per_element = correlated_ots.div_ceil(count.max(1)) * OT_BYTES + STATE;
+            if let Gate::Linear { geometry, batch, weight, .. } = gate
+                && let Some(lattice) = lattice::chosen(&geometry, batch, weight, ring, options)
+            {
+                // The products across, and their sum with what a party multiplies alone.
+                return lattice.memory(options).map(|bytes| bytes + 2 * count * word + STATE).to_vec();
+            }
             let in_flight = match gate {
                 Gate::Linear { .. } | Gate::Matmul { .. } => products::<W>(gate, ring, options),
                 _ => count.min(options.window as u64 * options.tile_size() as u64) * per_element,
@@ -38,11 +44,6 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
 
 /// Tiles of a product in flight, the patches of one image, and a convolution's weight as a kernel reads it with what that is made of.
 fn products<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> u64 {
-    if let Gate::Linear { geometry, batch, weight, .. } = *gate
-        && let Some(lattice) = lattice::chosen(&geometry, batch, weight, ring, options)
-    {
-        return lattice.memory(options) + (geometry.outputs(batch) * W::BYTES) as u64;
-    }
     let (shape, weights) = match *gate {
         Gate::Linear { geometry, batch, weight, .. } => {
             let packs = matches!(geometry, Geometry::Conv2d(_)) && weight != WeightKind::Public;

@@ -91,8 +91,8 @@ impl Packing {
         out.iter_mut().zip(elements).for_each(|(out, &element)| *out = element);
     }
 
-    /// The polynomial by which a tile's ciphertext `input` is multiplied for its response `response`, into `out`, `degree` integers.
-    /// `weight` is called with places in `[out_channels, in_channels / groups, kernel height, kernel width]`.
+    /// The polynomial by which a tile's ciphertext `input` is multiplied for its response `response`: its coefficients at multiples of
+    /// [`Packing::weight_step`] into `out`, for all others are 0. `weight` is called with places in `[out_channels, in_channels / groups, kernel height, kernel width]`.
     ///
     /// # Panics
     /// If `out` has another length, or `input` or `response` is not below its number.
@@ -104,8 +104,9 @@ impl Packing {
         weight: impl Fn(usize) -> i64,
         out: &mut [i64],
     ) {
+        let step = self.weight_step(tile);
         assert!(
-            out.len() == self.degree && input < tile.inputs() && response < tile.responses(),
+            out.len() == self.degree.div_ceil(step) && input < tile.inputs() && response < tile.responses(),
             "packing: sizes do not match"
         );
         out.fill(0);
@@ -121,7 +122,8 @@ impl Packing {
                     for &(row, row_shift) in &rows.taps {
                         for &(column, column_shift) in &columns.taps {
                             let shift = tile.place.shift(row_shift, column_shift);
-                            out[layout.weight(slot, output, index, shift)] = weight(kernel + row * width + column);
+                            let coefficient = layout.weight(slot, output, index, shift);
+                            out[coefficient / step] = weight(kernel + row * width + column);
                         }
                     }
                 }

@@ -103,6 +103,11 @@ impl Packing {
         self.tiles.chunk_by(Tile::same_weights)
     }
 
+    /// A power of two, below the degree, that divides the index of every weight's coefficient in `tile`'s polynomials.
+    pub fn weight_step(&self, tile: &Tile) -> usize {
+        tile.weight_step().min((self.degree / 2).max(1))
+    }
+
     /// What all tiles send and compute.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();

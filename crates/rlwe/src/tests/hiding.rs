@@ -31,7 +31,7 @@ fn noises(parameters: &Parameters, weights: &[i64], count: usize) -> [Vec<f64>; 
     let (secret, public) = keys(set);
     let messages = [Draws::new(30).messages(ring, set.degree())];
     let due = product(ring, &messages, &[weights.to_vec()]);
-    let weights = EncodedWeights::new(parameters, weights).unwrap();
+    let weights = EncodedWeights::new(parameters, weights, 1).unwrap();
     let positions: Vec<usize> = (0..set.degree()).collect();
     // 2^128/q.
     let unit = set.primes().fold(2.0_f64.powi(128), |unit, prime| unit / prime as f64);
@@ -87,7 +87,7 @@ fn every_response_has_an_encryption_of_zero_of_its_own() {
     let mut draws = Draws::new(32);
     let message = secret.encrypt(&parameters, &[draws.messages(Ring::Pow2(32), 256)]).unwrap();
     let ciphertexts = Ciphertext::read(set, &message, 1).unwrap();
-    let weights = EncodedWeights::new(&parameters, &draws.weights(8, 256)).unwrap();
+    let weights = EncodedWeights::new(&parameters, &draws.weights(8, 256), 1).unwrap();
     // c1 − a·W, which P1 can compute for any W it supposes.
     let remainder = || {
         let randomness = crate::sampling::secret_generator().unwrap();
@@ -185,7 +185,7 @@ fn every_encryption_has_errors() {
     let sums = Sums::new(&parameters, &public, &[], &randomness).unwrap();
     let mut u = vec![0; degree];
     crate::sampling::ternary(&randomness, 0, &mut u);
-    let u = crate::keys::evaluations(set, &u);
+    let u = crate::keys::evaluations(set.transforms(), &u, 0);
     let errors = [(&sums.c0, &public.0.b), (&sums.c1, &public.0.a)].map(|(sum, key)| {
         let mut sum = sum[..degree].to_vec();
         set.transforms()[0].forward(&mut sum);

@@ -59,7 +59,7 @@ fn measure(case: &Case, parameters: &Parameters, count: usize) -> [f64; 2] {
     let (set, ring) = (parameters.set(), case.ring);
     let (secret, public) = keys(set);
     let due = product(ring, &case.messages, &case.weights);
-    let weights: Vec<_> = case.weights.iter().map(|each| EncodedWeights::new(parameters, each).unwrap()).collect();
+    let weights: Vec<_> = case.weights.iter().map(|each| EncodedWeights::new(parameters, each, 1).unwrap()).collect();
     let positions: Vec<usize> = (0..set.degree()).collect();
     let ([hidden, whole], [_, bits]) = (parameters.noise_bounds(), parameters.response_widths());
     let mut largest = [0.0_f64; 2];

@@ -9,7 +9,7 @@ fn check(parameters: &Parameters, messages: &[Vec<u64>], weights: &[Vec<i64>]) {
     let message = secret.encrypt(parameters, messages).unwrap();
     assert_eq!(message.len(), set.ciphertexts_bytes(messages.len()));
     let ciphertexts = Ciphertext::read(set, &message, messages.len()).unwrap();
-    let encoded: Vec<_> = weights.iter().map(|weights| EncodedWeights::new(parameters, weights).unwrap()).collect();
+    let encoded: Vec<_> = weights.iter().map(|weights| encoded(parameters, weights)).collect();
     let due = product(ring, messages, weights);
     let pairs: Vec<_> = ciphertexts.iter().zip(&encoded).collect();
     for step in [1, 3] {
@@ -21,6 +21,38 @@ fn check(parameters: &Parameters, messages: &[Vec<u64>], weights: &[Vec<i64>]) {
             let due = ring.wrap::<u64>(i128::from(due[at]) - i128::from(mask));
             assert_eq!(result, due, "{ring}, {} primes, coefficient {at}", set.primes().count());
         }
+    }
+}
+
+/// Weights as the polynomial in the highest power of X that they are one in.
+fn encoded(parameters: &Parameters, weights: &[i64]) -> EncodedWeights {
+    let places = (0..weights.len()).filter(|&at| weights[at] != 0);
+    let step = 1 << places.fold(weights.len() / 2, |step, at| step | at).trailing_zeros();
+    let short: Vec<i64> = weights.iter().step_by(step).copied().collect();
+    EncodedWeights::new(parameters, &short, step).unwrap()
+}
+
+#[test]
+fn polynomials_in_powers_of_x_are_exact() {
+    let mut draws = Draws::new(5);
+    for set in small_sets() {
+        let bound = WeightBound { bits: 9, terms: 3 * 256 };
+        let Some(parameters) = Parameters::with_set(set, Ring::Pow2(16), bound) else { continue };
+        let messages: Vec<_> = (0..20).map(|_| draws.messages(Ring::Pow2(16), 256)).collect();
+        for steps in [[1, 2, 8], [128, 128, 4], [16, 1, 32]] {
+            let spread = |&step: &usize| {
+                let mut weights = vec![0; 256];
+                let each = draws.weights(9, 256 / step);
+                weights.iter_mut().step_by(step).zip(each).for_each(|(place, weight)| *place = weight);
+                weights
+            };
+            let weights: Vec<_> = steps.iter().map(spread).collect();
+            check(&parameters, &messages[..3], &weights);
+        }
+        // More than are added up at a time.
+        let single = |at: usize| (0..256).map(|place| i64::from(place == 16 * at % 256) * 7).collect();
+        let weights: Vec<Vec<i64>> = (0..20).map(single).collect();
+        check(&parameters, &messages, &weights);
     }
 }
 

@@ -89,13 +89,13 @@ fn weights_beyond_the_bound_are_refused() {
     let mut weights = [0; 256];
     for weight in [17, -17, i64::MAX, i64::MIN] {
         weights[77] = weight;
-        assert!(matches!(EncodedWeights::new(&parameters, &weights), Err(Error::Weights { .. })), "{weight}");
+        assert!(matches!(EncodedWeights::new(&parameters, &weights, 1), Err(Error::Weights { .. })), "{weight}");
     }
     weights[77] = 0;
     weights[..6].fill(16);
-    let six = EncodedWeights::new(&parameters, &weights).unwrap();
+    let six = EncodedWeights::new(&parameters, &weights, 1).unwrap();
     weights[..2].fill(0);
-    let four = EncodedWeights::new(&parameters, &weights).unwrap();
+    let four = EncodedWeights::new(&parameters, &weights, 1).unwrap();
     let respond = |other| respond(&parameters, &public, &[(&ciphertexts[0], &six), (&ciphertexts[1], other)], &[0]);
     assert!(respond(&four).is_ok());
     assert!(matches!(respond(&six), Err(Error::Weights { .. })));
@@ -107,7 +107,7 @@ fn keys_and_values_of_other_sets_are_refused() {
     let (secret, public) = keys(first.set());
     let message = secret.encrypt(&first, &[[1; 256]]).unwrap();
     let [ciphertext] = &Ciphertext::read(first.set(), &message, 1).unwrap()[..] else { panic!("one was read") };
-    let weights = EncodedWeights::new(&first, &[0; 256]).unwrap();
+    let weights = EncodedWeights::new(&first, &[0; 256], 1).unwrap();
     assert!(matches!(secret.encrypt(&second, &[[1; 256]]), Err(Error::OtherSet { .. })));
     assert!(matches!(secret.decrypt(&second, &[], &[]), Err(Error::OtherSet { .. })));
     assert!(matches!(respond(&second, &public, &[], &[]), Err(Error::OtherSet { .. })));
