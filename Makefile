@@ -15,13 +15,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint operations kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn new-user nightly clean
+.PHONY: help demo test lint operations kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn lattice-security new-user nightly clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
 	@echo "make test   everything that must hold"
 	@echo "make lint   formatting and static checks"
 	@echo "make lpn    what attacks on the noise problems of oblivious transfer cost; fails below 2^128"
+	@echo "make lattice-security  what attacks on the parameters of lattice encryption cost; fails below 2^128"
 	@echo "make kills  each party killed at 20 random moments"
 	@echo "make store-kills  processes killed while they use what is in store; RUNS=1000 of each kind"
 	@echo "make bad-input  every mistake a user can make, over every protocol"
@@ -77,6 +78,9 @@ lint: $(VENV)/ready
 
 lpn:
 	$(PYTHON) crates/ot/tools/lpn.py --simulate
+
+lattice-security:
+	$(PYTHON) crates/rlwe/tools/security.py
 
 kills: $(VENV)/installed
 	$(BIN)/python python/tests/kills.py
@@ -167,7 +171,7 @@ new-user:
 
 # One that fails does not keep the others from running. Tools that are missing (Valgrind, a nightly Rust) count as failures.
 NIGHTLY := lint test kills store-kills bad-input bounds fuzz abuse adversary onnx-vectors instruction-sets docs-commands \
-	constant-time miri asan soak lpn operations new-user
+	constant-time miri asan soak lpn lattice-security operations new-user
 nightly:
 	@mkdir -p target/nightly; failed=""; for goal in $(NIGHTLY); do \
 		start=$$SECONDS; echo "== $$goal"; \
