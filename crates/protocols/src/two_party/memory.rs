@@ -27,7 +27,7 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
             let correlated_ots: u64 = cost.ot_count.by_sender.iter().sum();
             let count = gate.elements() as u64;
             let per_element = correlated_ots.div_ceil(count.max(1)) * OT_BYTES + STATE;
-            if let Gate::Linear { geometry, batch, weight, .. } = gate
+            if let Gate::Linear { geometry, batch, weight, .. } = *gate
                 && let Some(lattice) = lattice::chosen(&geometry, batch, weight, ring, options)
             {
                 // The products across, and their sum with what a party multiplies alone.
