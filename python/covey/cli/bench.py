@@ -341,8 +341,10 @@ def _setting(
     from covey.bench.networks import network as find_network
     from covey.bench.runs import session_options
 
-    if more.get("ring", "auto") not in ("auto", "32", "64"):
-        raise OptionError(f"ring '{more['ring']}' is unknown: use auto, 32 or 64")
+    ring, rings = more.get("ring", "auto"), PROTOCOLS[more["protocol"]].rings
+    if ring != "auto" and (not ring.isdigit() or int(ring) not in rings):
+        known = f"{rings[0]} or {rings[-1]}" if len(rings) == 2 else f"a number from {rings[0]} to {rings[-1]}"
+        raise OptionError(f"{more['protocol']} has no ring of '{ring}' bits: use auto, or {known}")
     if _phase(more.get("phase", "joint")) == "online":
         _can_preprocess(spec)
     session_options(options)
