@@ -241,6 +241,43 @@ impl AddAssign for OtCount {
     }
 }
 
+/// What lattice encryption shows of the weights: by how much the noise of its results depends on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exposure {
+    /// Results that are sent encrypted.
+    pub results: u64,
+    /// The statistical distance of one result's noise from noise that does not depend on the weights, at most, in units of
+    /// [`Exposure::UNIT`].
+    pub each: u128,
+    /// Of all of them together, by the same measure: the sum.
+    pub total: u128,
+}
+
+impl Exposure {
+    /// Distances are in units of 2 to this power.
+    pub const UNIT: i32 = -100;
+
+    /// Of `results` with the same distance each, given as a negative logarithm to base 2.
+    pub fn of(results: u64, bits: f64) -> Self {
+        let each = (-bits - f64::from(Self::UNIT)).exp2().ceil() as u128;
+        Exposure { results, each, total: each.saturating_mul(results.into()) }
+    }
+
+    /// The negative logarithms to base 2 of the distance of one result and of all; none where there are no results.
+    pub fn bits(&self) -> Option<[f64; 2]> {
+        let bits = |distance: u128| -((distance.max(1) as f64).log2() + f64::from(Self::UNIT));
+        (self.results > 0).then(|| [bits(self.each), bits(self.total)])
+    }
+}
+
+impl AddAssign for Exposure {
+    fn add_assign(&mut self, other: Exposure) {
+        self.results += other.results;
+        self.each = self.each.max(other.each);
+        self.total = self.total.saturating_add(other.total);
+    }
+}
+
 /// What a gate, a node or a program exchanges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
@@ -253,6 +290,8 @@ pub struct Cost {
     /// Sets of parameters of lattice encryption whose public keys a session sends once, before the first gate that needs them: a
     /// bit each.
     pub public_keys: u32,
+    /// What lattice encryption shows of the weights.
+    pub exposure: Exposure,
 }
 
 impl Cost {
@@ -261,6 +300,7 @@ impl Cost {
         let ot_count = layout.ot_count().times(copies);
         let (rounds, public_keys) = (layout.rounds() as u64, layout.public_keys());
         let mut cost = Cost { rounds, ot_count, public_keys, ..Cost::default() };
+        (0..copies).for_each(|_| cost.exposure += layout.exposure());
         for message in layout.messages().iter().filter(|_| copies > 0) {
             let traffic = cost.links.entry((message.step.kind(), message.from, message.to)).or_default();
             traffic.bytes += message.len as u64 * copies;
@@ -334,6 +374,7 @@ impl AddAssign<&Cost> for Cost {
         self.rounds += other.rounds;
         self.ot_count += other.ot_count;
         self.public_keys |= other.public_keys;
+        self.exposure += other.exposure;
     }
 }
 

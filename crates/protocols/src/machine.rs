@@ -6,7 +6,7 @@ use covey_kernels::{Buffer, packing};
 use covey_ring::{BitTensor, Ring, Word, wire};
 use covey_transport::Phase as StepKind;
 
-use crate::cost::OtCount;
+use crate::cost::{Exposure, OtCount};
 
 /// A point in a gate at which parties exchange messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +47,7 @@ pub struct Layout {
     rounds: usize,
     ot_count: OtCount,
     public_keys: u32,
+    exposure: Exposure,
 }
 
 impl Layout {
@@ -83,6 +84,16 @@ impl Layout {
     /// Says that the gate needs the public key of a set of parameters.
     pub fn public_key(&mut self, set: u32) {
         self.public_keys |= 1 << set;
+    }
+
+    /// Adds what results that are sent encrypted show of the weights.
+    pub fn exposes(&mut self, exposure: Exposure) {
+        self.exposure += exposure;
+    }
+
+    /// What results that are sent encrypted show of the weights.
+    pub fn exposure(&self) -> Exposure {
+        self.exposure
     }
 
     /// The sets of parameters whose public keys the gate needs, a bit each.

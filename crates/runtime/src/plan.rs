@@ -86,6 +86,18 @@ pub struct Estimate {
     pub online_seconds: f64,
 }
 
+/// What P1 sees of the weights in the noise of encrypted results: the negative logarithm to base 2 of the statistical distance from
+/// noise that does not depend on them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WeightExposure {
+    /// Encrypted results of the inference.
+    pub results: u64,
+    /// Of one result, at least.
+    pub bits_each: f64,
+    /// Of all of them together, at least.
+    pub bits_total: f64,
+}
+
 /// The cost of one inference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -101,6 +113,8 @@ pub struct Plan {
     pub weights: Option<NodeCost>,
     /// Correlated OTs it uses up, by the party that holds the correlation.
     pub correlated_ots: [u64; 2],
+    /// What lattice encryption shows of the weights, where a layer is encrypted.
+    pub exposure: Option<WeightExposure>,
     /// LAN and WAN.
     pub estimates: Vec<Estimate>,
     /// Peak resident memory of each party's process, in role order: an estimate in bytes.
@@ -156,10 +170,14 @@ pub fn plan_rounded(
     runs.chain([&material]).for_each(|cost| total += cost);
     let weights = planner.ledger().get(&WEIGHTS).map(|cost| NodeCost::new(WEIGHTS, WEIGHTS_NAME, "", cost));
     let estimates = [Network::lan(), Network::wan()].map(|network| estimate(network, &total)).into();
+    let exposure = total.exposure.bits().map(|[bits_each, bits_total]| {
+        let results = total.exposure.results;
+        WeightExposure { results, bits_each, bits_total }
+    });
     let total = NodeCost::new(u32::MAX, "total", "", &total);
     let memory = planner.peak_memory().into_iter().map(|bytes| bytes + PROCESS).collect();
     let correlated_ots = planner.ot_count().by_sender;
-    Ok(Plan { protocol: model.name.into(), batch, nodes, total, weights, correlated_ots, estimates, memory })
+    Ok(Plan { protocol: model.name.into(), batch, nodes, total, weights, correlated_ots, exposure, estimates, memory })
 }
 
 /// A planner, and the program with its weights prepared on it.

@@ -18,7 +18,7 @@ use super::share::Arithmetic;
 use super::{Arith, TwoParty, Weight, linear, product};
 use crate::api::{Geometry, LinearMethod, Options, ProtocolError, Result, WeightKind};
 use crate::circuits::Adder;
-use crate::cost::{Cost, Traffic};
+use crate::cost::{Cost, Exposure, Traffic};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 
 /// Bytes that the transforms of a layer's weights may take: those that several tiles have in common are kept.
@@ -119,18 +119,20 @@ pub(super) fn chosen(
     (options.linear == LinearMethod::Lattice || found.nanoseconds + latency < by_ot()).then_some(found)
 }
 
-/// The bytes of a tile's two messages.
+/// The bytes of a tile's two messages, and its results.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Sizes {
     up: usize,
     down: usize,
+    results: usize,
 }
 
 impl Lattice {
     fn sizes(&self, tile: &Tile) -> Sizes {
         let responses =
             (0..tile.responses()).map(|response| self.parameters.response_bytes(tile.results_len(response)));
-        Sizes { up: self.parameters.set().ciphertexts_bytes(tile.inputs()), down: responses.sum() }
+        let results = tile.counts().results as usize;
+        Sizes { up: self.parameters.set().ciphertexts_bytes(tile.inputs()), down: responses.sum(), results }
     }
 
     fn layout(&self, sizes: Sizes) -> Layout {
@@ -138,6 +140,7 @@ impl Lattice {
         layout.bytes(Step::Online(0), 1, 0, sizes.up);
         layout.bytes(Step::Online(1), 0, 1, sizes.down);
         layout.public_key(self.set);
+        layout.exposes(Exposure::of(sizes.results as u64, self.parameters.statistical_distance_bits(1)));
         layout
     }
 
