@@ -246,26 +246,26 @@ impl AddAssign for OtCount {
 pub struct Exposure {
     /// Results that are sent encrypted.
     pub results: u64,
-    /// The statistical distance of one result's noise from noise that does not depend on the weights, at most, in units of
-    /// [`Exposure::UNIT`].
+    /// The square of the statistical distance of one result's noise from noise that does not depend on the weights, at most, in units
+    /// of 2 to the power [`Exposure::UNIT`].
     pub each: u128,
-    /// Of all of them together, by the same measure: the sum.
+    /// The same of all of them together: squares add up (`covey_rlwe::Parameters::statistical_distance_bits`).
     pub total: u128,
 }
 
 impl Exposure {
-    /// Distances are in units of 2 to this power.
-    pub const UNIT: i32 = -100;
+    /// Squares of distances are in units of 2 to this power.
+    pub const UNIT: i32 = -126;
 
     /// Of `results` with the same distance each, given as a negative logarithm to base 2.
     pub fn of(results: u64, bits: f64) -> Self {
-        let each = (-bits - f64::from(Self::UNIT)).exp2().ceil() as u128;
+        let each = (-2.0 * bits - f64::from(Self::UNIT)).exp2().ceil() as u128;
         Exposure { results, each, total: each.saturating_mul(results.into()) }
     }
 
     /// The negative logarithms to base 2 of the distance of one result and of all; none where there are no results.
     pub fn bits(&self) -> Option<[f64; 2]> {
-        let bits = |distance: u128| -((distance.max(1) as f64).log2() + f64::from(Self::UNIT));
+        let bits = |square: u128| -((square.max(1) as f64).log2() + f64::from(Self::UNIT)) / 2.0;
         (self.results > 0).then(|| [bits(self.each), bits(self.total)])
     }
 }

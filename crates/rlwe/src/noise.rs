@@ -8,8 +8,6 @@
 
 /// The number of standard deviations with 2·exp(−z²/2) ≤ 2^-80.
 const DEVIATIONS: f64 = 10.6;
-/// The logarithm of the probability with which a bound fails at a coefficient.
-pub(crate) const FAILURE: i32 = -80;
 /// The proxy of an error, which is also its variance.
 const ERROR: f64 = 10.5;
 
@@ -45,6 +43,21 @@ pub(crate) fn hidden(degree: usize, weights: &WeightBound) -> f64 {
     let proxy = ERROR * (weights.squared_l2_norm() as f64 + 2.0 * degree as f64 + 1.0);
     DEVIATIONS * proxy.sqrt() + weights.l1_norm() as f64 / 2.0
 }
+
+/// The root of the mean square of the same, ρ at its worst again: what P1 sees of the weights on average over all errors.
+pub(crate) fn hidden_on_average(degree: usize, weights: &WeightBound) -> f64 {
+    let proxy = ERROR * (weights.squared_l2_norm() as f64 + 2.0 * degree as f64 + 1.0);
+    proxy.sqrt() + weights.l1_norm() as f64 / 2.0
+}
+
+/// The Hellinger distance between flooding and flooding that is moved by one step is at most this over h, the number of steps that
+/// each of its three uniform summands takes (enumerated in `tests/hiding.rs`; in the limit it is that of the Fisher information of
+/// the quadratic B-spline).
+///
+/// Moved by d steps, it is at most d times that (triangle inequality). Squares add up over independent results, and the statistical
+/// distance is at most √2 times the Hellinger distance. So n results are at a distance of at most √(2n)·HELLINGER·d/h, d the root
+/// of the mean square: that of a single wide uniform variable would grow with n instead of √n.
+pub(crate) const HELLINGER: f64 = 0.757;
 
 /// The error of the decrypted value that comes from the rounding of c1, in units of its last bit: `ε∗s` for s of N coefficients ±1.
 ///

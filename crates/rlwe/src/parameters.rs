@@ -102,7 +102,7 @@ pub struct Parameters {
     set: &'static ParameterSet,
     ring: Ring,
     weights: WeightBound,
-    /// Flooding is uniform in −2^-g .. 2^-g, as a fraction of the whole.
+    /// Flooding is the sum of three uniform numbers, each 2^-(g+1) wide, as a fraction of the whole: it stays within ±2^-g.
     flood: u32,
     /// The widths of the coefficients of a response.
     widths: [u32; 2],
@@ -154,7 +154,7 @@ impl Parameters {
             parameters.flood = flood;
             parameters.noise_bounds()[1] < 0.499
         })?;
-        let hides = parameters.shift() <= power_of_two(-LEAST_HIDING);
+        let hides = parameters.statistical_distance(1) <= power_of_two(-LEAST_HIDING);
         hides.then_some(parameters)
     }
 
@@ -173,9 +173,10 @@ impl Parameters {
         self.weights
     }
 
-    /// The random bits of flooding: it is uniform among 2^bits neighbouring multiples of 2^-128, as a fraction of the whole.
+    /// The random bits of each of the three summands of flooding: each is uniform among 2^bits neighbouring multiples of 2^-128, as a
+    /// fraction of the whole.
     pub fn flood_bits(&self) -> u32 {
-        129 - self.flood
+        127 - self.flood
     }
 
     /// The bits of a coefficient of c0 and of c1 in a response.
@@ -205,18 +206,22 @@ impl Parameters {
     /// How far what P1 sees of the noise of `coefficients` results is from noise that does not depend on the weights: the negative
     /// logarithm to base 2 of the statistical distance.
     pub fn statistical_distance_bits(&self, coefficients: u64) -> f64 {
-        -((self.shift() + power_of_two(noise::FAILURE)) * coefficients.max(1) as f64).log2()
+        -self.statistical_distance(coefficients).log2()
+    }
+
+    fn statistical_distance(&self, coefficients: u64) -> f64 {
+        let hidden = noise::hidden_on_average(self.set.degree, &self.weights) / self.set.modulus() + self.fixed_point();
+        let width = power_of_two(-(self.flood as i32) - 1);
+        (2.0 * coefficients.max(1) as f64).sqrt() * noise::HELLINGER * hidden / width
     }
 
     /// What flooding hides, as a fraction of the whole, with the errors of fixed-point fractions: of c0, of the mask and of what P1 sees.
     fn hidden(&self) -> f64 {
-        let fixed_point = (Fractions::error(self.set.transforms.len()) + 4.0) * power_of_two(-128);
-        noise::hidden(self.set.degree, &self.weights) / self.set.modulus() + fixed_point
+        noise::hidden(self.set.degree, &self.weights) / self.set.modulus() + self.fixed_point()
     }
 
-    /// The statistical distance of one coefficient: a uniform variable of width 2M that is moved by b is at a distance of b/2M.
-    fn shift(&self) -> f64 {
-        self.hidden() * power_of_two(self.flood as i32 - 1)
+    fn fixed_point(&self) -> f64 {
+        (Fractions::error(self.set.transforms.len()) + 4.0) * power_of_two(-128)
     }
 }
 

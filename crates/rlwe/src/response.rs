@@ -21,6 +21,9 @@ use crate::{sampling, wire};
 
 const RESPONSE: &str = "response";
 
+/// Words of randomness of the flooding of one result: two for each of three summands.
+pub(crate) const FLOODING: usize = 6;
+
 /// Products added up at a time: their weights fit a core's cache.
 const AT_ONCE: usize = 16;
 
@@ -108,7 +111,7 @@ pub fn respond(
     let sums = Sums::new(parameters, key, products, &randomness)?;
     let mut mask = Zeroizing::new(vec![0; positions.len()]);
     draw_mask(parameters.ring(), &randomness, &mut mask);
-    let mut flooding = Zeroizing::new(vec![0; 2 * positions.len()]);
+    let mut flooding = Zeroizing::new(vec![0; FLOODING * positions.len()]);
     randomness.fill_u64(stream::FLOODING, &mut flooding);
     let mut message = Vec::with_capacity(parameters.response_bytes(positions.len()));
     let [width0, width1] = parameters.response_widths();
@@ -207,7 +210,7 @@ impl Sums {
         Ok(Sums { c0, c1 })
     }
 
-    /// c0/q − r/t + flooding at the positions, modulo 1 in units of 2^-128. Flooding takes two uniform words each.
+    /// c0/q − r/t + flooding at the positions, modulo 1 in units of 2^-128. Flooding takes [`FLOODING`] uniform words each.
     pub fn masked_results(
         &self,
         parameters: &Parameters,
@@ -223,9 +226,10 @@ impl Sums {
         results.resize(positions.len(), 0_u128);
         parameters.fractions.of(&self.c0, degree, positions.iter().copied(), &mut results);
         let bits = parameters.flood_bits();
-        let (ones, middle) = ((1 << bits) - 1, 1 << (bits - 1));
-        for ((result, &mask), words) in results.iter_mut().zip(mask).zip(flooding.as_chunks::<2>().0) {
-            let flooding = (u128::from(words[1]) << 64 | u128::from(words[0])) & ones;
+        let (ones, middle) = ((1 << bits) - 1, 3 << (bits - 1));
+        for ((result, &mask), words) in results.iter_mut().zip(mask).zip(flooding.as_chunks::<FLOODING>().0) {
+            let summand = |[low, high]: &[u64; 2]| (u128::from(*high) << 64 | u128::from(*low)) & ones;
+            let flooding: u128 = words.as_chunks().0.iter().map(summand).sum();
             *result = result.wrapping_add(flooding).wrapping_sub(middle).wrapping_sub(parameters.unit.times(mask));
         }
         results

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::residues::{Encoder, Factor, Fraction, Fractions, Lift, from_small, rounded};
-use crate::response::Sums;
+use crate::response::{FLOODING, Sums};
 use crate::{sampling, wire};
 
 fn modulus(transforms: &[Ntt]) -> BigUint {
@@ -152,15 +152,18 @@ fn flooding_and_masks_are_added_to_the_results() {
             parameters.set().primes().flat_map(|prime| draws.words(256).into_iter().map(move |word| word % prime));
         let sums = Sums { c0: residues.collect::<Vec<_>>().into(), c1: Vec::new().into() };
         let positions: Vec<usize> = (0..256).rev().collect();
-        let (mask, mut flooding) = (draws.messages(ring, 256), draws.words(512));
-        flooding[..4].copy_from_slice(&[0, 0, u64::MAX, u64::MAX]);
+        let (mask, mut flooding) = (draws.messages(ring, 256), draws.words(256 * FLOODING));
+        flooding[..FLOODING].fill(0);
+        flooding[FLOODING..2 * FLOODING].fill(u64::MAX);
         let results = sums.masked_results(&parameters, &positions, &mask, &flooding);
         let mut fractions = vec![0; 256];
         parameters.fractions.of(&sums.c0, 256, positions.iter().copied(), &mut fractions);
         let end = 1_i128 << (parameters.flood_bits() - 1);
-        for (index, words) in flooding.chunks(2).enumerate() {
-            let x = BigInt::from(u128::from(words[1]) << 64 | u128::from(words[0]));
-            let due = x % (2 * end) - end - BigInt::from(parameters.unit.times(mask[index]));
+        for (index, words) in flooding.chunks(FLOODING).enumerate() {
+            let summand =
+                |words: &[u64]| BigInt::from(u128::from(words[1]) << 64 | u128::from(words[0])) % (2 * end) - end;
+            let flooding: BigInt = words.chunks(2).map(summand).sum();
+            let due = flooding - BigInt::from(parameters.unit.times(mask[index]));
             let found = BigInt::from(results[index]) - BigInt::from(fractions[index]);
             assert_eq!(centred(found), centred(due), "{ring}");
         }

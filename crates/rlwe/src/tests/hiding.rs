@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::measured::{error, hidden_noise};
 use super::*;
-use crate::response::Sums;
+use crate::response::{FLOODING, Sums};
 
 /// Kolmogorov and Smirnov's statistic of two samples of equal size, times √(n/2). Above 2.5 with a probability of 8e-6.
 fn distance(mut first: Vec<f64>, mut second: Vec<f64>) -> f64 {
@@ -43,7 +43,7 @@ fn noises(parameters: &Parameters, weights: &[i64], count: usize) -> [Vec<f64>; 
         let randomness = crate::sampling::secret_generator().unwrap();
         let sums = Sums::new(parameters, &public, &pairs, &randomness).unwrap();
         let plain = hidden_noise(parameters, &secret, &sums, &due);
-        let mut flooding = vec![0; 2 * set.degree()];
+        let mut flooding = vec![0; FLOODING * set.degree()];
         randomness.fill_u64(4, &mut flooding);
         let results = sums.masked_results(parameters, &positions, &vec![0; set.degree()], &flooding);
         let mut fractions = vec![0; set.degree()];
@@ -73,10 +73,38 @@ fn noise_does_not_depend_on_the_weights() {
     // Without flooding, the test tells them apart.
     assert!(plain > 10.0, "{plain}");
     assert!(flooded < 2.5 && decrypted < 2.5, "{flooded} {decrypted}");
-    // Flooding reaches from end to end.
-    let end = 2.0_f64.powi(parameters.flood_bits() as i32 - 1);
+    // Flooding reaches far to both sides, and no farther than its three summands.
+    let end = 1.5 * 2.0_f64.powi(parameters.flood_bits() as i32);
     let [low, high] = [f64::min, f64::max].map(|end| zero[1].iter().copied().fold(0.0, end));
-    assert!((-1.001 * end..-0.99 * end).contains(&low) && (0.99 * end..1.001 * end).contains(&high));
+    assert!((-1.001 * end..-0.9 * end).contains(&low) && (0.9 * end..1.001 * end).contains(&high));
+}
+
+/// By enumeration: the Hellinger distance of a sum of three uniform numbers of h steps from the same, moved by d.
+#[test]
+fn flooding_that_is_moved_is_as_near_as_the_bound_says() {
+    for h in [64, 256, 1024, 4096_usize] {
+        let mut sum = vec![1.0];
+        for _ in 0..3 {
+            // The sum of the last h entries, over h.
+            let mut running = 0.0;
+            let mut next = vec![0.0; sum.len() + h - 1];
+            for (at, next) in next.iter_mut().enumerate() {
+                let entry = |at: Option<usize>| at.and_then(|at| sum.get(at)).copied().unwrap_or(0.0);
+                running += entry(Some(at)) - entry(at.checked_sub(h));
+                *next = running / h as f64;
+            }
+            sum = next;
+        }
+        let root =
+            |at: isize| usize::try_from(at).ok().and_then(|at| sum.get(at)).map_or(0.0, |p: &f64| p.max(0.0).sqrt());
+        for d in [1, 2, 7, h / 8] {
+            let places = -(d as isize)..sum.len() as isize;
+            let squares: f64 = places.map(|at| (root(at + d as isize) - root(at)).powi(2)).sum();
+            let found = (squares / 2.0).sqrt() * h as f64 / d as f64;
+            assert!(found <= crate::noise::HELLINGER * 1.01 || h < 256, "{h} steps, moved by {d}: {found}");
+            assert!(found > 0.5, "{found}");
+        }
+    }
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn the_smallest_set_that_hides_is_chosen() {
         let [_, whole] = parameters.noise_bounds();
         assert!(whole < 0.5 && parameters.statistical_distance_bits(1) >= 40.0);
         let each = parameters.statistical_distance_bits(1);
-        assert!((each - 10.0 - parameters.statistical_distance_bits(1024)).abs() < 1e-6);
+        assert!((each - 5.0 - parameters.statistical_distance_bits(1024)).abs() < 1e-6);
         (parameters.set().degree(), parameters.set().primes().count())
     };
     assert_eq!(primes(Ring::Pow2(32), 8, 1152), (4096, 2));
