@@ -26,6 +26,11 @@ const TRANSFORMS: usize = 1 << 27;
 
 /// Layers whose choices are kept; they are made anew when there are more.
 const KEPT: usize = 1024;
+/// Tiles of a choice that is kept at most: a choice of more takes less time than its tiles.
+const KEPT_TILES: usize = 1 << 12;
+/// Bytes of the tiles in flight in one direction, unless one tile has more. P1 sends for all of them before it receives, and P0 answers
+/// meanwhile: links have to hold what neither takes in.
+const IN_FLIGHT: usize = 1 << 27;
 
 /// How one linear map is computed.
 pub(super) struct Lattice {
@@ -52,6 +57,9 @@ fn find(geometry: &Geometry, batch: usize, bits: u32, ring: Ring, options: &Opti
         return known.clone();
     }
     let found = choose(geometry, batch, bits, ring, bits_per_second).map(Arc::new);
+    if found.as_ref().is_some_and(|lattice| lattice.packing.tiles().len() > KEPT_TILES) {
+        return found;
+    }
     let mut choices = lock();
     if choices.len() >= KEPT {
         choices.clear();
@@ -144,10 +152,31 @@ impl Lattice {
         layout
     }
 
+    /// The tiles of each run of the scheduler: all, or as many as may be in flight where the window holds more.
+    fn runs(&self, options: &Options) -> impl Iterator<Item = &[Tile]> {
+        let tiles = self.packing.tiles();
+        let at_once = self.at_once(options);
+        tiles.chunks(if at_once < options.window { at_once } else { tiles.len().max(1) })
+    }
+
+    /// How many tiles may be in flight.
+    fn at_once(&self, options: &Options) -> usize {
+        let longest = |tile: &Tile| {
+            let Sizes { up, down, .. } = self.sizes(tile);
+            up.max(down)
+        };
+        let longest = self.packing.tiles().iter().map(longest).max().unwrap_or(0);
+        (IN_FLIGHT / longest.max(1)).clamp(1, options.window.max(1))
+    }
+
     /// What all tiles exchange.
     pub fn cost(&self, options: &Options) -> Cost {
-        let sizes: Vec<Sizes> = self.packing.tiles().iter().map(|tile| self.sizes(tile)).collect();
-        plan::of_tiles(&sizes, options.window, |&sizes| self.layout(sizes))
+        let mut cost = Cost::default();
+        for run in self.runs(options) {
+            let sizes: Vec<Sizes> = run.iter().map(|tile| self.sizes(tile)).collect();
+            cost += &plan::of_tiles(&sizes, options.window, |&sizes| self.layout(sizes));
+        }
+        cost
     }
 
     /// Bytes that each party holds beside operands and result: of tiles in flight P0 their ciphertexts, both their messages, and P0
@@ -160,7 +189,8 @@ impl Lattice {
         };
         let of_tiles = self.packing.tiles().iter().map(of_tile);
         let largest = of_tiles.fold([0; 2], |most, bytes| [most[0].max(bytes[0]), most[1].max(bytes[1])]);
-        let [weights, values] = largest.map(|bytes| bytes * self.packing.tiles().len().min(options.window) as u64);
+        let [weights, values] =
+            largest.map(|bytes| bytes * self.packing.tiles().len().min(self.at_once(options)) as u64);
         let transforms = |tile: &Tile| {
             let each = EncodedWeights::bytes(self.parameters.set(), self.packing.weight_step(tile)) as u64;
             let (all, one) = (tile.inputs() * tile.responses(), tile.inputs());
@@ -393,27 +423,30 @@ impl<W: Word> TwoParty<W> {
             Key::Secret(key) => Side::Values { key: key.clone(), x: x.0.data() },
         };
         let (mut across, mut failure) = (vec![W::ZERO; sum.len()], None);
-        let tiles: Vec<&Tile> = lattice.packing.tiles().iter().collect();
-        self.run_tiles(
-            &tiles,
-            |_| [0, 0],
-            |tile, _| Exchange {
-                lattice,
-                tile,
-                layout: lattice.layout(lattice.sizes(tile)),
-                side: side(),
-                results: Ok(Vec::new()),
-            },
-            |tile, results| match results {
-                Ok(results) => {
-                    for (response, values) in results.into_iter().enumerate() {
-                        let values: Vec<W> = values.into_iter().map(W::from_u64).collect();
-                        lattice.packing.unpack(tile, response, &values, &mut across);
+        let options = self.party.options;
+        for run in lattice.runs(&options) {
+            let tiles: Vec<&Tile> = run.iter().collect();
+            self.run_tiles(
+                &tiles,
+                |_| [0, 0],
+                |tile, _| Exchange {
+                    lattice,
+                    tile,
+                    layout: lattice.layout(lattice.sizes(tile)),
+                    side: side(),
+                    results: Ok(Vec::new()),
+                },
+                |tile, results| match results {
+                    Ok(results) => {
+                        for (response, values) in results.into_iter().enumerate() {
+                            let values: Vec<W> = values.into_iter().map(W::from_u64).collect();
+                            lattice.packing.unpack(tile, response, &values, &mut across);
+                        }
                     }
-                }
-                Err(error) => failure = failure.take().or(Some(error)),
-            },
-        )?;
+                    Err(error) => failure = failure.take().or(Some(error)),
+                },
+            )?;
+        }
         if let Some(error) = failure {
             return Err(failed(&error));
         }
@@ -448,4 +481,54 @@ impl<W: Word> TwoParty<W> {
 
 fn failed(error: &Error) -> ProtocolError {
     ProtocolError::Material(format!("lattice encryption: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use covey_kernels::ConvGeometry;
+
+    use super::*;
+    use crate::api::NetworkProfile;
+
+    fn lattice(batch: usize, options: &Options) -> Arc<Lattice> {
+        let conv = ConvGeometry {
+            in_channels: 64,
+            out_channels: 64,
+            groups: 1,
+            input: [224, 224],
+            kernel: [3, 3],
+            strides: [1, 1],
+            pads: [1; 4],
+            dilations: [1, 1],
+        };
+        let kind = WeightKind::Stored { bits: 12 };
+        chosen(&Geometry::Conv2d(conv), batch, kind, Ring::Pow2(64), options).unwrap()
+    }
+
+    /// The second convolution of VGG16 for 32 images, far away: both directions of 224 tiles are 2 GB.
+    #[test]
+    fn links_hold_the_tiles_in_flight() {
+        let network = NetworkProfile { latency_us: 30_000, bits_per_second: 100_000_000 };
+        let options =
+            Options { linear: LinearMethod::Lattice, network, window: network.window(), ..Options::default() };
+        let lattice = lattice(32, &options);
+        let mut tiles = Vec::new();
+        for run in lattice.runs(&options) {
+            let together = run.len().min(options.window);
+            for part in [|sizes: Sizes| sizes.up, |sizes: Sizes| sizes.down] {
+                assert!(
+                    run.windows(together).all(|tiles| {
+                        tiles.iter().map(|tile| part(lattice.sizes(tile))).sum::<usize>() <= IN_FLIGHT
+                    })
+                );
+            }
+            tiles.extend(run);
+        }
+        assert!(tiles.iter().copied().eq(lattice.packing.tiles()));
+        assert_eq!(lattice.cost(&options).rounds, 2 * lattice.runs(&options).count() as u64);
+        assert!(lattice.memory(&options) < 1 << 29, "{} bytes", lattice.memory(&options));
+        // A window that links hold is the scheduler's alone.
+        let options = Options { window: 2, ..options };
+        assert_eq!(lattice.runs(&options).count(), 1);
+    }
 }

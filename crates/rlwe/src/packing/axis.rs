@@ -1,6 +1,8 @@
 //! One axis of a convolution, without its stride: output `y` reads element `y + shift` of a phase, which holds every
 //! stride-th input from a remainder on. Phases are further channels.
 
+use std::collections::HashMap;
+
 use covey_kernels::ConvGeometry;
 
 /// Every stride-th element of an axis, and the kernel elements that read it.
@@ -42,7 +44,9 @@ impl Axis {
     pub fn new(geometry: &ConvGeometry, axis: usize, unrolled: bool) -> Axis {
         let (input, outputs) = (geometry.input[axis], geometry.output()[axis]);
         let stride = geometry.strides[axis];
-        let mut phases: Vec<Phase> = Vec::new();
+        let mut phases = Vec::<Phase>::new();
+        // The phase of each remainder.
+        let mut known = HashMap::<usize, usize>::new();
         for tap in 0..geometry.kernel[axis] {
             let offset = (tap * geometry.dilations[axis]) as isize - geometry.pads[axis] as isize;
             // The first output that reads no padding before the input.
@@ -52,9 +56,12 @@ impl Axis {
             }
             let remainder = offset.rem_euclid(stride as isize) as usize;
             let shift = offset.div_euclid(stride as isize);
-            match phases.iter_mut().find(|phase| !unrolled && phase.remainder == remainder) {
-                Some(phase) => phase.taps.push((tap, shift)),
-                None => phases.push(Phase { remainder, taps: vec![(tap, shift)] }),
+            match known.get(&remainder) {
+                Some(&phase) if !unrolled => phases[phase].taps.push((tap, shift)),
+                _ => {
+                    known.insert(remainder, phases.len());
+                    phases.push(Phase { remainder, taps: vec![(tap, shift)] });
+                }
             }
         }
         if phases.is_empty() {

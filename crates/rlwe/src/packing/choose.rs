@@ -3,9 +3,12 @@
 use std::ops::Range;
 
 use super::axis::Axis;
-use super::price::{Price, Times};
+use super::price::{Counts, Price, Times};
 use super::slots::span;
 use super::tile::{Place, Tile};
+
+/// Bits that neither message of a tile passes where smaller tiles can be had: links take messages of 1 GiB.
+const LONGEST: u64 = 8_000_000_000;
 
 /// The sizes that a choice depends on.
 pub(super) struct Sizes<'a> {
@@ -30,6 +33,13 @@ struct Blocks {
     cost: u128,
 }
 
+impl Blocks {
+    /// Ciphertexts of values and responses of a tile.
+    fn messages(&self, sizes: &Sizes) -> (u64, u64) {
+        (sizes.channels.div_ceil(self.channels) as u64, sizes.outputs.div_ceil(self.outputs) as u64)
+    }
+}
+
 /// How the output positions are cut: into pieces of so many, the last smaller.
 #[derive(Clone, Copy)]
 enum Cut {
@@ -43,29 +53,36 @@ struct Shape {
     pixels: usize,
     /// Whether they may be more.
     is_list: bool,
+    /// Output positions of a tile.
+    positions: usize,
     /// How many tiles, group sets not counted.
     times: usize,
     /// The output positions of the shape's tiles: of all (images × rows × columns) or of the list.
     parts: [Range<usize>; 3],
 }
 
+/// Whether a message is too long, and nanoseconds: the least is best.
+pub(super) type Cost = (bool, u128);
+
 struct Search<'a> {
     sizes: &'a Sizes<'a>,
+    price: &'a Price,
     times: Times,
     channels: Vec<usize>,
     groups: Vec<usize>,
 }
 
 /// The tiles of least cost, and that cost without the results. `None` if not even one output position fits.
-pub(super) fn tiles(sizes: &Sizes, price: &Price) -> Option<(u128, Vec<Tile>)> {
+pub(super) fn tiles(sizes: &Sizes, price: &Price) -> Option<(Cost, Vec<Tile>)> {
     let search = Search {
         sizes,
+        price,
         times: price.times(),
         channels: splits(sizes.channels, sizes.degree),
         groups: splits(sizes.groups, sizes.degree),
     };
     let cuts = if sizes.axes.iter().all(Axis::is_pointwise) { search.lists() } else { search.grids() };
-    let mut best: Option<(u128, Cut)> = None;
+    let mut best: Option<(Cost, Cut)> = None;
     for cut in cuts {
         if let Some(cost) = search.cost(cut)
             && best.is_none_or(|(least, _)| cost < least)
@@ -113,6 +130,7 @@ impl Search<'_> {
                     shape(Shape {
                         pixels: part.len().min(size),
                         is_list: true,
+                        positions: part.len().min(size),
                         times: part.len().div_ceil(size),
                         parts: [part, 0..1, 0..1],
                     })?;
@@ -129,8 +147,10 @@ impl Search<'_> {
                             let times = of_images.len().div_ceil(images)
                                 * of_rows.len().div_ceil(rows)
                                 * of_columns.len().div_ceil(columns);
+                            let positions =
+                                of_images.len().min(images) * of_rows.len().min(rows) * of_columns.len().min(columns);
                             let parts = [of_images.clone(), of_rows.clone(), of_columns];
-                            shape(Shape { pixels, is_list: false, times, parts })?;
+                            shape(Shape { pixels, is_list: false, positions, times, parts })?;
                         }
                     }
                 }
@@ -140,13 +160,18 @@ impl Search<'_> {
     }
 
     /// What all tiles of a cut cost, without the results, which are the same for all cuts.
-    fn cost(&self, cut: Cut) -> Option<u128> {
-        let mut sum = 0;
+    fn cost(&self, cut: Cut) -> Option<Cost> {
+        let (mut too_long, mut sum) = (false, 0);
         self.each_shape(cut, |shape| {
-            sum += self.blocks(&shape)?.cost;
+            let blocks = self.blocks(&shape)?;
+            let (inputs, responses) = blocks.messages(self.sizes);
+            let results = self.sizes.outputs * blocks.groups * shape.positions;
+            let counts = Counts { inputs, responses, results: results as u64, ..Counts::default() };
+            too_long |= counts.bits_up(self.price).max(counts.bits_down(self.price)) > LONGEST;
+            sum += blocks.cost;
             Some(())
         })?;
-        Some(sum)
+        Some((too_long, sum))
     }
 
     /// The best blocks for tiles of a shape. `None` if not even one channel fits.

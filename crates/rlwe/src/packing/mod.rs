@@ -67,7 +67,7 @@ impl Packing {
             };
             choose::tiles(&sizes, price).map(|(cost, tiles)| (cost, axes, tiles))
         });
-        let Some((cost, axes, tiles)) = best.min_by_key(|(cost, ..)| *cost) else {
+        let Some(((_, cost), axes, tiles)) = best.min_by_key(|(cost, ..)| *cost) else {
             let axes = [0, 1].map(|axis| Axis::new(&geometry, axis, true));
             return Packing { geometry, batch, degree, axes, tiles: Vec::new() };
         };

@@ -272,3 +272,20 @@ fn responses_are_sent_in_messages() {
     }
     assert_eq!(packing.response_messages(tile, &EVEN, 1 << 40).len(), 1);
 }
+
+/// The words of a vocabulary for many tokens: what the least bytes take would be a message of 1.2 GB.
+#[test]
+fn messages_are_no_longer_than_links_take() {
+    let price = Price {
+        input_bits: 3 * 50 * 8192,
+        response_bits: 75 * 8192,
+        result_bits: 66,
+        bits_per_second: 100_000_000,
+        ..EVEN
+    };
+    let packing = Packing::choose(&Map::Dense { inputs: 4096, outputs: 32_000 }, 2048, 8192, &price);
+    for tile in packing.tiles() {
+        let bits = tile.counts().bits_up(&price).max(tile.counts().bits_down(&price));
+        assert!(bits / 8 <= 1 << 30, "{bits} bits in {} tiles", packing.tiles().len());
+    }
+}
