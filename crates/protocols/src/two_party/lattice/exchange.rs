@@ -1,0 +1,290 @@
+//! The exchange of a layer's tiles, and the keys that it takes.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use covey_ring::Word;
+use covey_rlwe::packing::Tile;
+use covey_rlwe::{Ciphertext, EncodedWeights, Error, PublicKey, SecretKey, respond};
+use covey_transport::Phase as StepKind;
+use zeroize::Zeroizing;
+
+use super::{Lattice, TRANSFORMS};
+use crate::api::{Geometry, ProtocolError, Result};
+use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
+use crate::two_party::share::Arithmetic;
+use crate::two_party::{Arith, TwoParty, Weight};
+
+/// A party's keys, by the number of their set. Not `Debug`.
+pub(in crate::two_party) type Keys = HashMap<u32, Key>;
+
+/// One party's part of a pair of keys.
+#[derive(Clone)]
+pub(in crate::two_party) enum Key {
+    /// P0's.
+    Public(Arc<PublicKey>),
+    /// P1's.
+    Secret(Arc<SecretKey>),
+}
+
+/// A party's share of the results of every response.
+type Results = Vec<Zeroizing<Vec<u64>>>;
+
+/// One tile at one party.
+struct Exchange<'a, W> {
+    lattice: &'a Lattice,
+    tile: &'a Tile,
+    layout: Layout,
+    side: Side<'a, W>,
+    /// What it has at the end, or what went wrong.
+    results: Result<Results, Error>,
+}
+
+/// What a party brings.
+enum Side<'a, W> {
+    /// P0: the weights.
+    Weights { key: Arc<PublicKey>, transforms: &'a Transforms<'a>, ciphertexts: Vec<Ciphertext> },
+    /// P1: the values `[batch, in_channels, height, width]`.
+    Values { key: Arc<SecretKey>, x: &'a [W] },
+}
+
+/// P0's weights as they multiply ciphertexts. Not `Debug`.
+struct Transforms<'a> {
+    /// By their place in `[out_channels, in_channels / groups, kernel height, kernel width]`.
+    weight: &'a dyn Fn(usize) -> i64,
+    /// The tile they were last made for, and those that are kept, by response.
+    kept: RefCell<(Option<&'a Tile>, Vec<Arc<Vec<EncodedWeights>>>)>,
+}
+
+impl<'a> Transforms<'a> {
+    fn new(weight: &'a dyn Fn(usize) -> i64) -> Self {
+        Transforms { weight, kept: RefCell::default() }
+    }
+
+    /// Those of a tile's response, one for each of its ciphertexts. Tiles of the same weights, one after the other, share them.
+    fn of(&self, lattice: &'a Lattice, tile: &'a Tile, response: usize) -> Result<Arc<Vec<EncodedWeights>>, Error> {
+        let mut kept = self.kept.borrow_mut();
+        if !kept.0.is_some_and(|last| last.same_weights(tile)) {
+            *kept = (Some(tile), Vec::new());
+        }
+        if let Some(known) = kept.1.get(response) {
+            return Ok(known.clone());
+        }
+        let (packing, parameters) = (&lattice.packing, &lattice.parameters);
+        let step = packing.weight_step(tile);
+        let mut polynomial = Zeroizing::new(vec![0; packing.degree() / step]);
+        let encode = |input| {
+            packing.pack_weights(tile, response, input, self.weight, &mut polynomial);
+            EncodedWeights::new(parameters, &polynomial, step)
+        };
+        let made = Arc::new((0..tile.inputs()).map(encode).collect::<Result<Vec<_>, _>>()?);
+        let bytes = tile.inputs() * EncodedWeights::bytes(parameters.set(), step);
+        // The first ones of a tile, as many as may be kept.
+        if response == kept.1.len() && (response + 1) * bytes <= TRANSFORMS {
+            kept.1.push(made.clone());
+        }
+        Ok(made)
+    }
+}
+
+impl<W: Word> Exchange<'_, W> {
+    /// P1's message: every block of channels, encrypted.
+    fn encrypted(&self) -> Result<Vec<u8>, Error> {
+        let Side::Values { key, x } = &self.side else { return Ok(Vec::new()) };
+        let Lattice { parameters, packing, .. } = self.lattice;
+        let mut words = vec![W::ZERO; packing.degree()];
+        let block = |input| {
+            packing.pack_input(self.tile, input, x, &mut words);
+            Zeroizing::new(words.iter().map(|word| word.to_u64()).collect::<Vec<u64>>())
+        };
+        let polynomials: Vec<_> = (0..self.tile.inputs()).map(block).collect();
+        key.encrypt(parameters, &polynomials)
+    }
+
+    /// P0's message, and the masks.
+    fn responses(&self) -> Result<(Vec<u8>, Results), Error> {
+        let Side::Weights { key, transforms, ciphertexts } = &self.side else { return Ok(Default::default()) };
+        let parameters = &self.lattice.parameters;
+        let mut message = Vec::with_capacity(self.lattice.sizes(self.tile).down);
+        let mut masks = Vec::with_capacity(self.tile.responses());
+        for response in 0..self.tile.responses() {
+            let encoded = transforms.of(self.lattice, self.tile, response)?;
+            let products: Vec<_> = ciphertexts.iter().zip(&*encoded).collect();
+            let (bytes, mask) = respond(parameters, key, &products, &self.positions(response))?;
+            message.extend_from_slice(&bytes);
+            masks.push(mask);
+        }
+        Ok((message, masks))
+    }
+
+    fn positions(&self, response: usize) -> Vec<usize> {
+        let positions = self.lattice.packing.results(self.tile, response);
+        positions.into_iter().map(|position| position as usize).collect()
+    }
+
+    /// P1's results.
+    fn decrypted(&self, message: &[u8]) -> Result<Results, Error> {
+        let Side::Values { key, .. } = &self.side else { return Ok(Vec::new()) };
+        let mut rest = message;
+        let one = |response| {
+            let bytes = self.lattice.parameters.response_bytes(self.tile.results_len(response));
+            let part = rest.split_off(..bytes.min(rest.len())).unwrap_or_default();
+            key.decrypt(&self.lattice.parameters, part, &self.positions(response))
+        };
+        (0..self.tile.responses()).map(one).collect()
+    }
+}
+
+impl<W: Word> Machine for Exchange<'_, W> {
+    type Output = Result<Results, Error>;
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn local(&mut self, step: Step, out: &mut Outbox) {
+        // A message goes out whatever went wrong: the other party waits for one of this length, and then hears of the failure.
+        let sizes = self.lattice.sizes(self.tile);
+        match (step, &self.side) {
+            (Step::Online(0), Side::Values { .. }) => {
+                let message = self.encrypted().unwrap_or_else(|error| {
+                    self.results = Err(error);
+                    vec![0; sizes.up]
+                });
+                out.bytes(0, &message);
+            }
+            (Step::Online(1), Side::Weights { .. }) => {
+                let answer = if self.results.is_ok() { Some(self.responses()) } else { None };
+                let message = match answer {
+                    Some(Ok((message, masks))) => {
+                        self.results = Ok(masks);
+                        message
+                    }
+                    Some(Err(error)) => {
+                        self.results = Err(error);
+                        vec![0; sizes.down]
+                    }
+                    None => vec![0; sizes.down],
+                };
+                out.bytes(1, &message);
+            }
+            _ => {}
+        }
+    }
+
+    fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
+        let sizes = self.lattice.sizes(self.tile);
+        match (step, &mut self.side) {
+            (Step::Online(0), Side::Weights { ciphertexts, .. }) => {
+                let set = self.lattice.parameters.set();
+                match Ciphertext::read(set, inbox.bytes(1, sizes.up), self.tile.inputs()) {
+                    Ok(read) => *ciphertexts = read,
+                    Err(error) => self.results = Err(error),
+                }
+            }
+            (Step::Online(1), Side::Values { .. }) => {
+                let results = self.decrypted(inbox.bytes(0, sizes.down));
+                if self.results.is_ok() {
+                    self.results = results;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn finish(self) -> Self::Output {
+        self.results
+    }
+}
+
+impl<W: Word> TwoParty<W> {
+    /// Adds this party's share of the weights times P1's share of x to `sum`, the outputs of `batch` images.
+    pub(in crate::two_party) fn lattice_product(
+        &mut self,
+        lattice: &Lattice,
+        weight: &Weight<W>,
+        x: &Arith<W>,
+        sum: &mut [W],
+    ) -> Result<()> {
+        let key = self.key(lattice)?;
+        let ring = self.party.ring;
+        let words = weight.words();
+        let plain = |place: usize| ring.signed(words[place]);
+        // Stored as [inputs, outputs].
+        let turned = |inputs: usize, outputs: usize| {
+            move |place: usize| ring.signed(words[place % inputs * outputs + place / inputs])
+        };
+        let dense;
+        let weight: &dyn Fn(usize) -> i64 = match *weight.geometry() {
+            Geometry::Conv2d(_) => &plain,
+            Geometry::Dense { inputs, outputs } => {
+                dense = turned(inputs, outputs);
+                &dense
+            }
+        };
+        let transforms = Transforms::new(weight);
+        let side = || match &key {
+            Key::Public(key) => Side::Weights { key: key.clone(), transforms: &transforms, ciphertexts: Vec::new() },
+            Key::Secret(key) => Side::Values { key: key.clone(), x: x.0.data() },
+        };
+        let (mut across, mut failure) = (vec![W::ZERO; sum.len()], None);
+        let options = self.party.options;
+        for run in lattice.runs(&options) {
+            let tiles: Vec<&Tile> = run.iter().collect();
+            self.run_tiles(
+                &tiles,
+                |_| [0, 0],
+                |tile, _| Exchange {
+                    lattice,
+                    tile,
+                    layout: lattice.layout(lattice.sizes(tile)),
+                    side: side(),
+                    results: Ok(Vec::new()),
+                },
+                |tile, results| match results {
+                    Ok(results) => {
+                        for (response, values) in results.into_iter().enumerate() {
+                            let values: Vec<W> = values.iter().map(|&value| W::from_u64(value)).collect();
+                            lattice.packing.unpack(tile, response, &values, &mut across);
+                        }
+                    }
+                    Err(error) => failure = failure.take().or(Some(error)),
+                },
+            )?;
+        }
+        if let Some(error) = failure {
+            return Err(failed(&error));
+        }
+        let arithmetic = Arithmetic::new(ring);
+        sum.iter_mut().zip(across).for_each(|(sum, value)| *sum = arithmetic.add(*sum, value));
+        Ok(())
+    }
+
+    /// This party's key of the layer's set. P1 makes them and sends the public one, once in a session.
+    fn key(&mut self, lattice: &Lattice) -> Result<Key> {
+        let (set, number) = (lattice.parameters.set(), lattice.set);
+        if let Some(key) = self.keys.get(&number) {
+            return Ok(key.clone());
+        }
+        let key = if self.party.role == 1 {
+            let key = SecretKey::new(set).map_err(|error| failed(&error))?;
+            let message = key.public_key().map_err(|error| failed(&error))?;
+            self.party.scheduler.make_material(|endpoint| Ok(endpoint.send(0, StepKind::Offline, message)?))?;
+            Key::Secret(Arc::new(key))
+        } else {
+            let mut message = Vec::new();
+            self.party.scheduler.make_material(|endpoint| {
+                message = endpoint.recv(1, StepKind::Offline, set.public_key_bytes())?;
+                Ok(())
+            })?;
+            Key::Public(Arc::new(PublicKey::read(set, &message).map_err(|error| failed(&error))?))
+        };
+        self.keys.insert(number, key.clone());
+        Ok(key)
+    }
+}
+
+fn failed(error: &Error) -> ProtocolError {
+    ProtocolError::Material(format!("lattice encryption: {error}"))
+}

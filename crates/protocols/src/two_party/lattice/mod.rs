@@ -1,0 +1,263 @@
+//! Products of P0's weights with P1's share by lattice encryption (`covey-rlwe`): P1 sends its share encrypted, P0 answers with the
+//! products less a mask, which is its own share. Chosen for each layer from public numbers alone, so that both parties choose alike.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use covey_ring::Ring;
+use covey_rlwe::packing::{Map, Packing, Price, Tile};
+use covey_rlwe::{EncodedWeights, ParameterSet, Parameters, WeightBound};
+use covey_transport::Phase as StepKind;
+
+use super::{linear, plan, product};
+use crate::api::{Geometry, LinearMethod, Options, WeightKind};
+use crate::circuits::Adder;
+use crate::cost::{Cost, Exposure, Traffic};
+use crate::machine::{Layout, Step};
+
+mod exchange;
+
+pub(super) use exchange::Keys;
+
+/// Bytes that the transforms of a layer's weights may take: those that several tiles have in common are kept.
+const TRANSFORMS: usize = 1 << 27;
+
+/// Layers whose choices are kept; they are made anew when there are more.
+const KEPT: usize = 1024;
+/// Tiles of a choice that is kept at most: a choice of more takes less time than its tiles.
+const KEPT_TILES: usize = 1 << 12;
+/// Bytes of the tiles in flight in one direction, unless one tile has more. P1 sends for all of them before it receives, and P0 answers
+/// meanwhile: links have to hold what neither takes in.
+const IN_FLIGHT: usize = 1 << 27;
+
+/// How one linear map is computed.
+pub(super) struct Lattice {
+    /// Of the set among [`ParameterSet::all`].
+    set: u32,
+    parameters: Parameters,
+    packing: Packing,
+    /// What messages and work take on the network in the options.
+    nanoseconds: u128,
+}
+
+/// What a choice depends on.
+type Layer = (Geometry, usize, u32, Ring, u64);
+
+/// The lattice's way for a map of weights `|w| < 2^bits`, if there are parameters for it.
+fn find(geometry: &Geometry, batch: usize, bits: u32, ring: Ring, options: &Options) -> Option<Arc<Lattice>> {
+    static CHOICES: LazyLock<Mutex<HashMap<Layer, Option<Arc<Lattice>>>>> = LazyLock::new(Mutex::default);
+    // On a network as slow as that, nothing counts but bytes.
+    let slow = options.adder == Adder::FewestBytes;
+    let bits_per_second = if slow { 1_000_000 } else { options.network.bits_per_second };
+    let key = (*geometry, batch, bits, ring, bits_per_second);
+    let lock = || CHOICES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = lock().get(&key) {
+        return known.clone();
+    }
+    let found = choose(geometry, batch, bits, ring, bits_per_second).map(Arc::new);
+    if found.as_ref().is_some_and(|lattice| lattice.packing.tiles().len() > KEPT_TILES) {
+        return found;
+    }
+    let mut choices = lock();
+    if choices.len() >= KEPT {
+        choices.clear();
+    }
+    choices.insert(key, found.clone());
+    found
+}
+
+fn choose(geometry: &Geometry, batch: usize, bits: u32, ring: Ring, bits_per_second: u64) -> Option<Lattice> {
+    let map = match *geometry {
+        Geometry::Conv2d(conv) => Map::Convolution(conv),
+        Geometry::Dense { inputs, outputs } => Map::Dense { inputs, outputs },
+    };
+    let candidates = (0..).zip(ParameterSet::all()).filter_map(|(number, set)| {
+        // Prices depend on the ring and the set alone.
+        let least = Parameters::with_set(set, ring, WeightBound { bits, terms: 1 })?;
+        let price = price(&least, bits_per_second);
+        let packing = Packing::choose(&map, batch, set.degree(), &price);
+        let terms = packing.weights_per_response() as u64;
+        let parameters = Parameters::with_set(set, ring, WeightBound { bits, terms })?;
+        let nanoseconds = packing.nanoseconds(&price);
+        Some(Lattice { set: number, parameters, packing, nanoseconds })
+    });
+    candidates.min_by_key(|lattice| (lattice.nanoseconds, lattice.set))
+}
+
+/// What a set's messages and work cost. Work is of the size measured (`cargo run --release -p covey-rlwe --example rates`, AVX2); it
+/// only decides what is weighed against the network.
+fn price(parameters: &Parameters, bits_per_second: u64) -> Price {
+    let set = parameters.set();
+    let residues = set.degree() as u64 * set.primes().count() as u64;
+    let picoseconds = |each: u64| residues * each / 1000;
+    let [result_bits, last_bits] = parameters.response_widths().map(u64::from);
+    Price {
+        input_bits: 8 * (set.ciphertexts_bytes(1) - set.ciphertexts_bytes(0)) as u64,
+        response_bits: set.degree() as u64 * last_bits,
+        result_bits,
+        encryption_ns: picoseconds(21_000),
+        transform_ns: picoseconds(3_500),
+        product_ns: picoseconds(850),
+        response_ns: picoseconds(25_000),
+        decryption_ns: picoseconds(17_000),
+        // A bit takes both parties' processors 0.4 ns beside its time on the network.
+        bits_per_second: 1_000_000_000_000 / (1_000_000_000_000 / bits_per_second.max(1) + 400),
+    }
+}
+
+/// The lattice's way for a layer, where the options or its cost call for it. Weights that are shared have products across in both
+/// directions, which go by OT.
+pub(super) fn chosen(
+    geometry: &Geometry,
+    batch: usize,
+    kind: WeightKind,
+    ring: Ring,
+    options: &Options,
+) -> Option<Arc<Lattice>> {
+    let WeightKind::Stored { bits } = kind else { return None };
+    if options.linear == LinearMethod::Ot || batch == 0 {
+        return None;
+    }
+    let found = find(geometry, batch, bits, ring, options)?;
+    let by_ot = || product::time(linear::shape(geometry, batch, kind, ring), options);
+    // A round trip more: the one that OTs take is in both.
+    let latency = u128::from(options.network.latency_us) * 2_000;
+    (options.linear == LinearMethod::Lattice || found.nanoseconds + latency < by_ot()).then_some(found)
+}
+
+/// The bytes of a tile's two messages, and its results.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Sizes {
+    up: usize,
+    down: usize,
+    results: usize,
+}
+
+impl Lattice {
+    fn sizes(&self, tile: &Tile) -> Sizes {
+        let responses =
+            (0..tile.responses()).map(|response| self.parameters.response_bytes(tile.results_len(response)));
+        let results = tile.counts().results as usize;
+        Sizes { up: self.parameters.set().ciphertexts_bytes(tile.inputs()), down: responses.sum(), results }
+    }
+
+    fn layout(&self, sizes: Sizes) -> Layout {
+        let mut layout = Layout::default();
+        layout.bytes(Step::Online(0), 1, 0, sizes.up);
+        layout.bytes(Step::Online(1), 0, 1, sizes.down);
+        layout.public_key(self.set);
+        layout.exposes(Exposure::of(sizes.results as u64, self.parameters.statistical_distance_bits(1)));
+        layout
+    }
+
+    /// The tiles of each run of the scheduler: all, or as many as may be in flight where the window holds more.
+    fn runs(&self, options: &Options) -> impl Iterator<Item = &[Tile]> {
+        let tiles = self.packing.tiles();
+        let at_once = self.at_once(options);
+        tiles.chunks(if at_once < options.window { at_once } else { tiles.len().max(1) })
+    }
+
+    /// How many tiles may be in flight.
+    fn at_once(&self, options: &Options) -> usize {
+        let longest = |tile: &Tile| {
+            let Sizes { up, down, .. } = self.sizes(tile);
+            up.max(down)
+        };
+        let longest = self.packing.tiles().iter().map(longest).max().unwrap_or(0);
+        (IN_FLIGHT / longest.max(1)).clamp(1, options.window.max(1))
+    }
+
+    /// What all tiles exchange.
+    pub fn cost(&self, options: &Options) -> Cost {
+        let mut cost = Cost::default();
+        for run in self.runs(options) {
+            let sizes: Vec<Sizes> = run.iter().map(|tile| self.sizes(tile)).collect();
+            cost += &plan::of_tiles(&sizes, options.window, |&sizes| self.layout(sizes));
+        }
+        cost
+    }
+
+    /// Bytes that each party holds beside operands and result: of tiles in flight P0 their ciphertexts, both their messages, and P0
+    /// the weights' transforms.
+    pub fn memory(&self, options: &Options) -> [u64; 2] {
+        let of_tile = |tile: &Tile| {
+            let sizes = self.sizes(tile);
+            let ciphertexts = 2 * tile.inputs() * EncodedWeights::bytes(self.parameters.set(), 1);
+            [(ciphertexts + sizes.up + sizes.down) as u64, (sizes.up + sizes.down) as u64]
+        };
+        let of_tiles = self.packing.tiles().iter().map(of_tile);
+        let largest = of_tiles.fold([0; 2], |most, bytes| [most[0].max(bytes[0]), most[1].max(bytes[1])]);
+        let [weights, values] =
+            largest.map(|bytes| bytes * self.packing.tiles().len().min(self.at_once(options)) as u64);
+        let transforms = |tile: &Tile| {
+            let each = EncodedWeights::bytes(self.parameters.set(), self.packing.weight_step(tile)) as u64;
+            let (all, one) = (tile.inputs() * tile.responses(), tile.inputs());
+            (each * all as u64).min(TRANSFORMS as u64) + each * one as u64
+        };
+        [weights + self.packing.tiles().iter().map(transforms).max().unwrap_or(0), values]
+    }
+}
+
+/// What sending public keys costs, a bit for each set.
+pub(super) fn keys_cost(public_keys: u32) -> Cost {
+    let mut cost = Cost::default();
+    for (number, set) in ParameterSet::all().enumerate() {
+        if public_keys >> number & 1 == 1 {
+            let traffic = cost.links.entry((StepKind::Offline, 1, 0)).or_insert(Traffic { bytes: 0, messages: 0 });
+            traffic.bytes += set.public_key_bytes() as u64;
+            traffic.messages += 1;
+        }
+    }
+    cost
+}
+
+#[cfg(test)]
+mod tests {
+    use covey_kernels::ConvGeometry;
+
+    use super::*;
+    use crate::api::NetworkProfile;
+
+    fn lattice(batch: usize, options: &Options) -> Arc<Lattice> {
+        let conv = ConvGeometry {
+            in_channels: 64,
+            out_channels: 64,
+            groups: 1,
+            input: [224, 224],
+            kernel: [3, 3],
+            strides: [1, 1],
+            pads: [1; 4],
+            dilations: [1, 1],
+        };
+        let kind = WeightKind::Stored { bits: 12 };
+        chosen(&Geometry::Conv2d(conv), batch, kind, Ring::Pow2(64), options).unwrap()
+    }
+
+    /// The second convolution of VGG16 for 32 images, far away: both directions of 224 tiles are 2 GB.
+    #[test]
+    fn links_hold_the_tiles_in_flight() {
+        let network = NetworkProfile { latency_us: 30_000, bits_per_second: 100_000_000 };
+        let options =
+            Options { linear: LinearMethod::Lattice, network, window: network.window(), ..Options::default() };
+        let lattice = lattice(32, &options);
+        let mut tiles = Vec::new();
+        for run in lattice.runs(&options) {
+            let together = run.len().min(options.window);
+            for part in [|sizes: Sizes| sizes.up, |sizes: Sizes| sizes.down] {
+                assert!(
+                    run.windows(together).all(|tiles| {
+                        tiles.iter().map(|tile| part(lattice.sizes(tile))).sum::<usize>() <= IN_FLIGHT
+                    })
+                );
+            }
+            tiles.extend(run);
+        }
+        assert!(tiles.iter().copied().eq(lattice.packing.tiles()));
+        assert_eq!(lattice.cost(&options).rounds, 2 * lattice.runs(&options).count() as u64);
+        let memory = lattice.memory(&options);
+        assert!(memory.iter().all(|&bytes| bytes < 1 << 29), "{memory:?} bytes");
+        // A window that links hold is the scheduler's alone.
+        let options = Options { window: 2, ..options };
+        assert_eq!(lattice.runs(&options).count(), 1);
+    }
+}
