@@ -19,7 +19,7 @@ use covey_kernels::constant_time::{secret, valgrind};
 use covey_kernels::dispatch;
 use covey_program::{Program, ProgramError};
 use covey_protocols::circuits::Adder;
-use covey_protocols::{Options, Phase};
+use covey_protocols::{LinearMethod, Options, Phase};
 use covey_ring::Ring;
 use serde::Serialize;
 
@@ -58,8 +58,18 @@ impl Report {
     }
 
     fn suite<H: Harness, S: Suite>(&mut self, protocol: &str, ring: Ring, suite: fn(Samples) -> S) {
+        self.suite_by::<H, S>(protocol, ring, LinearMethod::Ot, suite);
+    }
+
+    fn suite_by<H: Harness, S: Suite>(
+        &mut self,
+        protocol: &str,
+        ring: Ring,
+        linear: LinearMethod,
+        suite: fn(Samples) -> S,
+    ) {
         self.row(format!("{protocol}, {ring}: {}", S::NAME), || {
-            let options = Options { adder: Adder::FewestBytes, tile: TILE, window: 3, ..Options::default() };
+            let options = Options { adder: Adder::FewestBytes, linear, tile: TILE, window: 3, ..Options::default() };
             let session = Session::<H>::new(Transport::Memory, ring, options);
             conform(&session, &suite(Samples { ring, count: COUNT, tile: TILE })).map(drop)
         });
@@ -159,6 +169,10 @@ fn main() -> ExitCode {
         }
     }
     report.suites::<TwoPartyHarness<u64>>("two-party", Ring::Odd(137_352_314_881));
+    for ring in [Ring::Pow2(32), Ring::Pow2(41), Ring::Pow2(64), Ring::Odd(137_352_314_881)] {
+        let linear = LinearMethod::Lattice;
+        report.suite_by::<TwoPartyHarness<u64>, _>("two-party by lattices", ring, linear, Layers);
+    }
     let (findings, failed) = report
         .rows
         .iter()

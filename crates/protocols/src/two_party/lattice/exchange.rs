@@ -53,13 +53,15 @@ enum Side<'a, W> {
 struct Transforms<'a> {
     /// By their place in `[out_channels, in_channels / groups, kernel height, kernel width]`.
     weight: &'a dyn Fn(usize) -> i64,
+    /// Whether any tiles have weights in common.
+    shares: bool,
     /// The tile they were last made for, and those that are kept, by response.
     kept: RefCell<(Option<&'a Tile>, Vec<Arc<Vec<EncodedWeights>>>)>,
 }
 
 impl<'a> Transforms<'a> {
-    fn new(weight: &'a dyn Fn(usize) -> i64) -> Self {
-        Transforms { weight, kept: RefCell::default() }
+    fn new(weight: &'a dyn Fn(usize) -> i64, lattice: &Lattice) -> Self {
+        Transforms { weight, shares: lattice.packing.runs().any(|run| run.len() > 1), kept: RefCell::default() }
     }
 
     /// Those of a tile's response, one for each of its ciphertexts. Tiles of the same weights, one after the other, share them.
@@ -80,8 +82,8 @@ impl<'a> Transforms<'a> {
         };
         let made = Arc::new((0..tile.inputs()).map(encode).collect::<Result<Vec<_>, _>>()?);
         let bytes = tile.inputs() * EncodedWeights::bytes(parameters.set(), step);
-        // The first ones of a tile, as many as may be kept.
-        if response == kept.1.len() && (response + 1) * bytes <= TRANSFORMS {
+        // The first ones of a tile, as many as may be kept, where another tile may want them.
+        if self.shares && response == kept.1.len() && (response + 1) * bytes <= TRANSFORMS {
             kept.1.push(made.clone());
         }
         Ok(made)
@@ -223,7 +225,7 @@ impl<W: Word> TwoParty<W> {
                 &dense
             }
         };
-        let transforms = Transforms::new(weight);
+        let transforms = Transforms::new(weight, lattice);
         let side = || match &key {
             Key::Public(key) => Side::Weights { key: key.clone(), transforms: &transforms, ciphertexts: Vec::new() },
             Key::Secret(key) => Side::Values { key: key.clone(), x: x.0.data() },
