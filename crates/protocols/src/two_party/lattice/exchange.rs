@@ -56,8 +56,11 @@ struct Transforms<'a> {
     /// Whether any tiles have weights in common.
     shares: bool,
     /// The tile they were last made for, and those that are kept, by response.
-    kept: RefCell<(Option<&'a Tile>, Vec<Arc<Vec<EncodedWeights>>>)>,
+    kept: RefCell<(Option<&'a Tile>, Vec<OfResponse>)>,
 }
+
+/// The weights of a response, one polynomial for each of its ciphertexts.
+type OfResponse = Arc<Vec<EncodedWeights>>;
 
 impl<'a> Transforms<'a> {
     fn new(weight: &'a dyn Fn(usize) -> i64, lattice: &Lattice) -> Self {
@@ -65,7 +68,7 @@ impl<'a> Transforms<'a> {
     }
 
     /// Those of a tile's response, one for each of its ciphertexts. Tiles of the same weights, one after the other, share them.
-    fn of(&self, lattice: &'a Lattice, tile: &'a Tile, response: usize) -> Result<Arc<Vec<EncodedWeights>>, Error> {
+    fn of(&self, lattice: &'a Lattice, tile: &'a Tile, response: usize) -> Result<OfResponse, Error> {
         let mut kept = self.kept.borrow_mut();
         if !kept.0.is_some_and(|last| last.same_weights(tile)) {
             *kept = (Some(tile), Vec::new());
