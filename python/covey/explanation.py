@@ -150,8 +150,8 @@ def explanation(
         reveals.append(f"nothing more by reading {options['key_bits']} bits a comparison; but results are approximate")
     if exposure := plan["exposure"]:
         reveals.append(
-            f"to P1: of the weights, through the noise of {exposure['results']:,} encrypted results, at most a statistical "
-            f"distance of 2^-{exposure['bits_each']:.0f} each and 2^-{exposure['bits_total']:.0f} a run"
+            f"to P1: of the weights, through the noise of {exposure['results']:,} encrypted results, at most a "
+            f"statistical distance of 2^-{int(exposure['bits_each'])} each and 2^-{int(exposure['bits_total'])} a run"
         )
     security = PROTOCOLS[protocol].security
     return Explanation(program.name, program.hash, program.ring, protocol, parties, security, reveals, plan, model.note)

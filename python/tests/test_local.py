@@ -350,3 +350,19 @@ def test_the_demo_in_the_clear_prints_its_verdict(command: Command) -> None:
     assert "0 of 450 outputs differ" in outcome.out
     assert "Who could have learnt what" in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 100
+
+
+def test_layers_of_two_parties_by_lattice_encryption(digits: Path, images: np.ndarray) -> None:
+    """Exact like those by oblivious transfer; what they show of the weights is told."""
+    verdict = covey.verify(digits, "two-party", data=images[:2], samples=2, linear="lattice")
+    assert verdict.passed, verdict
+    explained = covey.explain(digits, "two-party", linear="lattice")
+    exposure = explained.plan["exposure"]
+    assert exposure["bits_each"] >= 40 and 20 < exposure["bits_total"] < exposure["bits_each"]
+    assert any(line.startswith("to P1: of the weights") for line in explained.reveals)
+    by_ot = covey.explain(digits, "two-party", linear="ot")
+    assert by_ot.plan["exposure"] is None and by_ot.total.bytes > explained.total.bytes
+    with pytest.raises(covey.CoveyError, match="two parties multiply by weights: trio has one way"):
+        covey.explain(digits, linear="lattice")
+    with pytest.raises(covey.CoveyError, match="linear layers by 'rot' are unknown"):
+        covey.explain(digits, "two-party", linear="rot")
