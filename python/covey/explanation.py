@@ -103,10 +103,11 @@ class Explanation(Shown):
             )
         if any(plan["correlated_ots"]):
             ots = " and ".join(f"{count:,}" for count in plan["correlated_ots"])
+            still = "is only the public keys of lattice encryption" if plan["exposure"] else "is not sent"
             parts.append(
                 Text(
                     f"correlated OTs: {ots}, by the party that holds the correlation; with these in store (`covey "
-                    f"store`), 'correlated randomness' is not sent"
+                    f"store`), 'correlated randomness' {still}"
                 )
             )
         if any(plan["memory"]):

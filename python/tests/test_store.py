@@ -40,14 +40,18 @@ def test_the_data_owner_is_a_party_and_has_a_store(command: Command, digits: Pat
         used = [was - now for was, now in zip(before["batches"][0], after["batches"][0], strict=True)]
         assert used == plan["correlated_ots"]
     rows = {node.name: node for node in stored.profile.nodes} if stored.profile else {}
-    assert (rows["correlated randomness"].op, rows["correlated randomness"].bytes) == ("from the store", 0)
+    taken = rows["correlated randomness"]
+    # Each session's key for the layers by lattice encryption.
+    assert taken.op == "from the store" and [(row["from"], row["to"], row["messages"]) for row in taken.links] == [
+        (1, 0, 1)
+    ]
     assert made.profile is not None and stored.profile is not None
     material = next(node for node in made.profile.nodes if node.name == "correlated randomness")
     planned = next(node for node in plan["nodes"] if node["name"] == "correlated randomness")
     key = ("from", "to", "bytes", "messages")
     assert [[row[k] for k in key] for row in material.links] == [[row[k] for k in key] for row in planned["links"]]
     assert material.messages > 0
-    assert stored.profile.total.bytes == made.profile.total.bytes - material.bytes
+    assert stored.profile.total.bytes == made.profile.total.bytes - material.bytes + taken.bytes
     for result in (made, stored):
         assert {name: values.tolist() for name, values in result.integers.items()} == {
             name: values.tolist() for name, values in due.items()

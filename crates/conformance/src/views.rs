@@ -21,7 +21,7 @@ use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::{ClientHalf, Served, Sharing};
 use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
-use covey_protocols::{Linear, Options, Phase};
+use covey_protocols::{Linear, LinearMethod, Options, Phase};
 use covey_ring::{Ring, Tensor};
 use covey_transport::Endpoint;
 
@@ -168,12 +168,16 @@ pub struct Views<'a, H: Keyed> {
     pub holders: Holders,
     /// What stands between a peer and its endpoint, if anything.
     pub wrap: Option<&'a Wrap<'a>>,
+    /// How two parties multiply by stored weights. Lattice encryption takes fresh randomness in every run, so no two runs exchange
+    /// the same messages.
+    pub linear: LinearMethod,
 }
 
 impl<'a, H: Keyed> Views<'a, H> {
     /// All gates of the protocol, as it is.
     pub fn new(ring: Ring) -> Self {
-        Views { ring, gates: gates::gates(ring), holders: H::Protocol::key_holders, wrap: None }
+        let holders = H::Protocol::key_holders;
+        Views { ring, gates: gates::gates(ring), holders, wrap: None, linear: LinearMethod::Ot }
     }
 
     /// The same of one gate.
@@ -257,8 +261,8 @@ impl<'a, H: Keyed> Views<'a, H> {
     ) -> std::result::Result<Vec<Vec<Received>>, Failure> {
         let ring = self.ring;
         let logs: Vec<Log> = (0..=H::PARTIES).map(|_| Log::default()).collect();
-        let session =
-            Session::<H>::new(Transport::Memory, ring, Options { tile: TILE, window: TILES, ..Options::default() });
+        let options = Options { tile: TILE, window: TILES, linear: self.linear, ..Options::default() };
+        let session = Session::<H>::new(Transport::Memory, ring, options);
         let options = session.options;
         let tapped = |endpoint: Box<dyn Endpoint>| -> Box<dyn Endpoint> {
             let me = endpoint.me();

@@ -341,10 +341,11 @@ def _setting(
     from covey.bench.networks import network as find_network
     from covey.bench.runs import session_options
 
-    ring, rings = more.get("ring", "auto"), PROTOCOLS[more["protocol"]].rings
+    protocol = more.get("protocol", Setting.protocol)
+    ring, rings = more.get("ring", "auto"), PROTOCOLS[protocol].rings
     if ring != "auto" and (not ring.isdigit() or int(ring) not in rings):
         known = f"{rings[0]} or {rings[-1]}" if len(rings) == 2 else f"a number from {rings[0]} to {rings[-1]}"
-        raise OptionError(f"{more['protocol']} has no ring of '{ring}' bits: use auto, or {known}")
+        raise OptionError(f"{protocol} has no ring of '{ring}' bits: use auto, or {known}")
     if _phase(more.get("phase", "joint")) == "online":
         _can_preprocess(spec)
     session_options(options)

@@ -5,6 +5,7 @@ use covey_conformance::quad::QuadHarness;
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::two_party::TwoPartyHarness;
 use covey_conformance::views::{AtRest, Gate, Keyed, SMALL, Views};
+use covey_protocols::LinearMethod;
 use covey_protocols::parts::*;
 use covey_ring::Ring;
 
@@ -46,6 +47,13 @@ fn no_view_of_two_parties_depends_on_an_index() {
 #[test]
 fn no_view_of_two_parties_modulo_n_depends_on_a_secret() {
     nothing_leaks::<TwoPartyHarness<u32>>(Ring::Odd(251));
+}
+
+/// Of what lattice encryption multiplies: ciphertexts and responses.
+#[test]
+fn no_view_of_a_lattice_layer_depends_on_a_secret() {
+    let views = Views::<TwoPartyHarness<u32>>::new(Ring::Odd(251)).of("a stored weight");
+    assert_eq!(Views { linear: LinearMethod::Lattice, ..views }.leak().unwrap(), None);
 }
 
 #[test]
