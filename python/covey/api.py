@@ -50,6 +50,7 @@ def explain(
     input_range: Ranges | None = None,
     key_bits: int | None = None,
     linear: str | None = None,
+    preprocess_linear: bool = False,
     round_bits: int = 0,
 ) -> Explanation:
     """Say what a run of `batch` samples protects, reveals and costs, before anything runs.
@@ -57,11 +58,12 @@ def explain(
     `model` is what `compile` returned, a `.covey` file, or a model file that is compiled with `calibration` or
     `input_range`. `parties` is how many compute where the protocol takes any number; `key_bits` makes comparisons read
     that many bits, and outputs lose `round_bits` low bits. `linear` is how two parties multiply by weights: "ot",
-    "lattice", or "auto". Raises a `CoveyError`.
+    "lattice", or "auto"; with `preprocess_linear`, layers by lattice encryption are preprocessed on random masks.
+    Raises a `CoveyError`.
     """
     info = find_protocol(protocol)
     count = info.count(parties)
-    options = session_options(key_bits, info.name, linear=linear)
+    options = session_options(key_bits, info.name, linear=linear, preprocess_linear=preprocess_linear)
     _check_number("batch", batch, 1, None)
     _check_number("round_bits", round_bits, 0, 24)
     loaded = load(model, calibration=calibration, input_range=input_range)

@@ -68,7 +68,8 @@ class Client:
         Where a party is full, the session waits for its place; `progress` is told which it is, whenever that changes.
         Options: `adder` ("auto", "fewest-bytes", "balanced", "fewest-rounds", "digits", "log-depth" or "ripple"), the
         network it chooses for by `latency_us` one way and `bandwidth` in bits per second, `tile` and `window`;
-        `linear` ("ot", "lattice" or "auto") is how two parties multiply by weights;
+        `linear` ("ot", "lattice" or "auto") is how two parties multiply by weights; with `preprocess_linear=True`
+        `preprocess` multiplies random masks, and layers by lattice encryption then send one ring element an input;
         `key_bits` makes comparisons approximate: they read that many bits from their bound down. `lanes` is how many
         inferences of `infer_all` are under way at a time; `inter_linear=False` and `inner_layer=False` switch pipelines
         off, to see what they bring.

@@ -156,9 +156,18 @@ def of_parties(computing: int, dealer: bool) -> str | None:
     return None
 
 
-def session_options(key_bits: int | None, name: str, lanes: int = 1, linear: str | None = None) -> dict[str, Any]:
+def session_options(
+    key_bits: int | None, name: str, lanes: int = 1, linear: str | None = None, preprocess_linear: bool = False
+) -> dict[str, Any]:
     """The options of a session that were given. Raises `OptionError` for one the protocol has not."""
-    given = {"key_bits": key_bits, "lanes": lanes if lanes > 1 else None, "linear": linear}
+    given = {
+        "key_bits": key_bits,
+        "lanes": lanes if lanes > 1 else None,
+        "linear": linear,
+        "preprocess_linear": preprocess_linear or None,
+    }
+    if preprocess_linear and name != "two-party":
+        raise OptionError(f"--preprocess-linear is for layers by lattice encryption: {name} has none")
     if linear is not None and name != "two-party":
         raise OptionError(f"--linear says how two parties multiply by weights: {name} has one way")
     if name == "clear":

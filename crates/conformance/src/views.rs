@@ -168,16 +168,16 @@ pub struct Views<'a, H: Keyed> {
     pub holders: Holders,
     /// What stands between a peer and its endpoint, if anything.
     pub wrap: Option<&'a Wrap<'a>>,
-    /// How two parties multiply by stored weights. Lattice encryption takes fresh randomness in every run, so no two runs exchange
-    /// the same messages.
-    pub linear: LinearMethod,
+    /// How two parties multiply by stored weights, and whether they do so on masks. Lattice encryption takes fresh randomness in every
+    /// run, so no two runs exchange the same messages.
+    pub linear: (LinearMethod, bool),
 }
 
 impl<'a, H: Keyed> Views<'a, H> {
     /// All gates of the protocol, as it is.
     pub fn new(ring: Ring) -> Self {
         let holders = H::Protocol::key_holders;
-        Views { ring, gates: gates::gates(ring), holders, wrap: None, linear: LinearMethod::Ot }
+        Views { ring, gates: gates::gates(ring), holders, wrap: None, linear: (LinearMethod::Ot, false) }
     }
 
     /// The same of one gate.
@@ -261,7 +261,8 @@ impl<'a, H: Keyed> Views<'a, H> {
     ) -> std::result::Result<Vec<Vec<Received>>, Failure> {
         let ring = self.ring;
         let logs: Vec<Log> = (0..=H::PARTIES).map(|_| Log::default()).collect();
-        let options = Options { tile: TILE, window: TILES, linear: self.linear, ..Options::default() };
+        let (linear, preprocess_linear) = self.linear;
+        let options = Options { tile: TILE, window: TILES, linear, preprocess_linear, ..Options::default() };
         let session = Session::<H>::new(Transport::Memory, ring, options);
         let options = session.options;
         let tapped = |endpoint: Box<dyn Endpoint>| -> Box<dyn Endpoint> {

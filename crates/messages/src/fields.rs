@@ -188,6 +188,8 @@ pub struct OptionsMessage {
     pub adder: AdderMessage,
     /// How two parties multiply by weights.
     pub linear: LinearMessage,
+    /// Layers by lattice encryption multiply masks while preprocessing.
+    pub preprocess_linear: bool,
     /// What `auto` chooses for.
     pub profile: ProfileMessage,
     /// Elements a tile.
@@ -213,6 +215,7 @@ impl From<Options> for OptionsMessage {
         OptionsMessage {
             adder: AdderMessage(options.adder),
             linear: LinearMessage(options.linear),
+            preprocess_linear: options.preprocess_linear,
             profile: ProfileMessage { latency_us, bandwidth: bits_per_second },
             tile: count(options.tile),
             window: count(options.window),
@@ -257,6 +260,7 @@ impl OptionsMessage {
         Ok(Options {
             adder: self.adder.0,
             linear: self.linear.0,
+            preprocess_linear: self.preprocess_linear,
             network: NetworkProfile { latency_us: self.profile.latency_us, bits_per_second: self.profile.bandwidth },
             tile: self.tile as usize,
             window: self.window as usize,
@@ -275,7 +279,8 @@ impl fmt::Display for OptionsMessage {
         } = self;
         let ProfileMessage { latency_us, bandwidth } = profile;
         write!(f, "adder {} for {latency_us} us and {bandwidth} bit/s, tile {tile}, window {window}", adder.name())?;
-        write!(f, ", linear layers by {}, {parties} parties, {lanes} lanes", linear.0.name())?;
+        let when = if self.preprocess_linear { " while preprocessing" } else { "" };
+        write!(f, ", linear layers by {}{when}, {parties} parties, {lanes} lanes", linear.0.name())?;
         for (on, name) in [(self.inter_linear, "inter-linear"), (self.inner_layer, "inner-layer")] {
             write!(f, ", {name} pipeline {}", if on { "on" } else { "off" })?;
         }
@@ -303,8 +308,19 @@ mod tests {
             let network = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
             let pipelines = Pipelines { inter_linear: false, inner_layer: true };
             let (key_bits, parties, lanes) = (Some(8), 5, 3);
-            let linear = LinearMethod::Lattice;
-            let options = Options { adder, linear, network, tile: 128, window: 3, key_bits, parties, lanes, pipelines };
+            let (linear, preprocess_linear, tile, window) = (LinearMethod::Lattice, true, 128, 3);
+            let options = Options {
+                adder,
+                linear,
+                preprocess_linear,
+                network,
+                tile,
+                window,
+                key_bits,
+                parties,
+                lanes,
+                pipelines,
+            };
             let message = OptionsMessage::from(options);
             assert_eq!(message.checked(), Ok(options));
             let text = serde_json::to_string(&message).unwrap();

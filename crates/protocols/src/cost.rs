@@ -329,6 +329,18 @@ impl Cost {
         Cost::tiled(count, options.tile_size(), options.window, layout)
     }
 
+    /// The same in gates that run ahead ([`crate::scheduler::Scheduler::ahead`]).
+    pub(crate) fn ahead(mut self) -> Self {
+        let mut links = BTreeMap::new();
+        for ((_, from, to), traffic) in self.links {
+            let sum: &mut Traffic = links.entry((StepKind::Offline, from, to)).or_default();
+            sum.bytes += traffic.bytes;
+            sum.messages += traffic.messages;
+        }
+        self.links = links;
+        Cost { rounds: 0, ..self }
+    }
+
     /// The cost of this `times` times, one after the other.
     pub(crate) fn repeated(&self, times: usize) -> Self {
         let mut cost = Cost::default();

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use covey_transport::{Endpoint, PeerId, Phase as StepKind};
+use zeroize::Zeroizing;
 
 use crate::api::{Phase, ProtocolError, Result};
 use crate::cadence;
@@ -20,6 +21,8 @@ pub struct Scheduler {
     held: Vec<(PeerId, StepKind, Vec<u8>)>,
     works_ahead: bool,
     phase: Phase,
+    /// All messages are offline ones ([`Scheduler::ahead`]).
+    is_ahead: bool,
     store: Store,
     last_run: Option<u64>,
     node: u32,
@@ -52,6 +55,7 @@ impl Scheduler {
             held: Vec::new(),
             works_ahead: false,
             phase: Phase::Joint,
+            is_ahead: false,
             store: Store::default(),
             last_run: None,
             node,
@@ -147,18 +151,42 @@ impl Scheduler {
         result
     }
 
+    /// Runs gates whose every round depends on no input, in any phase: their messages count as offline ones, and their rounds not at all.
+    pub fn ahead<T>(&mut self, gates: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let phase = std::mem::replace(&mut self.phase, Phase::Joint);
+        self.is_ahead = true;
+        let result = gates(self);
+        self.is_ahead = false;
+        self.phase = phase;
+        result
+    }
+
+    /// Puts what a gate needs online in the store of the preprocessing run.
+    pub fn keep(&mut self, bytes: &[u8]) {
+        self.store.put(bytes);
+    }
+
+    /// Takes what [`Scheduler::keep`] put there, in the same order.
+    pub fn take_kept(&mut self, len: usize) -> Result<Zeroizing<Vec<u8>>> {
+        let mut bytes = Zeroizing::new(Vec::new());
+        match self.store.take(&mut bytes) && bytes.len() == len {
+            true => Ok(bytes),
+            false => Err(ProtocolError::StoreEmpty),
+        }
+    }
+
     /// Sends `bytes` to `peer`, which tells this party as many in the same place. Neither waits for the other: what it tells is taken in
     /// by [`Scheduler::told`], after any number of gates, and filed under the node of now, which is returned.
     pub fn tell(&mut self, peer: PeerId, bytes: &[u8]) -> Result<u32> {
         self.endpoint.send(peer, StepKind::Online, bytes.to_vec())?;
-        self.arrivals.due[peer].push_back((Of::Node(self.node), TELLING, bytes.len()));
+        self.arrivals.due[peer].push_back((Of::Node(self.node), TELLING, StepKind::Online, bytes.len()));
         Ok(self.node)
     }
 
     /// The first `len` bytes that `peer` has told this party at `node` and that have not been taken in.
     pub fn told(&mut self, peer: PeerId, node: u32, len: usize) -> Result<Vec<u8>> {
         self.send_held()?;
-        self.arrivals.receive(&mut self.endpoint, peer, (Of::Node(node), TELLING, len))
+        self.arrivals.receive(&mut self.endpoint, peer, (Of::Node(node), TELLING, StepKind::Online, len))
     }
 
     /// Files what follows under `node` in the meter.
@@ -249,8 +277,14 @@ impl Scheduler {
             }
         }
         self.send_held()?;
-        self.endpoint.meter().add_rounds(self.node, StepKind::Online, rounds);
+        if !self.is_ahead {
+            self.endpoint.meter().add_rounds(self.node, StepKind::Online, rounds);
+        }
         Ok(())
+    }
+
+    fn kind(&self, step: Step) -> StepKind {
+        if self.is_ahead { StepKind::Offline } else { step.kind() }
     }
 
     fn send_held(&mut self) -> Result<()> {
@@ -326,6 +360,7 @@ impl Scheduler {
         let me = self.me();
         // Material already sent in the preprocessing run is not sent again.
         let stored = step == Step::Offline && self.phase == Phase::Online;
+        let kind = self.kind(step);
         for message in machine.layout().sent(step, me) {
             self.outbox.supply(message.to, self.endpoint.buffer(message.len));
         }
@@ -337,13 +372,13 @@ impl Scheduler {
             }
             match stored {
                 true => self.endpoint.recycle(bytes),
-                false if self.in_step => self.held.push((message.to, step.kind(), bytes)),
-                false => self.endpoint.send(message.to, step.kind(), bytes)?,
+                false if self.in_step => self.held.push((message.to, kind, bytes)),
+                false => self.endpoint.send(message.to, kind, bytes)?,
             }
         }
         if !stored && self.phase != Phase::Preprocess {
             for message in machine.layout().due(step, me) {
-                self.arrivals.due[message.from].push_back((Of::Tile(index), step, message.len));
+                self.arrivals.due[message.from].push_back((Of::Tile(index), step, kind, message.len));
             }
         }
         Ok(())
@@ -361,7 +396,7 @@ impl Scheduler {
                 }
                 bytes
             } else {
-                let wanted = (Of::Tile(index), step, message.len);
+                let wanted = (Of::Tile(index), step, self.kind(step), message.len);
                 if self.arrivals.is_due(message.from, wanted) {
                     self.send_held()?;
                 }
@@ -393,7 +428,7 @@ impl Scheduler {
 }
 
 /// A message of a tile's step, by its length.
-type Arrival = (Of, Step, usize);
+type Arrival = (Of, Step, StepKind, usize);
 
 /// What a message belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -445,12 +480,12 @@ impl Arrivals {
     }
 }
 
-fn arrival(endpoint: &mut dyn Endpoint, from: usize, (of, step, len): Arrival) -> Result<Vec<u8>> {
+fn arrival(endpoint: &mut dyn Endpoint, from: usize, (of, _, kind, len): Arrival) -> Result<Vec<u8>> {
     let now = endpoint.meter().node();
     if let Of::Node(node) = of {
         endpoint.meter().set_node(node);
     }
-    let bytes = endpoint.recv(from, step.kind(), len);
+    let bytes = endpoint.recv(from, kind, len);
     endpoint.meter().set_node(now);
     Ok(bytes?)
 }

@@ -300,7 +300,7 @@ fn tell(reporter: &Reporter, step: &Progress) {
 }
 
 /// Names of a session's options.
-pub(crate) const OPTIONS: [&str; 10] = [
+pub(crate) const OPTIONS: [&str; 11] = [
     "adder",
     "bandwidth",
     "inner_layer",
@@ -309,6 +309,7 @@ pub(crate) const OPTIONS: [&str; 10] = [
     "lanes",
     "latency_us",
     "linear",
+    "preprocess_linear",
     "tile",
     "window",
 ];
@@ -328,6 +329,7 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>, parties: Option<usize>)
                 let linear = value.extract::<&str>()?.parse();
                 options.linear = linear.map_err(|error: UnknownLinearMethod| Failure::new(error.to_string()))?;
             }
+            "preprocess_linear" => options.preprocess_linear = value.extract()?,
             "latency_us" => options.network.latency_us = value.extract()?,
             "bandwidth" => options.network.bits_per_second = value.extract()?,
             "tile" => options.tile = value.extract()?,

@@ -92,7 +92,8 @@ def primitives(
     if ring not in rings:
         known = f"{rings[0]} or {rings[-1]}" if len(rings) == 2 else f"{rings[0]} to {rings[-1]}"
         raise OptionError(f"{protocol} has no ring of {ring} bits: use {known}")
-    profile, options = find_network(network), {"adder": adder, "linear": linear}
+    profile = find_network(network)
+    options = {"adder": adder, "linear": linear, **_preprocessed(protocol, phase)}
     session_options(options)
     chosen = bench.select(names or [], protocol)
     times = {"repetitions": repetitions, "warm_up": warm_up}
@@ -166,7 +167,7 @@ def model(
     from covey.cli.bench_tables import print_outcome
 
     count = PROTOCOLS[check_served(protocol)].count(parties)
-    options = {"adder": adder, "linear": linear, "key_bits": key_bits}
+    options = {"adder": adder, "linear": linear, "key_bits": key_bits, **_preprocessed(protocol, phase)}
     setting = _setting(
         _spec(name, shape, pool, sequence, layers), network, options,
         protocol=protocol, parties=count, batch=batch, ring=ring, phase=phase,
@@ -359,6 +360,11 @@ def _can_preprocess(spec: Spec) -> None:
             f"a run of {spec.model} needs what the run before left and is not preprocessed: use covey bench model, "
             f"--phase joint"
         )
+
+
+def _preprocessed(protocol: str, phase: str) -> dict[str, bool]:
+    """What makes two parties preprocess linear layers, too, where the online phase is measured."""
+    return {"preprocess_linear": True} if (protocol, phase) == ("two-party", "online") else {}
 
 
 def _phase(name: str) -> Literal["joint", "online"]:

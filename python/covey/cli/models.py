@@ -105,6 +105,10 @@ def explain(
     input_range: InputRange = None,
     key_bits: KeyBits = None,
     linear: LinearMethod = None,
+    preprocess_linear: Annotated[
+        bool,
+        typer.Option("--preprocess-linear", help="Layers by lattice encryption are preprocessed, on random masks."),
+    ] = False,
     round_bits: Annotated[
         int,
         typer.Option(min=0, max=24, metavar="N", help="Outputs lose N bits, as the parties' `round_bits` makes them."),
@@ -123,6 +127,7 @@ def explain(
         input_range=parse_range(input_range),
         key_bits=key_bits,
         linear=linear,
+        preprocess_linear=preprocess_linear,
         round_bits=round_bits,
     )
     if as_json:

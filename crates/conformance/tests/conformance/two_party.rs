@@ -12,7 +12,7 @@ use covey_conformance::tap::{Log, Tap, messages};
 use covey_conformance::two_party::{Extended, TwoPartyHarness};
 use covey_conformance::{Complete, Harness, Session, Transport, conform, programs};
 use covey_program::{ProgramBuilder, op};
-use covey_protocols::{LinearMethod, NetworkProfile, Options, Phase, Table, api};
+use covey_protocols::{LinearMethod, NetworkProfile, Options, Phase, Pipelines, Table, api};
 use covey_ring::{Ring, Word};
 use covey_transport::Endpoint;
 use covey_transport::sim::{Fault, Rewrite, Trigger};
@@ -57,11 +57,33 @@ fn products_by_lattice() {
         check::<TwoPartyHarness<u64>>(Transport::Simulated, ring, options);
     }
     check::<TwoPartyHarness<u64>>(Transport::Tls, Ring::Pow2(60), options);
-    let runs = [(Phase::Joint, 1), (Phase::Preprocess, 2), (Phase::Online, 2), (Phase::Joint, 3)];
-    let session = Session::<TwoPartyHarness<u64>>::new(Transport::Memory, Ring::Pow2(37), options);
-    let mut case = case(37, 2);
-    case.inputs = (0..3).map(|number| programs::inputs(&case.program, 2, number)).collect();
-    conform_program(&session, &case, &runs).unwrap_or_else(|failure| panic!("{failure}"));
+    let preprocessed = Options { preprocess_linear: true, ..options };
+    check::<TwoPartyHarness<u32>>(Transport::Tls, Ring::Pow2(32), preprocessed);
+    for ring in [Ring::Pow2(37), Ring::Pow2(64), Ring::Odd(2_198_100_901_889)] {
+        check::<TwoPartyHarness<u64>>(Transport::Simulated, ring, preprocessed);
+    }
+}
+
+/// A network by lattice encryption in all orders of phases, layers preprocessed or not, messages of a pass in a row or as they come.
+#[test]
+fn a_network_by_lattice_in_every_order_of_phases() {
+    use Phase::{Joint, Online, Preprocess};
+    let runs = [(Joint, 1), (Preprocess, 2), (Preprocess, 3), (Preprocess, 5), (Online, 2), (Online, 5), (Joint, 6)];
+    for (preprocess_linear, inner_layer) in [(false, true), (true, true), (true, false)] {
+        let pipelines = Pipelines { inner_layer, ..Pipelines::default() };
+        let options = Options {
+            linear: LinearMethod::Lattice,
+            preprocess_linear,
+            tile: 64,
+            window: 3,
+            pipelines,
+            ..Options::default()
+        };
+        let session = Session::<TwoPartyHarness<u64>>::new(Transport::Memory, Ring::Pow2(37), options);
+        let mut case = case(37, 2);
+        case.inputs = (0..4).map(|number| programs::inputs(&case.program, 2, number)).collect();
+        conform_program(&session, &case, &runs).unwrap_or_else(|failure| panic!("{failure}"));
+    }
 }
 
 /// The segments of a table: one that bends between -2 and 2 at scale 8, with slopes.

@@ -15,7 +15,7 @@ use covey_protocols::quad::Quad;
 use covey_protocols::served::{Part, Served};
 use covey_protocols::trio::Trio;
 use covey_protocols::two_party::{StoredShare, TwoParty, TwoPartyClient};
-use covey_protocols::{Options, Phase};
+use covey_protocols::{LinearMethod, Options, Phase};
 use covey_ring::{Ring, Tensor};
 use covey_transport::{Endpoint, Meter, PeerId, Phase as StepKind, TransportError};
 
@@ -42,6 +42,21 @@ fn a_client_seed_that_p1_can_draw_is_seen() {
         let found = found(Views::<Two> { holders, ..Views::new(ring) }.of("an input of the client"));
         assert!(found.starts_with("an input of the client: roles [1] see through step 0 of 1 from role 2"), "{found}");
     }
+}
+
+/// P1 draws the masks of preprocessed layers from the key that it has with P0, so that P0 can draw them too.
+#[test]
+fn a_mask_of_a_layer_that_p0_can_draw_is_seen() {
+    let holders: Holders = |role, roles| {
+        let mut holders = TwoParty::<u32>::key_holders(role, roles);
+        if role == 1 {
+            holders[1] = Some(vec![0, 1]);
+        }
+        holders
+    };
+    let views = Views::<Two> { holders, ..Views::new(Ring::Odd(251)) }.of("a stored weight");
+    let found = found(Views { linear: (LinearMethod::Lattice, true), ..views });
+    assert!(found.starts_with("a stored weight: roles [0] see through"), "{found}");
 }
 
 /// One key for two sets of parties: who has it draws the masks that hide a value from it.

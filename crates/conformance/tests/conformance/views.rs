@@ -49,11 +49,13 @@ fn no_view_of_two_parties_modulo_n_depends_on_a_secret() {
     nothing_leaks::<TwoPartyHarness<u32>>(Ring::Odd(251));
 }
 
-/// Of what lattice encryption multiplies: ciphertexts and responses.
+/// Of what lattice encryption multiplies: ciphertexts and responses, and shares less masks.
 #[test]
 fn no_view_of_a_lattice_layer_depends_on_a_secret() {
-    let views = Views::<TwoPartyHarness<u32>>::new(Ring::Odd(251)).of("a stored weight");
-    assert_eq!(Views { linear: LinearMethod::Lattice, ..views }.leak().unwrap(), None);
+    for preprocess in [false, true] {
+        let views = Views::<TwoPartyHarness<u32>>::new(Ring::Odd(251)).of("a stored weight");
+        assert_eq!(Views { linear: (LinearMethod::Lattice, preprocess), ..views }.leak().unwrap(), None);
+    }
 }
 
 #[test]

@@ -93,6 +93,9 @@ pub struct Options {
     pub adder: crate::circuits::Adder,
     /// How two parties multiply by weights; other protocols ignore it.
     pub linear: LinearMethod,
+    /// Two parties' layers by lattice encryption multiply a random mask while preprocessing. Online, P1 sends how far its share is off the
+    /// mask: one ring element an input. Otherwise these layers are computed online, and their preprocessing is a public key.
+    pub preprocess_linear: bool,
     /// What [`crate::circuits::Adder::Auto`] and [`LinearMethod::Auto`] choose for.
     pub network: NetworkProfile,
     /// Elements per tile of an element-wise gate.
@@ -124,8 +127,9 @@ impl Default for Options {
         let network = NetworkProfile::default();
         let (adder, parties) = (Default::default(), *PARTIES.start());
         let (tile, window) = (1 << 14, network.window());
-        let (linear, pipelines) = Default::default();
-        Options { adder, linear, network, tile, window, key_bits: None, parties, lanes: 1, pipelines }
+        let (linear, preprocess_linear, pipelines) = Default::default();
+        let key_bits = None;
+        Options { adder, linear, preprocess_linear, network, tile, window, key_bits, parties, lanes: 1, pipelines }
     }
 }
 

@@ -135,20 +135,29 @@ impl<W: Word> Linear for TwoParty<W> {
     fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
         let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
         self.party.admit::<Self>(epilogue.truncate)?;
+        let (ring, options) = (self.party.ring, self.party.options);
         let mut sum = vec![W::ZERO; shape.iter().product()];
+        let by_lattice = lattice::chosen(&weight.geometry, batch, weight.kind, ring, &options);
+        let preprocessed = match &by_lattice {
+            Some(lattice) if options.preprocess_linear => Some(self.preprocessed(lattice, weight, x, sum.len())?),
+            _ => None,
+        };
         if self.party.computes() {
-            self.own_map(x, weight, batch, &mut sum);
+            self.own_map(preprocessed.as_ref().map_or(x, |layer| &layer.x), weight, batch, &mut sum);
             let run = match &weight.geometry {
                 Geometry::Conv2d(conv) => conv.output().iter().product(),
                 Geometry::Dense { .. } => 1,
             };
             self.add_epilogue(epilogue, run, &mut sum);
         }
-        let ring = self.party.ring;
-        if let Some(lattice) = lattice::chosen(&weight.geometry, batch, weight.kind, ring, &self.party.options) {
-            self.lattice_product(&lattice, weight, x, &mut sum)?;
+        if let Some(layer) = preprocessed {
+            let arithmetic = Arithmetic::new(ring);
+            sum.iter_mut().zip(layer.product).for_each(|(sum, value)| *sum = arithmetic.add(*sum, value));
+        } else if let Some(lattice) = by_lattice {
+            self.party.next_gate();
+            self.lattice_product(&lattice, weight, x.0.data(), &mut sum)?;
         } else if weight.kind != WeightKind::Public {
-            let product = self::shape(&weight.geometry, batch, weight.kind, self.party.ring);
+            let product = self::shape(&weight.geometry, batch, weight.kind, ring);
             match &weight.geometry {
                 Geometry::Dense { .. } => {
                     self.cross(product, &DENSE, weight.words(), &mut |_, _| {}, x.0.data(), &mut sum)?;

@@ -30,8 +30,10 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
             if let Gate::Linear { geometry, batch, weight, .. } = *gate
                 && let Some(lattice) = lattice::chosen(&geometry, batch, weight, ring, options)
             {
-                // The products across, and their sum with what a party multiplies alone.
-                return lattice.memory(options).map(|bytes| bytes + 2 * count * word + STATE).to_vec();
+                // The products across, and their sum with what a party multiplies alone; masks, or what is multiplied instead of the input.
+                let masked = if options.preprocess_linear { geometry.inputs(batch) as u64 } else { 0 };
+                let beside = (2 * count + masked) * word + STATE;
+                return lattice.memory(options).map(|bytes| bytes + beside).to_vec();
             }
             let in_flight = match gate {
                 Gate::Linear { .. } | Gate::Matmul { .. } => products::<W>(gate, ring, options),

@@ -81,8 +81,7 @@ impl PartyRole for usize {
 }
 
 impl<W: Word> TwoParty<W> {
-    /// Party `endpoint.me()`, with the key it shares with the other, P0 also with one of its own, and with its side of the correlated
-    /// OTs. `ring` is Z_2^l,
+    /// Party `endpoint.me()`, with the key it shares with the other, with one of its own, and with its side of the correlated OTs. `ring` is Z_2^l,
     /// 4 <= l <= the word's width, or Z_n of at most as many bits.
     ///
     /// # Errors

@@ -25,11 +25,12 @@ impl<W: Word> Served for TwoParty<W> {
         Sharing { seeds: 0, roles: vec![Part::Secret { seeds: Vec::new(), words: true }, Part::Public] }
     }
 
-    /// Beside the one in common, P0 has a key of its own: from it come the seeds that it gives a client, which P1 must not have.
+    /// Beside the one in common, each has a key of its own. From P0's come the seeds that it gives a client, which P1 must not have; from
+    /// P1's the masks of preprocessed layers, which P0 must not have.
     fn key_holders(role: usize, _: usize) -> Vec<Option<Vec<usize>>> {
         match role {
             0 => vec![Some(vec![0]), Some(vec![0, 1])],
-            _ => vec![Some(vec![0, 1]), None],
+            _ => vec![Some(vec![0, 1]), Some(vec![1])],
         }
     }
 

@@ -11,10 +11,10 @@ use covey_transport::Phase as StepKind;
 use zeroize::Zeroizing;
 
 use super::{Lattice, TRANSFORMS};
-use crate::api::{Geometry, ProtocolError, Result};
+use crate::api::{Geometry, Phase, ProtocolError, Result};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::two_party::share::Arithmetic;
-use crate::two_party::{Arith, TwoParty, Weight};
+use crate::two_party::{TwoParty, Weight};
 
 /// A party's keys, by the number of their set. Not `Debug`.
 pub(in crate::two_party) type Keys = HashMap<u32, Key>;
@@ -204,15 +204,20 @@ impl<W: Word> Machine for Exchange<'_, W> {
 }
 
 impl<W: Word> TwoParty<W> {
-    /// Adds this party's share of the weights times P1's share of x to `sum`, the outputs of `batch` images.
+    /// Adds this party's share of the weights times P1's x to `sum`. While preprocessing, and if layers are not preprocessed, the parties
+    /// make sure of the key and do nothing else.
     pub(in crate::two_party) fn lattice_product(
         &mut self,
         lattice: &Lattice,
         weight: &Weight<W>,
-        x: &Arith<W>,
+        x: &[W],
         sum: &mut [W],
     ) -> Result<()> {
         let key = self.key(lattice)?;
+        let (options, phase) = (self.party.options, self.party.scheduler.phase());
+        if phase == Phase::Preprocess && !options.preprocess_linear {
+            return Ok(());
+        }
         let ring = self.party.ring;
         let words = weight.words();
         let plain = |place: usize| ring.signed(words[place]);
@@ -231,32 +236,31 @@ impl<W: Word> TwoParty<W> {
         let transforms = Transforms::new(weight, lattice);
         let side = || match &key {
             Key::Public(key) => Side::Weights { key: key.clone(), transforms: &transforms, ciphertexts: Vec::new() },
-            Key::Secret(key) => Side::Values { key: key.clone(), x: x.0.data() },
+            Key::Secret(key) => Side::Values { key: key.clone(), x },
         };
         let (mut across, mut failure) = (vec![W::ZERO; sum.len()], None);
-        let options = self.party.options;
         for run in lattice.runs(&options) {
-            let tiles: Vec<&Tile> = run.iter().collect();
-            self.run_tiles(
-                &tiles,
-                |_| [0, 0],
-                |tile, _| Exchange {
-                    lattice,
-                    tile,
-                    layout: lattice.layout(lattice.sizes(tile)),
-                    side: side(),
-                    results: Ok(Vec::new()),
-                },
-                |tile, results| match results {
-                    Ok(results) => {
-                        for (response, values) in results.into_iter().enumerate() {
-                            let values: Vec<W> = values.iter().map(|&value| W::from_u64(value)).collect();
-                            lattice.packing.unpack(tile, response, &values, &mut across);
-                        }
+            let machines = run.iter().map(|tile| Exchange {
+                lattice,
+                tile,
+                layout: lattice.layout(lattice.sizes(tile)),
+                side: side(),
+                results: Ok(Vec::new()),
+            });
+            let done = |index: usize, results: Result<Results, Error>| match results {
+                Ok(results) => {
+                    for (response, values) in results.into_iter().enumerate() {
+                        let values: Vec<W> = values.iter().map(|&value| W::from_u64(value)).collect();
+                        lattice.packing.unpack(&run[index], response, &values, &mut across);
                     }
-                    Err(error) => failure = failure.take().or(Some(error)),
-                },
-            )?;
+                }
+                Err(error) => failure = failure.take().or(Some(error)),
+            };
+            let scheduler = &mut self.party.scheduler;
+            match options.preprocess_linear {
+                true => scheduler.ahead(|scheduler| scheduler.run_each(machines, done))?,
+                false => scheduler.run_each(machines, done)?,
+            }
         }
         if let Some(error) = failure {
             return Err(failed(&error));

@@ -16,6 +16,7 @@ use crate::cost::{Cost, Exposure, Traffic};
 use crate::machine::{Layout, Step};
 
 mod exchange;
+mod masks;
 
 pub(super) use exchange::Keys;
 
@@ -167,12 +168,16 @@ impl Lattice {
         (IN_FLIGHT / longest.max(1)).clamp(1, options.window.max(1))
     }
 
-    /// What all tiles exchange.
-    pub fn cost(&self, options: &Options) -> Cost {
+    /// What all tiles exchange, for a layer of `inputs` elements.
+    pub fn cost(&self, inputs: usize, options: &Options) -> Cost {
         let mut cost = Cost::default();
         for run in self.runs(options) {
             let sizes: Vec<Sizes> = run.iter().map(|tile| self.sizes(tile)).collect();
             cost += &plan::of_tiles(&sizes, options.window, |&sizes| self.layout(sizes));
+        }
+        if options.preprocess_linear {
+            cost = cost.ahead();
+            cost += &masks::cost(inputs, self.parameters.ring(), options);
         }
         cost
     }
