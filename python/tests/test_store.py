@@ -58,6 +58,36 @@ def test_the_data_owner_is_a_party_and_has_a_store(command: Command, digits: Pat
         }
 
 
+@pytest.mark.parametrize("data_owner_computes", [False, True])
+def test_products_of_masks_are_kept(command: Command, digits: Path, data_owner_computes: bool) -> None:
+    images = np.load(DIGITS / "test-images.npy")[:1]
+    due = {name: values.tolist() for name, values in run_clear(load(digits), images).integers.items()}
+    with covey.local("two-party", timeout=5, data_owner_computes=data_owner_computes) as parties:
+        Client(parties.owner_config).share_weights(digits, protocol="two-party")
+        client = Client(parties.client_config)
+        given = [digits, "--config", parties.client_config]
+        filled = command.succeeds("store", "fill", *given, "--inferences", 2, "--preprocess-linear")
+        assert "correlated OTs and products of masks for 2 more inference(s)" in filled.out
+        shown = json.loads(command.succeeds("store", "show", *given, "--json").out)
+        assert shown["inferences"] >= 2 and shown["linear"] == [2]
+        assert "in store for 2 of them with --preprocess-linear" in command.succeeds("store", "show", *given).out
+        for party in parties.parties:
+            party.kill()
+            party.spawn()
+            party.wait_until_ready()
+        stored = client.infer(digits, images, protocol="two-party", preprocess_linear=True)
+        # Not for sessions that compute these layers online.
+        online = client.infer(digits, images, protocol="two-party")
+        assert json.loads(command.succeeds("store", "show", *given, "--json").out)["linear"] == [1]
+    plan = covey.explain(digits, "two-party", preprocess_linear=True).to_json()
+    sent = sum(link["bytes"] for node in plan["nodes"] for link in node["links"] if not link["offline"])
+    for result in (stored, online):
+        assert {name: values.tolist() for name, values in result.integers.items()} == due
+    assert stored.profile is not None and online.profile is not None
+    assert (stored.profile.total.offline_bytes, stored.profile.total.bytes) == (0, sent)
+    assert online.profile.total.bytes > 2 * sent
+
+
 def test_what_cannot_be(command: Command, digits: Path) -> None:
     with pytest.raises(covey.CoveyError, match="cannot be a party of trio"), covey.local(data_owner_computes=True):
         pass

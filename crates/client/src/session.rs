@@ -163,7 +163,7 @@ impl Session {
         }
         let program = Arc::new(program.clone());
         let stored = VecDeque::new();
-        let keeps_runs = choose(protocol, program.ring(), KeepsRuns)?;
+        let keeps_runs = choose(protocol, program.ring(), KeepsRuns(options))?;
         let (next, carries, left) = (1, None, false);
         Ok(Session { program, streams, control, lanes, names, absent_dealer, next, stored, carries, keeps_runs, left })
     }
@@ -502,7 +502,7 @@ fn reports(
 }
 
 /// Whether the protocol stores runs for later sessions.
-struct KeepsRuns;
+struct KeepsRuns(Options);
 
 impl Visitor for KeepsRuns {
     type Output = bool;
@@ -512,7 +512,7 @@ impl Visitor for KeepsRuns {
     }
 
     fn served<W: Word>(self, protocol: &dyn ServedProtocol<W>) -> bool {
-        protocol.properties().keeps_runs
+        (protocol.properties().keeps_runs)(&self.0)
     }
 }
 

@@ -8,11 +8,12 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use covey_messages::{Hex, Key, ShareWeights, StoreStatus};
+use covey_messages::{Deleted, Hex, Key, ShareWeights, StoreStatus};
 use covey_program::Program;
 
 use crate::config::PartyConfig;
 use crate::error::NodeError;
+use crate::runs::RunStore;
 use crate::serve::serve_in;
 use crate::state::{Claim, Head, Store};
 use crate::supply::Stores;
@@ -102,12 +103,15 @@ impl Drop for OwnParty {
     }
 }
 
-/// Deletes the correlated OTs that a data owner who is a party itself has in this state folder; how many that was.
+/// Deletes the offline material that a data owner who is a party itself has in this state folder: the stored runs of a program, or all of
+/// them and all correlated OTs.
 ///
 /// # Errors
 /// If a store cannot be opened, for instance because another process of the data owner's has it open, or cannot be overwritten.
-pub fn delete_own_stores(state: &Path) -> Result<u64, String> {
-    Stores::new(state).delete(|_| true)
+pub fn delete_own_material(state: &Path, program: Option<&Hex<32>>) -> Result<Deleted, String> {
+    let runs = RunStore::new(state).delete(program)?;
+    let ots = if program.is_none() { Stores::new(state).delete(|_| true)? } else { 0 };
+    Ok(Deleted { runs, ots, ..Deleted::default() })
 }
 
 /// The correlated OTs that a data owner who is a party itself has in this state folder.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use covey_messages::{CONTROL_STREAM, Done, Fill, Key, PhaseMessage, Run, SessionReply, SessionRequest, wire};
-use covey_protocols::any_party::AnyParty;
 use covey_protocols::kind::{Properties, ServedProtocol};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::Part;
@@ -13,7 +12,7 @@ use covey_ring::{Ring, Word};
 use covey_runtime::plan::plan_rounded;
 use covey_runtime::profile::Timing;
 use covey_runtime::session::Visitor;
-use covey_runtime::{Executor, Observer, Profile, Step};
+use covey_runtime::{Observer, Profile, Step};
 use covey_store::BatchName;
 use covey_transport::{Endpoint, Meter, Network, PeerId, Session as Streams, Snapshot};
 use tracing::warn;
@@ -170,7 +169,7 @@ impl Runs<'_> {
             true => Some(Supplies::start(self.stores, self.streams, self.parties, &mut *control)?),
             false => None,
         };
-        let mut stored_runs = match keeps_runs {
+        let mut stored_runs = match keeps_runs(&self.options) {
             true => {
                 let setting = Setting {
                     store: self.stored_runs,
@@ -214,23 +213,23 @@ impl Runs<'_> {
                         return Err(asked(format!("{} runs to be stored: 1 to {MAX_COUNT} go", fill.count)));
                     }
                     let _memory = taken.take_one(fill.batch).map_err(asked)?;
-                    let (done, traffic) = match (&mut supplies, &mut stored_runs) {
-                        (Some(supplies), _) => {
-                            fill_store(counts, supplies, &mut *control, || ot_count(fill.batch, fill.count))?
-                        }
-                        (None, Some(stored_runs)) => {
-                            stored_runs.need_dealer()?;
-                            kept.check()?;
-                            // The masks that the runs are dealt under must outlive this process as the runs do.
-                            masks.iter().try_for_each(|masks| mask_store.put(&self.held.head.upload, masks))?;
-                            let done = store_runs(counts, stored_runs, &mut *control, (protocol, executor), fill)?;
-                            kept.check()?;
-                            done
-                        }
-                        _ => {
-                            return Err(format!("{} keeps no offline material between sessions", costs.name));
-                        }
-                    };
+                    if supplies.is_none() && stored_runs.is_none() {
+                        return Err(format!("{} keeps no offline material between sessions", costs.name));
+                    }
+                    counts.take();
+                    let cpu = usage::cpu_seconds();
+                    if let Some(supplies) = &mut supplies {
+                        fill_store(supplies, &mut *control, ot_count(fill.batch, fill.count)?)?;
+                    }
+                    if let Some(stored_runs) = &mut stored_runs {
+                        stored_runs.need_dealer()?;
+                        kept.check()?;
+                        // The masks that the runs are dealt under must outlive this process as the runs do.
+                        masks.iter().try_for_each(|masks| mask_store.put(&self.held.head.upload, masks))?;
+                        stored_runs.fill(&mut *control, protocol, executor, fill)?;
+                        kept.check()?;
+                    }
+                    let (done, traffic) = counts.report(Vec::new(), 0, cpu);
                     wire::send_control(&mut *control, self.client, &SessionReply::Done(done))
                         .map_err(|error| error.to_string())?;
                     if let Some((request, since)) = under_way.take() {
@@ -351,35 +350,12 @@ impl Counts<'_> {
     }
 }
 
-/// Makes correlated OTs for later sessions, and reports on it.
-fn fill_store(
-    counts: Counts,
-    supplies: &mut Supplies,
-    control: &mut dyn Endpoint,
-    ot_count: impl FnOnce() -> Result<[u64; 2], String>,
-) -> Result<(Done, Traffic), String> {
-    let wanted = ot_count()?;
+/// Makes correlated OTs for later sessions.
+fn fill_store(supplies: &mut Supplies, control: &mut dyn Endpoint, wanted: [u64; 2]) -> Result<(), String> {
     if wanted == [0; 2] {
         return Err("this program takes no correlated OTs, so none can be stored".into());
     }
-    counts.take();
-    let cpu = usage::cpu_seconds();
-    supplies.fill(control, wanted)?;
-    Ok(counts.report(Vec::new(), 0, cpu))
-}
-
-/// Deals runs for later sessions, and reports on it.
-fn store_runs<W: Word>(
-    counts: Counts,
-    stored_runs: &mut StoredRuns,
-    control: &mut dyn Endpoint,
-    (protocol, executor): (&dyn ServedProtocol<W>, &Executor<AnyParty<W>>),
-    fill: Fill,
-) -> Result<(Done, Traffic), String> {
-    counts.take();
-    let cpu = usage::cpu_seconds();
-    stored_runs.fill(control, protocol, executor, fill)?;
-    Ok(counts.report(Vec::new(), 0, cpu))
+    supplies.fill(control, wanted)
 }
 
 /// Tells the client how far the run is.

@@ -9,7 +9,7 @@ use covey_protocols::Phase;
 use covey_protocols::any_party::AnyParty;
 use covey_protocols::kind::ServedProtocol;
 use covey_protocols::randomness::SessionKeys;
-use covey_protocols::served::StoredRun;
+use covey_protocols::served::{KeptRuns, StoredRun};
 use covey_ring::Word;
 use covey_runtime::{CarriedShares, Executor, RunSettings};
 use covey_store::{BatchName, Batches};
@@ -297,6 +297,7 @@ impl<'a> StoredRuns<'a> {
         let options = purpose.options.checked()?;
         let ring = executor.program().ring();
         let mut party = protocol.start(endpoint, keys.clone(), ring, options, 0).map_err(|error| error.to_string())?;
+        party.kept_runs().into_iter().for_each(KeptRuns::keep_runs);
         let deals = self.setting.deals;
         let lasting = (protocol.properties().draws_lasting && !deals).then(|| keys.lasting());
         let about = About { purpose, role: me, lasting }.to_bytes()?;

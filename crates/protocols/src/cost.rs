@@ -292,6 +292,24 @@ pub struct Cost {
     pub public_keys: u32,
     /// What lattice encryption shows of the weights.
     pub exposure: Exposure,
+    /// What gates that run ahead leave for the online run.
+    pub ahead: Ahead,
+}
+
+/// What gates leave that run ahead: a party keeps its results instead of the messages to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// Bytes of these gates' messages to each party.
+    pub received: [u64; 2],
+    /// Bytes that each party keeps.
+    pub kept: u64,
+}
+
+impl AddAssign for Ahead {
+    fn add_assign(&mut self, other: Ahead) {
+        self.received.iter_mut().zip(other.received).for_each(|(mine, other)| *mine += other);
+        self.kept += other.kept;
+    }
 }
 
 impl Cost {
@@ -329,16 +347,17 @@ impl Cost {
         Cost::tiled(count, options.tile_size(), options.window, layout)
     }
 
-    /// The same in gates that run ahead ([`crate::scheduler::Scheduler::ahead`]).
-    pub(crate) fn ahead(mut self) -> Self {
-        let mut links = BTreeMap::new();
+    /// The same of two parties' gates that run ahead ([`crate::scheduler::Scheduler::ahead`]), of which each keeps so many bytes.
+    pub(crate) fn ahead(self, kept: u64) -> Self {
+        let mut cost = Cost { links: BTreeMap::new(), rounds: 0, ..self };
+        cost.ahead.kept += kept;
         for ((_, from, to), traffic) in self.links {
-            let sum: &mut Traffic = links.entry((StepKind::Offline, from, to)).or_default();
+            let sum = cost.links.entry((StepKind::Offline, from, to)).or_default();
             sum.bytes += traffic.bytes;
             sum.messages += traffic.messages;
+            cost.ahead.received[to] += traffic.bytes;
         }
-        self.links = links;
-        Cost { rounds: 0, ..self }
+        cost
     }
 
     /// The cost of this `times` times, one after the other.
@@ -387,6 +406,7 @@ impl AddAssign<&Cost> for Cost {
         self.ot_count += other.ot_count;
         self.public_keys |= other.public_keys;
         self.exposure += other.exposure;
+        self.ahead += other.ahead;
     }
 }
 

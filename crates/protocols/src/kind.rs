@@ -167,8 +167,8 @@ pub struct Properties {
     pub stocked: bool,
     /// [`Served::PREPARES_TOGETHER`].
     pub prepares_together: bool,
-    /// [`Served::KEEPS_RUNS`].
-    pub keeps_runs: bool,
+    /// [`Served::keeps_runs`].
+    pub keeps_runs: fn(&Options) -> bool,
     /// [`Served::DRAWS_LASTING`].
     pub draws_lasting: bool,
 }
@@ -184,7 +184,7 @@ impl Properties {
             admits_division: P::admits_division,
             stocked: P::STOCKED,
             prepares_together: P::PREPARES_TOGETHER,
-            keeps_runs: P::KEEPS_RUNS,
+            keeps_runs: P::keeps_runs,
             draws_lasting: P::DRAWS_LASTING,
         }
     }

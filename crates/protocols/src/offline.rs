@@ -15,6 +15,8 @@ pub(crate) struct Runs {
     lasting: DrawKeys,
     /// The same of the current run's batch, if it was dealt in an earlier session.
     supplied: Option<DrawKeys>,
+    /// The current run uses up a stored one.
+    is_stored: bool,
     lane: u32,
     /// The dealer is not in the session, so that no run can be begun but those that were dealt before.
     alone: bool,
@@ -25,7 +27,7 @@ pub(crate) struct Runs {
 impl Runs {
     /// Those of lane number `lane`, under the keys of the session.
     pub fn new(keys: SessionKeys, lane: u32, alone: bool) -> Self {
-        Runs { lasting: keys.lasting(), keys, supplied: None, lane, alone, stored: VecDeque::new() }
+        Runs { lasting: keys.lasting(), keys, supplied: None, is_stored: false, lane, alone, stored: VecDeque::new() }
     }
 
     /// Makes run `run`, begun in phase online, use up a stored run.
@@ -36,6 +38,11 @@ impl Runs {
     /// The keys of what outlasts runs: of the current run's batch where it has some, else of the session.
     pub fn lasting(&self) -> &DrawKeys {
         self.supplied.as_ref().unwrap_or(&self.lasting)
+    }
+
+    /// Whether the current run uses up one that an earlier session made.
+    pub fn is_stored(&self) -> bool {
+        self.is_stored
     }
 
     /// Whether this session has no dealer.
@@ -51,7 +58,7 @@ impl Runs {
     /// Starts run `run` in `phase`; what it draws from.
     pub fn begin(&mut self, scheduler: &mut Scheduler, phase: Phase, run: u64) -> Result<Arc<Generators>> {
         let is_due = phase == Phase::Online && self.stored.front().is_some_and(|(due, _)| *due == run);
-        self.supplied = None;
+        (self.supplied, self.is_stored) = (None, is_due);
         Ok(Arc::new(match if is_due { self.stored.pop_front() } else { None } {
             Some((_, StoredRun { keys, lasting, material })) => {
                 scheduler.begin_supplied(run, material)?;

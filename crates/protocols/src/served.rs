@@ -61,13 +61,15 @@ pub trait Served: Protocol + Costs + ClientGates<Self::Word> + Sized + 'static {
         let _ = (runs, ots);
     }
 
-    /// Whether what the runs of a session were dealt can be kept for later sessions.
-    const KEEPS_RUNS: bool = false;
+    /// Whether what preprocessing makes for the runs of a session with these options can be kept for later sessions.
+    fn keeps_runs(_: &Options) -> bool {
+        false
+    }
 
     /// Whether such runs also draw from [`SessionKeys::lasting`], which all runs of a batch then have in common.
     const DRAWS_LASTING: bool = false;
 
-    /// The party's runs, where [`Served::KEEPS_RUNS`].
+    /// The party's runs, where [`Served::keeps_runs`].
     fn kept_runs(&mut self) -> Option<&mut dyn KeptRuns> {
         None
     }
@@ -120,6 +122,9 @@ pub trait Served: Protocol + Costs + ClientGates<Self::Word> + Sized + 'static {
 
 /// Runs whose offline material can be kept for a later session.
 pub trait KeptRuns {
+    /// Says that the runs to come are preprocessed for later sessions. What those take from elsewhere is not made.
+    fn keep_runs(&mut self) {}
+
     /// Takes out what a preprocessing run was dealt, to be kept for a later session.
     fn take_run(&mut self, run: u64) -> Option<Material>;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use covey_client::{ClientConfig, ClientError, own_role};
 use covey_messages::{Deleted, Hex};
-use covey_node::{Holdings, Operator, PartyConfig, delete_own_stores};
+use covey_node::{Holdings, Operator, PartyConfig, delete_own_material};
 use covey_protocols::kind::ProtocolKind;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -70,8 +70,8 @@ pub(crate) fn delete_store(py: Python<'_>, config: PathBuf, program: Option<Stri
         let config = ClientConfig::read(config)?;
         let program = program.map(|program| hash(&program)).transpose()?;
         let mut reports = reports(&config, covey_client::delete_store(&config, program));
-        if program.is_none() && own_role(&config, ProtocolKind::TwoParty).is_some() {
-            let own = delete_own_stores(&config.state).map(|ots| Deleted { ots, ..Deleted::default() });
+        if own_role(&config, ProtocolKind::TwoParty).is_some() {
+            let own = delete_own_material(&config.state, program.as_ref());
             reports.push(report(&config.name, own.map_err(ClientError::Request)));
         }
         Ok(Value::Array(reports).to_string())

@@ -257,7 +257,8 @@ pub fn footprint(
         let links = total.links.iter().filter(|&(&(kind, from, to), _)| counts(kind, from, to));
         links.map(|(_, traffic)| traffic.bytes + traffic.messages * MESSAGE_KEPT).sum::<u64>()
     };
-    let dealt = bytes(&|kind, _, to| kind == StepKind::Offline && to == role);
+    let received = total.ahead.received.get(role).copied().unwrap_or(0);
+    let dealt = bytes(&|kind, _, to| kind == StepKind::Offline && to == role) - received + total.ahead.kept;
     // Whoever is sent nothing online has computed what it sends there ahead, and keeps that.
     let rests = !total.links.keys().any(|&(kind, _, to)| kind == StepKind::Online && to == role);
     let ahead = if rests { bytes(&|kind, from, _| kind == StepKind::Online && from == role) } else { 0 };

@@ -27,7 +27,7 @@ from covey.result import NodeProfile
 PROTOCOLS_SHOWN = ("trio", "two-party")
 """One of three parties and one of two: Quad has Trio's rounds, and Beaver's cost depends on how many take part."""
 
-TORCHVISION = ("squeezenet1_1", "mobilenet_v2", "densenet121", "googlenet")
+TORCHVISION = ("mobilenet_v2", "googlenet")
 """Those that only torchvision has, on 224 × 224 images."""
 
 SEED, STATISTICS, CALIBRATION = 0, 8, 4

@@ -16,6 +16,7 @@ from covey.cli.options import (
     LinearMethod,
     ModelArgument,
     PartyCount,
+    PreprocessLinear,
     Protocol,
     check_protocol,
     parse_range,
@@ -105,10 +106,7 @@ def explain(
     input_range: InputRange = None,
     key_bits: KeyBits = None,
     linear: LinearMethod = None,
-    preprocess_linear: Annotated[
-        bool,
-        typer.Option("--preprocess-linear", help="Layers by lattice encryption are preprocessed, on random masks."),
-    ] = False,
+    preprocess_linear: PreprocessLinear = False,
     round_bits: Annotated[
         int,
         typer.Option(min=0, max=24, metavar="N", help="Outputs lose N bits, as the parties' `round_bits` makes them."),

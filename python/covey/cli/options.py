@@ -56,6 +56,13 @@ LinearMethod = Annotated[
         help="How two parties multiply by weights: ot, lattice, or auto for the faster one of each layer.",
     ),
 ]
+PreprocessLinear = Annotated[
+    bool,
+    typer.Option(
+        "--preprocess-linear",
+        help="Two parties: layers by lattice encryption multiply random masks ahead, and send one element an input.",
+    ),
+]
 Lanes = Annotated[
     int,
     typer.Option(min=1, max=8, metavar="K", help="Split the inputs into K mini-batches and compute them side by side."),

@@ -20,6 +20,7 @@ from covey.cli.options import (
     Lanes,
     LinearMethod,
     OutputFile,
+    PreprocessLinear,
     ServedProtocol,
     Weights,
     check_served,
@@ -116,6 +117,7 @@ def infer(
     protocol: ServedProtocol = None,
     key_bits: KeyBits = None,
     linear: LinearMethod = None,
+    preprocess_linear: PreprocessLinear = False,
     lanes: Lanes = 1,
     as_json: Json = False,
 ) -> None:
@@ -132,7 +134,7 @@ def infer(
     program = load(model or model_beside(config), data=input_file).program
     check_output_path(output, len(program.outputs))
     inputs = read_inputs(input_file, program)
-    options = session_options(key_bits, kind, lanes, linear)
+    options = session_options(key_bits, kind, lanes, linear, preprocess_linear)
     with (
         console.progress(quiet=as_json) as report,
         Client(config).session(program, kind, progress=console.waiting, **options) as session,

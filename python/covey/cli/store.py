@@ -12,10 +12,10 @@ import typer
 
 from covey.cli import console, holdings
 from covey.cli.holdings import EitherConfig, StateFolder, Yes
-from covey.cli.options import Json, check_served
+from covey.cli.options import Json, PreprocessLinear, check_served
 from covey.cli.remote import ClientConfig, OptionalModel, model_beside, warn_of_own_expiry
 from covey.errors import OptionError
-from covey.protocols import of_parties
+from covey.protocols import of_parties, session_options
 
 app = typer.Typer(help="Make, count and delete the parties' offline material.", no_args_is_help=True)
 
@@ -41,6 +41,7 @@ def fill(
     inferences: Annotated[int, typer.Option(min=1, max=1 << 16, help="For how many.")] = 1,
     batch: Batch = 1,
     protocol: Protocol = None,
+    preprocess_linear: PreprocessLinear = False,
     as_json: Json = False,
 ) -> None:
     """Have the parties make the correlated randomness of so many inferences of a program, and keep it on disk."""
@@ -50,10 +51,11 @@ def fill(
     kind = _protocol(protocol, config)
     warn_of_own_expiry(config)
     program = load(model or model_beside(config)).program
+    options = session_options(None, kind, preprocess_linear=preprocess_linear)
     start = time.perf_counter()
     with (
         console.progress(quiet=as_json) as report,
-        Client(config).session(program, kind, progress=console.waiting) as session,
+        Client(config).session(program, kind, progress=console.waiting, **options) as session,
     ):
         report(0, 0, "filling the store")
         work = session.fill_store(batch, inferences)
@@ -61,7 +63,8 @@ def fill(
     if as_json:
         console.print_json({"inferences": inferences, "batch": batch, "bytes": sent, "seconds": seconds})
         return
-    what = "correlated OTs for" if kind == OTS else "correlated randomness dealt for"
+    linear = " and products of masks" if preprocess_linear else ""
+    what = f"correlated OTs{linear} for" if kind == OTS else "correlated randomness dealt for"
     console.say(
         f"the parties have {what} {inferences} more inference(s) of {batch} sample(s) of '{program.name}': "
         f"{console.amount(sent)} sent in {console.duration(seconds)}"
@@ -85,23 +88,25 @@ def show(
     warn_of_own_expiry(config)
     program = load(model or model_beside(config)).program
     batches: list[Any]
-    others: list[dict[str, Any]] = []
+    runs = Client(config).stored_runs()
+    of_program = runs.of(program, batch, protocol=kind, round_bits=round_bits)
+    others = runs.others(program, batch, protocol=kind, round_bits=round_bits)
     if kind != OTS:
-        runs = Client(config).stored_runs()
-        batches = runs.of(program, batch, protocol=kind, round_bits=round_bits)
-        others = runs.others(program, batch, protocol=kind, round_bits=round_bits)
+        batches = of_program
         count, held = sum(batches), "runs"
     else:
         stored = Client(config).stored()
         count, batches = stored.inferences(program, batch, round_bits=round_bits), [list(b) for b in stored.batches]
         held = f"{sum(map(sum, batches)):,} correlated OTs"
     if as_json:
-        found = {"protocol": kind, "inferences": count, "batch": batch, "batches": batches}
-        console.print_json({**found, **({"others": others} if kind != OTS else {})})
+        found = {"protocol": kind, "inferences": count, "batch": batch, "batches": batches, "others": others}
+        console.print_json({**found, **({"linear": of_program} if kind == OTS else {})})
         return
     console.say(
         f"{held} in store, {len(batches)} batch(es): {count} inference(s) of {batch} sample(s) of '{program.name}'"
     )
+    if kind == OTS and of_program:
+        console.say(f"products of masks in store for {sum(of_program)} of them with --preprocess-linear")
     for runs_of in others:
         console.say(
             f"also in store: {runs_of['left']} inference(s) of {runs_of['batch']} sample(s) of program "

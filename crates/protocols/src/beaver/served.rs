@@ -32,7 +32,9 @@ impl<W: Word> Served for Beaver<W> {
 
     const PREPARES_TOGETHER: bool = true;
 
-    const KEEPS_RUNS: bool = true;
+    fn keeps_runs(_: &Options) -> bool {
+        true
+    }
 
     fn kept_runs(&mut self) -> Option<&mut dyn KeptRuns> {
         Some(&mut self.party)

@@ -84,7 +84,9 @@ impl<W: Word> Served for Quad<W> {
         Party::new::<Self>(endpoint, keys, ring, options, lane).map(Quad::new)
     }
 
-    const KEEPS_RUNS: bool = true;
+    fn keeps_runs(_: &Options) -> bool {
+        true
+    }
 
     /// What combines the openings of wide products.
     const DRAWS_LASTING: bool = true;

@@ -109,7 +109,9 @@ impl<W: Word> Served for Trio<W> {
     /// They find out whether what they were given of the weights fits.
     const PREPARES_TOGETHER: bool = true;
 
-    const KEEPS_RUNS: bool = true;
+    fn keeps_runs(_: &Options) -> bool {
+        true
+    }
 
     fn kept_runs(&mut self) -> Option<&mut dyn KeptRuns> {
         Some(&mut self.party)

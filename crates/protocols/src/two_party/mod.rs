@@ -62,6 +62,10 @@ pub struct TwoParty<W> {
     /// What was made ahead of the session, by run.
     supplies: Vec<stock::Supply>,
     run: u64,
+    /// In what phase the current run is as to OTs: a stored run that is online has none set aside.
+    ot_phase: Phase,
+    /// Runs are preprocessed for later sessions.
+    keeps_runs: bool,
     keys: lattice::Keys,
 }
 
@@ -96,7 +100,8 @@ impl<W: Word> TwoParty<W> {
     ) -> Result<Self> {
         let (reservations, supplies) = (stock::Reservations::default(), Vec::new());
         let party = Party::new::<Self>(endpoint, keys, ring, options, lane)?;
-        Ok(TwoParty { party, stock, reservations, supplies, run: 0, keys: lattice::Keys::new() })
+        let (ot_phase, keeps_runs, keys) = (Phase::Joint, false, lattice::Keys::new());
+        Ok(TwoParty { party, stock, reservations, supplies, run: 0, ot_phase, keeps_runs, keys })
     }
 
     /// Runs a gate's tiles in as many runs of the scheduler as its OTs need, and hands each result out. While preprocessing, sets
@@ -111,6 +116,9 @@ impl<W: Word> TwoParty<W> {
         self.party.generators()?;
         self.party.next_gate();
         let (me, phase) = (self.party.role, self.party.scheduler.phase());
+        if phase == Phase::Preprocess && self.keeps_runs {
+            return Ok(());
+        }
         let mut start = 0;
         for run in plan::runs(tiles.iter().map(&correlated_ots)) {
             let tiles = &tiles[start..start + run];
@@ -125,7 +133,7 @@ impl<W: Word> TwoParty<W> {
                 Some(supply) => supply,
                 None => {
                     let stock = &mut *self.stock;
-                    if let Some(wanted) = self.reservations.wanted(phase, ot_count, stock.left())? {
+                    if let Some(wanted) = self.reservations.wanted(self.ot_phase, ot_count, stock.left())? {
                         self.party.scheduler.make_material(|endpoint| stock.fill(wanted, endpoint))?;
                     }
                     stock
@@ -232,7 +240,8 @@ impl<W: Word> Session for TwoParty<W> {
 
     fn begin(&mut self, phase: Phase, inference: u64) -> Result<()> {
         self.party.begin(phase, inference)?;
-        self.reservations.begin(phase, inference);
+        self.ot_phase = if self.party.runs.is_stored() { Phase::Joint } else { phase };
+        self.reservations.begin(self.ot_phase, inference);
         self.supplies.retain(|supply| supply.left() != OtCount::default());
         self.run = inference;
         Ok(())

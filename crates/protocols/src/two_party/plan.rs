@@ -304,7 +304,7 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
             let by_lattice = lattice::chosen(&geometry, batch, weight, ring, options);
             let product = match (weight, by_lattice) {
                 (WeightKind::Public, _) => Cost::default(),
-                (_, Some(lattice)) => lattice.cost(geometry.inputs(batch), options),
+                (_, Some(lattice)) => lattice.cost([geometry.inputs(batch), geometry.outputs(batch)], options),
                 (kind, None) => product::cost(linear::shape(&geometry, batch, kind, ring), options),
             };
             then(product, geometry.outputs(batch), truncate, relu)

@@ -12,7 +12,8 @@ use super::stock::Supply;
 use super::{StoredShare, TwoParty, division, silent_stock};
 use crate::api::{Options, Result, Truncation};
 use crate::randomness::{DrawPosition, SessionKeys};
-use crate::served::{Part, Served, Sharing};
+use crate::served::{KeptRuns, Part, Served, Sharing, StoredRun};
+use crate::store::Material;
 
 /// Where the name of a session's stock is drawn: from a run that no inference is.
 const STOCK: DrawPosition = DrawPosition { gate: 0, tile: 0 };
@@ -55,6 +56,15 @@ impl<W: Word> Served for TwoParty<W> {
 
     const STOCKED: bool = true;
 
+    /// Products of masks.
+    fn keeps_runs(options: &Options) -> bool {
+        options.preprocess_linear
+    }
+
+    fn kept_runs(&mut self) -> Option<&mut dyn KeptRuns> {
+        Some(self)
+    }
+
     fn supply(&mut self, runs: Range<u64>, ots: Reserved) {
         self.supplies.push(Supply { runs, ots });
     }
@@ -79,5 +89,20 @@ impl<W: Word> Served for TwoParty<W> {
             (1, None) => Some(StoredShare::absent(shape, bits)),
             _ => None,
         }
+    }
+}
+
+impl<W: Word> KeptRuns for TwoParty<W> {
+    /// Their OTs come from the stock of the session in which they are online.
+    fn keep_runs(&mut self) {
+        self.keeps_runs = true;
+    }
+
+    fn take_run(&mut self, run: u64) -> Option<Material> {
+        self.party.take_run(run)
+    }
+
+    fn supply_run(&mut self, run: u64, stored: StoredRun) {
+        self.party.supply_run(run, stored);
     }
 }

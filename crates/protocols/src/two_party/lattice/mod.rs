@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use covey_ring::Ring;
+use covey_ring::{Ring, wire};
 use covey_rlwe::packing::{Map, Packing, Price, Tile};
 use covey_rlwe::{EncodedWeights, ParameterSet, Parameters, WeightBound};
 use covey_transport::Phase as StepKind;
@@ -168,16 +168,17 @@ impl Lattice {
         (IN_FLIGHT / longest.max(1)).clamp(1, options.window.max(1))
     }
 
-    /// What all tiles exchange, for a layer of `inputs` elements.
-    pub fn cost(&self, inputs: usize, options: &Options) -> Cost {
+    /// What all tiles exchange, for a layer of so many elements.
+    pub fn cost(&self, [inputs, outputs]: [usize; 2], options: &Options) -> Cost {
         let mut cost = Cost::default();
         for run in self.runs(options) {
             let sizes: Vec<Sizes> = run.iter().map(|tile| self.sizes(tile)).collect();
             cost += &plan::of_tiles(&sizes, options.window, |&sizes| self.layout(sizes));
         }
         if options.preprocess_linear {
-            cost = cost.ahead();
-            cost += &masks::cost(inputs, self.parameters.ring(), options);
+            let ring = self.parameters.ring();
+            cost = cost.ahead(wire::words_len(outputs, ring) as u64);
+            cost += &masks::cost(inputs, ring, options);
         }
         cost
     }
@@ -258,7 +259,7 @@ mod tests {
             tiles.extend(run);
         }
         assert!(tiles.iter().copied().eq(lattice.packing.tiles()));
-        assert_eq!(lattice.cost(&options).rounds, 2 * lattice.runs(&options).count() as u64);
+        assert_eq!(lattice.cost([0; 2], &options).rounds, 2 * lattice.runs(&options).count() as u64);
         let memory = lattice.memory(&options);
         assert!(memory.iter().all(|&bytes| bytes < 1 << 29), "{memory:?} bytes");
         // A window that links hold is the scheduler's alone.
