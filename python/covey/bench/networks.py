@@ -30,6 +30,11 @@ class NetworkProfile:
             return {}
         return {"latency_us": round(self.round_trip_ms * 500), "bandwidth": round(self.megabits * 1e6)}
 
+    def wire_seconds(self, size: float, rounds: int) -> float:
+        """Seconds that so many bytes, one after the other, and so many rounds take on the wire."""
+        sending = size * 8 / (self.megabits * 1e6) if self.megabits else 0.0
+        return rounds * self.round_trip_ms / 2e3 + sending
+
     def use(self, size: int, seconds: float) -> float | None:
         """The fraction of a link's rate that `size` bytes in `seconds` come to."""
         return None if self.megabits is None else size * 8 / seconds / (self.megabits * 1e6)

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import onnx
 
 from covey import _core, models
 from covey.bench import mpc_pipe, primitives
+from covey.bench.cache import default_folder, kept
 from covey.bench.cells import Cell, Preset
+from covey.bench.model import Setting, measure
 from covey.bench.networks import NetworkProfile, network
-from covey.bench.primitives import Primitive
+from covey.bench.primitives import Case, Primitive
 from covey.client import Phase, Progress
 from covey.errors import OptionError
+from covey.model import load
+from covey.models import ImageSpec
 
 LONGEST = 600.0
 """Seconds on the wire beyond which a cell is planned and not measured."""
+
+MOST = 20e9
+"""The same of bytes."""
 
 
 def find(name: str) -> Preset:
@@ -47,7 +54,7 @@ def _cells(
         links = [link for node in nodes for link in node["links"] if phase == "joint" or not link["offline"]]
         sent = sum(link["bytes"] for link in links)
         rounds = sum(node["rounds"] for node in nodes)
-        wire = rounds * profile.round_trip_ms / 2e3 + (sent * 8 / (profile.megabits * 1e6) if profile.megabits else 0.0)
+        wire = profile.wire_seconds(sent, rounds)
         if wire > LONGEST:
             cells.append(Cell(primitive.name, domain, profile.name, wire, sent, rounds, True, ""))
         else:
@@ -73,32 +80,115 @@ def _figure_1(times: int, say: Progress) -> list[Cell]:
     return cells
 
 
-def _table_6(times: int, say: Progress) -> list[Cell]:
+def _layers(
+    what: str,
+    model: tuple[str, str],
+    build: Callable[[int], Callable[[int], Case]],
+    domain: tuple[int, str],
+    profile: str,
+    phase: Phase,
+    paper: str,
+    times: int,
+    say: Progress,
+) -> Cell:
+    """All activation layers of a model of the zoo, of this name and on images of this shape, one after the other."""
+    layers = Counter(activations(*model))
+    ring, name = domain
+    chosen = [Primitive(str(size), size, 0, build(size)) for size in layers]
+    parts = _cells(chosen, ring, name, network(profile), phase, times, say)
+    total = [(part, layers[int(part.what)]) for part in parts]
+    return Cell(
+        f"{model[0]}: {sum(layers.values())} layers of {what}",
+        name,
+        profile,
+        sum(part.seconds * many for part, many in total),
+        sum(part.bytes * many for part, many in total),
+        sum(part.rounds * many for part, many in total),
+        any(part.planned for part in parts),
+        paper,
+    )
+
+
+NETWORKS_SHOWN = {"squeezenet": 32, "resnet50": 37, "densenet121": 32}
+"""Those of tables 4 and 7, and the bits that the paper gives each."""
+
+
+def _table_4(times: int, say: Progress) -> list[Cell]:
+    papers = {
+        "squeezenet": ("3.5 s (GC 26.4)", "33.3 s (GC 265.6)", "5.6 s (GC 51.7)", "50.4 s (GC 525.8)"),
+        "resnet50": ("16.4 s (GC 136.5)", "69.4 s (GC 1285.2)", "28.0 s (GC 267.5)", "124.0 s (GC 2589.7)"),
+        "densenet121": ("24.8 s (GC 199.6)", "118.7 s (GC 1849.3)", "41.9 s (GC 383.5)", "256.0 s (GC 3686.2)"),
+    }
+    domains = (("Z_2^{}", primitives.relu), ("Z_n, {} bits", primitives.odd_relu))
+    ways = [(*domain, profile) for domain in domains for profile in ("cryptflow2-lan", "cryptflow2-wan")]
+    return [
+        _layers("ReLU", (model, "imagenet"), build, (bits, name.format(bits)), profile, "joint", paper, times, say)
+        for model, bits in NETWORKS_SHOWN.items()
+        for (name, build, profile), paper in zip(ways, papers[model], strict=True)
+    ]
+
+
+def _table_5(times: int, say: Progress) -> list[Cell]:
     cells = []
-    for model, paper in (("minionn", "0.32 s (Delphi 3.97 s)"), ("resnet32", "0.63 s (Delphi 6.99 s)")):
-        layers = Counter(activations(model))
-        chosen = [Primitive(str(size), size, 0, primitives.shift(size, clamped=True)) for size in layers]
-        parts = _cells(chosen, 41, "Z_2^41", network("cryptflow2-lan"), "online", times, say)
-        count = {int(part.what): layers[int(part.what)] for part in parts}
-        total = [(part, count[int(part.what)]) for part in parts]
+    for model, paper, delphi in (
+        ("minionn", "1.0 s (Delphi 30.2 s)", "Delphi 40.9 s"),
+        ("resnet32", "2.4 s (Delphi 52.9 s)", "Delphi 68.8 s"),
+    ):
+        domain = (41, "Z_2^41")
         cells.append(
-            Cell(
-                f"{model}: {sum(layers.values())} layers of ReLU and shift",
-                "Z_2^41",
-                "cryptflow2-lan",
-                sum(part.seconds * many for part, many in total),
-                sum(part.bytes * many for part, many in total),
-                sum(part.rounds * many for part, many in total),
-                any(part.planned for part in parts),
-                paper,
-            )
+            _layers("ReLU and shift", (model, "cifar"), _fused, domain, "cryptflow2-lan", "joint", paper, times, say)
         )
+        cells.append(_network(ImageSpec(model, "cifar", "avg"), 41, "auto", "cryptflow2-lan", delphi, times, say))
     return cells
 
 
-def activations(model: str) -> list[int]:
-    """Elements of each ReLU layer of a model of the zoo on CIFAR's images, for one image."""
-    graph = onnx.shape_inference.infer_shapes(models.build(model, "cifar", "avg")).graph
+def _table_6(times: int, say: Progress) -> list[Cell]:
+    return [
+        _layers(
+            "ReLU and shift", (model, "cifar"), _fused, (41, "Z_2^41"), "cryptflow2-lan", "online", paper, times, say
+        )
+        for model, paper in (("minionn", "0.32 s (Delphi 3.97 s)"), ("resnet32", "0.63 s (Delphi 6.99 s)"))
+    ]
+
+
+def _table_7(_: int, say: Progress) -> list[Cell]:
+    ways = [(linear, profile) for linear in ("ot", "lattice") for profile in ("cryptflow2-lan", "cryptflow2-wan")]
+    return [
+        _network(ImageSpec(model, "imagenet", "avg"), bits, linear, profile, "", 1, say)
+        for model, bits in NETWORKS_SHOWN.items()
+        for linear, profile in ways
+    ]
+
+
+def _network(spec: ImageSpec, bits: int, linear: str, profile: str, paper: str, times: int, say: Progress) -> Cell:
+    """One image through a whole network of the zoo, or planned where that takes long."""
+    slow = network(profile)
+    folder = default_folder()
+    files = kept(spec, str(bits), folder, say)
+    options: dict[str, Any] = {"linear": linear}
+    given: dict[str, Any] = {**slow.session, **options}
+    plan = json.loads(_core.plan(load(files.program).program, "two-party", 1, **given))
+    sent, rounds = sum(link["bytes"] for node in plan["nodes"] for link in node["links"]), plan["total"]["rounds"]
+    wire = slow.wire_seconds(sent, rounds)
+    what, domain = f"{spec.model}, linear layers by {linear}", f"Z_2^{bits}"
+    if wire > LONGEST or sent > MOST:
+        return Cell(what, domain, profile, wire, sent, rounds, True, paper)
+    setting = Setting(
+        spec, 1, slow, "two-party", ring=str(bits), options=options, repetitions=times, warm_up=0, plaintext=False
+    )
+    outcome = measure(setting, folder, say)
+    here = f"{outcome.differing} of {outcome.elements} outputs differ from clear"
+    seconds = outcome.runs.wall.median
+    return Cell(what, domain, profile, seconds, outcome.bytes, rounds, False, paper, here)
+
+
+def _fused(size: int) -> Callable[[int], Case]:
+    return primitives.shift(size, clamped=True)
+
+
+def activations(model: str, shape: str = "cifar") -> list[int]:
+    """Elements of each ReLU layer of a model of the zoo on images of that shape, for one image."""
+    graph = onnx.shape_inference.infer_shapes(models.build(model, shape, "avg")).graph
     shapes = {value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in graph.value_info}
     sizes = []
     for node in graph.node:
@@ -117,6 +207,24 @@ PRESETS = {
         "Here: two processes that share this machine. Making correlated OTs is counted where a run makes some; small "
         "runs live on what the warm-up left over.",
         _figure_1,
+    ),
+    "cryptflow2-table4": Preset(
+        "CrypTFlow2, table 4: ReLU layers",
+        "Layer by layer, medians added up, correlated OTs included. GC are the paper's garbled circuits; its seconds "
+        "are on two machines of 4 cores. Here: two processes that share this machine.",
+        _table_4,
+    ),
+    "cryptflow2-table5": Preset(
+        "CrypTFlow2, table 5: against Delphi",
+        "41 bits, LAN, correlated randomness included. The paper times layers of ReLU and truncation; whole networks "
+        "are set against Delphi's linear and other layers together.",
+        _table_5,
+    ),
+    "cryptflow2-table7": Preset(
+        "CrypTFlow2, table 7: networks on ImageNet's images",
+        "One run of one image each, correlated randomness included. What would send more than 20 GB or take more than "
+        "ten minutes on the wire is planned. Below them the paper has at most 10 minutes in LAN and 20 in WAN.",
+        _table_7,
     ),
     "cryptflow2-table6": Preset(
         "CrypTFlow2, table 6: non-linear layers online",

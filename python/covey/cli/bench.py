@@ -238,8 +238,8 @@ def paper(
         str,
         typer.Argument(
             metavar="NAME",
-            help="cryptflow2-figure1, cryptflow2-table6; mpc-pipe-figure1, 4, 6, 7, 9; mpc-pipe-table1, 2, 3, 4, 6; "
-            "mpc-pipe-first-figure5, 6, 7, 8.",
+            help="cryptflow2-figure1, cryptflow2-table4, 5, 6, 7; mpc-pipe-figure1, 4, 6, 7, 9; "
+            "mpc-pipe-table1, 2, 3, 4, 6; mpc-pipe-first-figure5, 6, 7, 8.",
         ),
     ],
     repetitions: MedianRepetitions = 3,
