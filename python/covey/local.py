@@ -206,15 +206,20 @@ class Parties:
         )
         self._shared.add(model.program.hash)
 
-    def preprocess(self, model: Model, batch: int, count: int = 1, *, progress: Progress | None = None) -> Work | None:
+    def preprocess(
+        self, model: Model, batch: int, count: int = 1, *, stored: bool = False, progress: Progress | None = None
+    ) -> Work | None:
         """Do what does not depend on inputs for `count` inferences, which then run with phase `online`.
 
-        Returns what that took; `None` where there is nothing to do.
+        `stored` keeps it on the parties' disks, and the inferences run with phase `joint` in any session. Returns what
+        that took; `None` where there is nothing to do.
         """
         if not self.names:
             return None
         self.share(model, progress)
-        return self._open(model).preprocess(batch, count, progress=progress)
+        session = self._open(model)
+        make = session.fill_store if stored else session.preprocess
+        return make(batch, count, progress=progress)
 
     def _open(self, model: Model) -> Session:
         """The session of a program; one is open at a time."""

@@ -278,15 +278,15 @@ impl<'a> Runs<'a> {
         self.carried.grow(carried.saturating_sub(self.carried.bytes), &what)?;
         let side_by_side = self.options.lanes.min(count as usize).max(1) as u64;
         let mut due = footprint.run.saturating_mul(side_by_side);
-        let kept = footprint.kept.saturating_mul(count.into());
         if supplied {
-            due = due.saturating_add(kept);
+            due = due.saturating_add(footprint.kept.saturating_mul(count.into()));
         }
         charge.grow(due.saturating_sub(charge.bytes), &what)?;
         if phase == PhaseMessage::Preprocess {
-            self.kept.grow(kept, &what)?;
+            let each = footprint.kept.saturating_add(footprint.correlated_ots);
+            self.kept.grow(each.saturating_mul(count.into()), &what)?;
             self.preprocessed = preprocessed;
-            self.each.insert(batch, footprint.kept);
+            self.each.insert(batch, each);
         }
         Ok(charge)
     }
@@ -294,7 +294,7 @@ impl<'a> Runs<'a> {
     /// Counts what storing runs of `batch` samples takes, one at a time.
     pub fn take_one(&mut self, batch: usize) -> Result<Charge, String> {
         let what = format!("stored runs of {batch} sample(s)");
-        let (mut charge, Footprint { run, kept }) = self.footprint(batch, &what)?;
+        let (mut charge, Footprint { run, kept, .. }) = self.footprint(batch, &what)?;
         charge.grow(run.saturating_add(kept).saturating_sub(charge.bytes), &what)?;
         Ok(charge)
     }

@@ -205,8 +205,10 @@ fn run(executor: &Executor<Planner>, planner: &mut Planner, batch: usize, round_
 pub struct Footprint {
     /// While it runs, beside the prepared weights.
     pub run: u64,
-    /// What preprocessing keeps of it until it is online.
+    /// What preprocessing keeps of it until it is online, beside correlated OTs.
     pub kept: u64,
+    /// Correlated OTs that preprocessing in its session sets aside for it. A store has them on disk.
+    pub correlated_ots: u64,
 }
 
 /// Bytes of the largest tensor of a run over `batch` samples, which needs no plan: a plan takes about as much memory itself.
@@ -265,7 +267,7 @@ pub fn footprint(
     let correlated_ots = total.ot_count.by_sender.iter().sum::<u64>() * OT_KEPT;
     // Material lies in chunks that double up to 4 MiB.
     let material = dealt + ahead;
-    Ok(Footprint { run, kept: material + material.min(4 << 20) + correlated_ots })
+    Ok(Footprint { run, kept: material + material.min(4 << 20), correlated_ots })
 }
 
 fn estimate(network: Network, cost: &Cost) -> Estimate {

@@ -15,9 +15,9 @@ from covey.bench import plaintext
 from covey.bench.cache import kept
 from covey.bench.networks import NetworkProfile
 from covey.bench.plaintext import Plaintext
-from covey.bench.runs import Runs, links, parties, repeat, session_options
+from covey.bench.runs import BenchPhase, Runs, links, parties, repeat, session_options
 from covey.clear import run_clear
-from covey.client import Phase, Progress
+from covey.client import Progress
 from covey.closeness import relative_error
 from covey.comparison import compare
 from covey.model import Model, load
@@ -37,7 +37,7 @@ class Setting:
     parties: int | None = None
     """How many compute, where the protocol takes any number."""
     ring: str = "auto"
-    phase: Phase = "joint"
+    phase: BenchPhase = "joint"
     options: Mapping[str, Any] = field(default_factory=dict)
     repetitions: int = 3
     warm_up: int = 1

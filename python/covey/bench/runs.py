@@ -6,16 +6,19 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from covey.bench.networks import NetworkProfile
 from covey.bench.statistics import Summary
-from covey.client import Phase, Progress
+from covey.client import Progress
 from covey.errors import OptionError
 from covey.inputs import Data
 from covey.local import Parties, local
 from covey.model import Model
 from covey.result import NodeProfile, PartyUsage, Profile, Result, Work
+
+BenchPhase = Literal["joint", "online", "stored"]
+"""How a run comes by its offline material: in it, before it in its session, or from the parties' disks."""
 
 PATIENCE = 120.0
 """Seconds a silent party is waited for: on a loaded machine a large layer may take a while."""
@@ -127,7 +130,7 @@ def repeat(
     inputs: Data,
     *,
     batch: int,
-    phase: Phase = "joint",
+    phase: BenchPhase = "joint",
     warm_up: int = 1,
     repetitions: int = 3,
     progress: Progress | None = None,
@@ -141,10 +144,10 @@ def repeat(
         if progress is not None:
             what = "warm-up" if index < warm_up else f"repetition {index - warm_up + 1} of {repetitions}"
             progress(index, warm_up + repetitions, what)
-        if phase == "online":
-            preparations.append(running.preprocess(model, batch))
+        if phase != "joint":
+            preparations.append(running.preprocess(model, batch, stored=phase == "stored"))
         started = time.process_time()
-        results.append(running.run(model, inputs, phase=phase))
+        results.append(running.run(model, inputs, phase="online" if phase == "online" else "joint"))
         client_cpu += time.process_time() - started if index >= warm_up else 0.0
     counted = [work for work in preparations[warm_up:] if work is not None]
     return _sum_up(results[warm_up:], client_cpu / repetitions, counted), results[0]

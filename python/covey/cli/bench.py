@@ -16,6 +16,7 @@ from covey.cli.bench_options import (
     Layers,
     MedianRepetitions,
     ModelName,
+    ModelPhase,
     Network,
     Phase,
     Pool,
@@ -31,6 +32,7 @@ from covey.protocols import PROTOCOLS
 if TYPE_CHECKING:
     from covey.bench.model import Setting
     from covey.bench.networks import NetworkProfile
+    from covey.bench.runs import BenchPhase
     from covey.models import Spec
 
 app = typer.Typer(
@@ -150,7 +152,7 @@ def model(
     protocol: Protocol = "trio",
     parties: PartyCount = None,
     ring: Ring = "auto",
-    phase: Phase = "joint",
+    phase: ModelPhase = "joint",
     adder: Adder = None,
     linear: LinearMethod = None,
     key_bits: KeyBits = None,
@@ -347,7 +349,7 @@ def _setting(
     if ring != "auto" and (not ring.isdigit() or int(ring) not in rings):
         known = f"{rings[0]} or {rings[-1]}" if len(rings) == 2 else f"a number from {rings[0]} to {rings[-1]}"
         raise OptionError(f"{protocol} has no ring of '{ring}' bits: use auto, or {known}")
-    if _phase(more.get("phase", "joint")) == "online":
+    if _model_phase(more.get("phase", "joint")) != "joint":
         _can_preprocess(spec)
     session_options(options)
     profile: NetworkProfile = find_network(network)
@@ -363,8 +365,16 @@ def _can_preprocess(spec: Spec) -> None:
 
 
 def _preprocessed(protocol: str, phase: str) -> dict[str, bool]:
-    """What makes two parties preprocess linear layers, too, where the online phase is measured."""
-    return {"preprocess_linear": True} if (protocol, phase) == ("two-party", "online") else {}
+    """What makes two parties preprocess linear layers, too, where preprocessing is apart."""
+    return {"preprocess_linear": True} if protocol == "two-party" and phase != "joint" else {}
+
+
+def _model_phase(name: str) -> BenchPhase:
+    if name == "stored":
+        return "stored"
+    if name in ("joint", "online"):
+        return _phase(name)
+    raise OptionError(f"phase '{name}' is unknown: use joint, online or stored")
 
 
 def _phase(name: str) -> Literal["joint", "online"]:

@@ -51,6 +51,14 @@ NetworksOrBalanced = Annotated[
     ),
 ]
 Phase = Annotated[str, typer.Option(metavar="NAME", help="joint; or online: preprocessing apart, before each run.")]
+ModelPhase = Annotated[
+    str,
+    typer.Option(
+        "--phase",
+        metavar="NAME",
+        help="joint; online: preprocessing apart, before each run; or stored: the same, on disk (covey store).",
+    ),
+]
 Adder = Annotated[
     str | None,
     typer.Option(
