@@ -151,8 +151,9 @@ def explanation(
         reveals.append(f"nothing more by reading {options['key_bits']} bits a comparison; but results are approximate")
     if exposure := plan["exposure"]:
         reveals.append(
-            f"to P1: of the weights, through the noise of {exposure['results']:,} encrypted results, at most a "
-            f"statistical distance of 2^-{int(exposure['bits_each'])} each and 2^-{int(exposure['bits_total'])} a run"
+            f"to P1: of the weights and of P0's shares, through the noise of {exposure['results']:,} encrypted "
+            f"results, at most a statistical distance of 2^-{int(exposure['bits_each'])} each and "
+            f"2^-{int(exposure['bits_total'])} a run"
         )
     security = PROTOCOLS[protocol].security
     return Explanation(program.name, program.hash, program.ring, protocol, parties, security, reveals, plan, model.note)

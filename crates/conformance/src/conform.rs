@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use covey_protocols::Phase;
 use covey_protocols::clear::Clear;
 use covey_protocols::cost::CostModel;
+use covey_protocols::cost::MATERIAL;
 use covey_protocols::parts::*;
 use covey_protocols::planner::Planner;
 use covey_ring::{Ring, Tensor};
@@ -204,9 +205,12 @@ fn check_traffic(
     meter: &Snapshot,
     rounds: bool,
 ) -> Result<(), Failure> {
+    // Correlated OTs come from a dealer.
+    let keys = planner.public_keys();
     let planned: Traffic = planner
         .ledger()
         .iter()
+        .chain([(&MATERIAL, &keys)])
         .flat_map(|(&node, cost)| cost.links.iter().map(move |(&(kind, from, to), t)| ((node, kind, from, to), t)))
         .filter(|((_, _, from, to), _)| *from == me || *to == me)
         .map(|(link, traffic)| (link, (traffic.bytes, traffic.messages)))

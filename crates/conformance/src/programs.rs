@@ -129,6 +129,52 @@ pub fn wide(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     b.build().map(Arc::new)
 }
 
+/// Secret weights in convolutions of all geometries and in a dense layer, and products of secret matrices. Nothing is shifted, so that
+/// any ring does.
+pub fn linear_maps(ring: Ring) -> Result<Arc<Program>, ProgramError> {
+    let window = |kernel, strides, pads, dilations| Window { kernel, strides, pads, dilations };
+    // Image, weight, groups: plain, strides and pads that differ by side, dilation, groups, depthwise, 1 x 1, whole image.
+    let cases = [
+        ([3, 6, 5], [4, 3, 3, 3], 1, window([3, 3], [1, 1], [1; 4], [1, 1])),
+        ([2, 7, 8], [3, 2, 3, 2], 1, window([3, 2], [2, 3], [2, 0, 1, 1], [1, 1])),
+        ([2, 9, 8], [2, 2, 3, 3], 1, window([3, 3], [1, 2], [2, 1, 0, 3], [2, 3])),
+        ([4, 5, 5], [6, 2, 3, 3], 2, window([3, 3], [2, 2], [1; 4], [1, 1])),
+        ([6, 5, 6], [6, 1, 3, 3], 6, window([3, 3], [1, 1], [1; 4], [1, 1])),
+        ([4, 3, 3], [5, 4, 1, 1], 1, window([1, 1], [1, 1], [0; 4], [1, 1])),
+        ([4, 3, 3], [7, 4, 3, 3], 1, window([3, 3], [1, 1], [0; 4], [1, 1])),
+    ];
+    let mut b = ProgramBuilder::new("linear maps", ring);
+    for (index, (image, kernel, groups, window)) in cases.into_iter().enumerate() {
+        let x = b.input(&format!("image {index}"), &image, 8);
+        b.bound(x, 9);
+        let weight = b.parameter(&format!("kernel {index}"), &kernel, 8);
+        b.bound(weight, 7);
+        let conv = b.node(&format!("convolution {index}"), op::Conv2d { window, groups }, &[x, weight]);
+        b.bound(conv, 9 + 7 + 6);
+        b.output(conv);
+    }
+    let row = b.input("row", &[37], 8);
+    b.bound(row, 9);
+    let weight = b.parameter("dense weight", &[37, 21], 8);
+    b.bound(weight, 7);
+    let dense = b.node("dense", op::Dense, &[row, weight]);
+    b.bound(dense, 9 + 7 + 6);
+    b.output(dense);
+    for (name, left, right) in
+        [("square", [3, 5, 5], [3, 5, 5]), ("long", [2, 3, 17], [2, 17, 4]), ("row", [2, 1, 8], [2, 8, 9])]
+    {
+        let [x, y] = [("left", left), ("right", right)].map(|(side, shape)| {
+            let operand = b.input(&format!("{side} of {name}"), &shape, 8);
+            b.bound(operand, 9);
+            operand
+        });
+        let product = b.node(&format!("product {name}"), op::Matmul, &[x, y]);
+        b.bound(product, 9 + 9 + 5);
+        b.output(product);
+    }
+    b.build().map(Arc::new)
+}
+
 /// What the CNN does not have: public operands, broadcasting, clips, pads, moves, products of secrets.
 pub fn operations(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     let mut b = ProgramBuilder::new("operations", ring);

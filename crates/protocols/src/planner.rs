@@ -108,6 +108,13 @@ impl Planner {
         (self.model.plan_material)(&gates, self.ring, &self.options)
     }
 
+    /// What the public keys cost that gates so far need.
+    pub fn public_keys(&self) -> Cost {
+        let mut gates = Cost::default();
+        self.ledger.values().for_each(|cost| gates.public_keys |= cost.public_keys);
+        (self.model.plan_material)(&gates, self.ring, &self.options)
+    }
+
     /// A parameter of `shape` as its owner shared it, its elements `|w| < 2^bits`.
     pub fn stored(&self, shape: &[usize], bits: u32) -> PlannedParameter {
         PlannedParameter { shape: shape.to_vec(), bits }

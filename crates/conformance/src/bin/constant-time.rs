@@ -58,16 +58,7 @@ impl Report {
     }
 
     fn suite<H: Harness, S: Suite>(&mut self, protocol: &str, ring: Ring, suite: fn(Samples) -> S) {
-        self.suite_by::<H, S>(protocol, ring, LinearMethod::Ot, suite);
-    }
-
-    fn suite_by<H: Harness, S: Suite>(
-        &mut self,
-        protocol: &str,
-        ring: Ring,
-        linear: LinearMethod,
-        suite: fn(Samples) -> S,
-    ) {
+        let linear = LinearMethod::Ot;
         self.row(format!("{protocol}, {ring}: {}", S::NAME), || {
             let options = Options { adder: Adder::FewestBytes, linear, tile: TILE, window: 3, ..Options::default() };
             let session = Session::<H>::new(Transport::Memory, ring, options);
@@ -92,6 +83,7 @@ impl Report {
         &mut self,
         protocol: &str,
         ring: Ring,
+        options: Options,
         make: fn(Ring) -> Result<Arc<Program>, ProgramError>,
     ) {
         let program = make(ring).expect("the programs of conformance are valid");
@@ -99,7 +91,7 @@ impl Report {
             let weights = programs::weights(&program).expect("its weights fit");
             let inputs = (0..2).map(|number| programs::inputs(&program, 2, number)).collect();
             let case = Case { program: program.clone(), weights, inputs };
-            let session = Session::<H>::new(Transport::Memory, ring, Options::default());
+            let session = Session::<H>::new(Transport::Memory, ring, options);
             let runs = [(Phase::Joint, 1), (Phase::Preprocess, 2), (Phase::Online, 2)];
             program::conform(&session, &case, &runs).map(drop)
         });
@@ -107,9 +99,13 @@ impl Report {
 
     fn protocol<H: Harness>(&mut self, protocol: &str, ring: Ring) {
         self.suites::<H>(protocol, ring);
-        self.program::<H>(protocol, ring, programs::cnn);
-        self.program::<H>(protocol, ring, programs::operations);
+        self.program::<H>(protocol, ring, by_ot(), programs::cnn);
+        self.program::<H>(protocol, ring, by_ot(), programs::operations);
     }
+}
+
+fn by_ot() -> Options {
+    Options { linear: LinearMethod::Ot, ..Options::default() }
 }
 
 /// A branch and an index that depend on a secret: the checker must report both.
@@ -160,7 +156,12 @@ fn main() -> ExitCode {
             report.protocol::<QuadHarness<u32>>("quad", ring);
             report.protocol::<BeaverHarness<u32, 3>>("beaver", ring);
             report.protocol::<TwoPartyHarness<u32>>("two-party", ring);
-            report.program::<TwoPartyHarness<u32, Extended>>("two-party with its own OTs", ring, programs::cnn);
+            report.program::<TwoPartyHarness<u32, Extended>>(
+                "two-party with its own OTs",
+                ring,
+                by_ot(),
+                programs::cnn,
+            );
         } else {
             report.protocol::<TrioHarness<u64>>("trio", ring);
             report.protocol::<QuadHarness<u64>>("quad", ring);
@@ -169,9 +170,12 @@ fn main() -> ExitCode {
         }
     }
     report.suites::<TwoPartyHarness<u64>>("two-party", Ring::Odd(137_352_314_881));
-    for ring in [Ring::Pow2(32), Ring::Pow2(41), Ring::Pow2(64), Ring::Odd(137_352_314_881)] {
-        let linear = LinearMethod::Lattice;
-        report.suite_by::<TwoPartyHarness<u64>, _>("two-party by lattices", ring, linear, Layers);
+    for ring in [Ring::Pow2(32), Ring::Pow2(41), Ring::Pow2(64), Ring::Odd(4_293_918_721)] {
+        for (preprocess_linear, protocol) in [(false, "two-party by lattices"), (true, "two-party by lattices, ahead")]
+        {
+            let options = Options { linear: LinearMethod::Lattice, preprocess_linear, ..Options::default() };
+            report.program::<TwoPartyHarness<u64>>(protocol, ring, options, programs::linear_maps);
+        }
     }
     let (findings, failed) = report
         .rows

@@ -12,8 +12,10 @@ use covey_conformance::tap::{Log, Tap, messages};
 use covey_conformance::two_party::{Extended, TwoPartyHarness};
 use covey_conformance::{Complete, Harness, Session, Transport, conform, programs};
 use covey_program::{ProgramBuilder, op};
+use covey_protocols::cost::CostModel;
 use covey_protocols::{LinearMethod, NetworkProfile, Options, Phase, Pipelines, Table, api};
 use covey_ring::{Ring, Word};
+use covey_runtime::plan::plan;
 use covey_transport::Endpoint;
 use covey_transport::sim::{Fault, Rewrite, Trigger};
 
@@ -43,23 +45,30 @@ fn products_on_a_slow_network() {
     conform_program(&session, &case(37, 2), &runs).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Layers and a network by lattice encryption: results of clear, messages and rounds of the plan.
+/// Layers and products by lattice encryption, which none goes without: results of clear, messages and rounds of the plan.
 #[test]
 fn products_by_lattice() {
     fn check<H: Harness>(transport: Transport, ring: Ring, options: Options) {
         let session = Session::<H>::new(transport, ring, options);
         let samples = Samples { ring, count: 60, tile: 64 };
-        conform(&session, &Layers(samples)).unwrap_or_else(|failure| panic!("{ring}: {failure}"));
+        conform(&session, &Arithmetic(samples)).unwrap_or_else(|failure| panic!("{ring}: {failure}"));
+        let program = programs::linear_maps(ring).unwrap();
+        let weights = programs::weights(&program).unwrap();
+        let inputs = vec![programs::inputs(&program, 2, 0)];
+        let case = Case { program, weights, inputs };
+        conform_program(&session, &case, &[(Phase::Joint, 1)]).unwrap_or_else(|failure| panic!("{ring}: {failure}"));
+        let planned = plan(&case.program, CostModel::of::<H::Protocol>(), session.options, 2).unwrap();
+        assert_eq!(planned.correlated_ots, [0; 2], "{ring}");
     }
     let options = Options { linear: LinearMethod::Lattice, tile: 64, window: 3, ..Options::default() };
     check::<TwoPartyHarness<u32>>(Transport::Memory, Ring::Pow2(32), options);
-    for ring in [Ring::Pow2(37), Ring::Pow2(41), Ring::Pow2(64), Ring::Odd(2_198_100_901_889)] {
+    for ring in [Ring::Pow2(37), Ring::Pow2(41), Ring::Pow2(64), Ring::Odd(4_293_918_721)] {
         check::<TwoPartyHarness<u64>>(Transport::Simulated, ring, options);
     }
     check::<TwoPartyHarness<u64>>(Transport::Tls, Ring::Pow2(60), options);
     let preprocessed = Options { preprocess_linear: true, ..options };
     check::<TwoPartyHarness<u32>>(Transport::Tls, Ring::Pow2(32), preprocessed);
-    for ring in [Ring::Pow2(37), Ring::Pow2(64), Ring::Odd(2_198_100_901_889)] {
+    for ring in [Ring::Pow2(37), Ring::Pow2(64), Ring::Odd(4_293_918_721)] {
         check::<TwoPartyHarness<u64>>(Transport::Simulated, ring, preprocessed);
     }
 }

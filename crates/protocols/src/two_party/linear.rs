@@ -193,7 +193,10 @@ impl<W: Word> Linear for TwoParty<W> {
                 }
             }
         }
-        self.cross(matmul_shape(&dims, self.party.ring), &PLAIN, a, &mut |_, _| {}, b, &mut sum)?;
+        match lattice::Products::chosen(&dims, self.party.ring, &self.party.options) {
+            Some(products) => self.lattice_matmul(&products, a, b, &mut sum)?,
+            None => self.cross(matmul_shape(&dims, self.party.ring), &PLAIN, a, &mut |_, _| {}, b, &mut sum)?,
+        }
         self.finish_product(Arith(Tensor::new(dims.output(), sum)), (shift, None))
     }
 

@@ -35,6 +35,11 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
                 let beside = (2 * count + masked) * word + STATE;
                 return lattice.memory(options).map(|bytes| bytes + beside).to_vec();
             }
+            if let Gate::Matmul { shape, .. } = gate
+                && let Some(products) = lattice::Products::chosen(shape, ring, options)
+            {
+                return products.memory(word, options).map(|bytes| bytes + count * word + STATE).to_vec();
+            }
             let in_flight = match gate {
                 Gate::Linear { .. } | Gate::Matmul { .. } => products::<W>(gate, ring, options),
                 _ => count.min(options.window as u64 * options.tile_size() as u64) * per_element,

@@ -310,7 +310,10 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
             then(product, geometry.outputs(batch), truncate, relu)
         }
         Gate::Matmul { shape, truncate } => {
-            let product = product::cost(linear::matmul_shape(&shape, ring), options);
+            let product = match lattice::Products::chosen(&shape, ring, options) {
+                Some(products) => products.cost(options),
+                None => product::cost(linear::matmul_shape(&shape, ring), options),
+            };
             then(product, shape.batch * shape.rows * shape.columns, truncate, None)
         }
         Gate::Product { count, truncate, .. } => then(program(gates::mul(ring).into(), count), count, truncate, None),

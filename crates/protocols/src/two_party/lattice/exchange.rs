@@ -203,9 +203,20 @@ impl<W: Word> Machine for Exchange<'_, W> {
     }
 }
 
+/// A linear map of P1's values by P0's weights.
+pub(super) struct LinearMap<'a, W> {
+    pub lattice: &'a Lattice,
+    /// At P0: the weights, by their place in `[out_channels, in_channels / groups, kernel height, kernel width]`.
+    pub weight: &'a dyn Fn(usize) -> i64,
+    /// At P1: the values.
+    pub x: &'a [W],
+    /// Elements of the result.
+    pub outputs: usize,
+}
+
 impl<W: Word> TwoParty<W> {
-    /// Adds this party's share of the weights times P1's x to `sum`. While preprocessing, and if layers are not preprocessed, the parties
-    /// make sure of the key and do nothing else.
+    /// Adds this party's share of the weights times P1's x to `sum`. While preprocessing, if layers are not preprocessed, the parties make
+    /// sure of the key and do nothing else.
     pub(in crate::two_party) fn lattice_product(
         &mut self,
         lattice: &Lattice,
@@ -213,11 +224,6 @@ impl<W: Word> TwoParty<W> {
         x: &[W],
         sum: &mut [W],
     ) -> Result<()> {
-        let key = self.key(lattice)?;
-        let (options, phase) = (self.party.options, self.party.scheduler.phase());
-        if phase == Phase::Preprocess && !options.preprocess_linear {
-            return Ok(());
-        }
         let ring = self.party.ring;
         let words = weight.words();
         let plain = |place: usize| ring.signed(words[place]);
@@ -233,41 +239,72 @@ impl<W: Word> TwoParty<W> {
                 &dense
             }
         };
-        let transforms = Transforms::new(weight, lattice);
-        let side = || match &key {
-            Key::Public(key) => Side::Weights { key: key.clone(), transforms: &transforms, ciphertexts: Vec::new() },
-            Key::Secret(key) => Side::Values { key: key.clone(), x },
+        let map = LinearMap { lattice, weight, x, outputs: sum.len() };
+        let across = self.lattice_maps(&[map], self.party.options.preprocess_linear)?;
+        let arithmetic = Arithmetic::new(ring);
+        for across in across.into_iter().flatten() {
+            sum.iter_mut().zip(across).for_each(|(sum, value)| *sum = arithmetic.add(*sum, value));
+        }
+        Ok(())
+    }
+
+    /// This party's shares of maps' results, all computed side by side, in any phase if they are `ahead`. Otherwise none while
+    /// preprocessing: the parties make sure of the keys.
+    pub(super) fn lattice_maps(&mut self, maps: &[LinearMap<W>], ahead: bool) -> Result<Option<Vec<Vec<W>>>> {
+        let keys = maps.iter().map(|map| self.key(map.lattice)).collect::<Result<Vec<Key>>>()?;
+        let (options, phase) = (self.party.options, self.party.scheduler.phase());
+        if phase == Phase::Preprocess && !ahead {
+            return Ok(None);
+        }
+        let transforms: Vec<Transforms> = maps.iter().map(|map| Transforms::new(map.weight, map.lattice)).collect();
+        let side = |map: usize| match &keys[map] {
+            Key::Public(key) => {
+                Side::Weights { key: key.clone(), transforms: &transforms[map], ciphertexts: Vec::new() }
+            }
+            Key::Secret(key) => Side::Values { key: key.clone(), x: maps[map].x },
         };
-        let (mut across, mut failure) = (vec![W::ZERO; sum.len()], None);
-        for run in lattice.runs(&options) {
-            let machines = run.iter().map(|tile| Exchange {
-                lattice,
+        let mut across: Vec<Vec<W>> = maps.iter().map(|map| vec![W::ZERO; map.outputs]).collect();
+        let mut failure = None;
+        let lattices: Vec<&Lattice> = maps.iter().map(|map| map.lattice).collect();
+        for run in super::runs(&lattices, &options) {
+            let machines = run.iter().map(|&(map, tile)| Exchange {
+                lattice: lattices[map],
                 tile,
-                layout: lattice.layout(lattice.sizes(tile)),
-                side: side(),
+                layout: lattices[map].layout(lattices[map].sizes(tile)),
+                side: side(map),
                 results: Ok(Vec::new()),
             });
             let done = |index: usize, results: Result<Results, Error>| match results {
                 Ok(results) => {
+                    let (map, tile) = run[index];
                     for (response, values) in results.into_iter().enumerate() {
                         let values: Vec<W> = values.iter().map(|&value| W::from_u64(value)).collect();
-                        lattice.packing.unpack(&run[index], response, &values, &mut across);
+                        lattices[map].packing.unpack(tile, response, &values, &mut across[map]);
                     }
                 }
                 Err(error) => failure = failure.take().or(Some(error)),
             };
             let scheduler = &mut self.party.scheduler;
-            match options.preprocess_linear {
+            match ahead {
                 true => scheduler.ahead(|scheduler| scheduler.run_each(machines, done))?,
                 false => scheduler.run_each(machines, done)?,
             }
         }
-        if let Some(error) = failure {
-            return Err(failed(&error));
+        match failure {
+            Some(error) => Err(self.broken(&error)),
+            None => Ok(Some(across)),
         }
-        let arithmetic = Arithmetic::new(ring);
-        sum.iter_mut().zip(across).for_each(|(sum, value)| *sum = arithmetic.add(*sum, value));
-        Ok(())
+    }
+
+    /// What the other party's message, or this party's system, is to blame for.
+    fn broken(&self, error: &Error) -> ProtocolError {
+        match error {
+            Error::Length { .. } | Error::Residue { .. } | Error::Padding { .. } => ProtocolError::Material(format!(
+                "P{} broke the protocol of lattice encryption: {error}",
+                1 - self.party.role
+            )),
+            error => failed(error),
+        }
     }
 
     /// This party's key of the layer's set. P1 makes them and sends the public one, once in a session.
@@ -287,7 +324,7 @@ impl<W: Word> TwoParty<W> {
                 message = endpoint.recv(1, StepKind::Offline, set.public_key_bytes())?;
                 Ok(())
             })?;
-            Key::Public(Arc::new(PublicKey::read(set, &message).map_err(|error| failed(&error))?))
+            Key::Public(Arc::new(PublicKey::read(set, &message).map_err(|error| self.broken(&error))?))
         };
         self.keys.insert(number, key.clone());
         Ok(key)

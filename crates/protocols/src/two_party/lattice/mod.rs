@@ -17,8 +17,10 @@ use crate::machine::{Layout, Step};
 
 mod exchange;
 mod masks;
+mod products;
 
 pub(super) use exchange::Keys;
+pub(super) use products::Products;
 
 /// Bytes that the transforms of a layer's weights may take: those that several tiles have in common are kept.
 const TRANSFORMS: usize = 1 << 27;
@@ -151,13 +153,6 @@ impl Lattice {
         layout
     }
 
-    /// The tiles of each run of the scheduler: all, or as many as may be in flight where the window holds more.
-    fn runs(&self, options: &Options) -> impl Iterator<Item = &[Tile]> {
-        let tiles = self.packing.tiles();
-        let at_once = self.at_once(options);
-        tiles.chunks(if at_once < options.window { at_once } else { tiles.len().max(1) })
-    }
-
     /// How many tiles may be in flight.
     fn at_once(&self, options: &Options) -> usize {
         let longest = |tile: &Tile| {
@@ -168,13 +163,9 @@ impl Lattice {
         (IN_FLIGHT / longest.max(1)).clamp(1, options.window.max(1))
     }
 
-    /// What all tiles exchange, for a layer of so many elements.
+    /// What a layer of so many elements exchanges.
     pub fn cost(&self, [inputs, outputs]: [usize; 2], options: &Options) -> Cost {
-        let mut cost = Cost::default();
-        for run in self.runs(options) {
-            let sizes: Vec<Sizes> = run.iter().map(|tile| self.sizes(tile)).collect();
-            cost += &plan::of_tiles(&sizes, options.window, |&sizes| self.layout(sizes));
-        }
+        let mut cost = cost(&[self], options);
         if options.preprocess_linear {
             let ring = self.parameters.ring();
             cost = cost.ahead(wire::words_len(outputs, ring) as u64);
@@ -202,6 +193,27 @@ impl Lattice {
         };
         [weights + self.packing.tiles().iter().map(transforms).max().unwrap_or(0), values]
     }
+}
+
+/// The tiles of maps that run side by side, each with the number of its map, by run of the scheduler: all in one, or as many as may be in
+/// flight where the window holds more.
+fn runs<'a>(maps: &[&'a Lattice], options: &Options) -> Vec<Vec<(usize, &'a Tile)>> {
+    let tiles =
+        maps.iter().enumerate().flat_map(|(map, lattice)| lattice.packing.tiles().iter().map(move |tile| (map, tile)));
+    let tiles: Vec<(usize, &Tile)> = tiles.collect();
+    let at_once = maps.iter().map(|lattice| lattice.at_once(options)).min().unwrap_or(1);
+    let run = if at_once < options.window { at_once } else { tiles.len().max(1) };
+    tiles.chunks(run).map(<[_]>::to_vec).collect()
+}
+
+/// What all tiles of maps exchange that run side by side.
+fn cost(maps: &[&Lattice], options: &Options) -> Cost {
+    let mut cost = Cost::default();
+    for run in runs(maps, options) {
+        let sizes: Vec<(usize, Sizes)> = run.iter().map(|&(map, tile)| (map, maps[map].sizes(tile))).collect();
+        cost += &plan::of_tiles(&sizes, options.window, |&(map, sizes)| maps[map].layout(sizes));
+    }
+    cost
 }
 
 /// What sending public keys costs, a bit for each set.
@@ -247,23 +259,21 @@ mod tests {
             Options { linear: LinearMethod::Lattice, network, window: network.window(), ..Options::default() };
         let lattice = lattice(32, &options);
         let mut tiles = Vec::new();
-        for run in lattice.runs(&options) {
+        for run in runs(&[&lattice], &options) {
             let together = run.len().min(options.window);
             for part in [|sizes: Sizes| sizes.up, |sizes: Sizes| sizes.down] {
-                assert!(
-                    run.windows(together).all(|tiles| {
-                        tiles.iter().map(|tile| part(lattice.sizes(tile))).sum::<usize>() <= IN_FLIGHT
-                    })
-                );
+                assert!(run.windows(together).all(|tiles| {
+                    tiles.iter().map(|(_, tile)| part(lattice.sizes(tile))).sum::<usize>() <= IN_FLIGHT
+                }));
             }
-            tiles.extend(run);
+            tiles.extend(run.into_iter().map(|(_, tile)| *tile));
         }
         assert!(tiles.iter().copied().eq(lattice.packing.tiles()));
-        assert_eq!(lattice.cost([0; 2], &options).rounds, 2 * lattice.runs(&options).count() as u64);
+        assert_eq!(lattice.cost([0; 2], &options).rounds, 2 * runs(&[&lattice], &options).len() as u64);
         let memory = lattice.memory(&options);
         assert!(memory.iter().all(|&bytes| bytes < 1 << 29), "{memory:?} bytes");
         // A window that links hold is the scheduler's alone.
         let options = Options { window: 2, ..options };
-        assert_eq!(lattice.runs(&options).count(), 1);
+        assert_eq!(runs(&[&lattice], &options).len(), 1);
     }
 }
