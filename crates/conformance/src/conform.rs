@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use covey_protocols::Phase;
 use covey_protocols::clear::Clear;
-use covey_protocols::cost::CostModel;
-use covey_protocols::cost::MATERIAL;
+use covey_protocols::cost::{CostModel, MATERIAL};
 use covey_protocols::parts::*;
 use covey_protocols::planner::Planner;
 use covey_ring::{Ring, Tensor};

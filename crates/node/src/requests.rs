@@ -219,7 +219,13 @@ impl Runs<'_> {
                     counts.take();
                     let cpu = usage::cpu_seconds();
                     if let Some(supplies) = &mut supplies {
-                        fill_store(supplies, &mut *control, ot_count(fill.batch, fill.count)?)?;
+                        match ot_count(fill.batch, fill.count)? {
+                            [0, 0] if stored_runs.is_some() => {}
+                            [0, 0] => {
+                                return Err("this program takes no correlated OTs, so none can be stored".into());
+                            }
+                            wanted => supplies.fill(&mut *control, wanted)?,
+                        }
                     }
                     if let Some(stored_runs) = &mut stored_runs {
                         stored_runs.need_dealer()?;
@@ -348,14 +354,6 @@ impl Counts<'_> {
         let profile = Profile::new(timings, self.streams.me(), &snapshot);
         (Done { profile, stored, socket_bytes_sent, usage: usage::since(cpu) }, traffic)
     }
-}
-
-/// Makes correlated OTs for later sessions.
-fn fill_store(supplies: &mut Supplies, control: &mut dyn Endpoint, wanted: [u64; 2]) -> Result<(), String> {
-    if wanted == [0; 2] {
-        return Err("this program takes no correlated OTs, so none can be stored".into());
-    }
-    supplies.fill(control, wanted)
 }
 
 /// Tells the client how far the run is.

@@ -139,7 +139,7 @@ pub struct StoredRun {
     pub keys: DrawKeys,
     /// Keys that it has in common with all runs of its batch, where the protocol draws from such ([`Served::DRAWS_LASTING`]).
     pub lasting: Option<DrawKeys>,
-    /// What the dealer sent.
+    /// What preprocessing left of it.
     pub material: Material,
 }
 

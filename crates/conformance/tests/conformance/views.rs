@@ -52,8 +52,8 @@ fn no_view_of_two_parties_modulo_n_depends_on_a_secret() {
 /// Of what lattice encryption multiplies: ciphertexts and responses, and shares less masks.
 #[test]
 fn no_view_of_a_lattice_layer_depends_on_a_secret() {
-    for preprocess in [false, true] {
-        let views = Views::<TwoPartyHarness<u32>>::new(Ring::Odd(251)).of("a stored weight");
+    for (gate, preprocess) in [("a stored weight", false), ("a stored weight", true), ("a matrix product", false)] {
+        let views = Views::<TwoPartyHarness<u32>>::new(Ring::Odd(251)).of(gate);
         assert_eq!(Views { linear: (LinearMethod::Lattice, preprocess), ..views }.leak().unwrap(), None);
     }
 }

@@ -4,10 +4,11 @@
 
 use covey_kernels::packing;
 use covey_ring::{Ring, Tensor, Word, wire};
+use zeroize::Zeroizing;
 
 use super::Lattice;
 use crate::additive::Arith;
-use crate::api::{Phase, Result, Shaped};
+use crate::api::{Options, Phase, Result, Shaped};
 use crate::cost::Cost;
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::two_party::share::{self, Arithmetic};
@@ -34,7 +35,7 @@ fn layout(len: usize, ring: Ring) -> Layout {
 }
 
 /// What P1 sends for a layer of `count` inputs.
-pub(super) fn cost(count: usize, ring: Ring, options: &crate::api::Options) -> Cost {
+pub(super) fn cost(count: usize, ring: Ring, options: &Options) -> Cost {
     let lens = plan::tile_lens(count, options.tile_size());
     plan::of_tiles(&lens, options.window, |&len| layout(len, ring))
 }
@@ -107,7 +108,7 @@ impl<W: Word> TwoParty<W> {
         }
         if phase == Phase::Preprocess {
             for piece in product.chunks(PIECE) {
-                let mut kept = Vec::with_capacity(wire::words_len(piece.len(), ring));
+                let mut kept = Zeroizing::new(Vec::with_capacity(wire::words_len(piece.len(), ring)));
                 packing::pack_words(piece, ring, &mut kept);
                 self.party.scheduler.keep(&kept);
             }
