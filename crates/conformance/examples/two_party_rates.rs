@@ -127,6 +127,8 @@ fn report<W: Word>(ring: Ring, count: usize) {
 }
 
 fn main() {
+    covey_kernels::dispatch::cap_from_environment();
+    covey_kernels::keep_freed_memory();
     let count = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(1 << 17);
     convolution::<u32>(Ring::Pow2(32));
     convolution::<u64>(Ring::Pow2(37));
