@@ -1,5 +1,6 @@
 //! Rates of two-party gates with the correlated OTs in stock, both parties as threads of this process:
-//! `cargo run --release -p covey-conformance --example two_party_rates [elements]`.
+//! `cargo run --release -p covey-conformance --example two_party_rates [elements [row]]`, where rows have `row` in their name.
+//! `COVEY_MAX_ISA` caps the instruction set.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -87,7 +88,10 @@ const CONVOLUTION: ConvGeometry = ConvGeometry {
     dilations: [1, 1],
 };
 
-fn convolution<W: Word>(ring: Ring) {
+fn convolution<W: Word>(ring: Ring, wanted: &str) {
+    if !format!("{ring} convolution").contains(wanted) {
+        return;
+    }
     let (geometry, weight) = (Geometry::Conv2d(CONVOLUTION), WeightKind::Stored { bits: 12 });
     let gate = Gate::Linear { geometry, batch: 1, weight, truncate: None, relu: None };
     let cost = TwoParty::<W>::plan(&gate, ring, &Options::default());
@@ -111,8 +115,11 @@ fn convolution<W: Word>(ring: Ring) {
     );
 }
 
-fn report<W: Word>(ring: Ring, count: usize) {
+fn report<W: Word>(ring: Ring, count: usize, wanted: &str) {
     for (name, gate, run) in gates::<W>(count) {
+        if !format!("{ring} {name}").contains(wanted) {
+            continue;
+        }
         let cost: Cost = TwoParty::<W>::plan(&gate, ring, &Options::default());
         let time = measure::<W>(ring, count, cost.ot_count, run);
         let transfers: u64 = cost.ot_count.by_sender.iter().sum();
@@ -127,10 +134,14 @@ fn report<W: Word>(ring: Ring, count: usize) {
 }
 
 fn main() {
-    let count = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(1 << 17);
-    convolution::<u32>(Ring::Pow2(32));
-    convolution::<u64>(Ring::Pow2(37));
-    report::<u32>(Ring::Pow2(32), count);
-    report::<u64>(Ring::Pow2(37), count);
-    report::<u64>(Ring::Pow2(64), count);
+    covey_kernels::dispatch::cap_from_environment();
+    covey_kernels::keep_freed_memory();
+    let mut arguments = std::env::args().skip(1);
+    let count = arguments.next().and_then(|count| count.parse().ok()).unwrap_or(1 << 17);
+    let wanted = arguments.next().unwrap_or_default();
+    convolution::<u32>(Ring::Pow2(32), &wanted);
+    convolution::<u64>(Ring::Pow2(37), &wanted);
+    report::<u32>(Ring::Pow2(32), count, &wanted);
+    report::<u64>(Ring::Pow2(37), count, &wanted);
+    report::<u64>(Ring::Pow2(64), count, &wanted);
 }

@@ -16,8 +16,24 @@ pub enum Isa {
     Amx = 4,
 }
 
+/// AES instructions kernels are written for; each one includes those before it. Neither AVX2 nor AES-NI implies the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Aes {
+    /// What the crate `aes` finds for itself.
+    Portable = 1,
+    /// AES-NI, on one block, with AVX2: desktops since 2013.
+    AesNi = 2,
+    /// VAES on two blocks, with AVX2: desktops since 2020.
+    Vaes256 = 3,
+    /// VAES on four blocks, with what [`Isa::Avx512`] includes.
+    Vaes512 = 4,
+}
+
 /// 0 until found.
 static CURRENT: AtomicU8 = AtomicU8::new(0);
+/// Of [`Aes`]; 0 until found.
+static CURRENT_AES: AtomicU8 = AtomicU8::new(0);
 
 /// The instruction set in use.
 #[inline]
@@ -39,6 +55,40 @@ pub fn level() -> Isa {
 #[inline]
 pub fn isa() -> Isa {
     level().min(Isa::Avx512)
+}
+
+/// The AES instructions in use, none that [`isa`] excludes.
+#[inline]
+pub fn aes() -> Aes {
+    let aes = match CURRENT_AES.load(Ordering::Relaxed) {
+        1 => Aes::Portable,
+        2 => Aes::AesNi,
+        3 => Aes::Vaes256,
+        4 => Aes::Vaes512,
+        _ => {
+            let found = best_aes();
+            CURRENT_AES.store(found as u8, Ordering::Relaxed);
+            found
+        }
+    };
+    aes.min(match isa() {
+        Isa::Portable => Aes::Portable,
+        Isa::Avx2 => Aes::Vaes256,
+        _ => Aes::Vaes512,
+    })
+}
+
+/// The best AES instructions of this processor.
+pub fn best_aes() -> Aes {
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    if best() >= Isa::Avx2 && is_x86_feature_detected!("aes") {
+        return match is_x86_feature_detected!("vaes") {
+            true if best() >= Isa::Avx512 => Aes::Vaes512,
+            true => Aes::Vaes256,
+            false => Aes::AesNi,
+        };
+    }
+    Aes::Portable
 }
 
 /// The best instruction set of this processor.
@@ -70,13 +120,23 @@ pub fn cap(cap: Isa) {
     CURRENT.store(cap.min(best()) as u8, Ordering::Relaxed);
 }
 
-/// For tests: [`cap`] from the environment variable `COVEY_MAX_ISA` (`portable`, `avx2`, `avx512` or `amx`), if it is set.
+/// For tests: [`cap`] of the AES instructions alone.
+#[doc(hidden)]
+pub fn cap_aes(cap: Aes) {
+    CURRENT_AES.store(cap.min(best_aes()) as u8, Ordering::Relaxed);
+}
+
+/// For tests: [`cap`] from the environment variable `COVEY_MAX_ISA`, if it is set: `portable`, `aes-ni` (AVX2 without VAES), `avx2`,
+/// `avx512` or `amx`.
 #[doc(hidden)]
 pub fn cap_from_environment() {
-    match std::env::var("COVEY_MAX_ISA").as_deref() {
-        Ok("portable") => cap(Isa::Portable),
-        Ok("avx2") => cap(Isa::Avx2),
-        Ok("avx512") => cap(Isa::Avx512),
-        _ => cap(Isa::Amx),
-    }
+    let (isa, aes) = match std::env::var("COVEY_MAX_ISA").as_deref() {
+        Ok("portable") => (Isa::Portable, Aes::Portable),
+        Ok("aes-ni") => (Isa::Avx2, Aes::AesNi),
+        Ok("avx2") => (Isa::Avx2, Aes::Vaes256),
+        Ok("avx512") => (Isa::Avx512, Aes::Vaes512),
+        _ => (Isa::Amx, Aes::Vaes512),
+    };
+    cap(isa);
+    cap_aes(aes);
 }

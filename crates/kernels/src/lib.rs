@@ -6,6 +6,8 @@
 //! branches or indexes on the values it works on, only on sizes. Slices of the wrong length are a caller's mistake and
 //! panic; sizes come from a validated program.
 
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+mod aes_lanes;
 pub mod bits;
 mod block;
 mod buffer;

@@ -4,7 +4,7 @@ mod common;
 
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
-use common::{each_isa, words};
+use common::{each_aes, words};
 use covey_kernels::Prg;
 use covey_ring::Word;
 use proptest::prelude::*;
@@ -25,12 +25,12 @@ const VECTORS: [(&str, &str, &str); 6] = [
 
 #[test]
 fn published_vectors() {
-    each_isa(|isa| {
+    each_aes(|aes| {
         for (key, plain, cipher) in VECTORS {
             let counter = u128::from_le_bytes(hex(plain));
             let mut out = [0; 16];
             Prg::new(&hex(key)).fill((counter >> 64) as u64, counter as u64, &mut out);
-            assert_eq!(out, hex(cipher), "{isa:?}");
+            assert_eq!(out, hex(cipher), "{aes:?}");
         }
     });
 }
@@ -50,10 +50,10 @@ proptest! {
     #[test]
     fn any_length_from_any_block(key: [u8; 16], nonce: u64, start: u64, len in 0usize..3000, offset in 0usize..16) {
         let expected = expected(&key, nonce, start, len);
-        each_isa(|isa| {
+        each_aes(|aes| {
             let mut out = vec![0; offset + len];
             Prg::new(&key).fill(nonce, start, &mut out[offset..]);
-            assert!(out[offset..] == expected, "{isa:?}");
+            assert!(out[offset..] == expected, "{aes:?}");
         });
     }
 
@@ -63,7 +63,7 @@ proptest! {
         let from_bytes = |bytes: &[u8]| -> Vec<u64> {
             bytes.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).collect()
         };
-        each_isa(|_| {
+        each_aes(|_| {
             let prg = Prg::new(&key);
             let (mut wide, mut narrow) = (vec![0u64; len], vec![0u32; 2 * len]);
             prg.fill_u64(nonce, &mut wide);
@@ -93,7 +93,7 @@ fn combined<W: Word>(prg: &Prg, nonce: u64, start: u64, len: usize) {
 
 #[test]
 fn words_are_combined_with_the_stream() {
-    each_isa(|_| {
+    each_aes(|_| {
         let prg = Prg::new(&[9; 16]);
         for len in (0..=200).chain([255, 256, 257, 511, 513, 1024, 1027]) {
             combined::<u32>(&prg, 3, 0, len);
@@ -105,7 +105,7 @@ fn words_are_combined_with_the_stream() {
 #[test]
 fn the_counter_wraps_without_touching_the_nonce() {
     let key = [7; 16];
-    each_isa(|_| {
+    each_aes(|_| {
         let mut out = vec![0; 16 * 70];
         Prg::new(&key).fill(5, u64::MAX - 8, &mut out);
         assert_eq!(out, expected(&key, 5, u64::MAX - 8, out.len()));

@@ -4,7 +4,7 @@ mod common;
 
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
-use common::{each_isa, words};
+use common::{each_aes, each_isa, words};
 use covey_kernels::hash::tree::{TreeHash, add_to_pair};
 use covey_kernels::{Block, Prg, lpn};
 
@@ -21,7 +21,7 @@ fn expected(key: u128, x: Block) -> Block {
 
 #[test]
 fn levels_double() {
-    each_isa(|_| {
+    each_aes(|_| {
         for parents in (1..=70).chain([95, 96, 128, 1000]) {
             let hash = TreeHash::new(9 << 80 | parents as u128);
             let old = blocks(parents, 3);
@@ -60,7 +60,7 @@ fn one_pair_changes() {
 
 #[test]
 fn rows_add_up_their_entries() {
-    each_isa(|_| {
+    each_aes(|_| {
         for (len, rows, first) in [(1, 3, 0), (16, 1000, 0), (1 << 12, 1537, 6), (256, 0, 2), (256, 1, 4)] {
             let (secret, old) = (blocks(len, 4), blocks(rows, 5));
             let matrix = Prg::new(&[len as u8; 16]);

@@ -1,5 +1,6 @@
 //! Prints what oblivious transfer reaches, both parties as threads over the memory transport:
-//! `cargo run --release -p covey-ot --example rates`. `COVEY_MAX_ISA` caps the instruction set.
+//! `cargo run --release -p covey-ot --example rates [hashes | conversions | code | softspoken | silent]`. `COVEY_MAX_ISA` caps the
+//! instruction set.
 
 use std::time::{Duration, Instant};
 
@@ -207,14 +208,26 @@ fn silent(parameters: Parameters, cold: bool) {
 fn main() {
     dispatch::cap_from_environment();
     keep_freed_memory();
-    hashes();
-    conversions();
-    code();
-    for (k, count) in [(2, 1 << 20), (4, 1 << 20), (8, 1 << 17)] {
-        softspoken(k, count);
+    let chosen = std::env::args().nth(1);
+    let is_chosen = |part: &str| chosen.as_deref().is_none_or(|chosen| chosen == part);
+    if is_chosen("hashes") {
+        hashes();
     }
-    for parameters in silent::ALL {
-        silent(parameters, true);
-        silent(parameters, false);
+    if is_chosen("conversions") {
+        conversions();
+    }
+    if is_chosen("code") {
+        code();
+    }
+    if is_chosen("softspoken") {
+        for (k, count) in [(2, 1 << 20), (4, 1 << 20), (8, 1 << 17)] {
+            softspoken(k, count);
+        }
+    }
+    if is_chosen("silent") {
+        for parameters in silent::ALL {
+            silent(parameters, true);
+            silent(parameters, false);
+        }
     }
 }

@@ -232,7 +232,7 @@ fn transcripts_repeat() {
 
 #[test]
 fn the_exchange_is_the_same_on_every_instruction_set() {
-    let transcripts = ["portable", "avx2", "avx512", "amx"].map(|isa| {
+    let transcripts = ["portable", "aes-ni", "avx2", "avx512", "amx"].map(|isa| {
         let mut test = Command::new(std::env::current_exe().unwrap());
         test.args(["--exact", "two_party::transcripts_repeat", "--nocapture"]).env("COVEY_MAX_ISA", isa);
         let output = String::from_utf8(test.output().unwrap().stdout).unwrap();

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use covey_kernels::dispatch::Isa::{self, Amx, Avx2, Avx512, Portable};
+use covey_kernels::dispatch::{Aes, Isa};
 use covey_kernels::hash::tree::{TreeHash, add_to_pair};
 use covey_kernels::hash::{HashKey, Output, hash, hash_pair};
 use covey_kernels::{Block, Chunk, ConvGeometry, LinearWeight, Part, Positions, Prg};
@@ -14,7 +14,7 @@ use crate::measure::time;
 /// A kernel, or a few that are alike one after the other.
 pub struct Kernel {
     pub name: &'static str,
-    pub paths: Paths,
+    pub paths: &'static [Path],
     /// Measured so many times less often than others: it takes longer.
     pub rarely: usize,
     /// With the instruction set in use at the time.
@@ -32,18 +32,25 @@ pub struct Prepared {
 pub type Call = dyn FnMut(&mut [u64]) -> u64;
 
 /// What a kernel has code of its own for.
-pub struct Paths {
-    pub isas: &'static [Isa],
-    /// Whether the first is the crate `aes`, which chooses for itself.
-    pub by_aes_crate: bool,
+#[derive(Clone, Copy)]
+pub enum Path {
+    Isa(Isa),
+    /// The portable one is the crate `aes`, which chooses for itself.
+    Aes(Aes),
 }
 
-const AES: Paths = Paths { isas: &[Portable, Avx512], by_aes_crate: true };
-const PORTABLE: Paths = Paths { isas: &[Portable], by_aes_crate: false };
-const WIDE: Paths = Paths { isas: &[Portable, Avx512], by_aes_crate: false };
-const VECTORS: Paths = Paths { isas: &[Portable, Avx2, Avx512], by_aes_crate: false };
-const TILES: Paths = Paths { isas: &[Portable, Avx2, Avx512, Amx], by_aes_crate: false };
-const ONLY_TILES: Paths = Paths { isas: &[Amx], by_aes_crate: false };
+const PORTABLE_PATH: Path = Path::Isa(Isa::Portable);
+const AVX2: Path = Path::Isa(Isa::Avx2);
+const AVX512: Path = Path::Isa(Isa::Avx512);
+const AMX: Path = Path::Isa(Isa::Amx);
+
+const AES: &[Path] =
+    &[Path::Aes(Aes::Portable), Path::Aes(Aes::AesNi), Path::Aes(Aes::Vaes256), Path::Aes(Aes::Vaes512)];
+pub const PORTABLE: &[Path] = &[PORTABLE_PATH];
+const WIDE: &[Path] = &[PORTABLE_PATH, AVX512];
+const VECTORS: &[Path] = &[PORTABLE_PATH, AVX2, AVX512];
+const TILES: &[Path] = &[PORTABLE_PATH, AVX2, AVX512, AMX];
+const ONLY_TILES: &[Path] = &[AMX];
 
 macro_rules! kernels {
     ($($name:literal $paths:expr, $prepare:expr $(, $rarely:literal times less)?;)*) => {
@@ -67,7 +74,7 @@ pub fn all() -> Vec<Kernel> {
         "hash pair u64" AES, hash_pair_of::<u64>();
         "hash pair block" AES, hash_pair_of::<Block>();
         "tree double" AES, tree_double();
-        "tree add to pair" WIDE, tree_add_to_pair();
+        "tree add to pair" VECTORS, tree_add_to_pair();
         "lpn encode" PORTABLE, lpn_encode(), 4 times less;
         "universal hash" VECTORS, universal_hash();
         "lowest bits" VECTORS, lowest_bits_of_blocks();

@@ -30,12 +30,12 @@ mod statistics;
 
 use std::process::ExitCode;
 
-use covey_kernels::dispatch::{self, Isa};
+use covey_kernels::dispatch;
 use serde_json::json;
 
-use kernels::Kernel;
+use kernels::{Kernel, PORTABLE, Path};
 use measure::{PATTERNS, Run, UNIT, measure};
-use report::{Outcome, Row, Verdict};
+use report::{Allowed, Outcome, Row, Verdict};
 
 /// |t| above it is a difference.
 const LIMIT: f64 = 4.5;
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     // Allocations then cost the same each time.
     covey_kernels::keep_freed_memory();
     dispatch::cap_from_environment();
-    let allowed = dispatch::level();
+    let allowed = Allowed { isa: dispatch::level(), aes: dispatch::aes() };
     let print = |row: &Row| {
         if !arguments.json {
             println!("{}", row.line());
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
         println!("{}", Row::header());
     }
     let checks = [kernels::leaky(), kernels::blind()]
-        .map(|kernel| examine(&kernel, Isa::Portable, allowed, arguments.measurements));
+        .map(|kernel| examine(&kernel, PORTABLE[0], allowed, arguments.measurements));
     checks.iter().for_each(print);
     for (check, is_leaky) in checks.iter().zip([true, false]) {
         if check.is_finding() != is_leaky {
@@ -120,8 +120,8 @@ fn main() -> ExitCode {
     }
     let mut rows = Vec::new();
     for kernel in &kernels {
-        for &isa in kernel.paths.isas {
-            let row = examine(kernel, isa, allowed, arguments.measurements);
+        for &path in kernel.paths {
+            let row = examine(kernel, path, allowed, arguments.measurements);
             print(&row);
             rows.push(row);
         }
@@ -140,12 +140,17 @@ fn main() -> ExitCode {
 }
 
 /// Measures a kernel, again as long as it looks like a finding.
-fn examine(kernel: &Kernel, isa: Isa, allowed: Isa, measurements: usize) -> Row {
-    let path = report::path(kernel, isa);
-    let outcome = match report::missing(path, isa, allowed) {
+fn examine(kernel: &Kernel, path: Path, allowed: Allowed, measurements: usize) -> Row {
+    let outcome = match report::missing(path, allowed) {
         Some(why) => Outcome::Skipped(why),
         None => {
-            dispatch::cap(isa);
+            match path {
+                Path::Isa(isa) => dispatch::cap(isa),
+                Path::Aes(aes) => {
+                    dispatch::cap(allowed.isa);
+                    dispatch::cap_aes(aes);
+                }
+            }
             let measurements = (measurements / kernel.rarely).max(LEAST);
             let mut runs = vec![measure(kernel, measurements, LIMIT)];
             while runs.len() < RUNS && agreed(&runs).is_some() {
@@ -154,7 +159,7 @@ fn examine(kernel: &Kernel, isa: Isa, allowed: Isa, measurements: usize) -> Row 
             Outcome::Measured { measurements, verdict: judge(&runs), runs }
         }
     };
-    Row { kernel: kernel.name, path, outcome }
+    Row { kernel: kernel.name, path: report::name(path), outcome }
 }
 
 fn judge(runs: &[Run]) -> Verdict {

@@ -1,9 +1,9 @@
 //! What was found, as rows of a table and as JSON.
 
-use covey_kernels::dispatch::{self, Isa};
+use covey_kernels::dispatch::{self, Aes, Isa};
 use serde_json::{Value, json};
 
-use crate::kernels::Kernel;
+use crate::kernels::Path;
 use crate::measure::{PATTERNS, Run, UNIT};
 
 /// One kernel under one instruction set.
@@ -41,11 +41,11 @@ impl Row {
 
     /// The columns' names.
     pub fn header() -> String {
-        format!("{:<22}{:<9}{:>8}{:>8}{:>11}{:>8}  result", "kernel", "path", "times", UNIT, "resolution", "|t|")
+        format!("{:<22}{:<16}{:>8}{:>8}{:>11}{:>8}  result", "kernel", "path", "times", UNIT, "resolution", "|t|")
     }
 
     pub fn line(&self) -> String {
-        let start = format!("{:<22}{:<9}", self.kernel, self.path);
+        let start = format!("{:<22}{:<16}", self.kernel, self.path);
         match &self.outcome {
             Outcome::Skipped(why) => format!("{start}skipped: {why}"),
             Outcome::Measured { measurements, runs, verdict } => {
@@ -104,14 +104,17 @@ fn largest(run: &Run) -> usize {
     (0..PATTERNS.len()).max_by(|a, b| t(a).total_cmp(&t(b))).expect("patterns")
 }
 
-/// What the instruction set is called, or of the crate `aes` what it uses here.
-pub fn path(kernel: &Kernel, isa: Isa) -> &'static str {
-    match isa {
-        Isa::Portable if kernel.paths.by_aes_crate => aes_crate(),
-        Isa::Portable => "portable",
-        Isa::Avx2 => "AVX2",
-        Isa::Avx512 => "AVX-512",
-        Isa::Amx => "AMX",
+/// What the instructions are called, or of the crate `aes` what it uses here.
+pub fn name(path: Path) -> &'static str {
+    match path {
+        Path::Isa(Isa::Portable) => "portable",
+        Path::Isa(Isa::Avx2) => "AVX2",
+        Path::Isa(Isa::Avx512) => "AVX-512",
+        Path::Isa(Isa::Amx) => "AMX",
+        Path::Aes(Aes::Portable) => aes_crate(),
+        Path::Aes(Aes::AesNi) => "AES-NI",
+        Path::Aes(Aes::Vaes256) => "VAES-256",
+        Path::Aes(Aes::Vaes512) => "VAES-512",
     }
 }
 
@@ -121,22 +124,33 @@ fn aes_crate() -> &'static str {
     {
         let has_vaes = is_x86_feature_detected!("vaes");
         if has_vaes && is_x86_feature_detected!("avx512f") {
-            return "VAES-512";
+            return "crate, VAES-512";
         }
         if has_vaes {
-            return "VAES-256";
+            return "crate, VAES-256";
         }
         if is_x86_feature_detected!("aes") {
-            return "AES-NI";
+            return "crate, AES-NI";
         }
     }
-    "portable"
+    "crate"
 }
 
-/// Why `isa` cannot be used, if it cannot.
-pub fn missing(path: &str, isa: Isa, allowed: Isa) -> Option<String> {
-    if isa > dispatch::best() {
-        return Some(format!("no {path} on this processor"));
+/// What `COVEY_MAX_ISA` and the processor allow.
+#[derive(Clone, Copy)]
+pub struct Allowed {
+    pub isa: Isa,
+    pub aes: Aes,
+}
+
+/// Why a path cannot be used, if it cannot.
+pub fn missing(path: Path, allowed: Allowed) -> Option<String> {
+    let (is_here, is_allowed) = match path {
+        Path::Isa(isa) => (isa <= dispatch::best(), isa <= allowed.isa),
+        Path::Aes(aes) => (aes <= dispatch::best_aes(), aes <= allowed.aes),
+    };
+    if !is_here {
+        return Some(format!("no {} on this processor", name(path)));
     }
-    (isa > allowed).then(|| "COVEY_MAX_ISA".into())
+    (!is_allowed).then(|| "COVEY_MAX_ISA".into())
 }

@@ -17,6 +17,8 @@ use covey_ring::Word;
 use crate::words::same;
 use crate::{Block, dispatch};
 
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+mod lanes;
 mod portable;
 pub mod tree;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
@@ -195,10 +197,16 @@ fn groups<O: Output, const N: usize>(
     delta: Block,
     out: [&mut [O]; N],
 ) {
-    match dispatch::isa() {
+    match dispatch::aes() {
         #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-        // SAFETY: `Isa::Avx512` includes VAES.
-        isa if isa >= dispatch::Isa::Avx512 => unsafe { vaes::groups(key, part, group, blocks, delta, out) },
+        // SAFETY: the processor has it.
+        dispatch::Aes::Vaes512 => unsafe { vaes::groups(key, part, group, blocks, delta, out) },
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        // SAFETY: the processor has it.
+        dispatch::Aes::Vaes256 => unsafe { lanes::vaes_256::groups(key, part, group, blocks, delta, out) },
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        // SAFETY: the processor has it.
+        dispatch::Aes::AesNi => unsafe { lanes::aes_ni::groups(key, part, group, blocks, delta, out) },
         _ => portable::groups(key, part, group, blocks, delta, out),
     }
 }

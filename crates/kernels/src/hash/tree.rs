@@ -6,11 +6,13 @@
 //! level add up to the sum of the first two.
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-use std::arch::x86_64::__m512i;
+use std::arch::x86_64::{__m128i, __m256i, __m512i};
 
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+use super::{lanes, vaes};
 use crate::{Block, dispatch};
 
 /// H under one public key.
@@ -19,16 +21,26 @@ pub struct TreeHash(Cipher);
 enum Cipher {
     Portable(Box<Aes128>),
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-    Vaes(Box<[__m512i; 11]>),
+    AesNi(Box<[__m128i; 11]>),
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    Vaes256(Box<[__m256i; 11]>),
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    Vaes512(Box<[__m512i; 11]>),
 }
 
 impl TreeHash {
     /// Under `key`.
     pub fn new(key: u128) -> Self {
-        TreeHash(match dispatch::isa() {
+        TreeHash(match dispatch::aes() {
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-            // SAFETY: `Isa::Avx512` includes VAES.
-            isa if isa >= dispatch::Isa::Avx512 => Cipher::Vaes(Box::new(unsafe { super::vaes::schedule(key) })),
+            // SAFETY: the processor has it.
+            dispatch::Aes::Vaes512 => Cipher::Vaes512(Box::new(unsafe { vaes::schedule(key) })),
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: the processor has it.
+            dispatch::Aes::Vaes256 => Cipher::Vaes256(Box::new(unsafe { lanes::vaes_256::schedule(key) })),
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: the processor has it.
+            dispatch::Aes::AesNi => Cipher::AesNi(Box::new(unsafe { lanes::aes_ni::schedule(key) })),
             _ => Cipher::Portable(Box::new(Aes128::new(&key.to_le_bytes().into()))),
         })
     }
@@ -46,8 +58,14 @@ impl TreeHash {
         match &self.0 {
             Cipher::Portable(cipher) => double(cipher, nodes),
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: made only where the processor has AES-NI and AVX2.
+            Cipher::AesNi(keys) => unsafe { lanes::aes_ni::double(keys, nodes) },
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: made only where the processor has VAES and AVX2.
+            Cipher::Vaes256(keys) => unsafe { lanes::vaes_256::double(keys, nodes) },
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
             // SAFETY: made only where the processor has AVX-512 and VAES.
-            Cipher::Vaes(keys) => unsafe { super::vaes::double(keys, nodes) },
+            Cipher::Vaes512(keys) => unsafe { vaes::double(keys, nodes) },
         }
     }
 }
@@ -90,7 +108,10 @@ pub fn add_to_pair(nodes: &mut [Block], pair: usize, values: [Block; 2], clear: 
     match dispatch::isa() {
         #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
         // SAFETY: `Isa::Avx512` includes it.
-        isa if isa >= dispatch::Isa::Avx512 => unsafe { super::vaes::add_to_pair(nodes, pair, values, clear) },
+        isa if isa >= dispatch::Isa::Avx512 => unsafe { vaes::add_to_pair(nodes, pair, values, clear) },
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        // SAFETY: the processor has it.
+        dispatch::Isa::Avx2 => unsafe { lanes::add_to_pair(nodes, pair, values, clear) },
         _ => {
             let keep = Block::new(!u128::from(clear));
             for (index, nodes) in nodes.chunks_exact_mut(2).enumerate() {

@@ -1,5 +1,8 @@
 //! The pseudorandom generator: AES-128 in counter mode.
 
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+use std::arch::x86_64::{__m128i, __m256i};
+
 use covey_ring::Word;
 
 use crate::dispatch;
@@ -7,6 +10,8 @@ use crate::words::bytes_mut;
 use combine::{Add, Combine, Sub};
 
 mod combine;
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+mod lanes;
 mod portable;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 mod vaes;
@@ -24,7 +29,11 @@ pub struct Prg {
 enum Cipher {
     Portable(portable::Cipher),
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-    Vaes(vaes::Cipher),
+    AesNi(lanes::Cipher<__m128i>),
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    Vaes256(lanes::Cipher<__m256i>),
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    Vaes512(vaes::Cipher),
 }
 
 impl Prg {
@@ -33,10 +42,16 @@ impl Prg {
 
     /// The generator under `key`. The caller wipes its own copy.
     pub fn new(key: &[u8; 16]) -> Self {
-        let cipher = match dispatch::isa() {
+        let cipher = match dispatch::aes() {
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-            // SAFETY: `Isa::Avx512` includes AES-NI.
-            isa if isa >= dispatch::Isa::Avx512 => Cipher::Vaes(unsafe { vaes::Cipher::new(key) }),
+            // SAFETY: `Aes::Vaes512` includes AES-NI.
+            dispatch::Aes::Vaes512 => Cipher::Vaes512(unsafe { vaes::Cipher::new(key) }),
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: the processor has it.
+            dispatch::Aes::Vaes256 => Cipher::Vaes256(unsafe { lanes::Cipher::<__m256i>::new(key) }),
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: the processor has it.
+            dispatch::Aes::AesNi => Cipher::AesNi(unsafe { lanes::Cipher::<__m128i>::new(key) }),
             _ => Cipher::Portable(portable::Cipher::new(key)),
         };
         Prg { cipher }
@@ -47,8 +62,14 @@ impl Prg {
         match &self.cipher {
             Cipher::Portable(cipher) => cipher.fill(nonce, start_block, out),
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: made only where the processor has AES-NI and AVX2.
+            Cipher::AesNi(cipher) => unsafe { cipher.stream::<u32, combine::Replace>(nonce, start_block, out) },
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: made only where the processor has VAES and AVX2.
+            Cipher::Vaes256(cipher) => unsafe { cipher.stream::<u32, combine::Replace>(nonce, start_block, out) },
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
             // SAFETY: made only where the processor has AVX-512 and VAES.
-            Cipher::Vaes(cipher) => unsafe { cipher.stream::<u32, combine::Replace>(nonce, start_block, out) },
+            Cipher::Vaes512(cipher) => unsafe { cipher.stream::<u32, combine::Replace>(nonce, start_block, out) },
         }
     }
 
@@ -96,8 +117,14 @@ impl Prg {
                 std::hint::black_box(&mut stream);
             }
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: made only where the processor has AES-NI and AVX2.
+            Cipher::AesNi(cipher) => unsafe { cipher.stream::<W, C>(nonce, start_block, bytes_mut(out)) },
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: made only where the processor has VAES and AVX2.
+            Cipher::Vaes256(cipher) => unsafe { cipher.stream::<W, C>(nonce, start_block, bytes_mut(out)) },
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
             // SAFETY: made only where the processor has AVX-512 and VAES.
-            Cipher::Vaes(cipher) => unsafe { cipher.stream::<W, C>(nonce, start_block, bytes_mut(out)) },
+            Cipher::Vaes512(cipher) => unsafe { cipher.stream::<W, C>(nonce, start_block, bytes_mut(out)) },
         }
     }
 }

@@ -1,17 +1,15 @@
 //! What the kernel tests share.
 #![allow(dead_code)]
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use covey_kernels::ConvGeometry;
-use covey_kernels::dispatch::{self, Isa};
+use covey_kernels::dispatch::{self, Aes, Isa};
 use covey_ring::Word;
 
 /// Runs `check` under every instruction set this processor has, up to `COVEY_MAX_ISA`, one at a time.
 pub fn each_isa(mut check: impl FnMut(Isa)) {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    dispatch::cap_from_environment();
+    let _guard = capped_by_environment();
     let best = dispatch::level();
     for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Amx] {
         if isa <= best {
@@ -20,6 +18,27 @@ pub fn each_isa(mut check: impl FnMut(Isa)) {
             check(isa);
         }
     }
+}
+
+/// Runs `check` under all AES instructions this processor has, up to `COVEY_MAX_ISA`, one at a time.
+pub fn each_aes(mut check: impl FnMut(Aes)) {
+    let _guard = capped_by_environment();
+    let best = dispatch::aes();
+    for aes in [Aes::Portable, Aes::AesNi, Aes::Vaes256, Aes::Vaes512] {
+        if aes <= best {
+            dispatch::cap_aes(aes);
+            assert_eq!(dispatch::aes(), aes);
+            check(aes);
+        }
+    }
+}
+
+/// One test at a time sets what is in use.
+fn capped_by_environment() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    dispatch::cap_from_environment();
+    guard
 }
 
 /// `len` words that look random (SplitMix64).
