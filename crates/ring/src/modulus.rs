@@ -60,7 +60,7 @@ pub fn from_signed(x: u64, n: u64) -> u64 {
 
 /// All ones if `a` is below `b`, else 0. Hidden from the compiler, which would branch on it.
 #[inline(always)]
-fn mask(a: u64, b: u64) -> u64 {
+pub(crate) fn mask(a: u64, b: u64) -> u64 {
     black_box(0u64.wrapping_sub(u64::from(a < b)))
 }
 

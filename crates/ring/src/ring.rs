@@ -69,8 +69,8 @@ impl Ring {
             }
             Ring::Odd(modulus) => {
                 let value = modulus::reduce(word.to_u64(), modulus);
-                let above = u64::from(value > (modulus - 1) / 2);
-                value.wrapping_sub(modulus * above) as i64
+                let above = modulus::mask((modulus - 1) / 2, value);
+                value.wrapping_sub(modulus & above) as i64
             }
         }
     }

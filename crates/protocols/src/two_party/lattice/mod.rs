@@ -266,9 +266,9 @@ mod tests {
                     tiles.iter().map(|(_, tile)| part(lattice.sizes(tile))).sum::<usize>() <= IN_FLIGHT
                 }));
             }
-            tiles.extend(run.into_iter().map(|(_, tile)| *tile));
+            tiles.extend(run.into_iter().map(|(_, tile)| tile.clone()));
         }
-        assert!(tiles.iter().copied().eq(lattice.packing.tiles()));
+        assert!(tiles.iter().eq(lattice.packing.tiles()));
         assert_eq!(lattice.cost([0; 2], &options).rounds, 2 * runs(&[&lattice], &options).len() as u64);
         let memory = lattice.memory(&options);
         assert!(memory.iter().all(|&bytes| bytes < 1 << 29), "{memory:?} bytes");
