@@ -166,6 +166,8 @@ def session_options(
         "linear": linear,
         "preprocess_linear": preprocess_linear or None,
     }
+    if preprocess_linear and linear == "ot":
+        raise OptionError("--preprocess-linear is for layers by lattice encryption: --linear ot has none")
     if preprocess_linear and name != "two-party":
         raise OptionError(f"--preprocess-linear is for layers by lattice encryption: {name} has none")
     if linear is not None and name != "two-party":

@@ -34,6 +34,9 @@ def test_the_data_owner_is_a_party_and_has_a_store(command: Command, digits: Pat
         before = json.loads(command.succeeds(*show).out)
         assert before["inferences"] >= 2
 
+        refusal = "a data owner that is a party itself stores correlated OTs alone"
+        with pytest.raises(covey.CoveyError, match=refusal):
+            client.session(digits, protocol="two-party", preprocess_linear=True).fill_store(1, 1)
         stored = client.infer(digits, images, protocol="two-party")
         after = json.loads(command.succeeds(*show).out)
         assert after["inferences"] == before["inferences"] - 1
@@ -58,11 +61,10 @@ def test_the_data_owner_is_a_party_and_has_a_store(command: Command, digits: Pat
         }
 
 
-@pytest.mark.parametrize("data_owner_computes", [False, True])
-def test_products_of_masks_are_kept(command: Command, digits: Path, data_owner_computes: bool) -> None:
+def test_products_of_masks_are_kept(command: Command, digits: Path) -> None:
     images = np.load(DIGITS / "test-images.npy")[:1]
     due = {name: values.tolist() for name, values in run_clear(load(digits), images).integers.items()}
-    with covey.local("two-party", timeout=5, data_owner_computes=data_owner_computes) as parties:
+    with covey.local("two-party", timeout=5) as parties:
         Client(parties.owner_config).share_weights(digits, protocol="two-party")
         client = Client(parties.client_config)
         given = [digits, "--config", parties.client_config]

@@ -64,6 +64,9 @@ pub(crate) struct Runs<'a> {
     pub batches: Vec<BatchName>,
     /// There is no dealer.
     pub alone: bool,
+    /// The client is one of the parties. Its folder may serve several processes and servers at once, so that nobody keeps the order in which
+    /// stored runs are used.
+    pub client_computes: bool,
     pub parties: &'a [Key],
     pub memory: &'a Arc<Memory>,
     /// The client, and what it may ask for.
@@ -169,7 +172,7 @@ impl Runs<'_> {
             true => Some(Supplies::start(self.stores, self.streams, self.parties, &mut *control)?),
             false => None,
         };
-        let mut stored_runs = match keeps_runs(&self.options) {
+        let mut stored_runs = match keeps_runs(&self.options) && !self.client_computes {
             true => {
                 let setting = Setting {
                     store: self.stored_runs,
@@ -213,6 +216,11 @@ impl Runs<'_> {
                         return Err(asked(format!("{} runs to be stored: 1 to {MAX_COUNT} go", fill.count)));
                     }
                     let _memory = taken.take_one(fill.batch).map_err(asked)?;
+                    if self.options.preprocess_linear && self.client_computes {
+                        return Err(
+                            "a data owner that is a party itself stores correlated OTs alone: leave preprocess_linear out".into()
+                        );
+                    }
                     if supplies.is_none() && stored_runs.is_none() {
                         return Err(format!("{} keeps no offline material between sessions", costs.name));
                     }

@@ -23,16 +23,19 @@ impl SecretKey {
         if !std::ptr::eq(self.set, parameters.set()) {
             return Err(Error::OtherSet { what: "the secret key" });
         }
+        let dithering = sampling::secret_generator()?;
+        let mut dithers = Zeroizing::new(vec![0; self.set.degree()]);
         let mut remainders = Zeroizing::new(vec![0; self.set.degree()]);
         encrypt(self, polynomials.len(), |polynomial, prime, values| {
             if prime == 0 {
                 let messages = polynomials[polynomial].as_ref();
                 assert_eq!(messages.len(), values.len(), "coefficients of a polynomial");
-                parameters.encoder.remainders(messages, &mut remainders);
+                sampling::elements(&dithering, polynomial as u64, parameters.ring(), &mut dithers);
+                parameters.encoder.remainders(messages, &dithers, &mut remainders);
             }
             let modulus = self.set.transforms()[prime].prime();
-            for (value, &remainder) in values.iter_mut().zip(&*remainders) {
-                *value = add(*value, parameters.encoder.residue(prime, remainder), modulus);
+            for (value, (&remainder, &dither)) in values.iter_mut().zip(remainders.iter().zip(&*dithers)) {
+                *value = add(*value, parameters.encoder.residue(prime, remainder, dither), modulus);
             }
         })
     }

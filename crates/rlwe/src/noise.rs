@@ -2,7 +2,8 @@
 //!
 //! A variable X is sub-Gaussian with proxy v if E exp(λX) ≤ exp(λ²v/2) for all λ. Then P(|X| > z·√v) ≤ 2·exp(−z²/2), proxies
 //! of independent variables add up, and a factor w multiplies the proxy by w². A centred bit has the proxy 1/4 (Hoeffding), so
-//! an error of 42 bits has 10.5. A variable uniform in [−1/2, 1/2] has 1/12, its variance.
+//! an error of 42 bits has 10.5. A variable uniform in [−1/2, 1/2] has 1/12, its variance. What P1 encrypts is rounded up or down at
+//! random, with the exact value as its mean: the rounding has the proxy 1/4, whatever the value, and at most that variance.
 //!
 //! Only operations that IEEE 754 defines exactly are used, so both parties compute the same.
 
@@ -10,6 +11,8 @@
 const DEVIATIONS: f64 = 10.6;
 /// The proxy of an error, which is also its variance.
 const ERROR: f64 = 10.5;
+/// The proxy of the rounding of what is encrypted.
+const ROUNDING: f64 = 0.25;
 
 /// A public bound on the weights of one response.
 ///
@@ -37,17 +40,16 @@ impl WeightBound {
 
 /// What flooding has to hide at one coefficient, in units of 1/q: `W∗(e + ρ) + e'∗u + e1 − e2∗s`.
 ///
-/// Errors e of the ciphertexts meet the weights, e' of the public key meets u, and e2 meets s; both have at most N coefficients ±1.
-/// ρ, the rounding of what is encrypted, is taken at its worst, for it depends on values that need not be uniform.
+/// Errors e of the ciphertexts and roundings ρ of what is encrypted meet the weights, e' of the public key meets u, and e2 meets s; both
+/// have at most N coefficients ±1.
 pub(crate) fn hidden(degree: usize, weights: &WeightBound) -> f64 {
-    let proxy = ERROR * (weights.squared_l2_norm() as f64 + 2.0 * degree as f64 + 1.0);
-    DEVIATIONS * proxy.sqrt() + weights.l1_norm() as f64 / 2.0
+    DEVIATIONS * hidden_on_average(degree, weights)
 }
 
-/// The root of the mean square of the same, ρ at its worst again: what P1 sees of the weights on average over all errors.
+/// The root of the mean square of the same, at most: what P1 sees of the weights on average over its errors and roundings.
 pub(crate) fn hidden_on_average(degree: usize, weights: &WeightBound) -> f64 {
-    let proxy = ERROR * (weights.squared_l2_norm() as f64 + 2.0 * degree as f64 + 1.0);
-    proxy.sqrt() + weights.l1_norm() as f64 / 2.0
+    let proxy = (ERROR + ROUNDING) * weights.squared_l2_norm() as f64 + ERROR * (2.0 * degree as f64 + 1.0);
+    proxy.sqrt()
 }
 
 /// The Hellinger distance between flooding and flooding that is moved by one step is at most this over h, the number of steps that

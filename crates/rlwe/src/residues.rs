@@ -67,18 +67,17 @@ fn inverse(value: u128, prime: u64) -> u64 {
     result as u64
 }
 
-/// Residues of round(q·m/t) for m modulo t; halves are rounded up.
+/// Residues of ⌊(q·m + h)/t⌋ for m modulo t. With h uniform below t it is q·m/t, rounded up or down at random with mean q·m/t.
 ///
-/// With h = ⌊t/2⌋ and R = (q·m + h) mod t, round(q·m/t) = (q·m + h − R)/t. Modulo a prime of q, q·m is 0, so this is
-/// (h − R)/t: exact, from the one-word remainder R. Another representative of m changes the result by a multiple of q.
+/// With R = (q·m + h) mod t it is (q·m + h − R)/t. Modulo a prime of q, q·m is 0, so this is (h − R)/t: exact, from one-word
+/// remainders. Another representative of m changes the result by a multiple of q.
 #[derive(Clone)]
 pub(crate) struct Encoder {
     ring: Ring,
     /// q mod t.
     scale: u64,
-    half: u64,
-    /// For each prime, −1/t and h/t.
-    primes: Vec<(Factor, u64)>,
+    /// For each prime, −1/t and 1/t.
+    primes: Vec<[Factor; 2]>,
 }
 
 impl Encoder {
@@ -89,39 +88,39 @@ impl Encoder {
             Ring::Odd(n) => u128::from(n),
         };
         let scale = primes.iter().fold(1, |product, ntt| product * u128::from(ntt.prime()) % t) as u64;
-        let half = (t / 2) as u64;
         let constants = |ntt: &Ntt| {
             let prime = ntt.prime();
             let inverse = (!t.is_multiple_of(u128::from(prime))).then(|| inverse(t, prime))?;
-            Some((Factor::new(u128::from(prime - inverse), prime), Factor::new(inverse.into(), prime).times(half)))
+            Some([prime - inverse, inverse].map(|factor| Factor::new(factor.into(), prime)))
         };
-        Some(Encoder { ring, scale, half, primes: primes.iter().map(constants).collect::<Option<_>>()? })
+        Some(Encoder { ring, scale, primes: primes.iter().map(constants).collect::<Option<_>>()? })
     }
 
-    /// R of every message, any word modulo t.
-    pub fn remainders(&self, messages: &[u64], out: &mut [u64]) {
+    /// R of every message, any word modulo t, and its h.
+    pub fn remainders(&self, messages: &[u64], dithers: &[u64], out: &mut [u64]) {
+        let messages = messages.iter().zip(dithers);
         match self.ring {
             Ring::Pow2(bits) => {
                 let mask = u64::MAX >> (64 - bits);
-                for (out, &message) in out.iter_mut().zip(messages) {
-                    *out = message.wrapping_mul(self.scale).wrapping_add(self.half) & mask;
+                for (out, (&message, &dither)) in out.iter_mut().zip(messages) {
+                    *out = message.wrapping_mul(self.scale).wrapping_add(dither) & mask;
                 }
             }
             Ring::Odd(n) => {
                 let modulus = Modulus::new(n);
-                for (out, &message) in out.iter_mut().zip(messages) {
-                    // Below 2^127 + 2^62.
-                    *out = modulus.reduce(u128::from(message) * u128::from(self.scale) + u128::from(self.half));
+                for (out, (&message, &dither)) in out.iter_mut().zip(messages) {
+                    // Below 2^127 + 2^63.
+                    *out = modulus.reduce(u128::from(message) * u128::from(self.scale) + u128::from(dither));
                 }
             }
         }
     }
 
-    /// The residue of round(q·m/t) modulo the prime of that index, from m's remainder.
+    /// The residue modulo the prime of that index, from R and h.
     #[inline(always)]
-    pub fn residue(&self, index: usize, remainder: u64) -> u64 {
-        let (factor, half) = self.primes[index];
-        add(factor.times(remainder), half, factor.prime)
+    pub fn residue(&self, index: usize, remainder: u64, dither: u64) -> u64 {
+        let [minus, plus] = self.primes[index];
+        add(minus.times(remainder), plus.times(dither), minus.prime)
     }
 }
 

@@ -9,7 +9,7 @@
 
 use covey_kernels::ntt::Ntt;
 use covey_kernels::{Prg, constant_time};
-use covey_ring::{Modulus, Ring, from_signed};
+use covey_ring::{Ring, from_signed};
 use zeroize::Zeroizing;
 
 use crate::encryption::Ciphertext;
@@ -110,7 +110,7 @@ pub fn respond(
     let randomness = sampling::secret_generator()?;
     let sums = Sums::new(parameters, key, products, &randomness)?;
     let mut mask = Zeroizing::new(vec![0; positions.len()]);
-    draw_mask(parameters.ring(), &randomness, &mut mask);
+    sampling::elements(&randomness, stream::MASK, parameters.ring(), &mut mask);
     let mut flooding = Zeroizing::new(vec![0; FLOODING * positions.len()]);
     randomness.fill_u64(stream::FLOODING, &mut flooding);
     let mut message = Vec::with_capacity(parameters.response_bytes(positions.len()));
@@ -133,24 +133,6 @@ mod stream {
     pub const ERRORS: [u64; 2] = [1, 2];
     pub const MASK: u64 = 3;
     pub const FLOODING: u64 = 4;
-}
-
-/// Uniform words modulo t. Modulo an odd n < 2^63, of 128 bits: up to a statistical distance of 2^-65 each.
-fn draw_mask(ring: Ring, randomness: &Prg, mask: &mut [u64]) {
-    match ring {
-        Ring::Pow2(_) => {
-            randomness.fill_u64(stream::MASK, mask);
-            mask.iter_mut().for_each(|word| *word = ring.reduce(*word));
-        }
-        Ring::Odd(n) => {
-            let modulus = Modulus::new(n);
-            let mut words = Zeroizing::new(vec![0_u64; 2 * mask.len()]);
-            randomness.fill_u64(stream::MASK, &mut words);
-            for (mask, words) in mask.iter_mut().zip(words.chunks_exact(2)) {
-                *mask = modulus.reduce(u128::from(words[1]) << 64 | u128::from(words[0]));
-            }
-        }
-    }
 }
 
 /// Both polynomials of Σ ciphertext·W + (an encryption of zero), as coefficients modulo each prime.

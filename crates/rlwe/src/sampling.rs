@@ -1,6 +1,7 @@
 //! Random polynomials. Secret ones are sampled without a branch, an index or a rejection that depends on them.
 
 use covey_kernels::{Prg, constant_time};
+use covey_ring::{Modulus, Ring};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
@@ -37,6 +38,24 @@ pub(crate) fn uniform(prg: &Prg, nonce: u64, prime: u64, out: &mut [u64]) {
             kept += usize::from(word < prime);
         }
         filled += kept;
+    }
+}
+
+/// Uniform words modulo t, secret. Modulo an odd n < 2^63, of 128 bits: up to a statistical distance of 2^-65 each.
+pub(crate) fn elements(prg: &Prg, nonce: u64, ring: Ring, out: &mut [u64]) {
+    match ring {
+        Ring::Pow2(_) => {
+            prg.fill_u64(nonce, out);
+            out.iter_mut().for_each(|word| *word = ring.reduce(*word));
+        }
+        Ring::Odd(n) => {
+            let modulus = Modulus::new(n);
+            let mut words = Zeroizing::new(vec![0_u64; 2 * out.len()]);
+            prg.fill_u64(nonce, &mut words);
+            for (out, words) in out.iter_mut().zip(words.chunks_exact(2)) {
+                *out = modulus.reduce(u128::from(words[1]) << 64 | u128::from(words[0]));
+            }
+        }
     }
 }
 

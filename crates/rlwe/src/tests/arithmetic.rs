@@ -37,7 +37,7 @@ fn sets() -> Vec<&'static ParameterSet> {
 }
 
 #[test]
-fn encoding_is_the_nearest_multiple() {
+fn encoding_rounds_as_the_dither_says() {
     let mut draws = Draws::new(10);
     for ring in rings().chain([Ring::Pow2(5), Ring::Pow2(63), Ring::Odd(5), Ring::Odd((1 << 62) + 1)]) {
         for set in sets() {
@@ -47,12 +47,15 @@ fn encoding_is_the_nearest_multiple() {
             let mut messages: Vec<u64> =
                 [low, low + 1, -1, 0, 1, high - 1, high].map(|value| ring.wrap(value.into())).into();
             messages.extend(draws.messages(ring, 100));
+            let mut dithers = draws.messages(ring, messages.len());
+            dithers[..3].copy_from_slice(&[0, (&t - 1_u8).try_into().unwrap(), (&t / 2_u8).try_into().unwrap()]);
             let mut remainders = vec![0; messages.len()];
-            encoder.remainders(&messages, &mut remainders);
-            for (&message, &remainder) in messages.iter().zip(&remainders) {
-                let due = (2_u8 * &q * message + &t) / (2_u8 * &t);
+            encoder.remainders(&messages, &dithers, &mut remainders);
+            for ((&message, &dither), &remainder) in messages.iter().zip(&dithers).zip(&remainders) {
+                let due = (&q * message + dither) / &t;
                 for (index, prime) in set.primes().enumerate() {
-                    assert_eq!(BigUint::from(encoder.residue(index, remainder)), &due % prime, "{message} of {ring}");
+                    let residue = BigUint::from(encoder.residue(index, remainder, dither));
+                    assert_eq!(residue, &due % prime, "{message} of {ring}");
                 }
             }
         }

@@ -153,19 +153,20 @@ fn measure_all(count: usize) -> [f64; 2] {
     largest
 }
 
+/// Rounding to the nearest would move all of these values the same way, and the noise by half of the sum of weights.
 #[test]
-fn roundings_of_the_worst_values_stay_within_the_bounds() {
+fn roundings_of_the_worst_values_do_not_add_up() {
     let (ring, degree) = (Ring::Pow2(32), 4096);
     let bound = WeightBound { bits: 6, terms: 2 * 4096 };
     let parameters = Parameters::choose(ring, bound).unwrap();
-    // q·m = t/2 − 1 modulo t: rounded by nearly 1/2. The inverse of q by Newton's iteration.
+    // q·m = t/2 − 1 modulo t. The inverse of q by Newton's iteration.
     let q = parameters.set().primes().fold(1_u64, u64::wrapping_mul);
     let inverse = (0..6).fold(q, |x, _| x.wrapping_mul(2_u64.wrapping_sub(q.wrapping_mul(x))));
     let message = ring.reduce(inverse.wrapping_mul((1 << 31) - 1));
     let (messages, weights) = (vec![vec![message; degree]; 2], vec![vec![64; degree]; 2]);
     let [hidden, _] = measure(&Case { ring, bound, messages, weights }, &parameters, 4096);
     let roundings = bound.l1_norm() as f64 / 2.0 / parameters.noise_bounds()[0];
-    assert!(hidden > 0.9 * roundings && roundings > 0.5, "{hidden} {roundings}");
+    assert!(hidden < 0.7 && roundings > 1.0, "{hidden} {roundings}");
 }
 
 #[test]

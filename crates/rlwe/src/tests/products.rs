@@ -129,7 +129,8 @@ fn the_smallest_set_that_hides_is_chosen() {
         (parameters.set().degree(), parameters.set().primes().count())
     };
     assert_eq!(primes(Ring::Pow2(32), 8, 1152), (4096, 2));
-    assert_eq!(primes(Ring::Pow2(41), 8, 1152), (4096, 3));
+    assert_eq!(primes(Ring::Pow2(38), 8, 1152), (4096, 2));
+    assert_eq!(primes(Ring::Pow2(44), 8, 1152), (4096, 3));
     assert_eq!(primes(Ring::Pow2(64), 8, 1152), (8192, 3));
     assert_eq!(primes(Ring::Pow2(64), 30, 1 << 20), (8192, 4));
 }

@@ -33,6 +33,12 @@ const KEPT_TILES: usize = 1 << 12;
 /// meanwhile: links have to hold what neither takes in.
 const IN_FLIGHT: usize = 1 << 27;
 
+/// The negative logarithm to base 2 of the statistical distance that a map's results may have, where a set reaches it.
+const LEAST_HIDING: f64 = 40.0;
+
+/// Bytes of the longest message that goes through a link.
+const MESSAGE: usize = 1 << 30;
+
 /// How one linear map is computed.
 pub(super) struct Lattice {
     /// Of the set among [`ParameterSet::all`].
@@ -84,7 +90,8 @@ fn choose(geometry: &Geometry, batch: usize, bits: u32, ring: Ring, bits_per_sec
         let nanoseconds = packing.nanoseconds(&price);
         Some(Lattice { set: number, parameters, packing, nanoseconds })
     });
-    candidates.min_by_key(|lattice| (lattice.nanoseconds, lattice.set))
+    let candidates = candidates.filter(|lattice| lattice.longest() <= MESSAGE);
+    candidates.min_by_key(|lattice| (!lattice.hides(), lattice.nanoseconds, lattice.set))
 }
 
 /// What a set's messages and work cost. Work is of the size measured (`cargo run --release -p covey-rlwe --example rates`, AVX2); it
@@ -137,6 +144,12 @@ struct Sizes {
 }
 
 impl Lattice {
+    /// Whether the noise of all results together shows little of the weights.
+    fn hides(&self) -> bool {
+        let results: u64 = self.packing.tiles().iter().map(|tile| tile.counts().results).sum();
+        self.parameters.statistical_distance_bits(results) >= LEAST_HIDING
+    }
+
     fn sizes(&self, tile: &Tile) -> Sizes {
         let responses =
             (0..tile.responses()).map(|response| self.parameters.response_bytes(tile.results_len(response)));
@@ -155,12 +168,16 @@ impl Lattice {
 
     /// How many tiles may be in flight.
     fn at_once(&self, options: &Options) -> usize {
+        (IN_FLIGHT / self.longest().max(1)).clamp(1, options.window.max(1))
+    }
+
+    /// Bytes of the longest message.
+    fn longest(&self) -> usize {
         let longest = |tile: &Tile| {
             let Sizes { up, down, .. } = self.sizes(tile);
             up.max(down)
         };
-        let longest = self.packing.tiles().iter().map(longest).max().unwrap_or(0);
-        (IN_FLIGHT / longest.max(1)).clamp(1, options.window.max(1))
+        self.packing.tiles().iter().map(longest).max().unwrap_or(0)
     }
 
     /// What a layer of so many elements exchanges.

@@ -84,20 +84,25 @@ impl Products {
     pub fn memory(&self, word: u64, options: &Options) -> [u64; 2] {
         let MatmulShape { batch, rows, inner, columns } = self.dims;
         let elements = batch * (2 * rows * columns * self.pieces as usize + rows * inner);
-        let tiles = self.maps.iter().map(|map| map.memory(options));
-        let most = tiles.fold([0; 2], |most, bytes| [most[0].max(bytes[0]), most[1].max(bytes[1])]);
-        most.map(|bytes| bytes * u64::from(self.pieces) + elements as u64 * word)
+        let of_maps = self.maps.iter().map(|map| map.memory(options));
+        let both = of_maps.fold([0; 2], |sum, bytes| [sum[0] + bytes[0], sum[1] + bytes[1]]);
+        both.map(|bytes| bytes * u64::from(self.pieces) + elements as u64 * word)
     }
 
     /// Piece number `index` of an element, between -2^(piece - 1) and 2^(piece - 1): elements are the sum of their pieces times
     /// 2^(piece · index), modulo 2^l.
     fn piece(&self, element: i64, index: u32) -> i64 {
-        if self.pieces == 1 {
-            return element;
+        match self.pieces {
+            1 => element,
+            _ => half(element, self.piece, index),
         }
-        let low = element << (64 - self.piece) >> (64 - self.piece);
-        if index == 0 { low } else { element.wrapping_sub(low) >> self.piece }
     }
+}
+
+/// The lower or the upper of two signed pieces.
+fn half(element: i64, piece: u32, index: u32) -> i64 {
+    let low = element << (64 - piece) >> (64 - piece);
+    if index == 0 { low } else { element.wrapping_sub(low) >> piece }
 }
 
 impl<W: Word> TwoParty<W> {
@@ -163,4 +168,27 @@ impl<W: Word> TwoParty<W> {
 fn transposed<W: Word>(x: &[W], units: usize, [rows, columns]: [usize; 2]) -> Vec<W> {
     let size = rows * columns;
     (0..units * size).map(|at| x[at / size * size + at % rows * columns + at % size / rows]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pieces stay within their bits and add up to the element modulo 2^l.
+    #[test]
+    fn two_pieces_are_the_element() {
+        for bits in [33, 37, 41, 48, 60, 63, 64] {
+            let (ring, piece) = (Ring::Pow2(bits), bits.div_ceil(2));
+            let (low, high) = ring.signed_range();
+            let ends = [low, low + 1, -1, 0, 1, high - 1, high];
+            let near = [piece - 1, piece].map(|at| [(1i64 << at) - 1, 1 << at, -(1 << at), -(1 << at) - 1]).concat();
+            let mixed = (0..1000i64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15u64 as i64) >> (64 - bits));
+            for element in ends.into_iter().chain(near).chain(mixed) {
+                let pieces = [0, 1].map(|index| half(element, piece, index));
+                assert!(pieces.iter().all(|part| part.unsigned_abs() <= 1 << (piece - 1)), "{element} of {ring}");
+                let sum = i128::from(pieces[0]) + (i128::from(pieces[1]) << piece);
+                assert_eq!(ring.wrap::<u64>(sum), ring.wrap::<u64>(element.into()), "{element} of {ring}");
+            }
+        }
+    }
 }
