@@ -288,7 +288,7 @@ mod tests {
         assert!(tiles.iter().eq(lattice.packing.tiles()));
         assert_eq!(lattice.cost([0; 2], &options).rounds, 2 * runs(&[&lattice], &options).len() as u64);
         let memory = lattice.memory(&options);
-        assert!(memory.iter().all(|&bytes| bytes < 1 << 29), "{memory:?} bytes");
+        assert!(memory.iter().all(|&bytes| bytes < 1 << 30), "{memory:?} bytes");
         // A window that links hold is the scheduler's alone.
         let options = Options { window: 2, ..options };
         assert_eq!(runs(&[&lattice], &options).len(), 1);
