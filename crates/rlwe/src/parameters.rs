@@ -154,8 +154,7 @@ impl Parameters {
             parameters.flood = flood;
             parameters.noise_bounds()[1] < 0.499
         })?;
-        let hides = parameters.statistical_distance(1) <= power_of_two(-LEAST_HIDING);
-        hides.then_some(parameters)
+        parameters.hides(1, LEAST_HIDING).then_some(parameters)
     }
 
     /// Degree and primes.
@@ -207,6 +206,11 @@ impl Parameters {
     /// logarithm to base 2 of the statistical distance.
     pub fn statistical_distance_bits(&self, coefficients: u64) -> f64 {
         -self.statistical_distance(coefficients).log2()
+    }
+
+    /// Whether the statistical distance of so many results is at most 2^-bits. Both parties get the same answer.
+    pub fn hides(&self, coefficients: u64, bits: i32) -> bool {
+        self.statistical_distance(coefficients) <= power_of_two(-bits)
     }
 
     fn statistical_distance(&self, coefficients: u64) -> f64 {

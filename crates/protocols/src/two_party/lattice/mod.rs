@@ -34,7 +34,7 @@ const KEPT_TILES: usize = 1 << 12;
 const IN_FLIGHT: usize = 1 << 27;
 
 /// The negative logarithm to base 2 of the statistical distance that a map's results may have, where a set reaches it.
-const LEAST_HIDING: f64 = 40.0;
+const LEAST_HIDING: i32 = 40;
 
 /// Bytes of the longest message that goes through a link.
 const MESSAGE: usize = 1 << 30;
@@ -147,7 +147,7 @@ impl Lattice {
     /// Whether the noise of all results together shows little of the weights.
     fn hides(&self) -> bool {
         let results: u64 = self.packing.tiles().iter().map(|tile| tile.counts().results).sum();
-        self.parameters.statistical_distance_bits(results) >= LEAST_HIDING
+        self.parameters.hides(results, LEAST_HIDING)
     }
 
     fn sizes(&self, tile: &Tile) -> Sizes {
