@@ -132,5 +132,6 @@ fn the_smallest_set_that_hides_is_chosen() {
     assert_eq!(primes(Ring::Pow2(38), 8, 1152), (4096, 2));
     assert_eq!(primes(Ring::Pow2(44), 8, 1152), (4096, 3));
     assert_eq!(primes(Ring::Pow2(64), 8, 1152), (8192, 3));
-    assert_eq!(primes(Ring::Pow2(64), 30, 1 << 20), (8192, 4));
+    assert_eq!(primes(Ring::Pow2(64), 30, 1 << 20), (8192, 3));
+    assert_eq!(primes(Ring::Pow2(64), 34, 1 << 22), (8192, 4));
 }
