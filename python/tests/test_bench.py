@@ -125,13 +125,15 @@ def test_every_listed_primitive_is_as_large_as_it_says() -> None:
 def test_the_figures_of_a_paper(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert papers.activations("minionn") == [65536] * 2 + [16384] * 2 + [4096] * 2 + [1024]
     assert len(papers.activations("resnet32")) == 31
-    monkeypatch.setattr(papers, "activations", lambda model: [100, 200, 100])
+    monkeypatch.setattr(papers, "activations", lambda *_: [100, 200, 100])
     (cell, _) = papers.PRESETS["cryptflow2-table6"].measure(1, silent)
     assert (cell.planned, cell.seconds > 0, "0.32 s" in cell.paper) == (False, True, True)
     monkeypatch.setattr(papers, "LONGEST", 0.0)
     (planned, _) = papers.PRESETS["cryptflow2-table6"].measure(1, silent)
     assert planned.planned
     assert (planned.rounds, round(planned.bytes)) == (cell.rounds, round(cell.bytes))
+    networks = [cell for cell in papers.PRESETS["cryptflow2-table5"].measure(1, silent) if cell.what.endswith("auto")]
+    assert [cell.planned for cell in networks] == [True, True] and all(cell.bytes > 1e6 for cell in networks)
     command.refuses("bench", "paper", "cryptflow3", saying="cryptflow2-figure1")
 
 
@@ -267,7 +269,7 @@ def test_wrong_calls_are_refused_before_anything_runs(command: Command, folder: 
     command.refuses(*bench, "lenet5", "--pool", "min", saying="max or avg")
     command.refuses(*bench, "lenet5", "--network", "dial-up", saying="loopback")
     command.refuses(*bench, "lenet5", "--protocol", "clear", saying="use trio")
-    command.refuses(*bench, "lenet5", "--phase", "later", saying="joint or online")
+    command.refuses(*bench, "lenet5", "--phase", "later", saying="joint, online or stored")
     command.refuses(*bench, "lenet5", "--ring", "16", saying="32 or 64")
     command.refuses("bench", "primitives", "logarithm", saying="multiplication")
     taken = folder / "a file"
