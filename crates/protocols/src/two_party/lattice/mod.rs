@@ -35,7 +35,7 @@ const IN_FLIGHT: usize = 1 << 27;
 
 /// The negative logarithm to base 2 of the statistical distance that all results of a map may have, where a set reaches it. A few bits more
 /// would take wide layers to the next degree, at half as many bytes again.
-const LEAST_HIDING: i32 = 38;
+const LEAST_HIDING: i32 = 37;
 
 /// Bytes of the longest message that goes through a link.
 const MESSAGE: usize = 1 << 30;
