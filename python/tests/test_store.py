@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +36,6 @@ def test_the_data_owner_is_a_party_and_has_a_store(command: Command, digits: Pat
         before = json.loads(command.succeeds(*show).out)
         assert before["inferences"] >= 2
 
-        refusal = "a data owner that is a party itself stores correlated OTs alone"
-        with pytest.raises(covey.CoveyError, match=refusal):
-            client.session(digits, protocol="two-party", preprocess_linear=True).fill_store(1, 1)
         stored = client.infer(digits, images, protocol="two-party")
         after = json.loads(command.succeeds(*show).out)
         assert after["inferences"] == before["inferences"] - 1
@@ -88,6 +87,39 @@ def test_products_of_masks_are_kept(command: Command, digits: Path) -> None:
     assert stored.profile is not None and online.profile is not None
     assert (stored.profile.total.offline_bytes, stored.profile.total.bytes) == (0, sent)
     assert online.profile.total.bytes > 2 * sent
+
+
+def test_a_data_owner_who_is_a_party_keeps_products_of_masks(command: Command, digits: Path) -> None:
+    images = np.load(DIGITS / "test-images.npy")[:1]
+    due = {name: values.tolist() for name, values in run_clear(load(digits), images).integers.items()}
+    with covey.local("two-party", timeout=5, data_owner_computes=True) as parties:
+        Client(parties.owner_config).share_weights(digits, protocol="two-party")
+        given = [digits, "--config", parties.client_config]
+        command.succeeds("store", "fill", *given, "--inferences", 3, "--preprocess-linear")
+        show = ["store", "show", *given, "--json"]
+        assert json.loads(command.succeeds(*show).out)["linear"] == [3]
+        # Another process of the data owner's has the folder open: this one makes what it needs, and no run is lost.
+        client = Client(parties.client_config)
+        with client.session(digits, protocol="two-party", preprocess_linear=True) as session:
+            stored = session.infer(images)
+            script = (
+                "import sys, numpy, covey; from covey.client import Client; "
+                "x = numpy.load(sys.argv[3])[:1]; "
+                "r = Client(sys.argv[1]).infer(sys.argv[2], x, protocol='two-party', preprocess_linear=True); "
+                "print(r.profile.total.offline_bytes > 0, {n: v.tolist() for n, v in r.integers.items()})"
+            )
+            arguments = [script, str(parties.client_config), str(digits), str(DIGITS / "test-images.npy")]
+            other = subprocess.run([sys.executable, "-c", *arguments], capture_output=True, text=True, timeout=60)
+            assert (other.returncode, other.stdout.strip()) == (0, f"True {due}"), other.stderr
+            again = session.infer(images)
+        # What the client's process keeps open is its own, so a process that ends gives it back.
+        assert {name: values.tolist() for name, values in again.integers.items()} == due
+        assert json.loads(command.succeeds(*show).out)["linear"] == [1]
+        deleted = json.loads(command.succeeds("store", "delete", digits, *given[1:], "--yes", "--json").out)
+        assert [report["runs"] for report in deleted] == [1, 1]
+        assert json.loads(command.succeeds(*show).out)["linear"] == []
+    assert stored.profile is not None and stored.profile.total.offline_bytes == 0
+    assert {name: values.tolist() for name, values in stored.integers.items()} == due
 
 
 def test_what_cannot_be(command: Command, digits: Path) -> None:

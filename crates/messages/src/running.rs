@@ -111,9 +111,11 @@ pub enum StoreMessage {
     },
     /// P1 has batches of OTs of these names.
     Has(Vec<Hex<16>>),
+    /// A role other than P0 has these batches of runs for the session.
+    HasRuns(Vec<Hex<16>>),
     /// What P0 has of stored runs.
     StoredRuns {
-        /// Some may serve this session.
+        /// Some that all roles have may serve this session.
         any: bool,
         /// How many are gone of each batch for such sessions, unless P0 is just setting some aside or making some.
         gone: Option<Vec<(Hex<16>, u64)>>,

@@ -40,7 +40,7 @@ impl Holdings {
         let (store, mut problems) = Store::open(state)?;
         let (stores, runs) = (Arc::new(Stores::new(state)), Arc::new(RunStore::new(state)));
         problems.extend(stores.status().1);
-        problems.extend(runs.status().1);
+        problems.extend(runs.status(|_| true).1);
         let masks = Arc::new(MaskStore::new(state));
         Ok((Holdings { store: Arc::new(store), stores, runs, masks, memory: None }, problems))
     }
@@ -90,7 +90,7 @@ impl Holdings {
         // Whose runs are without weights is not known.
         if weights || asking.is_none() {
             // The weights last: until they are gone their owner may ask again for what failed.
-            runs = self.runs.delete(Some(program))?;
+            runs = self.runs.delete(Some(program), |_| true)?;
             self.masks.delete(program)?;
             let failed = |error| format!("it cannot delete the weights of program {}: {error}", program.short());
             self.store.delete(program).map_err(failed)?;
@@ -98,13 +98,13 @@ impl Holdings {
         Ok(Deleted { weights, runs, ots: 0 })
     }
 
-    /// Deletes stored offline material: the stored runs of a program, or all of them and the correlated OTs with the peers that `with` names.
+    /// Deletes stored offline material with the peers that `with` names: the stored runs of a program, or all of them and the correlated OTs.
     pub(crate) fn delete_store(
         &self,
         program: Option<&Hex<32>>,
         with: impl Fn(&Key) -> bool,
     ) -> Result<Deleted, String> {
-        let runs = self.runs.delete(program)?;
+        let runs = self.runs.delete(program, &with)?;
         let ots = if program.is_none() { self.stores.delete(with)? } else { 0 };
         Ok(Deleted { weights: false, runs, ots })
     }

@@ -196,7 +196,7 @@ impl Metrics {
             return;
         }
         let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let (runs, _) = party.runs.status();
+        let (runs, _) = party.runs.status(|_| true);
         let (stores, _) = party.stores.status();
         let ots = stores.iter().flat_map(|store| &store.batches).map(|(_, left)| left.iter().sum::<u64>());
         self.gauges.stored_runs.set(whole(runs.iter().map(|runs| runs.left).sum()));

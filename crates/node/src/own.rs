@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use covey_messages::{Deleted, Hex, Key, ShareWeights, StoreStatus};
+use covey_messages::{Deleted, Hex, Key, RunsStatus, ShareWeights, StoreStatus};
 use covey_program::Program;
 
 use crate::config::PartyConfig;
@@ -109,7 +109,7 @@ impl Drop for OwnParty {
 /// # Errors
 /// If a store cannot be opened, for instance because another process of the data owner's has it open, or cannot be overwritten.
 pub fn delete_own_material(state: &Path, program: Option<&Hex<32>>) -> Result<Deleted, String> {
-    let runs = RunStore::new(state).delete(program)?;
+    let runs = RunStore::new(state).delete(program, |_| true)?;
     let ots = if program.is_none() { Stores::new(state).delete(|_| true)? } else { 0 };
     Ok(Deleted { runs, ots, ..Deleted::default() })
 }
@@ -121,4 +121,13 @@ pub fn delete_own_material(state: &Path, program: Option<&Hex<32>>) -> Result<De
 pub fn own_stores(state: &Path) -> Result<Vec<StoreStatus>, String> {
     let (stores, problems) = Stores::new(state).status();
     problems.into_iter().next().map_or(Ok(stores), Err)
+}
+
+/// The stored runs that a data owner who is a party itself has in this state folder.
+///
+/// # Errors
+/// If they cannot be opened, for instance because another process of the data owner's has them open.
+pub fn own_runs(state: &Path) -> Result<Vec<RunsStatus>, String> {
+    let (runs, problem) = RunStore::new(state).status(|_| true);
+    problem.map_or(Ok(runs), Err)
 }

@@ -64,9 +64,6 @@ pub(crate) struct Runs<'a> {
     pub batches: Vec<BatchName>,
     /// There is no dealer.
     pub alone: bool,
-    /// The client is one of the parties. Its folder may serve several processes and servers at once, so that nobody keeps the order in which
-    /// stored runs are used.
-    pub client_computes: bool,
     pub parties: &'a [Key],
     pub memory: &'a Arc<Memory>,
     /// The client, and what it may ask for.
@@ -172,14 +169,16 @@ impl Runs<'_> {
             true => Some(Supplies::start(self.stores, self.streams, self.parties, &mut *control)?),
             false => None,
         };
-        let mut stored_runs = match keeps_runs(&self.options) && !self.client_computes {
+        let purpose = Purpose { masks: masks.as_ref().map(|masks| masks.session), ..self.purpose.clone() };
+        self.stored_runs.retire(&purpose);
+        let mut stored_runs = match keeps_runs(&self.options) {
             true => {
                 let setting = Setting {
                     store: self.stored_runs,
                     streams: self.streams,
                     session: self.job.session,
                     keys: self.keys.clone(),
-                    purpose: Purpose { masks: masks.as_ref().map(|masks| masks.session), ..self.purpose.clone() },
+                    purpose,
                     deals: sharing.roles.get(self.streams.me()) == Some(&Part::Dealer),
                     alone: self.alone,
                 };
@@ -216,13 +215,12 @@ impl Runs<'_> {
                         return Err(asked(format!("{} runs to be stored: 1 to {MAX_COUNT} go", fill.count)));
                     }
                     let _memory = taken.take_one(fill.batch).map_err(asked)?;
-                    if self.options.preprocess_linear && self.client_computes {
-                        return Err(
-                            "a data owner that is a party itself stores correlated OTs alone: leave preprocess_linear out".into()
-                        );
-                    }
                     if supplies.is_none() && stored_runs.is_none() {
                         return Err(format!("{} keeps no offline material between sessions", costs.name));
+                    }
+                    if let Some(stored_runs) = &stored_runs {
+                        stored_runs.need_dealer()?;
+                        kept.check()?;
                     }
                     counts.take();
                     let cpu = usage::cpu_seconds();
@@ -236,8 +234,6 @@ impl Runs<'_> {
                         }
                     }
                     if let Some(stored_runs) = &mut stored_runs {
-                        stored_runs.need_dealer()?;
-                        kept.check()?;
                         // The masks that the runs are dealt under must outlive this process as the runs do.
                         masks.iter().try_for_each(|masks| mask_store.put(&self.held.head.upload, masks))?;
                         stored_runs.fill(&mut *control, protocol, executor, fill)?;

@@ -15,7 +15,7 @@ use covey_protocols::served::StoredRun;
 use covey_protocols::store::Material;
 use covey_store::{BatchName, Batches, Kind, Reserved, Stored};
 use serde::{Deserialize, Serialize};
-use tracing::warn;
+use tracing::{info, warn};
 use zeroize::Zeroizing;
 
 use crate::turns::{Draw, Overtaken, Turns};
@@ -141,14 +141,14 @@ impl RunStore {
         self.moving.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// At P0: sets aside the next runs that serve, of one batch, if there are `count` in all of them: of that which was begun, or else the
-    /// first by name. With their turn.
-    pub fn reserve(&self, purpose: &Purpose, count: u32) -> Option<(u64, Reserved)> {
+    /// At P0: sets aside the next runs that serve, of one of the batches `common` to all roles, if there are `count` in all of them: of that
+    /// which was begun, or else the first by name. With their turn.
+    pub fn reserve(&self, purpose: &Purpose, count: u32, common: &[BatchName]) -> Option<(u64, Reserved)> {
         let warned = |problem: &dyn std::fmt::Display| warn!("{problem}");
         let batches = self.open(false).inspect_err(|problem| warned(problem)).ok().flatten()?;
         self.turns.next(|| {
-            let left: Vec<Stored> =
-                serving_size(&batches, purpose).into_iter().filter(|stored| stored.left > 0).collect();
+            let serves = |stored: &Stored| stored.left > 0 && common.contains(&stored.name);
+            let left: Vec<Stored> = serving_size(&batches, purpose).into_iter().filter(serves).collect();
             let enough = left.iter().map(|stored| stored.left).sum::<u64>() >= count.into();
             let next = left.iter().filter(|_| enough).min_by_key(|stored| (stored.gone == 0, stored.name))?;
             let reserved = batches.reserve(next.name, next.left.min(count.into()));
@@ -200,6 +200,26 @@ impl RunStore {
         Some(serving(&batches, purpose).map(|(stored, _)| (stored.name, stored.gone)).collect())
     }
 
+    /// Removes runs of this program between these parties that no session will use: of another version of the weights, or under other masks.
+    pub fn retire(&self, purpose: &Purpose) {
+        let Purpose { program, weights_version, masks, parties, .. } = purpose;
+        let stale = |stored: &Stored| {
+            About::from_bytes(&stored.about).is_some_and(|About { purpose: of, .. }| {
+                of.program == *program
+                    && of.parties == *parties
+                    && (of.weights_version, of.masks) != (*weights_version, *masks)
+            })
+        };
+        match self.discard(stale) {
+            Ok(0) => {}
+            Ok(runs) => info!(
+                program = program.short(),
+                runs, "stored runs are removed: they are of weights that were shared or prepared anew since"
+            ),
+            Err(problem) => warn!("{problem}"),
+        }
+    }
+
     /// The batches there are.
     pub fn names(&self) -> Vec<BatchName> {
         let batches = self.open(false).ok().flatten();
@@ -221,10 +241,13 @@ impl RunStore {
         stored.iter().filter(|stored| is_of(stored, program)).map(|stored| batches.bytes(stored.name)).sum()
     }
 
-    /// Removes and overwrites stored runs, all or those of one program; how many were left. What sessions set aside before stays theirs. No
-    /// run comes again: the keys of those made later derive from another batch's name.
-    pub fn delete(&self, program: Option<&Hex<32>>) -> Result<u64, String> {
-        let runs = self.discard(|stored| program.is_none_or(|program| is_of(stored, program)))?;
+    /// Removes and overwrites stored runs between parties that `with` names, all or those of one program; how many were left. What sessions set
+    /// aside before stays theirs. No run comes again: the keys of those made later derive from another batch's name.
+    pub fn delete(&self, program: Option<&Hex<32>>, with: impl Fn(&Key) -> bool) -> Result<u64, String> {
+        let runs = self.discard(|stored| {
+            program.is_none_or(|program| is_of(stored, program))
+                && About::from_bytes(&stored.about).is_none_or(|about| about.purpose.parties.iter().all(&with))
+        })?;
         if program.is_none()
             && let Some(batches) = self.open(false)?
         {
@@ -251,16 +274,19 @@ impl RunStore {
         Ok(runs)
     }
 
-    /// What there is, and why it cannot be opened.
-    pub fn status(&self) -> (Vec<RunsStatus>, Option<String>) {
+    /// What there is between parties that `with` names, and why it cannot be opened.
+    pub fn status(&self, with: impl Fn(&Key) -> bool) -> (Vec<RunsStatus>, Option<String>) {
         let batches = match self.open(false) {
             Ok(Some(batches)) => batches,
             Ok(None) => return (Vec::new(), None),
             Err(problem) => return (Vec::new(), Some(problem)),
         };
         let describe = |stored: Stored| {
-            let Purpose { program, protocol, options, batch, round_bits, .. } =
-                About::from_bytes(&stored.about)?.purpose;
+            let purpose = About::from_bytes(&stored.about)?.purpose;
+            let Purpose { program, protocol, options, batch, round_bits, parties, .. } = purpose;
+            if !parties.iter().all(&with) {
+                return None;
+            }
             let (name, left) = (Hex(stored.name), stored.left);
             Some(RunsStatus { name, program, protocol, options, batch, round_bits, left })
         };

@@ -274,7 +274,7 @@ impl Party {
             Request::DeleteStore(program) => {
                 permit(client, client.fill_store, "fill-store")?;
                 let of_client = connection.fingerprint();
-                let with = |peer: &Key| self.sees_stock(Some(&of_client), peer);
+                let with = |peer: &Key| self.sees(Some(&of_client), peer);
                 let deleted = self.holdings().delete_store(program.as_ref(), with).map_err(Failure::Refused)?;
                 let Deleted { runs, ots, .. } = deleted;
                 if runs > 0 || ots > 0 || self.records.admits(&client.name) {
@@ -348,16 +348,18 @@ impl Party {
         }
     }
 
-    /// Whether the correlated OTs with a peer are a client's business: its own, and those with other parties. The operator's all are.
-    fn sees_stock(&self, client: Option<&Fingerprint>, peer: &Key) -> bool {
-        client.is_none_or(|client| peer.0 == *client) || self.config.peer(&peer.0).is_some()
+    /// Whether offline material with a peer is a client's business: its own, and that with other parties. The operator's all is.
+    fn sees(&self, client: Option<&Fingerprint>, peer: &Key) -> bool {
+        let mine = || peer.0 == self.config.identity.fingerprint();
+        client.is_none_or(|client| peer.0 == *client) || self.config.peer(&peer.0).is_some() || mine()
     }
 
     /// What a client, or with none the operator, is told of this party. A client is told nothing of other clients.
     fn status(&self, client: Option<(&AllowedClient, &Fingerprint)>) -> PartyStatus {
         let (mut stores, problems) = self.stores.status();
-        stores.retain(|store| self.sees_stock(client.map(|(_, key)| key), &store.peer));
-        let (runs, problem) = self.runs.status();
+        let sees = |peer: &Key| self.sees(client.map(|(_, key)| key), peer);
+        stores.retain(|store| sees(&store.peer));
+        let (runs, problem) = self.runs.status(sees);
         let asking = client.map_or("the operator", |(client, _)| client.name.as_str());
         let said = problems.iter().chain(&problem).filter(|_| self.records.admits(asking));
         said.for_each(|problem| warn!("{problem}"));

@@ -53,22 +53,34 @@ enum Portion {
 pub(crate) struct StoredRuns<'a> {
     setting: Setting<'a>,
     fills: u32,
-    /// P0 says before each run whether it offers one: it had some when the session began, or the session has made some.
+    /// P0 says before each run whether it offers one: all had some when the session began, or the session has made some.
     asks: bool,
+    /// At P0: the batches that all roles have. One whose store is out of reach has none, and no batch is lost for that.
+    common: Vec<BatchName>,
 }
 
 impl<'a> StoredRuns<'a> {
     /// P0 says what it has. Batches `known` were here before the parties met.
     pub fn start(setting: Setting<'a>, known: &[BatchName], control: &mut dyn Endpoint) -> Result<Self, String> {
-        let mut stored_runs = StoredRuns { setting, fills: 0, asks: false };
-        stored_runs.retire();
+        let mut stored_runs = StoredRuns { setting, fills: 0, asks: false, common: Vec::new() };
         let (store, purpose) = (stored_runs.setting.store, &stored_runs.setting.purpose);
+        let serve = |batches: &Batches| serving(batches, purpose).map(|(stored, _)| stored.name).collect();
+        let mine: Vec<BatchName> = stored_runs.batches().map(|batches| serve(&batches)).unwrap_or_default();
         if stored_runs.me() == OFFERS {
-            let any = stored_runs.batches().is_some_and(|batches| serving(&batches, purpose).next().is_some());
+            let mut common = mine;
+            for from in stored_runs.others() {
+                let StoreMessage::HasRuns(theirs) = stored_runs.hear(control, from)? else {
+                    return Err(stored_runs.unexpected(from));
+                };
+                common.retain(|name| theirs.contains(&Hex(*name)));
+            }
+            let any = !common.is_empty();
             let gone = store.gone(purpose).map(|gone| gone.into_iter().map(|(name, gone)| (Hex(name), gone)).collect());
             stored_runs.tell(control, &StoreMessage::StoredRuns { any, gone })?;
-            stored_runs.asks = any;
+            (stored_runs.asks, stored_runs.common) = (any, common);
         } else {
+            let mine = StoreMessage::HasRuns(mine.into_iter().map(Hex).collect());
+            wire::send_control(control, OFFERS, &mine).map_err(|error| error.to_string())?;
             let StoreMessage::StoredRuns { any, gone } = stored_runs.hear(control, OFFERS)? else {
                 return Err(stored_runs.unexpected(OFFERS));
             };
@@ -101,28 +113,6 @@ impl<'a> StoredRuns<'a> {
         match self.setting.alone {
             true => Err(format!("the dealer is absent, who alone can deal new runs: {WAY_OUT}")),
             false => Ok(()),
-        }
-    }
-
-    /// Removes runs of this program that no session will use: of another version of the weights, or under other masks.
-    fn retire(&self) {
-        let Some(batches) = self.batches() else { return };
-        let Purpose { program, weights_version, masks, .. } = &self.setting.purpose;
-        let stale = |about: &About| {
-            about.purpose.program == *program
-                && (about.purpose.weights_version, about.purpose.masks) != (*weights_version, *masks)
-        };
-        for stored in batches.stored() {
-            if About::from_bytes(&stored.about).is_some_and(|about| stale(&about)) {
-                info!(
-                    program = program.short(),
-                    runs = stored.left,
-                    "stored runs are removed: they are of weights that were shared or prepared anew since"
-                );
-                if let Err(problem) = batches.discard(stored.name) {
-                    warn!("{problem}");
-                }
-            }
         }
     }
 
@@ -212,7 +202,7 @@ impl<'a> StoredRuns<'a> {
         let (offer, name, dealt, _moving) = if self.me() == OFFERS {
             self.wait_for_all(control, &asked)?;
             let moving = store.moving();
-            let Some((turn, reserved)) = store.reserve(purpose, count) else {
+            let Some((turn, reserved)) = store.reserve(purpose, count, &self.common) else {
                 self.tell(control, &StoreMessage::Nothing)?;
                 return Ok(Portion::Nothing);
             };
@@ -331,7 +321,7 @@ impl<'a> StoredRuns<'a> {
             return Err(refusal.reason().into());
         }
         info!(program = self.setting.purpose.program.short(), runs = fill.count, batch = fill.batch, "store filled");
-        self.asks = true;
+        (self.asks, self.common) = (true, [&self.common[..], &[name]].concat());
         Ok(())
     }
 

@@ -75,6 +75,13 @@ pub(crate) fn own_store(py: Python<'_>, config: PathBuf) -> PyResult<String> {
     detached(py, || Ok(serde_json::to_string(&own_stores(&ClientConfig::read(config)?.state).map_err(Failure::new)?)?))
 }
 
+/// The same of its stored runs.
+#[pyfunction]
+pub(crate) fn own_runs(py: Python<'_>, config: PathBuf) -> PyResult<String> {
+    let runs = move || covey_node::own_runs(&ClientConfig::read(config)?.state).map_err(Failure::new);
+    detached(py, || Ok(serde_json::to_string(&runs()?)?))
+}
+
 /// A client's file, or a party's seen as a client of the others.
 fn read_either(path: PathBuf) -> Result<ClientConfig, Failure> {
     let text = std::fs::read_to_string(&path).unwrap_or_default();

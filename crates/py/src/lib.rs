@@ -38,6 +38,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(client::share_weights, module)?)?;
     module.add_function(wrap_pyfunction!(client::status, module)?)?;
     module.add_function(wrap_pyfunction!(client::own_store, module)?)?;
+    module.add_function(wrap_pyfunction!(client::own_runs, module)?)?;
     module.add_function(wrap_pyfunction!(holdings::diagnose, module)?)?;
     module.add_function(wrap_pyfunction!(holdings::own_status, module)?)?;
     module.add_function(wrap_pyfunction!(holdings::state_folder, module)?)?;

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,12 +14,19 @@ from covey.cli import console, holdings
 from covey.cli.holdings import EitherConfig, StateFolder, Yes
 from covey.cli.options import Json, PreprocessLinear, check_served
 from covey.cli.remote import ClientConfig, OptionalModel, model_beside, warn_of_own_expiry
-from covey.errors import OptionError
+from covey.errors import CoveyError, OptionError
 from covey.protocols import of_parties, session_options
+
+if TYPE_CHECKING:
+    from covey._core import Program
 
 app = typer.Typer(help="Make, count and delete the parties' offline material.", no_args_is_help=True)
 
 OTS = "two-party"
+
+PORTION_SECONDS = 30
+BYTES_PER_SECOND = 40e6
+OTS_PER_SECOND = 20e6
 
 Protocol = Annotated[
     str | None,
@@ -52,14 +59,24 @@ def fill(
     warn_of_own_expiry(config)
     program = load(model or model_beside(config)).program
     options = session_options(None, kind, preprocess_linear=preprocess_linear)
+    at_once = _at_once(program, kind, batch, config, preprocess_linear)
     start = time.perf_counter()
-    with (
-        console.progress(quiet=as_json) as report,
-        Client(config).session(program, kind, progress=console.waiting, **options) as session,
-    ):
-        report(0, 0, "filling the store")
-        work = session.fill_store(batch, inferences)
-    seconds, sent = time.perf_counter() - start, work.profile.total.bytes
+    sent, made = 0, 0
+    try:
+        with (
+            console.progress(quiet=as_json) as report,
+            Client(config).session(program, kind, progress=console.waiting, **options) as session,
+        ):
+            while made < inferences:
+                report(made, inferences, "filling the store")
+                count = min(at_once, inferences - made)
+                sent += session.fill_store(batch, count).profile.total.bytes
+                made += count
+    except (CoveyError, KeyboardInterrupt):
+        if made:
+            console.complain(f"stored before that: {made} inference(s); fill with --inferences {inferences - made} for the rest")
+        raise
+    seconds = time.perf_counter() - start
     if as_json:
         console.print_json({"inferences": inferences, "batch": batch, "bytes": sent, "seconds": seconds})
         return
@@ -144,6 +161,18 @@ def delete(
     else:
         deleted = [{"name": folder.name, **json.loads(_core.delete_in(os.fspath(folder), False, wanted))}]
     holdings.report(deleted, as_json)
+
+
+def _at_once(program: Program, kind: str, batch: int, config: Path, preprocess_linear: bool) -> int:
+    """For how many inferences to fill the store at once: a cut loses what is under way, about half a minute's work."""
+    from covey.api import explain
+    from covey.config import parties_of
+    from covey.protocols import protocol as find_protocol
+
+    parties = parties_of(config)[0] if len(find_protocol(kind).computing) > 1 else None
+    explained = explain(program, kind, parties=parties, batch=batch, preprocess_linear=preprocess_linear)
+    ots = sum(explained.plan["correlated_ots"])
+    return max(1, int(PORTION_SECONDS / (explained.total.offline_bytes / BYTES_PER_SECOND + ots / OTS_PER_SECOND + 1e-6)))
 
 
 def _protocol(name: str | None, config: Path) -> str:
