@@ -299,6 +299,46 @@ pub fn sequence(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     b.build().map(Arc::new)
 }
 
+/// Layers whose weights and biases are computed in the run, one of them the gradient of a kernel. Runs have one sample.
+pub fn computed_weights(ring: Ring) -> Result<Arc<Program>, ProgramError> {
+    let mut b = ProgramBuilder::new("computed weights", ring);
+    let x = b.input("x", &[2, 4, 5, 6], 4);
+    b.bound(x, 6);
+    let moved = b.input("moved", &[6, 2, 3, 2], 4);
+    b.bound(moved, 4);
+    let bias = b.input("bias", &[6], 8);
+    b.bound(bias, 9);
+    let start = b.parameter("start", &[6, 2, 3, 2], 4);
+    b.bound(start, 4);
+    let kernel = b.node("kernel", op::Add, &[moved, start]);
+    b.bound(kernel, 5);
+    let window = Window { kernel: [3, 2], strides: [2, 3], pads: [1, 0, 2, 1], dilations: [1, 2] };
+    let conv = b.node("conv", op::Conv2d { window, groups: 2 }, &[x, kernel, bias]);
+    b.bound(conv, 16);
+    let conv = b.node("conv", truncate(4), &[conv]);
+    b.bound(conv, 12);
+    let rectified = b.node("conv", op::Relu, &[conv]);
+    b.bound(rectified, 12);
+    b.output(rectified);
+    // What moves a kernel of 3 x 3 by x alone: images as channels, strides as dilations.
+    let image = Window { kernel: [3, 4], strides: [1, 1], pads: [0; 4], dilations: [1, 1] };
+    let turned = b.node("turned", op::Transpose { permutation: vec![0, 2, 1, 3, 4] }, &[x]);
+    b.bound(turned, 6);
+    let slope = b.input("slope", &[3, 2, 3, 4], 4);
+    b.bound(slope, 5);
+    let gradient = b.node("gradient", op::Conv2d { window: image, groups: 1 }, &[turned, slope]);
+    b.bound(gradient, 16);
+    b.output(gradient);
+    let rows = b.reshape("rows", rectified, &[2, 36]);
+    b.bound(rows, 12);
+    let dense = b.input("dense", &[36, 3], 4);
+    b.bound(dense, 4);
+    let product = b.node("product", op::Dense, &[rows, dense]);
+    b.bound(product, 22);
+    b.output(product);
+    b.build().map(Arc::new)
+}
+
 /// A division, in a ring that is not a power of two: clear alone runs it.
 pub fn division() -> Result<Arc<Program>, ProgramError> {
     let mut b = ProgramBuilder::new("division", Ring::Odd(4_293_918_721));

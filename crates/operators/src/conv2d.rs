@@ -9,7 +9,8 @@ use crate::tensor_type::{Dim, number, to_type};
 use crate::window::{image, slide};
 use crate::{Arguments, Fusion, Operand, Operator, Shared, TensorType, Value, Window, wire};
 
-/// x `[N,..,C,H,W]`, weight `[O,C/groups,KH,KW]`, optional bias `[O]` at the product's scale; padding is zero.
+/// x `[N,..,C,H,W]`, weight `[O,C/groups,KH,KW]`, optional bias `[O]` at the product's scale; padding is zero. A weight or bias that is
+/// computed has the batch in front; runs have one sample then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conv2d {
     /// The kernel's window.
@@ -70,7 +71,7 @@ impl Operator for Conv2d {
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
-        linear::run(protocol, arguments, conv2d).map(Shared::Integers)
+        linear::run(protocol, arguments, |x, weight| self.geometry(x, weight), conv2d).map(Shared::Integers)
     }
 }
 

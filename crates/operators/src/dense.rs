@@ -7,7 +7,8 @@ use crate::linear::{self, check_bias};
 use crate::tensor_type::{Dim, full, to_type};
 use crate::{Arguments, Fusion, Operator, Shared, TensorType, Value, wire};
 
-/// x `[N,..,K]`, weight `[K,M]`, optional bias `[M]` at the product's scale.
+/// x `[N,..,K]`, weight `[K,M]`, optional bias `[M]` at the product's scale. A weight or bias that is computed has the batch in front; runs
+/// have one sample then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dense;
 
@@ -44,7 +45,7 @@ impl Operator for Dense {
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
-        linear::run(protocol, arguments, linear::linear).map(Shared::Integers)
+        linear::run(protocol, arguments, |x, weight| self.geometry(x, weight), linear::linear).map(Shared::Integers)
     }
 }
 

@@ -2,10 +2,10 @@
 
 use covey_protocols::api::Result;
 use covey_protocols::{
-    Bias, Comparison, Epilogue, Geometry, Placement, Protocol, ProtocolError, Truncation, WeightSource,
+    Bias, Comparison, Epilogue, Geometry, Placement, Protocol, ProtocolError, Shaped, Truncation, WeightSource,
 };
 
-use crate::{Arguments, Operand, Value};
+use crate::{Arguments, Operand, Value, Visibility};
 
 /// x, weight and the optional bias of a linear layer.
 pub(crate) fn operands<'a>(
@@ -16,13 +16,16 @@ pub(crate) fn operands<'a>(
         [x, weight, bias] => (x, weight, Some(bias)),
         _ => return Err(format!("takes an input, a weight and optionally a bias, not {} operands", inputs.len())),
     };
-    for operand in [Some(weight), bias].into_iter().flatten() {
-        if !operand.is_weight() {
+    for operand in [Some(weight), bias].into_iter().flatten().filter(|operand| !operand.is_weight()) {
+        if operand.visibility != Visibility::Secret || !operand.batched {
             return Err(format!(
-                "'{}' is computed at run time and is no parameter, state or constant: use Matmul, Mul or Add",
+                "'{}' is computed and not secret for each sample: give a parameter, a constant or a secret value",
                 operand.name
             ));
         }
+    }
+    if !weight.is_weight() && !x.batched {
+        return Err(format!("'{}' has no batch dimension, which weight '{}' has", x.name, weight.name));
     }
     Ok((x, weight, bias))
 }
@@ -39,18 +42,41 @@ pub(crate) fn check_bias(bias: Option<&Value>, size: usize, scale: u32) -> std::
     Ok(())
 }
 
-/// Runs a linear layer on its arguments.
+/// Runs a linear layer on its arguments. `geometry` is [`crate::Operator::geometry`].
 pub(crate) fn run<P: Protocol + ?Sized>(
     protocol: &mut P,
     arguments: &Arguments<P>,
+    geometry: impl FnOnce(&[usize], &[usize]) -> Result<Geometry>,
     layer: impl FnOnce(&mut P, &P::Arith, &P::Weight, Option<Operand<P>>, After<P>) -> Result<P::Arith>,
 ) -> Result<P::Arith> {
-    let weight = arguments.weight.ok_or(ProtocolError::Internal("a linear layer's weight"))?;
+    let computed;
+    let weight = match arguments.weight {
+        Some(weight) => weight,
+        None => {
+            let weight = of_the_sample(protocol, arguments.operand(1)?)?;
+            let geometry = geometry(&arguments.x.full_shape(1), weight.shape())?;
+            computed = protocol.prepare(WeightSource::Computed(&weight), geometry, Placement::Cpu)?;
+            &computed
+        }
+    };
     let bias = if arguments.operands.len() > 2 { Some(arguments.operand(2)?) } else { None };
+    let flat = match bias {
+        Some(Operand::Secret(bias)) if bias.shape().len() > 1 => Some(of_the_sample(protocol, Operand::Secret(bias))?),
+        _ => None,
+    };
+    let bias = flat.as_ref().map(Operand::Secret).or(bias);
     let residual = arguments.residual.map(|residual| residual.share(protocol));
     let after = After { truncate: arguments.truncate, residual: residual.as_deref(), relu: arguments.relu };
     let x = arguments.share(protocol, 0)?;
     layer(protocol, &x, weight, bias, after)
+}
+
+/// A computed operand `[1,..]` as the weight of its sample.
+fn of_the_sample<P: Protocol + ?Sized>(protocol: &mut P, operand: Operand<P>) -> Result<P::Arith> {
+    match (operand, operand.shape()) {
+        (Operand::Secret(share), [1, shape @ ..]) => Ok(protocol.reshape(share, shape)),
+        _ => Err(ProtocolError::Internal("a computed weight for each of several samples")),
+    }
 }
 
 /// The working form of a weight.

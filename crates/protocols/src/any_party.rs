@@ -223,6 +223,7 @@ impl<P: Served> Local for Erased<P> {
 fn source<P: Served>(source: WeightSource<'_, AnyShare, AnyStoredShare, P::Word>) -> WeightOf<'_, P> {
     match source {
         WeightSource::Shared(x) => WeightSource::Shared(x.known()),
+        WeightSource::Computed(x) => WeightSource::Computed(x.known()),
         WeightSource::Stored(x) => WeightSource::Stored(x.into_known()),
         WeightSource::Public(x) => WeightSource::Public(x),
     }

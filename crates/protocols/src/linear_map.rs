@@ -144,7 +144,7 @@ impl<Arith: Shaped, StoredShare: Shaped, W: Word> WeightSource<'_, Arith, Stored
     /// Refuses a source of another size than the map's weight: a defect in the caller, as programs are validated.
     pub(crate) fn check(&self, geometry: &Geometry) -> Result<()> {
         let shape = match self {
-            WeightSource::Shared(w) => w.shape(),
+            WeightSource::Shared(w) | WeightSource::Computed(w) => w.shape(),
             WeightSource::Stored(w) => w.shape(),
             WeightSource::Public(w) => w.shape(),
         };

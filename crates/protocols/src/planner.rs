@@ -273,10 +273,12 @@ impl Linear for Planner {
     fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, _placement: Placement) -> Result<PlannedWeight> {
         let kind = match source {
             WeightSource::Shared(_) => WeightKind::Shared,
+            WeightSource::Computed(_) => WeightKind::Computed,
             WeightSource::Stored(stored) => WeightKind::Stored { bits: stored.bits },
             WeightSource::Public(_) => WeightKind::Public,
         };
-        let node = std::mem::replace(&mut self.node, WEIGHTS);
+        let node = self.node;
+        self.node = if kind == WeightKind::Computed { node } else { WEIGHTS };
         self.charge(Gate::Prepare { geometry, weight: kind });
         self.node = node;
         let held = self.hold(Held::Weight { geometry: &geometry, kind });

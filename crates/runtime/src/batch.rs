@@ -1,5 +1,6 @@
 //! How many samples fit one run.
 
+use covey_operators::Fusion;
 use covey_program::{Node, Program};
 
 use crate::RuntimeError;
@@ -9,6 +10,9 @@ const MAX_ELEMENTS: usize = 1 << 31;
 
 /// Most samples one run of `program` takes.
 fn batch_limit(program: &Program) -> usize {
+    if program.nodes().iter().any(|node| has_computed_weight(program, node)) {
+        return 1;
+    }
     (MAX_ELEMENTS / largest(program).max(1)).max(1)
 }
 
@@ -30,6 +34,11 @@ pub fn check_batch(program: &Program, batch: usize) -> Result<(), RuntimeError> 
         _ if batch > limit => Err(RuntimeError::LargeBatch { program: program.name().into(), batch, limit }),
         _ => Ok(()),
     }
+}
+
+/// Whether it is a linear layer whose weight or bias is another one for each sample.
+fn has_computed_weight(program: &Program, node: &Node) -> bool {
+    node.op.fusion() == Fusion::Linear && node.inputs[1..].iter().any(|id| !program.value(*id).is_weight())
 }
 
 /// The largest tensor a node builds beside its operands and result, for one sample.

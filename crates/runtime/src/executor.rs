@@ -341,8 +341,11 @@ impl<P: Protocol + ?Sized> Preparation<P> {
             return Err(RuntimeError::MissingParameter(self.program.value(*id).name.clone()));
         }
         let Preparation { program, schedule, weights, resident, .. } = self;
-        // A weight that is neither parameter nor constant.
-        let unprepared = |step: &&Step| step.op.fusion() == Fusion::Linear && !weights.contains_key(&step.node);
+        // Computed weights are prepared in the run.
+        let comes_with_model = |step: &Step| step.inputs.get(1).is_some_and(|id| program.value(*id).is_weight());
+        let unprepared = |step: &&Step| {
+            step.op.fusion() == Fusion::Linear && comes_with_model(step) && !weights.contains_key(&step.node)
+        };
         if let Some(step) = schedule.steps().iter().find(unprepared) {
             let weight = step.inputs.get(1).map(|id| program.value(*id).name.clone());
             return Err(RuntimeError::MissingParameter(weight.unwrap_or_default()));

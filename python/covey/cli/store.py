@@ -74,7 +74,8 @@ def fill(
                 made += count
     except (CoveyError, KeyboardInterrupt):
         if made:
-            console.complain(f"stored before that: {made} inference(s); fill with --inferences {inferences - made} for the rest")
+            left = inferences - made
+            console.complain(f"stored before that: {made} inference(s); for the rest fill with --inferences {left}")
         raise
     seconds = time.perf_counter() - start
     if as_json:
@@ -172,7 +173,8 @@ def _at_once(program: Program, kind: str, batch: int, config: Path, preprocess_l
     parties = parties_of(config)[0] if len(find_protocol(kind).computing) > 1 else None
     explained = explain(program, kind, parties=parties, batch=batch, preprocess_linear=preprocess_linear)
     ots = sum(explained.plan["correlated_ots"])
-    return max(1, int(PORTION_SECONDS / (explained.total.offline_bytes / BYTES_PER_SECOND + ots / OTS_PER_SECOND + 1e-6)))
+    seconds = explained.total.offline_bytes / BYTES_PER_SECOND + ots / OTS_PER_SECOND
+    return max(1, int(PORTION_SECONDS / max(seconds, 1e-6)))
 
 
 def _protocol(name: str | None, config: Path) -> str:

@@ -150,9 +150,12 @@ impl Arithmetic {
             let public = bench.tensor(&w_shape, &weights);
             let biases = cycled(values, channels);
             let (secret_bias, public_bias) = (bench.vector(0, &biases)?, bench.tensor(&[channels], &biases));
-            for (weight, known) in
-                [(WeightSource::Shared(&secret), "shared"), (WeightSource::Public(&public), "public")]
-            {
+            let sources = [
+                (WeightSource::Shared(&secret), "shared"),
+                (WeightSource::Computed(&secret), "computed"),
+                (WeightSource::Public(&public), "public"),
+            ];
+            for (weight, known) in sources {
                 let weight = bench.protocol.prepare(weight, geometry, Placement::Cpu)?;
                 let biases = [
                     (None, "no"),

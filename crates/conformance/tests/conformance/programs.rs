@@ -29,7 +29,7 @@ const SEQUENCES: [(Phase, u64); 5] =
     [(Phase::Joint, 1), (Phase::Joint, 2), (Phase::Joint, 3), (Phase::Joint, 7), (Phase::Joint, 8)];
 
 fn check<H: Harness>(transport: Transport, bits: u32, program: fn(Ring) -> Result<Arc<Program>, ProgramError>) {
-    check_runs::<H>(transport, bits, program, &RUNS);
+    check_runs::<H>(transport, bits, program, &RUNS, 3);
 }
 
 fn check_runs<H: Harness>(
@@ -37,12 +37,13 @@ fn check_runs<H: Harness>(
     bits: u32,
     program: fn(Ring) -> Result<Arc<Program>, ProgramError>,
     runs: &[(Phase, u64)],
+    batch: usize,
 ) {
     let ring = Ring::Pow2(bits);
     let program = program(ring).unwrap();
     let weights = programs::weights(&program).unwrap();
     let revealing = runs.iter().filter(|(phase, _)| *phase != Phase::Preprocess).count();
-    let inputs = (0..revealing).map(|number| programs::inputs(&program, 3, number)).collect();
+    let inputs = (0..revealing).map(|number| programs::inputs(&program, batch, number)).collect();
     let case = Case { program, weights, inputs };
     for (adder, tile) in
         [(Adder::Auto, 1 << 14), (Adder::FewestBytes, 64), (Adder::Balanced, 1 << 14), (Adder::Ripple, 1 << 14)]
@@ -70,13 +71,19 @@ macro_rules! programs {
         #[test] fn tables_in_memory() { check::<$harness>(Transport::Memory, $bits, programs::tables); }
         #[test] fn tables_over_tls() { check::<$harness>(Transport::Tls, $bits, programs::tables); }
         #[test] fn sequence_in_memory() {
-            check_runs::<$harness>(Transport::Memory, $bits, programs::sequence, &SEQUENCES);
+            check_runs::<$harness>(Transport::Memory, $bits, programs::sequence, &SEQUENCES, 3);
         }
         #[test] fn sequence_simulated() {
-            check_runs::<$harness>(Transport::Simulated, $bits, programs::sequence, &SEQUENCES);
+            check_runs::<$harness>(Transport::Simulated, $bits, programs::sequence, &SEQUENCES, 3);
         }
         #[test] fn sequence_over_tls() {
-            check_runs::<$harness>(Transport::Tls, $bits, programs::sequence, &SEQUENCES);
+            check_runs::<$harness>(Transport::Tls, $bits, programs::sequence, &SEQUENCES, 3);
+        }
+        #[test] fn computed_weights_in_memory() {
+            check_runs::<$harness>(Transport::Memory, $bits, programs::computed_weights, &RUNS, 1);
+        }
+        #[test] fn computed_weights_over_tls() {
+            check_runs::<$harness>(Transport::Tls, $bits, programs::computed_weights, &RUNS, 1);
         }
         #[test] fn bits_in_memory() { check::<$harness>(Transport::Memory, $bits, programs::bits); }
         #[test] fn bits_simulated() { check::<$harness>(Transport::Simulated, $bits, programs::bits); }

@@ -73,6 +73,28 @@ fn products_by_lattice() {
     }
 }
 
+/// Layers whose weights are computed, by lattice encryption: results of clear, messages and rounds of the plan, and OTs for the ReLU alone.
+#[test]
+fn computed_weights_by_lattice() {
+    use Phase::{Joint, Online, Preprocess};
+    fn check<H: Harness>(transport: Transport, ring: Ring, options: Options) {
+        let session = Session::<H>::new(transport, ring, options);
+        let program = programs::computed_weights(ring).unwrap();
+        let weights = programs::weights(&program).unwrap();
+        let inputs = (0..2).map(|number| programs::inputs(&program, 1, number)).collect();
+        let case = Case { program, weights, inputs };
+        let runs = [(Joint, 1), (Preprocess, 2), (Online, 2)];
+        conform_program(&session, &case, &runs).unwrap_or_else(|failure| panic!("{ring}: {failure}"));
+        let plan = plan(&case.program, CostModel::of::<H::Protocol>(), session.options, 1).unwrap();
+        let rounds = |name: &str| plan.nodes.iter().find(|node| node.name == name).map(|node| node.rounds);
+        assert_eq!((rounds("gradient"), rounds("product")), (Some(2), Some(2)), "{ring}");
+    }
+    let options = Options { linear: LinearMethod::Lattice, tile: 64, ..Options::default() };
+    check::<TwoPartyHarness<u32>>(Transport::Memory, Ring::Pow2(32), options);
+    check::<TwoPartyHarness<u64>>(Transport::Tls, Ring::Pow2(37), options);
+    check::<TwoPartyHarness<u64>>(Transport::Simulated, Ring::Pow2(64), Options { preprocess_linear: true, ..options });
+}
+
 /// A network by lattice encryption in all orders of phases, layers preprocessed or not, messages of a pass in a row or as they come.
 #[test]
 fn a_network_by_lattice_in_every_order_of_phases() {

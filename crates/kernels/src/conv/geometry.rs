@@ -116,7 +116,7 @@ impl ConvGeometry {
     }
 
     /// Output positions of one image and channel.
-    pub(crate) fn positions(&self) -> usize {
+    pub fn positions(&self) -> usize {
         self.output().iter().product()
     }
 
@@ -127,7 +127,7 @@ impl ConvGeometry {
     }
 
     /// Products summed for one output element.
-    pub(crate) fn depth(&self) -> usize {
+    pub fn depth(&self) -> usize {
         self.in_channels / self.groups * self.kernel[0] * self.kernel[1]
     }
 

@@ -74,8 +74,10 @@ pub enum Placement {
 
 /// Where a weight comes from.
 pub enum WeightSource<'a, Arith, StoredShare, W> {
-    /// Secret-shared among the parties, computed in this session.
+    /// Secret-shared among the parties in this session, for all its runs.
     Shared(&'a Arith),
+    /// Secret-shared among the parties, computed in a run and for that run alone.
+    Computed(&'a Arith),
     /// Secret-shared by its owner ahead of the session.
     Stored(StoredShare),
     /// Known to every party.
@@ -88,8 +90,10 @@ pub type WeightOf<'a, P> = WeightSource<'a, <P as Session>::Arith, <P as Session
 /// What the cost of a product depends on in a weight, beside its geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightKind {
-    /// Secret-shared among the parties, computed in this session.
+    /// Secret-shared among the parties in this session.
     Shared,
+    /// Secret-shared among the parties, computed in the run.
+    Computed,
     /// Secret-shared by its owner ahead of the session, its elements `|w| < 2^bits`, which is public.
     Stored {
         /// Of the program's bound.

@@ -36,6 +36,8 @@ pub struct Weight<W> {
     kernel: Option<LinearWeight<W>>,
     /// A party's part of E, where that is opened in every run.
     own: Option<Fill<W>>,
+    /// It serves one run, in which E has been opened.
+    computed: bool,
 }
 
 /// The words of a share, from any element on.
@@ -44,7 +46,7 @@ pub(super) type Fill<W> = Arc<dyn Fn(usize, &mut [W]) + Send + Sync>;
 impl<W: Word> Weight<W> {
     fn new(geometry: Geometry, public: bool, parts: Vec<Part<W>>) -> Self {
         let kernel = (!parts.is_empty()).then(|| geometry.kernel(parts));
-        Weight { geometry, public, kernel, own: None }
+        Weight { geometry, public, kernel, own: None, computed: false }
     }
 
     /// Memory it takes.
@@ -84,6 +86,10 @@ impl<W: Word> Linear for Beaver<W> {
         geometry: Geometry,
         _: Placement,
     ) -> Result<Weight<W>> {
+        if let WeightSource::Computed(w) = source {
+            source.check(&geometry)?;
+            return self.computed(w, geometry);
+        }
         // Once for a version of a weight, so apart from what its layer exchanges in every run.
         self.party.scheduler.enter(WEIGHTS);
         let prepared = self.prepared(value, source, geometry);
@@ -97,7 +103,7 @@ impl<W: Word> Linear for Beaver<W> {
         let opened = match weight.public {
             true => None,
             false => {
-                let mut opened = match self.party.options.pipelines.inter_linear {
+                let mut opened = match self.party.options.pipelines.inter_linear || weight.computed {
                     true => self.open_masked(x)?,
                     false => self.open_beside(x, weight.geometry.weights_len(), weight.own.as_ref())?,
                 };
@@ -199,7 +205,7 @@ impl<W: Word> Beaver<W> {
                 let parts = if self.number().is_some() { vec![Part::Words(w.data().to_vec())] } else { Vec::new() };
                 return Ok(Weight::new(geometry, true, parts));
             }
-            WeightSource::Shared(w) => from_words(w.0.data().to_vec()),
+            WeightSource::Shared(w) | WeightSource::Computed(w) => from_words(w.0.data().to_vec()),
             WeightSource::Stored(StoredShare { share: Share::Drawn(mask), .. }) => {
                 Arc::new(move |start, out| mask.fill(start, out))
             }
@@ -222,6 +228,18 @@ impl<W: Word> Beaver<W> {
         };
         let again = !self.party.options.pipelines.inter_linear;
         Ok(Weight { own: own.filter(|_| again), ..Weight::new(geometry, false, parts) })
+    }
+
+    /// A weight of one run: B is a mask of this run, and E = w - B is opened like any factor.
+    fn computed(&mut self, w: &Arith<W>, geometry: Geometry) -> Result<Weight<W>> {
+        let Opened { difference, mask } = self.open_masked(w)?;
+        // A phase in which a role computes nothing leaves both empty.
+        let parts = match (mask.is_empty(), self.number()) {
+            (true, _) => Vec::new(),
+            (false, Some(_)) => vec![Part::Words(mask), Part::Words(difference)],
+            (false, None) => vec![Part::Words(mask)],
+        };
+        Ok(Weight { computed: true, ..Weight::new(geometry, false, parts) })
     }
 
     /// The own part of the next B for value number `value`; at the dealer all of them. The number is the value's and, as a mask serves one

@@ -19,6 +19,7 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
             let bytes = word * geometry.weights_len() as u64;
             match (kind, geometry) {
                 (WeightKind::Public, _) => roles(bytes, 0),
+                (WeightKind::Computed, _) => roles(2 * bytes, bytes),
                 // The mask is drawn for each use.
                 (_, Geometry::Dense { .. }) => roles(bytes, 0),
                 (_, Geometry::Conv2d(_)) => roles(2 * bytes, bytes),

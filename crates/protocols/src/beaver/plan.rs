@@ -35,7 +35,8 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             let public = weight == WeightKind::Public;
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
             let inputs = geometry.inputs(batch);
-            let mut cost = match (public, options.pipelines.inter_linear) {
+            let once = options.pipelines.inter_linear || weight == WeightKind::Computed;
+            let mut cost = match (public, once) {
                 (true, _) => Cost::default(),
                 (false, true) => opening(inputs),
                 (false, false) => again::plan(geometry.weights_len(), inputs, ring, options),

@@ -313,7 +313,7 @@ impl Linear for Clear {
 
     fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, _placement: Placement) -> Result<ClearWeight> {
         let words = match &source {
-            WeightSource::Shared(weight) => &weight.data,
+            WeightSource::Shared(weight) | WeightSource::Computed(weight) => &weight.data,
             WeightSource::Stored(weight) => &weight.data,
             WeightSource::Public(weight) => weight.data(),
         };

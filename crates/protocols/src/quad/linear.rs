@@ -49,7 +49,7 @@ impl<W: Word> Weight<W> {
             _ => None,
         };
         let parts = match source {
-            WeightSource::Shared(w) => {
+            WeightSource::Shared(w) | WeightSource::Computed(w) => {
                 let main = w.sum(0..w.len()).to_vec();
                 let beside = match role {
                     Role::P0 => w.extra.data().to_vec(),
@@ -111,7 +111,7 @@ impl<W: Word> Linear for Quad<W> {
         match &source {
             WeightSource::Stored(stored) => self.note_stored(stored),
             WeightSource::Public(value) => self.note_public_parameter(value),
-            WeightSource::Shared(_) => {}
+            WeightSource::Shared(_) | WeightSource::Computed(_) => {}
         }
         Weight::new(self.party.role, source, geometry)
     }

@@ -28,7 +28,7 @@ impl<W: Word> Weight<W> {
         let public = matches!(source, WeightSource::Public(_));
         source.check(&geometry)?;
         let parts = match source {
-            WeightSource::Shared(w) => {
+            WeightSource::Shared(w) | WeightSource::Computed(w) => {
                 let (first, second) = (w.first.data().to_vec(), w.second.data().to_vec());
                 match role {
                     Role::P0 => vec![Part::Words(first), Part::Words(second)],

@@ -34,6 +34,7 @@ impl<W: Word> Weight<W> {
         source.check(&geometry)?;
         let (kind, words) = match source {
             WeightSource::Shared(w) => (WeightKind::Shared, Some(w.0.clone())),
+            WeightSource::Computed(w) => (WeightKind::Computed, Some(w.0.clone())),
             WeightSource::Public(w) => (WeightKind::Public, Some(w.clone())),
             WeightSource::Stored(w) => (WeightKind::Stored { bits: w.bits }, w.value),
         };
@@ -64,7 +65,8 @@ pub(super) fn shape(geometry: &Geometry, batch: usize, kind: WeightKind, ring: R
     let (bits, owned) = match kind {
         // Negative elements of Z_n are not short.
         WeightKind::Stored { bits } if matches!(ring, Ring::Pow2(_)) => ((bits + 1).min(ring.bits()), true),
-        kind => (ring.bits(), kind != WeightKind::Shared),
+        WeightKind::Shared | WeightKind::Computed => (ring.bits(), false),
+        WeightKind::Stored { .. } | WeightKind::Public => (ring.bits(), true),
     };
     match geometry {
         Geometry::Conv2d(conv) => {
@@ -156,6 +158,9 @@ impl<W: Word> Linear for TwoParty<W> {
         } else if let Some(lattice) = by_lattice {
             self.party.next_gate();
             self.lattice_product(&lattice, weight, x.0.data(), &mut sum)?;
+        } else if let Some(products) = lattice::Products::of_layer(&weight.geometry, batch, weight.kind, ring, &options)
+        {
+            self.lattice_layer(&products, &weight.geometry, x.0.data(), weight.words(), &mut sum)?;
         } else if weight.kind != WeightKind::Public {
             let product = self::shape(&weight.geometry, batch, weight.kind, ring);
             match &weight.geometry {

@@ -35,6 +35,17 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
                 let beside = (2 * count + masked) * word + STATE;
                 return lattice.memory(options).map(|bytes| bytes + beside).to_vec();
             }
+            if let Gate::Linear { geometry, batch, weight, .. } = *gate
+                && let Some(products) = lattice::Products::of_layer(&geometry, batch, weight, ring, options)
+            {
+                // The patches of all images, and the products across twice.
+                let patches = match geometry {
+                    Geometry::Conv2d(conv) => conv.groups * conv.depth() * batch * conv.positions(),
+                    Geometry::Dense { .. } => 0,
+                };
+                let beside = (2 * count + patches as u64) * word + STATE;
+                return products.memory(word, options).map(|bytes| bytes + beside).to_vec();
+            }
             if let Gate::Matmul { shape, .. } = gate
                 && let Some(products) = lattice::Products::chosen(shape, ring, options)
             {

@@ -305,7 +305,10 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
             let product = match (weight, by_lattice) {
                 (WeightKind::Public, _) => Cost::default(),
                 (_, Some(lattice)) => lattice.cost([geometry.inputs(batch), geometry.outputs(batch)], options),
-                (kind, None) => product::cost(linear::shape(&geometry, batch, kind, ring), options),
+                (kind, None) => match lattice::Products::of_layer(&geometry, batch, kind, ring, options) {
+                    Some(products) => products.cost(options),
+                    None => product::cost(linear::shape(&geometry, batch, kind, ring), options),
+                },
             };
             then(product, geometry.outputs(batch), truncate, relu)
         }

@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use covey_kernels::ConvGeometry;
+use covey_kernels::conv::im2col;
 use covey_ring::{Ring, Word};
 
 use super::exchange::LinearMap;
 use super::{Lattice, find};
-use crate::api::{Geometry, LinearMethod, MatmulShape, Options, Result};
+use crate::api::{Geometry, LinearMethod, MatmulShape, Options, Result, WeightKind};
 use crate::cost::Cost;
 use crate::two_party::share::Arithmetic;
 use crate::two_party::{TwoParty, linear, product};
@@ -63,6 +64,30 @@ impl Products {
         let latency = u128::from(options.network.latency_us) * 2_000;
         let by_ot = || product::time(linear::matmul_shape(dims, ring), options);
         (options.linear == LinearMethod::Lattice || nanoseconds + latency < by_ot()).then_some(found)
+    }
+
+    /// The same for a layer whose weight was computed: x times a dense layer's weight, or a convolution's kernels times the patches of all
+    /// images.
+    pub fn of_layer(
+        geometry: &Geometry,
+        batch: usize,
+        kind: WeightKind,
+        ring: Ring,
+        options: &Options,
+    ) -> Option<Self> {
+        let dims = match *geometry {
+            _ if kind != WeightKind::Computed => return None,
+            Geometry::Dense { inputs, outputs } => {
+                MatmulShape { batch: 1, rows: batch, inner: inputs, columns: outputs }
+            }
+            Geometry::Conv2d(conv) => MatmulShape {
+                batch: conv.groups,
+                rows: conv.out_channels / conv.groups,
+                inner: conv.depth(),
+                columns: batch * conv.positions(),
+            },
+        };
+        Products::chosen(&dims, ring, options)
     }
 
     /// The maps, with the lowest bit of the piece that each multiplies by: a0·b1 of every piece, then the others.
@@ -159,6 +184,42 @@ impl<W: Word> TwoParty<W> {
                 let (unit, within) = (at / (rows * columns), at % (rows * columns));
                 add((unit * rows + within % rows) * columns + within / rows, value);
             }
+        }
+        Ok(())
+    }
+
+    /// Adds this party's share of the products across of a layer to `sum`, of its shares of the input and of the computed weight.
+    pub(in crate::two_party) fn lattice_layer(
+        &mut self,
+        products: &Products,
+        geometry: &Geometry,
+        x: &[W],
+        weight: &[W],
+        sum: &mut [W],
+    ) -> Result<()> {
+        let Geometry::Conv2d(conv) = geometry else { return self.lattice_matmul(products, x, weight, sum) };
+        let MatmulShape { batch: groups, rows, inner, columns } = products.dims;
+        let positions = conv.positions();
+        // [groups, inner, images, positions] of one image's [inner, positions] after the other.
+        let mut patches = vec![W::ZERO; groups * inner * columns];
+        let mut of_image = vec![W::ZERO; inner * positions];
+        for (image, x) in x.chunks_exact(conv.input_len().max(1)).enumerate() {
+            for group in 0..groups {
+                im2col(conv, group, x, &mut of_image);
+                for (row, patch) in of_image.chunks_exact(positions.max(1)).enumerate() {
+                    let at = (group * inner + row) * columns + image * positions;
+                    patches[at..at + positions].copy_from_slice(patch);
+                }
+            }
+        }
+        let mut across = vec![W::ZERO; groups * rows * columns];
+        self.lattice_matmul(products, weight, &patches, &mut across)?;
+        let arithmetic = Arithmetic::new(products.ring);
+        let channels = groups * rows;
+        for (index, across) in across.chunks_exact(positions.max(1)).enumerate() {
+            let (channel, image) = (index / (columns / positions), index % (columns / positions));
+            let out = &mut sum[(image * channels + channel) * positions..][..positions];
+            out.iter_mut().zip(across).for_each(|(out, &value)| *out = arithmetic.add(*out, value));
         }
         Ok(())
     }
