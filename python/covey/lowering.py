@@ -111,6 +111,8 @@ class Settings:
     public_weights: bool = False
     fine_weights: bool = False
     """Whether small weights are given more fractional bits."""
+    finer_bits: int = 0
+    """How many more fractional bits those values of a training step have that the graph calls `finer`."""
     table_error: float = 4.5e-4
     """The largest error that is wanted of a function's table: calibration data may ask for less."""
 
@@ -343,6 +345,8 @@ class Lowering:
 
     def settled_scale(self, name: str) -> int:
         """Fractional bits that a result is truncated to: the ordinary ones, unless what reads it asks for fewer."""
+        if name in self.graph.finer:
+            return self.scale + self.settings.finer_bits
         reader = self.graph.producer(self.graph.narrow.get(name, ""))
         return self.scale if reader is None else reader.op.operand_scale(self, reader)
 
@@ -445,7 +449,7 @@ class Lowering:
     def _input_scale(self, name: str, ends: tuple[float, float]) -> int:
         """The ordinary scale; for an input that is only compared, what it needs as far as differences have room."""
         if name not in self.graph.compared:
-            return self.scale
+            return self.settled_scale(name)
         widest = max(abs(ends[0]), abs(ends[1]), ends[1] - ends[0])
         room = self.settings.available_bits - 1 - int(np.frexp(widest)[1])
         return max(0, min(self.graph.compared[name], room))

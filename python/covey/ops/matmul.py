@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +20,9 @@ from covey.ops.reshape import Reshape
 from covey.ops.tile import expand_to
 from covey.ops.transpose import Transpose
 from covey.ops.window import Window
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,15 @@ class Matmul(Op):
         centre = np.matmul(x.centre, y.centre)
         radius = np.matmul(np.abs(x.centre), y.radius) + np.matmul(x.radius, np.abs(y.centre) + y.radius)
         return of_centre(centre, radius, terms=x.low.shape[-1], products=x.magnitude * y.magnitude)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        x, y = inputs
+        return [
+            build.part(x, lambda: build.matmul(gradient, build.swapped(y))),
+            build.part(y, lambda: build.matmul(build.swapped(x), gradient)),
+        ]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x, y = (low.value(name) for name in node.inputs)

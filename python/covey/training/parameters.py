@@ -1,0 +1,146 @@
+"""The tensors of a model that training may change, and how the imported network has each: turned, reshaped or in part."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from covey.errors import OptionError, UnsupportedError
+from covey.importers import onnx as onnx_models
+from covey.importers import sklearn, torch_export
+from covey.importers.source import Source, is_torch
+from covey.inputs import listed
+from covey.interval import Array
+from covey.ir import Graph, Value
+from covey.training.builder import Builder
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor as the model has it, and whether it is one to train."""
+
+    array: Array
+    trained: bool
+
+
+@dataclass(frozen=True)
+class View:
+    """What a parameter of the graph is of a tensor: its dimensions in another order, then in another shape."""
+
+    tensor: str
+    order: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def of(self, build: Builder, value: Value) -> Value:
+        """The same of a value."""
+        return build.reshape(build.transpose(value, self.order), self.shape)
+
+
+def tensors(source: Source, example_inputs: Any = None) -> dict[str, Tensor]:
+    """The model's floating-point tensors by name."""
+    if is_torch(source):
+        return _of_torch(source, example_inputs)
+    if sklearn.is_sklearn(source):
+        raise OptionError("a fitted scikit-learn model is trained already: give a PyTorch or an ONNX model")
+    return _of_onnx(source)
+
+
+def _of_torch(source: Any, example_inputs: Any) -> dict[str, Tensor]:
+    import torch
+
+    if isinstance(source, torch.nn.Module):
+        state, parameters = source.state_dict(), dict(source.named_parameters())
+        trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
+        # Two names of one parameter, as tied weights have them, are the first.
+        owners = {parameter.data_ptr(): name for name, parameter in reversed(list(parameters.items()))}
+        trained = {name for name in trained if owners.get(parameters[name].data_ptr()) == name}
+    else:
+        program = source
+        if isinstance(source, str | os.PathLike):
+            program = torch.export.load(os.fspath(source))
+        state, trained = program.state_dict, set(program.graph_signature.parameters)
+    return {
+        name: Tensor(tensor.detach().cpu().double().numpy().copy(), name in trained)
+        for name, tensor in state.items()
+        if tensor.is_floating_point()
+    }
+
+
+def _of_onnx(source: Any) -> dict[str, Tensor]:
+    from onnx import numpy_helper
+
+    model = onnx_models.load(source)
+    found = {}
+    statistics = {
+        name for node in model.graph.node if node.op_type == "BatchNormalization" for name in node.input[3:5]
+    }
+    for entry in model.graph.initializer:
+        array = numpy_helper.to_array(entry)
+        if array.dtype.kind == "f":
+            trained = array.ndim > 0 and entry.name not in statistics and not _is_constant(entry.name)
+            found[entry.name] = Tensor(array.astype(np.float64), trained)
+    return found
+
+
+def _is_constant(name: str) -> bool:
+    """Whether an exporter made up the name: of constants that are part of the network's form."""
+    return bool(re.match(r"(onnx::)?(_?[vV]al_|Constant|/.*Constant|onnx::(Add|Sub|Div|Mul|Pow)_)", name))
+
+
+def chosen(found: Mapping[str, Tensor], freeze: Sequence[str]) -> dict[str, Array]:
+    """What is trained: all tensors that may be but those whose names match a pattern of `freeze`."""
+    names = [name for name, tensor in found.items() if tensor.trained]
+    for pattern in freeze:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise OptionError(f"freeze '{pattern}' matches no parameter: the model trains {listed(names)}")
+    kept = [name for name in names if not any(fnmatchcase(name, pattern) for pattern in freeze)]
+    if not kept:
+        raise OptionError("every parameter is frozen and none is left to train: freeze fewer")
+    return {name: found[name].array for name in kept}
+
+
+def views(graph: Graph, found: Mapping[str, Array]) -> dict[str, View]:
+    """Which parameters of the graph are views of these tensors.
+
+    Raises `UnsupportedError` where a parameter is a tensor's in name, but not as a whole.
+    """
+    used: dict[str, View] = {}
+    for name, array in graph.parameters.items():
+        tensor = _owner(name, found)
+        if tensor is None:
+            continue
+        view = _view(tensor, found[tensor], array)
+        if view is not None:
+            used[name] = view
+        elif any(name in node.inputs for node in graph.nodes):
+            reader = next(node for node in graph.nodes if name in node.inputs)
+            reason = f"it reads a part of '{tensor}', or something computed from it"
+            raise UnsupportedError(reader.name, reader.source_op, reason, f"freeze it (freeze=['{tensor}'])")
+    return used
+
+
+def _owner(name: str, found: Mapping[str, Array]) -> str | None:
+    """The tensor that a parameter is named after: importers add what they made of it."""
+    while name not in found and "." in name:
+        name = name.rpartition(".")[0]
+    return name if name in found else None
+
+
+def _view(name: str, tensor: Array, array: Array) -> View | None:
+    if tensor.size != array.size:
+        return None
+    fits = []
+    for order in itertools.permutations(range(tensor.ndim)) if tensor.ndim <= 5 else [tuple(range(tensor.ndim))]:
+        turned = tensor.transpose(order)
+        if np.array_equal(turned.reshape(array.shape), array):
+            fits.append((turned.shape == array.shape, order))
+    if not fits:
+        return None
+    return View(name, max(fits, key=lambda fit: fit[0])[1], array.shape)
