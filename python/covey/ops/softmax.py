@@ -23,6 +23,7 @@ from covey.lowering import Lowered, Lowering
 from covey.normalising import inverse, logarithm
 from covey.ops.max_pool import MaxPool
 from covey.ops.reshape import Reshape
+from covey.ops.scalar import Scalar
 from covey.ops.transpose import Transpose
 from covey.ops.window import MOST_STEPS, Window
 from covey.rounding import half_added, rounded
