@@ -56,6 +56,8 @@ class Builder:
         self.running: list[Running] = []
         self.growing: dict[str, float] = {}
         """Values that may become so many times as large over many steps as in one."""
+        self.reach: dict[str, float] = {}
+        """Absolute values that may be reached, whatever the calibration data say."""
         self.spans: dict[str, tuple[float, float]] = {}
         """Where values lie at least, whatever the calibration data say."""
         self.batch_statistics = True

@@ -44,6 +44,8 @@ class Shared:
 
     nexts: list[Next]
     rate: Value | None = None
+    largest: float = 1.0
+    """What the factor is at most."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,10 @@ class Adam(Optimizer):
             sums.append(after)
         first = build.emit(Inverse(1, 1.0), sums[0], hint="first_inverse")
         second = build.mul(build.emit(Inverse(2, 1.0), sums[1], hint="second_inverse"), sums[1])
-        return Shared(nexts, build.mul(first, second))
+        rate = build.mul(first, second)
+        largest = math.sqrt(1.0 / (1.0 - self.beta2))
+        build.reach |= {first.name: 1.0, second.name: largest, rate.name: largest}
+        return Shared(nexts, rate, largest)
 
     def step(self, build: Builder, variable: Variable, shared: Shared) -> list[Next]:
         gradient, mean = self._gradient(build, variable)
@@ -164,7 +169,11 @@ class Adam(Optimizer):
         build.spans[positive.name] = (floor, 0.0)
         inverse = build.emit(Inverse(2, 1.0), positive, hint="inverse")
         assert shared.rate is not None
-        step = build.mul(build.mul(first_after, inverse), shared.rate)
+        direction = build.mul(first_after, inverse)
+        step = build.mul(direction, shared.rate)
+        # By Cauchy and Schwarz a direction is at most the root of the sum of (beta1^2 / beta2)^i.
+        largest = 1.0 / math.sqrt(max(1.0 - self.beta1**2 / self.beta2, 1.0 - self.beta2))
+        build.reach |= {inverse.name: floor**-0.5, direction.name: largest, step.name: largest * shared.largest}
         moves = [(step, -self.lr)]
         if self.weight_decay and self.decoupled:
             moves.append((variable.value, -self.lr * self.weight_decay))

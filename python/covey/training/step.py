@@ -9,7 +9,7 @@ from typing import Any
 from covey.errors import ModelError, NodeError, OptionError
 from covey.importers.source import Source, examine
 from covey.interval import Array
-from covey.ir import Graph, Value
+from covey.ir import DType, Graph, Value
 from covey.passes.conv_expansion import expand_convolutions
 from covey.passes.dead_nodes import remove_dead_nodes
 from covey.passes.identity_removal import remove_identities
@@ -29,6 +29,10 @@ from covey.training.optimizers import Next, Optimizer, Variable
 from covey.training.parameters import View, chosen, tensors, views
 
 
+LOSS, RIGHT = "loss", "right"
+"""The outputs of a step: the mean loss of the minibatch, and how many labels it got right."""
+
+
 @dataclass(frozen=True)
 class Trained:
     """A tensor of the model that training changes."""
@@ -37,8 +41,10 @@ class Trained:
     initial: Array = field(repr=False)
     change: str
     """The carried value that holds how much it has changed."""
-    value: str
-    """What it is after a step."""
+    after: str
+    """What that is after a step."""
+    statistic: bool = False
+    """Whether it follows the data, as running statistics do, and not the gradient."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +57,8 @@ class Step:
     """The inputs of the data owner, the labels last."""
     trained: list[Trained]
     growing: dict[str, float]
+    reach: dict[str, float]
     spans: dict[str, tuple[float, float]]
-    loss: str
-    right: str | None
     labels: int
     """Labels of a minibatch."""
 
@@ -241,8 +246,13 @@ def _finished(
     made.outputs = [known[name].name for name in graph.outputs]
     made.carried = {name: known[after].name for name, after in graph.carried.items()}
     remove_dead_nodes(made)
+    _name_output(made, 0, LOSS, DType.FLOAT)
+    if loss.right is not None:
+        _name_output(made, 1, RIGHT, DType.INDEX)
+    statistics = {running.parameter for running in build.running}
     entries = [
-        Trained(name, initial, after.carried.name, known[after.after.name].name) for name, initial, after in trained
+        Trained(name, initial, each.carried.name, known[each.after.name].name, name in statistics)
+        for name, initial, each in trained
     ]
     return Step(
         made,
@@ -250,8 +260,17 @@ def _finished(
         [*model.inputs, LABELS],
         entries,
         {known[name].name: factor for name, factor in build.growing.items()},
+        {known[name].name: most for name, most in build.reach.items()},
         {known[name].name: span for name, span in build.spans.items()},
-        made.outputs[0],
-        made.outputs[1] if loss.right is not None else None,
         graph.values[LABELS].size,
     )
+
+
+def _name_output(graph: Graph, index: int, name: str, dtype: DType) -> None:
+    """Give an output the name that users see."""
+    old, name = graph.outputs[index], graph.fresh(name)
+    node = graph.producer(old)
+    assert node is not None, "a loss is computed"
+    node.output = name
+    graph.values[name] = replace(graph.values.pop(old), name=name, dtype=dtype)
+    graph.redirect(old, name)
