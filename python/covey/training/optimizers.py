@@ -185,7 +185,7 @@ def adamw(lr: float, weight_decay: float = 0.01, **options: Any) -> Adam:
     return Adam(lr, weight_decay, decoupled=True, **options)
 
 
-LEAST_SQUARE = 2.0**-24
+LEAST_SQUARE = 2.0**-26
 """The least that is added to a second moment, whose gradients are sums over the minibatch."""
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import numpy_helper
 
 from covey.errors import OptionError, UnsupportedError
 from covey.importers import onnx as onnx_models
@@ -43,39 +45,64 @@ class View:
         return build.reshape(build.transpose(value, self.order), self.shape)
 
 
-def tensors(source: Source, example_inputs: Any = None) -> dict[str, Tensor]:
-    """The model's floating-point tensors by name."""
+@dataclass(frozen=True)
+class Model:
+    """A model whose tensors are known and can be replaced."""
+
+    source: Any
+    tensors: dict[str, Tensor]
+    replaced: Callable[[Mapping[str, Array]], Any]
+    """The model with others in the place of some tensors."""
+
+    def probe(self, names: Iterable[str]) -> tuple[Any, dict[str, Array]]:
+        """The model with random numbers in the place of these tensors, and the numbers.
+
+        No pass takes them for a 0 or a 1 that changes nothing, and what importers make of each tensor is plain to see.
+        """
+        rng = np.random.default_rng(0)
+        drawn = {
+            name: rng.uniform(0.5, 1.5, self.tensors[name].array.shape).astype(np.float32).astype(np.float64)
+            for name in names
+        }
+        return self.replaced(drawn), drawn
+
+
+def model_of(source: Source) -> Model:
+    """A model that can be trained. Raises `OptionError` for others."""
     if is_torch(source):
-        return _of_torch(source, example_inputs)
+        return _of_torch(source)
     if sklearn.is_sklearn(source):
         raise OptionError("a fitted scikit-learn model is trained already: give a PyTorch or an ONNX model")
     return _of_onnx(source)
 
 
-def _of_torch(source: Any, example_inputs: Any) -> dict[str, Tensor]:
+def _of_torch(source: Any) -> Model:
     import torch
 
     if isinstance(source, torch.nn.Module):
         state, parameters = source.state_dict(), dict(source.named_parameters())
         trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
-        # Two names of one parameter, as tied weights have them, are the first.
-        owners = {parameter.data_ptr(): name for name, parameter in reversed(list(parameters.items()))}
-        trained = {name for name in trained if owners.get(parameters[name].data_ptr()) == name}
     else:
-        program = source
-        if isinstance(source, str | os.PathLike):
-            program = torch.export.load(os.fspath(source))
-        state, trained = program.state_dict, set(program.graph_signature.parameters)
-    return {
+        source = torch_export.read(source)
+        state, trained = source.state_dict, set(source.graph_signature.parameters)
+
+    def replaced(arrays: Mapping[str, Array]) -> Any:
+        other = copy.deepcopy(source)
+        tensors = other.state_dict() if isinstance(other, torch.nn.Module) else other.state_dict
+        with torch.no_grad():
+            for name, array in arrays.items():
+                tensors[name].copy_(torch.from_numpy(array))
+        return other
+
+    found = {
         name: Tensor(tensor.detach().cpu().double().numpy().copy(), name in trained)
         for name, tensor in state.items()
         if tensor.is_floating_point()
     }
+    return Model(source, found, replaced)
 
 
-def _of_onnx(source: Any) -> dict[str, Tensor]:
-    from onnx import numpy_helper
-
+def _of_onnx(source: Any) -> Model:
     model = onnx_models.load(source)
     found = {}
     statistics = {
@@ -86,7 +113,17 @@ def _of_onnx(source: Any) -> dict[str, Tensor]:
         if array.dtype.kind == "f":
             trained = array.ndim > 0 and entry.name not in statistics and not _is_constant(entry.name)
             found[entry.name] = Tensor(array.astype(np.float64), trained)
-    return found
+
+    def replaced(arrays: Mapping[str, Array]) -> Any:
+        other = onnx.ModelProto()
+        other.CopyFrom(model)
+        for entry in other.graph.initializer:
+            if entry.name in arrays:
+                dtype = numpy_helper.to_array(entry).dtype
+                entry.CopyFrom(numpy_helper.from_array(arrays[entry.name].astype(dtype), entry.name))
+        return other
+
+    return Model(model, found, replaced)
 
 
 def _is_constant(name: str) -> bool:
@@ -107,13 +144,14 @@ def chosen(found: Mapping[str, Tensor], freeze: Sequence[str]) -> dict[str, Arra
 
 
 def views(graph: Graph, found: Mapping[str, Array]) -> dict[str, View]:
-    """Which parameters of the graph are views of these tensors.
+    """Which parameters of the graph are views of these tensors, which hold no number twice.
 
     Raises `UnsupportedError` where a parameter is a tensor's in name, but not as a whole.
     """
     used: dict[str, View] = {}
+    holders = {_content(array): name for name, array in found.items()}
     for name, array in graph.parameters.items():
-        tensor = _owner(name, found)
+        tensor = holders.get(_content(array)) or _owner(name, found)
         if tensor is None:
             continue
         view = _view(tensor, found[tensor], array)
@@ -124,6 +162,11 @@ def views(graph: Graph, found: Mapping[str, Array]) -> dict[str, View]:
             reason = f"it reads a part of '{tensor}', or something computed from it"
             raise UnsupportedError(reader.name, reader.source_op, reason, f"freeze it (freeze=['{tensor}'])")
     return used
+
+
+def _content(array: Array) -> bytes:
+    """The numbers of an array, in whatever order."""
+    return np.sort(array, axis=None).tobytes()
 
 
 def _owner(name: str, found: Mapping[str, Array]) -> str | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from covey.errors import ModelError, NodeError, OptionError
-from covey.importers.source import Source, examine
+from covey.importers.source import Source, examine, is_torch
+from covey.inputs import listed
 from covey.interval import Array
 from covey.ir import DType, Graph, Value
 from covey.passes.conv_expansion import expand_convolutions
@@ -26,7 +28,7 @@ from covey.training.builder import Builder
 from covey.training.differentiate import differentiate
 from covey.training.losses import LABELS, Loss, loss_of
 from covey.training.optimizers import Next, Optimizer, Variable
-from covey.training.parameters import View, chosen, tensors, views
+from covey.training.parameters import View, chosen, model_of, views
 
 
 LOSS, RIGHT = "loss", "right"
@@ -81,14 +83,18 @@ def make(
         raise OptionError(f"batch_norm '{batch_norm}' is unknown: use train or frozen")
     optimizer.check()
     emit_loss = loss_of(loss)
-    found = tensors(source, example_inputs)
-    model, errors = _imported(source, name, example_inputs)
+    found = model_of(source)
+    every = chosen(found.tensors, freeze)
+    probe, drawn = found.probe(every)
+    model, errors = _imported(probe, name or _name_of(source), example_inputs)
     if errors:
         raise errors[0]
     if len(model.outputs) != 1:
         raise ModelError(f"the model has {len(model.outputs)} outputs: train one with a single output")
-    every = chosen(found, freeze)
-    seen = views(model, every)
+    seen = views(model, drawn)
+    unread = [name for name in every if name not in {view.tensor for view in seen.values()}]
+    if unread:
+        raise OptionError(f"the network does not read {listed(unread)} as it is: freeze it (freeze=['{unread[0]}'])")
     build = Builder(model.name, batch)
     build.batch_statistics = batch_norm == "train"
     stacked = _Stacking(build, model, every, seen)
@@ -99,6 +105,13 @@ def make(
     gradients = differentiate(build, {scores.name: made.gradient})
     nexts, trained = _stepped(build, stacked, optimizer, made, gradients)
     return _finished(build, model, made, nexts, trained)
+
+
+def _name_of(source: Source) -> str | None:
+    """What a file calls the model."""
+    if isinstance(source, str | os.PathLike):
+        return os.path.splitext(os.path.basename(os.fspath(source)))[0]
+    return None if not is_torch(source) or hasattr(source, "graph_signature") else type(source).__name__
 
 
 def _imported(source: Source, name: str | None, example_inputs: Any) -> tuple[Graph, list[NodeError]]:
