@@ -201,6 +201,8 @@ class Graph:
     """Those among them whose numbers have no classes and are 0 or 1."""
     carried: dict[str, str] = field(default_factory=dict)
     """The inputs that a session carries from run to run, and the output that each is in the next run."""
+    opened: dict[str, str] = field(default_factory=dict)
+    """What opens to the data owner where it ends a sequence, by the carried input that it is kept beside."""
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Where the values lie over the calibration data whose range decides how a function of them is drawn."""
     finer: set[str] = field(default_factory=set)

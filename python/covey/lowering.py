@@ -143,6 +143,8 @@ class Lowering:
     """How many elements of an inference the shifts so far make wrap around, on average, at the bounds."""
     carried: dict[int, int] = field(default_factory=dict)
     """The ids of inputs that a session carries from run to run, and of what they are in the next run."""
+    opened: dict[int, int] = field(default_factory=dict)
+    """The ids of carried inputs, and of what opens at the end of a sequence."""
     _values: dict[str, Lowered] = field(default_factory=dict)
     _parameters: dict[tuple[str, int, float, int], Lowered] = field(default_factory=dict)
     _integers: dict[tuple[str, int, int], Array] = field(default_factory=dict)
@@ -160,6 +162,8 @@ class Lowering:
         for name, output in self.graph.carried.items():
             self._values[output] = result = close(self, self._values[name], output)
             self.carried[self._values[name].id] = result.id
+        for name, output in self.graph.opened.items():
+            self.opened[self._values[name].id] = self._values[output].id
         self.program.ring.pow2 = self.settings.ring_bits
         self.program.inputs.extend(self._values[name].id for name in self.graph.inputs)
         self.program.outputs.extend(self._values[name].id for name in self.graph.outputs)

@@ -79,6 +79,7 @@ def compile_training(
     input_range: calibration_data.Ranges | None = None,
     freeze: Sequence[str] = (),
     batch_norm: str = "train",
+    open_weights: bool = False,
     scale: int | None = None,
     seed: int = 0,
     name: str | None = None,
@@ -90,7 +91,8 @@ def compile_training(
     "mse". `calibration` are samples and labels of at least one minibatch: a few steps on them, in floating point, say
     how large values become. `input_range` is what the data owner's client enforces, by default what these samples
     span, widened. `freeze` names parameters that stay as they are, as patterns such as "features.*". With `batch_norm`
-    "frozen" batch normalisation takes the model's own statistics.
+    "frozen" batch normalisation takes the model's own statistics. With `open_weights` what was trained opens to the data
+    owner where it ends the training; otherwise it never opens.
 
     Raises a `CoveyError` that names what cannot be trained, and the way out.
     """
@@ -102,6 +104,7 @@ def compile_training(
         batch=batch,
         freeze=freeze,
         batch_norm=batch_norm,
+        open_weights=open_weights,
         name=name,
     )
     ranges = _declared(step, input_range)

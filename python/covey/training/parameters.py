@@ -24,6 +24,16 @@ from covey.ir import Graph, Value
 from covey.training.builder import Builder
 
 
+WEIGHTS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "BatchNormalization"), (1, 2)),
+    **dict.fromkeys(("LayerNormalization", "InstanceNormalization", "GroupNormalization"), (1, 2)),
+    **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization", "PRelu"), (1,)),
+    **dict.fromkeys(("MatMul", "Add", "Sub", "Mul", "Div"), (0, 1)),
+    **dict.fromkeys(("Gather", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Cast"), (0,)),
+}
+"""The operands of ONNX operators that are weights where they are constants: others say how an operator works."""
+
+
 @dataclass(frozen=True)
 class Tensor:
     """A tensor as the model has it, and whether it is one to train."""
@@ -105,13 +115,16 @@ def _of_torch(source: Any) -> Model:
 def _of_onnx(source: Any) -> Model:
     model = onnx_models.load(source)
     found = {}
-    statistics = {
-        name for node in model.graph.node if node.op_type == "BatchNormalization" for name in node.input[3:5]
+    elsewhere = {
+        name
+        for node in model.graph.node
+        for place, name in enumerate(node.input)
+        if place not in WEIGHTS.get(node.op_type, ())
     }
     for entry in model.graph.initializer:
         array = numpy_helper.to_array(entry)
         if array.dtype.kind == "f":
-            trained = array.ndim > 0 and entry.name not in statistics and not _is_constant(entry.name)
+            trained = array.ndim > 0 and entry.name not in elsewhere and not _is_constant(entry.name)
             found[entry.name] = Tensor(array.astype(np.float64), trained)
 
     def replaced(arrays: Mapping[str, Array]) -> Any:

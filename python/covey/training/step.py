@@ -12,6 +12,7 @@ from covey.importers.source import Source, examine, is_torch
 from covey.inputs import listed
 from covey.interval import Array
 from covey.ir import DType, Graph, Value
+from covey.ops.add import Add
 from covey.passes.conv_expansion import expand_convolutions
 from covey.passes.dead_nodes import remove_dead_nodes
 from covey.passes.identity_removal import remove_identities
@@ -30,6 +31,9 @@ from covey.training.losses import LABELS, Loss, loss_of
 from covey.training.optimizers import Next, Optimizer, Variable
 from covey.training.parameters import View, chosen, model_of, views
 
+
+OPENED = "trained."
+"""What the names of values that open at the end begin with; the model's own name follows."""
 
 LOSS, RIGHT = "loss", "right"
 """The outputs of a step: the mean loss of the minibatch, and how many labels it got right."""
@@ -74,6 +78,7 @@ def make(
     batch: int,
     freeze: Sequence[str] = (),
     batch_norm: str = "train",
+    open_weights: bool = False,
     name: str | None = None,
 ) -> Step:
     """The step of a model. Raises a `CoveyError` that names what cannot be trained."""
@@ -104,6 +109,8 @@ def make(
         made = emit_loss(build, scores)
     gradients = differentiate(build, {scores.name: made.gradient})
     nexts, trained = _stepped(build, stacked, optimizer, made, gradients)
+    if open_weights:
+        _opened(build, trained)
     return _finished(build, model, made, nexts, trained)
 
 
@@ -214,6 +221,15 @@ def _stepped(
     return nexts, trained
 
 
+def _opened(build: Builder, trained: list[tuple[str, Array, Next]]) -> None:
+    """What is trained, as it is after a step: it opens where the data owner ends the sequence."""
+    for name, initial, entry in trained:
+        with build.at(name, "Parameter", f"{OPENED}{name}"):
+            value = build.emit(Add(), build.parameter(name, initial), entry.after)
+        build.graph.finer.add(value.name)
+        build.graph.opened[entry.carried.name] = value.name
+
+
 def _running(build: Builder, parameter: str, statistic: Value, momentum: float) -> Next:
     from covey.ops.combined import Combined
 
@@ -258,6 +274,7 @@ def _finished(
     made = final.graph
     made.outputs = [known[name].name for name in graph.outputs]
     made.carried = {name: known[after].name for name, after in graph.carried.items()}
+    made.opened = {name: known[opens].name for name, opens in graph.opened.items()}
     remove_dead_nodes(made)
     _name_output(made, 0, LOSS, DType.FLOAT)
     if loss.right is not None:
