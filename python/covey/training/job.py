@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,11 +36,14 @@ SCALES = (20, 18, 16, 14, 12, 10)
 FINER_BITS = 8
 """How many more weights and moments have: a step changes them by less than a unit of other values."""
 
-BEYOND = 4.0
+BEYOND = 8.0
 """How much further than that of inference a bound reaches: values of later steps may be larger than the first ones'."""
 
-MOST_STEPS = 8
-"""Steps in floating point that bounds and scales are taken from, at most."""
+FEWEST_STEPS, MOST_STEPS = 8, 200
+"""How many steps in floating point bounds and scales are taken from."""
+
+REHEARSED = 2e8
+"""So many elements are computed in these steps, or little more, as far as the fewest of them allow."""
 
 TABLE_ERROR = 2.0**-13
 """The largest error of a table."""
@@ -109,15 +113,22 @@ def compile_training(
     )
     ranges = _declared(step, input_range)
     records = read(calibration[0], calibration[1], forms(step.graph, batch, ranges), batch)
-    orders = (shuffled(len(records), seed, epoch) for epoch in range(MOST_STEPS))
-    batches = [minibatch for order in orders for minibatch in records.minibatches(batch, order)][:MOST_STEPS]
-    found = rehearse(step, batches)
+    steps = _steps_to_rehearse(step.graph)
+    orders = (shuffled(len(records), seed, epoch) for epoch in itertools.count(1))
+    every = (minibatch for order in orders for minibatch in records.minibatches(batch, order))
+    found = rehearse(step, itertools.islice(every, steps))
     if not all(map(math.isfinite, found.losses)):
         raise DataError(
             f"in floating point the loss is {found.losses[-1]} after {len(found.losses)} steps: use a smaller learning "
             f"rate, or normalise the data"
         )
-    return _compiled(step, found, ranges, scale, len(batches))
+    return _compiled(step, found, ranges, scale, steps)
+
+
+def _steps_to_rehearse(graph: Graph) -> int:
+    """As many as do not take long."""
+    elements = sum(graph.values[node.output].size for node in graph.nodes)
+    return max(FEWEST_STEPS, min(MOST_STEPS, int(REHEARSED / elements)))
 
 
 def _declared(step: Step, input_range: calibration_data.Ranges | None) -> dict[str, tuple[float, float]]:
