@@ -10,7 +10,7 @@ operands (honest-majority.md); Covey asks |v| < 2^(l-2) of every value, which co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NoReturn
 
@@ -113,6 +113,8 @@ class Settings:
     """Whether small weights are given more fractional bits."""
     finer_bits: int = 0
     """How many more fractional bits those values of a training step have that the graph calls `finer`."""
+    whole_bounds: bool = False
+    """Whether one interval stands for all elements of a value: large ones then take little memory and time."""
     table_error: float = 4.5e-4
     """The largest error that is wanted of a function's table: calibration data may ask for less."""
 
@@ -157,7 +159,10 @@ class Lowering:
             self._input(self.graph.values[name])
         for node in self.graph.nodes:
             result = node.op.lower(self, node)
-            self._values[node.output] = self.settle(node, result)
+            result = self.settle(node, result)
+            if self.settings.whole_bounds:
+                result = replace(result, interval=result.interval.whole)
+            self._values[node.output] = result
             self._integers.clear()
         for name, output in self.graph.carried.items():
             self._values[output] = result = close(self, self._values[name], output)

@@ -12,11 +12,11 @@ from covey.errors import UnsupportedError
 from covey.interval import Array, Interval, integer_bits
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
-from covey.rounding import half_added
+from covey.rounding import half_added, rounded
 from covey.steps import interim
 
-DIGITS = 16
-"""Significant bits that factors are given, as far as the ring has room."""
+DIGITS, FEWEST_DIGITS = 16, 10
+"""Significant bits that factors are given as far as the ring has room, and those they need."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,11 @@ class Combined(Op):
     def lower(self, low: Lowering, node: Node) -> Lowered:
         operands = [low.value(name) for name in node.inputs]
         scale = self._scale(low, node, operands)
+        if any(self._short(x, factor, scale) for x, factor in zip(operands, self.factors, strict=True)):
+            # A shift of its own leaves room for the factor of a product.
+            settled = low.settled_scale(node.output)
+            operands = [rounded(low, node, x, settled, f"operand{index}") for index, x in enumerate(operands)]
+            scale = self._scale(low, node, operands)
         terms = []
         for index, (x, factor) in enumerate(zip(operands, self.factors, strict=True)):
             bits = scale - x.scale
@@ -74,6 +79,11 @@ class Combined(Op):
                 magnitude=None if last else math.ldexp(interval.magnitude, -scale),
             )
         return half_added(low, node, total, low.settled_scale(node.output), "sum")
+
+    @staticmethod
+    def _short(x: Lowered, factor: float, scale: int) -> bool:
+        """Whether a factor has fewer digits than it needs, if its operand is brought to a sum's scale."""
+        return not float(factor).is_integer() and abs(math.ldexp(factor, scale - x.scale)) < 2.0 ** (FEWEST_DIGITS - 1)
 
     def _scale(self, low: Lowering, node: Node, operands: list[Lowered]) -> int:
         """Of the sum: it gives every factor its digits, as far as the ring has room for all products."""

@@ -187,7 +187,7 @@ def _range_of_carried(step: Step, name: str, magnitudes: dict[str, float]) -> tu
     most = MARGIN * max(magnitudes[name], magnitudes[after])
     initial = next((entry.initial for entry in step.trained if entry.change == name), None)
     if initial is not None:
-        most = max(MARGIN * most, 2.0 * float(np.abs(initial).max(initial=0.0)), 1.0)
+        most = max(most / BEYOND * MARGIN, MARGIN * float(np.abs(initial).max(initial=0.0)), 1.0)
     reach = 2.0 ** math.ceil(math.log2(max(most, 2.0**-8)))
     return -reach, reach
 
@@ -213,7 +213,11 @@ def _choose(prepared: Prepared, scale: int | None) -> Choice:
     refusal: DoesNotFitError | None = None
     for fractional in [scale] if scale is not None else SCALES:
         settings = Settings(
-            ring_bits=RING, scale=fractional, finer_bits=FINER_BITS, table_error=max(TABLE_ERROR, 2.0 ** (2 - fractional))
+            ring_bits=RING,
+            scale=fractional,
+            finer_bits=FINER_BITS,
+            whole_bounds=True,
+            table_error=max(TABLE_ERROR, 2.0 ** (2 - fractional)),
         )
         try:
             return choose(prepared.graph, settings, prepared.ranges, prepared.magnitudes, (RING,), fractional)
