@@ -36,8 +36,11 @@ def drawn(*shape: int, seed: int = 1) -> np.ndarray:
 
 def through(op: str, function: Callable[[Any], Any], shape: tuple[int, ...] = (2, 6, 7), **attributes: Any) -> Case:
     """The operator on x times a constant."""
-    return [node("Mul", "x w", "a"), node(op, "a", "z", **attributes)], shape, {"w": drawn(*shape)}, (
-        lambda x, w: function(x * w)
+    return (
+        [node("Mul", "x w", "a"), node(op, "a", "z", **attributes)],
+        shape,
+        {"w": drawn(*shape)},
+        (lambda x, w: function(x * w)),
     )
 
 
@@ -295,9 +298,7 @@ OPTIMIZERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
         ("transformer", "adam"),
     ],
 )  # fmt: skip
-def test_steps_of_whole_networks_are_pytorchs(
-    network: str, optimizer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_of_whole_networks_are_pytorchs(network: str, optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizers, "LEAST_SQUARE", 0.0)
     rng = np.random.default_rng(6)
     shape = {"lenet": (4, 1, 28, 28), "residual": (5, 3, 8, 8), "transformer": (5, 6)}[network]
@@ -320,7 +321,7 @@ def test_steps_of_whole_networks_are_pytorchs(
     loose = optimizer.startswith("adam")  # torch adds epsilon to the root, we under it
     np.testing.assert_allclose(found.losses, losses, rtol=1e-5 if loose else 1e-12)
     off = networks.differences(step, found.trained(step), due)
-    # Attention does not depend on the bias of keys: of its gradient, which is 0 but for rounding, Adam makes full steps.
+    # Attention does not depend on the bias of keys: of a gradient that is rounding alone, Adam makes full steps.
     off = {name: error for name, error in off.items() if not (loose and name.endswith("in_proj_bias"))}
     assert max(off.values()) < (5e-3 if loose else 1e-9), off
 

@@ -42,7 +42,9 @@ def residual(torch: Any) -> Any:
             self.bn2 = nn.BatchNorm2d(outputs)
             self.shortcut = nn.Sequential()
             if stride != 1 or inputs != outputs:
-                self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+                self.shortcut = nn.Sequential(
+                    nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+                )
 
         def forward(self, x: Any) -> Any:
             y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))

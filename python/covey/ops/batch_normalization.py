@@ -75,9 +75,7 @@ class BatchNormalization(Op):
         for parameter, found in ((mean, means), (variance, squares)):
             build.keep(parameter, build.reshape(found, (channels,)), self.momentum)
 
-    def _frozen(
-        self, build: Builder, x: Value, scale: Value, shift: Value, mean: Value, variance: Value
-    ) -> Value:
+    def _frozen(self, build: Builder, x: Value, scale: Value, shift: Value, mean: Value, variance: Value) -> Value:
         if scale.batched or shift.batched:
             of_model = [build.graph.parameters[each.name] for each in (mean, variance)]
             factor, summand = self.affine(np.ones_like(of_model[0]), np.zeros_like(of_model[0]), *of_model)
@@ -118,7 +116,9 @@ def _batch_normalization(node: OnnxNode) -> None:
         )
     parameters = [node.parameter(array, node.inputs[index + 1]) for index, array in enumerate(arrays)]
     # ONNX says what part of the running statistic stays.
-    node.emit(BatchNormalization(epsilon, 1.0 - float(node.attribute("momentum", 0.9))), [node.activation(0), *parameters])
+    node.emit(
+        BatchNormalization(epsilon, 1.0 - float(node.attribute("momentum", 0.9))), [node.activation(0), *parameters]
+    )
 
 
 @from_torch(

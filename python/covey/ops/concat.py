@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,7 +51,7 @@ class Concat(Op):
         start = 0
         for x in inputs:
             places = range(start, start := start + x.shape[self.axis - 1])
-            parts.append(build.part(x, lambda: build.pick_along(gradient, self.axis - 1, places)))
+            parts.append(build.part(x, partial(build.pick_along, gradient, self.axis - 1, places)))
         return parts
 
     def lower(self, low: Lowering, node: Node) -> Lowered:

@@ -13,12 +13,12 @@ import numpy as np
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
-from covey.ops.gather import ABSENT, Gather, strides
-from covey.ops.pad import Pad
 from covey.interval import Array, Interval, of_centre
 from covey.ir import Node, Op, Shape, Value, spatial
 from covey.linear import emit_linear
 from covey.lowering import Lowered, Lowering
+from covey.ops.gather import ABSENT, Gather, strides
+from covey.ops.pad import Pad
 from covey.ops.window import Steps, Window, image_window, read_steps
 
 if TYPE_CHECKING:
@@ -139,7 +139,10 @@ class Conv2d(Op):
         return [
             build.part(x, lambda: self._back(build, x, weight, gradient)),
             build.part(weight, lambda: self._of_weight(build, x, weight, gradient)),
-            *(build.part(each, lambda: build.reshape(build.sum_over(gradient, others), each.shape)) for each in bias),
+            *(
+                build.reshape(build.sum_over(gradient, others), each.shape) if build.learns(each) else None
+                for each in bias
+            ),
         ]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:

@@ -67,7 +67,9 @@ class Dense(Op):
         columns = gradient.shape[-1]
 
         def of_weight() -> Value:
-            rows, gradients = (build.reshape(each, (each.size // each.shape[-1], each.shape[-1])) for each in (x, gradient))
+            rows, gradients = (
+                build.reshape(each, (each.size // each.shape[-1], each.shape[-1])) for each in (x, gradient)
+            )
             return build.matmul(build.swapped(rows), gradients)
 
         return [

@@ -46,9 +46,7 @@ class TwoSlopes(Op):
         (x,) = inputs
         if not build.learns(x):
             return build.emit(self, x)
-        return build.total(
-            [build.affine(x, self.below), build.affine(build.positive_part(x), self.above - self.below)]
-        )
+        return build.total([build.affine(x, self.below), build.affine(build.positive_part(x), self.above - self.below)])
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])

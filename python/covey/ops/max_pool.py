@@ -11,11 +11,11 @@ import numpy as np
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
-from covey.ops.concat import Concat
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value, spatial
 from covey.lowering import Lowered, Lowering
 from covey.ops.average_pool import adaptive_pool, emit_global, image_rank, pool_rows, pool_volume
+from covey.ops.concat import Concat
 from covey.ops.window import STILL, Window, image_window, read_kernel, read_steps, torch_pooling
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,7 +53,7 @@ class Rotation(Op):
     ) -> Sequence[Value | None]:
         factors = zip(inputs, (self.cosines, self.sines), strict=True)
         return [
-            build.part(x, lambda: build.mul(gradient, build.parameter(f"{result.name}.angles", angles)))
+            build.part(x, partial(build.mul, gradient, build.parameter(f"{result.name}.angles", angles)))
             for x, angles in factors
         ]
 

@@ -86,7 +86,10 @@ class Softmax(Op):
         self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
     ) -> Sequence[Value | None]:
         inner = build.sum_over(build.mul(gradient, result), [len(result.shape) - 1])
-        return [build.part(inputs[0], lambda: build.mul(build.sub(gradient, inner), result)), *(None for _ in inputs[1:])]
+        return [
+            build.part(inputs[0], lambda: build.mul(build.sub(gradient, inner), result)),
+            *(None for _ in inputs[1:]),
+        ]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         rows = Rows.of(low, node, self.mask)

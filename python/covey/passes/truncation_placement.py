@@ -36,7 +36,11 @@ def place_truncations(graph: Graph, *, averages: bool = True) -> frozenset[str]:
         elif isinstance(node.op, Add | Sub):
             # What is finer than others is shifted left to a product's scale, as parameters are encoded at it.
             activations = [name for name in node.inputs if name not in graph.parameters and name not in graph.finer]
-            if activations and node.output not in graph.finer and all(name in wide and graph.only_consumer(name) is node for name in activations):
+            if (
+                activations
+                and node.output not in graph.finer
+                and all(name in wide and graph.only_consumer(name) is node for name in activations)
+            ):
                 left.update(activations)
                 wide.add(node.output)
         elif isinstance(node.op, MaxPool):

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-
 from covey.errors import UnsupportedError
 from covey.interval import Array
 from covey.ir import DType, Graph, Node, Op, Shape, Value
@@ -37,7 +35,7 @@ WAY_OUT = "freeze the parameters before it, or replace it"
 
 @dataclass(frozen=True)
 class Running:
-    """A statistic that is kept beside the weights: `(1 - momentum)` of what it was and `momentum` of the minibatch's."""
+    """A statistic that is kept: `(1 - momentum)` of what it was and `momentum` of the minibatch's."""
 
     parameter: str
     statistic: Value

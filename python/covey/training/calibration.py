@@ -1,4 +1,4 @@
-"""A few steps in floating point on calibration data: where every value of a step lies, and what training is to come to."""
+"""A few steps in floating point on calibration data: where every value of a step lies."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ def rehearse(step: Step, batches: Iterable[Mapping[str, Array]]) -> Rehearsal:
     kept = set(graph.outputs)
     for batch in batches:
         outputs: dict[str, Array] = {}
-        for name, value in reference.each(graph, {**batch, **found.carried}):
-            low, high = found.spans.get(name, (np.inf, -np.inf))
-            found.spans[name] = (min(low, float(value.min())), max(high, float(value.max())))
-            if name in kept:
-                outputs[name] = value
+        with np.errstate(all="ignore"):  # a loss that is no number says so
+            for name, value in reference.each(graph, {**batch, **found.carried}):
+                low, high = found.spans.get(name, (np.inf, -np.inf))
+                found.spans[name] = (min(low, float(value.min())), max(high, float(value.max())))
+                if name in kept:
+                    outputs[name] = value
         found.carried = {name: outputs[after] for name, after in graph.carried.items()}
         found.losses.append(outputs[LOSS].item())
         if RIGHT in outputs:

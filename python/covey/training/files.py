@@ -33,7 +33,9 @@ def write(path: str | os.PathLike[str], weights: Weights, model: Source | None =
         trained = model_of(model).replaced(weights)
         _whole(target, partial(_onnx if suffix == ".onnx" else _torch, model=trained))
     else:
-        raise OptionError(f"'{target}' is no file for weights: end its name in .npz, .safetensors or as the model's does")
+        raise OptionError(
+            f"'{target}' is no file for weights: end its name in .npz, .safetensors or as the model's does"
+        )
 
 
 def _whole(path: Path, writer: Any) -> None:
@@ -42,7 +44,8 @@ def _whole(path: Path, writer: Any) -> None:
 
 
 def _npz(stream: BinaryIO, weights: Weights) -> None:
-    np.savez(stream, **{name: array.astype(np.float32) for name, array in weights.items()})
+    arrays: dict[str, Any] = {name: array.astype(np.float32) for name, array in weights.items()}
+    np.savez(stream, **arrays)
 
 
 def _safetensors(stream: BinaryIO, weights: Weights) -> None:

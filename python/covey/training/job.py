@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,8 +95,8 @@ def compile_training(
     "mse". `calibration` are samples and labels of at least one minibatch: a few steps on them, in floating point, say
     how large values become. `input_range` is what the data owner's client enforces, by default what these samples
     span, widened. `freeze` names parameters that stay as they are, as patterns such as "features.*". With `batch_norm`
-    "frozen" batch normalisation takes the model's own statistics. With `open_weights` what was trained opens to the data
-    owner where it ends the training; otherwise it never opens.
+    "frozen" batch normalisation takes the model's own statistics. With `open_weights` what was trained opens to the
+    data owner where it ends the training; otherwise it never opens.
 
     Raises a `CoveyError` that names what cannot be trained, and the way out.
     """
@@ -135,7 +135,9 @@ def _declared(step: Step, input_range: calibration_data.Ranges | None) -> dict[s
     """What is known of the inputs' ranges before any data."""
     ranges = calibration_data.ranges_of_classes(step.graph)
     if input_range is not None:
-        open_ones = [name for name in step.data if name not in ranges and name != LABELS]
+        open_ones = [name for name in step.data if name not in ranges]
+        if not (isinstance(input_range, Mapping) and LABELS in input_range):
+            open_ones = [name for name in open_ones if name != LABELS]
         ranges |= calibration_data.read_ranges(input_range, step.graph, open_ones)
     return ranges
 
@@ -162,7 +164,7 @@ def _compiled(
         name: max(max(abs(low), abs(high)) * step.growing.get(name, 1.0), step.reach.get(name, 0.0)) * BEYOND
         for name, (low, high) in found.spans.items()
     }
-    sources = {name: "declared" for name in ranges}
+    sources = dict.fromkeys(ranges, "declared")
     for name in graph.inputs:
         if name in graph.carried:
             ranges[name] = _range_of_carried(step, name, magnitudes)
@@ -230,5 +232,3 @@ def _choose(prepared: Prepared, scale: int | None) -> Choice:
 def initial_weights(job: Job) -> dict[str, Array]:
     """The model's tensors before training."""
     return {entry.name: entry.initial for entry in job.trained}
-
-

@@ -112,5 +112,3 @@ def _count(build: Builder, x: Value) -> Value:
 def shape_of_labels(name: str, outputs: Shape) -> Shape:
     """The shape of one sample's labels for outputs of this shape."""
     return outputs[:-1] if name == "cross-entropy" else outputs
-
-

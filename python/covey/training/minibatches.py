@@ -94,4 +94,3 @@ def _check(array: Any, form: Form) -> npt.NDArray[np.float64]:
 def shuffled(count: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     """The order of an epoch's samples, which anyone can work out of the seed."""
     return np.random.default_rng([seed, epoch]).permutation(count)
-

@@ -1,4 +1,4 @@
-"""The tensors of a model that training may change, and how the imported network has each: turned, reshaped or in part."""
+"""The tensors of a model that training may change, and how the imported network has each: turned, or reshaped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from covey.inputs import listed
 from covey.interval import Array
 from covey.ir import Graph, Value
 from covey.training.builder import Builder
-
 
 WEIGHTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "BatchNormalization"), (1, 2)),

@@ -31,7 +31,6 @@ from covey.training.losses import LABELS, Loss, loss_of
 from covey.training.optimizers import Next, Optimizer, Variable
 from covey.training.parameters import View, chosen, model_of, views
 
-
 OPENED = "trained."
 """What the names of values that open at the end begin with; the model's own name follows."""
 
@@ -245,7 +244,7 @@ def _running(build: Builder, parameter: str, statistic: Value, momentum: float) 
 def _finished(
     build: Builder, model: Graph, loss: Loss, nexts: list[Next], trained: list[tuple[str, Array, Next]]
 ) -> Step:
-    """The graph with products of secrets in the place of layers whose weights are trained, and nothing that is unread."""
+    """The graph with products of secrets in the place of layers whose weights are trained."""
     graph = build.graph
     graph.outputs = [loss.loss.name, *([loss.right.name] if loss.right is not None else [])]
     graph.outputs += [each.after.name for each in nexts]

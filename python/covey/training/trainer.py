@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from covey.clear import ClearSession
 from covey.errors import CoveyError, DataError, ModelError, OptionError
 from covey.inputs import Data
 from covey.training.losses import LABELS
@@ -75,6 +76,8 @@ class Trainer:
         self.labels = _labels_of(self.program)
         self._session = session
         self._taken = 0
+        # In the clear a step that passes a bound is named; with parties a request of several takes less time.
+        self._at_once = 1 if isinstance(session, ClearSession) else AT_ONCE
 
     @property
     def taken(self) -> int:
@@ -110,7 +113,7 @@ class Trainer:
             batches = len(records) // self.batch
             for index, minibatch in enumerate(records.minibatches(self.batch, shuffled(len(records), seed, number))):
                 waiting.append(minibatch)
-                if len(waiting) == AT_ONCE or index == batches - 1:
+                if len(waiting) == self._at_once or index == batches - 1:
                     parts.append(self._steps(waiting, losses))
                     waiting = []
             yield Epoch(
@@ -173,7 +176,7 @@ def _name(value: str) -> str:
 
 
 def _forms_of(program: Program) -> tuple[list[Form], int]:
-    """What a program of training takes for one sample, and the samples of a minibatch. Raises `ModelError` for others."""
+    """What a job takes for one sample, and the samples of a minibatch. Raises `ModelError` for other programs."""
     names = [entry["name"] for entry in program.inputs]
     outputs = [entry["name"] for entry in program.outputs]
     if LABELS not in names or LOSS not in outputs or not program.carried:
@@ -182,7 +185,9 @@ def _forms_of(program: Program) -> tuple[list[Form], int]:
     for entry in program.inputs:
         classes = entry.get("classes")
         batch, *shape = entry["shape"]
-        of_sample = None if classes is None else tuple(classes[: len(classes) // batch] if len(classes) > 1 else classes)
+        of_sample = (
+            None if classes is None else tuple(classes[: len(classes) // batch] if len(classes) > 1 else classes)
+        )
         low, high = entry["low"], entry["high"]
         if of_sample is not None and all(of_sample):
             low, high = 0, max(of_sample) - 1
