@@ -39,10 +39,15 @@ if TYPE_CHECKING:
     from covey.explanation import Explanation
     from covey.generation import Generator, generate
     from covey.result import Profile, Result
+    from covey.training.job import Job, compile_training
+    from covey.training.optimizers import SGD, Adam, adamw
+    from covey.training.trainer import Trainer
     from covey.tuned import Tuned
     from covey.verification import Verification
 
 __all__ = [
+    "SGD",
+    "Adam",
     "Buckets",
     "Checked",
     "Client",
@@ -53,6 +58,7 @@ __all__ = [
     "Explanation",
     "Generator",
     "InaccurateError",
+    "Job",
     "ModelError",
     "NodeError",
     "OptionError",
@@ -60,13 +66,16 @@ __all__ = [
     "Profile",
     "Program",
     "Result",
+    "Trainer",
     "Tuned",
     "UnsupportedError",
     "Verification",
     "Weights",
     "__version__",
+    "adamw",
     "check",
     "compile",
+    "compile_training",
     "explain",
     "from_pretrained",
     "generate",
@@ -78,15 +87,21 @@ __all__ = [
 # What needs the native runtime is loaded when first asked for, so that compiling works without it. No module of the
 # package may be called as one of these: once imported, it would stand in its place.
 _RUNTIME: dict[str, str] = {
+    "Adam": "covey.training.optimizers",
     "Client": "covey.client",
     "Explanation": "covey.explanation",
     "Generator": "covey.generation",
+    "Job": "covey.training.job",
     "Profile": "covey.result",
     "Program": "covey._core",
     "Result": "covey.result",
+    "SGD": "covey.training.optimizers",
+    "Trainer": "covey.training.trainer",
     "Tuned": "covey.tuned",
     "Verification": "covey.verification",
     "Weights": "covey._core",
+    "adamw": "covey.training.optimizers",
+    "compile_training": "covey.training.job",
     "explain": "covey.api",
     "generate": "covey.generation",
     "tune": "covey.api",

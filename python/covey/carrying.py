@@ -99,8 +99,10 @@ def graph_of_runs(graph: Graph) -> Graph:
     )
 
 
-def program_of_runs(program: pb.Program, carried: Mapping[int, int]) -> pb.Program:
-    """The program whose inputs (keys, by id) are carried from its outputs (values)."""
+def program_of_runs(
+    program: pb.Program, carried: Mapping[int, int], opened: Mapping[int, int] | None = None
+) -> pb.Program:
+    """The program whose inputs (keys, by id) are carried from its outputs (values); what opens at the end, by them."""
     if not carried:
         return program
     finished = pb.Program()
@@ -115,5 +117,8 @@ def program_of_runs(program: pb.Program, carried: Mapping[int, int]) -> pb.Progr
     if program.postprocess:
         del finished.postprocess[:]
         finished.postprocess.extend(program.postprocess[index] for index in kept)
-    finished.carried.extend(pb.Carried(value=value, next=after) for value, after in carried.items())
+    for value, after in carried.items():
+        entry = finished.carried.add(value=value, next=after)
+        if opened is not None and value in opened:
+            entry.opens = opened[value]
     return finished

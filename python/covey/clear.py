@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from covey import _core
 from covey.inputs import Data, read_inputs
 from covey.model import Model
-from covey.result import NodeProfile, Profile, Result, Results, Work
+from covey.result import NodeProfile, Opened, Profile, Result, Results, Work
 
 
 class ClearSession:
@@ -27,6 +27,12 @@ class ClearSession:
         seconds = time.perf_counter() - start
         nodes = [NodeProfile.of({**row, "rounds": 0, "links": []}) for row in json.loads(timings)]
         return Result.of(self.program, opened, Profile(nodes, seconds))
+
+    def end(self) -> Opened:
+        """What the program opens at the end of the sequence of the runs before."""
+        start = time.perf_counter()
+        opened = self._runner.end()
+        return Opened.of(opened, Work(Profile([], time.perf_counter() - start), []))
 
     def infer_all(self, inputs: Sequence[Data], *, continues: bool = False) -> Results:
         """One run for each of `inputs`: a sequence, which `continues` that of the runs before or is new."""

@@ -17,7 +17,7 @@ from covey.config import protocol_for
 from covey.errors import CoveyError, OptionError
 from covey.inputs import Data, batch_of, read_inputs
 from covey.model import Source, load
-from covey.result import PartyUsage, Profile, Result, Results, Work
+from covey.result import Opened, PartyUsage, Profile, Result, Results, Work
 
 Progress = Callable[[int, int, str], None]
 """How far long work is: done, total and what is being done."""
@@ -277,6 +277,13 @@ class Session:
         start = time.perf_counter()
         profile, parties = self._session.fill_store(batch, count, progress)
         return Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
+
+    def end(self, *, progress: Progress | None = None) -> Opened:
+        """End the sequence of the runs before: what the program opens then, to this client alone."""
+        start = time.perf_counter()
+        opened, profile, parties = self._session.end(progress)
+        work = Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
+        return Opened.of(opened, work)
 
     def close(self) -> None:
         """End the session. The parties keep the weights."""

@@ -196,7 +196,9 @@ class Prepared:
         """
         if certificate is not None:
             choice.lowering.program.certificate.CopyFrom(certificate)
-        program = program_of_runs(choice.lowering.program, choice.lowering.carried if carrying else {})
+        program = program_of_runs(
+            choice.lowering.program, choice.lowering.carried if carrying else {}, choice.lowering.opened
+        )
         graph = graph_of_runs(self.graph) if carrying else self.graph
         program_bytes, program_hash = program_file(program, self.graph.name)
         summary = report.build(graph, choice, self.range_sources, self.samples, program_hash)

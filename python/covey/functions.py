@@ -194,3 +194,51 @@ def power(exponent: float) -> Function:
         low=-math.inf if whole else 0.0,
         closed=exponent > 0,
     )
+
+
+def derived(function: Function) -> tuple[float, Function] | None:
+    """A factor and the function that is the derivative with it; None where it is unknown or follows from the result."""
+    known = {"Softplus": SIGMOID, "Log": RECIPROCAL, "Sin": UNBOUNDED["Cos"], "Sinh": UNBOUNDED["Cosh"]}
+    if function.name in known:
+        return 1.0, known[function.name]
+    if function.name == "Cos":
+        return -1.0, UNBOUNDED["Sin"]
+    if function.name == "Cosh":
+        return 1.0, UNBOUNDED["Sinh"]
+    if function.name == "Sqrt":
+        return 0.5, RSQRT
+    if function.name == "Pow":
+        (exponent,) = function.parameters
+        return exponent, power(exponent - 1.0)
+    exact = _slopes(function)
+    if exact is None:
+        return None
+    left, right = (None if line is None else Line(0.0, line.slope) for line in (function.left, function.right))
+    name = f"slope of {function.name}"
+    return 1.0, Function(name, function.parameters, exact, left, right, low=function.low, high=function.high)
+
+
+def _slopes(function: Function) -> Exact | None:
+    """Derivatives that need a table of their own."""
+    if function.name == "Swish":
+        (alpha,) = function.parameters
+        return lambda x: _logistic(alpha * x) * (1.0 + alpha * x * (1.0 - _logistic(alpha * x)))
+    return {
+        "Erf": lambda x: 2.0 / math.sqrt(math.pi) * np.exp(-x * x),
+        "Gelu": lambda x: 0.5 * (1.0 + _erf(x * math.sqrt(0.5))) + x * np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi),
+        "Gelu, by tanh": _slope_of_gelu_tanh,
+        "Mish": lambda x: np.tanh(_softplus(x)) + x * _logistic(x) * (1.0 - np.tanh(_softplus(x)) ** 2),
+        "Softsign": lambda x: 1.0 / (1.0 + np.abs(x)) ** 2,
+        "Asinh": lambda x: 1.0 / np.sqrt(1.0 + x * x),
+        "Atan": lambda x: 1.0 / (1.0 + x * x),
+        "Asin": lambda x: 1.0 / np.sqrt(1.0 - x * x),
+        "Acos": lambda x: -1.0 / np.sqrt(1.0 - x * x),
+        "Acosh": lambda x: 1.0 / np.sqrt(x * x - 1.0),
+        "Atanh": lambda x: 1.0 / (1.0 - x * x),
+    }.get(function.name)
+
+
+def _slope_of_gelu_tanh(x: Array) -> Array:
+    inner = np.tanh(ROOT_TWO_OVER_PI * (x + 0.044715 * x**3))
+    slope = ROOT_TWO_OVER_PI * (1.0 + 3 * 0.044715 * x * x)
+    return np.asarray(0.5 * (1.0 + inner) + 0.5 * x * (1.0 - inner**2) * slope)

@@ -89,6 +89,16 @@ class Interval:
         shape = (1,) * self.low.ndim
         return Interval(self.low.min().reshape(shape), self.high.max().reshape(shape))
 
+    @property
+    def whole(self) -> Interval:
+        """The same for every element: one that holds all of them. It takes no memory for each."""
+        return Interval(*(np.broadcast_to(end, self.low.shape) for end in (self.low.min(), self.high.max())))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is known to be the same for every element."""
+        return not any(self.low.strides) and not any(self.high.strides)
+
     def reshape(self, shape: Sequence[int]) -> Interval:
         """The same elements in another shape."""
         return Interval(self.low.reshape(shape), self.high.reshape(shape))

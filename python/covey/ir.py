@@ -18,6 +18,7 @@ from covey.interval import Array, Interval
 
 if TYPE_CHECKING:
     from covey.lowering import Lowered, Lowering
+    from covey.training.builder import Builder
 
 Shape = tuple[int, ...]
 
@@ -92,6 +93,12 @@ class Op(ABC):
     free_scale: ClassVar[bool] = False
     """Whether the fixed-point result stays at the scale that `lower` gives it."""
 
+    reads_wide: ClassVar[bool] = False
+    """Whether operands may stand at a product's scale, which the operator's own shift brings down."""
+
+    elementwise: ClassVar[bool] = False
+    """Whether the operands broadcast."""
+
     @abstractmethod
     def shape(self, *inputs: Value) -> Shape:
         """Shape of the result for one sample. Raises `ValueError` with the reason when the operands do not fit."""
@@ -107,6 +114,23 @@ class Op(ABC):
     @abstractmethod
     def lower(self, low: Lowering, node: Node) -> Lowered:
         """Emit the program nodes that compute the result on integers."""
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        """The result for a minibatch, whose samples are a dimension in front of the operands' own.
+
+        It is written with operators that have a gradient, which reuses what the result was computed by.
+        """
+        return build.emit(self, *(build.aligned(*inputs) if self.elementwise else inputs))
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        """The gradient at each operand of the stacked form, given that at the result; None where there is none."""
+        raise build.unsupported(f"{self.label} has no gradient")
+
+    def of_secrets(self, build: Builder, *inputs: Value) -> Value:
+        """The result where weights may be activations, by products of secrets."""
+        return build.emit(self, *inputs)
 
     def operand_scale(self, low: Lowering, node: Node) -> int:
         """Fractional bits of the operand that the graph calls `narrow`."""
@@ -177,8 +201,12 @@ class Graph:
     """Those among them whose numbers have no classes and are 0 or 1."""
     carried: dict[str, str] = field(default_factory=dict)
     """The inputs that a session carries from run to run, and the output that each is in the next run."""
+    opened: dict[str, str] = field(default_factory=dict)
+    """What opens to the data owner where it ends a sequence, by the carried input that it is kept beside."""
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Where the values lie over the calibration data whose range decides how a function of them is drawn."""
+    finer: set[str] = field(default_factory=set)
+    """The values of a training step that have more fractional bits than others: weights, and what moves them."""
     narrow: dict[str, str] = field(default_factory=dict)
     """Results of linear layers that may have fewer fractional bits than others, and the value whose node decides it."""
     postprocess: dict[str, Postprocess] = field(default_factory=dict)

@@ -10,7 +10,7 @@ operands (honest-majority.md); Covey asks |v| < 2^(l-2) of every value, which co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NoReturn
 
@@ -111,6 +111,10 @@ class Settings:
     public_weights: bool = False
     fine_weights: bool = False
     """Whether small weights are given more fractional bits."""
+    finer_bits: int = 0
+    """How many more fractional bits those values of a training step have that the graph calls `finer`."""
+    whole_bounds: bool = False
+    """Whether one interval stands for all elements of a value: large ones then take little memory and time."""
     table_error: float = 4.5e-4
     """The largest error that is wanted of a function's table: calibration data may ask for less."""
 
@@ -141,6 +145,8 @@ class Lowering:
     """How many elements of an inference the shifts so far make wrap around, on average, at the bounds."""
     carried: dict[int, int] = field(default_factory=dict)
     """The ids of inputs that a session carries from run to run, and of what they are in the next run."""
+    opened: dict[int, int] = field(default_factory=dict)
+    """The ids of carried inputs, and of what opens at the end of a sequence."""
     _values: dict[str, Lowered] = field(default_factory=dict)
     _parameters: dict[tuple[str, int, float, int], Lowered] = field(default_factory=dict)
     _integers: dict[tuple[str, int, int], Array] = field(default_factory=dict)
@@ -153,11 +159,16 @@ class Lowering:
             self._input(self.graph.values[name])
         for node in self.graph.nodes:
             result = node.op.lower(self, node)
-            self._values[node.output] = self.settle(node, result)
+            result = self.settle(node, result)
+            if self.settings.whole_bounds:
+                result = replace(result, interval=result.interval.whole)
+            self._values[node.output] = result
             self._integers.clear()
         for name, output in self.graph.carried.items():
             self._values[output] = result = close(self, self._values[name], output)
             self.carried[self._values[name].id] = result.id
+        for name, output in self.graph.opened.items():
+            self.opened[self._values[name].id] = self._values[output].id
         self.program.ring.pow2 = self.settings.ring_bits
         self.program.inputs.extend(self._values[name].id for name in self.graph.inputs)
         self.program.outputs.extend(self._values[name].id for name in self.graph.outputs)
@@ -343,6 +354,8 @@ class Lowering:
 
     def settled_scale(self, name: str) -> int:
         """Fractional bits that a result is truncated to: the ordinary ones, unless what reads it asks for fewer."""
+        if name in self.graph.finer:
+            return self.scale + self.settings.finer_bits
         reader = self.graph.producer(self.graph.narrow.get(name, ""))
         return self.scale if reader is None else reader.op.operand_scale(self, reader)
 
@@ -445,7 +458,7 @@ class Lowering:
     def _input_scale(self, name: str, ends: tuple[float, float]) -> int:
         """The ordinary scale; for an input that is only compared, what it needs as far as differences have room."""
         if name not in self.graph.compared:
-            return self.scale
+            return self.settled_scale(name)
         widest = max(abs(ends[0]), abs(ends[1]), ends[1] - ends[0])
         room = self.settings.available_bits - 1 - int(np.frexp(widest)[1])
         return max(0, min(self.graph.compared[name], room))

@@ -203,6 +203,24 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Opened:
+    """What opened at the end of a sequence, by the program's names, without the dimension of samples where it is 1."""
+
+    values: dict[str, Floats] = field(repr=False)
+    integers: dict[str, Integers] = field(repr=False)
+    work: Work = field(repr=False)
+
+    @staticmethod
+    def of(entries: Sequence[Mapping[str, Any]], work: Work) -> Opened:
+        """From the runtime's integers."""
+        integers = {entry["name"]: entry["integers"] for entry in entries}
+        integers = {name: array[0] if len(array) == 1 else array for name, array in integers.items()}
+        scales = {entry["name"]: int(entry["scale"]) for entry in entries}
+        values = {name: np.ldexp(array.astype(np.float64), -scales[name]) for name, array in integers.items()}
+        return Opened(values, integers, work)
+
+
+@dataclass(frozen=True)
 class Results:
     """Several inferences of one session, as many at a time as it has lanes.
 

@@ -8,7 +8,7 @@ use covey_messages::{
     CONTROL_STREAM, Done, Fill, PhaseMessage, Run, SessionReply, SessionRequest, Terms, Usage, lane_of, lane_stream,
     one_line, wire,
 };
-use covey_program::Program;
+use covey_program::{Program, ValueId};
 use covey_protocols::Options;
 use covey_protocols::kind::{ProtocolKind, ServedProtocol};
 use covey_protocols::served::ClientHalf;
@@ -109,6 +109,8 @@ trait Half: Send {
     fn clear(&mut self);
     /// Shares what was loaded first and receives the outputs.
     fn run(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError>;
+    /// Receives what opens at the end of a sequence.
+    fn end(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError>;
 }
 
 struct Loaded<W: Word> {
@@ -199,7 +201,7 @@ impl Session {
         if !(1..=MAX_COUNT).contains(&count) {
             return Err(ClientError::Request(format!("{count} inferences to preprocess: ask for 1 to {MAX_COUNT}")));
         }
-        let run = Run { phase: PhaseMessage::Preprocess, batch, inference: self.next, count, continues: false };
+        let run = Run { phase: PhaseMessage::Preprocess, batch, inference: self.next, count, continues: false, ends: false };
         self.request(&SessionRequest::Run(run))?;
         let reports = self.reports(progress)?;
         self.stored.extend((run.inference..).take(count as usize).map(|inference| (inference, batch)));
@@ -300,7 +302,7 @@ impl Session {
         let batch = loaded.inspect_err(|_| self.lanes.iter_mut().for_each(|lane| lane.clear()))?;
         let start = Instant::now();
         self.streams.meter().take();
-        self.request(&SessionRequest::Run(Run { phase, batch, inference: first, count, continues }))?;
+        self.request(&SessionRequest::Run(Run { phase, batch, inference: first, count, continues, ends: false }))?;
         self.carries = Some(batch);
         // The protocol runs beside the control stream, on which the parties report. Where one half fails the others must
         // not wait on.
@@ -329,6 +331,31 @@ impl Session {
         opened.sort_by_key(|(number, _)| *number);
         let (outputs, latencies) = opened.into_iter().map(|(_, opened)| opened).unzip();
         Ok(Inferences { outputs, latencies, together: self.account(reports, seconds) })
+    }
+
+    /// Ends the sequence of the runs before: opens what the program says opens then to this client alone. The next run begins a new
+    /// one.
+    ///
+    /// # Errors
+    /// Before anything is sent: a program that opens nothing then, no run before. Then: the session's failure.
+    pub fn end(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<Inference, ClientError> {
+        let program = self.program.clone();
+        if program.opened_at_end().next().is_none() {
+            return Err(RuntimeError::NothingOpens(program.name().into()).into());
+        }
+        let batch = self.carries.take().ok_or(RuntimeError::NotCarried { batch: 1, before: None })?;
+        let start = Instant::now();
+        self.streams.meter().take();
+        let run =
+            Run { phase: PhaseMessage::Joint, batch, inference: self.next, count: 1, continues: true, ends: true };
+        self.next += 1;
+        self.request(&SessionRequest::Run(run))?;
+        let opened = match self.lanes.first_mut() {
+            Some(half) => half.end(&program, batch).map_err(|error| session_failure(&self.streams, error)),
+            None => Err(ClientError::Unexpected("this process".into())),
+        };
+        let (outputs, reports) = (opened?, self.reports(progress)?);
+        Ok(Inference { outputs, ..self.account(reports, start.elapsed().as_secs_f64()) })
     }
 
     /// What inferences took, from the parties' reports and this client's own meter.
@@ -550,11 +577,26 @@ impl<W: Word> Half for Loaded<W> {
         self.client.enter(INPUTS);
         let inputs = self.inputs.pop_front().unwrap_or_default();
         inputs.iter().try_for_each(|input| self.client.send(input))?;
+        self.receive(program, program.outputs().iter().copied(), batch)
+    }
+
+    fn end(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError> {
+        self.receive(program, program.opened_at_end(), batch)
+    }
+}
+
+impl<W: Word> Loaded<W> {
+    fn receive(
+        &mut self,
+        program: &Program,
+        ids: impl Iterator<Item = ValueId>,
+        batch: usize,
+    ) -> Result<Vec<Output>, ClientError> {
         self.client.enter(OUTPUTS);
-        let receive = |&id| {
+        let one = |id| {
             let words = self.client.receive(&program.value(id).full_shape(batch))?;
             Ok(Output::new(program, id, &words))
         };
-        program.outputs().iter().map(receive).collect()
+        ids.map(one).collect()
     }
 }

@@ -22,7 +22,7 @@ pub use status::{
 };
 
 /// Version of these messages, and of what the protocols exchange. Both sides must speak the same.
-pub const WIRE_VERSION: u32 = 8;
+pub const WIRE_VERSION: u32 = 9;
 /// The release, which parties of one session must share: message layouts of protocols follow it.
 pub const COVEY_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Longest control message of the set-up, in bytes.
@@ -151,7 +151,7 @@ mod tests {
         #[test]
         fn nothing_panics_on_what_others_send(bytes: Vec<u8>, flips in prop::collection::vec((any::<usize>(), any::<u8>()), 0..4)) {
             let _ = decode::<Request>(&bytes);
-            let mut valid = encode(&SessionRequest::Run(Run { phase: PhaseMessage::Joint, batch: 1, inference: 2, count: 1, continues: false }));
+            let mut valid = encode(&SessionRequest::Run(Run { phase: PhaseMessage::Joint, batch: 1, inference: 2, count: 1, continues: false, ends: false }));
             for (at, value) in flips {
                 let at = at % valid.len();
                 valid[at] = value;

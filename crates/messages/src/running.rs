@@ -43,6 +43,8 @@ pub struct Run {
     pub count: u32,
     /// The first takes over the values that the session's run before carries, as each later one does. Otherwise they are 0.
     pub continues: bool,
+    /// No run: the sequence of the runs before ends, and what the program opens then is revealed. It takes one number.
+    pub ends: bool,
 }
 
 /// What `count` inferences of `batch` samples of the session's program will need.

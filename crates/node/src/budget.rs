@@ -390,7 +390,7 @@ mod tests {
         let memory = Arc::new(Memory::new(&PartyBudget { memory: Some(128 * MIB), ..PartyBudget::default() }));
         let mut runs =
             Runs::new(&memory, &client, (&program, CostModel::of::<Trio<u32>>(), Options::default()), 0, 1).unwrap();
-        let run = |phase, count| Run { phase, batch: 1, inference: 1, count, continues: false };
+        let run = |phase, count| Run { phase, batch: 1, inference: 1, count, continues: false, ends: false };
         runs.take(&run(PhaseMessage::Preprocess, 3), false).unwrap();
         let kept = runs.kept.bytes;
         assert!(kept > 0 && runs.preprocessed == 3);

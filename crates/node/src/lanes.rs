@@ -139,6 +139,11 @@ impl<W: Word> Request<'_, W> {
             let mut timings = Vec::new();
             let Run { batch, mut continues, .. } = self.run;
             for inference in numbers {
+                if self.run.ends {
+                    let times = self.executor.end(&mut **party, inference, batch, carried);
+                    add(&mut timings, times.map_err(|error| over(self.streams, &error))?);
+                    continue;
+                }
                 let (phase, round_bits) = (self.phase, self.round_bits);
                 let settings = RunSettings { phase, inference, batch, round_bits, continues };
                 let times = self.executor.run_with(&mut **party, settings, carried, observer);

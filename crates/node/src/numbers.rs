@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     fn run(phase: PhaseMessage, batch: usize, inference: u64, count: u32) -> Run {
-        Run { phase, batch, inference, count, continues: false }
+        Run { phase, batch, inference, count, continues: false, ends: false }
     }
 
     #[test]

@@ -250,7 +250,10 @@ impl Runs<'_> {
             };
             numbers.admit(&run).map_err(asked)?;
             let asked_for = run;
-            let draws = |stored_runs: &StoredRuns| stored_runs.may_draw(run.batch, run.count);
+            if run.ends && (run.count != 1 || run.phase != PhaseMessage::Joint) {
+                return Err(asked(format!("a sequence to end {} times, or ahead of its runs", run.count)));
+            }
+            let draws = |stored_runs: &StoredRuns| !run.ends && stored_runs.may_draw(run.batch, run.count);
             let reads = run.phase == PhaseMessage::Joint && stored_runs.as_ref().is_some_and(draws);
             let memory = taken.take(&run, reads).map_err(asked)?;
             self.charge(&run).map_err(asked)?;
@@ -258,7 +261,7 @@ impl Runs<'_> {
                 stored_runs.need_dealer()?;
             }
             let mut supplied = false;
-            if let Some(supplies) = supplies.as_mut().filter(|_| run.phase != PhaseMessage::Online) {
+            if let Some(supplies) = supplies.as_mut().filter(|_| run.phase != PhaseMessage::Online && !run.ends) {
                 let runs = run.inference..run.inference + u64::from(run.count);
                 for (party, count) in lanes.of(runs.clone()) {
                     if let Some(ots) = supplies.draw(&mut *control, || ot_count(run.batch, count))? {
@@ -268,6 +271,7 @@ impl Runs<'_> {
                 }
             }
             if run.phase == PhaseMessage::Joint
+                && !run.ends
                 && let Some(stored_runs) = &mut stored_runs
                 && let Some(dealt) = stored_runs.draw(&mut *control, run.batch, run.count)?
             {

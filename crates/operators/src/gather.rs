@@ -1,5 +1,6 @@
 //! Elements at public positions.
 
+use covey_protocols::api::ZERO;
 use covey_protocols::{Protocol, Shaped, api};
 use covey_ring::Ring;
 
@@ -81,17 +82,37 @@ pub fn gather<P: Protocol + ?Sized>(
 ) -> api::Result<P::Arith> {
     let count = samples.unwrap_or(1);
     let size = x.shape().iter().product::<usize>() / count.max(1);
-    let mut positions = vec![Some(0)];
-    for offsets in axes {
-        let with = |position: Option<usize>| offsets.iter().map(move |offset| Some(position? + (*offset)? as usize));
-        positions = positions.into_iter().flat_map(with).collect();
-    }
     let shape: Vec<usize> = samples.into_iter().chain(axes.iter().map(Vec::len)).collect();
-    let positions = &positions;
-    // A position past the sample must not reach into the next one: past everything, the protocol refuses it.
-    let place = move |n: usize, position: usize| if position < size { n * size + position } else { usize::MAX };
-    let indices = (0..count).flat_map(|n| positions.iter().map(move |&position| Some(place(n, position?))));
-    indexing::gather(protocol, x, &shape, indices)
+    let sample = positions(axes, size);
+    let indices = match count {
+        1 => sample,
+        _ => (0..count).flat_map(|n| sample.iter().map(move |&position| beyond(position, n * size))).collect(),
+    };
+    indexing::gathered(protocol, x, &shape, &indices)
+}
+
+/// Where each element of a sample of `size` comes from. A position past the sample must not reach into the next one: it is past
+/// everything, for the protocol to refuse.
+fn positions(axes: &[Vec<Option<u32>>], size: usize) -> Vec<u32> {
+    let limit = size.min(ZERO as usize - 1) as u32;
+    let mut positions = vec![0];
+    for offsets in axes {
+        let mut next = Vec::with_capacity(positions.len().saturating_mul(offsets.len()));
+        for &position in &positions {
+            next.extend(offsets.iter().map(|offset| offset.map_or(ZERO, |offset| beyond(position, offset as usize))));
+        }
+        positions = next;
+    }
+    positions.iter_mut().filter(|position| **position >= limit && **position != ZERO).for_each(|p| *p = ZERO - 1);
+    positions
+}
+
+/// `position + by`, or 0's place for 0's; past what indices reach, the last of them.
+fn beyond(position: u32, by: usize) -> u32 {
+    match position {
+        ZERO => ZERO,
+        _ => (position as usize).saturating_add(by).min(ZERO as usize - 1) as u32,
+    }
 }
 
 /// Few offsets one by one, many by their ends.

@@ -54,6 +54,17 @@ pub(crate) fn gather<P: Protocol + ?Sized>(
     protocol.gather(x, &indices, shape)
 }
 
+/// The same, where `indices` are as the protocol takes them. Those past the end are refused.
+pub(crate) fn gathered<P: Protocol + ?Sized>(
+    protocol: &mut P,
+    x: &P::Arith,
+    shape: &[usize],
+    indices: &[u32],
+) -> Result<P::Arith> {
+    indexed::<P>(x)?;
+    protocol.gather(x, indices, shape)
+}
+
 /// `run` elements of `x` from each of `starts` on: one after the other, flat.
 pub(crate) fn gather_runs<P: Protocol + ?Sized>(
     protocol: &mut P,

@@ -49,6 +49,10 @@ pub struct Carried {
     /// computed by a node; same shape and scale, within the bound of `value`
     #[prost(uint32, tag = "2")]
     pub next: u32,
+    /// What opens to the data owner where it ends the sequence, such as a weight that was trained: computed by a node. Absent:
+    /// nothing does.
+    #[prost(uint32, optional, tag = "3")]
+    pub opens: ::core::option::Option<u32>,
 }
 /// How accurate the program is on validation data, as its maker measured it. The program hash covers it. Whoever has the
 /// data and the weights can measure it again; no party reads it.

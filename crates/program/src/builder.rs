@@ -55,7 +55,12 @@ impl ProgramBuilder {
 
     /// `value` is in the next run what `next` is in this one.
     pub fn carry(&mut self, value: ValueId, next: ValueId) {
-        self.parts.carried.push(Carried { value, next });
+        self.parts.carried.push(Carried { value, next, opens: None });
+    }
+
+    /// The same, and where the client ends the sequence `opens` is revealed to it.
+    pub fn carry_and_open(&mut self, value: ValueId, next: ValueId, opens: ValueId) {
+        self.parts.carried.push(Carried { value, next, opens: Some(opens) });
     }
 
     /// A secret parameter, whose integers stand in the weights file.

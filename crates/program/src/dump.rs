@@ -24,8 +24,9 @@ fn write_program(out: &mut String, program: &Program) -> std::fmt::Result {
         writeln!(out, "  {}", describe_node(node))?;
     }
     writeln!(out, "\ninputs {}", list(program.inputs()))?;
-    for Carried { value, next } in program.carried() {
-        writeln!(out, "carried {} from {} of the run before", list(&[*value]), list(&[*next]))?;
+    for Carried { value, next, opens } in program.carried() {
+        let then = opens.map_or(String::new(), |id| format!(", at the end {} opens", list(&[id])));
+        writeln!(out, "carried {} from {} of the run before{then}", list(&[*value]), list(&[*next]))?;
     }
     for (&id, postprocess) in program.outputs().iter().zip(program.postprocess()) {
         let then = match postprocess {

@@ -4,7 +4,7 @@ use covey_operators::wire;
 use covey_ring::Ring;
 
 use crate::container::VERSION;
-use crate::program::Parts;
+use crate::program::{Carried, Parts};
 use crate::{BoundSource, Kind, Node, Postprocess, Value, ValueId, Visibility};
 
 /// The wire form of a program. Numbers beyond the wire's width saturate, and are refused when read back.
@@ -26,8 +26,12 @@ pub(crate) fn encode(parts: &Parts) -> wire::Program {
         outputs: ids(&parts.outputs),
         postprocess: parts.postprocess.iter().map(|&step| encode_postprocess(step).into()).collect(),
         certificate: None,
-        carried: parts.carried.iter().map(|pair| wire::Carried { value: pair.value.0, next: pair.next.0 }).collect(),
+        carried: parts.carried.iter().map(encode_carried).collect(),
     }
+}
+
+fn encode_carried(pair: &Carried) -> wire::Carried {
+    wire::Carried { value: pair.value.0, next: pair.next.0, opens: pair.opens.map(|id| id.0) }
 }
 
 fn encode_postprocess(step: Postprocess) -> wire::Postprocess {

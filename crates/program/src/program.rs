@@ -40,6 +40,8 @@ pub struct Carried {
     pub value: ValueId,
     /// What it is in the next run.
     pub next: ValueId,
+    /// What opens to the client where it ends the sequence.
+    pub opens: Option<ValueId>,
 }
 
 impl Parts {
@@ -153,6 +155,11 @@ impl Program {
     /// What a session keeps from one run to the next.
     pub fn carried(&self) -> &[Carried] {
         &self.parts.carried
+    }
+
+    /// What opens to the client where it ends a sequence.
+    pub fn opened_at_end(&self) -> impl Iterator<Item = ValueId> {
+        self.parts.carried.iter().filter_map(|pair| pair.opens)
     }
 
     /// The values in the weights file, by id.

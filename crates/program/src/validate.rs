@@ -304,9 +304,12 @@ fn check_outputs(parts: &Parts, defined: &[bool]) -> Result<(), ProgramError> {
 /// What a run leaves to the next must be what the next run takes it for.
 fn check_carried(parts: &Parts) -> Result<(), ProgramError> {
     let mut listed = HashSet::new();
-    for &Carried { value: id, next } in &parts.carried {
+    for &Carried { value: id, next, opens } in &parts.carried {
         let of = |id| lookup(parts, id).map_err(|problem| ProgramError::Invalid(format!("as carried {problem}")));
-        let (value, next) = (of(id)?, of(next)?);
+        let (value, next, opens) = (of(id)?, of(next)?, opens.map(of).transpose()?);
+        let computed = |value: &Value| {
+            value.kind == Kind::Intermediate && !value.bits && value.visibility == Visibility::Secret
+        };
         let refuse = |problem: String| Err(ProgramError::Value { value: shown(&value.name), problem });
         if value.kind != Kind::Carried {
             return refuse("is listed among the carried values but is not of kind carried".into());
@@ -315,8 +318,12 @@ fn check_carried(parts: &Parts) -> Result<(), ProgramError> {
             return refuse("is listed twice among the carried values".into());
         }
         let next_name = shown(&next.name);
-        if next.kind != Kind::Intermediate || next.bits || next.visibility != Visibility::Secret {
+        if !computed(next) {
             return refuse(format!("is next '{next_name}', which is no secret integer that a node computes"));
+        }
+        if let Some(opens) = opens.filter(|opens| !computed(opens)) {
+            let name = shown(&opens.name);
+            return refuse(format!("opens '{name}' at the end, which is no secret integer that a node computes"));
         }
         if (next.batched, &next.shape, next.scale) != (value.batched, &value.shape, value.scale) {
             return refuse(format!(

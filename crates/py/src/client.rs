@@ -231,6 +231,22 @@ impl Session {
         Ok((outputs, latencies, profile, used))
     }
 
+    /// Ends the sequence of the runs before. Returns what opens then, the parties' merged profile and what each used, as JSON.
+    #[pyo3(signature = (progress = None))]
+    fn end<'py>(
+        &self,
+        py: Python<'py>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(Bound<'py, PyList>, String, String)> {
+        let (names, done) = self.work(py, progress, move |session, reporter| {
+            let names = session.names().to_vec();
+            Ok((names, session.end(&mut |step: &Progress| tell(reporter, step))?))
+        })?;
+        let profile = serde_json::to_string(&Profile::merged(done.profiles)).map_err(Failure::from)?;
+        let used = used(&names, done.socket_bytes_sent.into_iter(), done.usage.into_iter());
+        Ok((outputs_to(py, done.outputs)?, profile, used))
+    }
+
     /// Ends the session for all. While an interrupted inference still runs, it ends as soon as that does.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let session = self.0.clone();

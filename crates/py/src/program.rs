@@ -114,6 +114,7 @@ impl Program {
         for pair in self.0.carried() {
             let entry = describe(py, self.0.value(pair.value))?;
             entry.set_item("next", &self.0.value(pair.next).name)?;
+            entry.set_item("opens", pair.opens.map(|id| self.0.value(id).name.clone()))?;
             list.append(entry)?;
         }
         Ok(list)

@@ -86,6 +86,18 @@ impl Clear {
         })?;
         Ok((outputs_to(py, outputs)?, statistics, timings))
     }
+
+    /// What opens at the end of the sequence of the runs before, over `batch` samples.
+    #[pyo3(signature = (batch = 1))]
+    fn end<'py>(&self, py: Python<'py>, batch: usize) -> PyResult<Bound<'py, PyList>> {
+        let (program, runner) = (self.program.clone(), self.runner.clone());
+        let outputs = attended(py, None, move |_| {
+            let mut runner = runner.lock().unwrap_or_else(PoisonError::into_inner);
+            let opened = runner.end(batch)?;
+            Ok(program.opened_at_end().zip(opened).map(|(id, tensor)| Output::new(&program, id, &tensor)).collect())
+        })?;
+        outputs_to(py, outputs)
+    }
 }
 
 /// What one inference of `program` over `batch` samples costs on `protocol`, of so many `parties` where it takes any number, with a

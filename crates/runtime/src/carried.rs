@@ -9,11 +9,16 @@ use covey_ring::{Tensor, Word};
 use crate::RuntimeError;
 
 /// A party's shares of a program's carried values, between two runs.
-pub struct CarriedShares<P: Protocol + ?Sized>(HashMap<ValueId, P::Arith>);
+pub struct CarriedShares<P: Protocol + ?Sized> {
+    /// What the next run begins with.
+    next: HashMap<ValueId, P::Arith>,
+    /// What opens where the sequence ends.
+    opens: HashMap<ValueId, P::Arith>,
+}
 
 impl<P: Protocol + ?Sized> Default for CarriedShares<P> {
     fn default() -> Self {
-        CarriedShares(HashMap::new())
+        CarriedShares { next: HashMap::new(), opens: HashMap::new() }
     }
 }
 
@@ -30,7 +35,7 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
         batch: usize,
         continues: bool,
     ) -> Result<Vec<(ValueId, P::Arith)>, RuntimeError> {
-        let mut before = std::mem::take(&mut self.0);
+        let CarriedShares { next: mut before, .. } = std::mem::take(self);
         let one = |&Carried { value, .. }| {
             let shape = program.value(value).full_shape(batch);
             if !continues {
@@ -51,17 +56,39 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
     /// Keeps what `computed` gives for the next run.
     pub(crate) fn keep(&mut self, program: &Program, computed: impl Fn(ValueId) -> Option<P::Arith>) -> Option<()> {
         for pair in program.carried() {
-            self.0.insert(pair.value, computed(pair.next)?);
+            self.next.insert(pair.value, computed(pair.next)?);
+            if let Some(id) = pair.opens {
+                self.opens.insert(id, computed(id)?);
+            }
         }
         Some(())
     }
+
+    /// What opens at the end of a sequence of runs over `batch` samples, in the program's order. Nothing is left here: the sequence
+    /// cannot be gone on with.
+    ///
+    /// # Errors
+    /// If the program opens nothing then, or there was no such run.
+    pub(crate) fn end(&mut self, program: &Program, batch: usize) -> Result<Vec<(ValueId, P::Arith)>, RuntimeError> {
+        let CarriedShares { opens: mut left, .. } = std::mem::take(self);
+        let one = |id| match left.remove(&id) {
+            Some(share) if share.shape() == program.value(id).full_shape(batch) => Ok((id, share)),
+            before => Err(RuntimeError::NotCarried {
+                batch,
+                before: before.and_then(|share| share.shape().first().copied()),
+            }),
+        };
+        let opened = program.opened_at_end().map(one).collect::<Result<Vec<_>, _>>()?;
+        if opened.is_empty() { Err(RuntimeError::NothingOpens(program.name().into())) } else { Ok(opened) }
+    }
 }
 
-/// Elements that are carried from a run over `batch` samples.
+/// Elements that are kept from a run over `batch` samples: for the next, and to be opened at the end.
 pub(crate) fn carried_elements(program: &Program, batch: usize) -> u64 {
-    let elements = |&Carried { value, .. }: &Carried| {
-        let value = program.value(value);
+    let elements = |id: ValueId| {
+        let value = program.value(id);
         (value.elements() as u64).saturating_mul(if value.batched { batch as u64 } else { 1 })
     };
-    program.carried().iter().map(elements).fold(0, u64::saturating_add)
+    let next = program.carried().iter().map(|pair| pair.value);
+    next.chain(program.opened_at_end()).map(elements).fold(0, u64::saturating_add)
 }

@@ -87,6 +87,14 @@ impl ClearRunner {
         let statistics = observer.values.into_values().collect();
         Ok(Outcome { outputs: self.protocol.take_revealed(), statistics, timings })
     }
+
+    /// What opens at the end of the sequence of runs before, over `batch` samples, in the program's order.
+    pub fn end(&mut self, batch: usize) -> Result<Vec<Tensor<u64>>, RuntimeError> {
+        self.protocol = self.protocol.renewed();
+        self.inference += 1;
+        self.executor.end(&mut self.protocol, self.inference, batch, &mut self.carried)?;
+        Ok(self.protocol.take_revealed())
+    }
 }
 
 /// Runs `program` once in the clear, bounds enforced.

@@ -42,6 +42,9 @@ pub enum RuntimeError {
         /// Samples of the run before.
         before: Option<usize>,
     },
+    /// A sequence whose end opens nothing.
+    #[error("'{0}' opens nothing at the end of a sequence: compile the job with its weights to be opened")]
+    NothingOpens(String),
     /// A phase in which nothing can be carried from run to run.
     #[error("'{0}' carries values from run to run, so its runs are not preprocessed or stored: use phase joint")]
     CarriedPhase(String),

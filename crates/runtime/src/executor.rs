@@ -220,6 +220,30 @@ impl<P: Protocol + ?Sized> Executor<P> {
         Ok(timings)
     }
 
+    /// Ends a sequence of runs over `batch` samples: reveals to the client what opens then, and forgets what was carried. It takes
+    /// the run number `inference`. Returns how long it took.
+    ///
+    /// # Errors
+    /// If nothing opens then, or there was no run before; or the check fails, before anything is revealed.
+    pub fn end(
+        &self,
+        protocol: &mut P,
+        inference: u64,
+        batch: usize,
+        carried: &mut CarriedShares<P>,
+    ) -> Result<Vec<Timing>, RuntimeError> {
+        let opened = carried.end(&self.program, batch)?;
+        protocol.begin(Phase::Joint, inference)?;
+        let mut checking = Timing::new(CHECK, CHECK_NAME, "", Instant::now());
+        let checked = check(protocol, &mut checking)?;
+        let mut outputs = Timing::new(OUTPUTS, "outputs", "", Instant::now());
+        protocol.enter(OUTPUTS, "outputs");
+        for (_, share) in &opened {
+            outputs.add(|| protocol.reveal(share, &checked))?;
+        }
+        Ok(vec![checking, outputs])
+    }
+
     /// What `step` computes on.
     fn arguments<'a>(
         &'a self,

@@ -221,7 +221,8 @@ impl Readers {
 
 /// What is read when all steps are done.
 fn kept(program: &Program) -> impl Iterator<Item = ValueId> + '_ {
-    program.outputs().iter().copied().chain(program.carried().iter().map(|pair| pair.next))
+    let carried = program.carried().iter().map(|pair| pair.next);
+    program.outputs().iter().copied().chain(carried).chain(program.opened_at_end())
 }
 
 /// Lists each value with the last step that reads it, or with the step that computes it if none does. What is kept stays.

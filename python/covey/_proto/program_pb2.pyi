@@ -50,12 +50,14 @@ class Program(_message.Message):
     def __init__(self, format_version: _Optional[int] = ..., name: _Optional[str] = ..., producer: _Optional[str] = ..., ring: _Optional[_Union[Ring, _Mapping]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., postprocess: _Optional[_Iterable[_Union[Postprocess, str]]] = ..., certificate: _Optional[_Union[Certificate, _Mapping]] = ..., carried: _Optional[_Iterable[_Union[Carried, _Mapping]]] = ...) -> None: ...
 
 class Carried(_message.Message):
-    __slots__ = ("value", "next")
+    __slots__ = ("value", "next", "opens")
     VALUE_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
+    OPENS_FIELD_NUMBER: _ClassVar[int]
     value: int
     next: int
-    def __init__(self, value: _Optional[int] = ..., next: _Optional[int] = ...) -> None: ...
+    opens: int
+    def __init__(self, value: _Optional[int] = ..., next: _Optional[int] = ..., opens: _Optional[int] = ...) -> None: ...
 
 class Certificate(_message.Message):
     __slots__ = ("data", "digest", "samples", "labelled", "float_correct", "fixed_correct", "tolerance", "relative_error")

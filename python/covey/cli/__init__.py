@@ -19,6 +19,7 @@ from covey.cli.generate import generate
 from covey.cli.models import check, compile_, explain
 from covey.cli.remote import dealer, infer, party, share_weights
 from covey.cli.run import run
+from covey.cli.train import train
 from covey.cli.tune import tune
 from covey.cli.verify import verify
 from covey.errors import CoveyError
@@ -46,6 +47,7 @@ app.command()(dealer)
 app.command("share-weights")(share_weights)
 app.command()(infer)
 app.command()(generate)
+app.command()(train)
 app.command()(doctor)
 app.add_typer(store.app, name="store")
 app.add_typer(weights.app, name="weights")

@@ -65,6 +65,12 @@ def load(source: Any, example_inputs: Any = None) -> Any:
         raise ModelError(f"the model cannot be brought to PyTorch's core form ({_first_line(error)})") from None
 
 
+def read(source: Any) -> Any:
+    """The program of a .pt2 file, or an exported program as it is. Raises `ModelError`."""
+    torch = _torch(source)
+    return source if isinstance(source, torch.export.ExportedProgram) else _read(torch, os.fspath(source))
+
+
 def examine(source: Any, name: str | None = None, example_inputs: Any = None) -> tuple[Graph, list[NodeError]]:
     """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way."""
     program = load(source, example_inputs)

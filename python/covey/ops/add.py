@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
@@ -12,10 +14,15 @@ from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
 from covey.ops.affine import Affine
 
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
+
 
 @dataclass(frozen=True)
 class Add(Op):
     """Element by element, broadcasting."""
+
+    elementwise = True
 
     def shape(self, *inputs: Value) -> Shape:
         return broadcast(*inputs)
@@ -25,6 +32,11 @@ class Add(Op):
 
     def interval(self, *inputs: Interval) -> Interval:
         return inputs[0] + inputs[1]
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        return [build.part(x, lambda: gradient) for x in inputs]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         operands = low.operands_at_one_scale(node)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +15,9 @@ from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.affine import Affine
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,14 @@ class ArgMax(Op):
     def interval(self, *inputs: Interval) -> Interval:
         low = np.zeros_like(self.reference(inputs[0].low))
         return Interval(low, low + inputs[0].low.shape[self.axis] - 1)
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        return build.emit(ArgMax(self.axis + 1, self.keep_dims, self.select_last), *inputs)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        return [None]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,12 @@ from covey.lowering import Division, Lowered, Lowering
 from covey.ops.add import Add
 from covey.ops.conv import Conv2d
 from covey.ops.dense import Dense
+from covey.ops.gather import ABSENT
 from covey.ops.reshape import Reshape
 from covey.ops.window import STILL, Steps, Window, image_window, read_kernel, read_steps, torch_pooling
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 FINEST_SHIFT = 24
 """The most bits a reciprocal is given."""
@@ -31,6 +36,26 @@ COARSEST_ERROR = 2.0**-10
 
 SHIFT_BITS_A_MEAN = 8
 """How many bits more, over all results of the layers behind, shifts may take for each division of a mean that goes."""
+
+
+def spread(build: Builder, window: Window, x: Value, gradient: Value) -> Value:
+    """The gradient of x where sums over windows have this one: each element's is the sum of those of its windows."""
+    along: list[Sequence[int]] = [range(size) for size in gradient.shape]
+    apart = all(s >= k and d == 1 for s, k, d in zip(window.strides, window.kernel, window.dilations, strict=True))
+    for axis, size in enumerate(x.shape[-2:]):
+        stride, taps, count = window.strides[axis], window.kernel[axis], gradient.shape[axis - 2]
+        if apart:  # an element has one window at most
+            places = (place + window.pads[axis] for place in range(size))
+            along[axis - 2] = [p // stride if p // stride < count and p % stride < taps else ABSENT for p in places]
+        else:
+            reach = (taps - 1) * window.dilations[axis]
+            places = (place - reach + window.pads[axis] for place in range(size + reach))
+            last = (count - 1) * stride
+            along[axis - 2] = [p // stride if 0 <= p <= last and p % stride == 0 else ABSENT for p in places]
+    spread_out = build.pick(gradient, along, "spread")
+    if apart:
+        return spread_out
+    return build.emit(SumPool(Window(window.kernel, (1, 1), (0, 0, 0, 0), window.dilations)), spread_out, hint="back")
 
 
 @dataclass(frozen=True)
@@ -50,6 +75,11 @@ class SumPool(Op):
     def interval(self, *inputs: Interval) -> Interval:
         x, terms = inputs[0], math.prod(self.window.kernel)
         return of_sums(self.reference(x.low), self.reference(x.high), terms, terms * x.magnitude)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        return [spread(build, self.window, inputs[0], gradient)]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
@@ -83,6 +113,17 @@ class AveragePool(Op):
     def divisor(self, x: Value) -> int:
         """The most elements that a window counts."""
         return int(self.window.counts(x.shape[-2], x.shape[-1], self.counted).max())
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        height, width = inputs[0].shape[-2:]
+        counts = self.window.counts(height, width, self.counted)
+        if counts.min() == counts.max():
+            share = build.affine(gradient, 1.0 / float(counts.max()))
+        else:
+            share = build.mul(gradient, build.parameter(f"{result.name}.shares", 1.0 / counts))
+        return [spread(build, self.window, inputs[0], share)]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +14,10 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
+from covey.ops.standardising import Deviation, Mean, SquareMean, SquareSum, Standardised
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -19,6 +25,9 @@ class BatchNormalization(Op):
     """x [N, C, ..] to `(x - mean) / sqrt(variance + epsilon) * scale + shift`; the four parameters are [C]."""
 
     epsilon: float = 1e-5
+
+    momentum: float = 0.1
+    """What part of a running statistic a minibatch makes, where one is trained."""
 
     def shape(self, *inputs: Value) -> Shape:
         x = inputs[0]
@@ -40,14 +49,56 @@ class BatchNormalization(Op):
         tail = (slice(None),) + (None,) * (x.ndim - 2)
         return x * factor[tail] + summand[tail]
 
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        """With the minibatch's own statistics, of which running ones are kept, or with those of the model."""
+        x, scale, shift, mean, variance = inputs
+        if not build.batch_statistics:
+            return self._frozen(build, x, scale, shift, mean, variance)
+        _, channels, *sizes = x.shape
+        count = build.count * math.prod(sizes)
+        if count < 2:
+            raise build.unsupported("a channel has one element in a minibatch", "use larger minibatches")
+        rows = build.transpose(build.reshape(x, (build.count, channels, math.prod(sizes))), (1, 0, 2))
+        rows = build.reshape(rows, (channels, count))
+        deviation = build.emit(Deviation(), rows, hint="deviation")
+        squares = build.emit(SquareSum(count * self.epsilon), deviation, hint="squares")
+        y = build.emit(Standardised(over=float(count)), deviation, squares, hint="standard")
+        y = build.transpose(build.reshape(y, (channels, build.count, math.prod(sizes))), (1, 0, 2))
+        self._keep(build, rows, mean, variance)
+        return _affine(build, build.reshape(y, x.shape), scale, shift)
+
+    def _keep(self, build: Builder, rows: Value, mean: Value, variance: Value) -> None:
+        """What running statistics take from the minibatch."""
+        channels, count = rows.shape
+        means = build.emit(Mean(), rows, hint="mean")
+        squares = build.emit(SquareMean(count - 1), build.sub(rows, means), hint="variance")
+        for parameter, found in ((mean, means), (variance, squares)):
+            build.keep(parameter, build.reshape(found, (channels,)), self.momentum)
+
+    def _frozen(self, build: Builder, x: Value, scale: Value, shift: Value, mean: Value, variance: Value) -> Value:
+        if scale.batched or shift.batched:
+            of_model = [build.graph.parameters[each.name] for each in (mean, variance)]
+            factor, summand = self.affine(np.ones_like(of_model[0]), np.zeros_like(of_model[0]), *of_model)
+            x = _affine(build, x, build.parameter(scale.name, factor), build.parameter(shift.name, summand))
+            return _affine(build, x, scale, shift)
+        arrays = (build.graph.parameters[each.name] for each in (scale, shift, mean, variance))
+        factor, summand = self.affine(*arrays)
+        return _affine(build, x, build.parameter(scale.name, factor), build.parameter(shift.name, summand))
+
     def lower(self, low: Lowering, node: Node) -> Lowered:
         raise UnsupportedError(node.name, node.source_op, "it was not rewritten by a pass", "report this as a bug")
+
+
+def _affine(build: Builder, x: Value, factor: Value, summand: Value) -> Value:
+    """x [N, C, ..] times a factor, and a summand more, for each channel."""
+    tail = (1,) * (len(x.shape) - 2)
+    factor, summand = (build.reshape(each, (*each.shape, *tail)) for each in (factor, summand))
+    return build.add(build.mul(x, factor), summand)
 
 
 @from_onnx("BatchNormalization")
 def _batch_normalization(node: OnnxNode) -> None:
     node.only_first_output("the running mean")
-    node.ignore("momentum")
     if node.flag("training_mode") or (node.opset < 7 and not node.flag("is_test")):
         raise node.unsupported("it is in training mode", "export the model for inference")
     if not node.flag("spatial", 1):
@@ -64,7 +115,10 @@ def _batch_normalization(node: OnnxNode) -> None:
             "repair or retrain the model",
         )
     parameters = [node.parameter(array, node.inputs[index + 1]) for index, array in enumerate(arrays)]
-    node.emit(BatchNormalization(epsilon), [node.activation(0), *parameters])
+    # ONNX says what part of the running statistic stays.
+    node.emit(
+        BatchNormalization(epsilon, 1.0 - float(node.attribute("momentum", 0.9))), [node.activation(0), *parameters]
+    )
 
 
 @from_torch(
@@ -76,7 +130,8 @@ def _batch_normalization(node: OnnxNode) -> None:
     "aten._native_batch_norm_legit_no_training.default",
 )
 def _batch_normalization_aten(node: TorchNode) -> None:
-    node.ignore("momentum", "cudnn_enabled")
+    node.ignore("cudnn_enabled")
+    kept = 1.0 - node.number("momentum") if node.has("momentum") else 0.9
     if not (node.has("running_mean") and node.has("running_var")):
         raise node.unsupported("it takes its statistics from the batch", "train it with track_running_stats=True")
     if node.argument("training"):
@@ -85,4 +140,4 @@ def _batch_normalization_aten(node: TorchNode) -> None:
     weight = node.operand("weight") if node.has("weight") else np.ones(mean.shape)
     bias = node.operand("bias") if node.has("bias") else np.zeros(mean.shape)
     operands = [weight, bias, node.operand("running_mean"), node.operand("running_var")]
-    node.first_of("BatchNormalization", node.activation("input"), *operands, epsilon=node.number("eps"))
+    node.first_of("BatchNormalization", node.activation("input"), *operands, epsilon=node.number("eps"), momentum=kept)

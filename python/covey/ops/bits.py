@@ -6,7 +6,9 @@ equal: nothing broadcasts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from google.protobuf.message import Message
@@ -15,6 +17,9 @@ from covey._proto import program_pb2 as pb
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 def _equal_shapes(*inputs: Value) -> Shape:
@@ -33,6 +38,11 @@ class _Bits(Op):
     def interval(self, *inputs: Interval) -> Interval:
         zeros = np.zeros(inputs[0].low.shape)
         return Interval(zeros, zeros + 1.0)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        return [None for _ in inputs]
 
     def _lower(self, low: Lowering, node: Node, op: Message, bits: bool = True) -> Lowered:
         operands = [low.value(name) for name in node.inputs]
@@ -110,6 +120,17 @@ class Select(Op):
     def interval(self, *inputs: Interval) -> Interval:
         _, x, y = inputs
         return Interval(np.minimum(x.low, y.low), np.maximum(x.high, y.high))
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        bit, x, y = inputs
+        taken = [build.where_set(bit, gradient)] if build.learns(x) else []
+        if not build.learns(y):
+            left = None
+        else:
+            left = build.sub(gradient, taken[0]) if taken else build.select(bit, build.zeros_like(gradient), gradient)
+        return [None, taken[0] if taken else None, left]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         bit = low.value(node.inputs[0])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +14,9 @@ from covey.ir import Node, Op, Shape, Value, types
 from covey.lowering import Lowered, Lowering
 from covey.rounding import half_added
 from covey.steps import interim
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,17 @@ class Blend(Op):
     def reference(self, *inputs: Array) -> Array:
         weight, x, y = inputs
         return y + weight * (x - y)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        weight, x, y = inputs
+        taken = build.mul(weight, gradient)
+        return [
+            build.part(weight, lambda: build.mul(gradient, build.sub(x, y))),
+            build.part(x, lambda: taken),
+            build.part(y, lambda: build.sub(gradient, taken)),
+        ]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         weight = low.value(node.inputs[0])

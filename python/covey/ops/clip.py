@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.relu import Relu
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 UNBOUNDED = 1e30
 """Bounds beyond this are none: exporters write the largest float where they mean infinity."""
@@ -36,6 +40,20 @@ class Clip(Op):
         if self.high is not None:
             result = np.minimum(result, self.high)
         return result
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        """What is beyond a bound is taken off; at the bound itself the gradient passes."""
+        (x,) = inputs
+        if not build.learns(x):
+            return build.emit(self, x)
+        parts = [x]
+        if self.high is not None:
+            beyond = build.affine(x, 1.0, -self.high)
+            parts.append(build.affine(build.where_set(build.positive(beyond), beyond), -1.0))
+        if self.low is not None:
+            beyond = build.affine(x, -1.0, self.low)
+            parts.append(build.where_set(build.positive(beyond), beyond))
+        return build.total(parts)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])

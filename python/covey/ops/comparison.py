@@ -5,7 +5,9 @@ They compare the fixed-point numbers: what differs by less than 2^-scale may cou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,10 +21,15 @@ from covey.ops.add import elementwise_operands
 from covey.ops.sub import Sub
 from covey.ops.whole_numbers import Is, Number
 
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
+
 
 @dataclass(frozen=True)
 class Less(Op):
     """x < y."""
+
+    elementwise = True
 
     def shape(self, *inputs: Value) -> Shape:
         return broadcast(*inputs)
@@ -33,6 +40,11 @@ class Less(Op):
     def interval(self, *inputs: Interval) -> Interval:
         zeros = np.zeros(np.broadcast_shapes(*(i.low.shape for i in inputs)))
         return Interval(zeros, zeros + 1.0)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        return [None for _ in inputs]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         return below_zero(low, node, difference(low, node, *node.inputs))
@@ -143,6 +155,11 @@ class Not(Op):
 
     def interval(self, *inputs: Interval) -> Interval:
         return Interval(1.0 - inputs[0].high, 1.0 - inputs[0].low)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        return [None]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         return negated(low, node, low.value(node.inputs[0]))

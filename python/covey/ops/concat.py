@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +17,9 @@ from covey.ir import Node, Op, Shape, Value, types
 from covey.lowering import Lowered, Lowering
 from covey.ops.add import Add
 from covey.ops.gather import ABSENT, data_axis, emit_pick
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,19 @@ class Concat(Op):
 
     def reference(self, *inputs: Array) -> Array:
         return np.concatenate(inputs, axis=self.axis)
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        return build.emit(Concat(self.axis + 1), *inputs)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        parts: list[Value | None] = []
+        start = 0
+        for x in inputs:
+            places = range(start, start := start + x.shape[self.axis - 1])
+            parts.append(build.part(x, partial(build.pick_along, gradient, self.axis - 1, places)))
+        return parts
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         operands = low.operands_at_one_scale(node)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +17,12 @@ from covey.interval import Array, Interval, of_centre
 from covey.ir import Node, Op, Shape, Value, spatial
 from covey.linear import emit_linear
 from covey.lowering import Lowered, Lowering
+from covey.ops.gather import ABSENT, Gather, strides
+from covey.ops.pad import Pad
 from covey.ops.window import Steps, Window, image_window, read_steps
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,87 @@ class Conv2d(Op):
             products=float(np.abs(weight).max()) * x.magnitude,
             more=float(np.abs(bias).max(initial=0.0)),
         )
+
+    def of_secrets(self, build: Builder, *inputs: Value) -> Value:
+        x, weight, *bias = inputs
+        if not weight.batched:
+            y = build.emit(self, x, weight, *(each for each in bias if not each.batched), hint="product")
+            secret = [build.reshape(each, (*each.shape, 1, 1)) for each in bias if each.batched]
+            return build.total([y, *secret])
+        (*lead, _, height, width), groups = x.shape, self.groups
+        outputs = weight.shape[0]
+        rows, columns = self.window.output(height, width)
+        kernels = build.swapped(build.reshape(weight, (groups, outputs // groups, math.prod(weight.shape[1:]))))
+        y = build.matmul(self.patches(build, x), kernels)
+        y = build.total([y, *(self._beside(build, each) for each in bias)])
+        parts = build.reshape(y, (groups, math.prod(lead), rows, columns, outputs // groups))
+        return build.reshape(build.transpose(parts, (1, 0, 4, 2, 3)), (*lead, outputs, rows, columns))
+
+    def _beside(self, build: Builder, bias: Value) -> Value:
+        """A bias as the products of each group have it, where it is trained or not."""
+        return build.reshape(bias, (self.groups, 1, bias.shape[0] // self.groups))
+
+    def patches(self, build: Builder, x: Value) -> Value:
+        """What each position's window reads, as rows [groups, N · OH · OW, C / groups · KH · KW]."""
+        *lead, channels, height, width = x.shape
+        rows, columns = self.window.output(height, width)
+        x = build.reshape(x, (math.prod(lead), channels, height, width))
+        top, left, bottom, right = self.window.pads
+        if any(self.window.pads):
+            x = build.emit(Pad((0, 0, 0, top, left), (0, 0, 0, bottom, right)), x, hint="padded")
+        image, plane, line, _ = strides(x.shape)
+        (down, across), (apart, beside) = self.window.strides, self.window.dilations
+        inner, (high, wide) = channels // self.groups, self.window.kernel
+        steps = (
+            (self.groups, inner * plane), (x.shape[0], image), (rows, down * line), (columns, across),
+            (inner, plane), (high, apart * line), (wide, beside),
+        )  # fmt: skip
+        windows = build.emit(
+            Gather(tuple(tuple(range(0, count * step, step)) for count, step in steps)), x, hint="windows"
+        )
+        return build.reshape(windows, (self.groups, x.shape[0] * rows * columns, inner * high * wide))
+
+    def _back(self, build: Builder, x: Value, weight: Value, gradient: Value) -> Value:
+        """A convolution of the gradient, its elements as far apart as the strides, with the kernels turned about."""
+        outputs, inner, *kernel = weight.shape
+        along: list[Sequence[int]] = [range(size) for size in gradient.shape]
+        for axis, (size, taps) in enumerate(zip(x.shape[-2:], kernel, strict=True)):
+            stride, reach = self.window.strides[axis], (taps - 1) * self.window.dilations[axis]
+            last = (gradient.shape[axis - 2] - 1) * stride
+            places = (place - reach + self.window.pads[axis] for place in range(size + reach))
+            along[axis - 2] = [p // stride if 0 <= p <= last and p % stride == 0 else ABSENT for p in places]
+        spread = build.pick(gradient, along, "spread")
+        grouped = build.reshape(weight, (self.groups, outputs // self.groups, inner, *kernel))
+        turned = build.reshape(
+            build.transpose(grouped, (0, 2, 1, 3, 4)), (self.groups * inner, outputs // self.groups, *kernel)
+        )
+        about = [range(size) for size in turned.shape[:2]] + [range(size)[::-1] for size in kernel]
+        turned = build.pick(turned, about, "about")
+        window = Window(self.window.kernel, (1, 1), (0, 0, 0, 0), self.window.dilations)
+        return build.emit(Conv2d(window, self.groups), spread, turned, hint="back")
+
+    def _of_weight(self, build: Builder, x: Value, weight: Value, gradient: Value) -> Value:
+        *lead, outputs, rows, columns = gradient.shape
+        count, of_group = math.prod(lead), outputs // self.groups
+        parts = build.reshape(gradient, (count, self.groups, of_group, rows * columns))
+        turned = build.transpose(parts, (1, 2, 0, 3))
+        flat = build.reshape(turned, (self.groups, of_group, count * rows * columns))
+        return build.reshape(build.matmul(flat, self.patches(build, x)), weight.shape)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        x, weight, *bias = inputs
+        channel = len(gradient.shape) - 3
+        others = [axis for axis in range(len(gradient.shape)) if axis != channel]
+        return [
+            build.part(x, lambda: self._back(build, x, weight, gradient)),
+            build.part(weight, lambda: self._of_weight(build, x, weight, gradient)),
+            *(
+                build.reshape(build.sum_over(gradient, others), each.shape) if build.learns(each) else None
+                for each in bias
+            ),
+        ]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         return emit_linear(low, node, pb.Conv2d(window=self.window.proto(), groups=self.groups))

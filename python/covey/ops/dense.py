@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +16,9 @@ from covey.ir import Node, Op, Shape, Value
 from covey.linear import emit_linear
 from covey.lowering import Lowered, Lowering
 from covey.ops.add import Add
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,34 @@ class Dense(Op):
             products=float(np.abs(weight).max()) * x.magnitude,
             more=float(np.abs(bias).max(initial=0.0)),
         )
+
+    def of_secrets(self, build: Builder, *inputs: Value) -> Value:
+        x, weight, *bias = inputs
+        if not weight.batched:
+            layer = self if not any(each.batched for each in bias) else type(self)()
+            y = build.emit(layer, x, weight, *(each for each in bias if not each.batched), hint="product")
+            return build.total([y, *(each for each in bias if each.batched)])
+        rows = build.reshape(x, (x.size // x.shape[-1], x.shape[-1]))
+        y = build.total([build.matmul(rows, weight), *bias])
+        return build.reshape(y, (*x.shape[:-1], weight.shape[1]))
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        x, weight, *bias = inputs
+        columns = gradient.shape[-1]
+
+        def of_weight() -> Value:
+            rows, gradients = (
+                build.reshape(each, (each.size // each.shape[-1], each.shape[-1])) for each in (x, gradient)
+            )
+            return build.matmul(build.swapped(rows), gradients)
+
+        return [
+            build.part(x, lambda: build.emit(Dense(), gradient, build.swapped(weight), hint="back")),
+            build.part(weight, of_weight),
+            *(build.part(each, lambda: build.sum_to(gradient, (columns,))) for each in bias),
+        ]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         return emit_linear(low, node, pb.Dense())

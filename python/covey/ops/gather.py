@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ from covey.importers.onnx_node import OnnxNode
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 ABSENT = -1
 """The offset that stands for a zero."""
@@ -57,6 +61,32 @@ class Gather(Op):
         flat = inputs[0].reshape(len(inputs[0]), -1)
         positions = self.positions
         return np.where(positions == ABSENT, 0.0, flat[:, positions.clip(min=0)])
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        (x,) = inputs
+        size = x.size // build.count
+        return build.emit(Gather((tuple(range(0, x.size, size)), *self.axes)), x)
+
+    def along(self, shape: Shape) -> list[list[int]] | None:
+        """The indices along each dimension of an operand of this shape, if it takes such."""
+        if len(self.axes) != len(shape):
+            return None
+        found = []
+        for offsets, step, size in zip(self.axes, strides(shape), shape, strict=True):
+            if any(offset != ABSENT and (offset % step or offset // step >= size) for offset in offsets):
+                return None
+            found.append([offset if offset == ABSENT else offset // step for offset in offsets])
+        return found
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        (x,) = inputs
+        if (along := self.along(x.shape)) is not None:
+            return [build.scatter(gradient, along, x.shape)]
+        flattened = build.reshape(gradient, (gradient.size,))
+        places = [int(position) for position in self.positions.ravel()]
+        return [build.reshape(build.scatter(flattened, [places], (x.size,)), x.shape)]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from google.protobuf.message import Message
@@ -15,6 +16,9 @@ from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
 from covey.ops.affine import bits_of
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,12 @@ class TwoSlopes(Op):
         low, high = np.minimum(*ends), np.maximum(*ends)
         low, high = np.where(crosses, np.minimum(low, 0), low), np.where(crosses, np.maximum(high, 0), high)
         return Interval(low, high).outward()
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        (x,) = inputs
+        if not build.learns(x):
+            return build.emit(self, x)
+        return build.total([build.affine(x, self.below), build.affine(build.positive_part(x), self.above - self.below)])
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
@@ -92,6 +102,13 @@ class PRelu(Op):
     def reference(self, *inputs: Array) -> Array:
         x, slope = inputs
         return np.where(x < 0, slope, 1.0) * x
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        x, slope = inputs
+        if not (build.learns(x) or build.learns(slope)):
+            return build.emit(self, x, slope)
+        part = build.positive_part(x)
+        return build.add(part, build.mul(build.sub(x, part), slope))
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])

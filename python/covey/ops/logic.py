@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ from covey.ops.gather import ABSENT, flat
 from covey.ops.reshape import Reshape
 from covey.ops.tile import expand_to
 
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
+
 
 @dataclass(frozen=True)
 class Both(Op):
@@ -27,6 +31,8 @@ class Both(Op):
 
     sums: int
     products: int
+
+    elementwise = True
 
     def shape(self, *inputs: Value) -> Shape:
         return broadcast(*inputs)
@@ -38,6 +44,11 @@ class Both(Op):
     def interval(self, *inputs: Interval) -> Interval:
         zeros = np.zeros(np.broadcast_shapes(*(i.low.shape for i in inputs)))
         return Interval(zeros, zeros + 1.0)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        return [None for _ in inputs]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         operands = [low.value(name) for name in node.inputs]

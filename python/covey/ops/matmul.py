@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
-from covey.interval import Array, Interval, of_centre
+from covey.interval import Array, Interval, of_centre, of_sums
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.conv import Conv2d
@@ -18,6 +20,9 @@ from covey.ops.reshape import Reshape
 from covey.ops.tile import expand_to
 from covey.ops.transpose import Transpose
 from covey.ops.window import Window
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -39,9 +44,30 @@ class Matmul(Op):
 
     def interval(self, *inputs: Interval) -> Interval:
         x, y = inputs
+        if x.is_whole and y.is_whole:
+            return self._whole(x, y)
         centre = np.matmul(x.centre, y.centre)
         radius = np.matmul(np.abs(x.centre), y.radius) + np.matmul(x.radius, np.abs(y.centre) + y.radius)
         return of_centre(centre, radius, terms=x.low.shape[-1], products=x.magnitude * y.magnitude)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        x, y = inputs
+        return [
+            build.part(x, lambda: build.matmul(gradient, build.swapped(y))),
+            build.part(y, lambda: build.matmul(build.swapped(x), gradient)),
+        ]
+
+    def _whole(self, x: Interval, y: Interval) -> Interval:
+        """Every sum has as many products of the same intervals."""
+        terms = x.low.shape[-1]
+        one = (1,) * x.low.ndim
+        ends = [np.broadcast_to(end.ravel()[:1].reshape(one), one) for end in (x.low, x.high, y.low, y.high)]
+        product = Interval(*ends[:2]) * Interval(*ends[2:])
+        total = of_sums(product.low * terms, product.high * terms, terms, terms * product.magnitude)
+        shape = (*np.broadcast_shapes(x.low.shape[:-2], y.low.shape[:-2]), x.low.shape[-2], y.low.shape[-1])
+        return Interval(np.broadcast_to(total.low, shape), np.broadcast_to(total.high, shape))
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x, y = (low.value(name) for name in node.inputs)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +15,11 @@ from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value, spatial
 from covey.lowering import Lowered, Lowering
 from covey.ops.average_pool import adaptive_pool, emit_global, image_rank, pool_rows, pool_volume
+from covey.ops.concat import Concat
 from covey.ops.window import STILL, Window, image_window, read_kernel, read_steps, torch_pooling
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,40 @@ class MaxPool(Op):
 
     def reference(self, *inputs: Array) -> Array:
         return np.asarray(self.window.slide(inputs[0], -np.inf).max(axis=(-2, -1)))
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        """The larger of pairs, the first of equal ones: gradients go where the largest came from."""
+        (x,) = inputs
+        if not build.learns(x):
+            return build.emit(self, x)
+        *lead, height, width = x.shape
+        rows, columns = self.window.output(height, width)
+        (high, wide), axis = self.window.kernel, len(lead)
+        along: list[Sequence[int]] = [range(size) for size in lead]
+        along += [
+            [place for places in self._places(axis, size, count) for place in places]
+            for axis, size, count in ((0, height, rows), (1, width, columns))
+        ]
+        windows = build.reshape(build.pick(x, along, "windows"), (*lead, rows, high, columns, wide))
+        order = (axis + 1, axis + 3, *range(axis), axis, axis + 2)
+        taps = build.reshape(build.transpose(windows, order), (high * wide, *lead, rows, columns))
+        while (count := taps.shape[0]) > 1:
+            first = build.pick_along(taps, 0, range(0, count - 1, 2))
+            second = build.pick_along(taps, 0, range(1, count, 2))
+            larger = build.select(build.negative(build.sub(first, second)), second, first)
+            rest = [build.pick_along(taps, 0, [count - 1])] if count % 2 else []
+            taps = build.emit(Concat(1), larger, *rest, hint="larger") if rest else larger
+        return build.reshape(taps, taps.shape[1:])
+
+    def _places(self, axis: int, size: int, count: int) -> list[list[int]]:
+        """What each window reads along a dimension; in the place of padding its first element, again."""
+        found = []
+        for start in range(count):
+            first = start * self.window.strides[axis] - self.window.pads[axis]
+            taps = [first + tap * self.window.dilations[axis] for tap in range(self.window.kernel[axis])]
+            inside = next(tap for tap in taps if 0 <= tap < size)
+            found.append([tap if 0 <= tap < size else inside for tap in taps])
+        return found
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])

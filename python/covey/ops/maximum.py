@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,14 @@ class Extreme(Op):
 
     def reference(self, *inputs: Array) -> Array:
         return np.maximum(*inputs) if self.largest else np.minimum(*inputs)
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        """Of equal ones it is the second; PyTorch halves the gradient there."""
+        x, y = build.aligned(*inputs)
+        if not any(map(build.learns, inputs)):
+            return build.emit(self, x, y)
+        excess = build.positive_part(build.sub(x, y))
+        return build.add(y, excess) if self.largest else build.sub(x, excess)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x, y = low.operands_at_one_scale(node)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,12 +19,17 @@ from covey.lowering import Lowered, Lowering, leading_zeros
 from covey.ops.add import elementwise_operands
 from covey.ops.scalar import Scalar
 
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
+
 
 @dataclass(frozen=True)
 class Mul(Op):
     """Element by element, broadcasting; scales add."""
 
     widens = True
+
+    elementwise = True
 
     def shape(self, *inputs: Value) -> Shape:
         return broadcast(*inputs)
@@ -32,6 +39,12 @@ class Mul(Op):
 
     def interval(self, *inputs: Interval) -> Interval:
         return inputs[0] * inputs[1]
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        x, y = inputs
+        return [build.part(x, lambda: build.mul(gradient, y)), build.part(y, lambda: build.mul(gradient, x))]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         operands = [

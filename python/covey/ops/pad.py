@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.gather import emit_pick
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 MOVES: dict[str, Literal["reflect", "edge", "wrap"]] = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 """Modes that only move elements, by what NumPy calls them."""
@@ -39,6 +42,15 @@ class Pad(Op):
     def reference(self, *inputs: Array) -> Array:
         widths = list(zip(self.before, self.after, strict=True))
         return np.pad(inputs[0], widths, constant_values=self.value)
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        return build.emit(Pad((0, *self.before), (0, *self.after), self.value), *inputs)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        sizes = zip(self.before[1:], inputs[0].shape, strict=True)
+        return [build.pick(gradient, [range(before, before + size) for before, size in sizes])]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])

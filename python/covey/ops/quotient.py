@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +18,9 @@ from covey.lowering import MARGIN, Lowered, Lowering
 from covey.normalising import inverse
 from covey.rounding import half_added, rounded
 
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
+
 CALIBRATION = "give calibration data (--calibration data.npy) or put a Clip before it"
 CLIP = "put a Clip before it, or rescale what it reads"
 
@@ -26,6 +31,8 @@ class Quotient(Op):
 
     step: int = 1
     over: float = 1.0
+
+    elementwise = True
 
     @property
     def function(self) -> Function:
@@ -46,6 +53,20 @@ class Quotient(Op):
     def limit(self, x: Lowered, y: Lowered) -> float:
         """The largest absolute value of a result, where that is known of the operands together."""
         return math.inf
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        x, y = inputs
+        factor = build.emit(Inverse(self.step, self.over), y, hint="inverse")
+
+        def of_divisor() -> Value:
+            power = build.mul(build.mul(gradient, result), factor)
+            for _ in range(self.step - 1):
+                power = build.mul(power, factor)
+            return build.affine(power, -1.0 / (self.step * self.over))
+
+        return [build.part(x, lambda: build.mul(gradient, factor)), build.part(y, of_divisor)]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x, y = (low.value_or_multiple(name) for name in node.inputs)
@@ -69,6 +90,14 @@ class Inverse(Op):
 
     def reference(self, *inputs: Array) -> Array:
         return np.asarray((self.over / inputs[0]) ** (1 / self.step))
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        power = build.mul(gradient, build.mul(result, result))
+        for _ in range(self.step - 1):
+            power = build.mul(power, result)
+        return [build.affine(power, -1.0 / (self.step * self.over))]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value_or_multiple(node.inputs[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,10 @@ class Relu(Op):
 
     def reference(self, *inputs: Array) -> Array:
         return np.maximum(inputs[0], 0.0)
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        (x,) = inputs
+        return build.positive_part(x) if build.learns(x) else build.emit(self, x)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])

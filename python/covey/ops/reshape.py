@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +14,9 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,14 @@ class Reshape(Op):
 
     def reference(self, *inputs: Array) -> Array:
         return inputs[0].reshape(inputs[0].shape[0], *self.target)
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        return build.emit(Reshape((build.count, *self.target)), *inputs)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        return [build.reshape(gradient, inputs[0].shape)]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value_or_multiple(node.inputs[0])

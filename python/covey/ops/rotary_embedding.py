@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +20,9 @@ from covey.ops.gather import pick
 from covey.ops.reshape import Reshape
 from covey.rounding import half_added
 from covey.steps import interim
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 FIXED = "export the model with its positions as a constant, for one length"
 
@@ -41,6 +47,15 @@ class Rotation(Op):
 
     def reference(self, *inputs: Array) -> Array:
         return inputs[0] * self.cosines + inputs[1] * self.sines
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        factors = zip(inputs, (self.cosines, self.sines), strict=True)
+        return [
+            build.part(x, partial(build.mul, gradient, build.parameter(f"{result.name}.angles", angles)))
+            for x, angles in factors
+        ]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         values = low.operands_at_one_scale(node)

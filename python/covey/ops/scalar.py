@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.drawing import LEAST_UNITS, Drawing, Wanted, draw
 from covey.errors import DoesNotFitError, NodeError, UnsupportedError
-from covey.functions import Function
+from covey.functions import Function, derived
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lookup import clipped, looked_up, told
 from covey.lowering import Lowered, Lowering
 from covey.ops.affine import bits_of
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 GOAL = 4.5e-4
 """The largest error of a table unless less is needed: relative to the largest result of one that has no bound."""
@@ -40,6 +44,12 @@ class Scalar(Op):
     @property
     def label(self) -> str:
         return str(self.function)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        (x,) = inputs
+        return [build.mul(gradient, slope_of(build, self.function, x, result))]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
@@ -122,6 +132,39 @@ class Scalar(Op):
             calibrated=x.calibrated,
             reason=f"{reason}, in this ring",
         )
+
+
+def slope_of(build: Builder, function: Function, x: Value, result: Value) -> Value:
+    """The derivative at x, of the function's result where it follows from that, else by a table of its own."""
+    name = function.name
+    if name == "Exp":
+        return result
+    if name == "Sigmoid":
+        return build.mul(result, build.affine(result, -1.0, 1.0))
+    if name == "Tanh":
+        return build.affine(build.mul(result, result), -1.0, 1.0)
+    if name == "Tan":
+        return build.affine(build.mul(result, result), 1.0, 1.0)
+    if name == "Reciprocal":
+        return build.affine(build.mul(result, result), -1.0)
+    if name == "Rsqrt":
+        return build.affine(build.mul(build.mul(result, result), result), -0.5)
+    if name in ("Elu", "Celu"):
+        rising = build.affine(build.zeros_like(x), 1.0, function.slope)
+        falling = build.affine(result, *SLOPE_BELOW[name](function))
+        return build.select(build.positive(x), rising, falling)
+    derivative = derived(function)
+    if derivative is None:
+        raise build.unsupported(f"the derivative of {function} is unknown")
+    factor, function = derivative
+    return build.affine(build.emit(Scalar(function), x, hint="slope"), factor)
+
+
+SLOPE_BELOW: dict[str, Callable[[Function], tuple[float, float]]] = {
+    "Elu": lambda function: (1.0, function.parameters[0] * function.parameters[1]),
+    "Celu": lambda function: (1.0 / function.parameters[0], 1.0),
+}
+"""The derivative below 0 as a factor of the result and a summand."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +23,14 @@ from covey.lowering import Lowered, Lowering
 from covey.normalising import inverse, logarithm
 from covey.ops.max_pool import MaxPool
 from covey.ops.reshape import Reshape
+from covey.ops.scalar import Scalar
 from covey.ops.transpose import Transpose
 from covey.ops.window import MOST_STEPS, Window
 from covey.rounding import half_added, rounded
 from covey.steps import in_shape_of_result, interim
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 Mask = npt.NDArray[np.bool_]
 
@@ -76,6 +82,15 @@ class Softmax(Op):
         zeros = np.zeros_like(inputs[0].low)
         return Interval(zeros, zeros + 1.0)
 
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        inner = build.sum_over(build.mul(gradient, result), [len(result.shape) - 1])
+        return [
+            build.part(inputs[0], lambda: build.mul(build.sub(gradient, inner), result)),
+            *(None for _ in inputs[1:]),
+        ]
+
     def lower(self, low: Lowering, node: Node) -> Lowered:
         rows = Rows.of(low, node, self.mask)
         available = low.settings.available_bits
@@ -115,6 +130,13 @@ class LogSoftmax(Op):
     def interval(self, *inputs: Interval) -> Interval:
         x, count = inputs[0], inputs[0].low.shape[-1]
         return Interval(x.low - x.high.max(axis=-1, keepdims=True) - math.log(count), np.zeros_like(x.low))
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        powers = build.emit(Scalar(EXP), result, hint="powers")
+        inner = build.sum_over(gradient, [len(result.shape) - 1])
+        return [build.part(inputs[0], lambda: build.sub(gradient, build.mul(powers, inner)))]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         rows = Rows.of(low, node, None)

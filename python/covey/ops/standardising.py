@@ -6,7 +6,9 @@ They are made of a mean, a sum of squares, and a product with the inverse of its
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +16,13 @@ from covey._proto import program_pb2 as pb
 from covey.interval import Array, Interval, integer_bits, of_sums
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import MARGIN, Lowered, Lowering
-from covey.ops.quotient import Quotient
+from covey.ops.quotient import Inverse, Quotient
 from covey.ops.window import MOST_STEPS, Window
-from covey.rounding import rounded
+from covey.rounding import half_added, rounded
 from covey.steps import in_shape_of_result, interim
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 ROUNDING = 12**-0.5
 """The root mean square of what rounding to the nearest is off by, in units."""
@@ -47,6 +52,11 @@ class Mean(Op):
     def reference(self, *inputs: Array) -> Array:
         return np.asarray(inputs[0].mean(axis=-1, keepdims=True))
 
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        return [build.affine(build.expand(gradient, inputs[0].shape), 1.0 / inputs[0].shape[-1])]
+
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = _rows(low, node, low.value(node.inputs[0]))
         magnitude = low.magnitude(node.output)
@@ -70,6 +80,11 @@ class Deviation(Op):
     def reference(self, *inputs: Array) -> Array:
         x = inputs[0]
         return np.asarray(x - x.mean(axis=-1, keepdims=True))
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        return [build.sub(gradient, build.emit(Mean(), gradient, hint="mean"))]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = _rows(low, node, low.value(node.inputs[0]))
@@ -214,6 +229,11 @@ class SquareSum(Op):
     def reference(self, *inputs: Array) -> Array:
         return np.asarray((inputs[0] ** 2).sum(axis=-1, keepdims=True) + self.summand)
 
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        return [build.affine(build.mul(gradient, inputs[0]), 2.0)]
+
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value_or_multiple(node.inputs[0])
         count, available, share = x.shape[-1], low.settings.available_bits, x.share**2
@@ -253,6 +273,46 @@ class SquareSum(Op):
         return replace(in_shape_of_result(low, node, total), share=share)
 
 
+@dataclass(frozen=True)
+class SquareMean(Op):
+    """The sum of squares over the last dimension, which stays with size 1, over a public divisor."""
+
+    divisor: int
+
+    def shape(self, *inputs: Value) -> Shape:
+        return _row(inputs[0])
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.asarray((inputs[0] ** 2).sum(axis=-1, keepdims=True) / self.divisor)
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        x = low.value(node.inputs[0])
+        rows, count = math.prod(x.shape[:-1]), x.shape[-1]
+        ends = _squares(x.interval)
+        sides = [
+            interim(low, node, pb.Reshape(), [x], shape, x.interval.reshape((1, *shape)), f"side{index}")
+            for index, shape in enumerate(((rows, 1, count), (rows, count, 1)))
+        ]
+        magnitude = low.magnitude(node.output)
+        total = low.emit(
+            node,
+            pb.Matmul(),
+            sides,
+            shape=(rows, 1, 1),
+            scale=2 * x.scale,
+            interval=of_sums(ends[0], ends[1], count, float(ends[1].max(initial=0.0))).reshape((1, rows, 1, 1)),
+            name=f"{node.output}.squares",
+            magnitude=None if magnitude is None else magnitude * self.divisor,
+        )
+        total = rounded(low, node, total, low.scale, "squares")
+        bits = max(0, min(24, low.settings.available_bits - total.interval.bits - 1))
+        factor = np.array(float(round(math.ldexp(1.0 / self.divisor, bits))))
+        constant = low.constant(node, "factor", factor, bits)
+        interval = total.interval.scaled(float(factor))
+        mean = interim(low, node, pb.Mul(), [total, constant], total.shape, interval, "mean", low.scale + bits)
+        return in_shape_of_result(low, node, half_added(low, node, mean, low.scale, "mean"))
+
+
 def _squares(x: Interval) -> tuple[Array, Array]:
     """Where the sums of squares of rows lie."""
     squares = np.maximum(x.low**2, x.high**2)
@@ -270,6 +330,19 @@ class Standardised(Quotient):
     """x over the root of the mean of its row's squares, which the second operand is the sum of."""
 
     step: int = 2
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        x, y = inputs
+        divisor = build.producers[y.name]
+        if not isinstance(divisor.op, SquareSum) or divisor.inputs != [x.name]:
+            return super().gradient(build, inputs, result, gradient)
+        # Both ways to x at once: the row's products with its own direction are taken off.
+        factor = build.emit(Inverse(2, self.over), y, hint="inverse")
+        inner = build.sum_over(build.mul(gradient, result), [len(result.shape) - 1])
+        along = build.mul(build.affine(inner, 1.0 / self.over), result)
+        return [build.mul(build.sub(gradient, along), factor), None]
 
     def limit(self, x: Lowered, y: Lowered) -> float:
         # No element exceeds the root of the sum but by what shortening took from it.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +16,15 @@ from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
 from covey.ops.add import elementwise_operands, times_alpha
 
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
+
 
 @dataclass(frozen=True)
 class Sub(Op):
     """Element by element, broadcasting."""
+
+    elementwise = True
 
     def shape(self, *inputs: Value) -> Shape:
         return broadcast(*inputs)
@@ -27,6 +34,12 @@ class Sub(Op):
 
     def interval(self, *inputs: Interval) -> Interval:
         return inputs[0] - inputs[1]
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        x, y = inputs
+        return [build.part(x, lambda: gradient), build.part(y, lambda: build.affine(gradient, -1.0))]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         operands = low.operands_at_one_scale(node)

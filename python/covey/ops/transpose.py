@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +14,9 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,15 @@ class Transpose(Op):
 
     def reference(self, *inputs: Array) -> Array:
         return np.transpose(inputs[0], self.permutation)
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        return build.emit(Transpose((0, 1, *(place + 1 for place in self.permutation[1:]))), *inputs)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        back = sorted(range(len(self.permutation) - 1), key=lambda place: self.permutation[place + 1])
+        return [build.transpose(gradient, back)]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])

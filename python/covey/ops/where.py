@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,10 +20,15 @@ from covey.ops.mul import Mul
 from covey.ops.reshape import Reshape
 from covey.ops.tile import expand_to
 
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
+
 
 @dataclass(frozen=True)
 class Where(Op):
     """x where the condition is 1, y where it is 0: y + condition * (x - y)."""
+
+    elementwise = True
 
     def shape(self, *inputs: Value) -> Shape:
         condition, x, y = inputs
@@ -42,6 +49,13 @@ class Where(Op):
         shape = np.broadcast_shapes(condition.low.shape, x.low.shape, y.low.shape)
         low, high = np.minimum(x.low, y.low), np.maximum(x.high, y.high)
         return Interval(np.broadcast_to(low, shape), np.broadcast_to(high, shape))
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        condition, x, y = inputs
+        taken = build.mul(condition, gradient)
+        return [None, build.part(x, lambda: taken), build.part(y, lambda: build.sub(gradient, taken))]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         condition = low.value(node.inputs[0])

@@ -7,6 +7,7 @@ shared and writes them as products of one-hot rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from covey.ops.dense import Dense
 from covey.ops.reshape import Reshape
 from covey.ops.transpose import Transpose
 
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
+
 
 @dataclass(frozen=True)
 class Encode(Op):
@@ -34,6 +38,12 @@ class Encode(Op):
 
     def reference(self, *inputs: Array) -> Array:
         return whole.encode(inputs[0], self.classes)
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        """The classes of the numbers of all samples, one behind another."""
+        classes = self.classes if len(self.classes) == 1 else self.classes * build.count
+        value = build.emit(Encode(classes), *inputs)
+        return value if len(classes) == 1 else build.reshape(value, (build.count, value.size // build.count))
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         return low.value(node.inputs[0])

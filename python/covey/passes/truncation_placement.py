@@ -4,7 +4,8 @@ A product is truncated right behind the operation that makes it, so that linear 
 by side for fusing. Exceptions: where an Add or Sub is the only reader and all its activations are such products,
 the sum is truncated instead, once. Where a maximum pool is the only reader, what it keeps is truncated instead: the
 floor of the largest is the largest of the floors, and there are fewer of them. So it is behind a move that leaves out
-a good part of the elements, and before an average pool over a power of two elements, whose own shift does both.
+a good part of the elements, and before an average pool over a power of two elements, whose own shift does both. The
+gradient of a weight is left to the shift of the step that it is added by.
 
 What is *not* moved, since it would cost more: a truncation in front of a Relu, or of an addition of another value and a
 Relu, which protocols do with the product in one gate; and those in front of a Concat, for the same reason.
@@ -12,12 +13,14 @@ Relu, which protocols do with the product in one gate; and those in front of a C
 
 from __future__ import annotations
 
-from covey.ir import Graph, Value
+from covey.ir import Graph, Node, Value
 from covey.ops.add import Add
 from covey.ops.average_pool import AveragePool
 from covey.ops.gather import Gather
 from covey.ops.max_pool import MaxPool
+from covey.ops.reshape import Reshape
 from covey.ops.sub import Sub
+from covey.ops.transpose import Transpose
 
 WORTH_APART = 0.75
 """A product and its truncation are one gate; apart they cost less if no more than this part of the elements is left."""
@@ -31,8 +34,13 @@ def place_truncations(graph: Graph, *, averages: bool = True) -> frozenset[str]:
         if node.op.widens:
             wide.add(node.output)
         elif isinstance(node.op, Add | Sub):
-            activations = [name for name in node.inputs if name not in graph.parameters]
-            if all(name in wide and graph.only_consumer(name) is node for name in activations):
+            # What is finer than others is shifted left to a product's scale, as parameters are encoded at it.
+            activations = [name for name in node.inputs if name not in graph.parameters and name not in graph.finer]
+            if (
+                activations
+                and node.output not in graph.finer
+                and all(name in wide and graph.only_consumer(name) is node for name in activations)
+            ):
                 left.update(activations)
                 wide.add(node.output)
         elif isinstance(node.op, MaxPool):
@@ -50,7 +58,23 @@ def place_truncations(graph: Graph, *, averages: bool = True) -> frozenset[str]:
             (source,) = node.inputs
             if source in wide and graph.only_consumer(source) is node and _is_shift(node.op, graph.values[source]):
                 left.add(source)
+        elif node.op.reads_wide:
+            for name in node.inputs:
+                left.update(_moved(graph, wide, node, name))
     return frozenset(left)
+
+
+def _moved(graph: Graph, wide: set[str], reader: Node, name: str) -> list[str]:
+    """A product, and the moves between it and its only reader."""
+    names: list[str] = []
+    while graph.only_consumer(name) is reader and (node := graph.producer(name)) is not None:
+        names.append(name)
+        if name in wide:
+            return names
+        if not isinstance(node.op, Reshape | Transpose):
+            break
+        reader, name = node, node.inputs[0]
+    return []
 
 
 def _is_shift(pool: AveragePool, x: Value) -> bool:

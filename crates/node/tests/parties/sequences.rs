@@ -14,8 +14,8 @@ use covey_runtime::clear::ClearRunner;
 
 use crate::common::{Cluster, Model, message, noise};
 
-/// A mean over what came before, which fades, and the input's product with a weight.
-fn fading() -> Model {
+/// A mean over what came before, which fades, and the input's product with a weight; the mean may open at the end.
+fn fading(opens: bool) -> Model {
     let mut b = ProgramBuilder::new("fading", Ring::Pow2(32));
     let x = b.input("x", &[4], 4);
     b.bound(x, 6);
@@ -33,7 +33,11 @@ fn fading() -> Model {
     let half = op::MulShift { multipliers: vec![1], shift: 1, rounding: Rounding::Exact };
     let next = b.mul_shift("next", half, sum, 4);
     b.bound(next, 12);
-    b.carry(mean, next);
+    if opens {
+        b.carry_and_open(mean, next, next)
+    } else {
+        b.carry(mean, next)
+    }
     b.output(sum);
     let program = b.build().unwrap();
     let weights = Weights::new(&program, [("w".to_string(), noise(7, 16, 15))].into()).unwrap();
@@ -59,13 +63,17 @@ impl Clear {
         let outcome = self.0.run_next(&[Tensor::new(inputs[0].1.clone(), words)], continues).unwrap();
         outcome.outputs[0].data().iter().map(|&word| self.1.signed(word)).collect()
     }
+
+    fn end(&mut self, batch: usize) -> Vec<i64> {
+        self.0.end(batch).unwrap()[0].data().iter().map(|&word| self.1.signed(word)).collect()
+    }
 }
 
 #[test]
 fn sequences_equal_the_specification_in_every_protocol() {
     for protocol in [ProtocolKind::Trio, ProtocolKind::Quad, ProtocolKind::TwoParty, ProtocolKind::Beaver] {
         let cluster = Cluster::start_of(protocol);
-        let model = fading();
+        let model = fading(false);
         cluster.share(&model);
         let options = SessionOptions { protocol, options: Options::default() };
         let mut session = Session::open(&cluster.client("data"), &model.program, options).unwrap();
@@ -105,5 +113,48 @@ fn sequences_equal_the_specification_in_every_protocol() {
         let lanes = SessionOptions { protocol, options: Options { lanes: 2, ..Options::default() } };
         let refused = Session::open(&cluster.client("data"), &model.program, lanes).map(drop);
         assert_eq!(message(refused.unwrap_err()), "'fading' carries values from run to run: use 1 lane");
+    }
+}
+
+#[test]
+fn what_opens_at_a_sequences_end_is_the_specifications_and_ends_it() {
+    for protocol in [ProtocolKind::Trio, ProtocolKind::Quad, ProtocolKind::TwoParty, ProtocolKind::Beaver] {
+        let cluster = Cluster::start_of(protocol);
+        let (model, closed) = (fading(true), fading(false));
+        cluster.share(&model);
+        let options = SessionOptions { protocol, options: Options::default() };
+        let mut session = Session::open(&cluster.client("data"), &model.program, options).unwrap();
+        let mut clear = Clear::of(&model);
+        let unbegun = "the run of 1 sample(s) continues a sequence that was not begun: begin a new sequence first";
+        assert_eq!(message(session.end(&mut |_| {}).unwrap_err()), unbegun);
+        for seed in [1, 2] {
+            let continues = seed > 1;
+            let inputs = [numbers(seed, 2)];
+            let done = match continues {
+                true => session.infer_next(&inputs, &mut |_| {}).unwrap(),
+                false => session.infer_all(Joint, &inputs, &mut |_| {}).unwrap(),
+            };
+            assert_eq!(done.outputs[0][0].integers, clear.next(&inputs[0], continues), "{protocol}");
+        }
+        let opened = session.end(&mut |_| {}).unwrap();
+        let [mean] = &opened.outputs[..] else { panic!("{protocol} opened {}", opened.outputs.len()) };
+        assert_eq!((mean.name.as_str(), &mean.integers), ("next:2", &clear.end(2)), "{protocol}");
+        assert_eq!(
+            message(session.infer_next(&[numbers(3, 2)], &mut |_| {}).unwrap_err()),
+            unbegun.replace("1 s", "2 s")
+        );
+        assert_eq!(message(session.end(&mut |_| {}).unwrap_err()), unbegun);
+        // A new sequence begins with zeros.
+        let anew = [numbers(4, 2)];
+        let done = session.infer_all(Joint, &anew, &mut |_| {}).unwrap();
+        assert_eq!(done.outputs[0][0].integers, clear.next(&anew[0], false), "{protocol}");
+        drop(session);
+        cluster.share(&closed);
+        let mut session = Session::open(&cluster.client("data"), &closed.program, options).unwrap();
+        session.infer_all(Joint, &[numbers(5, 1)], &mut |_| {}).unwrap();
+        assert_eq!(
+            message(session.end(&mut |_| {}).unwrap_err()),
+            "'fading' opens nothing at the end of a sequence: compile the job with its weights to be opened"
+        );
     }
 }

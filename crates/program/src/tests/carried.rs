@@ -32,8 +32,27 @@ fn they_are_part_of_the_format() {
 }
 
 #[test]
+fn one_may_open_at_the_end() {
+    let mut b = ProgramBuilder::new("opened", Ring::Pow2(32));
+    let x = b.input("x", &[4], 4);
+    b.bound(x, 6);
+    let last = b.carried("last", &[4], 4);
+    b.bound(last, 7);
+    let twice = b.node("twice", op::Add, &[x, x]);
+    b.bound(twice, 7);
+    let sum = b.node("sum", op::Add, &[last, x]);
+    b.carry_and_open(last, twice, sum);
+    b.output(sum);
+    let program = b.build().unwrap();
+    assert_eq!(program.opened_at_end().collect::<Vec<_>>(), [sum]);
+    assert_eq!(Program::from_bytes(&program.to_bytes()).unwrap().carried(), program.carried());
+    assert!(program.dump().contains("carried %1 from %2 of the run before, at the end %3 opens"), "{}", program.dump());
+    assert_eq!(fading().build().unwrap().opened_at_end().count(), 0);
+}
+
+#[test]
 fn what_does_not_fit_is_refused_by_name() {
-    let cases: [Case; 11] = [
+    let cases: [Case; 13] = [
         (|p| p.carried.clear(), "value 'mean': is of kind carried but not listed among the carried values"),
         (|p| p.carried.push(p.carried[0]), "value 'mean': is listed twice among the carried values"),
         (|p| p.carried[0].value = 9, "the program is invalid: as carried refers to value 9 where there are 4"),
@@ -41,6 +60,11 @@ fn what_does_not_fit_is_refused_by_name() {
         (|p| p.carried[0].value = 0, "value 'x': is listed among the carried values but is not of kind carried"),
         (|p| p.carried[0].next = 0, "value 'mean': is next 'x', which is no secret integer that a node computes"),
         (|p| p.carried[0].next = 1, "value 'mean': is next 'mean', which is no secret integer that a node computes"),
+        (|p| p.carried[0].opens = Some(9), "the program is invalid: as carried refers to value 9 where there are 4"),
+        (
+            |p| p.carried[0].opens = Some(0),
+            "value 'mean': opens 'x' at the end, which is no secret integer that a node computes",
+        ),
         (
             |p| p.carried[0].next = id(p, "sum:0"),
             "value 'mean': has a bound that 'sum:0', which it is next, does not prove: compile with a wider --input-range \

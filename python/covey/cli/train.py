@@ -1,0 +1,190 @@
+"""train: weights of a network on shared data, epoch by epoch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from covey.cli import console
+from covey.cli.options import InputRange, Json, PartyCount, Protocol, Weights, check_protocol, parse_range
+from covey.cli.remote import protocol_of, warn_of_own_expiry
+from covey.cli.run import Local, Timeout
+from covey.errors import OptionError
+from covey.protocols import PROTOCOLS
+
+if TYPE_CHECKING:
+    from covey.model import Model
+    from covey.training.optimizers import Optimizer
+    from covey.training.trainer import Epoch, Runs
+
+ModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="An .onnx or .pt2 file, or a training job (.covey) that was compiled.")
+]
+Samples = Annotated[Path | None, typer.Option("--data", metavar="X.npy", help="The samples, [N, ..].")]
+Labels = Annotated[Path | None, typer.Option(metavar="Y.npy", help="Their labels, [N].")]
+Loss = Annotated[str, typer.Option(help="cross-entropy, binary-cross-entropy or mse.")]
+OptimizerName = Annotated[str, typer.Option("--optimizer", help="sgd, adam or adamw.")]
+Rate = Annotated[float, typer.Option("--lr", help="The learning rate.")]
+Momentum = Annotated[float, typer.Option(min=0, help="Of sgd.")]
+Nesterov = Annotated[bool, typer.Option("--nesterov", help="Of sgd: look ahead by the momentum.")]
+Decay = Annotated[float | None, typer.Option("--weight-decay", help="By default 0; 0.01 for adamw.")]
+Clip = Annotated[float | None, typer.Option(metavar="BOUND", help="Bound every element of the gradients.")]
+Batch = Annotated[int, typer.Option(help="Samples of a minibatch.")]
+Epochs = Annotated[int, typer.Option(help="Passes over the data.")]
+Seed = Annotated[int, typer.Option(help="The order of the samples follows from it.")]
+Freeze = Annotated[
+    list[str] | None, typer.Option(metavar="PATTERN", help="Parameters that stay as they are, such as 'features.*'.")
+]
+FrozenNorm = Annotated[
+    bool, typer.Option("--freeze-batch-norm", help="Take the model's own statistics, not those of minibatches.")
+]
+Scale = Annotated[int | None, typer.Option(help="Fractional bits; by default the most that fit.")]
+Compile = Annotated[
+    Path | None, typer.Option("--compile", metavar="job.covey", help="Write the job for parties elsewhere, and stop.")
+]
+OpenWeights = Annotated[
+    bool, typer.Option("--open-weights", help="The job opens what was trained to the data owner, at its end.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="FILE", help="Open the weights at the end and write them: .npz, or the model's format."
+    ),
+]
+Config = Annotated[
+    Path | None, typer.Option(metavar="client.toml", help="Parties on other machines, which hold the job's weights.")
+]
+
+
+def train(
+    model: ModelFile,
+    data: Samples = None,
+    labels: Labels = None,
+    loss: Loss = "cross-entropy",
+    optimizer: OptimizerName = "sgd",
+    lr: Rate = 0.01,
+    momentum: Momentum = 0.0,
+    nesterov: Nesterov = False,
+    weight_decay: Decay = None,
+    clip: Clip = None,
+    batch: Batch = 32,
+    epochs: Epochs = 1,
+    seed: Seed = 0,
+    freeze: Freeze = None,
+    freeze_batch_norm: FrozenNorm = False,
+    input_range: InputRange = None,
+    scale: Scale = None,
+    compile_only: Compile = None,
+    open_weights: OpenWeights = False,
+    out: Out = None,
+    protocol: Protocol = "trio",
+    parties: PartyCount = None,
+    local: Local = False,
+    config: Config = None,
+    weights: Weights = None,
+    timeout: Timeout = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Train a model privately: the parties learn neither samples nor weights, and keep the weights as shares."""
+    from covey.importers.source import is_model_file
+    from covey.model import load
+    from covey.training.trainer import Trainer
+
+    if data is None or labels is None:
+        raise OptionError("give --data x.npy and --labels y.npy: what to train on")
+    _check_out(out, model)
+    if is_model_file(model):
+        from covey.training.job import compile_training
+
+        job = compile_training(
+            model,
+            loss=loss,
+            optimizer=_optimizer(optimizer, lr, momentum, nesterov, weight_decay, clip),
+            batch=batch,
+            calibration=(data, labels),
+            input_range=parse_range(input_range),
+            freeze=freeze or (),
+            batch_norm="frozen" if freeze_batch_norm else "train",
+            open_weights=open_weights or out is not None,
+            scale=scale,
+            seed=seed,
+        )
+        if compile_only is not None:
+            for path in job.compiled.save(compile_only):
+                console.say(str(path))
+            return
+        loaded = load(job.compiled)
+    else:
+        loaded = load(model, weights=weights)
+    kind = protocol_of(config, None) if config is not None else check_protocol(protocol)
+    with _session(loaded, kind, config, local, parties, timeout, as_json) as session:
+        trainer = Trainer(session)
+        for epoch in trainer.fit(data, labels, epochs, seed=seed):
+            _show(epoch, as_json)
+        if out is not None:
+            from covey.training.files import write
+
+            write(out, trainer.weights(), model if is_model_file(model) else None)
+            console.note(f"the trained weights are in {out}")
+
+
+def _check_out(out: Path | None, model: Path) -> None:
+    suffix = model.suffix.lower()
+    known = [".npz", ".safetensors", *([suffix] if suffix != ".covey" else [])]
+    if out is not None and out.suffix.lower() not in known:
+        raise OptionError(f"'{out}' is no file for weights: end its name in {' or '.join(known)}")
+
+
+def _optimizer(
+    name: str, lr: float, momentum: float, nesterov: bool, decay: float | None, clip: float | None
+) -> Optimizer:
+    from covey.training.optimizers import SGD, Adam, adamw
+
+    if name == "sgd":
+        return SGD(lr, decay or 0.0, clip, momentum, nesterov)
+    if momentum or nesterov:
+        raise OptionError(f"{name} has moments of its own: leave out --momentum and --nesterov")
+    if name == "adam":
+        return Adam(lr, decay or 0.0, clip)
+    if name == "adamw":
+        return adamw(lr, 0.01 if decay is None else decay, clip=clip)
+    raise OptionError(f"optimizer '{name}' is unknown: use sgd, adam or adamw")
+
+
+def _show(epoch: Epoch, as_json: bool) -> None:
+    if as_json:
+        console.say(json.dumps({**asdict(epoch), "accuracy": epoch.accuracy}))
+        return
+    right = "" if epoch.accuracy is None else f"  {epoch.accuracy:.1%} right"
+    console.say(
+        f"epoch {epoch.number}  loss {epoch.loss:.4f}{right}  {epoch.steps} steps, "
+        f"{console.duration(epoch.seconds / epoch.steps)} and {console.amount(epoch.bytes / epoch.steps)} each"
+    )
+
+
+@contextmanager
+def _session(
+    loaded: Model, kind: str, config: Path | None, local: bool, parties: int | None, timeout: float, quiet: bool
+) -> Iterator[Runs]:
+    from covey.client import Client
+    from covey.local import local as local_parties
+
+    if config is not None:
+        warn_of_own_expiry(config)
+        with Client(config).session(loaded.program, kind, progress=console.waiting) as remote:
+            yield remote
+        return
+    if kind != "clear" and not local:
+        raise OptionError("say --local to run the parties on this machine, or --config client.toml for others")
+    loaded.need_weights()
+    count = PROTOCOLS[kind].count(parties)
+    with local_parties(kind, parties=count, timeout=timeout) as running:
+        with console.progress(quiet=quiet) as report:
+            session: Any = running.session(loaded, report)
+        yield session

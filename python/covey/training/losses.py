@@ -1,0 +1,114 @@
+"""Losses: what the minibatch's outputs and labels give, and the gradient that goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from covey.errors import OptionError
+from covey.functions import EXP, SIGMOID, SOFTPLUS
+from covey.ir import DType, Shape, Value
+from covey.ops.average_pool import SumPool
+from covey.ops.bits import BitToInteger
+from covey.ops.logic import Both
+from covey.ops.max_pool import MaxPool
+from covey.ops.reshape import Reshape
+from covey.ops.scalar import Scalar
+from covey.ops.softmax import LogSoftmax
+from covey.ops.whole_numbers import Encode
+from covey.ops.window import Window
+from covey.training.builder import Builder
+
+LABELS = "labels"
+"""What the input of labels is called."""
+
+Emit = Callable[[Builder, Value], "Loss"]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What is opened of a step, and the gradient at the model's output, `mean` times which is that of the loss."""
+
+    loss: Value
+    right: Value | None
+    gradient: Value
+    mean: float
+
+
+def cross_entropy(build: Builder, scores: Value) -> Loss:
+    """The mean of -log of the softmax of scores [B, .., C] at the class of each label."""
+    *lead, classes = scores.shape
+    labels = build.input(LABELS, tuple(lead), DType.INDEX)
+    build.graph.classes[labels.name] = (classes,)
+    truth = build.emit(Encode((classes,)), labels, hint="one_hot")
+    logarithms = build.emit(LogSoftmax(), scores, hint="logarithms")
+    powers = build.emit(Scalar(EXP), logarithms, hint="shares")
+    count = truth.size // classes
+    loss = _mean(build, build.mul(truth, logarithms), -1.0 / count)
+    return Loss(loss, _right(build, scores, truth), build.sub(powers, truth), 1.0 / count)
+
+
+def _right(build: Builder, scores: Value, truth: Value) -> Value:
+    """How many labels have the largest score, or one as large."""
+    *lead, classes = scores.shape
+    rows = build.reshape(scores, (1, truth.size // classes, classes))
+    largest = build.emit(MaxPool(Window((1, classes))), rows, hint="largest")
+    ours = build.sum_over(build.mul(truth, scores), [len(lead)])
+    short = build.sub(build.reshape(ours, largest.shape), largest)
+    wrong = _count(build, build.emit(BitToInteger(), build.negative(short), hint="wrong"))
+    return build.affine(wrong, -1.0, float(truth.size // classes))
+
+
+def binary_cross_entropy(build: Builder, scores: Value) -> Loss:
+    """The mean of log(1 + exp(z)) - y z over scores z [B, ..] and labels y, which are 0 or 1."""
+    labels = build.input(LABELS, scores.shape, DType.INDEX)
+    build.graph.classes[labels.name] = (0,)
+    build.graph.truths.add(labels.name)
+    truth = build.emit(Encode((0,)), labels, hint="truth")
+    rising = build.emit(Scalar(SOFTPLUS), scores, hint="rising")
+    loss = _mean(build, build.sub(rising, build.mul(truth, scores)), 1.0 / scores.size)
+    shares = build.emit(Scalar(SIGMOID), scores, hint="shares")
+    below = build.emit(BitToInteger(), build.negative(scores), hint="below")
+    # A score from 0 on says 1.
+    right = build.emit(Both(1, -2), below, truth, hint="right", dtype=DType.BOOL)
+    return Loss(loss, _count(build, right), build.sub(shares, truth), 1.0 / scores.size)
+
+
+def mean_squared_error(build: Builder, scores: Value) -> Loss:
+    """The mean of the squares of what outputs are off their targets."""
+    target = build.input(LABELS, scores.shape)
+    off = build.sub(scores, target)
+    loss = _mean(build, build.mul(off, off), 1.0 / scores.size)
+    return Loss(loss, None, off, 2.0 / scores.size)
+
+
+LOSSES: dict[str, Emit] = {
+    "cross-entropy": cross_entropy,
+    "binary-cross-entropy": binary_cross_entropy,
+    "mse": mean_squared_error,
+}
+"""By the names that users give."""
+
+
+def loss_of(name: str) -> Emit:
+    """The loss of this name. Raises `OptionError`."""
+    if name not in LOSSES:
+        raise OptionError(f"loss '{name}' is unknown: use one of {', '.join(LOSSES)}")
+    return LOSSES[name]
+
+
+def _mean(build: Builder, x: Value, factor: float) -> Value:
+    total = build.sum_over(x, list(range(len(x.shape))))
+    return build.affine(build.reshape(total, (1,)), factor)
+
+
+def _count(build: Builder, x: Value) -> Value:
+    """The sum of truth values."""
+    rows = build.reshape(x, (1, 1, x.size))
+    total = build.emit(SumPool(Window((1, x.size))), rows, hint="count")
+    return build.emit(Reshape((1,)), total, hint="counted")
+
+
+def shape_of_labels(name: str, outputs: Shape) -> Shape:
+    """The shape of one sample's labels for outputs of this shape."""
+    return outputs[:-1] if name == "cross-entropy" else outputs

@@ -1,0 +1,96 @@
+"""Data and labels for training: read, checked, and put into minibatches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.errors import DataError
+from covey.inputs import Data, load_arrays
+from covey.training.losses import LABELS
+
+Arrays = dict[str, npt.NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a program of training takes: an input's name, its shape for one sample, its classes if it has such."""
+
+    name: str
+    shape: tuple[int, ...]
+    classes: tuple[int, ...] | None
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Records:
+    """Samples by input name, the labels among them; all have as many."""
+
+    arrays: Arrays
+
+    def __len__(self) -> int:
+        return len(self.arrays[LABELS])
+
+    def minibatches(self, batch: int, order: npt.NDArray[np.int64]) -> Iterator[Arrays]:
+        """Whole minibatches in this order; what is left over at the end is left out."""
+        for start in range(0, len(order) - batch + 1, batch):
+            yield {name: array[order[start : start + batch]][None] for name, array in self.arrays.items()}
+
+
+def read(data: Data, labels: Any, forms: Sequence[Form], batch: int) -> Records:
+    """The samples of a data set for inputs of these forms. Raises `DataError` naming what is wrong."""
+    inputs = [form for form in forms if form.name != LABELS]
+    arrays = dict(load_arrays(data, [form.name for form in inputs], "training"))
+    given = load_arrays(labels, [LABELS], "training")[LABELS]
+    checked = {form.name: _check(arrays[form.name], form) for form in inputs}
+    (of_labels,) = (form for form in forms if form.name == LABELS)
+    checked[LABELS] = _check(_shaped(np.asarray(given), of_labels), of_labels)
+    counts = {name: len(array) for name, array in checked.items()}
+    if len(set(counts.values())) > 1:
+        raise DataError(f"data and labels have different numbers of samples ({counts}): give the same number of each")
+    count = next(iter(counts.values()))
+    if count < batch:
+        raise DataError(f"{count} samples do not fill a minibatch of {batch}: give more, or compile a smaller --batch")
+    return Records(checked)
+
+
+def _shaped(array: npt.NDArray[Any], form: Form) -> npt.NDArray[Any]:
+    """Labels [N] where the model has one number a sample [N, 1]."""
+    if array.ndim >= 1 and array.shape[1:] != form.shape and array[0:1].size == int(np.prod(form.shape)):
+        return array.reshape(len(array), *form.shape)
+    return array
+
+
+def _check(array: Any, form: Form) -> npt.NDArray[np.float64]:
+    what = "labels" if form.name == LABELS else f"data for '{form.name}'"
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+        raise DataError(f"the {what} are no array of numbers: give NumPy arrays or tensors")
+    if array.ndim == 0 or len(array) == 0:
+        raise DataError(f"the {what} have no samples: give at least one")
+    if array.shape[1:] != form.shape:
+        due = ", ".join(["N", *map(str, form.shape)])
+        raise DataError(f"the {what} have shape {list(array.shape)}, expected [{due}]: reshape them")
+    floats = np.ascontiguousarray(array, dtype=np.float64)
+    finite = np.isfinite(floats)
+    if not finite.all():
+        place = tuple(int(index) for index in np.argwhere(~finite)[0])
+        raise DataError(f"the {what} hold {floats[place]} in sample {place[0]}: clean them first")
+    wrong = (floats < form.low) | (floats > form.high)
+    if form.classes is not None:
+        wrong |= floats != np.rint(floats)
+    if wrong.any():
+        place = tuple(int(index) for index in np.argwhere(wrong)[0])
+        due = f"whole numbers from {form.low:g} to {form.high:g}" if form.classes is not None else "others"
+        where = f"outside [{form.low:g}, {form.high:g}]" if form.classes is None else f"where {due} are due"
+        raise DataError(f"the {what} hold {floats[place]:g} in sample {place[0]}, {where}: check them")
+    return floats
+
+
+def shuffled(count: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    """The order of an epoch's samples, which anyone can work out of the seed."""
+    return np.random.default_rng([seed, epoch]).permutation(count)

@@ -1,0 +1,305 @@
+"""A training step of a model as a graph: forward, backward, and what the optimiser makes of the weights."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from covey.errors import ModelError, NodeError, OptionError
+from covey.importers.source import Source, examine, is_torch
+from covey.inputs import listed
+from covey.interval import Array
+from covey.ir import DType, Graph, Value
+from covey.ops.add import Add
+from covey.passes.conv_expansion import expand_convolutions
+from covey.passes.dead_nodes import remove_dead_nodes
+from covey.passes.identity_removal import remove_identities
+from covey.passes.masked_softmax import find_masks
+from covey.passes.normalizers import resolve_normalizers
+from covey.passes.pool_before_relu import pool_before_relu
+from covey.passes.quotients import make_quotients
+from covey.passes.relu_before_moves import relu_before_moves
+from covey.passes.scalar_fusion import fuse_scalar_functions
+from covey.passes.trailing_softmax import remove_trailing_softmax
+from covey.passes.whole_numbers import encode_whole_numbers
+from covey.passes.written_out_norms import find_norms
+from covey.training.builder import Builder
+from covey.training.differentiate import differentiate
+from covey.training.losses import LABELS, Loss, loss_of
+from covey.training.optimizers import Next, Optimizer, Variable
+from covey.training.parameters import View, chosen, model_of, views
+
+OPENED = "trained."
+"""What the names of values that open at the end begin with; the model's own name follows."""
+
+LOSS, RIGHT = "loss", "right"
+"""The outputs of a step: the mean loss of the minibatch, and how many labels it got right."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A tensor of the model that training changes."""
+
+    name: str
+    initial: Array = field(repr=False)
+    change: str
+    """The carried value that holds how much it has changed."""
+    after: str
+    """What that is after a step."""
+    statistic: bool = False
+    """Whether it follows the data, as running statistics do, and not the gradient."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The graph of one step on a minibatch; its inputs are the model's, the labels and what is carried."""
+
+    graph: Graph
+    batch: int
+    data: list[str]
+    """The inputs of the data owner, the labels last."""
+    trained: list[Trained]
+    growing: dict[str, float]
+    reach: dict[str, float]
+    spans: dict[str, tuple[float, float]]
+    labels: int
+    """Labels of a minibatch."""
+
+
+def make(
+    source: Source,
+    example_inputs: Any = None,
+    *,
+    loss: str,
+    optimizer: Optimizer,
+    batch: int,
+    freeze: Sequence[str] = (),
+    batch_norm: str = "train",
+    open_weights: bool = False,
+    name: str | None = None,
+) -> Step:
+    """The step of a model. Raises a `CoveyError` that names what cannot be trained."""
+    if batch < 1:
+        raise OptionError(f"minibatches of {batch} samples: give at least 1")
+    if batch_norm not in ("train", "frozen"):
+        raise OptionError(f"batch_norm '{batch_norm}' is unknown: use train or frozen")
+    optimizer.check()
+    emit_loss = loss_of(loss)
+    found = model_of(source)
+    every = chosen(found.tensors, freeze)
+    probe, drawn = found.probe(every)
+    model, errors = _imported(probe, name or _name_of(source), example_inputs)
+    if errors:
+        raise errors[0]
+    if len(model.outputs) != 1:
+        raise ModelError(f"the model has {len(model.outputs)} outputs: train one with a single output")
+    seen = views(model, drawn)
+    unread = [name for name in every if name not in {view.tensor for view in seen.values()}]
+    if unread:
+        raise OptionError(f"the network does not read {listed(unread)} as it is: freeze it (freeze=['{unread[0]}'])")
+    build = Builder(model.name, batch)
+    build.batch_statistics = batch_norm == "train"
+    stacked = _Stacking(build, model, every, seen)
+    scores = stacked.run()
+    _check_loss(loss, model, scores)
+    with build.at("loss", loss, "loss"):
+        made = emit_loss(build, scores)
+    gradients = differentiate(build, {scores.name: made.gradient})
+    nexts, trained = _stepped(build, stacked, optimizer, made, gradients)
+    if open_weights:
+        _opened(build, trained)
+    return _finished(build, model, made, nexts, trained)
+
+
+def _name_of(source: Source) -> str | None:
+    """What a file calls the model."""
+    if isinstance(source, str | os.PathLike):
+        return os.path.splitext(os.path.basename(os.fspath(source)))[0]
+    return None if not is_torch(source) or hasattr(source, "graph_signature") else type(source).__name__
+
+
+def _imported(source: Source, name: str | None, example_inputs: Any) -> tuple[Graph, list[NodeError]]:
+    """The network, rewritten as far as no weight is merged with another."""
+    graph, errors = examine(source, name, example_inputs)
+    if errors:
+        return graph, errors
+    encode_whole_numbers(graph)
+    remove_identities(graph)
+    remove_dead_nodes(graph)
+    resolve_normalizers(graph)
+    errors = find_masks(graph)
+    remove_trailing_softmax(graph)
+    find_norms(graph)
+    fuse_scalar_functions(graph)
+    make_quotients(graph)
+    expand_convolutions(graph)
+    pool_before_relu(graph)
+    relu_before_moves(graph)
+    remove_dead_nodes(graph)
+    return graph, errors
+
+
+def _check_loss(loss: str, model: Graph, scores: Value) -> None:
+    if loss == "cross-entropy" and len(scores.shape) < 2:
+        raise OptionError(f"cross-entropy needs scores of classes: the output '{scores.name}' is one number a sample")
+    if model.postprocess and loss != "cross-entropy":
+        raise OptionError(f"the model ends in Softmax, which {loss} does not take: train it with cross-entropy")
+
+
+class _Stacking:
+    """The forward part of a step: the model's nodes on minibatches, what is trained as activations."""
+
+    def __init__(self, build: Builder, model: Graph, every: dict[str, Array], seen: dict[str, View]) -> None:
+        self.build, self.model, self.every, self.seen = build, model, every, seen
+        self.variables: dict[str, Value] = {}
+        self.known: dict[str, Value] = {}
+
+    def run(self) -> Value:
+        build, model = self.build, self.model
+        for name in model.inputs:
+            value = model.values[name]
+            self.known[name] = build.input(name, (build.count, *value.shape), value.dtype)
+            classes = model.classes.get(name)
+            if classes is not None:
+                build.graph.classes[name] = classes if len(classes) == 1 else classes * build.count
+        build.graph.truths.update(model.truths)
+        for node in model.nodes:
+            with build.at(node.name, node.source_op, node.output):
+                inputs = [self._operand(name) for name in node.inputs]
+                result = node.op.stacked(build, *inputs)
+                due = model.values[node.output]
+                if result.shape != (build.count, *due.shape):
+                    raise build.unsupported(f"{node.op.label} has no form for minibatches", "replace it")
+                if due.dtype is not result.dtype:
+                    result = build.graph.add_value(replace(result, dtype=due.dtype))
+                self.known[node.output] = result
+        return self.known[model.outputs[0]]
+
+    def _operand(self, name: str) -> Value:
+        if name in self.known:
+            return self.known[name]
+        view = self.seen.get(name)
+        if view is None:
+            self.known[name] = self.build.parameter(name, self.model.parameters[name])
+        else:
+            with self.build.at(view.tensor, "Parameter", view.tensor):
+                self.known[name] = view.of(self.build, self._variable(view.tensor))
+        return self.known[name]
+
+    def _variable(self, name: str) -> Value:
+        if name not in self.variables:
+            initial = self.every[name]
+            value = self.variables[name] = self.build.variable(name, initial, initial.shape)
+            self.build.learned.add(value.name)
+        return self.variables[name]
+
+
+def _stepped(
+    build: Builder, stacked: _Stacking, optimizer: Optimizer, loss: Loss, gradients: dict[str, Value]
+) -> tuple[list[Next], list[tuple[str, Array, Next]]]:
+    """What is carried to the next step."""
+    with build.at("optimizer", type(optimizer).__name__, "optimizer"):
+        shared = optimizer.prepare(build)
+    nexts, trained = list(shared.nexts), []
+    for name, value in stacked.variables.items():
+        gradient = gradients.get(value.name)
+        if gradient is None:
+            raise OptionError(f"'{name}' has no bearing on the loss: freeze it")
+        change = build.graph.values[build.producers[value.name].inputs[1]]
+        with build.at(name, type(optimizer).__name__, name):
+            made = optimizer.step(build, Variable(name, value, change, gradient, loss.mean), shared)
+        nexts += made
+        trained.append((name, stacked.every[name], made[-1]))
+    for running in build.running:
+        with build.at(running.parameter, "BatchNormalization", running.parameter):
+            made_running = _running(build, running.parameter, running.statistic, running.momentum)
+        nexts.append(made_running)
+        trained.append((running.parameter, build.graph.parameters[running.parameter], made_running))
+    return nexts, trained
+
+
+def _opened(build: Builder, trained: list[tuple[str, Array, Next]]) -> None:
+    """What is trained, as it is after a step: it opens where the data owner ends the sequence."""
+    for name, initial, entry in trained:
+        with build.at(name, "Parameter", f"{OPENED}{name}"):
+            value = build.emit(Add(), build.parameter(name, initial), entry.after)
+        build.graph.finer.add(value.name)
+        build.graph.opened[entry.carried.name] = value.name
+
+
+def _running(build: Builder, parameter: str, statistic: Value, momentum: float) -> Next:
+    from covey.ops.combined import Combined
+
+    initial = build.graph.parameters[parameter]
+    value = build.variable(f"{parameter}.running", initial, initial.shape)
+    change = build.graph.values[build.producers[value.name].inputs[1]]
+    op = Combined((1.0, -momentum, momentum))
+    after = build.emit(op, change, value, statistic, hint="after")
+    build.graph.finer.add(after.name)
+    return Next(change, after)
+
+
+def _finished(
+    build: Builder, model: Graph, loss: Loss, nexts: list[Next], trained: list[tuple[str, Array, Next]]
+) -> Step:
+    """The graph with products of secrets in the place of layers whose weights are trained."""
+    graph = build.graph
+    graph.outputs = [loss.loss.name, *([loss.right.name] if loss.right is not None else [])]
+    graph.outputs += [each.after.name for each in nexts]
+    graph.carried = {each.carried.name: each.after.name for each in nexts}
+    final = Builder(graph.name, build.count)
+    known: dict[str, Value] = {}
+    for name in graph.inputs:
+        value = graph.values[name]
+        known[name] = final.input(name, value.shape, value.dtype)
+    final.graph.classes, final.graph.truths = graph.classes, graph.truths
+    final.graph.finer.update(name for name in graph.finer if name in known)
+    for node in graph.nodes:
+        with final.at(node.name, node.source_op, node.output):
+            inputs = []
+            for name in node.inputs:
+                if name not in known:
+                    known[name] = final.parameter(name, graph.parameters[name])
+                inputs.append(known[name])
+            result = node.op.of_secrets(final, *inputs)
+            dtype = graph.values[node.output].dtype
+            if result.dtype is not dtype:
+                result = final.graph.add_value(replace(result, dtype=dtype))
+            if node.output in graph.finer:
+                final.graph.finer.add(result.name)
+        known[node.output] = result
+    made = final.graph
+    made.outputs = [known[name].name for name in graph.outputs]
+    made.carried = {name: known[after].name for name, after in graph.carried.items()}
+    made.opened = {name: known[opens].name for name, opens in graph.opened.items()}
+    remove_dead_nodes(made)
+    _name_output(made, 0, LOSS, DType.FLOAT)
+    if loss.right is not None:
+        _name_output(made, 1, RIGHT, DType.INDEX)
+    statistics = {running.parameter for running in build.running}
+    entries = [
+        Trained(name, initial, each.carried.name, known[each.after.name].name, name in statistics)
+        for name, initial, each in trained
+    ]
+    return Step(
+        made,
+        build.count,
+        [*model.inputs, LABELS],
+        entries,
+        {known[name].name: factor for name, factor in build.growing.items()},
+        {known[name].name: most for name, most in build.reach.items()},
+        {known[name].name: span for name, span in build.spans.items()},
+        graph.values[LABELS].size,
+    )
+
+
+def _name_output(graph: Graph, index: int, name: str, dtype: DType) -> None:
+    """Give an output the name that users see."""
+    old, name = graph.outputs[index], graph.fresh(name)
+    node = graph.producer(old)
+    assert node is not None, "a loss is computed"
+    node.output = name
+    graph.values[name] = replace(graph.values.pop(old), name=name, dtype=dtype)
+    graph.redirect(old, name)

@@ -1,0 +1,320 @@
+"""Training jobs: near floating point, the same bits in every protocol, what opens, and mistakes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import builders
+import covey
+from command import Command
+from covey.clear import ClearSession
+from covey.local import Parties
+from covey.model import load
+from covey.training.calibration import rehearse
+from covey.training.job import forms
+from covey.training.minibatches import Arrays, read, shuffled
+
+BATCH, CLASSES = 4, 3
+Data = tuple[np.ndarray, np.ndarray]
+
+
+def node(op: str, inputs: str, output: str, **attributes: Any) -> Any:
+    return helper.make_node(op, inputs.split(), [output], name=output, **attributes)
+
+
+def network(seed: int = 0) -> onnx.ModelProto:
+    """A convolution with batch normalisation, overlapping maximum pooling and a dense layer."""
+    rng = np.random.default_rng(seed)
+    nodes = [
+        node("Conv", "x w", "conv", pads=[1, 1, 1, 1]),
+        node("BatchNormalization", "conv scale shift mean variance", "norm"),
+        node("Relu", "norm", "relu"),
+        node("MaxPool", "relu", "pool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("Flatten", "pool", "flat"),
+        node("Gemm", "flat v c", "scores", transB=1),
+    ]
+    constants = {
+        "w": builders.weights(rng, 2, 1, 3, 3), "scale": np.ones(2), "shift": np.zeros(2), "mean": np.zeros(2),
+        "variance": np.ones(2), "v": builders.weights(rng, CLASSES, 18), "c": np.zeros(CLASSES),
+    }  # fmt: skip
+    return builders.model(nodes, {"x": ["N", 1, 6, 6]}, ["scores"], constants)
+
+
+def perceptron(outputs: int = CLASSES) -> onnx.ModelProto:
+    rng = np.random.default_rng(1)
+    nodes = [node("Gemm", "x w b", "hidden", transB=1), node("Relu", "hidden", "relu")]
+    nodes.append(node("Gemm", "relu v c", "scores", transB=1))
+    constants = {"w": builders.weights(rng, 8, 5), "b": np.zeros(8), "v": builders.weights(rng, outputs, 8)}
+    return builders.model(nodes, {"x": ["N", 5]}, ["scores"], {**constants, "c": np.zeros(outputs)})
+
+
+def table(samples: int = 40) -> Data:
+    rng = np.random.default_rng(2)
+    x = rng.uniform(-1, 1, (samples, 5))
+    return x, (x @ rng.normal(size=(5, CLASSES))).argmax(1)
+
+
+def images(samples: int = 24) -> Data:
+    rng = np.random.default_rng(3)
+    return rng.uniform(0, 1, (samples, 1, 6, 6)), rng.integers(0, CLASSES, samples)
+
+
+def compiled(model: onnx.ModelProto, data: Data, **options: Any) -> covey.Job:
+    settings: dict[str, Any] = {"loss": "cross-entropy", "optimizer": covey.SGD(0.1, momentum=0.9), "batch": BATCH}
+    return covey.compile_training(model, calibration=data, open_weights=True, **settings | options)
+
+
+def minibatches(job: covey.Job, data: Data, epochs: int = 1) -> list[Arrays]:
+    records = read(*data, forms(job.step.graph, job.batch, {}), job.batch)
+    orders = [shuffled(len(records), 0, epoch) for epoch in range(1, epochs + 1)]
+    return [minibatch for order in orders for minibatch in records.minibatches(job.batch, order)]
+
+
+@pytest.fixture(scope="module")
+def job() -> covey.Job:
+    return compiled(network(), images())
+
+
+@pytest.mark.parametrize(
+    ("loss", "optimizer", "tolerance"),
+    [
+        ("cross-entropy", covey.SGD(0.2), 1e-3),
+        ("cross-entropy", covey.SGD(0.05, 0.01, momentum=0.9, nesterov=True), 1e-3),
+        ("cross-entropy", covey.SGD(0.2, clip=0.05), 2e-3),
+        ("cross-entropy", covey.Adam(0.01, 0.01), 2e-2),
+        ("binary-cross-entropy", covey.adamw(0.01), 2e-2),
+        ("mse", covey.SGD(0.1, momentum=0.5), 1e-3),
+    ],
+)
+def test_steps_in_the_clear_follow_floating_point(loss: str, optimizer: Any, tolerance: float) -> None:
+    x, classes = table()
+    labels = {
+        "cross-entropy": classes,
+        "binary-cross-entropy": np.eye(CLASSES)[classes],
+        "mse": np.eye(CLASSES)[classes],
+    }
+    data = x, labels[loss]
+    job = compiled(perceptron(), data, loss=loss, optimizer=optimizer)
+    batches = minibatches(job, data, epochs=2)
+    due = rehearse(job.step, batches)
+    trainer = covey.Trainer(ClearSession(load(job.compiled)))
+    epochs = list(trainer.fit(*data, epochs=2))
+    np.testing.assert_allclose([loss for epoch in epochs for loss in epoch.losses], due.losses, atol=2e-3)
+    if loss != "mse":
+        assert [epoch.right for epoch in epochs] == [sum(due.right[:10]), sum(due.right[10:])]
+    weights, trained = trainer.weights(), due.trained(job.step)
+    assert weights.keys() == trained.keys() == {"w", "b", "v", "c"}
+    for entry in job.trained:
+        moved = np.linalg.norm(trained[entry.name] - entry.initial)
+        assert moved > 1e-3
+        assert np.linalg.norm(weights[entry.name] - trained[entry.name]) < tolerance * moved, entry.name
+
+
+@pytest.fixture(scope="module", params=["trio", "quad", "beaver", "two-party"])
+def every(request: pytest.FixtureRequest) -> Iterator[Parties]:
+    with covey.local(request.param, timeout=60) as running:
+        yield running
+
+
+def test_steps_and_weights_equal_the_specification_in_every_protocol(job: covey.Job, every: Parties) -> None:
+    batches = minibatches(job, images())[:3]
+    clear = ClearSession(load(job.compiled))
+    due, due_weights = clear.infer_all(batches), clear.end()
+    session = every.session(job.compiled)
+    first = session.infer_all(batches[:2])
+    rest = session.infer(batches[2], continues=True)
+    for result, expected in zip([*first.results, rest], due.results, strict=True):
+        assert result.integers.keys() == {"loss", "right"}
+        for name, integers in expected.integers.items():
+            np.testing.assert_array_equal(result.integers[name], integers)
+    weights = session.end()
+    assert weights.integers.keys() == due_weights.integers.keys()
+    for name, integers in due_weights.integers.items():
+        np.testing.assert_array_equal(weights.integers[name], integers)
+    # What was trained is gone with the sequence, and a new one begins with the model's weights.
+    with pytest.raises(covey.CoveyError, match="begin a new sequence first"):
+        session.infer(batches[0], continues=True)
+    again = session.infer(batches[0])
+    np.testing.assert_array_equal(again.integers["loss"], due.results[0].integers["loss"])
+
+
+def test_a_job_reveals_losses_and_weights_alone(job: covey.Job) -> None:
+    program = load(job.compiled).program
+    assert [entry["name"] for entry in program.inputs] == ["x", "labels"]
+    assert [entry["name"] for entry in program.outputs] == ["loss", "right"]
+    opened = {entry["opens"] for entry in program.carried if entry["opens"] is not None}
+    assert {name.split("@")[0] for name in opened} == {
+        f"trained.{name}" for name in ("w", "scale", "shift", "mean", "variance", "v", "c")
+    }
+
+
+def test_weights_open_only_where_the_job_says_so() -> None:
+    closed = compiled(perceptron(), table(), optimizer=covey.SGD(0.1))
+    closed = covey.compile_training(
+        perceptron(), loss="cross-entropy", optimizer=covey.SGD(0.1), batch=BATCH, calibration=table()
+    )
+    session = ClearSession(load(closed.compiled))
+    trainer = covey.Trainer(session)
+    trainer.step(*(array[:BATCH] for array in table()))
+    with pytest.raises(covey.OptionError, match="this job opens no weights: compile it with open_weights=True"):
+        trainer.weights()
+    with pytest.raises(covey.CoveyError, match="'test' opens nothing at the end of a sequence"):
+        session.end()
+
+
+def test_frozen_parameters_stay_and_only_others_are_carried() -> None:
+    job = compiled(perceptron(), table(), optimizer=covey.SGD(0.1), freeze=["w", "b"])
+    assert [entry.name for entry in job.trained] == ["v", "c"]
+    carried = [entry["name"] for entry in load(job.compiled).program.carried]
+    assert carried == ["v.change", "c.change"]
+    trainer = covey.Trainer(ClearSession(load(job.compiled)))
+    list(trainer.fit(*table(), epochs=2))
+    assert trainer.weights().keys() == {"v", "c"}
+
+
+def test_training_learns_what_there_is_to_learn() -> None:
+    data = table(120)
+    job = compiled(perceptron(), data, optimizer=covey.SGD(0.05, momentum=0.9), batch=8)
+    epochs = list(covey.Trainer(ClearSession(load(job.compiled))).fit(*data, epochs=12))
+    assert epochs[-1].loss < 0.4 * epochs[0].loss
+    assert epochs[-1].accuracy is not None and epochs[-1].accuracy > 0.9
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"labels": lambda y: y + 1}, "the labels hold 3 in sample"),
+        ({"labels": lambda y: y - 0.5}, "where whole numbers from 0 to 2 are due"),
+        ({"labels": lambda y: y[:-1]}, "data and labels have different numbers of samples"),
+        ({"x": lambda x: x[:0]}, "the data for 'x' have no samples: give at least one"),
+        ({"x": lambda x: x[:3], "labels": lambda y: y[:3]}, "3 samples do not fill a minibatch of 4: give more"),
+        ({"x": lambda x: x[:, :4]}, "the data for 'x' have shape [40, 4], expected [N, 5]: reshape them"),
+        (
+            {"x": lambda x: np.where(x > 0.99, np.nan, x) + np.nan},
+            "the data for 'x' hold nan in sample 0: clean them first",
+        ),
+        ({"x": lambda x: 9 * x}, "the data for 'x' hold"),
+    ],
+)
+def test_data_that_cannot_be_trained_on_are_refused_in_one_line(change: dict[str, Any], problem: str) -> None:
+    x, labels = table()
+    job = compiled(perceptron(), (x, labels), optimizer=covey.SGD(0.1))
+    trainer = covey.Trainer(ClearSession(load(job.compiled)))
+    wrong = change.get("x", lambda x: x)(x), change.get("labels", lambda y: y)(labels)
+    with pytest.raises(covey.DataError, match=re.escape(problem)):
+        list(trainer.fit(*wrong))
+    if "hold" not in problem or "labels" in problem:
+        with pytest.raises(covey.DataError, match=re.escape(problem)):
+            compiled(perceptron(), wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"optimizer": covey.SGD(0.0)}, "learning rate 0: give a positive number"),
+        ({"optimizer": covey.SGD(1e-14)}, "rounds to 0 at the program's scale"),
+        ({"optimizer": covey.SGD(0.1, momentum=1.0)}, "momentum 1: give a number from 0 to below 1"),
+        ({"optimizer": covey.SGD(0.1, clip=-1.0)}, "clip -1: give a positive bound"),
+        ({"batch": 0}, "minibatches of 0 samples: give at least 1"),
+        ({"batch": 64}, "40 samples do not fill a minibatch of 64"),
+        ({"loss": "hinge"}, "loss 'hinge' is unknown: use one of cross-entropy, binary-cross-entropy, mse"),
+        ({"freeze": ["q"]}, "freeze 'q' matches no parameter: the model trains 'w', 'b', 'v', 'c'"),
+        ({"freeze": ["*"]}, "every parameter is frozen and none is left to train"),
+        ({"batch_norm": "off"}, "batch_norm 'off' is unknown: use train or frozen"),
+        ({"scale": 40}, "scale 40 does not fit Z_2^64"),
+        ({"optimizer": covey.SGD(1e6)}, "in floating point the loss is"),
+    ],
+)
+def test_options_that_make_no_training_are_refused_in_one_line(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(covey.CoveyError, match=re.escape(problem)):
+        compiled(perceptron(), table(), **options)
+
+
+def test_values_beyond_their_bounds_are_named_with_node_and_step() -> None:
+    # Calibrated on samples that teach nothing, then trained on others: its weights leave their bounds.
+    x = table()[0]
+    quiet = 0.01 * x, np.zeros((len(x), 1))
+    job = compiled(
+        perceptron(1), quiet, loss="mse", optimizer=covey.SGD(0.5), input_range={"x": (-4, 4), "labels": (-99, 99)}
+    )
+    loud = 4 * np.sign(x), np.full((len(x), 1), 99.0)
+    epochs = covey.Trainer(ClearSession(load(job.compiled))).fit(*loud, epochs=20)
+    with pytest.raises(covey.CoveyError, match=r"step \d+: node '.+': the value -?\d+ passes its bound of \d+ bits"):
+        list(epochs)
+
+
+def test_other_programs_are_no_training_jobs() -> None:
+    plain = covey.compile(perceptron(), input_range=(-1, 1))
+    with pytest.raises(covey.ModelError, match="'test' is no training job: make one with"):
+        covey.Trainer(ClearSession(load(plain)))
+
+
+def test_the_command_trains_and_writes_the_model(tmp_path: Path, command: Command) -> None:
+    x, labels = table()
+    onnx.save(perceptron(), tmp_path / "model.onnx")
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", labels)
+    data = ["--data", str(tmp_path / "x.npy"), "--labels", str(tmp_path / "y.npy"), "--batch", "8"]
+    options = ["--lr", "0.3", "--momentum", "0.9", "--epochs", "3", "--protocol", "clear"]
+    trained = tmp_path / "trained.onnx"
+    shown = command.succeeds("train", str(tmp_path / "model.onnx"), *data, *options, "--out", str(trained))
+    lines = shown.out.splitlines()
+    assert len(lines) == 3 and re.fullmatch(r"epoch 3  loss 0\.\d{4}  \d+\.\d% right  5 steps, .* each", lines[2])
+    asked = ["train", str(tmp_path / "model.onnx"), *data, *options, "--json", "--open-weights"]
+    epochs = [json.loads(line) for line in command.succeeds(*asked).out.splitlines()]
+    assert [epoch["number"] for epoch in epochs] == [1, 2, 3]
+    assert f"{epochs[2]['loss']:.4f}" in lines[2]
+    before, after = (builders.float_results(proto, {"x": x})[0] for proto in (perceptron(), onnx.load(trained)))
+    assert (after.argmax(1) == labels).mean() > (before.argmax(1) == labels).mean() + 0.1
+
+
+def test_a_compiled_job_is_trained_by_parties_elsewhere(tmp_path: Path, command: Command, parties: Parties) -> None:
+    x, labels = table()
+    onnx.save(perceptron(), tmp_path / "model.onnx")
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", labels)
+    data = ["--data", str(tmp_path / "x.npy"), "--labels", str(tmp_path / "y.npy")]
+    job, out = tmp_path / "job.covey", tmp_path / "trained.npz"
+    made = ["--batch", "8", "--lr", "0.3", "--open-weights", "--compile", str(job)]
+    assert str(job) in command.succeeds("train", str(tmp_path / "model.onnx"), *data, *made).out
+    command.succeeds("share-weights", str(job), "--config", str(parties.owner_config))
+    asked = ["train", str(job), *data, "--config", str(parties.client_config), "--out", str(out), "--json"]
+    (epoch,) = (json.loads(line) for line in command.succeeds(*asked).out.splitlines())
+    trainer = covey.Trainer(ClearSession(load(job)))
+    (due,) = trainer.fit(x, labels)
+    assert epoch["losses"] == due.losses
+    written = np.load(out)
+    for name, array in trainer.weights().items():
+        np.testing.assert_array_equal(written[name], array.astype(np.float32))
+
+
+def test_mistakes_of_the_command_are_one_line(tmp_path: Path, command: Command) -> None:
+    onnx.save(perceptron(), tmp_path / "model.onnx")
+    model = str(tmp_path / "model.onnx")
+    for wrong, problem in (
+        ([], "give --data x.npy and --labels y.npy"),
+        (["--data", "x.npy", "--labels", "y.npy", "--out", "w.pt"], "'w.pt' is no file for weights"),
+        (["--data", "x.npy", "--labels", "y.npy", "--optimizer", "lion"], "optimizer 'lion' is unknown"),
+        (["--data", "x.npy", "--labels", "y.npy", "--protocol", "clear"], "training file 'x.npy' does not exist"),
+    ):
+        command.refuses("train", model, *wrong, saying=problem)
+
+
+def test_two_readers_of_one_weight_train_it_once() -> None:
+    rng = np.random.default_rng(7)
+    nodes = [node("MatMul", "x w", "a"), node("Relu", "a", "r"), node("MatMul", "r w", "z")]
+    model = builders.model(nodes, {"x": ["N", 3]}, ["z"], {"w": builders.weights(rng, 3, 3)})
+    x = rng.uniform(-1, 1, (8, 3))
+    job = compiled(model, (x, x), loss="mse", optimizer=covey.SGD(0.1))
+    assert [entry.name for entry in job.trained] == ["w"]
+    assert replace(job.trained[0]) == job.trained[0]
