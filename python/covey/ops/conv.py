@@ -17,8 +17,8 @@ from covey.interval import Array, Interval, of_centre
 from covey.ir import Node, Op, Shape, Value, spatial
 from covey.linear import emit_linear
 from covey.lowering import Lowered, Lowering
-from covey.ops.gather import ABSENT, Gather, strides
-from covey.ops.pad import Pad
+from covey.ops.conv_of_secrets import ConvOfSecrets
+from covey.ops.gather import ABSENT
 from covey.ops.window import Steps, Window, image_window, read_steps
 
 if TYPE_CHECKING:
@@ -70,38 +70,8 @@ class Conv2d(Op):
             y = build.emit(self, x, weight, *(each for each in bias if not each.batched), hint="product")
             secret = [build.reshape(each, (*each.shape, 1, 1)) for each in bias if each.batched]
             return build.total([y, *secret])
-        (*lead, _, height, width), groups = x.shape, self.groups
-        outputs = weight.shape[0]
-        rows, columns = self.window.output(height, width)
-        kernels = build.swapped(build.reshape(weight, (groups, outputs // groups, math.prod(weight.shape[1:]))))
-        y = build.matmul(self.patches(build, x), kernels)
-        y = build.total([y, *(self._beside(build, each) for each in bias)])
-        parts = build.reshape(y, (groups, math.prod(lead), rows, columns, outputs // groups))
-        return build.reshape(build.transpose(parts, (1, 0, 4, 2, 3)), (*lead, outputs, rows, columns))
-
-    def _beside(self, build: Builder, bias: Value) -> Value:
-        """A bias as the products of each group have it, where it is trained or not."""
-        return build.reshape(bias, (self.groups, 1, bias.shape[0] // self.groups))
-
-    def patches(self, build: Builder, x: Value) -> Value:
-        """What each position's window reads, as rows [groups, N · OH · OW, C / groups · KH · KW]."""
-        *lead, channels, height, width = x.shape
-        rows, columns = self.window.output(height, width)
-        x = build.reshape(x, (math.prod(lead), channels, height, width))
-        top, left, bottom, right = self.window.pads
-        if any(self.window.pads):
-            x = build.emit(Pad((0, 0, 0, top, left), (0, 0, 0, bottom, right)), x, hint="padded")
-        image, plane, line, _ = strides(x.shape)
-        (down, across), (apart, beside) = self.window.strides, self.window.dilations
-        inner, (high, wide) = channels // self.groups, self.window.kernel
-        steps = (
-            (self.groups, inner * plane), (x.shape[0], image), (rows, down * line), (columns, across),
-            (inner, plane), (high, apart * line), (wide, beside),
-        )  # fmt: skip
-        windows = build.emit(
-            Gather(tuple(tuple(range(0, count * step, step)) for count, step in steps)), x, hint="windows"
-        )
-        return build.reshape(windows, (self.groups, x.shape[0] * rows * columns, inner * high * wide))
+        y = build.emit(ConvOfSecrets(self.window, self.groups), x, weight, hint="product")
+        return build.total([y, *(build.reshape(each, (*each.shape, 1, 1)) for each in bias)])
 
     def _back(self, build: Builder, x: Value, weight: Value, gradient: Value) -> Value:
         """A convolution of the gradient, its elements as far apart as the strides, with the kernels turned about."""
@@ -123,12 +93,19 @@ class Conv2d(Op):
         return build.emit(Conv2d(window, self.groups), spread, turned, hint="back")
 
     def _of_weight(self, build: Builder, x: Value, weight: Value, gradient: Value) -> Value:
-        *lead, outputs, rows, columns = gradient.shape
-        count, of_group = math.prod(lead), outputs // self.groups
-        parts = build.reshape(gradient, (count, self.groups, of_group, rows * columns))
-        turned = build.transpose(parts, (1, 2, 0, 3))
-        flat = build.reshape(turned, (self.groups, of_group, count * rows * columns))
-        return build.reshape(build.matmul(flat, self.patches(build, x)), weight.shape)
+        """The input, its images as channels, with the gradient as kernels: strides and dilations change places."""
+        outputs, inner, *kernel = weight.shape
+        (_, rows, columns), count = gradient.shape[-3:], math.prod(gradient.shape[:-3])
+        images = build.reshape(x, (count, self.groups, inner, *x.shape[-2:]))
+        turned = build.transpose(images, (2, 1, 0, 3, 4))
+        turned = build.reshape(turned, (inner, self.groups * count, *x.shape[-2:]))
+        kernels = build.transpose(build.reshape(gradient, (count, outputs, rows, columns)), (1, 0, 2, 3))
+        window = Window((rows, columns), self.window.dilations, self.window.pads, self.window.strides)
+        found = build.emit(Conv2d(window, self.groups), turned, kernels, hint="of_weight")
+        if list(found.shape[-2:]) != kernel:
+            # What the last window does not reach takes part in more places than the kernel has.
+            found = build.pick(found, [range(size) for size in (*found.shape[:2], *kernel)], "within")
+        return build.transpose(found, (1, 0, 2, 3))
 
     def gradient(
         self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
