@@ -74,8 +74,7 @@ class Conv2d(Op):
         outputs = weight.shape[0]
         rows, columns = self.window.output(height, width)
         kernels = build.swapped(build.reshape(weight, (groups, outputs // groups, math.prod(weight.shape[1:]))))
-        y = build.matmul(self.patches(build, x), kernels)
-        y = build.total([y, *(self._beside(build, each) for each in bias)])
+        y = build.layer(self.patches(build, x), kernels, [self._beside(build, each) for each in bias])
         parts = build.reshape(y, (groups, math.prod(lead), rows, columns, outputs // groups))
         return build.reshape(build.transpose(parts, (1, 0, 4, 2, 3)), (*lead, outputs, rows, columns))
 
