@@ -15,7 +15,7 @@ from covey.lowering import Lowered, Lowering
 from covey.rounding import half_added, rounded
 from covey.steps import interim
 
-DIGITS, FEWEST_DIGITS = 16, 10
+DIGITS, FEWEST_DIGITS = 12, 10
 """Significant bits that factors are given as far as the ring has room, and those they need."""
 
 

@@ -70,8 +70,9 @@ class Conv2d(Op):
             y = build.emit(self, x, weight, *(each for each in bias if not each.batched), hint="product")
             secret = [build.reshape(each, (*each.shape, 1, 1)) for each in bias if each.batched]
             return build.total([y, *secret])
-        y = build.emit(ConvOfSecrets(self.window, self.groups), x, weight, hint="product")
-        return build.total([y, *(build.reshape(each, (*each.shape, 1, 1)) for each in bias)])
+        beside = [each for each in bias if each.batched]
+        y = build.emit(ConvOfSecrets(self.window, self.groups), x, weight, *beside, hint="product")
+        return build.total([y, *(build.reshape(each, (*each.shape, 1, 1)) for each in bias if not each.batched)])
 
     def _back(self, build: Builder, x: Value, weight: Value, gradient: Value) -> Value:
         """A convolution of the gradient, its elements as far apart as the strides, with the kernels turned about."""

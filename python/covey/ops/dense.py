@@ -57,7 +57,7 @@ class Dense(Op):
             y = build.emit(layer, x, weight, *(each for each in bias if not each.batched), hint="product")
             return build.total([y, *(each for each in bias if each.batched)])
         rows = build.reshape(x, (x.size // x.shape[-1], x.shape[-1]))
-        y = build.total([build.matmul(rows, weight), *bias])
+        y = build.layer(rows, weight, [build.reshape(each, (1, *each.shape)) for each in bias])
         return build.reshape(y, (*x.shape[:-1], weight.shape[1]))
 
     def gradient(

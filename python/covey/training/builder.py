@@ -18,6 +18,7 @@ from covey.ops.add import Add
 from covey.ops.affine import Affine
 from covey.ops.average_pool import SumPool
 from covey.ops.bits import IsNegative, Select
+from covey.ops.concat import Concat
 from covey.ops.gather import ABSENT, Gather, pick
 from covey.ops.matmul import Matmul
 from covey.ops.mul import Mul
@@ -104,7 +105,7 @@ class Builder:
         self.producers[name] = node
         if any(each.name in self.learned for each in inputs):
             self.learned.add(name)
-        if moves and inputs[0].name in self.graph.finer:
+        if (moves or isinstance(op, Concat)) and all(each.name in self.graph.finer for each in inputs):
             self.graph.finer.add(name)
         if key is not None:
             self._moved[key] = value
@@ -226,6 +227,18 @@ class Builder:
     def matmul(self, x: Value, y: Value) -> Value:
         """The product of matrices of activations."""
         return self.emit(Matmul(), x, y, hint="matmul")
+
+    def layer(self, rows: Value, weight: Value, bias: Sequence[Value]) -> Value:
+        """Rows [.., M, K] times a weight [.., K, P], and perhaps a bias [.., 1, P].
+
+        A bias that is trained is the weight of a column of ones: product and shift are then one gate, as without it.
+        """
+        if not bias or not bias[0].batched:
+            return self.total([self.matmul(rows, weight), *bias])
+        axis = len(rows.shape) - 1
+        ones = self.affine(self.zeros_like(self.pick_along(rows, axis, [0])), 1.0, 1.0)
+        wide = self.emit(Concat(axis + 1), rows, ones, hint="with_ones")
+        return self.matmul(wide, self.emit(Concat(axis), weight, bias[0], hint="with_bias"))
 
     def total(self, parts: Sequence[Value]) -> Value:
         """The sum of all."""
