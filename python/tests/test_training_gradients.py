@@ -184,6 +184,26 @@ CASES: dict[str, Case] = {
         2, 9, 8,
     ),
     "convolution of points": convolved({}, {"strides": [2, 2]}, (3, 2, 1, 1), (2, 3, 1, 1), 2, 6, 6),
+    "transposed convolution": (
+        [node("Conv", "x w b", "a"), node("ConvTranspose", "a v c", "z", strides=[2, 3], pads=[1, 0, 0, 1], group=2)],
+        (2, 5, 6), {"w": drawn(4, 2, 2, 2), "b": drawn(4), "v": drawn(4, 3, 3, 2), "c": drawn(6)},
+        lambda x, w, b, v, c: F.conv_transpose2d(F.conv2d(x, w, b), v, c, (2, 3), groups=2)[:, :, 1:, :-1],
+    ),
+    "transposed convolution of rows": (
+        [node("Mul", "x w", "a"), node("ConvTranspose", "a v", "z", strides=[2])], (2, 5),
+        {"w": drawn(2, 5), "v": drawn(2, 3, 4)}, lambda x, w, v: F.conv_transpose1d(x * w, v, stride=2),
+    ),
+    "resized": (
+        [
+            node("Mul", "x w", "a"),
+            helper.make_node(
+                "Resize", ["a", "", "scales"], ["z"], name="z", mode="linear",
+                coordinate_transformation_mode="half_pixel",
+            ),
+        ],
+        (2, 4, 5), {"w": drawn(2, 4, 5), "scales": np.array([1.0, 1.0, 2.0, 2.0])},
+        lambda x, w, scales: F.interpolate(x * w, scale_factor=2, mode="bilinear"),
+    ),
     "convolution of rows": convolved({"pads": [1, 1]}, {"strides": [2]}, (3, 2, 3), (2, 3, 3), 2, 9),
     "convolution of volumes": convolved({}, {}, (3, 2, 2, 2, 2), (2, 3, 2, 2, 2), 2, 4, 5, 6),
 }  # fmt: skip
@@ -207,7 +227,7 @@ def gradients(case: Case, x: np.ndarray, targets: np.ndarray | None = None, **op
     assert found[LOSS].item() == pytest.approx(loss.item(), rel=1e-6)
     return (
         {entry.name: -found[entry.after][0] for entry in step.trained},
-        {name: leaf.grad.numpy() for name, leaf in leaves.items()},
+        {name: leaf.grad.numpy() for name, leaf in leaves.items() if leaf.grad is not None},
     )
 
 
@@ -327,10 +347,11 @@ def test_steps_of_whole_networks_are_pytorchs(network: str, optimizer: str, monk
 
 
 def test_an_operator_without_a_gradient_is_named() -> None:
-    attributes = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
-    grow = helper.make_node("Resize", ["a", "", "scales"], ["z"], name="grow", **attributes)
-    nodes = [node("MatMul", "x w", "a"), grow]
-    constants = {"w": drawn(4, 4), "scales": np.array([1.0, 1.0, 2.0], dtype=np.float32)}
+    nodes = [
+        node("MatMul", "x w", "a"),
+        helper.make_node("TopK", ["a", "count"], ["z", "places"], name="best"),
+    ]
+    constants = {"w": drawn(4, 4), "count": np.array([2], dtype=np.int64)}
     proto = builders.model(nodes, {"x": ["N", 3, 4]}, ["z"], constants)
-    with pytest.raises(covey.UnsupportedError, match=r"node 'grow' \(Resize\): Resample has no"):
+    with pytest.raises(covey.UnsupportedError, match=r"node 'best' \(TopK\): Best has no gradient; freeze the param"):
         make(proto, loss="mse", optimizer=SGD(0.1), batch=2)
