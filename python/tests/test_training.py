@@ -69,7 +69,7 @@ def images(samples: int = 24) -> Data:
     return rng.uniform(0, 1, (samples, 1, 6, 6)), rng.integers(0, CLASSES, samples)
 
 
-def compiled(model: onnx.ModelProto, data: Data, **options: Any) -> covey.Job:
+def compiled(model: Any, data: Data, **options: Any) -> covey.Job:
     settings: dict[str, Any] = {"loss": "cross-entropy", "optimizer": covey.SGD(0.1, momentum=0.9), "batch": BATCH}
     return covey.compile_training(model, calibration=data, open_weights=True, **settings | options)
 
@@ -310,6 +310,29 @@ def test_mistakes_of_the_command_are_one_line(tmp_path: Path, command: Command) 
         (["--data", "x.npy", "--labels", "y.npy", "--protocol", "clear"], "training file 'x.npy' does not exist"),
     ):
         command.refuses("train", model, *wrong, saying=problem)
+
+
+def test_a_trained_program_of_pytorch_is_written(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from covey.training.files import write
+    from covey.training.trainer import load_into
+
+    module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3)).eval()
+    shapes = ({0: torch.export.Dim("batch")},)
+    torch.export.save(torch.export.export(module, (torch.zeros(2, 5),), dynamic_shapes=shapes), tmp_path / "m.pt2")
+    job = compiled(tmp_path / "m.pt2", table(), optimizer=covey.SGD(0.1))
+    trainer = covey.Trainer(ClearSession(load(job.compiled)))
+    list(trainer.fit(*table()))
+    weights = trainer.weights()
+    write(tmp_path / "trained.pt2", weights, tmp_path / "m.pt2")
+    write(tmp_path / "trained.safetensors", weights)
+    load_into(module, weights)
+    x = torch.from_numpy(table()[0]).float()
+    torch.testing.assert_close(torch.export.load(tmp_path / "trained.pt2").module()(x), module(x))
+    safetensors = pytest.importorskip("safetensors.numpy")
+    written = safetensors.load_file(tmp_path / "trained.safetensors")
+    assert written.keys() == weights.keys()
+    np.testing.assert_array_equal(written["0.weight"], weights["0.weight"].astype(np.float32))
 
 
 def test_two_readers_of_one_weight_train_it_once() -> None:

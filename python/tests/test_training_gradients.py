@@ -346,6 +346,30 @@ def test_steps_of_whole_networks_are_pytorchs(network: str, optimizer: str, monk
     assert max(off.values()) < (5e-3 if loose else 1e-9), off
 
 
+@pytest.mark.parametrize(
+    ("ours", "limit"),
+    [
+        (SGD(0.5, clip=0.02), lambda parameters: torch.nn.utils.clip_grad_value_(parameters, 0.02)),
+        (SGD(0.5, clip_norm=0.1), lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, 0.1)),
+        (SGD(0.5, clip_norm=50.0), lambda parameters: None),
+    ],
+)
+def test_clipped_gradients_are_pytorchs(ours: Any, limit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizers, "LEAST_NORM", 1e-12)
+    rng = np.random.default_rng(8)
+    module = networks.build(torch, networks.perceptron)
+    step = networks.step_of(module, torch.zeros(2, 8), loss="cross-entropy", optimizer=ours, batch=6)
+    batches = [
+        {step.data[0]: rng.uniform(-1, 1, (1, 6, 8)), LABELS: rng.integers(0, 3, (1, 6)).astype(np.float64)}
+        for _ in range(3)
+    ]
+    found = networks.rehearsed(step, batches)
+    loss = networks.cross_entropy(torch)
+    _, due = networks.torch_steps(torch, module, lambda p: torch.optim.SGD(p, 0.5), batches, loss, limit)
+    off = networks.differences(step, found.trained(step), due)
+    assert max(off.values()) < 1e-4, off  # PyTorch adds a little to the norm
+
+
 def test_an_operator_without_a_gradient_is_named() -> None:
     nodes = [
         node("MatMul", "x w", "a"),
