@@ -159,6 +159,12 @@ def test_a_job_reveals_losses_and_weights_alone(job: covey.Job) -> None:
     }
 
 
+def test_explain_says_what_opens(job: covey.Job) -> None:
+    told = covey.explain(job.compiled).reveals
+    assert any("once, where it ends a sequence: trained.w@" in line for line in told)
+    assert any("they tell about its records, and so do weights that open" in line for line in told)
+
+
 def test_weights_open_only_where_the_job_says_so() -> None:
     closed = compiled(perceptron(), table(), optimizer=covey.SGD(0.1))
     closed = covey.compile_training(
