@@ -159,6 +159,12 @@ def explanation(
     return Explanation(program.name, program.hash, program.ring, protocol, parties, security, reveals, plan, model.note)
 
 
+def is_training(program: Program) -> bool:
+    """Whether the program is a training job's step."""
+    shared, opened = ({entry["name"] for entry in entries} for entries in (program.inputs, program.outputs))
+    return bool(program.carried) and "labels" in shared and "loss" in opened
+
+
 def what_a_run_reveals(program: Program, round_bits: int = 0) -> list[str]:
     """Who learns what from a run, one line each."""
     rounded = f", rounded to multiples of 2^{round_bits} before it opens" if round_bits else ""
@@ -176,6 +182,14 @@ def what_a_run_reveals(program: Program, round_bits: int = 0) -> list[str]:
             f"to every party: how many runs a sequence has; what is carried between them ({names}) stays in shares "
             f"until the session ends"
         )
+        opened = ", ".join(entry["opens"] for entry in program.carried if entry["opens"] is not None)
+        if opened:
+            lines.append(f"to the data owner alone, once, where it ends a sequence: {opened}")
+        if is_training(program):
+            lines.append(
+                "a training job's losses are means over a minibatch, under weights that earlier ones shaped: they tell "
+                "about its records" + (", and so do weights that open" if opened else "")
+            )
     if program.calibrated:
         lines.append(
             f"bounds of {len(program.calibrated)} nodes come from calibration data; an input beyond them gives a wrong "

@@ -69,7 +69,7 @@ def images(samples: int = 24) -> Data:
     return rng.uniform(0, 1, (samples, 1, 6, 6)), rng.integers(0, CLASSES, samples)
 
 
-def compiled(model: onnx.ModelProto, data: Data, **options: Any) -> covey.Job:
+def compiled(model: Any, data: Data, **options: Any) -> covey.Job:
     settings: dict[str, Any] = {"loss": "cross-entropy", "optimizer": covey.SGD(0.1, momentum=0.9), "batch": BATCH}
     return covey.compile_training(model, calibration=data, open_weights=True, **settings | options)
 
@@ -91,6 +91,7 @@ def job() -> covey.Job:
         ("cross-entropy", covey.SGD(0.2), 1e-3),
         ("cross-entropy", covey.SGD(0.05, 0.01, momentum=0.9, nesterov=True), 1e-3),
         ("cross-entropy", covey.SGD(0.2, clip=0.05), 2e-3),
+        ("cross-entropy", covey.SGD(0.2, clip_norm=0.3), 5e-3),
         ("cross-entropy", covey.Adam(0.01, 0.01), 2e-2),
         ("binary-cross-entropy", covey.adamw(0.01), 2e-2),
         ("mse", covey.SGD(0.1, momentum=0.5), 1e-3),
@@ -156,6 +157,12 @@ def test_a_job_reveals_losses_and_weights_alone(job: covey.Job) -> None:
     assert {name.split("@")[0] for name in opened} == {
         f"trained.{name}" for name in ("w", "scale", "shift", "mean", "variance", "v", "c")
     }
+
+
+def test_explain_says_what_opens(job: covey.Job) -> None:
+    told = covey.explain(job.compiled).reveals
+    assert any("once, where it ends a sequence: trained.w@" in line for line in told)
+    assert any("they tell about its records, and so do weights that open" in line for line in told)
 
 
 def test_weights_open_only_where_the_job_says_so() -> None:
@@ -225,6 +232,7 @@ def test_data_that_cannot_be_trained_on_are_refused_in_one_line(change: dict[str
         ({"optimizer": covey.SGD(1e-14)}, "rounds to 0 at the program's scale"),
         ({"optimizer": covey.SGD(0.1, momentum=1.0)}, "momentum 1: give a number from 0 to below 1"),
         ({"optimizer": covey.SGD(0.1, clip=-1.0)}, "clip -1: give a positive bound"),
+        ({"optimizer": covey.SGD(0.1, clip_norm=0.0)}, "clip_norm 0: give a positive bound"),
         ({"batch": 0}, "minibatches of 0 samples: give at least 1"),
         ({"batch": 64}, "40 samples do not fill a minibatch of 64"),
         ({"loss": "hinge"}, "loss 'hinge' is unknown: use one of cross-entropy, binary-cross-entropy, mse"),
@@ -308,6 +316,29 @@ def test_mistakes_of_the_command_are_one_line(tmp_path: Path, command: Command) 
         (["--data", "x.npy", "--labels", "y.npy", "--protocol", "clear"], "training file 'x.npy' does not exist"),
     ):
         command.refuses("train", model, *wrong, saying=problem)
+
+
+def test_a_trained_program_of_pytorch_is_written(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from covey.training.files import write
+    from covey.training.trainer import load_into
+
+    module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3)).eval()
+    shapes = ({0: torch.export.Dim("batch")},)
+    torch.export.save(torch.export.export(module, (torch.zeros(2, 5),), dynamic_shapes=shapes), tmp_path / "m.pt2")
+    job = compiled(tmp_path / "m.pt2", table(), optimizer=covey.SGD(0.1))
+    trainer = covey.Trainer(ClearSession(load(job.compiled)))
+    list(trainer.fit(*table()))
+    weights = trainer.weights()
+    write(tmp_path / "trained.pt2", weights, tmp_path / "m.pt2")
+    write(tmp_path / "trained.safetensors", weights)
+    load_into(module, weights)
+    x = torch.from_numpy(table()[0]).float()
+    torch.testing.assert_close(torch.export.load(tmp_path / "trained.pt2").module()(x), module(x))
+    safetensors = pytest.importorskip("safetensors.numpy")
+    written = safetensors.load_file(tmp_path / "trained.safetensors")
+    assert written.keys() == weights.keys()
+    np.testing.assert_array_equal(written["0.weight"], weights["0.weight"].astype(np.float32))
 
 
 def test_two_readers_of_one_weight_train_it_once() -> None:

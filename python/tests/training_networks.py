@@ -87,9 +87,14 @@ def rehearsed(step: Step, batches: list[Arrays]) -> Rehearsal:
 
 
 def torch_steps(
-    torch: Any, module: Any, optimizer: Any, batches: list[Arrays], loss: Callable[[Any, Any], Any]
+    torch: Any,
+    module: Any,
+    optimizer: Any,
+    batches: list[Arrays],
+    loss: Callable[[Any, Any], Any],
+    limit: Callable[[Any], Any] = lambda parameters: None,
 ) -> tuple[list[float], Arrays]:
-    """The losses of these steps in float64, and the module's tensors after them."""
+    """The losses of these steps in float64, and the module's tensors after them; gradients are clipped by `limit`."""
     module = module.double().train()
     made = optimizer(module.parameters())
     losses = []
@@ -99,6 +104,7 @@ def torch_steps(
         value = loss(module(*inputs), torch.from_numpy(batch[LABELS][0]))
         made.zero_grad()
         value.backward()
+        limit(module.parameters())
         made.step()
         losses.append(value.item())
     return losses, {name: tensor.detach().numpy() for name, tensor in module.state_dict().items()}

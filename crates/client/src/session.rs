@@ -201,7 +201,8 @@ impl Session {
         if !(1..=MAX_COUNT).contains(&count) {
             return Err(ClientError::Request(format!("{count} inferences to preprocess: ask for 1 to {MAX_COUNT}")));
         }
-        let run = Run { phase: PhaseMessage::Preprocess, batch, inference: self.next, count, continues: false, ends: false };
+        let run =
+            Run { phase: PhaseMessage::Preprocess, batch, inference: self.next, count, continues: false, ends: false };
         self.request(&SessionRequest::Run(run))?;
         let reports = self.reports(progress)?;
         self.stored.extend((run.inference..).take(count as usize).map(|inference| (inference, batch)));

@@ -51,7 +51,11 @@ pub(crate) fn decode(payload: &[u8]) -> Result<Parts, ProgramError> {
         carried: program
             .carried
             .iter()
-            .map(|pair| Carried { value: ValueId(pair.value), next: ValueId(pair.next), opens: pair.opens.map(ValueId) })
+            .map(|pair| Carried {
+                value: ValueId(pair.value),
+                next: ValueId(pair.next),
+                opens: pair.opens.map(ValueId),
+            })
             .collect(),
     })
 }

@@ -307,9 +307,8 @@ fn check_carried(parts: &Parts) -> Result<(), ProgramError> {
     for &Carried { value: id, next, opens } in &parts.carried {
         let of = |id| lookup(parts, id).map_err(|problem| ProgramError::Invalid(format!("as carried {problem}")));
         let (value, next, opens) = (of(id)?, of(next)?, opens.map(of).transpose()?);
-        let computed = |value: &Value| {
-            value.kind == Kind::Intermediate && !value.bits && value.visibility == Visibility::Secret
-        };
+        let computed =
+            |value: &Value| value.kind == Kind::Intermediate && !value.bits && value.visibility == Visibility::Secret;
         let refuse = |problem: String| Err(ProgramError::Value { value: shown(&value.name), problem });
         if value.kind != Kind::Carried {
             return refuse("is listed among the carried values but is not of kind carried".into());

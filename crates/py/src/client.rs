@@ -233,11 +233,7 @@ impl Session {
 
     /// Ends the sequence of the runs before. Returns what opens then, the parties' merged profile and what each used, as JSON.
     #[pyo3(signature = (progress = None))]
-    fn end<'py>(
-        &self,
-        py: Python<'py>,
-        progress: Option<Py<PyAny>>,
-    ) -> PyResult<(Bound<'py, PyList>, String, String)> {
+    fn end<'py>(&self, py: Python<'py>, progress: Option<Py<PyAny>>) -> PyResult<(Bound<'py, PyList>, String, String)> {
         let (names, done) = self.work(py, progress, move |session, reporter| {
             let names = session.names().to_vec();
             Ok((names, session.end(&mut |step: &Progress| tell(reporter, step))?))

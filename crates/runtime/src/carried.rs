@@ -73,10 +73,9 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
         let CarriedShares { opens: mut left, .. } = std::mem::take(self);
         let one = |id| match left.remove(&id) {
             Some(share) if share.shape() == program.value(id).full_shape(batch) => Ok((id, share)),
-            before => Err(RuntimeError::NotCarried {
-                batch,
-                before: before.and_then(|share| share.shape().first().copied()),
-            }),
+            before => {
+                Err(RuntimeError::NotCarried { batch, before: before.and_then(|share| share.shape().first().copied()) })
+            }
         };
         let opened = program.opened_at_end().map(one).collect::<Result<Vec<_>, _>>()?;
         if opened.is_empty() { Err(RuntimeError::NothingOpens(program.name().into())) } else { Ok(opened) }

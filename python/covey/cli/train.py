@@ -35,6 +35,7 @@ Momentum = Annotated[float, typer.Option(min=0, help="Of sgd.")]
 Nesterov = Annotated[bool, typer.Option("--nesterov", help="Of sgd: look ahead by the momentum.")]
 Decay = Annotated[float | None, typer.Option("--weight-decay", help="By default 0; 0.01 for adamw.")]
 Clip = Annotated[float | None, typer.Option(metavar="BOUND", help="Bound every element of the gradients.")]
+ClipNorm = Annotated[float | None, typer.Option(metavar="BOUND", help="Bound the norm of all gradients together.")]
 Batch = Annotated[int, typer.Option(help="Samples of a minibatch.")]
 Epochs = Annotated[int, typer.Option(help="Passes over the data.")]
 Seed = Annotated[int, typer.Option(help="The order of the samples follows from it.")]
@@ -73,6 +74,7 @@ def train(
     nesterov: Nesterov = False,
     weight_decay: Decay = None,
     clip: Clip = None,
+    clip_norm: ClipNorm = None,
     batch: Batch = 32,
     epochs: Epochs = 1,
     seed: Seed = 0,
@@ -105,7 +107,7 @@ def train(
         job = compile_training(
             model,
             loss=loss,
-            optimizer=_optimizer(optimizer, lr, momentum, nesterov, weight_decay, clip),
+            optimizer=_optimizer(optimizer, lr, momentum, nesterov, weight_decay, (clip, clip_norm)),
             batch=batch,
             calibration=(data, labels),
             input_range=parse_range(input_range),
@@ -142,18 +144,18 @@ def _check_out(out: Path | None, model: Path) -> None:
 
 
 def _optimizer(
-    name: str, lr: float, momentum: float, nesterov: bool, decay: float | None, clip: float | None
+    name: str, lr: float, momentum: float, nesterov: bool, decay: float | None, clips: tuple[float | None, float | None]
 ) -> Optimizer:
     from covey.training.optimizers import SGD, Adam, adamw
 
     if name == "sgd":
-        return SGD(lr, decay or 0.0, clip, momentum, nesterov)
+        return SGD(lr, decay or 0.0, *clips, momentum, nesterov)
     if momentum or nesterov:
         raise OptionError(f"{name} has moments of its own: leave out --momentum and --nesterov")
     if name == "adam":
-        return Adam(lr, decay or 0.0, clip)
+        return Adam(lr, decay or 0.0, *clips)
     if name == "adamw":
-        return adamw(lr, 0.01 if decay is None else decay, clip=clip)
+        return adamw(lr, 0.01 if decay is None else decay, clip=clips[0], clip_norm=clips[1])
     raise OptionError(f"optimizer '{name}' is unknown: use sgd, adam or adamw")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,8 +14,12 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
-from covey.ops.conv import last, weight_and_kernel
-from covey.ops.window import Steps
+from covey.ops.conv import Conv2d, last, weight_and_kernel
+from covey.ops.gather import ABSENT
+from covey.ops.window import STILL, Steps, image_window
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,29 @@ class ConvTranspose(Op):
         result = result[last(*wanted)].reshape(batch, self.groups * per_group, *self.sizes)
         bias = inputs[2] if len(inputs) > 2 else np.zeros(result.shape[1])
         return np.asarray(result + bias.reshape(-1, *(1,) * len(sizes)))
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        """A convolution of the input, its elements as far apart as the strides, with the kernels turned about."""
+        x, weight, *bias = inputs
+        if len(self.steps) > 2:
+            raise build.unsupported("transposed convolutions of volumes have no gradient")
+        steps, sizes = ((STILL, *self.steps)[-2:], (1, *self.sizes)[-2:])
+        count, channels = x.shape[:2]
+        x = build.reshape(x, (count, channels, *(1, *x.shape[2:])[-2:]))
+        along: list[Sequence[int]] = [range(count), range(channels)]
+        for step, size, wanted in zip(steps, x.shape[2:], sizes, strict=True):
+            reach, last = step.extent - 1, (size - 1) * step.stride
+            places = (place - reach + step.before for place in range(wanted + reach))
+            along.append([p // step.stride if 0 <= p <= last and p % step.stride == 0 else ABSENT for p in places])
+        kernel = tuple(step.kernel for step in steps)
+        grouped = build.reshape(weight, (self.groups, channels // self.groups, weight.shape[1], *kernel))
+        shape = (self.groups * weight.shape[1], channels // self.groups, *kernel)
+        turned = build.reshape(build.transpose(grouped, (0, 2, 1, 3, 4)), shape)
+        about = [range(size) for size in shape[:2]] + [range(size)[::-1] for size in kernel]
+        window = image_window(*(replace(step, stride=1, before=0, after=0) for step in steps))
+        spread = build.pick(x, along, "spread")
+        y = build.emit(Conv2d(window, self.groups), spread, build.pick(turned, about, "about"), *bias)
+        return build.reshape(y, (count, shape[0], *self.sizes))
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         raise NotImplementedError("a pass writes it with a convolution")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +17,9 @@ from covey.ops.gather import data_axis
 from covey.ops.quotient import Quotient
 from covey.ops.softmax import Softmax
 from covey.ops.transpose import Transpose
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 NORMS: dict[str, float] = {"MAX": np.inf, "L1": 1, "L2": 2}
 
@@ -50,6 +55,11 @@ class Positive(Op):
 
     def reference(self, *inputs: Array) -> Array:
         return np.asarray(np.maximum(inputs[0], np.finfo(np.float64).tiny))
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        return [build.part(inputs[0], lambda: gradient)]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         return clipped(low, node, low.value(node.inputs[0]), (1, None), low.magnitude(node.output), "positive")

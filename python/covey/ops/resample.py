@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.gather import Gather, pick
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 FEWEST_BITS = 6
 """Weights that no fewer bits hold exactly are given at least so many."""
@@ -30,6 +34,22 @@ class Taps:
     def gain(self) -> float:
         """How much larger than its largest element a result may be."""
         return float(np.abs(self.weights).sum(axis=0).max())
+
+    def adjoint(self, size: int) -> Taps:
+        """What each of `size` elements adds to, the other way round."""
+        read_by: list[list[tuple[int, float]]] = [[] for _ in range(size)]
+        for reads, weights in zip(self.reads, self.weights, strict=True):
+            for place, (element, weight) in enumerate(zip(reads, weights, strict=True)):
+                if weight:
+                    read_by[element].append((place, weight))
+        most = max(map(len, read_by))
+        filled = [found + [(0, 0.0)] * (most - len(found)) for found in read_by]
+        taps = list(zip(*filled, strict=True))
+        return Taps(
+            self.axis,
+            tuple(tuple(place for place, _ in tap) for tap in taps),
+            tuple(tuple(weight for _, weight in tap) for tap in taps),
+        )
 
     def bits(self, most: int) -> int:
         """The fewest fractional bits that hold all weights, `most` where more are needed."""
@@ -63,6 +83,19 @@ class Resample(Op):
                 axis=0,
             )
         return x
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        return build.emit(Resample(tuple(replace(taps, axis=taps.axis + 1) for taps in self.steps)), *inputs)
+
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        (x,) = inputs
+        sizes = [x.shape]
+        for taps in self.steps:
+            sizes.append(tuple(len(taps.reads[0]) if axis == taps.axis else n for axis, n in enumerate(sizes[-1])))
+        back = tuple(taps.adjoint(shape[taps.axis]) for taps, shape in zip(self.steps, sizes, strict=False))
+        return [build.emit(Resample(back[::-1]), gradient, hint="back")]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])

@@ -25,10 +25,10 @@ from covey.ops.transpose import Transpose
 from covey.ops.window import STILL, Steps, image_window
 
 
-def expand_convolutions(graph: Graph) -> None:
-    """Rewrite every ConvTranspose and ConvNd."""
+def expand_convolutions(graph: Graph, *, transposed: bool = True) -> None:
+    """Rewrite every ConvTranspose, if `transposed`, and every ConvNd."""
     for node in list(graph.nodes):
-        if isinstance(node.op, ConvTranspose):
+        if isinstance(node.op, ConvTranspose) and transposed:
             _Expansion(graph, node).transposed(node.op)
     for node in list(graph.nodes):
         if isinstance(node.op, ConvNd) and len(node.op.steps) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from covey.ops.affine import Affine
 from covey.ops.clip import Clip
 from covey.ops.combined import Combined
 from covey.ops.quotient import Inverse
+from covey.ops.standardising import SquareMean
+from covey.ops.window import MOST_STEPS
 from covey.training.builder import Builder
 
 
@@ -50,11 +53,12 @@ class Shared:
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """`lr` is the learning rate; `clip` bounds each element of the gradients."""
+    """`lr` is the learning rate; `clip` bounds each element of the gradients, `clip_norm` the norm of all together."""
 
     lr: float
     weight_decay: float = 0.0
     clip: float | None = None
+    clip_norm: float | None = None
 
     def check(self) -> None:
         """Raise `OptionError` for numbers that make no step."""
@@ -64,6 +68,21 @@ class Optimizer(ABC):
             raise OptionError(f"weight decay {self.weight_decay:g}: give 0 or a positive number")
         if self.clip is not None and not self.clip > 0:
             raise OptionError(f"clip {self.clip:g}: give a positive bound of the gradients' elements")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise OptionError(f"clip_norm {self.clip_norm:g}: give a positive bound of the gradients' norm")
+
+    def limited(self, build: Builder, gradients: Mapping[str, Value], mean: float) -> dict[str, Value]:
+        """Gradients that together are no longer than `clip_norm`: all times the same secret factor."""
+        if self.clip_norm is None:
+            return dict(gradients)
+        parts = [_squares(build, gradient) for gradient in gradients.values()]
+        # Of sums over the minibatch, as the gradients are. A little more keeps it positive.
+        total = build.affine(build.total(parts), 1.0, LEAST_NORM)
+        bound = (self.clip_norm / mean) ** 2
+        build.spans[total.name] = (LEAST_NORM, bound)
+        factor = build.emit(Clip(None, 1.0), build.emit(Inverse(2, bound), total, hint="factor"), hint="at_most_one")
+        build.reach |= {factor.name: 1.0, build.graph.nodes[-2].output: (bound / LEAST_NORM) ** 0.5}
+        return {name: build.mul(gradient, factor) for name, gradient in gradients.items()}
 
     def prepare(self, build: Builder) -> Shared:
         """What all variables share."""
@@ -187,6 +206,17 @@ def adamw(lr: float, weight_decay: float = 0.01, **options: Any) -> Adam:
 
 LEAST_SQUARE = 2.0**-26
 """The least that is added to a second moment, whose gradients are sums over the minibatch."""
+
+
+LEAST_NORM = 2.0**-8
+"""What is added to a squared norm, which is a sum over the minibatch."""
+
+
+def _squares(build: Builder, x: Value) -> Value:
+    """The sum of squares of all elements, in rows that are not too long."""
+    width = next(width for width in range(min(x.size, MOST_STEPS), 0, -1) if x.size % width == 0)
+    rows = build.emit(SquareMean(1), build.reshape(x, (x.size // width, width)), hint="squares")
+    return build.reshape(build.sum_over(rows, [0, 1]), (1,))
 
 
 def _finer(build: Builder, op: Op, *inputs: Value, hint: str) -> Value:

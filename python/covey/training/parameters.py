@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ def model_of(source: Source) -> Model:
 def _of_torch(source: Any) -> Model:
     import torch
 
+    again = source
     if isinstance(source, torch.nn.Module):
         state, parameters = source.state_dict(), dict(source.named_parameters())
         trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
@@ -96,7 +98,9 @@ def _of_torch(source: Any) -> Model:
         state, trained = source.state_dict, set(source.graph_signature.parameters)
 
     def replaced(arrays: Mapping[str, Array]) -> Any:
-        other = copy.deepcopy(source)
+        # A copied program cannot be saved: a file is read once more.
+        from_file = isinstance(again, str | os.PathLike)
+        other = torch_export.read(again) if from_file else copy.deepcopy(source)
         tensors = other.state_dict() if isinstance(other, torch.nn.Module) else other.state_dict
         with torch.no_grad():
             for name, array in arrays.items():

@@ -134,7 +134,7 @@ def _imported(source: Source, name: str | None, example_inputs: Any) -> tuple[Gr
     find_norms(graph)
     fuse_scalar_functions(graph)
     make_quotients(graph)
-    expand_convolutions(graph)
+    expand_convolutions(graph, transposed=False)
     pool_before_relu(graph)
     relu_before_moves(graph)
     remove_dead_nodes(graph)
@@ -202,9 +202,11 @@ def _stepped(
     """What is carried to the next step."""
     with build.at("optimizer", type(optimizer).__name__, "optimizer"):
         shared = optimizer.prepare(build)
+        found = {name: gradients[value.name] for name, value in stacked.variables.items() if value.name in gradients}
+        found = optimizer.limited(build, found, loss.mean)
     nexts, trained = list(shared.nexts), []
     for name, value in stacked.variables.items():
-        gradient = gradients.get(value.name)
+        gradient = found.get(name)
         if gradient is None:
             raise OptionError(f"'{name}' has no bearing on the loss: freeze it")
         change = build.graph.values[build.producers[value.name].inputs[1]]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from covey.clear import ClearSession
 from covey.errors import CoveyError, DataError, ModelError, OptionError
+from covey.explanation import is_training
 from covey.inputs import Data
 from covey.training.losses import LABELS
 from covey.training.minibatches import Arrays, Form, Records, read, shuffled
@@ -177,9 +178,7 @@ def _name(value: str) -> str:
 
 def _forms_of(program: Program) -> tuple[list[Form], int]:
     """What a job takes for one sample, and the samples of a minibatch. Raises `ModelError` for other programs."""
-    names = [entry["name"] for entry in program.inputs]
-    outputs = [entry["name"] for entry in program.outputs]
-    if LABELS not in names or LOSS not in outputs or not program.carried:
+    if not is_training(program):
         raise ModelError(f"'{program.name}' is no training job: make one with covey.compile_training or covey train")
     forms = []
     for entry in program.inputs:

@@ -90,7 +90,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         network: Default::default(),
         without_dealer: false,
     };
-    let runs = Runs { phase: PhaseMessage::Joint, batch: 1, inference: 2, count: 1, continues: false };
+    let runs = Runs { phase: PhaseMessage::Joint, batch: 1, inference: 2, count: 1, continues: false, ends: false };
     let done = Done { profile: Profile::default(), stored: 0, socket_bytes_sent: 9, usage: Usage::default() };
     let offer = StoreMessage::Offer { batch: Hex([1; 16]), start: [0, 1], count: [2, 3] };
     let offer_runs = StoreMessage::OfferRuns { batch: Hex([1; 16]), start: 4, count: 2, turn: 7 };

@@ -319,7 +319,8 @@ impl Raw {
 
     /// Asks some parties for runs.
     fn ask(&mut self, parties: impl IntoIterator<Item = PeerId>, count: u32) {
-        let run = SessionRequest::Run(Run { phase: Joint, batch: 1, inference: 1, count, continues: false, ends: false });
+        let run =
+            SessionRequest::Run(Run { phase: Joint, batch: 1, inference: 1, count, continues: false, ends: false });
         parties.into_iter().for_each(|party| wire::send_control(&mut *self.control, party, &run).unwrap());
         self.streams.flush();
     }
