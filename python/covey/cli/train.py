@@ -141,6 +141,8 @@ def _check_out(out: Path | None, model: Path) -> None:
     known = [".npz", ".safetensors", *([suffix] if suffix != ".covey" else [])]
     if out is not None and out.suffix.lower() not in known:
         raise OptionError(f"'{out}' is no file for weights: end its name in {' or '.join(known)}")
+    if out is not None and not out.parent.is_dir():
+        raise OptionError(f"'{out.parent}' is no folder: make it before training, whose weights open once")
 
 
 def _optimizer(
