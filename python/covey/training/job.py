@@ -39,7 +39,7 @@ FINER_BITS = 8
 BEYOND = 8.0
 """How much further than that of inference a bound reaches: values of later steps may be larger than the first ones'."""
 
-FEWEST_STEPS, MOST_STEPS = 8, 200
+FEWEST_STEPS, MOST_STEPS = 8, 64
 """How many steps in floating point bounds and scales are taken from."""
 
 REHEARSED = 2e8
