@@ -127,8 +127,9 @@ def train(
     kind = protocol_of(config, None) if config is not None else check_protocol(protocol)
     with _session(loaded, kind, config, local, parties, timeout, as_json) as session:
         trainer = Trainer(session)
-        for epoch in trainer.fit(data, labels, epochs, seed=seed):
-            _show(epoch, as_json)
+        with console.progress(quiet=as_json) as report:
+            for epoch in trainer.fit(data, labels, epochs, seed=seed, progress=report):
+                _show(epoch, as_json)
         if out is not None:
             from covey.training.files import write
 

@@ -39,11 +39,14 @@ FINER_BITS = 8
 BEYOND = 8.0
 """How much further than that of inference a bound reaches: values of later steps may be larger than the first ones'."""
 
-FEWEST_STEPS, MOST_STEPS = 8, 200
+FEWEST_STEPS, MOST_STEPS = 8, 64
 """How many steps in floating point bounds and scales are taken from."""
 
 REHEARSED = 2e8
 """So many elements are computed in these steps, or little more, as far as the fewest of them allow."""
+
+DIVERGED = 1e3
+"""So many times the first loss is that of no training."""
 
 TABLE_ERROR = 2.0**-13
 """The largest error of a table."""
@@ -117,10 +120,10 @@ def compile_training(
     orders = (shuffled(len(records), seed, epoch) for epoch in itertools.count(1))
     every = (minibatch for order in orders for minibatch in records.minibatches(batch, order))
     found = rehearse(step, itertools.islice(every, steps))
-    if not all(map(math.isfinite, found.losses)):
+    if not found.losses[-1] <= DIVERGED * max(found.losses[0], 1.0):
         raise DataError(
-            f"in floating point the loss is {found.losses[-1]} after {len(found.losses)} steps: use a smaller learning "
-            f"rate, or normalise the data"
+            f"in floating point the loss is {found.losses[-1]:.3g} after {len(found.losses)} steps: use a smaller "
+            f"learning rate, or normalise the data"
         )
     return _compiled(step, found, ranges, scale, steps)
 

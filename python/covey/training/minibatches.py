@@ -86,7 +86,7 @@ def _check(array: Any, form: Form) -> npt.NDArray[np.float64]:
     if wrong.any():
         place = tuple(int(index) for index in np.argwhere(wrong)[0])
         due = f"whole numbers from {form.low:g} to {form.high:g}" if form.classes is not None else "others"
-        where = f"outside [{form.low:g}, {form.high:g}]" if form.classes is None else f"where {due} are due"
+        where = f"outside [{form.low:g}, {form.high:g}]" if form.classes is None else f"where {due} go"
         raise DataError(f"the {what} hold {floats[place]:g} in sample {place[0]}, {where}: check them")
     return floats
 

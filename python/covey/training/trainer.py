@@ -20,6 +20,7 @@ from covey.training.step import LOSS, OPENED, RIGHT
 
 if TYPE_CHECKING:
     from covey._core import Program
+    from covey.client import Progress
     from covey.result import Opened, Result
 
 AT_ONCE = 8
@@ -95,17 +96,20 @@ class Trainer:
         (minibatch,) = records.minibatches(self.batch, np.arange(self.batch))
         return self._steps([minibatch])
 
-    def fit(self, data: Data, labels: Any, epochs: int = 1, *, seed: int = 0) -> Iterator[Epoch]:
+    def fit(
+        self, data: Data, labels: Any, epochs: int = 1, *, seed: int = 0, progress: Progress | None = None
+    ) -> Iterator[Epoch]:
         """Epochs over a data set in whole minibatches, each as it is done. Its order follows from `seed`.
 
-        Samples that fill no minibatch are left out of an epoch, others in each.
+        Samples that fill no minibatch are left out of an epoch, others in each. `progress` is told the steps done, all
+        steps and the last loss.
         """
         if epochs < 1:
             raise OptionError(f"{epochs} epochs: ask for at least 1")
         records = read(data, labels, self.forms, self.batch)
-        return self._epochs(records, epochs, seed)
+        return self._epochs(records, epochs, seed, progress)
 
-    def _epochs(self, records: Records, epochs: int, seed: int) -> Iterator[Epoch]:
+    def _epochs(self, records: Records, epochs: int, seed: int, progress: Progress | None) -> Iterator[Epoch]:
         for number in range(1, epochs + 1):
             start = time.perf_counter()
             parts: list[Steps] = []
@@ -117,6 +121,9 @@ class Trainer:
                 if len(waiting) == self._at_once or index == batches - 1:
                     parts.append(self._steps(waiting, losses))
                     waiting = []
+                    if progress is not None:
+                        done = (number - 1) * batches + len(losses)
+                        progress(done, epochs * batches, f"epoch {number} of {epochs}, loss {losses[-1]:.4f}")
             yield Epoch(
                 loss=float(np.mean(losses)),
                 right=None if parts[0].right is None else sum(part.right or 0 for part in parts),
