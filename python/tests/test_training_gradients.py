@@ -148,7 +148,7 @@ CASES: dict[str, Case] = {
     ),
     "largest and smallest": (
         [node("Mul", "x w", "a"), node("Max", "a x", "s"), node("Min", "s v", "z")], (3, 4),
-        {"w": drawn(4), "v": drawn(4) + 0.5}, lambda x, w, v: torch.minimum(torch.maximum(x * w, x), v),
+        {"w": drawn(4), "v": drawn(4) + 0.5}, lambda x, w, v: torch.minimum(torch.maximum(x * w, x), v.detach()),
     ),
     "prelu": (
         [node("Mul", "x w", "a"), node("PRelu", "a v", "z")], (3, 4), {"w": drawn(3, 4), "v": drawn(3, 1)},
