@@ -182,8 +182,11 @@ def test_weights_open_only_where_the_job_says_so() -> None:
 def test_frozen_parameters_stay_and_only_others_are_carried() -> None:
     job = compiled(perceptron(), table(), optimizer=covey.SGD(0.1), freeze=["w", "b"])
     assert [entry.name for entry in job.trained] == ["v", "c"]
-    carried = [entry["name"] for entry in load(job.compiled).program.carried]
-    assert carried == ["v.change", "c.change"]
+    program = load(job.compiled).program
+    assert [entry["name"] for entry in program.carried] == ["v.change", "c.change"]
+    # The frozen layer is an ordinary one, whose weight is prepared once.
+    computed = {node["name"]: node["computes"] for node in program.nodes if node["computes"] in ("Dense", "Matmul")}
+    assert (computed["hidden"], computed["scores"]) == ("Dense", "Matmul")
     trainer = covey.Trainer(ClearSession(load(job.compiled)))
     list(trainer.fit(*table(), epochs=2))
     assert trainer.weights().keys() == {"v", "c"}

@@ -70,6 +70,9 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
     /// # Errors
     /// If the program opens nothing then, or there was no such run.
     pub(crate) fn end(&mut self, program: &Program, batch: usize) -> Result<Vec<(ValueId, P::Arith)>, RuntimeError> {
+        if program.opened_at_end().next().is_none() {
+            return Err(RuntimeError::NothingOpens(program.name().into()));
+        }
         let CarriedShares { opens: mut left, .. } = std::mem::take(self);
         let one = |id| match left.remove(&id) {
             Some(share) if share.shape() == program.value(id).full_shape(batch) => Ok((id, share)),
@@ -77,8 +80,7 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
                 Err(RuntimeError::NotCarried { batch, before: before.and_then(|share| share.shape().first().copied()) })
             }
         };
-        let opened = program.opened_at_end().map(one).collect::<Result<Vec<_>, _>>()?;
-        if opened.is_empty() { Err(RuntimeError::NothingOpens(program.name().into())) } else { Ok(opened) }
+        program.opened_at_end().map(one).collect()
     }
 }
 

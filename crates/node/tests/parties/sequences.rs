@@ -138,7 +138,7 @@ fn what_opens_at_a_sequences_end_is_the_specifications_and_ends_it() {
         }
         let opened = session.end(&mut |_| {}).unwrap();
         let [mean] = &opened.outputs[..] else { panic!("{protocol} opened {}", opened.outputs.len()) };
-        assert_eq!((mean.name.as_str(), &mean.integers), ("next:2", &clear.end(2)), "{protocol}");
+        assert_eq!((mean.name.as_str(), &mean.integers), ("next:3", &clear.end(2)), "{protocol}");
         assert_eq!(
             message(session.infer_next(&[numbers(3, 2)], &mut |_| {}).unwrap_err()),
             unbegun.replace("1 s", "2 s")
