@@ -113,11 +113,9 @@ pub enum StoreMessage {
     },
     /// P1 has batches of OTs of these names.
     Has(Vec<Hex<16>>),
-    /// A role other than P0 has these batches of runs for the session.
-    HasRuns(Vec<Hex<16>>),
     /// What P0 has of stored runs.
     StoredRuns {
-        /// Some that all roles have may serve this session.
+        /// Some may serve this session.
         any: bool,
         /// How many are gone of each batch for such sessions, unless P0 is just setting some aside or making some.
         gone: Option<Vec<(Hex<16>, u64)>>,
@@ -128,6 +126,8 @@ pub enum StoreMessage {
         batch: usize,
         /// How many that are not set aside yet.
         count: u32,
+        /// The batches that the role has for the session; none where its store is out of reach.
+        has: Option<Vec<Hex<16>>>,
     },
     /// P0 has none left for the next runs.
     Nothing,

@@ -64,6 +64,8 @@ pub(crate) struct Runs<'a> {
     pub batches: Vec<BatchName>,
     /// There is no dealer.
     pub alone: bool,
+    /// The client is one of the parties.
+    pub client_computes: bool,
     pub parties: &'a [Key],
     pub memory: &'a Arc<Memory>,
     /// The client, and what it may ask for.
@@ -181,6 +183,7 @@ impl Runs<'_> {
                     purpose,
                     deals: sharing.roles.get(self.streams.me()) == Some(&Part::Dealer),
                     alone: self.alone,
+                    client_computes: self.client_computes,
                 };
                 Some(StoredRuns::start(setting, &self.batches, &mut *control)?)
             }

@@ -141,13 +141,13 @@ impl RunStore {
         self.moving.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// At P0: sets aside the next runs that serve, of one of the batches `common` to all roles, if there are `count` in all of them: of that
+    /// At P0: sets aside the next runs that serve, of one of the batches `offered`, if there are `count` in all of them: of that
     /// which was begun, or else the first by name. With their turn.
-    pub fn reserve(&self, purpose: &Purpose, count: u32, common: &[BatchName]) -> Option<(u64, Reserved)> {
+    pub fn reserve(&self, purpose: &Purpose, count: u32, offered: &[BatchName]) -> Option<(u64, Reserved)> {
         let warned = |problem: &dyn std::fmt::Display| warn!("{problem}");
         let batches = self.open(false).inspect_err(|problem| warned(problem)).ok().flatten()?;
         self.turns.next(|| {
-            let serves = |stored: &Stored| stored.left > 0 && common.contains(&stored.name);
+            let serves = |stored: &Stored| stored.left > 0 && offered.contains(&stored.name);
             let left: Vec<Stored> = serving_size(&batches, purpose).into_iter().filter(serves).collect();
             let enough = left.iter().map(|stored| stored.left).sum::<u64>() >= count.into();
             let next = left.iter().filter(|_| enough).min_by_key(|stored| (stored.gone == 0, stored.name))?;

@@ -162,6 +162,7 @@ fn run(party: &Party, mut client: Connection, agreement: Agreement, reservation:
         purpose,
         batches,
         alone: hello.terms.without_dealer,
+        client_computes: hello.terms.parties.contains(&hello.client),
         parties: &hello.terms.parties,
         memory: &party.memory,
         asking,

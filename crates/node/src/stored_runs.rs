@@ -38,6 +38,13 @@ pub(crate) struct Setting<'a> {
     pub deals: bool,
     /// The dealer is absent: there is nothing but what is in store.
     pub alone: bool,
+    /// The client is one of the parties.
+    pub client_computes: bool,
+}
+
+/// The batches for `purpose`, of any number of samples.
+fn names(batches: &Batches, purpose: &Purpose) -> Vec<BatchName> {
+    serving(batches, purpose).map(|(stored, _)| stored.name).collect()
 }
 
 /// Runs of one batch that all roles have set aside.
@@ -53,34 +60,21 @@ enum Portion {
 pub(crate) struct StoredRuns<'a> {
     setting: Setting<'a>,
     fills: u32,
-    /// P0 says before each run whether it offers one: all had some when the session began, or the session has made some.
+    /// P0 says before each run whether it offers one: it had some when the session began, or the session has made some.
     asks: bool,
-    /// At P0: the batches that all roles have. One whose store is out of reach has none, and no batch is lost for that.
-    common: Vec<BatchName>,
 }
 
 impl<'a> StoredRuns<'a> {
     /// P0 says what it has. Batches `known` were here before the parties met.
     pub fn start(setting: Setting<'a>, known: &[BatchName], control: &mut dyn Endpoint) -> Result<Self, String> {
-        let mut stored_runs = StoredRuns { setting, fills: 0, asks: false, common: Vec::new() };
+        let mut stored_runs = StoredRuns { setting, fills: 0, asks: false };
         let (store, purpose) = (stored_runs.setting.store, &stored_runs.setting.purpose);
-        let serve = |batches: &Batches| serving(batches, purpose).map(|(stored, _)| stored.name).collect();
-        let mine: Vec<BatchName> = stored_runs.batches().map(|batches| serve(&batches)).unwrap_or_default();
         if stored_runs.me() == OFFERS {
-            let mut common = mine;
-            for from in stored_runs.others() {
-                let StoreMessage::HasRuns(theirs) = stored_runs.hear(control, from)? else {
-                    return Err(stored_runs.unexpected(from));
-                };
-                common.retain(|name| theirs.contains(&Hex(*name)));
-            }
-            let any = !common.is_empty();
+            let any = stored_runs.batches().is_some_and(|batches| serving(&batches, purpose).next().is_some());
             let gone = store.gone(purpose).map(|gone| gone.into_iter().map(|(name, gone)| (Hex(name), gone)).collect());
             stored_runs.tell(control, &StoreMessage::StoredRuns { any, gone })?;
-            (stored_runs.asks, stored_runs.common) = (any, common);
+            stored_runs.asks = any;
         } else {
-            let mine = StoreMessage::HasRuns(mine.into_iter().map(Hex).collect());
-            wire::send_control(control, OFFERS, &mine).map_err(|error| error.to_string())?;
             let StoreMessage::StoredRuns { any, gone } = stored_runs.hear(control, OFFERS)? else {
                 return Err(stored_runs.unexpected(OFFERS));
             };
@@ -198,11 +192,11 @@ impl<'a> StoredRuns<'a> {
 
     /// Some of the next `count` runs.
     fn portion(&self, control: &mut dyn Endpoint, purpose: &Purpose, count: u32) -> Result<Portion, String> {
-        let (store, asked) = (self.setting.store, StoreMessage::Asked { batch: purpose.batch, count });
+        let store = self.setting.store;
         let (offer, name, dealt, _moving) = if self.me() == OFFERS {
-            self.wait_for_all(control, &asked)?;
+            let offered = self.wait_for_all(control, (purpose.batch, count))?;
             let moving = store.moving();
-            let Some((turn, reserved)) = store.reserve(purpose, count, &self.common) else {
+            let Some((turn, reserved)) = offered.and_then(|batches| store.reserve(purpose, count, &batches)) else {
                 self.tell(control, &StoreMessage::Nothing)?;
                 return Ok(Portion::Nothing);
             };
@@ -213,6 +207,15 @@ impl<'a> StoredRuns<'a> {
             (offer, batch.0, read(reserved, purpose, OFFERS).map_err(Refusal::Batch), Some(moving))
         } else {
             let draw = store.turns.enter(purpose);
+            let has = match store.open(false) {
+                Ok(batches) => Some(batches.map(|batches| names(&batches, purpose)).unwrap_or_default()),
+                Err(problem) => {
+                    warn!("{problem}: stored runs are out of reach");
+                    None
+                }
+            };
+            let has = has.map(|names| names.into_iter().map(Hex).collect());
+            let asked = StoreMessage::Asked { batch: purpose.batch, count, has };
             wire::send_control(control, OFFERS, &asked).map_err(|error| error.to_string())?;
             let offer = self.hear(control, OFFERS)?;
             let (name, start, offered, turn) = match offer {
@@ -244,10 +247,19 @@ impl<'a> StoredRuns<'a> {
     }
 
     /// At P0, before it sets runs aside: that the client has asked all others for the same. It could lose runs for all by asking P0 alone.
-    fn wait_for_all(&self, control: &mut dyn Endpoint, asked: &StoreMessage) -> Result<(), String> {
+    /// The batches to offer from, none where a role's store is out of reach: no batch is to be lost for that. A batch that a server lacks is
+    /// offered all the same, and so removed everywhere; a client that computes may have it in another folder.
+    fn wait_for_all(&self, control: &mut dyn Endpoint, asked: (usize, u32)) -> Result<Option<Vec<BatchName>>, String> {
+        let mut offered = self.batches().map(|batches| names(&batches, &self.setting.purpose));
         for from in self.others() {
             match self.hear(control, from)? {
-                heard if heard == *asked => {}
+                StoreMessage::Asked { batch, count, has } if (batch, count) == asked => match (has, &mut offered) {
+                    (None, _) => offered = None,
+                    (Some(has), Some(offered)) if self.setting.client_computes => {
+                        offered.retain(|name| has.contains(&Hex(*name)));
+                    }
+                    _ => {}
+                },
                 StoreMessage::Asked { .. } => {
                     let name = self.setting.streams.name(from);
                     return Err(format!("the client asked {name} for other runs than this party"));
@@ -255,7 +267,7 @@ impl<'a> StoredRuns<'a> {
                 _ => return Err(self.unexpected(from)),
             }
         }
-        Ok(())
+        Ok(offered)
     }
 
     /// A batch on which the roles disagree serves nobody any more. What became of it, in words.
@@ -321,7 +333,7 @@ impl<'a> StoredRuns<'a> {
             return Err(refusal.reason().into());
         }
         info!(program = self.setting.purpose.program.short(), runs = fill.count, batch = fill.batch, "store filled");
-        (self.asks, self.common) = (true, [&self.common[..], &[name]].concat());
+        self.asks = true;
         Ok(())
     }
 

@@ -94,10 +94,9 @@ fn seed() -> Vec<(String, Vec<u8>)> {
     let done = Done { profile: Profile::default(), stored: 0, socket_bytes_sent: 9, usage: Usage::default() };
     let offer = StoreMessage::Offer { batch: Hex([1; 16]), start: [0, 1], count: [2, 3] };
     let offer_runs = StoreMessage::OfferRuns { batch: Hex([1; 16]), start: 4, count: 2, turn: 7 };
-    let asked = StoreMessage::Asked { batch: 1, count: 2 };
+    let asked = StoreMessage::Asked { batch: 1, count: 2, has: Some(vec![Hex([1; 16])]) };
     let overtaken = StoreMessage::Overtaken { reason: "no".into() };
     let stored_runs = StoreMessage::StoredRuns { any: true, gone: Some(vec![(Hex([1; 16]), 3)]) };
-    let has_runs = StoreMessage::HasRuns(vec![Hex([1; 16])]);
     let started = Reply::Started { names: vec!["alpha".into(), "beta".into()], stored_runs: vec![(1, 2)] };
     let take_role = TakeRole { protocol: "two-party".into(), program: Hex([6; 32]), role: 1, has: Some(Hex([2; 16])) };
     let (protocol, program, client) = ("trio".to_string(), Hex([6; 32]), "data".to_string());
@@ -121,7 +120,6 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("offer".into(), messages::encode(&offer)),
         ("offer-runs".into(), messages::encode(&offer_runs)),
         ("stored-runs".into(), messages::encode(&stored_runs)),
-        ("has-runs".into(), messages::encode(&has_runs)),
         ("asked".into(), messages::encode(&asked)),
         ("overtaken".into(), messages::encode(&overtaken)),
     ]

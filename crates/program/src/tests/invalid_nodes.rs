@@ -237,13 +237,11 @@ fn linear_layers() {
         (|p| value(p, "bias").shape = vec![4, 1], "node 'conv' (Conv2d): bias 'bias' has shape [4, 1] and not [4]"),
         (
             |p| node(p, "conv").inputs[1] = 0,
-            "node 'conv' (Conv2d): 'image' is computed at run time and is no parameter, state or constant: use \
-             Matmul, Mul or Add",
+            "node 'conv' (Conv2d): weight 'image' has shape [2, 8, 8] and not [O, C/groups, KH, KW]",
         ),
         (
             |p| node(p, "dense").inputs[1] = id(p, "relu:2"),
-            "node 'dense' (Dense): 'relu:2' is computed at run time and is no parameter, state or constant: use \
-             Matmul, Mul or Add",
+            "node 'dense' (Dense): weight 'relu:2' has shape [4, 8, 8] and not [K, M]",
         ),
         (
             |p| value(p, "weight").shape = vec![2000],
