@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,14 +12,13 @@ import typer
 
 from covey.cli import console
 from covey.cli.options import Json, PartyCount, Protocol, Weights, check_protocol
-from covey.cli.remote import protocol_of, warn_of_own_expiry
+from covey.cli.remote import protocol_of
 from covey.cli.run import Local, Timeout
+from covey.cli.sessions import session_of
 from covey.errors import OptionError
-from covey.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
-    from covey.generation import Runs
-    from covey.model import Model
+    pass
 
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A .covey file that was compiled for generation.")]
 Prompt = Annotated[str | None, typer.Option(metavar="IDS", help="The prompt's token ids, such as 464,3290.")]
@@ -65,7 +63,7 @@ def generate(
     ids = _prompt(prompt, text, encode)
     loaded = load(model, weights=weights)
     kind = protocol_of(config, None) if config is not None else check_protocol(protocol)
-    with _session(loaded, kind, config, local, parties, timeout, as_json) as session:
+    with session_of(loaded, kind, config, local, parties, timeout, as_json) as session:
         generator = Generator(session, temperature=temperature, seed=seed)
         seconds, sent, made, before = 0.0, 0, list[int](), ""
         for index, token in enumerate(generator.generate(ids, tokens, stop=stop)):
@@ -89,28 +87,6 @@ def generate(
         console.say(
             f"{len(made)} tokens; {seconds / each:.3f} s and {console.amount(sent // each)} a token after the prompt"
         )
-
-
-@contextmanager
-def _session(
-    loaded: Model, kind: str, config: Path | None, local: bool, parties: int | None, timeout: float, quiet: bool
-) -> Iterator[Runs]:
-    from covey.client import Client
-    from covey.local import local as local_parties
-
-    if config is not None:
-        warn_of_own_expiry(config)
-        with Client(config).session(loaded.program, kind, progress=console.waiting) as remote:
-            yield remote
-        return
-    if kind != "clear" and not local:
-        raise OptionError("say --local to run the parties on this machine, or --config client.toml for others")
-    loaded.need_weights()
-    count = PROTOCOLS[kind].count(parties)
-    with local_parties(kind, parties=count, timeout=timeout) as running:
-        with console.progress(quiet=quiet) as report:
-            session = running.session(loaded, report)
-        yield session
 
 
 def _tokenizer(path: Path | None) -> tuple[Callable[[str], list[int]] | None, Callable[[list[int]], str | None]]:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from covey.cli import console
 from covey.cli.options import InputRange, Json, PartyCount, Protocol, Weights, check_protocol, parse_range
-from covey.cli.remote import protocol_of, warn_of_own_expiry
+from covey.cli.remote import protocol_of
 from covey.cli.run import Local, Timeout
+from covey.cli.sessions import session_of
 from covey.errors import OptionError
-from covey.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
-    from covey.model import Model
     from covey.training.optimizers import Optimizer
-    from covey.training.trainer import Epoch, Runs
+    from covey.training.trainer import Epoch
 
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An .onnx or .pt2 file, or a training job (.covey) that was compiled.")
@@ -125,7 +122,7 @@ def train(
     else:
         loaded = load(model, weights=weights)
     kind = protocol_of(config, None) if config is not None else check_protocol(protocol)
-    with _session(loaded, kind, config, local, parties, timeout, as_json) as session:
+    with session_of(loaded, kind, config, local, parties, timeout, as_json) as session:
         trainer = Trainer(session)
         with console.progress(quiet=as_json) as report:
             for epoch in trainer.fit(data, labels, epochs, seed=seed, progress=report):
@@ -171,25 +168,3 @@ def _show(epoch: Epoch, as_json: bool) -> None:
         f"epoch {epoch.number}  loss {epoch.loss:.4f}{right}  {epoch.steps} steps, "
         f"{console.duration(epoch.seconds / epoch.steps)} and {console.amount(epoch.bytes / epoch.steps)} each"
     )
-
-
-@contextmanager
-def _session(
-    loaded: Model, kind: str, config: Path | None, local: bool, parties: int | None, timeout: float, quiet: bool
-) -> Iterator[Runs]:
-    from covey.client import Client
-    from covey.local import local as local_parties
-
-    if config is not None:
-        warn_of_own_expiry(config)
-        with Client(config).session(loaded.program, kind, progress=console.waiting) as remote:
-            yield remote
-        return
-    if kind != "clear" and not local:
-        raise OptionError("say --local to run the parties on this machine, or --config client.toml for others")
-    loaded.need_weights()
-    count = PROTOCOLS[kind].count(parties)
-    with local_parties(kind, parties=count, timeout=timeout) as running:
-        with console.progress(quiet=quiet) as report:
-            session: Any = running.session(loaded, report)
-        yield session

@@ -245,25 +245,10 @@ class SquareSum(Op):
         if magnitude is not None and (x.calibrated or scale < min(x.scale, low.scale)):
             scale = _scale(min(real, max(MARGIN * magnitude, 1.0)), available)
         x = rounded(low, node, x, max(1, min(scale, x.scale)), "shortened")
-        rows = math.prod(x.shape[:-1])
         ends = _squares(x.interval)
         interval = of_sums(ends[0], ends[1], count, float(ends[1].max(initial=0.0)))
         interval = Interval(interval.low.clip(0.0), interval.high)
-        sides = [
-            interim(low, node, pb.Reshape(), [x], shape, x.interval.reshape((1, *shape)), f"side{index}")
-            for index, shape in enumerate(((rows, 1, count), (rows, count, 1)))
-        ]
-        total = low.emit(
-            node,
-            pb.Matmul(),
-            sides,
-            shape=(rows, 1, 1),
-            scale=2 * x.scale,
-            interval=interval.reshape((1, rows, 1, 1)),
-            name=f"{node.output}.squares",
-            magnitude=magnitude,
-            headroom=1,
-        )
+        total = _sums_of_squares(low, node, x, interval, magnitude, headroom=1)
         # Squares are never negative, so the sum is positive whatever the operands are.
         summand = np.array(max(1.0, float(np.rint(math.ldexp(own, total.scale)))))
         nonnegative = Interval(total.interval.low.clip(0.0), total.interval.high)
@@ -287,23 +272,10 @@ class SquareMean(Op):
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
-        rows, count = math.prod(x.shape[:-1]), x.shape[-1]
-        ends = _squares(x.interval)
-        sides = [
-            interim(low, node, pb.Reshape(), [x], shape, x.interval.reshape((1, *shape)), f"side{index}")
-            for index, shape in enumerate(((rows, 1, count), (rows, count, 1)))
-        ]
-        magnitude = low.magnitude(node.output)
-        total = low.emit(
-            node,
-            pb.Matmul(),
-            sides,
-            shape=(rows, 1, 1),
-            scale=2 * x.scale,
-            interval=of_sums(ends[0], ends[1], count, float(ends[1].max(initial=0.0))).reshape((1, rows, 1, 1)),
-            name=f"{node.output}.squares",
-            magnitude=None if magnitude is None else magnitude * self.divisor,
-        )
+        ends, magnitude = _squares(x.interval), low.magnitude(node.output)
+        interval = of_sums(ends[0], ends[1], x.shape[-1], float(ends[1].max(initial=0.0)))
+        magnitude = None if magnitude is None else magnitude * self.divisor
+        total = _sums_of_squares(low, node, x, interval, magnitude)
         total = rounded(low, node, total, low.scale, "squares")
         bits = max(0, min(24, low.settings.available_bits - total.interval.bits - 1))
         factor = np.array(float(round(math.ldexp(1.0 / self.divisor, bits))))
@@ -311,6 +283,28 @@ class SquareMean(Op):
         interval = total.interval.scaled(float(factor))
         mean = interim(low, node, pb.Mul(), [total, constant], total.shape, interval, "mean", low.scale + bits)
         return in_shape_of_result(low, node, half_added(low, node, mean, low.scale, "mean"))
+
+
+def _sums_of_squares(
+    low: Lowering, node: Node, x: Lowered, interval: Interval, magnitude: float | None, headroom: int = 0
+) -> Lowered:
+    """Each row of x times itself, [rows, 1, 1], within `interval`."""
+    rows, count = math.prod(x.shape[:-1]), x.shape[-1]
+    sides = [
+        interim(low, node, pb.Reshape(), [x], shape, x.interval.reshape((1, *shape)), f"side{index}")
+        for index, shape in enumerate(((rows, 1, count), (rows, count, 1)))
+    ]
+    return low.emit(
+        node,
+        pb.Matmul(),
+        sides,
+        shape=(rows, 1, 1),
+        scale=2 * x.scale,
+        interval=interval.reshape((1, rows, 1, 1)),
+        name=f"{node.output}.squares",
+        magnitude=magnitude,
+        headroom=headroom,
+    )
 
 
 def _squares(x: Interval) -> tuple[Array, Array]:

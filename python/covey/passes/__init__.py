@@ -32,6 +32,21 @@ from covey.passes.written_out_norms import find_norms
 __all__ = ["rewrite"]
 
 
+def recognise(graph: Graph, complete: bool = True) -> list[NodeError]:
+    """Put what is written out in other operators back together; no parameter is merged with another. See `rewrite`."""
+    encode_whole_numbers(graph)
+    remove_identities(graph)
+    if complete:
+        remove_dead_nodes(graph)
+    resolve_normalizers(graph)
+    errors = find_masks(graph)
+    remove_trailing_softmax(graph)
+    find_norms(graph)
+    fuse_scalar_functions(graph)
+    make_quotients(graph)
+    return errors
+
+
 def rewrite(
     graph: Graph,
     *,
@@ -46,16 +61,7 @@ def rewrite(
     batch normalisation is not folded into the layers before it; with `drop_channels`, dead channels are dropped;
     with `hidden`, the program does not say which features trees compare.
     """
-    encode_whole_numbers(graph)
-    remove_identities(graph)
-    if complete:
-        remove_dead_nodes(graph)
-    resolve_normalizers(graph)
-    errors = find_masks(graph)
-    remove_trailing_softmax(graph)
-    find_norms(graph)
-    fuse_scalar_functions(graph)
-    make_quotients(graph)
+    errors = recognise(graph, complete)
     raise_factors(graph)
     fold_batch_norm(graph, keep=keep_bn)
     divide_late(graph)

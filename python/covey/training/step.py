@@ -13,18 +13,11 @@ from covey.inputs import listed
 from covey.interval import Array
 from covey.ir import DType, Graph, Value
 from covey.ops.add import Add
+from covey.passes import recognise
 from covey.passes.conv_expansion import expand_convolutions
 from covey.passes.dead_nodes import remove_dead_nodes
-from covey.passes.identity_removal import remove_identities
-from covey.passes.masked_softmax import find_masks
-from covey.passes.normalizers import resolve_normalizers
 from covey.passes.pool_before_relu import pool_before_relu
-from covey.passes.quotients import make_quotients
 from covey.passes.relu_before_moves import relu_before_moves
-from covey.passes.scalar_fusion import fuse_scalar_functions
-from covey.passes.trailing_softmax import remove_trailing_softmax
-from covey.passes.whole_numbers import encode_whole_numbers
-from covey.passes.written_out_norms import find_norms
 from covey.training.builder import Builder
 from covey.training.differentiate import differentiate
 from covey.training.losses import LABELS, Loss, loss_of
@@ -125,15 +118,7 @@ def _imported(source: Source, name: str | None, example_inputs: Any) -> tuple[Gr
     graph, errors = examine(source, name, example_inputs)
     if errors:
         return graph, errors
-    encode_whole_numbers(graph)
-    remove_identities(graph)
-    remove_dead_nodes(graph)
-    resolve_normalizers(graph)
-    errors = find_masks(graph)
-    remove_trailing_softmax(graph)
-    find_norms(graph)
-    fuse_scalar_functions(graph)
-    make_quotients(graph)
+    errors = recognise(graph)
     expand_convolutions(graph, transposed=False)
     pool_before_relu(graph)
     relu_before_moves(graph)

@@ -86,12 +86,10 @@ impl<W: Word> Linear for Beaver<W> {
         geometry: Geometry,
         _: Placement,
     ) -> Result<Weight<W>> {
-        if let WeightSource::Computed(w) = source {
-            source.check(&geometry)?;
-            return self.computed(w, geometry);
-        }
         // Once for a version of a weight, so apart from what its layer exchanges in every run.
-        self.party.scheduler.enter(WEIGHTS);
+        if !matches!(source, WeightSource::Computed(_)) {
+            self.party.scheduler.enter(WEIGHTS);
+        }
         let prepared = self.prepared(value, source, geometry);
         self.party.scheduler.enter(self.party.node);
         prepared
@@ -205,7 +203,8 @@ impl<W: Word> Beaver<W> {
                 let parts = if self.number().is_some() { vec![Part::Words(w.data().to_vec())] } else { Vec::new() };
                 return Ok(Weight::new(geometry, true, parts));
             }
-            WeightSource::Shared(w) | WeightSource::Computed(w) => from_words(w.0.data().to_vec()),
+            WeightSource::Computed(w) => return self.computed(w, geometry),
+            WeightSource::Shared(w) => from_words(w.0.data().to_vec()),
             WeightSource::Stored(StoredShare { share: Share::Drawn(mask), .. }) => {
                 Arc::new(move |start, out| mask.fill(start, out))
             }
