@@ -4,16 +4,18 @@ mod chunk;
 mod combine;
 mod conv;
 mod dense;
+mod running;
 
 use std::sync::Arc;
 
 use covey_ring::Word;
 
-use crate::ConvGeometry;
+use crate::{ConvGeometry, Placement};
 use crate::words::same;
 
 pub use chunk::Chunk;
 pub use combine::Positions;
+pub use running::Running;
 
 /// Writes a part's words from element `start` on into a slice.
 pub type Fill<W> = Arc<dyn Fn(usize, &mut [W]) + Send + Sync>;
@@ -62,7 +64,8 @@ impl<W: Word> LinearWeight<W> {
     ///
     /// # Panics
     /// If there is no part or one has another length, or `geometry` has not passed [`ConvGeometry::checked`].
-    pub fn conv2d(geometry: &ConvGeometry, parts: Vec<Part<W>>) -> Self {
+    pub fn conv2d(geometry: &ConvGeometry, parts: Vec<Part<W>>, placement: Placement) -> Self {
+        let Placement::Cpu | Placement::Chosen = placement;
         assert!(!parts.is_empty(), "a weight has parts");
         LinearWeight { parts: parts.len(), form: Form::Conv2d(conv::Weight::new(geometry, parts, geometry.is_fast())) }
     }
@@ -76,7 +79,8 @@ impl<W: Word> LinearWeight<W> {
     ///
     /// # Panics
     /// If there is no part or one has another length.
-    pub fn dense(inputs: usize, outputs: usize, parts: Vec<Part<W>>) -> Self {
+    pub fn dense(inputs: usize, outputs: usize, parts: Vec<Part<W>>, placement: Placement) -> Self {
+        let Placement::Cpu | Placement::Chosen = placement;
         assert!(!parts.is_empty(), "a weight has parts");
         LinearWeight { parts: parts.len(), form: Form::Dense(dense::Weight::new(inputs, outputs, parts)) }
     }

@@ -63,15 +63,6 @@ pub struct MatmulShape {
     pub columns: usize,
 }
 
-/// Where a weight's panels live and its products run. Protocols pass it to kernels and never look inside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Placement {
-    /// Main memory.
-    #[default]
-    Cpu,
-}
-
 /// Where a weight comes from.
 pub enum WeightSource<'a, Arith, StoredShare, W> {
     /// Secret-shared among the parties in this session, for all its runs.
