@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use covey_ring::Word;
 
-use crate::{ConvGeometry, Placement};
 use crate::words::same;
+use crate::{ConvGeometry, Placement};
 
 pub use chunk::Chunk;
 pub use combine::Positions;
@@ -64,8 +64,7 @@ impl<W: Word> LinearWeight<W> {
     ///
     /// # Panics
     /// If there is no part or one has another length, or `geometry` has not passed [`ConvGeometry::checked`].
-    pub fn conv2d(geometry: &ConvGeometry, parts: Vec<Part<W>>, placement: Placement) -> Self {
-        let Placement::Cpu | Placement::Chosen = placement;
+    pub fn conv2d(geometry: &ConvGeometry, parts: Vec<Part<W>>) -> Self {
         assert!(!parts.is_empty(), "a weight has parts");
         LinearWeight { parts: parts.len(), form: Form::Conv2d(conv::Weight::new(geometry, parts, geometry.is_fast())) }
     }
@@ -79,10 +78,29 @@ impl<W: Word> LinearWeight<W> {
     ///
     /// # Panics
     /// If there is no part or one has another length.
-    pub fn dense(inputs: usize, outputs: usize, parts: Vec<Part<W>>, placement: Placement) -> Self {
-        let Placement::Cpu | Placement::Chosen = placement;
+    pub fn dense(inputs: usize, outputs: usize, parts: Vec<Part<W>>) -> Self {
         assert!(!parts.is_empty(), "a weight has parts");
         LinearWeight { parts: parts.len(), form: Form::Dense(dense::Weight::new(inputs, outputs, parts)) }
+    }
+
+    /// [`LinearWeight::conv2d`] where `placement` says.
+    ///
+    /// # Panics
+    /// As [`LinearWeight::conv2d`].
+    pub fn conv2d_on(placement: Placement, geometry: &ConvGeometry, parts: Vec<Part<W>>) -> Self {
+        match placement {
+            Placement::Cpu | Placement::Chosen => Self::conv2d(geometry, parts),
+        }
+    }
+
+    /// [`LinearWeight::dense`] where `placement` says.
+    ///
+    /// # Panics
+    /// As [`LinearWeight::dense`].
+    pub fn dense_on(placement: Placement, inputs: usize, outputs: usize, parts: Vec<Part<W>>) -> Self {
+        match placement {
+            Placement::Cpu | Placement::Chosen => Self::dense(inputs, outputs, parts),
+        }
     }
 
     /// Memory the weight takes.
