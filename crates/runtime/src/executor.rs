@@ -420,7 +420,7 @@ impl<P: Protocol + ?Sized> Preparation<P> {
         let shape = &self.program.value(weight).shape;
         let geometry = step.op.geometry(&self.program.value(x).full_shape(1), shape)?;
         protocol.enter(step.node, &step.name);
-        let prepared = protocol.prepare_value(weight.index() as u32, source, geometry, Placement::Cpu)?;
+        let prepared = protocol.prepare_value(weight.index() as u32, source, geometry, Placement::Chosen)?;
         self.weights.insert(step.node, prepared);
         Ok(())
     }
