@@ -186,7 +186,8 @@ impl<P: Protocol + ?Sized> Executor<P> {
             for id in &step.last_uses {
                 values.remove(id);
             }
-            timings.push(Timing::new(step.node, &step.name, &step.op_name, start));
+            let on_gpu = self.weights.get(&step.node).is_some_and(|weight| protocol.on_gpu(weight));
+            timings.push(Timing { on_gpu, ..Timing::new(step.node, &step.name, &step.op_name, start) });
         }
 
         let mut checking = Timing::new(CHECK, CHECK_NAME, "", Instant::now());

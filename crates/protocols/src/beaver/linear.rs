@@ -95,6 +95,10 @@ impl<W: Word> Linear for Beaver<W> {
         prepared
     }
 
+    fn on_gpu(&self, weight: &Weight<W>) -> bool {
+        self.party.computes() && weight.kernel.as_ref().is_some_and(LinearWeight::on_gpu)
+    }
+
     fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
         let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
         let chunks = chunks(&weight.geometry, batch);

@@ -118,6 +118,10 @@ impl<W: Word> Linear for Quad<W> {
         Weight::new(self.party.role, source, geometry, placement)
     }
 
+    fn on_gpu(&self, weight: &Weight<W>) -> bool {
+        self.party.computes() && weight.kernel.on_gpu()
+    }
+
     fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
         let fuses = self.party.options.adder.fuses();
         let result = self.map(x, weight, epilogue)?;

@@ -139,6 +139,10 @@ impl<W: Word> Linear for TwoParty<W> {
         }
     }
 
+    fn on_gpu(&self, weight: &Weight<W>) -> bool {
+        self.party.computes() && matches!(&weight.words, Some(Words::Packed(kernel)) if kernel.on_gpu())
+    }
+
     fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
         let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
         self.party.admit::<Self>(epilogue.truncate)?;
