@@ -85,7 +85,7 @@ pub fn prepare<P: Protocol + ?Sized>(protocol: &mut P, weight: Operand<P>, geome
         Operand::Secret(weight) => WeightSource::Shared(weight),
         Operand::Public(weight) => WeightSource::Public(weight),
     };
-    protocol.prepare(source, geometry, Placement::Cpu)
+    protocol.prepare(source, geometry, Placement::Chosen)
 }
 
 /// What follows a linear map and its bias, in this order.

@@ -111,6 +111,11 @@ impl<W: Word> LinearWeight<W> {
         }
     }
 
+    /// Whether a GPU computes its products.
+    pub fn on_gpu(&self) -> bool {
+        false
+    }
+
     /// The words of part `index`, if they are held as they came.
     pub fn words(&self, index: usize) -> Option<&[W]> {
         match &self.form {

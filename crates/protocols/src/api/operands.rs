@@ -1,5 +1,6 @@
 //! What operations take beside shares: shifts, bounds, weights and what follows a product.
 
+pub use covey_kernels::Placement;
 use covey_kernels::conv::ConvGeometry;
 use covey_ring::Tensor;
 
