@@ -14,6 +14,8 @@ mod buffer;
 pub mod compress;
 pub mod constant_time;
 pub mod conv;
+#[cfg(target_os = "linux")]
+mod cuda;
 pub mod device;
 #[doc(hidden)]
 pub mod dispatch;

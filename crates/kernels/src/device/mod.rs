@@ -7,6 +7,16 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
+use covey_ring::Word;
+
+#[cfg(target_os = "linux")]
+mod gpu;
+#[cfg(not(target_os = "linux"))]
+#[path = "none.rs"]
+mod gpu;
+
+pub(crate) use gpu::{Fault, Running, Shape, Weight};
+
 /// What computes linear maps, as users ask for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Device {
@@ -71,16 +81,73 @@ static CHOSEN: OnceLock<Device> = OnceLock::new();
 /// # Errors
 /// If the device or its libraries are missing, or another device is in use.
 pub fn use_device(device: Device) -> Result<(), DeviceError> {
-    if let Device::Cuda(_) = device {
-        return Err(DeviceError::Missing { device, reason: "no CUDA driver (libcuda.so.1) was found".to_owned() });
+    if let Device::Cuda(number) = device {
+        let missing = |reason: &str| DeviceError::Missing { device, reason: reason.to_owned() };
+        gpu::open(number).map_err(missing)?;
     }
     let chosen = *CHOSEN.get_or_init(|| device);
     if chosen == device { Ok(()) } else { Err(DeviceError::Chosen(chosen)) }
 }
 
-/// The GPU in use, as one line: its name, memory and driver. `None` where the processor computes everything.
+/// What was chosen, [`Device::Auto`] until then.
+fn chosen() -> Device {
+    CHOSEN.get().copied().unwrap_or_default()
+}
+
+/// The GPU that computes, or that [`Device::Auto`] would use, in a line: its name, memory and compute capability. `None` where the
+/// processor computes everything.
 pub fn in_use() -> Option<String> {
-    None
+    let number = match chosen() {
+        Device::Cpu => return None,
+        Device::Auto => 0,
+        Device::Cuda(number) => number,
+    };
+    gpu::open(number).ok().map(|gpu| gpu.description())
+}
+
+/// The most bytes of the GPU's memory that this process had at once, the driver's own apart; 0 where no GPU was used.
+pub fn peak_bytes() -> u64 {
+    gpu::opened().map_or(0, |gpu| gpu.peak_bytes())
+}
+
+static TROUBLE: OnceLock<String> = OnceLock::new();
+
+/// Notes that a GPU failed and the processor went on.
+pub(crate) fn note(fault: &Fault) {
+    let _ = TROUBLE.set(fault.to_string());
+}
+
+/// Why the processor computed what a GPU was to compute, if that happened: what the driver said first.
+pub fn trouble() -> Option<&'static str> {
+    TROUBLE.get().map(String::as_str)
+}
+
+/// Products, of all parts, below which a convolution is not worth opening a GPU for: a millisecond or so of one core.
+const FEWEST_PRODUCTS: u64 = 50_000_000;
+/// Likewise elements of a dense layer's weight.
+const FEWEST_ELEMENTS: usize = 1 << 18;
+
+/// The weight on a GPU, if `placement`, the process's choice and the expected cost say so.
+pub(crate) fn placed<W: Word>(placement: Placement, shape: Shape, parts: usize) -> Option<Weight> {
+    let device = match placement {
+        Placement::Cpu => return None,
+        Placement::Chosen => chosen(),
+    };
+    let number = match device {
+        Device::Cpu => return None,
+        Device::Cuda(number) => number,
+        Device::Auto => {
+            let large = match &shape {
+                Shape::Conv2d(geometry) => geometry.macs() * parts as u64 >= FEWEST_PRODUCTS,
+                Shape::Dense { inputs, outputs } => inputs * outputs >= FEWEST_ELEMENTS,
+            };
+            if !large {
+                return None;
+            }
+            0
+        }
+    };
+    Weight::new::<W>(gpu::open(number).ok()?, device, shape, parts)
 }
 
 /// Where a weight's panels live and its products run. Protocols pass it to kernels and never look inside.
