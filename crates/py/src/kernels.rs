@@ -1,9 +1,28 @@
 //! What the kernels reach on this machine, for `covey bench kernels`.
 
+use covey_kernels::device::{self, Device};
 use covey_kernels::measure::{Row, bits, gemm};
 use pyo3::prelude::*;
 
-use crate::work::attended;
+use crate::error::Failure;
+use crate::work::{attended, detached};
+
+/// Refuses a name that no device can have: see `use_device`.
+#[pyfunction]
+pub(crate) fn check_device(name: &str) -> PyResult<()> {
+    Ok(name.parse::<Device>().map(drop).map_err(Failure::from)?)
+}
+
+/// Has this process compute on a device: auto, cpu, cuda or `cuda:<number>`. Returns the GPU in use as one line, or cpu.
+#[pyfunction]
+#[pyo3(signature = (name = "auto"))]
+pub(crate) fn use_device(py: Python<'_>, name: &str) -> PyResult<String> {
+    let wanted: Device = name.parse().map_err(Failure::from)?;
+    detached(py, move || {
+        device::use_device(wanted)?;
+        Ok(device::in_use().unwrap_or_else(|| "cpu".into()))
+    })
+}
 
 type Measure = fn() -> Vec<Row>;
 

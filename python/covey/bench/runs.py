@@ -104,11 +104,18 @@ def parties(
     options: Mapping[str, Any],
     progress: Progress | None = None,
     computing: int | None = None,
+    device: str | None = None,
 ) -> Iterator[Parties]:
     """Parties on this machine, on a network, with a session's options. Raises `OptionError` for an unknown one."""
     given = {**network.session, **session_options(options)}
     with local(
-        protocol, parties=computing, timeout=PATIENCE, network=network.options, options=given, progress=progress
+        protocol,
+        parties=computing,
+        timeout=PATIENCE,
+        network=network.options,
+        options=given,
+        device=device,
+        progress=progress,
     ) as running:
         yield running
 

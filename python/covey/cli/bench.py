@@ -25,9 +25,9 @@ from covey.cli.bench_options import (
     Shape,
     WarmUp,
 )
-from covey.cli.options import Json, KeyBits, LinearMethod, PartyCount, Protocol, check_served
+from covey.cli.options import Device, Json, KeyBits, LinearMethod, PartyCount, Protocol, check_served
 from covey.errors import CoveyError, OptionError
-from covey.protocols import PROTOCOLS
+from covey.protocols import PROTOCOLS, device_option
 
 if TYPE_CHECKING:
     from covey.bench.model import Setting
@@ -160,6 +160,7 @@ def model(
     repetitions: MedianRepetitions = 3,
     warm_up: WarmUp = 1,
     check: Check = True,
+    device: Device = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="Show time, bytes and rounds node by node.")] = False,
     cache: Cache = None,
     as_json: Json = False,
@@ -173,7 +174,7 @@ def model(
     setting = _setting(
         _spec(name, shape, pool, sequence, layers), network, options,
         protocol=protocol, parties=count, batch=batch, ring=ring, phase=phase,
-        repetitions=repetitions, warm_up=warm_up, check=check,
+        repetitions=repetitions, warm_up=warm_up, check=check, device=device_option(device, protocol),
     )  # fmt: skip
     with console.progress(quiet=as_json) as report:
         outcome = measure(setting, _cache(cache), report)
