@@ -8,6 +8,7 @@ mod kept;
 mod running;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use covey_ring::Word;
 
@@ -63,6 +64,8 @@ pub struct LinearWeight<W> {
     parts: usize,
     /// Where a GPU computes its products, or those of them that are many enough.
     placed: Option<device::Weight>,
+    /// Whether one computed the last map.
+    on_gpu: AtomicBool,
 }
 
 enum Form<W> {
@@ -89,7 +92,7 @@ impl<W: Word> LinearWeight<W> {
 
     fn conv2d_in(geometry: &ConvGeometry, parts: Vec<Part<W>>, fast: bool) -> Self {
         let count = parts.len();
-        LinearWeight { parts: count, form: Form::Conv2d(conv::Weight::new(geometry, parts, fast)), placed: None }
+        Self::of(count, Form::Conv2d(conv::Weight::new(geometry, parts, fast)), None)
     }
 
     /// The weight of a dense layer; parts are `[inputs, outputs]`.
@@ -99,7 +102,11 @@ impl<W: Word> LinearWeight<W> {
     pub fn dense(inputs: usize, outputs: usize, parts: Vec<Part<W>>) -> Self {
         assert!(!parts.is_empty(), "a weight has parts");
         let count = parts.len();
-        LinearWeight { parts: count, form: Form::Dense(dense::Weight::new(inputs, outputs, parts)), placed: None }
+        Self::of(count, Form::Dense(dense::Weight::new(inputs, outputs, parts)), None)
+    }
+
+    fn of(parts: usize, form: Form<W>, placed: Option<device::Weight>) -> Self {
+        LinearWeight { form, parts, placed, on_gpu: AtomicBool::new(false) }
     }
 
     /// [`LinearWeight::conv2d`] where `placement` says.
@@ -110,7 +117,7 @@ impl<W: Word> LinearWeight<W> {
         let shape = device::Shape::Conv2d(*geometry);
         match device::placed::<W>(placement, shape, parts.len()) {
             None => Self::conv2d(geometry, parts),
-            placed => LinearWeight { parts: parts.len(), form: Form::Kept(kept::Weight::new(geometry, parts)), placed },
+            placed => Self::of(parts.len(), Form::Kept(kept::Weight::new(geometry, parts)), placed),
         }
     }
 
@@ -132,9 +139,9 @@ impl<W: Word> LinearWeight<W> {
         }
     }
 
-    /// Whether a GPU computes its products with `batch` images or samples.
-    pub fn on_gpu(&self, batch: usize) -> bool {
-        self.placed.as_ref().is_some_and(|placed| placed.takes::<W>(batch))
+    /// Whether a GPU computed its last map.
+    pub fn on_gpu(&self) -> bool {
+        self.on_gpu.load(Ordering::Relaxed)
     }
 
     /// The parts as they came, where a GPU may ask for them.

@@ -1,5 +1,7 @@
 //! A linear map on its way, chunk by chunk: whoever computes it may work ahead of who takes the chunks.
 
+use std::sync::atomic::Ordering;
+
 use covey_ring::Word;
 
 use super::{Chunk, LinearWeight};
@@ -26,7 +28,8 @@ impl<W: Word> LinearWeight<W> {
     /// Starts the map of `xs`, of which `chunks` will be taken, best in their order; `batch` and `xs` are those of
     /// [`LinearWeight::product`].
     pub fn running<'a>(&'a self, batch: usize, xs: &[&'a [W]], chunks: &'a [Chunk]) -> Running<'a, W> {
-        let on_gpu = if self.on_gpu(batch) { OnGpu::NotBegun } else { OnGpu::No };
+        let placed = self.placed.as_ref().is_some_and(|placed| placed.takes::<W>(batch));
+        let on_gpu = if placed { OnGpu::NotBegun } else { OnGpu::No };
         Running { weight: self, batch, xs: xs.to_vec(), chunks, on_gpu }
     }
 }
@@ -46,6 +49,7 @@ impl<W: Word> Running<'_, W> {
                 }
             }
         }
+        self.weight.on_gpu.store(false, Ordering::Relaxed);
         self.weight.product(self.batch, &self.xs, &self.chunks[index], out);
     }
 
@@ -58,7 +62,10 @@ impl<W: Word> Running<'_, W> {
         }
         assert_eq!(out.len(), self.chunks[index].len(), "linear map: sizes do not match");
         match &mut self.on_gpu {
-            OnGpu::Running(running) => running.chunk(index, &self.xs, out),
+            OnGpu::Running(running) => {
+                weight.on_gpu.store(true, Ordering::Relaxed);
+                running.chunk(index, &self.xs, out)
+            }
             _ => unreachable!("it has begun"),
         }
     }
