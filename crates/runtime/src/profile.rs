@@ -211,3 +211,24 @@ impl NodeProfile {
         NodeProfile { node, name, op, milliseconds, waiting_milliseconds: 0.0, rounds: 0, gpus, links }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows say of GPUs something where there was one, and as much as before where there was none.
+    #[test]
+    fn rows_count_the_parties_that_used_a_gpu() {
+        let view = |on_gpu| {
+            let timing = Timing { on_gpu, ..Timing::new(3, "conv1", "Conv", Instant::now()) };
+            Profile { nodes: vec![NodeProfile::silent(timing)] }
+        };
+        let merged = Profile::merged([true, false, true].map(view));
+        assert_eq!((merged.nodes[0].gpus, merged.total().gpus), (2, 2));
+        let sent = serde_json::to_string(&merged).unwrap();
+        assert_eq!(serde_json::from_str::<Profile>(&sent).unwrap(), merged);
+        let without = serde_json::to_string(&view(false)).unwrap();
+        assert!(!without.contains("gpus"), "{without}");
+        assert_eq!(serde_json::from_str::<Profile>(&without).unwrap().nodes[0].gpus, 0);
+    }
+}
