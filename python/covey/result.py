@@ -191,13 +191,14 @@ class PartyUsage:
     """What a run took of one party's machine; `None` where its system does not tell.
 
     `cpu_seconds` counts all threads of the party's process, `peak_memory_bytes` is the most it held since it started,
-    and `socket_bytes_sent` includes framing and TLS.
+    `gpu_memory_bytes` likewise of a GPU, where it used one, and `socket_bytes_sent` includes framing and TLS.
     """
 
     name: str
     socket_bytes_sent: int
     cpu_seconds: float | None
     peak_memory_bytes: int | None
+    gpu_memory_bytes: int | None = None
 
     @staticmethod
     def all_of(text: str) -> list[PartyUsage]:

@@ -70,6 +70,32 @@ def kernels(
 
 
 @app.command()
+def gpu(
+    device: Device = "cuda",
+    every: Annotated[bool, typer.Option("--all", help="The convolutions of every network of the zoo.")] = False,
+    layers: Annotated[int, typer.Option(min=0, help="Dense layers of random sizes.")] = 12,
+    batch: Annotated[int, typer.Option(min=1, help="Images of a convolution.")] = 1,
+    parts: Annotated[int, typer.Option(min=1, max=4, help="Products that a party adds up, as protocols do.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Linear maps on a GPU against one core, bit for bit; copies to the GPU and back count."""
+    from covey.bench import gpu as bench
+    from covey.cli.bench_tables import gpu_table
+
+    with console.progress(quiet=as_json) as report:
+        used, rows = bench.measure(device or "cuda", every, layers, batch, parts, report)
+    differing = sum(row.differing for row in rows)
+    if as_json:
+        console.print_json({"gpu": used, "differing": differing, "maps": [row.to_json() for row in rows]})
+    else:
+        console.say(used)
+        console.out().print(gpu_table(rows))
+        console.say(f"{differing:,} of {sum(row.elements for row in rows):,} elements differ")
+    if differing:
+        raise typer.Exit(1)
+
+
+@app.command()
 def primitives(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only those that begin so.")] = None,
     protocol: Protocol = "trio",

@@ -7,6 +7,7 @@ mod build;
 mod cost;
 mod gpu;
 mod launch;
+pub(crate) mod measured;
 mod memory;
 mod moduli;
 mod running;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use covey_ring::Word;
 
 use super::launch::{Channels, MOST_RESIDUES, Map, Plain, Recombined, Residues, Rows, pieces};
-use super::memory::{DeviceBytes, Event, Fault, Pinned, Stream};
+use super::memory::{DeviceBytes, Event, Fault, Pinned, Stream, copy_wide};
 use super::moduli::{MODULI, Recombination, residues_of_words};
 use super::weight::{Panels, Shape, Weight};
 use crate::ConvGeometry;
@@ -40,14 +40,14 @@ struct Submitted {
 
 /// A map of some inputs.
 pub(crate) struct Running<'a, W> {
-    weight: &'a Weight,
+    pub(super) weight: &'a Weight,
     panels: Arc<Panels>,
     chunks: &'a [Chunk],
     sets: Vec<Set>,
     submitted: VecDeque<Submitted>,
     /// The set that is queued next.
     next: usize,
-    streams: [Arc<Stream>; 2],
+    pub(super) streams: [Arc<Stream>; 2],
     word: PhantomData<W>,
 }
 
@@ -128,7 +128,7 @@ impl<'a, W: Word> Running<'a, W> {
         let part = set.samples.len() * len * W::BYTES;
         let mut pinned = self.weight.gpu.pinned.take(xs.len() * part)?;
         for (to, x) in pinned.bytes_mut().chunks_exact_mut(part.max(1)).zip(xs) {
-            to.copy_from_slice(bytes(&x[set.samples.start * len..set.samples.end * len]));
+            copy_wide(to, bytes(&x[set.samples.start * len..set.samples.end * len]));
         }
         Ok(pinned)
     }
@@ -232,15 +232,27 @@ impl<'a, W: Word> Running<'a, W> {
         self.product(map, geometry.groups, out)
     }
 
-    /// A matrix product by tensor cores: the inputs are its left operand.
+    /// A matrix product by tensor cores.
     fn multiply(
         &self,
-        [inputs, outputs]: [usize; 2],
+        sizes: [usize; 2],
         samples: usize,
         used: usize,
         words: DeviceBytes,
         out: &DeviceBytes,
     ) -> Result<(), Fault> {
+        let (_left, map) = self.matrices(sizes, samples, used, words)?;
+        self.product(map, 1, out)
+    }
+
+    /// The inputs as a product's left operand, and the product.
+    pub(super) fn matrices(
+        &self,
+        [inputs, outputs]: [usize; 2],
+        samples: usize,
+        used: usize,
+        words: DeviceBytes,
+    ) -> Result<(DeviceBytes, Map), Fault> {
         let (gpu, forward) = (self.weight.gpu, &self.streams[0]);
         let (part, planes) = (pieces(inputs), self.panels.planes);
         let plane = samples * used * part * 16;
@@ -278,7 +290,7 @@ impl<'a, W: Word> Running<'a, W> {
             strides: [1, 1],
             ..self.empty_map()
         };
-        self.product(map, 1, out)
+        Ok((left, map))
     }
 
     /// What all maps have in common.
@@ -318,7 +330,7 @@ impl<'a, W: Word> Running<'a, W> {
     }
 
     /// Queues the product into `out`, rows of `map.columns` words.
-    fn product(&self, mut map: Map, groups: usize, out: &DeviceBytes) -> Result<(), Fault> {
+    pub(super) fn product(&self, mut map: Map, groups: usize, out: &DeviceBytes) -> Result<(), Fault> {
         let (gpu, forward) = (self.weight.gpu, &self.streams[0]);
         map.out_row = map.columns.into();
         if W::BITS == 32 {

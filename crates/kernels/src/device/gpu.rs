@@ -18,6 +18,6 @@ pub(super) fn open(number: usize) -> Result<&'static Gpu, &'static str> {
 }
 
 /// The device, if it was opened.
-pub(super) fn opened() -> Option<&'static Gpu> {
+pub(crate) fn opened() -> Option<&'static Gpu> {
     OPENED.get()?.1.as_ref().ok()
 }

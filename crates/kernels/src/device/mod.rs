@@ -15,6 +15,8 @@ mod gpu;
 #[path = "none.rs"]
 mod gpu;
 
+#[cfg(target_os = "linux")]
+pub(crate) use gpu::opened;
 pub(crate) use gpu::{Fault, Running, Shape, Weight};
 
 /// What computes linear maps, as users ask for it.
