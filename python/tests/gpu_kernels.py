@@ -165,14 +165,16 @@ class Emulator:
         if wrong is not None:
             raise Wrong(f"{name}: {wrong.decode()}")
 
-    def array(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
-        """A buffer, in which nothing is zero."""
+    def array(self, shape: Sequence[int], dtype: Any, sparse: bool = False) -> np.ndarray:
+        """A buffer, in which nothing is zero; or everything, and it takes no memory where nothing is written."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         at = self.library.allocate(ctypes.c_size_t(size), ctypes.c_bool(self.at_start))
-        assert at is not None
+        if at is None:
+            raise MemoryError
         self.buffers.append((at, size))
         filled = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(at))
-        filled[:] = 0xEE
+        if not sparse:
+            filled[:] = 0xEE
         return filled.view(dtype).reshape(shape)
 
     def copy(self, of: np.ndarray) -> np.ndarray:

@@ -30,6 +30,9 @@ CONVOLUTIONS = {
     "four tiles": Convolution(17, 130, 1, (12, 12), (1, 1)),
     "tiles of groups": Convolution(6, 6, 3, (7, 19), (2, 2), batch=1, parts=2, used=2),
     "a long sum": Convolution(100, 3, 1, (5, 5), (3, 3), pads=(1, 1, 1, 1), parts=2, used=2),
+    # Rows and columns as far apart as 16 bits hold.
+    "far down": Convolution(1, 2, 1, (16383, 1), (2, 1), (8191, 1), (16383, 0, 16383, 0), (8191, 1)),
+    "far right": Convolution(1, 2, 1, (1, 16383), (1, 2), (1, 8191), (0, 16383, 0, 16383), (1, 8191)),
     "little input": Convolution(18, 5, 1, (2, 1), (3, 3), pads=(4, 3, 2, 5), dilations=(2, 1), batch=2),
 }
 
@@ -209,6 +212,29 @@ def test_words_at_the_ends_of_their_range(emulator: Emulator, bits: int) -> None
     for index, value in enumerate(values):
         x[index] = w[:, index] = value
     np.testing.assert_array_equal(dense(emulator, [x], [w]), x @ w)
+
+
+def test_places_beyond_32_bits(emulator: Emulator) -> None:
+    """The last pieces that an operand may have, and rows that are further apart than 4 GiB."""
+    first, columns, a_row, out_row = 2**31 - 150, 150, 2**30, 2**32 + 2
+    try:
+        left = emulator.array((1, 2, a_row, 16), np.uint8, sparse=True)
+        right = emulator.array((1, 2**31, 16), np.uint8, sparse=True)
+        out = emulator.array((3, out_row), np.uint32, sparse=True)
+    except MemoryError:
+        pytest.skip("this system does not let a process map 130 GiB that it does not use")
+    rng = np.random.default_rng()
+    x, w = rng.integers(0, 256, (2, 16), np.uint8), rng.integers(0, 256, (columns, 16), np.uint8)
+    left[0, :, 0], right[0, first:] = x, w
+    map_ = Map(address(left), address(right), address(out), address(emulator.copy(np.zeros((1, 4), np.int32))))
+    # Every limb of a word is the same byte.
+    map_.out_row, map_.rows, map_.columns, map_.count, map_.a_row = out_row, 2, columns, 1, a_row
+    map_.image, map_.first = 1, first
+    map_.height = map_.width = map_.run = map_.across = map_.slices = 1
+    emulator.launch("limbs_by_warps", map_, [2, 1, 1], gpu_kernels.SHARED)
+    words = np.uint32(0x01010101) * x.astype(np.uint32) @ (np.uint32(0x01010101) * w.astype(np.uint32)).T
+    np.testing.assert_array_equal(out[:2, :columns], words)
+    assert not out[2, :columns].any()
 
 
 def test_the_moduli_are_the_largest_and_sums_stay_below_half_of_their_product() -> None:
