@@ -58,6 +58,9 @@ __device__ __forceinline__ u32 shared_address(const void* pointer) {
     return (u32)__cvta_generic_to_shared(pointer);
 }
 
+// Tests emulate what stands between these conditions (python/tests/gpu_emulator).
+#ifndef EMULATED
+
 __device__ __forceinline__ void copy_piece(u32 to, const void* from, bool inside) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }
@@ -70,6 +73,8 @@ template <int PENDING>
 __device__ __forceinline__ void await_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
+
+#endif
 
 // value mod modulus, for value < 2^32 and reciprocal = floor(2^32 / modulus).
 __device__ __forceinline__ u32 reduced(u32 value, u32 modulus, u32 reciprocal) {
@@ -254,6 +259,8 @@ struct Range {
 
 // ---- Tensor cores since Ampere: each warp multiplies 64 rows by 32 columns of a tile of 128 by 128. ----
 
+#ifndef EMULATED
+
 template <bool RESIDUES>
 __device__ __forceinline__ void multiply(u32 (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     if (RESIDUES) {
@@ -276,6 +283,8 @@ __device__ __forceinline__ void read_lines(u32 (&words)[4], u32 from) {
                  : "r"(from)
                  : "memory");
 }
+
+#endif
 
 template <bool RESIDUES>
 __device__ __forceinline__ void by_warps(const Map& map) {

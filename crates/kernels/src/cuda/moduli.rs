@@ -7,7 +7,7 @@ pub(super) const MODULI: [u32; MOST_RESIDUES] =
 
 /// Products that a sum may have, by how many residues stand for it. Words are taken for signed, so that a product is at most 2^126; the
 /// sum is below 2^-9 less than half of the product of the moduli. Longer sums would not fit 32 bits either.
-const LONGEST: [(usize, usize); 3] = [(17, 56), (18, 11_000), (19, 100_000)];
+pub(super) const LONGEST: [(usize, usize); 3] = [(17, 56), (18, 11_000), (19, 100_000)];
 
 /// How many residues a sum of `terms` products takes, if so many are enough.
 pub(super) fn residues(terms: usize) -> Option<usize> {

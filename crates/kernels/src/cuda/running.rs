@@ -19,13 +19,13 @@ use crate::words::{bytes, bytes_mut};
 /// Sets that are on their way at once.
 const AHEAD: usize = 2;
 /// Bytes of the device that a set takes, unless one image or sample takes more.
-const SET: usize = 48 << 20;
+pub(super) const SET: usize = 48 << 20;
 
 /// Chunks that are computed together, and the images or samples they are of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Set {
-    chunks: Range<usize>,
-    samples: Range<usize>,
+pub(super) struct Set {
+    pub chunks: Range<usize>,
+    pub samples: Range<usize>,
 }
 
 /// A set whose work is queued.
@@ -432,7 +432,7 @@ fn sample_bytes<W: Word>(shape: &Shape, used: usize, planes: usize) -> usize {
 }
 
 /// Chunks in sets: consecutive ones, of as many images or samples as `SET` has room for.
-fn sets(chunks: &[Chunk], sample: usize) -> Vec<Set> {
+pub(super) fn sets(chunks: &[Chunk], sample: usize) -> Vec<Set> {
     let most = (SET / sample.max(1)).max(1);
     let mut sets: Vec<Set> = Vec::new();
     for (index, chunk) in chunks.iter().enumerate() {

@@ -314,6 +314,6 @@ pub(super) fn patch_pieces(geometry: &ConvGeometry, parts: usize) -> Vec<Piece> 
 }
 
 /// Those of a matrix's row.
-fn matrix_pieces(inputs: usize, parts: usize) -> Vec<Piece> {
+pub(super) fn matrix_pieces(inputs: usize, parts: usize) -> Vec<Piece> {
     (0..parts * pieces(inputs)).map(|piece| Piece { ahead: piece as i32, ..Piece::default() }).collect()
 }
