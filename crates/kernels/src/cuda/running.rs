@@ -428,7 +428,7 @@ fn residues_for<W: Word>() -> Residues {
 /// Bytes of the device that an image or sample takes: inputs as words and as planes, outputs as words and as residues.
 fn sample_bytes<W: Word>(shape: &Shape, used: usize, planes: usize) -> usize {
     let residues = if W::BITS == 64 { planes } else { 0 };
-    used * shape.input_len() * (W::BYTES + planes) + shape.output_len() * (W::BYTES + residues)
+    used * (shape.input_len() * W::BYTES + shape.plane_len() * planes) + shape.output_len() * (W::BYTES + residues)
 }
 
 /// Chunks in sets: consecutive ones, of as many images or samples as `SET` has room for.

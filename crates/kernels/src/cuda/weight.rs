@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use covey_ring::Word;
 
 use super::gpu::Gpu;
-use super::launch::{Channels, LIMBS, MOST_PARTS, Piece, Residues, Rows, pieces};
+use super::launch::{Channels, LIMBS, MOST_PARTS, MOST_RESIDUES, Piece, Residues, Rows, pieces};
 use super::memory::{DeviceBytes, Fault, Stream};
 use super::moduli::{residues, residues_of_words};
 use crate::linear::Part;
@@ -39,6 +39,18 @@ impl Shape {
         match self {
             Shape::Conv2d(geometry) => geometry.weights_len(),
             Shape::Dense { inputs, outputs } => inputs * outputs,
+        }
+    }
+
+    /// Bytes of an image or sample in one plane of an operand, channels padded to whole pieces.
+    pub(super) fn plane_len(&self) -> usize {
+        match self {
+            Shape::Conv2d(geometry) if self.is_depthwise() => geometry.input_len(),
+            Shape::Conv2d(geometry) => {
+                let places: usize = geometry.input.iter().product();
+                places * geometry.groups * pieces(geometry.in_channels / geometry.groups) * 16
+            }
+            Shape::Dense { inputs, .. } => pieces(*inputs) * 16,
         }
     }
 
@@ -110,7 +122,15 @@ impl Weight {
             }
             Shape::Dense { .. } => true,
         };
+        // Blocks of a launch are counted by group and plane in 16 bits, pieces of a plane in 31.
+        let (groups, matrix) = match &shape {
+            Shape::Conv2d(geometry) => (geometry.groups, 0),
+            Shape::Dense { outputs, .. } => (1, *outputs),
+        };
         let fits = sizes
+            && shape.weights_len() > 0
+            && groups * MOST_RESIDUES < 1 << 16
+            && small(matrix * parts * shape.pieces())
             && parts <= MOST_PARTS
             && small(shape.input_len())
             && small(shape.weights_len())
