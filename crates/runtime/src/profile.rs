@@ -37,7 +37,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-fn is_none(count: &u64) -> bool {
+fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
@@ -87,7 +87,7 @@ pub struct NodeProfile {
     /// Online rounds.
     pub rounds: u64,
     /// Parties that computed its linear map on a GPU.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub gpus: u64,
     /// Traffic, sorted by phase and link.
     pub links: Vec<LinkTraffic>,
