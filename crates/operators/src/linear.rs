@@ -55,7 +55,7 @@ pub(crate) fn run<P: Protocol + ?Sized>(
         None => {
             let weight = of_the_sample(protocol, arguments.operand(1)?)?;
             let geometry = geometry(&arguments.x.full_shape(1), weight.shape())?;
-            computed = protocol.prepare(WeightSource::Computed(&weight), geometry, Placement::Cpu)?;
+            computed = protocol.prepare(WeightSource::Computed(&weight), geometry, Placement::Once)?;
             &computed
         }
     };

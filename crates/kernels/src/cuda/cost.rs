@@ -70,15 +70,18 @@ fn core_rate<W: Word>() -> f64 {
 }
 
 impl Gpu {
-    /// Whether a map of `samples` images or rows by a weight of `parts` parts is expected to be faster here than on one core.
-    pub(super) fn pays<W: Word>(&self, shape: &Shape, parts: usize, samples: usize) -> bool {
+    /// Whether a map of `samples` images or rows by a weight of `parts` parts is expected to be faster here than on one core. What is
+    /// used `once` must be brought here first.
+    pub(super) fn pays<W: Word>(&self, shape: &Shape, parts: usize, samples: usize, once: bool) -> bool {
         if matches!(shape, Shape::Dense { .. }) && samples < FEWEST_SAMPLES {
             return false;
         }
         let wide = W::BITS == 64;
         let products = (shape.products() * samples as u64) as f64 * parts as f64;
         let bytes = |elements: usize| (elements * samples * W::BYTES) as f64;
-        let here = bytes(shape.input_len()) * parts as f64 * self.rates.there
+        let weights = if once { (shape.weights_len() * parts * W::BYTES) as f64 } else { 0.0 };
+        let here = weights * self.rates.there
+            + bytes(shape.input_len()) * parts as f64 * self.rates.there
             + bytes(shape.output_len()) * self.rates.back
             + products / self.products(wide)
             + OVERHEAD;

@@ -25,8 +25,8 @@ pub(crate) struct Square<W> {
 /// `x · w`, both `[side, side]`.
 pub(crate) fn square<W: Word>(gpu: &'static Gpu, side: usize, x: &[W], w: &[W]) -> Result<Square<W>, Fault> {
     let shape = Shape::Dense { inputs: side, outputs: side };
-    let weight =
-        Weight::new::<W>(gpu, Device::Cuda(0), shape, 1).ok_or_else(|| Fault("too large a product".to_owned()))?;
+    let weight = Weight::new::<W>(gpu, Device::Cuda(0), shape, 1, false)
+        .ok_or_else(|| Fault("too large a product".to_owned()))?;
     let chunks = Chunk::of_dense(side, side, side * side);
     let running = Running::new(&weight, &[Part::Words(w.to_vec())], 1, &chunks)?;
     let stream = &running.streams[0].clone();

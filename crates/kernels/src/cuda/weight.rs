@@ -84,6 +84,8 @@ pub(crate) struct Weight {
     pub(super) parts: usize,
     /// Whether the device is only used where it is expected to be faster.
     by_cost: bool,
+    /// Whether it serves one map alone.
+    once: bool,
     panels: Mutex<Option<Arc<Panels>>>,
 }
 
@@ -109,7 +111,7 @@ impl Drop for Panels {
 
 impl Weight {
     /// A weight of `parts` parts, if the kernels can multiply by it and `device` says so.
-    pub fn new<W: Word>(gpu: &'static Gpu, device: Device, shape: Shape, parts: usize) -> Option<Self> {
+    pub fn new<W: Word>(gpu: &'static Gpu, device: Device, shape: Shape, parts: usize, once: bool) -> Option<Self> {
         let by_cost = device == Device::Auto;
         let small = |size: usize| i32::try_from(size).is_ok_and(|size| size < 1 << 30);
         let sizes = match &shape {
@@ -138,15 +140,15 @@ impl Weight {
             && planes::<W>(&shape, parts).is_some();
         // The batch of a convolution is not known yet; copies and products grow with it alike. That of a dense layer decides.
         let pays = || match &shape {
-            Shape::Conv2d(_) => gpu.pays::<W>(&shape, parts, 1),
+            Shape::Conv2d(_) => gpu.pays::<W>(&shape, parts, 1, once),
             Shape::Dense { .. } => true,
         };
-        (fits && (!by_cost || pays())).then(|| Weight { gpu, shape, parts, by_cost, panels: Mutex::new(None) })
+        (fits && (!by_cost || pays())).then(|| Weight { gpu, shape, parts, by_cost, once, panels: Mutex::new(None) })
     }
 
     /// Whether a map of as many images or samples goes to the device.
     pub fn takes<W: Word>(&self, samples: usize) -> bool {
-        samples > 0 && (!self.by_cost || self.gpu.pays::<W>(&self.shape, self.parts, samples))
+        samples > 0 && (!self.by_cost || self.gpu.pays::<W>(&self.shape, self.parts, samples, self.once))
     }
 
     /// The weight in the kernels' order: as it rests on the device, or where there is no room for that made anew.

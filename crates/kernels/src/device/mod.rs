@@ -78,7 +78,8 @@ pub enum DeviceError {
 
 static CHOSEN: OnceLock<Device> = OnceLock::new();
 
-/// Has this process compute on `device` from now on. [`Device::Auto`] never fails: without a GPU it is the processor.
+/// Has this process compute on `device` from now on. [`Device::Auto`] never fails: without a GPU it is the processor, and
+/// what was chosen before stays.
 ///
 /// # Errors
 /// If the device or its libraries are missing, or another device is in use.
@@ -88,7 +89,7 @@ pub fn use_device(device: Device) -> Result<(), DeviceError> {
         gpu::open(number).map_err(missing)?;
     }
     let chosen = *CHOSEN.get_or_init(|| device);
-    if chosen == device { Ok(()) } else { Err(DeviceError::Chosen(chosen)) }
+    if chosen == device || device == Device::Auto { Ok(()) } else { Err(DeviceError::Chosen(chosen)) }
 }
 
 /// What was chosen, [`Device::Auto`] until then.
@@ -130,10 +131,10 @@ const FEWEST_PRODUCTS: u64 = 50_000_000;
 const FEWEST_ELEMENTS: usize = 1 << 18;
 
 /// The weight on a GPU, if `placement`, the process's choice and the expected cost say so.
-pub(crate) fn placed<W: Word>(placement: Placement, shape: Shape, parts: usize) -> Option<Weight> {
+pub(crate) fn placed<W: Word>(placement: Placement, shape: Shape, parts: usize) -> Option<Box<Weight>> {
     let device = match placement {
         Placement::Cpu => return None,
-        Placement::Chosen => chosen(),
+        Placement::Chosen | Placement::Once => chosen(),
     };
     let number = match device {
         Device::Cpu => return None,
@@ -149,7 +150,7 @@ pub(crate) fn placed<W: Word>(placement: Placement, shape: Shape, parts: usize) 
             0
         }
     };
-    Weight::new::<W>(gpu::open(number).ok()?, device, shape, parts)
+    Weight::new::<W>(gpu::open(number).ok()?, device, shape, parts, placement == Placement::Once).map(Box::new)
 }
 
 /// Where a weight's panels live and its products run. Protocols pass it to kernels and never look inside.
@@ -159,6 +160,8 @@ pub enum Placement {
     /// Main memory and the processor.
     #[default]
     Cpu,
-    /// Where the device in use is expected to be fastest: [`use_device`].
+    /// Where it is expected to be fastest on the device in use: [`use_device`].
     Chosen,
+    /// The same for a weight that serves one map alone, so that bringing it to a GPU counts.
+    Once,
 }

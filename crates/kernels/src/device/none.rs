@@ -45,7 +45,7 @@ pub(crate) enum Shape {
 pub(crate) struct Weight(Infallible);
 
 impl Weight {
-    pub fn new<W: Word>(gpu: &Gpu, _: Device, _: Shape, _: usize) -> Option<Self> {
+    pub fn new<W: Word>(gpu: &Gpu, _: Device, _: Shape, _: usize, _: bool) -> Option<Self> {
         match gpu.0 {}
     }
 

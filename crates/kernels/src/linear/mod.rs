@@ -63,7 +63,7 @@ pub struct LinearWeight<W> {
     form: Form<W>,
     parts: usize,
     /// Where a GPU computes its products, or those of them that are many enough.
-    placed: Option<device::Weight>,
+    placed: Option<Box<device::Weight>>,
     /// Whether one computed the last map.
     on_gpu: AtomicBool,
 }
@@ -71,7 +71,7 @@ pub struct LinearWeight<W> {
 enum Form<W> {
     Conv2d(conv::Weight<W>),
     /// A convolution that a GPU computes.
-    Kept(kept::Weight<W>),
+    Kept(Box<kept::Weight<W>>),
     Dense(dense::Weight<W>),
 }
 
@@ -105,7 +105,7 @@ impl<W: Word> LinearWeight<W> {
         Self::of(count, Form::Dense(dense::Weight::new(inputs, outputs, parts)), None)
     }
 
-    fn of(parts: usize, form: Form<W>, placed: Option<device::Weight>) -> Self {
+    fn of(parts: usize, form: Form<W>, placed: Option<Box<device::Weight>>) -> Self {
         LinearWeight { form, parts, placed, on_gpu: AtomicBool::new(false) }
     }
 
@@ -117,7 +117,7 @@ impl<W: Word> LinearWeight<W> {
         let shape = device::Shape::Conv2d(*geometry);
         match device::placed::<W>(placement, shape, parts.len()) {
             None => Self::conv2d(geometry, parts),
-            placed => Self::of(parts.len(), Form::Kept(kept::Weight::new(geometry, parts)), placed),
+            placed => Self::of(parts.len(), Form::Kept(Box::new(kept::Weight::new(geometry, parts))), placed),
         }
     }
 
@@ -172,7 +172,11 @@ impl<W: Word> LinearWeight<W> {
     /// The words of part `index`, if they are held as they came.
     pub fn words(&self, index: usize) -> Option<&[W]> {
         match &self.form {
-            Form::Conv2d(_) | Form::Kept(_) => None,
+            Form::Conv2d(_) => None,
+            Form::Kept(weight) => match weight.parts.get(index)? {
+                Part::Words(words) => Some(words),
+                Part::Stream(_) => None,
+            },
             Form::Dense(weight) => weight.words(index),
         }
     }

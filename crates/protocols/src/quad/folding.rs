@@ -22,7 +22,6 @@
 //! it (`covey_kernels::Positions`). A difference that B leaves passes A with chance 2^-[`COLUMNS`] again: an odd number of bytes' lowest
 //! bits decides each combination of it.
 
-use covey_kernels::device::in_use;
 use covey_kernels::{Buffer, Chunk, LinearWeight, Part, Positions, elementwise, gemm};
 use covey_ring::Word;
 
@@ -182,14 +181,13 @@ enum Component {
 
 impl<W: Word> Source<W> {
     /// Of what `role` holds of a weight, if its maps can be checked so.
-    pub fn new(role: Role, stored: &StoredShare<W>, geometry: &Geometry, placement: Placement) -> Option<Self> {
+    pub fn new(role: Role, stored: &StoredShare<W>, geometry: &Geometry) -> Option<Self> {
         let StoredShare { l1, l2, w, words, .. } = stored;
-        // Kernels of convolutions have them in an order of their own, and those on a GPU not where they can be read.
-        let apart = match geometry {
-            Geometry::Conv2d(_) => true,
-            Geometry::Dense { .. } => placement != Placement::Cpu && in_use().is_some(),
+        // Most kernels of convolutions have them in an order of their own.
+        let words = match geometry {
+            Geometry::Conv2d(_) if matches!(role, Role::P1 | Role::P3) => words.clone(),
+            _ => Vec::new(),
         };
-        let words = if apart && matches!(role, Role::P1 | Role::P3) { words.clone() } else { Vec::new() };
         let part = usize::from(role == Role::P3);
         may_pay_for_map(geometry).then(|| Source { l1: l1.clone(), l2: l2.clone(), w: w.clone(), words, part })
     }

@@ -45,7 +45,7 @@ impl<W: Word> Weight<W> {
         let public = matches!(source, WeightSource::Public(_));
         source.check(&geometry)?;
         let kept = match &source {
-            WeightSource::Stored(stored) => Source::new(role, stored, &geometry, placement),
+            WeightSource::Stored(stored) => Source::new(role, stored, &geometry),
             _ => None,
         };
         let parts = match source {

@@ -185,7 +185,7 @@ fn changes_of_a_map_show(geometry: Geometry, batch: usize) {
         (0..4)
             .map(|role| {
                 let (source, _) = stored(role, &weight);
-                let kept = Source::new(Role::of(role), &source, &geometry, Placement::Cpu).expect("a map of one group");
+                let kept = Source::new(Role::of(role), &source, &geometry).expect("a map of one group");
                 let part = match role {
                     1 => vec![Part::Words(source.words.clone())],
                     // P3's second.
