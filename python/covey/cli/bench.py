@@ -25,7 +25,7 @@ from covey.cli.bench_options import (
     Shape,
     WarmUp,
 )
-from covey.cli.options import Device, Json, KeyBits, LinearMethod, PartyCount, Protocol, check_served
+from covey.cli.options import Device, Json, KeyBits, Lanes, LinearMethod, PartyCount, Protocol, check_served
 from covey.errors import CoveyError, OptionError
 from covey.protocols import PROTOCOLS, device_option
 
@@ -186,6 +186,7 @@ def model(
     repetitions: MedianRepetitions = 3,
     warm_up: WarmUp = 1,
     check: Check = True,
+    lanes: Lanes = 1,
     device: Device = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="Show time, bytes and rounds node by node.")] = False,
     cache: Cache = None,
@@ -197,6 +198,7 @@ def model(
 
     count = PROTOCOLS[check_served(protocol)].count(parties)
     options = {"adder": adder, "linear": linear, "key_bits": key_bits, **_preprocessed(protocol, phase)}
+    options["lanes"] = lanes if lanes > 1 else None
     setting = _setting(
         _spec(name, shape, pool, sequence, layers), network, options,
         protocol=protocol, parties=count, batch=batch, ring=ring, phase=phase,
@@ -268,7 +270,7 @@ def paper(
         typer.Argument(
             metavar="NAME",
             help="cryptflow2-figure1, cryptflow2-table4, 5, 6, 7; mpc-pipe-figure1, 4, 6, 7, 9; "
-            "mpc-pipe-table1, 2, 3, 4, 6; mpc-pipe-first-figure5, 6, 7, 8.",
+            "mpc-pipe-table1, 2, 3, 4, 6; mpc-pipe-first-figure5, 6, 7, 8; pigeon-table1, 4, 8, 9.",
         ),
     ],
     repetitions: MedianRepetitions = 3,
