@@ -81,6 +81,13 @@ fn keep(file: &Path, code: &[u8]) -> std::io::Result<()> {
     fs::rename(&beside, file)
 }
 
+/// [`machine_code`], without a cache.
+#[cfg(test)]
+pub(super) fn compiled(target: Target) -> Result<Vec<u8>, String> {
+    open_library()?;
+    compile(target)
+}
+
 fn compile(target: Target) -> Result<Vec<u8>, String> {
     let source = CString::new(SOURCE).expect("kernels without NUL");
     let program = result::create_program(&source, Some(c"covey.cu")).map_err(|error| format!("NVRTC: {error:?}"))?;

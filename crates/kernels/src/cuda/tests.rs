@@ -309,3 +309,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn machine_code_is_compiled_where_nvrtc_is() {
+    for capability in [80, 90] {
+        match super::build::compiled(super::build::Target { capability }) {
+            Ok(code) => assert!(code.starts_with(b"\x7FELF"), "machine code for {capability}"),
+            Err(reason) if reason.contains("was not found") => eprintln!("skipped: {reason}"),
+            Err(reason) => panic!("{reason}"),
+        }
+    }
+}
