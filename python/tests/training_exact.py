@@ -1,7 +1,7 @@
 """Steps of a training job in every protocol, which must come to the bits of the specification, and what a step takes.
 
-    python python/tests/training_exact.py [--model lenet5] [--steps 50] [--batch 8] [--protocols trio,quad] [--device auto]
-        [--json]
+    python python/tests/training_exact.py [--model lenet5] [--steps 50] [--batch 8] [--protocols trio,quad]
+        [--device auto] [--json]
 
 A model of the zoo is trained on its pseudo-images with random labels. Every loss and, at the end, every weight must
 equal those of `clear`. Exit code 1 if any does not.
