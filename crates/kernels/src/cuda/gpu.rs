@@ -169,6 +169,10 @@ impl Gpu {
         self.multiprocessors as f64 * each / if wide { 3.0 } else { 1.0 }
     }
 
+    pub(super) fn context(&self) -> sys::CUcontext {
+        self.context
+    }
+
     /// Has this thread's calls go to the device.
     pub(super) fn enter(&self) -> Result<(), Fault> {
         // SAFETY: the context lives as long as the process.

@@ -34,7 +34,10 @@ impl From<result::DriverError> for Fault {
 }
 
 /// An order of work on the device.
-pub(super) struct Stream(sys::CUstream);
+pub(super) struct Stream {
+    raw: sys::CUstream,
+    context: sys::CUcontext,
+}
 
 // SAFETY: a stream may be used from any thread; work on it is queued by the driver, which locks.
 unsafe impl Send for Stream {}
@@ -44,30 +47,38 @@ unsafe impl Sync for Stream {}
 impl Stream {
     pub fn new(gpu: &Gpu) -> Result<Arc<Self>, Fault> {
         gpu.enter()?;
-        Ok(Arc::new(Stream(result::stream::create(result::stream::StreamKind::NonBlocking)?)))
+        let raw = result::stream::create(result::stream::StreamKind::NonBlocking)?;
+        Ok(Arc::new(Stream { raw, context: gpu.context() }))
     }
 
     pub fn raw(&self) -> sys::CUstream {
-        self.0
+        self.raw
+    }
+
+    /// Has this thread's calls go to the device, whichever thread it is: a weight may be dropped by one that never computed.
+    fn enter(&self) {
+        // SAFETY: the context lives as long as the process.
+        let _ = unsafe { result::ctx::set_current(self.context) };
     }
 
     /// Waits for all work queued so far.
     pub fn finish(&self) -> Result<(), Fault> {
         // SAFETY: the stream lives.
-        Ok(unsafe { result::stream::synchronize(self.0) }?)
+        Ok(unsafe { result::stream::synchronize(self.raw) }?)
     }
 
     /// Work queued from now on waits for the event.
     pub fn after(&self, event: &Event) -> Result<(), Fault> {
         // SAFETY: both live.
-        Ok(unsafe { result::stream::wait_event(self.0, event.0, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) }?)
+        Ok(unsafe { result::stream::wait_event(self.raw, event.0, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) }?)
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        self.enter();
         // SAFETY: it lives until here; the driver finishes its work first.
-        let _ = unsafe { result::stream::destroy(self.0) };
+        let _ = unsafe { result::stream::destroy(self.raw) };
     }
 }
 
@@ -82,7 +93,7 @@ impl Event {
     pub fn behind(stream: &Stream) -> Result<Self, Fault> {
         let event = Event(result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?);
         // SAFETY: both live.
-        unsafe { result::event::record(event.0, stream.0) }?;
+        unsafe { result::event::record(event.0, stream.raw) }?;
         Ok(event)
     }
 
@@ -112,7 +123,7 @@ impl DeviceBytes {
     pub fn new(gpu: &Gpu, len: usize, stream: &Arc<Stream>) -> Result<Self, Fault> {
         gpu.enter()?;
         // SAFETY: the stream lives; nothing reads what was not written.
-        let at = unsafe { result::malloc_async(stream.0, len.max(1)) }?;
+        let at = unsafe { result::malloc_async(stream.raw, len.max(1)) }?;
         Ok(DeviceBytes { at, len, stream: stream.clone() })
     }
 
@@ -132,21 +143,21 @@ impl DeviceBytes {
 
     pub fn clear(&self, stream: &Stream) -> Result<(), Fault> {
         // SAFETY: as many bytes were allocated.
-        Ok(unsafe { result::memset_d8_async(self.at, 0, self.len, stream.0) }?)
+        Ok(unsafe { result::memset_d8_async(self.at, 0, self.len, stream.raw) }?)
     }
 
     /// Copies from pinned memory, which must not change until the stream's work is done.
     pub fn fill(&self, from: &Pinned, bytes: usize, stream: &Stream) -> Result<(), Fault> {
         assert!(bytes <= self.len && bytes <= from.len, "sizes of a copy");
         // SAFETY: both have as many bytes; whoever calls keeps the pinned ones until the copy is done.
-        Fault::of(unsafe { sys::cuMemcpyHtoDAsync_v2(self.at, from.start.cast::<c_void>(), bytes, stream.0) })
+        Fault::of(unsafe { sys::cuMemcpyHtoDAsync_v2(self.at, from.start.cast::<c_void>(), bytes, stream.raw) })
     }
 
     /// Copies all of it to another place on the device, from byte `at` on.
     pub fn copy_to(&self, other: &DeviceBytes, at: usize, stream: &Stream) -> Result<(), Fault> {
         assert!(at + self.len <= other.len, "sizes of a copy");
         // SAFETY: both are large enough.
-        Fault::of(unsafe { sys::cuMemcpyDtoDAsync_v2(other.at + at as u64, self.at, self.len, stream.0) })
+        Fault::of(unsafe { sys::cuMemcpyDtoDAsync_v2(other.at + at as u64, self.at, self.len, stream.raw) })
     }
 
     /// Copies a rectangle of bytes, `[rows, width]` of rows that are `pitch` apart from byte `start` on, to pinned memory from byte `to` on.
@@ -179,14 +190,15 @@ impl DeviceBytes {
             Height: rows,
         };
         // SAFETY: both are large enough, as asserted; whoever calls keeps the pinned bytes until the copy is done.
-        Fault::of(unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.0) })
+        Fault::of(unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.raw) })
     }
 }
 
 impl Drop for DeviceBytes {
     fn drop(&mut self) {
+        self.stream.enter();
         // SAFETY: allocated by the driver and not given back before; what is queued on the stream comes first.
-        let _ = unsafe { result::free_async(self.at, self.stream.0) };
+        let _ = unsafe { result::free_async(self.at, self.stream.raw) };
     }
 }
 
