@@ -26,8 +26,8 @@ from covey.inputs import Data, random_inputs, read_inputs
 from covey.layers import Layer, compare, opened
 from covey.local import Parties, local
 from covey.model import Model, Source, load
+from covey.protocols import device_option, session_options
 from covey.protocols import protocol as find_protocol
-from covey.protocols import session_options
 from covey.tuned import Tuned
 from covey.verification import Verification, check_certificate, judge
 
@@ -86,18 +86,20 @@ def verify(
     timeout: float = 10.0,
     key_bits: int | None = None,
     linear: str | None = None,
+    device: str | None = None,
     progress: Progress | None = None,
 ) -> Verification:
     """Run a model privately on this machine and compare it with the specification and with floating point.
 
     `data` [N, ..] gives the samples, of which at most `samples` are run; by default they are random, in the declared
     range. `float_model` is the model file that a `.covey` file came from; with `labels` its accuracy record is measured
-    again; `layers` compares every layer. A check that fails is no error: see `passed`. Raises a `CoveyError` where the
-    run itself fails.
+    again; `layers` compares every layer. `device` is what the parties compute on (`covey.local`). A check that fails is
+    no error: see `passed`. Raises a `CoveyError` where the run itself fails.
     """
     info = find_protocol(protocol)
     count = info.count(parties)
     options = session_options(key_bits, info.name, linear=linear)
+    device = device_option(device, info.name)
     _check_number("samples", samples, 1, None)
     tell = progress or _silent
     loaded = load(model, weights=weights, data=data, calibration=calibration, input_range=input_range)
@@ -113,7 +115,7 @@ def verify(
 
     tell(0, 0, "the specification, in the clear")
     clear = run_clear(loaded, inputs)
-    with local(info.name, parties=count, timeout=timeout, options=options, progress=tell) as running:
+    with local(info.name, parties=count, timeout=timeout, options=options, device=device, progress=tell) as running:
         private = running.run(loaded, inputs, progress=tell)
         rows = _layers(loaded, graph, inputs, running, tell) if graph is not None else None
     tell(0, 0, "floating point")

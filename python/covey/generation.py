@@ -134,12 +134,13 @@ def generate(
     temperature: float = 0.0,
     seed: int | None = None,
     timeout: float = 60.0,
+    device: str | None = None,
 ) -> Iterator[Token]:
     """Up to `tokens` tokens after the prompt by parties on this machine, each as it comes.
 
     With parties elsewhere: `Generator(client.session(program)).generate(prompt, tokens)`.
     """
-    with local(protocol, timeout=timeout) as parties:
+    with local(protocol, timeout=timeout, device=device) as parties:
         generator = Generator(parties.session(model), temperature=temperature, seed=seed)
         yield from generator.generate(prompt, tokens, stop=stop)
 

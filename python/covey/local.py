@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from covey.errors import CoveyError, OptionError
 from covey.interrupts import uninterrupted
-from covey.protocols import DEALER
+from covey.protocols import DEALER, device_option
 from covey.protocols import protocol as find_protocol
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def local(
     network: Mapping[str, float] | None = None,
     options: Mapping[str, Any] | None = None,
     data_owner_computes: bool = False,
+    device: str | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Parties]:
     """Parties on this machine, for as long as the `with` block lasts.
@@ -58,7 +59,9 @@ def local(
     `clear` starts none. `parties` is how many compute, where the protocol takes any number; a dealer comes on top.
     `timeout` is how many seconds a silent party is waited for. `network` is one to emulate on every link (`latency_ms`
     one way, `bandwidth_mbit`), `options` are those of a session. With `data_owner_computes` this process is the data
-    owner's and the last party, which two-party allows. The processes end with this one, however it ends.
+    owner's and the last party, which two-party allows. `device` is what the parties compute linear layers on: "cpu",
+    "cuda", "cuda:<number>", or "auto", the default, for a GPU where there is one. The processes end with this one,
+    however it ends.
     """
     running = Parties(
         protocol,
@@ -67,6 +70,7 @@ def local(
         network=network,
         options=options,
         data_owner_computes=data_owner_computes,
+        device=device,
     )
     try:
         try:
@@ -90,6 +94,7 @@ class Parties:
         network: Mapping[str, float] | None = None,
         options: Mapping[str, Any] | None = None,
         data_owner_computes: bool = False,
+        device: str | None = None,
     ) -> None:
         info = find_protocol(protocol)
         if data_owner_computes and not info.data_owner_can_compute:
@@ -101,6 +106,7 @@ class Parties:
         self.timeout = timeout
         self.network = dict(network or {})
         self.options = dict(options or {})
+        self.device = device_option(device, protocol)
         self.folder: Path | None = None
         self.parties: list[Party] = []
         self._shared: set[str] = set()
@@ -124,7 +130,7 @@ class Parties:
     def _start(self, progress: Progress | None) -> None:
         with uninterrupted():
             self.folder = Path(tempfile.mkdtemp(prefix="covey-"))
-        self.parties = write_configuration(self.folder, self.names, self.timeout, self.network)
+        self.parties = write_configuration(self.folder, self.names, self.timeout, self.network, self.device)
         for party in self.parties:
             with uninterrupted():  # or there would be a process that nobody knows
                 party.spawn()
@@ -354,7 +360,11 @@ class Party:
 
 
 def write_configuration(
-    folder: Path, party_names: Sequence[str], timeout: float, network: Mapping[str, float] | None = None
+    folder: Path,
+    party_names: Sequence[str],
+    timeout: float,
+    network: Mapping[str, float] | None = None,
+    device: str | None = None,
 ) -> list[Party]:
     """Keys and configuration files of the parties, a model owner and a data owner, each in a folder of its own."""
     from covey import _core
@@ -375,17 +385,18 @@ def write_configuration(
         Peer("model-owner", fingerprints["model-owner"], may=["share-weights"]),
         Peer("data-owner", fingerprints["data-owner"], may=["infer", "fill-store"]),
     ]
+    common: dict[str, Any] = {"timeout": timeout} if device is None else {"timeout": timeout, "device": device}
     parties = []
     for peer in peers:
         others = [other for other in peers if other is not peer]
-        more: dict[str, Any] = {"timeout": timeout} if peer.role is None else {"timeout": timeout, "role": peer.role}
-        text = party_toml(peer.name, addresses[peer.name], "key.pem", "state", others, clients, **more)
+        role = {} if peer.role is None else {"role": peer.role}
+        text = party_toml(peer.name, addresses[peer.name], "key.pem", "state", others, clients, **common, **role)
         command = peer.role or "party"
         config = folder / peer.name / f"{command}.toml"
         config.write_text(text)
         parties.append(Party(peer.name, config, command))
     for name, file in (("model-owner", "owner.toml"), ("data-owner", "client.toml")):
-        (folder / name / file).write_text(client_toml(name, "key.pem", peers, network, timeout=timeout))
+        (folder / name / file).write_text(client_toml(name, "key.pem", peers, network, **common))
     return parties
 
 

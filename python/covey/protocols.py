@@ -180,5 +180,16 @@ def session_options(
     return {option: value for option, value in given.items() if value is not None}
 
 
+def device_option(device: str | None, name: str) -> str | None:
+    """What the parties of a protocol compute on, where it was said. Raises `CoveyError` for what they cannot."""
+    from covey._core import check_device
+
+    if device is not None:
+        check_device(device)
+        if name == "clear":
+            raise OptionError("--device is for private runs: clear computes on the processor")
+    return device
+
+
 def _of_any_number() -> str:
     return " or ".join(info.name for info in PROTOCOLS.values() if len(info.computing) > 1)

@@ -45,6 +45,13 @@ class NodeProfile:
     links: list[dict[str, Any]] = field(repr=False)
     waiting_milliseconds: float = 0.0
     """Those in which the party that took longest waited for others; in the rest it computed."""
+    gpus: int = 0
+    """Parties that computed it on a GPU."""
+
+    @property
+    def device(self) -> str:
+        """`gpu` where a party computed it on one, else `cpu`."""
+        return "gpu" if self.gpus else "cpu"
 
     @property
     def bytes(self) -> int:
@@ -86,6 +93,7 @@ class NodeProfile:
             online_bytes=total(False),
             links=list(row["links"]),
             waiting_milliseconds=float(row.get("waiting_milliseconds", 0.0)),
+            gpus=int(row.get("gpus", 0)),
         )
 
 
@@ -114,14 +122,16 @@ class Profile(Shown):
             online_bytes=sum(node.online_bytes for node in self.nodes),
             links=[link for node in self.nodes for link in node.links],
             waiting_milliseconds=sum(node.waiting_milliseconds for node in self.nodes),
+            gpus=max((node.gpus for node in self.nodes), default=0),
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every step: milliseconds and which of them were waits, bytes, rounds and messages."""
+        """Every step: device, milliseconds and which of them were waits, bytes, rounds and messages."""
         return [
             {
                 "node": node.name,
                 "op": node.op,
+                "device": node.device,
                 "milliseconds": node.milliseconds,
                 "waiting_milliseconds": node.waiting_milliseconds,
                 "gigabits_per_second": node.gigabits_per_second,
@@ -165,6 +175,7 @@ class Profile(Shown):
                 {
                     "name": node.name,
                     "op": node.op,
+                    "device": node.device,
                     "milliseconds": node.milliseconds,
                     "waiting_milliseconds": node.waiting_milliseconds,
                     "rounds": node.rounds,
@@ -180,13 +191,14 @@ class PartyUsage:
     """What a run took of one party's machine; `None` where its system does not tell.
 
     `cpu_seconds` counts all threads of the party's process, `peak_memory_bytes` is the most it held since it started,
-    and `socket_bytes_sent` includes framing and TLS.
+    `gpu_memory_bytes` likewise of a GPU, where it used one, and `socket_bytes_sent` includes framing and TLS.
     """
 
     name: str
     socket_bytes_sent: int
     cpu_seconds: float | None
     peak_memory_bytes: int | None
+    gpu_memory_bytes: int | None = None
 
     @staticmethod
     def all_of(text: str) -> list[PartyUsage]:

@@ -28,17 +28,24 @@ def cell(text: str) -> Text:
 
 
 def profile_table(nodes: Sequence[NodeProfile], total: NodeProfile, timed: bool = True) -> Table:
-    """Node by node: milliseconds and which of them were waits, bytes, what the busiest link carried, and rounds."""
+    """Node by node: milliseconds and which of them were waits, bytes, what the busiest link carried, and rounds.
+
+    Where a GPU computed any node, a column says how many parties' GPUs did.
+    """
     numbers = [*(["ms", "waiting", "Gbit/s"] if timed else []), "offline bytes", "online bytes", "rounds"]
+    if total.gpus:
+        numbers.insert(0, "GPUs")
     made = table("node by node", ["node", "operator"], numbers)
     for node in [*nodes, total]:
         if node is total:
             made.add_section()
         waiting = f"{node.waiting_milliseconds / node.milliseconds:.0%}" if node.milliseconds else ""
+        gpus = [f"{node.gpus}" if node.gpus and node is not total else ""] if total.gpus else []
         times = [f"{node.milliseconds:,.1f}", waiting, f"{node.gigabits_per_second:.2f}"] if timed else []
         made.add_row(
             cell(node.name),
             cell(node.op),
+            *gpus,
             *times,
             f"{node.offline_bytes:,}",
             f"{node.online_bytes:,}",

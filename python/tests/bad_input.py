@@ -202,6 +202,8 @@ ROWS = [
     row("disk full: compiler", mine("test_a_full_disk_while_compiling")),
     row("read-only output", mine("test_output_that_is_read_only[{}]"), mine("test_a_read_only_place_for_files")),
     row("read-only state of a party", mine("test_a_read_only_state[{}]"), clear=NO_PARTIES),
+    row("device that is none", mine("test_devices_that_are_none[{}]")),
+    row("GPU that is missing", mine("test_a_gpu_that_is_missing[{}]"), clear="computes on the processor"),
     row("two clients at once", mine("test_two_clients_at_once[{}]"), clear=NO_PARTIES),
     row("Ctrl-C: inference", "test_interrupts.py::test_runs[{}]"),
     row("Ctrl-C: local run", "test_interrupts.py::test_local_runs[{}]", clear=NO_PARTIES),

@@ -489,6 +489,27 @@ def test_a_read_only_state(served: Place, command: Command, tmp_path: Path) -> N
     command.refuses("party", "--config", config, saying=str(state))
 
 
+# Devices.
+
+
+def test_devices_that_are_none(anywhere: Place, command: Command, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", samples(3, 2))
+    call = ["run", anywhere.program, "--input", tmp_path / "x.npy", "--local", "--protocol", anywhere.protocol]
+    command.refuses(*call, "--device", "gpu", saying="use auto, cpu, cuda or cuda:<number>")
+    if anywhere.parties is not None:
+        party = anywhere.parties.parties[0]
+        command.refuses("party", "--config", party.config, "--device", "gpu", saying="use auto, cpu, cuda")
+
+
+def test_a_gpu_that_is_missing(served: Place, command: Command, tmp_path: Path) -> None:
+    """A number that no machine has: the test needs no machine without one."""
+    np.save(tmp_path / "x.npy", samples(3, 2))
+    call = ["run", served.program, "--input", tmp_path / "x.npy", "--local", "--protocol", served.protocol]
+    command.refuses(*call, "--device", "cuda:99", saying="cuda:99 cannot be used")
+    party = served.served.parties[0]
+    command.refuses("party", "--config", party.config, "--device", "cuda:99", saying="cuda:99 cannot be used")
+
+
 # Two clients at once.
 
 

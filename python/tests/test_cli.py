@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -24,6 +25,15 @@ MODEL = DIGITS / "digits.onnx"
 
 def listing(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def has_cuda() -> bool:
+    """Whether a GPU's driver is here."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def save_images(path: Path, images: np.ndarray) -> Path:
@@ -289,6 +299,31 @@ def test_protocols_are_chosen_by_name(command: Command, digits: Path) -> None:
     command.refuses("verify", digits, "--protocol", "quintet", saying="use trio, quad, two-party, beaver or clear")
 
 
+@pytest.mark.parametrize("name", ["run", "verify", "demo", "bench", "generate", "train"])
+def test_devices_are_chosen_by_name(command: Command, digits: Path, name: str) -> None:
+    x, saying = DIGITS / "test-images.npy", "use auto, cpu, cuda or cuda:<number>"
+    calls: dict[str, list[object]] = {
+        "run": ["run", digits, "--input", x, "--local"],
+        "verify": ["verify", digits],
+        "demo": ["demo"],
+        "bench": ["bench", "model", "lenet5"],
+        "generate": ["generate", digits, "--prompt", "1", "--local"],
+        "train": ["train", digits, "--data", x, "--labels", DIGITS / "test-labels.npy", "--local"],
+    }
+    command.refuses(*calls[name], "--device", "gpu", saying=saying)
+
+
+@pytest.mark.skipif(has_cuda(), reason="this machine may have a GPU")
+def test_a_gpu_that_is_missing_is_one_line(command: Command, digits: Path) -> None:
+    call = ["run", digits, "--input", DIGITS / "test-images.npy", "--local"]
+    assert "--device cpu" in command.refuses(*call, "--device", "cuda", saying="cuda:0 cannot be used")
+
+
+def test_clear_has_no_device(command: Command, digits: Path) -> None:
+    x = DIGITS / "test-images.npy"
+    command.refuses("run", digits, "--input", x, "--protocol", "clear", "--device", "cpu", saying="clear computes")
+
+
 # Keys.
 
 
@@ -393,4 +428,5 @@ def test_doctor_examines_the_machine(command: Command) -> None:
     assert {"covey", "runtime", "machine", "kernels"} <= {finding["what"] for finding in findings}
     (exchange,) = [finding["found"] for finding in findings if finding["what"] == "key exchange"]
     assert exchange.startswith("X25519MLKEM768:")
+    assert sum(finding["what"] == "device" for finding in findings) == 1
     assert "cores" in command.succeeds("doctor").out

@@ -175,6 +175,15 @@ def test_wrong_calls_are_one_line(digits: Path, call: Any, saying: str) -> None:
     assert saying in str(caught.value)
 
 
+def test_profiles_name_devices() -> None:
+    row = {"name": "conv1", "op": "Conv", "milliseconds": 2.0, "rounds": 1, "links": []}
+    profile = Profile.of(json.dumps({"nodes": [row, {**row, "name": "conv2", "gpus": 2}]}), 0.1)
+    assert [node["device"] for node in profile.to_json()["nodes"]] == ["cpu", "gpu"]
+    assert [node["device"] for node in profile.rows()] == ["cpu", "gpu"]
+    assert "GPUs" in str(profile)
+    assert "GPUs" not in str(Profile(profile.nodes[:1], 0.1))
+
+
 def test_profiles_plot(results: dict[str, Shown], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     profile = results["profile"]

@@ -1,6 +1,7 @@
 """Steps of a training job in every protocol, which must come to the bits of the specification, and what a step takes.
 
-    python python/tests/training_exact.py [--model lenet5] [--steps 50] [--batch 8] [--protocols trio,quad] [--json]
+    python python/tests/training_exact.py [--model lenet5] [--steps 50] [--batch 8] [--protocols trio,quad]
+        [--device auto] [--json]
 
 A model of the zoo is trained on its pseudo-images with random labels. Every loss and, at the end, every weight must
 equal those of `clear`. Exit code 1 if any does not.
@@ -61,6 +62,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--batch", type=int, default=8, help="samples of a minibatch, by default 8")
     parser.add_argument("--protocols", default=PROTOCOLS, help=f"by default {PROTOCOLS}")
+    parser.add_argument("--device", help="what parties compute linear layers on, by default auto")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     shape = arguments.shape or SHAPE.get(arguments.model, "cifar10")
@@ -77,7 +79,7 @@ def main() -> int:
     rows: list[dict[str, Any]] = [{"protocol": "clear", "same": True, "seconds": seconds, "bytes": 0, "of_parties": []}]
     for protocol in arguments.protocols.split(","):
         kind, _, count = protocol.partition("-") if protocol != "two-party" else (protocol, "", "")
-        with covey.local(kind, parties=int(count) if count else None, timeout=120) as parties:
+        with covey.local(kind, parties=int(count) if count else None, timeout=120, device=arguments.device) as parties:
             steps, weights, (work, last), seconds = run(parties.session(job.compiled), batches)
         same = equal(weights, due_weights) and all(
             equal(step.integers, other.integers) for step, other in zip(steps, due, strict=True)

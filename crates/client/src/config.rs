@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use covey_messages::NetworkMessage;
 use covey_messages::config::{ConfigError, ConfigFile, Peer, PeerTable, default_state};
+use covey_protocols::device::Device;
 use covey_protocols::kind::ProtocolKind;
 use covey_transport::Identity;
 use serde::Deserialize;
@@ -29,6 +30,8 @@ pub struct ClientConfig {
     pub network: NetworkMessage,
     /// Folder of what it keeps where it is one of the parties itself.
     pub state: PathBuf,
+    /// What computes its linear layers where it is one of the parties itself.
+    pub device: Device,
 }
 
 #[derive(Deserialize)]
@@ -49,6 +52,7 @@ struct ClientTable {
     timeout: Option<f64>,
     wait: Option<f64>,
     state: Option<PathBuf>,
+    device: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -89,8 +93,19 @@ impl ClientConfig {
             ));
         }
         let network = network(&source, file.network)?;
+        let device = source.device("client.device", file.client.device.as_deref())?;
         let state = source.resolve(&file.client.state.unwrap_or_else(|| default_state(&name)));
-        Ok(ClientConfig { name, identity: Arc::new(identity), timeout, wait, parties, protocol, network, state })
+        Ok(ClientConfig {
+            name,
+            identity: Arc::new(identity),
+            timeout,
+            wait,
+            parties,
+            protocol,
+            network,
+            state,
+            device,
+        })
     }
 
     /// A configuration without a file.
@@ -108,7 +123,17 @@ impl ClientConfig {
         source.check_distinct("party", &parties)?;
         let state = default_state(&name);
         let network = NetworkMessage::default();
-        Ok(ClientConfig { name, identity, timeout, wait: None, parties, protocol: None, network, state })
+        Ok(ClientConfig {
+            name,
+            identity,
+            timeout,
+            wait: None,
+            parties,
+            protocol: None,
+            network,
+            state,
+            device: Device::default(),
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use covey_messages::config::Peer;
 use covey_messages::{Hex, Key, ShareWeights};
 use covey_node::{AllowedClient, ClientBudget, LogFormat, OwnParty, OwnState, PartyBudget, PartyConfig};
 use covey_program::Program;
+use covey_protocols::device::use_device;
 use covey_protocols::kind::ProtocolKind;
 use covey_runtime::session::supports;
 
@@ -56,6 +57,7 @@ fn start(
     protocol: ProtocolKind,
     role: usize,
 ) -> Result<OwnParty, ClientError> {
+    use_device(config.device).map_err(|error| ClientError::Request(error.to_string()))?;
     let state = OwnState::open(&config.state).map_err(|error| ClientError::Request(error.to_string()))?;
     let client = AllowedClient {
         fill_store: true,
@@ -76,6 +78,7 @@ fn start(
         clients: vec![client],
         metrics: None,
         log: LogFormat::default(),
+        device: config.device,
         file: None,
     };
     state.serve(party).map_err(|problem| ClientError::Request(format!("this process as P{role}: {problem}")))

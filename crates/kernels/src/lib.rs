@@ -14,6 +14,9 @@ mod buffer;
 pub mod compress;
 pub mod constant_time;
 pub mod conv;
+#[cfg(target_os = "linux")]
+mod cuda;
+pub mod device;
 #[doc(hidden)]
 pub mod dispatch;
 pub mod elementwise;
@@ -35,7 +38,8 @@ mod words;
 pub use block::{Block, lowest_bits};
 pub use buffer::Buffer;
 pub use conv::{ConvGeometry, GeometryError, conv2d, im2col};
+pub use device::{Device, DeviceError, Placement, use_device};
 pub use gemm::{gemm, gemm_concat};
-pub use linear::{Chunk, LinearWeight, Part, Positions};
+pub use linear::{Chunk, LinearWeight, Part, Positions, Running};
 pub use memory::{keep_freed_memory, large_zeros, prefer_large_pages};
 pub use prg::Prg;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use covey_protocols::device::{Device, DeviceError};
 use covey_protocols::kind::ProtocolKind;
 use covey_transport::{Fingerprint, Identity, TransportError};
 use serde::Deserialize;
@@ -229,6 +230,15 @@ impl ConfigFile {
                 Err(self.refuse(key, &problem))
             }
         }
+    }
+
+    /// What computes linear layers; `auto` if the file does not say.
+    pub fn device(&self, key: &str, name: Option<&str>) -> Result<Device, ConfigError> {
+        let device = name
+            .map(str::parse)
+            .transpose()
+            .map_err(|error: DeviceError| self.refuse(key, &flat(&error.to_string())))?;
+        Ok(device.unwrap_or_default())
     }
 
     /// The pinned key of `name`.

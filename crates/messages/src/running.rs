@@ -98,6 +98,9 @@ pub struct Usage {
     pub cpu_seconds: Option<f64>,
     /// The most memory it has held since it started, in bytes.
     pub peak_memory_bytes: Option<u64>,
+    /// The most memory of a GPU it has held since it started, in bytes; `None` where it used none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_memory_bytes: Option<u64>,
 }
 
 /// What parties say to each other about what they have stored: prepared weights, correlated OTs of two parties, or runs of all roles.

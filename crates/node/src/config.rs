@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use covey_kernels::device::Device;
 use covey_messages::Right;
 use covey_messages::config::{ConfigError, ConfigFile, Peer, PeerTable, RoleName, default_state};
 use covey_transport::{Fingerprint, Identity};
@@ -42,6 +43,8 @@ pub struct PartyConfig {
     pub metrics: Option<SocketAddr>,
     /// How the lines of the log are written.
     pub log: LogFormat,
+    /// What computes its linear layers. Whoever serves sees to that (`covey_kernels::device::use_device`), before anything is served.
+    pub device: Device,
     /// The file it was read from, if any.
     pub file: Option<PathBuf>,
 }
@@ -120,6 +123,7 @@ struct PartyTable {
     metrics: Option<String>,
     #[serde(default)]
     log: LogFormat,
+    device: Option<String>,
     #[serde(default)]
     role: RoleName,
 }
@@ -188,9 +192,23 @@ impl PartyConfig {
             },
         };
         let metrics = file.party.metrics.map(|address| loopback(source, "party.metrics", &address)).transpose()?;
+        let device = source.device("party.device", file.party.device.as_deref())?;
         let (log, file) = (file.party.log, Some(source.path().to_path_buf()));
-        let config =
-            PartyConfig { name, listen, identity, dealer, state, timeout, budget, peers, clients, metrics, log, file };
+        let config = PartyConfig {
+            name,
+            listen,
+            identity,
+            dealer,
+            state,
+            timeout,
+            budget,
+            peers,
+            clients,
+            metrics,
+            log,
+            device,
+            file,
+        };
         config.check_keys(source)?;
         Ok(config)
     }
@@ -210,6 +228,7 @@ impl PartyConfig {
             ("idle", self.budget.idle != new.budget.idle),
             ("metrics", self.metrics != new.metrics),
             ("log", self.log != new.log),
+            ("device", self.device != new.device),
         ];
         let restarts = restarts.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect();
         let PartyConfig { identity, timeout, peers, clients, .. } = new;

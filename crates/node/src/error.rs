@@ -1,5 +1,6 @@
 //! Why a party cannot serve.
 
+use covey_kernels::device::DeviceError;
 use covey_messages::config::ConfigError;
 use covey_messages::wire::WireError;
 use covey_transport::{ErrorKind, TransportError};
@@ -13,6 +14,9 @@ pub enum NodeError {
     /// The listening socket or the certificate.
     #[error(transparent)]
     Transport(#[from] TransportError),
+    /// What computes linear layers.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// The state folder.
     #[error("state folder {folder}: {problem}; choose another `state` in the configuration or correct its permissions")]
     State {

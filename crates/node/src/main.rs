@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use covey_kernels::device::{Device, use_device};
 use covey_node::{LogFormat, NodeError, PartyConfig, forbid_core_dumps, serve, start_log};
 use lexopt::prelude::*;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -13,12 +14,13 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 const HELP: &str = "\
 Run one Covey party: it keeps shares of weights and computes on shares with the other parties.
 
-Usage: covey-party --config FILE [--print-address] [--log FORMAT]
+Usage: covey-party --config FILE [--print-address] [--log FORMAT] [--device NAME]
 
 Options:
   --config FILE    The party's configuration (party.toml)
   --print-address  Print the address listened on, alone on one line of standard output
   --log FORMAT     Write the log as text or json, whatever `log` of [party] says
+  --device NAME    Compute linear layers on auto, cpu, cuda or cuda:<number>, whatever `device` of [party] says
   --help           Print this
   --version        Print the version";
 
@@ -27,6 +29,7 @@ struct Arguments {
     config: PathBuf,
     print_address: bool,
     log: Option<LogFormat>,
+    device: Option<Device>,
 }
 
 /// What the command line asks for.
@@ -36,13 +39,14 @@ enum Command {
 }
 
 fn parse() -> Result<Command, lexopt::Error> {
-    let (mut config, mut print_address, mut log) = (None, false, None);
+    let (mut config, mut print_address, mut log, mut device) = (None, false, None, None);
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
         match argument {
             Long("config") => config = Some(parser.value()?.into()),
             Long("print-address") => print_address = true,
             Long("log") => log = Some(parser.value()?.parse()?),
+            Long("device") => device = Some(parser.value()?.parse()?),
             Short('h') | Long("help") => return Ok(Command::Print(HELP.into())),
             Short('V') | Long("version") => {
                 return Ok(Command::Print(format!("covey-party {}", env!("CARGO_PKG_VERSION"))));
@@ -51,7 +55,7 @@ fn parse() -> Result<Command, lexopt::Error> {
         }
     }
     let config = config.ok_or("--config FILE is missing")?;
-    Ok(Command::Serve(Arguments { config, print_address, log }))
+    Ok(Command::Serve(Arguments { config, print_address, log, device }))
 }
 
 fn main() -> ExitCode {
@@ -77,6 +81,7 @@ fn run(arguments: &Arguments) -> Result<(), NodeError> {
     let dumps = forbid_core_dumps();
     let config = PartyConfig::read(&arguments.config)?;
     start_log(arguments.log.unwrap_or(config.log));
+    use_device(arguments.device.unwrap_or(config.device))?;
     if let Err(error) = dumps {
         tracing::warn!("core dumps of this process stay possible: {error}");
     }

@@ -1,7 +1,9 @@
 //! What a party keeps of the work that it does for clients: a line in the log for each request, and figures for `metrics`.
 
+use std::sync::Once;
 use std::time::Duration;
 
+use covey_kernels::device::trouble;
 use covey_messages::{Hex, one_line};
 use covey_transport::{Network, Session as Streams, Snapshot};
 use tracing::{info, warn};
@@ -113,6 +115,10 @@ impl Records {
     /// A request is done.
     pub fn done(&self, job: &Job, request: &Request, time: Duration, traffic: &Traffic) {
         self.metrics.done(job, request, time);
+        if let Some(reason) = trouble() {
+            static ONCE: Once = Once::new();
+            ONCE.call_once(|| warn!(reason, "the GPU failed: the processor computes what it was to compute"));
+        }
         let Traffic { parties, client } = traffic;
         if self.admits(&job.client) {
             info!(

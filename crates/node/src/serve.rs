@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use covey_kernels::device::in_use;
 use covey_messages::{
     COVEY_VERSION, Deleted, Hex, Infer, Join, Key, PartyStatus, Problem, Reply, Request, TakeRole, one_line, wire,
 };
@@ -95,7 +96,8 @@ pub(crate) fn serve_in(
     let mut party = Arc::new(Party { config, store, quotas, stores, runs, masks, memory, places, current, records });
     let monitor = party.config.metrics.map(|address| party.monitor(address)).transpose()?;
     if let Some(address) = listener.address() {
-        info!(party = party.config.name, %address, programs = held, "listening");
+        let device = in_use().unwrap_or_else(|| "cpu".into());
+        info!(party = party.config.name, %address, programs = held, device, "listening");
         ready(address);
     }
     while !stop.load(Ordering::Acquire) {

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use covey_kernels::device::peak_bytes;
 use covey_messages::Usage;
 
 /// Ticks a second in `/proc`: `USER_HZ`, which is part of Linux's interface and 100 wherever Rust runs.
@@ -17,7 +18,8 @@ pub(crate) fn cpu_seconds() -> Option<f64> {
 pub(crate) fn since(before: Option<f64>) -> Usage {
     let cpu_seconds = cpu_seconds().zip(before).map(|(now, then)| now - then);
     let status = fs::read_to_string("/proc/self/status").ok();
-    Usage { cpu_seconds, peak_memory_bytes: status.and_then(|text| peak_memory_of(&text)) }
+    let gpu_memory_bytes = Some(peak_bytes()).filter(|bytes| *bytes > 0);
+    Usage { cpu_seconds, peak_memory_bytes: status.and_then(|text| peak_memory_of(&text)), gpu_memory_bytes }
 }
 
 /// From the fields of `/proc/self/stat`: the fourteenth and fifteenth are user and system time (proc_pid_stat(5)).

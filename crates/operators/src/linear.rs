@@ -55,7 +55,7 @@ pub(crate) fn run<P: Protocol + ?Sized>(
         None => {
             let weight = of_the_sample(protocol, arguments.operand(1)?)?;
             let geometry = geometry(&arguments.x.full_shape(1), weight.shape())?;
-            computed = protocol.prepare(WeightSource::Computed(&weight), geometry, Placement::Cpu)?;
+            computed = protocol.prepare(WeightSource::Computed(&weight), geometry, Placement::Once)?;
             &computed
         }
     };
@@ -85,7 +85,7 @@ pub fn prepare<P: Protocol + ?Sized>(protocol: &mut P, weight: Operand<P>, geome
         Operand::Secret(weight) => WeightSource::Shared(weight),
         Operand::Public(weight) => WeightSource::Public(weight),
     };
-    protocol.prepare(source, geometry, Placement::Cpu)
+    protocol.prepare(source, geometry, Placement::Chosen)
 }
 
 /// What follows a linear map and its bias, in this order.

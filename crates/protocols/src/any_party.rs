@@ -246,6 +246,10 @@ impl<P: Served> Linear for Erased<P> {
         Ok(AnyWeight(Box::new(self.0.prepare_value(value, source::<P>(from), geometry, placement)?)))
     }
 
+    fn on_gpu(&self, weight: &AnyWeight) -> bool {
+        self.0.on_gpu(known(&*weight.0))
+    }
+
     fn linear(&mut self, x: &AnyShare, weight: &AnyWeight, epilogue: &EpilogueOf<Self>) -> Result<AnyShare> {
         let Epilogue { bias, truncate, residual, relu } = *epilogue;
         let bias = bias.map(|bias| match bias {

@@ -45,6 +45,8 @@ pub mod parts {
 /// Whether this build can leave out checks: none that serves anyone.
 pub const TAMPERING: bool = cfg!(feature = "tampering");
 
+pub use covey_kernels::device;
+
 pub use api::{
     Bias, BiasOf, Checked, Comparison, Costs, Epilogue, EpilogueOf, Extended, Geometry, LANES, Linear, LinearMethod,
     Local, MatmulShape, NetworkProfile, NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol,

@@ -4,7 +4,8 @@ use covey_kernels::{Chunk, LinearWeight, Part};
 use covey_ring::{Tensor, Word};
 
 use crate::api::{
-    Bias, BiasOf, Comparison, Epilogue, Geometry, MatmulShape, ProtocolError, Result, Shaped, Truncation, WeightSource,
+    Bias, BiasOf, Comparison, Epilogue, Geometry, MatmulShape, Placement, ProtocolError, Result, Shaped, Truncation,
+    WeightSource,
 };
 use crate::components::{Additive, Components};
 
@@ -43,11 +44,11 @@ impl Geometry {
         }
     }
 
-    /// The kernel that multiplies by these parts of a weight.
-    pub(crate) fn kernel<W: Word>(&self, parts: Vec<Part<W>>) -> LinearWeight<W> {
+    /// The kernel that multiplies by these parts of a weight, where `placement` says.
+    pub(crate) fn kernel<W: Word>(&self, parts: Vec<Part<W>>, placement: Placement) -> LinearWeight<W> {
         match self {
-            Geometry::Conv2d(conv) => LinearWeight::conv2d(conv, parts),
-            Geometry::Dense { inputs, outputs } => LinearWeight::dense(*inputs, *outputs, parts),
+            Geometry::Conv2d(conv) => LinearWeight::conv2d_on(placement, conv, parts),
+            Geometry::Dense { inputs, outputs } => LinearWeight::dense_on(placement, *inputs, *outputs, parts),
         }
     }
 

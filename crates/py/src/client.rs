@@ -309,6 +309,7 @@ fn used(names: &[String], sockets: impl Iterator<Item = u64>, usage: impl Iterat
             "socket_bytes_sent": socket_bytes_sent,
             "cpu_seconds": usage.cpu_seconds,
             "peak_memory_bytes": usage.peak_memory_bytes,
+            "gpu_memory_bytes": usage.gpu_memory_bytes,
         })
     });
     serde_json::Value::Array(rows.collect()).to_string()

@@ -1,9 +1,29 @@
 //! What the kernels reach on this machine, for `covey bench kernels`.
 
-use covey_kernels::measure::{Row, bits, gemm};
+use covey_kernels::ConvGeometry;
+use covey_kernels::device::{self, Device};
+use covey_kernels::measure::{Row, bits, gemm, gpu};
 use pyo3::prelude::*;
 
-use crate::work::attended;
+use crate::error::Failure;
+use crate::work::{attended, detached};
+
+/// Refuses a name that no device can have: see `use_device`.
+#[pyfunction]
+pub(crate) fn check_device(name: &str) -> PyResult<()> {
+    Ok(name.parse::<Device>().map(drop).map_err(Failure::from)?)
+}
+
+/// Has this process compute on a device: auto, cpu, cuda or `cuda:<number>`. Returns the GPU in use as one line, or cpu.
+#[pyfunction]
+#[pyo3(signature = (name = "auto"))]
+pub(crate) fn use_device(py: Python<'_>, name: &str) -> PyResult<String> {
+    let wanted: Device = name.parse().map_err(Failure::from)?;
+    detached(py, move || {
+        device::use_device(wanted)?;
+        Ok(device::in_use().unwrap_or_else(|| "cpu".into()))
+    })
+}
 
 type Measure = fn() -> Vec<Row>;
 
@@ -40,5 +60,53 @@ pub(crate) fn measure_kernels(py: Python<'_>, every: bool, progress: Option<Py<P
             }));
         }
         Ok(serde_json::Value::Array(rows).to_string())
+    })
+}
+
+/// A square product's side, a dense layer's inputs and outputs, or a convolution's channels in, channels out, groups, input, kernel,
+/// strides, pads and dilations.
+fn map_of(sizes: &[usize]) -> Result<gpu::Map, Failure> {
+    match *sizes {
+        [side] => Ok(gpu::Map::Square(side)),
+        [inputs, outputs] => Ok(gpu::Map::Dense { inputs, outputs }),
+        [in_channels, out_channels, groups, h, w, kh, kw, sh, sw, top, left, bottom, right, dh, dw] => {
+            let geometry = ConvGeometry {
+                in_channels,
+                out_channels,
+                groups,
+                input: [h, w],
+                kernel: [kh, kw],
+                strides: [sh, sw],
+                pads: [top, left, bottom, right],
+                dilations: [dh, dw],
+            };
+            Ok(gpu::Map::Conv2d(geometry.checked()?))
+        }
+        _ => Err(Failure::new("a linear map has 1, 2 or 15 sizes")),
+    }
+}
+
+/// Computes a linear map of `batch` samples by a weight of `parts` parts, all random words of `bits` bits, by the GPU in use and by one
+/// core. `sizes` are those of a square product (1), a dense layer (2) or a convolution (15). Returns JSON.
+#[pyfunction]
+pub(crate) fn measure_gpu(
+    py: Python<'_>,
+    sizes: Vec<usize>,
+    bits: u32,
+    batch: usize,
+    parts: usize,
+) -> PyResult<String> {
+    let map = map_of(&sizes)?;
+    detached(py, move || {
+        let measured = gpu::compared(&map, bits, batch, parts).map_err(Failure::new)?;
+        Ok(serde_json::json!({
+            "products": measured.products,
+            "elements": measured.elements,
+            "differing": measured.differing,
+            "seconds": measured.gpu,
+            "core_seconds": measured.core,
+            "twin_seconds": measured.twin,
+        })
+        .to_string())
     })
 }

@@ -31,7 +31,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<run::Clear>()?;
     module.add_function(wrap_pyfunction!(keys::check_fingerprint, module)?)?;
     module.add_function(wrap_pyfunction!(run::instruction_set, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::check_device, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::use_device, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_gains, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::measure_gpu, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_kernels, module)?)?;
     module.add_function(wrap_pyfunction!(run::plan, module)?)?;
     module.add("SESSION_OPTIONS", client::OPTIONS)?;

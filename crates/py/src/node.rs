@@ -8,6 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use covey_kernels::device::{Device, use_device};
 use covey_node::{LogFormat, PartyConfig, UnknownFormat, forbid_core_dumps, start_log};
 use pyo3::prelude::*;
 
@@ -23,18 +24,21 @@ enum Event {
 }
 
 /// Is the party that the file `config` describes, which with `dealer` must be a dealer's, until a signal handler raises; then it takes leave of its peers and that
-/// is raised. `ready` is called with the address listened on. The log goes to stderr, as text or json; `COVEY_LOG` is its level.
+/// is raised. `ready` is called with the address listened on. The log goes to stderr, as text or json; `COVEY_LOG` is its level. `device`
+/// computes linear layers, whatever the file says.
 #[pyfunction]
-#[pyo3(signature = (config, ready, dealer = false, log = None))]
+#[pyo3(signature = (config, ready, dealer = false, log = None, device = None))]
 pub(crate) fn serve_party(
     py: Python<'_>,
     config: PathBuf,
     ready: Py<PyAny>,
     dealer: bool,
     log: Option<&str>,
+    device: Option<&str>,
 ) -> PyResult<()> {
     let log =
         log.map(str::parse::<LogFormat>).transpose().map_err(|error: UnknownFormat| Failure::new(error.to_string()))?;
+    let device = device.map(str::parse::<Device>).transpose().map_err(Failure::from)?;
     keep_secrets_from_dumps();
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, receiver) = channel();
@@ -42,6 +46,7 @@ pub(crate) fn serve_party(
     let serve = move || {
         let config = if dealer { PartyConfig::read_dealer(config) } else { PartyConfig::read(config) }?;
         start_log(log.unwrap_or(config.log));
+        use_device(device.unwrap_or(config.device))?;
         // Nobody listens any more once the caller was interrupted.
         covey_node::serve(config, |address| drop(told.send(Event::Ready(address))), stopped)?;
         Ok(())

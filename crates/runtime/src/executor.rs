@@ -186,7 +186,8 @@ impl<P: Protocol + ?Sized> Executor<P> {
             for id in &step.last_uses {
                 values.remove(id);
             }
-            timings.push(Timing::new(step.node, &step.name, &step.op_name, start));
+            let on_gpu = self.weights.get(&step.node).is_some_and(|weight| protocol.on_gpu(weight));
+            timings.push(Timing { on_gpu, ..Timing::new(step.node, &step.name, &step.op_name, start) });
         }
 
         let mut checking = Timing::new(CHECK, CHECK_NAME, "", Instant::now());
@@ -420,7 +421,7 @@ impl<P: Protocol + ?Sized> Preparation<P> {
         let shape = &self.program.value(weight).shape;
         let geometry = step.op.geometry(&self.program.value(x).full_shape(1), shape)?;
         protocol.enter(step.node, &step.name);
-        let prepared = protocol.prepare_value(weight.index() as u32, source, geometry, Placement::Cpu)?;
+        let prepared = protocol.prepare_value(weight.index() as u32, source, geometry, Placement::Chosen)?;
         self.weights.insert(step.node, prepared);
         Ok(())
     }

@@ -28,12 +28,23 @@ pub struct Timing {
     pub op: String,
     /// Wall-clock milliseconds.
     pub milliseconds: f64,
+    /// A GPU computed its linear map.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub on_gpu: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Timing {
     pub(crate) fn new(node: u32, name: &str, op: &str, start: Instant) -> Self {
         let milliseconds = start.elapsed().as_secs_f64() * 1e3;
-        Timing { node, name: name.to_string(), op: op.to_string(), milliseconds }
+        Timing { node, name: name.to_string(), op: op.to_string(), milliseconds, on_gpu: false }
     }
 
     /// Adds what `work` takes.
@@ -75,6 +86,9 @@ pub struct NodeProfile {
     pub waiting_milliseconds: f64,
     /// Online rounds.
     pub rounds: u64,
+    /// Parties that computed its linear map on a GPU.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gpus: u64,
     /// Traffic, sorted by phase and link.
     pub links: Vec<LinkTraffic>,
 }
@@ -137,6 +151,7 @@ impl Profile {
                 (mine.milliseconds, mine.waiting_milliseconds) = (node.milliseconds, node.waiting_milliseconds);
             }
             mine.rounds = mine.rounds.max(node.rounds);
+            mine.gpus += node.gpus;
             mine.links.extend(node.links);
         }
         merged.sort_links();
@@ -159,6 +174,7 @@ impl Profile {
             milliseconds: self.nodes.iter().map(|node| node.milliseconds).sum(),
             waiting_milliseconds: self.nodes.iter().map(|node| node.waiting_milliseconds).sum(),
             rounds: self.nodes.iter().map(|node| node.rounds).sum(),
+            gpus: self.nodes.iter().map(|node| node.gpus).max().unwrap_or_default(),
             links: links.into_values().collect(),
         }
     }
@@ -174,7 +190,7 @@ impl Profile {
                 CHECK => CHECK_NAME,
                 _ => "other",
             };
-            let timing = Timing { node, name: name.into(), op: String::new(), milliseconds: 0.0 };
+            let timing = Timing { node, name: name.into(), op: String::new(), milliseconds: 0.0, on_gpu: false };
             self.nodes.push(NodeProfile::silent(timing));
             self.nodes.len() - 1
         });
@@ -190,7 +206,29 @@ impl Profile {
 
 impl NodeProfile {
     fn silent(timing: Timing) -> Self {
-        let Timing { node, name, op, milliseconds } = timing;
-        NodeProfile { node, name, op, milliseconds, waiting_milliseconds: 0.0, rounds: 0, links: Vec::new() }
+        let Timing { node, name, op, milliseconds, on_gpu } = timing;
+        let (gpus, links) = (u64::from(on_gpu), Vec::new());
+        NodeProfile { node, name, op, milliseconds, waiting_milliseconds: 0.0, rounds: 0, gpus, links }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows say of GPUs something where there was one, and as much as before where there was none.
+    #[test]
+    fn rows_count_the_parties_that_used_a_gpu() {
+        let view = |on_gpu| {
+            let timing = Timing { on_gpu, ..Timing::new(3, "conv1", "Conv", Instant::now()) };
+            Profile { nodes: vec![NodeProfile::silent(timing)] }
+        };
+        let merged = Profile::merged([true, false, true].map(view));
+        assert_eq!((merged.nodes[0].gpus, merged.total().gpus), (2, 2));
+        let sent = serde_json::to_string(&merged).unwrap();
+        assert_eq!(serde_json::from_str::<Profile>(&sent).unwrap(), merged);
+        let without = serde_json::to_string(&view(false)).unwrap();
+        assert!(!without.contains("gpus"), "{without}");
+        assert_eq!(serde_json::from_str::<Profile>(&without).unwrap().nodes[0].gpus, 0);
     }
 }

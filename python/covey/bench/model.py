@@ -43,6 +43,8 @@ class Setting:
     warm_up: int = 1
     check: bool = True
     plaintext: bool = True
+    device: str | None = None
+    """What the parties compute linear layers on; `None` for what they choose themselves."""
 
     def peer(self, number: int) -> str:
         """What tables call a party or the client."""
@@ -118,6 +120,7 @@ class Outcome:
             "batch": setting.batch,
             "phase": setting.phase,
             "network": str(setting.network),
+            "device": setting.device or "auto",
             "options": {name: value for name, value in setting.options.items() if value is not None},
             "repetitions": setting.repetitions,
             "warm_up": setting.warm_up,
@@ -154,7 +157,9 @@ def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
     if setting.check:
         progress(0, 0, "the specification, in the clear")
         due = run_clear(model, inputs)
-    with parties(setting.protocol, setting.network, setting.options, progress, setting.parties) as running:
+    with parties(
+        setting.protocol, setting.network, setting.options, progress, setting.parties, setting.device
+    ) as running:
         runs, private = repeat(
             running,
             model,

@@ -1,4 +1,5 @@
-"""Measurements that papers report, made again here: CrypTFlow2 (Rathee and others, CCS 2020), section 7; MPC-Pipe."""
+"""Measurements that papers report, made again here: CrypTFlow2 (Rathee and others, CCS 2020), section 7; MPC-Pipe;
+PIGEON."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 import onnx
 
 from covey import _core, models
-from covey.bench import mpc_pipe, primitives
+from covey.bench import mpc_pipe, pigeon, primitives
 from covey.bench.cache import default_folder, kept
 from covey.bench.cells import Cell, Preset
 from covey.bench.model import Setting, measure
@@ -235,5 +236,6 @@ PRESETS = {
         _table_6,
     ),
     **mpc_pipe.PRESETS,
+    **pigeon.PRESETS,
 }
 """By name."""

@@ -34,12 +34,13 @@ MATERIAL = "correlated randomness"
 
 @dataclass(frozen=True)
 class Runs:
-    """What repetitions of one run gave. `cpu_seconds` and `peak_memory_bytes` are by party, in role order."""
+    """What repetitions of one run gave. What parties used is in role order."""
 
     wall: Summary
     client_cpu_seconds: float
     cpu_seconds: list[float | None]
     peak_memory_bytes: list[int | None]
+    gpu_memory_bytes: list[int | None]
     socket_bytes_sent: list[int]
     profile: Profile
     """Of the last repetition; `nodes_wall` has the others' times."""
@@ -84,6 +85,7 @@ class Runs:
             "cpu_seconds": self.cpu_seconds,
             "client_cpu_seconds": self.client_cpu_seconds,
             "peak_memory_bytes": self.peak_memory_bytes,
+            "gpu_memory_bytes": self.gpu_memory_bytes,
             "socket_bytes_sent": self.socket_bytes_sent,
             "rounds": self.profile.total.rounds,
             "links": links(self.profile),
@@ -104,11 +106,18 @@ def parties(
     options: Mapping[str, Any],
     progress: Progress | None = None,
     computing: int | None = None,
+    device: str | None = None,
 ) -> Iterator[Parties]:
     """Parties on this machine, on a network, with a session's options. Raises `OptionError` for an unknown one."""
     given = {**network.session, **session_options(options)}
     with local(
-        protocol, parties=computing, timeout=PATIENCE, network=network.options, options=given, progress=progress
+        protocol,
+        parties=computing,
+        timeout=PATIENCE,
+        network=network.options,
+        options=given,
+        device=device,
+        progress=progress,
     ) as running:
         yield running
 
@@ -161,7 +170,8 @@ def _sum_up(results: list[Result], client_cpu: float, preparations: list[Work]) 
         wall=Summary.of([profile.seconds for profile in profiles]),
         client_cpu_seconds=client_cpu,
         cpu_seconds=[_mean_cpu(party) for party in by_party],
-        peak_memory_bytes=[_peak(party) for party in by_party],
+        peak_memory_bytes=[_most([run.peak_memory_bytes for run in party]) for party in by_party],
+        gpu_memory_bytes=[_most([run.gpu_memory_bytes for run in party]) for party in by_party],
         socket_bytes_sent=[party[-1].socket_bytes_sent for party in by_party],
         profile=profiles[-1],
         nodes_wall=Summary.of([sum(node.milliseconds for node in nodes(profile)) / 1e3 for profile in profiles]),
@@ -181,8 +191,8 @@ def _mean_cpu(runs: tuple[PartyUsage, ...]) -> float | None:
     return sum(known) / len(known) if len(known) == len(runs) else None
 
 
-def _peak(runs: tuple[PartyUsage, ...]) -> int | None:
-    return max((run.peak_memory_bytes for run in runs if run.peak_memory_bytes is not None), default=None)
+def _most(peaks: list[int | None]) -> int | None:
+    return max((peak for peak in peaks if peak is not None), default=None)
 
 
 def nodes(profile: Profile) -> list[NodeProfile]:

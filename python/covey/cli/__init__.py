@@ -23,6 +23,7 @@ from covey.cli.train import train
 from covey.cli.tune import tune
 from covey.cli.verify import verify
 from covey.errors import CoveyError
+from covey.gpu_libraries import announce
 
 app = typer.Typer(
     name="covey",
@@ -71,6 +72,7 @@ def main() -> NoReturn:
     """Run the command: exit code 0, 1 with one line on stderr, 2 for a wrong call, 130 when interrupted."""
     try:
         _interrupt.running()
+        announce()
         _run()
     except KeyboardInterrupt:  # wherever it struck, the handlers below included
         _interrupt.ending()

@@ -25,9 +25,9 @@ from covey.cli.bench_options import (
     Shape,
     WarmUp,
 )
-from covey.cli.options import Json, KeyBits, LinearMethod, PartyCount, Protocol, check_served
+from covey.cli.options import Device, Json, KeyBits, Lanes, LinearMethod, PartyCount, Protocol, check_served
 from covey.errors import CoveyError, OptionError
-from covey.protocols import PROTOCOLS
+from covey.protocols import PROTOCOLS, device_option
 
 if TYPE_CHECKING:
     from covey.bench.model import Setting
@@ -67,6 +67,32 @@ def kernels(
         console.say("no AMX (int8) here: products use what the table names, and their targets are out of reach")
     console.say("instruction set: " + ", ".join(dict.fromkeys(figure.instruction_set for figure in figures)))
     console.out().print(kernels_table(figures))
+
+
+@app.command()
+def gpu(
+    device: Device = "cuda",
+    every: Annotated[bool, typer.Option("--all", help="The convolutions of every network of the zoo.")] = False,
+    layers: Annotated[int, typer.Option(min=0, help="Dense layers of random sizes.")] = 12,
+    batch: Annotated[int, typer.Option(min=1, help="Images of a convolution.")] = 1,
+    parts: Annotated[int, typer.Option(min=1, max=4, help="Products that a party adds up, as protocols do.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Linear maps on a GPU against one core, bit for bit; copies to the GPU and back count."""
+    from covey.bench import gpu as bench
+    from covey.cli.bench_tables import gpu_table
+
+    with console.progress(quiet=as_json) as report:
+        used, rows = bench.measure(device or "cuda", every, layers, batch, parts, report)
+    differing = sum(row.differing for row in rows)
+    if as_json:
+        console.print_json({"gpu": used, "differing": differing, "maps": [row.to_json() for row in rows]})
+    else:
+        console.say(used)
+        console.out().print(gpu_table(rows))
+        console.say(f"{differing:,} of {sum(row.elements for row in rows):,} elements differ")
+    if differing:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -160,6 +186,8 @@ def model(
     repetitions: MedianRepetitions = 3,
     warm_up: WarmUp = 1,
     check: Check = True,
+    lanes: Lanes = 1,
+    device: Device = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="Show time, bytes and rounds node by node.")] = False,
     cache: Cache = None,
     as_json: Json = False,
@@ -170,10 +198,11 @@ def model(
 
     count = PROTOCOLS[check_served(protocol)].count(parties)
     options = {"adder": adder, "linear": linear, "key_bits": key_bits, **_preprocessed(protocol, phase)}
+    options["lanes"] = lanes if lanes > 1 else None
     setting = _setting(
         _spec(name, shape, pool, sequence, layers), network, options,
         protocol=protocol, parties=count, batch=batch, ring=ring, phase=phase,
-        repetitions=repetitions, warm_up=warm_up, check=check,
+        repetitions=repetitions, warm_up=warm_up, check=check, device=device_option(device, protocol),
     )  # fmt: skip
     with console.progress(quiet=as_json) as report:
         outcome = measure(setting, _cache(cache), report)
@@ -241,7 +270,7 @@ def paper(
         typer.Argument(
             metavar="NAME",
             help="cryptflow2-figure1, cryptflow2-table4, 5, 6, 7; mpc-pipe-figure1, 4, 6, 7, 9; "
-            "mpc-pipe-table1, 2, 3, 4, 6; mpc-pipe-first-figure5, 6, 7, 8.",
+            "mpc-pipe-table1, 2, 3, 4, 6; mpc-pipe-first-figure5, 6, 7, 8; pigeon-table1, 4, 8, 9.",
         ),
     ],
     repetitions: MedianRepetitions = 3,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from covey.bench.cells import Cell
     from covey.bench.gains import KernelGain
     from covey.bench.gains import Row as GainsRow
+    from covey.bench.gpu import Row as GpuRow
     from covey.bench.kernels import Figure
     from covey.bench.phases import Phases
     from covey.bench.primitives import Row as PrimitiveRow
@@ -33,6 +34,24 @@ def kernels_table(figures: list[Figure]) -> Table:
             "" if figure.ratio is None else f"{figure.ratio:.2f} ×",
             least,
             {None: "", True: "reached", False: "missed"}[figure.reached],
+        )
+    return table
+
+
+def gpu_table(rows: list[GpuRow]) -> Table:
+    """One line a map and a width of words."""
+    numbers = ["bits", "GPU", "TMAC/s", "one core", "faster", "than its twin", "differ"]
+    table = console.table("linear maps by the GPU and by one core", ["map"], numbers)
+    for row in rows:
+        table.add_row(
+            console.cell(row.name),
+            str(row.bits),
+            console.duration(row.seconds),
+            f"{row.rate:.2f}",
+            console.duration(row.core_seconds),
+            f"{row.gain:.1f} ×",
+            "" if row.twin_seconds is None else f"{row.twin_seconds / row.seconds:.1f} ×",
+            f"{row.differing:,}",
         )
     return table
 
@@ -149,9 +168,9 @@ def _spread(summary: Summary) -> str:
 
 def _parties(outcome: Outcome) -> Table:
     runs = outcome.runs
-    table = console.table(
-        "party by party", ["party"], ["CPU s", "peak memory", "planned", "sent", "with framing and TLS"]
-    )
+    gpus = any(runs.gpu_memory_bytes)
+    numbers = ["CPU s", "peak memory", "planned", *(["of a GPU"] if gpus else []), "sent", "with framing and TLS"]
+    table = console.table("party by party", ["party"], numbers)
     sent = dict.fromkeys(range(len(runs.cpu_seconds)), 0)
     for link in links(runs.profile):
         if link["from"] in sent:
@@ -162,6 +181,7 @@ def _parties(outcome: Outcome) -> Table:
             "-" if seconds is None else f"{seconds:.2f}",
             "-" if peak is None else console.amount(peak),
             console.amount(outcome.planned_memory_bytes[number]),
+            *([console.amount(runs.gpu_memory_bytes[number] or 0)] if gpus else []),
             console.amount(sent[number]),
             console.amount(runs.socket_bytes_sent[number]),
         )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from covey.cli import console
-from covey.cli.options import Json, PartyCount, Protocol, check_protocol
-from covey.protocols import PROTOCOLS
+from covey.cli.options import Device, Json, PartyCount, Protocol, check_protocol
+from covey.protocols import PROTOCOLS, device_option
 
 if TYPE_CHECKING:
     from covey.cli.console import Report
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 ACCURACY_LIMIT = 0.97
 
 
-def demo(protocol: Protocol = "trio", parties: PartyCount = None, as_json: Json = False) -> None:
+def demo(protocol: Protocol = "trio", parties: PartyCount = None, device: Device = None, as_json: Json = False) -> None:
     """Classify 450 images of handwritten digits that stay secret, with a model that stays secret."""
     import numpy as np
 
     kind = check_protocol(protocol)
     parties = PROTOCOLS[kind].count(parties)
+    device = device_option(device, kind)
     with as_file(files("covey") / "data" / "digits") as folder, console.progress(quiet=as_json) as report:
-        outcome = _run(Path(folder), kind, parties, report, quiet=as_json)
+        outcome = _run(Path(folder), kind, parties, device, report, quiet=as_json)
     private, clear, difference = outcome["private"], outcome["clear"], outcome["difference"]
     labels = outcome["labels"]
     accuracy = {
@@ -51,7 +52,9 @@ def demo(protocol: Protocol = "trio", parties: PartyCount = None, as_json: Json 
         raise typer.Exit(1)
 
 
-def _run(folder: Path, protocol: str, count: int | None, report: Report, quiet: bool) -> dict[str, Any]:
+def _run(
+    folder: Path, protocol: str, count: int | None, device: str | None, report: Report, quiet: bool
+) -> dict[str, Any]:
     """Compile, start, share, infer; then the same in the clear and in floating point."""
     import numpy as np
 
@@ -78,7 +81,7 @@ def _run(folder: Path, protocol: str, count: int | None, report: Report, quiet: 
     inputs = read_inputs(images, program)
     # Two processes where that is all it takes: the model owner's server, and this one.
     alone = PROTOCOLS[protocol].data_owner_can_compute
-    with local(protocol, parties=count, data_owner_computes=alone, progress=report) as parties:
+    with local(protocol, parties=count, data_owner_computes=alone, device=device, progress=report) as parties:
         if parties.parties:
             listening = ", ".join(f"{party.name} (pid {party.pid})" for party in parties.parties)
             keys = "a key of its own" if alone else "keys of their own"

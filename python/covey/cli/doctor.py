@@ -41,7 +41,7 @@ def doctor(
     Leaves with exit code 1 where something is refused. Shows the owner of programs what they take of disk and memory;
     on a party's host, with its party.toml, that of all programs.
     """
-    findings = _machine()
+    findings = [*_machine(), _device(config)]
     if config is not None:
         findings += _configuration(config)
     if as_json:
@@ -90,6 +90,20 @@ def _machine() -> list[Finding]:
     )
     findings.append(Finding("key exchange", f"{_core.KEY_EXCHANGE}: hybrid post-quantum, on every link"))
     return findings
+
+
+def _device(config: Path | None) -> Finding:
+    """What linear layers are computed on, as the configuration says if there is one."""
+    from covey import _core
+    from covey.config import read
+    from covey.errors import CoveyError
+
+    document = read(config) if config is not None else {}
+    sections = [section for kind in ("party", "client") if isinstance(section := document.get(kind), dict)]
+    try:
+        return Finding("device", _core.use_device(str(sections[0].get("device", "auto")) if sections else "auto"))
+    except CoveyError as error:
+        return Finding("device", str(error), "error")
 
 
 def _memory() -> int | None:

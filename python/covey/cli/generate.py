@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from covey.cli import console
-from covey.cli.options import Json, PartyCount, Protocol, Weights, check_protocol
+from covey.cli.options import Device, Json, PartyCount, Protocol, Weights, check_protocol
 from covey.cli.remote import protocol_of
 from covey.cli.run import Local, Timeout
 from covey.cli.sessions import session_of
@@ -53,6 +53,7 @@ def generate(
     temperature: Temperature = 0.0,
     seed: Seed = None,
     timeout: Timeout = 60.0,
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Generate tokens privately: the parties learn neither prompt nor answer, and keep what they computed as shares."""
@@ -63,7 +64,7 @@ def generate(
     ids = _prompt(prompt, text, encode)
     loaded = load(model, weights=weights)
     kind = protocol_of(config, None) if config is not None else check_protocol(protocol)
-    with session_of(loaded, kind, config, local, parties, timeout, as_json) as session:
+    with session_of(loaded, kind, config, local, parties, timeout, device, as_json) as session:
         generator = Generator(session, temperature=temperature, seed=seed)
         seconds, sent, made, before = 0.0, 0, list[int](), ""
         for index, token in enumerate(generator.generate(ids, tokens, stop=stop)):

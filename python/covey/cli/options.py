@@ -63,6 +63,14 @@ PreprocessLinear = Annotated[
         help="Two parties: layers by lattice encryption multiply random masks ahead, and send one element an input.",
     ),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What parties on this machine compute linear layers on: cpu, cuda, cuda:<number>, or auto, the default, "
+        "for a GPU where there is one.",
+    ),
+]
 Lanes = Annotated[
     int,
     typer.Option(min=1, max=8, metavar="K", help="Split the inputs into K mini-batches and compute them side by side."),

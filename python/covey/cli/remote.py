@@ -37,6 +37,14 @@ LogFormat = Annotated[
     str | None,
     typer.Option(metavar="FORMAT", help="How the log is written: text or json; by default as `log` of [party]."),
 ]
+PartyDevice = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="What computes linear layers: auto, cpu, cuda or cuda:<number>; by default as `device` of [party].",
+    ),
+]
 OptionalModel = Annotated[
     Path | None,
     typer.Argument(metavar="[MODEL]", help="The .covey file; by default the only one beside the configuration."),
@@ -46,22 +54,24 @@ OptionalModel = Annotated[
 def party(
     config: PartyConfig,
     log: LogFormat = None,
+    device: PartyDevice = None,
     until_stdin_closes: Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)] = False,
 ) -> None:
     """Be one of the parties, until interrupted."""
-    _serve(config, until_stdin_closes, log)
+    _serve(config, until_stdin_closes, log, device)
 
 
 def dealer(
     config: DealerConfig,
     log: LogFormat = None,
+    device: PartyDevice = None,
     until_stdin_closes: Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)] = False,
 ) -> None:
     """Be the dealer, who hands out correlated randomness and sees no shares, until interrupted."""
-    _serve(config, until_stdin_closes, log, dealer=True)
+    _serve(config, until_stdin_closes, log, device, dealer=True)
 
 
-def _serve(config: Path, until_stdin_closes: bool, log: str | None, dealer: bool = False) -> None:
+def _serve(config: Path, until_stdin_closes: bool, log: str | None, device: str | None, dealer: bool = False) -> None:
     from covey import _core
 
     warn_of_own_expiry(config)
@@ -70,7 +80,7 @@ def _serve(config: Path, until_stdin_closes: bool, log: str | None, dealer: bool
     if until_stdin_closes:
         threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
-        _core.serve_party(os.fspath(config), lambda address: console.say(f"ready {address}"), dealer, log)
+        _core.serve_party(os.fspath(config), lambda address: console.say(f"ready {address}"), dealer, log, device)
     except KeyboardInterrupt:
         console.note("stopped")
 

@@ -10,6 +10,7 @@ import typer
 from covey.cli import console
 from covey.cli.options import (
     Calibration,
+    Device,
     InputFile,
     InputRange,
     Json,
@@ -25,7 +26,7 @@ from covey.cli.options import (
     parse_range,
 )
 from covey.errors import OptionError
-from covey.protocols import PROTOCOLS, session_options
+from covey.protocols import PROTOCOLS, device_option, session_options
 
 ProfileFlag = Annotated[bool, typer.Option("--profile", help="Show time, bytes and rounds node by node.")]
 PlotFile = Annotated[
@@ -51,6 +52,7 @@ def run(
     key_bits: KeyBits = None,
     linear: LinearMethod = None,
     lanes: Lanes = 1,
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Run a model on inputs, with all parties as processes on this machine."""
@@ -68,6 +70,7 @@ def run(
         )
     count = PROTOCOLS[kind].count(parties)
     options = session_options(key_bits, kind, lanes, linear)
+    device = device_option(device, kind)
     check_plot(plot)
     given = parse_range(input_range)
     loaded = load(model, weights=weights, data=input_file, calibration=calibration, input_range=given)
@@ -78,7 +81,7 @@ def run(
         console.note(loaded.note)
     with (
         console.progress(quiet=as_json) as report,
-        local_parties(kind, parties=count, timeout=timeout, options=options, progress=report) as running,
+        local_parties(kind, parties=count, timeout=timeout, options=options, device=device, progress=report) as running,
     ):
         result = running.run(loaded, inputs, progress=report)
     show(result, output=output, profile=profile, as_json=as_json)

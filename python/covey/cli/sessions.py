@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from covey.cli import console
 from covey.cli.remote import warn_of_own_expiry
 from covey.errors import OptionError
-from covey.protocols import PROTOCOLS
+from covey.protocols import PROTOCOLS, device_option
 
 if TYPE_CHECKING:
     from covey.model import Model
@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def session_of(
-    loaded: Model, kind: str, config: Path | None, local: bool, parties: int | None, timeout: float, quiet: bool
+    loaded: Model,
+    kind: str,
+    config: Path | None,
+    local: bool,
+    parties: int | None,
+    timeout: float,
+    device: str | None,
+    quiet: bool,
 ) -> Iterator[Any]:
     """A session with parties elsewhere, which `config` lists, or with parties on this machine; `clear` has none.
 
@@ -35,8 +42,8 @@ def session_of(
     if kind != "clear" and not local:
         raise OptionError("say --local to run the parties on this machine, or --config client.toml for others")
     loaded.need_weights()
-    count = PROTOCOLS[kind].count(parties)
-    with local_parties(kind, parties=count, timeout=timeout) as running:
+    count, device = PROTOCOLS[kind].count(parties), device_option(device, kind)
+    with local_parties(kind, parties=count, timeout=timeout, device=device) as running:
         with console.progress(quiet=quiet) as report:
             session = running.session(loaded, report)
         yield session

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from covey.cli import console
-from covey.cli.options import InputRange, Json, PartyCount, Protocol, Weights, check_protocol, parse_range
+from covey.cli.options import Device, InputRange, Json, PartyCount, Protocol, Weights, check_protocol, parse_range
 from covey.cli.remote import protocol_of
 from covey.cli.run import Local, Timeout
 from covey.cli.sessions import session_of
@@ -88,6 +88,7 @@ def train(
     config: Config = None,
     weights: Weights = None,
     timeout: Timeout = 60.0,
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Train a model privately: the parties learn neither samples nor weights, and keep the weights as shares."""
@@ -122,7 +123,7 @@ def train(
     else:
         loaded = load(model, weights=weights)
     kind = protocol_of(config, None) if config is not None else check_protocol(protocol)
-    with session_of(loaded, kind, config, local, parties, timeout, as_json) as session:
+    with session_of(loaded, kind, config, local, parties, timeout, device, as_json) as session:
         trainer = Trainer(session)
         with console.progress(quiet=as_json) as report:
             for epoch in trainer.fit(data, labels, epochs, seed=seed, progress=report):

@@ -10,6 +10,7 @@ import typer
 from covey.cli import console
 from covey.cli.options import (
     Calibration,
+    Device,
     InputRange,
     Json,
     KeyBits,
@@ -45,6 +46,7 @@ def verify(
     timeout: Timeout = 10.0,
     key_bits: KeyBits = None,
     linear: LinearMethod = None,
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Run a model privately and compare it with the specification and with floating point."""
@@ -66,6 +68,7 @@ def verify(
             timeout=timeout,
             key_bits=key_bits,
             linear=linear,
+            device=device,
             progress=report,
         )
     if as_json:

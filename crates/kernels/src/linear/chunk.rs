@@ -17,11 +17,11 @@ const COLUMNS: usize = 256;
 pub struct Chunk {
     pub(super) axis: Axis,
     /// Channels or samples.
-    pub(super) rows: Range<usize>,
+    pub(crate) rows: Range<usize>,
     /// Images; one for a dense layer.
-    pub(super) images: Range<usize>,
+    pub(crate) images: Range<usize>,
     /// Positions of each image, or outputs.
-    pub(super) run: Range<usize>,
+    pub(crate) run: Range<usize>,
     /// Words in the tensor from one row, and from one image, to the next.
     row_stride: usize,
     image_stride: usize,
@@ -112,8 +112,17 @@ impl Chunk {
         self.rows.len() * self.images.len() * self.run.len()
     }
 
+    /// The images or samples it is of.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+    pub(crate) fn samples(&self) -> Range<usize> {
+        match self.axis {
+            Axis::Rows => self.images.clone(),
+            Axis::Columns => self.rows.clone(),
+        }
+    }
+
     /// Columns of a row.
-    pub(super) fn columns(&self) -> usize {
+    pub(crate) fn columns(&self) -> usize {
         self.images.len() * self.run.len()
     }
 

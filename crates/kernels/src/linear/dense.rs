@@ -11,7 +11,7 @@ use crate::scratch::{Scratch, Use};
 pub(super) struct Weight<W> {
     pub(super) inputs: usize,
     pub(super) outputs: usize,
-    parts: Vec<Part<W>>,
+    pub(super) parts: Vec<Part<W>>,
 }
 
 /// Words made from a generator at once, for a few samples and for many: within the second-level cache, and deep enough for

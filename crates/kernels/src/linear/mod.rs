@@ -4,16 +4,20 @@ mod chunk;
 mod combine;
 mod conv;
 mod dense;
+mod kept;
+mod running;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use covey_ring::Word;
 
-use crate::ConvGeometry;
 use crate::words::same;
+use crate::{ConvGeometry, Placement, device};
 
 pub use chunk::Chunk;
 pub use combine::Positions;
+pub use running::Running;
 
 /// Writes a part's words from element `start` on into a slice.
 pub type Fill<W> = Arc<dyn Fn(usize, &mut [W]) + Send + Sync>;
@@ -28,6 +32,14 @@ pub enum Part<W> {
 }
 
 impl<W: Word> Part<W> {
+    /// Another of the same words.
+    fn again(&self) -> Self {
+        match self {
+            Part::Words(words) => Part::Words(words.clone()),
+            Part::Stream(fill) => Part::Stream(fill.clone()),
+        }
+    }
+
     /// The `len` words.
     fn into_words(self, len: usize) -> Vec<W> {
         let words = match self {
@@ -50,10 +62,16 @@ impl<W: Word> Part<W> {
 pub struct LinearWeight<W> {
     form: Form<W>,
     parts: usize,
+    /// Where a GPU computes its products, or those of them that are many enough.
+    placed: Option<Box<device::Weight>>,
+    /// Whether one computed the last map.
+    on_gpu: AtomicBool,
 }
 
 enum Form<W> {
     Conv2d(conv::Weight<W>),
+    /// A convolution that a GPU computes.
+    Kept(Box<kept::Weight<W>>),
     Dense(dense::Weight<W>),
 }
 
@@ -64,12 +82,17 @@ impl<W: Word> LinearWeight<W> {
     /// If there is no part or one has another length, or `geometry` has not passed [`ConvGeometry::checked`].
     pub fn conv2d(geometry: &ConvGeometry, parts: Vec<Part<W>>) -> Self {
         assert!(!parts.is_empty(), "a weight has parts");
-        LinearWeight { parts: parts.len(), form: Form::Conv2d(conv::Weight::new(geometry, parts, geometry.is_fast())) }
+        Self::conv2d_in(geometry, parts, geometry.is_fast())
     }
 
     /// [`LinearWeight::conv2d`] without fewer products than the definition has, to measure what they bring.
     pub(crate) fn conv2d_by_patches(geometry: &ConvGeometry, parts: Vec<Part<W>>) -> Self {
-        LinearWeight { parts: parts.len(), form: Form::Conv2d(conv::Weight::new(geometry, parts, false)) }
+        Self::conv2d_in(geometry, parts, false)
+    }
+
+    fn conv2d_in(geometry: &ConvGeometry, parts: Vec<Part<W>>, fast: bool) -> Self {
+        let count = parts.len();
+        Self::of(count, Form::Conv2d(conv::Weight::new(geometry, parts, fast)), None)
     }
 
     /// The weight of a dense layer; parts are `[inputs, outputs]`.
@@ -78,21 +101,82 @@ impl<W: Word> LinearWeight<W> {
     /// If there is no part or one has another length.
     pub fn dense(inputs: usize, outputs: usize, parts: Vec<Part<W>>) -> Self {
         assert!(!parts.is_empty(), "a weight has parts");
-        LinearWeight { parts: parts.len(), form: Form::Dense(dense::Weight::new(inputs, outputs, parts)) }
+        let count = parts.len();
+        Self::of(count, Form::Dense(dense::Weight::new(inputs, outputs, parts)), None)
+    }
+
+    fn of(parts: usize, form: Form<W>, placed: Option<Box<device::Weight>>) -> Self {
+        LinearWeight { form, parts, placed, on_gpu: AtomicBool::new(false) }
+    }
+
+    /// [`LinearWeight::conv2d`] where `placement` says.
+    ///
+    /// # Panics
+    /// As [`LinearWeight::conv2d`].
+    pub fn conv2d_on(placement: Placement, geometry: &ConvGeometry, parts: Vec<Part<W>>) -> Self {
+        let shape = device::Shape::Conv2d(*geometry);
+        match device::placed::<W>(placement, shape, parts.len()) {
+            None => Self::conv2d(geometry, parts),
+            placed => Self::of(parts.len(), Form::Kept(Box::new(kept::Weight::new(geometry, parts))), placed),
+        }
+    }
+
+    /// [`LinearWeight::dense`] where `placement` says.
+    ///
+    /// # Panics
+    /// As [`LinearWeight::dense`].
+    pub fn dense_on(placement: Placement, inputs: usize, outputs: usize, parts: Vec<Part<W>>) -> Self {
+        let placed = device::placed::<W>(placement, device::Shape::Dense { inputs, outputs }, parts.len());
+        LinearWeight { placed, ..Self::dense(inputs, outputs, parts) }
     }
 
     /// Memory the weight takes.
     pub fn bytes(&self) -> usize {
         match &self.form {
             Form::Conv2d(weight) => weight.bytes(),
+            Form::Kept(weight) => weight.bytes(),
             Form::Dense(weight) => weight.bytes(),
         }
+    }
+
+    /// Whether a GPU computed its last map.
+    pub fn on_gpu(&self) -> bool {
+        self.on_gpu.load(Ordering::Relaxed)
+    }
+
+    /// The parts as they came, where a GPU may ask for them.
+    fn parts(&self) -> &[Part<W>] {
+        match &self.form {
+            Form::Conv2d(_) => &[],
+            Form::Kept(weight) => &weight.parts,
+            Form::Dense(weight) => &weight.parts,
+        }
+    }
+
+    /// Elements of an image or sample.
+    fn input_len(&self) -> usize {
+        match &self.form {
+            Form::Conv2d(weight) => weight.geometry.input_len(),
+            Form::Kept(weight) => weight.geometry.input_len(),
+            Form::Dense(weight) => weight.inputs,
+        }
+    }
+
+    /// Refuses inputs of other sizes.
+    fn check(&self, batch: usize, xs: &[&[W]]) {
+        let (input_len, parts) = (self.input_len(), 1..=self.parts);
+        let fit = parts.contains(&xs.len()) && xs.iter().all(|x| x.len() == batch * input_len);
+        assert!(fit, "linear map: sizes do not match");
     }
 
     /// The words of part `index`, if they are held as they came.
     pub fn words(&self, index: usize) -> Option<&[W]> {
         match &self.form {
             Form::Conv2d(_) => None,
+            Form::Kept(weight) => match weight.parts.get(index)? {
+                Part::Words(words) => Some(words),
+                Part::Stream(_) => None,
+            },
             Form::Dense(weight) => weight.words(index),
         }
     }
@@ -102,6 +186,7 @@ impl<W: Word> LinearWeight<W> {
     pub fn chunks(&self, batch: usize, elements: usize) -> Vec<Chunk> {
         match &self.form {
             Form::Conv2d(weight) => Chunk::of_conv2d(&weight.geometry, batch, elements),
+            Form::Kept(weight) => Chunk::of_conv2d(&weight.geometry, batch, elements),
             Form::Dense(weight) => Chunk::of_dense(weight.outputs, batch, elements),
         }
     }
@@ -112,21 +197,18 @@ impl<W: Word> LinearWeight<W> {
     /// # Panics
     /// If a slice has another length or the chunk is not one of [`LinearWeight::chunks`] for this `batch`.
     pub fn product(&self, batch: usize, xs: &[&[W]], chunk: &Chunk, out: &mut [W]) {
-        let input_len = match &self.form {
-            Form::Conv2d(weight) => weight.geometry.input_len(),
-            Form::Dense(weight) => weight.inputs,
+        self.check(batch, xs);
+        assert_eq!(out.len(), chunk.len(), "linear map: sizes do not match");
+        let weight = match &self.form {
+            Form::Conv2d(weight) => weight,
+            Form::Kept(weight) => weight.packed(),
+            Form::Dense(weight) => return weight.product(batch, xs, chunk, out),
         };
-        let fit = (1..=self.parts).contains(&xs.len()) && xs.iter().all(|x| x.len() == batch * input_len);
-        assert!(fit && out.len() == chunk.len(), "linear map: sizes do not match");
-        match &self.form {
-            // Compiled here, for both words, and not in every crate that multiplies.
-            Form::Conv2d(weight) if W::BITS == 32 => {
-                conv::product_u32(same::shared(weight), batch, same::all(xs), chunk, same::exclusive(out));
-            }
-            Form::Conv2d(weight) => {
-                conv::product_u64(same::shared(weight), batch, same::all(xs), chunk, same::exclusive(out));
-            }
-            Form::Dense(weight) => weight.product(batch, xs, chunk, out),
+        // Compiled here, for both words, and not in every crate that multiplies.
+        if W::BITS == 32 {
+            conv::product_u32(same::shared(weight), batch, same::all(xs), chunk, same::exclusive(out));
+        } else {
+            conv::product_u64(same::shared(weight), batch, same::all(xs), chunk, same::exclusive(out));
         }
     }
 
@@ -136,10 +218,11 @@ impl<W: Word> LinearWeight<W> {
     /// If a slice has another length.
     pub fn map(&self, batch: usize, xs: &[&[W]], out: &mut [W]) {
         const ELEMENTS: usize = 1 << 18;
-        let mut words = Vec::new();
-        for chunk in self.chunks(batch, ELEMENTS) {
+        let (chunks, mut words) = (self.chunks(batch, ELEMENTS), Vec::new());
+        let mut running = self.running(batch, xs, &chunks);
+        for (index, chunk) in chunks.iter().enumerate() {
             words.resize(chunk.len(), W::ZERO);
-            self.product(batch, xs, &chunk, &mut words);
+            running.chunk(index, &mut words);
             chunk.scatter(&words, out);
         }
     }

@@ -2,6 +2,7 @@
 
 pub mod bits;
 pub mod gemm;
+pub mod gpu;
 pub mod ntt;
 
 use std::time::{Duration, Instant};

@@ -228,6 +228,21 @@ fn an_address_that_is_taken_is_one_line() {
     assert!(String::from_utf8(refused.stderr).unwrap().contains("log format 'xml' is unknown: use text or json"));
 }
 
+#[test]
+fn a_device_that_cannot_be_used_is_one_line() {
+    let cluster = Cluster::new();
+    cluster.write("alpha.toml", &cluster.party_toml(0, &CLIENTS));
+    for (device, problem) in [("gpu", "use auto, cpu, cuda"), ("cuda:99", "cuda:99 cannot be used")] {
+        let party = std::process::Command::new(env!("CARGO_BIN_EXE_covey-party"))
+            .args(["--device", device, "--config"])
+            .arg(cluster.path("alpha.toml"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8(party.stderr).unwrap();
+        assert!(!party.status.success() && said.contains(problem) && said.lines().count() == 1, "{said}");
+    }
+}
+
 /// While it stops, a party is not well and takes no sessions.
 #[test]
 fn a_party_that_stops_says_so() {

@@ -524,6 +524,7 @@ fn configurations() {
     refused(&party.replace("timeout = 3", "idle = 0"), &["party.idle", "between"]);
     refused(&party.replace("timeout = 3", "wait = 601"), &["party.wait", "between 0 and 600"]);
     refused(&party.replace("timeout = 3", "log = \"xml\""), &["party.log", "text", "json"]);
+    refused(&party.replace("timeout = 3", "device = \"gpu\""), &["party.device", "gpu", "use auto, cpu, cuda"]);
     for address in ["0.0.0.0:9100", "192.0.2.7:9100", "[::]:9100"] {
         let metrics = format!("metrics = \"{address}\"");
         refused(&party.replace("timeout = 3", &metrics), &["party.metrics", "loopback", "write 127.0.0.1:9100"]);
@@ -539,6 +540,7 @@ fn configurations() {
         contains(&error, parts);
     };
     refused(&(client.clone() + "[network]\nlatency_ms = -1\n"), &["bad.toml", "network.latency_ms"]);
+    refused(&client.replace("timeout = 3", "device = \"gpu\""), &["client.device", "gpu", "use auto, cpu, cuda"]);
     refused(&client.replace("timeout = 3", "wait = -1"), &["client.wait", "between 0 and 600"]);
     refused(&client.replace("name = \"beta\"", "name = \"alpha\""), &["party[1].name", "listed twice"]);
     refused(&cluster.client_toml("data", &[]), &["no party is listed"]);

@@ -1,5 +1,6 @@
 //! What operations take beside shares: shifts, bounds, weights and what follows a product.
 
+pub use covey_kernels::Placement;
 use covey_kernels::conv::ConvGeometry;
 use covey_ring::Tensor;
 
@@ -61,15 +62,6 @@ pub struct MatmulShape {
     pub inner: usize,
     /// Columns of y.
     pub columns: usize,
-}
-
-/// Where a weight's panels live and its products run. Protocols pass it to kernels and never look inside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Placement {
-    /// Main memory.
-    #[default]
-    Cpu,
 }
 
 /// Where a weight comes from.

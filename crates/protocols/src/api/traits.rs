@@ -109,6 +109,11 @@ pub trait Linear: Local {
         let _ = value;
         self.prepare(source, geometry, placement)
     }
+    /// Whether a GPU computes this party's part of the map of `weight` in the run that began last.
+    fn on_gpu(&self, weight: &Self::Weight) -> bool {
+        let _ = weight;
+        false
+    }
     /// The linear map of `weight` on x, then the epilogue.
     fn linear(&mut self, x: &Self::Arith, weight: &Self::Weight, epilogue: &EpilogueOf<Self>) -> Result<Self::Arith>;
     /// The batched product of two secrets, then the truncation. Both are read in the order of `shape`'s dimensions, whatever

@@ -44,8 +44,8 @@ pub struct Weight<W> {
 pub(super) type Fill<W> = Arc<dyn Fn(usize, &mut [W]) + Send + Sync>;
 
 impl<W: Word> Weight<W> {
-    fn new(geometry: Geometry, public: bool, parts: Vec<Part<W>>) -> Self {
-        let kernel = (!parts.is_empty()).then(|| geometry.kernel(parts));
+    fn new(geometry: Geometry, public: bool, parts: Vec<Part<W>>, placement: Placement) -> Self {
+        let kernel = (!parts.is_empty()).then(|| geometry.kernel(parts, placement));
         Weight { geometry, public, kernel, own: None, computed: false }
     }
 
@@ -84,15 +84,19 @@ impl<W: Word> Linear for Beaver<W> {
         value: u32,
         source: WeightOf<Self>,
         geometry: Geometry,
-        _: Placement,
+        placement: Placement,
     ) -> Result<Weight<W>> {
         // Once for a version of a weight, so apart from what its layer exchanges in every run.
         if !matches!(source, WeightSource::Computed(_)) {
             self.party.scheduler.enter(WEIGHTS);
         }
-        let prepared = self.prepared(value, source, geometry);
+        let prepared = self.prepared(value, source, geometry, placement);
         self.party.scheduler.enter(self.party.node);
         prepared
+    }
+
+    fn on_gpu(&self, weight: &Weight<W>) -> bool {
+        self.party.computes() && weight.kernel.as_ref().is_some_and(LinearWeight::on_gpu)
     }
 
     fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
@@ -116,11 +120,12 @@ impl<W: Word> Linear for Beaver<W> {
         };
         let (party, plain) = (self.number(), epilogue.truncate.is_none() && epilogue.relu.is_none());
         let scale = epilogue.scale();
+        let mut running = weight.kernel.as_ref().map(|kernel| kernel.running(batch, &xs, &chunks));
         let mut scratch = Vec::new();
         let own = |index: usize, out: &mut [W]| {
             let chunk = &chunks[index];
-            match &weight.kernel {
-                Some(kernel) => kernel.product(batch, &xs, chunk, out),
+            match &mut running {
+                Some(running) => running.chunk(index, out),
                 None => out.fill(W::ZERO),
             }
             if party.is_none() {
@@ -194,16 +199,22 @@ impl<W: Word> Linear for Beaver<W> {
 }
 
 impl<W: Word> Beaver<W> {
-    fn prepared(&mut self, value: u32, source: WeightOf<Self>, geometry: Geometry) -> Result<Weight<W>> {
+    fn prepared(
+        &mut self,
+        value: u32,
+        source: WeightOf<Self>,
+        geometry: Geometry,
+        placement: Placement,
+    ) -> Result<Weight<W>> {
         source.check(&geometry)?;
         let len = geometry.weights_len();
         let share: Fill<W> = match source {
             // It takes no mask, so that it can be prepared in any session, on any lane.
             WeightSource::Public(w) => {
                 let parts = if self.number().is_some() { vec![Part::Words(w.data().to_vec())] } else { Vec::new() };
-                return Ok(Weight::new(geometry, true, parts));
+                return Ok(Weight::new(geometry, true, parts, placement));
             }
-            WeightSource::Computed(w) => return self.computed(w, geometry),
+            WeightSource::Computed(w) => return self.computed(w, geometry, placement),
             WeightSource::Shared(w) => from_words(w.0.data().to_vec()),
             WeightSource::Stored(StoredShare { share: Share::Drawn(mask), .. }) => {
                 Arc::new(move |start, out| mask.fill(start, out))
@@ -226,11 +237,11 @@ impl<W: Word> Beaver<W> {
             None => vec![Part::Stream(mask)],
         };
         let again = !self.party.options.pipelines.inter_linear;
-        Ok(Weight { own: own.filter(|_| again), ..Weight::new(geometry, false, parts) })
+        Ok(Weight { own: own.filter(|_| again), ..Weight::new(geometry, false, parts, placement) })
     }
 
     /// A weight of one run: B is a mask of this run, and E = w - B is opened like any factor.
-    fn computed(&mut self, w: &Arith<W>, geometry: Geometry) -> Result<Weight<W>> {
+    fn computed(&mut self, w: &Arith<W>, geometry: Geometry, placement: Placement) -> Result<Weight<W>> {
         let Opened { difference, mask } = self.open_masked(w)?;
         // A phase in which a role computes nothing leaves both empty.
         let parts = match (mask.is_empty(), self.number()) {
@@ -238,7 +249,7 @@ impl<W: Word> Beaver<W> {
             (false, Some(_)) => vec![Part::Words(mask), Part::Words(difference)],
             (false, None) => vec![Part::Words(mask)],
         };
-        Ok(Weight { computed: true, ..Weight::new(geometry, false, parts) })
+        Ok(Weight { computed: true, ..Weight::new(geometry, false, parts, placement) })
     }
 
     /// The own part of the next B for value number `value`; at the dealer all of them. The number is the value's and, as a mask serves one

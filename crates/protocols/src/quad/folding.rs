@@ -27,7 +27,7 @@ use covey_ring::Word;
 
 use super::StoredShare;
 use super::share::{Arith, Role};
-use crate::api::{Geometry, MatmulShape};
+use crate::api::{Geometry, MatmulShape, Placement};
 use crate::masked::seed::Mask;
 use crate::randomness::{DrawKeys, DrawPosition, Generators};
 
@@ -183,13 +183,21 @@ impl<W: Word> Source<W> {
     /// Of what `role` holds of a weight, if its maps can be checked so.
     pub fn new(role: Role, stored: &StoredShare<W>, geometry: &Geometry) -> Option<Self> {
         let StoredShare { l1, l2, w, words, .. } = stored;
-        // Kernels of convolutions have them in an order of their own.
+        // Most kernels of convolutions have them in an order of their own.
         let words = match geometry {
             Geometry::Conv2d(_) if matches!(role, Role::P1 | Role::P3) => words.clone(),
             _ => Vec::new(),
         };
         let part = usize::from(role == Role::P3);
         may_pay_for_map(geometry).then(|| Source { l1: l1.clone(), l2: l2.clone(), w: w.clone(), words, part })
+    }
+
+    /// Drops words that the kernel turned out to have as they are.
+    pub fn beside(mut self, kernel: &LinearWeight<W>) -> Self {
+        if kernel.words(self.part).is_some() {
+            self.words = Vec::new();
+        }
+        self
     }
 
     /// Memory it takes.
@@ -276,7 +284,7 @@ impl<W: Word> Folded<W> {
                 Geometry::Dense { inputs, .. } => {
                     let parts: Vec<Part<W>> = summands.map(Part::Words).collect();
                     let narrow = Geometry::Dense { inputs, outputs: COLUMNS };
-                    Factors::Dense((!parts.is_empty()).then(|| narrow.kernel(parts)))
+                    Factors::Dense((!parts.is_empty()).then(|| narrow.kernel(parts, Placement::Cpu)))
                 }
             }
         });

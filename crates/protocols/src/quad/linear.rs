@@ -41,7 +41,7 @@ pub struct Weight<W> {
 }
 
 impl<W: Word> Weight<W> {
-    pub(super) fn new(role: Role, source: WeightOf<Quad<W>>, geometry: Geometry) -> Result<Self> {
+    pub(super) fn new(role: Role, source: WeightOf<Quad<W>>, geometry: Geometry, placement: Placement) -> Result<Self> {
         let public = matches!(source, WeightSource::Public(_));
         source.check(&geometry)?;
         let kept = match &source {
@@ -61,7 +61,9 @@ impl<W: Word> Weight<W> {
             WeightSource::Stored(w) => stored_parts(role, w),
             WeightSource::Public(w) => vec![Part::Words(w.data().to_vec())],
         };
-        Ok(Weight { kernel: geometry.kernel(parts), geometry, public, source: kept, folded: Mutex::new(None) })
+        let kernel = geometry.kernel(parts, placement);
+        let source = kept.map(|source| source.beside(&kernel));
+        Ok(Weight { kernel, geometry, public, source, folded: Mutex::new(None) })
     }
 
     /// Memory it takes.
@@ -107,13 +109,17 @@ fn stored_parts<W: Word>(role: Role, stored: StoredShare<W>) -> Vec<Part<W>> {
 impl<W: Word> Linear for Quad<W> {
     type Weight = Weight<W>;
 
-    fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
+    fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, placement: Placement) -> Result<Weight<W>> {
         match &source {
             WeightSource::Stored(stored) => self.note_stored(stored),
             WeightSource::Public(value) => self.note_public_parameter(value),
             WeightSource::Shared(_) | WeightSource::Computed(_) => {}
         }
-        Weight::new(self.party.role, source, geometry)
+        Weight::new(self.party.role, source, geometry, placement)
+    }
+
+    fn on_gpu(&self, weight: &Weight<W>) -> bool {
+        self.party.computes() && weight.kernel.on_gpu()
     }
 
     fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
@@ -214,10 +220,11 @@ impl<W: Word> Quad<W> {
             [own_of, aside_of].map(|of| (of(role, opens, epilogue.bias.as_ref()), of(role, opens, residual.as_ref())));
         let part = |aside: bool| {
             let (inputs, chunks, (bias, residual)) = (&inputs, &chunks, &added[usize::from(aside)]);
+            let mut running = weight.kernel.running(batch, &inputs.of(aside), chunks);
             let mut scratch = Vec::new();
             move |index: usize, out: &mut [W]| {
                 let chunk = &chunks[index];
-                weight.kernel.product(batch, &inputs.of(aside), chunk, out);
+                running.chunk(index, out);
                 if plain {
                     return;
                 }

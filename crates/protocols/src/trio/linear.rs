@@ -24,7 +24,7 @@ pub struct Weight<W> {
 }
 
 impl<W: Word> Weight<W> {
-    pub(super) fn new(role: Role, source: WeightOf<Trio<W>>, geometry: Geometry) -> Result<Self> {
+    pub(super) fn new(role: Role, source: WeightOf<Trio<W>>, geometry: Geometry, placement: Placement) -> Result<Self> {
         let public = matches!(source, WeightSource::Public(_));
         source.check(&geometry)?;
         let parts = match source {
@@ -39,7 +39,7 @@ impl<W: Word> Weight<W> {
             WeightSource::Stored(w) => stored_parts(role, w),
             WeightSource::Public(w) => vec![Part::Words(w.data().to_vec())],
         };
-        let kernel = geometry.kernel(parts);
+        let kernel = geometry.kernel(parts, placement);
         Ok(Weight { geometry, public, kernel })
     }
 
@@ -65,11 +65,15 @@ fn stored_parts<W: Word>(role: Role, stored: StoredShare<W>) -> Vec<Part<W>> {
 impl<W: Word> Linear for Trio<W> {
     type Weight = Weight<W>;
 
-    fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
+    fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, placement: Placement) -> Result<Weight<W>> {
         if let WeightSource::Stored(stored) = &source {
             self.weights.note(self.party.role, stored);
         }
-        Weight::new(self.party.role, source, geometry)
+        Weight::new(self.party.role, source, geometry, placement)
+    }
+
+    fn on_gpu(&self, weight: &Weight<W>) -> bool {
+        self.party.computes() && weight.kernel.on_gpu()
     }
 
     fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
@@ -153,10 +157,11 @@ impl<W: Word> Trio<W> {
         };
         let (role, opens) = (self.party.role, !weight.public && !plain);
         let scale = epilogue.scale();
+        let mut running = weight.kernel.running(batch, &xs, &chunks);
         let mut scratch = Vec::new();
         let own = |index: usize, out: &mut [W]| {
             let chunk = &chunks[index];
-            weight.kernel.product(batch, &xs, chunk, out);
+            running.chunk(index, out);
             if plain {
                 return;
             }

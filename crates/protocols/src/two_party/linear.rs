@@ -30,7 +30,12 @@ enum Words<W> {
 }
 
 impl<W: Word> Weight<W> {
-    pub(super) fn new(source: WeightOf<TwoParty<W>>, geometry: Geometry, ring: Ring) -> Result<Self> {
+    pub(super) fn new(
+        source: WeightOf<TwoParty<W>>,
+        geometry: Geometry,
+        ring: Ring,
+        placement: Placement,
+    ) -> Result<Self> {
         source.check(&geometry)?;
         let (kind, words) = match source {
             WeightSource::Shared(w) => (WeightKind::Shared, Some(w.0.clone())),
@@ -40,7 +45,7 @@ impl<W: Word> Weight<W> {
         };
         let words = words.map(|words| match (kind, ring) {
             (WeightKind::Public, Ring::Pow2(_)) => {
-                Words::Packed(geometry.kernel(vec![Part::Words(words.data().to_vec())]))
+                Words::Packed(geometry.kernel(vec![Part::Words(words.data().to_vec())], placement))
             }
             _ => Words::Plain(words),
         });
@@ -125,13 +130,17 @@ fn conv_places(groups: usize) -> Places {
 impl<W: Word> Linear for TwoParty<W> {
     type Weight = Weight<W>;
 
-    fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, _: Placement) -> Result<Weight<W>> {
+    fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, placement: Placement) -> Result<Weight<W>> {
         match source {
             WeightSource::Stored(stored) if !stored.keeps_bound(self.party.ring) => {
                 self.unsupported(format!("weights outside their bound of {} bits; share them again", stored.bits))
             }
-            source => Weight::new(source, geometry, self.party.ring),
+            source => Weight::new(source, geometry, self.party.ring, placement),
         }
+    }
+
+    fn on_gpu(&self, weight: &Weight<W>) -> bool {
+        self.party.computes() && matches!(&weight.words, Some(Words::Packed(kernel)) if kernel.on_gpu())
     }
 
     fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
@@ -224,7 +233,8 @@ impl<W: Word> TwoParty<W> {
                 gemm(batch, outputs, inputs, x, words.data(), out);
             }
             (Some(Words::Plain(words)), Ring::Pow2(_), Geometry::Conv2d(_)) => {
-                geometry.kernel(vec![Part::Words(words.data().to_vec())]).map(batch, &[x], out);
+                // It serves this product alone.
+                geometry.kernel(vec![Part::Words(words.data().to_vec())], Placement::Cpu).map(batch, &[x], out);
             }
             (Some(Words::Plain(words)), ring @ Ring::Odd(_), _) => {
                 odd_map(geometry, batch, x, words.data(), ring, out);

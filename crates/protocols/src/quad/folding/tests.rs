@@ -167,7 +167,7 @@ fn stored(role: usize, w: &[u32]) -> (StoredShare<u32>, Masks) {
 }
 
 fn changes_of_a_map_show(geometry: Geometry, batch: usize) {
-    let kernel = |words: &[u32]| geometry.kernel(vec![Part::Words(words.to_vec())]);
+    let kernel = |words: &[u32]| geometry.kernel(vec![Part::Words(words.to_vec())], Placement::Cpu);
     let weight = words(5, geometry.weights_len());
     let (_, y) = stored(0, &weight);
     let x = of(6, geometry.inputs(batch));
@@ -192,7 +192,7 @@ fn changes_of_a_map_show(geometry: Geometry, batch: usize) {
                     3 => vec![Part::Words(source.words.clone()), Part::Words(source.words.clone())],
                     _ => vec![Part::Words(vec![0; weight.len()])],
                 };
-                let own = geometry.kernel(part);
+                let own = geometry.kernel(part, Placement::Cpu);
                 let folded = Folded::new(Role::of(role), &keys(role), &geometry, &kept, &own);
                 let mut fold = FoldedMap::new(&folded, Role::of(role), &keys(role), batch, &chunks, |_, _| {});
                 for message in MESSAGES {
