@@ -59,6 +59,7 @@ class Done:
     step: Step
     verdict: str
     said: str
+    seconds: float = 0.0
 
 
 def steps(text: str) -> list[Step]:
@@ -139,17 +140,21 @@ def run(
     script = [PREAMBLE, start]
     for number, step in enumerate(found):
         if step.unrun is None:
-            script += [f"printf '\\036%s\\n' {number}", step.script, 'printf "\\036= %s\\n" $?']
+            begin, end = f"printf '\\036%s %s\\n' {number}", 'printf "\\036= %s %s\\n" $?'
+            script += [f"{begin} ${{EPOCHREALTIME:-0}}", step.script, f"{end} ${{EPOCHREALTIME:-0}}"]
     said, timed_out = _shell("\n".join(script) + "\n", folder, environment)
     outcomes: dict[int, tuple[str, str]] = {}
-    last = -1
+    seconds: dict[int, float] = {}
+    last, began = -1, 0.0
     for piece in said.split("\036")[1:]:
         head, _, rest = piece.partition("\n")
-        if head.startswith("= "):
-            outcomes[last] = ("ok" if head == "= 0" else "FAILED", outcomes[last][1])
-        else:
-            last = int(head)
-            outcomes[last] = ("FAILED", rest)
+        match head.split():
+            case ["=", code, ended]:
+                outcomes[last] = ("ok" if code == "0" else "FAILED", outcomes[last][1])
+                seconds[last] = float(ended) - began
+            case [place, started]:
+                last, began = int(place), float(started)
+                outcomes[last] = ("FAILED", rest)
     done = []
     for number, step in enumerate(found):
         if step.unrun is not None:
@@ -157,7 +162,7 @@ def run(
             continue
         verdict, output = outcomes.get(number, ("FAILED", "the shell did not come to this command\n"))
         late = f"not done after {SECONDS} s\n" if timed_out and number == last else ""
-        done.append(Done(step, verdict, output + late))
+        done.append(Done(step, verdict, output + late, seconds.get(number, 0.0)))
     report(page, done)
     return done
 
@@ -215,6 +220,8 @@ def summary(pages: Mapping[str, list[Done]]) -> int:
     every = [(page, each) for page, done in pages.items() for each in done]
     run = [(page, each) for page, each in every if each.verdict != "not run"]
     failed = [f"{page}:{each.step.line}" for page, each in run if each.verdict == "FAILED"]
+    slowest = sorted(run, key=lambda each: -each[1].seconds)[:8]
+    print("slowest: " + ", ".join(f"{page}:{each.step.line} {each.seconds:.0f} s" for page, each in slowest))
     print(f"{len(run) - len(failed)} of {len(run)} documented commands run, {len(every) - len(run)} not run on purpose")
     if failed:
         print(f"failed: {', '.join(failed)}")
