@@ -11,7 +11,7 @@ import pytest
 import nvrtc
 from gpu_kernels import CUDA, source
 
-GENERATIONS = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"]
+GENERATIONS = ["sm_80", "sm_90a", "sm_100"]
 
 MOST_SHARED = {"BY_WARPS": 99 << 10, "BY_WARPGROUPS": 227 << 10}
 """Bytes of shared memory that a block may have: of any GPU since Ampere, and of Hopper."""
