@@ -1,5 +1,6 @@
 //! What the kernels reach by themselves, on operands that rest on the device, and their twin.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use covey_ring::Word;
@@ -9,9 +10,9 @@ use super::launch::{MOST_PARTS, Plain};
 use super::memory::{DeviceBytes, Event, Fault, Stream};
 use super::running::Running;
 use super::weight::{Shape, Weight};
+use crate::Device;
 use crate::linear::{Chunk, Part};
 use crate::words::{bytes, bytes_mut};
-use crate::{Device, elementwise};
 
 /// A square product of tensor cores and of their twin.
 pub(crate) struct Square<W> {
@@ -62,13 +63,6 @@ pub(crate) fn square<W: Word>(gpu: &'static Gpu, side: usize, x: &[W], w: &[W]) 
     Ok(Square { seconds, twin_seconds, product, twin })
 }
 
-/// Elements in which two results differ.
-pub(crate) fn differing<W: Word>(one: &[W], other: &[W]) -> usize {
-    let mut difference = vec![W::ZERO; one.len()];
-    elementwise::sub(&mut difference, one, other);
-    difference.iter().filter(|&&word| word != W::ZERO).count()
-}
-
 fn fastest(stream: &Stream, run: impl Fn() -> Result<(), Fault>) -> Result<f64, Fault> {
     let mut fastest = f64::MAX;
     for _ in 0..6 {
@@ -81,15 +75,8 @@ fn fastest(stream: &Stream, run: impl Fn() -> Result<(), Fault>) -> Result<f64, 
     Ok(fastest)
 }
 
-fn uploaded<W: Word>(gpu: &Gpu, words: &[W], stream: &std::sync::Arc<Stream>) -> Result<DeviceBytes, Fault> {
-    let len = size_of_val(words);
-    let mut pinned = gpu.pinned.take(len)?;
-    pinned.bytes_mut()[..len].copy_from_slice(bytes(words));
-    let on_device = DeviceBytes::new(gpu, len, stream)?;
-    on_device.fill(&pinned, len, stream)?;
-    stream.finish()?;
-    gpu.pinned.rest(pinned);
-    Ok(on_device)
+fn uploaded<W: Word>(gpu: &Gpu, words: &[W], stream: &Arc<Stream>) -> Result<DeviceBytes, Fault> {
+    DeviceBytes::filled(gpu, size_of_val(words), stream, |to| to.copy_from_slice(bytes(words)))
 }
 
 fn downloaded<W: Word>(gpu: &Gpu, from: &DeviceBytes, stream: &Stream) -> Result<Vec<W>, Fault> {

@@ -110,7 +110,7 @@ impl Drop for Event {
     }
 }
 
-/// Bytes on the device, for work of one stream and of those that wait for it.
+/// Memory of the device, used by one stream and by streams that wait for it.
 pub(super) struct DeviceBytes {
     at: sys::CUdeviceptr,
     len: usize,
@@ -125,6 +125,17 @@ impl DeviceBytes {
         // SAFETY: the stream lives; nothing reads what was not written.
         let at = unsafe { result::malloc_async(stream.raw, len.max(1)) }?;
         Ok(DeviceBytes { at, len, stream: stream.clone() })
+    }
+
+    /// Bytes that `write` writes. The copy is done when this returns.
+    pub fn filled(gpu: &Gpu, len: usize, stream: &Arc<Stream>, write: impl FnOnce(&mut [u8])) -> Result<Self, Fault> {
+        let mut pinned = gpu.pinned.take(len)?;
+        write(&mut pinned.bytes_mut()[..len]);
+        let on_device = DeviceBytes::new(gpu, len, stream)?;
+        on_device.fill(&pinned, len, stream)?;
+        stream.finish()?;
+        gpu.pinned.rest(pinned);
+        Ok(on_device)
     }
 
     /// Has the bytes given back behind the work of another stream.

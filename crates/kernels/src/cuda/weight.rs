@@ -9,7 +9,7 @@ use super::launch::{Channels, LIMBS, MOST_PARTS, MOST_RESIDUES, Piece, Residues,
 use super::memory::{DeviceBytes, Fault, Stream};
 use super::moduli::{residues, residues_of_words};
 use crate::linear::Part;
-use crate::words::bytes_mut;
+use crate::words::bytes;
 use crate::{ConvGeometry, Device};
 
 /// What a map is.
@@ -264,17 +264,12 @@ impl Weight {
     }
 
     fn upload_table(&self, table: &[Piece], stream: &Arc<Stream>) -> Result<DeviceBytes, Fault> {
-        let bytes = size_of_val(table);
-        let on_device = DeviceBytes::new(self.gpu, bytes, stream)?;
-        let mut pinned = self.gpu.pinned.take(bytes)?;
-        for (to, piece) in pinned.bytes_mut().chunks_exact_mut(16).zip(table) {
-            let numbers = [piece.down, piece.right, piece.ahead, piece.unused];
-            to.chunks_exact_mut(4).zip(numbers).for_each(|(to, number)| to.copy_from_slice(&number.to_ne_bytes()));
-        }
-        on_device.fill(&pinned, bytes, stream)?;
-        stream.finish()?;
-        self.gpu.pinned.rest(pinned);
-        Ok(on_device)
+        DeviceBytes::filled(self.gpu, size_of_val(table), stream, |bytes| {
+            for (to, piece) in bytes.chunks_exact_mut(16).zip(table) {
+                let numbers = [piece.down, piece.right, piece.ahead, piece.unused];
+                to.chunks_exact_mut(4).zip(numbers).for_each(|(to, number)| to.copy_from_slice(&number.to_ne_bytes()));
+            }
+        })
     }
 
     /// Has words of a part on the device for what `then` queues.
@@ -285,22 +280,16 @@ impl Weight {
         stream: &Arc<Stream>,
         then: impl FnOnce(&DeviceBytes) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let bytes = range.len() * W::BYTES;
-        let mut pinned = self.gpu.pinned.take(bytes)?;
-        let to = &mut pinned.bytes_mut()[..bytes];
-        match part {
-            Part::Words(words) => to.copy_from_slice(crate::words::bytes(&words[range])),
+        let on_device = DeviceBytes::filled(self.gpu, range.len() * W::BYTES, stream, |to| match part {
+            Part::Words(words) => to.copy_from_slice(bytes(&words[range])),
             Part::Stream(fill) => {
                 let mut words = vec![W::ZERO; range.len()];
                 fill(range.start, &mut words);
-                to.copy_from_slice(bytes_mut(&mut words));
+                to.copy_from_slice(bytes(&words));
             }
-        }
-        let on_device = DeviceBytes::new(self.gpu, bytes, stream)?;
-        let queued = on_device.fill(&pinned, bytes, stream).and_then(|()| then(&on_device));
-        stream.finish()?;
-        self.gpu.pinned.rest(pinned);
-        queued
+        })?;
+        // Given back behind what is queued.
+        then(&on_device)
     }
 }
 

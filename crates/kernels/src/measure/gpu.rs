@@ -122,8 +122,13 @@ fn both_ways<W: Word>(
     let start = Instant::now();
     on_core.map(batch, &xs, &mut results[1]);
     let core = start.elapsed().as_secs_f64();
-    let differing = results[0].iter().zip(&results[1]).filter(|(one, other)| one != other).count();
+    let differing = differing(&results[0], &results[1]);
     Ok(Compared { products, elements: batch * outputs, differing, gpu, core, twin: None })
+}
+
+/// Elements in which two results differ.
+fn differing<W: Word>(one: &[W], other: &[W]) -> usize {
+    one.iter().zip(other).filter(|(one, other)| one != other).count()
 }
 
 #[cfg(target_os = "linux")]
@@ -135,7 +140,7 @@ fn square<W: Word>(side: usize, draws: &mut Draws) -> Result<Compared, String> {
     let start = Instant::now();
     crate::gemm(side, side, side, &x, &w, &mut out);
     let core = start.elapsed().as_secs_f64();
-    let differing = [&measured.product, &measured.twin].map(|product| crate::cuda::measured::differing(product, &out));
+    let differing = [&measured.product, &measured.twin].map(|product| differing(product, &out));
     Ok(Compared {
         products: (side * side * side) as u64,
         elements: side * side,
