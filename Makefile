@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint training operations kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn lattice-security new-user nightly clean
+.PHONY: help demo test lint training operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn lattice-security new-user nightly clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
@@ -24,6 +24,7 @@ help:
 	@echo "make lpn    what attacks on the noise problems of oblivious transfer cost; fails below 2^128"
 	@echo "make lattice-security  what attacks on the parameters of lattice encryption cost; fails below 2^128"
 	@echo "make kills  each party killed at 20 random moments"
+	@echo "make train-kills  training runs whose parties and client are killed; RUNS=100, PROTOCOL=trio"
 	@echo "make store-kills  processes killed while they use what is in store; RUNS=1000 of each kind"
 	@echo "make bad-input  every mistake a user can make, over every protocol"
 	@echo "make training  steps of LeNet in every protocol against the specification, bit for bit; STEPS=50, BATCH=8, JSON=1"
@@ -85,6 +86,10 @@ lattice-security:
 
 kills: $(VENV)/installed
 	$(BIN)/python python/tests/kills.py
+
+train-kills: $(VENV)/ready
+	$(BIN)/python python/tests/train_kills.py --runs $(if $(filter command line,$(origin RUNS)),$(RUNS),100) \
+		--protocol $(or $(PROTOCOL),trio)
 
 RUNS ?= 1000
 store-kills: $(VENV)/installed
@@ -174,7 +179,7 @@ new-user:
 	$(PYTHON) python/tests/new_user.py $(if $(FOLDER),--folder $(FOLDER)) $(PAGES)
 
 # One that fails does not keep the others from running. Tools that are missing (Valgrind, a nightly Rust) count as failures.
-NIGHTLY := lint test kills store-kills bad-input bounds fuzz abuse adversary onnx-vectors instruction-sets docs-commands \
+NIGHTLY := lint test kills train-kills store-kills bad-input bounds fuzz abuse adversary onnx-vectors instruction-sets docs-commands \
 	constant-time miri asan soak training lpn lattice-security operations new-user
 nightly:
 	@mkdir -p target/nightly; failed=""; for goal in $(NIGHTLY); do \

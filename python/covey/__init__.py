@@ -27,6 +27,7 @@ from covey.errors import (
     NodeError,
     OptionError,
     ParameterError,
+    PartyLostError,
     UnsupportedError,
 )
 from covey.local import local  # users write covey.local
@@ -63,6 +64,7 @@ __all__ = [
     "NodeError",
     "OptionError",
     "ParameterError",
+    "PartyLostError",
     "Profile",
     "Program",
     "Result",

@@ -209,6 +209,17 @@ def _are_for(program: Program, batch: int, protocol: str, round_bits: int) -> Ca
     return lambda runs: all(runs[key] == value for key, value in wanted.items())
 
 
+@dataclass(frozen=True)
+class Resumption:
+    """What parties found of a job: the `runs` until their latest checkpoint in common, or none.
+
+    Where some have checkpoints, and all have none in common, `lacking` is a party that lacks what another has.
+    """
+
+    runs: int | None
+    lacking: str | None = None
+
+
 class Session:
     """A running session with the parties; a context manager. Weights are prepared once, for all its inferences."""
 
@@ -284,6 +295,22 @@ class Session:
         opened, profile, parties = self._session.end(progress)
         work = Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
         return Opened.of(opened, work)
+
+    def keep(self, job: str) -> int:
+        """Have the parties write what the runs before carry to their disks, as a checkpoint of this client's `job`.
+
+        `job` is 32 hexadecimal digits of the client's choice. Of each job the parties keep the last two checkpoints, of
+        a client and program the last four jobs. Returns how many runs the sequence had.
+        """
+        return self._session.keep(job)
+
+    def resume(self, job: str) -> Resumption:
+        """Make the next run that `continues` do so from the latest checkpoint of `job` that all parties have."""
+        return Resumption(*self._session.resume(job))
+
+    def forget(self, job: str) -> None:
+        """Have the parties erase the checkpoints of `job`."""
+        self._session.forget(job)
 
     def close(self) -> None:
         """End the session. The parties keep the weights."""

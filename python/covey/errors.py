@@ -13,6 +13,7 @@ __all__ = [
     "NodeError",
     "OptionError",
     "ParameterError",
+    "PartyLostError",
     "UnsupportedError",
 ]
 
@@ -34,6 +35,10 @@ class OptionError(CoveyError):
 
 class DataError(CoveyError):
     """Calibration or input data that cannot be used: missing, of the wrong shape or dtype, NaN or infinite."""
+
+
+class PartyLostError(CoveyError):
+    """A party's process or connection ended, or it does not answer: it may come back."""
 
 
 class NodeError(CoveyError):

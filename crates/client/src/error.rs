@@ -6,7 +6,7 @@ use covey_program::WeightsError;
 use covey_protocols::ProtocolError;
 use covey_runtime::RuntimeError;
 use covey_runtime::session::Unsupported;
-use covey_transport::TransportError;
+use covey_transport::{ErrorKind, TransportError};
 
 /// Why a client cannot do what it was asked to: one line each.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +57,19 @@ pub enum ClientError {
     /// The operating system gave no random bytes.
     #[error("the operating system gives no random bytes: {0}")]
     Randomness(#[from] getrandom::Error),
+}
+
+impl ClientError {
+    /// Whether a party's process or connection ended, or it does not answer: it may come back.
+    pub fn is_loss(&self) -> bool {
+        use ErrorKind::{ConnectionLost, Left, Silent, Stalled, Unreachable};
+        match self {
+            ClientError::Transport(error) | ClientError::Wire(WireError::Transport(error)) => {
+                matches!(error.kind(), ConnectionLost | Silent | Stalled | Left | Unreachable)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl From<ProtocolError> for ClientError {

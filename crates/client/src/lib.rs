@@ -20,6 +20,6 @@ pub use error::ClientError;
 pub use opening::AbsentDealer;
 pub use queue::Waiting;
 pub use role::{own_role, take_role};
-pub use session::{Inference, Inferences, Progress, Session, SessionOptions};
+pub use session::{Inference, Inferences, Progress, Resumption, Session, SessionOptions};
 pub use sharing::{ShareReport, share_weights};
 pub use status::{check, delete_store, delete_weights, status};

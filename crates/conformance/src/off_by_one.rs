@@ -121,6 +121,14 @@ impl<P: Complete> Local for OffByOne<P> {
     fn not(&mut self, x: &P::Bool) -> P::Bool {
         self.0.not(x)
     }
+
+    fn components(&self, x: &P::Arith) -> Vec<Tensor<P::Word>> {
+        self.0.components(x)
+    }
+
+    fn from_components(&self, shape: &[usize], components: Vec<Tensor<P::Word>>) -> Option<P::Arith> {
+        self.0.from_components(shape, components)
+    }
 }
 
 impl<P: Complete> Linear for OffByOne<P> {

@@ -18,7 +18,7 @@ use crate::difference::{Difference, compare};
 use crate::harness::{ClientHalf, Harness, WordOf};
 use crate::samples::wrapped;
 use crate::secrets;
-use crate::{Failure, Session};
+use crate::{Complete, Failure, Session};
 
 /// A program, its weights, and the inputs of each run that reveals something.
 pub struct Case {
@@ -64,6 +64,7 @@ pub fn run<H: Harness>(
                 let settings = RunSettings { phase, inference, batch, round_bits: 0, continues };
                 executor.run_with(protocol, settings, &mut carried, &mut ())?;
                 meters.push(network.meter().take());
+                carried = rested(carried, protocol, program, batch)?;
             }
             Ok(meters)
         },
@@ -90,6 +91,26 @@ pub fn run<H: Harness>(
     )?;
     let meters = parties.into_iter().chain([client_meters]).collect();
     Ok(Outcome { outputs, meters })
+}
+
+/// What is carried, as a checkpoint gives it back.
+fn rested<P: Complete>(
+    carried: CarriedShares<P>,
+    protocol: &P,
+    program: &Program,
+    batch: usize,
+) -> Result<CarriedShares<P>, Failure> {
+    let Some(shares) = carried.shares(program) else { return Ok(carried) };
+    let mut kept = shares.into_iter().map(|share| protocol.components(share));
+    let restored = CarriedShares::restored(program, batch, |shape| {
+        let components = kept.next().unwrap_or_default();
+        // Those of another shape, or one too many, are refused.
+        let longer = components.iter().cloned().chain(components.first().cloned()).collect::<Vec<_>>();
+        assert!(components.is_empty() || protocol.from_components(shape, longer).is_none());
+        assert!(components.is_empty() || protocol.from_components(&[shape, &[1]].concat(), components.clone()).is_none());
+        protocol.from_components(shape, components).ok_or(ProtocolError::Internal("the components of a share"))
+    })?;
+    Ok(restored)
 }
 
 /// Runs `case` and compares: outputs with clear's, every peer's meter of every run with the plan, but for correlated randomness,

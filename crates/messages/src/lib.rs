@@ -15,14 +15,16 @@ use serde::{Deserialize, Serialize};
 
 pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
 pub use hello::{PartyHello, PartyMessage, WEIGHTS_DIFFER, compare};
-pub use running::{Done, Fill, PhaseMessage, Run, SessionReply, SessionRequest, StoreMessage, Usage};
+pub use running::{
+    Checkpoint, Done, Fill, PhaseMessage, Resumed, Run, SessionReply, SessionRequest, StoreMessage, Usage,
+};
 pub use setup::{Infer, Join, Proceed, Reply, Request, RoleOffer, SEED, ShareWeights, TakeRole, Terms, payload_bytes};
 pub use status::{
     Check, Checked, Deleted, HeldProgram, PartyStatus, Problem, ProgramUse, Right, RunsStatus, StoreStatus,
 };
 
 /// Version of these messages, and of what the protocols exchange. Both sides must speak the same.
-pub const WIRE_VERSION: u32 = 9;
+pub const WIRE_VERSION: u32 = 10;
 /// The release, which parties of one session must share: message layouts of protocols follow it.
 pub const COVEY_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Longest control message of the set-up, in bytes.

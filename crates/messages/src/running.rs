@@ -25,8 +25,26 @@ pub enum SessionRequest {
     Run(Run),
     /// What inferences of later sessions will use up: correlated OTs, or runs.
     Fill(Fill),
+    /// What the sequence of the runs before carries, to be kept on disk as a checkpoint of the client's job of this name.
+    Keep(Hex<16>),
+    /// The latest checkpoint of this job that all parties have, to be gone on from.
+    Resume(Hex<16>),
+    /// The checkpoints of this job, to be erased.
+    Forget(Hex<16>),
     /// The session is over.
     Close,
+}
+
+/// A checkpoint of a job, the same at all parties that took part in its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// Runs of the sequence until then.
+    pub runs: u64,
+    /// Samples of each.
+    pub batch: usize,
+    /// The session that it was kept in.
+    pub session: Hex<16>,
 }
 
 /// `count` runs of one batch size, numbered from `inference` on, on the lanes that [`lane_of`] names.
@@ -74,6 +92,24 @@ pub enum SessionReply {
     },
     /// The runs are done.
     Done(Done),
+    /// The checkpoint is on disk.
+    Kept(Checkpoint),
+    /// What the parties found of a job.
+    Resumed(Resumed),
+    /// Nothing is left of the job here.
+    Forgotten,
+}
+
+/// What the parties found of a job's checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resumed {
+    /// The next run continues from this one.
+    From(Checkpoint),
+    /// No party has any.
+    Nothing,
+    /// Some parties have checkpoints, and all have none in common: one that lacks what another has, by its role.
+    Lacking(usize),
 }
 
 /// A party's report of finished runs.
@@ -154,6 +190,10 @@ pub enum StoreMessage {
         /// Offers of one P0, in all its sessions, have numbers that grow in the order in which it set their runs aside.
         turn: u64,
     },
+    /// The checkpoints of the client's job that a party has.
+    Checkpoints(Vec<Checkpoint>),
+    /// What a party goes on from, having heard of all others' checkpoints.
+    Chosen(Resumed),
     /// These runs were overtaken by later ones here, and why: they are lost, and the batch serves on.
     Overtaken {
         /// Why, in one line.

@@ -122,6 +122,8 @@ pub struct ProgramUse {
     pub masks_bytes: u64,
     /// Of its stored runs.
     pub runs_bytes: u64,
+    /// Of the checkpoints of its jobs.
+    pub checkpoints_bytes: u64,
     /// Of memory that its prepared weights take now; none where no daemon runs.
     pub memory_bytes: Option<u64>,
     /// Samples of the largest run that was asked for lately, and memory that such a run takes.

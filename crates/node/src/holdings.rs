@@ -7,6 +7,7 @@ use std::sync::Arc;
 use covey_messages::{Deleted, Hex, Key, ProgramUse, ShareWeights, StoreStatus};
 
 use crate::budget::Memory;
+use crate::checkpoints::CheckpointStore;
 use crate::config::AllowedClient;
 use crate::error::NodeError;
 use crate::masks::MaskStore;
@@ -20,6 +21,7 @@ pub struct Holdings {
     pub(crate) stores: Arc<Stores>,
     pub(crate) runs: Arc<RunStore>,
     pub(crate) masks: Arc<MaskStore>,
+    pub(crate) checkpoints: Arc<CheckpointStore>,
     /// Of a party that serves.
     pub(crate) memory: Option<Arc<Memory>>,
 }
@@ -41,8 +43,8 @@ impl Holdings {
         let (stores, runs) = (Arc::new(Stores::new(state)), Arc::new(RunStore::new(state)));
         problems.extend(stores.status().1);
         problems.extend(runs.status(|_| true).1);
-        let masks = Arc::new(MaskStore::new(state));
-        Ok((Holdings { store: Arc::new(store), stores, runs, masks, memory: None }, problems))
+        let (masks, checkpoints) = (Arc::new(MaskStore::new(state)), Arc::new(CheckpointStore::new(state)));
+        Ok((Holdings { store: Arc::new(store), stores, runs, masks, checkpoints, memory: None }, problems))
     }
 
     /// What each program takes and whose it is, by name.
@@ -72,6 +74,7 @@ impl Holdings {
             share_bytes: held.bytes(),
             masks_bytes: self.masks.bytes(program),
             runs_bytes: self.runs.bytes(program),
+            checkpoints_bytes: self.checkpoints.bytes(program),
             memory_bytes: self.memory.as_ref().map(|_| held.cache.memory()),
             run_memory: self.memory.as_ref().and_then(|memory| memory.largest_run(program)),
         }
@@ -82,7 +85,7 @@ impl Holdings {
         self.stores.status().0
     }
 
-    /// Deletes the weights of a program, and the offline material for them: for the client that shared them or, where none asks, for the
+    /// Deletes the weights of a program, the offline material for them, and checkpoints that began with them: for the client that shared them or, where none asks, for the
     /// operator. What is not there is deleted already.
     pub(crate) fn delete_weights(&self, program: &Hex<32>, asking: Option<&AllowedClient>) -> Result<Deleted, String> {
         let weights = self.store.check_deletable(program, asking)?;
@@ -92,6 +95,7 @@ impl Holdings {
             // The weights last: until they are gone their owner may ask again for what failed.
             runs = self.runs.delete(Some(program), |_| true)?;
             self.masks.delete(program)?;
+            self.checkpoints.delete(program)?;
             let failed = |error| format!("it cannot delete the weights of program {}: {error}", program.short());
             self.store.delete(program).map_err(failed)?;
         }

@@ -56,6 +56,12 @@ impl<W: Word> Lanes<W> {
         &mut *self.0[0].party
     }
 
+    /// The lane of programs that carry values, which run one after the other, and what it carries.
+    pub fn carrying(&mut self) -> (&mut AnyParty<W>, &mut CarriedShares<AnyParty<W>>) {
+        let Lane { party, carried } = &mut self.0[0];
+        (&mut **party, carried)
+    }
+
     /// Inferences with preprocessed material left.
     pub fn stored(&self) -> usize {
         self.0.iter().map(|lane| lane.party.stored()).sum()

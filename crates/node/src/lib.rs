@@ -4,11 +4,13 @@
 
 mod admission;
 mod budget;
+mod checkpoints;
 mod config;
 mod dumps;
 mod error;
 mod files;
 mod handshake;
+mod headed_file;
 mod holdings;
 mod journal;
 mod keys;
@@ -23,11 +25,11 @@ mod queue;
 mod quota;
 mod records;
 mod requests;
+mod resuming;
 mod role;
 mod runs;
 mod serve;
 mod session;
-mod share_file;
 mod sharing;
 mod state;
 mod stored_runs;

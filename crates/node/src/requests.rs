@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use covey_messages::{CONTROL_STREAM, Done, Fill, Key, PhaseMessage, Run, SessionReply, SessionRequest, wire};
+use covey_messages::{
+    CONTROL_STREAM, Done, Fill, Hex, Key, PhaseMessage, Resumed, Run, SessionReply, SessionRequest, wire,
+};
 use covey_protocols::kind::{Properties, ServedProtocol};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::Part;
@@ -18,6 +20,7 @@ use covey_transport::{Endpoint, Meter, Network, PeerId, Session as Streams, Snap
 use tracing::warn;
 
 use crate::budget::{self, Memory};
+use crate::checkpoints::{self, CheckpointStore};
 use crate::config::AllowedClient;
 use crate::lanes::{Lanes, Request};
 use crate::masks::MaskStore;
@@ -25,6 +28,7 @@ use crate::numbers::{MAX_COUNT, Numbers};
 use crate::places::SessionPlace;
 use crate::quota::Quotas;
 use crate::records::{self, Job, Kind, Records, Traffic};
+use crate::resuming::Checkpoints;
 use crate::runs::{Purpose, RunStore};
 use crate::state::StoredWeights;
 use crate::stored_runs::{Setting, StoredRuns};
@@ -50,6 +54,7 @@ pub(crate) struct Runs<'a> {
     pub common: Option<Prepared>,
     /// Where their masks are kept.
     pub masks: &'a MaskStore,
+    pub checkpoints: &'a CheckpointStore,
     pub client: PeerId,
     /// Counts what the client asks for, where it may not ask for everything.
     pub quotas: &'a Quotas,
@@ -189,10 +194,30 @@ impl Runs<'_> {
             }
             false => None,
         };
+        let upload = &self.held.head.upload;
+        let mut checkpoints = Checkpoints {
+            store: self.checkpoints,
+            streams: self.streams,
+            session: self.job.session,
+            job: checkpoints::Job {
+                name: Hex([0; 16]),
+                client: self.asking.name.clone(),
+                program: upload.program,
+                weights_version: upload.weights_version,
+                protocol: upload.protocol.clone(),
+                ring: self.ring.into(),
+                role: self.streams.me(),
+            },
+            sequence: None,
+        };
         let (options, round_bits) = (self.options, self.round_bits);
         let (role, of) = (self.streams.me(), (executor.program(), costs, options));
         let mut taken = budget::Runs::new(self.memory, self.asking, of, round_bits, role)?;
         let asked = |problem: String| format!("{client_name} asked for {problem}");
+        let client = self.client;
+        let reply = |control: &mut dyn Endpoint, reply: &SessionReply| {
+            wire::send_control(control, client, reply).map_err(|error| error.to_string())
+        };
         // What `count` inferences of `batch` samples use up.
         let ot_count = |batch: usize, count: u32| -> Result<[u64; 2], String> {
             let plan = plan_rounded(executor.program(), costs, options, batch, round_bits);
@@ -210,6 +235,30 @@ impl Runs<'_> {
             let mut run = match request {
                 SessionRequest::Run(run) => run,
                 SessionRequest::Close => return Ok(()),
+                SessionRequest::Keep(name) => {
+                    kept.check()?;
+                    let (party, carried) = lanes.carrying();
+                    let checkpoint = checkpoints.keep(name, party, carried, executor.program())?;
+                    reply(&mut *control, &SessionReply::Kept(checkpoint))?;
+                    continue;
+                }
+                SessionRequest::Resume(name) => {
+                    let chosen = checkpoints.choose(name, &mut *control)?;
+                    if let Resumed::From(checkpoint) = chosen {
+                        let (phase, batch) = (PhaseMessage::Joint, checkpoint.batch);
+                        let run = Run { phase, batch, inference: 0, count: 1, continues: true, ends: false };
+                        let _memory = taken.take(&run, false).map_err(asked)?;
+                        let (party, carried) = lanes.carrying();
+                        *carried = checkpoints.load(name, &checkpoint, party, executor.program())?;
+                    }
+                    reply(&mut *control, &SessionReply::Resumed(chosen))?;
+                    continue;
+                }
+                SessionRequest::Forget(name) => {
+                    checkpoints.forget(name)?;
+                    reply(&mut *control, &SessionReply::Forgotten)?;
+                    continue;
+                }
                 SessionRequest::Fill(fill) => {
                     if !self.asking.fill_store {
                         return Err(format!("'{client_name}' may not fill-store here: add it to `may`"));
@@ -243,8 +292,7 @@ impl Runs<'_> {
                         kept.check()?;
                     }
                     let (done, traffic) = counts.report(Vec::new(), 0, cpu);
-                    wire::send_control(&mut *control, self.client, &SessionReply::Done(done))
-                        .map_err(|error| error.to_string())?;
+                    reply(&mut *control, &SessionReply::Done(done))?;
                     if let Some((request, since)) = under_way.take() {
                         self.records.done(self.job, &request, since.elapsed(), &traffic);
                     }
@@ -304,12 +352,12 @@ impl Runs<'_> {
             let timings = lanes.run(&request, &mut reporter)?;
             taken.used(&asked_for);
             drop(memory);
+            checkpoints.ran(&asked_for);
             let (mut done, traffic) = counts.report(timings, lanes.stored(), cpu);
             if supplied {
                 done.profile.add_from_store();
             }
-            wire::send_control(&mut *control, self.client, &SessionReply::Done(done))
-                .map_err(|error| error.to_string())?;
+            reply(&mut *control, &SessionReply::Done(done))?;
             if let Some((request, since)) = under_way.take() {
                 self.records.done(self.job, &request, since.elapsed(), &traffic);
             }
@@ -329,7 +377,9 @@ fn request_of(request: &SessionRequest) -> Option<records::Request> {
             (kind, batch, count)
         }
         SessionRequest::Fill(Fill { batch, count }) => (Kind::FillStore, batch, count),
-        SessionRequest::Close => return None,
+        SessionRequest::Keep(_) | SessionRequest::Resume(_) | SessionRequest::Forget(_) | SessionRequest::Close => {
+            return None;
+        }
     };
     Some(records::Request { kind, runs, samples: samples(batch, runs) })
 }

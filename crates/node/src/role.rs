@@ -10,8 +10,8 @@ use covey_transport::Connection;
 
 use crate::budget::Charge;
 use crate::error::Failure;
+use crate::headed_file::Payload;
 use crate::serve::Party;
-use crate::share_file::Payload;
 
 /// The longest a piece may take to be sent.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -17,6 +17,7 @@ use signal_hook::low_level::unregister;
 use tracing::{info, warn};
 
 use crate::budget::Memory;
+use crate::checkpoints::CheckpointStore;
 use crate::config::{AllowedClient, PartyConfig};
 use crate::error::{Failure, NodeError};
 use crate::holdings::Holdings;
@@ -44,6 +45,7 @@ pub(crate) struct Party {
     pub stores: Arc<Stores>,
     pub runs: Arc<RunStore>,
     pub masks: Arc<MaskStore>,
+    pub checkpoints: Arc<CheckpointStore>,
     pub memory: Arc<Memory>,
     pub places: Arc<Places>,
     /// The configuration in force, also for conversations that began before it was.
@@ -88,12 +90,14 @@ pub(crate) fn serve_in(
     let held = store.list().len();
     let (quotas, stores) = (Arc::new(quotas), Arc::new(Stores::new(&config.state)));
     let (runs, masks) = (Arc::new(RunStore::new(&config.state)), Arc::new(MaskStore::new(&config.state)));
+    let checkpoints = Arc::new(CheckpointStore::new(&config.state));
     let memory = Arc::new(Memory::new(&config.budget));
     let prepared = Arc::downgrade(&store);
     memory.reclaim_by(move || prepared.upgrade().is_some_and(|store| store.evict()));
     let (places, records) = (Arc::new(Places::new(&config.budget)), Arc::default());
     let current = Arc::new(Mutex::new(Arc::new(config.clone())));
-    let mut party = Arc::new(Party { config, store, quotas, stores, runs, masks, memory, places, current, records });
+    let mut party =
+        Arc::new(Party { config, store, quotas, stores, runs, masks, checkpoints, memory, places, current, records });
     let monitor = party.config.metrics.map(|address| party.monitor(address)).transpose()?;
     if let Some(address) = listener.address() {
         let device = in_use().unwrap_or_else(|| "cpu".into());
@@ -346,6 +350,7 @@ impl Party {
             stores: self.stores.clone(),
             runs: self.runs.clone(),
             masks: self.masks.clone(),
+            checkpoints: self.checkpoints.clone(),
             memory: Some(self.memory.clone()),
         }
     }

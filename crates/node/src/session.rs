@@ -154,6 +154,7 @@ fn run(party: &Party, mut client: Connection, agreement: Agreement, reservation:
         records: &party.records,
         common: prepared.filter(|_| same_form),
         masks: &party.masks,
+        checkpoints: &party.checkpoints,
         client: parties,
         quotas: &party.quotas,
         round_bits: hello.round_bits,

@@ -69,6 +69,7 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
     // A version's name is the client's choice, and names masks and stored runs: those of another upload must not serve this one.
     party.masks.delete(&upload.program).map_err(Failure::Refused)?;
     party.runs.delete_of_version(&upload.weights_version).map_err(Failure::Refused)?;
+    party.checkpoints.delete(&upload.program).map_err(Failure::Refused)?;
     party.store.commit(writer, &current.clients).map_err(|error| match error.kind() {
         std::io::ErrorKind::Other => Failure::Refused(error.to_string()),
         _ => stuck(error),

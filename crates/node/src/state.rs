@@ -1,8 +1,8 @@
-//! The weights a party holds: one file of its own per program (`share_file`), written whole or not at all, readable by its owner alone.
+//! The weights a party holds: one file of its own per program (`headed_file`), written whole or not at all, readable by its owner alone.
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,18 +12,19 @@ use covey_messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights};
 use covey_program::Program;
 use covey_ring::Ring;
 use serde::{Deserialize, Serialize};
-use tempfile::NamedTempFile;
 use tracing::{info, warn};
 
 use crate::config::AllowedClient;
 use crate::error::NodeError;
-use crate::share_file::{MAGIC, Payload, Stamp, VERSION, corrupted, open, read_head, unreadable};
+use crate::headed_file::{self, Format, Payload, Stamp};
 use crate::weights::Cache;
-use crate::{files, masks};
+use crate::{checkpoints, files, masks};
 
 /// What a program file takes in memory while it is received or read, in lengths of it.
 pub(crate) const PROGRAM_COPIES: u64 = 4;
 const SUFFIX: &str = "share";
+/// After the head: the program file, and this role's part of the weights as the owner sent it.
+const FORMAT: Format = Format { magic: b"COVEYSHR", version: 2, way_out: "share the weights of this program again" };
 const LOCK: &str = "lock";
 /// How long a data owner's own party waits for another that starts.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
@@ -122,7 +123,10 @@ fn refused(folder: &Path, error: &std::io::Error) -> NodeError {
 
 /// Removes what a process did not live to finish: uploads, masks, counts.
 fn clear_partial(folder: &Path) -> Result<(), NodeError> {
-    for folder in [folder.to_path_buf(), folder.join(masks::FOLDER)].iter().filter(|folder| folder.exists()) {
+    for folder in [folder.to_path_buf(), folder.join(masks::FOLDER), folder.join(checkpoints::FOLDER)]
+        .iter()
+        .filter(|folder| folder.exists())
+    {
         files::clear_partial(folder).map_err(|error| refused(folder, &error))?;
     }
     Ok(())
@@ -247,26 +251,19 @@ impl Store {
 
     /// Starts writing a state file.
     pub fn begin(&self, head: Head) -> std::io::Result<Writer> {
-        let mut writer = Writer { head, file: files::begin(&self.folder)?, hasher: blake3::Hasher::new() };
-        let encoded = serde_json::to_vec(&writer.head)?;
-        writer.write(MAGIC)?;
-        writer.write(&VERSION.to_le_bytes())?;
-        writer.write(&(encoded.len() as u32).to_le_bytes())?;
-        writer.write(&encoded)?;
-        Ok(writer)
+        Ok(Writer { file: FORMAT.begin(&self.folder, &head)?, head })
     }
 
     /// Puts a finished file in place of the program's former one. If that is another client's by now, the error is of kind `Other`.
-    pub fn commit(&self, mut writer: Writer, clients: &[AllowedClient]) -> std::io::Result<()> {
-        let checksum = writer.hasher.finalize();
-        writer.file.write_all(checksum.as_bytes())?;
-        writer.file.as_file().sync_all()?;
-        let program = writer.head.upload.program;
+    pub fn commit(&self, writer: Writer, clients: &[AllowedClient]) -> std::io::Result<()> {
+        let Writer { head, file } = writer;
+        let file = file.finish()?;
+        let program = head.upload.program;
         let path = self.path(&program);
         let mut held = self.lock();
-        owned_by(&held, &program, writer.head.owner_name.as_deref(), clients).map_err(std::io::Error::other)?;
-        files::put_in_place(writer.file, &path)?;
-        held.insert(program, Arc::new(StoredWeights::new(writer.head, path)));
+        owned_by(&held, &program, head.owner_name.as_deref(), clients).map_err(std::io::Error::other)?;
+        files::put_in_place(file, &path)?;
+        held.insert(program, Arc::new(StoredWeights::new(head, path)));
         Ok(())
     }
 
@@ -277,6 +274,15 @@ impl Store {
     fn lock(&self) -> MutexGuard<'_, HashMap<Hex<32>, Arc<StoredWeights>>> {
         // The map is whole between any two statements.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The head of the file at `path`, which must have its program's name.
+fn read_head(path: &Path) -> Result<Head, String> {
+    let (head, ..) = FORMAT.open::<Head>(path)?;
+    match path.file_stem().is_some_and(|stem| stem.to_string_lossy() == head.upload.program.to_string()) {
+        true => Ok(head),
+        false => Err(FORMAT.corrupted(path, "it has the name of another program")),
     }
 }
 
@@ -312,15 +318,13 @@ impl Head {
 /// A state file being written. Dropped, it leaves nothing.
 pub(crate) struct Writer {
     head: Head,
-    file: NamedTempFile,
-    hasher: blake3::Hasher,
+    file: headed_file::Writer,
 }
 
 impl Writer {
     /// Appends a piece of the program or the payload.
     pub fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        self.hasher.update(bytes);
-        self.file.write_all(bytes)
+        self.file.write(bytes)
     }
 }
 
@@ -346,7 +350,7 @@ impl StoredWeights {
 
     /// What the file is like now.
     pub fn stamp(&self) -> Result<Stamp, String> {
-        Stamp::of(self.file()).map_err(|error| unreadable(&self.path, &error))
+        Stamp::of(self.file()).map_err(|error| FORMAT.unreadable(&self.path, &error))
     }
 
     /// All of the file was read and is sound; it was like this when that began.
@@ -373,15 +377,15 @@ impl StoredWeights {
     fn read_all(&self) -> Result<(), String> {
         let (rest, hasher) = self.open_file()?;
         let ShareWeights { program_bytes, payload_bytes, .. } = self.head.upload;
-        Payload::new(&self.path, rest, hasher, program_bytes.saturating_add(payload_bytes)).read_all()
+        Payload::new(FORMAT, &self.path, rest, hasher, program_bytes.saturating_add(payload_bytes)).read_all()
     }
 
     /// What follows the head, which must be the one that this party started with.
     fn open_file(&self) -> Result<(BufReader<File>, blake3::Hasher), String> {
-        let (head, rest, hasher) = open(self.file())?;
+        let (head, rest, hasher) = FORMAT.open::<Head>(self.file())?;
         match head == self.head {
             true => Ok((rest, hasher)),
-            false => Err(corrupted(&self.path, "it is no longer the file this party started with")),
+            false => Err(FORMAT.corrupted(&self.path, "it is no longer the file this party started with")),
         }
     }
 
@@ -397,7 +401,7 @@ impl StoredWeights {
 
     /// The ring they are shared in.
     pub fn ring(&self) -> Result<Ring, String> {
-        Ring::try_from(self.head.ring).map_err(|_| corrupted(&self.path, "its ring is none"))
+        Ring::try_from(self.head.ring).map_err(|_| FORMAT.corrupted(&self.path, "its ring is none"))
     }
 
     /// The keys of all parties they were shared with, in role order.
@@ -407,7 +411,7 @@ impl StoredWeights {
 
     /// Opens the file: the program, and the weights to be read after it. The error names the file and the way out.
     pub fn open(&self) -> Result<(Program, Payload), String> {
-        let damaged = |what: &str| corrupted(&self.path, what);
+        let damaged = |what: &str| FORMAT.corrupted(&self.path, what);
         let (mut rest, mut hasher) = self.open_file()?;
         let head = &self.head;
         let len = usize::try_from(head.upload.program_bytes).map_err(|_| damaged("its sizes are impossible"))?;
@@ -422,7 +426,7 @@ impl StoredWeights {
         if Hex::from(program.hash()) != head.upload.program || RingMessage::from(program.ring()) != head.ring {
             return Err(damaged("it holds another program than it says"));
         }
-        Ok((program, Payload::new(&self.path, rest, hasher, head.upload.payload_bytes)))
+        Ok((program, Payload::new(FORMAT, &self.path, rest, hasher, head.upload.payload_bytes)))
     }
 }
 

@@ -5,10 +5,10 @@ use std::path::Path;
 use covey_store::Batches;
 use zeroize::Zeroizing;
 
+use crate::headed_file::Payload;
 use crate::masks::MaskStore;
 use crate::quota::Quotas;
 use crate::runs::{self, About};
-use crate::share_file::Payload;
 use crate::state::Store;
 
 const PIECE: usize = 1 << 16;

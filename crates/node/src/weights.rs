@@ -19,9 +19,9 @@ use tracing::{info, warn};
 use zeroize::Zeroizing;
 
 use crate::budget::{Charge, Memory};
+use crate::headed_file::Payload;
 use crate::lanes::over;
 use crate::masks::{MaskStore, Masks};
-use crate::share_file::Payload;
 use crate::state::StoredWeights;
 
 /// The longest wait for another session that prepares the same weights.

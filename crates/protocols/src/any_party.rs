@@ -217,6 +217,14 @@ impl<P: Served> Local for Erased<P> {
     fn not(&mut self, x: &AnyBits) -> AnyBits {
         AnyBits::new(self.0.not(x.known()))
     }
+
+    fn components(&self, x: &AnyShare) -> Vec<Tensor<P::Word>> {
+        self.0.components(x.known())
+    }
+
+    fn from_components(&self, shape: &[usize], components: Vec<Tensor<P::Word>>) -> Option<AnyShare> {
+        self.0.from_components(shape, components).map(AnyShare::new)
+    }
 }
 
 /// The same source, of protocol `P`.

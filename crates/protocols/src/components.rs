@@ -145,4 +145,23 @@ impl<P: Additive> Local for P {
             |index| if Some(index) == public { x.part(index).map(|word| !word) } else { x.part(index).clone() },
         )
     }
+
+    fn components(&self, x: &P::Arith) -> Vec<Tensor<P::Word>> {
+        let mut parts = Vec::new();
+        if self.holds_shares() {
+            P::Arith::make(|index| {
+                parts.push(x.part(index).clone());
+                x.part(index).clone()
+            });
+        }
+        parts
+    }
+
+    fn from_components(&self, shape: &[usize], components: Vec<Tensor<P::Word>>) -> Option<P::Arith> {
+        let mut left = components.into_iter();
+        let holds = self.holds_shares();
+        let mut next = || left.next().filter(|part| part.shape() == shape).ok_or(());
+        let share = P::Arith::build(|_| if holds { next() } else { Ok(Tensor::zeros(shape)) }).ok()?;
+        left.next().is_none().then_some(share)
+    }
 }

@@ -265,6 +265,14 @@ impl Local for Planner {
     fn not(&mut self, x: &PlannedBits) -> PlannedBits {
         x.clone()
     }
+
+    fn components(&self, _x: &PlannedTensor) -> Vec<Tensor<u64>> {
+        Vec::new()
+    }
+
+    fn from_components(&self, shape: &[usize], _components: Vec<Tensor<u64>>) -> Option<PlannedTensor> {
+        Some(self.tensor(shape))
+    }
 }
 
 impl Linear for Planner {

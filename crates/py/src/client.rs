@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use covey_client::{ClientConfig, ClientError, Inferences, Progress, SessionOptions, Waiting};
+use covey_client::{ClientConfig, ClientError, Inferences, Progress, Resumption, SessionOptions, Waiting};
 use covey_data_owner::OwnSession;
 use covey_messages::config::Peer;
-use covey_messages::{Done, IN_FLIGHT, OptionsMessage, PartyStatus, PhaseMessage, Usage};
+use covey_messages::{Done, Hex, IN_FLIGHT, OptionsMessage, PartyStatus, PhaseMessage, Usage};
 use covey_node::{PartyConfig, own_stores};
 use covey_protocols::circuits::UnknownAdder;
 use covey_protocols::{Options, UnknownLinearMethod};
@@ -243,6 +243,31 @@ impl Session {
         Ok((outputs_to(py, done.outputs)?, profile, used))
     }
 
+    /// Has the parties keep a checkpoint of the job that this client calls `job` (32 hexadecimal digits). Returns the runs until then.
+    fn keep(&self, py: Python<'_>, job: &str) -> PyResult<u64> {
+        let job = job_of(job)?;
+        self.work(py, None, move |session, _| Ok(session.keep(job)?))
+    }
+
+    /// Makes the next run continue from the job's latest checkpoint. Returns the runs until then, or none where the parties have no
+    /// checkpoint in common, and the name of a party that lacks one which others have.
+    fn resume(&self, py: Python<'_>, job: &str) -> PyResult<(Option<u64>, Option<String>)> {
+        let job = job_of(job)?;
+        self.work(py, None, move |session, _| {
+            Ok(match session.resume(job)? {
+                Resumption::From(runs) => (Some(runs), None),
+                Resumption::Nothing => (None, None),
+                Resumption::Lacking(party) => (None, Some(party)),
+            })
+        })
+    }
+
+    /// Has the parties erase the job's checkpoints.
+    fn forget(&self, py: Python<'_>, job: &str) -> PyResult<()> {
+        let job = job_of(job)?;
+        self.work(py, None, move |session, _| Ok(session.forget(job)?))
+    }
+
     /// Ends the session for all. While an interrupted inference still runs, it ends as soon as that does.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let session = self.0.clone();
@@ -270,6 +295,11 @@ impl Session {
             work(held(&mut guard)?, reporter)
         })
     }
+}
+
+fn job_of(text: &str) -> Result<[u8; 16], Failure> {
+    let job: Result<Hex<16>, _> = text.parse();
+    job.map(|name| name.0).map_err(|_| Failure::new(format!("'{text}' names no job: use 32 hexadecimal digits")))
 }
 
 fn phase_of(name: &str) -> Result<PhaseMessage, Failure> {

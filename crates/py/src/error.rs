@@ -4,22 +4,28 @@ use std::any::Any;
 use std::fmt::Display;
 use std::panic;
 
+use covey_client::ClientError;
 use pyo3::PyErr;
 
 pyo3::import_exception!(covey.errors, CoveyError);
+pyo3::import_exception!(covey.errors, PartyLostError);
 
 /// An error on its way to Python, in one line. Any error converts into it, so `?` works on all of them.
-pub(crate) struct Failure(String);
+pub(crate) struct Failure {
+    line: String,
+    /// A party was lost, which may come back.
+    party_lost: bool,
+}
 
 impl Failure {
     pub(crate) fn new(text: impl Display) -> Self {
         // A terminal, and whoever parses stderr, sees one line whatever a system message holds.
-        Failure(text.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
+        Failure { line: text.to_string().split_whitespace().collect::<Vec<_>>().join(" "), party_lost: false }
     }
 
     /// The line.
     pub(crate) fn into_line(self) -> String {
-        self.0
+        self.line
     }
 
     /// What a thread panicked with: a defect in Covey.
@@ -30,15 +36,20 @@ impl Failure {
     }
 }
 
-impl<E: std::error::Error> From<E> for Failure {
+impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Failure::new(error)
+        let seen: &dyn std::error::Error = &error;
+        let party_lost = seen.downcast_ref().is_some_and(ClientError::is_loss);
+        Failure { party_lost, ..Failure::new(error) }
     }
 }
 
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
-        CoveyError::new_err(failure.0)
+        match failure.party_lost {
+            true => PartyLostError::new_err(failure.line),
+            false => CoveyError::new_err(failure.line),
+        }
     }
 }
 

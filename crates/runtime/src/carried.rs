@@ -64,6 +64,39 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
         Some(())
     }
 
+    /// What a run left, in the program's order: each value that the next run begins with, and what opens of it at the end. `None` where
+    /// there was no run.
+    pub fn shares(&self, program: &Program) -> Option<Vec<&P::Arith>> {
+        let mut shares = Vec::new();
+        for pair in program.carried() {
+            shares.push(self.next.get(&pair.value)?);
+            if let Some(id) = pair.opens {
+                shares.push(self.opens.get(&id)?);
+            }
+        }
+        (!shares.is_empty()).then_some(shares)
+    }
+
+    /// What a run over `batch` samples left, from its shares in the order of [`CarriedShares::shares`]; `share` gives the next one, of the
+    /// shape asked for.
+    ///
+    /// # Errors
+    /// Those of `share`.
+    pub fn restored<E>(
+        program: &Program,
+        batch: usize,
+        mut share: impl FnMut(&[usize]) -> Result<P::Arith, E>,
+    ) -> Result<Self, E> {
+        let mut restored = CarriedShares::default();
+        for pair in program.carried() {
+            restored.next.insert(pair.value, share(&program.value(pair.value).full_shape(batch))?);
+            if let Some(id) = pair.opens {
+                restored.opens.insert(id, share(&program.value(id).full_shape(batch))?);
+            }
+        }
+        Ok(restored)
+    }
+
     /// What opens at the end of a sequence of runs over `batch` samples, in the program's order. Nothing is left here: the sequence
     /// cannot be gone on with.
     ///

@@ -195,7 +195,8 @@ def _around_party(path: Path) -> list[Finding]:
 def _usage(entries: Iterable[dict[str, Any]]) -> list[Finding]:
     findings = []
     for entry in entries:
-        sizes = [entry.get(key, 0) for key in ("share_bytes", "runs_bytes", "masks_bytes", "ots_bytes")]
+        kinds = ("share_bytes", "runs_bytes", "masks_bytes", "checkpoints_bytes", "ots_bytes")
+        sizes = [entry.get(key, 0) for key in kinds]
         what = "correlated OTs" if "ots_bytes" in entry else f"program {entry['name']}"
         at = f" at {entry['party']}" if entry["party"] else ""
         findings.append(Finding("usage", f"{what}{at}: {console.amount(sum(sizes))} on disk", usage=entry))

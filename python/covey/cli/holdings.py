@@ -91,14 +91,15 @@ def _with_stocks(party: str, usage: Iterable[dict[str, Any]], stores: Iterable[d
 
 def usage_table(entries: Sequence[dict[str, Any]]) -> Any:
     """Bytes by program and party, in 80 columns."""
-    table = console.table("what programs take", ["program", "party"], ["shares", "runs", "masks", "memory", "a run"])
+    table = console.table("what programs take", ["program", "party"], ["shares", "offline", "kept", "memory", "a run"])
     table.columns[0].max_width = table.columns[1].max_width = 14
     for entry in entries:
         if "ots_bytes" in entry:
             ots = console.amount(entry["ots_bytes"])
             table.add_row(console.cell("correlated OTs"), console.cell(entry["party"]), "", ots)
             continue
-        sizes = [entry["share_bytes"], entry["runs_bytes"], entry["masks_bytes"], entry["memory_bytes"]]
+        offline = entry["runs_bytes"] + entry["masks_bytes"]
+        sizes = [entry["share_bytes"], offline, entry["checkpoints_bytes"], entry["memory_bytes"]]
         shown = ["-" if size is None else console.amount(size) for size in sizes]
         run = entry["run_memory"]
         table.add_row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,6 +56,17 @@ Out = Annotated[
         "--out", "-o", metavar="FILE", help="Open the weights at the end and write them: .npz, or the model's format."
     ),
 ]
+Checkpoints = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="run.json",
+        help="Have the parties keep checkpoints. This file tells of the run: the same command continues it.",
+    ),
+]
+Every = Annotated[int, typer.Option(min=1, metavar="STEPS", help="From one checkpoint to the next.")]
+Patience = Annotated[
+    float, typer.Option(min=0, metavar="MINUTES", help="With --checkpoints: how long to wait for a party that failed.")
+]
 Config = Annotated[
     Path | None, typer.Option(metavar="client.toml", help="Parties on other machines, which hold the job's weights.")
 ]
@@ -82,6 +94,9 @@ def train(
     compile_only: Compile = None,
     open_weights: OpenWeights = False,
     out: Out = None,
+    checkpoints: Checkpoints = None,
+    every: Every = 50,
+    patience: Patience = 10.0,
     protocol: Protocol = "trio",
     parties: PartyCount = None,
     local: Local = False,
@@ -94,6 +109,8 @@ def train(
     """Train a model privately: the parties learn neither samples nor weights, and keep the weights as shares."""
     from covey.importers.source import is_model_file
     from covey.model import load
+    from covey.training.files import write
+    from covey.training.patience import again_until
     from covey.training.trainer import Trainer
 
     if data is None or labels is None:
@@ -123,16 +140,39 @@ def train(
     else:
         loaded = load(model, weights=weights)
     kind = protocol_of(config, None) if config is not None else check_protocol(protocol)
-    with session_of(loaded, kind, config, local, parties, timeout, device, as_json) as session:
-        trainer = Trainer(session)
-        with console.progress(quiet=as_json) as report:
-            for epoch in trainer.fit(data, labels, epochs, seed=seed, progress=report):
-                _show(epoch, as_json)
-        if out is not None:
-            from covey.training.files import write
 
-            write(out, trainer.weights(), model if is_model_file(model) else None)
-            console.note(f"the trained weights are in {out}")
+    def attempt(opened: Callable[[], None]) -> None:
+        with session_of(loaded, kind, config, local, parties, timeout, device, as_json) as session:
+            opened()
+            trainer = Trainer(session, checkpoints=checkpoints, every=every)
+            if trainer.taken:
+                console.note(f"step {trainer.taken} is the latest checkpoint: the run continues there")
+            with console.progress(quiet=as_json) as report:
+                for epoch in trainer.fit(data, labels, epochs, seed=seed, progress=report):
+                    _show(epoch, as_json)
+            if out is not None:
+                write(out, trainer.weights(), model if is_model_file(model) else None)
+                console.note(f"the trained weights are in {out}")
+                trainer.forget()
+
+    if checkpoints is None:
+        attempt(lambda: None)
+    else:
+        _check_state(config)
+        begun = checkpoints.exists()
+        again_until(attempt, 60 * patience, lambda: _kept(checkpoints), console.note, begun=begun)
+
+
+def _check_state(config: Path | None) -> None:
+    if config is None:
+        raise OptionError("--checkpoints are for parties that last, which --config names: parties of --local do not")
+
+
+def _kept(path: Path) -> int:
+    """Steps until the latest checkpoint."""
+    from covey.training.run_file import RunFile
+
+    return RunFile.kept_in(path)
 
 
 def _check_out(out: Path | None, model: Path) -> None:

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from covey.clear import ClearSession
-from covey.errors import CoveyError, DataError, ModelError, OptionError
+from covey.errors import CoveyError, DataError, ModelError, OptionError, PartyLostError
 from covey.explanation import is_training
 from covey.inputs import Data
 from covey.training.losses import LABELS
 from covey.training.minibatches import Arrays, Form, Records, read, shuffled
+from covey.training.run_file import RunFile
 from covey.training.step import LOSS, OPENED, RIGHT
 
 if TYPE_CHECKING:
     from covey._core import Program
-    from covey.client import Progress
+    from covey.client import Progress, Resumption
     from covey.result import Opened, Result
 
 AT_ONCE = 8
 """So many minibatches are one request."""
+
+EVERY = 50
+"""Steps from one checkpoint to the next."""
 
 
 class Runs(Protocol):
@@ -37,6 +44,19 @@ class Runs(Protocol):
 
     def end(self) -> Opened:
         """What opens at the end of a sequence."""
+
+
+class Keeping(Runs, Protocol):
+    """A session whose parties keep checkpoints."""
+
+    def keep(self, job: str) -> int:
+        """Keep what the runs before carry."""
+
+    def resume(self, job: str) -> Resumption:
+        """Continue from the latest checkpoint in common."""
+
+    def forget(self, job: str) -> None:
+        """Erase the job's checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +90,50 @@ class Trainer:
 
     The data owner's process: samples and labels leave it in shares alone, and the losses, and the weights if the job
     says so, open to it.
+
+    With `checkpoints`, a file of this machine, the parties keep the run's weights and moments on their disks every so
+    many steps. Where the file describes a run that has begun, this trainer continues it after the latest checkpoint
+    that all parties have. Give `fit` the same data and seed then: it takes the steps that are left.
     """
 
-    def __init__(self, session: Runs) -> None:
+    def __init__(self, session: Runs, *, checkpoints: str | os.PathLike[str] | None = None, every: int = EVERY) -> None:
         self.program = session.program
         self.forms, self.batch = _forms_of(self.program)
         self.labels = _labels_of(self.program)
         self._session = session
-        self._taken = 0
+        self._taken, self._ended = 0, False
         # In the clear a step that passes a bound is named; with parties a request of several takes less time.
         self._at_once = 1 if isinstance(session, ClearSession) else AT_ONCE
+        self._every = every
+        self._run = None if checkpoints is None else self._resumed(checkpoints)
 
     @property
     def taken(self) -> int:
-        """Steps so far."""
+        """Steps so far, those of a resumed run included."""
         return self._taken
+
+    def _resumed(self, path: str | os.PathLike[str]) -> RunFile:
+        if isinstance(self._session, ClearSession):
+            raise OptionError("protocol clear has no parties to keep checkpoints: leave them out")
+        if self._every < 1:
+            raise OptionError(f"a checkpoint every {self._every} steps: ask for at least 1")
+        run = RunFile.open(path, self.program.hash)
+        if run.data is None:
+            return run
+        found = cast(Keeping, self._session).resume(run.job)
+        if found.runs is None and run.kept:
+            why = f"{found.lacking} has not the one that others have" if found.lacking else "no party has any"
+            raise CoveyError(
+                f"the parties have no checkpoint in common of the run '{path}' ({why}): start each with the state "
+                f"folder that it had, or name another file for a new run"
+            )
+        if found.runs is None and found.lacking:
+            # Some died before all had written the first one.
+            run.job = secrets.token_hex(16)
+        self._taken = run.kept = found.runs or 0
+        run.back_to(self._taken)
+        run.write()
+        return run
 
     def step(self, data: Data, labels: Any) -> Steps:
         """One step on one minibatch. Raises `DataError` for data that do not fit it."""
@@ -102,32 +151,40 @@ class Trainer:
         """Epochs over a data set in whole minibatches, each as it is done. Its order follows from `seed`.
 
         Samples that fill no minibatch are left out of an epoch, others in each. `progress` is told the steps done, all
-        steps and the last loss.
+        steps and the last loss. Of a run with checkpoints `epochs` are those of the whole run: it continues where it
+        is, and an epoch's losses are those of all its steps, its time and bytes those of the steps taken now.
         """
         if epochs < 1:
             raise OptionError(f"{epochs} epochs: ask for at least 1")
         records = read(data, labels, self.forms, self.batch)
+        if self._run is not None:
+            if self._ended:
+                raise OptionError("the weights opened, which ended this run: continue it with another Trainer")
+            self._run.begin(records, seed)
         return self._epochs(records, epochs, seed, progress)
 
     def _epochs(self, records: Records, epochs: int, seed: int, progress: Progress | None) -> Iterator[Epoch]:
+        batches = len(records) // self.batch
         for number in range(1, epochs + 1):
+            done = min(max(self._taken - (number - 1) * batches, 0), batches) if self._run is not None else 0
+            if done == batches:
+                continue
             start = time.perf_counter()
             parts: list[Steps] = []
-            losses: list[float] = []
-            waiting: list[Arrays] = []
-            batches = len(records) // self.batch
-            for index, minibatch in enumerate(records.minibatches(self.batch, shuffled(len(records), seed, number))):
-                waiting.append(minibatch)
-                if len(waiting) == self._at_once or index == batches - 1:
-                    parts.append(self._steps(waiting, losses))
-                    waiting = []
-                    if progress is not None:
-                        done = (number - 1) * batches + len(losses)
-                        progress(done, epochs * batches, f"epoch {number} of {epochs}, loss {losses[-1]:.4f}")
+            losses, right = self._recorded((number - 1) * batches, done)
+            minibatches = records.minibatches(self.batch, shuffled(len(records), seed, number))
+            left = itertools.islice(minibatches, done, None)
+            while waiting := list(itertools.islice(left, self._together())):
+                parts.append(self._steps(waiting, losses, right))
+                self._keep_every()
+                if progress is not None:
+                    taken = (number - 1) * batches + len(losses)
+                    progress(taken, epochs * batches, f"epoch {number} of {epochs}, loss {losses[-1]:.4f}")
+            known = [count for count in right if count is not None]
             yield Epoch(
                 loss=float(np.mean(losses)),
-                right=None if parts[0].right is None else sum(part.right or 0 for part in parts),
-                labels=sum(part.labels for part in parts),
+                right=sum(known) if len(known) == len(right) else None,
+                labels=self.labels * len(losses),
                 steps=len(losses),
                 seconds=time.perf_counter() - start,
                 bytes=sum(part.bytes for part in parts),
@@ -135,8 +192,47 @@ class Trainer:
                 number=number,
                 losses=losses,
             )
+        self._keep()
 
-    def _steps(self, minibatches: list[Arrays], losses: list[float] | None = None) -> Steps:
+    def _recorded(self, start: int, count: int) -> tuple[list[float], list[int | None]]:
+        """What so many steps of the run from `start` on came to."""
+        if self._run is None:
+            return [], []
+        return self._run.losses[start : start + count], self._run.right[start : start + count]
+
+    def _together(self) -> int:
+        """How many steps the next request takes: it ends where a checkpoint is to be kept."""
+        if self._run is None:
+            return self._at_once
+        return min(self._at_once, self._every - self._taken % self._every)
+
+    def _keep_every(self) -> None:
+        if self._run is not None and self._taken % self._every == 0:
+            self._keep()
+
+    def _keep(self) -> None:
+        """Have the parties keep a checkpoint, if steps were taken since the last."""
+        if self._run is None or self._taken == self._run.kept:
+            return
+        # Before the parties: of the steps up to any checkpoint of theirs the file tells what they came to.
+        self._run.write()
+        self._run.kept = cast(Keeping, self._session).keep(self._run.job)
+        self._run.write()
+
+    def forget(self) -> None:
+        """Remove the run's file, and have the parties erase its checkpoints. What was trained stays in the session."""
+        if self._run is not None:
+            # In this order: a run whose file is there can always be continued.
+            self._run.remove()
+            cast(Keeping, self._session).forget(self._run.job)
+            self._run = None
+
+    def _steps(
+        self,
+        minibatches: list[Arrays],
+        losses: list[float] | None = None,
+        right: list[int | None] | None = None,
+    ) -> Steps:
         start = time.perf_counter()
         try:
             done = self._session.infer_all(minibatches, continues=self._taken > 0)
@@ -144,19 +240,21 @@ class Trainer:
             raise
         except CoveyError as error:
             which = f"step {self._taken + 1}" + (f" to {self._taken + len(minibatches)}" * (len(minibatches) > 1))
-            raise CoveyError(f"{which}: {error}") from None
+            kind = PartyLostError if isinstance(error, PartyLostError) else CoveyError
+            raise kind(f"{which}: {error}") from None
         self._taken += len(minibatches)
         results: list[Result] = done.results
         found = [float(result.outputs[LOSS].item()) for result in results]
-        if losses is not None:
+        counts = [int(one.outputs[RIGHT].item()) if RIGHT in one.outputs else None for one in results]
+        if self._run is not None:
+            self._run.took(found, counts)
+        if losses is not None and right is not None:
             losses += found
-        right = None
-        if RIGHT in results[0].outputs:
-            right = sum(int(result.outputs[RIGHT].item()) for result in results)
+            right += counts
         total = done.work.profile.total
         return Steps(
             loss=float(np.mean(found)),
-            right=right,
+            right=sum(count or 0 for count in counts) if RIGHT in results[0].outputs else None,
             labels=self.labels * len(results),
             steps=len(results),
             seconds=time.perf_counter() - start,
@@ -167,14 +265,15 @@ class Trainer:
     def weights(self) -> dict[str, npt.NDArray[np.float64]]:
         """What was trained, by the model's names: it opens to this process, and the training ends.
 
-        Raises a `CoveyError` where the job opens no weights, or no step was taken.
+        A run with checkpoints can be continued by another trainer until `forget`. Raises a `CoveyError` where the job
+        opens no weights, or no step was taken.
         """
         if not any(entry["opens"] for entry in self.program.carried):
             raise OptionError("this job opens no weights: compile it with open_weights=True (--open-weights)")
         if not self._taken:
             raise OptionError("no step was taken: the weights are those of the model")
         opened = self._session.end()
-        self._taken = 0
+        self._taken, self._ended = 0, self._run is not None
         return {_name(name): array for name, array in opened.values.items()}
 
 

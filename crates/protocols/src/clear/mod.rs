@@ -306,6 +306,17 @@ impl Local for Clear {
     fn not(&mut self, x: &ClearBits) -> ClearBits {
         ClearBits(x.0.map(|x| !x))
     }
+
+    fn components(&self, x: &ClearTensor) -> Vec<Tensor<u64>> {
+        vec![self.tensor(x)]
+    }
+
+    fn from_components(&self, shape: &[usize], components: Vec<Tensor<u64>>) -> Option<ClearTensor> {
+        match &components[..] {
+            [value] if value.shape() == shape => Some(self.share(value)),
+            _ => None,
+        }
+    }
 }
 
 impl Linear for Clear {

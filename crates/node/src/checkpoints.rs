@@ -1,0 +1,303 @@
+//! Checkpoints in a party's state folder: its shares of what a client's job carries from run to run, one file each (`headed_file`).
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use covey_messages::{Checkpoint, Hex, RingMessage};
+use covey_program::Program;
+use covey_protocols::any_party::AnyParty;
+use covey_ring::{Ring, Tensor, Word};
+use covey_runtime::CarriedShares;
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+
+use crate::files;
+use crate::headed_file::Format;
+
+pub(crate) const FOLDER: &str = "checkpoints";
+const SUFFIX: &str = "checkpoint";
+const FORMAT: Format = Format {
+    magic: b"COVEYCKP",
+    version: 1,
+    way_out: "remove it; the job goes on from its checkpoint before, if all parties have that",
+};
+
+/// Of each job a party keeps its last ones, so that one is left in common where a party dies before it has written the next.
+const LAST: usize = 2;
+/// Of a client's jobs for one program it keeps those that were written last.
+const JOBS: usize = 4;
+
+/// Whose checkpoint a file is, and what may go on from it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Job {
+    /// The client's name for it.
+    pub name: Hex<16>,
+    /// What this party calls the client.
+    pub client: String,
+    pub program: Hex<32>,
+    pub weights_version: Hex<16>,
+    pub protocol: String,
+    pub ring: RingMessage,
+    pub role: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    job: Job,
+    checkpoint: Checkpoint,
+    /// Components of each share.
+    components: usize,
+}
+
+/// A file of the folder.
+struct Stored {
+    path: PathBuf,
+    head: Head,
+    written: SystemTime,
+}
+
+/// All checkpoints of a party.
+pub(crate) struct CheckpointStore {
+    folder: PathBuf,
+}
+
+impl CheckpointStore {
+    /// Those in a party's state folder.
+    pub fn new(state: &Path) -> Self {
+        CheckpointStore { folder: state.join(FOLDER) }
+    }
+
+    /// The checkpoints of a job.
+    pub fn of(&self, job: &Job) -> Vec<Checkpoint> {
+        self.stored(|head| head.job == *job).into_iter().map(|stored| stored.head.checkpoint).collect()
+    }
+
+    /// Writes a checkpoint; of the job, and of the client's jobs, older ones make room.
+    pub fn keep<W: Word>(
+        &self,
+        job: &Job,
+        checkpoint: Checkpoint,
+        shares: impl Iterator<Item = Vec<Tensor<W>>>,
+        ring: Ring,
+    ) -> Result<(), String> {
+        let path = self.path(job, &checkpoint);
+        let write = || {
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+            let mut shares = shares.peekable();
+            let components = shares.peek().map_or(0, Vec::len);
+            let mut writer = FORMAT.begin(&self.folder, &Head { job: job.clone(), checkpoint, components })?;
+            for component in shares.flatten() {
+                writer.write_words(component.data(), ring)?;
+            }
+            files::put_in_place(writer.finish()?, &path)
+        };
+        write().map_err(|error: std::io::Error| format!("cannot write {}: {error}", path.display()))?;
+        self.make_room(job);
+        Ok(())
+    }
+
+    /// The shares of a checkpoint.
+    pub fn load<W: Word>(
+        &self,
+        job: &Job,
+        checkpoint: &Checkpoint,
+        party: &AnyParty<W>,
+        program: &Program,
+    ) -> Result<CarriedShares<AnyParty<W>>, String> {
+        let path = self.path(job, checkpoint);
+        let (head, mut payload) = FORMAT.open_whole::<Head>(&path)?;
+        if (&head.job, &head.checkpoint) != (job, checkpoint) {
+            return Err(FORMAT.corrupted(&path, "it has the name of another"));
+        }
+        let ring = program.ring();
+        let share = |shape: &[usize]| {
+            let count = shape.iter().product();
+            let component = |_| payload.words(count, ring).map(|words| Tensor::new(shape, words));
+            let components = (0..head.components).map(component).collect::<Result<Vec<Tensor<W>>, String>>()?;
+            let misfit = || FORMAT.corrupted(&path, "its shares are not this role's");
+            party.from_components(shape, components).ok_or_else(misfit)
+        };
+        let carried = CarriedShares::restored(program, checkpoint.batch, share)?;
+        payload.finish()?;
+        Ok(carried)
+    }
+
+    /// Erases all checkpoints of a job but those of `spared`.
+    pub fn forget(&self, job: &Job, spared: Option<&Checkpoint>) -> Result<(), String> {
+        self.erase(self.stored(|head| head.job == *job && Some(&head.checkpoint) != spared))
+    }
+
+    /// Erases the checkpoints of all jobs of a program.
+    pub fn delete(&self, program: &Hex<32>) -> Result<(), String> {
+        self.erase(self.stored(|head| head.job.program == *program))
+    }
+
+    /// Bytes of the checkpoints of a program.
+    pub fn bytes(&self, program: &Hex<32>) -> u64 {
+        let stored = self.stored(|head| head.job.program == *program);
+        stored.iter().filter_map(|stored| Some(fs::metadata(&stored.path).ok()?.len())).sum()
+    }
+
+    /// What was just written stays.
+    fn make_room(&self, job: &Job) {
+        let mut own = self.stored(|head| head.job.client == job.client && head.job.program == job.program);
+        own.sort_by_key(|stored| std::cmp::Reverse((stored.written, stored.head.checkpoint.runs)));
+        let (mut jobs, mut last): (Vec<Hex<16>>, usize) = (vec![job.name], 0);
+        let stays = |stored: &Stored| {
+            let name = stored.head.job.name;
+            if name == job.name {
+                last += 1;
+                return last <= LAST;
+            }
+            if !jobs.contains(&name) {
+                jobs.push(name);
+            }
+            jobs.iter().take(JOBS).any(|kept| *kept == name)
+        };
+        let (_, old): (Vec<Stored>, Vec<Stored>) = own.into_iter().partition(stays);
+        if let Err(problem) = self.erase(old) {
+            warn!("{problem}");
+        }
+    }
+
+    fn erase(&self, stored: Vec<Stored>) -> Result<(), String> {
+        for Stored { path, head, .. } in stored {
+            match files::erase(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(format!("cannot remove {}: {error}", path.display()));
+                }
+                _ => {
+                    let program = head.job.program.short();
+                    info!(program, client = head.job.client, runs = head.checkpoint.runs, "checkpoint erased");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&self, job: &Job, checkpoint: &Checkpoint) -> PathBuf {
+        // Of clients that choose the same name, each has its own files.
+        let owner = blake3::hash(format!("{}\0{}\0{}", job.client, job.program, job.role).as_bytes()).to_hex();
+        let Checkpoint { runs, session, .. } = checkpoint;
+        self.folder.join(format!("{}-{}-{runs}-{session}.{SUFFIX}", job.name, &owner[..16]))
+    }
+
+    /// The files whose head reads and is one of those; others are left alone.
+    fn stored(&self, applies: impl Fn(&Head) -> bool) -> Vec<Stored> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let files = entries.filter(|path| path.extension().is_some_and(|extension| extension == SUFFIX));
+        let read = files.filter_map(|path| match FORMAT.open::<Head>(&path) {
+            Ok((head, ..)) => {
+                let written = fs::metadata(&path).and_then(|about| about.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+                Some(Stored { path, head, written })
+            }
+            Err(problem) => {
+                warn!("{problem}");
+                None
+            }
+        });
+        read.filter(|stored| applies(&stored.head)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const RING: Ring = Ring::Pow2(37);
+
+    fn job(name: u8) -> Job {
+        Job {
+            name: Hex([name; 16]),
+            client: "data".into(),
+            program: Hex([1; 32]),
+            weights_version: Hex([2; 16]),
+            protocol: "two-party".into(),
+            ring: RING.into(),
+            role: 1,
+        }
+    }
+
+    fn at(runs: u64, session: u8) -> Checkpoint {
+        Checkpoint { runs, batch: 1, session: Hex([session; 16]) }
+    }
+
+    fn keep(store: &CheckpointStore, job: &Job, checkpoint: Checkpoint) {
+        let shares = [vec![Tensor::new([2, 3], (1..7).collect::<Vec<u64>>())], vec![Tensor::new([1], vec![9])]];
+        store.keep(job, checkpoint, shares.into_iter(), RING).unwrap();
+    }
+
+    fn runs(store: &CheckpointStore, job: &Job) -> Vec<u64> {
+        let mut runs: Vec<u64> = store.of(job).iter().map(|checkpoint| checkpoint.runs).collect();
+        runs.sort_unstable();
+        runs
+    }
+
+    #[test]
+    fn the_last_checkpoints_of_the_last_jobs_are_kept_for_their_client_alone() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let store = CheckpointStore::new(folder.path());
+        assert!(store.of(&job(1)).is_empty());
+        for step in [10, 20, 30] {
+            keep(&store, &job(1), at(step, 1));
+        }
+        assert_eq!(runs(&store, &job(1)), [20, 30]);
+        // Continued from the former: what one party has beyond it goes.
+        store.forget(&job(1), Some(&at(20, 1))).unwrap();
+        keep(&store, &job(1), at(30, 2));
+        assert_eq!(store.of(&job(1)).len(), 2);
+        assert!(store.of(&job(1)).contains(&at(30, 2)) && store.of(&job(1)).contains(&at(20, 1)));
+        for other in [
+            Job { client: "other".into(), ..job(1) },
+            Job { weights_version: Hex([3; 16]), ..job(1) },
+            Job { role: 0, ..job(1) },
+            Job { protocol: "beaver".into(), ..job(1) },
+        ] {
+            assert!(store.of(&other).is_empty(), "{other:?}");
+        }
+        for name in 2..=4 {
+            keep(&store, &job(name), at(1, 1));
+        }
+        assert_eq!((1..=4).map(|name| store.of(&job(name)).len()).collect::<Vec<_>>(), [2, 1, 1, 1]);
+        keep(&store, &job(5), at(1, 1));
+        assert_eq!((1..=5).filter(|name| store.of(&job(*name)).is_empty()).count(), 1);
+        assert!(!store.of(&job(5)).is_empty());
+        assert!(store.bytes(&Hex([1; 32])) > 0);
+        store.delete(&Hex([9; 32])).unwrap();
+        assert!(!store.of(&job(5)).is_empty());
+        store.delete(&Hex([1; 32])).unwrap();
+        assert!((1..=5).all(|name| store.of(&job(name)).is_empty()) && store.bytes(&Hex([1; 32])) == 0);
+    }
+
+    #[test]
+    fn a_file_is_its_owners_alone_and_one_that_is_damaged_is_refused() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let store = CheckpointStore::new(folder.path());
+        keep(&store, &job(1), at(10, 1));
+        let path = store.path(&job(1), &at(10, 1));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let read = || -> Result<Vec<u64>, String> {
+            let (head, mut payload) = FORMAT.open_whole::<Head>(&path)?;
+            assert_eq!(head.components, 1);
+            let words = payload.words(6, RING).and_then(|words| Ok([words, payload.words(1, RING)?].concat()))?;
+            payload.finish()?;
+            Ok(words)
+        };
+        assert_eq!(read().unwrap(), [1, 2, 3, 4, 5, 6, 9]);
+        let good = fs::read(&path).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (at % 8);
+            fs::write(&path, &bad).unwrap();
+            assert!(read().unwrap_err().contains("is corrupted") || (8..12).contains(&at), "byte {at}");
+            fs::write(&path, &good[..at]).unwrap();
+            assert!(read().is_err(), "{at} bytes");
+        }
+    }
+}
