@@ -18,10 +18,10 @@ from covey.lowering import MARGIN, MOST_EXTRA_BITS, Lowered, Lowering, Truncatio
 def emit_linear(low: Lowering, node: Node, op: Message, needed: int = 0) -> Lowered:
     """Emit a linear layer on an activation, a weight and perhaps a bias, which has the product's scale.
 
-    The bias carries half a unit of what the truncation behind leaves, so that its floor rounds to the nearest. The weight
-    has `needed` further fractional bits. With fine weights, one whose numbers are small is given the leading zeros they
-    typically have as well, as far as the ring has room for the product: between two parties a bit more is a transfer
-    more.
+    The bias carries half a unit of what the truncation behind leaves, so that its floor rounds to the nearest. The
+    weight has `needed` further fractional bits. With fine weights, one whose numbers are small is given the leading
+    zeros they typically have as well, as far as the ring has room for the product: between two parties a bit more is a
+    transfer more.
     """
     name, *bias = node.inputs[1:]
     x = low.value_or_multiple(node.inputs[0])

@@ -1,12 +1,13 @@
 """Convolution by Winograd's algorithm, in three steps of which the middle one alone multiplies secrets.
 
-A tile of m × m outputs of a convolution with K × K taps reads n × n inputs, n = m + K - 1. With d the inputs and g the
-taps it is Aᵀ [(G g Gᵀ) ⊙ (Bᵀ d B)] A: n² products in place of m² K² (Lavin and Gray, CVPR 2016). Bᵀ and Aᵀ are public and
-whole, so both steps around the product are local in every protocol. Channels are added up before the last step, which is
-linear: what multiplies is n² products of matrices, one for each place of a tile, written as groups of one convolution.
+A tile of m × m outputs of a convolution with K × K taps reads n × n inputs, n = m + K - 1. With d the inputs and g
+the taps it is Aᵀ [(G g Gᵀ) ⊙ (Bᵀ d B)] A: n² products in place of m² K² (Lavin and Gray, CVPR 2016). Bᵀ and Aᵀ are
+public and whole, so the steps around the product are local in every protocol. Channels are added up before the last
+step, which is linear. So secrets meet in n² products of matrices, one for each place of a tile, which are groups of one
+convolution.
 
-G g Gᵀ is computed here, in floating point, and rounded once. Its rounding errors are multiplied by the entries of Bᵀ and
-Aᵀ, so the transformed weight has more fractional bits than a weight otherwise has, as far as that makes a difference.
+G g Gᵀ is computed here, in floating point, and rounded once. Its rounding errors are multiplied by the entries of Bᵀ
+and Aᵀ. So the transformed weight has more fractional bits than other weights, as far as that makes a difference.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Tile:
         """G g Gᵀ of a weight [O, I, K, K], place by place: [n² O, I, 1, 1]."""
         outputs, inputs = weight.shape[:2]
         places = self.weight_matrix @ weight.reshape(outputs * inputs, -1).T
-        return places.reshape(-1, inputs, 1, 1)
+        return np.asarray(places.reshape(-1, inputs, 1, 1))
 
 
 def _polynomial(roots: list[Fraction]) -> list[Fraction]:
@@ -160,15 +161,14 @@ class TransformedInput(Op):
         images, by_channel = (channels, 1, height, width), (channels, n * n, rows, columns)
         apart = interim(low, node, pb.Reshape(), [x], images, x.interval.reshape((1, *images)), "images")
         matrix = low.constant(node, "matrix", self.tile.input_matrix.reshape(n * n, 1, n, n), 0)
-        by_place = self.interval(x.interval)
-        turned = [end.reshape(n * n, *by_channel[::2], columns).swapaxes(0, 1)[None] for end in _ends(by_place)]
+        by_place = self.interval(x.interval).reshape((n * n, channels, rows, columns))
         places = low.emit(
             node,
             pb.Conv2d(window=self.window.proto(), groups=1),
             [apart, matrix],
             shape=by_channel,
             scale=x.scale,
-            interval=Interval(*turned),
+            interval=Interval(by_place.low.swapaxes(0, 1)[None], by_place.high.swapaxes(0, 1)[None]),
             name=f"{node.output}.tiles",
         )
         step = strides(by_channel)
@@ -230,7 +230,7 @@ class TiledOutput(Op):
         batch, _, rows, columns = products.shape
         flat = products.reshape(batch, self.tile.size**2, -1)
         places = np.matmul(matrix, flat).reshape(batch, len(matrix), -1, rows, columns)
-        return places.swapaxes(1, 2)
+        return np.asarray(places.swapaxes(1, 2))
 
     def _cut(self, places: Array) -> Array:
         """The tiles side by side, without what reaches over the image."""
@@ -238,14 +238,14 @@ class TiledOutput(Op):
         m = self.tile.outputs
         apart = places.reshape(batch, outputs, m, m, rows, columns).transpose(0, 1, 4, 2, 5, 3)
         whole = apart.reshape(batch, outputs, rows * m, columns * m)
-        return whole[..., : self.image[0], : self.image[1]]
+        return np.asarray(whole[..., : self.image[0], : self.image[1]])
 
     def _tiles(self, image: Array) -> Array:
         """What `_cut` puts side by side, of whole tiles."""
         batch, outputs, height, width = image.shape
         m = self.tile.outputs
         apart = image.reshape(batch, outputs, height // m, m, width // m, m).transpose(0, 1, 3, 5, 2, 4)
-        return apart.reshape(batch, outputs, m * m, height // m, width // m)
+        return np.asarray(apart.reshape(batch, outputs, m * m, height // m, width // m))
 
     def interval(self, *inputs: Interval) -> Interval:
         places = self._of_products(inputs[0])
@@ -278,7 +278,8 @@ class TiledOutput(Op):
         errors = (np.abs(rounded - exact) + np.ldexp(np.abs(exact), -48)).sum(axis=2)
         reach = np.abs(tile.output_matrix) * np.abs(tile.input_matrix).sum(axis=1)
         most = (reach @ errors).max(axis=0) * x.interval.magnitude * (1 + 2.0**-20)
-        widened = of_weight.widen(np.ceil(most)[:, None, None])  # type: ignore[arg-type]
+        off = np.ceil(most)[:, None, None]
+        widened = of_weight + Interval(-off, off)
         return Interval(self._tiles(widened.low), self._tiles(widened.high))
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
@@ -286,9 +287,8 @@ class TiledOutput(Op):
         n, m = self.tile.size, self.tile.outputs
         rows, columns = product.shape[1:]
         outputs, step = product.shape[0] // (n * n), strides(product.shape)
-        by_channel = (_steps(outputs, step[0]), _steps(n * n, outputs * step[0]))
-        by_channel = Gather((*by_channel, _steps(rows, step[1]), _steps(columns, 1)))
-        turned = _moved(low, node, product, by_channel, f"{node.output}.products")
+        along = (_steps(outputs, step[0]), _steps(n * n, outputs * step[0]), _steps(rows, step[1]), _steps(columns, 1))
+        turned = _moved(low, node, product, Gather(along), f"{node.output}.products")
         matrix = low.constant(node, "matrix", self.tile.output_matrix.reshape(m * m, n * n, 1, 1), 0)
         found = self._of_products(product.interval)
         plain = self._of_inputs(low, node, product.scale - low.value(self.plain.x).scale)
@@ -335,10 +335,6 @@ def _steps(count: int, step: int) -> tuple[int, ...]:
     return tuple(range(0, count * step, step))
 
 
-def _ends(interval: Interval) -> tuple[Array, Array]:
-    return interval.low, interval.high
-
-
 def _moved(
     low: Lowering, node: Node, x: Lowered, move: Gather, name: str | None = None, magnitude: float | None = None
 ) -> Lowered:
@@ -357,9 +353,9 @@ def _moved(
 def product_window(window: Window, tile: Tile, image: Shape) -> Window:
     """The convolution's window, padded behind until whole tiles cover its outputs."""
     counts = tile.counts(*window.output(*image))
-    top, left, bottom, right = window.pads
-    ends = (
+    top, left = window.pads[:2]
+    bottom, right = (
         count * tile.outputs + tile.taps - 1 - size - before
         for count, size, before in zip(counts, image, (top, left), strict=True)
     )
-    return Window(window.kernel, window.strides, (top, left, *ends))
+    return Window(window.kernel, window.strides, (top, left, bottom, right))

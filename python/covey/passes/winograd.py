@@ -33,8 +33,9 @@ def multiplications(outputs: Pair, taps: int, tile: int) -> int:
 def write_winograd(graph: Graph, names: Iterable[str]) -> None:
     """Rewrite the convolutions of these names, of which `obstacle` has nothing to say."""
     chosen = set(names)
-    for node in [node for node in graph.nodes if isinstance(node.op, Conv2d) and node.name in chosen]:
-        _write(graph, node)
+    for node in [node for node in graph.nodes if node.name in chosen and _is_plain(node)]:
+        if not obstacle(graph, node):
+            _write(graph, node)
 
 
 def candidates(graph: Graph) -> list[str]:
