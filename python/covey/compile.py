@@ -18,7 +18,7 @@ from covey import data, reference, report
 from covey._proto import program_pb2 as pb
 from covey.carrying import Carry, declare, graph_of_runs, program_of_runs, ranges_of_carried
 from covey.emit import program_file, weights_file, write_files
-from covey.errors import NodeError, OptionError, UnsupportedError
+from covey.errors import DoesNotFitError, NodeError, OptionError, UnsupportedError
 from covey.importers.source import Source, examine
 from covey.inputs import Data
 from covey.ir import Graph
@@ -29,7 +29,7 @@ from covey.ops.scalar import CLIP, Scalar
 from covey.passes import rewrite
 from covey.passes.compared_inputs import measure_needed_bits
 from covey.passes.scale_choice import Choice
-from covey.passes.winograd import matching, write_winograd
+from covey.passes.winograd import matching, write_winograd, written
 from covey.passes.winograd_choice import send_less
 from covey.search import MAX_ERROR, search
 from covey.shown import Shown
@@ -171,7 +171,13 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     if not isinstance(winograd, str):
         raise OptionError(f"winograd is {winograd!r}: use off, auto, all, or patterns of convolutions' names")
     if winograd != AUTO:
-        return prepared(winograd).compiled(settings, rings, scale, max_error)
+        network = prepared(winograd)
+        try:
+            return network.compiled(settings, rings, scale, max_error)
+        except DoesNotFitError as error:
+            if error.node not in written(network.graph):
+                raise
+            raise error.advise(f"{error.way_out}, or leave it out of --winograd") from None
     plain = prepared(OFF).compiled(settings, rings, scale, max_error)
     chosen = send_less(plain, prepared, settings)
     if not chosen:

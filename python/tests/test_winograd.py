@@ -20,9 +20,9 @@ import interpreter
 from agreement import agree, image
 from command import Command
 from covey import _core
-from covey.errors import CoveyError, OptionError
+from covey.errors import CoveyError, DoesNotFitError, OptionError
 from covey.ops.winograd import Tile, TiledOutput, TileProducts, TransformedInput
-from covey.passes.winograd import TILES, best_tile, multiplications
+from covey.passes.winograd import TILES, best_tile, multiplications, written
 from rewriting import ops
 
 EVERY_TILE = [tile for tiles in TILES.values() for tile in tiles]
@@ -163,9 +163,9 @@ def residual(channels: int = 4, size: int = 9) -> onnx.ModelProto:
     return builders.model(nodes, {"x": ["N", 3, size, size]}, ["c6"], constants)
 
 
-def written(compiled: covey.Compiled) -> list[str]:
+def chosen(compiled: covey.Compiled) -> list[str]:
     """The convolutions in Winograd's form."""
-    return [node.name for node in compiled.graph.nodes if isinstance(node.op, TiledOutput)]
+    return written(compiled.graph)
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ def compiled(data: np.ndarray) -> covey.Compiled:
 
 
 def test_what_has_no_such_form_is_left_as_it_is(compiled: covey.Compiled) -> None:
-    assert written(compiled) == ["conv1", "conv2", "conv6"]
+    assert chosen(compiled) == ["conv1", "conv2", "conv6"]
     kinds = [type(node.op) for node in compiled.graph.nodes]
     assert [kinds.count(kind) for kind in (TransformedInput, TileProducts, TiledOutput)] == [3, 3, 3]
     assert "1.93 times fewer products" in next(
@@ -188,13 +188,13 @@ def test_what_has_no_such_form_is_left_as_it_is(compiled: covey.Compiled) -> Non
 
 
 def test_names_say_which(data: np.ndarray) -> None:
-    def chosen(patterns: str) -> list[str]:
-        return written(covey.compile(residual(), calibration=data, ring=64, winograd=patterns))
+    def by(patterns: str) -> list[str]:
+        return chosen(covey.compile(residual(), calibration=data, ring=64, winograd=patterns))
 
-    assert chosen("conv2") == ["conv2"]
-    assert chosen("conv[1-5]") == ["conv1", "conv2"]
-    assert chosen("conv6, conv1") == ["conv1", "conv6"]
-    assert chosen("off") == []
+    assert by("conv2") == ["conv2"]
+    assert by("conv[1-5]") == ["conv1", "conv2"]
+    assert by("conv6, conv1") == ["conv1", "conv6"]
+    assert by("off") == []
 
 
 @pytest.mark.parametrize("protocol", ["trio", "two-party"])
@@ -217,6 +217,30 @@ def test_the_result_is_near_floating_point_with_and_without(compiled: covey.Comp
         assert np.linalg.norm(found - expected) < 1e-3 * np.linalg.norm(expected)
 
 
+@pytest.mark.parametrize(("taps", "scale"), [(3, 8), (3, 12), (5, 10)])
+def test_rounding_the_weights_makes_no_larger_error(taps: int, scale: int) -> None:
+    """Than in a plain convolution, at scales where that error can be seen: the weights have more bits for it."""
+    rng = np.random.default_rng(scale)
+    constants = {"w": rng.normal(size=(8, 8, taps, taps)) / (taps * np.sqrt(8)), "b": rng.normal(size=8)}
+    proto = builders.single("Conv", ["N", 8, 16, 16], constants, pads=[taps // 2] * 4)
+    data = {"x": rng.normal(size=(4, 8, 16, 16)).astype(np.float32).astype(np.float64).clip(-4, 4)}
+    (expected,) = builders.float_results(proto, data)
+
+    def error(which: str) -> float:
+        compiled = covey.compile(proto, input_range=(-4, 4), ring=64, scale=scale, winograd=which)
+        return float(np.linalg.norm(interpreter.run(compiled, data)[0] - expected))
+
+    assert error("all") < 1.2 * error("off")
+
+
+@pytest.mark.parametrize(("scale", "bits"), [(12, 8), (16, 7), (23, 0)])
+def test_a_larger_scale_needs_fewer_further_bits(scale: int, bits: int) -> None:
+    weight = np.random.default_rng(0).choice([-0.025, 0.025], (4, 4, 3, 3))
+    proto = builders.single("Conv", ["N", 4, 8, 8], {"w": weight}, pads=[1] * 4)
+    compiled = covey.compile(proto, input_range=(-1, 1), ring=64, scale=scale, winograd="all")
+    assert max(row["scale"] for row in compiled.rows()) == 2 * scale + bits
+
+
 def sent(compiled: covey.Compiled, node: str) -> int:
     """Bytes of a convolution's own steps between two parties, by oblivious transfer."""
     plan = json.loads(_core.plan(_core.Program(compiled.program_bytes), "two-party", linear="ot"))
@@ -229,15 +253,21 @@ def test_a_layer_sends_a_third_by_oblivious_transfer() -> None:
     plain, tiled = (
         covey.compile(proto, input_range=(-1, 1), ring=60, scale=23, winograd=which) for which in ("off", "auto")
     )
-    assert written(tiled) == ["the_node"]
+    assert chosen(tiled) == ["the_node"]
     assert sent(plain, "the_node") >= 3 * sent(tiled, "the_node")
 
 
 def test_what_has_no_room_is_not_chosen(data: np.ndarray) -> None:
-    """In 32 bits the products of these tiles would take fractional bits from everything else."""
-    plain, chosen = (covey.compile(residual(), calibration=data, ring=32, winograd=which) for which in ("off", "auto"))
-    assert "conv6" not in written(chosen)
-    assert chosen.report["scale"] == plain.report["scale"]
+    """In 32 bits these tiles would take fractional bits from everything else; in 48 bits all have room."""
+
+    def scale_and_chosen(ring: int, which: str) -> tuple[int, list[str]]:
+        compiled = covey.compile(residual(), calibration=data, ring=ring, winograd=which)
+        return compiled.report["scale"], chosen(compiled)
+
+    assert scale_and_chosen(32, "auto") == (12, [])
+    with pytest.raises(DoesNotFitError, match="or leave it out of --winograd"):
+        scale_and_chosen(32, "all")
+    assert scale_and_chosen(48, "auto") == (16, ["conv1", "conv2", "conv6"])
 
 
 def test_other_protocols_send_no_less(compiled: covey.Compiled, data: np.ndarray) -> None:
@@ -267,7 +297,7 @@ def test_mistakes_are_named(which: Any, line: str) -> None:
 
 def test_a_network_without_convolutions_has_nothing_to_choose() -> None:
     proto = builders.single("Gemm", ["N", 4], {"w": np.ones((4, 2))})
-    assert written(covey.compile(proto, input_range=(-1, 1), winograd="auto")) == []
+    assert chosen(covey.compile(proto, input_range=(-1, 1), winograd="auto")) == []
     with pytest.raises(CoveyError, match="there is none"):
         covey.compile(proto, input_range=(-1, 1), winograd="all")
 

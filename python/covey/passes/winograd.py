@@ -38,6 +38,11 @@ def write_winograd(graph: Graph, names: Iterable[str]) -> None:
             _write(graph, node)
 
 
+def written(graph: Graph) -> list[str]:
+    """The names of convolutions that are written so."""
+    return [node.name for node in graph.nodes if isinstance(node.op, TiledOutput)]
+
+
 def candidates(graph: Graph) -> list[str]:
     """The names of convolutions that can be written so."""
     return list(dict.fromkeys(node.name for node in graph.nodes if _is_plain(node) and not obstacle(graph, node)))
