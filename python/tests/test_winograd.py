@@ -258,7 +258,7 @@ def test_a_layer_sends_a_third_by_oblivious_transfer() -> None:
 
 
 def test_what_has_no_room_is_not_chosen(data: np.ndarray) -> None:
-    """In 32 bits these tiles would take fractional bits from everything else; in 48 bits all have room."""
+    """In 32 bits these tiles would take fractional bits from everything else; in 42 bits one has room, in 48 all."""
 
     def scale_and_chosen(ring: int, which: str) -> tuple[int, list[str]]:
         compiled = covey.compile(residual(), calibration=data, ring=ring, winograd=which)
@@ -267,6 +267,7 @@ def test_what_has_no_room_is_not_chosen(data: np.ndarray) -> None:
     assert scale_and_chosen(32, "auto") == (12, [])
     with pytest.raises(DoesNotFitError, match="or leave it out of --winograd"):
         scale_and_chosen(32, "all")
+    assert scale_and_chosen(42, "auto") == (16, ["conv6"])
     assert scale_and_chosen(48, "auto") == (16, ["conv1", "conv2", "conv6"])
 
 

@@ -274,8 +274,9 @@ class TiledOutput(Op):
         of_weight = Conv2d(window, plain.groups).interval(x.interval, Interval.constant(weight))
         exact = tile.transformed(weight).reshape(tile.size**2, len(weight), -1)
         rounded = low.integers(product.inputs[1], scale).reshape(exact.shape)
-        # A 2^-48th for what float64 makes of the transform.
-        errors = (np.abs(rounded - exact) + np.ldexp(np.abs(exact), -48)).sum(axis=2)
+        # And what float64 may be off by, of sums of 25 products at most that add up to twice the largest weight.
+        slack = np.ldexp(np.abs(weight).max(initial=0.0), -46)
+        errors = (np.abs(rounded - exact) + slack).sum(axis=2)
         reach = np.abs(tile.output_matrix) * np.abs(tile.input_matrix).sum(axis=1)
         most = (reach @ errors).max(axis=0) * x.interval.magnitude * (1 + 2.0**-20)
         off = np.ceil(most)[:, None, None]
