@@ -170,6 +170,7 @@ def plan(
     tile: int | None = None,
     window: int | None = None,
     key_bits: int | None = None,
+    linear: str | None = None,
 ) -> str: ...
 def serve_party(
     config: _Path,

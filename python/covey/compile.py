@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -18,7 +18,7 @@ from covey import data, reference, report
 from covey._proto import program_pb2 as pb
 from covey.carrying import Carry, declare, graph_of_runs, program_of_runs, ranges_of_carried
 from covey.emit import program_file, weights_file, write_files
-from covey.errors import NodeError, OptionError, UnsupportedError
+from covey.errors import DoesNotFitError, NodeError, OptionError, UnsupportedError
 from covey.importers.source import Source, examine
 from covey.inputs import Data
 from covey.ir import Graph
@@ -29,6 +29,8 @@ from covey.ops.scalar import CLIP, Scalar
 from covey.passes import rewrite
 from covey.passes.compared_inputs import measure_needed_bits
 from covey.passes.scale_choice import Choice
+from covey.passes.winograd import matching, write_winograd, written
+from covey.passes.winograd_choice import send_less
 from covey.search import MAX_ERROR, search
 from covey.shown import Shown
 
@@ -37,6 +39,9 @@ RINGS = range(16, 65)
 
 NO_DATA = "not measured against floating point: that takes calibration data (--calibration data.npy)"
 NO_RUNTIME = "not measured against floating point: the runtime is not installed"
+
+OFF, AUTO, ALL = "off", "auto", "all"
+"""What `winograd` may be beside patterns."""
 
 _Choice = TypeVar("_Choice", bound=Enum)
 
@@ -102,6 +107,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     hide_features: bool = False,
     division: Division | Literal["mul-shift", "exact"] = "mul-shift",
     max_error: float = MAX_ERROR,
+    winograd: str = "off",
     carry: Carry | None = None,
     name: str | None = None,
 ) -> Compiled:
@@ -127,6 +133,10 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     channels that are always zero or never read, which tells every party how many there were; `hide_features` keeps
     secret which feature each node of a tree compares, for a product with a secret matrix.
 
+    `winograd` says which convolutions are computed by Winograd's algorithm, with fewer products and more additions:
+    "off"; "all" that can be; those whose names match patterns such as "layer1*,layer2.0.conv2"; or "auto", those that
+    then send fewer bytes between two parties who multiply by oblivious transfer (docs/two-party.md).
+
     `carry` makes a program of a sequence's steps: it names inputs of the model and, for each, the output that it is in
     the next run of a session, such as `{"past": "present"}`. The parties keep these as shares; they are zeros in the
     first run. Calibration data give them like other inputs. Raises a `CoveyError` that says what is wrong and what to
@@ -143,18 +153,37 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     if not max_error >= 0:
         raise OptionError(f"the largest error allowed is {max_error:g}: give a fraction such as {MAX_ERROR}")
     _check_scale(scale, rings)
-    prepared = prepare(
-        path_or_model,
-        example_inputs,
-        calibration=calibration,
-        input_range=input_range,
-        keep_bn=keep_bn,
-        drop_channels=drop_channels,
-        hide_features=hide_features,
-        carry=carry,
-        name=name,
-    )
-    return prepared.compiled(settings, rings, scale, max_error)
+
+    def prepared(winograd: str | Collection[str]) -> Prepared:
+        return prepare(
+            path_or_model,
+            example_inputs,
+            calibration=calibration,
+            input_range=input_range,
+            keep_bn=keep_bn,
+            drop_channels=drop_channels,
+            hide_features=hide_features,
+            winograd=winograd,
+            carry=carry,
+            name=name,
+        )
+
+    if not isinstance(winograd, str):
+        raise OptionError(f"winograd is {winograd!r}: use off, auto, all, or patterns of convolutions' names")
+    if winograd != AUTO:
+        network = prepared(winograd)
+        try:
+            return network.compiled(settings, rings, scale, max_error)
+        except DoesNotFitError as error:
+            if error.node not in written(network.graph):
+                raise
+            raise error.advise(f"{error.way_out}, or leave it out of --winograd") from None
+    plain = prepared(OFF).compiled(settings, rings, scale, max_error)
+    chosen = send_less(plain, prepared, settings)
+    if not chosen:
+        return plain
+    # In the same ring, and no coarser.
+    return prepared(chosen).compiled(settings, (plain.report["ring_bits"],), plain.report["scale"], max_error)
 
 
 @dataclass(frozen=True)
@@ -219,16 +248,23 @@ def prepare(
     keep_bn: bool = False,
     drop_channels: bool = False,
     hide_features: bool = False,
+    winograd: str | Collection[str] = "off",
     carry: Carry | None = None,
     name: str | None = None,
 ) -> Prepared:
-    """Import a model, rewrite it and run it on the calibration data; the arguments are those of `compile`."""
+    """Import a model, rewrite it and run it on the calibration data; the arguments are those of `compile`.
+
+    `winograd` may list names, and is not "auto".
+    """
     graph, errors = examine(path_or_model, name, example_inputs)
     if not errors:
         declare(graph, carry or {})
         errors = rewrite(graph, keep_bn=keep_bn, drop_channels=drop_channels, hidden=hide_features)
     if errors:
         raise _with_count(errors)
+    if winograd != OFF:
+        patterns = "*" if winograd == ALL else winograd
+        write_winograd(graph, matching(graph, patterns) if isinstance(patterns, str) else patterns)
     if calibration is None and input_range is None and example_inputs is not None:
         calibration = _by_name(example_inputs, graph)
     samples = data.read_samples(calibration, graph) if calibration is not None else None

@@ -15,22 +15,23 @@ from covey.ir import Node
 from covey.lowering import MARGIN, MOST_EXTRA_BITS, Lowered, Lowering, Truncation
 
 
-def emit_linear(low: Lowering, node: Node, op: Message) -> Lowered:
+def emit_linear(low: Lowering, node: Node, op: Message, needed: int = 0) -> Lowered:
     """Emit a linear layer on an activation, a weight and perhaps a bias, which has the product's scale.
 
-    The bias carries half a unit of what the truncation behind leaves, so that its floor rounds to the nearest. With
-    fine weights, one whose numbers are small is given the leading zeros they typically have as further fractional
-    bits, as far as the ring has room for the product: between two parties a bit more is a transfer more.
+    The bias carries half a unit of what the truncation behind leaves, so that its floor rounds to the nearest. The
+    weight has `needed` further fractional bits. With fine weights, one whose numbers are small is given the leading
+    zeros they typically have as well, as far as the ring has room for the product: between two parties a bit more is a
+    transfer more.
     """
     name, *bias = node.inputs[1:]
     x = low.value_or_multiple(node.inputs[0])
-    found, extra = _interval(low, node, x, 0), 0
+    found, extra = _interval(low, node, x, 0), needed
     if low.settings.fine_weights and not _summed_wide(low, node):
-        room = low.settings.available_bits - _bits(low, node, x, found)
-        extra = min(typical_zeros(low.graph.parameters[name]), max(0, room - 1))
+        room = low.settings.available_bits - _bits(low, node, x, found) - needed
+        extra += min(typical_zeros(low.graph.parameters[name]), max(0, room - 1))
     scale = _scale(low, x) + extra
     operands = [x, low.parameter(node, name, scale - x.scale, divisor=x.divisor)]
-    operands += [low.parameter(node, entry, scale, _half_unit(low, node, scale)) for entry in bias]
+    operands += [low.parameter(node, entry, scale, half_unit(low, node, scale)) for entry in bias]
     return low.emit(
         node,
         op,
@@ -52,7 +53,7 @@ def can_divide(low: Lowering, node: Node, sums: Lowered) -> bool:
     proved_without = not sums.calibrated and found.bits - _shift(sums) <= low.settings.available_bits
     bits = found.bits if proved_without else _bits(low, node, sums, found)
     for name in node.inputs[2:]:
-        bias = np.abs(low.integers(name, scale) + _half_unit(low, node, scale))
+        bias = np.abs(low.integers(name, scale) + half_unit(low, node, scale))
         bits = max(bits, integer_bits(float(bias.max(initial=0.0))))
     return bits <= low.settings.available_bits
 
@@ -72,7 +73,7 @@ def _interval(low: Lowering, node: Node, x: Lowered, extra: int) -> Interval:
     name, *bias = node.inputs[1:]
     scale = _scale(low, x) + extra
     weight = Interval.constant(low.integers(name, scale - x.scale, x.divisor))
-    offset = _half_unit(low, node, scale)
+    offset = half_unit(low, node, scale)
     shifts = [Interval.constant(low.integers(entry, scale) + offset) for entry in bias]
     return node.op.interval(x.interval, weight, *shifts)
 
@@ -91,7 +92,7 @@ def _summed_wide(low: Lowering, node: Node) -> bool:
     return node.output in low.left_wide and any(len(reader.inputs) > 1 for reader in readers)
 
 
-def _half_unit(low: Lowering, node: Node, scale: int) -> float:
+def half_unit(low: Lowering, node: Node, scale: int) -> float:
     """Half of what a truncation from `scale` leaves as one; 0 where another operand of a sum carries it."""
     settled = low.settled_scale(node.output)
     if low.settings.truncation is not Truncation.EXACT or scale <= settled:

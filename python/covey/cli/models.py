@@ -60,6 +60,14 @@ def compile_(
         bool, typer.Option("--drop-channels", help="Drop channels that are always zero; parties see how many stay.")
     ] = False,
     keep_bn: Annotated[bool, typer.Option("--keep-bn", help="Leave batch normalisation unfolded.")] = False,
+    winograd: Annotated[
+        str,
+        typer.Option(
+            metavar="WHICH",
+            help="Convolutions with fewer products: off, all, patterns of names (layer1*,conv2), or auto, for what "
+            "then sends less between two parties by oblivious transfer.",
+        ),
+    ] = "off",
     division: Annotated[str, typer.Option(help="How averages divide: mul-shift or exact.")] = "mul-shift",
     max_error: Annotated[
         float,
@@ -83,6 +91,7 @@ def compile_(
         keep_bn=keep_bn,
         drop_channels=drop_channels,
         hide_features=hide_features,
+        winograd=winograd,
         division=division,  # type: ignore[arg-type]
         max_error=max_error / 100,
     )

@@ -88,12 +88,16 @@ class Gather(Op):
         places = [int(position) for position in self.positions.ravel()]
         return [build.reshape(build.scatter(flattened, [places], (x.size,)), x.shape)]
 
+    def proto(self) -> pb.Gather:
+        """As the program writes it."""
+        offsets = [offset + 1 for axis in self.axes for offset in axis]
+        return pb.Gather(sizes=[len(axis) for axis in self.axes], offsets=offsets)
+
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
-        offsets = [offset + 1 for axis in self.axes for offset in axis]
         return low.emit(
             node,
-            pb.Gather(sizes=[len(axis) for axis in self.axes], offsets=offsets),
+            self.proto(),
             [x],
             shape=low.graph.values[node.output].shape,
             scale=x.scale,

@@ -31,6 +31,9 @@ def place_truncations(graph: Graph, *, averages: bool = True) -> frozenset[str]:
     wide: set[str] = set()
     left: set[str] = set()
     for node in graph.nodes:
+        if node.op.reads_wide:
+            for name in node.inputs:
+                left.update(_moved(graph, wide, node, name))
         if node.op.widens:
             wide.add(node.output)
         elif isinstance(node.op, Add | Sub):
@@ -58,9 +61,6 @@ def place_truncations(graph: Graph, *, averages: bool = True) -> frozenset[str]:
             (source,) = node.inputs
             if source in wide and graph.only_consumer(source) is node and _is_shift(node.op, graph.values[source]):
                 left.add(source)
-        elif node.op.reads_wide:
-            for name in node.inputs:
-                left.update(_moved(graph, wide, node, name))
     return frozenset(left)
 
 
