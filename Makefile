@@ -31,7 +31,7 @@ help:
 	@echo "make bounds  random and adversarial models against their bounds; MODELS=5000 in the clear, PRIVATE=500 privately"
 	@echo "make fuzz   damaged files and messages for every parser; SECONDS=60 for each"
 	@echo "make abuse  parties that serve two clients, flooded by strangers and a third; SECONDS=60 for all attacks, JSON=1"
-	@echo "make adversary PROTOCOL=quad  a party that cheats, in every message and in named ways; RUNS=5000 messages, RING=64, JSON=1"
+	@echo "make adversary PROTOCOL=quad  a party that cheats, in every message and in named ways; RUNS=5000 messages, RING=64, SHORT=1, JSON=1"
 	@echo "make onnx-vectors  the test vectors of the onnx package, through compiler and interpreter"
 	@echo "make instruction-sets  kernels and protocols without AMX, without AVX-512, and in the portable build"
 	@echo "make constant-time  branches and addresses that depend on secrets, by Valgrind and by timing"
@@ -123,7 +123,7 @@ abuse:
 # Alone in a build of its own: checks can be left out of it, which what serves anyone refuses to be built with.
 adversary:
 	cargo run --quiet --locked -p covey-conformance --features tampering --bin adversary -- \
-		--protocol $(or $(PROTOCOL),quad) --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(RING),--ring $(RING)) $(if $(JSON),--json)
+		--protocol $(or $(PROTOCOL),quad) --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(RING),--ring $(RING)) $(if $(SHORT),--short) $(if $(JSON),--json)
 
 onnx-vectors: $(VENV)/ready
 	$(BIN)/python python/tests/onnx_vectors.py --details target/onnx-vectors.txt

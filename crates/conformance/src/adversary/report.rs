@@ -21,13 +21,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// Everything, with at least `runs` runs in which one message is changed, in a ring of so many bits.
-    pub fn of_quad(runs: usize, seed: u64, ring: u32) -> Result<Report, String> {
+    /// Everything, with at least `runs` runs in which one message is changed, in a ring of so many bits; if `short`, each strategy in
+    /// one setting.
+    pub fn of_quad(runs: usize, seed: u64, ring: u32, short: bool) -> Result<Report, String> {
         Ok(Report {
             protocol: "quad",
             ring,
             messages: messages::campaign(runs, seed, ring)?,
-            strategies: [strategies::campaign(ring)?, keys::campaign()].concat(),
+            strategies: [strategies::campaign(ring, short)?, keys::campaign()].concat(),
             checks: checks::campaign(ring)?,
         })
     }

@@ -150,10 +150,13 @@ impl Strategy {
     }
 }
 
+/// A strategy in one setting, and what is due there for both sets of secrets.
+type Attempt = (World, Strategy, [Due; 2]);
+
 /// Every strategy, in runs that preprocess and in runs that do not, with two sets of secrets and several adders, in a ring of so
-/// many bits.
-pub fn campaign(ring: u32) -> Result<Vec<Row>, String> {
-    let mut jobs = Vec::new();
+/// many bits. If `short`, each in the first of these settings in which it changes anything; they begin with another for each.
+pub fn campaign(ring: u32, short: bool) -> Result<Vec<Row>, String> {
+    let mut jobs: Vec<Attempt> = Vec::new();
     for adder in [Adder::FewestBytes, Adder::FewestRounds, Adder::LogDepth] {
         for ahead in [false, true] {
             let world = World { adder, ahead, ..World::new(ring) };
@@ -167,16 +170,22 @@ pub fn campaign(ring: u32) -> Result<Vec<Row>, String> {
             }));
         }
     }
-    let tallies = each(&jobs, |(world, strategy, due)| {
-        let first = run(*world, &strategy.cheat);
-        let other = run(World { secrets: 1, ..*world }, &strategy.cheat);
-        let mut tally = judge(&first, &strategy.cheat, &due[0]);
-        tally.add(&judge(&other, &strategy.cheat, &due[1]));
-        tally.told += usize::from(tells(&first, &other, &strategy.cheat));
-        tally
+    let mut groups: Vec<Vec<Attempt>> = match short {
+        false => jobs.into_iter().map(|attempt| vec![attempt]).collect(),
+        true => by_place(jobs),
+    };
+    for (turn, group) in groups.iter_mut().enumerate() {
+        let settings = group.len();
+        group.rotate_left(turn % settings.max(1));
+    }
+    let tallies = each(&groups, |group| {
+        let tallies = group.iter().map(|attempt| (attempt, outcome(attempt)));
+        // The last, if none before it changed anything.
+        let mut idle = tallies.skip_while(|(_, tally)| short && tally.runs == 0);
+        idle.next().or_else(|| group.last().map(|attempt| (attempt, Tally::default())))
     });
     let mut rows: Vec<Row> = Vec::new();
-    for ((world, strategy, _), tally) in jobs.iter().zip(&tallies) {
+    for ((world, strategy, _), tally) in tallies.iter().flatten() {
         let Strategy { name, place, .. } = strategy;
         let at = rows.iter().position(|row| row.strategy == *name).unwrap_or_else(|| {
             rows.push(Row {
@@ -202,4 +211,33 @@ pub fn campaign(ring: u32) -> Result<Vec<Row>, String> {
         row.tally.add(tally);
     }
     Ok(rows)
+}
+
+/// What becomes of a strategy in its setting.
+fn outcome((world, strategy, due): &Attempt) -> Tally {
+    let first = run(*world, &strategy.cheat);
+    let other = run(World { secrets: 1, ..*world }, &strategy.cheat);
+    let mut tally = judge(&first, &strategy.cheat, &due[0]);
+    tally.add(&judge(&other, &strategy.cheat, &due[1]));
+    tally.told += usize::from(tells(&first, &other, &strategy.cheat));
+    tally
+}
+
+/// The attempts at each strategy in each place; where several of a setting have one name, each counts as a place of its own.
+fn by_place(attempts: Vec<Attempt>) -> Vec<Vec<Attempt>> {
+    let mut groups: Vec<Vec<Attempt>> = Vec::new();
+    let mut seen: HashMap<(&'static str, String, String), usize> = HashMap::new();
+    let mut places: HashMap<(&'static str, String, usize), usize> = HashMap::new();
+    for attempt in attempts {
+        let (world, Strategy { name, place, .. }, _) = &attempt;
+        let setting = format!("{:?} {}", world.adder, world.ahead);
+        let of_setting = seen.entry((*name, place.clone(), setting)).or_default();
+        let group = *places.entry((*name, place.clone(), *of_setting)).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        *of_setting += 1;
+        groups[group].push(attempt);
+    }
+    groups
 }

@@ -4,22 +4,27 @@ use std::process::ExitCode;
 
 use covey_conformance::adversary::report::Report;
 
-const USAGE: &str = "usage: adversary --protocol quad [--runs N] [--seed N] [--ring 32|64] [--json]";
+const USAGE: &str = "usage: adversary --protocol quad [--runs N] [--seed N] [--ring 32|64] [--short] [--json]";
 
 struct Arguments {
     runs: usize,
     seed: u64,
     ring: u32,
+    short: bool,
     json: bool,
 }
 
 impl Arguments {
     fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
-        let (mut parsed, mut protocol) = (Arguments { runs: 1000, seed: 1, ring: 32, json: false }, None);
+        let (mut parsed, mut protocol) = (Arguments { runs: 1000, seed: 1, ring: 32, short: false, json: false }, None);
         let mut arguments = arguments;
         while let Some(name) = arguments.next() {
             if name == "--json" {
                 parsed.json = true;
+                continue;
+            }
+            if name == "--short" {
+                parsed.short = true;
                 continue;
             }
             let value = arguments.next().ok_or_else(|| format!("{name} needs a value\n{USAGE}"))?;
@@ -54,7 +59,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match Report::of_quad(arguments.runs, arguments.seed, arguments.ring) {
+    match Report::of_quad(arguments.runs, arguments.seed, arguments.ring, arguments.short) {
         Ok(report) => {
             let text = if arguments.json { serde_json::to_string_pretty(&report).ok() } else { Some(report.table()) };
             println!("{}", text.unwrap_or_default());
