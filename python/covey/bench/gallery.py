@@ -134,7 +134,7 @@ def _row(name: str, program: _core.Program) -> Row:
         name,
         tuple(program.inputs[0]["shape"]),
         program.parameters,
-        _products(content),
+        products(content),
         _comparisons(content),
         program.ring_bits,
         {protocol: _cost(program, protocol) for protocol in PROTOCOLS_SHOWN},
@@ -148,7 +148,7 @@ def _cost(program: _core.Program, protocol: str) -> Cost:
     return Cost(total.bytes, total.rounds, lan, wan, max(plan["memory"]))
 
 
-def _products(program: pb.Program) -> int:
+def products(program: pb.Program) -> int:
     """Multiplications of a sample: MAC."""
 
     def count(node: pb.Node) -> int:

@@ -3,7 +3,7 @@
 MobileNetV3-Large: Howard and others, Searching for MobileNetV3 (arXiv:1905.02244), table 1. ShuffleNetV2: Ma and others
 (arXiv:1807.11164), table 5 with the width 1×, figure 3 (c) and (d). Published is the form *factorised*. The form
 *dense* undoes the factorisation: one dense K × K convolution in place of a depthwise one and the 1 × 1 convolution
-behind it. arXiv:2209.00411 does not define its dense baselines; the costs in its table 2 are in proportion to such ones.
+behind it. arXiv:2209.00411 does not define its dense baselines; the costs in its table 2 are in proportion to these.
 """
 
 from __future__ import annotations
