@@ -3,9 +3,9 @@
     python python/tests/variants.py [--size 64] [--models densenet121,resnet50] [--operators x,shuffle]
         [--protocols trio,quad] [--json]
 
-Each form of each network (docs/efficient-models.md) is built with 14 classes, as for CheXpert's labels, compiled, and run on
-one pseudo-image. Every output must equal that of `clear`, every shuffle and concatenation must send nothing, and what
-was sent must be what `covey explain` says. Prints a table; exit code 1 if any of that fails.
+Each form of each network (docs/efficient-models.md) is built with 14 classes, as for CheXpert's labels, compiled, and
+run on one pseudo-image. Every output must equal that of `clear`, every shuffle and concatenation must send nothing, and
+what was sent must be what `covey explain` says. Prints a table; exit code 1 if any of that fails.
 """
 
 from __future__ import annotations
