@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 import warnings
@@ -118,7 +119,7 @@ def test_permutations_come_from_the_seed_and_stay_with_the_weights() -> None:
 
 
 def test_multiplications_are_the_papers() -> None:
-    """Section "A Custom Efficient Operator": counts at one position, and of ResNet50's first bottleneck on 160 × 160."""
+    """A bottleneck from 16 by way of 48 to 64 channels, and ResNet50's first one, on the 160 × 160 of its stem."""
     x = image(1, 16, 4, 4)
     bottleneck = nn.Sequential(nn.Conv2d(16, 48, 1), nn.Conv2d(48, 48, 3, padding=1), nn.Conv2d(48, 64, 1))
     assert count(bottleneck, x) == 16 * 24_576
@@ -141,7 +142,7 @@ def test_both_exports_compile_to_the_same_program(tmp_path: Path) -> None:
         nn.Linear(64, 3),
     ).eval()  # fmt: skip
     x = image(4, 4, 8, 8)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings():  # PyTorch deprecates this exporter; the other needs onnxscript
         warnings.simplefilter("ignore")
         names = {"input_names": ["input"], "dynamic_axes": {"input": {0: "batch"}}}
         torch.onnx.export(module, (x[:2],), tmp_path / "module.onnx", dynamo=False, **names)
@@ -159,8 +160,9 @@ def test_both_exports_compile_to_the_same_program(tmp_path: Path) -> None:
         kinds.append([node.WhichOneof("op") for node in content.nodes])
         assert products(content) == count(module, x)
         explained = covey.explain(compiled)
-        moves = [node for node in explained.nodes if node.op in ("Gather", "Slice", "Concat")]
-        assert len(moves) >= 3 and sum(node.bytes for node in moves) == 0 < explained.total.bytes
+        moves = {node.name for node in content.nodes if node.WhichOneof("op") in ("gather", "concat")}
+        sent = [node.bytes for node in explained.nodes if node.name in moves]
+        assert len(sent) >= 3 and sum(sent) == 0 < explained.total.bytes
     assert kinds[0] == kinds[1]
     outcome = covey.verify(imported, "trio", data=x.numpy(), timeout=60)
     assert outcome.passed
@@ -197,13 +199,13 @@ def counted(model: onnx.ModelProto) -> int:
 
 
 def test_rewritten_networks_are_the_zoos(vision: tuple[str, Any]) -> None:
-    """A rewritten network of torchvision keeps its shapes, and takes as many multiplications as that form in the zoo."""
+    """A rewritten network of torchvision keeps its shapes, and multiplies as often as that form in the zoo."""
     name, model = vision
     known, keep = TORCHVISION[name]
     x = image(1, 3, 64, 64)
     with torch.no_grad():
         due = model(x).shape
-    chosen = ("x", "shuffle") if name in ("densenet121", "mobilenet_v3_large") else ("x",)
+    chosen = ("x", "shuffle") if name == "mobilenet_v3_large" else ("x",)
     before = counted(models.build(known, "imagenet", size=64))
     for operator in chosen:
         rewritten = operators.rewrite(model, operator, example_inputs=x, keep=keep, start="random")
@@ -267,6 +269,18 @@ def test_a_separable_convolution_is_found_again() -> None:
         torch.testing.assert_close(found(x), truth(x))
 
 
+@pytest.mark.parametrize("operator", ["factorised", "shuffle", "x"])
+def test_a_single_layer_starts_nearer_than_a_random_one(operator: Any) -> None:
+    dense = nn.Sequential(nn.Conv2d(8, 16, 3, padding=1))
+    x = image(4, 8, 8, 8)
+    errors = []
+    with torch.no_grad():
+        for start in ("trained", "random"):
+            (made,) = operators.rewrite(dense, operator, start=start).model
+            errors.append(float((made(x) - dense(x)).norm() / dense(x).norm()))
+    assert errors[0] < 0.95 * errors[1] and errors[0] < 1
+
+
 @pytest.fixture(scope="module")
 def trained() -> tuple[Any, Any]:
     """A network trained a little on digits, and images that it was not trained on."""
@@ -275,8 +289,8 @@ def trained() -> tuple[Any, Any]:
     images = torch.from_numpy(np.load(DIGITS / "test-images.npy"))
     labels = torch.from_numpy(np.load(DIGITS / "test-labels.npy"))
     model = small().train()
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    for step in range(30):
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for step in range(60):
         batch = torch.arange(32) + 32 * (step % 10)
         loss = functional.cross_entropy(model(images[batch]), labels[batch])
         optimizer.zero_grad()
@@ -296,8 +310,7 @@ def test_trained_starts_are_nearer_than_random_ones(trained: tuple[Any, Any], op
         with torch.no_grad():
             errors.append(float((rewritten(held_out) - model(held_out)).norm() / model(held_out).norm()))
     random, near, nearer = errors
-    assert nearer < near < random
-    assert nearer < 0.8
+    assert nearer < 0.7 < min(near, random)
 
 
 class Untraceable(nn.Module):
@@ -311,8 +324,8 @@ class Untraceable(nn.Module):
 
 def test_a_model_that_cannot_be_traced_is_rewritten_layer_by_layer() -> None:
     rewritten = operators.rewrite(Untraceable(), "factorised", example_inputs=image(1, 1, 8, 8))
-    assert [each.path for each in rewritten.changes] == ["layers.0", "layers.2.filter", "layers.4"][-2:]
-    assert "1×1, 16 → 16" in rewritten.changes[0].now  # nothing is known to mix its channels behind it
+    assert [each.path for each in rewritten.changes] == ["layers.0", "layers.2.filter", "layers.4"]
+    assert "1×1, 16 → 16" in rewritten.changes[1].now  # nothing is known to mix its channels behind it
     assert "no bottleneck was looked for" in str(rewritten)
 
 
@@ -353,7 +366,7 @@ def test_wrong_arguments_are_one_line() -> None:
         with pytest.raises(OptionError, match=saying) as error:
             operators.rewrite(model, operator, **(options[0] if options else {}))
         assert "\n" not in str(error.value)
-    with pytest.raises(OptionError, match="takes a torch.nn.Module, not a str"):
+    with pytest.raises(OptionError, match=r"takes a torch\.nn\.Module, not a str"):
         operators.rewrite("resnet18", "x")
     with pytest.raises(OptionError, match="two groups do not divide 3 input and 4 output channels"):
         operators.GroupedPointwiseConv2d(3, 4)
@@ -367,5 +380,6 @@ def test_covey_needs_no_torch() -> None:
         "import covey, covey.models\n"
         "try:\n    import covey.nn\nexcept ImportError as error:\n    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    place = {**os.environ, "PYTHONPATH": str(Path(covey.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=place)
     assert done.stdout == "covey.nn needs PyTorch, which is not installed: pip install 'covey[torch]'\n", done.stderr

@@ -100,10 +100,10 @@ def rewrite(
     channels. `keep` names modules to leave, each with all below it.
 
     `start` is "trained" for weights near the model's, or "random" for PyTorch's own; either needs training afterwards.
-    `calibration`, a tensor of samples [N, ..], brings trained ones nearer: layer by layer, they are the least squares
-    for what the model computes. `example_inputs`, a tensor or one for each argument of `forward`, are for counting
-    multiplications; by default those of `calibration`. Permutations are drawn from `seed`. Raises `OptionError` for
-    wrong arguments, and where there is nothing to replace.
+    Give `calibration`, a tensor of samples [N, ..], for a start that computes about what the model does: layer by
+    layer, weights are then the least squares for its results. `example_inputs`, a tensor or one for each argument of
+    `forward`, are for counting multiplications; by default those of `calibration`. Permutations are drawn from `seed`.
+    Raises `OptionError` for wrong arguments, and where there is nothing to replace.
     """
     if not isinstance(model, nn.Module):
         raise OptionError(f"rewrite takes a torch.nn.Module, not a {type(model).__name__}")
@@ -230,14 +230,15 @@ def _spatial(conv: nn.Conv2d, operator: str, mixed_behind: bool, seed: int) -> n
     return whole(channels, conv.out_channels, kernel, stride, dilation, bias, seed)
 
 
-def _pads(conv: nn.Conv2d) -> tuple[int, ...] | None:
+def _pads(conv: nn.Conv2d) -> tuple[int, int] | None:
     """Rows and columns of padding on either side; `None` where the sides differ."""
     if conv.padding == "valid":
         return (0, 0)
     if conv.padding == "same":
         totals = [step * (size - 1) for size, step in zip(conv.kernel_size, conv.dilation, strict=True)]
-        return None if any(total % 2 for total in totals) else tuple(total // 2 for total in totals)
-    return tuple(conv.padding)
+        return None if any(total % 2 for total in totals) else (totals[0] // 2, totals[1] // 2)
+    rows, columns = conv.padding
+    return rows, columns
 
 
 def _put(model: nn.Module, olds: dict[str, nn.Module], replaced: dict[str, nn.Module]) -> None:

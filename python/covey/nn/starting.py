@@ -22,6 +22,9 @@ from covey.nn.operators import FactorisedConv2d, ParallelShuffle, ShuffleBlock, 
 RIDGE = 3e-2
 """How strongly weights are held near those of `from_weights`, in parts of the mean square of a layer's inputs."""
 
+FILTERED = 4.0
+"""How much more a filtered channel counts at first than the permuted one that is added to it."""
+
 MOST_POSITIONS = 1 << 14
 """Positions of a layer's output that are fitted to: more change nothing but the time."""
 
@@ -85,6 +88,8 @@ def _separate(new: Any, weight: Any) -> None:
         taken = new.spatial.filtered + new.spatial.shuffle.order
         centre = weight[:, taken, kernel[0] // 2, kernel[1] // 2]
         kernels, points = kernels[: new.spatial.filtered], torch.cat([points[:, : new.spatial.filtered], centre], dim=1)
+    if isinstance(new.spatial, ParallelShuffle):
+        kernels, points = kernels * FILTERED, points / FILTERED
     depthwise = new.spatial if isinstance(new.spatial, nn.Conv2d) else new.spatial.depthwise
     depthwise.weight.copy_(kernels.reshape(depthwise.weight.shape))
     new.point.weight.copy_(_blocks(points, new.point.groups)[..., None, None])
