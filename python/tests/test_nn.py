@@ -28,8 +28,8 @@ from torch.nn import functional  # noqa: E402
 
 from covey import nn as operators  # noqa: E402
 from covey._proto import program_pb2 as pb  # noqa: E402
+from covey.nn import counting  # noqa: E402
 from covey.nn.bottlenecks import find  # noqa: E402
-from covey.nn.counting import multiplications  # noqa: E402
 
 DIGITS = Path(covey.__file__).parent / "data" / "digits"
 
@@ -49,7 +49,7 @@ def image(*shape: int) -> Any:
 
 
 def count(module: Any, x: Any) -> int:
-    return sum(multiplications(module, [x]).values())
+    return sum(counting.multiplications(module, [x]).values())
 
 
 class Bottleneck(nn.Module):
@@ -183,21 +183,6 @@ def vision(request: pytest.FixtureRequest) -> tuple[str, Any]:
     return request.param, getattr(torchvision.models, request.param)(weights=None).eval()
 
 
-def counted(model: onnx.ModelProto) -> int:
-    """Multiplications of an ONNX graph's convolutions and fully connected layers."""
-    graph = onnx.shape_inference.infer_shapes(model).graph
-    outputs = {
-        value.name: [size.dim_value for size in value.type.tensor_type.shape.dim[1:]]
-        for value in (*graph.value_info, *graph.output)
-    }
-    weights = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
-    return sum(
-        math.prod(outputs[node.output[0]]) * math.prod(weights[node.input[1]][1:])
-        for node in graph.node
-        if node.op_type in ("Conv", "Gemm")
-    )
-
-
 def test_rewritten_networks_are_the_zoos(vision: tuple[str, Any]) -> None:
     """A rewritten network of torchvision keeps its shapes, and multiplies as often as that form in the zoo."""
     name, model = vision
@@ -206,13 +191,17 @@ def test_rewritten_networks_are_the_zoos(vision: tuple[str, Any]) -> None:
     with torch.no_grad():
         due = model(x).shape
     chosen = ("x", "shuffle") if name == "mobilenet_v3_large" else ("x",)
-    before = counted(models.build(known, "imagenet", size=64))
+    before = models.multiplications(models.build(known, "imagenet", size=64))
     for operator in chosen:
         rewritten = operators.rewrite(model, operator, example_inputs=x, keep=keep, start="random")
         with torch.no_grad():
             assert rewritten.model(x).shape == due
         assert rewritten.before == before == count(model, x)
-        assert rewritten.after == counted(models.build(known, "imagenet", size=64, operator=operator)) < before
+        assert (
+            rewritten.after
+            == models.multiplications(models.build(known, "imagenet", size=64, operator=operator))
+            < before
+        )
         # What did not change costs what it did.
         parts = [(each.before, each.after) for each in rewritten.changes]
         assert rewritten.before - rewritten.after == sum(was - now for was, now in parts)

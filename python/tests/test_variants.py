@@ -12,7 +12,7 @@ from covey.model import load
 from variants import compiled, measured
 
 SPECS = [
-    models.ImageSpec("resnet18", "imagenet", operator="x", size=32, classes=14),
+    models.ImageSpec("mobilenetv3-large", "imagenet", operator="x", size=32, classes=14),
     models.ImageSpec("shufflenetv2", "imagenet", operator="shuffle", size=32, classes=14),
 ]
 

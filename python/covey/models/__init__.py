@@ -33,6 +33,7 @@ import onnx
 
 from covey.errors import OptionError
 from covey.models.architectures import Pool
+from covey.models.counting import multiplications
 from covey.models.forms import OPERATORS, Operator
 from covey.models.images import Floats, pseudo_images
 from covey.models.network import Network
@@ -66,6 +67,7 @@ __all__ = [
     "TransformerSpec",
     "build",
     "find",
+    "multiplications",
     "pseudo_images",
     "samples",
 ]
