@@ -19,8 +19,12 @@ import covey
 import interpreter
 from covey import models
 from covey.bench.gallery import products
+from covey.clear import run_clear
+from covey.comparison import compare
 from covey.emit import HEADER_BYTES
 from covey.errors import OptionError
+from covey.local import Parties
+from covey.model import load
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 from torch import nn  # noqa: E402
@@ -135,7 +139,7 @@ def test_multiplications_are_the_papers() -> None:
     assert [100 * each / 1e9 for each in counts] == pytest.approx([1.46, 0.53, 0.27], abs=0.01)
 
 
-def test_both_exports_compile_to_the_same_program(tmp_path: Path) -> None:
+def test_both_exports_compile_to_the_same_program(parties: Parties, tmp_path: Path) -> None:
     module = nn.Sequential(
         operators.XOperator(4, 6, 8, stride=2), nn.BatchNorm2d(8), nn.ReLU(),
         operators.ShuffleConv2d(8, 6), nn.ReLU(), operators.FactorisedConv2d(6, 4), nn.ReLU(), nn.Flatten(),
@@ -164,8 +168,8 @@ def test_both_exports_compile_to_the_same_program(tmp_path: Path) -> None:
         sent = [node.bytes for node in explained.nodes if node.name in moves]
         assert len(sent) >= 3 and sum(sent) == 0 < explained.total.bytes
     assert kinds[0] == kinds[1]
-    outcome = covey.verify(imported, "trio", data=x.numpy(), timeout=60)
-    assert outcome.passed
+    private, due = parties.run(imported, x.numpy()), run_clear(load(imported), x.numpy())
+    assert sum(row.differing for row in compare(due.integers, private.integers)) == 0
 
 
 TORCHVISION = {
@@ -196,18 +200,13 @@ def test_rewritten_networks_are_the_zoos(vision: tuple[str, Any]) -> None:
         rewritten = operators.rewrite(model, operator, example_inputs=x, keep=keep, start="random")
         with torch.no_grad():
             assert rewritten.model(x).shape == due
-        assert rewritten.before == before == count(model, x)
-        assert (
-            rewritten.after
-            == models.multiplications(models.build(known, "imagenet", size=64, operator=operator))
-            < before
-        )
+        assert rewritten.before == before
+        zoo = models.build(known, "imagenet", size=64, operator=operator)
+        assert rewritten.after == models.multiplications(zoo) < before
         # What did not change costs what it did.
         parts = [(each.before, each.after) for each in rewritten.changes]
         assert rewritten.before - rewritten.after == sum(was - now for was, now in parts)
-        assert (
-            all(now < was for was, now in parts if (was, now) != (None, None)) or "mobile" in name or "shuffle" in name
-        )
+        assert all(now <= was for was, now in parts)  # a depthwise filter stays one, with a shuffle added
         assert set(rewritten.kept) == set(keep)
         assert rewritten.note is None
 
