@@ -68,7 +68,7 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Any) -> Any:
         y = functional.relu(self.norms[0](self.reduce(x)))
-        y = functional.relu(self.norms[1](self.filter(y)))
+        y = functional.relu(self.norms[1](self.filter(input=y)))
         return functional.relu(x + self.norms[2](self.expand(y)))
 
 
@@ -317,6 +317,11 @@ def test_a_model_that_cannot_be_traced_is_rewritten_layer_by_layer() -> None:
     assert "no bottleneck was looked for" in str(rewritten)
 
 
+def test_weights_of_half_precision_stay_so() -> None:
+    model = operators.rewrite(small().to(torch.bfloat16), "shuffle").model
+    assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
+
+
 def test_a_layer_in_two_places_stays_one() -> None:
     shared = nn.Conv2d(8, 8, 3, padding=1)
     model = operators.rewrite(nn.Sequential(shared, nn.ReLU(), shared), "factorised").model
@@ -348,6 +353,7 @@ def test_wrong_arguments_are_one_line() -> None:
         (("x", {"keep": ["conv9"]}), "keep names 'conv9'"),
         (("x", {"example_inputs": "images"}), "example_inputs holds a str"),
         (("x", {"example_inputs": image(1, 3, 8, 8)}), "does not take the example inputs"),
+        (("x", {"calibration": []}), "calibration is empty"),
         (("x", {"start": "random", "calibration": image(1, 1, 8, 8)}), "leave it out"),
     ]:
         operator, *options = arguments
@@ -356,6 +362,9 @@ def test_wrong_arguments_are_one_line() -> None:
         assert "\n" not in str(error.value)
     with pytest.raises(OptionError, match=r"takes a torch\.nn\.Module, not a str"):
         operators.rewrite("resnet18", "x")
+    model.computed = 2 * model[0].weight
+    with pytest.raises(OptionError, match="Sequential cannot be copied"):
+        operators.rewrite(model, "x")
     with pytest.raises(OptionError, match="two groups do not divide 3 input and 4 output channels"):
         operators.GroupedPointwiseConv2d(3, 4)
     with pytest.raises(OptionError, match="a kernel of 2 × 2 has no centre"):

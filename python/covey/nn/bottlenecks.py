@@ -89,12 +89,12 @@ def find(model: nn.Module) -> Structure:
 
 def _before(modules: dict[str, Any], node: Any) -> str | None:
     """The 1 × 1 convolution whose result, and nothing else, the node reads."""
-    at = node.args[0]
-    while isinstance(at, fx.Node) and len(_users(at)) == 1:
+    at = _operand(node)
+    while at is not None and len(_users(at)) == 1:
         conv = _convolution(modules, at)
         if conv is not None:
             return str(at.target) if _pointwise(conv) and conv.groups == 1 else None
-        at = at.args[0] if _leaves_channels_apart(modules, at) else None
+        at = _operand(at) if _leaves_channels_apart(modules, at) else None
     return None
 
 
@@ -122,15 +122,18 @@ def _only_reader(node: Any) -> Any:
     product = next((each for each in readers if each.target in PRODUCTS), None)
     if product is None or len(readers) != 2:
         return None
-    at = next((each for each in product.args if each is not node), None)
-    while isinstance(at, fx.Node) and len(_users(at)) == 1:
-        operands = at.all_input_nodes
-        if len(operands) != 1:
-            return None
-        if operands[0] is node:
+    at = next((each for each in product.all_input_nodes if each is not node), None)
+    while at is not None and len(_users(at)) == 1:
+        at = _operand(at)
+        if at is node:
             return product
-        at = operands[0]
     return None
+
+
+def _operand(node: Any) -> Any:
+    """The one value that a node reads; `None` where it reads none or several."""
+    operands = node.all_input_nodes
+    return operands[0] if len(operands) == 1 else None
 
 
 def _users(node: Any) -> list[Any]:

@@ -67,9 +67,10 @@ class ShuffleBlock(nn.Module):  # type: ignore[misc]
         self.depthwise = _depthwise(self.filtered, kernel_size, stride, dilation, bias)
         self.shuffle = ChannelShuffle(channels // 2, stride, seed)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, input: Any) -> Any:  # noqa: A002  (as nn.Conv2d calls it)
         """The filtered channels, then the permuted ones."""
-        return torch.cat([self.depthwise(x[:, : self.filtered]), self.shuffle(x[:, self.filtered :])], dim=1)
+        filtered, permuted = input[:, : self.filtered], input[:, self.filtered :]
+        return torch.cat([self.depthwise(filtered), self.shuffle(permuted)], dim=1)
 
 
 class ParallelShuffle(nn.Module):  # type: ignore[misc]
@@ -91,9 +92,9 @@ class ParallelShuffle(nn.Module):  # type: ignore[misc]
         self.depthwise = _depthwise(channels, kernel_size, stride, dilation, bias)
         self.shuffle = ChannelShuffle(channels, stride, seed)
 
-    def forward(self, x: Any) -> Any:
-        """depthwise(x) + shuffle(x)."""
-        return self.depthwise(x) + self.shuffle(x)
+    def forward(self, input: Any) -> Any:  # noqa: A002  (as nn.Conv2d calls it)
+        """The filtered channels plus the permuted ones."""
+        return self.depthwise(input) + self.shuffle(input)
 
 
 class GroupedPointwiseConv2d(nn.Conv2d):  # type: ignore[misc]
@@ -115,9 +116,9 @@ class _Separable(nn.Module):  # type: ignore[misc]
         self.spatial = spatial
         self.point = point
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, input: Any) -> Any:  # noqa: A002  (as nn.Conv2d calls it)
         """[N, C, H, W] to [N, O, H', W']."""
-        return self.point(self.spatial(x))
+        return self.point(self.spatial(input))
 
 
 class FactorisedConv2d(_Separable):

@@ -118,7 +118,13 @@ def rewrite(
     samples = None if calibration is None else _tensors("calibration", calibration)
     examples = samples if example_inputs is None else _tensors("example_inputs", example_inputs)
 
-    rewritten = copy.deepcopy(model)
+    try:
+        rewritten = copy.deepcopy(model)
+    except Exception as error:  # PyTorch copies no results of computations
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise OptionError(
+            f"{type(model).__name__} cannot be copied ({line}): give a module of plain parameters"
+        ) from None
     structure = bottlenecks.find(rewritten)
     roles = _roles(structure.bottlenecks.values(), operator)
     counts = _counted(rewritten, examples)

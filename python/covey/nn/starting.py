@@ -82,7 +82,8 @@ def _blocks(weight: Any, groups: int) -> Any:
 def _separate(new: Any, weight: Any) -> None:
     """Kernels and 1 × 1 weights whose products are nearest to [O, C, K, K], one channel of the input at a time."""
     outputs, channels, *kernel = weight.shape
-    u, s, v = torch.linalg.svd(weight.permute(1, 0, 2, 3).reshape(channels, outputs, -1), full_matrices=False)
+    matrices = weight.float().permute(1, 0, 2, 3).reshape(channels, outputs, -1)
+    u, s, v = torch.linalg.svd(matrices, full_matrices=False)
     kernels, points = v[:, 0], (u[:, :, 0] * s[:, :1]).T
     if isinstance(new.spatial, ShuffleBlock):
         taken = new.spatial.filtered + new.spatial.shuffle.order
@@ -115,11 +116,11 @@ def _input(model: nn.Module, module: nn.Module, samples: list[Any]) -> Any:
     """What a module is given when it first runs."""
     found: list[Any] = []
 
-    def stop(_: Any, inputs: Any) -> None:
-        found.append(inputs[0].detach().clone())
+    def stop(_: Any, inputs: Any, named: Any) -> None:
+        found.append((inputs or tuple(named.values()))[0].detach().clone())
         raise SeenError
 
-    handle = module.register_forward_pre_hook(stop)
+    handle = module.register_forward_pre_hook(stop, with_kwargs=True)
     try:
         run(model, samples)
     except SeenError:
