@@ -52,14 +52,13 @@ def from_weights(new: nn.Module, old: nn.Conv2d) -> None:
 
 def from_activations(original: nn.Module, model: nn.Module, paths: list[str], samples: list[Any]) -> None:
     """Fit the replacements at these paths, in the order in which they run, to what the original computes."""
-    due = _results(original, paths, samples)
-    for path in due:
+    for path in _order(original, paths, samples):
         new = model.get_submodule(path)
         with torch.no_grad():
-            x = _input(model, new, samples)
+            # One layer at a time, because the results of all may take more memory than there is.
+            y, x = _seen(original, path, samples, result=True), _seen(model, path, samples, result=False)
             if isinstance(new, FactorisedConv2d | ShuffleConv2d | XConv2d):
                 x, new = new.spatial(x), new.point
-            y = due[path]
             if isinstance(new, ShuffleBlock):
                 _fit(new.depthwise, x[:, : new.filtered], y[:, : new.filtered])
             elif isinstance(new, ParallelShuffle):
@@ -96,31 +95,33 @@ def _separate(new: Any, weight: Any) -> None:
     new.point.weight.copy_(_blocks(points, new.point.groups)[..., None, None])
 
 
-def _results(model: nn.Module, paths: list[str], samples: list[Any]) -> dict[str, Any]:
-    """What the modules at these paths give, in the order in which they first run."""
-    found: dict[str, Any] = {}
+def _order(model: nn.Module, paths: list[str], samples: list[Any]) -> list[str]:
+    """The paths of the modules that run, in the order in which they first do."""
+    found: dict[str, None] = {}
 
-    def keeper(path: str) -> Any:
-        return lambda module, inputs, output: found.setdefault(path, output.detach().clone())
+    def noted(path: str) -> Any:
+        return lambda module, inputs: found.setdefault(path)
 
-    handles = [model.get_submodule(path).register_forward_hook(keeper(path)) for path in paths]
+    handles = [model.get_submodule(path).register_forward_pre_hook(noted(path)) for path in paths]
     try:
         run(model, samples)
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return list(found)
 
 
-def _input(model: nn.Module, module: nn.Module, samples: list[Any]) -> Any:
-    """What a module is given when it first runs."""
+def _seen(model: nn.Module, path: str, samples: list[Any], *, result: bool) -> Any:
+    """The input or the result of a module when it first runs; what follows it is not computed."""
     found: list[Any] = []
 
-    def stop(_: Any, inputs: Any, named: Any) -> None:
-        found.append((inputs or tuple(named.values()))[0].detach().clone())
+    def stop(module: Any, inputs: Any, named: Any, output: Any = None) -> None:
+        found.append((output if result else (inputs or tuple(named.values()))[0]).detach().clone())
         raise SeenError
 
-    handle = module.register_forward_pre_hook(stop, with_kwargs=True)
+    module = model.get_submodule(path)
+    register = module.register_forward_hook if result else module.register_forward_pre_hook
+    handle = register(stop, with_kwargs=True)
     try:
         run(model, samples)
     except SeenError:
