@@ -1,5 +1,6 @@
 """Run every command that README.md and the pages in docs document, a page in one shell in a scratch folder.
 
+Pages run side by side, but for those that stand for several machines: these have the same addresses.
 What is installed already serves: `make` and `pip` lines have steps of their own and are not run again. `new_user.py`
 runs all of it from nothing; `documented.py` has what the two share.
 """
@@ -11,6 +12,9 @@ import os
 import re
 import sys
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import documented
@@ -25,6 +29,12 @@ NEEDS = {
 }
 """The modules of each extra."""
 INSTALLS = re.compile(r"(make|pip install|python3 -m venv|\. \.venv/)")
+
+
+WORKERS = 2
+"""Pages at a time: their commands compute less than they start and wait."""
+MACHINES = threading.Lock()
+"""Held by the page that has the addresses of machines."""
 
 
 def pages() -> list[str]:
@@ -49,11 +59,14 @@ def run(page: str) -> list[documented.Done]:
         print(f"skipped {page}: {name} is not installed", flush=True)
         return []
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    with tempfile.TemporaryDirectory(prefix="covey-docs-") as folder:
+    machines = any(map(documented.PROMPT.match, text.splitlines()))
+    with tempfile.TemporaryDirectory(prefix="covey-docs-") as folder, MACHINES if machines else nullcontext():
         for name in ("examples", "python", "packaging"):
             (Path(folder) / name).symlink_to(ROOT / name)
         return documented.run(page, text, Path(folder), environment, installed)
 
 
 if __name__ == "__main__":
-    sys.exit(documented.summary({page: run(page) for page in pages() if page in (sys.argv[1:] or pages())}))
+    chosen = [page for page in pages() if page in (sys.argv[1:] or pages())]
+    with ThreadPoolExecutor(WORKERS) as workers:
+        sys.exit(documented.summary(dict(zip(chosen, workers.map(run, chosen), strict=True))))

@@ -165,6 +165,8 @@ def test_what_cannot_be_continued_is_named(three: Parties, file: Path, job: cove
     run.write_text(good.replace(json.loads(good)["program"], "0" * 64))
     refused("is a run of another training job")
     run.write_text(good)
+    with covey.Client(three.client_config).session(file) as session, pytest.raises(covey.CoveyError, match="by fit"):
+        covey.Trainer(session, checkpoints=run).step(x[:4], labels[:4])
     with pytest.raises(covey.CoveyError, match="protocol clear has no parties"):
         covey.Trainer(ClearSession(load(job.compiled)), checkpoints=run)
     with (
@@ -177,6 +179,7 @@ def test_what_cannot_be_continued_is_named(three: Parties, file: Path, job: cove
     whole = kept.read_bytes()
     kept.write_bytes(whole[:-1])
     refused("is corrupted")
+    assert all(len(checkpoints(three, role)) == 1 for role in range(3)), "nothing is erased for it"
     kept.unlink()
     refused("no checkpoint in common of the run .*gamma has not the one that others have")
     assert len(checkpoints(three, 0)) == 1
@@ -199,7 +202,7 @@ def test_a_first_checkpoint_that_not_all_wrote_is_begun_anew(three: Parties, fil
         session.forget(entries["job"])
 
 
-def test_other_clients_and_newer_weights_see_no_checkpoint(three: Parties, file: Path, tmp_path: Path) -> None:
+def test_newer_weights_see_no_checkpoint_of_older_ones(three: Parties, file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run.json"
     interrupted(three, file, run, 3)
     name = json.loads(run.read_text())["job"]
@@ -227,8 +230,9 @@ def test_the_command_continues_and_tells_of_mistakes(
     command.refuses(*asked, "--local", saying="--checkpoints are for parties that last")
     asked += ["--config", three.client_config]
     command.succeeds(*asked, "--epochs", 1)
-    table_of_use = command.succeeds("doctor", "--config", three.owner_config).out
-    assert "kept" in table_of_use
+    findings = json.loads(command.succeeds("doctor", "--config", three.owner_config, "--json").out)
+    assert all(found["usage"]["checkpoints_bytes"] > 500 for found in findings if "usage" in found)
+    assert "kept" in command.succeeds("doctor", "--config", three.owner_config).out
     again = command.succeeds(*asked, "--epochs", EPOCHS, "--out", out)
     assert "step 10 is the latest checkpoint" in again.err and "epoch 2" in again.out and "epoch 1" not in again.out
     with np.load(out) as found:

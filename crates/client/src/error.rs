@@ -1,5 +1,6 @@
 //! Why a client cannot do what it was asked to.
 
+use covey_messages::STOPPED;
 use covey_messages::config::ConfigError;
 use covey_messages::wire::WireError;
 use covey_program::WeightsError;
@@ -62,10 +63,11 @@ pub enum ClientError {
 impl ClientError {
     /// Whether a party's process or connection ended, or it does not answer: it may come back.
     pub fn is_loss(&self) -> bool {
-        use ErrorKind::{ConnectionLost, Left, Silent, Stalled, Unreachable};
+        use ErrorKind::{Aborted, ConnectionLost, Left, Silent, Stalled, Unreachable};
         match self {
             ClientError::Transport(error) | ClientError::Wire(WireError::Transport(error)) => {
                 matches!(error.kind(), ConnectionLost | Silent | Stalled | Left | Unreachable)
+                    || error.kind() == Aborted && error.detail() == STOPPED
             }
             _ => false,
         }

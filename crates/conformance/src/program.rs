@@ -107,7 +107,9 @@ fn rested<P: Complete>(
         // Those of another shape, or one too many, are refused.
         let longer = components.iter().cloned().chain(components.first().cloned()).collect::<Vec<_>>();
         assert!(components.is_empty() || protocol.from_components(shape, longer).is_none());
-        assert!(components.is_empty() || protocol.from_components(&[shape, &[1]].concat(), components.clone()).is_none());
+        assert!(
+            components.is_empty() || protocol.from_components(&[shape, &[1]].concat(), components.clone()).is_none()
+        );
         protocol.from_components(shape, components).ok_or(ProtocolError::Internal("the components of a share"))
     })?;
     Ok(restored)

@@ -25,6 +25,10 @@ pub use status::{
 
 /// Version of these messages, and of what the protocols exchange. Both sides must speak the same.
 pub const WIRE_VERSION: u32 = 10;
+
+/// Why a session ends of which a party is stopped, in that party's words: it may come back.
+pub const STOPPED: &str = "was stopped by its operator";
+
 /// The release, which parties of one session must share: message layouts of protocols follow it.
 pub const COVEY_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Longest control message of the set-up, in bytes.

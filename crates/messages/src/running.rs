@@ -43,8 +43,8 @@ pub struct Checkpoint {
     pub runs: u64,
     /// Samples of each.
     pub batch: usize,
-    /// The session that it was kept in.
-    pub session: Hex<16>,
+    /// Its own name, to which every role that kept it gave a random part.
+    pub name: Hex<16>,
 }
 
 /// `count` runs of one batch size, numbered from `inference` on, on the lanes that [`lane_of`] names.
@@ -189,6 +189,17 @@ pub enum StoreMessage {
         count: u32,
         /// Offers of one P0, in all its sessions, have numbers that grow in the order in which it set their runs aside.
         turn: u64,
+    },
+    /// A party is about to keep a checkpoint. All must say the same, but for the nonce.
+    Keeping {
+        /// The client's job.
+        job: Hex<16>,
+        /// Runs of the sequence.
+        runs: u64,
+        /// What the client asked for in this session until now.
+        history: Hex<32>,
+        /// The party's part of the checkpoint's name.
+        nonce: Hex<16>,
     },
     /// The checkpoints of the client's job that a party has.
     Checkpoints(Vec<Checkpoint>),

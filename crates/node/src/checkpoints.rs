@@ -49,6 +49,8 @@ pub(crate) struct Job {
 struct Head {
     job: Job,
     checkpoint: Checkpoint,
+    /// Later ones of the job have higher numbers.
+    order: u64,
     /// Components of each share.
     components: usize,
 }
@@ -89,14 +91,16 @@ impl CheckpointStore {
             DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
             let mut shares = shares.peekable();
             let components = shares.peek().map_or(0, Vec::len);
-            let mut writer = FORMAT.begin(&self.folder, &Head { job: job.clone(), checkpoint, components })?;
+            let last = self.stored(|head| head.job == *job).iter().map(|stored| stored.head.order).max();
+            let order = last.map_or(0, |last| last.saturating_add(1));
+            let mut writer = FORMAT.begin(&self.folder, &Head { job: job.clone(), checkpoint, order, components })?;
             for component in shares.flatten() {
                 writer.write_words(component.data(), ring)?;
             }
             files::put_in_place(writer.finish()?, &path)
         };
         write().map_err(|error: std::io::Error| format!("cannot write {}: {error}", path.display()))?;
-        self.make_room(job);
+        self.make_room(job, &checkpoint);
         Ok(())
     }
 
@@ -142,39 +146,34 @@ impl CheckpointStore {
         stored.iter().filter_map(|stored| Some(fs::metadata(&stored.path).ok()?.len())).sum()
     }
 
-    /// What was just written stays.
-    fn make_room(&self, job: &Job) {
-        let mut own = self.stored(|head| head.job.client == job.client && head.job.program == job.program);
-        own.sort_by_key(|stored| std::cmp::Reverse((stored.written, stored.head.checkpoint.runs)));
-        let (mut jobs, mut last): (Vec<Hex<16>>, usize) = (vec![job.name], 0);
-        let stays = |stored: &Stored| {
-            let name = stored.head.job.name;
-            if name == job.name {
-                last += 1;
-                return last <= LAST;
+    /// Erases all but the last checkpoints of a job, of which `new` is one, and the client's other jobs that were written last.
+    fn make_room(&self, job: &Job, new: &Checkpoint) {
+        let of_client = self.stored(|head| head.job.client == job.client && head.job.program == job.program);
+        let (mut own, mut others): (Vec<Stored>, Vec<Stored>) =
+            of_client.into_iter().partition(|stored| stored.head.job.name == job.name);
+        own.retain(|stored| stored.head.checkpoint != *new);
+        own.sort_by_key(|stored| std::cmp::Reverse(stored.head.order));
+        others.sort_by_key(|stored| std::cmp::Reverse(stored.written));
+        let mut jobs: Vec<Hex<16>> = Vec::new();
+        for stored in &others {
+            if !jobs.contains(&stored.head.job.name) {
+                jobs.push(stored.head.job.name);
             }
-            if !jobs.contains(&name) {
-                jobs.push(name);
-            }
-            jobs.iter().take(JOBS).any(|kept| *kept == name)
-        };
-        let (_, old): (Vec<Stored>, Vec<Stored>) = own.into_iter().partition(stays);
-        if let Err(problem) = self.erase(old) {
+        }
+        let kept = &jobs[..jobs.len().min(JOBS - 1)];
+        others.retain(|stored| !kept.contains(&stored.head.job.name));
+        if let Err(problem) = self.erase(own.split_off(own.len().min(LAST - 1)).into_iter().chain(others)) {
             warn!("{problem}");
         }
     }
 
-    fn erase(&self, stored: Vec<Stored>) -> Result<(), String> {
+    fn erase(&self, stored: impl IntoIterator<Item = Stored>) -> Result<(), String> {
         for Stored { path, head, .. } in stored {
-            match files::erase(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(format!("cannot remove {}: {error}", path.display()));
-                }
-                _ => {
-                    let program = head.job.program.short();
-                    info!(program, client = head.job.client, runs = head.checkpoint.runs, "checkpoint erased");
-                }
-            }
+            // Under a name that goes at the next start, should the process not live to overwrite it.
+            let erased = files::set_apart(&path).and_then(|apart| apart.map_or(Ok(()), |apart| files::erase(&apart)));
+            erased.map_err(|error| format!("cannot remove {}: {error}", path.display()))?;
+            let program = head.job.program.short();
+            info!(program, client = head.job.client, runs = head.checkpoint.runs, "checkpoint erased");
         }
         Ok(())
     }
@@ -182,8 +181,7 @@ impl CheckpointStore {
     fn path(&self, job: &Job, checkpoint: &Checkpoint) -> PathBuf {
         // Of clients that choose the same name, each has its own files.
         let owner = blake3::hash(format!("{}\0{}\0{}", job.client, job.program, job.role).as_bytes()).to_hex();
-        let Checkpoint { runs, session, .. } = checkpoint;
-        self.folder.join(format!("{}-{}-{runs}-{session}.{SUFFIX}", job.name, &owner[..16]))
+        self.folder.join(format!("{}-{}-{}.{SUFFIX}", job.name, &owner[..16], checkpoint.name))
     }
 
     /// The files whose head reads and is one of those; others are left alone.
@@ -224,8 +222,8 @@ mod tests {
         }
     }
 
-    fn at(runs: u64, session: u8) -> Checkpoint {
-        Checkpoint { runs, batch: 1, session: Hex([session; 16]) }
+    fn at(runs: u64, name: u8) -> Checkpoint {
+        Checkpoint { runs, batch: 1, name: Hex([name; 16]) }
     }
 
     fn keep(store: &CheckpointStore, job: &Job, checkpoint: Checkpoint) {
@@ -245,14 +243,24 @@ mod tests {
         let store = CheckpointStore::new(folder.path());
         assert!(store.of(&job(1)).is_empty());
         for step in [10, 20, 30] {
-            keep(&store, &job(1), at(step, 1));
+            keep(&store, &job(1), at(step, step as u8));
         }
         assert_eq!(runs(&store, &job(1)), [20, 30]);
         // Continued from the former: what one party has beyond it goes.
-        store.forget(&job(1), Some(&at(20, 1))).unwrap();
+        store.forget(&job(1), Some(&at(20, 20))).unwrap();
         keep(&store, &job(1), at(30, 2));
         assert_eq!(store.of(&job(1)).len(), 2);
-        assert!(store.of(&job(1)).contains(&at(30, 2)) && store.of(&job(1)).contains(&at(20, 1)));
+        assert!(store.of(&job(1)).contains(&at(30, 2)) && store.of(&job(1)).contains(&at(20, 20)));
+        // The new one stays whatever a clock said of others, and however few runs it had.
+        let later = SystemTime::now() + std::time::Duration::from_secs(1000);
+        for checkpoint in [at(30, 2), at(20, 20)] {
+            let file = fs::File::options().write(true).open(store.path(&job(1), &checkpoint)).unwrap();
+            file.set_modified(later).unwrap();
+        }
+        for step in [1, 2] {
+            keep(&store, &job(1), at(step, step as u8 + 100));
+        }
+        assert_eq!(runs(&store, &job(1)), [1, 2]);
         for other in [
             Job { client: "other".into(), ..job(1) },
             Job { weights_version: Hex([3; 16]), ..job(1) },

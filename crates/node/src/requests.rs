@@ -14,7 +14,7 @@ use covey_ring::{Ring, Word};
 use covey_runtime::plan::plan_rounded;
 use covey_runtime::profile::Timing;
 use covey_runtime::session::Visitor;
-use covey_runtime::{Observer, Profile, Step};
+use covey_runtime::{CarriedShares, Observer, Profile, Step};
 use covey_store::BatchName;
 use covey_transport::{Endpoint, Meter, Network, PeerId, Session as Streams, Snapshot};
 use tracing::warn;
@@ -195,21 +195,16 @@ impl Runs<'_> {
             false => None,
         };
         let upload = &self.held.head.upload;
-        let mut checkpoints = Checkpoints {
-            store: self.checkpoints,
-            streams: self.streams,
-            session: self.job.session,
-            job: checkpoints::Job {
-                name: Hex([0; 16]),
-                client: self.asking.name.clone(),
-                program: upload.program,
-                weights_version: upload.weights_version,
-                protocol: upload.protocol.clone(),
-                ring: self.ring.into(),
-                role: self.streams.me(),
-            },
-            sequence: None,
+        let job = checkpoints::Job {
+            name: Hex([0; 16]),
+            client: self.asking.name.clone(),
+            program: upload.program,
+            weights_version: upload.weights_version,
+            protocol: upload.protocol.clone(),
+            ring: self.ring.into(),
+            role: self.streams.me(),
         };
+        let mut checkpoints = Checkpoints::new(self.checkpoints, self.streams, &self.job.session, job);
         let (options, round_bits) = (self.options, self.round_bits);
         let (role, of) = (self.streams.me(), (executor.program(), costs, options));
         let mut taken = budget::Runs::new(self.memory, self.asking, of, round_bits, role)?;
@@ -237,8 +232,15 @@ impl Runs<'_> {
                 SessionRequest::Close => return Ok(()),
                 SessionRequest::Keep(name) => {
                     kept.check()?;
+                    self.held.check(false)?;
                     let (party, carried) = lanes.carrying();
-                    let checkpoint = checkpoints.keep(name, party, carried, executor.program())?;
+                    let checkpoint = checkpoints.keep(name, &mut *control, party, carried, executor.program())?;
+                    // Deleted or shared again meanwhile, the weights leave none behind.
+                    let still = kept.check().and_then(|()| self.held.check(false));
+                    if let Err(problem) = still {
+                        checkpoints.forget(name)?;
+                        return Err(problem);
+                    }
                     reply(&mut *control, &SessionReply::Kept(checkpoint))?;
                     continue;
                 }
@@ -249,7 +251,8 @@ impl Runs<'_> {
                         let run = Run { phase, batch, inference: 0, count: 1, continues: true, ends: false };
                         let _memory = taken.take(&run, false).map_err(asked)?;
                         let (party, carried) = lanes.carrying();
-                        *carried = checkpoints.load(name, &checkpoint, party, executor.program())?;
+                        *carried = CarriedShares::default();
+                        *carried = checkpoints.load(name, &checkpoint, &mut *control, party, executor.program())?;
                     }
                     reply(&mut *control, &SessionReply::Resumed(chosen))?;
                     continue;

@@ -1,8 +1,9 @@
 //! A session's checkpoints: what a sequence of runs carries is kept by each party on its own, and gone on from where all parties have
 //! the same checkpoint.
 //!
-//! Every role tells every other which checkpoints it has, and then which one follows from what it heard. A role that says different
-//! things to two others is found out, so that shares of two different moments never meet.
+//! A checkpoint's name is a hash to which every role gives a random part, told to all others when they keep it, together with a hash of
+//! what the client asked for in the session. So a name stands for one moment, whoever lies. To continue, every role tells every other
+//! which checkpoints it has, and then which one follows from what it heard.
 
 use covey_messages::{Checkpoint, Hex, Resumed, Run, StoreMessage, wire};
 use covey_program::Program;
@@ -18,25 +19,40 @@ use crate::checkpoints::{CheckpointStore, Job};
 pub(crate) struct Checkpoints<'a> {
     pub store: &'a CheckpointStore,
     pub streams: &'a Streams,
-    pub session: Hex<16>,
     /// Of any name.
     pub job: Job,
     /// Runs of the sequence so far, and the samples of each.
-    pub sequence: Option<(u64, usize)>,
+    sequence: Option<(u64, usize)>,
+    /// Of the session's name, and what was asked for in it.
+    history: blake3::Hash,
 }
 
-impl Checkpoints<'_> {
+impl<'a> Checkpoints<'a> {
+    /// Those of a session in which nothing was asked for yet.
+    pub fn new(store: &'a CheckpointStore, streams: &'a Streams, session: &Hex<16>, job: Job) -> Self {
+        let history = blake3::Hasher::new_derive_key("covey 2026 checkpoints: history").update(&session.0).finalize();
+        Checkpoints { store, streams, job, sequence: None, history }
+    }
+
+    fn asked(&mut self, what: &impl serde::Serialize) {
+        let what = serde_json::to_vec(what).unwrap_or_default();
+        let mut hasher = blake3::Hasher::new_derive_key("covey 2026 checkpoints: history");
+        self.history = hasher.update(self.history.as_bytes()).update(&what).finalize();
+    }
+
     /// A request was served.
     pub fn ran(&mut self, run: &Run) {
+        self.asked(run);
         let before = self.sequence.filter(|_| run.continues).map_or(0, |(runs, _)| runs);
         let after = before.saturating_add(run.count.into());
         self.sequence = (!run.ends).then_some((after, run.batch));
     }
 
-    /// Writes what the sequence carries.
+    /// Agrees with all others on what the sequence carries, and writes it.
     pub fn keep<W: Word>(
-        &self,
-        name: Hex<16>,
+        &mut self,
+        job: Hex<16>,
+        control: &mut dyn Endpoint,
         party: &AnyParty<W>,
         carried: &CarriedShares<AnyParty<W>>,
         program: &Program,
@@ -45,15 +61,33 @@ impl Checkpoints<'_> {
             || format!("a checkpoint where '{}' carries nothing: ask after a run of a sequence", program.name());
         let (runs, batch) = self.sequence.ok_or_else(nothing)?;
         let shares = carried.shares(program).ok_or_else(nothing)?;
+        let nonce = Hex::random().map_err(|error| error.to_string())?;
+        let history = Hex(*self.history.as_bytes());
+        self.tell(control, &StoreMessage::Keeping { job, runs, history, nonce })?;
+        let mut nonces = vec![(self.streams.me(), nonce)];
+        for from in self.others() {
+            match self.hear(control, from)? {
+                StoreMessage::Keeping { job: their, runs: theirs, history: heard, nonce }
+                    if (their, theirs, heard) == (job, runs, history) =>
+                {
+                    nonces.push((from, nonce));
+                }
+                StoreMessage::Keeping { .. } => {
+                    let name = self.streams.name(from);
+                    return Err(format!("the client asked {name} for another checkpoint, or for other runs before it"));
+                }
+                _ => return Err(self.unexpected(from)),
+            }
+        }
+        let checkpoint = Checkpoint { runs, batch, name: name_of(nonces) };
         let components = shares.into_iter().map(|share| party.components(share));
-        let checkpoint = Checkpoint { runs, batch, session: self.session };
-        self.store.keep(&self.of(name), checkpoint, components, program.ring())?;
+        self.store.keep(&self.of(job), checkpoint, components, program.ring())?;
+        self.asked(&checkpoint);
         info!(program = self.job.program.short(), client = self.job.client, runs, "checkpoint kept");
         Ok(checkpoint)
     }
 
-    /// Agrees with all others on the latest checkpoint that all have. Older and other ones of the job are erased then: they serve
-    /// nobody any more.
+    /// Agrees with all others on the latest checkpoint that all have.
     pub fn choose(&self, name: Hex<16>, control: &mut dyn Endpoint) -> Result<Resumed, String> {
         let job = self.of(name);
         let mut lists = vec![(self.streams.me(), self.store.of(&job))];
@@ -78,22 +112,29 @@ impl Checkpoints<'_> {
                 _ => return Err(self.unexpected(from)),
             }
         }
-        if let Resumed::From(checkpoint) = &chosen {
-            self.store.forget(&job, Some(checkpoint))?;
-        }
         Ok(chosen)
     }
 
-    /// What a checkpoint of all holds here.
+    /// What a checkpoint of all holds here. Once all have read theirs, other ones of the job are erased: they serve nobody any more.
     pub fn load<W: Word>(
         &mut self,
         name: Hex<16>,
         checkpoint: &Checkpoint,
+        control: &mut dyn Endpoint,
         party: &AnyParty<W>,
         program: &Program,
     ) -> Result<CarriedShares<AnyParty<W>>, String> {
-        let carried = self.store.load(&self.of(name), checkpoint, party, program)?;
+        let job = self.of(name);
+        let carried = self.store.load(&job, checkpoint, party, program)?;
+        self.tell(control, &StoreMessage::Agreed)?;
+        for from in self.others() {
+            if self.hear(control, from)? != StoreMessage::Agreed {
+                return Err(self.unexpected(from));
+            }
+        }
+        self.store.forget(&job, Some(checkpoint))?;
         self.sequence = Some((checkpoint.runs, checkpoint.batch));
+        self.asked(checkpoint);
         info!(
             program = self.job.program.short(),
             client = self.job.client,
@@ -130,6 +171,18 @@ impl Checkpoints<'_> {
     }
 }
 
+/// The name that the roles' nonces make.
+fn name_of(mut nonces: Vec<(PeerId, Hex<16>)>) -> Hex<16> {
+    nonces.sort_unstable_by_key(|(role, _)| *role);
+    let mut hasher = blake3::Hasher::new_derive_key("covey 2026 checkpoints: name");
+    for (_, nonce) in nonces {
+        hasher.update(&nonce.0);
+    }
+    let mut name = Hex([0; 16]);
+    hasher.finalize_xof().fill(&mut name.0);
+    name
+}
+
 /// What follows from the checkpoints that each role has.
 fn latest_in_common(lists: &[(PeerId, Vec<Checkpoint>)]) -> Resumed {
     let of_all = |checkpoint: &&Checkpoint| lists.iter().all(|(_, has)| has.contains(checkpoint));
@@ -148,8 +201,21 @@ fn latest_in_common(lists: &[(PeerId, Vec<Checkpoint>)]) -> Resumed {
 mod tests {
     use super::*;
 
-    fn at(runs: u64, session: u8) -> Checkpoint {
-        Checkpoint { runs, batch: 1, session: Hex([session; 16]) }
+    fn at(runs: u64, name: u8) -> Checkpoint {
+        Checkpoint { runs, batch: 1, name: Hex([name; 16]) }
+    }
+
+    #[test]
+    fn every_role_has_a_part_in_a_name() {
+        let nonces =
+            |roles: [u8; 3]| roles.into_iter().enumerate().map(|(role, byte)| (role, Hex([byte; 16]))).collect();
+        let name = name_of(nonces([1, 2, 3]));
+        let mut turned: Vec<_> = nonces([1, 2, 3]);
+        turned.reverse();
+        assert_eq!(name_of(turned), name);
+        for other in [[9, 2, 3], [1, 9, 3], [1, 2, 9], [2, 1, 3]] {
+            assert_ne!(name_of(nonces(other)), name);
+        }
     }
 
     #[test]
@@ -158,7 +224,7 @@ mod tests {
             (vec![vec![], vec![], vec![]], Resumed::Nothing),
             (vec![vec![at(10, 1), at(20, 1)], vec![at(10, 1)], vec![at(20, 1), at(10, 1)]], Resumed::From(at(10, 1))),
             (vec![vec![at(10, 1), at(20, 1)], vec![at(20, 1), at(10, 1)]], Resumed::From(at(20, 1))),
-            // As many runs in two sessions are two checkpoints.
+            // As many runs do not make two checkpoints one.
             (vec![vec![at(20, 1), at(10, 1)], vec![at(20, 2), at(10, 1)]], Resumed::From(at(10, 1))),
             (vec![vec![at(20, 1)], vec![at(20, 2)]], Resumed::Lacking(0)),
             (vec![vec![at(20, 1)], vec![], vec![at(20, 1)]], Resumed::Lacking(1)),

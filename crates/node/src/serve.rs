@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use covey_kernels::device::in_use;
 use covey_messages::{
-    COVEY_VERSION, Deleted, Hex, Infer, Join, Key, PartyStatus, Problem, Reply, Request, TakeRole, one_line, wire,
+    COVEY_VERSION, Deleted, Hex, Infer, Join, Key, PartyStatus, Problem, Reply, Request, STOPPED, TakeRole, one_line,
+    wire,
 };
 use covey_protocols::kind::ProtocolKind;
 use covey_transport::{Connection, Fingerprint, Incoming, Listener, Network};
@@ -423,7 +424,7 @@ impl Party {
     fn end_sessions(&self) {
         self.places.close();
         for session in self.places.running() {
-            session.abort(Some(session.me()), "was stopped by its operator");
+            session.abort(Some(session.me()), STOPPED);
         }
         let patience = Instant::now() + FAREWELL;
         while self.places.sessions() > 0 && Instant::now() < patience {

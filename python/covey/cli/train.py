@@ -15,7 +15,7 @@ from covey.cli.options import Device, InputRange, Json, PartyCount, Protocol, We
 from covey.cli.remote import protocol_of
 from covey.cli.run import Local, Timeout
 from covey.cli.sessions import session_of
-from covey.errors import OptionError
+from covey.errors import CoveyError, OptionError
 
 if TYPE_CHECKING:
     from covey.training.optimizers import Optimizer
@@ -153,7 +153,11 @@ def train(
             if out is not None:
                 write(out, trainer.weights(), model if is_model_file(model) else None)
                 console.note(f"the trained weights are in {out}")
-                trainer.forget()
+                try:
+                    trainer.forget()
+                except CoveyError as error:
+                    # The run is over all the same.
+                    console.note(f"checkpoints of this run may be left at the parties: {error}")
 
     if checkpoints is None:
         attempt(lambda: None)

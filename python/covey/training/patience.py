@@ -30,7 +30,8 @@ def again_until(
         nonlocal opened
         opened += 1
 
-    since, reached, told = time.monotonic(), progress(), ""
+    since: float | None = None
+    reached, told = progress(), ""
     while True:
         before = opened
         try:
@@ -39,10 +40,11 @@ def again_until(
         except (DataError, ModelError, OptionError):
             raise
         except CoveyError as error:
-            if opened > before or progress() > reached:
-                since, reached = time.monotonic(), progress()
+            now = time.monotonic()
+            if since is None or progress() > reached:
+                since, reached = now, progress()
             may_pass = isinstance(error, PartyLostError) or opened == before
-            if not (may_pass and opened) or time.monotonic() - since >= patience:
+            if not (may_pass and opened) or now - since >= patience:
                 raise
             if str(error) != told:
                 told = str(error)

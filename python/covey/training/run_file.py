@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 from dataclasses import asdict, dataclass, field
@@ -85,9 +86,15 @@ class RunFile:
         self.losses += losses
         self.right += right
 
-    def back_to(self, taken: int) -> None:
-        """Forget the steps after the first `taken`: they are taken again."""
+    def at(self, taken: int) -> None:
+        """Forget the steps after the first `taken`: they are taken again.
+
+        What steps came to that an older copy of the file does not tell is no number.
+        """
         del self.losses[taken:], self.right[taken:]
+        missing = taken - len(self.losses)
+        self.losses += [math.nan] * missing
+        self.right += [None] * missing
 
     def write(self) -> None:
         """Put the file on the disk, whole or not at all."""

@@ -125,18 +125,21 @@ class Trainer:
             why = f"{found.lacking} has not the one that others have" if found.lacking else "no party has any"
             raise CoveyError(
                 f"the parties have no checkpoint in common of the run '{path}' ({why}): start each with the state "
-                f"folder that it had, or name another file for a new run"
+                f"folder that it had, or, if the weights were shared again or four other runs began, name another file "
+                f"for a new run"
             )
         if found.runs is None and found.lacking:
             # Some died before all had written the first one.
             run.job = secrets.token_hex(16)
         self._taken = run.kept = found.runs or 0
-        run.back_to(self._taken)
+        run.at(self._taken)
         run.write()
         return run
 
     def step(self, data: Data, labels: Any) -> Steps:
         """One step on one minibatch. Raises `DataError` for data that do not fit it."""
+        if self._run is not None or self._ended:
+            raise OptionError("a run with checkpoints takes its steps by fit, which knows their order")
         records = read(data, labels, self.forms, self.batch)
         if len(records) != self.batch:
             raise DataError(
