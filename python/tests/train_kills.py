@@ -3,8 +3,8 @@
     python python/tests/train_kills.py [--runs 100] [--seed N] [--protocol trio] [--parties N] [--every 2]
 
 A run is `covey train` with checkpoints. While it works, processes are killed and started again, one at a time: any
-party, the dealer, or the command itself, which is then called again as before. Every run must end with the weights of an
-undisturbed one to the last digit, and the losses that the last command tells must be those of the undisturbed run.
+party, the dealer, or the command itself, which is then called again as before. Every run must end with the weights of
+an undisturbed one to the last digit, and the losses that the last command tells must be those of the undisturbed run.
 Prints a line a run, and the seed of the random moments. Exit code 1 if anything did not hold.
 """
 
